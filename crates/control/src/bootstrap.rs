@@ -1,0 +1,42 @@
+//! The first administrator, and a new key for him when it was lost.
+
+use tarn_store::{Store, users};
+
+use crate::operations::admin::{insert_user, keep_key};
+use crate::{Error, Result};
+
+/// The address of the first administrator.
+pub const ADMIN_EMAIL: &str = "admin@localhost";
+
+/// The name of the first organization.
+pub const ADMIN_ORG: &str = "default";
+
+/// Whether the first administrator has yet to be made.
+pub async fn needs_admin(store: &Store) -> Result<bool> {
+    let admin = store.read(|tx| users::first_admin(tx)).await.map_err(Error::from)?;
+    Ok(admin.is_none())
+}
+
+/// Makes the first administrator, with an organization and this key. `false` when another process was faster.
+pub async fn make_admin(store: &Store, api_key: String) -> Result<bool> {
+    let write = store.write(move |tx| -> Result<bool> {
+        if users::first_admin(tx)?.is_some() {
+            return Ok(false);
+        }
+        let admin = insert_user(tx, ADMIN_EMAIL, Some(ADMIN_ORG), true)?;
+        keep_key(tx, &admin.id, &api_key)?;
+        Ok(true)
+    });
+    write.await
+}
+
+/// Replaces all keys of the first administrator by this one. `false` when there is no administrator.
+pub async fn reset_admin_key(store: &Store, api_key: String) -> Result<bool> {
+    let write = store.write(move |tx| -> Result<bool> {
+        let Some(admin) = users::first_admin(tx)? else { return Ok(false) };
+        users::revoke_keys_of(tx, &admin.id)?;
+        keep_key(tx, &admin.id, &api_key)?;
+        Ok(true)
+    });
+    write.await
+}

@@ -1,0 +1,167 @@
+//! The control plane as one handle: what every operation, step and reconciler works with.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tarn_driver::Driver;
+use tarn_model::capacity::Inventory;
+use tarn_model::catalogue::{Catalogue, Prices};
+use tarn_model::{Clock, Ids};
+use tarn_store::{Store, Tx};
+use tokio::sync::Notify;
+
+use crate::{Caller, Error, Kind, Result, once};
+
+/// What the composition root puts together.
+pub struct Parts {
+    /// Everything remembered.
+    pub store: Store,
+    /// What makes instances and volumes real.
+    pub driver: Arc<dyn Driver>,
+    /// What the driver has to give.
+    pub inventory: Inventory,
+    /// What can be asked for.
+    pub catalogue: Catalogue,
+    /// What things cost.
+    pub prices: Prices,
+    /// Limits and policies.
+    pub settings: Settings,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Chance.
+    pub ids: Arc<dyn Ids>,
+}
+
+/// Limits and policies of the control plane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How long the work of a request may take before it is undone.
+    pub work_deadline: Duration,
+    /// How long a claim may wait for capacity.
+    pub capacity_deadline: Duration,
+    /// How long one try of one step may take.
+    pub step_timeout: Duration,
+    /// How long a runner that died keeps others away from its requests.
+    pub lease: Duration,
+    /// How many requests are worked on at the same time.
+    pub parallel: u32,
+    /// Which clusters may have volumes.
+    pub eligibility: Eligibility,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            work_deadline: Duration::from_secs(15 * 60),
+            capacity_deadline: Duration::from_secs(24 * 3600),
+            step_timeout: Duration::from_secs(120),
+            lease: Duration::from_secs(10),
+            parallel: 32,
+            eligibility: Eligibility::Any,
+        }
+    }
+}
+
+/// Which clusters may have volumes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Eligibility {
+    /// All that the driver can do.
+    #[default]
+    Any,
+    /// As the original: clusters of several nodes, and those without GPUs.
+    Tensorpool,
+}
+
+/// The control plane.
+#[derive(Clone)]
+pub struct Control {
+    parts: Arc<Parts>,
+    due: Arc<Notify>,
+}
+
+impl Control {
+    /// Puts the parts together.
+    pub fn new(parts: Parts) -> Self {
+        Control { parts: Arc::new(parts), due: Arc::new(Notify::new()) }
+    }
+
+    /// Who calls with this API key.
+    pub async fn authenticate(&self, token: &str) -> Result<Caller> {
+        let hash = hash_of_key(token);
+        let found = self.store().read(|tx| tarn_store::users::authenticate(tx, &hash)).await.map_err(Error::from)?;
+        match found {
+            Some((user, key)) if !user.disabled => Ok(Caller { user, key, idempotency: None }),
+            Some(_) => Err(Error::new(Kind::Unauthenticated, "user_disabled", "this user has been disabled; ask an administrator")),
+            None => Err(Error::new(
+                Kind::Unauthenticated,
+                "invalid_key",
+                "the API key is not valid; set TENSORPOOL_KEY to one that an administrator of this engine gave you",
+            )),
+        }
+    }
+
+    /// Whether the database answers.
+    pub async fn ping(&self) -> Result<()> {
+        self.store().read(|tx| tarn_store::requests::line_length(tx, 1).map(drop)).await.map_err(Error::from)
+    }
+
+    /// Carries out a caller's change in one transaction, once only if the caller said so, and wakes the runner.
+    pub(crate) async fn write<T, F>(&self, caller: &Caller, work: F) -> Result<T>
+    where
+        T: Serialize + DeserializeOwned + Send + 'static,
+        F: Fn(&mut Tx<'_>) -> Result<T> + Send + 'static,
+    {
+        let (user, idempotency) = (caller.user.id.clone(), caller.idempotency.clone());
+        let result = self.store().write(move |tx| match &idempotency {
+            Some(idempotency) => once::only(tx, &user, idempotency, &work),
+            None => work(tx),
+        });
+        let result = result.await;
+        self.due.notify_one();
+        result
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.parts.store
+    }
+
+    pub(crate) fn driver(&self) -> &dyn Driver {
+        &*self.parts.driver
+    }
+
+    pub(crate) fn inventory(&self) -> &Inventory {
+        &self.parts.inventory
+    }
+
+    pub(crate) fn catalogue(&self) -> &Catalogue {
+        &self.parts.catalogue
+    }
+
+    pub(crate) fn prices(&self) -> &Prices {
+        &self.parts.prices
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.parts.settings
+    }
+
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.parts.clock
+    }
+
+    pub(crate) fn ids(&self) -> &dyn Ids {
+        &*self.parts.ids
+    }
+
+    /// Rings when something may have become due.
+    pub(crate) fn due(&self) -> &Notify {
+        &self.due
+    }
+}
+
+/// What is kept of an API key. Keys have about 200 random bits, so a plain fast hash is enough.
+pub fn hash_of_key(token: &str) -> [u8; 32] {
+    *blake3::hash(token.as_bytes()).as_bytes()
+}

@@ -1,0 +1,114 @@
+//! The closed list of failures that a caller can meet, each with a public text and a private cause.
+
+use tarn_model::{Refused, ids, names};
+
+/// What kind of failure it is; the HTTP status follows from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Kind {
+    Invalid,
+    Unauthenticated,
+    Forbidden,
+    NotFound,
+    Conflict,
+    Payment,
+    Capacity,
+    RateLimited,
+    Unavailable,
+    Internal,
+}
+
+/// A failure as the caller sees it. The cause is for the log only.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Error {
+    /// What kind of failure it is.
+    pub kind: Kind,
+    /// A stable word for machines.
+    pub code: &'static str,
+    /// For a person: what happened and what to do next.
+    pub message: String,
+    /// What lies behind it; never shown.
+    #[source]
+    pub cause: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+/// What operations return.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// The code of a lost race.
+    pub const CHANGED_MEANWHILE: &'static str = "changed_meanwhile";
+
+    /// A failure without a hidden cause.
+    pub fn new(kind: Kind, code: &'static str, message: impl Into<String>) -> Self {
+        Error { kind, code, message: message.into(), cause: None }
+    }
+
+    /// The call makes no sense: 400.
+    pub fn invalid(code: &'static str, message: impl Into<String>) -> Self {
+        Error::new(Kind::Invalid, code, message)
+    }
+
+    /// There is no such thing: 404.
+    pub fn not_found(what: &str, id: &str) -> Self {
+        Error::new(Kind::NotFound, "not_found", format!("{what} {} not found", shown(id)))
+    }
+
+    /// It exists and is not the caller's: 403.
+    pub fn forbidden(what: &str, id: &str) -> Self {
+        Error::new(Kind::Forbidden, "access_denied", format!("access to {what} {} denied: it belongs to someone else", shown(id)))
+    }
+
+    /// It contradicts the present state: 409.
+    pub fn conflict(code: &'static str, message: impl Into<String>) -> Self {
+        Error::new(Kind::Conflict, code, message)
+    }
+
+    /// A fault of ours: 500. The cause goes to the log.
+    pub fn internal(cause: impl std::error::Error + Send + Sync + 'static) -> Self {
+        let message = "an internal error occurred; it has been logged with this call's request_id";
+        Error { cause: Some(Box::new(cause)), ..Error::new(Kind::Internal, "internal", message) }
+    }
+}
+
+/// What a caller typed, fit to be repeated: bounded and without control characters.
+fn shown(text: &str) -> String {
+    let clean: String = text.chars().take(80).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    format!("'{clean}'")
+}
+
+impl From<Refused> for Error {
+    fn from(refused: Refused) -> Self {
+        Error::conflict(refused.code(), refused.to_string())
+    }
+}
+
+impl From<ids::Malformed> for Error {
+    fn from(malformed: ids::Malformed) -> Self {
+        Error::invalid("invalid_id", format!("invalid ID format: {malformed}"))
+    }
+}
+
+impl From<names::BadName> for Error {
+    fn from(bad: names::BadName) -> Self {
+        Error::invalid("invalid_name", bad.to_string())
+    }
+}
+
+impl From<tarn_store::Error> for Error {
+    fn from(error: tarn_store::Error) -> Self {
+        match error {
+            tarn_store::Error::Conflict => {
+                let message = "somebody else changed it at the same moment; look again and repeat the call";
+                Error::conflict(Error::CHANGED_MEANWHILE, message)
+            }
+            tarn_store::Error::Taken => Error::conflict("name_taken", "that name is taken"),
+            tarn_store::Error::Unavailable(_) => {
+                let message = "the database cannot take this now; try again in a moment";
+                Error { cause: Some(Box::new(error)), ..Error::new(Kind::Unavailable, "unavailable", message) }
+            }
+            tarn_store::Error::Corrupt(_) | tarn_store::Error::Database(_) => Error::internal(error),
+        }
+    }
+}

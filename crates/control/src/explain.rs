@@ -1,0 +1,83 @@
+//! Every state explains itself: what it waits for, since when, until when, and what happens then.
+
+use tarn_model::Time;
+use tarn_model::capacity::{self, Claim};
+use tarn_model::requests::{Request, RequestStatus};
+use tarn_store::{Tx, instances, requests};
+
+use crate::requests::definition;
+use crate::{Control, Result};
+
+/// The place in the line is counted exactly up to here.
+const COUNTED: u32 = 1000;
+
+/// What a request does now, or what came of it.
+pub(crate) fn request(control: &Control, tx: &mut Tx<'_>, request: &Request) -> Result<Option<String>> {
+    if request.status.is_terminal() {
+        return Ok(request.message.clone());
+    }
+    if request.waiting {
+        return waiting(control, tx, request).map(Some);
+    }
+    let steps = definition(request.kind).steps;
+    let last = request.message.as_deref().map(|message| format!(" Last: {message}.")).unwrap_or_default();
+    let text = match &request.failure {
+        Some(failure) => format!("Failed and is being undone, {} steps are left: {failure}", request.step),
+        None => {
+            let at = (request.step as usize).min(steps.len().saturating_sub(1));
+            let name = steps.get(at).map_or("finish", |step| step.name);
+            let verb = if request.status == RequestStatus::Retrying { "Retries" } else { "Works on" };
+            let (number, count, deadline) = (at + 1, steps.len(), request.deadline);
+            format!("{verb} step {number} of {count} ({name}); until {deadline}, then it is undone and fails.{last}")
+        }
+    };
+    Ok(Some(text))
+}
+
+/// What the first open request of an object says about it.
+pub(crate) fn object(control: &Control, tx: &mut Tx<'_>, open: &[Request], since: Time) -> Result<Option<String>> {
+    let Some(first) = open.first() else { return Ok(None) };
+    Ok(request(control, tx, first)?.map(|text| format!("{text} (since {since}, request {})", first.id)))
+}
+
+fn waiting(control: &Control, tx: &mut Tx<'_>, request: &Request) -> Result<String> {
+    let nodes = match &request.cluster {
+        Some(cluster) => instances::of_cluster(tx, cluster)?,
+        None => Vec::new(),
+    };
+    let lacks = match nodes.first() {
+        Some(first) => {
+            let claim = Claim { shape: first.shape.clone(), nodes: nodes.len() as u32 };
+            capacity::place(control.inventory(), &instances::held(tx)?, &[], &claim).err()
+        }
+        None => None,
+    };
+    let what = lacks.map_or_else(|| "its turn".to_owned(), |shortage| shortage.to_string());
+    let place = match requests::ahead_of(tx, request, COUNTED)? + 1 {
+        place if place > u64::from(COUNTED) => format!("more than {COUNTED} are before it"),
+        place => format!("{} in line", ordinal(place)),
+    };
+    Ok(format!("Waits for {what}, {place}; since {}, until {}, then it fails.", request.created, request.deadline))
+}
+
+fn ordinal(number: u64) -> String {
+    let suffix = match (number % 100, number % 10) {
+        (11..=13, _) => "th",
+        (_, 1) => "st",
+        (_, 2) => "nd",
+        (_, 3) => "rd",
+        _ => "th",
+    };
+    format!("{number}{suffix}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ordinal;
+
+    #[test]
+    fn ordinals() {
+        let all: Vec<_> = [1, 2, 3, 4, 11, 12, 13, 21, 101, 111].map(ordinal).to_vec();
+        assert_eq!(all, ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "101st", "111th"]);
+    }
+}

@@ -1,0 +1,24 @@
+//! What the control plane does, without HTTP: operations that callers ask for, durable requests that carry them out,
+//! and reconcilers that keep things true.
+//!
+//! This crate must not know HTTP, SQL or the machine. Start reading at [`operations::clusters`] for what a call does, at
+//! [`requests`] for the steps behind it, and at [`runner`] for who carries them out.
+
+pub mod audit;
+pub mod bootstrap;
+pub mod operations;
+pub mod page;
+pub mod reconcilers;
+pub mod requests;
+pub mod runner;
+
+mod caller;
+mod control;
+mod error;
+mod explain;
+mod once;
+
+pub use caller::{Caller, Idempotency};
+pub use control::{Control, Eligibility, Parts, Settings, hash_of_key};
+pub use error::{Error, Kind, Result};
+pub use page::{Listing, Page};

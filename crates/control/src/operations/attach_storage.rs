@@ -1,0 +1,103 @@
+//! Attaching volumes to clusters and taking them off again.
+
+use tarn_model::clusters::Cluster;
+use tarn_model::lifecycle::State;
+use tarn_model::requests::RequestType;
+use tarn_model::storage::Volume;
+use tarn_model::{Refused, Time};
+use tarn_store::{Tx, attachments, clusters, instances};
+
+use super::storage::{find, record};
+use super::{Accepted, clusters as cluster_operations};
+use crate::requests::{New, start};
+use crate::{Caller, Control, Eligibility, Error, Result};
+
+/// Begins to attach a volume to a cluster.
+pub async fn attach(control: &Control, caller: &Caller, volume: &str, cluster: &str, live: bool) -> Result<Accepted> {
+    let (me, volume, cluster) = (caller.clone(), volume.to_owned(), cluster.to_owned());
+    let (ours, limit) = (control.clone(), control.settings().work_deadline);
+    let write = control.write(caller, move |tx| {
+        let now = tx.now();
+        let volume = find(tx, &me, &volume)?;
+        let cluster = cluster_operations::find(tx, &me, &cluster)?;
+        must_be_eligible(&ours, &cluster, live)?;
+        let held = attachments::of_cluster(tx, &cluster.id)?;
+        let attachment = volume.begin_attach(&cluster, held.as_ref(), live, now)?;
+        attachments::insert(tx, &attachment)?;
+        begin_restart(tx, cluster.clone(), live, now)?;
+        record(tx, &me, &volume, "storage.attach", &serde_json::json!({ "cluster": cluster.id, "live": live }))?;
+        let request = start(tx, about(RequestType::StorageAttach, &volume, &cluster), limit, false)?.id;
+        let how = if live { "without a restart" } else { "its nodes restart" };
+        let message = format!("Storage {} is being attached to cluster {} ({how}), request {request}.", volume.id, cluster.name);
+        Ok(Accepted { cluster: Some(cluster.id), volume: Some(volume.id), instances: Vec::new(), request, message })
+    });
+    write.await
+}
+
+/// Begins to take a volume off a cluster.
+pub async fn detach(control: &Control, caller: &Caller, volume: &str, cluster: &str, live: bool) -> Result<Accepted> {
+    let (me, volume, cluster) = (caller.clone(), volume.to_owned(), cluster.to_owned());
+    let (ours, limit) = (control.clone(), control.settings().work_deadline);
+    let write = control.write(caller, move |tx| {
+        let now = tx.now();
+        let volume = find(tx, &me, &volume)?;
+        let cluster = cluster_operations::find(tx, &me, &cluster)?;
+        must_mount_live(&ours, live)?;
+        let held = attachments::of_cluster(tx, &cluster.id)?.filter(|held| held.volume == volume.id);
+        let Some(held) = held else {
+            return Err(Refused::NotAttached { volume: volume.id.to_string(), cluster: cluster.id.to_string() }.into());
+        };
+        attachments::save(tx, &held.begin_detach(&cluster, live, now)?)?;
+        begin_restart(tx, cluster.clone(), live, now)?;
+        record(tx, &me, &volume, "storage.detach", &serde_json::json!({ "cluster": cluster.id, "live": live }))?;
+        let request = start(tx, about(RequestType::StorageDetach, &volume, &cluster), limit, false)?.id;
+        let message = format!("Storage {} is being detached from cluster {}, request {request}.", volume.id, cluster.name);
+        Ok(Accepted { cluster: Some(cluster.id), volume: Some(volume.id), instances: Vec::new(), request, message })
+    });
+    write.await
+}
+
+/// Marks the nodes for their next start. Saving the cluster in any case makes two racing calls notice each other.
+fn begin_restart(tx: &mut Tx<'_>, cluster: Cluster, live: bool, now: Time) -> Result<()> {
+    if live {
+        return Ok(clusters::save(tx, &cluster)?);
+    }
+    let cluster = cluster.moved(now, State::restart)?;
+    clusters::save(tx, &cluster)?;
+    for mut instance in instances::of_cluster(tx, &cluster.id)? {
+        instance.state = cluster.state.clone();
+        instance.boot += 1;
+        instances::save(tx, &instance)?;
+    }
+    Ok(())
+}
+
+fn about<'a>(kind: RequestType, volume: &'a Volume, cluster: &'a Cluster) -> New<'a> {
+    New { kind, owner: &volume.owner, cluster: Some(&cluster.id), volume: Some(&volume.id) }
+}
+
+/// The driver decides, and the operator's policy.
+fn must_be_eligible(control: &Control, cluster: &Cluster, live: bool) -> Result<()> {
+    if !control.driver().capabilities().volumes {
+        let message = format!("the {} driver cannot attach volumes", control.driver().name());
+        return Err(Error::invalid("cluster_not_eligible", message));
+    }
+    must_mount_live(control, live)?;
+    let has_gpus = control.catalogue().find(&cluster.instance_type).is_none_or(|kind| kind.shape.gpus > 0);
+    match control.settings().eligibility {
+        Eligibility::Any => Ok(()),
+        Eligibility::Tensorpool if cluster.num_nodes > 1 || !has_gpus => Ok(()),
+        Eligibility::Tensorpool => {
+            let message = "only clusters with several nodes or without GPUs may have storage on this engine";
+            Err(Error::invalid("cluster_not_eligible", message))
+        }
+    }
+}
+
+fn must_mount_live(control: &Control, live: bool) -> Result<()> {
+    if live && !control.driver().capabilities().live_mounts {
+        let message = format!("the {} driver cannot do this live; leave live out, and the nodes restart", control.driver().name());
+        return Err(Error::invalid("live_unsupported", message));
+    }
+    Ok(())
+}

@@ -1,0 +1,241 @@
+//! What callers do with clusters.
+
+use tarn_model::Money;
+use tarn_model::capacity::{self, Claim};
+use tarn_model::catalogue::InstanceType;
+use tarn_model::clusters::{Cluster, Instance};
+use tarn_model::ids::ClusterId;
+use tarn_model::lifecycle::State;
+use tarn_model::names;
+use tarn_model::requests::{RequestStatus, RequestType};
+use tarn_model::storage::Attachment;
+use tarn_store::{Tx, attachments, clusters, events, instances, requests};
+
+use super::requests::RequestView;
+use super::{Accepted, whose};
+use crate::page::{self, cut, decode_cursor};
+use crate::requests::{New, start, start_completed};
+use crate::{Caller, Control, Error, Listing, Page, Result, explain};
+
+pub use super::create_cluster::{NewCluster, create};
+
+/// What a caller wants changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterEdit {
+    /// A new name.
+    pub name: Option<String>,
+    /// Whether destroying it is refused.
+    pub deletion_protection: Option<bool>,
+}
+
+/// A cluster with all that is shown of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterView {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// Its nodes.
+    pub instances: Vec<Instance>,
+    /// The volume on it.
+    pub attachment: Option<Attachment>,
+    /// What it waits for, or why it failed.
+    pub explanation: Option<String>,
+    /// Whether its GPUs are only declared.
+    pub simulated: bool,
+}
+
+/// The most operations that are listed for a cluster.
+const MAX_OPERATIONS: u32 = 1000;
+
+/// The caller's clusters, or his organization's.
+pub async fn list(control: &Control, caller: &Caller, listing: Listing) -> Result<Page<ClusterView>> {
+    let after = decode_cursor(listing.cursor.as_deref())?;
+    let limit = page::limit(listing.limit)?;
+    let read = control.store().read(|tx| -> Result<Page<ClusterView>> {
+        let asked = tarn_store::Listing {
+            whose: whose(caller, listing.include_org),
+            all: listing.all,
+            after: after.as_ref().map(|(time, id)| (*time, id.as_str())),
+            limit: limit + 1,
+        };
+        let found = clusters::list(tx, &asked)?;
+        let mut nodes = instances::of_clusters(tx, &found)?;
+        let held = attachments::of_scope(tx, caller.user.owner().scope())?;
+        let page = cut(found, limit, |cluster| (cluster.created, cluster.id.to_string()));
+        let mut items = Vec::with_capacity(page.items.len());
+        for cluster in page.items {
+            let instances = nodes.remove(&cluster.id).unwrap_or_default();
+            let attachment = held.iter().find(|held| held.cluster == cluster.id).cloned();
+            items.push(view(control, tx, cluster, instances, attachment)?);
+        }
+        Ok(Page { items, next_cursor: page.next_cursor })
+    });
+    read.await
+}
+
+/// One cluster, by id or name.
+pub async fn info(control: &Control, caller: &Caller, cluster: &str) -> Result<ClusterView> {
+    let read = control.store().read(|tx| -> Result<ClusterView> {
+        let cluster = find(tx, caller, cluster)?;
+        let nodes = instances::of_cluster(tx, &cluster.id)?;
+        let held = attachments::of_cluster(tx, &cluster.id)?;
+        view(control, tx, cluster, nodes, held)
+    });
+    read.await
+}
+
+/// Changes name or protection, at once.
+pub async fn edit(control: &Control, caller: &Caller, cluster: &str, edit: ClusterEdit) -> Result<Accepted> {
+    if edit == ClusterEdit::default() {
+        let message = "nothing to change: give cluster_name or deletion_protection";
+        return Err(Error::invalid("nothing_to_change", message));
+    }
+    if let Some(name) = &edit.name {
+        names::check(name)?;
+    }
+    let (me, asked) = (caller.clone(), cluster.to_owned());
+    let write = control.write(caller, move |tx| {
+        let mut cluster = find(tx, &me, &asked)?;
+        if matches!(cluster.state, State::Destroying | State::Destroyed) {
+            return Err(tarn_model::Refused::ClusterGone.into());
+        }
+        if let Some(name) = &edit.name {
+            cluster.name.clone_from(name);
+        }
+        cluster.deletion_protection = edit.deletion_protection.unwrap_or(cluster.deletion_protection);
+        clusters::save(tx, &cluster)?;
+        let message = format!(
+            "Cluster {} is now called {}, deletion protection is {}.",
+            cluster.id,
+            cluster.name,
+            if cluster.deletion_protection { "on" } else { "off" }
+        );
+        let detail = serde_json::json!({ "name": cluster.name, "deletion_protection": cluster.deletion_protection });
+        events::record(tx, me.user.id.as_str(), cluster.owner.scope(), cluster.id.as_str(), "cluster.edit", &detail)?;
+        let new = new(RequestType::ClusterEdit, &cluster);
+        let request = start_completed(tx, new, &message)?;
+        Ok(Accepted { cluster: Some(cluster.id), volume: None, instances: Vec::new(), request, message })
+    });
+    write.await
+}
+
+/// Begins to destroy a cluster. One that only waits for capacity leaves the line.
+pub async fn destroy(control: &Control, caller: &Caller, cluster: &str) -> Result<Accepted> {
+    let (me, asked, limit) = (caller.clone(), cluster.to_owned(), control.settings().work_deadline);
+    let write = control.write(caller, move |tx| {
+        let cluster = find(tx, &me, &asked)?;
+        let (now, held) = (tx.now(), attachments::of_cluster(tx, &cluster.id)?);
+        let was_pending = cluster.state == State::Pending;
+        let cluster = cluster.begin_destroy(held.as_ref(), now)?;
+        if was_pending {
+            leave_line(tx, &cluster)?;
+        }
+        clusters::save(tx, &cluster)?;
+        for mut instance in instances::of_cluster(tx, &cluster.id)? {
+            instance.state = cluster.state.clone();
+            instances::save(tx, &instance)?;
+        }
+        let detail = serde_json::json!({ "name": cluster.name });
+        events::record(tx, me.user.id.as_str(), cluster.owner.scope(), cluster.id.as_str(), "cluster.destroy", &detail)?;
+        let request = start(tx, new(RequestType::ClusterRelease, &cluster), limit, false)?.id;
+        let message = format!("Cluster {} ({}) is being destroyed, request {request}.", cluster.name, cluster.id);
+        Ok(Accepted { cluster: Some(cluster.id), volume: None, instances: Vec::new(), request, message })
+    });
+    write.await
+}
+
+/// What was ever asked of a cluster, newest first.
+pub async fn operations(
+    control: &Control,
+    caller: &Caller,
+    cluster: &str,
+    kind: Option<RequestType>,
+    status: Option<RequestStatus>,
+) -> Result<Vec<RequestView>> {
+    let read = control.store().read(|tx| -> Result<Vec<RequestView>> {
+        let cluster = find(tx, caller, cluster)?;
+        let (kind, status) = (kind.map_or("", RequestType::name), status.map_or("", RequestStatus::name));
+        let found = requests::of_cluster(tx, &cluster.id, kind, status, MAX_OPERATIONS)?;
+        found.into_iter().map(|request| RequestView::of(control, tx, request)).collect()
+    });
+    read.await
+}
+
+/// What so many nodes of a type cost per hour.
+pub fn quote(control: &Control, instance_type: &str, num_nodes: Option<u32>) -> Result<Money> {
+    let (kind, nodes) = fitting(control, instance_type, num_nodes)?;
+    Ok(kind.hourly.times(nodes.into()))
+}
+
+/// Everything that can be asked for.
+pub fn types(control: &Control) -> &[InstanceType] {
+    control.catalogue().types()
+}
+
+/// The type of this name and the number of nodes, if the machine could ever hold them.
+pub(super) fn fitting<'a>(control: &'a Control, name: &str, num_nodes: Option<u32>) -> Result<(&'a InstanceType, u32)> {
+    let Some(kind) = control.catalogue().find(name) else {
+        let known: Vec<_> = control.catalogue().types().iter().map(|kind| kind.name.as_str()).collect();
+        let message = format!("there is no such instance type here; there are {}", known.join(", "));
+        return Err(Error::invalid("unknown_instance_type", message));
+    };
+    let nodes = num_nodes.unwrap_or(1);
+    if nodes == 0 {
+        return Err(Error::invalid("invalid_num_nodes", "a cluster has at least one node"));
+    }
+    match capacity::fits_ever(control.inventory(), &Claim { shape: kind.shape.clone(), nodes }) {
+        Ok(()) => Ok((kind, nodes)),
+        Err(shortage) => {
+            let message = format!("{nodes} x {} can never fit here: that needs {shortage} when nothing runs", kind.name);
+            Err(Error::invalid("does_not_fit", message))
+        }
+    }
+}
+
+/// The cluster that a caller names by id or name. A name is looked up among his own only, so another tenant's is unknown.
+pub(super) fn find(tx: &mut Tx<'_>, caller: &Caller, asked: &str) -> Result<Cluster> {
+    let found = match asked.parse::<ClusterId>() {
+        Ok(id) => clusters::get(tx, &id)?,
+        Err(_) if names::check(asked).is_ok() => clusters::find(tx, caller.user.owner().scope(), asked)?,
+        Err(_) => None,
+    };
+    let cluster = found.ok_or_else(|| Error::not_found("cluster", asked))?;
+    caller.must_own(&cluster.owner, "cluster", asked)?;
+    Ok(cluster)
+}
+
+pub(super) fn new(kind: RequestType, cluster: &Cluster) -> New<'_> {
+    New { kind, owner: &cluster.owner, cluster: Some(&cluster.id), volume: None }
+}
+
+/// Ends the claim of a cluster that waits for capacity.
+fn leave_line(tx: &mut Tx<'_>, cluster: &Cluster) -> Result<()> {
+    for request in requests::open_of_cluster(tx, &cluster.id)? {
+        let mut request = requests::fence(tx, request)?;
+        request.waiting = false;
+        request.status = RequestStatus::Failed;
+        request.message = Some("the cluster was destroyed before it got its capacity".to_owned());
+        request.ended = Some(tx.now());
+        requests::save(tx, &request)?;
+    }
+    requests::wake_line(tx, crate::requests::LINE_WINDOW)?;
+    Ok(())
+}
+
+fn view(
+    control: &Control,
+    tx: &mut Tx<'_>,
+    cluster: Cluster,
+    instances: Vec<Instance>,
+    attachment: Option<Attachment>,
+) -> Result<ClusterView> {
+    let explanation = match &cluster.state {
+        State::Running | State::Destroyed => None,
+        State::Failed { reason } => Some(format!("Failed at {}: {reason}", cluster.since)),
+        State::Pending | State::Provisioning | State::Configuring | State::Restarting | State::Destroying => {
+            let open = requests::open_of_cluster(tx, &cluster.id)?;
+            explain::object(control, tx, &open, cluster.since)?
+        }
+    };
+    let simulated = control.catalogue().find(&cluster.instance_type).is_some_and(|kind| kind.simulated);
+    Ok(ClusterView { cluster, instances, attachment, explanation, simulated })
+}

@@ -1,0 +1,151 @@
+//! Creating a cluster: all of it is decided and written in one transaction, and the claim takes its place in the line.
+
+use tarn_model::catalogue::InstanceType;
+use tarn_model::clusters::{Cluster, Instance};
+use tarn_model::ids::{ClusterId, InstanceId};
+use tarn_model::lifecycle::State;
+use tarn_model::names;
+use tarn_model::requests::RequestType;
+use tarn_model::ssh_keys::{self, Parsed};
+use tarn_store::{Tx, clusters, events, instances, requests};
+
+use super::Accepted;
+use super::clusters::fitting;
+use super::ssh_keys::save;
+use crate::requests::{LINE_WINDOW, start};
+use crate::{Caller, Control, Error, Result};
+
+/// What a caller wants created.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NewCluster {
+    /// The name of the type of its instances.
+    pub instance_type: String,
+    /// Keys for the nodes, besides the saved ones.
+    pub public_keys: Vec<String>,
+    /// How many nodes; one when absent.
+    pub num_nodes: Option<u32>,
+    /// Its name; one is made up when absent.
+    pub name: Option<String>,
+    /// A container image.
+    pub container: Option<String>,
+    /// Whether destroying it is refused.
+    pub deletion_protection: bool,
+    /// Whether new keys are saved to the caller's profile.
+    pub save_keys: bool,
+}
+
+/// Accepts a new cluster.
+pub async fn create(control: &Control, caller: &Caller, new: NewCluster) -> Result<Accepted> {
+    let (kind, nodes) = fitting(control, &new.instance_type, new.num_nodes)?;
+    if let Some(name) = &new.name {
+        names::check(name)?;
+    }
+    check_container(control, new.container.as_deref())?;
+    let keys = parse_keys(&new.public_keys)?;
+    let (me, kind, limit) = (caller.clone(), kind.clone(), control.settings().capacity_deadline);
+    let write = control.write(caller, move |tx| {
+        let cluster = insert_cluster(tx, &me, &new, &kind, nodes)?;
+        let nodes = insert_nodes(tx, &cluster, &kind)?;
+        let texts: Vec<String> = keys.iter().map(|key| key.public_key.clone()).collect();
+        clusters::save_keys(tx, &cluster.id, &texts)?;
+        if new.save_keys {
+            for key in &keys {
+                save(tx, &me, key, None)?;
+            }
+        }
+        let detail = serde_json::json!({ "name": cluster.name, "type": kind.name, "nodes": cluster.num_nodes });
+        events::record(tx, me.user.id.as_str(), cluster.owner.scope(), cluster.id.as_str(), "cluster.create", &detail)?;
+        let mut request = start(tx, super::clusters::new(RequestType::ClusterClaim, &cluster), limit, true)?;
+        if requests::line_length(tx, LINE_WINDOW + 1)? > u64::from(LINE_WINDOW) {
+            // Too far back to be placed now; it is woken when the line moves.
+            request.due = request.deadline;
+            requests::save(tx, &request)?;
+        }
+        let note = if kind.simulated { " Its GPUs are simulated." } else { "" };
+        let message = format!("Cluster {} ({}) is being created, request {}.{note}", cluster.name, cluster.id, request.id);
+        Ok(Accepted { cluster: Some(cluster.id), volume: None, instances: nodes, request: request.id, message })
+    });
+    write.await
+}
+
+fn insert_cluster(tx: &mut Tx<'_>, caller: &Caller, new: &NewCluster, kind: &InstanceType, nodes: u32) -> Result<Cluster> {
+    let (now, owner) = (tx.now(), caller.user.owner());
+    let name = match &new.name {
+        Some(name) => match clusters::find(tx, owner.scope(), name)? {
+            None => name.clone(),
+            Some(other) => {
+                let message = format!("the name {name} is taken by cluster {}; choose another", other.id);
+                return Err(Error::conflict("name_taken", message));
+            }
+        },
+        None => {
+            let plain = names::generate(tx.ids(), false);
+            let taken = clusters::find(tx, owner.scope(), &plain)?.is_some();
+            if taken { format!("{plain}-{}", &ClusterId::fresh(tx.ids()).as_str()[2..8]) } else { plain }
+        }
+    };
+    let cluster = Cluster {
+        id: ClusterId::fresh(tx.ids()),
+        name,
+        owner,
+        instance_type: kind.name.clone(),
+        num_nodes: nodes,
+        hourly_rate: kind.hourly.times(nodes.into()),
+        container: new.container.clone(),
+        deletion_protection: new.deletion_protection,
+        state: State::Pending,
+        since: now,
+        created: now,
+        version: 0,
+    };
+    clusters::insert(tx, &cluster)?;
+    Ok(cluster)
+}
+
+fn insert_nodes(tx: &mut Tx<'_>, cluster: &Cluster, kind: &InstanceType) -> Result<Vec<InstanceId>> {
+    let mut ids = Vec::with_capacity(cluster.num_nodes as usize);
+    for node in 0..cluster.num_nodes {
+        let instance = Instance {
+            id: InstanceId::fresh(tx.ids()),
+            cluster: cluster.id.clone(),
+            node,
+            state: State::Pending,
+            shape: kind.shape.clone(),
+            gpus: Vec::new(),
+            holds_capacity: false,
+            boot: 1,
+            private_ip: None,
+        };
+        instances::insert(tx, &instance)?;
+        ids.push(instance.id);
+    }
+    Ok(ids)
+}
+
+fn parse_keys(texts: &[String]) -> Result<Vec<Parsed>> {
+    let mut keys: Vec<Parsed> = Vec::with_capacity(texts.len());
+    for (at, text) in texts.iter().enumerate() {
+        let key = ssh_keys::parse(text)
+            .map_err(|error| Error::invalid("invalid_ssh_key", format!("public_keys[{at}] is {error}")))?;
+        if !keys.iter().any(|other| other.fingerprint == key.fingerprint) {
+            keys.push(key);
+        }
+    }
+    Ok(keys)
+}
+
+/// An image reference has up to 512 characters of those that registries, names, tags and digests are made of.
+fn check_container(control: &Control, container: Option<&str>) -> Result<()> {
+    let Some(image) = container else { return Ok(()) };
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"./:@_-".contains(&b);
+    if image.is_empty() || image.len() > 512 || !image.bytes().all(plain) {
+        return Err(Error::invalid("invalid_container", "container is not an image reference such as 'debian:12'"));
+    }
+    match control.driver().capabilities().containers {
+        true => Ok(()),
+        false => {
+            let message = format!("the {} driver cannot run container images; leave container out", control.driver().name());
+            Err(Error::invalid("containers_unsupported", message))
+        }
+    }
+}

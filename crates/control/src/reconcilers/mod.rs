@@ -1,0 +1,3 @@
+//! Reconcilers: what must stay true. They take no input, read what is, and act; each says when it wants to run again.
+
+pub mod expiry;

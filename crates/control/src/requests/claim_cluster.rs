@@ -1,0 +1,151 @@
+//! CLUSTER_CLAIM: waits for capacity, makes the instances, sets them up, and sees them run.
+
+use std::time::Duration;
+
+use futures::future::try_join_all;
+use tarn_driver::Access;
+use tarn_model::capacity::{self, Claim, Inventory};
+use tarn_model::clusters::Instance;
+use tarn_model::ids::ClusterId;
+use tarn_model::lifecycle::State;
+use tarn_model::requests::{Request, RequestType};
+use tarn_store::{Tx, clusters, instances, requests, ssh_keys};
+
+use super::{Commit, Context, Definition, Failure, Next, Step, Undo, Work, nodes};
+use crate::{Error, Result};
+
+/// How many claims of the line are looked at when capacity becomes free; those further back have to wait anyway.
+pub(crate) const LINE_WINDOW: u32 = 64;
+
+pub(super) const DEFINITION: Definition = Definition {
+    kind: RequestType::ClusterClaim,
+    steps: &[
+        Step { name: "reserve", run: reserve, undo: Undo::With(give_back) },
+        Step { name: "provision", run: provision, undo: Undo::With(remove) },
+        Step { name: "configure", run: configure, undo: Undo::None("what was configured goes with the instances") },
+        Step { name: "confirm", run: confirm, undo: Undo::None("it only looks, and commits what it saw") },
+    ],
+    completed: "The cluster is running.",
+    failed,
+};
+
+fn reserve(ctx: Context<'_>) -> Work<'_> {
+    let (inventory, cluster) = (ctx.control.inventory().clone(), ctx.cluster().clone());
+    let limit = ctx.control.settings().work_deadline;
+    Box::pin(async move {
+        let commit: Commit = Box::new(move |tx| take_capacity(tx, &inventory, &cluster, limit));
+        Ok(commit)
+    })
+}
+
+fn take_capacity(tx: &mut Tx<'_>, inventory: &Inventory, id: &ClusterId, limit: Duration) -> Result<Next> {
+    let nodes = nodes::load(tx, id)?;
+    let until = tx.now().after(limit);
+    if nodes.instances.iter().all(|instance| instance.holds_capacity) {
+        return Ok(Next::DoneUntil(until));
+    }
+    let line = instances::waiting(tx, LINE_WINDOW)?;
+    let Some(place) = line.iter().position(|(cluster, _)| cluster == id) else {
+        return Ok(Next::Wait);
+    };
+    let ahead: Vec<Claim> = line[..place].iter().map(|(_, claim)| claim.clone()).collect();
+    let Ok(gpus) = capacity::place(inventory, &instances::held(tx)?, &ahead, &line[place].1) else {
+        return Ok(Next::Wait);
+    };
+    nodes::move_all(tx, id, "cluster.placed", State::provision, |instance: &mut Instance| {
+        instance.holds_capacity = true;
+        instance.gpus = gpus.get(instance.node as usize).cloned().unwrap_or_default();
+    })?;
+    // The window moves on by one: whoever comes into it must be looked at.
+    requests::wake_line(tx, LINE_WINDOW + 1)?;
+    Ok(Next::DoneUntil(until))
+}
+
+fn give_back(ctx: Context<'_>) -> Work<'_> {
+    let cluster = ctx.cluster().clone();
+    Box::pin(async move {
+        let commit: Commit = Box::new(move |tx| {
+            release_capacity(tx, &cluster)?;
+            Ok(Next::Done)
+        });
+        Ok(commit)
+    })
+}
+
+/// Gives back what the nodes of a cluster hold; only to be called after they were observed to be gone.
+pub(super) fn release_capacity(tx: &mut Tx<'_>, id: &ClusterId) -> Result<()> {
+    for mut instance in instances::of_cluster(tx, id)? {
+        instance.holds_capacity = false;
+        instance.gpus.clear();
+        instances::save(tx, &instance)?;
+    }
+    requests::wake_line(tx, LINE_WINDOW)?;
+    Ok(())
+}
+
+fn provision(ctx: Context<'_>) -> Work<'_> {
+    let cluster = ctx.cluster().clone();
+    Box::pin(async move {
+        let nodes = nodes::read(ctx).await?;
+        let observed = nodes::ensure_all(ctx, &nodes, None).await?;
+        let addresses: Vec<String> = observed.into_iter().map(|instance| instance.private_ip).collect();
+        let commit: Commit = Box::new(move |tx| {
+            nodes::move_all(tx, &cluster, "cluster.provisioned", State::configure, |instance| {
+                instance.private_ip = addresses.get(instance.node as usize).cloned();
+            })?;
+            Ok(Next::Done)
+        });
+        Ok(commit)
+    })
+}
+
+fn remove(ctx: Context<'_>) -> Work<'_> {
+    Box::pin(async move {
+        nodes::remove_all(ctx).await?;
+        Ok(super::nothing())
+    })
+}
+
+fn configure(ctx: Context<'_>) -> Work<'_> {
+    Box::pin(async move {
+        let nodes = nodes::read(ctx).await?;
+        let access = ctx.control.store().read(|tx| access_to(tx, &nodes)).await?;
+        let driver = ctx.control.driver();
+        try_join_all(nodes.instances.iter().map(|instance| driver.configure_instance(&instance.id, &access))).await?;
+        Ok(super::nothing())
+    })
+}
+
+/// The keys given for the cluster and those saved by its owner, and the names of its nodes.
+fn access_to(tx: &mut Tx<'_>, nodes: &nodes::Nodes) -> Result<Access> {
+    let mut public_keys = clusters::keys(tx, &nodes.cluster.id)?;
+    let saved = ssh_keys::list(tx, tarn_store::Whose::Scope(nodes.cluster.owner.scope()))?;
+    public_keys.extend(saved.into_iter().map(|key| key.public_key));
+    public_keys.sort();
+    public_keys.dedup();
+    let hosts = nodes.instances.iter().filter_map(|instance| Some((instance.name(), instance.private_ip.clone()?)));
+    Ok(Access { public_keys, hosts: hosts.collect() })
+}
+
+fn confirm(ctx: Context<'_>) -> Work<'_> {
+    let cluster = ctx.cluster().clone();
+    Box::pin(async move {
+        let nodes = nodes::read(ctx).await?;
+        for instance in &nodes.instances {
+            match ctx.control.driver().observe_instance(&instance.id).await? {
+                Some(observed) if observed.running => {}
+                _ => return Err(Failure::Permanent(format!("instance {} stopped while it was being set up", instance.name()))),
+            }
+        }
+        let commit: Commit = Box::new(move |tx| {
+            nodes::move_all(tx, &cluster, "cluster.running", State::run, |_| {})?;
+            Ok(Next::Done)
+        });
+        Ok(commit)
+    })
+}
+
+fn failed(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
+    let Some(cluster) = &request.cluster else { return Err(Error::not_found("cluster", "of the request")) };
+    nodes::fail(tx, cluster, reason)
+}

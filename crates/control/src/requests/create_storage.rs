@@ -1,0 +1,94 @@
+//! STORAGE_CREATE: makes the volume.
+
+use tarn_driver::VolumeSpec;
+use tarn_model::ids::VolumeId;
+use tarn_model::requests::{Request, RequestType};
+use tarn_model::storage::{Volume, VolumeState};
+use tarn_store::{Tx, events, storage};
+
+use super::{Commit, Context, Definition, Failure, Next, Step, Undo, Work};
+use crate::{Error, Result};
+
+pub(super) const DEFINITION: Definition = Definition {
+    kind: RequestType::StorageCreate,
+    steps: &[
+        Step { name: "begin", run: begin, undo: Undo::None("it only marks the beginning") },
+        Step { name: "make", run: make, undo: Undo::With(remove) },
+        Step { name: "confirm", run: confirm, undo: Undo::None("it only commits what was seen") },
+    ],
+    completed: "The storage is ready.",
+    failed,
+};
+
+fn begin(ctx: Context<'_>) -> Work<'_> {
+    let id = ctx.volume().clone();
+    Box::pin(async move {
+        let commit: Commit = Box::new(move |tx| change(tx, &id, "storage.creating", VolumeState::create));
+        Ok(commit)
+    })
+}
+
+fn make(ctx: Context<'_>) -> Work<'_> {
+    Box::pin(async move {
+        let volume = read(ctx).await?;
+        let size_bytes = volume.size_gb * 1_000_000_000;
+        ctx.control.driver().ensure_volume(&VolumeSpec { id: volume.id, size_bytes }).await?;
+        Ok(super::nothing())
+    })
+}
+
+/// Removes the volume and looks that it is gone.
+pub(super) fn remove(ctx: Context<'_>) -> Work<'_> {
+    Box::pin(async move {
+        let driver = ctx.control.driver();
+        driver.remove_volume(ctx.volume()).await?;
+        match driver.observe_volume(ctx.volume()).await? {
+            None => Ok(super::nothing()),
+            Some(_) => Err(Failure::Retry("the volume is still there after its removal".to_owned())),
+        }
+    })
+}
+
+fn confirm(ctx: Context<'_>) -> Work<'_> {
+    let id = ctx.volume().clone();
+    Box::pin(async move {
+        if ctx.control.driver().observe_volume(&id).await?.is_none() {
+            return Err(Failure::Permanent("the volume vanished while it was being made".to_owned()));
+        }
+        let commit: Commit = Box::new(move |tx| change(tx, &id, "storage.ready", VolumeState::ready));
+        Ok(commit)
+    })
+}
+
+fn failed(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
+    match &request.volume {
+        Some(id) => change(tx, id, "storage.failed", |state| state.fail(reason)).map(drop),
+        None => Ok(()),
+    }
+}
+
+/// Reads the volume of a request.
+pub(super) async fn read(ctx: Context<'_>) -> std::result::Result<Volume, Failure> {
+    let id = ctx.volume().clone();
+    Ok(ctx.control.store().read(|tx| load(tx, &id)).await?)
+}
+
+/// Reads a volume in a transaction.
+pub(super) fn load(tx: &mut Tx<'_>, id: &VolumeId) -> Result<Volume> {
+    storage::get(tx, id)?.ok_or_else(|| Error::not_found("storage", id.as_str()))
+}
+
+/// Moves a volume to its next state and writes down that it happened.
+pub(super) fn change(
+    tx: &mut Tx<'_>,
+    id: &VolumeId,
+    verb: &str,
+    transition: impl FnOnce(VolumeState) -> std::result::Result<VolumeState, tarn_model::Refused>,
+) -> Result<Next> {
+    let now = tx.now();
+    let volume = load(tx, id)?.moved(now, transition)?;
+    storage::save(tx, &volume)?;
+    let detail = serde_json::json!({ "state": volume.state.name() });
+    events::record(tx, events::ENGINE, volume.owner.scope(), id.as_str(), verb, &detail)?;
+    Ok(Next::Done)
+}

@@ -1,0 +1,12 @@
+//! CLUSTER_EDIT: name and protection change in the transaction that accepts the call, so there is nothing left to do.
+
+use tarn_model::requests::RequestType;
+
+use super::Definition;
+
+pub(super) const DEFINITION: Definition = Definition {
+    kind: RequestType::ClusterEdit,
+    steps: &[],
+    completed: "The cluster was changed.",
+    failed: |_, _, _| Ok(()),
+};

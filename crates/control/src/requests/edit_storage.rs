@@ -1,0 +1,68 @@
+//! STORAGE_EDIT: grows the volume. Name and protection have changed already, in the transaction that accepted the call.
+
+use tarn_driver::VolumeSpec;
+use tarn_model::ids::VolumeId;
+use tarn_model::requests::{Request, RequestType};
+use tarn_model::storage::VolumeState;
+use tarn_store::{Tx, events, storage};
+
+use super::create_storage::{load, read};
+use super::{Commit, Context, Definition, Failure, Next, Step, Undo, Work};
+use crate::Result;
+
+pub(super) const DEFINITION: Definition = Definition {
+    kind: RequestType::StorageEdit,
+    steps: &[
+        Step { name: "grow", run: grow, undo: Undo::With(look) },
+        Step { name: "confirm", run: confirm, undo: Undo::None("it only commits what was seen") },
+    ],
+    completed: "The storage has its new size.",
+    failed,
+};
+
+fn grow(ctx: Context<'_>) -> Work<'_> {
+    Box::pin(async move {
+        let volume = read(ctx).await?;
+        if let VolumeState::Resizing { to_gb } = volume.state {
+            let spec = VolumeSpec { id: volume.id, size_bytes: to_gb * 1_000_000_000 };
+            ctx.control.driver().ensure_volume(&spec).await?;
+        }
+        Ok(super::nothing())
+    })
+}
+
+/// Nothing can be shrunk, so the undo finds out which size the volume has now and keeps that.
+fn look(ctx: Context<'_>) -> Work<'_> {
+    confirm(ctx)
+}
+
+fn confirm(ctx: Context<'_>) -> Work<'_> {
+    let id = ctx.volume().clone();
+    Box::pin(async move {
+        let Some(observed) = ctx.control.driver().observe_volume(&id).await? else {
+            return Err(Failure::Permanent("the volume is missing".to_owned()));
+        };
+        let commit: Commit = Box::new(move |tx| settle(tx, &id, Some(observed.size_bytes / 1_000_000_000)));
+        Ok(commit)
+    })
+}
+
+fn failed(request: &Request, tx: &mut Tx<'_>, _reason: &str) -> Result<()> {
+    match &request.volume {
+        Some(id) => settle(tx, id, None).map(drop),
+        None => Ok(()),
+    }
+}
+
+/// Ends the growing with the size that was seen; without one the old size stays.
+fn settle(tx: &mut Tx<'_>, id: &VolumeId, seen_gb: Option<u64>) -> Result<Next> {
+    let (now, mut volume) = (tx.now(), load(tx, id)?);
+    if matches!(volume.state, VolumeState::Resizing { .. }) {
+        volume.size_gb = seen_gb.unwrap_or(volume.size_gb);
+        let volume = volume.moved(now, VolumeState::ready)?;
+        storage::save(tx, &volume)?;
+        let detail = serde_json::json!({ "size_gb": volume.size_gb });
+        events::record(tx, events::ENGINE, volume.owner.scope(), id.as_str(), "storage.resized", &detail)?;
+    }
+    Ok(Next::Done)
+}

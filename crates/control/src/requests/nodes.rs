@@ -1,0 +1,107 @@
+//! What several kinds of requests do with the nodes of a cluster.
+
+use futures::future::try_join_all;
+use tarn_driver::{InstanceSpec, ObservedInstance};
+use tarn_model::Refused;
+use tarn_model::clusters::{Cluster, Instance};
+use tarn_model::ids::{ClusterId, VolumeId};
+use tarn_model::lifecycle::State;
+use tarn_store::{Tx, clusters, events, instances};
+
+use super::{Context, Failure};
+use crate::{Error, Result};
+
+/// A cluster with its nodes.
+pub(super) struct Nodes {
+    pub(super) cluster: Cluster,
+    pub(super) instances: Vec<Instance>,
+}
+
+/// Reads a cluster and its nodes.
+pub(super) async fn read(ctx: Context<'_>) -> std::result::Result<Nodes, Failure> {
+    let id = ctx.cluster().clone();
+    Ok(ctx.control.store().read(move |tx| load(tx, &id)).await?)
+}
+
+/// Reads a cluster and its nodes in a transaction.
+pub(super) fn load(tx: &mut Tx<'_>, id: &ClusterId) -> Result<Nodes> {
+    let cluster = clusters::get(tx, id)?.ok_or_else(|| Error::not_found("cluster", id.as_str()))?;
+    let instances = instances::of_cluster(tx, id)?;
+    Ok(Nodes { cluster, instances })
+}
+
+/// Makes every node exist and run in its present boot, all at the same time.
+pub(super) async fn ensure_all(
+    ctx: Context<'_>,
+    nodes: &Nodes,
+    volume: Option<&VolumeId>,
+) -> std::result::Result<Vec<ObservedInstance>, Failure> {
+    let specs: Vec<_> = nodes.instances.iter().map(|instance| spec(&nodes.cluster, instance, volume)).collect();
+    Ok(try_join_all(specs.iter().map(|spec| ctx.control.driver().ensure_instance(spec))).await?)
+}
+
+/// Removes every node and looks that none is left.
+pub(super) async fn remove_all(ctx: Context<'_>) -> std::result::Result<(), Failure> {
+    let nodes = read(ctx).await?;
+    let driver = ctx.control.driver();
+    try_join_all(nodes.instances.iter().map(|instance| driver.remove_instance(&instance.id))).await?;
+    for instance in &nodes.instances {
+        if driver.observe_instance(&instance.id).await?.is_some() {
+            return Err(Failure::Retry(format!("instance {} is still there after its removal", instance.id)));
+        }
+    }
+    Ok(())
+}
+
+/// Moves a cluster and all of its nodes to the state that `transition` leads to, and writes down that it happened.
+pub(super) fn move_all(
+    tx: &mut Tx<'_>,
+    id: &ClusterId,
+    verb: &str,
+    transition: fn(State) -> std::result::Result<State, Refused>,
+    change: impl Fn(&mut Instance),
+) -> Result<()> {
+    let nodes = load(tx, id)?;
+    let now = tx.now();
+    let cluster = nodes.cluster.moved(now, transition)?;
+    clusters::save(tx, &cluster)?;
+    for mut instance in nodes.instances {
+        instance.state = cluster.state.clone();
+        change(&mut instance);
+        instances::save(tx, &instance)?;
+    }
+    let detail = serde_json::json!({ "state": cluster.state.name() });
+    events::record(tx, events::ENGINE, cluster.owner.scope(), id.as_str(), verb, &detail)?;
+    Ok(())
+}
+
+/// Marks a cluster and its nodes as failed, unless they run or are gone.
+pub(super) fn fail(tx: &mut Tx<'_>, id: &ClusterId, reason: &str) -> Result<()> {
+    let nodes = load(tx, id)?;
+    let now = tx.now();
+    let (scope, Ok(cluster)) = (nodes.cluster.owner.clone(), nodes.cluster.moved(now, |state| state.fail(reason))) else {
+        return Ok(());
+    };
+    clusters::save(tx, &cluster)?;
+    for mut instance in nodes.instances {
+        instance.state = cluster.state.clone();
+        instances::save(tx, &instance)?;
+    }
+    let detail = serde_json::json!({ "reason": reason });
+    events::record(tx, events::ENGINE, scope.scope(), id.as_str(), "cluster.failed", &detail)?;
+    Ok(())
+}
+
+fn spec(cluster: &Cluster, instance: &Instance, volume: Option<&VolumeId>) -> InstanceSpec {
+    InstanceSpec {
+        id: instance.id.clone(),
+        cluster: cluster.id.clone(),
+        node: instance.node,
+        name: instance.name(),
+        shape: instance.shape.clone(),
+        gpus: instance.gpus.clone(),
+        container: cluster.container.clone(),
+        boot: instance.boot,
+        volumes: volume.cloned().into_iter().collect(),
+    }
+}

@@ -1,0 +1,49 @@
+//! CLUSTER_RELEASE: removes the instances, sees that they are gone, and gives their capacity back.
+
+use tarn_model::lifecycle::State;
+use tarn_model::requests::{Request, RequestType};
+use tarn_store::{Tx, attachments};
+
+use super::claim_cluster::release_capacity;
+use super::{Commit, Context, Definition, Next, Step, Undo, Work, nodes};
+use crate::Result;
+
+pub(super) const DEFINITION: Definition = Definition {
+    kind: RequestType::ClusterRelease,
+    steps: &[
+        Step { name: "remove", run: remove, undo: Undo::None("what was destroyed on purpose is not made again") },
+        Step { name: "confirm", run: confirm, undo: Undo::None("it only commits what was seen") },
+    ],
+    completed: "The cluster is destroyed.",
+    failed,
+};
+
+fn remove(ctx: Context<'_>) -> Work<'_> {
+    Box::pin(async move {
+        nodes::remove_all(ctx).await?;
+        Ok(super::nothing())
+    })
+}
+
+fn confirm(ctx: Context<'_>) -> Work<'_> {
+    let cluster = ctx.cluster().clone();
+    Box::pin(async move {
+        let commit: Commit = Box::new(move |tx| {
+            nodes::move_all(tx, &cluster, "cluster.destroyed", State::gone, |_| {})?;
+            release_capacity(tx, &cluster)?;
+            if let Some(held) = attachments::of_cluster(tx, &cluster)? {
+                attachments::remove(tx, &cluster, &held.volume)?;
+            }
+            Ok(Next::Done)
+        });
+        Ok(commit)
+    })
+}
+
+/// The capacity stays taken: nobody has seen the instances go. Destroying the cluster again tries again.
+fn failed(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
+    match &request.cluster {
+        Some(cluster) => nodes::fail(tx, cluster, &format!("it could not be removed: {reason}; destroy it again")),
+        None => Ok(()),
+    }
+}

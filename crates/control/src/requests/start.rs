@@ -1,0 +1,56 @@
+//! The birth of requests, in the transaction of the operation that asks for them.
+
+use std::time::Duration;
+
+use tarn_model::ids::{ClusterId, RequestId, VolumeId};
+use tarn_model::requests::{Request, RequestStatus, RequestType};
+use tarn_model::users::Owner;
+use tarn_store::{Tx, requests};
+
+use crate::Result;
+
+/// What a new request is about.
+pub(crate) struct New<'a> {
+    pub(crate) kind: RequestType,
+    pub(crate) owner: &'a Owner,
+    pub(crate) cluster: Option<&'a ClusterId>,
+    pub(crate) volume: Option<&'a VolumeId>,
+}
+
+/// Starts a request that has until `limit` from now. One that waits stands in the line for capacity.
+pub(crate) fn start(tx: &mut Tx<'_>, new: New<'_>, limit: Duration, waiting: bool) -> Result<Request> {
+    let request = Request { deadline: tx.now().after(limit), waiting, ..blank(tx, new) };
+    requests::insert(tx, &request)?;
+    Ok(request)
+}
+
+/// Records a request whose work is done in the very transaction that accepts it.
+pub(crate) fn start_completed(tx: &mut Tx<'_>, new: New<'_>, message: &str) -> Result<RequestId> {
+    let blank = blank(tx, new);
+    let ended = Some(blank.created);
+    let request = Request { status: RequestStatus::Completed, message: Some(message.to_owned()), ended, ..blank };
+    requests::insert(tx, &request)?;
+    Ok(request.id)
+}
+
+fn blank(tx: &Tx<'_>, new: New<'_>) -> Request {
+    let now = tx.now();
+    Request {
+        id: RequestId::fresh(tx.ids()),
+        kind: new.kind,
+        status: RequestStatus::Pending,
+        owner: new.owner.clone(),
+        cluster: new.cluster.cloned(),
+        volume: new.volume.cloned(),
+        waiting: false,
+        step: 0,
+        failure: None,
+        attempts: 0,
+        due: now,
+        deadline: now,
+        message: None,
+        created: now,
+        ended: None,
+        epoch: 0,
+    }
+}

@@ -1,0 +1,257 @@
+//! Carrying one request on, step by step, until it ends, waits, has to be tried again later, or the lease is lost.
+
+use std::future::Future;
+use std::time::Duration;
+
+use tarn_model::requests::{Request, RequestStatus, backoff};
+use tarn_store::{Tx, events, requests};
+
+use super::Runner;
+use super::faults::{At, Fault};
+use crate::requests::{Commit, Context, Definition, Failure, Next, Step, Undo, Work, definition};
+use crate::{Error, Kind, Result};
+
+/// Whether the runner keeps the request in hand.
+enum Hold {
+    Keep(Box<Request>),
+    Let,
+}
+
+/// What came of one try of a step.
+enum Tried {
+    Acted(Commit),
+    Failed(Failure),
+    Lost,
+}
+
+impl Runner {
+    /// Carries a leased request on as far as it goes now.
+    pub(super) async fn advance(&self, request: Request) {
+        let mut hold = Hold::Keep(Box::new(request));
+        while let Hold::Keep(request) = hold {
+            let id = request.id.clone();
+            hold = match self.advance_once(*request).await {
+                Ok(hold) => hold,
+                // Whoever has the lease now goes on from here.
+                Err(error) if error.kind == Kind::Conflict => Hold::Let,
+                Err(error) => {
+                    tracing::warn!(request = %id, cause = ?error.cause, "a request could not be carried on: {error}");
+                    Hold::Let
+                }
+            };
+        }
+    }
+
+    async fn advance_once(&self, request: Request) -> Result<Hold> {
+        let definition = definition(request.kind);
+        let now = self.control.clock().now();
+        if request.failure.is_none() {
+            let at = request.step as usize;
+            match definition.steps.get(at) {
+                None => self.complete(request, definition).await,
+                Some(_) if now >= request.deadline => {
+                    let why = match request.waiting {
+                        true => format!("no capacity became free by {}; try again later, or with less", request.deadline),
+                        false => format!("it did not finish by {}", request.deadline),
+                    };
+                    self.turn_back(request, why).await
+                }
+                Some(step) => self.forward(request, step).await,
+            }
+        } else {
+            let left = request.step as usize;
+            let step = left.checked_sub(1).and_then(|at| definition.steps.get(at));
+            match step {
+                None => self.fail(request, definition, None).await,
+                Some(step) if now >= request.deadline.after(self.control.settings().work_deadline) => {
+                    let note = format!("Undoing step '{}' did not work either, so something may be left behind.", step.name);
+                    self.fail(request, definition, Some(note)).await
+                }
+                Some(step) => self.back(request, step).await,
+            }
+        }
+    }
+
+    async fn forward(&self, request: Request, step: &'static Step) -> Result<Hold> {
+        let ctx = Context { control: &self.control, request: &request };
+        let at = At { kind: request.kind, step: step.name, undo: false };
+        let tried = self.tried(&request, at, || (step.run)(ctx)).await;
+        match tried {
+            Tried::Acted(commit) => match self.commit(request.clone(), commit, |request| request.step += 1).await {
+                Err(error) if error.kind == Kind::Conflict => self.not_committed(request, step, error).await,
+                held => held,
+            },
+            Tried::Failed(Failure::Retry(why)) => self.again_later(request, step, &why).await,
+            Tried::Failed(Failure::Permanent(why)) => self.turn_back(request, why).await,
+            Tried::Lost => Ok(Hold::Let),
+        }
+    }
+
+    /// A lost race is tried again, unless it was the lease that was lost; what the rules refuse now they will refuse again.
+    async fn not_committed(&self, request: Request, step: &'static Step, error: Error) -> Result<Hold> {
+        match error.code {
+            Error::CHANGED_MEANWHILE => self.again_later(request, step, &error.message).await,
+            _ => self.turn_back(request, error.message).await,
+        }
+    }
+
+    async fn back(&self, request: Request, step: &'static Step) -> Result<Hold> {
+        let Undo::With(undo) = step.undo else {
+            return self.commit(request, Box::new(|_| Ok(Next::Done)), |request| request.step -= 1).await;
+        };
+        let ctx = Context { control: &self.control, request: &request };
+        let at = At { kind: request.kind, step: step.name, undo: true };
+        let tried = self.tried(&request, at, || undo(ctx)).await;
+        match tried {
+            Tried::Acted(commit) => self.commit(request, commit, |request| request.step -= 1).await,
+            // There is nothing behind an undo to turn back to: it is tried until its own deadline.
+            Tried::Failed(Failure::Retry(why) | Failure::Permanent(why)) => self.again_later(request, step, &why).await,
+            Tried::Lost => Ok(Hold::Let),
+        }
+    }
+
+    /// One try of a step, with its limit of time and the lease being prolonged meanwhile.
+    async fn tried<'a>(&self, request: &Request, at: At, act: impl Fn() -> Work<'a>) -> Tried {
+        let fault = self.faults.at(at);
+        match fault {
+            Fault::ErrorBefore => return Tried::Failed(Failure::Retry("made to fail before".to_owned())),
+            Fault::Permanent => return Tried::Failed(Failure::Permanent("made to fail for good".to_owned())),
+            Fault::Twice => drop(act().await),
+            Fault::None | Fault::ErrorAfter | Fault::Crash | Fault::TimeoutAfter => {}
+        }
+        let limit = self.control.settings().step_timeout;
+        let acted = match self.while_leased(request, tokio::time::timeout(limit, act())).await {
+            Ok(Ok(acted)) => acted,
+            Ok(Err(_)) => Err(Failure::Retry(format!("it took longer than {} seconds", limit.as_secs()))),
+            Err(()) => return Tried::Lost,
+        };
+        match (fault, acted) {
+            (Fault::Crash, _) => Tried::Lost,
+            (Fault::ErrorAfter, Ok(_)) => Tried::Failed(Failure::Retry("made to fail after".to_owned())),
+            (Fault::TimeoutAfter, Ok(_)) => Tried::Failed(Failure::Retry("made to look too slow".to_owned())),
+            (_, Ok(commit)) => Tried::Acted(commit),
+            (_, Err(failure)) => Tried::Failed(failure),
+        }
+    }
+
+    /// Runs `work` and prolongs the lease until it is done; stops as soon as the lease is lost.
+    async fn while_leased<T>(&self, request: &Request, work: impl Future<Output = T>) -> std::result::Result<T, ()> {
+        let lease = self.control.settings().lease;
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return Ok(done),
+                () = tokio::time::sleep(lease / 3) => {
+                    let held = request.clone();
+                    let renewed = self.control.store().write(move |tx| requests::renew(tx, &held, lease)).await;
+                    if matches!(renewed, Err(tarn_store::Error::Conflict)) {
+                        return Err(());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Commits what a step did together with the progress of the request.
+    async fn commit(&self, request: Request, commit: Commit, progress: fn(&mut Request)) -> Result<Hold> {
+        let write = self.control.store().write(move |tx| -> Result<Hold> {
+            let mut request = request.clone();
+            let next = commit(tx)?;
+            match next {
+                Next::Wait => {
+                    // Whatever could let it go on wakes it; otherwise its deadline does.
+                    request.due = request.deadline;
+                    requests::save(tx, &request)?;
+                    requests::release(tx, &request)?;
+                    return Ok(Hold::Let);
+                }
+                Next::DoneUntil(until) => (request.waiting, request.deadline) = (false, until),
+                Next::Done => {}
+            }
+            progress(&mut request);
+            request.attempts = 0;
+            request.status = RequestStatus::Processing;
+            let definition = definition(request.kind);
+            match request.failure.is_none() && request.step as usize == definition.steps.len() {
+                true => finish(tx, request, definition).map(|()| Hold::Let),
+                false => {
+                    requests::save(tx, &request)?;
+                    Ok(Hold::Keep(Box::new(request)))
+                }
+            }
+        });
+        let held = write.await;
+        // A commit may have woken others.
+        self.control.due().notify_one();
+        held
+    }
+
+    async fn complete(&self, request: Request, definition: &'static Definition) -> Result<Hold> {
+        let write = self.control.store().write(move |tx| finish(tx, request.clone(), definition));
+        write.await.map(|()| Hold::Let)
+    }
+
+    /// Gives the request back and comes again after a pause that grows with every failure.
+    async fn again_later(&self, mut request: Request, step: &'static Step, why: &str) -> Result<Hold> {
+        request.attempts = request.attempts.saturating_add(1);
+        let pause: Duration = backoff(request.attempts, self.control.ids().bits());
+        request.due = self.control.clock().now().after(pause);
+        request.status = RequestStatus::Retrying;
+        request.message = Some(format!("try {} of '{}' failed: {why}", request.attempts, step.name));
+        tracing::debug!(request = %request.id, step = step.name, why, "will try again");
+        metrics::counter!("tarn_step_failures_total", "step" => step.name).increment(1);
+        let write = self.control.store().write(move |tx| -> Result<()> {
+            requests::save(tx, &request)?;
+            Ok(requests::release(tx, &request)?)
+        });
+        write.await.map(|()| Hold::Let)
+    }
+
+    /// Begins to undo, from the present step on: it may have happened wholly, partly or not at all.
+    async fn turn_back(&self, mut request: Request, why: String) -> Result<Hold> {
+        request.failure = Some(why);
+        request.step += 1;
+        request.attempts = 0;
+        request.waiting = false;
+        request.status = RequestStatus::Processing;
+        // What is left of an early failure must not shorten the time for undoing it.
+        request.deadline = self.control.clock().now();
+        let write = self.control.store().write(move |tx| -> Result<Hold> {
+            requests::save(tx, &request)?;
+            Ok(Hold::Keep(Box::new(request.clone())))
+        });
+        write.await
+    }
+
+    async fn fail(&self, request: Request, definition: &'static Definition, note: Option<String>) -> Result<Hold> {
+        let write = self.control.store().write(move |tx| -> Result<()> {
+            let mut request = request.clone();
+            let mut why = request.failure.clone().unwrap_or_default();
+            if let Some(note) = &note {
+                why = format!("{why}. {note}");
+            }
+            (definition.failed)(&request, tx, &why)?;
+            request.status = RequestStatus::Failed;
+            request.message = Some(why);
+            end(tx, request, "request.failed")
+        });
+        let ended = write.await;
+        self.control.due().notify_one();
+        ended.map(|()| Hold::Let)
+    }
+}
+
+fn finish(tx: &mut Tx<'_>, mut request: Request, definition: &Definition) -> Result<()> {
+    request.status = RequestStatus::Completed;
+    request.message = Some(definition.completed.to_owned());
+    end(tx, request, "request.completed")
+}
+
+fn end(tx: &mut Tx<'_>, mut request: Request, verb: &'static str) -> Result<()> {
+    request.ended = Some(tx.now());
+    requests::save(tx, &request)?;
+    let detail = serde_json::json!({ "type": request.kind.name(), "object": request.object_id(), "message": request.message });
+    events::record(tx, events::ENGINE, request.owner.scope(), request.id.as_str(), verb, &detail)?;
+    metrics::counter!("tarn_requests_ended_total", "type" => request.kind.name(), "status" => request.status.name()).increment(1);
+    Ok::<(), Error>(())
+}

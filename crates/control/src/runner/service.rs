@@ -1,0 +1,92 @@
+//! The runner as a service: many requests at the same time, woken when something becomes due.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::time::Duration;
+
+use tarn_model::requests::Request;
+use tarn_store::requests;
+use tokio::task::{Id, JoinSet};
+
+use super::Runner;
+
+/// Other replicas do not ring our bell, so the database is looked at this often in any case.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+impl Runner {
+    /// Works until `stop` is done; then steps under way have `drain` to end, and what is left is given back.
+    pub async fn serve(self, stop: impl Future<Output = ()>, drain: Duration) {
+        let mut stop = std::pin::pin!(stop);
+        let mut hands = JoinSet::new();
+        let mut held: HashMap<Id, Request> = HashMap::new();
+        loop {
+            let free = (self.control.settings().parallel as usize).saturating_sub(held.len());
+            let pause = self.take_up(free, &mut hands, &mut held).await;
+            tokio::select! {
+                () = &mut stop => break,
+                () = self.control.due().notified() => {}
+                Some(done) = hands.join_next_with_id(), if !hands.is_empty() => forget(&mut held, done),
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+        let emptied = async {
+            while let Some(done) = hands.join_next_with_id().await {
+                forget(&mut held, done);
+            }
+        };
+        if tokio::time::timeout(drain, emptied).await.is_err() {
+            hands.shutdown().await;
+        }
+        for request in held.into_values() {
+            let given_back = self.control.store().write(move |tx| requests::release(tx, &request)).await;
+            if let Err(error) = given_back {
+                tracing::warn!(%error, "a lease could not be given back; it ends by itself");
+            }
+        }
+    }
+
+    /// Leases as much as there are free hands; returns how long nothing more is due.
+    async fn take_up(&self, free: usize, hands: &mut JoinSet<()>, held: &mut HashMap<Id, Request>) -> Duration {
+        if free == 0 {
+            return LOOK_AGAIN;
+        }
+        let now = self.control.clock().now();
+        let due = match self.control.store().read(|tx| requests::next_due(tx)).await {
+            Ok(due) => due,
+            Err(error) => {
+                tracing::warn!(%error, "the database does not say what is due");
+                return LOOK_AGAIN;
+            }
+        };
+        match due {
+            Some(due) if due <= now => {}
+            Some(due) => return due.until(now).min(LOOK_AGAIN),
+            None => return LOOK_AGAIN,
+        }
+        match self.lease(u32::try_from(free).unwrap_or(u32::MAX)).await {
+            Ok(leased) => {
+                let more = leased.len() == free || !leased.is_empty();
+                for request in leased {
+                    let (runner, in_hand) = (self.clone(), request.clone());
+                    let task = hands.spawn(async move { runner.advance(request).await });
+                    held.insert(task.id(), in_hand);
+                }
+                if more { Duration::from_millis(1) } else { LOOK_AGAIN }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "nothing could be leased");
+                LOOK_AGAIN
+            }
+        }
+    }
+}
+
+fn forget(held: &mut HashMap<Id, Request>, done: Result<(Id, ()), tokio::task::JoinError>) {
+    match done {
+        Ok((id, ())) => drop(held.remove(&id)),
+        Err(error) => {
+            tracing::error!(%error, "a step panicked; its request is taken up again when its lease ends");
+            held.remove(&error.id());
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The file that holds the fake's world: locked against other processes, and replaced as a whole, so that a crash at any
+//! moment leaves either the old world or the new one.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::world::World;
+use crate::{Error, Observed};
+
+const NAME: &str = "fake-world.json";
+const TEMPORARY: &str = "fake-world.json.tmp";
+const LOCK: &str = "fake-world.lock";
+
+/// Reads the world that a [`FakeDriver`](super::FakeDriver) keeps in `dir`, for tests that compare it with the database.
+///
+/// It takes no lock, because the file is only ever replaced as a whole. Without a world there is an error and not an empty
+/// answer: a test that looked into the wrong directory would otherwise pass.
+pub fn read_world(dir: impl AsRef<Path>) -> io::Result<Observed> {
+    let bytes = fs::read(dir.as_ref().join(NAME))?;
+    let world: World =
+        serde_json::from_slice(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    Ok(world.observe())
+}
+
+/// The world's place on the disk. All of its functions block.
+pub(super) struct WorldFile {
+    dir: PathBuf,
+}
+
+impl WorldFile {
+    /// Opens the world in `dir`, making an empty one where there is none.
+    pub(super) fn open(dir: &Path) -> Result<Self, Error> {
+        fs::create_dir_all(dir).map_err(|error| failed("make the directory", dir, error))?;
+        let file = WorldFile { dir: dir.to_owned() };
+        let _lock = file.lock()?;
+        let path = file.path();
+        if path.try_exists().map_err(|error| failed("look for", &path, error))? {
+            file.read()?;
+        } else {
+            file.replace(&World::default())?;
+        }
+        Ok(file)
+    }
+
+    /// The world as it is.
+    pub(super) fn look(&self) -> Result<World, Error> {
+        let _lock = self.lock()?;
+        self.read()
+    }
+
+    /// Changes the world, alone among all processes.
+    pub(super) fn change(&self, work: impl FnOnce(&mut World)) -> Result<(), Error> {
+        let _lock = self.lock()?;
+        let mut world = self.read()?;
+        work(&mut world);
+        // Written also when nothing changed: whoever made the change before may have died before it was durable.
+        self.replace(&world)
+    }
+
+    /// Waits for the lock; it is given back when the file is closed, also by the death of the process.
+    fn lock(&self) -> Result<File, Error> {
+        let path = self.dir.join(LOCK);
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+        let locked = file.and_then(|file| file.lock().map(|()| file));
+        locked.map_err(|error| failed("lock", &path, error))
+    }
+
+    fn read(&self) -> Result<World, Error> {
+        let path = self.path();
+        let bytes = fs::read(&path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => Error::Permanent(format!("the fake's world {} is gone", path.display())),
+            _ => failed("read", &path, error),
+        })?;
+        serde_json::from_slice(&bytes).map_err(|error| {
+            let path = path.display();
+            Error::Permanent(format!(
+                "the fake's world {path} is damaged and was left as it is; remove it for an empty one: {error}"
+            ))
+        })
+    }
+
+    fn replace(&self, world: &World) -> Result<(), Error> {
+        self.write_temporary(world)?;
+        self.publish()
+    }
+
+    fn write_temporary(&self, world: &World) -> Result<(), Error> {
+        let path = self.dir.join(TEMPORARY);
+        let bytes = serde_json::to_vec(world).expect("a world has only text keys and plain values");
+        let write = || {
+            let mut file = File::create(&path)?;
+            file.write_all(&bytes)?;
+            file.sync_all()
+        };
+        write().map_err(|error| failed("write", &path, error))
+    }
+
+    /// Puts the temporary file in the place of the world, durably.
+    fn publish(&self) -> Result<(), Error> {
+        let path = self.path();
+        let publish = || {
+            fs::rename(self.dir.join(TEMPORARY), &path)?;
+            File::open(&self.dir)?.sync_all()
+        };
+        publish().map_err(|error| failed("replace", &path, error))
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.join(NAME)
+    }
+}
+
+/// A full disk or too many open files may pass, so that trouble with files is worth another try.
+fn failed(what: &str, path: &Path, error: io::Error) -> Error {
+    Error::Retry(format!("the fake could not {what} {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::VolumeSpec;
+
+    fn volume(size_bytes: u64) -> VolumeSpec {
+        VolumeSpec {
+            id: "s-000000000001".parse().unwrap(),
+            size_bytes,
+        }
+    }
+
+    #[test]
+    fn a_crash_before_the_rename_leaves_the_old_world() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = WorldFile::open(dir.path()).unwrap();
+        file.change(|world| drop(world.ensure_volume(&volume(1)))).unwrap();
+        let old = read_world(dir.path()).unwrap();
+
+        let mut next = file.look().unwrap();
+        next.ensure_volume(&volume(2)).unwrap();
+        file.write_temporary(&next).unwrap();
+        assert_eq!(read_world(dir.path()).unwrap(), old);
+        fs::write(dir.path().join(TEMPORARY), b"{\"instances\":").unwrap();
+
+        let again = WorldFile::open(dir.path()).unwrap();
+        assert_eq!(again.look().unwrap().observe(), old);
+        again.change(|world| drop(world.ensure_volume(&volume(3)))).unwrap();
+        assert_eq!(read_world(dir.path()).unwrap().volumes[&volume(3).id].size_bytes, 3);
+        assert!(!dir.path().join(TEMPORARY).exists());
+    }
+
+    #[test]
+    fn a_damaged_world_is_said_and_never_overwritten() {
+        for damage in [
+            "",
+            "{",
+            "[]",
+            r#"{"instances":{},"volumes":{},"more":1}"#,
+            r#"{"instances":{"x":{}},"volumes":{}}"#,
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let file = WorldFile::open(dir.path()).unwrap();
+            let path = dir.path().join(NAME);
+            fs::write(&path, damage).unwrap();
+            let errors = [
+                file.change(|_| ()).unwrap_err(),
+                file.look().err().unwrap(),
+                WorldFile::open(dir.path()).err().unwrap(),
+            ];
+            for error in errors {
+                assert!(
+                    matches!(&error, Error::Permanent(why) if why.contains("damaged")),
+                    "{damage:?}: {error}"
+                );
+            }
+            assert_eq!(read_world(dir.path()).unwrap_err().kind(), io::ErrorKind::InvalidData);
+            assert_eq!(fs::read_to_string(&path).unwrap(), damage);
+        }
+    }
+
+    #[test]
+    fn a_world_that_vanishes_is_not_replaced_by_an_empty_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = WorldFile::open(dir.path()).unwrap();
+        fs::remove_file(dir.path().join(NAME)).unwrap();
+        assert!(matches!(file.change(|_| ()), Err(Error::Permanent(why)) if why.contains("gone")));
+        assert_eq!(read_world(dir.path()).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}

@@ -1,0 +1,212 @@
+//! The fake under several users at once and under faults.
+
+use super::*;
+use tarn_model::capacity::{Gpu, Shape};
+
+fn machine() -> Inventory {
+    let gpu = |n: u32| Gpu {
+        id: format!("gpu-{n}"),
+        model: "H100".into(),
+        simulated: true,
+    };
+    Inventory {
+        cpu_milli: 100_000,
+        memory_bytes: 1 << 40,
+        gpus: (0..4).map(gpu).collect(),
+        storage_bytes: 1 << 40,
+    }
+}
+
+fn volume(number: u64) -> VolumeSpec {
+    VolumeSpec {
+        id: format!("s-{number:012}").parse().unwrap(),
+        size_bytes: number,
+    }
+}
+
+fn instance(number: u32) -> InstanceSpec {
+    InstanceSpec {
+        id: format!("i-{number:012}").parse().unwrap(),
+        cluster: "c-000000000001".parse().unwrap(),
+        node: number,
+        name: format!("node-{number}"),
+        shape: Shape {
+            cpu_milli: 100,
+            memory_bytes: 1 << 20,
+            gpus: 0,
+            gpu_model: None,
+        },
+        gpus: vec![],
+        container: Some("docker.io/library/debian".into()),
+        boot: 1,
+        volumes: vec![],
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn two_drivers_on_one_directory_lose_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || Arc::new(FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap());
+    let drivers = [open(), open()];
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..30u32 {
+        let [one, other] = if number % 2 == 0 {
+            drivers.clone()
+        } else {
+            [drivers[1].clone(), drivers[0].clone()]
+        };
+        tasks.spawn(async move {
+            let volume = volume(u64::from(number) + 1);
+            let (made, again) = tokio::join!(one.ensure_volume(&volume), other.ensure_volume(&volume));
+            assert_eq!(made, again);
+            one.ensure_instance(&instance(number)).await.unwrap();
+            other.ensure_mount(&volume.id, &instance(number).id).await.unwrap();
+            if number % 3 == 0 {
+                one.remove_instance(&instance(number).id).await.unwrap();
+            }
+        });
+    }
+    tasks.join_all().await;
+    let world = read_world(dir.path()).unwrap();
+    assert_eq!(world, drivers[0].observe().await.unwrap());
+    assert_eq!(world.volumes.len(), 30);
+    assert_eq!(world.instances.len(), 20);
+    assert!(
+        world.instances.values().all(|instance| instance.volumes.len() == 1),
+        "{world:#?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn of_many_that_want_one_gpu_one_gets_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || Arc::new(FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap());
+    let drivers = [open(), open()];
+    let tasks = (0..10).map(|number| {
+        let (driver, mut spec) = (drivers[number % 2].clone(), instance(number as u32));
+        spec.gpus = vec!["gpu-0".into()];
+        spec.shape.gpus = 1;
+        spec.shape.gpu_model = Some("H100".into());
+        async move { driver.ensure_instance(&spec).await }
+    });
+    let outcomes = tasks.collect::<tokio::task::JoinSet<_>>().join_all().await;
+    let (won, lost): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
+    assert_eq!((won.len(), lost.len()), (1, 9));
+    assert!(
+        lost.iter().all(|outcome| matches!(outcome, Err(Error::Permanent(_)))),
+        "{lost:?}"
+    );
+}
+
+#[tokio::test]
+async fn calls_in_one_group_get_their_own_answers() {
+    let dir = tempfile::tempdir().unwrap();
+    let driver = FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap();
+    let closed = driver.gate.clone().lock_owned().await;
+    let (one, two, nobody) = (volume(1), volume(2), instance(0).id);
+    let calls = async {
+        tokio::join!(
+            driver.ensure_volume(&one),
+            driver.ensure_mount(&one.id, &nobody),
+            driver.remove_volume(&one.id),
+            driver.ensure_volume(&two),
+        )
+    };
+    let opened = async {
+        tokio::task::yield_now().await;
+        drop(closed);
+    };
+    let ((made, mounted, removed, other), ()) = tokio::join!(calls, opened);
+    assert_eq!(made, Ok(ObservedVolume { size_bytes: 1 }));
+    assert!(matches!(mounted, Err(Error::Permanent(_))), "{mounted:?}");
+    assert_eq!((removed, other), (Ok(()), Ok(ObservedVolume { size_bytes: 2 })));
+    assert_eq!(
+        read_world(dir.path()).unwrap().volumes.into_keys().collect::<Vec<_>>(),
+        [two.id]
+    );
+}
+
+#[tokio::test]
+async fn a_call_that_was_given_up_while_it_waited_is_never_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let driver = FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap();
+    let closed = driver.gate.clone().lock_owned().await;
+    let given_up = tokio::time::timeout(Duration::from_millis(1), driver.ensure_volume(&volume(1))).await;
+    assert!(given_up.is_err());
+    drop(closed);
+    driver.ensure_volume(&volume(2)).await.unwrap();
+    assert_eq!(
+        read_world(dir.path()).unwrap().volumes.into_keys().collect::<Vec<_>>(),
+        [volume(2).id]
+    );
+}
+
+#[tokio::test]
+async fn a_damaged_world_is_said_by_every_verb() {
+    let dir = tempfile::tempdir().unwrap();
+    let driver = FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap();
+    std::fs::write(dir.path().join("fake-world.json"), "{").unwrap();
+    let errors = [
+        driver.ensure_volume(&volume(1)).await.unwrap_err(),
+        driver.observe().await.unwrap_err(),
+    ];
+    assert!(
+        errors
+            .iter()
+            .all(|error| matches!(error, Error::Permanent(why) if why.contains("damaged"))),
+        "{errors:?}"
+    );
+}
+
+#[tokio::test]
+async fn faults_come_before_and_after_the_effect_and_repeat_with_the_seed() {
+    let run = async || {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = Settings {
+            fault_rate: 0.5,
+            seed: 11,
+            ..Settings::default()
+        };
+        let driver = FakeDriver::open(dir.path(), machine(), settings).unwrap();
+        let mut seen = Vec::new();
+        for number in 1..=40 {
+            let outcome = driver.ensure_volume(&volume(number)).await;
+            assert!(matches!(outcome, Ok(_) | Err(Error::Retry(_))), "{outcome:?}");
+            let exists = driver.observe_volume(&volume(number).id).await.unwrap().is_some();
+            seen.push((outcome.is_ok(), exists));
+        }
+        seen
+    };
+    let seen = run().await;
+    assert!(seen.contains(&(true, true)) && seen.contains(&(false, false)) && seen.contains(&(false, true)));
+    assert!(!seen.contains(&(true, false)), "what was said to be made was made");
+    assert_eq!(seen, run().await);
+}
+
+#[tokio::test]
+async fn keys_and_peers_are_replaced_and_survive_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let driver = FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap();
+    let spec = instance(0);
+    driver.ensure_instance(&spec).await.unwrap();
+    for key in ["ssh-ed25519 old", "ssh-ed25519 new"] {
+        let access = Access {
+            public_keys: vec![key.into()],
+            hosts: vec![("node-0".into(), "10.77.0.1".into())],
+        };
+        driver.configure_instance(&spec.id, &access).await.unwrap();
+    }
+    driver
+        .ensure_instance(&InstanceSpec {
+            boot: 2,
+            ..spec.clone()
+        })
+        .await
+        .unwrap();
+    let world = driver.file.look().unwrap();
+    assert_eq!(world.instances[&spec.id].public_keys, ["ssh-ed25519 new"]);
+    assert_eq!(
+        world.instances[&spec.id].hosts,
+        [("node-0".to_owned(), "10.77.0.1".to_owned())]
+    );
+}

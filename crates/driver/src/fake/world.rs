@@ -1,0 +1,181 @@
+//! The fake's world and what the verbs do to it: plain values, no files and no chance.
+//!
+//! It is stricter than a machine would be. What the control plane must never ask for (a GPU twice, more memory than there
+//! is) is a permanent error here, so that a wrong placement shows in a test instead of in a bill.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use tarn_model::capacity::Inventory;
+use tarn_model::ids::{ClusterId, InstanceId, VolumeId};
+
+use super::checks;
+use crate::{Access, Error, InstanceSpec, Observed, ObservedInstance, ObservedVolume, VolumeSpec};
+
+/// Everything that exists.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct World {
+    pub(super) instances: BTreeMap<InstanceId, Instance>,
+    pub(super) volumes: BTreeMap<VolumeId, Volume>,
+}
+
+/// An instance that exists.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Instance {
+    pub(super) cluster: ClusterId,
+    pub(super) node: u32,
+    pub(super) boot: u32,
+    pub(super) running: bool,
+    pub(super) private_ip: String,
+    pub(super) volumes: BTreeSet<VolumeId>,
+    pub(super) public_keys: Vec<String>,
+    pub(super) hosts: Vec<(String, String)>,
+    pub(super) gpus: Vec<String>,
+    pub(super) cpu_milli: u64,
+    pub(super) memory_bytes: u64,
+}
+
+/// A volume that exists.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Volume {
+    pub(super) size_bytes: u64,
+}
+
+impl World {
+    pub(super) fn ensure_instance(
+        &mut self,
+        spec: &InstanceSpec,
+        inventory: &Inventory,
+    ) -> Result<ObservedInstance, Error> {
+        let old = self.instances.get(&spec.id);
+        if let Some(old) = old {
+            checks::same_place(spec, old)?;
+            if old.boot > spec.boot || (old.boot == spec.boot && old.running) {
+                checks::same_resources(spec, old)?;
+                return Ok(old.observe());
+            }
+        }
+        checks::volumes(self, spec)?;
+        checks::room(self, spec, inventory)?;
+        let (public_keys, hosts) = old
+            .map(|old| (old.public_keys.clone(), old.hosts.clone()))
+            .unwrap_or_default();
+        let started = Instance {
+            cluster: spec.cluster.clone(),
+            node: spec.node,
+            boot: spec.boot,
+            running: true,
+            private_ip: checks::address(self, spec)?,
+            volumes: spec.volumes.iter().cloned().collect(),
+            public_keys,
+            hosts,
+            gpus: spec.gpus.clone(),
+            cpu_milli: spec.shape.cpu_milli,
+            memory_bytes: spec.shape.memory_bytes,
+        };
+        let observed = started.observe();
+        self.instances.insert(spec.id.clone(), started);
+        Ok(observed)
+    }
+
+    pub(super) fn configure_instance(&mut self, id: &InstanceId, access: &Access) -> Result<(), Error> {
+        let instance = self.instance(id)?;
+        if !instance.running {
+            return Err(Error::Permanent(format!("{id} does not run")));
+        }
+        instance.public_keys = access.public_keys.clone();
+        instance.hosts = access.hosts.clone();
+        Ok(())
+    }
+
+    /// The mounts go with it, because they are kept in it.
+    pub(super) fn remove_instance(&mut self, id: &InstanceId) -> Result<(), Error> {
+        self.instances.remove(id);
+        Ok(())
+    }
+
+    pub(super) fn ensure_volume(&mut self, spec: &VolumeSpec) -> Result<ObservedVolume, Error> {
+        let volume = self.volumes.entry(spec.id.clone()).or_insert(Volume {
+            size_bytes: spec.size_bytes,
+        });
+        volume.size_bytes = volume.size_bytes.max(spec.size_bytes);
+        Ok(volume.observe())
+    }
+
+    pub(super) fn remove_volume(&mut self, id: &VolumeId) -> Result<(), Error> {
+        let users = self
+            .instances
+            .iter()
+            .filter(|(_, instance)| instance.volumes.contains(id));
+        let users: Vec<&str> = users.map(|(user, _)| user.as_str()).collect();
+        if !users.is_empty() {
+            return Err(Error::Permanent(format!(
+                "{id} is still mounted in {}",
+                users.join(", ")
+            )));
+        }
+        self.volumes.remove(id);
+        Ok(())
+    }
+
+    pub(super) fn ensure_mount(&mut self, volume: &VolumeId, instance: &InstanceId) -> Result<(), Error> {
+        if !self.volumes.contains_key(volume) {
+            return Err(Error::Permanent(format!(
+                "there is no volume {volume} to mount in {instance}"
+            )));
+        }
+        self.instance(instance)?.volumes.insert(volume.clone());
+        Ok(())
+    }
+
+    pub(super) fn remove_mount(&mut self, volume: &VolumeId, instance: &InstanceId) -> Result<(), Error> {
+        if let Some(instance) = self.instances.get_mut(instance) {
+            instance.volumes.remove(volume);
+        }
+        Ok(())
+    }
+
+    pub(super) fn observe(&self) -> Observed {
+        Observed {
+            instances: self
+                .instances
+                .iter()
+                .map(|(id, instance)| (id.clone(), instance.observe()))
+                .collect(),
+            volumes: self
+                .volumes
+                .iter()
+                .map(|(id, volume)| (id.clone(), volume.observe()))
+                .collect(),
+        }
+    }
+
+    fn instance(&mut self, id: &InstanceId) -> Result<&mut Instance, Error> {
+        self.instances
+            .get_mut(id)
+            .ok_or_else(|| Error::Permanent(format!("there is no instance {id}")))
+    }
+}
+
+impl Instance {
+    pub(super) fn observe(&self) -> ObservedInstance {
+        ObservedInstance {
+            cluster: self.cluster.clone(),
+            running: self.running,
+            boot: self.boot,
+            private_ip: self.private_ip.clone(),
+            volumes: self.volumes.iter().cloned().collect(),
+        }
+    }
+}
+
+impl Volume {
+    pub(super) fn observe(&self) -> ObservedVolume {
+        ObservedVolume {
+            size_bytes: self.size_bytes,
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Drivers: the only code that touches compute. A driver makes instances, volumes and mounts real, and says what is real.
+//!
+//! Drivers know the `model` and nothing of the database, of requests or of HTTP. Every verb is idempotent: `ensure_…` of
+//! what exists already and `remove_…` of what is gone both succeed, because a verb that timed out may have worked and will
+//! be tried again. Start reading at [`Driver`]; [`fake`] is the smallest complete one, and [`conformance`] is what every
+//! driver has to pass.
+
+pub mod conformance;
+pub mod fake;
+pub mod machine;
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use tarn_model::capacity::{Inventory, Shape};
+use tarn_model::ids::{ClusterId, InstanceId, VolumeId};
+
+/// Why a verb did not work, as far as the caller has to decide.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// It may work when tried again.
+    #[error("{0}")]
+    Retry(String),
+    /// It will not work, however often it is tried.
+    #[error("{0}")]
+    Permanent(String),
+    /// This driver cannot do such a thing at all.
+    #[error("{0}")]
+    Unsupported(String),
+}
+
+/// What a driver can do besides instances, asked before a request is accepted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Volumes and mounts.
+    pub volumes: bool,
+    /// Mounts into running instances.
+    pub live_mounts: bool,
+    /// Instances from container images.
+    pub containers: bool,
+}
+
+/// An instance as it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstanceSpec {
+    /// Its id.
+    pub id: InstanceId,
+    /// The cluster it belongs to; instances of one cluster reach each other.
+    pub cluster: ClusterId,
+    /// Its number in the cluster.
+    pub node: u32,
+    /// Its host name.
+    pub name: String,
+    /// What it may use.
+    pub shape: Shape,
+    /// The GPUs it owns.
+    pub gpus: Vec<String>,
+    /// The container image, or none for the driver's default.
+    pub container: Option<String>,
+    /// Which start this is; an instance that was observed with a lower number is restarted.
+    pub boot: u32,
+    /// The volumes to be mounted when it starts.
+    pub volumes: Vec<VolumeId>,
+}
+
+/// How people and its peers get into an instance.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// Public keys, one line each.
+    pub public_keys: Vec<String>,
+    /// Names and addresses of all nodes of the cluster.
+    pub hosts: Vec<(String, String)>,
+}
+
+/// A volume as it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeSpec {
+    /// Its id.
+    pub id: VolumeId,
+    /// Its size in bytes; a smaller existing one is grown, a larger one is left alone.
+    pub size_bytes: u64,
+}
+
+/// An instance as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObservedInstance {
+    /// The cluster it was made for.
+    pub cluster: ClusterId,
+    /// Whether it runs.
+    pub running: bool,
+    /// Which start this is.
+    pub boot: u32,
+    /// Its address.
+    pub private_ip: String,
+    /// What is mounted.
+    pub volumes: Vec<VolumeId>,
+}
+
+/// A volume as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObservedVolume {
+    /// Its size in bytes.
+    pub size_bytes: u64,
+}
+
+/// Everything of this installation that exists.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// By id.
+    pub instances: BTreeMap<InstanceId, ObservedInstance>,
+    /// By id.
+    pub volumes: BTreeMap<VolumeId, ObservedVolume>,
+}
+
+/// The verbs. Each may be called again after any failure, and each returns only when what it says is true.
+#[async_trait]
+pub trait Driver: Send + Sync + 'static {
+    /// The driver's name in the configuration.
+    fn name(&self) -> &'static str;
+
+    /// What it can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// What there is to give.
+    async fn inventory(&self) -> Result<Inventory, Error>;
+
+    /// Makes the instance exist and run, in the start that `spec.boot` names. Never runs a second one of the same id.
+    async fn ensure_instance(&self, spec: &InstanceSpec) -> Result<ObservedInstance, Error>;
+
+    /// Gives a running instance its keys and the names of its peers, replacing what it had.
+    async fn configure_instance(&self, id: &InstanceId, access: &Access) -> Result<(), Error>;
+
+    /// Removes the instance with all that was made for it, its mounts first. Volumes are left alone.
+    async fn remove_instance(&self, id: &InstanceId) -> Result<(), Error>;
+
+    /// Makes the volume exist with at least its size; never touches the data of one that exists.
+    async fn ensure_volume(&self, spec: &VolumeSpec) -> Result<ObservedVolume, Error>;
+
+    /// Removes the volume and its data for good. Refused while it is mounted anywhere.
+    async fn remove_volume(&self, id: &VolumeId) -> Result<(), Error>;
+
+    /// Mounts the volume in an instance.
+    async fn ensure_mount(&self, volume: &VolumeId, instance: &InstanceId) -> Result<(), Error>;
+
+    /// Unmounts the volume from an instance; also succeeds when the instance is gone.
+    async fn remove_mount(&self, volume: &VolumeId, instance: &InstanceId) -> Result<(), Error>;
+
+    /// Looks at one instance; `None` when there is no such thing.
+    async fn observe_instance(&self, id: &InstanceId) -> Result<Option<ObservedInstance>, Error>;
+
+    /// Looks at one volume; `None` when there is no such thing.
+    async fn observe_volume(&self, id: &VolumeId) -> Result<Option<ObservedVolume>, Error>;
+
+    /// Looks at everything of this installation.
+    async fn observe(&self) -> Result<Observed, Error>;
+}

@@ -1,0 +1,222 @@
+//! Placement: what a machine has, what is taken, and whether a claim fits now, later or never.
+//!
+//! The line is first come, first served, without starving anybody: a claim may pass an earlier one only with what that
+//! earlier one leaves over, because everything that waits ahead counts as if it were already taken.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// One GPU of a machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gpu {
+    /// The driver's id of the device.
+    pub id: String,
+    /// The model, as in the names of types: `H100`.
+    pub model: String,
+    /// Whether it is only declared and does not exist.
+    pub simulated: bool,
+}
+
+/// What the driver has to give in all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inventory {
+    /// Thousandths of CPU cores, with the configured overcommit already applied.
+    pub cpu_milli: u64,
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+    /// Every GPU.
+    pub gpus: Vec<Gpu>,
+    /// Bytes that volumes may promise in all.
+    pub storage_bytes: u64,
+}
+
+/// What one instance takes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shape {
+    /// Thousandths of CPU cores.
+    pub cpu_milli: u64,
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+    /// How many GPUs.
+    pub gpus: u32,
+    /// Their model; `None` without GPUs.
+    pub gpu_model: Option<String>,
+}
+
+/// A number of equal instances that are placed together or not at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// What each takes.
+    pub shape: Shape,
+    /// How many there are.
+    pub nodes: u32,
+}
+
+/// What placed instances hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Thousandths of CPU cores.
+    pub cpu_milli: u64,
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+    /// The GPUs that have an owner.
+    pub gpus: BTreeSet<String>,
+}
+
+/// Why a claim does not fit: what it lacks, and how much of it is free.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Shortage {
+    Gpus { model: String, needed: u64, free: u64 },
+    Cpu { needed_milli: u64, free_milli: u64 },
+    Memory { needed_bytes: u64, free_bytes: u64 },
+}
+
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Shortage::Gpus { model, needed, free } => write!(f, "{needed} {model} GPUs, {free} are free"),
+            Shortage::Cpu { needed_milli, free_milli } => {
+                write!(f, "{} CPUs, {} are free", *needed_milli as f64 / 1e3, *free_milli as f64 / 1e3)
+            }
+            Shortage::Memory { needed_bytes, free_bytes } => {
+                write!(f, "{:.1} GiB of memory, {:.1} GiB are free", gib(*needed_bytes), gib(*free_bytes))
+            }
+        }
+    }
+}
+
+/// Places a claim: the ids of the GPUs for each node, or what is missing. `ahead` are the claims that wait in front of it.
+pub fn place(inventory: &Inventory, held: &Held, ahead: &[Claim], claim: &Claim) -> Result<Vec<Vec<String>>, Shortage> {
+    let mut free = Free::of(inventory, held);
+    ahead.iter().for_each(|earlier| free.set_aside(earlier));
+    free.check(claim)?;
+    let wanted = claim.shape.gpu_model.as_deref();
+    let mut devices = inventory
+        .gpus
+        .iter()
+        .filter(|gpu| Some(gpu.model.as_str()) == wanted && !held.gpus.contains(&gpu.id))
+        .map(|gpu| gpu.id.clone());
+    Ok((0..claim.nodes).map(|_| devices.by_ref().take(claim.shape.gpus as usize).collect()).collect())
+}
+
+/// Whether a claim could ever fit, on an empty machine.
+pub fn fits_ever(inventory: &Inventory, claim: &Claim) -> Result<(), Shortage> {
+    Free::of(inventory, &Held::default()).check(claim)
+}
+
+struct Free<'a> {
+    cpu_milli: u64,
+    memory_bytes: u64,
+    gpus: BTreeMap<&'a str, u64>,
+}
+
+impl<'a> Free<'a> {
+    fn of(inventory: &'a Inventory, held: &Held) -> Self {
+        let mut gpus = BTreeMap::new();
+        for gpu in inventory.gpus.iter().filter(|gpu| !held.gpus.contains(&gpu.id)) {
+            *gpus.entry(gpu.model.as_str()).or_default() += 1;
+        }
+        Free {
+            cpu_milli: inventory.cpu_milli.saturating_sub(held.cpu_milli),
+            memory_bytes: inventory.memory_bytes.saturating_sub(held.memory_bytes),
+            gpus,
+        }
+    }
+
+    fn set_aside(&mut self, claim: &Claim) {
+        let nodes = u64::from(claim.nodes);
+        self.cpu_milli = self.cpu_milli.saturating_sub(claim.shape.cpu_milli.saturating_mul(nodes));
+        self.memory_bytes = self.memory_bytes.saturating_sub(claim.shape.memory_bytes.saturating_mul(nodes));
+        if let Some(free) = claim.shape.gpu_model.as_deref().and_then(|model| self.gpus.get_mut(model)) {
+            *free = free.saturating_sub(u64::from(claim.shape.gpus).saturating_mul(nodes));
+        }
+    }
+
+    fn check(&self, claim: &Claim) -> Result<(), Shortage> {
+        let nodes = u64::from(claim.nodes);
+        if let Some(model) = &claim.shape.gpu_model {
+            let needed = u64::from(claim.shape.gpus).saturating_mul(nodes);
+            let free = self.gpus.get(model.as_str()).copied().unwrap_or(0);
+            if needed > free {
+                return Err(Shortage::Gpus { model: model.clone(), needed, free });
+            }
+        }
+        let needed_milli = claim.shape.cpu_milli.saturating_mul(nodes);
+        if needed_milli > self.cpu_milli {
+            return Err(Shortage::Cpu { needed_milli, free_milli: self.cpu_milli });
+        }
+        let needed_bytes = claim.shape.memory_bytes.saturating_mul(nodes);
+        if needed_bytes > self.memory_bytes {
+            return Err(Shortage::Memory { needed_bytes, free_bytes: self.memory_bytes });
+        }
+        Ok(())
+    }
+}
+
+fn gib(bytes: u64) -> f64 {
+    bytes as f64 / (1u64 << 30) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine() -> Inventory {
+        let gpu = |n: u32| Gpu { id: format!("gpu-{n}"), model: "H100".into(), simulated: true };
+        Inventory { cpu_milli: 8_000, memory_bytes: 8 << 30, gpus: (0..8).map(gpu).collect(), storage_bytes: 0 }
+    }
+
+    fn gpus(count: u32) -> Claim {
+        let shape = Shape { cpu_milli: 1000 * u64::from(count), memory_bytes: 1, gpus: count, gpu_model: Some("H100".into()) };
+        Claim { shape, nodes: 1 }
+    }
+
+    fn cpus(count: u64) -> Claim {
+        Claim { shape: Shape { cpu_milli: 1000 * count, memory_bytes: 1, gpus: 0, gpu_model: None }, nodes: 1 }
+    }
+
+    #[test]
+    fn a_gpu_has_at_most_one_owner() {
+        let mut held = Held { gpus: BTreeSet::from(["gpu-0".into(), "gpu-2".into()]), ..Held::default() };
+        let placed = place(&machine(), &held, &[], &Claim { nodes: 2, ..gpus(2) }).unwrap();
+        assert_eq!(placed, [["gpu-1", "gpu-3"], ["gpu-4", "gpu-5"]]);
+        held.gpus.extend(placed.into_iter().flatten());
+        let shortage = place(&machine(), &held, &[], &gpus(4)).unwrap_err();
+        assert_eq!(shortage.to_string(), "4 H100 GPUs, 2 are free");
+    }
+
+    #[test]
+    fn a_later_claim_takes_only_what_the_earlier_leaves() {
+        let held = Held { cpu_milli: 5_000, memory_bytes: 5, gpus: (0..5).map(|n| format!("gpu-{n}")).collect() };
+        assert!(place(&machine(), &held, &[], &cpus(2)).is_ok());
+        assert!(place(&machine(), &held, &[gpus(2)], &cpus(2)).is_err(), "one CPU is left beside what waits");
+        assert!(place(&machine(), &held, &[gpus(2)], &cpus(1)).is_ok());
+        assert!(place(&machine(), &held, &[gpus(8)], &gpus(1)).is_err(), "the small one must not starve the large one");
+    }
+
+    #[test]
+    fn what_can_never_fit_is_known_at_once() {
+        assert!(fits_ever(&machine(), &gpus(8)).is_ok());
+        assert!(fits_ever(&machine(), &Claim { nodes: u32::MAX, ..gpus(8) }).is_err());
+        assert!(fits_ever(&machine(), &cpus(9)).is_err());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn never_more_than_there_is(claims: Vec<(u8, bool)>) {
+            let (inventory, mut held) = (machine(), Held::default());
+            for (size, wants_gpus) in claims {
+                let claim = if wants_gpus { gpus(u32::from(size % 9)) } else { cpus(u64::from(size % 9)) };
+                if let Ok(placed) = place(&inventory, &held, &[], &claim) {
+                    held.cpu_milli += claim.shape.cpu_milli;
+                    held.memory_bytes += claim.shape.memory_bytes;
+                    for gpu in placed.into_iter().flatten() {
+                        proptest::prop_assert!(held.gpus.insert(gpu));
+                    }
+                }
+            }
+            proptest::prop_assert!(held.cpu_milli <= inventory.cpu_milli && held.gpus.len() <= 8);
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! The domain of Tarn, pure: ids, states and their transitions, who may do what, placement, prices, the ledger.
+//!
+//! This crate must not know any IO, async code, database or HTTP, and it never asks for the time or for chance: both come
+//! in as arguments. Start reading at [`clusters`] for a state machine and at [`capacity`] for placement.
+
+pub mod capacity;
+pub mod catalogue;
+pub mod clusters;
+pub mod environment;
+pub mod ids;
+pub mod ledger;
+pub mod lifecycle;
+pub mod money;
+pub mod names;
+pub mod preferences;
+pub mod refused;
+pub mod requests;
+pub mod ssh_keys;
+pub mod storage;
+pub mod time;
+pub mod users;
+
+pub use environment::{Clock, Ids};
+pub use money::Money;
+pub use refused::Refused;
+pub use time::Time;

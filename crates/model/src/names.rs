@@ -1,0 +1,67 @@
+//! Names of clusters and volumes: what is allowed, and how one is made up when the user gives none.
+
+use crate::Ids;
+
+/// Why a text is not a name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a name has 1 to 63 characters of a-z, 0-9 and '-', and starts with a letter")]
+pub struct BadName;
+
+/// Checks a name that a user chose.
+pub fn check(name: &str) -> Result<(), BadName> {
+    let mut bytes = name.bytes();
+    let starts_well = bytes.next().is_some_and(|b| b.is_ascii_lowercase());
+    let goes_on_well = bytes.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+    if name.len() <= 63 && starts_well && goes_on_well { Ok(()) } else { Err(BadName) }
+}
+
+/// Makes up a name such as `brave-heron`. With `suffixed` it carries four random characters, for when the plain one is taken.
+pub fn generate(ids: &dyn Ids, suffixed: bool) -> String {
+    let bits = ids.bits();
+    let first = ADJECTIVES[(bits % ADJECTIVES.len() as u64) as usize];
+    let second = BIRDS[(bits / 1024 % BIRDS.len() as u64) as usize];
+    if suffixed { format!("{first}-{second}-{:04x}", bits >> 48) } else { format!("{first}-{second}") }
+}
+
+const ADJECTIVES: [&str; 48] = [
+    "able", "amber", "bold", "brave", "brisk", "calm", "clear", "clever", "cool", "copper", "crisp", "deep", "eager", "early",
+    "fair", "fast", "fine", "fresh", "gentle", "glad", "golden", "grand", "green", "happy", "high", "keen", "kind", "light",
+    "lively", "lucky", "mild", "neat", "noble", "proud", "quick", "quiet", "rapid", "sharp", "silent", "silver", "smart",
+    "steady", "still", "sunny", "swift", "tidy", "warm", "wise",
+];
+
+const BIRDS: [&str; 48] = [
+    "auk", "avocet", "bittern", "bunting", "coot", "crane", "crow", "curlew", "dipper", "dove", "duck", "dunlin", "eagle", "egret",
+    "eider", "falcon", "finch", "gannet", "goose", "grebe", "gull", "harrier", "hawk", "heron", "hoopoe", "ibis", "jay", "kestrel",
+    "kite", "lark", "linnet", "magpie", "martin", "merlin", "osprey", "owl", "petrel", "pipit", "plover", "puffin", "rail", "raven",
+    "robin", "snipe", "stork", "swan", "tern", "wren",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Fixed(u64);
+    impl Ids for Fixed {
+        fn bits(&self) -> u64 {
+            self.0
+        }
+    }
+
+    #[test]
+    fn accepts_and_refuses() {
+        for name in ["a", "brave-heron", "a0-", &"a".repeat(63)] {
+            assert_eq!(check(name), Ok(()), "{name}");
+        }
+        for name in ["", "-a", "0a", "A", "a_b", "a b", "é", "a\n", "a\0", &"a".repeat(64)] {
+            assert_eq!(check(name), Err(BadName), "{name:?}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn every_generated_name_is_a_name(bits: u64, suffixed: bool) {
+            proptest::prop_assert_eq!(check(&generate(&Fixed(bits), suffixed)), Ok(()));
+        }
+    }
+}

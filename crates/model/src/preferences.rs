@@ -1,0 +1,41 @@
+//! What a user wants to be told, and the rules between the thresholds.
+
+use crate::Money;
+
+/// The settings of one user.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Preferences {
+    /// A notice when a cluster is created.
+    pub notify_email_cluster_create: bool,
+    /// A notice when a cluster is destroyed.
+    pub notify_email_cluster_destroy: bool,
+    /// Whether the balance is reloaded by itself.
+    pub autopay_enabled: bool,
+    /// Warn below this balance.
+    pub balance_warning_threshold: Option<Money>,
+    /// Reload below this balance.
+    pub autopay_reload_threshold: Option<Money>,
+}
+
+/// Why a set of preferences makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum Unsound {
+    #[error("balance_warning_threshold must be above autopay_reload_threshold")]
+    WarningBelowReload,
+    #[error("autopay needs a payment method, and this engine has none: an administrator grants balance instead")]
+    NoPaymentMethod,
+}
+
+impl Preferences {
+    /// Checks the rules that concern more than one field; the limits of single fields are in the API's schema.
+    pub fn check(&self) -> Result<(), Unsound> {
+        if self.autopay_enabled {
+            return Err(Unsound::NoPaymentMethod);
+        }
+        match (self.balance_warning_threshold, self.autopay_reload_threshold) {
+            (Some(warning), Some(reload)) if warning <= reload => Err(Unsound::WarningBelowReload),
+            _ => Ok(()),
+        }
+    }
+}

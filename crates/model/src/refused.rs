@@ -1,0 +1,57 @@
+//! Every refusal of a rule, by name. The name is also the stable `code` that clients see.
+
+/// Why the rules forbid a change. The texts are for a person: what is the matter and what to do next.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum Refused {
+    #[error("{what} {id} has deletion protection; turn it off first by an edit with deletion_protection false")]
+    DeletionProtected { what: &'static str, id: String },
+    #[error("the cluster is {state}; it can be destroyed once it is RUNNING or FAILED")]
+    ClusterBusy { state: &'static str },
+    #[error("the cluster is {state}, not RUNNING; wait until it runs")]
+    ClusterNotRunning { state: &'static str },
+    #[error("the cluster is already being destroyed")]
+    ClusterGone,
+    #[error("a volume is just being attached to or detached from the cluster; wait for that request to end")]
+    AttachmentBusy,
+    #[error("cluster {cluster} already has storage {volume} attached; detach it first, a cluster has at most one volume")]
+    ClusterHasStorage { cluster: String, volume: String },
+    #[error("storage {volume} is not attached to cluster {cluster}")]
+    NotAttached { volume: String, cluster: String },
+    #[error("the storage is {state}, not READY; wait until it is")]
+    StorageNotReady { state: &'static str },
+    #[error("the storage has failed: {reason}")]
+    StorageFailed { reason: String },
+    #[error("the storage is already being destroyed")]
+    StorageGone,
+    #[error("the storage is attached to {clusters}; detach it first")]
+    StorageAttached { clusters: String },
+    #[error("storage can only grow: it has {has_gb} GB, {wanted_gb} GB were asked for")]
+    StorageShrinks { has_gb: u64, wanted_gb: u64 },
+    #[error("a volume can grow to at most 100 times its first size: {limit_gb} GB here")]
+    StorageGrowsTooFar { limit_gb: u64 },
+    #[error("the state {from} does not allow '{transition}'")]
+    Transition { from: &'static str, transition: &'static str },
+}
+
+impl Refused {
+    /// The stable machine word for this refusal.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Refused::DeletionProtected { .. } => "deletion_protected",
+            Refused::ClusterBusy { .. } => "cluster_busy",
+            Refused::ClusterNotRunning { .. } => "cluster_not_running",
+            Refused::ClusterGone => "cluster_gone",
+            Refused::AttachmentBusy => "attachment_busy",
+            Refused::ClusterHasStorage { .. } => "cluster_has_storage",
+            Refused::NotAttached { .. } => "not_attached",
+            Refused::StorageNotReady { .. } => "storage_not_ready",
+            Refused::StorageFailed { .. } => "storage_failed",
+            Refused::StorageGone => "storage_gone",
+            Refused::StorageAttached { .. } => "storage_attached",
+            Refused::StorageShrinks { .. } => "storage_cannot_shrink",
+            Refused::StorageGrowsTooFar { .. } => "storage_grows_too_far",
+            Refused::Transition { .. } => "wrong_state",
+        }
+    }
+}

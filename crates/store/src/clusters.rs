@@ -1,0 +1,148 @@
+//! Clusters: rows, lookups and lists.
+
+use tarn_model::clusters::Cluster;
+use tarn_model::ids::ClusterId;
+use tarn_model::lifecycle::State;
+use tarn_model::users::Owner;
+
+use crate::db::Row;
+use crate::{Error, Listing, Result, Tx, Whose};
+
+/// Every query of this file reads the same columns, in the order of [`read`].
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "select id, name, user_id, org_id, instance_type, num_nodes, hourly_rate_micros, container, deletion_protection, ",
+            "state, reason, since_us, created_us, version from clusters ",
+            $rest
+        )
+    };
+}
+
+/// Adds a new cluster; `Taken` when its owner has a live one of that name.
+pub fn insert(tx: &mut Tx<'_>, cluster: &Cluster) -> Result<()> {
+    let sql = "insert into clusters (id, scope, name, user_id, org_id, instance_type, num_nodes, hourly_rate_micros, container, \
+               deletion_protection, state, reason, since_us, created_us, version) \
+               values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
+    tx.execute(
+        sql,
+        &[
+            cluster.id.as_str().into(),
+            cluster.owner.scope().into(),
+            (&cluster.name).into(),
+            cluster.owner.user.as_str().into(),
+            cluster.owner.org.as_ref().map(|org| org.as_str()).into(),
+            (&cluster.instance_type).into(),
+            cluster.num_nodes.into(),
+            cluster.hourly_rate.into(),
+            cluster.container.as_deref().into(),
+            cluster.deletion_protection.into(),
+            cluster.state.name().into(),
+            cluster.state.reason().into(),
+            cluster.since.into(),
+            cluster.created.into(),
+            cluster.version.into(),
+        ],
+    )?;
+    Ok(())
+}
+
+/// Saves what can change; `Conflict` when it was changed since it was read, `Taken` when the new name is in use.
+pub fn save(tx: &mut Tx<'_>, cluster: &Cluster) -> Result<()> {
+    let sql = "update clusters set name = $1, deletion_protection = $2, state = $3, reason = $4, since_us = $5, \
+               version = version + 1 where id = $6 and version = $7";
+    tx.execute_guarded(
+        sql,
+        &[
+            (&cluster.name).into(),
+            cluster.deletion_protection.into(),
+            cluster.state.name().into(),
+            cluster.state.reason().into(),
+            cluster.since.into(),
+            cluster.id.as_str().into(),
+            cluster.version.into(),
+        ],
+    )
+}
+
+/// The cluster of this id, whoever owns it.
+pub fn get(tx: &mut Tx<'_>, id: &ClusterId) -> Result<Option<Cluster>> {
+    tx.query_one(select!("where id = $1"), &[id.as_str().into()])?.map(read).transpose()
+}
+
+/// The live cluster of this name within a scope.
+pub fn find(tx: &mut Tx<'_>, scope: &str, name: &str) -> Result<Option<Cluster>> {
+    let sql = select!("where scope = $1 and name = $2 and state <> 'DESTROYED'");
+    tx.query_one(sql, &[scope.into(), name.into()])?.map(read).transpose()
+}
+
+/// A page of clusters, newest first.
+pub fn list(tx: &mut Tx<'_>, listing: &Listing<'_>) -> Result<Vec<Cluster>> {
+    let sql = match (listing.whose, listing.all) {
+        (Whose::User { .. }, false) => select!(
+            "where user_id = $2 and state <> 'DESTROYED' and (created_us, id) < ($3, $4) \
+             order by created_us desc, id desc limit $5"
+        ),
+        (Whose::User { .. }, true) => select!(
+            "where scope = $1 and user_id = $2 and (created_us, id) < ($3, $4) order by created_us desc, id desc limit $5"
+        ),
+        (Whose::Scope(_), false) => select!(
+            "where scope = $1 and state <> 'DESTROYED' and (created_us, id) < ($3, $4) \
+             order by created_us desc, id desc limit $5"
+        ),
+        (Whose::Scope(_), true) => {
+            select!("where scope = $1 and (created_us, id) < ($3, $4) order by created_us desc, id desc limit $5")
+        }
+    };
+    tx.query(sql, &listing.params())?.into_iter().map(read).collect()
+}
+
+/// How many live clusters a scope has, and what those that run cost per hour in micro-dollars.
+pub fn totals(tx: &mut Tx<'_>, scope: &str) -> Result<(u64, i64)> {
+    let sql = "select count(*), cast(coalesce(sum(case when state = 'RUNNING' then hourly_rate_micros else 0 end), 0) as bigint) \
+               from clusters where scope = $1 and state <> 'DESTROYED'";
+    let mut row = tx.query_one(sql, &[scope.into()])?.ok_or(Error::Conflict)?;
+    Ok((row.count()?, row.integer()?))
+}
+
+/// Keeps the keys that were given for this cluster only.
+pub fn save_keys(tx: &mut Tx<'_>, id: &ClusterId, public_keys: &[String]) -> Result<()> {
+    if !public_keys.is_empty() {
+        let sql = "insert into cluster_keys (cluster_id, public_keys) values ($1, $2)";
+        tx.execute(sql, &[id.as_str().into(), (&public_keys.join("\n")).into()])?;
+    }
+    Ok(())
+}
+
+/// The keys that were given for this cluster only.
+pub fn keys(tx: &mut Tx<'_>, id: &ClusterId) -> Result<Vec<String>> {
+    let row = tx.query_one("select public_keys from cluster_keys where cluster_id = $1", &[id.as_str().into()])?;
+    let text = row.map(|mut row| row.text()).transpose()?.unwrap_or_default();
+    Ok(text.lines().map(str::to_owned).collect())
+}
+
+fn read(mut row: Row) -> Result<Cluster> {
+    let id = row.id()?;
+    let name = row.text()?;
+    let owner = Owner { user: row.id()?, org: row.maybe_id()? };
+    Ok(Cluster {
+        id,
+        name,
+        owner,
+        instance_type: row.text()?,
+        num_nodes: row.count()?,
+        hourly_rate: row.money()?,
+        container: row.maybe_text()?,
+        deletion_protection: row.flag()?,
+        state: read_state(&mut row)?,
+        since: row.time()?,
+        created: row.time()?,
+        version: row.integer()?,
+    })
+}
+
+/// The two columns of a state: its name and the reason of a failure.
+pub(crate) fn read_state(row: &mut Row) -> Result<State> {
+    let (name, reason) = (row.text()?, row.maybe_text()?);
+    State::from_name(&name, reason).ok_or_else(|| Error::Corrupt(format!("there is no state {name}")))
+}

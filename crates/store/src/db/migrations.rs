@@ -1,0 +1,13 @@
+//! The migrations, in order. They only add; what is to be removed waits a release.
+
+/// Each is run once, in a transaction of its own.
+pub(super) const ALL: [&str; 1] = [include_str!("../../../../migrations/0001_spine.sql")];
+
+/// Where it is written down which have been run.
+pub(super) const TABLE: &str = "create table if not exists migrations (version bigint primary key)";
+
+/// What an engine says when the database is newer than the program.
+pub(super) fn too_new(found: i64) -> crate::Error {
+    let known = ALL.len();
+    crate::Error::Unavailable(format!("the database is at version {found}, this program knows {known}: run a newer program"))
+}

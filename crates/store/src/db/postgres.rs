@@ -1,0 +1,257 @@
+//! PostgreSQL: a bounded pool of connections; every write is serializable and repeated when it lost a race.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, private::BytesMut, to_sql_checked};
+use tokio_postgres::{Client, NoTls, Statement};
+
+use super::value::Value;
+use super::{Executor, Param, Row, migrations};
+use crate::{Error, Result};
+
+/// How many connections one process opens.
+const CONNECTIONS: usize = 16;
+
+/// How often a transaction that lost a race is repeated before the caller has to.
+const TRIES: u32 = 30;
+
+/// Numbers of this installation's advisory locks: arbitrary, but ours.
+const MIGRATION_LOCK: i64 = 0x7461_726e_0001;
+
+/// A database server.
+pub(crate) struct Postgres {
+    config: tokio_postgres::Config,
+    idle: Mutex<Vec<Connection>>,
+    permits: Semaphore,
+}
+
+struct Connection {
+    client: Client,
+    statements: HashMap<&'static str, Statement>,
+}
+
+impl Postgres {
+    /// Connects, checks the collation, and brings the schema up to date.
+    pub(crate) async fn open(url: &str) -> Result<Self> {
+        // The error must not repeat the address: it holds a password.
+        let config = url.parse().map_err(|_| Error::Unavailable("the database address cannot be understood".to_owned()))?;
+        let postgres = Postgres { config, idle: Mutex::new(Vec::new()), permits: Semaphore::new(CONNECTIONS) };
+        let connection = postgres.connect().await?;
+        check_collation(&connection.client).await?;
+        migrate(&connection.client).await?;
+        postgres.put_back(connection);
+        Ok(postgres)
+    }
+
+    /// Runs a reading operation on a consistent state.
+    pub(crate) async fn read<T>(&self, work: impl FnOnce(&mut dyn Executor) -> T) -> Result<T> {
+        let (_permit, mut connection) = self.take().await?;
+        let begin = "begin isolation level repeatable read read only";
+        connection.client.batch_execute(begin).await.map_err(failed)?;
+        let mut session = Session { connection: &mut connection, handle: Handle::current(), lost_race: false };
+        let result = tokio::task::block_in_place(|| work(&mut session));
+        connection.client.batch_execute("commit").await.map_err(failed)?;
+        self.put_back(connection);
+        Ok(result)
+    }
+
+    /// Runs a writing operation; `Ok(Err(_))` of the work takes it back.
+    pub(crate) async fn write<T, E: From<Error>>(
+        &self,
+        mut work: impl FnMut(&mut dyn Executor) -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        let (_permit, mut connection) = self.take().await?;
+        for attempt in 1..=TRIES {
+            connection.client.batch_execute("begin isolation level serializable").await.map_err(failed)?;
+            let mut session = Session { connection: &mut connection, handle: Handle::current(), lost_race: false };
+            let result = tokio::task::block_in_place(|| work(&mut session));
+            let lost_race = session.lost_race;
+            match result {
+                Ok(value) => match connection.client.batch_execute("commit").await {
+                    Ok(()) => {
+                        self.put_back(connection);
+                        return Ok(value);
+                    }
+                    Err(error) if is_lost_race(&error) => {}
+                    Err(error) => return Err(failed(error).into()),
+                },
+                Err(error) => {
+                    connection.client.batch_execute("rollback").await.map_err(failed)?;
+                    if !lost_race {
+                        self.put_back(connection);
+                        return Err(error);
+                    }
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(u64::from(attempt))).await;
+        }
+        self.put_back(connection);
+        Err(Error::Unavailable("too many writers at once".to_owned()).into())
+    }
+
+    async fn take(&self) -> Result<(SemaphorePermit<'_>, Connection)> {
+        let permit = self.permits.acquire().await.map_err(|error| Error::Unavailable(error.to_string()))?;
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        match idle {
+            Some(connection) if !connection.client.is_closed() => Ok((permit, connection)),
+            _ => Ok((permit, self.connect().await?)),
+        }
+    }
+
+    /// Only a connection without an open transaction may come back; one that failed is dropped and with it closed.
+    fn put_back(&self, connection: Connection) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+    }
+
+    async fn connect(&self) -> Result<Connection> {
+        let (client, driver) = self.config.connect(NoTls).await.map_err(failed)?;
+        tokio::spawn(async move {
+            if let Err(error) = driver.await {
+                tracing::debug!(%error, "a database connection ended");
+            }
+        });
+        Ok(Connection { client, statements: HashMap::new() })
+    }
+}
+
+async fn check_collation(client: &Client) -> Result<()> {
+    let sql = "select datcollate from pg_database where datname = current_database()";
+    let collation: String = client.query_one(sql, &[]).await.map_err(failed)?.get(0);
+    match collation.as_str() {
+        "C" | "POSIX" => Ok(()),
+        other => Err(Error::Unavailable(format!(
+            "the database sorts by '{other}', and lists need byte order: create it with lc_collate 'C' (template template0)"
+        ))),
+    }
+}
+
+async fn migrate(client: &Client) -> Result<()> {
+    client.batch_execute("begin").await.map_err(failed)?;
+    client.execute("select pg_advisory_xact_lock($1)", &[&MIGRATION_LOCK]).await.map_err(failed)?;
+    client.batch_execute(migrations::TABLE).await.map_err(failed)?;
+    client.batch_execute("create sequence if not exists event_numbers").await.map_err(failed)?;
+    let done: i64 = client.query_one("select count(*) from migrations", &[]).await.map_err(failed)?.get(0);
+    let Some(missing) = usize::try_from(done).ok().and_then(|done| migrations::ALL.get(done..)) else {
+        return Err(migrations::too_new(done));
+    };
+    for (version, text) in (done + 1..).zip(missing) {
+        client.batch_execute(text).await.map_err(failed)?;
+        client.execute("insert into migrations (version) values ($1)", &[&version]).await.map_err(failed)?;
+    }
+    client.batch_execute("commit").await.map_err(failed)
+}
+
+/// A connection with an open transaction, seen from a thread that may block.
+struct Session<'c> {
+    connection: &'c mut Connection,
+    handle: Handle,
+    lost_race: bool,
+}
+
+impl Session<'_> {
+    fn note(&mut self, error: tokio_postgres::Error) -> Error {
+        self.lost_race |= is_lost_race(&error);
+        failed(error)
+    }
+
+    fn prepared(&mut self, sql: &'static str) -> Result<Statement> {
+        if let Some(statement) = self.connection.statements.get(sql) {
+            return Ok(statement.clone());
+        }
+        let prepared = self.handle.block_on(self.connection.client.prepare(sql));
+        let statement = prepared.map_err(|error| self.note(error))?;
+        self.connection.statements.insert(sql, statement.clone());
+        Ok(statement)
+    }
+}
+
+impl Executor for Session<'_> {
+    fn query(&mut self, sql: &'static str, params: &[Param<'_>]) -> Result<Vec<Row>> {
+        let statement = self.prepared(sql)?;
+        let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|param| param as _).collect();
+        let rows = self.handle.block_on(self.connection.client.query(&statement, &params));
+        let rows = rows.map_err(|error| self.note(error))?;
+        rows.iter()
+            .map(|row| {
+                let values = (0..row.len()).map(|column| row.try_get(column).map_err(failed));
+                values.collect::<Result<Vec<Value>>>().map(Row::new)
+            })
+            .collect()
+    }
+
+    fn execute(&mut self, sql: &'static str, params: &[Param<'_>]) -> Result<u64> {
+        let statement = self.prepared(sql)?;
+        let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|param| param as _).collect();
+        let changed = self.handle.block_on(self.connection.client.execute(&statement, &params));
+        changed.map_err(|error| self.note(error))
+    }
+
+    fn next_event_number(&mut self) -> Result<i64> {
+        // The lock is held until the commit is visible, so numbers are given out in the order of commits.
+        self.query("select 1 from (select pg_advisory_xact_lock(128017000071)) as held", &[])?;
+        let mut rows = self.query("select nextval('event_numbers')", &[])?;
+        rows.first_mut().ok_or_else(|| Error::Corrupt("no number".to_owned()))?.integer()
+    }
+}
+
+impl ToSql for Param<'_> {
+    fn to_sql(&self, kind: &Type, out: &mut BytesMut) -> std::result::Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        match self {
+            Param::Text(text) => text.to_sql(kind, out),
+            Param::Integer(number) => number.to_sql(kind, out),
+            Param::Bytes(bytes) => bytes.to_sql(kind, out),
+            Param::Null => Ok(IsNull::Yes),
+        }
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        matches!(*kind, Type::TEXT | Type::INT8 | Type::BYTEA)
+    }
+
+    to_sql_checked!();
+}
+
+impl<'r> FromSql<'r> for Value {
+    fn from_sql(kind: &Type, raw: &'r [u8]) -> std::result::Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+        match *kind {
+            Type::TEXT => String::from_sql(kind, raw).map(Value::Text),
+            Type::INT8 => i64::from_sql(kind, raw).map(Value::Integer),
+            Type::INT4 => i32::from_sql(kind, raw).map(|number| Value::Integer(number.into())),
+            _ => Vec::from_sql(kind, raw).map(Value::Bytes),
+        }
+    }
+
+    fn from_sql_null(_: &Type) -> std::result::Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(Value::Null)
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        matches!(*kind, Type::TEXT | Type::INT8 | Type::INT4 | Type::BYTEA)
+    }
+}
+
+fn is_lost_race(error: &tokio_postgres::Error) -> bool {
+    let codes = [&SqlState::T_R_SERIALIZATION_FAILURE, &SqlState::T_R_DEADLOCK_DETECTED];
+    error.code().is_some_and(|code| codes.contains(&code))
+}
+
+fn failed(error: tokio_postgres::Error) -> Error {
+    match error.code() {
+        Some(code) if *code == SqlState::UNIQUE_VIOLATION => Error::Taken,
+        Some(code) if *code == SqlState::DISK_FULL || *code == SqlState::TOO_MANY_CONNECTIONS => {
+            Error::Unavailable(error.to_string())
+        }
+        Some(_) => Error::Database(describe(&error)),
+        // Without a code it is the connection that failed.
+        None => Error::Unavailable(error.to_string()),
+    }
+}
+
+fn describe(error: &tokio_postgres::Error) -> String {
+    error.as_db_error().map_or_else(|| error.to_string(), |db| format!("{} ({})", db.message(), db.code().code()))
+}

@@ -1,0 +1,29 @@
+//! The store: the only SQL of Tarn, on SQLite or PostgreSQL with one text.
+//!
+//! A file per noun holds plain functions over a transaction, [`Tx`]; [`Store`] runs them. The store knows the `model` and
+//! nothing of requests' steps, drivers or HTTP. Start reading at [`clusters`] for a noun and at [`db`] for the engines.
+
+pub mod attachments;
+pub mod clusters;
+pub mod db;
+pub mod events;
+pub mod idempotency;
+pub mod instances;
+pub mod ledger;
+pub mod requests;
+pub mod ssh_keys;
+pub mod storage;
+#[cfg(feature = "testing")]
+pub mod testing;
+pub mod users;
+
+mod error;
+mod listing;
+mod store;
+
+pub use error::Error;
+pub use listing::{Listing, Whose};
+pub use store::{Database, Store, Tx};
+
+/// What store functions return.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,47 @@
+//! The data directory: made for its owner only, used by one process at a time, and holding the administrator's key.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::failure::{Failure, Result};
+
+/// Makes the directory if need be.
+pub(crate) fn make(data: &Path) -> Result<()> {
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(data);
+    made.map_err(|e| Failure::doing(format!("cannot make the data directory {}", data.display()), e))
+}
+
+/// Takes the directory for this process; it is free again when the file is dropped, however the process ends.
+pub(crate) fn lock(data: &Path) -> Result<File> {
+    let path = data.join("lock");
+    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
+    let file = file.map_err(|e| Failure::doing(format!("cannot open {}", path.display()), e))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(Failure(format!(
+            "another tarn is already running on {}; stop it first, or give another --data directory",
+            data.display()
+        ))),
+        Err(TryLockError::Error(e)) => Err(Failure::doing(format!("cannot lock {}", path.display()), e)),
+    }
+}
+
+/// Where the administrator's key is.
+pub(crate) fn key_path(data: &Path) -> PathBuf {
+    data.join("admin.key")
+}
+
+/// Writes the administrator's key, and nothing else, for its owner's eyes only.
+pub(crate) fn write_key(data: &Path, api_key: &str) -> Result<()> {
+    let (path, new) = (key_path(data), data.join("admin.key.new"));
+    let written = || -> std::io::Result<()> {
+        let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&new)?;
+        file.write_all(api_key.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&new, &path)?;
+        File::open(data)?.sync_all()
+    };
+    written().map_err(|e| Failure::doing(format!("cannot write {}", path.display()), e))
+}

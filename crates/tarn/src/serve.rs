@@ -1,0 +1,152 @@
+//! `tarn serve`: puts the rooms of the house together and runs them until a signal comes.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tarn_control::runner::Runner;
+use tarn_control::{Control, Parts, bootstrap, reconcilers};
+use tarn_driver::Driver;
+use tarn_driver::fake::FakeDriver;
+use tarn_model::capacity::Inventory;
+use tarn_model::ids::fresh_api_key;
+use tarn_server::{App, Limits};
+use tarn_store::{Database, Store};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::config::{Config, DriverName};
+use crate::environment::{RandomIds, SystemClock};
+use crate::failure::{Failure, Result};
+use crate::{data, logging, metrics, tls};
+
+/// How long calls and steps under way may take after a signal.
+const DRAIN: Duration = Duration::from_millis(4500);
+
+/// Runs the cloud.
+pub(crate) async fn serve(config: Config) -> Result<()> {
+    logging::start(&config.log, config.log_format)?;
+    data::make(&config.data)?;
+    let database = config.database()?;
+    let alone = matches!(database, Database::Sqlite(_));
+    let _lock = if alone { Some(data::lock(&config.data)?) } else { None };
+    let listen = config.listen;
+    let listener = TcpListener::bind(listen).map_err(|e| Failure::doing(format!("cannot listen on {listen}"), e))?;
+    let tls = match (&config.tls_cert, &config.tls_key) {
+        (Some(cert), Some(key)) => Some(tls::load(cert, key)?),
+        _ => None,
+    };
+    let metrics = config.metrics_listen.map(metrics::start).transpose()?;
+    let store = Store::open(&database, Arc::new(SystemClock), Arc::new(RandomIds)).await;
+    let store = store.map_err(|e| Failure::doing("cannot open the database", e))?;
+    ensure_admin(&config, &store).await?;
+    let control = control(&config, store)?;
+    let runner = Runner::new(control.clone());
+    runner.recover(alone).await.map_err(|e| Failure::doing("cannot take up the work of before", e))?;
+
+    let (stop, stopped) = watch::channel(false);
+    tokio::spawn(expiry(control.clone()));
+    let runner = tokio::spawn(runner.serve(wait(stopped.clone()), DRAIN));
+    let limits = Limits { per_second: config.rate_limit.per_second, burst: config.rate_limit.burst };
+    let app = App::new(control, limits, Arc::new(RandomIds));
+    tokio::spawn(forget_idle(app.clone()));
+    if let Some((listener, router)) = metrics {
+        tokio::spawn(tarn_server::serve(listener, router, None, wait(stopped.clone()), DRAIN));
+    }
+    greet(&config, &listener);
+    let server = tokio::spawn(tarn_server::serve(listener, tarn_server::router(app), tls, wait(stopped), DRAIN));
+    signalled().await?;
+    tracing::info!("stopping");
+    let _ = stop.send(true);
+    let served = server.await.map_err(|e| Failure::doing("the server ended badly", e))?;
+    served.map_err(|e| Failure::doing("the server ended badly", e))?;
+    runner.await.map_err(|e| Failure::doing("the runner ended badly", e))
+}
+
+/// Makes the first administrator. The key is written before it is valid, so that a crash never leaves a valid key that
+/// nobody has seen.
+async fn ensure_admin(config: &Config, store: &Store) -> Result<()> {
+    let failed = |e| Failure::doing("cannot make the first administrator", e);
+    if bootstrap::needs_admin(store).await.map_err(failed)? {
+        let api_key = fresh_api_key(&RandomIds);
+        data::write_key(&config.data, &api_key)?;
+        if !bootstrap::make_admin(store, api_key).await.map_err(failed)? {
+            let _ = std::fs::remove_file(data::key_path(&config.data));
+        }
+    }
+    Ok(())
+}
+
+fn control(config: &Config, store: Store) -> Result<Control> {
+    let found = config.inventory();
+    let prices = config.prices()?;
+    let catalogue = config.catalogue(&found, &prices)?;
+    let inventory = config.overcommitted(&found);
+    let driver = driver(config, &inventory)?;
+    let (settings, clock, ids) = (config.settings(), Arc::new(SystemClock), Arc::new(RandomIds));
+    Ok(Control::new(Parts { store, driver, inventory, catalogue, prices, settings, clock, ids }))
+}
+
+fn driver(config: &Config, inventory: &Inventory) -> Result<Arc<dyn Driver>> {
+    match config.driver {
+        DriverName::Fake => {
+            let driver = FakeDriver::open(&config.data, inventory.clone(), config.fake.clone());
+            Ok(Arc::new(driver.map_err(|e| Failure::doing("cannot open the fake driver's world", e))?))
+        }
+        DriverName::Local => Err(Failure("the local driver is not in this version yet; use --driver fake".to_owned())),
+    }
+}
+
+/// Tells the person at the terminal how to go on.
+fn greet(config: &Config, listener: &TcpListener) {
+    let address = listener.local_addr().unwrap_or(config.listen);
+    let scheme = if config.tls_cert.is_some() { "https" } else { "http" };
+    let url = config.public_url.clone().unwrap_or_else(|| format!("{scheme}://{address}"));
+    let key = data::key_path(&config.data);
+    println!("Tarn {} is ready at {url}", env!("CARGO_PKG_VERSION"));
+    if config.driver == DriverName::Fake {
+        println!("It runs the fake driver: clusters and volumes are made up, for trials and tests.");
+    }
+    if let Some(gpus) = &config.simulated_gpus {
+        println!("These GPUs are simulated and do not exist: {gpus}.");
+    }
+    println!("\nIn another terminal:\n");
+    println!("    export TENSORPOOL_ENGINE={}", url.trim_end_matches('/'));
+    println!("    export TENSORPOOL_KEY=$(cat {})", key.display());
+    println!("    tp cluster create 1xCPU --wait\n");
+}
+
+async fn expiry(control: Control) {
+    loop {
+        let pause = match reconcilers::expiry::tick(&control).await {
+            Ok(pause) => pause,
+            Err(error) => {
+                tracing::warn!(%error, "old idempotency keys could not be forgotten");
+                Duration::from_secs(60)
+            }
+        };
+        tokio::time::sleep(pause).await;
+    }
+}
+
+async fn forget_idle(app: App) {
+    loop {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        app.forget_idle();
+    }
+}
+
+async fn wait(mut stopped: watch::Receiver<bool>) {
+    let _ = stopped.wait_for(|stopped| *stopped).await;
+}
+
+async fn signalled() -> Result<()> {
+    let failed = |e| Failure::doing("cannot wait for signals", e);
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}
