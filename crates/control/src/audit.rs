@@ -34,10 +34,16 @@ pub async fn differences(store: &Store, observed: &Observed) -> Result<Vec<Strin
             VolumeState::Destroying | VolumeState::Destroyed => false,
         };
         if !busy && !right {
-            found.push(format!("storage {} is {} with {} GB and was seen as {seen:?}", volume.id, volume.state.name(), volume.size_gb));
+            found.push(format!(
+                "storage {} is {} with {} GB and was seen as {seen:?}",
+                volume.id,
+                volume.state.name(),
+                volume.size_gb
+            ));
         }
     }
-    let ids = observed.instances.keys().map(ToString::to_string).chain(observed.volumes.keys().map(ToString::to_string));
+    let ids =
+        observed.instances.keys().map(ToString::to_string).chain(observed.volumes.keys().map(ToString::to_string));
     found.extend(ids.filter(|id| !known.contains(id)).map(|id| format!("{id} exists and has no row")));
     Ok(found)
 }

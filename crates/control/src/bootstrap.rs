@@ -33,7 +33,9 @@ pub async fn make_admin(store: &Store, api_key: String) -> Result<bool> {
 /// Replaces all keys of the first administrator by this one. `false` when there is no administrator.
 pub async fn reset_admin_key(store: &Store, api_key: String) -> Result<bool> {
     let write = store.write(move |tx| -> Result<bool> {
-        let Some(admin) = users::first_admin(tx)? else { return Ok(false) };
+        let Some(admin) = users::first_admin(tx)? else {
+            return Ok(false);
+        };
         users::revoke_keys_of(tx, &admin.id)?;
         keep_key(tx, &admin.id, &api_key)?;
         Ok(true)

@@ -37,7 +37,9 @@ impl Caller {
     pub fn must_administer(&self) -> Result<()> {
         match self.user.engine_admin {
             true => Ok(()),
-            false => Err(Error::new(Kind::Forbidden, "access_denied", "only administrators of this engine may do this")),
+            false => {
+                Err(Error::new(Kind::Forbidden, "access_denied", "only administrators of this engine may do this"))
+            }
         }
     }
 }

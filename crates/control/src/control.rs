@@ -93,7 +93,11 @@ impl Control {
         let found = self.store().read(|tx| tarn_store::users::authenticate(tx, &hash)).await.map_err(Error::from)?;
         match found {
             Some((user, key)) if !user.disabled => Ok(Caller { user, key, idempotency: None }),
-            Some(_) => Err(Error::new(Kind::Unauthenticated, "user_disabled", "this user has been disabled; ask an administrator")),
+            Some(_) => Err(Error::new(
+                Kind::Unauthenticated,
+                "user_disabled",
+                "this user has been disabled; ask an administrator",
+            )),
             None => Err(Error::new(
                 Kind::Unauthenticated,
                 "invalid_key",

@@ -57,7 +57,11 @@ impl Error {
 
     /// It exists and is not the caller's: 403.
     pub fn forbidden(what: &str, id: &str) -> Self {
-        Error::new(Kind::Forbidden, "access_denied", format!("access to {what} {} denied: it belongs to someone else", shown(id)))
+        Error::new(
+            Kind::Forbidden,
+            "access_denied",
+            format!("access to {what} {} denied: it belongs to someone else", shown(id)),
+        )
     }
 
     /// It contradicts the present state: 409.

@@ -22,7 +22,7 @@ pub(crate) fn request(control: &Control, tx: &mut Tx<'_>, request: &Request) -> 
     let steps = definition(request.kind).steps;
     let last = request.message.as_deref().map(|message| format!(" Last: {message}.")).unwrap_or_default();
     let text = match &request.failure {
-        Some(failure) => format!("Failed and is being undone, {} steps are left: {failure}", request.step),
+        Some(failure) => format!("Failed and is being undone, {} steps are left: {failure}.", request.step),
         None => {
             let at = (request.step as usize).min(steps.len().saturating_sub(1));
             let name = steps.get(at).map_or("finish", |step| step.name);
@@ -37,7 +37,7 @@ pub(crate) fn request(control: &Control, tx: &mut Tx<'_>, request: &Request) -> 
 /// What the first open request of an object says about it.
 pub(crate) fn object(control: &Control, tx: &mut Tx<'_>, open: &[Request], since: Time) -> Result<Option<String>> {
     let Some(first) = open.first() else { return Ok(None) };
-    Ok(request(control, tx, first)?.map(|text| format!("{text} (since {since}, request {})", first.id)))
+    Ok(request(control, tx, first)?.map(|text| format!("{text} In this state since {since}, by request {}.", first.id)))
 }
 
 fn waiting(control: &Control, tx: &mut Tx<'_>, request: &Request) -> Result<String> {
@@ -57,7 +57,7 @@ fn waiting(control: &Control, tx: &mut Tx<'_>, request: &Request) -> Result<Stri
         place if place > u64::from(COUNTED) => format!("more than {COUNTED} are before it"),
         place => format!("{} in line", ordinal(place)),
     };
-    Ok(format!("Waits for {what}, {place}; since {}, until {}, then it fails.", request.created, request.deadline))
+    Ok(format!("Waits for {what}, {place}; until {}, then it fails.", request.deadline))
 }
 
 fn ordinal(number: u64) -> String {

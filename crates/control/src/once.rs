@@ -32,7 +32,13 @@ where
     }
     let result = work(tx)?;
     let outcome = seal(wish, tx.ids().bits(), &result)?;
-    idempotency::keep(tx, user, &wish.key, &idempotency::Kept { fingerprint: wish.fingerprint.to_vec(), outcome }, expired)?;
+    idempotency::keep(
+        tx,
+        user,
+        &wish.key,
+        &idempotency::Kept { fingerprint: wish.fingerprint.to_vec(), outcome },
+        expired,
+    )?;
     Ok(result)
 }
 

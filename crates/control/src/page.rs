@@ -49,7 +49,10 @@ pub(crate) fn decode_cursor(cursor: Option<&str>) -> Result<Option<(Time, String
     });
     match parsed {
         Some(place) => Ok(Some(place)),
-        None => Err(Error::invalid("invalid_cursor", "the cursor is not one that this engine gave out; start again without it")),
+        None => Err(Error::invalid(
+            "invalid_cursor",
+            "the cursor is not one that this engine gave out; start again without it",
+        )),
     }
 }
 

@@ -27,17 +27,9 @@ const TRIES: u32 = 40;
 /// When it does not, or when its world is not empty at the start.
 pub async fn check(driver: &dyn Driver, ids: &dyn Ids) {
     let subject = Subject { driver, ids };
-    assert_eq!(
-        subject.observe().await,
-        Observed::default(),
-        "the suite needs a world that is empty at the start"
-    );
+    assert_eq!(subject.observe().await, Observed::default(), "the suite needs a world that is empty at the start");
     let inventory = subject.driver.inventory().await.expect("inventory answers");
-    assert_eq!(
-        subject.driver.inventory().await,
-        Ok(inventory.clone()),
-        "the inventory is the same when asked twice"
-    );
+    assert_eq!(subject.driver.inventory().await, Ok(inventory.clone()), "the inventory is the same when asked twice");
     instances::check(&subject, &inventory).await;
     if driver.capabilities().volumes {
         volumes::check(&subject).await;
@@ -45,11 +37,7 @@ pub async fn check(driver: &dyn Driver, ids: &dyn Ids) {
     } else {
         volumes::check_unsupported(&subject).await;
     }
-    assert_eq!(
-        subject.observe().await,
-        Observed::default(),
-        "after everything was removed the world is empty"
-    );
+    assert_eq!(subject.observe().await, Observed::default(), "after everything was removed the world is empty");
 }
 
 /// The driver under test, and fresh ids for what it is asked to make.
@@ -65,9 +53,7 @@ impl Subject<'_> {
 
     /// What is seen of an instance, which has to be the same one by one and in the whole.
     async fn seen(&self, id: &InstanceId) -> Option<ObservedInstance> {
-        let alone = settle(|| self.driver.observe_instance(id))
-            .await
-            .expect("observe_instance answers");
+        let alone = settle(|| self.driver.observe_instance(id)).await.expect("observe_instance answers");
         let whole = self.observe().await.instances.remove(id);
         assert_eq!(alone, whole, "observe_instance and observe say the same of {id}");
         alone.map(sorted)
@@ -84,12 +70,7 @@ impl Subject<'_> {
             cluster: self.cluster(),
             node: 0,
             name: "conformance-0".into(),
-            shape: Shape {
-                cpu_milli: 100,
-                memory_bytes: 64 << 20,
-                gpus: 0,
-                gpu_model: None,
-            },
+            shape: Shape { cpu_milli: 100, memory_bytes: 64 << 20, gpus: 0, gpu_model: None },
             gpus: Vec::new(),
             container: None,
             boot: 1,
@@ -98,10 +79,7 @@ impl Subject<'_> {
     }
 
     fn volume(&self) -> VolumeSpec {
-        VolumeSpec {
-            id: VolumeId::fresh(self.ids),
-            size_bytes: 1 << 30,
-        }
+        VolumeSpec { id: VolumeId::fresh(self.ids), size_bytes: 1 << 30 }
     }
 
     async fn start(&self, spec: &InstanceSpec) -> ObservedInstance {
@@ -110,21 +88,14 @@ impl Subject<'_> {
 
     async fn stop(&self, spec: &InstanceSpec) {
         twice("remove_instance", || self.driver.remove_instance(&spec.id)).await;
-        assert_eq!(
-            self.seen(&spec.id).await,
-            None,
-            "an instance that was removed is not seen"
-        );
+        assert_eq!(self.seen(&spec.id).await, None, "an instance that was removed is not seen");
     }
 
     async fn delete(&self, spec: &VolumeSpec) {
         twice("remove_volume", || self.driver.remove_volume(&spec.id)).await;
         let seen = settle(|| self.driver.observe_volume(&spec.id)).await;
         assert_eq!(seen, Ok(None), "a volume that was removed is not seen");
-        assert!(
-            !self.observe().await.volumes.contains_key(&spec.id),
-            "nor is it in the whole"
-        );
+        assert!(!self.observe().await.volumes.contains_key(&spec.id), "nor is it in the whole");
     }
 }
 
@@ -147,12 +118,8 @@ async fn settle<T, F: Future<Output = Result<T, Error>>>(verb: impl Fn() -> F) -
 
 /// A verb that works has to work again, with the same answer.
 async fn twice<T: PartialEq + Debug, F: Future<Output = Result<T, Error>>>(name: &str, verb: impl Fn() -> F) -> T {
-    let first = settle(&verb)
-        .await
-        .unwrap_or_else(|error| panic!("{name} works: {error:?}"));
-    let second = settle(&verb)
-        .await
-        .unwrap_or_else(|error| panic!("{name} works a second time: {error:?}"));
+    let first = settle(&verb).await.unwrap_or_else(|error| panic!("{name} works: {error:?}"));
+    let second = settle(&verb).await.unwrap_or_else(|error| panic!("{name} works a second time: {error:?}"));
     assert_eq!(first, second, "{name} answers the same when it is called twice");
     second
 }
@@ -168,8 +135,5 @@ async fn refused<T: Debug, F: Future<Output = Result<T, Error>>>(what: &str, ver
 /// What a driver says it cannot do, it says again when asked to do it.
 async fn unsupported<T: Debug, F: Future<Output = Result<T, Error>>>(what: &str, verb: impl Fn() -> F) {
     let answer = settle(verb).await;
-    assert!(
-        matches!(answer, Err(Error::Unsupported(_))),
-        "{what} is unsupported, but the answer is {answer:?}"
-    );
+    assert!(matches!(answer, Err(Error::Unsupported(_))), "{what} is unsupported, but the answer is {answer:?}");
 }

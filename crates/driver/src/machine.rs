@@ -21,12 +21,7 @@ pub fn inventory(simulated: Option<&Simulated>, storage_bytes: u64) -> Inventory
         Vec::new()
     });
     gpus.extend(simulated.map(Simulated::gpus).unwrap_or_default());
-    Inventory {
-        cpu_milli: cpu_milli(),
-        memory_bytes: memory_bytes(),
-        gpus,
-        storage_bytes,
-    }
+    Inventory { cpu_milli: cpu_milli(), memory_bytes: memory_bytes(), gpus, storage_bytes }
 }
 
 /// The cores that this process may use, which a container's limits make fewer than the machine's.
@@ -64,15 +59,11 @@ fn installed_gpus() -> Result<Vec<Gpu>, NvmlError> {
     let mut seen = BTreeSet::new();
     let mut gpus = Vec::new();
     for index in 0..nvml.device_count()? {
-        let found = nvml
-            .device_by_index(index)
-            .and_then(|device| Ok((device.uuid()?, device.name()?)));
+        let found = nvml.device_by_index(index).and_then(|device| Ok((device.uuid()?, device.name()?)));
         match found {
-            Ok((id, name)) if seen.insert(id.clone()) => gpus.push(Gpu {
-                id,
-                model: normalised(&name),
-                simulated: false,
-            }),
+            Ok((id, name)) if seen.insert(id.clone()) => {
+                gpus.push(Gpu { id, model: normalised(&name), simulated: false })
+            }
             Ok((id, _)) => tracing::warn!(index, id, "NVML lists a GPU twice"),
             Err(error) => tracing::warn!(index, %error, "a GPU does not answer and is left out"),
         }
@@ -88,14 +79,9 @@ mod tests {
     fn reads_the_total_of_meminfo() {
         let text = "MemFree:  1 kB\nMemTotal:       16384256 kB\nMemAvailable: 5 kB\n";
         assert_eq!(total_bytes(text), Some(16_384_256 * 1024));
-        for wrong in [
-            "",
-            "MemTotal:",
-            "MemTotal: kB",
-            "MemTotal: 5 MB",
-            "MemTotal: -5 kB",
-            "MemTotal: 18446744073709551615 kB",
-        ] {
+        for wrong in
+            ["", "MemTotal:", "MemTotal: kB", "MemTotal: 5 MB", "MemTotal: -5 kB", "MemTotal: 18446744073709551615 kB"]
+        {
             assert_eq!(total_bytes(wrong), None, "{wrong:?}");
         }
     }
@@ -104,16 +90,8 @@ mod tests {
     fn this_machine_has_something() {
         let simulated: Simulated = "2xH100,1xL40S".parse().unwrap();
         let found = inventory(Some(&simulated), 77);
-        assert!(
-            found.cpu_milli >= 1000 && found.memory_bytes > 1 << 20 && found.storage_bytes == 77,
-            "{found:?}"
-        );
-        let ids: Vec<&str> = found
-            .gpus
-            .iter()
-            .filter(|gpu| gpu.simulated)
-            .map(|gpu| gpu.id.as_str())
-            .collect();
+        assert!(found.cpu_milli >= 1000 && found.memory_bytes > 1 << 20 && found.storage_bytes == 77, "{found:?}");
+        let ids: Vec<&str> = found.gpus.iter().filter(|gpu| gpu.simulated).map(|gpu| gpu.id.as_str()).collect();
         assert_eq!(ids, ["simulated-H100-0", "simulated-H100-1", "simulated-L40S-0"]);
         assert!(inventory(None, 0).gpus.iter().all(|gpu| !gpu.simulated));
     }

@@ -17,11 +17,7 @@ impl Ids for Counted {
 
 async fn check(gpus: u32, settings: Settings) {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let gpu = |n: u32| Gpu {
-        id: format!("simulated-H100-{n}"),
-        model: "H100".into(),
-        simulated: true,
-    };
+    let gpu = |n: u32| Gpu { id: format!("simulated-H100-{n}"), model: "H100".into(), simulated: true };
     let inventory = Inventory {
         cpu_milli: 2_000,
         memory_bytes: 2 << 30,
@@ -30,10 +26,7 @@ async fn check(gpus: u32, settings: Settings) {
     };
     let driver = FakeDriver::open(dir.path(), inventory, settings).expect("an empty world opens");
     conformance::check(&driver, &Counted(AtomicU64::new(0))).await;
-    assert_eq!(
-        read_world(dir.path()).expect("the world is readable"),
-        Observed::default()
-    );
+    assert_eq!(read_world(dir.path()).expect("the world is readable"), Observed::default());
 }
 
 #[tokio::test]
@@ -48,26 +41,10 @@ async fn the_fake_conforms_without_gpus() {
 
 #[tokio::test]
 async fn the_fake_conforms_when_it_is_slow() {
-    check(
-        2,
-        Settings {
-            latency_ms: (0, 3),
-            fault_rate: 0.0,
-            seed: 1,
-        },
-    )
-    .await;
+    check(2, Settings { latency_ms: (0, 3), fault_rate: 0.0, seed: 1 }).await;
 }
 
 #[tokio::test]
 async fn the_fake_conforms_when_it_is_unreliable() {
-    check(
-        2,
-        Settings {
-            latency_ms: (0, 1),
-            fault_rate: 0.4,
-            seed: 2,
-        },
-    )
-    .await;
+    check(2, Settings { latency_ms: (0, 1), fault_rate: 0.4, seed: 2 }).await;
 }

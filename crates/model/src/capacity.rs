@@ -168,7 +168,8 @@ mod tests {
     }
 
     fn gpus(count: u32) -> Claim {
-        let shape = Shape { cpu_milli: 1000 * u64::from(count), memory_bytes: 1, gpus: count, gpu_model: Some("H100".into()) };
+        let shape =
+            Shape { cpu_milli: 1000 * u64::from(count), memory_bytes: 1, gpus: count, gpu_model: Some("H100".into()) };
         Claim { shape, nodes: 1 }
     }
 

@@ -36,7 +36,12 @@ impl Catalogue {
                 memory_bytes: share(inventory.memory_bytes, count * 1000, inventory.cpu_milli),
                 ..Shape::default()
             };
-            types.push(InstanceType { name: format!("{count}xCPU"), shape, hourly: prices.cpu.times(count), simulated: false });
+            types.push(InstanceType {
+                name: format!("{count}xCPU"),
+                shape,
+                hourly: prices.cpu.times(count),
+                simulated: false,
+            });
         }
         let mut models: BTreeMap<&str, (u64, bool)> = BTreeMap::new();
         for gpu in &inventory.gpus {
@@ -97,7 +102,8 @@ impl Prices {
 /// The prices of the contract's section 5 and 9.
 impl Default for Prices {
     fn default() -> Self {
-        let gpus = [("B300", 5_490_000), ("B200", 4_990_000), ("H200", 2_990_000), ("H100", 1_990_000), ("L40S", 1_490_000)];
+        let gpus =
+            [("B300", 5_490_000), ("B200", 4_990_000), ("H200", 2_990_000), ("H100", 1_990_000), ("L40S", 1_490_000)];
         Prices {
             cpu: Money::from_micros(15_000),
             gpus: gpus.into_iter().map(|(model, micros)| (model.to_owned(), Money::from_micros(micros))).collect(),
@@ -122,12 +128,16 @@ mod tests {
     #[test]
     fn types_follow_from_the_machine() {
         let gpu = |n: u32| Gpu { id: n.to_string(), model: "H100".into(), simulated: true };
-        let inventory = Inventory { cpu_milli: 12_000, memory_bytes: 1200, gpus: (0..3).map(gpu).collect(), storage_bytes: 0 };
+        let inventory =
+            Inventory { cpu_milli: 12_000, memory_bytes: 1200, gpus: (0..3).map(gpu).collect(), storage_bytes: 0 };
         let catalogue = Catalogue::derived(&inventory, &Prices::default());
         let names: Vec<_> = catalogue.types().iter().map(|kind| kind.name.as_str()).collect();
         assert_eq!(names, ["1xCPU", "2xCPU", "4xCPU", "8xCPU", "1xH100", "2xH100"]);
         let two = catalogue.find("2xH100").unwrap();
-        assert_eq!((two.shape.cpu_milli, two.shape.memory_bytes, two.hourly), (8_000, 800, Money::from_micros(3_980_000)));
+        assert_eq!(
+            (two.shape.cpu_milli, two.shape.memory_bytes, two.hourly),
+            (8_000, 800, Money::from_micros(3_980_000))
+        );
         assert!(two.simulated);
     }
 }

@@ -38,7 +38,11 @@ pub struct Cluster {
 
 impl Cluster {
     /// This cluster in the state that `transition` leads to.
-    pub fn moved(mut self, now: Time, transition: impl FnOnce(State) -> Result<State, Refused>) -> Result<Self, Refused> {
+    pub fn moved(
+        mut self,
+        now: Time,
+        transition: impl FnOnce(State) -> Result<State, Refused>,
+    ) -> Result<Self, Refused> {
         self.state = transition(self.state)?;
         self.since = now;
         Ok(self)

@@ -46,7 +46,9 @@ macro_rules! id {
             type Err = Malformed;
             fn from_str(text: &str) -> Result<Self, Malformed> {
                 match text.strip_prefix($prefix) {
-                    Some(rest) if rest.len() == LENGTH && rest.bytes().all(|b| ALPHABET.contains(&b)) => Ok(Self(text.to_owned())),
+                    Some(rest) if rest.len() == LENGTH && rest.bytes().all(|b| ALPHABET.contains(&b)) => {
+                        Ok(Self(text.to_owned()))
+                    }
                     _ => Err(Malformed { what: $what, prefix: $prefix }),
                 }
             }
@@ -117,7 +119,16 @@ mod tests {
 
     #[test]
     fn refuses_what_is_not_an_id() {
-        for text in ["", "c-", "c-7k2m9q4x0ab", "c-7k2m9q4x0abcd", "c-7k2m9q4x0abI", "C-7k2m9q4x0abc", "c-7k2m9q4x0ab\0", "c-é2m9q4x0abc"] {
+        for text in [
+            "",
+            "c-",
+            "c-7k2m9q4x0ab",
+            "c-7k2m9q4x0abcd",
+            "c-7k2m9q4x0abI",
+            "C-7k2m9q4x0abc",
+            "c-7k2m9q4x0ab\0",
+            "c-é2m9q4x0abc",
+        ] {
             assert!(text.parse::<ClusterId>().is_err(), "{text:?}");
         }
     }

@@ -42,7 +42,9 @@ impl Transfer {
         let (engine, balance) = (Account::grants(), Account::balance_of(scope));
         match amount >= Money::ZERO {
             true => Transfer { from: engine, to: balance, amount, description },
-            false => Transfer { from: balance, to: engine, amount: Money::from_micros(-amount.as_micros()), description },
+            false => {
+                Transfer { from: balance, to: engine, amount: Money::from_micros(-amount.as_micros()), description }
+            }
         }
     }
 

@@ -109,7 +109,9 @@ impl State {
     pub fn destroy(self) -> Result<Self, Refused> {
         match self {
             State::Running | State::Pending | State::Failed { .. } => Ok(State::Destroying),
-            State::Provisioning | State::Configuring | State::Restarting => Err(Refused::ClusterBusy { state: self.name() }),
+            State::Provisioning | State::Configuring | State::Restarting => {
+                Err(Refused::ClusterBusy { state: self.name() })
+            }
             State::Destroying | State::Destroyed => Err(Refused::ClusterGone),
         }
     }
@@ -170,7 +172,9 @@ mod tests {
 
     #[test]
     fn names_come_back() {
-        for name in ["PENDING", "PROVISIONING", "CONFIGURING", "RUNNING", "RESTARTING", "DESTROYING", "DESTROYED", "FAILED"] {
+        for name in
+            ["PENDING", "PROVISIONING", "CONFIGURING", "RUNNING", "RESTARTING", "DESTROYING", "DESTROYED", "FAILED"]
+        {
             assert_eq!(State::from_name(name, None).map(|state| state.name()), Some(name));
         }
         assert_eq!(State::from_name("running", None), None);

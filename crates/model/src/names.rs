@@ -24,17 +24,17 @@ pub fn generate(ids: &dyn Ids, suffixed: bool) -> String {
 }
 
 const ADJECTIVES: [&str; 48] = [
-    "able", "amber", "bold", "brave", "brisk", "calm", "clear", "clever", "cool", "copper", "crisp", "deep", "eager", "early",
-    "fair", "fast", "fine", "fresh", "gentle", "glad", "golden", "grand", "green", "happy", "high", "keen", "kind", "light",
-    "lively", "lucky", "mild", "neat", "noble", "proud", "quick", "quiet", "rapid", "sharp", "silent", "silver", "smart",
-    "steady", "still", "sunny", "swift", "tidy", "warm", "wise",
+    "able", "amber", "bold", "brave", "brisk", "calm", "clear", "clever", "cool", "copper", "crisp", "deep", "eager",
+    "early", "fair", "fast", "fine", "fresh", "gentle", "glad", "golden", "grand", "green", "happy", "high", "keen",
+    "kind", "light", "lively", "lucky", "mild", "neat", "noble", "proud", "quick", "quiet", "rapid", "sharp", "silent",
+    "silver", "smart", "steady", "still", "sunny", "swift", "tidy", "warm", "wise",
 ];
 
 const BIRDS: [&str; 48] = [
-    "auk", "avocet", "bittern", "bunting", "coot", "crane", "crow", "curlew", "dipper", "dove", "duck", "dunlin", "eagle", "egret",
-    "eider", "falcon", "finch", "gannet", "goose", "grebe", "gull", "harrier", "hawk", "heron", "hoopoe", "ibis", "jay", "kestrel",
-    "kite", "lark", "linnet", "magpie", "martin", "merlin", "osprey", "owl", "petrel", "pipit", "plover", "puffin", "rail", "raven",
-    "robin", "snipe", "stork", "swan", "tern", "wren",
+    "auk", "avocet", "bittern", "bunting", "coot", "crane", "crow", "curlew", "dipper", "dove", "duck", "dunlin",
+    "eagle", "egret", "eider", "falcon", "finch", "gannet", "goose", "grebe", "gull", "harrier", "hawk", "heron",
+    "hoopoe", "ibis", "jay", "kestrel", "kite", "lark", "linnet", "magpie", "martin", "merlin", "osprey", "owl",
+    "petrel", "pipit", "plover", "puffin", "rail", "raven", "robin", "snipe", "stork", "swan", "tern", "wren",
 ];
 
 #[cfg(test)]

@@ -14,7 +14,9 @@ pub enum Refused {
     ClusterGone,
     #[error("a volume is just being attached to or detached from the cluster; wait for that request to end")]
     AttachmentBusy,
-    #[error("cluster {cluster} already has storage {volume} attached; detach it first, a cluster has at most one volume")]
+    #[error(
+        "cluster {cluster} already has storage {volume} attached; detach it first, a cluster has at most one volume"
+    )]
     ClusterHasStorage { cluster: String, volume: String },
     #[error("storage {volume} is not attached to cluster {cluster}")]
     NotAttached { volume: String, cluster: String },

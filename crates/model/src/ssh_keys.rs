@@ -60,7 +60,8 @@ pub fn is_name(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILM+rvN+ot98qgEN796jTiQfZfG1KaT0PtFDJ/XFSqti user@example.com";
+    const KEY: &str =
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILM+rvN+ot98qgEN796jTiQfZfG1KaT0PtFDJ/XFSqti user@example.com";
 
     #[test]
     fn reads_a_key_with_blanks_around() {
@@ -72,7 +73,9 @@ mod tests {
     #[test]
     fn refuses_everything_else() {
         let private = "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----";
-        for text in ["", "ssh-ed25519", "ssh-ed25519 AAAA", "hello", private, &format!("{KEY}\n{KEY}"), &format!("{KEY}\0")] {
+        for text in
+            ["", "ssh-ed25519", "ssh-ed25519 AAAA", "hello", private, &format!("{KEY}\n{KEY}"), &format!("{KEY}\0")]
+        {
             assert_eq!(parse(text), Err(NotAKey), "{text:?}");
         }
     }

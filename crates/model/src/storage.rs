@@ -170,7 +170,10 @@ impl Volume {
             VolumeState::Failed { reason } => return Err(Refused::StorageFailed { reason: reason.clone() }),
         }
         if let Some(held) = held {
-            return Err(Refused::ClusterHasStorage { cluster: cluster.id.to_string(), volume: held.volume.to_string() });
+            return Err(Refused::ClusterHasStorage {
+                cluster: cluster.id.to_string(),
+                volume: held.volume.to_string(),
+            });
         }
         cluster.must_run()?;
         Ok(Attachment {
@@ -286,7 +289,8 @@ pub(crate) mod tests {
         name: fn(&S) -> &'static str,
         transitions: &[(&str, fn(S) -> Result<S, Refused>)],
     ) {
-        let mut page = format!("# States of a {noun}\n\nRendered by the tests of `crates/model`; do not edit.\n\n| state |");
+        let mut page =
+            format!("# States of a {noun}\n\nRendered by the tests of `crates/model`; do not edit.\n\n| state |");
         transitions.iter().for_each(|(verb, _)| page.push_str(&format!(" {verb} |")));
         page.push_str(&format!("\n|---|{}\n", "---|".repeat(transitions.len())));
         for state in states {

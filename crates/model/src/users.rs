@@ -68,7 +68,10 @@ pub struct Organization {
 /// Whether a text can be an e-mail address: something, one `@`, a domain; no blanks or control characters; bounded.
 pub fn is_email(text: &str) -> bool {
     let plain = text.len() <= 254 && !text.chars().any(|c| c.is_control() || c.is_whitespace());
-    plain && text.split_once('@').is_some_and(|(local, domain)| !local.is_empty() && !domain.is_empty() && !domain.contains('@'))
+    plain
+        && text
+            .split_once('@')
+            .is_some_and(|(local, domain)| !local.is_empty() && !domain.is_empty() && !domain.contains('@'))
 }
 
 /// Whether a text can name an organization: 1 to 100 characters, none of them a control character, no blanks at the ends.
@@ -102,7 +105,10 @@ mod tests {
         assert!(!user(me, None).may_access(&user(other, None).owner()));
         assert!(user(me, None).may_access(&user(me, None).owner()));
         assert!(user(me, ours).may_access(&user(me, None).owner()), "what he made before he joined stays his");
-        assert!(!user(me, theirs).may_access(&user(me, ours).owner()), "what he made for a former organization is theirs");
+        assert!(
+            !user(me, theirs).may_access(&user(me, ours).owner()),
+            "what he made for a former organization is theirs"
+        );
     }
 
     #[test]

@@ -51,7 +51,8 @@ pub fn of_cluster(tx: &mut Tx<'_>, cluster: &ClusterId) -> Result<Option<Attachm
 
 /// The clusters a volume is on.
 pub fn of_volume(tx: &mut Tx<'_>, volume: &VolumeId) -> Result<Vec<Attachment>> {
-    let sql = "select cluster_id, volume_id, state, live, since_us from attachments where volume_id = $1 order by since_us";
+    let sql =
+        "select cluster_id, volume_id, state, live, since_us from attachments where volume_id = $1 order by since_us";
     tx.query(sql, &[volume.as_str().into()])?.into_iter().map(read).collect()
 }
 

@@ -80,21 +80,21 @@ pub fn find(tx: &mut Tx<'_>, scope: &str, name: &str) -> Result<Option<Cluster>>
 pub fn list(tx: &mut Tx<'_>, listing: &Listing<'_>) -> Result<Vec<Cluster>> {
     let sql = match (listing.whose, listing.all) {
         (Whose::User { .. }, false) => select!(
-            "where user_id = $2 and state <> 'DESTROYED' and (created_us, id) < ($3, $4) \
-             order by created_us desc, id desc limit $5"
+            "where user_id = $1 and state <> 'DESTROYED' and (created_us, id) < ($2, $3) \
+             order by created_us desc, id desc limit $4"
         ),
         (Whose::User { .. }, true) => select!(
-            "where scope = $1 and user_id = $2 and (created_us, id) < ($3, $4) order by created_us desc, id desc limit $5"
+            "where scope = $5 and user_id = $1 and (created_us, id) < ($2, $3) order by created_us desc, id desc limit $4"
         ),
         (Whose::Scope(_), false) => select!(
-            "where scope = $1 and state <> 'DESTROYED' and (created_us, id) < ($3, $4) \
-             order by created_us desc, id desc limit $5"
+            "where scope = $1 and state <> 'DESTROYED' and (created_us, id) < ($2, $3) \
+             order by created_us desc, id desc limit $4"
         ),
         (Whose::Scope(_), true) => {
-            select!("where scope = $1 and (created_us, id) < ($3, $4) order by created_us desc, id desc limit $5")
+            select!("where scope = $1 and (created_us, id) < ($2, $3) order by created_us desc, id desc limit $4")
         }
     };
-    tx.query(sql, &listing.params())?.into_iter().map(read).collect()
+    tx.query(sql, &listing.params_with_scope())?.into_iter().map(read).collect()
 }
 
 /// How many live clusters a scope has, and what those that run cost per hour in micro-dollars.

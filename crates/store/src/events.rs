@@ -25,8 +25,16 @@ pub struct Event {
 }
 
 /// Writes down what is being done in this transaction.
-pub fn record(tx: &mut Tx<'_>, actor: &str, scope: &str, object: &str, verb: &str, detail: &serde_json::Value) -> Result<()> {
-    let sql = "insert into events (number, at_us, actor, scope, object, verb, detail) values ($1, $2, $3, $4, $5, $6, $7)";
+pub fn record(
+    tx: &mut Tx<'_>,
+    actor: &str,
+    scope: &str,
+    object: &str,
+    verb: &str,
+    detail: &serde_json::Value,
+) -> Result<()> {
+    let sql =
+        "insert into events (number, at_us, actor, scope, object, verb, detail) values ($1, $2, $3, $4, $5, $6, $7)";
     let (number, now, detail) = (tx.next_event_number()?, tx.now(), detail.to_string());
     tx.execute(
         sql,
@@ -37,7 +45,8 @@ pub fn record(tx: &mut Tx<'_>, actor: &str, scope: &str, object: &str, verb: &st
 
 /// What happened after the event of this number, oldest first.
 pub fn after(tx: &mut Tx<'_>, number: i64, limit: u32) -> Result<Vec<Event>> {
-    let sql = "select number, at_us, actor, object, verb, detail from events where number > $1 order by number limit $2";
+    let sql =
+        "select number, at_us, actor, object, verb, detail from events where number > $1 order by number limit $2";
     let rows = tx.query(sql, &[number.into(), limit.into()])?;
     rows.into_iter()
         .map(|mut row| {

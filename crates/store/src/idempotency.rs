@@ -29,7 +29,13 @@ pub fn keep(tx: &mut Tx<'_>, user: &UserId, key: &str, kept: &Kept, expired: Tim
     let now = tx.now();
     let added = tx.execute(
         sql,
-        &[user.as_str().into(), key.into(), kept.fingerprint.as_slice().into(), kept.outcome.as_slice().into(), now.into()],
+        &[
+            user.as_str().into(),
+            key.into(),
+            kept.fingerprint.as_slice().into(),
+            kept.outcome.as_slice().into(),
+            now.into(),
+        ],
     );
     match added {
         // Another replica carries out the same call at this moment.

@@ -71,7 +71,10 @@ pub fn get(tx: &mut Tx<'_>, id: &InstanceId) -> Result<Option<Instance>> {
 
 /// The instances of a cluster, by node.
 pub fn of_cluster(tx: &mut Tx<'_>, cluster: &ClusterId) -> Result<Vec<Instance>> {
-    tx.query(select!("where cluster_id = $1 order by node"), &[cluster.as_str().into()])?.into_iter().map(read).collect()
+    tx.query(select!("where cluster_id = $1 order by node"), &[cluster.as_str().into()])?
+        .into_iter()
+        .map(read)
+        .collect()
 }
 
 /// The instances of several clusters, by cluster and node. Queries are made for twenty clusters at a time.

@@ -32,13 +32,19 @@ pub struct Listing<'a> {
 }
 
 impl<'a> Listing<'a> {
-    /// The parameters `$1` scope, `$2` user, `$3` and `$4` from where on, `$5` how many.
-    pub(crate) fn params(&self) -> [Param<'a>; 5] {
-        let (scope, user) = match self.whose {
-            Whose::User { user, scope } => (scope, user),
-            Whose::Scope(scope) => (scope, ""),
-        };
+    /// The parameters `$1` whose, `$2` and `$3` from where on, `$4` how many.
+    pub(crate) fn params(&self) -> Vec<Param<'a>> {
+        let (Whose::User { user: whose, .. } | Whose::Scope(whose)) = self.whose;
         let (time, id) = self.after.unwrap_or((Time::from_micros(i64::MAX), ""));
-        [scope.into(), user.into(), time.into(), id.into(), i64::from(self.limit).into()]
+        vec![whose.into(), time.into(), id.into(), self.limit.into()]
+    }
+
+    /// The same and, where all rows of one user are asked for, `$5` his scope: the index of all rows is by scope.
+    pub(crate) fn params_with_scope(&self) -> Vec<Param<'a>> {
+        let mut params = self.params();
+        if let (Whose::User { scope, .. }, true) = (self.whose, self.all) {
+            params.push(scope.into());
+        }
+        params
     }
 }

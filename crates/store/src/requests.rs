@@ -107,16 +107,18 @@ pub fn of_cluster(tx: &mut Tx<'_>, id: &ClusterId, kind: &str, status: &str, lim
 pub fn list(tx: &mut Tx<'_>, listing: &Listing<'_>, kind: &str, status: &str) -> Result<Vec<Request>> {
     let sql = match listing.whose {
         Whose::User { .. } => select!(
-            "where user_id = $2 and (created_us, id) < ($3, $4) and ($6 = '' or type = $6) and ($7 = '' or status = $7) \
-             order by created_us desc, id desc limit $5"
+            "where user_id = $1 and (created_us, id) < ($2, $3) and ($5 = '' or type = $5) and ($6 = '' or status = $6) \
+             order by created_us desc, id desc limit $4"
         ),
         Whose::Scope(_) => select!(
-            "where scope = $1 and (created_us, id) < ($3, $4) and ($6 = '' or type = $6) and ($7 = '' or status = $7) \
-             order by created_us desc, id desc limit $5"
+            "where scope = $1 and (created_us, id) < ($2, $3) and ($5 = '' or type = $5) and ($6 = '' or status = $6) \
+             order by created_us desc, id desc limit $4"
         ),
     };
-    let [scope, user, time, id, limit] = listing.params();
-    tx.query(sql, &[scope, user, time, id, limit, kind.into(), status.into()])?.into_iter().map(read).collect()
+    let mut params = listing.params();
+    params.push(kind.into());
+    params.push(status.into());
+    tx.query(sql, &params)?.into_iter().map(read).collect()
 }
 
 /// Leases what is due: nobody else will touch it until `lease` has passed. Returned with the new epoch.
@@ -130,7 +132,8 @@ pub fn lease_due(tx: &mut Tx<'_>, lease: Duration, limit: u32) -> Result<Vec<Req
         if request.status == RequestStatus::Pending && !request.waiting {
             request.status = RequestStatus::Processing;
         }
-        let sql = "update requests set epoch = epoch + 1, lease_until_us = $1, status = $2 where id = $3 and epoch = $4";
+        let sql =
+            "update requests set epoch = epoch + 1, lease_until_us = $1, status = $2 where id = $3 and epoch = $4";
         let (id, epoch) = (request.id.as_str().into(), request.epoch.into());
         tx.execute_guarded(sql, &[now.after(lease).into(), request.status.name().into(), id, epoch])?;
         request.epoch += 1;
@@ -201,8 +204,10 @@ fn read(mut row: Row) -> Result<Request> {
     let owner = Owner { user: row.id()?, org: row.maybe_id()? };
     Ok(Request {
         id,
-        kind: RequestType::from_name(&kind).ok_or_else(|| Error::Corrupt(format!("there is no request type {kind}")))?,
-        status: RequestStatus::from_name(&status).ok_or_else(|| Error::Corrupt(format!("there is no status {status}")))?,
+        kind: RequestType::from_name(&kind)
+            .ok_or_else(|| Error::Corrupt(format!("there is no request type {kind}")))?,
+        status: RequestStatus::from_name(&status)
+            .ok_or_else(|| Error::Corrupt(format!("there is no status {status}")))?,
         owner,
         cluster: row.maybe_id()?,
         volume: row.maybe_id()?,

@@ -75,21 +75,21 @@ pub fn get(tx: &mut Tx<'_>, id: &VolumeId) -> Result<Option<Volume>> {
 pub fn list(tx: &mut Tx<'_>, listing: &Listing<'_>) -> Result<Vec<Volume>> {
     let sql = match (listing.whose, listing.all) {
         (Whose::User { .. }, false) => select!(
-            "where user_id = $2 and state <> 'DESTROYED' and (created_us, id) < ($3, $4) \
-             order by created_us desc, id desc limit $5"
+            "where user_id = $1 and state <> 'DESTROYED' and (created_us, id) < ($2, $3) \
+             order by created_us desc, id desc limit $4"
         ),
         (Whose::User { .. }, true) => select!(
-            "where scope = $1 and user_id = $2 and (created_us, id) < ($3, $4) order by created_us desc, id desc limit $5"
+            "where scope = $5 and user_id = $1 and (created_us, id) < ($2, $3) order by created_us desc, id desc limit $4"
         ),
         (Whose::Scope(_), false) => select!(
-            "where scope = $1 and state <> 'DESTROYED' and (created_us, id) < ($3, $4) \
-             order by created_us desc, id desc limit $5"
+            "where scope = $1 and state <> 'DESTROYED' and (created_us, id) < ($2, $3) \
+             order by created_us desc, id desc limit $4"
         ),
         (Whose::Scope(_), true) => {
-            select!("where scope = $1 and (created_us, id) < ($3, $4) order by created_us desc, id desc limit $5")
+            select!("where scope = $1 and (created_us, id) < ($2, $3) order by created_us desc, id desc limit $4")
         }
     };
-    tx.query(sql, &listing.params())?.into_iter().map(read).collect()
+    tx.query(sql, &listing.params_with_scope())?.into_iter().map(read).collect()
 }
 
 /// How many live volumes a scope has, and their size in gigabytes.
@@ -102,7 +102,8 @@ pub fn totals(tx: &mut Tx<'_>, scope: &str) -> Result<(u64, u64)> {
 
 /// What all volumes promise together, in gigabytes; one that grows counts with its new size.
 pub fn promised_gb(tx: &mut Tx<'_>) -> Result<u64> {
-    let sql = "select cast(coalesce(sum(coalesce(to_gb, size_gb)), 0) as bigint) from volumes where state <> 'DESTROYED'";
+    let sql =
+        "select cast(coalesce(sum(coalesce(to_gb, size_gb)), 0) as bigint) from volumes where state <> 'DESTROYED'";
     tx.query_one(sql, &[])?.ok_or(Error::Conflict)?.count()
 }
 

@@ -24,7 +24,10 @@ pub struct ApiKey {
 /// Every query for users reads the same columns, in the order of [`read`].
 macro_rules! select {
     ($rest:literal) => {
-        concat!("select u.id, u.email, u.org_id, u.org_admin, u.engine_admin, u.disabled, u.created_us from users u ", $rest)
+        concat!(
+            "select u.id, u.email, u.org_id, u.org_admin, u.engine_admin, u.disabled, u.created_us from users u ",
+            $rest
+        )
     };
 }
 
@@ -32,7 +35,9 @@ macro_rules! select {
 pub fn authenticate(tx: &mut Tx<'_>, hash: &[u8; 32]) -> Result<Option<(User, ApiKeyId)>> {
     let sql = "select u.id, u.email, u.org_id, u.org_admin, u.engine_admin, u.disabled, u.created_us, k.id \
                from api_keys k join users u on u.id = k.user_id where k.hash = $1 and k.revoked_us is null";
-    let Some(mut row) = tx.query_one(sql, &[hash.as_slice().into()])? else { return Ok(None) };
+    let Some(mut row) = tx.query_one(sql, &[hash.as_slice().into()])? else {
+        return Ok(None);
+    };
     let user = read_columns(&mut row)?;
     Ok(Some((user, row.id()?)))
 }

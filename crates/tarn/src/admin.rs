@@ -27,7 +27,9 @@ pub(crate) async fn reset_key(options: &DataOptions) -> Result<()> {
     let reset = bootstrap::reset_admin_key(&store, api_key.clone()).await;
     match reset.map_err(|e| Failure::doing("the key could not be changed", e))? {
         true => {}
-        false => return Err(Failure("there is no administrator yet; start `tarn serve` first".to_owned())),
+        false => {
+            return Err(Failure("there is no administrator yet; start `tarn serve` first".to_owned()));
+        }
     }
     data::make(&dir)?;
     data::write_key(&dir, &api_key)?;

@@ -46,7 +46,8 @@ enum Key {
 pub(crate) fn run(cli: Cli) -> Result<()> {
     match cli.command {
         Command::Openapi => {
-            let text = serde_json::to_string_pretty(&tarn_server::openapi()).map_err(|e| Failure::doing("openapi", e))?;
+            let text =
+                serde_json::to_string_pretty(&tarn_server::openapi()).map_err(|e| Failure::doing("openapi", e))?;
             println!("{text}");
             Ok(())
         }
@@ -58,5 +59,8 @@ pub(crate) fn run(cli: Cli) -> Result<()> {
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|e| Failure::doing("cannot start threads", e))
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::doing("cannot start threads", e))
 }

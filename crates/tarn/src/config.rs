@@ -355,7 +355,9 @@ impl TypeDefinition {
         let name = &self.name;
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
         if name.is_empty() || name.len() > 63 || !name.chars().all(plain) {
-            return Err(Failure(format!("the type '{name}' needs a name of letters, digits, '-' and '.', at most 63 of them")));
+            return Err(Failure(format!(
+                "the type '{name}' needs a name of letters, digits, '-' and '.', at most 63 of them"
+            )));
         }
         let cpu_milli = (self.cpus * 1000.0).round();
         if !(1.0..=1e9).contains(&cpu_milli) || self.memory_mib == 0 {
@@ -379,7 +381,9 @@ impl TypeDefinition {
 pub(crate) fn database(data: &Path, url: Option<&str>) -> Result<Database> {
     match url {
         None => Ok(Database::Sqlite(data.join("tarn.db"))),
-        Some(url) if url.starts_with("postgres://") || url.starts_with("postgresql://") => Ok(Database::Postgres(url.to_owned())),
+        Some(url) if url.starts_with("postgres://") || url.starts_with("postgresql://") => {
+            Ok(Database::Postgres(url.to_owned()))
+        }
         Some(_) => Err(Failure("--database takes a postgres:// address; without it SQLite is used".to_owned())),
     }
 }

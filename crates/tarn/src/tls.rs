@@ -10,7 +10,8 @@ use crate::failure::{Failure, Result};
 
 /// Reads both files.
 pub(crate) fn load(cert: &Path, key: &Path) -> Result<ServerConfig> {
-    let wrong = |path: &Path, e: &dyn std::fmt::Display| Failure(format!("{} is not usable for HTTPS: {e}", path.display()));
+    let wrong =
+        |path: &Path, e: &dyn std::fmt::Display| Failure(format!("{} is not usable for HTTPS: {e}", path.display()));
     let chain: std::result::Result<Vec<_>, _> =
         CertificateDer::pem_file_iter(cert).map_err(|e| wrong(cert, &e))?.collect();
     let chain = chain.map_err(|e| wrong(cert, &e))?;

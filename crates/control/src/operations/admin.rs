@@ -86,7 +86,12 @@ pub async fn create_user(control: &Control, caller: &Caller, new: NewUser) -> Re
 }
 
 /// All users, newest first.
-pub async fn list_users(control: &Control, caller: &Caller, limit: Option<u32>, cursor: Option<String>) -> Result<Page<UserRow>> {
+pub async fn list_users(
+    control: &Control,
+    caller: &Caller,
+    limit: Option<u32>,
+    cursor: Option<String>,
+) -> Result<Page<UserRow>> {
     caller.must_administer()?;
     let (after, limit) = (decode_cursor(cursor.as_deref())?, page::limit(limit)?);
     let read = control.store().read(|tx| -> Result<Page<UserRow>> {
@@ -186,7 +191,10 @@ pub async fn grant(
     }
     let description = description.unwrap_or_else(|| "grant".to_owned());
     if description.chars().count() > 200 || description.chars().any(char::is_control) {
-        return Err(Error::invalid("invalid_description", "a description has at most 200 characters and no control characters"));
+        return Err(Error::invalid(
+            "invalid_description",
+            "a description has at most 200 characters and no control characters",
+        ));
     }
     let (me, to) = (caller.clone(), to.to_owned());
     let write = control.write(caller, move |tx| {

@@ -28,7 +28,8 @@ pub async fn attach(control: &Control, caller: &Caller, volume: &str, cluster: &
         record(tx, &me, &volume, "storage.attach", &serde_json::json!({ "cluster": cluster.id, "live": live }))?;
         let request = start(tx, about(RequestType::StorageAttach, &volume, &cluster), limit, false)?.id;
         let how = if live { "without a restart" } else { "its nodes restart" };
-        let message = format!("Storage {} is being attached to cluster {} ({how}), request {request}.", volume.id, cluster.name);
+        let message =
+            format!("Storage {} is being attached to cluster {} ({how}), request {request}.", volume.id, cluster.name);
         Ok(Accepted { cluster: Some(cluster.id), volume: Some(volume.id), instances: Vec::new(), request, message })
     });
     write.await
@@ -51,13 +52,14 @@ pub async fn detach(control: &Control, caller: &Caller, volume: &str, cluster: &
         begin_restart(tx, cluster.clone(), live, now)?;
         record(tx, &me, &volume, "storage.detach", &serde_json::json!({ "cluster": cluster.id, "live": live }))?;
         let request = start(tx, about(RequestType::StorageDetach, &volume, &cluster), limit, false)?.id;
-        let message = format!("Storage {} is being detached from cluster {}, request {request}.", volume.id, cluster.name);
+        let message =
+            format!("Storage {} is being detached from cluster {}, request {request}.", volume.id, cluster.name);
         Ok(Accepted { cluster: Some(cluster.id), volume: Some(volume.id), instances: Vec::new(), request, message })
     });
     write.await
 }
 
-/// Marks the nodes for their next start. Saving the cluster in any case makes two racing calls notice each other.
+/// Shows that the nodes will restart. Saving the cluster in any case makes two racing calls notice each other.
 fn begin_restart(tx: &mut Tx<'_>, cluster: Cluster, live: bool, now: Time) -> Result<()> {
     if live {
         return Ok(clusters::save(tx, &cluster)?);
@@ -66,7 +68,6 @@ fn begin_restart(tx: &mut Tx<'_>, cluster: Cluster, live: bool, now: Time) -> Re
     clusters::save(tx, &cluster)?;
     for mut instance in instances::of_cluster(tx, &cluster.id)? {
         instance.state = cluster.state.clone();
-        instance.boot += 1;
         instances::save(tx, &instance)?;
     }
     Ok(())
@@ -96,7 +97,10 @@ fn must_be_eligible(control: &Control, cluster: &Cluster, live: bool) -> Result<
 
 fn must_mount_live(control: &Control, live: bool) -> Result<()> {
     if live && !control.driver().capabilities().live_mounts {
-        let message = format!("the {} driver cannot do this live; leave live out, and the nodes restart", control.driver().name());
+        let message = format!(
+            "the {} driver cannot do this live; leave live out, and the nodes restart",
+            control.driver().name()
+        );
         return Err(Error::invalid("live_unsupported", message));
     }
     Ok(())

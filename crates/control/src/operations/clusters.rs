@@ -135,7 +135,14 @@ pub async fn destroy(control: &Control, caller: &Caller, cluster: &str) -> Resul
             instances::save(tx, &instance)?;
         }
         let detail = serde_json::json!({ "name": cluster.name });
-        events::record(tx, me.user.id.as_str(), cluster.owner.scope(), cluster.id.as_str(), "cluster.destroy", &detail)?;
+        events::record(
+            tx,
+            me.user.id.as_str(),
+            cluster.owner.scope(),
+            cluster.id.as_str(),
+            "cluster.destroy",
+            &detail,
+        )?;
         let request = start(tx, new(RequestType::ClusterRelease, &cluster), limit, false)?.id;
         let message = format!("Cluster {} ({}) is being destroyed, request {request}.", cluster.name, cluster.id);
         Ok(Accepted { cluster: Some(cluster.id), volume: None, instances: Vec::new(), request, message })
@@ -185,7 +192,8 @@ pub(super) fn fitting<'a>(control: &'a Control, name: &str, num_nodes: Option<u3
     match capacity::fits_ever(control.inventory(), &Claim { shape: kind.shape.clone(), nodes }) {
         Ok(()) => Ok((kind, nodes)),
         Err(shortage) => {
-            let message = format!("{nodes} x {} can never fit here: that needs {shortage} when nothing runs", kind.name);
+            let message =
+                format!("{nodes} x {} can never fit here: that needs {shortage} when nothing runs", kind.name);
             Err(Error::invalid("does_not_fit", message))
         }
     }

@@ -62,13 +62,20 @@ pub async fn create(control: &Control, caller: &Caller, new: NewCluster) -> Resu
             requests::save(tx, &request)?;
         }
         let note = if kind.simulated { " Its GPUs are simulated." } else { "" };
-        let message = format!("Cluster {} ({}) is being created, request {}.{note}", cluster.name, cluster.id, request.id);
+        let message =
+            format!("Cluster {} ({}) is being created, request {}.{note}", cluster.name, cluster.id, request.id);
         Ok(Accepted { cluster: Some(cluster.id), volume: None, instances: nodes, request: request.id, message })
     });
     write.await
 }
 
-fn insert_cluster(tx: &mut Tx<'_>, caller: &Caller, new: &NewCluster, kind: &InstanceType, nodes: u32) -> Result<Cluster> {
+fn insert_cluster(
+    tx: &mut Tx<'_>,
+    caller: &Caller,
+    new: &NewCluster,
+    kind: &InstanceType,
+    nodes: u32,
+) -> Result<Cluster> {
     let (now, owner) = (tx.now(), caller.user.owner());
     let name = match &new.name {
         Some(name) => match clusters::find(tx, owner.scope(), name)? {
@@ -144,7 +151,8 @@ fn check_container(control: &Control, container: Option<&str>) -> Result<()> {
     match control.driver().capabilities().containers {
         true => Ok(()),
         false => {
-            let message = format!("the {} driver cannot run container images; leave container out", control.driver().name());
+            let message =
+                format!("the {} driver cannot run container images; leave container out", control.driver().name());
             Err(Error::invalid("containers_unsupported", message))
         }
     }

@@ -64,7 +64,8 @@ pub async fn list(control: &Control, caller: &Caller, filter: RequestFilter) -> 
         let (kind, status) = (filter.kind.map_or("", RequestType::name), filter.status.map_or("", RequestStatus::name));
         let found = requests::list(tx, &asked, kind, status)?;
         let page = cut(found, limit, |request| (request.created, request.id.to_string()));
-        let items = page.items.into_iter().map(|request| RequestView::of(control, tx, request)).collect::<Result<_>>()?;
+        let items =
+            page.items.into_iter().map(|request| RequestView::of(control, tx, request)).collect::<Result<_>>()?;
         Ok(Page { items, next_cursor: page.next_cursor })
     });
     read.await

@@ -28,8 +28,9 @@ pub async fn command(control: &Control, caller: &Caller, instance: &str) -> Resu
     let found = read.await?;
     match (&found.state, &found.private_ip) {
         (State::Running, Some(address)) => {
-            let message = (control.driver().name() == "fake")
-                .then(|| "This engine runs the fake driver: the address is made up and nothing answers there.".to_owned());
+            let message = (control.driver().name() == "fake").then(|| {
+                "This engine runs the fake driver: the address is made up and nothing answers there.".to_owned()
+            });
             Ok(SshCommand { command: format!("ssh ubuntu@{address}"), message })
         }
         (state, _) => Err(Refused::ClusterNotRunning { state: state.name() }.into()),

@@ -28,7 +28,10 @@ pub async fn add(control: &Control, caller: &Caller, public_key: &str, name: Opt
     let me = caller.clone();
     let write = control.write(caller, move |tx| {
         if let Some(known) = ssh_keys::find(tx, me.user.id.as_str(), &key.fingerprint)? {
-            return Err(Error::conflict("ssh_key_exists", format!("you have this key already, as {} ({})", known.id, known.name)));
+            return Err(Error::conflict(
+                "ssh_key_exists",
+                format!("you have this key already, as {} ({})", known.id, known.name),
+            ));
         }
         let saved = save(tx, &me, &key, name.as_deref())?;
         Ok(Added { message: format!("SSH key {} ({}) was added.", saved.name, saved.id), key: saved.id })

@@ -84,7 +84,10 @@ pub async fn create(control: &Control, caller: &Caller, new: NewVolume) -> Resul
         let detail = serde_json::json!({ "name": volume.name, "size_gb": volume.size_gb });
         record(tx, &me, &volume, "storage.create", &detail)?;
         let request = start(tx, about(RequestType::StorageCreate, &volume), limit, false)?.id;
-        let message = format!("Storage {} ({}) of {} GB is being created, request {request}.", volume.name, volume.id, volume.size_gb);
+        let message = format!(
+            "Storage {} ({}) of {} GB is being created, request {request}.",
+            volume.name, volume.id, volume.size_gb
+        );
         Ok(accepted(&volume, request, message))
     });
     write.await
@@ -151,7 +154,8 @@ pub async fn edit(control: &Control, caller: &Caller, volume: &str, edit: Volume
         }
         storage::save(tx, &volume)?;
         let protection = volume.deletion_protection;
-        let detail = serde_json::json!({ "name": volume.name, "deletion_protection": protection, "grows_to_gb": grows });
+        let detail =
+            serde_json::json!({ "name": volume.name, "deletion_protection": protection, "grows_to_gb": grows });
         record(tx, &me, &volume, "storage.edit", &detail)?;
         let about = about(RequestType::StorageEdit, &volume);
         let message = match grows {
@@ -197,7 +201,13 @@ pub(super) fn find(tx: &mut Tx<'_>, caller: &Caller, asked: &str) -> Result<Volu
     Ok(volume)
 }
 
-pub(super) fn record(tx: &mut Tx<'_>, caller: &Caller, volume: &Volume, verb: &str, detail: &serde_json::Value) -> Result<()> {
+pub(super) fn record(
+    tx: &mut Tx<'_>,
+    caller: &Caller,
+    volume: &Volume,
+    verb: &str,
+    detail: &serde_json::Value,
+) -> Result<()> {
     Ok(events::record(tx, caller.user.id.as_str(), volume.owner.scope(), volume.id.as_str(), verb, detail)?)
 }
 
@@ -232,7 +242,11 @@ fn view(control: &Control, tx: &mut Tx<'_>, volume: Volume, attachments: Vec<Att
         VolumeState::Failed { reason } => Some(format!("Failed at {}: {reason}", volume.since)),
         VolumeState::Destroyed => None,
         VolumeState::Ready if !attachments.iter().any(Attachment::is_busy) => None,
-        VolumeState::Pending | VolumeState::Creating | VolumeState::Ready | VolumeState::Resizing { .. } | VolumeState::Destroying => {
+        VolumeState::Pending
+        | VolumeState::Creating
+        | VolumeState::Ready
+        | VolumeState::Resizing { .. }
+        | VolumeState::Destroying => {
             let open: Vec<Request> = requests::open_of_volume(tx, &volume.id)?;
             explain::object(control, tx, &open, volume.since)?
         }

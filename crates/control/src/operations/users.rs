@@ -74,7 +74,8 @@ pub async fn edit_preferences(control: &Control, caller: &Caller, edit: Preferen
     let write = control.write(caller, move |tx| {
         let mut now = users::preferences(tx, &me.user.id)?;
         now.notify_email_cluster_create = edit.notify_email_cluster_create.unwrap_or(now.notify_email_cluster_create);
-        now.notify_email_cluster_destroy = edit.notify_email_cluster_destroy.unwrap_or(now.notify_email_cluster_destroy);
+        now.notify_email_cluster_destroy =
+            edit.notify_email_cluster_destroy.unwrap_or(now.notify_email_cluster_destroy);
         now.autopay_enabled = edit.autopay_enabled.unwrap_or(now.autopay_enabled);
         now.balance_warning_threshold = edit.balance_warning_threshold.unwrap_or(now.balance_warning_threshold);
         now.autopay_reload_threshold = edit.autopay_reload_threshold.unwrap_or(now.autopay_reload_threshold);
@@ -91,7 +92,8 @@ pub async fn edit_preferences(control: &Control, caller: &Caller, edit: Preferen
 pub async fn organization(control: &Control, caller: &Caller) -> Result<OrgView> {
     let read = control.store().read(|tx| -> Result<OrgView> {
         let found = caller.user.org.as_ref().map(|id| users::org(tx, id)).transpose()?.flatten();
-        let org = found.ok_or_else(|| Error::new(Kind::NotFound, "no_organization", "you are not in an organization"))?;
+        let org =
+            found.ok_or_else(|| Error::new(Kind::NotFound, "no_organization", "you are not in an organization"))?;
         let members = users::members(tx, &org.id)?;
         let balance = ledger::balance(tx, &Account::balance_of(org.id.as_str()))?;
         Ok(OrgView { org, members, balance })

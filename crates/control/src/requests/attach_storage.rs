@@ -3,7 +3,7 @@
 use futures::future::try_join_all;
 use tarn_model::lifecycle::State;
 use tarn_model::requests::{Request, RequestType};
-use tarn_store::{Tx, attachments, events};
+use tarn_store::{Tx, attachments, events, instances};
 
 use super::{Commit, Context, Definition, Failure, Next, Step, Undo, Work, nodes};
 use crate::Result;
@@ -12,6 +12,7 @@ pub(super) const DEFINITION: Definition = Definition {
     kind: RequestType::StorageAttach,
     steps: &[
         Step { name: "mount", run: mount, undo: Undo::With(unmount) },
+        Step { name: "plan", run: plan, undo: Undo::None("the undo of the restart brings the nodes to their start") },
         Step { name: "restart", run: restart, undo: Undo::With(restart_without) },
         Step { name: "confirm", run: confirm, undo: Undo::None("it only looks, and commits what it saw") },
     ],
@@ -34,6 +35,23 @@ pub(super) fn unmount(ctx: Context<'_>) -> Work<'_> {
         let (nodes, driver) = (nodes::read(ctx).await?, ctx.control.driver());
         try_join_all(nodes.instances.iter().map(|node| driver.remove_mount(ctx.volume(), &node.id))).await?;
         Ok(super::nothing())
+    })
+}
+
+/// Gives every node the number of its next start, unless it is done live. From here on the nodes will restart, forward or
+/// back.
+pub(super) fn plan(ctx: Context<'_>) -> Work<'_> {
+    let cluster = ctx.cluster().clone();
+    Box::pin(async move {
+        let commit: Commit = Box::new(move |tx| {
+            let live = attachments::of_cluster(tx, &cluster)?.is_none_or(|held| held.live);
+            for mut node in instances::of_cluster(tx, &cluster)? {
+                node.boot += u32::from(!live);
+                instances::save(tx, &node)?;
+            }
+            Ok(Next::Done)
+        });
+        Ok(commit)
     })
 }
 
@@ -62,7 +80,9 @@ fn confirm(ctx: Context<'_>) -> Work<'_> {
         for node in &nodes.instances {
             match ctx.control.driver().observe_instance(&node.id).await? {
                 Some(seen) if seen.running && seen.volumes.contains(ctx.volume()) => {}
-                _ => return Err(Failure::Permanent(format!("node {} does not run with the volume", node.name()))),
+                _ => {
+                    return Err(Failure::Permanent(format!("node {} does not run with the volume", node.name())));
+                }
             }
         }
         let commit: Commit = Box::new(move |tx| {
@@ -87,7 +107,9 @@ pub(super) fn run_again(tx: &mut Tx<'_>, id: &tarn_model::ids::ClusterId, verb: 
 }
 
 fn failed(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
-    let (Some(cluster), Some(volume)) = (&request.cluster, &request.volume) else { return Ok(()) };
+    let (Some(cluster), Some(volume)) = (&request.cluster, &request.volume) else {
+        return Ok(());
+    };
     attachments::remove(tx, cluster, volume)?;
     settle_cluster(request, tx, reason)
 }

@@ -134,7 +134,12 @@ fn confirm(ctx: Context<'_>) -> Work<'_> {
         for instance in &nodes.instances {
             match ctx.control.driver().observe_instance(&instance.id).await? {
                 Some(observed) if observed.running => {}
-                _ => return Err(Failure::Permanent(format!("instance {} stopped while it was being set up", instance.name()))),
+                _ => {
+                    return Err(Failure::Permanent(format!(
+                        "instance {} stopped while it was being set up",
+                        instance.name()
+                    )));
+                }
             }
         }
         let commit: Commit = Box::new(move |tx| {
@@ -146,6 +151,8 @@ fn confirm(ctx: Context<'_>) -> Work<'_> {
 }
 
 fn failed(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
-    let Some(cluster) = &request.cluster else { return Err(Error::not_found("cluster", "of the request")) };
+    let Some(cluster) = &request.cluster else {
+        return Err(Error::not_found("cluster", "of the request"));
+    };
     nodes::fail(tx, cluster, reason)
 }

@@ -3,7 +3,7 @@
 use tarn_model::requests::{Request, RequestType};
 use tarn_store::{Tx, attachments};
 
-use super::attach_storage::{mount, restart, restart_without, run_again, settle_cluster, unmount};
+use super::attach_storage::{mount, plan, restart, restart_without, run_again, settle_cluster, unmount};
 use super::{Commit, Context, Definition, Failure, Next, Step, Undo, Work, nodes};
 use crate::Result;
 
@@ -11,6 +11,7 @@ pub(super) const DEFINITION: Definition = Definition {
     kind: RequestType::StorageDetach,
     steps: &[
         Step { name: "unmount", run: unmount, undo: Undo::With(mount) },
+        Step { name: "plan", run: plan, undo: Undo::None("the undo of the restart brings the nodes to their start") },
         Step { name: "restart", run: restart_without, undo: Undo::With(restart) },
         Step { name: "confirm", run: confirm, undo: Undo::None("it only looks, and commits what it saw") },
     ],
@@ -25,7 +26,9 @@ fn confirm(ctx: Context<'_>) -> Work<'_> {
         for node in &nodes.instances {
             match ctx.control.driver().observe_instance(&node.id).await? {
                 Some(seen) if seen.running && !seen.volumes.contains(ctx.volume()) => {}
-                _ => return Err(Failure::Permanent(format!("node {} does not run without the volume", node.name()))),
+                _ => {
+                    return Err(Failure::Permanent(format!("node {} does not run without the volume", node.name())));
+                }
             }
         }
         let commit: Commit = Box::new(move |tx| {

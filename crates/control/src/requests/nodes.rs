@@ -79,7 +79,8 @@ pub(super) fn move_all(
 pub(super) fn fail(tx: &mut Tx<'_>, id: &ClusterId, reason: &str) -> Result<()> {
     let nodes = load(tx, id)?;
     let now = tx.now();
-    let (scope, Ok(cluster)) = (nodes.cluster.owner.clone(), nodes.cluster.moved(now, |state| state.fail(reason))) else {
+    let (scope, Ok(cluster)) = (nodes.cluster.owner.clone(), nodes.cluster.moved(now, |state| state.fail(reason)))
+    else {
         return Ok(());
     };
     clusters::save(tx, &cluster)?;

@@ -51,7 +51,9 @@ impl Runner {
                 None => self.complete(request, definition).await,
                 Some(_) if now >= request.deadline => {
                     let why = match request.waiting {
-                        true => format!("no capacity became free by {}; try again later, or with less", request.deadline),
+                        true => {
+                            format!("no capacity became free by {}; try again later, or with less", request.deadline)
+                        }
                         false => format!("it did not finish by {}", request.deadline),
                     };
                     self.turn_back(request, why).await
@@ -64,7 +66,8 @@ impl Runner {
             match step {
                 None => self.fail(request, definition, None).await,
                 Some(step) if now >= request.deadline.after(self.control.settings().work_deadline) => {
-                    let note = format!("Undoing step '{}' did not work either, so something may be left behind.", step.name);
+                    let note =
+                        format!("Undoing step '{}' did not work either, so something may be left behind.", step.name);
                     self.fail(request, definition, Some(note)).await
                 }
                 Some(step) => self.back(request, step).await,
@@ -250,8 +253,10 @@ fn finish(tx: &mut Tx<'_>, mut request: Request, definition: &Definition) -> Res
 fn end(tx: &mut Tx<'_>, mut request: Request, verb: &'static str) -> Result<()> {
     request.ended = Some(tx.now());
     requests::save(tx, &request)?;
-    let detail = serde_json::json!({ "type": request.kind.name(), "object": request.object_id(), "message": request.message });
+    let detail =
+        serde_json::json!({ "type": request.kind.name(), "object": request.object_id(), "message": request.message });
     events::record(tx, events::ENGINE, request.owner.scope(), request.id.as_str(), verb, &detail)?;
-    metrics::counter!("tarn_requests_ended_total", "type" => request.kind.name(), "status" => request.status.name()).increment(1);
+    metrics::counter!("tarn_requests_ended_total", "type" => request.kind.name(), "status" => request.status.name())
+        .increment(1);
     Ok::<(), Error>(())
 }

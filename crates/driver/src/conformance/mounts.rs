@@ -18,19 +18,12 @@ pub(super) async fn check(subject: &Subject<'_>) {
 
 async fn at_start(subject: &Subject<'_>) {
     let [one, other] = [made(subject).await, made(subject).await];
-    let spec = InstanceSpec {
-        volumes: vec![one.id.clone()],
-        ..subject.instance()
-    };
+    let spec = InstanceSpec { volumes: vec![one.id.clone()], ..subject.instance() };
     let started = subject.start(&spec).await;
     assert_eq!(started.volumes, spec.volumes, "the volumes of the spec are mounted");
     mounted(subject, &spec.id, &[&one]).await;
 
-    let next = InstanceSpec {
-        boot: 2,
-        volumes: vec![other.id.clone()],
-        ..spec
-    };
+    let next = InstanceSpec { boot: 2, volumes: vec![other.id.clone()], ..spec };
     subject.start(&next).await;
     mounted(subject, &next.id, &[&other]).await;
     subject.delete(&one).await;
@@ -42,10 +35,7 @@ async fn at_start(subject: &Subject<'_>) {
 
 async fn live(subject: &Subject<'_>) {
     let [one, other] = [made(subject).await, made(subject).await];
-    let spec = InstanceSpec {
-        volumes: vec![one.id.clone()],
-        ..subject.instance()
-    };
+    let spec = InstanceSpec { volumes: vec![one.id.clone()], ..subject.instance() };
     let boot = subject.start(&spec).await.boot;
     twice("ensure_mount", || subject.driver.ensure_mount(&other.id, &spec.id)).await;
     mounted(subject, &spec.id, &[&one, &other]).await;
@@ -54,24 +44,14 @@ async fn live(subject: &Subject<'_>) {
     mounted(subject, &spec.id, &[&one, &other]).await;
 
     refused("removing a mounted volume", || subject.driver.remove_volume(&other.id)).await;
-    assert!(
-        subject.observe().await.volumes.contains_key(&other.id),
-        "a volume that was not removed is there"
-    );
+    assert!(subject.observe().await.volumes.contains_key(&other.id), "a volume that was not removed is there");
     twice("remove_mount", || subject.driver.remove_mount(&one.id, &spec.id)).await;
     mounted(subject, &spec.id, &[&other]).await;
-    assert_eq!(
-        subject.seen(&spec.id).await.map(|seen| seen.boot),
-        Some(boot),
-        "mounting does not restart it"
-    );
+    assert_eq!(subject.seen(&spec.id).await.map(|seen| seen.boot), Some(boot), "mounting does not restart it");
     subject.delete(&one).await;
 
     subject.stop(&spec).await;
-    twice("remove_mount from an instance that is gone", || {
-        subject.driver.remove_mount(&other.id, &spec.id)
-    })
-    .await;
+    twice("remove_mount from an instance that is gone", || subject.driver.remove_mount(&other.id, &spec.id)).await;
     subject.delete(&other).await;
 }
 
@@ -85,10 +65,7 @@ async fn shared(subject: &Subject<'_>) {
     }
     subject.stop(&specs[0]).await;
     mounted(subject, &specs[1].id, &[&volume]).await;
-    refused("removing a volume that one still mounts", || {
-        subject.driver.remove_volume(&volume.id)
-    })
-    .await;
+    refused("removing a volume that one still mounts", || subject.driver.remove_volume(&volume.id)).await;
     subject.stop(&specs[1]).await;
     subject.delete(&volume).await;
 }
@@ -96,10 +73,7 @@ async fn shared(subject: &Subject<'_>) {
 async fn live_unsupported(subject: &Subject<'_>) {
     let (volume, spec) = (made(subject).await, subject.instance());
     subject.start(&spec).await;
-    unsupported("ensure_mount in a running instance", || {
-        subject.driver.ensure_mount(&volume.id, &spec.id)
-    })
-    .await;
+    unsupported("ensure_mount in a running instance", || subject.driver.ensure_mount(&volume.id, &spec.id)).await;
     mounted(subject, &spec.id, &[]).await;
     subject.stop(&spec).await;
     subject.delete(&volume).await;
@@ -111,40 +85,15 @@ async fn absent(subject: &Subject<'_>) {
     let no_instance = InstanceId::fresh(subject.ids);
     subject.start(&spec).await;
     if subject.driver.capabilities().live_mounts {
-        refused("mounting no volume", || {
-            subject.driver.ensure_mount(&no_volume, &spec.id)
-        })
-        .await;
-        refused("mounting in no instance", || {
-            subject.driver.ensure_mount(&volume.id, &no_instance)
-        })
-        .await;
+        refused("mounting no volume", || subject.driver.ensure_mount(&no_volume, &spec.id)).await;
+        refused("mounting in no instance", || subject.driver.ensure_mount(&volume.id, &no_instance)).await;
     }
-    twice("remove_mount of no volume", || {
-        subject.driver.remove_mount(&no_volume, &spec.id)
-    })
-    .await;
-    twice("remove_mount of what is not mounted", || {
-        subject.driver.remove_mount(&volume.id, &spec.id)
-    })
-    .await;
-    twice("remove_mount from no instance", || {
-        subject.driver.remove_mount(&volume.id, &no_instance)
-    })
-    .await;
-    let lost = InstanceSpec {
-        volumes: vec![no_volume.clone()],
-        ..subject.instance()
-    };
-    refused("starting with a volume that is not there", || {
-        subject.driver.ensure_instance(&lost)
-    })
-    .await;
-    assert_eq!(
-        subject.seen(&lost.id).await,
-        None,
-        "what could not start left nothing behind"
-    );
+    twice("remove_mount of no volume", || subject.driver.remove_mount(&no_volume, &spec.id)).await;
+    twice("remove_mount of what is not mounted", || subject.driver.remove_mount(&volume.id, &spec.id)).await;
+    twice("remove_mount from no instance", || subject.driver.remove_mount(&volume.id, &no_instance)).await;
+    let lost = InstanceSpec { volumes: vec![no_volume.clone()], ..subject.instance() };
+    refused("starting with a volume that is not there", || subject.driver.ensure_instance(&lost)).await;
+    assert_eq!(subject.seen(&lost.id).await, None, "what could not start left nothing behind");
     mounted(subject, &spec.id, &[]).await;
     subject.stop(&spec).await;
     subject.delete(&volume).await;

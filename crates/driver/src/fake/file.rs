@@ -122,10 +122,7 @@ mod tests {
     use crate::VolumeSpec;
 
     fn volume(size_bytes: u64) -> VolumeSpec {
-        VolumeSpec {
-            id: "s-000000000001".parse().unwrap(),
-            size_bytes,
-        }
+        VolumeSpec { id: "s-000000000001".parse().unwrap(), size_bytes }
     }
 
     #[test]
@@ -150,13 +147,9 @@ mod tests {
 
     #[test]
     fn a_damaged_world_is_said_and_never_overwritten() {
-        for damage in [
-            "",
-            "{",
-            "[]",
-            r#"{"instances":{},"volumes":{},"more":1}"#,
-            r#"{"instances":{"x":{}},"volumes":{}}"#,
-        ] {
+        for damage in
+            ["", "{", "[]", r#"{"instances":{},"volumes":{},"more":1}"#, r#"{"instances":{"x":{}},"volumes":{}}"#]
+        {
             let dir = tempfile::tempdir().unwrap();
             let file = WorldFile::open(dir.path()).unwrap();
             let path = dir.path().join(NAME);
@@ -167,10 +160,7 @@ mod tests {
                 WorldFile::open(dir.path()).err().unwrap(),
             ];
             for error in errors {
-                assert!(
-                    matches!(&error, Error::Permanent(why) if why.contains("damaged")),
-                    "{damage:?}: {error}"
-                );
+                assert!(matches!(&error, Error::Permanent(why) if why.contains("damaged")), "{damage:?}: {error}");
             }
             assert_eq!(read_world(dir.path()).unwrap_err().kind(), io::ErrorKind::InvalidData);
             assert_eq!(fs::read_to_string(&path).unwrap(), damage);

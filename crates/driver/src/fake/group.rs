@@ -24,11 +24,7 @@ impl Waiting {
         work: impl FnOnce(&mut World) -> Result<T, Error> + Send + 'static,
     ) -> oneshot::Receiver<Result<T, Error>> {
         let (answer, answered) = oneshot::channel();
-        self.calls().push(Box::new(Pending {
-            work: Some(work),
-            done: None,
-            answer,
-        }));
+        self.calls().push(Box::new(Pending { work: Some(work), done: None, answer }));
         answered
     }
 

@@ -66,16 +66,12 @@ impl FakeDriver {
         let (call, turn) = self.turn();
         pause(turn.before).await;
         if turn.fault == Some(Fault::Before) {
-            return Err(Error::Retry(format!(
-                "a fault was injected before the effect of call {call}"
-            )));
+            return Err(Error::Retry(format!("a fault was injected before the effect of call {call}")));
         }
         let done = self.in_group(work).await?;
         pause(turn.after).await;
         if turn.fault == Some(Fault::After) {
-            return Err(Error::Retry(format!(
-                "a fault was injected after the effect of call {call}"
-            )));
+            return Err(Error::Retry(format!("a fault was injected after the effect of call {call}")));
         }
         Ok(done)
     }
@@ -85,9 +81,7 @@ impl FakeDriver {
         let (_, turn) = self.turn();
         pause(turn.before).await;
         let entered = self.gate.clone().lock_owned().await;
-        let seen = self
-            .on_file(entered, |file| file.look().map(|world| work(&world)))
-            .await??;
+        let seen = self.on_file(entered, |file| file.look().map(|world| work(&world))).await??;
         pause(turn.after).await;
         Ok(seen)
     }
@@ -144,11 +138,7 @@ impl Driver for FakeDriver {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            volumes: true,
-            live_mounts: true,
-            containers: true,
-        }
+        Capabilities { volumes: true, live_mounts: true, containers: true }
     }
 
     async fn inventory(&self) -> Result<Inventory, Error> {
@@ -192,14 +182,12 @@ impl Driver for FakeDriver {
 
     async fn observe_instance(&self, id: &InstanceId) -> Result<Option<ObservedInstance>, Error> {
         let id = id.clone();
-        self.look(move |world| world.instances.get(&id).map(|instance| instance.observe()))
-            .await
+        self.look(move |world| world.instances.get(&id).map(|instance| instance.observe())).await
     }
 
     async fn observe_volume(&self, id: &VolumeId) -> Result<Option<ObservedVolume>, Error> {
         let id = id.clone();
-        self.look(move |world| world.volumes.get(&id).map(|volume| volume.observe()))
-            .await
+        self.look(move |world| world.volumes.get(&id).map(|volume| volume.observe())).await
     }
 
     async fn observe(&self) -> Result<Observed, Error> {

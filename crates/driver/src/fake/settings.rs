@@ -41,15 +41,10 @@ impl Settings {
     pub(super) fn check(&self) -> Result<(), Error> {
         let (least, most) = self.latency_ms;
         if least > most {
-            return Err(Error::Permanent(format!(
-                "latency_ms: the least, {least}, is above the most, {most}"
-            )));
+            return Err(Error::Permanent(format!("latency_ms: the least, {least}, is above the most, {most}")));
         }
         if !(0.0..=1.0).contains(&self.fault_rate) {
-            return Err(Error::Permanent(format!(
-                "fault_rate: {} is not between 0 and 1",
-                self.fault_rate
-            )));
+            return Err(Error::Permanent(format!("fault_rate: {} is not between 0 and 1", self.fault_rate)));
         }
         Ok(())
     }
@@ -90,11 +85,7 @@ mod tests {
     #[test]
     fn a_seed_repeats_itself_and_another_differs() {
         let turns = |seed| {
-            let settings = Settings {
-                latency_ms: (2, 9),
-                fault_rate: 0.3,
-                seed,
-            };
+            let settings = Settings { latency_ms: (2, 9), fault_rate: 0.3, seed };
             (0..1000).map(|call| settings.turn(call)).collect::<Vec<_>>()
         };
         assert_eq!(turns(7), turns(7));
@@ -110,10 +101,7 @@ mod tests {
     #[test]
     fn the_ends_of_the_rate_are_exact() {
         let faults = |fault_rate| {
-            let settings = Settings {
-                fault_rate,
-                ..Settings::default()
-            };
+            let settings = Settings { fault_rate, ..Settings::default() };
             (0..1000).filter(|call| settings.turn(*call).fault.is_some()).count()
         };
         assert_eq!((faults(0.0), faults(1.0)), (0, 1000));
@@ -122,24 +110,9 @@ mod tests {
     #[test]
     fn refuses_what_has_no_meaning() {
         assert!(Settings::default().check().is_ok());
-        assert!(
-            Settings {
-                latency_ms: (2, 1),
-                ..Settings::default()
-            }
-            .check()
-            .is_err()
-        );
+        assert!(Settings { latency_ms: (2, 1), ..Settings::default() }.check().is_err());
         for fault_rate in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
-            assert!(
-                Settings {
-                    fault_rate,
-                    ..Settings::default()
-                }
-                .check()
-                .is_err(),
-                "{fault_rate}"
-            );
+            assert!(Settings { fault_rate, ..Settings::default() }.check().is_err(), "{fault_rate}");
         }
         assert!(serde_json::from_str::<Settings>(r#"{"sead": 1}"#).is_err());
         assert_eq!(serde_json::from_str::<Settings>("{}").unwrap(), Settings::default());

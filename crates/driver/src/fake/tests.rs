@@ -4,24 +4,12 @@ use super::*;
 use tarn_model::capacity::{Gpu, Shape};
 
 fn machine() -> Inventory {
-    let gpu = |n: u32| Gpu {
-        id: format!("gpu-{n}"),
-        model: "H100".into(),
-        simulated: true,
-    };
-    Inventory {
-        cpu_milli: 100_000,
-        memory_bytes: 1 << 40,
-        gpus: (0..4).map(gpu).collect(),
-        storage_bytes: 1 << 40,
-    }
+    let gpu = |n: u32| Gpu { id: format!("gpu-{n}"), model: "H100".into(), simulated: true };
+    Inventory { cpu_milli: 100_000, memory_bytes: 1 << 40, gpus: (0..4).map(gpu).collect(), storage_bytes: 1 << 40 }
 }
 
 fn volume(number: u64) -> VolumeSpec {
-    VolumeSpec {
-        id: format!("s-{number:012}").parse().unwrap(),
-        size_bytes: number,
-    }
+    VolumeSpec { id: format!("s-{number:012}").parse().unwrap(), size_bytes: number }
 }
 
 fn instance(number: u32) -> InstanceSpec {
@@ -30,12 +18,7 @@ fn instance(number: u32) -> InstanceSpec {
         cluster: "c-000000000001".parse().unwrap(),
         node: number,
         name: format!("node-{number}"),
-        shape: Shape {
-            cpu_milli: 100,
-            memory_bytes: 1 << 20,
-            gpus: 0,
-            gpu_model: None,
-        },
+        shape: Shape { cpu_milli: 100, memory_bytes: 1 << 20, gpus: 0, gpu_model: None },
         gpus: vec![],
         container: Some("docker.io/library/debian".into()),
         boot: 1,
@@ -50,11 +33,7 @@ async fn two_drivers_on_one_directory_lose_nothing() {
     let drivers = [open(), open()];
     let mut tasks = tokio::task::JoinSet::new();
     for number in 0..30u32 {
-        let [one, other] = if number % 2 == 0 {
-            drivers.clone()
-        } else {
-            [drivers[1].clone(), drivers[0].clone()]
-        };
+        let [one, other] = if number % 2 == 0 { drivers.clone() } else { [drivers[1].clone(), drivers[0].clone()] };
         tasks.spawn(async move {
             let volume = volume(u64::from(number) + 1);
             let (made, again) = tokio::join!(one.ensure_volume(&volume), other.ensure_volume(&volume));
@@ -71,10 +50,7 @@ async fn two_drivers_on_one_directory_lose_nothing() {
     assert_eq!(world, drivers[0].observe().await.unwrap());
     assert_eq!(world.volumes.len(), 30);
     assert_eq!(world.instances.len(), 20);
-    assert!(
-        world.instances.values().all(|instance| instance.volumes.len() == 1),
-        "{world:#?}"
-    );
+    assert!(world.instances.values().all(|instance| instance.volumes.len() == 1), "{world:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -92,10 +68,7 @@ async fn of_many_that_want_one_gpu_one_gets_it() {
     let outcomes = tasks.collect::<tokio::task::JoinSet<_>>().join_all().await;
     let (won, lost): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
     assert_eq!((won.len(), lost.len()), (1, 9));
-    assert!(
-        lost.iter().all(|outcome| matches!(outcome, Err(Error::Permanent(_)))),
-        "{lost:?}"
-    );
+    assert!(lost.iter().all(|outcome| matches!(outcome, Err(Error::Permanent(_)))), "{lost:?}");
 }
 
 #[tokio::test]
@@ -120,10 +93,7 @@ async fn calls_in_one_group_get_their_own_answers() {
     assert_eq!(made, Ok(ObservedVolume { size_bytes: 1 }));
     assert!(matches!(mounted, Err(Error::Permanent(_))), "{mounted:?}");
     assert_eq!((removed, other), (Ok(()), Ok(ObservedVolume { size_bytes: 2 })));
-    assert_eq!(
-        read_world(dir.path()).unwrap().volumes.into_keys().collect::<Vec<_>>(),
-        [two.id]
-    );
+    assert_eq!(read_world(dir.path()).unwrap().volumes.into_keys().collect::<Vec<_>>(), [two.id]);
 }
 
 #[tokio::test]
@@ -135,10 +105,7 @@ async fn a_call_that_was_given_up_while_it_waited_is_never_made() {
     assert!(given_up.is_err());
     drop(closed);
     driver.ensure_volume(&volume(2)).await.unwrap();
-    assert_eq!(
-        read_world(dir.path()).unwrap().volumes.into_keys().collect::<Vec<_>>(),
-        [volume(2).id]
-    );
+    assert_eq!(read_world(dir.path()).unwrap().volumes.into_keys().collect::<Vec<_>>(), [volume(2).id]);
 }
 
 #[tokio::test]
@@ -146,27 +113,15 @@ async fn a_damaged_world_is_said_by_every_verb() {
     let dir = tempfile::tempdir().unwrap();
     let driver = FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap();
     std::fs::write(dir.path().join("fake-world.json"), "{").unwrap();
-    let errors = [
-        driver.ensure_volume(&volume(1)).await.unwrap_err(),
-        driver.observe().await.unwrap_err(),
-    ];
-    assert!(
-        errors
-            .iter()
-            .all(|error| matches!(error, Error::Permanent(why) if why.contains("damaged"))),
-        "{errors:?}"
-    );
+    let errors = [driver.ensure_volume(&volume(1)).await.unwrap_err(), driver.observe().await.unwrap_err()];
+    assert!(errors.iter().all(|error| matches!(error, Error::Permanent(why) if why.contains("damaged"))), "{errors:?}");
 }
 
 #[tokio::test]
 async fn faults_come_before_and_after_the_effect_and_repeat_with_the_seed() {
     let run = async || {
         let dir = tempfile::tempdir().unwrap();
-        let settings = Settings {
-            fault_rate: 0.5,
-            seed: 11,
-            ..Settings::default()
-        };
+        let settings = Settings { fault_rate: 0.5, seed: 11, ..Settings::default() };
         let driver = FakeDriver::open(dir.path(), machine(), settings).unwrap();
         let mut seen = Vec::new();
         for number in 1..=40 {
@@ -190,23 +145,11 @@ async fn keys_and_peers_are_replaced_and_survive_a_restart() {
     let spec = instance(0);
     driver.ensure_instance(&spec).await.unwrap();
     for key in ["ssh-ed25519 old", "ssh-ed25519 new"] {
-        let access = Access {
-            public_keys: vec![key.into()],
-            hosts: vec![("node-0".into(), "10.77.0.1".into())],
-        };
+        let access = Access { public_keys: vec![key.into()], hosts: vec![("node-0".into(), "10.77.0.1".into())] };
         driver.configure_instance(&spec.id, &access).await.unwrap();
     }
-    driver
-        .ensure_instance(&InstanceSpec {
-            boot: 2,
-            ..spec.clone()
-        })
-        .await
-        .unwrap();
+    driver.ensure_instance(&InstanceSpec { boot: 2, ..spec.clone() }).await.unwrap();
     let world = driver.file.look().unwrap();
     assert_eq!(world.instances[&spec.id].public_keys, ["ssh-ed25519 new"]);
-    assert_eq!(
-        world.instances[&spec.id].hosts,
-        [("node-0".to_owned(), "10.77.0.1".to_owned())]
-    );
+    assert_eq!(world.instances[&spec.id].hosts, [("node-0".to_owned(), "10.77.0.1".to_owned())]);
 }

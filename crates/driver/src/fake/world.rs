@@ -60,9 +60,7 @@ impl World {
         }
         checks::volumes(self, spec)?;
         checks::room(self, spec, inventory)?;
-        let (public_keys, hosts) = old
-            .map(|old| (old.public_keys.clone(), old.hosts.clone()))
-            .unwrap_or_default();
+        let (public_keys, hosts) = old.map(|old| (old.public_keys.clone(), old.hosts.clone())).unwrap_or_default();
         let started = Instance {
             cluster: spec.cluster.clone(),
             node: spec.node,
@@ -98,24 +96,16 @@ impl World {
     }
 
     pub(super) fn ensure_volume(&mut self, spec: &VolumeSpec) -> Result<ObservedVolume, Error> {
-        let volume = self.volumes.entry(spec.id.clone()).or_insert(Volume {
-            size_bytes: spec.size_bytes,
-        });
+        let volume = self.volumes.entry(spec.id.clone()).or_insert(Volume { size_bytes: spec.size_bytes });
         volume.size_bytes = volume.size_bytes.max(spec.size_bytes);
         Ok(volume.observe())
     }
 
     pub(super) fn remove_volume(&mut self, id: &VolumeId) -> Result<(), Error> {
-        let users = self
-            .instances
-            .iter()
-            .filter(|(_, instance)| instance.volumes.contains(id));
+        let users = self.instances.iter().filter(|(_, instance)| instance.volumes.contains(id));
         let users: Vec<&str> = users.map(|(user, _)| user.as_str()).collect();
         if !users.is_empty() {
-            return Err(Error::Permanent(format!(
-                "{id} is still mounted in {}",
-                users.join(", ")
-            )));
+            return Err(Error::Permanent(format!("{id} is still mounted in {}", users.join(", "))));
         }
         self.volumes.remove(id);
         Ok(())
@@ -123,9 +113,7 @@ impl World {
 
     pub(super) fn ensure_mount(&mut self, volume: &VolumeId, instance: &InstanceId) -> Result<(), Error> {
         if !self.volumes.contains_key(volume) {
-            return Err(Error::Permanent(format!(
-                "there is no volume {volume} to mount in {instance}"
-            )));
+            return Err(Error::Permanent(format!("there is no volume {volume} to mount in {instance}")));
         }
         self.instance(instance)?.volumes.insert(volume.clone());
         Ok(())
@@ -140,23 +128,13 @@ impl World {
 
     pub(super) fn observe(&self) -> Observed {
         Observed {
-            instances: self
-                .instances
-                .iter()
-                .map(|(id, instance)| (id.clone(), instance.observe()))
-                .collect(),
-            volumes: self
-                .volumes
-                .iter()
-                .map(|(id, volume)| (id.clone(), volume.observe()))
-                .collect(),
+            instances: self.instances.iter().map(|(id, instance)| (id.clone(), instance.observe())).collect(),
+            volumes: self.volumes.iter().map(|(id, volume)| (id.clone(), volume.observe())).collect(),
         }
     }
 
     fn instance(&mut self, id: &InstanceId) -> Result<&mut Instance, Error> {
-        self.instances
-            .get_mut(id)
-            .ok_or_else(|| Error::Permanent(format!("there is no instance {id}")))
+        self.instances.get_mut(id).ok_or_else(|| Error::Permanent(format!("there is no instance {id}")))
     }
 }
 
@@ -174,8 +152,6 @@ impl Instance {
 
 impl Volume {
     pub(super) fn observe(&self) -> ObservedVolume {
-        ObservedVolume {
-            size_bytes: self.size_bytes,
-        }
+        ObservedVolume { size_bytes: self.size_bytes }
     }
 }

@@ -27,9 +27,7 @@ const LONGEST: usize = 16;
 /// letters and digits; `GPU` where nothing else is left.
 pub fn normalised(name: &str) -> String {
     let upper = name.to_ascii_uppercase();
-    let words = upper
-        .split(|c: char| !c.is_ascii_alphanumeric())
-        .filter(|word| !is_noise(word));
+    let words = upper.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !is_noise(word));
     let model: String = words.flat_map(str::chars).take(LONGEST).collect();
     if model.is_empty() { "GPU".into() } else { model }
 }
@@ -40,9 +38,7 @@ fn is_noise(word: &str) -> bool {
     NOISE.contains(&word)
         || word.strip_suffix("GB").is_some_and(digits)
         || word.starts_with("HBM")
-        || word
-            .strip_prefix("SXM")
-            .is_some_and(|rest| rest.is_empty() || digits(rest))
+        || word.strip_prefix("SXM").is_some_and(|rest| rest.is_empty() || digits(rest))
 }
 
 #[cfg(test)]

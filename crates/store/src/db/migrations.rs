@@ -9,5 +9,7 @@ pub(super) const TABLE: &str = "create table if not exists migrations (version b
 /// What an engine says when the database is newer than the program.
 pub(super) fn too_new(found: i64) -> crate::Error {
     let known = ALL.len();
-    crate::Error::Unavailable(format!("the database is at version {found}, this program knows {known}: run a newer program"))
+    crate::Error::Unavailable(format!(
+        "the database is at version {found}, this program knows {known}: run a newer program"
+    ))
 }

@@ -39,7 +39,8 @@ impl Postgres {
     /// Connects, checks the collation, and brings the schema up to date.
     pub(crate) async fn open(url: &str) -> Result<Self> {
         // The error must not repeat the address: it holds a password.
-        let config = url.parse().map_err(|_| Error::Unavailable("the database address cannot be understood".to_owned()))?;
+        let config =
+            url.parse().map_err(|_| Error::Unavailable("the database address cannot be understood".to_owned()))?;
         let postgres = Postgres { config, idle: Mutex::new(Vec::new()), permits: Semaphore::new(CONNECTIONS) };
         let connection = postgres.connect().await?;
         check_collation(&connection.client).await?;
@@ -200,7 +201,11 @@ impl Executor for Session<'_> {
 }
 
 impl ToSql for Param<'_> {
-    fn to_sql(&self, kind: &Type, out: &mut BytesMut) -> std::result::Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+    fn to_sql(
+        &self,
+        kind: &Type,
+        out: &mut BytesMut,
+    ) -> std::result::Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
         match self {
             Param::Text(text) => text.to_sql(kind, out),
             Param::Integer(number) => number.to_sql(kind, out),

@@ -59,7 +59,9 @@ impl Sqlite {
     pub(crate) fn submit(&self, job: Box<dyn Job>) {
         let rejected = match self.writer.try_send(job) {
             Ok(()) => None,
-            Err(TrySendError::Full(job)) => tokio::task::block_in_place(|| self.writer.send(job)).err().map(|lost| lost.0),
+            Err(TrySendError::Full(job)) => {
+                tokio::task::block_in_place(|| self.writer.send(job)).err().map(|lost| lost.0)
+            }
             Err(TrySendError::Disconnected(job)) => Some(job),
         };
         if let Some(job) = rejected {
@@ -231,6 +233,6 @@ fn failed(error: rusqlite::Error) -> Error {
 }
 
 const NAMES: [&str; 24] = [
-    "$1", "$2", "$3", "$4", "$5", "$6", "$7", "$8", "$9", "$10", "$11", "$12", "$13", "$14", "$15", "$16", "$17", "$18",
-    "$19", "$20", "$21", "$22", "$23", "$24",
+    "$1", "$2", "$3", "$4", "$5", "$6", "$7", "$8", "$9", "$10", "$11", "$12", "$13", "$14", "$15", "$16", "$17",
+    "$18", "$19", "$20", "$21", "$22", "$23", "$24",
 ];

@@ -161,7 +161,9 @@ impl Row {
 
     /// The next column, which holds an id or null.
     pub(crate) fn maybe_id<I: TryFrom<String>>(&mut self) -> Result<Option<I>> {
-        let Some(text) = self.maybe_text()? else { return Ok(None) };
+        let Some(text) = self.maybe_text()? else {
+            return Ok(None);
+        };
         I::try_from(text).map(Some).map_err(|_| Error::Corrupt("an id is malformed".to_owned()))
     }
 }

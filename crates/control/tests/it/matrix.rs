@@ -1,0 +1,188 @@
+//! The step matrix: every step of every kind of request, forward and undone, meets everything that can go wrong with it.
+//! In the end the request has ended, and the database and the world agree.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rstest::rstest;
+use tarn_control::operations::{clusters, storage};
+use tarn_control::requests::{Undo, definition};
+use tarn_control::runner::faults::{At, Fault, Faults};
+use tarn_model::ids::RequestId;
+use tarn_model::requests::{RequestStatus, RequestType};
+use tarn_store::testing::Engine;
+
+use crate::support::{World, world};
+
+const ONCE: [Fault; 5] = [Fault::ErrorBefore, Fault::ErrorAfter, Fault::Crash, Fault::Twice, Fault::TimeoutAfter];
+
+/// One fault at one place, once; and, if told so, another step that fails for good so that everything is undone.
+struct Plan {
+    at: At,
+    fault: Fault,
+    spent: AtomicBool,
+    gives_up_at: Option<&'static str>,
+}
+
+impl Faults for Plan {
+    fn at(&self, at: At) -> Fault {
+        if at == self.at && !self.spent.swap(true, Ordering::SeqCst) {
+            return self.fault;
+        }
+        match self.gives_up_at {
+            Some(step) if at.step == step && !at.undo && at.kind == self.at.kind => Fault::Permanent,
+            _ => Fault::None,
+        }
+    }
+}
+
+#[rstest]
+#[case(RequestType::ClusterClaim)]
+#[case(RequestType::ClusterRelease)]
+#[case(RequestType::ClusterEdit)]
+#[case(RequestType::StorageCreate)]
+#[case(RequestType::StorageDestroy)]
+#[case(RequestType::StorageAttach)]
+#[case(RequestType::StorageDetach)]
+#[case(RequestType::StorageEdit)]
+#[tokio::test(flavor = "multi_thread")]
+async fn every_step_survives_every_fault(
+    #[case] kind: RequestType,
+    #[values(Engine::Sqlite, Engine::Postgres)] engine: Engine,
+) {
+    for step in definition(kind).steps {
+        let at = At { kind, step: step.name, undo: false };
+        for fault in ONCE {
+            let context = format!("{kind:?} {} {fault:?}", step.name);
+            let Some((world, id)) = run(engine, kind, at, fault, None, &context).await else {
+                return;
+            };
+            assert_eq!(world.request(&id).await.request.status, RequestStatus::Completed, "{context}");
+        }
+    }
+    if definition(kind).steps.is_empty() {
+        let Some(world) = world(engine).await else { return };
+        let id = start(&world, kind).await;
+        assert_eq!(world.request(&id).await.request.status, RequestStatus::Completed, "nothing is left to do");
+    }
+}
+
+#[rstest]
+#[case(RequestType::ClusterClaim)]
+#[case(RequestType::ClusterRelease)]
+#[case(RequestType::StorageCreate)]
+#[case(RequestType::StorageDestroy)]
+#[case(RequestType::StorageAttach)]
+#[case(RequestType::StorageDetach)]
+#[case(RequestType::StorageEdit)]
+#[tokio::test(flavor = "multi_thread")]
+async fn every_undo_survives_every_fault(#[case] kind: RequestType) {
+    for last in definition(kind).steps {
+        let at = At { kind, step: last.name, undo: false };
+        let context = format!("{kind:?} gives up at {}", last.name);
+        let Some((world, id)) = run(Engine::Sqlite, kind, at, Fault::Permanent, None, &context).await else {
+            return;
+        };
+        let ended = world.request(&id).await.request;
+        assert_eq!(ended.status, RequestStatus::Failed, "{context}");
+        assert!(ended.message.unwrap().contains("made to fail for good"), "{context}");
+        for step in definition(kind).steps {
+            if matches!(step.undo, Undo::With(_)) {
+                for fault in ONCE {
+                    let at = At { kind, step: step.name, undo: true };
+                    let context = format!("{context}, undo of {} {fault:?}", step.name);
+                    let Some((world, id)) = run(Engine::Sqlite, kind, at, fault, Some(last.name), &context).await
+                    else {
+                        return;
+                    };
+                    assert_eq!(world.request(&id).await.request.status, RequestStatus::Failed, "{context}");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_undo_that_never_works_ends_and_says_so() {
+    struct Stubborn;
+    impl Faults for Stubborn {
+        fn at(&self, at: At) -> Fault {
+            match (at.step, at.undo) {
+                ("confirm", false) => Fault::Permanent,
+                (_, true) => Fault::ErrorBefore,
+                _ => Fault::None,
+            }
+        }
+    }
+    let Some(world) = world(Engine::Sqlite).await else {
+        return;
+    };
+    let (cluster, id) = world.create("1xH100", 1).await;
+    world.settle_with_faults(Arc::new(Stubborn)).await;
+    let ended = world.request(&id).await.request;
+    assert_eq!(ended.status, RequestStatus::Failed);
+    assert!(ended.message.as_deref().unwrap().contains("something may be left behind"), "{ended:?}");
+    let held = world.store.read(|tx| tarn_store::instances::held(tx)).await.unwrap();
+    assert_eq!(held.gpus.len(), 1, "what may still exist keeps its capacity");
+    clusters::destroy(&world.control, &world.caller, cluster.as_str()).await.unwrap();
+    world.settle().await;
+    world.assert_agreement("after the second try").await;
+    assert!(world.store.read(|tx| tarn_store::instances::held(tx)).await.unwrap().gpus.is_empty());
+}
+
+/// Prepares what the request needs, starts it, runs it with the fault, and compares the database with the world.
+async fn run(
+    engine: Engine,
+    kind: RequestType,
+    at: At,
+    fault: Fault,
+    gives_up_at: Option<&'static str>,
+    context: &str,
+) -> Option<(World, RequestId)> {
+    let world = world(engine).await?;
+    let id = start(&world, kind).await;
+    let plan = Arc::new(Plan { at, fault, spent: AtomicBool::new(false), gives_up_at });
+    world.settle_with_faults(plan.clone()).await;
+    let undone_anyway = at.undo && !plan.spent.load(Ordering::SeqCst);
+    assert!(undone_anyway || plan.spent.load(Ordering::SeqCst), "{context}: the fault never happened");
+    world.assert_agreement(context).await;
+    Some((world, id))
+}
+
+async fn start(world: &World, kind: RequestType) -> RequestId {
+    let (control, caller) = (&world.control, &world.caller);
+    match kind {
+        RequestType::ClusterClaim => world.create("2xH100", 2).await.1,
+        RequestType::ClusterRelease => {
+            let cluster = world.running("2xH100", 2).await;
+            clusters::destroy(control, caller, cluster.as_str()).await.unwrap().request
+        }
+        RequestType::ClusterEdit => {
+            let cluster = world.running("1xCPU", 1).await;
+            let edit = clusters::ClusterEdit { name: Some("heron".into()), deletion_protection: None };
+            clusters::edit(control, caller, cluster.as_str(), edit).await.unwrap().request
+        }
+        RequestType::StorageCreate => {
+            let new = storage::NewVolume { size_gb: 10, ..Default::default() };
+            storage::create(control, caller, new).await.unwrap().request
+        }
+        RequestType::StorageDestroy => {
+            let volume = world.ready_volume().await;
+            storage::destroy(control, caller, volume.as_str()).await.unwrap().request
+        }
+        RequestType::StorageAttach | RequestType::StorageDetach => {
+            let (volume, cluster) = (world.ready_volume().await, world.running("1xCPU", 2).await);
+            let attached = storage::attach(control, caller, volume.as_str(), cluster.as_str(), false).await.unwrap();
+            if kind == RequestType::StorageAttach {
+                return attached.request;
+            }
+            world.settle().await;
+            storage::detach(control, caller, volume.as_str(), cluster.as_str(), false).await.unwrap().request
+        }
+        RequestType::StorageEdit => {
+            let volume = world.ready_volume().await;
+            let edit = storage::VolumeEdit { size_gb: Some(25), ..Default::default() };
+            storage::edit(control, caller, volume.as_str(), edit).await.unwrap().request
+        }
+    }
+}

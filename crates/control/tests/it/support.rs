@@ -1,0 +1,136 @@
+//! A whole control plane with a caller, on an empty database and an empty world.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tarn_control::operations::admin::{self, NewUser};
+use tarn_control::operations::{clusters, requests, storage};
+use tarn_control::runner::Runner;
+use tarn_control::runner::faults::Faults;
+use tarn_control::{Caller, Control, Parts, Settings, audit, bootstrap};
+use tarn_driver::fake::{FakeDriver, Settings as FakeSettings, read_world};
+use tarn_model::Clock;
+use tarn_model::capacity::{Gpu, Inventory};
+use tarn_model::catalogue::{Catalogue, Prices};
+use tarn_model::ids::{ClusterId, RequestId, VolumeId};
+use tarn_model::requests::Request;
+use tarn_store::Store;
+use tarn_store::testing::{Engine, Fresh, ManualClock, SeededIds, fresh};
+
+pub(crate) struct World {
+    pub(crate) control: Control,
+    pub(crate) store: Store,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) caller: Caller,
+    pub(crate) fresh: Fresh,
+}
+
+/// Eight CPUs and eight simulated GPUs.
+pub(crate) fn machine() -> Inventory {
+    let gpu = |n: u32| Gpu { id: format!("gpu-{n}"), model: "H100".into(), simulated: true };
+    Inventory {
+        cpu_milli: 8_000,
+        memory_bytes: 8 << 30,
+        gpus: (0..8).map(gpu).collect(),
+        storage_bytes: 10_000_000_000_000,
+    }
+}
+
+pub(crate) async fn world(engine: Engine) -> Option<World> {
+    let fresh = fresh(engine).await?;
+    let (clock, ids) = (Arc::new(ManualClock::default()), Arc::new(SeededIds::new(7)));
+    let store = Store::open(&fresh.database, clock.clone(), ids.clone()).await.unwrap();
+    let (inventory, prices) = (machine(), Prices::default());
+    let driver = FakeDriver::open(fresh.dir.path(), inventory.clone(), FakeSettings::default()).unwrap();
+    let parts = Parts {
+        store: store.clone(),
+        driver: Arc::new(driver),
+        catalogue: Catalogue::derived(&inventory, &prices),
+        inventory,
+        prices,
+        settings: Settings::default(),
+        clock: clock.clone(),
+        ids,
+    };
+    let control = Control::new(parts);
+    let key = "tp-0000000000000000000000000000000000000000";
+    assert!(bootstrap::make_admin(&store, key.to_owned()).await.unwrap());
+    let caller = control.authenticate(key).await.unwrap();
+    Some(World { control, store, clock, caller, fresh })
+}
+
+impl World {
+    /// Somebody in another organization.
+    pub(crate) async fn stranger(&self) -> Caller {
+        let new = NewUser { email: "eve@example.org".into(), org_name: Some("others".into()) };
+        let made = admin::create_user(&self.control, &self.caller, new).await.unwrap();
+        self.control.authenticate(&made.api_key).await.unwrap()
+    }
+
+    /// Runs until nothing is due before the far future.
+    pub(crate) async fn settle(&self) {
+        self.settle_with(&Runner::new(self.control.clone())).await;
+    }
+
+    /// Runs with a runner that misbehaves until the request ends; whoever crashed is replaced when the lease has passed.
+    pub(crate) async fn settle_with_faults(&self, faults: Arc<dyn Faults>) {
+        self.settle_with(&Runner::with_faults(self.control.clone(), faults)).await;
+    }
+
+    async fn settle_with(&self, runner: &Runner) {
+        for _ in 0..200 {
+            let soon = self.clock.now().after(Duration::from_secs(3600));
+            match runner.tick().await.unwrap() {
+                Some(next) if next < soon => self.clock.move_to(next),
+                // Only the line is left, and its deadline is far away.
+                Some(_) => return,
+                None if self.open().await.is_empty() => return,
+                // Somebody died with a lease in his hands.
+                None => self.clock.advance(Settings::default().lease),
+            }
+        }
+        panic!("it never settles: {:?}", self.open().await);
+    }
+
+    async fn open(&self) -> Vec<Request> {
+        let filter = requests::RequestFilter { include_org: true, limit: Some(1000), ..Default::default() };
+        let page = requests::list(&self.control, &self.caller, filter).await.unwrap();
+        page.items.into_iter().map(|view| view.request).filter(|request| !request.status.is_terminal()).collect()
+    }
+
+    pub(crate) async fn request(&self, id: &RequestId) -> requests::RequestView {
+        requests::info(&self.control, &self.caller, id.as_str()).await.unwrap()
+    }
+
+    /// The database and the fake's world file must agree.
+    pub(crate) async fn assert_agreement(&self, context: &str) {
+        let seen = read_world(self.fresh.dir.path()).unwrap();
+        let differences = audit::differences(&self.store, &seen).await.unwrap();
+        assert!(differences.is_empty(), "{context}: {differences:#?}");
+    }
+
+    pub(crate) async fn create(&self, kind: &str, nodes: u32) -> (ClusterId, RequestId) {
+        let new = clusters::NewCluster { instance_type: kind.into(), num_nodes: Some(nodes), ..Default::default() };
+        let accepted = clusters::create(&self.control, &self.caller, new).await.unwrap();
+        (accepted.cluster.unwrap(), accepted.request)
+    }
+
+    pub(crate) async fn running(&self, kind: &str, nodes: u32) -> ClusterId {
+        let (cluster, _) = self.create(kind, nodes).await;
+        self.settle().await;
+        let view = clusters::info(&self.control, &self.caller, cluster.as_str()).await.unwrap();
+        assert_eq!(view.cluster.state.name(), "RUNNING");
+        cluster
+    }
+
+    pub(crate) async fn ready_volume(&self) -> VolumeId {
+        let new = storage::NewVolume { size_gb: 10, ..Default::default() };
+        let volume = storage::create(&self.control, &self.caller, new).await.unwrap().volume.unwrap();
+        self.settle().await;
+        volume
+    }
+
+    pub(crate) async fn wait(&self, span: Duration) {
+        self.clock.advance(span);
+    }
+}

@@ -1,0 +1,201 @@
+//! Rows come back as they went in, lists have their order, and unique things are unique.
+
+use rstest::rstest;
+use tarn_model::Money;
+use tarn_model::ids::{ApiKeyId, VolumeId};
+use tarn_model::ledger::{Account, Transfer};
+use tarn_model::lifecycle::State;
+use tarn_model::preferences::Preferences;
+use tarn_model::storage::{Attachment, AttachmentState, Volume, VolumeState};
+use tarn_store::testing::Engine;
+use tarn_store::users::ApiKey;
+use tarn_store::{
+    Error, Listing, Whose, attachments, clusters, events, idempotency, instances, ledger, storage, users,
+};
+
+use crate::support::{cluster, instance, user, world};
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn clusters_come_back_and_guard_their_version(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+    let Some(world) = world(engine).await else { return };
+    let made = cluster(&*world.ids, &world.owner, "heron", 5);
+    let (added, id) = (made.clone(), made.id.clone());
+    world.store.write(move |tx| clusters::insert(tx, &added)).await.unwrap();
+    let found = world.store.read(|tx| clusters::get(tx, &id)).await.unwrap();
+    assert_eq!(found, Some(made.clone()));
+
+    let changed = tarn_model::clusters::Cluster { state: State::Failed { reason: "wörld".into() }, ..made.clone() };
+    let save = changed.clone();
+    world.store.write(move |tx| clusters::save(tx, &save)).await.unwrap();
+    let stale = world.store.write(move |tx| clusters::save(tx, &changed)).await;
+    assert!(matches!(stale, Err(Error::Conflict)), "the version has moved on");
+    let found = world.store.read(|tx| clusters::get(tx, &made.id)).await.unwrap().unwrap();
+    assert_eq!(found.state.reason(), Some("wörld"));
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_is_free_again_after_the_destruction(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+    let Some(world) = world(engine).await else { return };
+    let first = cluster(&*world.ids, &world.owner, "heron", 1);
+    let second = cluster(&*world.ids, &world.owner, "heron", 2);
+    let (a, b) = (first.clone(), second.clone());
+    world.store.write(move |tx| clusters::insert(tx, &a)).await.unwrap();
+    let taken = world.store.write(move |tx| clusters::insert(tx, &b)).await;
+    assert!(matches!(taken, Err(Error::Taken)));
+    let gone = tarn_model::clusters::Cluster { state: State::Destroyed, ..first };
+    world.store.write(move |tx| clusters::save(tx, &gone)).await.unwrap();
+    world.store.write(move |tx| clusters::insert(tx, &second)).await.unwrap();
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_are_newest_first_and_go_on_where_they_ended(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+    let Some(world) = world(engine).await else { return };
+    let rows: Vec<_> = (0..25).map(|n| cluster(&*world.ids, &world.owner, &format!("c{n}"), 100 + n / 2)).collect();
+    let nodes: Vec<_> = rows.iter().map(|row| instance(&*world.ids, &row.id, 0)).collect();
+    let other = user(&*world.ids, "eve@example.org", None).owner();
+    let foreign = cluster(&*world.ids, &other, "c1", 103);
+    let mut expected: Vec<_> = rows.iter().map(|row| (row.created, row.id.to_string())).collect();
+    expected.sort_by(|a, b| b.cmp(a));
+    let write = world.store.write(move |tx| -> Result<(), Error> {
+        clusters::insert(tx, &foreign)?;
+        rows.iter().try_for_each(|row| clusters::insert(tx, row))?;
+        nodes.iter().try_for_each(|node| instances::insert(tx, node))
+    });
+    write.await.unwrap();
+    for whose in
+        [Whose::Scope(world.owner.scope()), Whose::User { user: world.owner.user.as_str(), scope: world.owner.scope() }]
+    {
+        for all in [false, true] {
+            let mut seen: Vec<(tarn_model::Time, String)> = Vec::new();
+            loop {
+                let last = seen.last().cloned();
+                let after = last.as_ref().map(|(time, id)| (*time, id.as_str()));
+                let listing = Listing { whose, all, after, limit: 10 };
+                let page = world.store.read(|tx| clusters::list(tx, &listing)).await.unwrap();
+                if page.is_empty() {
+                    break;
+                }
+                let nodes = world.store.read(|tx| instances::of_clusters(tx, &page)).await.unwrap();
+                assert_eq!(nodes.len(), page.len());
+                seen.extend(page.into_iter().map(|row| (row.created, row.id.to_string())));
+            }
+            assert_eq!(seen, expected);
+        }
+    }
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn volumes_and_attachments(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+    let Some(world) = world(engine).await else { return };
+    let on = cluster(&*world.ids, &world.owner, "heron", 1);
+    let volume = Volume {
+        id: VolumeId::fresh(&*world.ids),
+        name: "data".into(),
+        owner: world.owner.clone(),
+        size_gb: 10,
+        first_size_gb: 10,
+        deletion_protection: true,
+        state: VolumeState::Resizing { to_gb: 30 },
+        since: on.since,
+        created: on.created,
+        version: 0,
+    };
+    let held = Attachment {
+        volume: volume.id.clone(),
+        cluster: on.id.clone(),
+        state: AttachmentState::Attaching,
+        live: true,
+        since: on.since,
+    };
+    let (a, b, c) = (on.clone(), volume.clone(), held.clone());
+    let write = world.store.write(move |tx| -> Result<(), Error> {
+        clusters::insert(tx, &a)?;
+        storage::insert(tx, &b)?;
+        attachments::insert(tx, &c)
+    });
+    write.await.unwrap();
+    let read = world.store.read(|tx| -> Result<_, Error> {
+        let scope = attachments::of_scope(tx, world.owner.scope())?;
+        Ok((storage::get(tx, &volume.id)?, attachments::of_volume(tx, &volume.id)?, scope, storage::promised_gb(tx)?))
+    });
+    let (found, of_volume, of_scope, promised) = read.await.unwrap();
+    assert_eq!((found, of_volume, of_scope), (Some(volume.clone()), vec![held.clone()], vec![held.clone()]));
+    assert_eq!(promised, 30, "a volume that grows counts with its new size");
+    let second = world.store.write(move |tx| attachments::insert(tx, &held)).await;
+    assert!(matches!(second, Err(Error::Taken)), "a cluster has at most one volume");
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_authenticate_until_they_are_revoked(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+    let Some(world) = world(engine).await else { return };
+    let key = ApiKey {
+        id: ApiKeyId::fresh(&*world.ids),
+        user: world.owner.user.clone(),
+        created: tarn_model::Time::ZERO,
+        revoked: None,
+    };
+    let (id, added) = (key.id.clone(), key.clone());
+    world.store.write(move |tx| users::insert_key(tx, &added, &[7; 32])).await.unwrap();
+    let (user, found) = world.store.read(|tx| users::authenticate(tx, &[7; 32])).await.unwrap().unwrap();
+    assert_eq!((user.id, found), (world.owner.user.clone(), key.id));
+    assert!(world.store.read(|tx| users::authenticate(tx, &[8; 32])).await.unwrap().is_none());
+    world.store.write(move |tx| users::revoke_key(tx, &id)).await.unwrap();
+    assert!(world.store.read(|tx| users::authenticate(tx, &[7; 32])).await.unwrap().is_none());
+
+    let (me, wanted) =
+        (world.owner.user.clone(), Preferences { notify_email_cluster_create: true, ..Preferences::default() });
+    let saved = wanted.clone();
+    world.store.write(move |tx| users::save_preferences(tx, &me, &saved)).await.unwrap();
+    assert_eq!(world.store.read(|tx| users::preferences(tx, &world.owner.user)).await.unwrap(), wanted);
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn the_ledger_sums_and_the_log_is_ordered(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+    let Some(world) = world(engine).await else { return };
+    for (n, micros) in [5_000_000i64, -1_500_000, 1].into_iter().enumerate() {
+        let write = world.store.write(move |tx| -> Result<(), Error> {
+            let transfer = Transfer::grant("o-1", Money::from_micros(micros), "a gift".into());
+            ledger::record(tx, &format!("t-{n}"), "me", &transfer)?;
+            events::record(tx, "me", "o-1", "o-1", "balance.grant", &serde_json::json!({ "n": n }))
+        });
+        write.await.unwrap();
+    }
+    let read = world.store.read(|tx| -> Result<_, Error> {
+        let mine = ledger::balance(tx, &Account::balance_of("o-1"))?;
+        Ok((mine, ledger::balance(tx, &Account::grants())?, events::after(tx, 0, 10)?))
+    });
+    let (mine, engine_account, log) = read.await.unwrap();
+    assert_eq!(mine, Money::from_micros(3_500_001));
+    assert_eq!(engine_account, Money::from_micros(-3_500_001));
+    assert_eq!(log.iter().map(|event| event.detail["n"].as_u64().unwrap()).collect::<Vec<_>>(), [0, 1, 2]);
+    assert!(log.windows(2).all(|pair| pair[0].number < pair[1].number));
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn idempotent_outcomes_are_kept_for_their_time(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+    let Some(world) = world(engine).await else { return };
+    let kept = idempotency::Kept { fingerprint: vec![1; 32], outcome: vec![2, 0, 3] };
+    let (me, keep) = (world.owner.user.clone(), kept.clone());
+    world.store.write(move |tx| idempotency::keep(tx, &me, "k", &keep, tarn_model::Time::ZERO)).await.unwrap();
+    let at = |since| idempotency_at(&world, since);
+    assert_eq!(at(0).await, Some(kept.clone()));
+    assert_eq!(at(i64::MAX).await, None, "it is too old");
+    let (me, again) = (world.owner.user.clone(), kept);
+    let twice = world.store.write(move |tx| idempotency::keep(tx, &me, "k", &again, tarn_model::Time::ZERO)).await;
+    assert!(matches!(twice, Err(Error::Conflict)));
+    let forgotten =
+        world.store.write(|tx| idempotency::forget(tx, tarn_model::Time::from_micros(i64::MAX))).await.unwrap();
+    assert_eq!(forgotten, 1);
+}
+
+async fn idempotency_at(world: &crate::support::World, since: i64) -> Option<idempotency::Kept> {
+    let since = tarn_model::Time::from_micros(since);
+    world.store.read(|tx| idempotency::get(tx, &world.owner.user, "k", since)).await.unwrap()
+}

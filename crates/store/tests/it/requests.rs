@@ -1,0 +1,99 @@
+//! Leases: one holder at a time, and whoever lost his can write nothing.
+
+use std::time::Duration;
+
+use rstest::rstest;
+use tarn_model::Time;
+use tarn_model::ids::RequestId;
+use tarn_model::requests::{Request, RequestStatus, RequestType};
+use tarn_store::testing::Engine;
+use tarn_store::{Error, requests};
+
+use crate::support::{World, cluster, world};
+
+const LEASE: Duration = Duration::from_secs(10);
+
+fn request(world: &World, due: i64, waiting: bool) -> Request {
+    Request {
+        id: RequestId::fresh(&*world.ids),
+        kind: RequestType::ClusterClaim,
+        status: RequestStatus::Pending,
+        owner: world.owner.clone(),
+        cluster: Some(cluster(&*world.ids, &world.owner, "heron", 1).id),
+        volume: None,
+        waiting,
+        step: 0,
+        failure: None,
+        attempts: 0,
+        due: Time::from_micros(due),
+        deadline: Time::from_micros(i64::MAX),
+        message: None,
+        created: Time::from_micros(due),
+        ended: None,
+        epoch: 0,
+    }
+}
+
+async fn insert(world: &World, request: &Request) {
+    let request = request.clone();
+    world.store.write(move |tx| requests::insert(tx, &request)).await.unwrap();
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_has_one_holder_and_a_fence(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+    let Some(world) = world(engine).await else { return };
+    insert(&world, &request(&world, 5, false)).await;
+    let lease = || world.store.write(|tx| requests::lease_due(tx, LEASE, 10));
+    let first = lease().await.unwrap().pop().unwrap();
+    assert_eq!(first.status, RequestStatus::Processing);
+    assert!(lease().await.unwrap().is_empty(), "it is leased");
+    world.clock.advance(LEASE * 2);
+    let second = lease().await.unwrap().pop().unwrap();
+    assert_eq!(second.epoch, first.epoch + 1);
+    let (old, new) = (first.clone(), second.clone());
+    let lost = world.store.write(move |tx| requests::save(tx, &old)).await;
+    assert!(matches!(lost, Err(Error::Conflict)), "the first holder lost it");
+    assert!(matches!(world.store.write(move |tx| requests::renew(tx, &first, LEASE)).await, Err(Error::Conflict)));
+    world.store.write(move |tx| requests::save(tx, &new)).await.unwrap();
+    let ended = Request { status: RequestStatus::Completed, ended: Some(Time::from_micros(9)), ..second };
+    let (once, twice) = (ended.clone(), ended.clone());
+    world.store.write(move |tx| requests::save(tx, &once)).await.unwrap();
+    assert!(world.store.write(move |tx| requests::save(tx, &twice)).await.is_err(), "what ended does not change");
+    assert_eq!(world.store.read(|tx| requests::get(tx, &ended.id)).await.unwrap(), Some(ended));
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn the_line_is_first_come_first_served(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+    let Some(world) = world(engine).await else { return };
+    let line: Vec<_> =
+        (1..=3).map(|n| Request { due: Time::from_micros(i64::MAX), ..request(&world, n, true) }).collect();
+    for waiting in line.iter().rev() {
+        insert(&world, waiting).await;
+    }
+    for (at, waiting) in line.iter().enumerate() {
+        assert_eq!(world.store.read(|tx| requests::ahead_of(tx, waiting, 10)).await.unwrap(), at as u64);
+    }
+    assert_eq!(world.store.read(|tx| requests::line_length(tx, 2)).await.unwrap(), 2, "counted up to the limit");
+    world.store.write(|tx| requests::wake_line(tx, 2)).await.unwrap();
+    let woken = world.store.write(|tx| requests::lease_due(tx, LEASE, 10)).await.unwrap();
+    let mut woken: Vec<_> = woken.into_iter().map(|request| request.id).collect();
+    woken.sort();
+    let mut first_two = vec![line[0].id.clone(), line[1].id.clone()];
+    first_two.sort();
+    assert_eq!(woken, first_two);
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_leased_does_not_hide_what_is_due(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+    let Some(world) = world(engine).await else { return };
+    insert(&world, &request(&world, 1, false)).await;
+    world.store.write(|tx| requests::lease_due(tx, LEASE, 1)).await.unwrap();
+    assert_eq!(world.store.read(|tx| requests::next_due(tx)).await.unwrap(), None);
+    insert(&world, &request(&world, 2, false)).await;
+    assert_eq!(world.store.read(|tx| requests::next_due(tx)).await.unwrap(), Some(Time::from_micros(2)));
+    assert_eq!(world.store.write(|tx| requests::release_all(tx)).await.unwrap(), 1);
+    assert_eq!(world.store.read(|tx| requests::next_due(tx)).await.unwrap(), Some(Time::from_micros(1)));
+}

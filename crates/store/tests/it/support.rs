@@ -1,0 +1,78 @@
+//! A store with a user in it.
+
+use std::sync::Arc;
+
+use tarn_model::capacity::Shape;
+use tarn_model::clusters::{Cluster, Instance};
+use tarn_model::ids::{ClusterId, InstanceId, OrgId, UserId};
+use tarn_model::lifecycle::State;
+use tarn_model::users::{Organization, Owner, User};
+use tarn_model::{Ids, Money, Time};
+use tarn_store::testing::{Engine, Fresh, ManualClock, SeededIds, fresh};
+use tarn_store::{Error, Store, users};
+
+pub(crate) struct World {
+    pub(crate) store: Store,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) ids: Arc<SeededIds>,
+    pub(crate) owner: Owner,
+    pub(crate) fresh: Fresh,
+}
+
+pub(crate) async fn world(engine: Engine) -> Option<World> {
+    let fresh = fresh(engine).await?;
+    let (clock, ids) = (Arc::new(ManualClock::default()), Arc::new(SeededIds::new(7)));
+    let store = Store::open(&fresh.database, clock.clone(), ids.clone()).await.unwrap();
+    let org = Organization { id: OrgId::fresh(&*ids), name: "ours".into(), created: Time::ZERO };
+    let user = user(&*ids, "ada@example.org", Some(org.id.clone()));
+    let owner = user.owner();
+    let write = store.write(move |tx| -> Result<(), Error> {
+        users::insert_org(tx, &org)?;
+        users::insert(tx, &user)
+    });
+    write.await.unwrap();
+    Some(World { store, clock, ids, owner, fresh })
+}
+
+pub(crate) fn user(ids: &dyn Ids, email: &str, org: Option<OrgId>) -> User {
+    User {
+        id: UserId::fresh(ids),
+        email: email.to_owned(),
+        org,
+        org_admin: false,
+        engine_admin: false,
+        disabled: false,
+        created: Time::ZERO,
+    }
+}
+
+pub(crate) fn cluster(ids: &dyn Ids, owner: &Owner, name: &str, created: i64) -> Cluster {
+    Cluster {
+        id: ClusterId::fresh(ids),
+        name: name.to_owned(),
+        owner: owner.clone(),
+        instance_type: "1xCPU".into(),
+        num_nodes: 1,
+        hourly_rate: Money::from_micros(15_000),
+        container: None,
+        deletion_protection: false,
+        state: State::Pending,
+        since: Time::from_micros(created),
+        created: Time::from_micros(created),
+        version: 0,
+    }
+}
+
+pub(crate) fn instance(ids: &dyn Ids, cluster: &ClusterId, node: u32) -> Instance {
+    Instance {
+        id: InstanceId::fresh(ids),
+        cluster: cluster.clone(),
+        node,
+        state: State::Pending,
+        shape: Shape { cpu_milli: 1000, memory_bytes: 1 << 30, gpus: 0, gpu_model: None },
+        gpus: Vec::new(),
+        holds_capacity: false,
+        boot: 1,
+        private_ip: None,
+    }
+}

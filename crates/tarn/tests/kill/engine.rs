@@ -1,0 +1,98 @@
+//! The real program as a child process.
+
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use reqwest::{Client, Method};
+use serde_json::Value;
+use tarn_control::audit;
+use tarn_driver::fake::read_world;
+use tarn_store::testing::{Fresh, ManualClock, SeededIds};
+use tarn_store::{Database, Store};
+
+const CONFIG: &str = r#"
+simulated_gpus = "8xH100"
+log = "warn"
+
+[rate_limit]
+per_second = 0
+
+[capacity]
+cpus = 16.0
+memory_mib = 16384
+
+[requests]
+lease_seconds = 1
+"#;
+
+/// A running `tarn serve`.
+pub(crate) struct Tarn {
+    child: Mutex<Child>,
+    client: Client,
+    url: String,
+    key: String,
+}
+
+impl Tarn {
+    /// Starts the program and waits until it answers.
+    pub(crate) async fn start(home: &Fresh, seed: u64) -> Self {
+        let data = home.dir.path();
+        let fake = format!("[fake]\nlatency_ms = [0, 25]\nfault_rate = 0.05\nseed = {}\n", seed >> 1);
+        std::fs::write(data.join("config.toml"), format!("{CONFIG}{fake}")).unwrap();
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tarn"));
+        command.args(["serve", "--listen", &format!("127.0.0.1:{port}"), "--driver", "fake"]);
+        command.arg("--data").arg(data).arg("--config").arg(data.join("config.toml")).stdout(Stdio::null());
+        if let Database::Postgres(url) = &home.database {
+            command.args(["--database", url]);
+        }
+        let child = command.spawn().unwrap();
+        let (client, url) = (Client::new(), format!("http://127.0.0.1:{port}"));
+        let mut tarn = Tarn { child: Mutex::new(child), client, url, key: String::new() };
+        for _ in 0..1000 {
+            if tarn.client.get(format!("{}/healthz", tarn.url)).send().await.is_ok() {
+                tarn.key = std::fs::read_to_string(data.join("admin.key")).unwrap();
+                return tarn;
+            }
+            assert!(tarn.child.lock().unwrap().try_wait().unwrap().is_none(), "tarn ended instead of starting");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("tarn does not answer");
+    }
+
+    /// Makes a call; `None` when the program died meanwhile.
+    pub(crate) async fn call(&self, method: Method, path: &str, body: Option<Value>) -> Option<(u16, Value)> {
+        let call = self.client.request(method, format!("{}{path}", self.url)).bearer_auth(&self.key);
+        let call = body.iter().fold(call, |call, body| call.json(body));
+        let answer = call.send().await.ok()?;
+        let status = answer.status().as_u16();
+        let body: Value = answer.json().await.ok()?;
+        assert!(status < 500, "{path} was answered {status}: {body}");
+        Some((status, body))
+    }
+
+    /// `kill -9`, by the id of the process that we started.
+    pub(crate) fn kill(&self) {
+        let mut child = self.child.lock().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// What the fake's world file and the database disagree about.
+    pub(crate) async fn differences(&self, home: &Fresh) -> Vec<String> {
+        let (clock, ids) = (Arc::new(ManualClock::default()), Arc::new(SeededIds::new(1)));
+        let store = Store::open(&home.database, clock, ids).await.unwrap();
+        audit::differences(&store, &read_world(home.dir.path()).unwrap()).await.unwrap()
+    }
+}
+
+/// Whatever happens to the test, the program does not outlive it.
+impl Drop for Tarn {
+    fn drop(&mut self) {
+        if let Ok(child) = self.child.get_mut() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

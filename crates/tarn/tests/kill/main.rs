@@ -1,0 +1,71 @@
+//! The kill test: `kill -9` at random moments while calls are in flight and requests of every type are under way. After a
+//! restart every acknowledged request ends, every acknowledged object is there, and what the fake's world file holds equals
+//! what the database says.
+//!
+//! `TARN_KILL_ROUNDS` and `TARN_KILL_SEED` set how often and how; `make soak` runs the full count.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a test of the real program measures real time and reads the environment"
+)]
+
+mod engine;
+mod workload;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tarn_model::Ids;
+use tarn_store::testing::{Engine, SeededIds, fresh};
+
+use engine::Tarn;
+use workload::Workload;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_lost_or_left_on_sqlite() {
+    kill_rounds(Engine::Sqlite, number("TARN_KILL_ROUNDS", 20)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_lost_or_left_on_postgresql() {
+    kill_rounds(Engine::Postgres, number("TARN_KILL_ROUNDS", 20).div_ceil(4)).await;
+}
+
+async fn kill_rounds(engine: Engine, rounds: u64) {
+    let Some(home) = fresh(engine).await else { return };
+    let seed = number("TARN_KILL_SEED", 20_261_115);
+    println!("seed {seed}, {rounds} rounds on {engine:?}");
+    let chance = SeededIds::new(seed);
+    let mut workload = Workload::default();
+    for round in 0..rounds {
+        let tarn = Tarn::start(&home, chance.bits()).await;
+        let life = Duration::from_millis(50 + chance.bits() % 700);
+        workload.run_until_killed(&tarn, life, &chance).await;
+        drop(tarn);
+        let tarn = Tarn::start(&home, chance.bits()).await;
+        workload.settle(&tarn).await;
+        let differences = tarn.differences(&home).await;
+        assert!(differences.is_empty(), "round {round} of seed {seed}: {differences:#?}");
+    }
+    let counts: &BTreeMap<String, u64> = &workload.ended;
+    println!("requests that ended, by type and status: {counts:#?}");
+    let types = [
+        "CLUSTER_CLAIM",
+        "CLUSTER_RELEASE",
+        "CLUSTER_EDIT",
+        "STORAGE_CREATE",
+        "STORAGE_DESTROY",
+        "STORAGE_ATTACH",
+        "STORAGE_DETACH",
+        "STORAGE_EDIT",
+    ];
+    if rounds >= 20 {
+        for kind in types {
+            assert!(counts.keys().any(|key| key.starts_with(kind)), "no {kind} was ever acknowledged");
+        }
+        assert!(workload.open_at_kill > rounds, "the kills came too late to matter: {}", workload.open_at_kill);
+    }
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().map_or(default, |text| text.parse().expect("a number"))
+}
