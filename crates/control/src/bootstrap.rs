@@ -13,7 +13,7 @@ pub const ADMIN_ORG: &str = "default";
 
 /// Whether the first administrator has yet to be made.
 pub async fn needs_admin(store: &Store) -> Result<bool> {
-    let admin = store.read(|tx| users::first_admin(tx)).await.map_err(Error::from)?;
+    let admin = store.read(users::first_admin).await.map_err(Error::from)?;
     Ok(admin.is_none())
 }
 

@@ -20,6 +20,9 @@ pub mod storage;
 pub mod time;
 pub mod users;
 
+#[cfg(test)]
+mod rendering;
+
 pub use environment::{Clock, Ids};
 pub use money::Money;
 pub use refused::Refused;

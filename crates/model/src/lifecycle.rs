@@ -143,7 +143,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::tests::render;
+    use crate::rendering::{Transition, render};
 
     #[test]
     fn the_table_of_transitions_is_documented() {
@@ -158,7 +158,7 @@ mod tests {
             State::Destroyed,
             failed,
         ];
-        let transitions: [(&str, fn(State) -> Result<State, Refused>); 7] = [
+        let transitions: [Transition<State>; 7] = [
             ("provision", State::provision),
             ("configure", State::configure),
             ("run", State::run),

@@ -277,38 +277,9 @@ impl Attachment {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-
-    /// Renders state × transition into `docs/states/`; a changed rule fails here until the page is renewed with
-    /// `UPDATE_STATES=1`, and so becomes a visible diff.
-    #[allow(clippy::disallowed_methods)]
-    pub(crate) fn render<S: Clone>(
-        noun: &str,
-        states: &[S],
-        name: fn(&S) -> &'static str,
-        transitions: &[(&str, fn(S) -> Result<S, Refused>)],
-    ) {
-        let mut page =
-            format!("# States of a {noun}\n\nRendered by the tests of `crates/model`; do not edit.\n\n| state |");
-        transitions.iter().for_each(|(verb, _)| page.push_str(&format!(" {verb} |")));
-        page.push_str(&format!("\n|---|{}\n", "---|".repeat(transitions.len())));
-        for state in states {
-            page.push_str(&format!("| {} |", name(state)));
-            for (_, transition) in transitions {
-                match transition(state.clone()) {
-                    Ok(next) => page.push_str(&format!(" **{}** |", name(&next))),
-                    Err(refused) => page.push_str(&format!(" {} |", refused.code())),
-                }
-            }
-            page.push('\n');
-        }
-        let path = format!("{}/../../docs/states/{noun}.md", env!("CARGO_MANIFEST_DIR"));
-        if std::env::var("UPDATE_STATES").is_ok() {
-            std::fs::write(&path, &page).unwrap();
-        }
-        assert_eq!(std::fs::read_to_string(&path).unwrap_or_default(), page, "renew {path} with UPDATE_STATES=1");
-    }
+    use crate::rendering::{Transition, render};
 
     #[test]
     fn the_table_of_transitions_is_documented() {
@@ -321,7 +292,7 @@ pub(crate) mod tests {
             VolumeState::Destroyed,
             VolumeState::Failed { reason: "why".into() },
         ];
-        let transitions: [(&str, fn(VolumeState) -> Result<VolumeState, Refused>); 6] = [
+        let transitions: [Transition<VolumeState>; 6] = [
             ("create", VolumeState::create),
             ("ready", VolumeState::ready),
             ("resize", |state| state.resize(2)),

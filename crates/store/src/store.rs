@@ -28,7 +28,7 @@ pub struct Store {
 
 enum Engine {
     Sqlite(Sqlite),
-    Postgres(Postgres),
+    Postgres(Box<Postgres>),
 }
 
 impl Store {
@@ -36,7 +36,7 @@ impl Store {
     pub async fn open(database: &Database, clock: Arc<dyn Clock>, ids: Arc<dyn Ids>) -> Result<Self> {
         let engine = match database {
             Database::Sqlite(path) => Engine::Sqlite(Sqlite::open(path)?),
-            Database::Postgres(url) => Engine::Postgres(Postgres::open(url).await?),
+            Database::Postgres(url) => Engine::Postgres(Box::new(Postgres::open(url).await?)),
         };
         Ok(Store { engine: Arc::new(engine), clock, ids })
     }

@@ -57,7 +57,7 @@ impl Runner {
         loop {
             let leased = self.lease(self.control.settings().parallel).await?;
             if leased.is_empty() {
-                return self.control.store().read(|tx| requests::next_due(tx)).await.map_err(Error::from);
+                return self.control.store().read(requests::next_due).await.map_err(Error::from);
             }
             for request in leased {
                 self.advance(request).await;

@@ -51,7 +51,7 @@ impl Runner {
             return LOOK_AGAIN;
         }
         let now = self.control.clock().now();
-        let due = match self.control.store().read(|tx| requests::next_due(tx)).await {
+        let due = match self.control.store().read(requests::next_due).await {
             Ok(due) => due,
             Err(error) => {
                 tracing::warn!(%error, "the database does not say what is due");

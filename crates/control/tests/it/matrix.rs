@@ -122,12 +122,12 @@ async fn an_undo_that_never_works_ends_and_says_so() {
     let ended = world.request(&id).await.request;
     assert_eq!(ended.status, RequestStatus::Failed);
     assert!(ended.message.as_deref().unwrap().contains("something may be left behind"), "{ended:?}");
-    let held = world.store.read(|tx| tarn_store::instances::held(tx)).await.unwrap();
+    let held = world.store.read(tarn_store::instances::held).await.unwrap();
     assert_eq!(held.gpus.len(), 1, "what may still exist keeps its capacity");
     clusters::destroy(&world.control, &world.caller, cluster.as_str()).await.unwrap();
     world.settle().await;
     world.assert_agreement("after the second try").await;
-    assert!(world.store.read(|tx| tarn_store::instances::held(tx)).await.unwrap().gpus.is_empty());
+    assert!(world.store.read(tarn_store::instances::held).await.unwrap().gpus.is_empty());
 }
 
 /// Prepares what the request needs, starts it, runs it with the fault, and compares the database with the world.

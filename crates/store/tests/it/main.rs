@@ -1,4 +1,5 @@
 //! One suite for the store, on SQLite and on a real PostgreSQL.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod concurrency;
 mod durability;

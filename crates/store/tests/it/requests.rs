@@ -91,9 +91,9 @@ async fn what_is_leased_does_not_hide_what_is_due(#[values(Engine::Sqlite, Engin
     let Some(world) = world(engine).await else { return };
     insert(&world, &request(&world, 1, false)).await;
     world.store.write(|tx| requests::lease_due(tx, LEASE, 1)).await.unwrap();
-    assert_eq!(world.store.read(|tx| requests::next_due(tx)).await.unwrap(), None);
+    assert_eq!(world.store.read(requests::next_due).await.unwrap(), None);
     insert(&world, &request(&world, 2, false)).await;
-    assert_eq!(world.store.read(|tx| requests::next_due(tx)).await.unwrap(), Some(Time::from_micros(2)));
-    assert_eq!(world.store.write(|tx| requests::release_all(tx)).await.unwrap(), 1);
-    assert_eq!(world.store.read(|tx| requests::next_due(tx)).await.unwrap(), Some(Time::from_micros(1)));
+    assert_eq!(world.store.read(requests::next_due).await.unwrap(), Some(Time::from_micros(2)));
+    assert_eq!(world.store.write(requests::release_all).await.unwrap(), 1);
+    assert_eq!(world.store.read(requests::next_due).await.unwrap(), Some(Time::from_micros(1)));
 }

@@ -1,0 +1,31 @@
+//! Renders the state machines into `docs/states/`, for the tests of the nouns.
+
+use crate::Refused;
+
+/// The name of a transition and what it does.
+pub(crate) type Transition<S> = (&'static str, fn(S) -> Result<S, Refused>);
+
+/// Renders state × transition into `docs/states/`; a changed rule fails here until the page is renewed with
+/// `UPDATE_STATES=1`, and so becomes a visible diff.
+#[allow(clippy::disallowed_methods)]
+pub(crate) fn render<S: Clone>(noun: &str, states: &[S], name: fn(&S) -> &'static str, transitions: &[Transition<S>]) {
+    let mut page =
+        format!("# States of a {noun}\n\nRendered by the tests of `crates/model`; do not edit.\n\n| state |");
+    transitions.iter().for_each(|(verb, _)| page.push_str(&format!(" {verb} |")));
+    page.push_str(&format!("\n|---|{}\n", "---|".repeat(transitions.len())));
+    for state in states {
+        page.push_str(&format!("| {} |", name(state)));
+        for (_, transition) in transitions {
+            match transition(state.clone()) {
+                Ok(next) => page.push_str(&format!(" **{}** |", name(&next))),
+                Err(refused) => page.push_str(&format!(" {} |", refused.code())),
+            }
+        }
+        page.push('\n');
+    }
+    let path = format!("{}/../../docs/states/{noun}.md", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var("UPDATE_STATES").is_ok() {
+        std::fs::write(&path, &page).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(&path).unwrap_or_default(), page, "renew {path} with UPDATE_STATES=1");
+}
