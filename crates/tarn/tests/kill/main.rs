@@ -3,6 +3,7 @@
 //! what the database says.
 //!
 //! `TARN_KILL_ROUNDS` and `TARN_KILL_SEED` set how often and how; `make soak` runs the full count.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 #![allow(
     clippy::disallowed_methods,
     reason = "a test of the real program measures real time and reads the environment"

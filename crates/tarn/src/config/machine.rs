@@ -1,0 +1,150 @@
+//! What there is to give, what can be asked for, and what it costs.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use tarn_model::Money;
+use tarn_model::capacity::{Inventory, Shape};
+use tarn_model::catalogue::{Catalogue, InstanceType, Prices};
+
+use super::Config;
+use crate::failure::{Failure, Result};
+
+/// What there is to give; what is absent is found out.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Capacity {
+    pub(super) cpus: Option<f64>,
+    memory_mib: Option<u64>,
+    storage_gb: u64,
+    pub(super) cpu_overcommit: f64,
+}
+
+/// Rules for volumes.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Storage {
+    pub(super) overcommit: f64,
+    pub(super) eligibility: EligibilityName,
+}
+
+/// Which clusters may have volumes.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum EligibilityName {
+    #[default]
+    Any,
+    Tensorpool,
+}
+
+/// Prices in dollars: per hour, and for storage per gigabyte and month.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct PriceList {
+    cpu: Option<f64>,
+    storage_gb_month: Option<f64>,
+    gpus: BTreeMap<String, f64>,
+}
+
+/// A type of instance of the operator's own.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TypeDefinition {
+    name: String,
+    cpus: f64,
+    memory_mib: u64,
+    #[serde(default)]
+    gpus: u32,
+    gpu_model: Option<String>,
+    #[serde(default)]
+    hourly: f64,
+}
+
+impl Default for Capacity {
+    fn default() -> Self {
+        Capacity { cpus: None, memory_mib: None, storage_gb: 10_000, cpu_overcommit: 1.0 }
+    }
+}
+
+impl Default for Storage {
+    fn default() -> Self {
+        Storage { overcommit: 1.0, eligibility: EligibilityName::Any }
+    }
+}
+
+impl Config {
+    /// What there is to give, as found on this machine and as set.
+    pub(crate) fn inventory(&self) -> Inventory {
+        let storage_bytes = (self.capacity.storage_gb as f64 * 1e9 * self.storage.overcommit) as u64;
+        let mut inventory = tarn_driver::machine::inventory(self.simulated_gpus.as_ref(), storage_bytes);
+        if let Some(cpus) = self.capacity.cpus {
+            inventory.cpu_milli = (cpus * 1000.0) as u64;
+        }
+        if let Some(mib) = self.capacity.memory_mib {
+            inventory.memory_bytes = mib << 20;
+        }
+        inventory
+    }
+
+    /// The inventory with the CPUs counted as often as the operator wants.
+    pub(crate) fn overcommitted(&self, inventory: &Inventory) -> Inventory {
+        let cpu_milli = (inventory.cpu_milli as f64 * self.capacity.cpu_overcommit) as u64;
+        Inventory { cpu_milli, ..inventory.clone() }
+    }
+
+    /// What things cost.
+    pub(crate) fn prices(&self) -> Result<Prices> {
+        let mut prices = Prices::default();
+        if let Some(cpu) = self.prices.cpu {
+            prices.cpu = price("prices.cpu", cpu)?;
+        }
+        if let Some(storage) = self.prices.storage_gb_month {
+            prices.storage_gb_month = price("prices.storage_gb_month", storage)?;
+        }
+        for (model, dollars) in &self.prices.gpus {
+            prices.gpus.insert(model.clone(), price("prices.gpus", *dollars)?);
+        }
+        Ok(prices)
+    }
+
+    /// What can be asked for: what follows from the machine, and the operator's own types.
+    pub(crate) fn catalogue(&self, inventory: &Inventory, prices: &Prices) -> Result<Catalogue> {
+        let mut catalogue = Catalogue::derived(inventory, prices);
+        for own in &self.types {
+            catalogue.define(own.instance_type(inventory)?);
+        }
+        Ok(catalogue)
+    }
+}
+
+impl TypeDefinition {
+    fn instance_type(&self, inventory: &Inventory) -> Result<InstanceType> {
+        let name = &self.name;
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
+        if name.is_empty() || name.len() > 63 || !name.chars().all(plain) {
+            return Err(Failure(format!(
+                "the type '{name}' needs a name of letters, digits, '-' and '.', at most 63 of them"
+            )));
+        }
+        let cpu_milli = (self.cpus * 1000.0).round();
+        if !(1.0..=1e9).contains(&cpu_milli) || self.memory_mib == 0 {
+            return Err(Failure(format!("the type {name} needs at least 0.001 cpus and 1 memory_mib")));
+        }
+        if (self.gpus > 0) != self.gpu_model.is_some() {
+            return Err(Failure(format!("the type {name} needs both gpus and gpu_model, or neither")));
+        }
+        let simulated = inventory.gpus.iter().any(|gpu| Some(&gpu.model) == self.gpu_model.as_ref() && gpu.simulated);
+        let shape = Shape {
+            cpu_milli: cpu_milli as u64,
+            memory_bytes: self.memory_mib.saturating_mul(1 << 20),
+            gpus: self.gpus,
+            gpu_model: self.gpu_model.clone(),
+        };
+        Ok(InstanceType { name: name.clone(), shape, hourly: price("types.hourly", self.hourly)?, simulated })
+    }
+}
+
+fn price(what: &str, dollars: f64) -> Result<Money> {
+    let amount = Money::from_dollars(dollars).filter(|amount| *amount >= Money::ZERO);
+    amount.ok_or_else(|| Failure(format!("{what} must be an amount of dollars that is not negative")))
+}

@@ -1,0 +1,182 @@
+//! The configuration: one documented structure from a TOML file, then the environment, then options; later ones win.
+
+mod limits;
+mod machine;
+mod options;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use tarn_store::Database;
+
+use crate::failure::{Failure, Result};
+use limits::{RateLimit, Requests};
+use machine::{Capacity, PriceList, Storage, TypeDefinition};
+
+pub(crate) use options::{DataOptions, DriverName, LogFormat, ServeOptions};
+
+/// Everything that can be set. Unknown keys are refused.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Config {
+    pub(crate) data: PathBuf,
+    pub(crate) database: Option<String>,
+    pub(crate) listen: SocketAddr,
+    pub(crate) public_url: Option<String>,
+    pub(crate) tls_cert: Option<PathBuf>,
+    pub(crate) tls_key: Option<PathBuf>,
+    pub(crate) metrics_listen: Option<SocketAddr>,
+    pub(crate) driver: DriverName,
+    pub(crate) simulated_gpus: Option<tarn_driver::machine::Simulated>,
+    pub(crate) log_format: LogFormat,
+    pub(crate) log: String,
+    pub(crate) rate_limit: RateLimit,
+    capacity: Capacity,
+    storage: Storage,
+    requests: Requests,
+    prices: PriceList,
+    types: Vec<TypeDefinition>,
+    pub(crate) fake: tarn_driver::fake::Settings,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            data: PathBuf::from("./tarn-data"),
+            database: None,
+            listen: SocketAddr::from(([127, 0, 0, 1], 7070)),
+            public_url: None,
+            tls_cert: None,
+            tls_key: None,
+            metrics_listen: None,
+            driver: DriverName::default(),
+            simulated_gpus: None,
+            log_format: LogFormat::default(),
+            log: "info".to_owned(),
+            rate_limit: RateLimit::default(),
+            capacity: Capacity::default(),
+            storage: Storage::default(),
+            requests: Requests::default(),
+            prices: PriceList::default(),
+            types: Vec::new(),
+            fake: tarn_driver::fake::Settings::default(),
+        }
+    }
+}
+
+impl Config {
+    /// Reads the file, if one is named, and puts the options over it.
+    pub(crate) fn load(options: &ServeOptions) -> Result<Self> {
+        let mut config = match &options.config {
+            Some(path) => read(path)?,
+            None => Config::default(),
+        };
+        let ServeOptions { data, listen, public_url, tls_cert, tls_key, metrics_listen, .. } = options.clone();
+        config.data = data.data.unwrap_or(config.data);
+        config.database = data.database.or(config.database);
+        config.listen = listen.unwrap_or(config.listen);
+        config.public_url = public_url.or(config.public_url);
+        config.tls_cert = tls_cert.or(config.tls_cert);
+        config.tls_key = tls_key.or(config.tls_key);
+        config.metrics_listen = metrics_listen.or(config.metrics_listen);
+        config.driver = options.driver.unwrap_or(config.driver);
+        config.simulated_gpus = options.simulated_gpus.clone().or(config.simulated_gpus);
+        config.rate_limit.per_second = options.rate_limit_per_second.unwrap_or(config.rate_limit.per_second);
+        config.log_format = options.log_format.unwrap_or(config.log_format);
+        config.log = options.log.clone().unwrap_or(config.log);
+        config.check()?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<()> {
+        let sane = |what: &str, value: f64| match value.is_finite() && value > 0.0 && value <= 1e6 {
+            true => Ok(()),
+            false => Err(Failure(format!("{what} must be a number above 0 and at most 1000000, not {value}"))),
+        };
+        sane("capacity.cpu_overcommit", self.capacity.cpu_overcommit)?;
+        sane("storage.overcommit", self.storage.overcommit)?;
+        sane("capacity.cpus", self.capacity.cpus.unwrap_or(1.0))?;
+        self.requests.check()?;
+        match (&self.tls_cert, &self.tls_key) {
+            (Some(_), None) | (None, Some(_)) => Err(Failure("HTTPS needs both --tls-cert and --tls-key".to_owned())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Which database is meant.
+    pub(crate) fn database(&self) -> Result<Database> {
+        database(&self.data, self.database.as_deref())
+    }
+}
+
+/// Which database is meant by these options.
+pub(crate) fn database(data: &Path, url: Option<&str>) -> Result<Database> {
+    match url {
+        None => Ok(Database::Sqlite(data.join("tarn.db"))),
+        Some(url) if url.starts_with("postgres://") || url.starts_with("postgresql://") => {
+            Ok(Database::Postgres(url.to_owned()))
+        }
+        Some(_) => Err(Failure("--database takes a postgres:// address; without it SQLite is used".to_owned())),
+    }
+}
+
+fn read(path: &Path) -> Result<Config> {
+    let shown = path.display();
+    let text = std::fs::read_to_string(path).map_err(|e| Failure::doing(format!("cannot read {shown}"), e))?;
+    toml::from_str(&text).map_err(|e| Failure(format!("{shown} is not right:\n{e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tarn_model::capacity::Inventory;
+    use tarn_model::catalogue::Prices;
+
+    fn parsed(text: &str) -> std::result::Result<Config, toml::de::Error> {
+        toml::from_str(text)
+    }
+
+    #[test]
+    fn an_empty_file_is_the_default_and_unknown_keys_are_refused() {
+        assert_eq!(parsed("").unwrap().listen, Config::default().listen);
+        for text in
+            ["lisen = '1.2.3.4:5'", "[capacity]\ncpu = 1", "[[types]]\nname = 'x'\ncpus = 1\nmemory_mib = 1\nram = 2"]
+        {
+            assert!(parsed(text).unwrap_err().to_string().contains("unknown field"), "{text}");
+        }
+    }
+
+    #[test]
+    fn values_that_make_no_sense_are_refused() {
+        for text in [
+            "[capacity]\ncpu_overcommit = 0.0",
+            "[capacity]\ncpus = -1.0",
+            "[storage]\novercommit = nan",
+            "[requests]\nlease_seconds = 0",
+            "tls_cert = 'a.pem'",
+        ] {
+            assert!(parsed(text).unwrap().check().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn types_of_fractions_can_be_defined() {
+        let config = parsed("[[types]]\nname = 'tiny'\ncpus = 0.1\nmemory_mib = 64").unwrap();
+        let machine = Inventory { cpu_milli: 2000, memory_bytes: 1 << 30, ..Inventory::default() };
+        let catalogue = config.catalogue(&machine, &Prices::default()).unwrap();
+        let tiny = catalogue.find("tiny").unwrap();
+        assert_eq!((tiny.shape.cpu_milli, tiny.shape.memory_bytes), (100, 64 << 20));
+        for wrong in ["cpus = 0.0\nmemory_mib = 64", "cpus = 1\nmemory_mib = 0", "cpus = 1\nmemory_mib = 1\ngpus = 1"] {
+            let config = parsed(&format!("[[types]]\nname = 'odd'\n{wrong}")).unwrap();
+            assert!(config.catalogue(&machine, &Prices::default()).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_address_of_the_database_is_checked() {
+        assert!(matches!(database(Path::new("d"), None), Ok(Database::Sqlite(_))));
+        assert!(matches!(database(Path::new("d"), Some("postgres://a/b")), Ok(Database::Postgres(_))));
+        assert!(database(Path::new("d"), Some("mysql://a:secret@b/c")).is_err_and(|e| !e.0.contains("secret")));
+    }
+}

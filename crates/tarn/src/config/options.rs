@@ -1,0 +1,80 @@
+//! The options on the command line and in the environment.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use serde::Deserialize;
+
+/// Where the data is.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct DataOptions {
+    /// Directory for everything that is kept [default: ./tarn-data]
+    #[arg(long, env = "TARN_DATA", value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// postgres://user:password@host/database [default: SQLite in the data directory]
+    #[arg(long, env = "TARN_DATABASE", value_name = "URL", hide_env_values = true)]
+    pub(crate) database: Option<String>,
+}
+
+/// Options of `tarn serve`.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct ServeOptions {
+    /// Configuration file in TOML; see docs/operating/configuration.md
+    #[arg(long, env = "TARN_CONFIG", value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) data: DataOptions,
+    /// Address of the API [default: 127.0.0.1:7070]
+    #[arg(long, env = "TARN_LISTEN", value_name = "ADDR")]
+    pub(super) listen: Option<SocketAddr>,
+    /// What clients are told to use [default: from the listen address]
+    #[arg(long, env = "TARN_PUBLIC_URL", value_name = "URL")]
+    pub(super) public_url: Option<String>,
+    /// Certificate chain in PEM, for HTTPS
+    #[arg(long, env = "TARN_TLS_CERT", value_name = "FILE")]
+    pub(super) tls_cert: Option<PathBuf>,
+    /// Private key in PEM, for HTTPS
+    #[arg(long, env = "TARN_TLS_KEY", value_name = "FILE")]
+    pub(super) tls_key: Option<PathBuf>,
+    /// Address of the Prometheus metrics; none are served without it
+    #[arg(long, env = "TARN_METRICS_LISTEN", value_name = "ADDR")]
+    pub(super) metrics_listen: Option<SocketAddr>,
+    /// What makes instances [default: fake]
+    #[arg(long, env = "TARN_DRIVER", value_enum)]
+    pub(super) driver: Option<DriverName>,
+    /// Declare GPUs that do not exist, for trials: 8xH100 or 8xH100,2xL40S
+    #[arg(long, env = "TARN_SIMULATED_GPUS", value_name = "GPUS")]
+    pub(super) simulated_gpus: Option<tarn_driver::machine::Simulated>,
+    /// Calls per second for each API key; 0 is no limit [default: 50]
+    #[arg(long, env = "TARN_RATE_LIMIT_PER_SECOND", value_name = "N")]
+    pub(super) rate_limit_per_second: Option<u32>,
+    /// How log lines look [default: text]
+    #[arg(long, env = "TARN_LOG_FORMAT", value_enum)]
+    pub(super) log_format: Option<LogFormat>,
+    /// What is logged, such as info or tarn_server=debug [default: info]
+    #[arg(long, env = "TARN_LOG", value_name = "FILTER")]
+    pub(super) log: Option<String>,
+}
+
+/// What makes instances real.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum DriverName {
+    /// Nothing is real: for trials and tests
+    #[default]
+    Fake,
+    /// Isolated environments on this machine (not in this version)
+    Local,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogFormat {
+    /// For people
+    #[default]
+    Text,
+    /// For machines
+    Json,
+}
