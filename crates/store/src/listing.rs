@@ -48,3 +48,28 @@ impl<'a> Listing<'a> {
         params
     }
 }
+
+/// The four queries behind a list of things that end by being DESTROYED: whose rows, and whether ended ones are among them.
+/// `$select` is the noun's own macro that puts its columns in front.
+macro_rules! list_sql {
+    ($select:ident, $listing:expr) => {
+        match ($listing.whose, $listing.all) {
+            ($crate::Whose::User { .. }, false) => $select!(
+                "where user_id = $1 and state <> 'DESTROYED' and (created_us, id) < ($2, $3) \
+                 order by created_us desc, id desc limit $4"
+            ),
+            ($crate::Whose::User { .. }, true) => $select!(
+                "where scope = $5 and user_id = $1 and (created_us, id) < ($2, $3) \
+                 order by created_us desc, id desc limit $4"
+            ),
+            ($crate::Whose::Scope(_), false) => $select!(
+                "where scope = $1 and state <> 'DESTROYED' and (created_us, id) < ($2, $3) \
+                 order by created_us desc, id desc limit $4"
+            ),
+            ($crate::Whose::Scope(_), true) => {
+                $select!("where scope = $1 and (created_us, id) < ($2, $3) order by created_us desc, id desc limit $4")
+            }
+        }
+    };
+}
+pub(crate) use list_sql;

@@ -5,7 +5,8 @@ use tarn_model::storage::{Volume, VolumeState};
 use tarn_model::users::Owner;
 
 use crate::db::Row;
-use crate::{Error, Listing, Result, Tx, Whose};
+use crate::listing::list_sql;
+use crate::{Error, Listing, Result, Tx};
 
 /// Every query of this file reads the same columns, in the order of [`read`].
 macro_rules! select {
@@ -73,22 +74,7 @@ pub fn get(tx: &mut Tx<'_>, id: &VolumeId) -> Result<Option<Volume>> {
 
 /// A page of volumes, newest first.
 pub fn list(tx: &mut Tx<'_>, listing: &Listing<'_>) -> Result<Vec<Volume>> {
-    let sql = match (listing.whose, listing.all) {
-        (Whose::User { .. }, false) => select!(
-            "where user_id = $1 and state <> 'DESTROYED' and (created_us, id) < ($2, $3) \
-             order by created_us desc, id desc limit $4"
-        ),
-        (Whose::User { .. }, true) => select!(
-            "where scope = $5 and user_id = $1 and (created_us, id) < ($2, $3) order by created_us desc, id desc limit $4"
-        ),
-        (Whose::Scope(_), false) => select!(
-            "where scope = $1 and state <> 'DESTROYED' and (created_us, id) < ($2, $3) \
-             order by created_us desc, id desc limit $4"
-        ),
-        (Whose::Scope(_), true) => {
-            select!("where scope = $1 and (created_us, id) < ($2, $3) order by created_us desc, id desc limit $4")
-        }
-    };
+    let sql = list_sql!(select, listing);
     tx.query(sql, &listing.params_with_scope())?.into_iter().map(read).collect()
 }
 
