@@ -1,7 +1,7 @@
 //! Every state explains itself: what it waits for, since when, until when, and what happens then.
 
 use tarn_model::Time;
-use tarn_model::capacity::{self, Claim};
+use tarn_model::capacity::{self, Claim, Held};
 use tarn_model::requests::{Request, RequestStatus};
 use tarn_store::{Tx, instances, requests};
 
@@ -11,53 +11,69 @@ use crate::{Control, Result};
 /// The place in the line is counted exactly up to here.
 const COUNTED: u32 = 1000;
 
-/// What a request does now, or what came of it.
-pub(crate) fn request(control: &Control, tx: &mut Tx<'_>, request: &Request) -> Result<Option<String>> {
-    if request.status.is_terminal() {
-        return Ok(request.message.clone());
+/// Explains what it is asked about within one transaction; what all explanations need is read once.
+pub(crate) struct Explainer<'c> {
+    control: &'c Control,
+    held: Option<Held>,
+}
+
+impl<'c> Explainer<'c> {
+    pub(crate) fn new(control: &'c Control) -> Self {
+        Explainer { control, held: None }
     }
-    if request.waiting {
-        return waiting(control, tx, request).map(Some);
-    }
-    let steps = definition(request.kind).steps;
-    let last = request.message.as_deref().map(|message| format!(" Last: {message}.")).unwrap_or_default();
-    let text = match &request.failure {
-        Some(failure) => format!("Failed and is being undone, {} steps are left: {failure}.", request.step),
-        None => {
-            let at = (request.step as usize).min(steps.len().saturating_sub(1));
-            let name = steps.get(at).map_or("finish", |step| step.name);
-            let verb = if request.status == RequestStatus::Retrying { "Retries" } else { "Works on" };
-            let (number, count, deadline) = (at + 1, steps.len(), request.deadline);
-            format!("{verb} step {number} of {count} ({name}); until {deadline}, then it is undone and fails.{last}")
+
+    /// What a request does now, or what came of it.
+    pub(crate) fn request(&mut self, tx: &mut Tx<'_>, request: &Request) -> Result<Option<String>> {
+        if request.status.is_terminal() {
+            return Ok(request.message.clone());
         }
-    };
-    Ok(Some(text))
-}
+        if request.waiting {
+            return self.waiting(tx, request).map(Some);
+        }
+        let last = request.message.as_deref().map(|message| format!(" Last: {message}.")).unwrap_or_default();
+        let text = match &request.failure {
+            Some(failure) => format!("Failed and is being undone, {} steps are left: {failure}.", request.step),
+            None => format!("{}; until {}, then it is undone and fails.{last}", at_work(request), request.deadline),
+        };
+        Ok(Some(text))
+    }
 
-/// What the first open request of an object says about it.
-pub(crate) fn object(control: &Control, tx: &mut Tx<'_>, open: &[Request], since: Time) -> Result<Option<String>> {
-    let Some(first) = open.first() else { return Ok(None) };
-    Ok(request(control, tx, first)?.map(|text| format!("{text} In this state since {since}, by request {}.", first.id)))
-}
+    /// What the first open request of an object says about it.
+    pub(crate) fn object(&mut self, tx: &mut Tx<'_>, open: &[Request], since: Time) -> Result<Option<String>> {
+        let Some(first) = open.first() else { return Ok(None) };
+        let text = self.request(tx, first)?;
+        Ok(text.map(|text| format!("{text} In this state since {since}, by request {}.", first.id)))
+    }
 
-fn waiting(control: &Control, tx: &mut Tx<'_>, request: &Request) -> Result<String> {
-    let nodes = match &request.cluster {
-        Some(cluster) => instances::of_cluster(tx, cluster)?,
-        None => Vec::new(),
-    };
-    let lacks = match nodes.first() {
-        Some(first) => {
+    fn waiting(&mut self, tx: &mut Tx<'_>, request: &Request) -> Result<String> {
+        let nodes = match &request.cluster {
+            Some(cluster) => instances::of_cluster(tx, cluster)?,
+            None => Vec::new(),
+        };
+        let held = match self.held.take() {
+            Some(held) => held,
+            None => instances::held(tx)?,
+        };
+        let lacks = nodes.first().and_then(|first| {
             let claim = Claim { shape: first.shape.clone(), nodes: nodes.len() as u32 };
-            capacity::place(control.inventory(), &instances::held(tx)?, &[], &claim).err()
-        }
-        None => None,
-    };
-    let what = lacks.map_or_else(|| "its turn".to_owned(), |shortage| shortage.to_string());
-    let place = match requests::ahead_of(tx, request, COUNTED)? + 1 {
-        place if place > u64::from(COUNTED) => format!("more than {COUNTED} are before it"),
-        place => format!("{} in line", ordinal(place)),
-    };
-    Ok(format!("Waits for {what}, {place}; until {}, then it fails.", request.deadline))
+            capacity::place(self.control.inventory(), &held, &[], &claim).err()
+        });
+        self.held = Some(held);
+        let what = lacks.map_or_else(|| "its turn".to_owned(), |shortage| shortage.to_string());
+        let place = match requests::ahead_of(tx, request, COUNTED)? + 1 {
+            place if place > u64::from(COUNTED) => format!("more than {COUNTED} are before it"),
+            place => format!("{} in line", ordinal(place)),
+        };
+        Ok(format!("Waits for {what}, {place}; until {}, then it fails.", request.deadline))
+    }
+}
+
+fn at_work(request: &Request) -> String {
+    let steps = definition(request.kind).steps;
+    let at = (request.step as usize).min(steps.len().saturating_sub(1));
+    let name = steps.get(at).map_or("finish", |step| step.name);
+    let verb = if request.status == RequestStatus::Retrying { "Retries" } else { "Works on" };
+    format!("{verb} step {} of {} ({name})", at + 1, steps.len())
 }
 
 fn ordinal(number: u64) -> String {

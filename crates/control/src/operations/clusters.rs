@@ -13,9 +13,10 @@ use tarn_store::{Tx, attachments, clusters, events, instances, requests};
 
 use super::requests::RequestView;
 use super::{Accepted, whose};
+use crate::explain::Explainer;
 use crate::page::{self, cut, decode_cursor};
 use crate::requests::{New, start, start_completed};
-use crate::{Caller, Control, Error, Listing, Page, Result, explain};
+use crate::{Caller, Control, Error, Listing, Page, Result};
 
 pub use super::create_cluster::{NewCluster, create};
 
@@ -61,11 +62,11 @@ pub async fn list(control: &Control, caller: &Caller, listing: Listing) -> Resul
         let mut nodes = instances::of_clusters(tx, &found)?;
         let held = attachments::of_scope(tx, caller.user.owner().scope())?;
         let page = cut(found, limit, |cluster| (cluster.created, cluster.id.to_string()));
-        let mut items = Vec::with_capacity(page.items.len());
+        let (mut items, mut explainer) = (Vec::with_capacity(page.items.len()), Explainer::new(control));
         for cluster in page.items {
             let instances = nodes.remove(&cluster.id).unwrap_or_default();
             let attachment = held.iter().find(|held| held.cluster == cluster.id).cloned();
-            items.push(view(control, tx, cluster, instances, attachment)?);
+            items.push(view(control, &mut explainer, tx, cluster, instances, attachment)?);
         }
         Ok(Page { items, next_cursor: page.next_cursor })
     });
@@ -78,7 +79,7 @@ pub async fn info(control: &Control, caller: &Caller, cluster: &str) -> Result<C
         let cluster = find(tx, caller, cluster)?;
         let nodes = instances::of_cluster(tx, &cluster.id)?;
         let held = attachments::of_cluster(tx, &cluster.id)?;
-        view(control, tx, cluster, nodes, held)
+        view(control, &mut Explainer::new(control), tx, cluster, nodes, held)
     });
     read.await
 }
@@ -162,7 +163,8 @@ pub async fn operations(
         let cluster = find(tx, caller, cluster)?;
         let (kind, status) = (kind.map_or("", RequestType::name), status.map_or("", RequestStatus::name));
         let found = requests::of_cluster(tx, &cluster.id, kind, status, MAX_OPERATIONS)?;
-        found.into_iter().map(|request| RequestView::of(control, tx, request)).collect()
+        let mut explainer = Explainer::new(control);
+        found.into_iter().map(|request| RequestView::of(&mut explainer, tx, request)).collect()
     });
     read.await
 }
@@ -231,6 +233,7 @@ fn leave_line(tx: &mut Tx<'_>, cluster: &Cluster) -> Result<()> {
 
 fn view(
     control: &Control,
+    explainer: &mut Explainer<'_>,
     tx: &mut Tx<'_>,
     cluster: Cluster,
     instances: Vec<Instance>,
@@ -241,7 +244,7 @@ fn view(
         State::Failed { reason } => Some(format!("Failed at {}: {reason}", cluster.since)),
         State::Pending | State::Provisioning | State::Configuring | State::Restarting | State::Destroying => {
             let open = requests::open_of_cluster(tx, &cluster.id)?;
-            explain::object(control, tx, &open, cluster.since)?
+            explainer.object(tx, &open, cluster.since)?
         }
     };
     let simulated = control.catalogue().find(&cluster.instance_type).is_some_and(|kind| kind.simulated);

@@ -5,8 +5,9 @@ use tarn_model::requests::{Request, RequestStatus, RequestType};
 use tarn_store::{Tx, requests};
 
 use super::whose;
+use crate::explain::Explainer;
 use crate::page::{self, cut, decode_cursor};
-use crate::{Caller, Control, Error, Page, Result, explain};
+use crate::{Caller, Control, Error, Page, Result};
 
 /// A request with what it does now, or what came of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,8 +19,8 @@ pub struct RequestView {
 }
 
 impl RequestView {
-    pub(super) fn of(control: &Control, tx: &mut Tx<'_>, request: Request) -> Result<Self> {
-        let explanation = explain::request(control, tx, &request)?;
+    pub(super) fn of(explainer: &mut Explainer<'_>, tx: &mut Tx<'_>, request: Request) -> Result<Self> {
+        let explanation = explainer.request(tx, &request)?;
         Ok(RequestView { request, explanation })
     }
 }
@@ -45,7 +46,7 @@ pub async fn info(control: &Control, caller: &Caller, request: &str) -> Result<R
     let read = control.store().read(|tx| -> Result<RequestView> {
         let found = requests::get(tx, &id)?.ok_or_else(|| Error::not_found("request", request))?;
         caller.must_own(&found.owner, "request", request)?;
-        RequestView::of(control, tx, found)
+        RequestView::of(&mut Explainer::new(control), tx, found)
     });
     read.await
 }
@@ -64,8 +65,9 @@ pub async fn list(control: &Control, caller: &Caller, filter: RequestFilter) -> 
         let (kind, status) = (filter.kind.map_or("", RequestType::name), filter.status.map_or("", RequestStatus::name));
         let found = requests::list(tx, &asked, kind, status)?;
         let page = cut(found, limit, |request| (request.created, request.id.to_string()));
-        let items =
-            page.items.into_iter().map(|request| RequestView::of(control, tx, request)).collect::<Result<_>>()?;
+        let mut explainer = Explainer::new(control);
+        let views = page.items.into_iter().map(|request| RequestView::of(&mut explainer, tx, request));
+        let items = views.collect::<Result<_>>()?;
         Ok(Page { items, next_cursor: page.next_cursor })
     });
     read.await

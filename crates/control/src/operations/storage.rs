@@ -7,9 +7,10 @@ use tarn_model::{Money, Refused, names};
 use tarn_store::{Tx, attachments, events, requests, storage};
 
 use super::{Accepted, whose};
+use crate::explain::Explainer;
 use crate::page::{self, cut, decode_cursor};
 use crate::requests::{New, start, start_completed};
-use crate::{Caller, Control, Error, Listing, Page, Result, explain};
+use crate::{Caller, Control, Error, Listing, Page, Result};
 
 pub use super::attach_storage::{attach, detach};
 
@@ -106,10 +107,10 @@ pub async fn list(control: &Control, caller: &Caller, listing: Listing) -> Resul
         };
         let page = cut(storage::list(tx, &asked)?, limit, |volume| (volume.created, volume.id.to_string()));
         let held = attachments::of_scope(tx, super::scope(&caller.user))?;
-        let mut items = Vec::with_capacity(page.items.len());
+        let (mut items, mut explainer) = (Vec::with_capacity(page.items.len()), Explainer::new(control));
         for volume in page.items {
             let on = held.iter().filter(|held| held.volume == volume.id).cloned().collect();
-            items.push(view(control, tx, volume, on)?);
+            items.push(view(control, &mut explainer, tx, volume, on)?);
         }
         Ok(Page { items, next_cursor: page.next_cursor })
     });
@@ -121,7 +122,7 @@ pub async fn info(control: &Control, caller: &Caller, volume: &str) -> Result<Vo
     let read = control.store().read(|tx| -> Result<VolumeView> {
         let volume = find(tx, caller, volume)?;
         let on = attachments::of_volume(tx, &volume.id)?;
-        view(control, tx, volume, on)
+        view(control, &mut Explainer::new(control), tx, volume, on)
     });
     read.await
 }
@@ -237,7 +238,13 @@ fn check_pool(tx: &mut Tx<'_>, pool_gb: u64, more_gb: u64) -> Result<()> {
     Err(Error::new(crate::Kind::Capacity, "pool_full", message))
 }
 
-fn view(control: &Control, tx: &mut Tx<'_>, volume: Volume, attachments: Vec<Attachment>) -> Result<VolumeView> {
+fn view(
+    control: &Control,
+    explainer: &mut Explainer<'_>,
+    tx: &mut Tx<'_>,
+    volume: Volume,
+    attachments: Vec<Attachment>,
+) -> Result<VolumeView> {
     let explanation = match &volume.state {
         VolumeState::Failed { reason } => Some(format!("Failed at {}: {reason}", volume.since)),
         VolumeState::Destroyed => None,
@@ -248,7 +255,7 @@ fn view(control: &Control, tx: &mut Tx<'_>, volume: Volume, attachments: Vec<Att
         | VolumeState::Resizing { .. }
         | VolumeState::Destroying => {
             let open: Vec<Request> = requests::open_of_volume(tx, &volume.id)?;
-            explain::object(control, tx, &open, volume.since)?
+            explainer.object(tx, &open, volume.since)?
         }
     };
     let hourly_rate = Money::hourly_for_gb(control.prices().storage_gb_month, volume.size_gb);

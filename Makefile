@@ -1,0 +1,57 @@
+# What people and the checks call. Anything longer than a line lives in scripts/.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+# One place for build results whatever the caller's environment says: the targets below promise paths in it.
+export CARGO_TARGET_DIR := $(CURDIR)/target
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: build ## install what is missing, build, start the cloud: make run ARGS="--listen 127.0.0.1:7070"
+	exec target/release/tarn serve $(ARGS)
+
+.PHONY: build
+build: ## build target/release/tarn
+	scripts/install-missing build
+	cargo build --release -p tarn
+
+.PHONY: test
+test: ## run every test, with a PostgreSQL of its own
+	scripts/install-missing test
+	scripts/venv .venv e2e/requirements.txt
+	scripts/with-postgres scripts/test
+
+.PHONY: check
+check: ## formatting, lints, documentation, the arrows between crates, openapi.json up to date
+	scripts/install-missing check
+	cargo fmt --all --check
+	cargo fmt --manifest-path bench/axum_limit/Cargo.toml --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+	cargo nextest run -p tarn --test arrows
+	cargo run --quiet -p tarn -- openapi > target/openapi.json
+	diff -u openapi.json target/openapi.json || { echo "openapi.json is stale: run make openapi and commit it" >&2; exit 1; }
+
+.PHONY: openapi
+openapi: ## regenerate openapi.json from the code
+	mkdir -p target
+	cargo run --quiet -p tarn -- openapi > target/openapi.json
+	install -m 644 target/openapi.json openapi.json.new
+	mv openapi.json.new openapi.json
+
+.PHONY: bench
+bench: build ## measure against the baselines; rewrites the section in docs/benchmarks.md
+	scripts/install-missing bench
+	scripts/venv .venv-bench bench/requirements.txt
+	cargo build --release --manifest-path bench/axum_limit/Cargo.toml --target-dir target/bench
+	.venv-bench/bin/python -m bench
+
+.PHONY: soak
+soak: build ## the crash tests and the schema fuzzing with their full counts; hours, not minutes
+	scripts/install-missing test
+	scripts/venv .venv e2e/requirements.txt
+	scripts/with-postgres scripts/soak

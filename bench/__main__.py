@@ -1,0 +1,37 @@
+"""`python -m bench`: runs all parts, prints the section and writes it into docs/benchmarks.md."""
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from bench import document, measure, report
+
+
+def main():
+    """The parts one after the other: two at a time would measure each other."""
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
+    parser.add_argument("--seconds", type=int, default=5, help="length of one run")
+    parser.add_argument("--repetitions", type=int, default=3, help="runs of each call")
+    parser.add_argument("--strangers", type=int, default=1_000_000, help="rows of other tenants at most")
+    options = parser.parse_args()
+    # On the disk that holds the build, because a temporary directory may be memory, where fsync costs nothing.
+    with tempfile.TemporaryDirectory(prefix="bench-data-", dir="target") as directory:
+        plan = measure.Plan(Path(directory).resolve(), options.seconds, options.repetitions, options.strangers)
+        base = step("prepare", measure.prepare, plan)
+        reads = step("reads", measure.reads, plan, base)
+        creates = step("creates", measure.creates, plan)
+        growth = step("growth", measure.growth, plan, base)
+        resident, starts = step("memory and start", measure.memory, plan, base)
+    text = report.render(plan, reads, creates, growth, resident, starts)
+    document.replace("spine", text)
+    print(text)
+
+
+def step(name: str, part, *arguments):
+    """One part, announced, because a silent quarter of an hour looks like a hang."""
+    print(f"bench: {name} …", flush=True)
+    return part(*arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""docs/benchmarks.md: sections between markers, each rewritten by its own run.
+
+Usage: `python -m bench.document SECTION < TEXT`
+"""
+
+import sys
+from pathlib import Path
+
+DOCUMENT = Path("docs/benchmarks.md")
+TITLE = """# Benchmarks
+
+`make bench` and `make soak` rewrite the sections below; nothing here is written by hand.
+"""
+
+
+def replace(name: str, text: str):
+    """Puts `text` between the section's markers and leaves all others alone."""
+    start, end = f"<!-- {name}:start -->", f"<!-- {name}:end -->"
+    old = DOCUMENT.read_text() if DOCUMENT.exists() else TITLE
+    section = f"{start}\n{text.strip()}\n{end}"
+    before, found, rest = old.partition(start)
+    if found:
+        _, closed, after = rest.partition(end)
+        if not closed:
+            raise RuntimeError(f"{DOCUMENT} has {start} without {end}")
+        new = before + section + after
+    else:
+        new = f"{old.rstrip()}\n\n{section}\n"
+    DOCUMENT.parent.mkdir(exist_ok=True)
+    fresh = DOCUMENT.with_suffix(".new")
+    fresh.write_text(new)
+    fresh.replace(DOCUMENT)
+
+
+if __name__ == "__main__":
+    replace(sys.argv[1], sys.stdin.read())

@@ -1,0 +1,23 @@
+//! How to get into an instance.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// The operating system of the client; any case is accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)]
+pub enum SystemType {
+    Windows,
+    Linux,
+    Darwin,
+}
+
+/// Response for GET /ssh/{instance_id}.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SSHCommandResponse {
+    /// The command to run; it needs no shell, and further options may be added at its end.
+    pub command: String,
+    /// For a person; null when there is nothing to say.
+    pub message: Option<String>,
+}

@@ -1,0 +1,92 @@
+//! Users, their organization and their preferences.
+
+use serde::{Deserialize, Deserializer, Serialize};
+use utoipa::ToSchema;
+
+/// Response for GET /user/info and GET /me.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct UserInfoResponse {
+    /// ID of the user.
+    pub user_id: String,
+    /// E-mail address.
+    pub email: String,
+    /// ID of the organization; null for a user without one.
+    pub org_id: Option<String>,
+    /// Name of the organization; null for a user without one.
+    pub org_name: Option<String>,
+    /// Balance of the organization, or of the user without one, in US dollars.
+    pub balance: f64,
+    /// Clusters that are not destroyed.
+    pub clusters: u64,
+    /// Volumes that are not destroyed.
+    pub volumes: u64,
+    /// What all of it costs per hour, in US dollars.
+    pub hourly_rate: f64,
+    /// The same as a text.
+    pub message: String,
+}
+
+/// What a user wants to be told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct UserPreferences {
+    /// A notice when a cluster is created.
+    pub notify_email_cluster_create: bool,
+    /// A notice when a cluster is destroyed.
+    pub notify_email_cluster_destroy: bool,
+    /// Whether the balance is reloaded by itself.
+    pub autopay_enabled: bool,
+    /// Warn below this balance, in US dollars.
+    pub balance_warning_threshold: Option<f64>,
+    /// Reload below this balance, in US dollars.
+    pub autopay_reload_threshold: Option<f64>,
+}
+
+/// Request body for PATCH /user/preferences; what is absent stays as it is, and a threshold that is null is taken away.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct UserPreferencesPatch {
+    /// A notice when a cluster is created.
+    pub notify_email_cluster_create: Option<bool>,
+    /// A notice when a cluster is destroyed.
+    pub notify_email_cluster_destroy: Option<bool>,
+    /// Whether the balance is reloaded by itself.
+    pub autopay_enabled: Option<bool>,
+    /// Warn below this balance, in US dollars; above the reload threshold.
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<f64>, exclusive_minimum = 0, maximum = 1000000000)]
+    pub balance_warning_threshold: Option<Option<f64>>,
+    /// Reload below this balance, in US dollars; below the warning threshold.
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<f64>, minimum = 20, maximum = 1000000000)]
+    pub autopay_reload_threshold: Option<Option<f64>>,
+}
+
+/// Keeps a null apart from an absent field: only fields that are there get here.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<f64>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}
+
+/// A member of an organization.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OrganizationMember {
+    /// ID of the user.
+    pub uid: String,
+    /// E-mail address.
+    pub email: String,
+    /// Whether the user administers the organization.
+    pub admin: bool,
+}
+
+/// Response for GET /user/organization/info.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct OrganizationInfo {
+    /// ID of the organization.
+    pub org_id: String,
+    /// Its name.
+    pub org_name: String,
+    /// Its members.
+    pub members: Vec<OrganizationMember>,
+    /// Its balance in US dollars.
+    pub balance: f64,
+    /// The same as a text.
+    pub message: String,
+}

@@ -1,0 +1,54 @@
+//! Who calls. It stands in front of every route but the open ones, so that a missing or wrong key is told before anything
+//! else about the call is looked at.
+
+use std::sync::Arc;
+
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
+use axum::middleware::Next;
+use axum::response::Response;
+use tarn_control::Caller;
+
+use super::failure::Failure;
+use super::observe::Seen;
+use crate::App;
+
+/// Finds the user behind the key and counts the call.
+pub(crate) async fn authenticate(
+    State(app): State<App>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, Failure> {
+    let token = bearer(request.headers()).ok_or_else(Failure::unauthenticated)?;
+    let caller = app.control.authenticate(token).await?;
+    if let Some(seen) = request.extensions().get::<Arc<Seen>>() {
+        seen.called_by(&caller.user.id);
+    }
+    app.shared.limiter.check(&caller.key).map_err(Failure::too_many)?;
+    request.extensions_mut().insert(caller);
+    Ok(next.run(request).await)
+}
+
+/// The key of a call, as its header gives it.
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+/// The caller of an endpoint that only reads.
+pub(crate) struct Authenticated(pub(crate) Caller);
+
+impl FromRequestParts<App> for Authenticated {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _app: &App) -> Result<Self, Failure> {
+        taken(parts).map(Authenticated)
+    }
+}
+
+/// Takes the caller that [`authenticate`] left. A route outside its reach refuses everybody.
+pub(crate) fn taken(parts: &mut Parts) -> Result<Caller, Failure> {
+    parts.extensions.remove::<Caller>().ok_or_else(Failure::unauthenticated)
+}

@@ -1,0 +1,55 @@
+//! POST /cluster/create
+
+use axum::extract::State;
+use tarn_api::clusters::{ClusterCreateRestRequest, ClusterCreateRestResponse};
+use tarn_control::operations::clusters::{self, NewCluster};
+
+use crate::App;
+use crate::http::answer::{Answer, Outcome, id_text};
+use crate::http::body::Body;
+use crate::http::call::Call;
+
+impl Body for ClusterCreateRestRequest {
+    const ALIASES: &'static [(&'static str, &'static str)] = &[("experimental_container", "container")];
+}
+
+/// Create a cluster
+///
+/// Create a GPU or CPU cluster. Returns 202 immediately with request ID. Poll /request/info/{request_id} to track
+/// provisioning progress. What does not fit now waits for its turn.
+#[utoipa::path(
+    post,
+    path = "/cluster/create",
+    operation_id = "cluster_create",
+    tag = "cluster",
+    request_body = ClusterCreateRestRequest,
+    responses(
+        (status = 202, description = "Cluster creation initiated", body = ClusterCreateRestResponse),
+        (status = 400, description = "Unknown instance type, invalid name, key or image, or more than can ever fit"),
+        (status = 402, description = "Insufficient balance"),
+        (status = 409, description = "Name taken, or too many saved SSH keys"),
+    ),
+    security(("HTTPBearer" = [])),
+)]
+pub(crate) async fn create(
+    State(app): State<App>,
+    call: Call<ClusterCreateRestRequest>,
+) -> Outcome<ClusterCreateRestResponse> {
+    let body = call.body;
+    let new = NewCluster {
+        instance_type: body.instance_type,
+        public_keys: body.public_keys.unwrap_or_default(),
+        num_nodes: body.num_nodes,
+        name: body.tp_cluster_name,
+        container: body.container,
+        deletion_protection: body.deletion_protection.unwrap_or(false),
+        save_keys: body.save_keys,
+    };
+    let accepted = clusters::create(&app.control, &call.caller, new).await?;
+    Ok(Answer::accepted(ClusterCreateRestResponse {
+        cluster_id: id_text(accepted.cluster),
+        instance_ids: accepted.instances.into_iter().map(Into::into).collect(),
+        request_id: Some(accepted.request.into()),
+        message: accepted.message,
+    }))
+}

@@ -1,0 +1,44 @@
+//! PATCH /cluster/edit/{cluster}
+
+use axum::extract::State;
+use tarn_api::clusters::{ClusterEditRequest, EditResponse};
+use tarn_control::operations::clusters::{self, ClusterEdit};
+
+use crate::App;
+use crate::http::answer::{Answer, Outcome};
+use crate::http::body::Body;
+use crate::http::call::Call;
+use crate::http::id::Id;
+
+impl Body for ClusterEditRequest {
+    const ALIASES: &'static [(&'static str, &'static str)] = &[("tp_cluster_name", "cluster_name")];
+}
+
+/// Edit a cluster
+///
+/// Change the name or the deletion protection of a cluster, at once.
+#[utoipa::path(
+    patch,
+    path = "/cluster/edit/{cluster}",
+    operation_id = "cluster_edit",
+    tag = "cluster",
+    params(("cluster" = String, Path)),
+    request_body = ClusterEditRequest,
+    responses(
+        (status = 202, description = "Cluster changed", body = EditResponse),
+        (status = 400, description = "Nothing to change, or invalid name"),
+        (status = 403, description = "Access denied"),
+        (status = 404, description = "Cluster not found"),
+        (status = 409, description = "Name taken, or cluster being destroyed"),
+    ),
+    security(("HTTPBearer" = [])),
+)]
+pub(crate) async fn edit(
+    State(app): State<App>,
+    Id(cluster): Id,
+    call: Call<ClusterEditRequest>,
+) -> Outcome<EditResponse> {
+    let edit = ClusterEdit { name: call.body.cluster_name, deletion_protection: call.body.deletion_protection };
+    let accepted = clusters::edit(&app.control, &call.caller, &cluster, edit).await?;
+    Ok(Answer::accepted(EditResponse { message: accepted.message, request_id: Some(accepted.request.into()) }))
+}

@@ -1,0 +1,67 @@
+//! GET /cluster/list
+
+use axum::extract::State;
+use tarn_api::clusters::ClusterListResponse;
+use tarn_control::operations::clusters;
+use utoipa::IntoParams;
+
+use super::view;
+use crate::App;
+use crate::http::answer::{Answer, Outcome};
+use crate::http::authenticate::Authenticated;
+use crate::http::listing::ListQuery;
+use crate::http::query::{Fields, FromQuery, Params};
+use crate::http::table::more;
+
+/// What this endpoint takes besides the parameters of every list.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct InstancesQuery {
+    /// A table of all instances instead of one of clusters.
+    #[param(required = false, default = false)]
+    instances: bool,
+}
+
+impl FromQuery for (ListQuery, InstancesQuery) {
+    fn from_query(fields: &mut Fields) -> Self {
+        (ListQuery::from_query(fields), InstancesQuery { instances: fields.flag("instances") })
+    }
+}
+
+/// List clusters
+///
+/// The clusters that the caller created or, with include_org, all of the organization's, newest first.
+#[utoipa::path(
+    get,
+    path = "/cluster/list",
+    operation_id = "cluster_list",
+    tag = "cluster",
+    params(ListQuery, InstancesQuery),
+    responses(
+        (status = 200, description = "The clusters", body = ClusterListResponse),
+        (status = 400, description = "Invalid cursor"),
+    ),
+    security(("HTTPBearer" = [])),
+)]
+pub(crate) async fn list(
+    State(app): State<App>,
+    Authenticated(caller): Authenticated,
+    Params((listing, shown)): Params<(ListQuery, InstancesQuery)>,
+) -> Outcome<ClusterListResponse> {
+    let page = clusters::list(&app.control, &caller, listing.into()).await?;
+    let mut message = match (page.items.as_slice(), shown.instances) {
+        ([], _) => empty(&app),
+        (items, false) => view::clusters(items),
+        (items, true) => view::instances(items),
+    };
+    more(&mut message, page.next_cursor.as_deref());
+    let clusters = page.items.into_iter().map(view::info).collect();
+    Ok(Answer::ok(ClusterListResponse { clusters, next_cursor: page.next_cursor, message }))
+}
+
+fn empty(app: &App) -> String {
+    match clusters::types(&app.control).first() {
+        Some(kind) => format!("No clusters. Create one with `tp cluster create {}`.", kind.name),
+        None => "No clusters.".to_owned(),
+    }
+}

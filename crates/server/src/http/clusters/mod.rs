@@ -1,0 +1,11 @@
+//! The endpoints of the tag `cluster`, a file each; `view` is how a cluster looks in all of them.
+
+pub(crate) mod create;
+pub(crate) mod destroy;
+pub(crate) mod edit;
+pub(crate) mod info;
+pub(crate) mod list;
+pub(crate) mod operations;
+pub(crate) mod quote;
+pub(crate) mod types;
+mod view;

@@ -1,0 +1,54 @@
+//! GET /cluster/types
+
+use axum::extract::State;
+use tarn_api::clusters::{InstanceTypeInfo, InstanceTypeListResponse};
+use tarn_control::operations::clusters;
+use tarn_model::catalogue::InstanceType;
+
+use crate::App;
+use crate::http::answer::{Answer, Outcome};
+use crate::http::authenticate::Authenticated;
+use crate::http::table::{Dash, Table};
+
+/// List instance types
+///
+/// Every type that can be given as instance_type here, with its shape and its price.
+#[utoipa::path(
+    get,
+    path = "/cluster/types",
+    operation_id = "cluster_types",
+    tag = "cluster",
+    responses((status = 200, description = "The types", body = InstanceTypeListResponse)),
+    security(("HTTPBearer" = [])),
+)]
+pub(crate) async fn types(State(app): State<App>, _caller: Authenticated) -> Outcome<InstanceTypeListResponse> {
+    let types = clusters::types(&app.control);
+    Ok(Answer::ok(InstanceTypeListResponse { types: types.iter().map(info).collect(), message: table(types) }))
+}
+
+fn info(kind: &InstanceType) -> InstanceTypeInfo {
+    InstanceTypeInfo {
+        name: kind.name.clone(),
+        cpus: cpus(kind),
+        memory_bytes: kind.shape.memory_bytes,
+        gpus: kind.shape.gpus,
+        gpu_model: kind.shape.gpu_model.clone(),
+        hourly_rate: kind.hourly.as_dollars(),
+        simulated: kind.simulated,
+    }
+}
+
+fn table(types: &[InstanceType]) -> String {
+    let mut table = Table::new(["TYPE", "CPUS", "MEMORY", "GPUS", "MODEL", "PER HOUR"], types.len());
+    for kind in types {
+        let memory = format!("{:.1} GiB", kind.shape.memory_bytes as f64 / f64::from(1 << 30));
+        let note = if kind.simulated { " (simulated)" } else { "" };
+        let model = Dash(kind.shape.gpu_model.as_ref().map(|model| format!("{model}{note}")));
+        table.row([&kind.name, &cpus(kind), &memory, &kind.shape.gpus, &model, &kind.hourly]);
+    }
+    table.render()
+}
+
+fn cpus(kind: &InstanceType) -> f64 {
+    kind.shape.cpu_milli as f64 / 1e3
+}

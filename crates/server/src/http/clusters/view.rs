@@ -1,0 +1,159 @@
+//! How a cluster looks: as JSON, as rows of a table, as a block of text.
+
+use std::borrow::Cow;
+use std::fmt::{self, Display, Write};
+
+use tarn_api::clusters::{ClusterInfo, ClusterStatus, InstanceInfo};
+use tarn_control::operations::clusters::ClusterView;
+use tarn_model::clusters::Instance;
+use tarn_model::ids::OrgId;
+use tarn_model::lifecycle::State;
+
+use crate::http::table::Cell::{Shown, Text};
+use crate::http::table::{Dash, Table, block};
+
+/// The user that every image has.
+const SSH_USER: &str = "ubuntu";
+
+/// A cluster as JSON. What the view holds is moved, not copied: lists are long.
+pub(super) fn info(view: ClusterView) -> ClusterInfo {
+    let ClusterView { cluster, instances, attachment, explanation, simulated } = view;
+    ClusterInfo {
+        id: cluster.id.into(),
+        name: cluster.name,
+        status: status(&cluster.state),
+        instance_type: cluster.instance_type,
+        num_nodes: cluster.num_nodes,
+        instances: instances.into_iter().map(instance).collect(),
+        storage: attachment.into_iter().map(|held| held.volume.into()).collect(),
+        deletion_protection: cluster.deletion_protection,
+        hourly_rate: cluster.hourly_rate.as_dollars(),
+        created_at: cluster.created.to_string(),
+        owner: cluster.owner.user.into(),
+        org_id: cluster.owner.org.map(Into::into),
+        container: cluster.container,
+        explanation: explained(explanation, simulated),
+        simulated_gpus: simulated,
+    }
+}
+
+/// A row for each cluster, and below the table what those that do not simply run have to say.
+pub(super) fn clusters(views: &[ClusterView]) -> String {
+    let head = ["ID", "NAME", "STATUS", "TYPE", "NODES", "STORAGE", "PER HOUR", "CREATED"];
+    let mut table = Table::new(head, views.len());
+    for view in views {
+        let ClusterView { cluster, attachment, .. } = view;
+        table.cells([
+            Text(cluster.id.as_str()),
+            Text(&cluster.name),
+            Text(cluster.state.name()),
+            Text(&kind(view)),
+            Shown(&cluster.num_nodes),
+            Text(attachment.as_ref().map_or("-", |held| held.volume.as_str())),
+            Shown(&cluster.hourly_rate),
+            Shown(&cluster.created),
+        ]);
+    }
+    let mut out = table.render();
+    let explained = views.iter().filter_map(|view| Some((&view.cluster.name, view.explanation.as_ref()?)));
+    for (at, (name, explanation)) in explained.enumerate() {
+        let _ = write!(out, "{}{name}: {explanation}", if at == 0 { "\n\n" } else { "\n" });
+    }
+    out
+}
+
+/// A row for each instance of each cluster.
+pub(super) fn instances(views: &[ClusterView]) -> String {
+    let head = ["INSTANCE", "NAME", "STATUS", "ADDRESS", "CLUSTER", "TYPE"];
+    let mut table = Table::new(head, views.len());
+    for view in views {
+        for node in &view.instances {
+            let address = Dash(node.private_ip.as_deref());
+            table.row([&node.id, &Host(node), &node.state.name(), &address, &view.cluster.name, &kind(view)]);
+        }
+    }
+    table.render()
+}
+
+/// Everything about one cluster.
+pub(super) fn text(view: &ClusterView) -> String {
+    let cluster = &view.cluster;
+    let (price, kind) = (format!("{} per hour", cluster.hourly_rate), kind(view));
+    let (owner, attached) = (&cluster.owner, &view.attachment);
+    let mut lines = vec![
+        ("ID", Text(cluster.id.as_str())),
+        ("Name", Text(&cluster.name)),
+        ("Status", Text(cluster.state.name())),
+        ("Type", Text(&kind)),
+        ("Nodes", Shown(&cluster.num_nodes)),
+        ("Price", Text(&price)),
+        ("Storage", Text(attached.as_ref().map_or("-", |held| held.volume.as_str()))),
+        ("Container", Text(cluster.container.as_deref().unwrap_or("-"))),
+        ("Deletion protection", Text(if cluster.deletion_protection { "on" } else { "off" })),
+        ("Owner", Text(owner.user.as_str())),
+        ("Organization", Text(owner.org.as_ref().map_or("-", OrgId::as_str))),
+        ("Created", Shown(&cluster.created)),
+    ];
+    if let Some(explanation) = &view.explanation {
+        lines.push(("Explanation", Text(explanation)));
+    }
+    let mut table = Table::new(["INSTANCE", "NAME", "STATUS", "ADDRESS"], view.instances.len());
+    for node in &view.instances {
+        table.row([&node.id, &Host(node), &node.state.name(), &Dash(node.private_ip.as_deref())]);
+    }
+    let mut out = format!("{}\n\n{}", block(&lines), table.render());
+    if let Some(node) = view.instances.iter().find(|node| node.state == State::Running) {
+        let _ = write!(out, "\n\nLog in with `tp ssh {}`.", node.id);
+    }
+    out
+}
+
+fn instance(node: Instance) -> InstanceInfo {
+    let address = node.private_ip.as_ref().filter(|_| node.state == State::Running);
+    InstanceInfo {
+        name: node.name(),
+        status: status(&node.state),
+        ssh_user: Some(SSH_USER.into()),
+        ssh_command: address.map(|address| ["ssh ", SSH_USER, "@", address].concat()),
+        id: node.id.into(),
+        private_ip: node.private_ip,
+    }
+}
+
+fn status(state: &State) -> ClusterStatus {
+    match state {
+        State::Pending => ClusterStatus::Pending,
+        State::Provisioning => ClusterStatus::Provisioning,
+        State::Configuring => ClusterStatus::Configuring,
+        State::Running => ClusterStatus::Running,
+        State::Restarting => ClusterStatus::Restarting,
+        State::Destroying => ClusterStatus::Destroying,
+        State::Destroyed => ClusterStatus::Destroyed,
+        State::Failed { .. } => ClusterStatus::Failed,
+    }
+}
+
+/// Whatever shows simulated GPUs says so.
+fn explained(explanation: Option<String>, simulated: bool) -> Option<String> {
+    const NOTE: &str = "The GPUs are simulated: the operator declared them, and they do not exist.";
+    match (explanation, simulated) {
+        (Some(text), true) => Some(format!("{text} {NOTE}")),
+        (None, true) => Some(NOTE.to_owned()),
+        (explanation, false) => explanation,
+    }
+}
+
+/// The type of a cluster, with a note when its GPUs are simulated.
+fn kind(view: &ClusterView) -> Cow<'_, str> {
+    let kind = view.cluster.instance_type.as_str();
+    if view.simulated { Cow::Owned(format!("{kind} (simulated)")) } else { Cow::Borrowed(kind) }
+}
+
+/// The host name of an instance.
+struct Host<'a>(&'a Instance);
+
+impl Display for Host<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.0.cluster, self.0.node)
+    }
+}

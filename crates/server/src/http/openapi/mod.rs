@@ -1,0 +1,97 @@
+//! The OpenAPI document: collected from the endpoints, then put into the form that FastAPI gives, because clients of the
+//! original were generated from that form. What the founding documents say stands in it word by word.
+
+mod style;
+
+use std::sync::LazyLock;
+
+use axum::http::header;
+use axum::response::IntoResponse;
+use serde_json::Value;
+use tarn_api::errors::{ErrorBody, HTTPValidationError, ValidationError};
+use tarn_api::ssh::SystemType;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa::openapi::tag::TagBuilder;
+use utoipa::openapi::{ComponentsBuilder, InfoBuilder, OpenApi, OpenApiBuilder};
+
+use super::router::documented;
+
+/// The operations that the founding documents describe; their refusals carry no schema there, and so neither here.
+const FOUNDING: [&str; 3] = ["storage_destroy", "cluster_destroy_cluster__cluster__delete", "storage_attach"];
+
+static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
+    let (_, collected) = documented().split_for_parts();
+    let mut document = serde_json::to_value(collected).expect("a document of our own types is JSON");
+    style::apply(&mut document, &FOUNDING);
+    document
+});
+
+/// The document, always the same and always in the same order.
+pub fn openapi() -> Value {
+    DOCUMENT.clone()
+}
+
+/// The document without a copy.
+pub(crate) fn document() -> &'static Value {
+    &DOCUMENT
+}
+
+/// GET /openapi.json
+pub(crate) async fn serve() -> impl IntoResponse {
+    static TEXT: LazyLock<String> = LazyLock::new(|| DOCUMENT.to_string());
+    ([(header::CONTENT_TYPE, "application/json")], TEXT.as_str())
+}
+
+/// What the document says besides its operations.
+pub(crate) fn frame() -> OpenApi {
+    let tags = TAGS.map(|(name, text)| TagBuilder::new().name(name).description(Some(text)).build());
+    // What stands in bodies is collected from the operations; what stands in refusals and parameters is not.
+    let components = ComponentsBuilder::new()
+        .schema_from::<ErrorBody>()
+        .schema_from::<HTTPValidationError>()
+        .schema_from::<ValidationError>()
+        .schema_from::<SystemType>()
+        .security_scheme("HTTPBearer", SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
+    OpenApiBuilder::new()
+        .info(InfoBuilder::new().title("TensorPool API").version("0.1.0").description(Some(DESCRIPTION)).build())
+        .tags(Some(tags))
+        .components(Some(components.build()))
+        .build()
+}
+
+const DESCRIPTION: &str = "\
+TensorPool API
+
+All API endpoints (except `/healthz`) require authentication using your TensorPool API key.
+
+### For REST Endpoints
+
+Include your API key in the `Authorization` header as a Bearer token:
+
+```bash
+Authorization: Bearer YOUR_TENSORPOOL_KEY
+```
+### For WebSocket Endpoints
+
+Send your API key as the first message in JSON format:
+
+```json
+{\"TENSORPOOL_KEY\": \"YOUR_TENSORPOOL_KEY\"}
+```
+
+### Repeating a call
+
+Any call that changes something may carry the header `Idempotency-Key` (1 to 255 visible ASCII characters, otherwise 400). \
+The same key with the same call within 24 hours gets the same answer and changes nothing again; the same key with another \
+call is 409.
+";
+
+const TAGS: [(&str, &str); 7] = [
+    ("job", "GPU job execution and management. Run workloads on ephemeral clusters with automatic cleanup."),
+    ("cluster", "GPU cluster provisioning and lifecycle management. Create persistent compute resources."),
+    ("storage", "Shared storage volume management. Persistent storage that can be attached to eligible clusters."),
+    ("object-storage", "S3-compatible object storage management."),
+    ("ssh", "SSH key management for secure cluster access."),
+    ("user", "User account management including balance, billing, and organization operations."),
+    ("requests", "Cloud resource provisioning request tracking and status monitoring."),
+];

@@ -1,0 +1,158 @@
+//! The form that FastAPI gives to a document: titles everywhere, `anyOf` with null, the same refusals for all operations.
+
+use serde_json::{Map, Value, json};
+
+/// What is said about a value and not about its type; it stays outside when the type goes into an `anyOf`.
+const ANNOTATIONS: [&str; 6] = ["title", "description", "default", "deprecated", "examples", "example"];
+
+/// Rewrites the whole document. Operations in `founding` keep refusals without a schema.
+pub(super) fn apply(document: &mut Value, founding: &[&str]) {
+    document["servers"] = json!([]);
+    document["security"] = json!([]);
+    for (name, schema) in children(document.pointer_mut("/components/schemas")) {
+        rewrite(schema);
+        schema["title"] = json!(name);
+    }
+    for (_, path) in children(document.get_mut("paths")) {
+        for (_, operation) in children(Some(path)) {
+            rewrite_operation(operation, founding);
+        }
+    }
+}
+
+fn rewrite_operation(operation: &mut Value, founding: &[&str]) {
+    reflow(operation);
+    if operation["security"] == json!([{}]) {
+        // "No scheme is needed", as utoipa says it.
+        operation["security"] = json!([]);
+    }
+    for parameter in items(operation.get_mut("parameters")) {
+        reflow(parameter);
+        let name = parameter["name"].as_str().unwrap_or_default().to_owned();
+        if let Some(schema) = parameter.get_mut("schema") {
+            rewrite(schema);
+            entitle(schema, &name);
+        }
+    }
+    let is_founding = operation["operationId"].as_str().is_some_and(|id| founding.contains(&id));
+    let common = common_refusals(operation);
+    let responses = operation["responses"].as_object_mut().expect("every operation has responses");
+    for (status, description) in common {
+        responses.entry(status).or_insert_with(|| json!({ "description": description }));
+    }
+    for (status, response) in responses {
+        for (_, header) in children(response.get_mut("headers")) {
+            header.get_mut("schema").into_iter().for_each(rewrite);
+        }
+        let schema = match (status.as_str(), is_founding) {
+            ("422", _) => "HTTPValidationError",
+            (code, false) if code.starts_with(['4', '5']) => "ErrorBody",
+            _ => continue,
+        };
+        let reference = format!("#/components/schemas/{schema}");
+        response["content"] = json!({ "application/json": { "schema": { "$ref": reference } } });
+    }
+}
+
+/// What the layers in front of an operation may answer.
+fn common_refusals(operation: &Value) -> Vec<(&'static str, &'static str)> {
+    let mut refusals = vec![("500", "Internal server error"), ("503", "Temporarily unavailable, see Retry-After")];
+    if operation["security"].as_array().is_some_and(|schemes| !schemes.is_empty()) {
+        refusals.push(("401", "Missing or wrong API key"));
+        refusals.push(("429", "Too many calls with this API key, see Retry-After"));
+    }
+    if operation.get("requestBody").is_some() {
+        refusals.push(("400", "Invalid request"));
+        refusals.push(("413", "Body larger than 1 MiB"));
+        refusals.push(("422", "Validation Error"));
+    }
+    if operation["parameters"].as_array().is_some_and(|list| list.iter().any(|one| one["in"] == "query")) {
+        refusals.push(("422", "Validation Error"));
+    }
+    refusals
+}
+
+/// Rewrites a schema and everything in it.
+fn rewrite(schema: &mut Value) {
+    reflow(schema);
+    if schema["type"] == "integer" || schema["type"] == "number" || schema["type"].is_array() {
+        remove(schema, "format");
+    }
+    rename(schema, "oneOf", "anyOf");
+    items(schema.get_mut("anyOf")).for_each(rewrite);
+    if let Some(alternatives) = schema.get_mut("anyOf").and_then(Value::as_array_mut) {
+        // utoipa puts null first, FastAPI last.
+        alternatives.sort_by_key(|alternative| alternative["type"] == "null");
+    }
+    for (name, property) in children(schema.get_mut("properties")) {
+        rewrite(property);
+        entitle(property, name);
+    }
+    schema.get_mut("items").into_iter().for_each(rewrite);
+    split_nullable(schema);
+}
+
+/// `type: [X, null]` becomes `anyOf: [X, null]`.
+fn split_nullable(schema: &mut Value) {
+    let Some(object) = schema.as_object_mut() else { return };
+    let Some([kind, null]) = object.get("type").and_then(Value::as_array).map(Vec::as_slice) else {
+        return;
+    };
+    assert_eq!(null, "null", "utoipa puts null last");
+    let mut inner = Map::from_iter([("type".to_owned(), kind.clone())]);
+    object.remove("type");
+    let limits: Vec<String> = object.keys().filter(|key| !ANNOTATIONS.contains(&key.as_str())).cloned().collect();
+    for key in limits {
+        if let Some(value) = object.remove(&key) {
+            inner.insert(key, value);
+        }
+    }
+    object.insert("anyOf".to_owned(), json!([inner, { "type": "null" }]));
+}
+
+/// A field without a title gets it from its name, unless it only refers to something that has one.
+fn entitle(schema: &mut Value, name: &str) {
+    let refers = |value: &Value| value.get("$ref").is_some();
+    let alternatives = schema["anyOf"].as_array();
+    let only_refers = refers(schema) || alternatives.is_some_and(|list| list.iter().any(refers));
+    if !only_refers && schema.get("title").is_none() {
+        let words = name.split('_').map(|word| {
+            let (first, rest) = word.split_at(word.chars().next().map_or(0, char::len_utf8));
+            first.to_uppercase() + rest
+        });
+        schema["title"] = json!(words.collect::<Vec<_>>().join(" "));
+    }
+}
+
+/// A description is a text without line ends, and an empty one is none.
+fn reflow(value: &mut Value) {
+    let Some(text) = value["description"].as_str() else {
+        return;
+    };
+    match text.split_whitespace().collect::<Vec<_>>().join(" ") {
+        empty if empty.is_empty() => remove(value, "description"),
+        text => value["description"] = json!(text),
+    }
+}
+
+fn children(value: Option<&mut Value>) -> impl Iterator<Item = (&String, &mut Value)> {
+    value.and_then(Value::as_object_mut).into_iter().flatten()
+}
+
+fn items(value: Option<&mut Value>) -> impl Iterator<Item = &mut Value> {
+    value.and_then(Value::as_array_mut).into_iter().flatten()
+}
+
+fn remove(value: &mut Value, key: &str) {
+    if let Some(object) = value.as_object_mut() {
+        object.remove(key);
+    }
+}
+
+fn rename(value: &mut Value, from: &str, to: &str) {
+    if let Some(object) = value.as_object_mut()
+        && let Some(moved) = object.remove(from)
+    {
+        object.insert(to.to_owned(), moved);
+    }
+}

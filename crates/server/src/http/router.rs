@@ -1,0 +1,99 @@
+//! Every route of the API on one page.
+
+use axum::Router;
+use axum::http::{Method, StatusCode, Uri};
+use axum::middleware::from_fn_with_state;
+use axum::routing::{delete, get};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::authenticate::authenticate;
+use super::failure::Failure;
+use super::observe::observe;
+use super::{admin, clusters, health, openapi, requests, ssh, ssh_keys, storage, users};
+use crate::App;
+
+/// The whole API in front of `app`.
+pub fn router(app: App) -> Router {
+    let secured = secured().route_layer(from_fn_with_state(app.clone(), authenticate));
+    let (router, _) = open().merge(secured).split_for_parts();
+    router
+        .fallback(unknown_route)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn_with_state(app.clone(), observe))
+        .with_state(app)
+}
+
+/// Every documented route, without what stands in front of them.
+pub(crate) fn documented() -> OpenApiRouter<App> {
+    open().merge(secured())
+}
+
+/// What needs no key.
+fn open() -> OpenApiRouter<App> {
+    OpenApiRouter::with_openapi(openapi::frame())
+        .routes(routes!(health::healthz::healthz))
+        .route("/openapi.json", get(openapi::serve))
+}
+
+/// What needs a key.
+fn secured() -> OpenApiRouter<App> {
+    let router = OpenApiRouter::new()
+        .routes(routes!(health::health::health))
+        // clusters
+        .routes(routes!(clusters::create::create))
+        .routes(routes!(clusters::list::list))
+        .routes(routes!(clusters::info::info))
+        .routes(routes!(clusters::edit::edit))
+        .routes(routes!(clusters::quote::quote))
+        .routes(routes!(clusters::types::types))
+        .routes(routes!(clusters::operations::operations))
+        .routes(routes!(clusters::destroy::destroy))
+        // storage
+        .routes(routes!(storage::create::create))
+        .routes(routes!(storage::list::list))
+        .routes(routes!(storage::info::info))
+        .routes(routes!(storage::edit::edit))
+        .routes(routes!(storage::quote::quote))
+        .routes(routes!(storage::attach::attach))
+        .routes(routes!(storage::detach::detach))
+        .routes(routes!(storage::destroy::destroy))
+        // ssh
+        .routes(routes!(ssh::command::command))
+        // users
+        .routes(routes!(users::info::info))
+        .routes(routes!(users::me::me))
+        .routes(routes!(users::preferences::preferences, users::edit_preferences::edit_preferences))
+        .routes(routes!(users::organization::organization))
+        .routes(routes!(ssh_keys::add::add))
+        .routes(routes!(ssh_keys::list::list))
+        .routes(routes!(ssh_keys::remove::remove))
+        // requests
+        .routes(routes!(requests::info::info))
+        .routes(routes!(requests::list::list))
+        // administration
+        .routes(routes!(admin::create_user::create_user))
+        .routes(routes!(admin::list_users::list_users))
+        .routes(routes!(admin::disable_user::disable_user))
+        .routes(routes!(admin::enable_user::enable_user))
+        .routes(routes!(admin::create_key::create_key))
+        .routes(routes!(admin::list_keys::list_keys))
+        .routes(routes!(admin::revoke_key::revoke_key))
+        .routes(routes!(admin::grant::grant))
+        .routes(routes!(admin::list_events::list_events));
+    // A cluster may be called like a verb of this API, and it must be possible to destroy it by that name.
+    ["create", "list", "quote", "types"]
+        .into_iter()
+        .fold(router, |router, verb| router.route(&format!("/cluster/{verb}"), delete(clusters::destroy::destroy)))
+}
+
+async fn unknown_route(method: Method, uri: Uri) -> Failure {
+    let path: String = uri.path().chars().take(200).collect();
+    let message = format!("there is no {method} {path}; /openapi.json lists what there is");
+    Failure::new(StatusCode::NOT_FOUND, "unknown_route", message)
+}
+
+async fn wrong_method(method: Method) -> Failure {
+    let message = format!("this path does not take {method}; /openapi.json lists what it takes");
+    Failure::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", message)
+}

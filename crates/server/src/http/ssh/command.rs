@@ -1,0 +1,56 @@
+//! GET /ssh/{instance_id}
+
+use axum::extract::State;
+use tarn_api::ssh::{SSHCommandResponse, SystemType};
+use tarn_control::operations::ssh;
+use utoipa::IntoParams;
+
+use crate::App;
+use crate::http::answer::{Answer, Outcome};
+use crate::http::authenticate::Authenticated;
+use crate::http::id::Id;
+use crate::http::query::{Fields, FromQuery, Params};
+
+/// The parameters of this endpoint.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct SystemQuery {
+    /// Operating system of the client, in any case. The command is the same for all of them.
+    #[allow(dead_code)]
+    system: Option<SystemType>,
+}
+
+impl FromQuery for SystemQuery {
+    fn from_query(fields: &mut Fields) -> Self {
+        let choices = [("windows", SystemType::Windows), ("linux", SystemType::Linux), ("darwin", SystemType::Darwin)];
+        SystemQuery { system: fields.choice("system", &choices) }
+    }
+}
+
+/// SSH command for an instance
+///
+/// The command that opens a shell on the instance. It needs no shell to run, and further options may be added at its end.
+#[utoipa::path(
+    get,
+    path = "/ssh/{instance_id}",
+    operation_id = "ssh_command",
+    tag = "ssh",
+    params(("instance_id" = String, Path), SystemQuery),
+    responses(
+        (status = 200, description = "The command", body = SSHCommandResponse),
+        (status = 400, description = "Invalid instance ID format"),
+        (status = 403, description = "Access denied"),
+        (status = 404, description = "Instance not found"),
+        (status = 409, description = "Instance not RUNNING"),
+    ),
+    security(("HTTPBearer" = [])),
+)]
+pub(crate) async fn command(
+    State(app): State<App>,
+    Authenticated(caller): Authenticated,
+    Id(instance): Id,
+    _system: Params<SystemQuery>,
+) -> Outcome<SSHCommandResponse> {
+    let ssh::SshCommand { command, message } = ssh::command(&app.control, &caller, &instance).await?;
+    Ok(Answer::ok(SSHCommandResponse { command, message }))
+}

@@ -1,0 +1,3 @@
+//! The endpoints of the tag `ssh`.
+
+pub(crate) mod command;

@@ -1,0 +1,49 @@
+//! POST /storage/attach
+
+use axum::extract::State;
+use tarn_api::storage::{StorageAttachRestRequest, StorageAttachRestResponse};
+use tarn_control::operations::storage;
+
+use crate::App;
+use crate::http::answer::{Answer, Outcome, id_text};
+use crate::http::body::Body;
+use crate::http::call::Call;
+
+impl Body for StorageAttachRestRequest {}
+
+/// Attach storage to a cluster
+///
+/// Attach a storage volume to a cluster. Returns 202 immediately with request IDs. Poll /request/info/{request_id} to track
+/// progress. WARNING: Attaching storage restarts all cluster nodes.
+#[utoipa::path(
+    post,
+    path = "/storage/attach",
+    operation_id = "storage_attach",
+    tag = "storage",
+    request_body = StorageAttachRestRequest,
+    responses(
+        (status = 202, description = "Storage attachment initiated", body = StorageAttachRestResponse),
+        (status = 400, description = "Invalid request or cluster not eligible"),
+        (status = 403, description = "Access denied"),
+        (status = 404, description = "Storage or cluster not found"),
+        (status = 409, description = "Cluster already has storage attached or storage not ready"),
+        (status = 422, description = "Validation Error"),
+        (status = 500, description = "Internal server error"),
+    ),
+    security(("HTTPBearer" = [])),
+)]
+pub(crate) async fn attach(
+    State(app): State<App>,
+    call: Call<StorageAttachRestRequest>,
+) -> Outcome<StorageAttachRestResponse> {
+    let StorageAttachRestRequest { storage_id, cluster_ids, live } = call.body;
+    // The schema has refused any other number than one.
+    let cluster = cluster_ids.first().map_or("", String::as_str);
+    let accepted = storage::attach(&app.control, &call.caller, &storage_id, cluster, live).await?;
+    Ok(Answer::accepted(StorageAttachRestResponse {
+        storage_id: id_text(accepted.volume),
+        cluster_ids: accepted.cluster.into_iter().map(Into::into).collect(),
+        request_ids: vec![accepted.request.into()],
+        message: accepted.message,
+    }))
+}

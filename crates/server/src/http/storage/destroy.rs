@@ -1,0 +1,44 @@
+//! DELETE /storage/{storage_id}
+
+use axum::extract::State;
+use tarn_api::storage::StorageDestroyRestResponse;
+use tarn_control::operations::storage;
+
+use crate::App;
+use crate::http::answer::{Answer, Outcome, id_text};
+use crate::http::call::Acting;
+use crate::http::id::Id;
+
+/// Destroy a storage volume
+///
+/// Destroy a storage volume. Returns 202 immediately with request ID. Poll /request/info/{request_id} to track destruction
+/// progress.
+#[utoipa::path(
+    delete,
+    path = "/storage/{storage_id}",
+    operation_id = "storage_destroy",
+    tag = "storage",
+    params(("storage_id" = String, Path)),
+    responses(
+        (status = 202, description = "Storage destruction initiated", body = StorageDestroyRestResponse),
+        (status = 400, description = "Invalid storage ID format"),
+        (status = 403, description = "Access denied"),
+        (status = 404, description = "Storage not found"),
+        (status = 409, description = "Deletion protection enabled or storage attached to clusters"),
+        (status = 422, description = "Validation Error"),
+        (status = 500, description = "Internal server error"),
+    ),
+    security(("HTTPBearer" = [])),
+)]
+pub(crate) async fn destroy(
+    State(app): State<App>,
+    Acting(caller): Acting,
+    Id(volume): Id,
+) -> Outcome<StorageDestroyRestResponse> {
+    let accepted = storage::destroy(&app.control, &caller, &volume).await?;
+    Ok(Answer::accepted(StorageDestroyRestResponse {
+        storage_id: id_text(accepted.volume),
+        request_id: Some(accepted.request.into()),
+        message: accepted.message,
+    }))
+}

@@ -1,0 +1,45 @@
+//! POST /storage/detach
+
+use axum::extract::State;
+use tarn_api::storage::{StorageDetachRestRequest, StorageDetachRestResponse};
+use tarn_control::operations::storage;
+
+use crate::App;
+use crate::http::answer::{Answer, Outcome, id_text};
+use crate::http::body::Body;
+use crate::http::call::Call;
+
+impl Body for StorageDetachRestRequest {}
+
+/// Detach storage from a cluster
+///
+/// Detach a storage volume from a cluster. Returns 202 immediately with request ID. Poll /request/info/{request_id} to track
+/// progress. WARNING: Detaching storage restarts all cluster nodes.
+#[utoipa::path(
+    post,
+    path = "/storage/detach",
+    operation_id = "storage_detach",
+    tag = "storage",
+    request_body = StorageDetachRestRequest,
+    responses(
+        (status = 202, description = "Storage detachment initiated", body = StorageDetachRestResponse),
+        (status = 400, description = "Invalid storage ID format, or an engine that cannot do this live"),
+        (status = 403, description = "Access denied"),
+        (status = 404, description = "Storage or cluster not found"),
+        (status = 409, description = "Storage not attached to the cluster, or cluster not RUNNING"),
+    ),
+    security(("HTTPBearer" = [])),
+)]
+pub(crate) async fn detach(
+    State(app): State<App>,
+    call: Call<StorageDetachRestRequest>,
+) -> Outcome<StorageDetachRestResponse> {
+    let StorageDetachRestRequest { storage_id, cluster_id, live } = call.body;
+    let accepted = storage::detach(&app.control, &call.caller, &storage_id, &cluster_id, live).await?;
+    Ok(Answer::accepted(StorageDetachRestResponse {
+        storage_id: id_text(accepted.volume),
+        cluster_id: id_text(accepted.cluster),
+        request_id: Some(accepted.request.into()),
+        message: accepted.message,
+    }))
+}

@@ -1,0 +1,44 @@
+//! PATCH /storage/edit/{storage_id}
+
+use axum::extract::State;
+use tarn_api::clusters::EditResponse;
+use tarn_api::storage::StorageEditRequest;
+use tarn_control::operations::storage::{self, VolumeEdit};
+
+use crate::App;
+use crate::http::answer::{Answer, Outcome};
+use crate::http::body::Body;
+use crate::http::call::Call;
+use crate::http::id::Id;
+
+impl Body for StorageEditRequest {}
+
+/// Edit a storage volume
+///
+/// Change the name or the deletion protection of a volume, at once, or its size, in the background. A volume can only grow.
+#[utoipa::path(
+    patch,
+    path = "/storage/edit/{storage_id}",
+    operation_id = "storage_edit",
+    tag = "storage",
+    params(("storage_id" = String, Path)),
+    request_body = StorageEditRequest,
+    responses(
+        (status = 202, description = "Storage changed or growing", body = EditResponse),
+        (status = 400, description = "Nothing to change, invalid storage ID format or invalid name"),
+        (status = 403, description = "Access denied"),
+        (status = 404, description = "Storage not found"),
+        (status = 409, description = "Name taken, storage not ready, smaller than it is, or not enough space in the pool"),
+    ),
+    security(("HTTPBearer" = [])),
+)]
+pub(crate) async fn edit(
+    State(app): State<App>,
+    Id(volume): Id,
+    call: Call<StorageEditRequest>,
+) -> Outcome<EditResponse> {
+    let StorageEditRequest { tp_storage_name, size_gb, deletion_protection } = call.body;
+    let edit = VolumeEdit { name: tp_storage_name, size_gb, deletion_protection };
+    let accepted = storage::edit(&app.control, &call.caller, &volume, edit).await?;
+    Ok(Answer::accepted(EditResponse { message: accepted.message, request_id: Some(accepted.request.into()) }))
+}

@@ -1,0 +1,43 @@
+//! GET /storage/list
+
+use axum::extract::State;
+use tarn_api::storage::StorageListResponse;
+use tarn_control::operations::storage;
+
+use super::view;
+use crate::App;
+use crate::http::answer::{Answer, Outcome};
+use crate::http::authenticate::Authenticated;
+use crate::http::listing::ListQuery;
+use crate::http::query::Params;
+use crate::http::table::more;
+
+/// List storage volumes
+///
+/// The volumes that the caller created or, with include_org, all of the organization's, newest first.
+#[utoipa::path(
+    get,
+    path = "/storage/list",
+    operation_id = "storage_list",
+    tag = "storage",
+    params(ListQuery),
+    responses(
+        (status = 200, description = "The volumes", body = StorageListResponse),
+        (status = 400, description = "Invalid cursor"),
+    ),
+    security(("HTTPBearer" = [])),
+)]
+pub(crate) async fn list(
+    State(app): State<App>,
+    Authenticated(caller): Authenticated,
+    Params(listing): Params<ListQuery>,
+) -> Outcome<StorageListResponse> {
+    let page = storage::list(&app.control, &caller, listing.into()).await?;
+    let mut message = match page.items.as_slice() {
+        [] => "No storage volumes. Create one with `tp storage create 100`.".to_owned(),
+        items => view::table(items),
+    };
+    more(&mut message, page.next_cursor.as_deref());
+    let volumes = page.items.into_iter().map(view::info).collect();
+    Ok(Answer::ok(StorageListResponse { volumes, next_cursor: page.next_cursor, message }))
+}

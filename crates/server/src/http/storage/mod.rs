@@ -1,0 +1,11 @@
+//! The endpoints of the tag `storage`, a file each; `view` is how a volume looks in all of them.
+
+pub(crate) mod attach;
+pub(crate) mod create;
+pub(crate) mod destroy;
+pub(crate) mod detach;
+pub(crate) mod edit;
+pub(crate) mod info;
+pub(crate) mod list;
+pub(crate) mod quote;
+mod view;

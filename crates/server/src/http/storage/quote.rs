@@ -1,0 +1,53 @@
+//! GET /storage/quote
+
+use axum::extract::State;
+use tarn_api::clusters::QuoteResponse;
+use tarn_control::operations::storage;
+use tarn_model::storage::MAX_SIZE_GB;
+use utoipa::IntoParams;
+
+use crate::App;
+use crate::http::answer::{Answer, Outcome};
+use crate::http::authenticate::Authenticated;
+use crate::http::query::{Fields, FromQuery, Params};
+
+/// The parameters of this endpoint.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct SizeQuery {
+    /// Size in GB.
+    #[param(minimum = 1, maximum = 1000000)]
+    size_gb: u64,
+}
+
+impl FromQuery for SizeQuery {
+    fn from_query(fields: &mut Fields) -> Self {
+        let size_gb = fields.required_number("size_gb", 1..=MAX_SIZE_GB.cast_signed());
+        SizeQuery { size_gb: size_gb.cast_unsigned() }
+    }
+}
+
+/// Price of a storage volume
+///
+/// What a volume of this size costs per hour.
+#[utoipa::path(
+    get,
+    path = "/storage/quote",
+    operation_id = "storage_quote",
+    tag = "storage",
+    params(SizeQuery),
+    responses(
+        (status = 200, description = "The price", body = QuoteResponse),
+        (status = 400, description = "Invalid size"),
+    ),
+    security(("HTTPBearer" = [])),
+)]
+pub(crate) async fn quote(
+    State(app): State<App>,
+    _caller: Authenticated,
+    Params(SizeQuery { size_gb }): Params<SizeQuery>,
+) -> Outcome<QuoteResponse> {
+    let rate = storage::quote(&app.control, size_gb)?;
+    let message = format!("{size_gb} GB of storage cost {rate} per hour.");
+    Ok(Answer::ok(QuoteResponse { hourly_rate: rate.as_dollars(), message }))
+}

@@ -1,0 +1,131 @@
+//! How a volume looks: as JSON, as a row of a table, as a block of text.
+
+use std::fmt::{self, Display, Write};
+
+use tarn_api::storage::{AttachmentInfo, AttachmentStatus, StorageInfo, StorageStatus};
+use tarn_control::operations::storage::VolumeView;
+use tarn_model::ids::OrgId;
+use tarn_model::storage::{Attachment, AttachmentState, VolumeState};
+
+use crate::http::table::Cell::{Shown, Text};
+use crate::http::table::{Table, block};
+
+/// A volume as JSON.
+pub(super) fn info(view: VolumeView) -> StorageInfo {
+    let VolumeView { volume, attachments, hourly_rate, explanation } = view;
+    StorageInfo {
+        id: volume.id.into(),
+        name: volume.name,
+        status: status(&volume.state),
+        size_gb: volume.size_gb,
+        used_gb: None,
+        hourly_rate: hourly_rate.as_dollars(),
+        attached_clusters: attachments.iter().map(|held| held.cluster.to_string()).collect(),
+        attachments: attachments.into_iter().map(attachment).collect(),
+        deletion_protection: volume.deletion_protection,
+        created_at: volume.created.to_string(),
+        owner: volume.owner.user.into(),
+        org_id: volume.owner.org.map(Into::into),
+        explanation,
+    }
+}
+
+/// A row for each volume, and below the table what those that are not simply ready have to say.
+pub(super) fn table(views: &[VolumeView]) -> String {
+    let head = ["ID", "NAME", "STATUS", "SIZE", "ATTACHED TO", "PER HOUR", "CREATED"];
+    let mut table = Table::new(head, views.len());
+    for view in views {
+        let volume = &view.volume;
+        table.cells([
+            Text(volume.id.as_str()),
+            Text(&volume.name),
+            Text(volume.state.name()),
+            Shown(&Size(view)),
+            Shown(&Clusters(&view.attachments)),
+            Shown(&view.hourly_rate),
+            Shown(&volume.created),
+        ]);
+    }
+    let mut out = table.render();
+    let explained = views.iter().filter_map(|view| Some((&view.volume.name, view.explanation.as_ref()?)));
+    for (at, (name, explanation)) in explained.enumerate() {
+        let _ = write!(out, "{}{name}: {explanation}", if at == 0 { "\n\n" } else { "\n" });
+    }
+    out
+}
+
+/// Everything about one volume.
+pub(super) fn text(view: &VolumeView) -> String {
+    let volume = &view.volume;
+    let (price, mount) = (format!("{} per hour", view.hourly_rate), format!("/mnt/{}", volume.id));
+    let (size, on) = (Size(view), Clusters(&view.attachments));
+    let mut lines = vec![
+        ("ID", Text(volume.id.as_str())),
+        ("Name", Text(&volume.name)),
+        ("Status", Text(volume.state.name())),
+        ("Size", Shown(&size)),
+        ("Price", Text(&price)),
+        ("Attached to", Shown(&on)),
+        ("Mounted at", Text(&mount)),
+        ("Deletion protection", Text(if volume.deletion_protection { "on" } else { "off" })),
+        ("Owner", Text(volume.owner.user.as_str())),
+        ("Organization", Text(volume.owner.org.as_ref().map_or("-", OrgId::as_str))),
+        ("Created", Shown(&volume.created)),
+    ];
+    if let Some(explanation) = &view.explanation {
+        lines.push(("Explanation", Text(explanation)));
+    }
+    block(&lines)
+}
+
+fn attachment(held: Attachment) -> AttachmentInfo {
+    let status = match held.state {
+        AttachmentState::Attaching => AttachmentStatus::Attaching,
+        AttachmentState::Attached => AttachmentStatus::Attached,
+        AttachmentState::Detaching => AttachmentStatus::Detaching,
+    };
+    AttachmentInfo { cluster_id: held.cluster.into(), status }
+}
+
+fn status(state: &VolumeState) -> StorageStatus {
+    match state {
+        VolumeState::Pending => StorageStatus::Pending,
+        VolumeState::Creating => StorageStatus::Creating,
+        VolumeState::Ready => StorageStatus::Ready,
+        VolumeState::Resizing { .. } => StorageStatus::Resizing,
+        VolumeState::Destroying => StorageStatus::Destroying,
+        VolumeState::Destroyed => StorageStatus::Destroyed,
+        VolumeState::Failed { .. } => StorageStatus::Failed,
+    }
+}
+
+/// The size of a volume, and the one it will have.
+struct Size<'a>(&'a VolumeView);
+
+impl Display for Size<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0.volume.state {
+            VolumeState::Resizing { to_gb } => write!(f, "{} GB, growing to {to_gb} GB", self.0.volume.size_gb),
+            _ => write!(f, "{} GB", self.0.volume.size_gb),
+        }
+    }
+}
+
+/// The clusters that a volume is on, each with its state unless it is simply attached.
+struct Clusters<'a>(&'a [Attachment]);
+
+impl Display for Clusters<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("-");
+        }
+        for (at, held) in self.0.iter().enumerate() {
+            f.write_str(if at == 0 { "" } else { ", " })?;
+            f.write_str(held.cluster.as_str())?;
+            if held.is_busy() {
+                write!(f, " ({})", held.state.name())?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,22 @@
+//! The HTTP suite: everything through the router, on SQLite and on PostgreSQL, with the fake driver behind it.
+//!
+//! A file per noun, as everywhere; `harness` builds a world, `authorization` walks every route. Tests on PostgreSQL need the
+//! address of a superuser in `TARN_TEST_POSTGRES` and are skipped with a printed line without it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic, in helpers too")]
+
+mod admin;
+mod authorization;
+mod bodies;
+mod clusters;
+mod errors;
+mod harness;
+mod idempotency;
+mod lists;
+mod openapi;
+mod redact;
+mod requests;
+mod serve;
+mod ssh_keys;
+mod storage;
+mod users;

@@ -1,0 +1,145 @@
+"""Drives the real `tarn` binary. Start reading at `Server`."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import requests
+
+BINARY = Path(os.environ.get("TARN_BINARY", "target/debug/tarn")).resolve()
+# Only what is needed is inherited: a caller's TARN_… or proxy variables must not change what is tested.
+ENVIRONMENT = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
+ENVIRONMENT |= {"TARN_RATE_LIMIT_PER_SECOND": "0", "NO_PROXY": "*", "RUST_BACKTRACE": "1"}
+STOP_SECONDS = 6
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def eventually(observe, *, seconds=20, what="the condition"):
+    """Polls until `observe` answers something true, and returns it."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if seen := observe():
+            return seen
+        time.sleep(0.05)
+    raise AssertionError(f"{what} was not seen within {seconds} s")
+
+
+def tarn(*arguments, environment=None, seconds=20) -> subprocess.CompletedProcess:
+    """Runs the binary to its end, for commands that end by themselves or are expected to refuse."""
+    command = [str(BINARY), *map(str, arguments)]
+    everything = ENVIRONMENT | (environment or {})
+    return subprocess.run(
+        command, env=everything, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds
+    )
+
+
+def refuse(data, *options) -> str:
+    """`tarn serve` where it is expected to refuse to start; returns what it said."""
+    defaults = ["--data", data, "--driver", "fake"]
+    if "--listen" not in options:
+        defaults += ["--listen", f"127.0.0.1:{free_port()}"]
+    done = tarn("serve", *defaults, *options)
+    assert done.returncode not in (0, 101), f"it must refuse, and not by a panic: {done}"
+    said = done.stdout + done.stderr
+    assert "panicked" not in said, said
+    return said
+
+
+class Server:
+    """One `tarn serve` on a data directory; a context manager that leaves no process behind."""
+
+    def __init__(self, data: Path, *options, environment=None, verify=None):
+        self.data = Path(data)
+        self.port = free_port()
+        self.scheme = "https" if verify else "http"
+        self.url = f"{self.scheme}://127.0.0.1:{self.port}"
+        self.log = self.data.with_name(self.data.name + ".log")
+        self.environment = ENVIRONMENT | (environment or {})
+        self.process = None
+        self.session = requests.Session()
+        self.session.trust_env = False
+        self.session.verify = str(verify) if verify else False
+        listen = f"127.0.0.1:{self.port}"
+        defaults = ["--data", self.data, "--listen", listen, "--driver", "fake", "--simulated-gpus", "8xH100"]
+        self.command = [str(part) for part in [BINARY, "serve", *defaults, *options]]
+
+    def __enter__(self):
+        return self.start()
+
+    def __exit__(self, *_):
+        self.kill()
+
+    def start(self):
+        """Starts the process and waits until it answers."""
+        assert BINARY.exists(), f"{BINARY} is missing: cargo build -p tarn, or set TARN_BINARY"
+        with open(self.log, "ab") as log:
+            # The death of the test run ends the server too.
+            self.process = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", *self.command],
+                env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            )  # fmt: skip
+        eventually(self.answers, what=f"an answer of {self.url}/healthz")
+        return self
+
+    def answers(self) -> bool:
+        """Whether `/healthz` says 200; fails at once when the process has ended."""
+        if self.process.poll() is not None:
+            raise AssertionError(f"tarn serve ended with {self.process.returncode}:\n{self.output()}")
+        with contextlib.suppress(requests.ConnectionError):
+            return self.session.get(f"{self.url}/healthz", timeout=5).status_code == 200
+        return False
+
+    def stop(self) -> float:
+        """Ends it as an operator would and returns how long it took."""
+        began = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            code = self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"SIGTERM did not end it within {STOP_SECONDS} s:\n{self.output()}") from None
+        assert code == 0, f"a graceful stop ends with 0, not {code}:\n{self.output()}"
+        return time.monotonic() - began
+
+    def kill(self):
+        """Makes sure that it is gone."""
+        self.session.close()
+        if self.process and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    def output(self) -> str:
+        """What the process wrote."""
+        return self.log.read_text(errors="replace")
+
+    @property
+    def key(self) -> str:
+        """The administrator's key."""
+        return (self.data / "admin.key").read_text().strip()
+
+    def call(self, method: str, path: str, *, key=None, expect=None, **options) -> requests.Response:
+        """One API call with the administrator's key, or another; `expect` is the status that must come."""
+        headers = {"Authorization": f"Bearer {key or self.key}"} | options.pop("headers", {})
+        answer = self.session.request(method, self.url + path, headers=headers, timeout=30, **options)
+        assert expect in (None, answer.status_code), f"{method} {path}: {answer.status_code} {answer.text}"
+        return answer
+
+    def finish(self, request_id: str, *, key=None, status="COMPLETED") -> dict:
+        """Waits for a request's end and checks which one it is."""
+
+        def ended():
+            seen = self.call("GET", f"/request/info/{request_id}", key=key, expect=200).json()
+            return seen if seen["status"] in ("COMPLETED", "FAILED") else None
+
+        seen = eventually(ended, seconds=60, what=f"the end of {request_id}")
+        assert seen["status"] == status, seen
+        return seen

@@ -1,0 +1,77 @@
+"""The options of `tarn serve`: TLS, metrics, the configuration file, and what wrong ones get."""
+
+import re
+import subprocess
+
+import pytest
+import requests
+
+from support import ENVIRONMENT, Server, free_port, refuse
+
+
+def test_tls(tmp_path):
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+         "-subj", "/CN=tarn-test", "-addext", "subjectAltName=IP:127.0.0.1",
+         "-addext", "basicConstraints=critical,CA:FALSE", "-keyout", key, "-out", certificate],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    with Server(tmp_path / "data", "--tls-cert", certificate, "--tls-key", key, verify=certificate) as server:
+        server.call("GET", "/me", expect=200)
+        with pytest.raises(requests.RequestException):
+            requests.get(f"http://127.0.0.1:{server.port}/healthz", timeout=5).raise_for_status()
+        server.stop()
+    refuse(tmp_path / "other", "--tls-cert", certificate)
+    refuse(tmp_path / "other", "--tls-cert", certificate, "--tls-key", tmp_path / "missing.pem")
+
+
+def test_metrics_have_a_listener_of_their_own(tmp_path):
+    port = free_port()
+    with Server(tmp_path / "data", "--metrics-listen", f"127.0.0.1:{port}") as server:
+        server.call("GET", "/cluster/list", expect=200)
+        answer = server.session.get(f"http://127.0.0.1:{port}/metrics", timeout=5)
+        assert answer.status_code == 200
+        assert answer.headers["Content-Type"].startswith("text/plain")
+        samples = [line for line in answer.text.splitlines() if line and not line.startswith("#")]
+        assert samples, "a server that has answered a call has counted it"
+        for sample in samples:
+            assert re.fullmatch(r"[a-zA-Z_:][\w:]*(\{.*\})? [-+.\deEnaifN]+", sample), sample
+        assert server.call("GET", "/metrics").status_code == 404
+        server.stop()
+
+
+def test_the_configuration_file(tmp_path):
+    config = tmp_path / "tarn.toml"
+    config.write_text('simulated_gpus = "2xL40S"\n')
+    environment = {name: value for name, value in ENVIRONMENT.items() if name != "TARN_SIMULATED_GPUS"}
+    with Server(tmp_path / "data", environment=environment) as server:
+        # The option is left out, so that the file's value is what counts.
+        at = server.command.index("--simulated-gpus")
+        server.stop()
+        server.command[at : at + 2] = ["--config", str(config)]
+        server.start()
+        server.call("GET", "/cluster/quote", params={"instance_type": "1xL40S", "num_nodes": 1}, expect=200)
+        server.stop()
+
+
+@pytest.mark.parametrize("text", ["no_such_key = 1\n", "[no_such_table]\nx = 1\n", "this is not toml"])
+def test_a_wrong_configuration_is_refused(tmp_path, text):
+    config = tmp_path / "tarn.toml"
+    config.write_text(text)
+    said = refuse(tmp_path / "data", "--config", config)
+    assert "tarn.toml" in said, said
+    if "no_such" in text:
+        assert "no_such" in said, said
+
+
+def test_wrong_options_are_refused(tmp_path):
+    for options in (
+        ["--config", tmp_path / "missing.toml"],
+        ["--listen", "nonsense"],
+        ["--driver", "nonsense"],
+        ["--simulated-gpus", "many"],
+        ["--database", "mysql://127.0.0.1/x"],
+        ["--no-such-option"],
+    ):
+        refuse(tmp_path / "data", *options)

@@ -1,0 +1,108 @@
+"""The unchanged `tp` 0.0.9 against Tarn: volumes and their attachment to clusters."""
+
+import re
+
+import pytest
+
+STORAGE_ID = re.compile(r"\bs-[0-9a-hjkmnp-tv-z]{12}\b")
+NO_VOLUME = "s-000000000000"
+
+
+@pytest.fixture
+def create(tp):
+    """Creates a volume through the client and answers its id, which is in the client's own closing words."""
+
+    def run(size, *options):
+        return STORAGE_ID.search(tp("storage", "create", size, *options, "--wait").text)[0]
+
+    return run
+
+
+@pytest.fixture
+def cluster(tp, server, public_key):
+    """The id of a running cluster."""
+    tp("cluster", "create", "1xCPU", "-i", public_key, "--name", "host-of-volumes", "--wait")
+    return server.call("GET", "/cluster/info/host-of-volumes", expect=200).json()["cluster_info"]["id"]
+
+
+def test_a_volume_lives_and_ends(tp, server, create):
+    volume = create(3, "--name", "data")
+    listed, info = tp("storage", "list").text, tp("storage", "info", volume).text
+    for shown in (volume, "data", "READY"):
+        assert shown in listed
+        assert shown in info
+
+    tp("storage", "edit", volume, "-s", "5", "--name", "more-data")
+    operations = server.call("GET", "/request/list", params={"type": "STORAGE_EDIT"}, expect=200).json()["requests"]
+    for operation in operations:
+        server.finish(operation["request_id"])
+    seen = server.call("GET", f"/storage/info/{volume}", expect=200).json()["storage_info"]
+    assert (seen["size_gb"], seen["name"], seen["status"]) == (5, "more-data", "READY")
+
+    tp("storage", "destroy", volume, "--no-input", "--wait")
+    assert volume not in tp("storage", "ls").text
+
+
+def test_create_without_waiting_says_the_id(tp):
+    assert STORAGE_ID.search(tp("storage", "create", "1").text)
+
+
+def test_what_is_refused(tp, create):
+    volume = create(4, "--name", "taken", "--deletion-protection")
+    for size in ("0", "-1", "999999999999", "99999999999999999999999"):
+        tp("storage", "create", size, refused=True)
+    tp("storage", "create", "1", "--name", "taken", refused=True)
+    tp("storage", "create", "1", "--name", "Bad Name", refused=True)
+    tp("storage", "edit", volume, "-s", "3", refused=True)
+    assert "protect" in tp("storage", "destroy", volume, "--no-input", refused=True).text.lower()
+    tp("storage", "edit", volume, "--deletion-protection", "false")
+    assert "cancelled" in tp("storage", "destroy", volume, refused=True).text
+    tp("storage", "rm", volume, "--no-input", "--wait")
+
+
+def test_wrong_ids(tp, cluster):
+    for wrong in (NO_VOLUME, "not-an-id", "c-000000000000"):
+        tp("storage", "info", wrong, refused=True)
+        tp("storage", "edit", wrong, "--name", "other", refused=True)
+        tp("storage", "destroy", wrong, "--no-input", refused=True)
+        tp("cluster", "attach", cluster, wrong, refused=True)
+        tp("cluster", "detach", cluster, wrong, refused=True)
+
+
+def test_attach_and_detach(tp, server, create, cluster):
+    volume, other = create(1), create(1)
+    tp("cluster", "attach", cluster, volume, "--wait")
+    info = server.call("GET", f"/cluster/info/{cluster}", expect=200).json()["cluster_info"]
+    assert info["status"] == "RUNNING" and volume in info["storage"]
+    assert cluster in tp("storage", "info", volume).text
+    assert volume in tp("cluster", "info", cluster).text
+
+    tp("cluster", "attach", cluster, volume, refused=True)
+    tp("cluster", "attach", cluster, other, refused=True)
+    tp("cluster", "attach", "c-000000000000", other, refused=True)
+    tp("storage", "destroy", volume, "--no-input", refused=True)
+    tp("cluster", "detach", cluster, other, refused=True)
+
+    tp("cluster", "detach", cluster, volume, "--wait")
+    seen = server.call("GET", f"/storage/info/{volume}", expect=200).json()["storage_info"]
+    assert (seen["status"], seen["attached_clusters"]) == ("READY", [])
+    tp("storage", "destroy", volume, "--no-input", "--wait")
+
+
+def test_destroying_a_cluster_keeps_its_volume(tp, server, create, cluster):
+    volume = create(1)
+    tp("cluster", "attach", cluster, volume, "--wait")
+    tp("cluster", "destroy", cluster, "--no-input", "--wait")
+    seen = server.call("GET", f"/storage/info/{volume}", expect=200).json()["storage_info"]
+    assert (seen["status"], seen["attached_clusters"]) == ("READY", [])
+
+
+def test_the_organization_sees_its_volumes(tp, server, create, user):
+    organization = server.call("GET", "/user/organization/info", expect=200).json()["org_name"]
+    member, stranger = user("member@example.org", organization), user("stranger@example.com", "elsewhere")
+    volume = create(1)
+    assert volume not in tp("storage", "list", key=member).text
+    assert volume in tp("storage", "list", "--org", key=member).text
+    assert volume not in tp("storage", "list", "--org", key=stranger).text
+    tp("storage", "info", volume, key=stranger, refused=True)
+    tp("storage", "destroy", volume, "--no-input", key=stranger, refused=True)
