@@ -61,6 +61,7 @@ create table clusters (
     created_us bigint not null,
     version bigint not null
 );
+create index clusters_ended on clusters (since_us) where state = 'DESTROYED';
 create unique index clusters_by_name on clusters (scope, name) where state <> 'DESTROYED';
 create index clusters_by_user on clusters (user_id, created_us, id) where state <> 'DESTROYED';
 create index clusters_live on clusters (scope, created_us, id) where state <> 'DESTROYED';
@@ -99,6 +100,7 @@ create table volumes (
     size_gb bigint not null,
     first_size_gb bigint not null,
     to_gb bigint,
+    remains bigint not null,
     deletion_protection bigint not null,
     state text not null,
     reason text,
@@ -106,6 +108,7 @@ create table volumes (
     created_us bigint not null,
     version bigint not null
 );
+create index volumes_ended on volumes (since_us) where state = 'DESTROYED';
 create unique index volumes_by_name on volumes (scope, name) where state <> 'DESTROYED';
 create index volumes_by_user on volumes (user_id, created_us, id) where state <> 'DESTROYED';
 create index volumes_live on volumes (scope, created_us, id) where state <> 'DESTROYED';
@@ -147,6 +150,9 @@ create index requests_due on requests (due_us, id) where ended_us is null;
 create index requests_waiting on requests (created_us, id) where waiting = 1;
 create index requests_by_user on requests (user_id, created_us, id);
 create index requests_by_scope on requests (scope, created_us, id);
+create index requests_open_by_user on requests (user_id, created_us, id) where ended_us is null;
+create index requests_open_by_scope on requests (scope, created_us, id) where ended_us is null;
+create index requests_ended on requests (ended_us) where ended_us is not null;
 create index requests_by_cluster on requests (cluster_id, created_us, id);
 create index requests_by_volume on requests (volume_id, created_us, id);
 

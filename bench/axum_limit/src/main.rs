@@ -37,9 +37,7 @@ fn main() {
     let [_, port, database, workers] = arguments.as_slice() else {
         panic!("usage: axum_limit PORT DATABASE WORKERS");
     };
-    let tenants = (0..TENANTS)
-        .map(|tenant| (hash(&format!("token-{tenant}")), tenant))
-        .collect();
+    let tenants = (0..TENANTS).map(|tenant| (hash(&format!("token-{tenant}")), tenant)).collect();
     let app = App {
         tenants: Arc::new(tenants),
         database: Arc::new(database.clone()),
@@ -51,14 +49,9 @@ fn main() {
         .route("/insert", post(insert))
         .with_state(app);
     let workers = workers.parse().expect("WORKERS is a number");
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(workers)
-        .enable_all()
-        .build();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build();
     runtime.expect("the runtime starts").block_on(async move {
-        let listener = tokio::net::TcpListener::bind(format!("127.0.0.1:{port}"))
-            .await
-            .expect("the port is free");
+        let listener = tokio::net::TcpListener::bind(format!("127.0.0.1:{port}")).await.expect("the port is free");
         axum::serve(listener, routes).await.expect("the server runs");
     });
 }

@@ -45,7 +45,7 @@ pub struct SSHKeyInfo {
 /// Response for GET /user/ssh-key/list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SSHKeyListResponse {
-    /// The keys, newest first.
+    /// The keys, oldest first.
     pub keys: Vec<SSHKeyInfo>,
     /// The list as a table.
     pub message: String,

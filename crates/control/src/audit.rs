@@ -29,7 +29,7 @@ pub async fn differences(store: &Store, observed: &Observed) -> Result<Vec<Strin
         let seen = observed.volumes.get(&volume.id);
         let right = match &volume.state {
             VolumeState::Ready => seen.is_some_and(|seen| seen.size_bytes / 1_000_000_000 == volume.size_gb),
-            VolumeState::Failed { .. } => true,
+            VolumeState::Failed { remains, .. } => seen.is_none() || *remains,
             VolumeState::Pending | VolumeState::Creating | VolumeState::Resizing { .. } => false,
             VolumeState::Destroying | VolumeState::Destroyed => false,
         };

@@ -1,6 +1,7 @@
 //! The first administrator, and a new key for him when it was lost.
 
-use tarn_store::{Store, users};
+use tarn_model::users::User;
+use tarn_store::{Store, Tx, events, users};
 
 use crate::operations::admin::{insert_user, keep_key};
 use crate::{Error, Result};
@@ -25,6 +26,7 @@ pub async fn make_admin(store: &Store, api_key: String) -> Result<bool> {
         }
         let admin = insert_user(tx, ADMIN_EMAIL, Some(ADMIN_ORG), true)?;
         keep_key(tx, &admin.id, &api_key)?;
+        record(tx, &admin, "user.create")?;
         Ok(true)
     });
     write.await
@@ -38,7 +40,13 @@ pub async fn reset_admin_key(store: &Store, api_key: String) -> Result<bool> {
         };
         users::revoke_keys_of(tx, &admin.id)?;
         keep_key(tx, &admin.id, &api_key)?;
+        record(tx, &admin, "key.reset")?;
         Ok(true)
     });
     write.await
+}
+
+fn record(tx: &mut Tx<'_>, admin: &User, verb: &str) -> Result<()> {
+    let (scope, detail) = (admin.owner(), serde_json::json!({ "email": admin.email }));
+    Ok(events::record(tx, events::ENGINE, scope.scope(), admin.id.as_str(), verb, &detail)?)
 }

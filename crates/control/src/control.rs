@@ -106,6 +106,11 @@ impl Control {
         }
     }
 
+    /// Counts the changes of the database; `None` where others change it unseen.
+    pub fn generation(&self) -> Option<u64> {
+        self.store().generation()
+    }
+
     /// Whether the database answers.
     pub async fn ping(&self) -> Result<()> {
         self.store().read(|tx| tarn_store::requests::line_length(tx, 1).map(drop)).await.map_err(Error::from)

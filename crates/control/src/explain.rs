@@ -2,6 +2,7 @@
 
 use tarn_model::Time;
 use tarn_model::capacity::{self, Claim, Held};
+use tarn_model::ids::RequestId;
 use tarn_model::requests::{Request, RequestStatus};
 use tarn_store::{Tx, instances, requests};
 
@@ -15,11 +16,12 @@ const COUNTED: u32 = 1000;
 pub(crate) struct Explainer<'c> {
     control: &'c Control,
     held: Option<Held>,
+    line: Option<Vec<RequestId>>,
 }
 
 impl<'c> Explainer<'c> {
     pub(crate) fn new(control: &'c Control) -> Self {
-        Explainer { control, held: None }
+        Explainer { control, held: None, line: None }
     }
 
     /// What a request does now, or what came of it.
@@ -32,7 +34,10 @@ impl<'c> Explainer<'c> {
         }
         let last = request.message.as_deref().map(|message| format!(" Last: {message}.")).unwrap_or_default();
         let text = match &request.failure {
-            Some(failure) => format!("Failed and is being undone, {} steps are left: {failure}.", request.step),
+            Some(failure) => {
+                let until = request.deadline.after(self.control.settings().work_deadline);
+                format!("Failed and is being undone, {} steps are left, until {until}: {failure}.{last}", request.step)
+            }
             None => format!("{}; until {}, then it is undone and fails.{last}", at_work(request), request.deadline),
         };
         Ok(Some(text))
@@ -60,10 +65,15 @@ impl<'c> Explainer<'c> {
         });
         self.held = Some(held);
         let what = lacks.map_or_else(|| "its turn".to_owned(), |shortage| shortage.to_string());
-        let place = match requests::ahead_of(tx, request, COUNTED)? + 1 {
-            place if place > u64::from(COUNTED) => format!("more than {COUNTED} are before it"),
-            place => format!("{} in line", ordinal(place)),
+        let line = match self.line.take() {
+            Some(line) => line,
+            None => requests::line(tx, COUNTED)?,
         };
+        let place = match line.iter().position(|id| *id == request.id) {
+            Some(ahead) => format!("{} in line", ordinal(ahead + 1)),
+            None => format!("more than {COUNTED} are before it"),
+        };
+        self.line = Some(line);
         Ok(format!("Waits for {what}, {place}; until {}, then it fails.", request.deadline))
     }
 }
@@ -76,7 +86,7 @@ fn at_work(request: &Request) -> String {
     format!("{verb} step {} of {} ({name})", at + 1, steps.len())
 }
 
-fn ordinal(number: u64) -> String {
+fn ordinal(number: usize) -> String {
     let suffix = match (number % 100, number % 10) {
         (11..=13, _) => "th",
         (_, 1) => "st",

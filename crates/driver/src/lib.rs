@@ -15,7 +15,8 @@ use async_trait::async_trait;
 use tarn_model::capacity::{Inventory, Shape};
 use tarn_model::ids::{ClusterId, InstanceId, VolumeId};
 
-/// Why a verb did not work, as far as the caller has to decide.
+/// Why a verb did not work, as far as the caller has to decide. The texts are shown to the owner of the object: no paths, no
+/// secrets, nothing of other tenants; what the operator needs besides goes to the log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// It may work when tried again.
@@ -124,10 +125,12 @@ pub trait Driver: Send + Sync + 'static {
     /// What there is to give.
     async fn inventory(&self) -> Result<Inventory, Error>;
 
-    /// Makes the instance exist and run, in the start that `spec.boot` names. Never runs a second one of the same id.
+    /// Makes the instance exist and run, in the start that `spec.boot` names, with its volumes mounted. One that was observed
+    /// with that number or a higher one is left alone. Never runs a second one of the same id.
     async fn ensure_instance(&self, spec: &InstanceSpec) -> Result<ObservedInstance, Error>;
 
-    /// Gives a running instance its keys and the names of its peers, replacing what it had.
+    /// Gives a running instance its keys and the names of its peers, replacing what it had; one that is not there is a
+    /// permanent failure.
     async fn configure_instance(&self, id: &InstanceId, access: &Access) -> Result<(), Error>;
 
     /// Removes the instance with all that was made for it, its mounts first. Volumes are left alone.
@@ -139,7 +142,7 @@ pub trait Driver: Send + Sync + 'static {
     /// Removes the volume and its data for good. Refused while it is mounted anywhere.
     async fn remove_volume(&self, id: &VolumeId) -> Result<(), Error>;
 
-    /// Mounts the volume in an instance.
+    /// Mounts the volume in a running instance; only for drivers that can do that live.
     async fn ensure_mount(&self, volume: &VolumeId, instance: &InstanceId) -> Result<(), Error>;
 
     /// Unmounts the volume from an instance; also succeeds when the instance is gone.

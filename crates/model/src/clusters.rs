@@ -7,6 +7,9 @@ use crate::storage::Attachment;
 use crate::users::Owner;
 use crate::{Money, Refused, Time};
 
+/// How many nodes a cluster may have; all of them are made, shown and removed together.
+pub const MAX_NODES: u32 = 1000;
+
 /// A group of equal instances that is made, restarted and destroyed as one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {

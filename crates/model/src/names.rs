@@ -4,7 +4,7 @@ use crate::Ids;
 
 /// Why a text is not a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a name has 1 to 63 characters of a-z, 0-9 and '-', and starts with a letter")]
+#[error("a name has 1 to 63 characters of a-z, 0-9 and '-', starts with a letter and does not look like an id")]
 pub struct BadName;
 
 /// Checks a name that a user chose.
@@ -12,7 +12,9 @@ pub fn check(name: &str) -> Result<(), BadName> {
     let mut bytes = name.bytes();
     let starts_well = bytes.next().is_some_and(|b| b.is_ascii_lowercase());
     let goes_on_well = bytes.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
-    if name.len() <= 63 && starts_well && goes_on_well { Ok(()) } else { Err(BadName) }
+    // A name of the form c-7k2m9q4x0abc could never be looked up: it would be taken for an id.
+    let looks_like_id = name.len() == 14 && name.as_bytes()[1] == b'-';
+    if name.len() <= 63 && starts_well && goes_on_well && !looks_like_id { Ok(()) } else { Err(BadName) }
 }
 
 /// Makes up a name such as `brave-heron`. With `suffixed` it carries four random characters, for when the plain one is taken.
@@ -53,7 +55,7 @@ mod tests {
         for name in ["a", "brave-heron", "a0-", &"a".repeat(63)] {
             assert_eq!(check(name), Ok(()), "{name}");
         }
-        for name in ["", "-a", "0a", "A", "a_b", "a b", "é", "a\n", "a\0", &"a".repeat(64)] {
+        for name in ["", "-a", "0a", "A", "a_b", "a b", "é", "a\n", "a\0", "c-7k2m9q4x0abc", &"a".repeat(64)] {
             assert_eq!(check(name), Err(BadName), "{name:?}");
         }
     }

@@ -35,7 +35,7 @@ impl Preferences {
         }
         match (self.balance_warning_threshold, self.autopay_reload_threshold) {
             (Some(warning), Some(reload)) if warning <= reload => Err(Unsound::WarningBelowReload),
-            _ => Ok(()),
+            (Some(_) | None, Some(_) | None) => Ok(()),
         }
     }
 }

@@ -33,6 +33,8 @@ pub enum VolumeState {
     Failed {
         /// What went wrong, for a person.
         reason: String,
+        /// Whether something of it may still be there. If not, it promises nothing of the pool any more.
+        remains: bool,
     },
 }
 
@@ -76,7 +78,7 @@ impl VolumeState {
                 Err(Refused::StorageNotReady { state: self.name() })
             }
             VolumeState::Destroying | VolumeState::Destroyed => Err(Refused::StorageGone),
-            VolumeState::Failed { reason } => Err(Refused::StorageFailed { reason }),
+            VolumeState::Failed { reason, .. } => Err(Refused::StorageFailed { reason }),
         }
     }
 
@@ -101,10 +103,10 @@ impl VolumeState {
     }
 
     /// The work on it could not be done.
-    pub fn fail(self, reason: &str) -> Result<Self, Refused> {
+    pub fn fail(self, reason: &str, remains: bool) -> Result<Self, Refused> {
         match self {
             VolumeState::Pending | VolumeState::Creating | VolumeState::Destroying => {
-                Ok(VolumeState::Failed { reason: reason.to_owned() })
+                Ok(VolumeState::Failed { reason: reason.to_owned(), remains })
             }
             VolumeState::Ready | VolumeState::Resizing { .. } => self.refuse("fail"),
             VolumeState::Destroyed | VolumeState::Failed { .. } => self.refuse("fail"),
@@ -167,7 +169,7 @@ impl Volume {
                 return Err(Refused::StorageNotReady { state: self.state.name() });
             }
             VolumeState::Destroying | VolumeState::Destroyed => return Err(Refused::StorageGone),
-            VolumeState::Failed { reason } => return Err(Refused::StorageFailed { reason: reason.clone() }),
+            VolumeState::Failed { reason, .. } => return Err(Refused::StorageFailed { reason: reason.clone() }),
         }
         if let Some(held) = held {
             return Err(Refused::ClusterHasStorage {
@@ -290,7 +292,7 @@ mod tests {
             VolumeState::Resizing { to_gb: 2 },
             VolumeState::Destroying,
             VolumeState::Destroyed,
-            VolumeState::Failed { reason: "why".into() },
+            VolumeState::Failed { reason: "why".into(), remains: true },
         ];
         let transitions: [Transition<VolumeState>; 6] = [
             ("create", VolumeState::create),
@@ -298,7 +300,7 @@ mod tests {
             ("resize", |state| state.resize(2)),
             ("destroy", VolumeState::destroy),
             ("gone", VolumeState::gone),
-            ("fail", |state| state.fail("why")),
+            ("fail", |state| state.fail("why", true)),
         ];
         render("storage", &states, VolumeState::name, &transitions);
     }

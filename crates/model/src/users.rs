@@ -48,8 +48,9 @@ impl User {
     pub fn may_access(&self, owner: &Owner) -> bool {
         match (&self.org, &owner.org) {
             (Some(mine), Some(theirs)) => mine == theirs,
-            (None, None) => self.id == owner.user,
-            (Some(_), None) | (None, Some(_)) => self.id == owner.user,
+            (_, None) => self.id == owner.user,
+            // What was made for an organization stays with it when its maker leaves.
+            (None, Some(_)) => false,
         }
     }
 }

@@ -7,6 +7,7 @@ use tarn_model::Ids;
 
 use crate::http::body::Validators;
 use crate::http::limiter::Limiter;
+use crate::http::remember::Answers;
 
 /// How often one API key may call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,13 +34,19 @@ pub struct App {
 pub(crate) struct Shared {
     pub(crate) limiter: Limiter,
     pub(crate) validators: Validators,
+    pub(crate) answers: Answers,
     ids: Arc<dyn Ids>,
 }
 
 impl App {
     /// Puts HTTP in front of `control`. The ids of calls come from `ids`.
     pub fn new(control: Control, limits: Limits, ids: Arc<dyn Ids>) -> Self {
-        let shared = Shared { limiter: Limiter::new(limits), validators: Validators::from_document(), ids };
+        let shared = Shared {
+            limiter: Limiter::new(limits),
+            validators: Validators::from_document(),
+            answers: Answers::default(),
+            ids,
+        };
         App { control, shared: Arc::new(shared) }
     }
 

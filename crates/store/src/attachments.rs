@@ -3,7 +3,7 @@
 use tarn_model::ids::{ClusterId, VolumeId};
 use tarn_model::storage::{Attachment, AttachmentState};
 
-use crate::db::Row;
+use crate::db::{Param, Row};
 use crate::{Error, Result, Tx};
 
 /// Adds a new attachment; `Taken` when the cluster has one already.
@@ -56,11 +56,29 @@ pub fn of_volume(tx: &mut Tx<'_>, volume: &VolumeId) -> Result<Vec<Attachment>> 
     tx.query(sql, &[volume.as_str().into()])?.into_iter().map(read).collect()
 }
 
-/// Everything that is attached within a scope, for lists.
-pub fn of_scope(tx: &mut Tx<'_>, scope: &str) -> Result<Vec<Attachment>> {
-    let sql = "select a.cluster_id, a.volume_id, a.state, a.live, a.since_us from volumes v \
-               join attachments a on a.volume_id = v.id where v.scope = $1 and v.state <> 'DESTROYED'";
-    tx.query(sql, &[scope.into()])?.into_iter().map(read).collect()
+/// The volumes on several clusters. Queries are made for twenty at a time.
+pub fn of_clusters(tx: &mut Tx<'_>, clusters: &[&str]) -> Result<Vec<Attachment>> {
+    let sql = "select cluster_id, volume_id, state, live, since_us from attachments where cluster_id in \
+               ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)";
+    by_twenty(tx, sql, clusters)
+}
+
+/// The clusters that several volumes are on. Queries are made for twenty at a time.
+pub fn of_volumes(tx: &mut Tx<'_>, volumes: &[&str]) -> Result<Vec<Attachment>> {
+    let sql = "select cluster_id, volume_id, state, live, since_us from attachments where volume_id in \
+               ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20) order by since_us";
+    by_twenty(tx, sql, volumes)
+}
+
+fn by_twenty(tx: &mut Tx<'_>, sql: &'static str, ids: &[&str]) -> Result<Vec<Attachment>> {
+    let mut found = Vec::new();
+    for some in ids.chunks(20) {
+        let params: [Param<'_>; 20] = std::array::from_fn(|at| some.get(at).copied().into());
+        for row in tx.query(sql, &params)? {
+            found.push(read(row)?);
+        }
+    }
+    Ok(found)
 }
 
 fn read(mut row: Row) -> Result<Attachment> {

@@ -7,6 +7,7 @@ pub mod attachments;
 pub mod clusters;
 pub mod db;
 pub mod events;
+pub mod expiry;
 pub mod idempotency;
 pub mod instances;
 pub mod ledger;

@@ -103,21 +103,31 @@ pub fn of_cluster(tx: &mut Tx<'_>, id: &ClusterId, kind: &str, status: &str, lim
     tx.query(sql, &[id.as_str().into(), kind.into(), status.into(), limit.into()])?.into_iter().map(read).collect()
 }
 
-/// A page of requests, newest first; filters with an empty text let all pass.
-pub fn list(tx: &mut Tx<'_>, listing: &Listing<'_>, kind: &str, status: &str) -> Result<Vec<Request>> {
-    let sql = match listing.whose {
-        Whose::User { .. } => select!(
+/// A page of requests, newest first; a type that is an empty text lets all pass.
+pub fn list(tx: &mut Tx<'_>, listing: &Listing<'_>, kind: &str, status: Option<RequestStatus>) -> Result<Vec<Request>> {
+    // Open ones are few and have indexes of their own, so that asking for them does not walk through all of history.
+    let open = status.is_some_and(|status| !status.is_terminal());
+    let sql = match (listing.whose, open) {
+        (Whose::User { .. }, false) => select!(
             "where user_id = $1 and (created_us, id) < ($2, $3) and ($5 = '' or type = $5) and ($6 = '' or status = $6) \
              order by created_us desc, id desc limit $4"
         ),
-        Whose::Scope(_) => select!(
+        (Whose::User { .. }, true) => select!(
+            "where user_id = $1 and (created_us, id) < ($2, $3) and ($5 = '' or type = $5) and ($6 = '' or status = $6) \
+             and ended_us is null order by created_us desc, id desc limit $4"
+        ),
+        (Whose::Scope(_), false) => select!(
             "where scope = $1 and (created_us, id) < ($2, $3) and ($5 = '' or type = $5) and ($6 = '' or status = $6) \
              order by created_us desc, id desc limit $4"
+        ),
+        (Whose::Scope(_), true) => select!(
+            "where scope = $1 and (created_us, id) < ($2, $3) and ($5 = '' or type = $5) and ($6 = '' or status = $6) \
+             and ended_us is null order by created_us desc, id desc limit $4"
         ),
     };
     let mut params = listing.params();
     params.push(kind.into());
-    params.push(status.into());
+    params.push(status.map_or("", RequestStatus::name).into());
     tx.query(sql, &params)?.into_iter().map(read).collect()
 }
 
@@ -178,11 +188,10 @@ pub fn wake_line(tx: &mut Tx<'_>, limit: u32) -> Result<u64> {
     tx.execute(sql, &[now.into(), limit.into()])
 }
 
-/// How many stand in the line before a request, counted up to `limit`.
-pub fn ahead_of(tx: &mut Tx<'_>, request: &Request, limit: u32) -> Result<u64> {
-    let sql = "select count(*) from (select 1 from requests where waiting = 1 and (created_us, id) < ($1, $2) limit $3) as ahead";
-    let row = tx.query_one(sql, &[request.created.into(), request.id.as_str().into(), limit.into()])?;
-    row.ok_or(Error::Conflict)?.count()
+/// The first of the line, in their order.
+pub fn line(tx: &mut Tx<'_>, limit: u32) -> Result<Vec<RequestId>> {
+    let sql = "select id from requests where waiting = 1 order by created_us, id limit $1";
+    tx.query(sql, &[limit.into()])?.into_iter().map(|mut row| row.id()).collect()
 }
 
 /// How many stand in the line, counted up to `limit`.

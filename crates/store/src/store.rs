@@ -41,6 +41,15 @@ impl Store {
         Ok(Store { engine: Arc::new(engine), clock, ids })
     }
 
+    /// Counts the changes. While it stands still nothing has changed, so that what was read before is still so. `None` where
+    /// other processes change things unseen.
+    pub fn generation(&self) -> Option<u64> {
+        match &*self.engine {
+            Engine::Sqlite(sqlite) => Some(sqlite.generation()),
+            Engine::Postgres(_) => None,
+        }
+    }
+
     /// Reads on one consistent state.
     pub async fn read<T, E, F>(&self, work: F) -> std::result::Result<T, E>
     where

@@ -24,15 +24,14 @@ pub(crate) async fn reset_key(options: &DataOptions) -> Result<()> {
     let store = Store::open(&database, Arc::new(SystemClock), Arc::new(RandomIds)).await;
     let store = store.map_err(|e| Failure::doing("cannot open the database", e))?;
     let api_key = fresh_api_key(&RandomIds);
-    let reset = bootstrap::reset_admin_key(&store, api_key.clone()).await;
-    match reset.map_err(|e| Failure::doing("the key could not be changed", e))? {
-        true => {}
-        false => {
-            return Err(Failure("there is no administrator yet; start `tarn serve` first".to_owned()));
-        }
-    }
     data::make(&dir)?;
-    data::write_key(&dir, &api_key)?;
+    let prepared = data::prepare_key(&dir, &api_key)?;
+    let reset = bootstrap::reset_admin_key(&store, api_key).await;
+    if !reset.map_err(|e| Failure::doing("the key could not be changed", e))? {
+        let _ = std::fs::remove_file(prepared);
+        return Err(Failure("there is no administrator yet; start `tarn serve` first".to_owned()));
+    }
+    data::publish_key(&dir, &prepared)?;
     println!("A new key is in {}; all old keys of the administrator have ended.", data::key_path(&dir).display());
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! The commands and their options.
 
+use std::io::Write;
+
 use clap::{Parser, Subcommand};
 
 use crate::config::{Config, DataOptions, ServeOptions};
@@ -48,8 +50,11 @@ pub(crate) fn run(cli: Cli) -> Result<()> {
         Command::Openapi => {
             let text =
                 serde_json::to_string_pretty(&tarn_server::openapi()).map_err(|e| Failure::doing("openapi", e))?;
-            println!("{text}");
-            Ok(())
+            // Whoever reads only the beginning has what he wants.
+            match writeln!(std::io::stdout(), "{text}") {
+                Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::doing("cannot write", e)),
+                _ => Ok(()),
+            }
         }
         Command::Serve(options) => runtime()?.block_on(serve::serve(Config::load(&options)?)),
         Command::Admin { command: Admin::Key { command: Key::Reset(options) } } => {

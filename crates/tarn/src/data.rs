@@ -33,15 +33,24 @@ pub(crate) fn key_path(data: &Path) -> PathBuf {
     data.join("admin.key")
 }
 
-/// Writes the administrator's key, and nothing else, for its owner's eyes only.
-pub(crate) fn write_key(data: &Path, api_key: &str) -> Result<()> {
-    let (path, new) = (key_path(data), data.join("admin.key.new"));
+/// Writes the administrator's key, and nothing else, for its owner's eyes only. It has its place when it is published.
+pub(crate) fn prepare_key(data: &Path, api_key: &str) -> Result<PathBuf> {
+    let path = data.join(format!("admin.key.{}", std::process::id()));
     let written = || -> std::io::Result<()> {
-        let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&new)?;
+        let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&path)?;
         file.write_all(api_key.as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&new, &path)?;
+        file.sync_all()
+    };
+    written().map_err(|e| Failure::doing(format!("cannot write {}", path.display()), e))?;
+    Ok(path)
+}
+
+/// Puts a key that was written into its place.
+pub(crate) fn publish_key(data: &Path, prepared: &Path) -> Result<()> {
+    let path = key_path(data);
+    let published = || -> std::io::Result<()> {
+        std::fs::rename(prepared, &path)?;
         File::open(data)?.sync_all()
     };
-    written().map_err(|e| Failure::doing(format!("cannot write {}", path.display()), e))
+    published().map_err(|e| Failure::doing(format!("cannot write {}", path.display()), e))
 }

@@ -1,5 +1,6 @@
 //! `tarn serve`: puts the rooms of the house together and runs them until a signal comes.
 
+use std::future::Future;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +27,8 @@ const DRAIN: Duration = Duration::from_millis(4500);
 /// Runs the cloud.
 pub(crate) async fn serve(config: Config) -> Result<()> {
     logging::start(&config.log, config.log_format)?;
+    // From here on a signal ends it in an orderly way, however early it comes.
+    let signalled = signals()?;
     data::make(&config.data)?;
     let database = config.database()?;
     let alone = matches!(database, Database::Sqlite(_));
@@ -46,7 +49,7 @@ pub(crate) async fn serve(config: Config) -> Result<()> {
 
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(expiry(control.clone()));
-    let runner = tokio::spawn(runner.serve(wait(stopped.clone()), DRAIN));
+    let mut runner = tokio::spawn(runner.serve(wait(stopped.clone()), DRAIN));
     let limits = Limits { per_second: config.rate_limit.per_second, burst: config.rate_limit.burst };
     let app = App::new(control, limits, Arc::new(RandomIds));
     tokio::spawn(forget_idle(app.clone()));
@@ -54,24 +57,29 @@ pub(crate) async fn serve(config: Config) -> Result<()> {
         tokio::spawn(tarn_server::serve(listener, router, None, wait(stopped.clone()), DRAIN));
     }
     greet(&config, &listener);
-    let server = tokio::spawn(tarn_server::serve(listener, tarn_server::router(app), tls, wait(stopped), DRAIN));
-    signalled().await?;
-    tracing::info!("stopping");
+    let mut server = tokio::spawn(tarn_server::serve(listener, tarn_server::router(app), tls, wait(stopped), DRAIN));
+    // An engine of which only half still runs would accept work and never do it.
+    tokio::select! {
+        () = signalled => tracing::info!("stopping"),
+        ended = &mut server => return Err(Failure(format!("the server ended by itself: {ended:?}"))),
+        ended = &mut runner => return Err(Failure(format!("the runner ended by itself: {ended:?}"))),
+    }
     let _ = stop.send(true);
     let served = server.await.map_err(|e| Failure::doing("the server ended badly", e))?;
     served.map_err(|e| Failure::doing("the server ended badly", e))?;
     runner.await.map_err(|e| Failure::doing("the runner ended badly", e))
 }
 
-/// Makes the first administrator. The key is written before it is valid, so that a crash never leaves a valid key that
-/// nobody has seen.
+/// Makes the first administrator. The key is on disk before it is valid, and in its place only if it became valid: replicas
+/// that start at the same moment must not take each other's away.
 async fn ensure_admin(config: &Config, store: &Store) -> Result<()> {
     let failed = |e| Failure::doing("cannot make the first administrator", e);
     if bootstrap::needs_admin(store).await.map_err(failed)? {
         let api_key = fresh_api_key(&RandomIds);
-        data::write_key(&config.data, &api_key)?;
-        if !bootstrap::make_admin(store, api_key).await.map_err(failed)? {
-            let _ = std::fs::remove_file(data::key_path(&config.data));
+        let prepared = data::prepare_key(&config.data, &api_key)?;
+        match bootstrap::make_admin(store, api_key).await.map_err(failed)? {
+            true => data::publish_key(&config.data, &prepared)?,
+            false => drop(std::fs::remove_file(prepared)),
         }
     }
     Ok(())
@@ -140,13 +148,15 @@ async fn wait(mut stopped: watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }
 
-async fn signalled() -> Result<()> {
-    let failed = |e| Failure::doing("cannot wait for signals", e);
+/// Listens for the signals that end it; the future is done when one has come.
+fn signals() -> Result<impl Future<Output = ()>> {
+    let failed = |e| Failure::doing("cannot listen for signals", e);
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    Ok(())
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
 }

@@ -133,7 +133,8 @@ pub async fn create_key(control: &Control, caller: &Caller, user: &str) -> Resul
     let write = control.write(caller, move |tx| {
         let user = users::get(tx, &id)?.ok_or_else(|| Error::not_found("user", id.as_str()))?;
         let (key, api_key) = issue_key(tx, &id)?;
-        record(tx, &me, &user, "key.create")?;
+        let detail = serde_json::json!({ "user": id });
+        events::record(tx, me.user.id.as_str(), scope(&user), key.as_str(), "key.create", &detail)?;
         let message = format!("Key {key} for {} was created. It is shown this once only.", user.email);
         Ok(CreatedKey { id: key, user: user.id, api_key, message })
     });

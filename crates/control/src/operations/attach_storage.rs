@@ -8,7 +8,7 @@ use tarn_model::{Refused, Time};
 use tarn_store::{Tx, attachments, clusters, instances};
 
 use super::storage::{find, record};
-use super::{Accepted, clusters as cluster_operations};
+use super::{Accepted, asked_by, clusters as cluster_operations};
 use crate::requests::{New, start};
 use crate::{Caller, Control, Eligibility, Error, Result};
 
@@ -26,7 +26,7 @@ pub async fn attach(control: &Control, caller: &Caller, volume: &str, cluster: &
         attachments::insert(tx, &attachment)?;
         begin_restart(tx, cluster.clone(), live, now)?;
         record(tx, &me, &volume, "storage.attach", &serde_json::json!({ "cluster": cluster.id, "live": live }))?;
-        let request = start(tx, about(RequestType::StorageAttach, &volume, &cluster), limit, false)?.id;
+        let request = start(tx, about(RequestType::StorageAttach, &me, &volume, &cluster), limit, false)?.id;
         let how = if live { "without a restart" } else { "its nodes restart" };
         let message =
             format!("Storage {} is being attached to cluster {} ({how}), request {request}.", volume.id, cluster.name);
@@ -51,7 +51,7 @@ pub async fn detach(control: &Control, caller: &Caller, volume: &str, cluster: &
         attachments::save(tx, &held.begin_detach(&cluster, live, now)?)?;
         begin_restart(tx, cluster.clone(), live, now)?;
         record(tx, &me, &volume, "storage.detach", &serde_json::json!({ "cluster": cluster.id, "live": live }))?;
-        let request = start(tx, about(RequestType::StorageDetach, &volume, &cluster), limit, false)?.id;
+        let request = start(tx, about(RequestType::StorageDetach, &me, &volume, &cluster), limit, false)?.id;
         let message =
             format!("Storage {} is being detached from cluster {}, request {request}.", volume.id, cluster.name);
         Ok(Accepted { cluster: Some(cluster.id), volume: Some(volume.id), instances: Vec::new(), request, message })
@@ -73,8 +73,8 @@ fn begin_restart(tx: &mut Tx<'_>, cluster: Cluster, live: bool, now: Time) -> Re
     Ok(())
 }
 
-fn about<'a>(kind: RequestType, volume: &'a Volume, cluster: &'a Cluster) -> New<'a> {
-    New { kind, owner: &volume.owner, cluster: Some(&cluster.id), volume: Some(&volume.id) }
+fn about<'a>(kind: RequestType, caller: &Caller, volume: &'a Volume, cluster: &'a Cluster) -> New<'a> {
+    New { kind, owner: asked_by(caller, &volume.owner), cluster: Some(&cluster.id), volume: Some(&volume.id) }
 }
 
 /// The driver decides, and the operator's policy.

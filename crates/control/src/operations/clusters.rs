@@ -3,7 +3,7 @@
 use tarn_model::Money;
 use tarn_model::capacity::{self, Claim};
 use tarn_model::catalogue::InstanceType;
-use tarn_model::clusters::{Cluster, Instance};
+use tarn_model::clusters::{Cluster, Instance, MAX_NODES};
 use tarn_model::ids::ClusterId;
 use tarn_model::lifecycle::State;
 use tarn_model::names;
@@ -12,10 +12,10 @@ use tarn_model::storage::Attachment;
 use tarn_store::{Tx, attachments, clusters, events, instances, requests};
 
 use super::requests::RequestView;
-use super::{Accepted, whose};
+use super::{Accepted, asked_by, whose};
 use crate::explain::Explainer;
 use crate::page::{self, cut, decode_cursor};
-use crate::requests::{New, start, start_completed};
+use crate::requests::{New, conclude, start, start_completed};
 use crate::{Caller, Control, Error, Listing, Page, Result};
 
 pub use super::create_cluster::{NewCluster, create};
@@ -60,7 +60,8 @@ pub async fn list(control: &Control, caller: &Caller, listing: Listing) -> Resul
         };
         let found = clusters::list(tx, &asked)?;
         let mut nodes = instances::of_clusters(tx, &found)?;
-        let held = attachments::of_scope(tx, caller.user.owner().scope())?;
+        let ids: Vec<&str> = found.iter().map(|cluster| cluster.id.as_str()).collect();
+        let held = attachments::of_clusters(tx, &ids)?;
         let page = cut(found, limit, |cluster| (cluster.created, cluster.id.to_string()));
         let (mut items, mut explainer) = (Vec::with_capacity(page.items.len()), Explainer::new(control));
         for cluster in page.items {
@@ -112,7 +113,7 @@ pub async fn edit(control: &Control, caller: &Caller, cluster: &str, edit: Clust
         );
         let detail = serde_json::json!({ "name": cluster.name, "deletion_protection": cluster.deletion_protection });
         events::record(tx, me.user.id.as_str(), cluster.owner.scope(), cluster.id.as_str(), "cluster.edit", &detail)?;
-        let new = new(RequestType::ClusterEdit, &cluster);
+        let new = new(RequestType::ClusterEdit, &me, &cluster);
         let request = start_completed(tx, new, &message)?;
         Ok(Accepted { cluster: Some(cluster.id), volume: None, instances: Vec::new(), request, message })
     });
@@ -144,7 +145,7 @@ pub async fn destroy(control: &Control, caller: &Caller, cluster: &str) -> Resul
             "cluster.destroy",
             &detail,
         )?;
-        let request = start(tx, new(RequestType::ClusterRelease, &cluster), limit, false)?.id;
+        let request = start(tx, new(RequestType::ClusterRelease, &me, &cluster), limit, false)?.id;
         let message = format!("Cluster {} ({}) is being destroyed, request {request}.", cluster.name, cluster.id);
         Ok(Accepted { cluster: Some(cluster.id), volume: None, instances: Vec::new(), request, message })
     });
@@ -188,8 +189,8 @@ pub(super) fn fitting<'a>(control: &'a Control, name: &str, num_nodes: Option<u3
         return Err(Error::invalid("unknown_instance_type", message));
     };
     let nodes = num_nodes.unwrap_or(1);
-    if nodes == 0 {
-        return Err(Error::invalid("invalid_num_nodes", "a cluster has at least one node"));
+    if !(1..=MAX_NODES).contains(&nodes) {
+        return Err(Error::invalid("invalid_num_nodes", format!("a cluster has 1 to {MAX_NODES} nodes")));
     }
     match capacity::fits_ever(control.inventory(), &Claim { shape: kind.shape.clone(), nodes }) {
         Ok(()) => Ok((kind, nodes)),
@@ -213,8 +214,9 @@ pub(super) fn find(tx: &mut Tx<'_>, caller: &Caller, asked: &str) -> Result<Clus
     Ok(cluster)
 }
 
-pub(super) fn new(kind: RequestType, cluster: &Cluster) -> New<'_> {
-    New { kind, owner: &cluster.owner, cluster: Some(&cluster.id), volume: None }
+/// A request belongs to who asks for it, and to the organization of what it is about.
+pub(super) fn new<'a>(kind: RequestType, caller: &Caller, cluster: &'a Cluster) -> New<'a> {
+    New { kind, owner: asked_by(caller, &cluster.owner), cluster: Some(&cluster.id), volume: None }
 }
 
 /// Ends the claim of a cluster that waits for capacity.
@@ -224,8 +226,7 @@ fn leave_line(tx: &mut Tx<'_>, cluster: &Cluster) -> Result<()> {
         request.waiting = false;
         request.status = RequestStatus::Failed;
         request.message = Some("the cluster was destroyed before it got its capacity".to_owned());
-        request.ended = Some(tx.now());
-        requests::save(tx, &request)?;
+        conclude(tx, request, "request.failed")?;
     }
     requests::wake_line(tx, crate::requests::LINE_WINDOW)?;
     Ok(())

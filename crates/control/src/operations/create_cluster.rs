@@ -9,9 +9,9 @@ use tarn_model::requests::RequestType;
 use tarn_model::ssh_keys::{self, Parsed};
 use tarn_store::{Tx, clusters, events, instances, requests};
 
-use super::Accepted;
 use super::clusters::fitting;
 use super::ssh_keys::save;
+use super::{Accepted, free_name};
 use crate::requests::{LINE_WINDOW, start};
 use crate::{Caller, Control, Error, Result};
 
@@ -55,7 +55,7 @@ pub async fn create(control: &Control, caller: &Caller, new: NewCluster) -> Resu
         }
         let detail = serde_json::json!({ "name": cluster.name, "type": kind.name, "nodes": cluster.num_nodes });
         events::record(tx, me.user.id.as_str(), cluster.owner.scope(), cluster.id.as_str(), "cluster.create", &detail)?;
-        let mut request = start(tx, super::clusters::new(RequestType::ClusterClaim, &cluster), limit, true)?;
+        let mut request = start(tx, super::clusters::new(RequestType::ClusterClaim, &me, &cluster), limit, true)?;
         if requests::line_length(tx, LINE_WINDOW + 1)? > u64::from(LINE_WINDOW) {
             // Too far back to be placed now; it is woken when the line moves.
             request.due = request.deadline;
@@ -85,11 +85,7 @@ fn insert_cluster(
                 return Err(Error::conflict("name_taken", message));
             }
         },
-        None => {
-            let plain = names::generate(tx.ids(), false);
-            let taken = clusters::find(tx, owner.scope(), &plain)?.is_some();
-            if taken { format!("{plain}-{}", &ClusterId::fresh(tx.ids()).as_str()[2..8]) } else { plain }
-        }
+        None => free_name(tx, |tx, name| Ok(clusters::find(tx, owner.scope(), name)?.is_some()))?,
     };
     let cluster = Cluster {
         id: ClusterId::fresh(tx.ids()),

@@ -13,10 +13,11 @@ mod create_cluster;
 
 use serde::{Deserialize, Serialize};
 use tarn_model::ids::{ClusterId, InstanceId, RequestId, VolumeId};
-use tarn_model::users::User;
-use tarn_store::Whose;
+use tarn_model::names;
+use tarn_model::users::{Owner, User};
+use tarn_store::{Tx, Whose};
 
-use crate::Caller;
+use crate::{Caller, Result};
 
 /// The answer to a call whose work goes on in the background.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,4 +43,18 @@ fn whose(caller: &Caller, include_org: bool) -> Whose<'_> {
 /// The scope of what a user creates.
 fn scope(user: &User) -> &str {
     user.org.as_ref().map_or(user.id.as_str(), |org| org.as_str())
+}
+
+/// Whose a request is that a caller makes about something: his own, in the organization of the thing.
+fn asked_by(caller: &Caller, about: &Owner) -> Owner {
+    Owner { user: caller.user.id.clone(), org: about.org.clone() }
+}
+
+/// Makes up a name that is free, with a suffix if the plain one is taken.
+fn free_name(tx: &mut Tx<'_>, is_taken: impl Fn(&mut Tx<'_>, &str) -> Result<bool>) -> Result<String> {
+    let plain = names::generate(tx.ids(), false);
+    match is_taken(tx, &plain)? {
+        false => Ok(plain),
+        true => Ok(format!("{plain}-{}", &RequestId::fresh(tx.ids()).as_str()[2..8])),
+    }
 }

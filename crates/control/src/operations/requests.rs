@@ -62,8 +62,8 @@ pub async fn list(control: &Control, caller: &Caller, filter: RequestFilter) -> 
             after: after.as_ref().map(|(time, id)| (*time, id.as_str())),
             limit: limit + 1,
         };
-        let (kind, status) = (filter.kind.map_or("", RequestType::name), filter.status.map_or("", RequestStatus::name));
-        let found = requests::list(tx, &asked, kind, status)?;
+        let kind = filter.kind.map_or("", RequestType::name);
+        let found = requests::list(tx, &asked, kind, filter.status)?;
         let page = cut(found, limit, |request| (request.created, request.id.to_string()));
         let mut explainer = Explainer::new(control);
         let views = page.items.into_iter().map(|request| RequestView::of(&mut explainer, tx, request));

@@ -1,6 +1,7 @@
 //! How to log in to an instance.
 
 use tarn_model::Refused;
+use tarn_model::clusters::Instance;
 use tarn_model::ids::InstanceId;
 use tarn_model::lifecycle::State;
 use tarn_store::{clusters, instances};
@@ -26,13 +27,22 @@ pub async fn command(control: &Control, caller: &Caller, instance: &str) -> Resu
         Ok(found)
     });
     let found = read.await?;
-    match (&found.state, &found.private_ip) {
-        (State::Running, Some(address)) => {
+    match command_of(&found) {
+        Some(command) => {
             let message = (control.driver().name() == "fake").then(|| {
                 "This engine runs the fake driver: the address is made up and nothing answers there.".to_owned()
             });
-            Ok(SshCommand { command: format!("ssh ubuntu@{address}"), message })
+            Ok(SshCommand { command, message })
         }
-        (state, _) => Err(Refused::ClusterNotRunning { state: state.name() }.into()),
+        None => Err(Refused::ClusterNotRunning { state: found.state.name() }.into()),
     }
+}
+
+/// The user that every instance has.
+pub const USER: &str = "ubuntu";
+
+/// The command that logs in to an instance; `None` while it does not run.
+pub fn command_of(instance: &Instance) -> Option<String> {
+    let address = instance.private_ip.as_ref().filter(|_| instance.state == State::Running)?;
+    Some(format!("ssh {USER}@{address}"))
 }

@@ -6,7 +6,7 @@ use tarn_model::storage::{Attachment, MAX_SIZE_GB, Volume, VolumeState};
 use tarn_model::{Money, Refused, names};
 use tarn_store::{Tx, attachments, events, requests, storage};
 
-use super::{Accepted, whose};
+use super::{Accepted, asked_by, free_name, whose};
 use crate::explain::Explainer;
 use crate::page::{self, cut, decode_cursor};
 use crate::requests::{New, start, start_completed};
@@ -67,7 +67,7 @@ pub async fn create(control: &Control, caller: &Caller, new: NewVolume) -> Resul
         let id = VolumeId::fresh(tx.ids());
         let name = match &new.name {
             Some(name) => name.clone(),
-            None => names::generate(tx.ids(), true),
+            None => free_name(tx, |tx, name| Ok(storage::find(tx, owner.scope(), name)?.is_some()))?,
         };
         let volume = Volume {
             id,
@@ -84,7 +84,7 @@ pub async fn create(control: &Control, caller: &Caller, new: NewVolume) -> Resul
         storage::insert(tx, &volume)?;
         let detail = serde_json::json!({ "name": volume.name, "size_gb": volume.size_gb });
         record(tx, &me, &volume, "storage.create", &detail)?;
-        let request = start(tx, about(RequestType::StorageCreate, &volume), limit, false)?.id;
+        let request = start(tx, about(RequestType::StorageCreate, &me, &volume), limit, false)?.id;
         let message = format!(
             "Storage {} ({}) of {} GB is being created, request {request}.",
             volume.name, volume.id, volume.size_gb
@@ -106,7 +106,8 @@ pub async fn list(control: &Control, caller: &Caller, listing: Listing) -> Resul
             limit: limit + 1,
         };
         let page = cut(storage::list(tx, &asked)?, limit, |volume| (volume.created, volume.id.to_string()));
-        let held = attachments::of_scope(tx, super::scope(&caller.user))?;
+        let ids: Vec<&str> = page.items.iter().map(|volume| volume.id.as_str()).collect();
+        let held = attachments::of_volumes(tx, &ids)?;
         let (mut items, mut explainer) = (Vec::with_capacity(page.items.len()), Explainer::new(control));
         for volume in page.items {
             let on = held.iter().filter(|held| held.volume == volume.id).cloned().collect();
@@ -158,7 +159,7 @@ pub async fn edit(control: &Control, caller: &Caller, volume: &str, edit: Volume
         let detail =
             serde_json::json!({ "name": volume.name, "deletion_protection": protection, "grows_to_gb": grows });
         record(tx, &me, &volume, "storage.edit", &detail)?;
-        let about = about(RequestType::StorageEdit, &volume);
+        let about = about(RequestType::StorageEdit, &me, &volume);
         let message = match grows {
             Some(to_gb) => format!("Storage {} is growing to {to_gb} GB.", volume.id),
             None => format!("Storage {} was changed.", volume.id),
@@ -181,7 +182,7 @@ pub async fn destroy(control: &Control, caller: &Caller, volume: &str) -> Result
         let volume = volume.begin_destroy(&on, now)?;
         storage::save(tx, &volume)?;
         record(tx, &me, &volume, "storage.destroy", &serde_json::json!({ "name": volume.name }))?;
-        let request = start(tx, about(RequestType::StorageDestroy, &volume), limit, false)?.id;
+        let request = start(tx, about(RequestType::StorageDestroy, &me, &volume), limit, false)?.id;
         let message = format!("Storage {} ({}) is being destroyed, request {request}.", volume.name, volume.id);
         Ok(accepted(&volume, request, message))
     });
@@ -212,8 +213,8 @@ pub(super) fn record(
     Ok(events::record(tx, caller.user.id.as_str(), volume.owner.scope(), volume.id.as_str(), verb, detail)?)
 }
 
-fn about(kind: RequestType, volume: &Volume) -> New<'_> {
-    New { kind, owner: &volume.owner, cluster: None, volume: Some(&volume.id) }
+fn about<'a>(kind: RequestType, caller: &Caller, volume: &'a Volume) -> New<'a> {
+    New { kind, owner: asked_by(caller, &volume.owner), cluster: None, volume: Some(&volume.id) }
 }
 
 fn accepted(volume: &Volume, request: tarn_model::ids::RequestId, message: String) -> Accepted {
@@ -246,7 +247,7 @@ fn view(
     attachments: Vec<Attachment>,
 ) -> Result<VolumeView> {
     let explanation = match &volume.state {
-        VolumeState::Failed { reason } => Some(format!("Failed at {}: {reason}", volume.since)),
+        VolumeState::Failed { reason, .. } => Some(format!("Failed at {}: {reason}", volume.since)),
         VolumeState::Destroyed => None,
         VolumeState::Ready if !attachments.iter().any(Attachment::is_busy) => None,
         VolumeState::Pending

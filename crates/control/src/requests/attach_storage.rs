@@ -1,52 +1,80 @@
 //! STORAGE_ATTACH: mounts the volume on every node and restarts the nodes, unless it is done live.
 
-use futures::future::try_join_all;
+use tarn_model::ids::ClusterId;
 use tarn_model::lifecycle::State;
 use tarn_model::requests::{Request, RequestType};
 use tarn_store::{Tx, attachments, events, instances};
 
 use super::{Commit, Context, Definition, Failure, Next, Step, Undo, Work, nodes};
-use crate::Result;
+use crate::{Error, Result};
 
 pub(super) const DEFINITION: Definition = Definition {
     kind: RequestType::StorageAttach,
     steps: &[
         Step { name: "mount", run: mount, undo: Undo::With(unmount) },
-        Step { name: "plan", run: plan, undo: Undo::None("the undo of the restart brings the nodes to their start") },
-        Step { name: "restart", run: restart, undo: Undo::With(restart_without) },
+        Step { name: "restart", run: restart_with, undo: Undo::With(restart_back_without) },
         Step { name: "confirm", run: confirm, undo: Undo::None("it only looks, and commits what it saw") },
     ],
     completed: "The storage is attached.",
     failed,
 };
 
-/// Mounts the volume of the request on every node.
+/// Mounts the volume on every running node, if it is done live; otherwise the restart brings it.
 pub(super) fn mount(ctx: Context<'_>) -> Work<'_> {
     Box::pin(async move {
-        let (nodes, driver) = (nodes::read(ctx).await?, ctx.control.driver());
-        try_join_all(nodes.instances.iter().map(|node| driver.ensure_mount(ctx.volume(), &node.id))).await?;
+        if is_live(ctx).await? {
+            let (nodes, driver) = (nodes::read(ctx).await?, ctx.control.driver());
+            nodes::each(&nodes, |node| driver.ensure_mount(ctx.volume(), &node.id)).await?;
+        }
         Ok(super::nothing())
     })
 }
 
-/// Unmounts the volume of the request from every node.
+/// Unmounts the volume from every running node, if it is done live; otherwise the restart takes it.
 pub(super) fn unmount(ctx: Context<'_>) -> Work<'_> {
     Box::pin(async move {
-        let (nodes, driver) = (nodes::read(ctx).await?, ctx.control.driver());
-        try_join_all(nodes.instances.iter().map(|node| driver.remove_mount(ctx.volume(), &node.id))).await?;
+        if is_live(ctx).await? {
+            let (nodes, driver) = (nodes::read(ctx).await?, ctx.control.driver());
+            nodes::each(&nodes, |node| driver.remove_mount(ctx.volume(), &node.id)).await?;
+        }
         Ok(super::nothing())
     })
 }
 
-/// Gives every node the number of its next start, unless it is done live. From here on the nodes will restart, forward or
-/// back.
-pub(super) fn plan(ctx: Context<'_>) -> Work<'_> {
+/// Restarts every node with the volume.
+pub(super) fn restart_with(ctx: Context<'_>) -> Work<'_> {
+    restart(ctx, 1, true)
+}
+
+/// Restarts every node without the volume.
+pub(super) fn restart_without(ctx: Context<'_>) -> Work<'_> {
+    restart(ctx, 1, false)
+}
+
+/// Takes a restart with the volume back.
+fn restart_back_without(ctx: Context<'_>) -> Work<'_> {
+    restart(ctx, 2, false)
+}
+
+/// Takes a restart without the volume back.
+pub(super) fn restart_back_with(ctx: Context<'_>) -> Work<'_> {
+    restart(ctx, 2, true)
+}
+
+/// Restarts every node, unless it is done live. The next start has the next number; an undo takes the number after that,
+/// because it does not know which nodes have seen the one it takes back. The same try again means the same number.
+fn restart(ctx: Context<'_>, further: u32, with_volume: bool) -> Work<'_> {
     let cluster = ctx.cluster().clone();
     Box::pin(async move {
+        if is_live(ctx).await? {
+            return Ok(super::nothing());
+        }
+        let mut nodes = nodes::read(ctx).await?;
+        nodes.instances.iter_mut().for_each(|node| node.boot += further);
+        nodes::ensure_all(ctx, &nodes, Some(ctx.volume()).filter(|_| with_volume)).await?;
         let commit: Commit = Box::new(move |tx| {
-            let live = attachments::of_cluster(tx, &cluster)?.is_none_or(|held| held.live);
             for mut node in instances::of_cluster(tx, &cluster)? {
-                node.boot += u32::from(!live);
+                node.boot += further;
                 instances::save(tx, &node)?;
             }
             Ok(Next::Done)
@@ -55,34 +83,19 @@ pub(super) fn plan(ctx: Context<'_>) -> Work<'_> {
     })
 }
 
-/// Restarts every node with the volume.
-pub(super) fn restart(ctx: Context<'_>) -> Work<'_> {
-    Box::pin(async move {
-        let nodes = nodes::read(ctx).await?;
-        nodes::ensure_all(ctx, &nodes, Some(ctx.volume())).await?;
-        Ok(super::nothing())
-    })
-}
-
-/// Restarts every node without the volume.
-pub(super) fn restart_without(ctx: Context<'_>) -> Work<'_> {
-    Box::pin(async move {
-        let nodes = nodes::read(ctx).await?;
-        nodes::ensure_all(ctx, &nodes, None).await?;
-        Ok(super::nothing())
-    })
+/// Whether the nodes run on. Without an attachment there is nothing to restart for.
+async fn is_live(ctx: Context<'_>) -> std::result::Result<bool, Failure> {
+    let held = ctx.control.store().read(|tx| attachments::of_cluster(tx, ctx.cluster())).await;
+    Ok(held.map_err(Error::from)?.is_none_or(|held| held.live))
 }
 
 fn confirm(ctx: Context<'_>) -> Work<'_> {
     let cluster = ctx.cluster().clone();
     Box::pin(async move {
         let nodes = nodes::read(ctx).await?;
-        for node in &nodes.instances {
-            match ctx.control.driver().observe_instance(&node.id).await? {
-                Some(seen) if seen.running && seen.volumes.contains(ctx.volume()) => {}
-                _ => {
-                    return Err(Failure::Permanent(format!("node {} does not run with the volume", node.name())));
-                }
+        for (node, seen) in nodes.instances.iter().zip(nodes::observe_all(ctx, &nodes).await?) {
+            if !seen.is_some_and(|seen| seen.running && seen.volumes.contains(ctx.volume())) {
+                return Err(Failure::Permanent(format!("node {} does not run with the volume", node.name())));
             }
         }
         let commit: Commit = Box::new(move |tx| {
@@ -98,7 +111,7 @@ fn confirm(ctx: Context<'_>) -> Work<'_> {
 }
 
 /// Ends the restarting of a cluster, if it was restarted at all, and writes down what happened.
-pub(super) fn run_again(tx: &mut Tx<'_>, id: &tarn_model::ids::ClusterId, verb: &str) -> Result<()> {
+pub(super) fn run_again(tx: &mut Tx<'_>, id: &ClusterId, verb: &str) -> Result<()> {
     let cluster = nodes::load(tx, id)?.cluster;
     match cluster.state {
         State::Restarting => nodes::move_all(tx, id, verb, State::run, |_| {}),
@@ -107,15 +120,25 @@ pub(super) fn run_again(tx: &mut Tx<'_>, id: &tarn_model::ids::ClusterId, verb: 
 }
 
 fn failed(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
-    let (Some(cluster), Some(volume)) = (&request.cluster, &request.volume) else {
-        return Ok(());
-    };
-    attachments::remove(tx, cluster, volume)?;
+    let (Some(cluster), Some(volume)) = (&request.cluster, &request.volume) else { return Ok(()) };
+    match request.step {
+        0 => attachments::remove(tx, cluster, volume)?,
+        _ => keep_attached(tx, cluster)?,
+    }
     settle_cluster(request, tx, reason)
 }
 
-/// After everything was undone the nodes run as before; if the undo itself was given up, nobody knows, and the cluster has
-/// failed.
+/// Nobody knows where the volume is mounted: as long as it counts as attached it can be detached, and is not destroyed.
+pub(super) fn keep_attached(tx: &mut Tx<'_>, cluster: &ClusterId) -> Result<()> {
+    let now = tx.now();
+    if let Some(held) = attachments::of_cluster(tx, cluster)? {
+        attachments::save(tx, &held.attached(now))?;
+    }
+    Ok(())
+}
+
+/// After everything was undone the nodes run as before. If the undo itself was given up, nodes that were to restart may not
+/// run, and the cluster has failed; nodes that were left alone run on.
 pub(super) fn settle_cluster(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
     let Some(cluster) = &request.cluster else { return Ok(()) };
     match request.step {

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use futures::future::try_join_all;
 use tarn_driver::Access;
 use tarn_model::capacity::{self, Claim, Inventory};
 use tarn_model::clusters::Instance;
@@ -14,7 +13,7 @@ use tarn_store::{Tx, clusters, instances, requests, ssh_keys};
 use super::{Commit, Context, Definition, Failure, Next, Step, Undo, Work, nodes};
 use crate::{Error, Result};
 
-/// How many claims of the line are looked at when capacity becomes free; those further back have to wait anyway.
+/// How many claims of the line are looked at when capacity becomes free; those further back wait until the line has moved.
 pub(crate) const LINE_WINDOW: u32 = 64;
 
 pub(super) const DEFINITION: Definition = Definition {
@@ -43,6 +42,14 @@ fn take_capacity(tx: &mut Tx<'_>, inventory: &Inventory, id: &ClusterId, limit: 
     let until = tx.now().after(limit);
     if nodes.instances.iter().all(|instance| instance.holds_capacity) {
         return Ok(Next::DoneUntil(until));
+    }
+    if let Some(first) = nodes.instances.first() {
+        let claim = Claim { shape: first.shape.clone(), nodes: nodes.cluster.num_nodes };
+        if let Err(shortage) = capacity::fits_ever(inventory, &claim) {
+            // The machine has shrunk. A claim that can never be served must not hold up those behind it.
+            let message = format!("the machine no longer has what it takes: {shortage} when nothing runs");
+            return Err(Error::conflict("does_not_fit", message));
+        }
     }
     let line = instances::waiting(tx, LINE_WINDOW)?;
     let Some(place) = line.iter().position(|(cluster, _)| cluster == id) else {
@@ -111,7 +118,7 @@ fn configure(ctx: Context<'_>) -> Work<'_> {
         let nodes = nodes::read(ctx).await?;
         let access = ctx.control.store().read(|tx| access_to(tx, &nodes)).await?;
         let driver = ctx.control.driver();
-        try_join_all(nodes.instances.iter().map(|instance| driver.configure_instance(&instance.id, &access))).await?;
+        nodes::each(&nodes, |node| driver.configure_instance(&node.id, &access)).await?;
         Ok(super::nothing())
     })
 }
@@ -131,15 +138,9 @@ fn confirm(ctx: Context<'_>) -> Work<'_> {
     let cluster = ctx.cluster().clone();
     Box::pin(async move {
         let nodes = nodes::read(ctx).await?;
-        for instance in &nodes.instances {
-            match ctx.control.driver().observe_instance(&instance.id).await? {
-                Some(observed) if observed.running => {}
-                _ => {
-                    return Err(Failure::Permanent(format!(
-                        "instance {} stopped while it was being set up",
-                        instance.name()
-                    )));
-                }
+        for (node, seen) in nodes.instances.iter().zip(nodes::observe_all(ctx, &nodes).await?) {
+            if !seen.is_some_and(|seen| seen.running) {
+                return Err(Failure::Permanent(format!("node {} stopped while it was being set up", node.name())));
             }
         }
         let commit: Commit = Box::new(move |tx| {

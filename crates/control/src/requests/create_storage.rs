@@ -62,7 +62,7 @@ fn confirm(ctx: Context<'_>) -> Work<'_> {
 
 fn failed(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
     match &request.volume {
-        Some(id) => change(tx, id, "storage.failed", |state| state.fail(reason)).map(drop),
+        Some(id) => change(tx, id, "storage.failed", |state| state.fail(reason, request.step > 0)).map(drop),
         None => Ok(()),
     }
 }

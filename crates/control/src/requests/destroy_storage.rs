@@ -29,7 +29,7 @@ fn confirm(ctx: Context<'_>) -> Work<'_> {
 fn failed(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
     let reason = format!("it could not be removed: {reason}; destroy it again");
     match &request.volume {
-        Some(id) => change(tx, id, "storage.failed", |state| state.fail(&reason)).map(drop),
+        Some(id) => change(tx, id, "storage.failed", |state| state.fail(&reason, true)).map(drop),
         None => Ok(()),
     }
 }

@@ -1,5 +1,7 @@
 //! What several kinds of requests do with the nodes of a cluster.
 
+use std::future::Future;
+
 use futures::future::try_join_all;
 use tarn_driver::{InstanceSpec, ObservedInstance};
 use tarn_model::Refused;
@@ -30,27 +32,57 @@ pub(super) fn load(tx: &mut Tx<'_>, id: &ClusterId) -> Result<Nodes> {
     Ok(Nodes { cluster, instances })
 }
 
-/// Makes every node exist and run in its present boot, all at the same time.
+/// How many nodes are worked on at the same time.
+const AT_ONCE: usize = 32;
+
+/// Does something with every node, some at the same time, and returns what came of it by node.
+pub(super) async fn each<'n, T, F>(
+    nodes: &'n Nodes,
+    act: impl Fn(&'n Instance) -> F,
+) -> std::result::Result<Vec<T>, Failure>
+where
+    F: Future<Output = std::result::Result<T, tarn_driver::Error>>,
+{
+    let mut done = Vec::with_capacity(nodes.instances.len());
+    for some in nodes.instances.chunks(AT_ONCE) {
+        done.extend(try_join_all(some.iter().map(&act)).await?);
+    }
+    Ok(done)
+}
+
+/// Makes every node exist and run in its present boot.
 pub(super) async fn ensure_all(
     ctx: Context<'_>,
     nodes: &Nodes,
     volume: Option<&VolumeId>,
 ) -> std::result::Result<Vec<ObservedInstance>, Failure> {
+    let mut done = Vec::with_capacity(nodes.instances.len());
     let specs: Vec<_> = nodes.instances.iter().map(|instance| spec(&nodes.cluster, instance, volume)).collect();
-    Ok(try_join_all(specs.iter().map(|spec| ctx.control.driver().ensure_instance(spec))).await?)
+    for some in specs.chunks(AT_ONCE) {
+        done.extend(try_join_all(some.iter().map(|spec| ctx.control.driver().ensure_instance(spec))).await?);
+    }
+    Ok(done)
 }
 
 /// Removes every node and looks that none is left.
 pub(super) async fn remove_all(ctx: Context<'_>) -> std::result::Result<(), Failure> {
     let nodes = read(ctx).await?;
     let driver = ctx.control.driver();
-    try_join_all(nodes.instances.iter().map(|instance| driver.remove_instance(&instance.id))).await?;
-    for instance in &nodes.instances {
-        if driver.observe_instance(&instance.id).await?.is_some() {
+    each(&nodes, |instance| driver.remove_instance(&instance.id)).await?;
+    for (instance, seen) in nodes.instances.iter().zip(observe_all(ctx, &nodes).await?) {
+        if seen.is_some() {
             return Err(Failure::Retry(format!("instance {} is still there after its removal", instance.id)));
         }
     }
     Ok(())
+}
+
+/// Looks at every node.
+pub(super) async fn observe_all(
+    ctx: Context<'_>,
+    nodes: &Nodes,
+) -> std::result::Result<Vec<Option<ObservedInstance>>, Failure> {
+    each(nodes, |instance| ctx.control.driver().observe_instance(&instance.id)).await
 }
 
 /// Moves a cluster and all of its nodes to the state that `transition` leads to, and writes down that it happened.

@@ -1,18 +1,18 @@
-//! The birth of requests, in the transaction of the operation that asks for them.
+//! The birth of requests, in the transaction of the operation that asks for them, and their end.
 
 use std::time::Duration;
 
 use tarn_model::ids::{ClusterId, RequestId, VolumeId};
 use tarn_model::requests::{Request, RequestStatus, RequestType};
 use tarn_model::users::Owner;
-use tarn_store::{Tx, requests};
+use tarn_store::{Tx, events, requests};
 
 use crate::Result;
 
 /// What a new request is about.
 pub(crate) struct New<'a> {
     pub(crate) kind: RequestType,
-    pub(crate) owner: &'a Owner,
+    pub(crate) owner: Owner,
     pub(crate) cluster: Option<&'a ClusterId>,
     pub(crate) volume: Option<&'a VolumeId>,
 }
@@ -33,13 +33,23 @@ pub(crate) fn start_completed(tx: &mut Tx<'_>, new: New<'_>, message: &str) -> R
     Ok(request.id)
 }
 
+/// Ends a request whose status and message say how, and writes down that it ended.
+pub(crate) fn conclude(tx: &mut Tx<'_>, mut request: Request, verb: &str) -> Result<()> {
+    request.ended = Some(tx.now());
+    requests::save(tx, &request)?;
+    let (kind, object) = (request.kind.name(), request.object_id());
+    let detail = serde_json::json!({ "type": kind, "object": object, "message": request.message });
+    events::record(tx, events::ENGINE, request.owner.scope(), request.id.as_str(), verb, &detail)?;
+    Ok(())
+}
+
 fn blank(tx: &Tx<'_>, new: New<'_>) -> Request {
     let now = tx.now();
     Request {
         id: RequestId::fresh(tx.ids()),
         kind: new.kind,
         status: RequestStatus::Pending,
-        owner: new.owner.clone(),
+        owner: new.owner,
         cluster: new.cluster.cloned(),
         volume: new.volume.cloned(),
         waiting: false,

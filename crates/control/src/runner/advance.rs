@@ -3,18 +3,19 @@
 use std::future::Future;
 use std::time::Duration;
 
-use tarn_model::requests::{Request, RequestStatus, backoff};
-use tarn_store::{Tx, events, requests};
+use tarn_model::requests::{Request, RequestStatus, RequestType, backoff};
+use tarn_store::{Tx, requests};
 
 use super::Runner;
 use super::faults::{At, Fault};
-use crate::requests::{Commit, Context, Definition, Failure, Next, Step, Undo, Work, definition};
+use crate::requests::{Commit, Context, Definition, Failure, Next, Step, Undo, Work, conclude, definition};
 use crate::{Error, Kind, Result};
 
-/// Whether the runner keeps the request in hand.
+/// Whether the runner keeps the request in hand, lets it go, or is done with it.
 enum Hold {
     Keep(Box<Request>),
     Let,
+    Ended(RequestType, RequestStatus),
 }
 
 /// What came of one try of a step.
@@ -31,6 +32,11 @@ impl Runner {
         while let Hold::Keep(request) = hold {
             let id = request.id.clone();
             hold = match self.advance_once(*request).await {
+                Ok(Hold::Ended(kind, status)) => {
+                    let labels = [("type", kind.name()), ("status", status.name())];
+                    metrics::counter!("tarn_requests_ended_total", &labels).increment(1);
+                    Hold::Let
+                }
                 Ok(hold) => hold,
                 // Whoever has the lease now goes on from here.
                 Err(error) if error.kind == Kind::Conflict => Hold::Let,
@@ -157,6 +163,7 @@ impl Runner {
 
     /// Commits what a step did together with the progress of the request.
     async fn commit(&self, request: Request, commit: Commit, progress: fn(&mut Request)) -> Result<Hold> {
+        let lease = self.control.settings().lease;
         let write = self.control.store().write(move |tx| -> Result<Hold> {
             let mut request = request.clone();
             let next = commit(tx)?;
@@ -164,6 +171,8 @@ impl Runner {
                 Next::Wait => {
                     // Whatever could let it go on wakes it; otherwise its deadline does.
                     request.due = request.deadline;
+                    request.status = RequestStatus::Pending;
+                    (request.attempts, request.message) = (0, None);
                     requests::save(tx, &request)?;
                     requests::release(tx, &request)?;
                     return Ok(Hold::Let);
@@ -176,9 +185,10 @@ impl Runner {
             request.status = RequestStatus::Processing;
             let definition = definition(request.kind);
             match request.failure.is_none() && request.step as usize == definition.steps.len() {
-                true => finish(tx, request, definition).map(|()| Hold::Let),
+                true => finish(tx, request, definition),
                 false => {
                     requests::save(tx, &request)?;
+                    requests::renew(tx, &request, lease)?;
                     Ok(Hold::Keep(Box::new(request)))
                 }
             }
@@ -191,7 +201,7 @@ impl Runner {
 
     async fn complete(&self, request: Request, definition: &'static Definition) -> Result<Hold> {
         let write = self.control.store().write(move |tx| finish(tx, request.clone(), definition));
-        write.await.map(|()| Hold::Let)
+        write.await
     }
 
     /// Gives the request back and comes again after a pause that grows with every failure.
@@ -219,15 +229,17 @@ impl Runner {
         request.status = RequestStatus::Processing;
         // What is left of an early failure must not shorten the time for undoing it.
         request.deadline = self.control.clock().now();
+        let lease = self.control.settings().lease;
         let write = self.control.store().write(move |tx| -> Result<Hold> {
             requests::save(tx, &request)?;
+            requests::renew(tx, &request, lease)?;
             Ok(Hold::Keep(Box::new(request.clone())))
         });
         write.await
     }
 
     async fn fail(&self, request: Request, definition: &'static Definition, note: Option<String>) -> Result<Hold> {
-        let write = self.control.store().write(move |tx| -> Result<()> {
+        let write = self.control.store().write(move |tx| -> Result<Hold> {
             let mut request = request.clone();
             let mut why = request.failure.clone().unwrap_or_default();
             if let Some(note) = &note {
@@ -240,23 +252,18 @@ impl Runner {
         });
         let ended = write.await;
         self.control.due().notify_one();
-        ended.map(|()| Hold::Let)
+        ended
     }
 }
 
-fn finish(tx: &mut Tx<'_>, mut request: Request, definition: &Definition) -> Result<()> {
+fn finish(tx: &mut Tx<'_>, mut request: Request, definition: &Definition) -> Result<Hold> {
     request.status = RequestStatus::Completed;
     request.message = Some(definition.completed.to_owned());
     end(tx, request, "request.completed")
 }
 
-fn end(tx: &mut Tx<'_>, mut request: Request, verb: &'static str) -> Result<()> {
-    request.ended = Some(tx.now());
-    requests::save(tx, &request)?;
-    let detail =
-        serde_json::json!({ "type": request.kind.name(), "object": request.object_id(), "message": request.message });
-    events::record(tx, events::ENGINE, request.owner.scope(), request.id.as_str(), verb, &detail)?;
-    metrics::counter!("tarn_requests_ended_total", "type" => request.kind.name(), "status" => request.status.name())
-        .increment(1);
-    Ok::<(), Error>(())
+fn end(tx: &mut Tx<'_>, request: Request, verb: &'static str) -> Result<Hold> {
+    let ended = Hold::Ended(request.kind, request.status);
+    conclude(tx, request, verb)?;
+    Ok(ended)
 }

@@ -65,7 +65,7 @@ impl Runner {
         }
         match self.lease(u32::try_from(free).unwrap_or(u32::MAX)).await {
             Ok(leased) => {
-                let more = leased.len() == free || !leased.is_empty();
+                let more = !leased.is_empty();
                 for request in leased {
                     let (runner, in_hand) = (self.clone(), request.clone());
                     let task = hands.spawn(async move { runner.advance(request).await });

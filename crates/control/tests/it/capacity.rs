@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use rstest::rstest;
 use tarn_control::operations::clusters;
-use tarn_control::{Kind, Settings};
+use tarn_control::{Kind, Settings, reconcilers};
 use tarn_model::requests::RequestStatus;
 use tarn_store::testing::Engine;
 
-use crate::support::{World, world};
+use crate::support::{World, machine, world};
 
 async fn state(world: &World, cluster: &tarn_model::ids::ClusterId) -> &'static str {
     clusters::info(&world.control, &world.caller, cluster.as_str()).await.unwrap().cluster.state.name()
@@ -78,7 +78,7 @@ async fn what_can_never_fit_is_refused_at_once() {
     let Some(world) = world(Engine::Sqlite).await else {
         return;
     };
-    for (kind, nodes) in [("8xH100", 2), ("8xCPU", u32::MAX), ("1xH100", 9)] {
+    for (kind, nodes) in [("8xH100", 2), ("8xCPU", 1000), ("1xH100", 9)] {
         let new = clusters::NewCluster { instance_type: kind.into(), num_nodes: Some(nodes), ..Default::default() };
         let refused = clusters::create(&world.control, &world.caller, new).await.unwrap_err();
         assert_eq!((refused.kind, refused.code), (Kind::Invalid, "does_not_fit"), "{refused}");
@@ -101,4 +101,38 @@ async fn a_long_line_is_served_to_its_end() {
     }
     world.settle().await;
     world.assert_agreement("after all were served").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_can_never_fit_any_more_leaves_the_line() {
+    let Some(world) = world(Engine::Sqlite).await else { return };
+    world.running("4xH100", 1).await;
+    let (large, request) = world.create("8xH100", 1).await;
+    let (small, _) = world.create("2xH100", 1).await;
+    world.settle().await;
+    assert_eq!((state(&world, &large).await, state(&world, &small).await), ("PENDING", "PENDING"));
+    let mut smaller = machine();
+    smaller.gpus.truncate(6);
+    let world = world.moved_to(smaller).await;
+    world.settle().await;
+    assert_eq!((state(&world, &large).await, state(&world, &small).await), ("FAILED", "RUNNING"));
+    assert!(world.request(&request).await.explanation.unwrap().contains("no longer has what it takes"));
+    world.assert_agreement("after the machine has shrunk").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_ended_is_remembered_for_thirty_days() {
+    let Some(world) = world(Engine::Sqlite).await else { return };
+    let (gone, kept) = (world.running("1xCPU", 1).await, world.running("1xCPU", 1).await);
+    clusters::destroy(&world.control, &world.caller, gone.as_str()).await.unwrap();
+    world.settle().await;
+    let day = Duration::from_secs(24 * 3600);
+    world.wait(day * 29).await;
+    reconcilers::expiry::tick(&world.control).await.unwrap();
+    assert_eq!(state(&world, &gone).await, "DESTROYED");
+    world.wait(day * 2).await;
+    reconcilers::expiry::tick(&world.control).await.unwrap();
+    let forgotten = clusters::info(&world.control, &world.caller, gone.as_str()).await.unwrap_err();
+    assert_eq!(forgotten.kind, Kind::NotFound);
+    assert_eq!(state(&world, &kept).await, "RUNNING", "what lives is not forgotten");
 }

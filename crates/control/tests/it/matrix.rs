@@ -52,17 +52,16 @@ async fn every_step_survives_every_fault(
 ) {
     for step in definition(kind).steps {
         let at = At { kind, step: step.name, undo: false };
-        for fault in ONCE {
-            let context = format!("{kind:?} {} {fault:?}", step.name);
-            let Some((world, id)) = run(engine, kind, at, fault, None, &context).await else {
-                return;
-            };
+        for (fault, live) in ONCE.iter().flat_map(|fault| ways(kind).iter().map(|live| (*fault, *live))) {
+            let context = format!("{kind:?} {} {fault:?} live {live}", step.name);
+            let case = Case { live, at, fault, gives_up_at: None };
+            let Some((world, id)) = run(engine, case, &context).await else { return };
             assert_eq!(world.request(&id).await.request.status, RequestStatus::Completed, "{context}");
         }
     }
     if definition(kind).steps.is_empty() {
         let Some(world) = world(engine).await else { return };
-        let id = start(&world, kind).await;
+        let id = start(&world, kind, false).await;
         assert_eq!(world.request(&id).await.request.status, RequestStatus::Completed, "nothing is left to do");
     }
 }
@@ -77,27 +76,23 @@ async fn every_step_survives_every_fault(
 #[case(RequestType::StorageEdit)]
 #[tokio::test(flavor = "multi_thread")]
 async fn every_undo_survives_every_fault(#[case] kind: RequestType) {
-    for last in definition(kind).steps {
+    for (last, live) in definition(kind).steps.iter().flat_map(|last| ways(kind).iter().map(move |live| (last, *live)))
+    {
         let at = At { kind, step: last.name, undo: false };
-        let context = format!("{kind:?} gives up at {}", last.name);
-        let Some((world, id)) = run(Engine::Sqlite, kind, at, Fault::Permanent, None, &context).await else {
-            return;
-        };
+        let context = format!("{kind:?} gives up at {} live {live}", last.name);
+        let case = Case { live, at, fault: Fault::Permanent, gives_up_at: None };
+        let Some((world, id)) = run(Engine::Sqlite, case, &context).await else { return };
         let ended = world.request(&id).await.request;
         assert_eq!(ended.status, RequestStatus::Failed, "{context}");
         assert!(ended.message.unwrap().contains("made to fail for good"), "{context}");
-        for step in definition(kind).steps {
-            if matches!(step.undo, Undo::With(_)) {
-                for fault in ONCE {
-                    let at = At { kind, step: step.name, undo: true };
-                    let context = format!("{context}, undo of {} {fault:?}", step.name);
-                    let Some((world, id)) = run(Engine::Sqlite, kind, at, fault, Some(last.name), &context).await
-                    else {
-                        return;
-                    };
-                    assert_eq!(world.request(&id).await.request.status, RequestStatus::Failed, "{context}");
-                }
-            }
+        let reached = definition(kind).steps.iter().position(|step| step.name == last.name).unwrap();
+        let undone = definition(kind).steps[..=reached].iter().filter(|step| matches!(step.undo, Undo::With(_)));
+        for (step, fault) in undone.flat_map(|step| ONCE.iter().map(move |fault| (step, *fault))) {
+            let at = At { kind, step: step.name, undo: true };
+            let context = format!("{context}, undo of {} {fault:?}", step.name);
+            let case = Case { live, at, fault, gives_up_at: Some(last.name) };
+            let Some((world, id)) = run(Engine::Sqlite, case, &context).await else { return };
+            assert_eq!(world.request(&id).await.request.status, RequestStatus::Failed, "{context}");
         }
     }
 }
@@ -130,26 +125,36 @@ async fn an_undo_that_never_works_ends_and_says_so() {
     assert!(world.store.read(tarn_store::instances::held).await.unwrap().gpus.is_empty());
 }
 
-/// Prepares what the request needs, starts it, runs it with the fault, and compares the database with the world.
-async fn run(
-    engine: Engine,
-    kind: RequestType,
+/// One field of the matrix.
+#[derive(Clone, Copy)]
+struct Case {
+    live: bool,
     at: At,
     fault: Fault,
     gives_up_at: Option<&'static str>,
-    context: &str,
-) -> Option<(World, RequestId)> {
+}
+
+/// Attaching and detaching have two ways; everything else has one.
+fn ways(kind: RequestType) -> &'static [bool] {
+    match kind {
+        RequestType::StorageAttach | RequestType::StorageDetach => &[false, true],
+        _ => &[false],
+    }
+}
+
+/// Prepares what the request needs, starts it, runs it with the fault, and compares the database with the world.
+async fn run(engine: Engine, case: Case, context: &str) -> Option<(World, RequestId)> {
+    let Case { live, at, fault, gives_up_at } = case;
     let world = world(engine).await?;
-    let id = start(&world, kind).await;
+    let id = start(&world, at.kind, live).await;
     let plan = Arc::new(Plan { at, fault, spent: AtomicBool::new(false), gives_up_at });
     world.settle_with_faults(plan.clone()).await;
-    let undone_anyway = at.undo && !plan.spent.load(Ordering::SeqCst);
-    assert!(undone_anyway || plan.spent.load(Ordering::SeqCst), "{context}: the fault never happened");
+    assert!(plan.spent.load(Ordering::SeqCst), "{context}: the fault never happened");
     world.assert_agreement(context).await;
     Some((world, id))
 }
 
-async fn start(world: &World, kind: RequestType) -> RequestId {
+async fn start(world: &World, kind: RequestType, live: bool) -> RequestId {
     let (control, caller) = (&world.control, &world.caller);
     match kind {
         RequestType::ClusterClaim => world.create("2xH100", 2).await.1,
@@ -172,12 +177,12 @@ async fn start(world: &World, kind: RequestType) -> RequestId {
         }
         RequestType::StorageAttach | RequestType::StorageDetach => {
             let (volume, cluster) = (world.ready_volume().await, world.running("1xCPU", 2).await);
-            let attached = storage::attach(control, caller, volume.as_str(), cluster.as_str(), false).await.unwrap();
+            let attached = storage::attach(control, caller, volume.as_str(), cluster.as_str(), live).await.unwrap();
             if kind == RequestType::StorageAttach {
                 return attached.request;
             }
             world.settle().await;
-            storage::detach(control, caller, volume.as_str(), cluster.as_str(), false).await.unwrap().request
+            storage::detach(control, caller, volume.as_str(), cluster.as_str(), live).await.unwrap().request
         }
         RequestType::StorageEdit => {
             let volume = world.ready_volume().await;
@@ -185,4 +190,28 @@ async fn start(world: &World, kind: RequestType) -> RequestId {
             storage::edit(control, caller, volume.as_str(), edit).await.unwrap().request
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_live_attach_that_cannot_be_undone_stays_attached() {
+    struct Stubborn;
+    impl Faults for Stubborn {
+        fn at(&self, at: At) -> Fault {
+            match (at.step, at.undo) {
+                ("confirm", false) => Fault::Permanent,
+                (_, true) => Fault::ErrorBefore,
+                _ => Fault::None,
+            }
+        }
+    }
+    let Some(world) = world(Engine::Sqlite).await else { return };
+    let (volume, cluster) = (world.ready_volume().await, world.running("1xCPU", 1).await);
+    let (control, caller) = (&world.control, &world.caller);
+    storage::attach(control, caller, volume.as_str(), cluster.as_str(), true).await.unwrap();
+    world.settle_with_faults(Arc::new(Stubborn)).await;
+    let refused = storage::destroy(control, caller, volume.as_str()).await.unwrap_err();
+    assert_eq!(refused.code, "storage_attached", "it may still be mounted");
+    storage::detach(control, caller, volume.as_str(), cluster.as_str(), true).await.unwrap();
+    world.settle().await;
+    world.assert_agreement("after the detach").await;
 }

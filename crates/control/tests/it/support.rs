@@ -40,26 +40,42 @@ pub(crate) async fn world(engine: Engine) -> Option<World> {
     let fresh = fresh(engine).await?;
     let (clock, ids) = (Arc::new(ManualClock::default()), Arc::new(SeededIds::new(7)));
     let store = Store::open(&fresh.database, clock.clone(), ids.clone()).await.unwrap();
-    let (inventory, prices) = (machine(), Prices::default());
-    let driver = FakeDriver::open(fresh.dir.path(), inventory.clone(), FakeSettings::default()).unwrap();
-    let parts = Parts {
-        store: store.clone(),
-        driver: Arc::new(driver),
-        catalogue: Catalogue::derived(&inventory, &prices),
-        inventory,
-        prices,
-        settings: Settings::default(),
-        clock: clock.clone(),
-        ids,
-    };
-    let control = Control::new(parts);
+    let control = control(&store, &fresh, clock.clone(), ids, machine());
     let key = "tp-0000000000000000000000000000000000000000";
     assert!(bootstrap::make_admin(&store, key.to_owned()).await.unwrap());
     let caller = control.authenticate(key).await.unwrap();
     Some(World { control, store, clock, caller, fresh })
 }
 
+fn control(
+    store: &Store,
+    fresh: &Fresh,
+    clock: Arc<ManualClock>,
+    ids: Arc<SeededIds>,
+    inventory: Inventory,
+) -> Control {
+    let prices = Prices::default();
+    let driver = FakeDriver::open(fresh.dir.path(), inventory.clone(), FakeSettings::default()).unwrap();
+    Control::new(Parts {
+        store: store.clone(),
+        driver: Arc::new(driver),
+        catalogue: Catalogue::derived(&inventory, &prices),
+        inventory,
+        prices,
+        settings: Settings::default(),
+        clock,
+        ids,
+    })
+}
+
 impl World {
+    /// The same engine, started again on another machine.
+    pub(crate) async fn moved_to(self, inventory: Inventory) -> Self {
+        let control = control(&self.store, &self.fresh, self.clock.clone(), Arc::new(SeededIds::new(8)), inventory);
+        Runner::new(control.clone()).recover(true).await.unwrap();
+        World { control, ..self }
+    }
+
     /// Somebody in another organization.
     pub(crate) async fn stranger(&self) -> Caller {
         let new = NewUser { email: "eve@example.org".into(), org_name: Some("others".into()) };

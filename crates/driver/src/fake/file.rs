@@ -69,14 +69,12 @@ impl WorldFile {
     fn read(&self) -> Result<World, Error> {
         let path = self.path();
         let bytes = fs::read(&path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => Error::Permanent(format!("the fake's world {} is gone", path.display())),
+            io::ErrorKind::NotFound => Error::Permanent("the fake's world is gone".to_owned()),
             _ => failed("read", &path, error),
         })?;
         serde_json::from_slice(&bytes).map_err(|error| {
-            let path = path.display();
-            Error::Permanent(format!(
-                "the fake's world {path} is damaged and was left as it is; remove it for an empty one: {error}"
-            ))
+            tracing::error!(path = %path.display(), %error, "the fake's world is damaged; remove the file for an empty one");
+            Error::Permanent("the fake's world is damaged and was left as it is; the log says where it is".to_owned())
         })
     }
 
@@ -111,9 +109,11 @@ impl WorldFile {
     }
 }
 
-/// A full disk or too many open files may pass, so that trouble with files is worth another try.
+/// A full disk or too many open files may pass, so that trouble with files is worth another try. Where the file lies is for
+/// the operator and goes to the log.
 fn failed(what: &str, path: &Path, error: io::Error) -> Error {
-    Error::Retry(format!("the fake could not {what} {}: {error}", path.display()))
+    tracing::warn!(path = %path.display(), %error, "the fake could not {what} its world");
+    Error::Retry(format!("the fake could not {what} its world"))
 }
 
 #[cfg(test)]

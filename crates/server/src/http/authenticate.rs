@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use axum::body::HttpBody;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
@@ -26,6 +27,10 @@ pub(crate) async fn authenticate(
         seen.called_by(&caller.user.id);
     }
     app.shared.limiter.check(&caller.key).map_err(Failure::too_many)?;
+    if request.method().is_safe() && !request.body().is_end_stream() {
+        let message = "this call takes no body; give what it needs in the path and the query";
+        return Err(Failure::invalid("unexpected_body", message));
+    }
     request.extensions_mut().insert(caller);
     Ok(next.run(request).await)
 }

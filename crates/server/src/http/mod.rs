@@ -20,6 +20,7 @@ pub(crate) mod table;
 mod admin;
 mod clusters;
 mod health;
+pub(crate) mod remember;
 mod requests;
 mod ssh;
 mod ssh_keys;

@@ -48,7 +48,7 @@ impl Fields {
     /// A text, if it is given; the last one counts.
     pub(crate) fn text(&mut self, name: &str) -> Option<String> {
         let at = self.pairs.iter().rposition(|(key, value)| key == name && !value.is_empty())?;
-        Some(self.pairs.swap_remove(at).1)
+        Some(self.pairs.remove(at).1)
     }
 
     /// A text that must be given.

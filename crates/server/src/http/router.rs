@@ -10,12 +10,15 @@ use utoipa_axum::routes;
 use super::authenticate::authenticate;
 use super::failure::Failure;
 use super::observe::observe;
+use super::remember::remember;
 use super::{admin, clusters, health, openapi, requests, ssh, ssh_keys, storage, users};
 use crate::App;
 
 /// The whole API in front of `app`.
 pub fn router(app: App) -> Router {
-    let secured = secured().route_layer(from_fn_with_state(app.clone(), authenticate));
+    let secured = secured()
+        .route_layer(from_fn_with_state(app.clone(), remember))
+        .route_layer(from_fn_with_state(app.clone(), authenticate));
     let (router, _) = open().merge(secured).split_for_parts();
     router
         .fallback(unknown_route)

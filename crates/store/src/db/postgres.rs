@@ -20,7 +20,14 @@ const CONNECTIONS: usize = 16;
 /// How often a transaction that lost a race is repeated before the caller has to.
 const TRIES: u32 = 30;
 
-/// Numbers of this installation's advisory locks: arbitrary, but ours.
+/// How long to wait for a connection or for an answer of the network.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Writers come one after the other: the lock is taken before the snapshot, so that nobody has to repeat his work because of
+/// another, and it is held until the commit is visible, so that event numbers have the order of commits.
+const BEGIN: &str = "begin isolation level serializable; lock table events in share row exclusive mode";
+
+/// The number of the advisory lock for migrations: arbitrary, but ours.
 const MIGRATION_LOCK: i64 = 0x7461_726e_0001;
 
 /// A database server.
@@ -39,8 +46,9 @@ impl Postgres {
     /// Connects, checks the collation, and brings the schema up to date.
     pub(crate) async fn open(url: &str) -> Result<Self> {
         // The error must not repeat the address: it holds a password.
-        let config =
+        let config: tokio_postgres::Config =
             url.parse().map_err(|_| Error::Unavailable("the database address cannot be understood".to_owned()))?;
+        let config = with_limits(config);
         let postgres = Postgres { config, idle: Mutex::new(Vec::new()), permits: Semaphore::new(CONNECTIONS) };
         let connection = postgres.connect().await?;
         check_collation(&connection.client).await?;
@@ -68,7 +76,7 @@ impl Postgres {
     ) -> std::result::Result<T, E> {
         let (_permit, mut connection) = self.take().await?;
         for attempt in 1..=TRIES {
-            connection.client.batch_execute("begin isolation level serializable").await.map_err(failed)?;
+            connection.client.batch_execute(BEGIN).await.map_err(failed)?;
             let mut session = Session { connection: &mut connection, handle: Handle::current(), lost_race: false };
             let result = tokio::task::block_in_place(|| work(&mut session));
             let lost_race = session.lost_race;
@@ -96,7 +104,9 @@ impl Postgres {
     }
 
     async fn take(&self) -> Result<(SemaphorePermit<'_>, Connection)> {
-        let permit = self.permits.acquire().await.map_err(|error| Error::Unavailable(error.to_string()))?;
+        let waited = tokio::time::timeout(PATIENCE, self.permits.acquire()).await;
+        let permit = waited.map_err(|_| Error::Unavailable("every connection is busy".to_owned()))?;
+        let permit = permit.map_err(|error| Error::Unavailable(error.to_string()))?;
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         match idle {
             Some(connection) if !connection.client.is_closed() => Ok((permit, connection)),
@@ -116,18 +126,27 @@ impl Postgres {
                 tracing::debug!(%error, "a database connection ended");
             }
         });
+        client.batch_execute("set statement_timeout = '30s'").await.map_err(failed)?;
         Ok(Connection { client, statements: HashMap::new() })
     }
 }
 
+/// A server that does not answer must not hang anybody for ever.
+fn with_limits(mut config: tokio_postgres::Config) -> tokio_postgres::Config {
+    config.connect_timeout(PATIENCE).tcp_user_timeout(PATIENCE).keepalives_idle(PATIENCE);
+    config
+}
+
 async fn check_collation(client: &Client) -> Result<()> {
-    let sql = "select datcollate from pg_database where datname = current_database()";
-    let collation: String = client.query_one(sql, &[]).await.map_err(failed)?.get(0);
-    match collation.as_str() {
-        "C" | "POSIX" => Ok(()),
-        other => Err(Error::Unavailable(format!(
-            "the database sorts by '{other}', and lists need byte order: create it with lc_collate 'C' (template template0)"
-        ))),
+    // The server is asked how it sorts rather than what it calls that: ICU has names of its own.
+    let sql = "select 'B' < 'a' and 'a-b' < 'aa'";
+    let is_byte_order: bool = client.query_one(sql, &[]).await.map_err(failed)?.get(0);
+    match is_byte_order {
+        true => Ok(()),
+        false => Err(Error::Unavailable(
+            "the database does not sort by bytes, and lists need that: create it with lc_collate 'C' from template0"
+                .to_owned(),
+        )),
     }
 }
 
@@ -193,8 +212,7 @@ impl Executor for Session<'_> {
     }
 
     fn next_event_number(&mut self) -> Result<i64> {
-        // The lock is held until the commit is visible, so numbers are given out in the order of commits.
-        self.query("select 1 from (select pg_advisory_xact_lock(128017000071)) as held", &[])?;
+        // Writers come one after the other (see [`BEGIN`]), so numbers are given out in the order of commits.
         let mut rows = self.query("select nextval('event_numbers')", &[])?;
         rows.first_mut().ok_or_else(|| Error::Corrupt("no number".to_owned()))?.integer()
     }
@@ -248,9 +266,8 @@ fn is_lost_race(error: &tokio_postgres::Error) -> bool {
 fn failed(error: tokio_postgres::Error) -> Error {
     match error.code() {
         Some(code) if *code == SqlState::UNIQUE_VIOLATION => Error::Taken,
-        Some(code) if *code == SqlState::DISK_FULL || *code == SqlState::TOO_MANY_CONNECTIONS => {
-            Error::Unavailable(error.to_string())
-        }
+        // Trouble with the connection or the resources, a server that goes down or comes up, a database that is gone.
+        Some(code) if ["08", "53", "57", "3D"].contains(&&code.code()[..2]) => Error::Unavailable(describe(&error)),
         Some(_) => Error::Database(describe(&error)),
         // Without a code it is the connection that failed.
         None => Error::Unavailable(error.to_string()),

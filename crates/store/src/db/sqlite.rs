@@ -5,8 +5,9 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rusqlite::config::DbConfig;
 use rusqlite::types::{ToSqlOutput, ValueRef};
@@ -29,6 +30,7 @@ pub(crate) struct Sqlite {
     path: PathBuf,
     readers: Mutex<Vec<Connection>>,
     writer: SyncSender<Box<dyn Job>>,
+    generation: Arc<AtomicU64>,
 }
 
 /// How many operations share one fsync at most.
@@ -44,16 +46,21 @@ impl Sqlite {
     /// Opens the file, makes it if need be, and brings it up to date.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let mut connection = connect(path, OpenFlags::default())?;
-        connection
-            .execute_batch("pragma journal_mode = wal; pragma synchronous = full; pragma foreign_keys = on;")
-            .map_err(failed)?;
+        connection.execute_batch("pragma journal_mode = wal; pragma synchronous = full;").map_err(failed)?;
         migrate(&mut connection)?;
         let (writer, queue) = sync_channel(QUEUE);
+        let generation = Arc::new(AtomicU64::new(0));
+        let counter = generation.clone();
         std::thread::Builder::new()
             .name("store-writer".to_owned())
-            .spawn(move || write_groups(&connection, &queue))
+            .spawn(move || write_groups(&connection, &queue, &counter))
             .map_err(|error| Error::Unavailable(error.to_string()))?;
-        Ok(Sqlite { path: path.to_owned(), readers: Mutex::new(Vec::new()), writer })
+        Ok(Sqlite { path: path.to_owned(), readers: Mutex::new(Vec::new()), writer, generation })
+    }
+
+    /// Counts the groups that were committed; while it stands still, nothing has changed.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
     }
 
     /// Puts an operation into the writer's queue. Only a full queue makes this wait.
@@ -112,7 +119,7 @@ fn migrate(connection: &mut Connection) -> Result<()> {
 }
 
 /// The writer thread: ends when the last sender is gone.
-fn write_groups(connection: &Connection, queue: &Receiver<Box<dyn Job>>) {
+fn write_groups(connection: &Connection, queue: &Receiver<Box<dyn Job>>, generation: &AtomicU64) {
     while let Ok(first) = queue.recv() {
         if let Err(error) = step(connection, "begin immediate") {
             first.finish(Err(error));
@@ -123,15 +130,21 @@ fn write_groups(connection: &Connection, queue: &Receiver<Box<dyn Job>>) {
         while let Some(mut job) = next.take() {
             run_in_savepoint(connection, job.as_mut());
             group.push(job);
-            if group.len() < GROUP {
+            // Some failures, a full disk for one, end the whole transaction: nothing more may join what is lost.
+            if group.len() < GROUP && !connection.is_autocommit() {
                 next = queue.try_recv().ok();
             }
         }
-        let committed = step(connection, "commit");
-        if committed.is_err() {
-            // A full disk, for example: nothing of the group may be left half open.
+        let committed = match connection.is_autocommit() {
+            false => step(connection, "commit"),
+            true => Err(Error::Unavailable("the database took the transaction back".to_owned())),
+        };
+        if !connection.is_autocommit() {
+            // Nothing of a group that could not be committed may be left half open.
             let _ = connection.execute_batch("rollback");
         }
+        // Before anybody is told: whoever has his answer must not be shown what was before it.
+        generation.fetch_add(1, Ordering::Release);
         for job in group {
             let outcome = match &committed {
                 Ok(()) => Ok(()),

@@ -38,7 +38,7 @@ impl From<u32> for Param<'_> {
     }
 }
 
-/// Numbers above the range of the column are far outside of what the rules let through; they are kept at its end.
+/// The rules let nothing through that comes near the end of the column's range; beyond it the number stops there.
 impl From<u64> for Param<'_> {
     fn from(number: u64) -> Self {
         Param::Integer(i64::try_from(number).unwrap_or(i64::MAX))

@@ -119,11 +119,11 @@ async fn volumes_and_attachments(#[values(Engine::Sqlite, Engine::Postgres)] eng
     });
     write.await.unwrap();
     let read = world.store.read(|tx| -> Result<_, Error> {
-        let scope = attachments::of_scope(tx, world.owner.scope())?;
-        Ok((storage::get(tx, &volume.id)?, attachments::of_volume(tx, &volume.id)?, scope, storage::promised_gb(tx)?))
+        let page = attachments::of_clusters(tx, &[on.id.as_str()])?;
+        Ok((storage::get(tx, &volume.id)?, attachments::of_volume(tx, &volume.id)?, page, storage::promised_gb(tx)?))
     });
-    let (found, of_volume, of_scope, promised) = read.await.unwrap();
-    assert_eq!((found, of_volume, of_scope), (Some(volume.clone()), vec![held.clone()], vec![held.clone()]));
+    let (found, of_volume, of_page, promised) = read.await.unwrap();
+    assert_eq!((found, of_volume, of_page), (Some(volume.clone()), vec![held.clone()], vec![held.clone()]));
     assert_eq!(promised, 30, "a volume that grows counts with its new size");
     let second = world.store.write(move |tx| attachments::insert(tx, &held)).await;
     assert!(matches!(second, Err(Error::Taken)), "a cluster has at most one volume");

@@ -109,7 +109,9 @@ impl Config {
 
     /// What can be asked for: what follows from the machine, and the operator's own types.
     pub(crate) fn catalogue(&self, inventory: &Inventory, prices: &Prices) -> Result<Catalogue> {
-        let mut catalogue = Catalogue::derived(inventory, prices);
+        // Types have the CPUs of the machine, but all that may be placed at once must share its memory.
+        let memory_bytes = (inventory.memory_bytes as f64 / self.capacity.cpu_overcommit.max(1.0)) as u64;
+        let mut catalogue = Catalogue::derived(&Inventory { memory_bytes, ..inventory.clone() }, prices);
         for own in &self.types {
             catalogue.define(own.instance_type(inventory)?);
         }

@@ -5,15 +5,13 @@ use std::fmt::{self, Display, Write};
 
 use tarn_api::clusters::{ClusterInfo, ClusterStatus, InstanceInfo};
 use tarn_control::operations::clusters::ClusterView;
+use tarn_control::operations::ssh;
 use tarn_model::clusters::Instance;
 use tarn_model::ids::OrgId;
 use tarn_model::lifecycle::State;
 
 use crate::http::table::Cell::{Shown, Text};
 use crate::http::table::{Dash, Table, block};
-
-/// The user that every image has.
-const SSH_USER: &str = "ubuntu";
 
 /// A cluster as JSON. What the view holds is moved, not copied: lists are long.
 pub(super) fn info(view: ClusterView) -> ClusterInfo {
@@ -109,12 +107,11 @@ pub(super) fn text(view: &ClusterView) -> String {
 }
 
 fn instance(node: Instance) -> InstanceInfo {
-    let address = node.private_ip.as_ref().filter(|_| node.state == State::Running);
     InstanceInfo {
         name: node.name(),
         status: status(&node.state),
-        ssh_user: Some(SSH_USER.into()),
-        ssh_command: address.map(|address| ["ssh ", SSH_USER, "@", address].concat()),
+        ssh_user: Some(ssh::USER.into()),
+        ssh_command: ssh::command_of(&node),
         id: node.id.into(),
         private_ip: node.private_ip,
     }

@@ -1,0 +1,25 @@
+//! Forgetting what ended long ago, some at a time. Events and the ledger are kept.
+
+use tarn_model::Time;
+
+use crate::{Result, Tx};
+
+/// Forgets clusters, volumes and requests that ended before `expired`; returns how many.
+pub fn forget_ended(tx: &mut Tx<'_>, expired: Time) -> Result<u64> {
+    let mut forgotten = 0;
+    for sql in [
+        "delete from instances where cluster_id in \
+         (select id from clusters where state = 'DESTROYED' and since_us <= $1 order by since_us limit 100)",
+        "delete from cluster_keys where cluster_id in \
+         (select id from clusters where state = 'DESTROYED' and since_us <= $1 order by since_us limit 100)",
+        "delete from clusters where id in \
+         (select id from clusters where state = 'DESTROYED' and since_us <= $1 order by since_us limit 100)",
+        "delete from volumes where id in \
+         (select id from volumes where state = 'DESTROYED' and since_us <= $1 order by since_us limit 100)",
+        "delete from requests where id in \
+         (select id from requests where ended_us is not null and ended_us <= $1 order by ended_us limit 500)",
+    ] {
+        forgotten += tx.execute(sql, &[expired.into()])?;
+    }
+    Ok(forgotten)
+}
