@@ -12,6 +12,14 @@ from bench import machine
 
 CONNECTIONS = 64
 THREADS = 2
+# Every thread of wrk has a state of its own, and so an address that tells it from the others.
+NOVEL = """
+local asked, self = 0, tostring({}):sub(8)
+function request()
+  asked = asked + 1
+  return wrk.format(nil, wrk.path .. "?novel=" .. self .. asked)
+end
+"""
 MILLISECONDS = {"us": 1e-3, "ms": 1, "s": 1e3, "m": 6e4}
 
 
@@ -24,6 +32,8 @@ class Call:
     headers: dict
     method: str = "GET"
     body: str = ""
+    # Whether each request is a question that was never asked before, so that no answer can be remembered.
+    novel: bool = False
 
 
 @dataclass
@@ -47,6 +57,10 @@ def run(call: Call, seconds: float) -> Sample:
     with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
         if call.method != "GET":
             script.write(f"wrk.method = {json.dumps(call.method)}\nwrk.body = {json.dumps(call.body)}\n")
+            script.flush()
+            command += ["-s", script.name]
+        if call.novel:
+            script.write(NOVEL)
             script.flush()
             command += ["-s", script.name]
         pid = call.server.pid

@@ -5,7 +5,7 @@ import shutil
 import statistics
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench import machine, rows, servers
@@ -74,6 +74,8 @@ def reads(plan: Plan, base: Path) -> dict[str, Sample]:
             "list fastapi async": Call(fastapi, "/a/list", TOKEN),
             "list axum": Call(limit, "/list", TOKEN),
             "list tarn": Call(tarn, "/cluster/list", key(base)),
+            "info tarn novel": replace(info(tarn, base), novel=True),
+            "list tarn novel": Call(tarn, "/cluster/list", key(base), novel=True),
         }
         return plan.compare(calls)
 
@@ -94,7 +96,7 @@ def creates(plan: Plan) -> dict[str, Sample]:
 
 
 def growth(plan: Plan, base: Path) -> dict[str, Sample]:
-    """The same two reads while other tenants have few rows and many."""
+    """The same two reads, never remembered, while other tenants have few rows and many."""
     few, many = plan.directory / "few", plan.directory / "many"
     for data, count in zip((few, many), plan.counts, strict=True):
         shutil.copytree(base, data)
@@ -102,8 +104,8 @@ def growth(plan: Plan, base: Path) -> dict[str, Sample]:
     with servers.tarn(few, *OPTIONS) as one, servers.tarn(many, *OPTIONS) as other:
         calls = {}
         for count, server, data in zip(plan.counts, (one, other), (few, many), strict=True):
-            calls[f"info {count}"] = info(server, data)
-            calls[f"list {count}"] = Call(server, "/cluster/list", key(data))
+            calls[f"info {count}"] = replace(info(server, data), novel=True)
+            calls[f"list {count}"] = Call(server, "/cluster/list", key(data), novel=True)
         return plan.compare(calls)
 
 

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -22,26 +23,36 @@ def small_disk(tmp_path):
         subprocess.run(["umount", "--lazy", place], check=True)
 
 
+def create(server, name):
+    """Asks for a volume; whatever comes of it."""
+    return server.call("POST", "/storage/create", json={"size": 1, "name": name})
+
+
 @needs_root
 def test_a_full_disk_refuses_and_recovers(small_disk):
     assert os.path.ismount(small_disk), "never fill what is not the small disk"
     ballast = small_disk / "ballast"
     with Server(small_disk) as server:
-        kept = server.call("POST", "/storage/create", json={"size": 1}, expect=202).json()
+        kept_name = "kept"
+        kept = create(server, kept_name).json()
         server.finish(kept["request_id"])
         with open(ballast, "wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
             for _ in range(10_000):
                 file.write(b"\0" * 4096)
-        for _ in range(200):
-            refused = server.call("POST", "/storage/create", json={"size": 1})
-            if refused.status_code == 503:
-                break
-        assert refused.status_code == 503, "the disk is full and that was not noticed"
-        assert refused.json()["code"] == "unavailable" and "Retry-After" in refused.headers
+        names = [f"volume-{number}" for number in range(300)]
+        # Many at once, so that they share transactions: one that is refused must not be kept by its neighbour's success.
+        with ThreadPoolExecutor(16) as callers:
+            answers = dict(zip(names, callers.map(lambda name: create(server, name), names)))
+        refused = [answer for answer in answers.values() if answer.status_code == 503]
+        assert refused, "the disk is full and that was not noticed"
+        assert all(answer.json()["code"] == "unavailable" and "Retry-After" in answer.headers for answer in refused)
         assert server.call("GET", "/storage/info/" + kept["storage_id"], expect=200)
 
         ballast.unlink()
-        again = server.call("POST", "/storage/create", json={"size": 1}, expect=202).json()
+        volumes = server.call("GET", "/storage/list?all=true&limit=1000", expect=200).json()["volumes"]
+        accepted = {name for name, answer in answers.items() if answer.status_code == 202}
+        assert {volume["name"] for volume in volumes} - {kept_name} == accepted, "kept is what was acknowledged, and no more"
+        again = create(server, "again").json()
         server.finish(again["request_id"])
         server.stop()
     with Server(small_disk) as server:

@@ -64,7 +64,6 @@ create table clusters (
 create index clusters_ended on clusters (since_us) where state = 'DESTROYED';
 create unique index clusters_by_name on clusters (scope, name) where state <> 'DESTROYED';
 create index clusters_by_user on clusters (user_id, created_us, id) where state <> 'DESTROYED';
-create index clusters_live on clusters (scope, created_us, id) where state <> 'DESTROYED';
 create index clusters_by_scope on clusters (scope, created_us, id);
 
 -- The keys that were given when the cluster was created, besides the saved ones.
@@ -111,7 +110,6 @@ create table volumes (
 create index volumes_ended on volumes (since_us) where state = 'DESTROYED';
 create unique index volumes_by_name on volumes (scope, name) where state <> 'DESTROYED';
 create index volumes_by_user on volumes (user_id, created_us, id) where state <> 'DESTROYED';
-create index volumes_live on volumes (scope, created_us, id) where state <> 'DESTROYED';
 create index volumes_by_scope on volumes (scope, created_us, id);
 
 -- A cluster has at most one volume; the primary key says so.
@@ -124,7 +122,8 @@ create table attachments (
 );
 create index attachments_by_volume on attachments (volume_id, since_us);
 
--- A request is the durable workflow: the API shows this row and the runner leases it.
+-- A request is the durable workflow: the API shows this row and the runner leases it. Every create writes one, and every index
+-- is another page to write: there are as few as lists, leases and the line need.
 create table requests (
     id text primary key,
     type text not null,
@@ -148,13 +147,11 @@ create table requests (
 );
 create index requests_due on requests (due_us, id) where ended_us is null;
 create index requests_waiting on requests (created_us, id) where waiting = 1;
-create index requests_by_user on requests (user_id, created_us, id);
 create index requests_by_scope on requests (scope, created_us, id);
-create index requests_open_by_user on requests (user_id, created_us, id) where ended_us is null;
 create index requests_open_by_scope on requests (scope, created_us, id) where ended_us is null;
 create index requests_ended on requests (ended_us) where ended_us is not null;
-create index requests_by_cluster on requests (cluster_id, created_us, id);
-create index requests_by_volume on requests (volume_id, created_us, id);
+create index requests_by_cluster on requests (cluster_id, created_us, id) where cluster_id is not null;
+create index requests_by_volume on requests (volume_id, created_us, id) where volume_id is not null;
 
 -- Append-only: who did what to which object, when.
 create table events (

@@ -109,12 +109,12 @@ pub fn list(tx: &mut Tx<'_>, listing: &Listing<'_>, kind: &str, status: Option<R
     let open = status.is_some_and(|status| !status.is_terminal());
     let sql = match (listing.whose, open) {
         (Whose::User { .. }, false) => select!(
-            "where user_id = $1 and (created_us, id) < ($2, $3) and ($5 = '' or type = $5) and ($6 = '' or status = $6) \
-             order by created_us desc, id desc limit $4"
+            "where scope = $7 and user_id = $1 and (created_us, id) < ($2, $3) and ($5 = '' or type = $5) \
+             and ($6 = '' or status = $6) order by created_us desc, id desc limit $4"
         ),
         (Whose::User { .. }, true) => select!(
-            "where user_id = $1 and (created_us, id) < ($2, $3) and ($5 = '' or type = $5) and ($6 = '' or status = $6) \
-             and ended_us is null order by created_us desc, id desc limit $4"
+            "where scope = $7 and user_id = $1 and (created_us, id) < ($2, $3) and ($5 = '' or type = $5) \
+             and ($6 = '' or status = $6) and ended_us is null order by created_us desc, id desc limit $4"
         ),
         (Whose::Scope(_), false) => select!(
             "where scope = $1 and (created_us, id) < ($2, $3) and ($5 = '' or type = $5) and ($6 = '' or status = $6) \
@@ -128,6 +128,9 @@ pub fn list(tx: &mut Tx<'_>, listing: &Listing<'_>, kind: &str, status: Option<R
     let mut params = listing.params();
     params.push(kind.into());
     params.push(status.map_or("", RequestStatus::name).into());
+    if let Whose::User { scope, .. } = listing.whose {
+        params.push(scope.into());
+    }
     tx.query(sql, &params)?.into_iter().map(read).collect()
 }
 

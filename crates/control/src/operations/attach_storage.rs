@@ -26,7 +26,7 @@ pub async fn attach(control: &Control, caller: &Caller, volume: &str, cluster: &
         attachments::insert(tx, &attachment)?;
         begin_restart(tx, cluster.clone(), live, now)?;
         record(tx, &me, &volume, "storage.attach", &serde_json::json!({ "cluster": cluster.id, "live": live }))?;
-        let request = start(tx, about(RequestType::StorageAttach, &me, &volume, &cluster), limit, false)?.id;
+        let request = start(tx, about(RequestType::StorageAttach, &me, &volume, &cluster), limit)?.id;
         let how = if live { "without a restart" } else { "its nodes restart" };
         let message =
             format!("Storage {} is being attached to cluster {} ({how}), request {request}.", volume.id, cluster.name);
@@ -51,7 +51,7 @@ pub async fn detach(control: &Control, caller: &Caller, volume: &str, cluster: &
         attachments::save(tx, &held.begin_detach(&cluster, live, now)?)?;
         begin_restart(tx, cluster.clone(), live, now)?;
         record(tx, &me, &volume, "storage.detach", &serde_json::json!({ "cluster": cluster.id, "live": live }))?;
-        let request = start(tx, about(RequestType::StorageDetach, &me, &volume, &cluster), limit, false)?.id;
+        let request = start(tx, about(RequestType::StorageDetach, &me, &volume, &cluster), limit)?.id;
         let message =
             format!("Storage {} is being detached from cluster {}, request {request}.", volume.id, cluster.name);
         Ok(Accepted { cluster: Some(cluster.id), volume: Some(volume.id), instances: Vec::new(), request, message })

@@ -145,7 +145,7 @@ pub async fn destroy(control: &Control, caller: &Caller, cluster: &str) -> Resul
             "cluster.destroy",
             &detail,
         )?;
-        let request = start(tx, new(RequestType::ClusterRelease, &me, &cluster), limit, false)?.id;
+        let request = start(tx, new(RequestType::ClusterRelease, &me, &cluster), limit)?.id;
         let message = format!("Cluster {} ({}) is being destroyed, request {request}.", cluster.name, cluster.id);
         Ok(Accepted { cluster: Some(cluster.id), volume: None, instances: Vec::new(), request, message })
     });

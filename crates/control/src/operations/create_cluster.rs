@@ -7,12 +7,12 @@ use tarn_model::lifecycle::State;
 use tarn_model::names;
 use tarn_model::requests::RequestType;
 use tarn_model::ssh_keys::{self, Parsed};
-use tarn_store::{Tx, clusters, events, instances, requests};
+use tarn_store::{Tx, clusters, events, instances};
 
 use super::clusters::fitting;
 use super::ssh_keys::save;
 use super::{Accepted, free_name};
-use crate::requests::{LINE_WINDOW, start};
+use crate::requests::start_in_line;
 use crate::{Caller, Control, Error, Result};
 
 /// What a caller wants created.
@@ -55,12 +55,8 @@ pub async fn create(control: &Control, caller: &Caller, new: NewCluster) -> Resu
         }
         let detail = serde_json::json!({ "name": cluster.name, "type": kind.name, "nodes": cluster.num_nodes });
         events::record(tx, me.user.id.as_str(), cluster.owner.scope(), cluster.id.as_str(), "cluster.create", &detail)?;
-        let mut request = start(tx, super::clusters::new(RequestType::ClusterClaim, &me, &cluster), limit, true)?;
-        if requests::line_length(tx, LINE_WINDOW + 1)? > u64::from(LINE_WINDOW) {
-            // Too far back to be placed now; it is woken when the line moves.
-            request.due = request.deadline;
-            requests::save(tx, &request)?;
-        }
+        let claim = super::clusters::new(RequestType::ClusterClaim, &me, &cluster);
+        let request = start_in_line(tx, claim, limit)?;
         let note = if kind.simulated { " Its GPUs are simulated." } else { "" };
         let message =
             format!("Cluster {} ({}) is being created, request {}.{note}", cluster.name, cluster.id, request.id);

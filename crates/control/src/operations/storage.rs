@@ -84,7 +84,7 @@ pub async fn create(control: &Control, caller: &Caller, new: NewVolume) -> Resul
         storage::insert(tx, &volume)?;
         let detail = serde_json::json!({ "name": volume.name, "size_gb": volume.size_gb });
         record(tx, &me, &volume, "storage.create", &detail)?;
-        let request = start(tx, about(RequestType::StorageCreate, &me, &volume), limit, false)?.id;
+        let request = start(tx, about(RequestType::StorageCreate, &me, &volume), limit)?.id;
         let message = format!(
             "Storage {} ({}) of {} GB is being created, request {request}.",
             volume.name, volume.id, volume.size_gb
@@ -165,7 +165,7 @@ pub async fn edit(control: &Control, caller: &Caller, volume: &str, edit: Volume
             None => format!("Storage {} was changed.", volume.id),
         };
         let request = match grows {
-            Some(_) => start(tx, about, limit, false)?.id,
+            Some(_) => start(tx, about, limit)?.id,
             None => start_completed(tx, about, &message)?,
         };
         Ok(accepted(&volume, request, message))
@@ -182,7 +182,7 @@ pub async fn destroy(control: &Control, caller: &Caller, volume: &str) -> Result
         let volume = volume.begin_destroy(&on, now)?;
         storage::save(tx, &volume)?;
         record(tx, &me, &volume, "storage.destroy", &serde_json::json!({ "name": volume.name }))?;
-        let request = start(tx, about(RequestType::StorageDestroy, &me, &volume), limit, false)?.id;
+        let request = start(tx, about(RequestType::StorageDestroy, &me, &volume), limit)?.id;
         let message = format!("Storage {} ({}) is being destroyed, request {request}.", volume.name, volume.id);
         Ok(accepted(&volume, request, message))
     });

@@ -26,7 +26,7 @@ use tarn_store::Tx;
 use crate::{Control, Error, Result};
 
 pub(crate) use claim_cluster::LINE_WINDOW;
-pub(crate) use start::{New, conclude, start, start_completed};
+pub(crate) use start::{New, conclude, start, start_completed, start_in_line};
 
 /// One kind of request.
 pub struct Definition {

@@ -7,6 +7,7 @@ use tarn_model::requests::{Request, RequestStatus, RequestType};
 use tarn_model::users::Owner;
 use tarn_store::{Tx, events, requests};
 
+use super::LINE_WINDOW;
 use crate::Result;
 
 /// What a new request is about.
@@ -17,9 +18,20 @@ pub(crate) struct New<'a> {
     pub(crate) volume: Option<&'a VolumeId>,
 }
 
-/// Starts a request that has until `limit` from now. One that waits stands in the line for capacity.
-pub(crate) fn start(tx: &mut Tx<'_>, new: New<'_>, limit: Duration, waiting: bool) -> Result<Request> {
-    let request = Request { deadline: tx.now().after(limit), waiting, ..blank(tx, new) };
+/// Starts a request that has until `limit` from now.
+pub(crate) fn start(tx: &mut Tx<'_>, new: New<'_>, limit: Duration) -> Result<Request> {
+    let request = Request { deadline: tx.now().after(limit), ..blank(tx, new) };
+    requests::insert(tx, &request)?;
+    Ok(request)
+}
+
+/// Starts a request that waits in the line for capacity, until `limit` from now. One too far back to be placed now sleeps
+/// until the line has moved.
+pub(crate) fn start_in_line(tx: &mut Tx<'_>, new: New<'_>, limit: Duration) -> Result<Request> {
+    let (deadline, now) = (tx.now().after(limit), tx.now());
+    let far_back = requests::line_length(tx, LINE_WINDOW)? >= u64::from(LINE_WINDOW);
+    let due = if far_back { deadline } else { now };
+    let request = Request { due, deadline, waiting: true, ..blank(tx, new) };
     requests::insert(tx, &request)?;
     Ok(request)
 }

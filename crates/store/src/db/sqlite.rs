@@ -46,7 +46,12 @@ impl Sqlite {
     /// Opens the file, makes it if need be, and brings it up to date.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let mut connection = connect(path, OpenFlags::default())?;
-        connection.execute_batch("pragma journal_mode = wal; pragma synchronous = full;").map_err(failed)?;
+        connection
+            .execute_batch(
+                "pragma journal_mode = wal; pragma synchronous = full; \
+                 pragma cache_size = -16384; pragma wal_autocheckpoint = 4096;",
+            )
+            .map_err(failed)?;
         migrate(&mut connection)?;
         let (writer, queue) = sync_channel(QUEUE);
         let generation = Arc::new(AtomicU64::new(0));
