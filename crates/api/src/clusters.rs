@@ -15,7 +15,7 @@ pub struct ClusterCreateRestRequest {
     #[schema(max_items = 100, default = json!([]))]
     pub public_keys: Option<Vec<String>>,
     /// Number of nodes.
-    #[schema(minimum = 1, maximum = 1000000, default = 1)]
+    #[schema(minimum = 1, maximum = 1000, default = 1)]
     pub num_nodes: Option<u32>,
     /// Name of the cluster, unique within the user or organization; generated when absent.
     pub tp_cluster_name: Option<String>,

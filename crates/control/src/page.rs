@@ -40,11 +40,13 @@ pub(crate) fn limit(asked: Option<u32>) -> Result<u32> {
     }
 }
 
-/// Reads a cursor: the time and id of the last row that was shown.
-pub(crate) fn decode_cursor(cursor: Option<&str>) -> Result<Option<(Time, String)>> {
+/// Reads a cursor: the time and id of the last row that was shown. It must be one of the same list: its id says which.
+pub(crate) fn decode_cursor(cursor: Option<&str>, prefix: &str) -> Result<Option<(Time, String)>> {
     let Some(text) = cursor else { return Ok(None) };
     let parsed = text.split_once('.').and_then(|(micros, id)| {
-        let plain = id.len() <= 20 && id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+        let plain = id.len() <= 20
+            && id.starts_with(prefix)
+            && id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
         plain.then_some((Time::from_micros(i64::from_str_radix(micros, 16).ok()?), id.to_owned()))
     });
     match parsed {

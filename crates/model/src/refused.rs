@@ -8,9 +8,9 @@ pub enum Refused {
     DeletionProtected { what: &'static str, id: String },
     #[error("the cluster is {state}; it can be destroyed once it is RUNNING or FAILED")]
     ClusterBusy { state: &'static str },
-    #[error("the cluster is {state}, not RUNNING; wait until it runs")]
+    #[error("the cluster is {state}, and this needs one that is RUNNING")]
     ClusterNotRunning { state: &'static str },
-    #[error("the cluster is already being destroyed")]
+    #[error("the cluster is being destroyed or already gone")]
     ClusterGone,
     #[error("a volume is just being attached to or detached from the cluster; wait for that request to end")]
     AttachmentBusy,
@@ -24,7 +24,7 @@ pub enum Refused {
     StorageNotReady { state: &'static str },
     #[error("the storage has failed: {reason}")]
     StorageFailed { reason: String },
-    #[error("the storage is already being destroyed")]
+    #[error("the storage is being destroyed or already gone")]
     StorageGone,
     #[error("the storage is attached to {clusters}; detach it first")]
     StorageAttached { clusters: String },

@@ -1,7 +1,7 @@
 //! `tarn serve`: puts the rooms of the house together and runs them until a signal comes.
 
 use std::future::Future;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,10 +107,14 @@ fn driver(config: &Config, inventory: &Inventory) -> Result<Arc<dyn Driver>> {
 
 /// Tells the person at the terminal how to go on.
 fn greet(config: &Config, listener: &TcpListener) {
-    let address = listener.local_addr().unwrap_or(config.listen);
+    let mut address = listener.local_addr().unwrap_or(config.listen);
+    if address.ip().is_unspecified() {
+        // Every address of the machine is not one that a client can be given.
+        address.set_ip(Ipv4Addr::LOCALHOST.into());
+    }
     let scheme = if config.tls_cert.is_some() { "https" } else { "http" };
     let url = config.public_url.clone().unwrap_or_else(|| format!("{scheme}://{address}"));
-    let key = data::key_path(&config.data);
+    let key = data::key_path(&std::path::absolute(&config.data).unwrap_or_else(|_| config.data.clone()));
     println!("Tarn {} is ready at {url}", env!("CARGO_PKG_VERSION"));
     if config.driver == DriverName::Fake {
         println!("It runs the fake driver: clusters and volumes are made up, for trials and tests.");
@@ -120,7 +124,12 @@ fn greet(config: &Config, listener: &TcpListener) {
     }
     println!("\nIn another terminal:\n");
     println!("    export TENSORPOOL_ENGINE={}", url.trim_end_matches('/'));
-    println!("    export TENSORPOOL_KEY=$(cat {})", key.display());
+    match key.exists() {
+        true => println!("    export TENSORPOOL_KEY=$(cat '{}')", key.display()),
+        false => {
+            println!("    export TENSORPOOL_KEY=…   # there is no admin.key; `tarn admin key reset` makes a new one")
+        }
+    }
     println!("    tp cluster create 1xCPU --wait\n");
 }
 

@@ -79,7 +79,13 @@ pub async fn create_user(control: &Control, caller: &Caller, new: NewUser) -> Re
         let user = insert_user(tx, &new.email, new.org_name.as_deref(), false)?;
         let (_, api_key) = issue_key(tx, &user.id)?;
         record(tx, &me, &user, "user.create")?;
-        let message = format!("User {} ({}) was created. The key is shown this once only.", user.email, user.id);
+        let place = match (&new.org_name, user.org_admin) {
+            (Some(name), true) => format!("in the new organization {name}, as its administrator"),
+            (Some(name), false) => format!("in the organization {name}"),
+            (None, _) => "in no organization".to_owned(),
+        };
+        let message =
+            format!("User {} ({}) was created {place}. The key is shown this once only.", user.email, user.id);
         Ok(CreatedUser { user: user.id, org: user.org, api_key, message })
     });
     write.await
@@ -93,7 +99,7 @@ pub async fn list_users(
     cursor: Option<String>,
 ) -> Result<Page<UserRow>> {
     caller.must_administer()?;
-    let (after, limit) = (decode_cursor(cursor.as_deref())?, page::limit(limit)?);
+    let (after, limit) = (decode_cursor(cursor.as_deref(), UserId::PREFIX)?, page::limit(limit)?);
     let read = control.store().read(|tx| -> Result<Page<UserRow>> {
         let found = users::list(tx, after.as_ref().map(|(time, id)| (*time, id.as_str())), limit + 1)?;
         let page = cut(found, limit, |user| (user.created, user.id.to_string()));
@@ -151,7 +157,7 @@ pub async fn list_keys(
 ) -> Result<Page<ApiKey>> {
     caller.must_administer()?;
     let user = user.map(str::parse::<UserId>).transpose()?;
-    let (after, limit) = (decode_cursor(cursor.as_deref())?, page::limit(limit)?);
+    let (after, limit) = (decode_cursor(cursor.as_deref(), ApiKeyId::PREFIX)?, page::limit(limit)?);
     let read = control.store().read(|tx| -> Result<Page<ApiKey>> {
         let after = after.as_ref().map(|(time, id)| (*time, id.as_str()));
         let found = users::keys(tx, user.as_ref(), after, limit + 1)?;
@@ -188,7 +194,7 @@ pub async fn grant(
 ) -> Result<Granted> {
     caller.must_administer()?;
     if amount == Money::ZERO {
-        return Err(Error::invalid("invalid_amount", "the amount must not be zero"));
+        return Err(Error::invalid("invalid_amount", "the amount must not be zero; the smallest is $0.000001"));
     }
     let description = description.unwrap_or_else(|| "grant".to_owned());
     if description.chars().count() > 200 || description.chars().any(char::is_control) {
@@ -257,7 +263,10 @@ fn account_scope(tx: &mut Tx<'_>, to: &str) -> Result<String> {
         let org = users::org(tx, &org)?.ok_or_else(|| Error::not_found("organization", to))?;
         return Ok(org.id.to_string());
     }
-    let user: UserId = to.parse()?;
+    let Ok(user) = to.parse::<UserId>() else {
+        let message = "'to' takes the id of an organization (o-…) or of a user (u-…)";
+        return Err(Error::invalid("invalid_id", message));
+    };
     let user = users::get(tx, &user)?.ok_or_else(|| Error::not_found("user", to))?;
     Ok(scope(&user).to_owned())
 }

@@ -53,7 +53,7 @@ pub async fn info(control: &Control, caller: &Caller, request: &str) -> Result<R
 
 /// The caller's requests, or his organization's, newest first.
 pub async fn list(control: &Control, caller: &Caller, filter: RequestFilter) -> Result<Page<RequestView>> {
-    let after = decode_cursor(filter.cursor.as_deref())?;
+    let after = decode_cursor(filter.cursor.as_deref(), RequestId::PREFIX)?;
     let limit = page::limit(filter.limit)?;
     let read = control.store().read(|tx| -> Result<Page<RequestView>> {
         let asked = tarn_store::Listing {

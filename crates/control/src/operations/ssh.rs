@@ -34,6 +34,7 @@ pub async fn command(control: &Control, caller: &Caller, instance: &str) -> Resu
             });
             Ok(SshCommand { command, message })
         }
+        None if matches!(found.state, State::Destroying | State::Destroyed) => Err(Refused::ClusterGone.into()),
         None => Err(Refused::ClusterNotRunning { state: found.state.name() }.into()),
     }
 }

@@ -96,7 +96,7 @@ pub async fn create(control: &Control, caller: &Caller, new: NewVolume) -> Resul
 
 /// The caller's volumes, or his organization's.
 pub async fn list(control: &Control, caller: &Caller, listing: Listing) -> Result<Page<VolumeView>> {
-    let after = decode_cursor(listing.cursor.as_deref())?;
+    let after = decode_cursor(listing.cursor.as_deref(), VolumeId::PREFIX)?;
     let limit = page::limit(listing.limit)?;
     let read = control.store().read(|tx| -> Result<Page<VolumeView>> {
         let asked = tarn_store::Listing {

@@ -52,14 +52,14 @@ async fn one_error_each() {
             r#"{"instance_type": "x", "num_nodes": 1e300}"#,
             json!(["num_nodes"]),
             "less_than_equal",
-            "Input should be less than or equal to 1000000",
+            "Input should be less than or equal to 1000",
         ),
         (
             "/cluster/create",
             r#"{"instance_type": "x", "num_nodes": 99999999999999999999}"#,
             json!(["num_nodes"]),
             "less_than_equal",
-            "Input should be less than or equal to 1000000",
+            "Input should be less than or equal to 1000",
         ),
         (
             "/cluster/create",

@@ -269,8 +269,11 @@ fn failed(error: tokio_postgres::Error) -> Error {
         // Trouble with the connection or the resources, a server that goes down or comes up, a database that is gone.
         Some(code) if ["08", "53", "57", "3D"].contains(&&code.code()[..2]) => Error::Unavailable(describe(&error)),
         Some(_) => Error::Database(describe(&error)),
-        // Without a code it is the connection that failed.
-        None => Error::Unavailable(error.to_string()),
+        // Without a code it is the connection that failed; why is one level down.
+        None => match std::error::Error::source(&error) {
+            Some(cause) => Error::Unavailable(format!("{error}: {cause}")),
+            None => Error::Unavailable(error.to_string()),
+        },
     }
 }
 

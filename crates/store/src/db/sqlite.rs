@@ -3,6 +3,8 @@
 //! A write waits in the queue while the group before it is being synced; then all that wait become one group, each
 //! operation in a savepoint of its own. So the cost of the fsync is shared by as many calls as arrive in its time.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,6 +47,9 @@ const IDLE_READERS: usize = 16;
 impl Sqlite {
     /// Opens the file, makes it if need be, and brings it up to date.
     pub(crate) fn open(path: &Path) -> Result<Self> {
+        // For its owner's eyes only; the files that SQLite puts beside it get the same mode.
+        let made = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path);
+        made.map_err(|error| Error::Unavailable(format!("{}: {error}", path.display())))?;
         let mut connection = connect(path, OpenFlags::default())?;
         connection
             .execute_batch(

@@ -98,6 +98,9 @@ impl Config {
         sane("storage.overcommit", self.storage.overcommit)?;
         sane("capacity.cpus", self.capacity.cpus.unwrap_or(1.0))?;
         self.requests.check()?;
+        if self.rate_limit.burst == 0 {
+            return Err(Failure("rate_limit.burst must be at least 1".to_owned()));
+        }
         match (&self.tls_cert, &self.tls_key) {
             (Some(_), None) | (None, Some(_)) => Err(Failure("HTTPS needs both --tls-cert and --tls-key".to_owned())),
             _ => Ok(()),

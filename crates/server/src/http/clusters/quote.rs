@@ -17,13 +17,13 @@ pub(crate) struct QuoteQuery {
     /// Type of the instances, for example 8xH100.
     instance_type: String,
     /// Number of nodes.
-    #[param(minimum = 1, maximum = 1000000, default = 1)]
+    #[param(minimum = 1, maximum = 1000, default = 1)]
     num_nodes: Option<u32>,
 }
 
 impl FromQuery for QuoteQuery {
     fn from_query(fields: &mut Fields) -> Self {
-        let num_nodes = fields.number("num_nodes", 1..=1_000_000);
+        let num_nodes = fields.number("num_nodes", 1..=1000);
         QuoteQuery {
             instance_type: fields.required_text("instance_type"),
             num_nodes: num_nodes.and_then(|nodes| u32::try_from(nodes).ok()),
