@@ -1,0 +1,124 @@
+//! Forwarded connections, in all directions.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+use crate::front::{Front, finish, free_port, noise, text, until};
+
+/// Sends everything back in capitals when it has all of it, on a port of this host.
+async fn capitals() -> (u16, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let task = tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut all = Vec::new();
+                stream.read_to_end(&mut all).await.unwrap();
+                stream.write_all(&all.to_ascii_uppercase()).await.unwrap();
+            });
+        }
+    });
+    (port, task)
+}
+
+async fn ask(port: u16, question: &[u8]) -> Option<Vec<u8>> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
+    stream.write_all(question).await.ok()?;
+    stream.shutdown().await.ok()?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.ok()?;
+    (!answer.is_empty()).then_some(answer)
+}
+
+#[tokio::test]
+async fn local_and_remote_ports_lead_through() {
+    let front = Front::start().await;
+    let (service, _task) = capitals().await;
+    for direction in ["-L", "-R"] {
+        let port = free_port();
+        let forward = format!("127.0.0.1:{port}:127.0.0.1:{service}");
+        let _ssh = front
+            .ssh(&["-N", "-o", "ExitOnForwardFailure=yes", direction, &forward, "ubuntu@127.0.0.1"])
+            .spawn()
+            .unwrap();
+        let answer = until("the port leads through", async || ask(port, b"hello").await).await;
+        assert_eq!(text(&answer), "HELLO", "{direction}");
+        let (many, question) = (20, noise(100_000));
+        let asked = (0..many).map(|_| ask(port, &question));
+        for answer in futures::future::join_all(asked).await {
+            assert!(answer.is_some_and(|answer| answer == question.to_ascii_uppercase()), "{direction}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_port_can_be_chosen_and_given_up() {
+    let front = Front::start().await;
+    let (service, _task) = capitals().await;
+    let control = front.path("control").display().to_string();
+    let _master = front.ssh(&["-M", "-S", &control, "-N", "ubuntu@127.0.0.1"]).spawn().unwrap();
+    until("the master listens", async || front.path("control").exists().then_some(())).await;
+    let forward = format!("0:127.0.0.1:{service}");
+    let output = finish(front.ssh(&["-S", &control, "-O", "forward", "-R", &forward, "ubuntu@127.0.0.1"]), b"").await;
+    let port: u16 = text(&output.stdout).trim().parse().unwrap_or_else(|_| panic!("{output:?}"));
+    assert_eq!(ask(port, b"hello").await.as_deref(), Some(&b"HELLO"[..]));
+    let taken = format!("127.0.0.1:{port}:127.0.0.1:{service}");
+    let output = finish(front.ssh(&["-S", &control, "-O", "cancel", "-R", &forward, "ubuntu@127.0.0.1"]), b"").await;
+    assert!(output.status.success(), "{taken}: {}", text(&output.stderr));
+    // Whoever connects at the last moment may be announced to nobody; the machine of these tests keeps him waiting.
+    let refused = async || tokio::time::timeout(Duration::from_secs(1), ask(port, b"hello")).await == Ok(None);
+    until("nothing listens any more", async || refused().await.then_some(())).await;
+}
+
+#[tokio::test]
+async fn a_proxy_reaches_what_the_machine_reaches() {
+    let front = Front::start().await;
+    let (service, _task) = capitals().await;
+    let port = free_port();
+    let _ssh = front.ssh(&["-N", "-D", &format!("127.0.0.1:{port}"), "ubuntu@127.0.0.1"]).spawn().unwrap();
+    let stream = until("the proxy listens", async || TcpStream::connect(("127.0.0.1", port)).await.ok()).await;
+    let mut stream = stream;
+    let mut request = vec![5, 1, 0, 5, 1, 0, 1, 127, 0, 0, 1];
+    request.extend_from_slice(&service.to_be_bytes());
+    stream.write_all(&request).await.unwrap();
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).await.unwrap();
+    assert_eq!(answer[..4], [5, 0, 5, 0], "{answer:?}");
+    stream.write_all(b"hello").await.unwrap();
+    stream.shutdown().await.unwrap();
+    let mut all = String::new();
+    stream.read_to_string(&mut all).await.unwrap();
+    assert_eq!(all, "HELLO");
+}
+
+#[tokio::test]
+async fn a_port_where_nobody_listens_is_refused() {
+    let front = Front::start().await;
+    let nobody = format!("127.0.0.1:{}", free_port());
+    let output = finish(front.ssh(&["-W", &nobody, "ubuntu@127.0.0.1"]), b"").await;
+    assert!(!output.status.success());
+    assert!(text(&output.stderr).contains("refused"), "{}", text(&output.stderr));
+}
+
+#[tokio::test]
+async fn the_agent_of_the_client_answers_on_the_machine() {
+    let front = Front::start().await;
+    let socket = front.path("agent").display().to_string();
+    let mut agent = tokio::process::Command::new("ssh-agent");
+    let _agent =
+        agent.args(["-D", "-a", &socket]).stdout(std::process::Stdio::null()).kill_on_drop(true).spawn().unwrap();
+    until("the agent listens", async || front.path("agent").exists().then_some(())).await;
+    let mut add = tokio::process::Command::new("ssh-add");
+    add.env("SSH_AUTH_SOCK", &socket).arg("-q").arg(front.path("other"));
+    assert!(add.status().await.unwrap().success());
+    // The first word about an option counts, and the common ones say that there is no agent.
+    let arguments =
+        ["-o", &format!("IdentityAgent={socket}"), "-A"].map(str::to_owned).into_iter().chain(front.options());
+    let output =
+        finish(crate::front::command("ssh", arguments.collect(), &["ubuntu@127.0.0.1", "ssh-add -L"]), b"").await;
+    let key = std::fs::read_to_string(front.path("other.pub")).unwrap();
+    assert_eq!(text(&output.stdout), key, "{}", text(&output.stderr));
+}
