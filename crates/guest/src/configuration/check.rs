@@ -1,0 +1,81 @@
+//! Refuses a configuration that must not get into files. Nothing is changed then.
+
+use std::net::IpAddr;
+
+use tarn_link::Configuration;
+
+const MAX_KEYS: usize = 5000;
+const MAX_HOSTS: usize = 5000;
+const MAX_LINE: usize = 16 << 10;
+
+/// Checks everything; the error is for a person.
+pub(crate) fn check(configuration: &Configuration) -> Result<(), String> {
+    let Configuration { public_keys, hosts, host_key, peer_key, peer_public_key, known_hosts } = configuration;
+    if public_keys.len() > MAX_KEYS || hosts.len() > MAX_HOSTS || known_hosts.len() > MAX_HOSTS {
+        return Err(format!("there may be {MAX_KEYS} keys and {MAX_HOSTS} hosts"));
+    }
+    if let Some(key) = public_keys.iter().find(|key| !is_line(key) || key.split_whitespace().count() < 2) {
+        return Err(format!("this is not a public key: {key:.80}"));
+    }
+    if let Some((name, _)) = hosts.iter().find(|(name, _)| !is_host_name(name)) {
+        return Err(format!("this is not the name of a host: {name:.80}"));
+    }
+    if let Some((_, address)) = hosts.iter().find(|(_, address)| address.parse::<IpAddr>().is_err()) {
+        return Err(format!("this is not an address: {address:.80}"));
+    }
+    if let Some(line) = known_hosts.iter().find(|line| !is_line(line)) {
+        return Err(format!("this is not a line of known hosts: {line:.80}"));
+    }
+    if !host_key.is_empty() && tarn_ssh::Settings::new(host_key).is_err() {
+        return Err("the host key is not a private key in OpenSSH's format".into());
+    }
+    if !peer_key.is_empty() && tarn_ssh::Settings::new(peer_key).is_err() {
+        return Err("the peers' key is not a private key in OpenSSH's format".into());
+    }
+    if !peer_public_key.is_empty() && !is_line(peer_public_key) {
+        return Err("the peers' public key is not a line".into());
+    }
+    Ok(())
+}
+
+/// Text that stays on one line of a file and is not a comment.
+fn is_line(text: &str) -> bool {
+    let text = text.trim_end();
+    !text.is_empty() && text.len() <= MAX_LINE && !text.starts_with('#') && !text.chars().any(char::is_control)
+}
+
+fn is_host_name(name: &str) -> bool {
+    let is_label = |label: &str| {
+        let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        !label.is_empty() && label.len() <= 63 && label.chars().all(good) && !label.starts_with('-')
+    };
+    name.len() <= 253 && name.split('.').all(is_label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(change: impl FnOnce(&mut Configuration)) -> Result<(), String> {
+        let mut configuration = Configuration::default();
+        change(&mut configuration);
+        check(&configuration)
+    }
+
+    #[test]
+    fn nothing_that_would_break_a_file_gets_through() {
+        assert_eq!(with(|_| {}), Ok(()));
+        assert!(with(|c| c.hosts = vec![("c-1-0".into(), "10.0.0.1".into())]).is_ok());
+        for name in ["", "a b", "a\nb", "-a", "a..b", "a#b", &"a".repeat(64)] {
+            assert!(with(|c| c.hosts = vec![(name.into(), "10.0.0.1".into())]).is_err(), "{name}");
+        }
+        assert!(with(|c| c.hosts = vec![("a".into(), "10.0.0.1\n10.0.0.2 evil".into())]).is_err());
+        for key in ["", "ssh-ed25519", "ssh-ed25519 AAAA\nssh-rsa BBBB", "# a comment"] {
+            assert!(with(|c| c.public_keys = vec![key.into()]).is_err(), "{key}");
+        }
+        assert!(with(|c| c.known_hosts = vec!["a\0b".into()]).is_err());
+        assert!(with(|c| c.host_key = "nonsense".into()).is_err());
+        assert!(with(|c| c.peer_key = "nonsense".into()).is_err());
+        assert!(with(|c| c.public_keys = vec!["ssh-rsa A".into(); MAX_KEYS + 1]).is_err());
+    }
+}

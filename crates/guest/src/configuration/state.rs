@@ -1,0 +1,62 @@
+//! What a guest remembers: its configuration, and a host key of its own for the time before it got one.
+
+use std::io;
+use std::path::Path;
+
+use russh::keys::ssh_key::LineEnding;
+use russh::keys::{Algorithm, PrivateKey};
+use rustix::fs::Mode;
+use serde::{Deserialize, Serialize};
+use tarn_link::Configuration;
+
+use super::files::{Owner, directory_below, open_directory, read, replace};
+
+const FILE: &str = "guest.json";
+
+/// What is remembered.
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub(crate) struct State {
+    pub(super) configuration: Configuration,
+    own_host_key: String,
+}
+
+/// Secrets stay out of logs.
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State").field("configuration", &self.configuration).finish_non_exhaustive()
+    }
+}
+
+impl State {
+    /// Reads the state; a guest that has none, or cannot read it, begins with a host key of its own.
+    pub(crate) fn load(root: &Path) -> io::Result<Self> {
+        let directory = directory(root)?;
+        let known = read(&directory, FILE)?.and_then(|(_, text)| serde_json::from_slice::<State>(&text).ok());
+        let mut state = known.unwrap_or_default();
+        if state.own_host_key.is_empty() {
+            let key = PrivateKey::random(&mut russh::keys::key::safe_rng(), Algorithm::Ed25519);
+            let key = key.and_then(|key| key.to_openssh(LineEnding::LF)).map_err(io::Error::other)?;
+            key.as_str().clone_into(&mut state.own_host_key);
+            state.save(root)?;
+        }
+        Ok(state)
+    }
+
+    /// Writes the state.
+    pub(super) fn save(&self, root: &Path) -> io::Result<()> {
+        let text = serde_json::to_vec(self).map_err(io::Error::other)?;
+        replace(directory(root)?, FILE, &text, Owner { account: None, mode: Mode::RUSR | Mode::WUSR })
+    }
+
+    /// The private host key in use.
+    pub(crate) fn host_key(&self) -> &str {
+        let given = &self.configuration.host_key;
+        if given.is_empty() { &self.own_host_key } else { given }
+    }
+}
+
+fn directory(root: &Path) -> io::Result<std::os::fd::OwnedFd> {
+    let parent = root.join("var/lib");
+    std::fs::create_dir_all(&parent)?;
+    directory_below(open_directory(&parent)?, "tarn", Owner { account: None, mode: Mode::RWXU })
+}

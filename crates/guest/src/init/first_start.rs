@@ -1,0 +1,102 @@
+//! What must be there before the first login. All of it may be done again at any start, and before any process of the user
+//! runs, so nobody can put something else in its place meanwhile.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
+
+use rustix::fs::StatVfsMountFlags;
+
+use crate::accounts::Account;
+
+/// Makes the directories that programs expect and fills the user's home.
+pub fn prepare(root: &Path, account: &Account) -> io::Result<()> {
+    let lock = root.join("run/lock");
+    fs::create_dir_all(&lock)?;
+    fs::set_permissions(&lock, fs::Permissions::from_mode(0o1777))?;
+    let home = &account.home;
+    if !home.exists() {
+        fs::create_dir_all(home)?;
+        fs::set_permissions(home, fs::Permissions::from_mode(0o755))?;
+        std::os::unix::fs::lchown(home, Some(account.uid), Some(account.gid))?;
+    }
+    let is_empty = fs::read_dir(home)?.next().is_none();
+    let skeleton = root.join("etc/skel");
+    if is_empty && skeleton.is_dir() {
+        copy(&skeleton, home, account)?;
+    }
+    Ok(())
+}
+
+fn copy(from: &Path, to: &Path, account: &Account) -> io::Result<()> {
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            fs::create_dir(&target)?;
+            fs::set_permissions(&target, entry.metadata()?.permissions())?;
+            copy(&source, &target, account)?;
+        } else if kind.is_symlink() {
+            std::os::unix::fs::symlink(fs::read_link(&source)?, &target)?;
+        } else if kind.is_file() {
+            fs::copy(&source, &target)?;
+        } else {
+            continue;
+        }
+        std::os::unix::fs::lchown(&target, Some(account.uid), Some(account.gid))?;
+    }
+    Ok(())
+}
+
+/// Brings the guest's own `sudo` where the image has none that works: a copy of this program that becomes root when run.
+/// Returns whether it was needed.
+pub fn install_sudo(root: &Path, program: &Path) -> io::Result<bool> {
+    let (own, theirs) = (root.join("usr/local/bin/sudo"), root.join("usr/bin/sudo"));
+    if works(&theirs) && root.join("etc/sudoers").is_file() {
+        return Ok(false);
+    }
+    if works(&own) && are_equal(&own, program)? {
+        return Ok(false);
+    }
+    let directory = root.join("usr/local/bin");
+    fs::create_dir_all(&directory)?;
+    let beside = directory.join(".sudo.tarn");
+    match fs::remove_file(&beside) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    fs::copy(program, &beside)?;
+    std::os::unix::fs::chown(&beside, Some(0), Some(0))?;
+    // The bit comes last: a change of the owner would take it away.
+    fs::set_permissions(&beside, fs::Permissions::from_mode(0o4755))?;
+    fs::rename(&beside, &own)?;
+    Ok(true)
+}
+
+/// Whether two files have the same contents: an instance that starts again may have a newer guest.
+fn are_equal(one: &Path, other: &Path) -> io::Result<bool> {
+    let (one, other) = (fs::File::open(one)?, fs::File::open(other)?);
+    let length = one.metadata()?.len();
+    if length != other.metadata()?.len() {
+        return Ok(false);
+    }
+    let (mut left, mut right, mut at) = ([0; 16 << 10], [0; 16 << 10], 0);
+    while at < length {
+        let piece = usize::try_from(length - at).unwrap_or(usize::MAX).min(left.len());
+        one.read_exact_at(&mut left[..piece], at)?;
+        other.read_exact_at(&mut right[..piece], at)?;
+        if left[..piece] != right[..piece] {
+            return Ok(false);
+        }
+        at += piece as u64;
+    }
+    Ok(true)
+}
+
+/// Whether a program becomes root when run: it is root's, has the bit, and lies where the bit counts.
+fn works(program: &Path) -> bool {
+    let becomes_root = fs::metadata(program).is_ok_and(|m| m.is_file() && m.uid() == 0 && m.mode() & 0o4001 == 0o4001);
+    becomes_root && rustix::fs::statvfs(program).is_ok_and(|fs| !fs.f_flag.contains(StatVfsMountFlags::NOSUID))
+}

@@ -1,0 +1,7 @@
+//! What only the first process of an instance does: prepare it before the first login, and end all others when it stops.
+
+mod first_start;
+mod stop;
+
+pub use first_start::{install_sudo, prepare};
+pub use stop::end_all_processes;

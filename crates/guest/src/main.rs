@@ -1,0 +1,158 @@
+//! The guest's program: the first process of an instance, and by other names its helpers.
+//!
+//! Nothing else is known here than which of them this is, and what they are given.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use tarn_guest::{Accounts, Children, Guest, Settings, door, inherited, init, sftp, sockets, sudo};
+use tokio::net::UnixListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// The signal by which a machine says that its power goes.
+const POWER: i32 = 30;
+
+/// The most descriptors the guest and its programs may have open, where the hard limit allows it.
+const MAX_DESCRIPTORS: u64 = 65_536;
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os();
+    let name = arguments.next().unwrap_or_default();
+    let arguments: Vec<OsString> = arguments.collect();
+    // Whoever runs the copy that becomes root chooses its name and its arguments: it must never be anything but sudo.
+    if has_borrowed_rights() || Path::new(&name).file_name().is_some_and(|name| name == "sudo") {
+        return sudo::main(&arguments);
+    }
+    let text: Vec<&str> = arguments.iter().filter_map(|argument| argument.to_str()).collect();
+    let result = match (text.as_slice(), text.len() == arguments.len()) {
+        (["sudo", ..], _) => return sudo::main(&arguments[1..]),
+        (["sftp-server"], _) => sftp::serve(),
+        (["open-socket", action, path], true) => sockets::helper(action, path),
+        (options, true) => run(options),
+        _ => Err(std::io::Error::other("the arguments are not text")),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("tarn-guest: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether the caller has fewer rights than this process.
+fn has_borrowed_rights() -> bool {
+    use rustix::process::{getegid, geteuid, getgid, getuid};
+    getuid() != geteuid() || getgid() != getegid()
+}
+
+/// What the guest was asked to be.
+struct Options {
+    control: Option<PathBuf>,
+    /// Whether the driver wants to be told of an orderly end.
+    has_last_word: bool,
+    ssh_port: Option<u16>,
+    settings: Settings,
+}
+
+fn parse(arguments: &[&str], is_init: bool) -> std::io::Result<Options> {
+    let ssh_port = is_init.then_some(22);
+    let mut options = Options { control: None, has_last_word: false, ssh_port, settings: Settings::instance(is_init) };
+    for pair in arguments.chunks(2) {
+        match pair {
+            ["--control", path] => options.control = Some(path.into()),
+            ["--ssh-port", port] => options.ssh_port = Some(port.parse().map_err(std::io::Error::other)?),
+            ["--root", root] => options.settings.root = root.into(),
+            ["--user", user] => options.settings.user = (*user).into(),
+            _ => {
+                return Err(std::io::Error::other(
+                    "usage: [--control PATH] [--ssh-port PORT] [--root PATH] [--user NAME]",
+                ));
+            }
+        }
+    }
+    Ok(options)
+}
+
+fn run(arguments: &[&str]) -> std::io::Result<()> {
+    let mut options = parse(arguments, rustix::process::getpid().is_init())?;
+    let listener = match &options.control {
+        Some(path) => {
+            let listener = std::os::unix::net::UnixListener::bind(path)?;
+            listener.set_nonblocking(true)?;
+            listener
+        }
+        None => {
+            options.has_last_word = inherited::keep_last_word();
+            inherited::control_socket()?
+        }
+    };
+    raise_limits();
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(serve(options, listener))
+}
+
+/// Serves until it is told to stop, and then ends everybody else if this is the first process.
+async fn serve(options: Options, listener: std::os::unix::net::UnixListener) -> std::io::Result<()> {
+    let Options { settings, ssh_port, has_last_word, .. } = options;
+    let is_init = settings.is_init;
+    let mut signals =
+        [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, signal(SignalKind::from_raw(POWER))?];
+    let (children, collecting) = Children::new(is_init)?;
+    tokio::spawn(collecting);
+    if is_init {
+        prepare(&settings);
+    }
+    let guest = Guest::new(settings, children)?;
+    if let Some(port) = ssh_port {
+        tokio::spawn(serve_ssh(guest.clone(), port));
+    }
+    let [terminate, interrupt, power] = &mut signals;
+    tokio::select! {
+        () = guest.listen(UnixListener::from_std(listener)?) => {}
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        _ = power.recv() => {}
+        () = guest.stop_requested() => {}
+    }
+    if is_init {
+        if has_last_word {
+            inherited::say_last_word();
+        }
+        init::end_all_processes().await;
+    }
+    Ok(())
+}
+
+/// An instance that cannot be prepared in full can still be entered and mended, so this only says what went wrong.
+fn prepare(settings: &Settings) {
+    let account = Accounts::read(&settings.root).map(|accounts| accounts.named(&settings.user).cloned());
+    if let Ok(Some(account)) = account
+        && let Err(e) = init::prepare(&settings.root, &account)
+    {
+        eprintln!("tarn-guest: the home was not prepared: {e}");
+    }
+    if let Err(e) = init::install_sudo(&settings.root, Path::new("/proc/self/exe")) {
+        eprintln!("tarn-guest: sudo was not installed: {e}");
+    }
+}
+
+/// The port may be held by a server of the user's for a while.
+async fn serve_ssh(guest: std::sync::Arc<Guest>, port: u16) {
+    loop {
+        match door::listen(port).await {
+            Ok(listener) => return door::serve(guest, listener, std::future::pending()).await,
+            Err(_) => tokio::time::sleep(std::time::Duration::from_secs(1)).await,
+        }
+    }
+}
+
+fn raise_limits() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let now = getrlimit(Resource::Nofile);
+    let wanted = now.maximum.map_or(MAX_DESCRIPTORS, |maximum| maximum.min(MAX_DESCRIPTORS));
+    if now.current.is_some_and(|current| current < wanted) {
+        // Without it there are fewer streams at a time, and they are refused in order.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: now.maximum });
+    }
+}

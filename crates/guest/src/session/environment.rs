@@ -1,0 +1,155 @@
+//! The environment of a session's program.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+
+use tarn_link::Session;
+
+use crate::accounts::Account;
+
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Where CUDA's programs are, if the image has them.
+const CUDA: &str = "/usr/local/cuda/bin";
+
+/// How many variables a client may set, and how long one may be.
+const MAX_VARIABLES: usize = 256;
+const MAX_LENGTH: usize = 64 << 10;
+
+/// The longest `/etc/environment` that is read.
+const MAX_FILE: u64 = 64 << 10;
+
+/// Names that a client may not set: they say who the user is, or make the shell or the loader run something first.
+const REFUSED: [&str; 20] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "MAIL",
+    "IFS",
+    "ENV",
+    "BASH_ENV",
+    "CDPATH",
+    "GLOBIGNORE",
+    "SHELLOPTS",
+    "BASHOPTS",
+    "PS4",
+    "PROMPT_COMMAND",
+    "GCONV_PATH",
+    "NLSPATH",
+    "LOCPATH",
+    "HOSTALIASES",
+    "ZDOTDIR",
+];
+
+/// Beginnings of such names.
+const REFUSED_BEGINNINGS: [&str; 3] = ["LD_", "BASH_FUNC_", "SSH_"];
+
+/// All variables: what the machine says, over it what the client wants, over it what the guest knows.
+pub(super) fn build(
+    root: &Path,
+    account: &Account,
+    session: &Session,
+    terminal: Option<&str>,
+    agent: Option<&Path>,
+) -> BTreeMap<OsString, OsString> {
+    let mut all: BTreeMap<String, OsString> = BTreeMap::new();
+    let path = if root.join(&CUDA[1..]).is_dir() { format!("{PATH}:{CUDA}") } else { PATH.to_owned() };
+    all.insert("PATH".into(), path.into());
+    all.insert("LANG".into(), "C.UTF-8".into());
+    let file = crate::bounded::read(&root.join("etc/environment"), MAX_FILE).unwrap_or_default();
+    let file = String::from_utf8_lossy(&file).into_owned();
+    all.extend(file.lines().filter_map(parse_line).map(|(name, value)| (name, value.into())));
+    let wanted = session.environment.iter().take(MAX_VARIABLES).filter(|(name, value)| is_accepted(name, value));
+    all.extend(wanted.map(|(name, value)| (name.clone(), value.into())));
+    all.insert("HOME".into(), account.home.clone().into());
+    all.insert("USER".into(), account.name.clone().into());
+    all.insert("LOGNAME".into(), account.name.clone().into());
+    all.insert("SHELL".into(), account.shell.clone().into());
+    if let (Some(pty), Some(name)) = (&session.pty, terminal) {
+        let term = if is_value(&pty.term) && !pty.term.is_empty() { pty.term.as_str() } else { "dumb" };
+        all.insert("TERM".into(), term.into());
+        all.insert("SSH_TTY".into(), name.into());
+    }
+    if let Some((client, client_port, server, server_port)) = &session.connection
+        && is_value(client)
+        && is_value(server)
+    {
+        all.insert("SSH_CONNECTION".into(), format!("{client} {client_port} {server} {server_port}").into());
+        all.insert("SSH_CLIENT".into(), format!("{client} {client_port} {server_port}").into());
+    }
+    if let Some(agent) = agent {
+        all.insert("SSH_AUTH_SOCK".into(), agent.into());
+    }
+    all.into_iter().map(|(name, value)| (name.into(), value)).collect()
+}
+
+/// Whether a client may set a variable.
+fn is_accepted(name: &str, value: &str) -> bool {
+    let refused = REFUSED.contains(&name) || REFUSED_BEGINNINGS.iter().any(|beginning| name.starts_with(beginning));
+    is_name(name) && is_value(value) && !refused
+}
+
+fn is_name(name: &str) -> bool {
+    let good = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    !name.is_empty() && name.len() <= 256 && name.chars().all(good) && !name.starts_with(|c: char| c.is_ascii_digit())
+}
+
+fn is_value(value: &str) -> bool {
+    value.len() <= MAX_LENGTH && !value.contains('\0')
+}
+
+/// A line of `/etc/environment`: a name, `=`, a value that may be quoted.
+fn parse_line(line: &str) -> Option<(String, String)> {
+    let line = line.trim();
+    let line = line.strip_prefix("export ").unwrap_or(line);
+    let (name, value) = line.split_once('=')?;
+    let quoted = |quote: char| value.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote));
+    let value = quoted('"').or_else(|| quoted('\'')).unwrap_or(value);
+    (is_name(name) && is_value(value) && !name.starts_with("LD_")).then(|| (name.to_owned(), value.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_client_may_set() {
+        for name in
+            ["LANG", "LC_ALL", "TERM", "COLORTERM", "TP_KEY", "TARN_X", "NO_COLOR", "EDITOR", "GIT_AUTHOR", "_a1"]
+        {
+            assert!(is_accepted(name, "x"), "{name}");
+        }
+        for name in [
+            "",
+            "1A",
+            "A B",
+            "A=B",
+            "Ä",
+            "LD_PRELOAD",
+            "PATH",
+            "HOME",
+            "BASH_ENV",
+            "IFS",
+            "SSH_TTY",
+            "BASH_FUNC_x",
+            "ENV",
+        ] {
+            assert!(!is_accepted(name, "x"), "{name}");
+        }
+        assert!(!is_accepted("A", "a\0b"));
+    }
+
+    #[test]
+    fn lines_of_the_environment_file() {
+        let line = |text| parse_line(text).map(|(name, value)| format!("{name}={value}"));
+        assert_eq!(line("A=b"), Some("A=b".into()));
+        assert_eq!(line("  export A=\"b c\" "), Some("A=b c".into()));
+        assert_eq!(line("A='b'"), Some("A=b".into()));
+        for refused in ["# A=b", "A", "LD_PRELOAD=x", "A B=c", ""] {
+            assert_eq!(line(refused), None, "{refused}");
+        }
+    }
+}

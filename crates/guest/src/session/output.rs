@@ -1,0 +1,88 @@
+//! From the program to the stream: its output, who asks for the agent, and how it ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::WaitStatus;
+use tarn_link::frames::MAX_DATA;
+use tarn_link::{Endpoint, FromGuest, Result, Writer};
+use tokio::io::AsyncWrite;
+
+use super::agent::Agent;
+use super::signals;
+use crate::children::Ending;
+use crate::pipe::Pipe;
+use crate::service::Guest;
+
+/// How long the output must be silent, after the program has ended, to count as complete. Usually it ends by itself, because
+/// nobody holds it any more. But a program may leave others in the background that hold it for ever, and a client should not
+/// wait for those. On a terminal a person waits; without one the last words of a slow background process may be what matters.
+const SILENCE: Duration = Duration::from_secs(2);
+const SILENCE_ON_TERMINAL: Duration = Duration::from_millis(200);
+
+/// The way from the program.
+pub(super) struct Output {
+    pub(super) output: Arc<Pipe>,
+    pub(super) errors: Option<Pipe>,
+    pub(super) ending: Ending,
+    pub(super) agent: Option<Agent>,
+}
+
+impl Output {
+    /// Carries output until the program has ended and all of its output was sent, then says how it ended.
+    pub(super) async fn run<W: AsyncWrite + Unpin>(mut self, guest: &Arc<Guest>, writer: &mut Writer<W>) -> Result<()> {
+        let (mut output_is_open, mut errors_are_open, mut ended) = (true, self.errors.is_some(), None);
+        let silence = if errors_are_open { SILENCE } else { SILENCE_ON_TERMINAL };
+        let (mut buffer, mut error_buffer) = (vec![0; MAX_DATA], vec![0; if errors_are_open { MAX_DATA } else { 0 }]);
+        while output_is_open || errors_are_open || ended.is_none() {
+            tokio::select! {
+                biased;
+                status = &mut self.ending, if ended.is_none() => {
+                    // The guest keeps every sender until the child is collected, so there is always a status.
+                    ended = Some(status.ok());
+                }
+                length = self.output.read(&mut buffer), if output_is_open => match length? {
+                    0 => output_is_open = false,
+                    length => writer.data(&buffer[..length]).await?,
+                },
+                length = read_errors(self.errors.as_ref(), &mut error_buffer), if errors_are_open => match length? {
+                    0 => errors_are_open = false,
+                    length => writer.stderr(&error_buffer[..length]).await?,
+                },
+                stream = accept(self.agent.as_ref()) => {
+                    if let Some(id) = self.agent.as_ref().and_then(|agent| agent.offer(&guest.pending, stream)) {
+                        writer.message(&FromGuest::Incoming { id, from: Endpoint::Agent }).await?;
+                    }
+                }
+                () = tokio::time::sleep(silence), if ended.is_some() => break,
+            }
+        }
+        writer.eof().await?;
+        writer.message(&said(ended.flatten())).await
+    }
+}
+
+async fn read_errors(errors: Option<&Pipe>, buffer: &mut [u8]) -> std::io::Result<usize> {
+    match errors {
+        Some(errors) => errors.read(buffer).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn accept(agent: Option<&Agent>) -> tokio::net::UnixStream {
+    match agent {
+        Some(agent) => agent.accept().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn said(status: Option<WaitStatus>) -> FromGuest {
+    let Some(status) = status else { return FromGuest::Exited { code: 255 } };
+    match status.terminating_signal() {
+        // The kernel marks a dump of the program's memory by this bit beside the signal.
+        Some(number) => FromGuest::Killed { signal: signals::name_of(number), core: status.as_raw() & 0x80 != 0 },
+        None => {
+            FromGuest::Exited { code: status.exit_status().and_then(|code| u32::try_from(code).ok()).unwrap_or(255) }
+        }
+    }
+}

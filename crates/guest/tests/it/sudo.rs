@@ -1,0 +1,118 @@
+//! `sudo` as a user meets it: a copy of the program that becomes root, in a mount namespace with users of its own.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Output};
+
+use crate::lab::{GUEST, is_root};
+
+/// A directory with a setuid copy of the program and the files of users.
+struct Machine(tempfile::TempDir);
+
+impl Machine {
+    fn new() -> Option<Machine> {
+        if !is_root() {
+            return None;
+        }
+        let directory = tempfile::Builder::new().prefix("sudo-").tempdir().unwrap();
+        std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let at = |name: &str| directory.path().join(name);
+        std::fs::copy(GUEST, at("sudo")).unwrap();
+        std::fs::set_permissions(at("sudo"), std::fs::Permissions::from_mode(0o4755)).unwrap();
+        let users = "root:x:0:0::/root:/bin/bash\nubuntu:x:1000:1000::/home/ubuntu:/bin/bash\n\
+            member:x:1001:1001::/:/bin/sh\nother:x:1002:1002::/:/bin/sh\nwww:x:33:33::/var/www:/bin/sh\n";
+        std::fs::write(at("passwd"), users).unwrap();
+        std::fs::write(at("group"), "root:x:0:\nsudo:x:27:member\nwww:x:33:\nvideo:x:44:www\n").unwrap();
+        Some(Machine(directory))
+    }
+
+    /// Runs `sudo` with arguments as a user, with an environment that he should not be able to pass on.
+    fn sudo(&self, uid: u32, arguments: &[&str]) -> Output {
+        let at = |name: &str| self.0.path().join(name).display().to_string();
+        let script = "mount --bind $1 /etc/passwd && mount --bind $2 /etc/group && shift 2 && \
+            exec setpriv --reuid $1 --regid $1 --clear-groups -- env LD_PRELOAD=/x KEPT=1 TERM=xterm ${@:2}";
+        Command::new("unshare")
+            .args(["--mount", "bash", "-c", script, "bash", &at("passwd"), &at("group"), &uid.to_string(), &at("sudo")])
+            .args(arguments)
+            .output()
+            .unwrap()
+    }
+
+    fn says(&self, uid: u32, arguments: &[&str]) -> String {
+        let output = self.sudo(uid, arguments);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+
+    fn refuses(&self, uid: u32, arguments: &[&str]) -> String {
+        let output = self.sudo(uid, arguments);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        String::from_utf8_lossy(&output.stderr).lines().last().unwrap_or_default().to_owned()
+    }
+}
+
+#[test]
+fn the_user_and_members_of_the_group_become_anybody() {
+    let Some(machine) = Machine::new() else { return };
+    assert_eq!(machine.says(1000, &["id", "-u"]), "0");
+    assert_eq!(machine.says(1001, &["-n", "id", "-u"]), "0");
+    assert_eq!(machine.says(0, &["id", "-u"]), "0");
+    assert_eq!(machine.says(1000, &["-u", "www", "id", "-G"]), "33 44");
+    assert_eq!(machine.says(1000, &["-u", "#33", "id", "-u"]), "33");
+    assert_eq!(machine.says(1000, &["-u", "www", "-g", "video", "id", "-g"]), "44");
+    assert_eq!(machine.says(1000, &["id", "-ru"]), "0");
+    assert_eq!(machine.says(1000, &["-v"]), "");
+}
+
+#[test]
+fn others_and_mistakes_are_refused() {
+    let Some(machine) = Machine::new() else { return };
+    assert_eq!(machine.refuses(1002, &["id"]), "sudo: other is not allowed to run sudo here");
+    assert_eq!(machine.refuses(4711, &["id"]), "sudo: you do not exist in the passwd database");
+    assert_eq!(machine.refuses(1000, &["no-such-program"]), "sudo: no-such-program: command not found");
+    assert_eq!(machine.refuses(1000, &["-u", "nobody-here", "id"]), "sudo: unknown user nobody-here");
+    let output = Command::new("setpriv").args(["--reuid", "65534", "--", GUEST, "sudo", "id"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("setuid bit"), "{output:?}");
+}
+
+#[test]
+fn the_copy_that_becomes_root_is_nothing_but_sudo() {
+    let Some(machine) = Machine::new() else { return };
+    std::fs::rename(machine.0.path().join("sudo"), machine.0.path().join("guest")).unwrap();
+    std::os::unix::fs::symlink("guest", machine.0.path().join("sudo")).unwrap();
+    let other_name = machine.0.path().join("guest").display().to_string();
+    let arguments = ["--reuid", "1002", "--regid", "1002", "--clear-groups", "--", &other_name];
+    for mode in [&["sftp-server"][..], &["open-socket", "connect", "/run/x"], &["--control", "/tmp/x"]] {
+        let output =
+            Command::new("setpriv").args(arguments).args(mode).stdin(std::process::Stdio::null()).output().unwrap();
+        let words = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && words.starts_with("sudo: "), "{mode:?}: {words}");
+    }
+}
+
+#[test]
+fn the_environment_is_made_anew() {
+    let Some(machine) = Machine::new() else { return };
+    let text = machine.says(1000, &["A=b", "env"]);
+    for line in [
+        "HOME=/root",
+        "USER=root",
+        "SUDO_USER=ubuntu",
+        "SUDO_UID=1000",
+        "TERM=xterm",
+        "A=b",
+        "SUDO_COMMAND=/usr/bin/env",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in {text}");
+    }
+    assert!(!text.contains("LD_PRELOAD") && !text.contains("KEPT"), "{text}");
+    assert!(machine.says(1000, &["-E", "env"]).contains("KEPT=1"));
+    assert!(machine.says(1000, &["--preserve-env=KEPT", "env"]).contains("KEPT=1"));
+}
+
+#[test]
+fn shells_are_started_as_asked() {
+    let Some(machine) = Machine::new() else { return };
+    assert_eq!(machine.says(1000, &["-s", "printf", "%s", "a;id"]), "a;id");
+    assert_eq!(machine.says(1000, &["-i", "pwd"]), "/root");
+    assert_eq!(machine.says(1000, &["-D", "/usr", "pwd"]), "/usr");
+}
