@@ -60,6 +60,17 @@ pub struct ClusterDestroyRestResponse {
     pub message: String,
 }
 
+/// Response for POST /cluster/restart/{cluster}.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ClusterRestartRestResponse {
+    /// TensorPool cluster ID
+    pub cluster_id: String,
+    /// Request ID for tracking
+    pub request_id: Option<String>,
+    /// Status message
+    pub message: String,
+}
+
 /// Request body for PATCH /cluster/edit/{cluster}; what is absent or null stays as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClusterEditRequest {

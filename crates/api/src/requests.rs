@@ -11,6 +11,7 @@ pub enum RequestType {
     ClusterClaim,
     ClusterRelease,
     ClusterEdit,
+    ClusterRestart,
     StorageCreate,
     StorageDestroy,
     StorageAttach,

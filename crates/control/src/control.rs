@@ -1,6 +1,6 @@
 //! The control plane as one handle: what every operation, step and reconciler works with.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -12,7 +12,10 @@ use tarn_model::{Clock, Ids};
 use tarn_store::{Store, Tx};
 use tokio::sync::Notify;
 
-use crate::{Caller, Error, Kind, Result, once};
+use crate::access::Told;
+use crate::reconcilers::access::Unreached;
+use crate::reconcilers::machines::Sightings;
+use crate::{Caller, Error, KeyPair, Kind, Result, Secrets, SshEndpoint, once};
 
 /// What the composition root puts together.
 pub struct Parts {
@@ -28,6 +31,10 @@ pub struct Parts {
     pub prices: Prices,
     /// Limits and policies.
     pub settings: Settings,
+    /// The keys of the cloud.
+    pub secrets: Secrets,
+    /// Where clients find the SSH gateway, if there is one.
+    pub ssh: Option<SshEndpoint>,
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// Chance.
@@ -49,6 +56,10 @@ pub struct Settings {
     pub parallel: u32,
     /// Which clusters may have volumes.
     pub eligibility: Eligibility,
+    /// How often the machines are compared with the database.
+    pub machines_every: Duration,
+    /// How long an instance without a row is left alone before it is removed.
+    pub orphan_grace: Duration,
 }
 
 impl Default for Settings {
@@ -60,6 +71,8 @@ impl Default for Settings {
             lease: Duration::from_secs(10),
             parallel: 32,
             eligibility: Eligibility::Any,
+            machines_every: Duration::from_secs(5),
+            orphan_grace: Duration::from_secs(60),
         }
     }
 }
@@ -78,13 +91,24 @@ pub enum Eligibility {
 #[derive(Clone)]
 pub struct Control {
     parts: Arc<Parts>,
-    due: Arc<Notify>,
+    memory: Arc<Memory>,
+}
+
+/// What this process keeps in mind, and may lose.
+#[derive(Default)]
+struct Memory {
+    due: Notify,
+    access_changed: Notify,
+    told: Told,
+    unreached: Unreached,
+    sightings: Sightings,
+    gateway_public_key: OnceLock<String>,
 }
 
 impl Control {
     /// Puts the parts together.
     pub fn new(parts: Parts) -> Self {
-        Control { parts: Arc::new(parts), due: Arc::new(Notify::new()) }
+        Control { parts: Arc::new(parts), memory: Arc::default() }
     }
 
     /// Who calls with this API key.
@@ -128,8 +152,26 @@ impl Control {
             None => work(tx),
         });
         let result = result.await;
-        self.due.notify_one();
+        self.due().notify_one();
         result
+    }
+
+    /// The key by which clients recognise the SSH gateway.
+    pub fn gateway_host_key(&self) -> KeyPair {
+        self.secrets().gateway_host_key()
+    }
+
+    /// The public half of it, as one line. It is part of many answers, so it is made once.
+    pub(crate) fn gateway_public_key(&self) -> &str {
+        self.memory.gateway_public_key.get_or_init(|| self.gateway_host_key().public_key)
+    }
+
+    pub(crate) fn secrets(&self) -> &Secrets {
+        &self.parts.secrets
+    }
+
+    pub(crate) fn ssh(&self) -> Option<&SshEndpoint> {
+        self.parts.ssh.as_ref()
     }
 
     pub(crate) fn store(&self) -> &Store {
@@ -166,7 +208,24 @@ impl Control {
 
     /// Rings when something may have become due.
     pub(crate) fn due(&self) -> &Notify {
-        &self.due
+        &self.memory.due
+    }
+
+    /// Rings when running instances may have to be told other keys.
+    pub(crate) fn access_changed(&self) -> &Notify {
+        &self.memory.access_changed
+    }
+
+    pub(crate) fn told(&self) -> &Told {
+        &self.memory.told
+    }
+
+    pub(crate) fn unreached(&self) -> &Unreached {
+        &self.memory.unreached
+    }
+
+    pub(crate) fn sightings(&self) -> &Sightings {
+        &self.memory.sightings
     }
 }
 

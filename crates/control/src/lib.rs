@@ -12,13 +12,17 @@ pub mod reconcilers;
 pub mod requests;
 pub mod runner;
 
+mod access;
 mod caller;
 mod control;
 mod error;
 mod explain;
 mod once;
+mod secrets;
 
 pub use caller::{Caller, Idempotency};
 pub use control::{Control, Eligibility, Parts, Settings, hash_of_key};
 pub use error::{Error, Kind, Result};
+pub use operations::ssh::SshEndpoint;
 pub use page::{Listing, Page};
+pub use secrets::{KeyPair, Secrets};

@@ -1,6 +1,7 @@
 //! Clusters and their instances: what they are and what the rules allow with them.
 
 use crate::capacity::Shape;
+use crate::ends::End;
 use crate::ids::{ClusterId, InstanceId};
 use crate::lifecycle::State;
 use crate::storage::Attachment;
@@ -9,6 +10,9 @@ use crate::{Money, Refused, Time};
 
 /// How many nodes a cluster may have; all of them are made, shown and removed together.
 pub const MAX_NODES: u32 = 1000;
+
+/// So many dead nodes are told by name; of a thousand nobody would read the list.
+const TOLD_DEATHS: usize = 3;
 
 /// A group of equal instances that is made, restarted and destroyed as one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +66,38 @@ impl Cluster {
         self.moved(now, State::destroy)
     }
 
+    /// Begins to restart all nodes, if nothing speaks against it. A cluster that failed can be restarted if all of its nodes
+    /// were made and none was released: then their disks, addresses and capacity are still theirs.
+    pub fn begin_restart(
+        self,
+        nodes: &[Instance],
+        attachment: Option<&Attachment>,
+        now: Time,
+    ) -> Result<Self, Refused> {
+        if attachment.is_some_and(Attachment::is_busy) {
+            return Err(Refused::AttachmentBusy);
+        }
+        let has_failed = matches!(self.state, State::Failed { .. });
+        if has_failed && !nodes.iter().all(|node| node.holds_capacity && node.private_ip.is_some()) {
+            return Err(Refused::ClusterNotRestartable);
+        }
+        self.moved(now, State::restart)
+    }
+
+    /// This cluster after some of its nodes were observed to be dead. `nodes` are all of its nodes, the dead ones FAILED with
+    /// their reasons. The others run on.
+    pub fn lost_nodes(self, nodes: &[Instance], now: Time) -> Result<Self, Refused> {
+        let dead = || nodes.iter().filter_map(|node| Some((node, node.state.reason()?)));
+        let mut words: Vec<String> =
+            dead().take(TOLD_DEATHS).map(|(node, why)| format!("node {} {why}", node.name())).collect();
+        let more = dead().count().saturating_sub(TOLD_DEATHS);
+        if more > 0 {
+            words.push(format!("{more} more nodes are dead too"));
+        }
+        let reason = format!("{}. Restart the cluster to bring its nodes back, or destroy it", words.join("; "));
+        self.moved(now, |state| state.die(&reason))
+    }
+
     /// Refuses unless the cluster runs.
     pub fn must_run(&self) -> Result<(), Refused> {
         match self.state {
@@ -99,8 +135,82 @@ pub struct Instance {
 }
 
 impl Instance {
+    /// This instance after it was observed to be dead.
+    pub fn died(mut self, end: End) -> Result<Self, Refused> {
+        self.state = self.state.die(&end.words(self.shape.memory_bytes))?;
+        Ok(self)
+    }
+
     /// Its host name: the cluster's id and the node's number.
     pub fn name(&self) -> String {
         format!("{}-{}", self.cluster, self.node)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cluster(state: State) -> Cluster {
+        Cluster {
+            id: "c-000000000001".parse().unwrap(),
+            name: "heron".into(),
+            owner: Owner { user: "u-000000000001".parse().unwrap(), org: None },
+            instance_type: "1xCPU".into(),
+            num_nodes: 5,
+            hourly_rate: Money::from_micros(0),
+            container: None,
+            deletion_protection: false,
+            state,
+            since: Time::ZERO,
+            created: Time::ZERO,
+            version: 0,
+        }
+    }
+
+    fn nodes() -> Vec<Instance> {
+        let node = |node: u32| Instance {
+            id: format!("i-{node:012}").parse().unwrap(),
+            cluster: "c-000000000001".parse().unwrap(),
+            node,
+            state: State::Running,
+            shape: Shape { cpu_milli: 1000, memory_bytes: 1 << 30, gpus: 0, gpu_model: None },
+            gpus: Vec::new(),
+            holds_capacity: true,
+            boot: 1,
+            private_ip: Some("10.64.0.1".into()),
+        };
+        (0..5).map(node).collect()
+    }
+
+    #[test]
+    fn a_cluster_names_its_dead_nodes() {
+        let mut nodes = nodes();
+        nodes[1] = nodes[1].clone().died(End::OutOfMemory).unwrap();
+        let failed = cluster(State::Running).lost_nodes(&nodes, Time::ZERO).unwrap();
+        assert_eq!(
+            failed.state.reason(),
+            Some(
+                "node c-000000000001-1 ran out of memory (limit 1.0 GiB) and was stopped. \
+                 Restart the cluster to bring its nodes back, or destroy it"
+            )
+        );
+        let all: Vec<_> = nodes.into_iter().map(|node| node.died(End::Lost).unwrap()).collect();
+        let failed = failed.lost_nodes(&all, Time::ZERO).unwrap();
+        assert!(failed.state.reason().unwrap().contains("; 2 more nodes are dead too. "), "{failed:?}");
+    }
+
+    #[test]
+    fn what_was_released_cannot_be_restarted() {
+        let failed = || cluster(State::Failed { reason: "why".into() });
+        assert_eq!(failed().begin_restart(&nodes(), None, Time::ZERO).unwrap().state, State::Restarting);
+        let mut released = nodes();
+        released[4].holds_capacity = false;
+        assert_eq!(failed().begin_restart(&released, None, Time::ZERO), Err(Refused::ClusterNotRestartable));
+        let mut unmade = nodes();
+        unmade[0].private_ip = None;
+        assert_eq!(failed().begin_restart(&unmade, None, Time::ZERO), Err(Refused::ClusterNotRestartable));
+        let busy = cluster(State::Provisioning).begin_restart(&nodes(), None, Time::ZERO);
+        assert_eq!(busy, Err(Refused::ClusterBusy { state: "PROVISIONING" }));
     }
 }

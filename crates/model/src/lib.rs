@@ -6,6 +6,7 @@
 pub mod capacity;
 pub mod catalogue;
 pub mod clusters;
+pub mod ends;
 pub mod environment;
 pub mod ids;
 pub mod ledger;

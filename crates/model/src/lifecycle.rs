@@ -22,7 +22,8 @@ pub enum State {
     Destroying,
     /// Observed to be gone.
     Destroyed,
-    /// Something went wrong; what it took has been released unless the reason says otherwise.
+    /// Something went wrong. A cluster whose making failed has released what it took; one of which a node died keeps it, and
+    /// its other nodes run on, until it is restarted or destroyed.
     Failed {
         /// What went wrong, for a person.
         reason: String,
@@ -95,12 +96,14 @@ impl State {
         }
     }
 
-    /// The nodes are going down and up again.
+    /// The nodes are going down and up again. Whether a failed cluster has nodes to restart is for the cluster to say.
     pub fn restart(self) -> Result<Self, Refused> {
         match self {
-            State::Running => Ok(State::Restarting),
-            State::Pending | State::Provisioning | State::Configuring | State::Restarting => self.refuse("restart"),
-            State::Destroying | State::Destroyed | State::Failed { .. } => self.refuse("restart"),
+            State::Running | State::Failed { .. } => Ok(State::Restarting),
+            State::Pending | State::Provisioning | State::Configuring | State::Restarting => {
+                Err(Refused::ClusterBusy { state: self.name() })
+            }
+            State::Destroying | State::Destroyed => Err(Refused::ClusterGone),
         }
     }
 
@@ -135,6 +138,15 @@ impl State {
         }
     }
 
+    /// It was observed to be dead without having been asked to end. A failed cluster may lose one more of its nodes.
+    pub fn die(self, reason: &str) -> Result<Self, Refused> {
+        match self {
+            State::Running | State::Failed { .. } => Ok(State::Failed { reason: reason.to_owned() }),
+            State::Pending | State::Provisioning | State::Configuring | State::Restarting => self.refuse("die"),
+            State::Destroying | State::Destroyed => self.refuse("die"),
+        }
+    }
+
     fn refuse(&self, transition: &'static str) -> Result<Self, Refused> {
         Err(Refused::Transition { from: self.name(), transition })
     }
@@ -158,7 +170,7 @@ mod tests {
             State::Destroyed,
             failed,
         ];
-        let transitions: [Transition<State>; 7] = [
+        let transitions: [Transition<State>; 8] = [
             ("provision", State::provision),
             ("configure", State::configure),
             ("run", State::run),
@@ -166,6 +178,7 @@ mod tests {
             ("destroy", State::destroy),
             ("gone", State::gone),
             ("fail", |state| state.fail("why")),
+            ("die", |state| state.die("why")),
         ];
         render("cluster", &states, State::name, &transitions);
     }

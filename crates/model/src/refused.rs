@@ -6,10 +6,12 @@
 pub enum Refused {
     #[error("{what} {id} has deletion protection; turn it off first by an edit with deletion_protection false")]
     DeletionProtected { what: &'static str, id: String },
-    #[error("the cluster is {state}; it can be destroyed once it is RUNNING or FAILED")]
+    #[error("the cluster is {state}; wait until it is RUNNING or FAILED")]
     ClusterBusy { state: &'static str },
     #[error("the cluster is {state}, and this needs one that is RUNNING")]
     ClusterNotRunning { state: &'static str },
+    #[error("the cluster failed and has no nodes that could be restarted; destroy it and create another")]
+    ClusterNotRestartable,
     #[error("the cluster is being destroyed or already gone")]
     ClusterGone,
     #[error("a volume is just being attached to or detached from the cluster; wait for that request to end")]
@@ -43,6 +45,7 @@ impl Refused {
             Refused::DeletionProtected { .. } => "deletion_protected",
             Refused::ClusterBusy { .. } => "cluster_busy",
             Refused::ClusterNotRunning { .. } => "cluster_not_running",
+            Refused::ClusterNotRestartable => "cluster_not_restartable",
             Refused::ClusterGone => "cluster_gone",
             Refused::AttachmentBusy => "attachment_busy",
             Refused::ClusterHasStorage { .. } => "cluster_has_storage",

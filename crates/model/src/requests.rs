@@ -13,6 +13,7 @@ pub enum RequestType {
     ClusterClaim,
     ClusterRelease,
     ClusterEdit,
+    ClusterRestart,
     StorageCreate,
     StorageDestroy,
     StorageAttach,
@@ -22,10 +23,11 @@ pub enum RequestType {
 
 impl RequestType {
     /// Every type, in the order of the documentation.
-    pub const ALL: [RequestType; 8] = [
+    pub const ALL: [RequestType; 9] = [
         RequestType::ClusterClaim,
         RequestType::ClusterRelease,
         RequestType::ClusterEdit,
+        RequestType::ClusterRestart,
         RequestType::StorageCreate,
         RequestType::StorageDestroy,
         RequestType::StorageAttach,
@@ -39,6 +41,7 @@ impl RequestType {
             RequestType::ClusterClaim => "CLUSTER_CLAIM",
             RequestType::ClusterRelease => "CLUSTER_RELEASE",
             RequestType::ClusterEdit => "CLUSTER_EDIT",
+            RequestType::ClusterRestart => "CLUSTER_RESTART",
             RequestType::StorageCreate => "STORAGE_CREATE",
             RequestType::StorageDestroy => "STORAGE_DESTROY",
             RequestType::StorageAttach => "STORAGE_ATTACH",
@@ -55,7 +58,8 @@ impl RequestType {
     /// Whether the object of the request is the volume rather than the cluster.
     pub fn is_about_storage(self) -> bool {
         match self {
-            RequestType::ClusterClaim | RequestType::ClusterRelease | RequestType::ClusterEdit => false,
+            RequestType::ClusterClaim | RequestType::ClusterRelease => false,
+            RequestType::ClusterEdit | RequestType::ClusterRestart => false,
             RequestType::StorageCreate | RequestType::StorageDestroy | RequestType::StorageAttach => true,
             RequestType::StorageDetach | RequestType::StorageEdit => true,
         }

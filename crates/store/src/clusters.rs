@@ -83,6 +83,11 @@ pub fn list(tx: &mut Tx<'_>, listing: &Listing<'_>) -> Result<Vec<Cluster>> {
     tx.query(sql, &listing.params_with_scope())?.into_iter().map(read).collect()
 }
 
+/// Every cluster that may have instances: what is neither waiting for its capacity nor destroyed.
+pub fn placed(tx: &mut Tx<'_>) -> Result<Vec<Cluster>> {
+    tx.query(select!("where state <> 'DESTROYED' and state <> 'PENDING'"), &[])?.into_iter().map(read).collect()
+}
+
 /// How many live clusters a scope has, and what those that run cost per hour in micro-dollars.
 pub fn totals(tx: &mut Tx<'_>, scope: &str) -> Result<(u64, i64)> {
     let sql = "select count(*), cast(coalesce(sum(case when state = 'RUNNING' then hourly_rate_micros else 0 end), 0) as bigint) \
@@ -91,20 +96,19 @@ pub fn totals(tx: &mut Tx<'_>, scope: &str) -> Result<(u64, i64)> {
     Ok((row.count()?, row.integer()?))
 }
 
-/// Keeps the keys that were given for this cluster only.
-pub fn save_keys(tx: &mut Tx<'_>, id: &ClusterId, public_keys: &[String]) -> Result<()> {
-    if !public_keys.is_empty() {
-        let sql = "insert into cluster_keys (cluster_id, public_keys) values ($1, $2)";
-        tx.execute(sql, &[id.as_str().into(), (&public_keys.join("\n")).into()])?;
-    }
-    Ok(())
-}
-
-/// The keys that were given for this cluster only.
-pub fn keys(tx: &mut Tx<'_>, id: &ClusterId) -> Result<Vec<String>> {
-    let row = tx.query_one("select public_keys from cluster_keys where cluster_id = $1", &[id.as_str().into()])?;
-    let text = row.map(|mut row| row.text()).transpose()?.unwrap_or_default();
-    Ok(text.lines().map(str::to_owned).collect())
+/// The live clusters that a key opens, newest first, at most a thousand: those of the scopes in which somebody has saved it,
+/// and those to which it was given. What a disabled user saved or gave opens nothing.
+pub fn opened_by(tx: &mut Tx<'_>, fingerprint: &str) -> Result<Vec<Cluster>> {
+    let sql = select!(
+        "where state <> 'DESTROYED' and id in (\
+           select c.id from ssh_keys k join users u on u.id = k.user_id join clusters c on c.scope = k.scope \
+           where k.fingerprint = $1 and u.disabled = 0 and c.state <> 'DESTROYED' \
+           union \
+           select c.id from cluster_fingerprints f join clusters c on c.id = f.cluster_id join users u on u.id = c.user_id \
+           where f.fingerprint = $1 and u.disabled = 0 and c.state <> 'DESTROYED') \
+         order by created_us desc, id desc limit 1000"
+    );
+    tx.query(sql, &[fingerprint.into()])?.into_iter().map(read).collect()
 }
 
 fn read(mut row: Row) -> Result<Cluster> {

@@ -12,6 +12,8 @@ pub fn forget_ended(tx: &mut Tx<'_>, expired: Time) -> Result<u64> {
          (select id from clusters where state = 'DESTROYED' and since_us <= $1 order by since_us limit 100)",
         "delete from cluster_keys where cluster_id in \
          (select id from clusters where state = 'DESTROYED' and since_us <= $1 order by since_us limit 100)",
+        "delete from cluster_fingerprints where cluster_id in \
+         (select id from clusters where state = 'DESTROYED' and since_us <= $1 order by since_us limit 100)",
         "delete from clusters where id in \
          (select id from clusters where state = 'DESTROYED' and since_us <= $1 order by since_us limit 100)",
         "delete from volumes where id in \

@@ -131,12 +131,14 @@ pub struct Claimed {
     pub busy: bool,
 }
 
-/// Every instance that is not destroyed.
+/// Every instance of a cluster that is not destroyed; both are destroyed together, and clusters have an index for it. The
+/// cross join tells SQLite to begin there, and not with the instances of all that ever was.
 pub fn claimed(tx: &mut Tx<'_>) -> Result<Vec<Claimed>> {
     let sql = "select i.id, i.cluster_id, i.node, i.state, i.reason, i.cpu_milli, i.memory_bytes, i.gpu_count, i.gpu_model, \
                i.gpus, i.holds_capacity, i.boot, i.private_ip, a.volume_id, \
                (select count(*) from requests r where r.cluster_id = i.cluster_id and r.ended_us is null) \
-               from instances i left join attachments a on a.cluster_id = i.cluster_id where i.state <> 'DESTROYED'";
+               from clusters c cross join instances i left join attachments a on a.cluster_id = c.id \
+               where c.state <> 'DESTROYED' and i.cluster_id = c.id";
     let rows = tx.query(sql, &[])?;
     rows.into_iter()
         .map(|mut row| {

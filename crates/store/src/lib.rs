@@ -4,11 +4,13 @@
 //! nothing of requests' steps, drivers or HTTP. Start reading at [`clusters`] for a noun and at [`db`] for the engines.
 
 pub mod attachments;
+pub mod cluster_keys;
 pub mod clusters;
 pub mod db;
 pub mod events;
 pub mod expiry;
 pub mod idempotency;
+pub mod installation;
 pub mod instances;
 pub mod ledger;
 pub mod requests;

@@ -57,6 +57,25 @@ pub fn list(tx: &mut Tx<'_>, whose: Whose<'_>) -> Result<Vec<SshKey>> {
     tx.query(sql, &[id.into()])?.into_iter().map(read).collect()
 }
 
+/// Everybody's keys with this fingerprint, oldest first; at most a thousand.
+pub fn with_fingerprint(tx: &mut Tx<'_>, fingerprint: &str) -> Result<Vec<SshKey>> {
+    let sql = select!("where fingerprint = $1 order by created_us, id limit 1000");
+    tx.query(sql, &[fingerprint.into()])?.into_iter().map(read).collect()
+}
+
+/// The texts of the keys that open the clusters of a scope, each once: what its users saved who are not disabled.
+pub fn opening(tx: &mut Tx<'_>, scope: &str) -> Result<Vec<String>> {
+    let sql = "select distinct k.public_key from ssh_keys k join users u on u.id = k.user_id \
+               where k.scope = $1 and u.disabled = 0 order by k.public_key limit 1000";
+    tx.query(sql, &[scope.into()])?.into_iter().map(|mut row| row.text()).collect()
+}
+
+/// How many bytes the keys of a scope have together.
+pub fn total_bytes(tx: &mut Tx<'_>, scope: &str) -> Result<u64> {
+    let sql = "select cast(coalesce(sum(octet_length(public_key)), 0) as bigint) from ssh_keys where scope = $1";
+    tx.query_one(sql, &[scope.into()])?.ok_or(Error::Conflict)?.count()
+}
+
 /// How many keys a scope has.
 pub fn count(tx: &mut Tx<'_>, scope: &str) -> Result<u64> {
     tx.query_one("select count(*) from ssh_keys where scope = $1", &[scope.into()])?.ok_or(Error::Conflict)?.count()

@@ -38,7 +38,21 @@ impl Store {
             Database::Sqlite(path) => Engine::Sqlite(Sqlite::open(path)?),
             Database::Postgres(url) => Engine::Postgres(Box::new(Postgres::open(url).await?)),
         };
-        Ok(Store { engine: Arc::new(engine), clock, ids })
+        let store = Store { engine: Arc::new(engine), clock, ids };
+        store.fill_fingerprints().await?;
+        Ok(store)
+    }
+
+    /// A migration cannot compute fingerprints: what it left out is added here, some at a time.
+    async fn fill_fingerprints(&self) -> Result<()> {
+        let mut after = String::new();
+        loop {
+            let from = after.clone();
+            match self.write(move |tx| crate::cluster_keys::fill_fingerprints(tx, &from)).await? {
+                Some(last) => after = last,
+                None => return Ok(()),
+            }
+        }
     }
 
     /// Counts the changes. While it stands still nothing has changed, so that what was read before is still so. `None` where

@@ -128,7 +128,10 @@ pub async fn disable_user(control: &Control, caller: &Caller, user: &str, disabl
         record(tx, &me, &user, if disabled { "user.disable" } else { "user.enable" })?;
         Ok(format!("User {} ({id}) is now {}.", user.email, if disabled { "disabled" } else { "enabled" }))
     });
-    write.await
+    let done = write.await;
+    // The keys of who is shut out open nothing.
+    control.access_changed().notify_one();
+    done
 }
 
 /// Makes another key for a user.

@@ -152,6 +152,28 @@ pub async fn destroy(control: &Control, caller: &Caller, cluster: &str) -> Resul
     write.await
 }
 
+/// Begins to restart all nodes of a cluster; one of which nodes died runs again afterwards.
+pub async fn restart(control: &Control, caller: &Caller, cluster: &str) -> Result<Accepted> {
+    let (me, asked, limit) = (caller.clone(), cluster.to_owned(), control.settings().work_deadline);
+    let write = control.write(caller, move |tx| {
+        let cluster = find(tx, &me, &asked)?;
+        let (now, held) = (tx.now(), attachments::of_cluster(tx, &cluster.id)?);
+        let nodes = instances::of_cluster(tx, &cluster.id)?;
+        let cluster = cluster.begin_restart(&nodes, held.as_ref(), now)?;
+        clusters::save(tx, &cluster)?;
+        for mut instance in nodes {
+            instance.state = cluster.state.clone();
+            instances::save(tx, &instance)?;
+        }
+        let (scope, detail) = (cluster.owner.scope(), serde_json::json!({ "name": cluster.name }));
+        events::record(tx, me.user.id.as_str(), scope, cluster.id.as_str(), "cluster.restart", &detail)?;
+        let request = start(tx, new(RequestType::ClusterRestart, &me, &cluster), limit)?.id;
+        let message = format!("Cluster {} ({}) is being restarted, request {request}.", cluster.name, cluster.id);
+        Ok(Accepted { cluster: Some(cluster.id), volume: None, instances: Vec::new(), request, message })
+    });
+    write.await
+}
+
 /// What was ever asked of a cluster, newest first.
 pub async fn operations(
     control: &Control,

@@ -6,14 +6,14 @@ use tarn_model::ids::{ClusterId, InstanceId};
 use tarn_model::lifecycle::State;
 use tarn_model::names;
 use tarn_model::requests::RequestType;
-use tarn_model::ssh_keys::{self, Parsed};
-use tarn_store::{Tx, clusters, events, instances};
+use tarn_model::ssh_keys::{self as rules, Parsed};
+use tarn_store::{Tx, cluster_keys, clusters, events, instances, ssh_keys};
 
 use super::clusters::fitting;
 use super::ssh_keys::save;
 use super::{Accepted, free_name};
 use crate::requests::start_in_line;
-use crate::{Caller, Control, Error, Result};
+use crate::{Caller, Control, Error, Result, access};
 
 /// What a caller wants created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,13 +42,15 @@ pub async fn create(control: &Control, caller: &Caller, new: NewCluster) -> Resu
     }
     check_container(control, new.container.as_deref())?;
     let keys = parse_keys(&new.public_keys)?;
+    let saves = new.save_keys && !keys.is_empty();
     let (me, kind, limit) = (caller.clone(), kind.clone(), control.settings().capacity_deadline);
     let write = control.write(caller, move |tx| {
         let cluster = insert_cluster(tx, &me, &new, &kind, nodes)?;
         let nodes = insert_nodes(tx, &cluster, &kind)?;
-        let texts: Vec<String> = keys.iter().map(|key| key.public_key.clone()).collect();
-        clusters::save_keys(tx, &cluster.id, &texts)?;
-        if new.save_keys {
+        let given: usize = keys.iter().map(|key| key.public_key.len() + 1).sum();
+        access::must_fit(given as u64, ssh_keys::total_bytes(tx, cluster.owner.scope())?)?;
+        cluster_keys::save(tx, &cluster.id, &keys)?;
+        if saves {
             for key in &keys {
                 save(tx, &me, key, None)?;
             }
@@ -62,7 +64,12 @@ pub async fn create(control: &Control, caller: &Caller, new: NewCluster) -> Resu
             format!("Cluster {} ({}) is being created, request {}.{note}", cluster.name, cluster.id, request.id);
         Ok(Accepted { cluster: Some(cluster.id), volume: None, instances: nodes, request: request.id, message })
     });
-    write.await
+    let accepted = write.await;
+    if saves {
+        // They go onto what runs already, too.
+        control.access_changed().notify_one();
+    }
+    accepted
 }
 
 fn insert_cluster(
@@ -124,7 +131,7 @@ fn insert_nodes(tx: &mut Tx<'_>, cluster: &Cluster, kind: &InstanceType) -> Resu
 fn parse_keys(texts: &[String]) -> Result<Vec<Parsed>> {
     let mut keys: Vec<Parsed> = Vec::with_capacity(texts.len());
     for (at, text) in texts.iter().enumerate() {
-        let key = ssh_keys::parse(text)
+        let key = rules::parse(text)
             .map_err(|error| Error::invalid("invalid_ssh_key", format!("public_keys[{at}] is {error}")))?;
         if !keys.iter().any(|other| other.fingerprint == key.fingerprint) {
             keys.push(key);

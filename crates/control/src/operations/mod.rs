@@ -2,6 +2,7 @@
 
 pub mod admin;
 pub mod clusters;
+pub mod gateway;
 pub mod requests;
 pub mod ssh;
 pub mod ssh_keys;

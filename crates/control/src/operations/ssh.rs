@@ -8,6 +8,15 @@ use tarn_store::{clusters, instances};
 
 use crate::{Caller, Control, Error, Result};
 
+/// Where clients find the SSH gateway.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SshEndpoint {
+    /// A host name or an address.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+}
+
 /// A command that a client can execute as it is, with its own arguments appended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SshCommand {
@@ -17,8 +26,18 @@ pub struct SshCommand {
     pub message: Option<String>,
 }
 
+/// What the client's own `ssh` can do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SshClient {
+    /// It can be told the host key on its command line (OpenSSH 8.5 and later).
+    #[default]
+    Pinning,
+    /// It cannot, and remembers the host key of the first time.
+    Remembering,
+}
+
 /// The command for one instance.
-pub async fn command(control: &Control, caller: &Caller, instance: &str) -> Result<SshCommand> {
+pub async fn command(control: &Control, caller: &Caller, instance: &str, client: SshClient) -> Result<SshCommand> {
     let id: InstanceId = instance.parse()?;
     let read = control.store().read(|tx| -> Result<_> {
         let found = instances::get(tx, &id)?.ok_or_else(|| Error::not_found("instance", instance))?;
@@ -27,9 +46,9 @@ pub async fn command(control: &Control, caller: &Caller, instance: &str) -> Resu
         Ok(found)
     });
     let found = read.await?;
-    match command_of(&found) {
+    match command_of(control, &found, client) {
         Some(command) => {
-            let message = (control.driver().name() == "fake").then(|| {
+            let message = (control.driver().name() == "fake" && control.ssh().is_none()).then(|| {
                 "This engine runs the fake driver: the address is made up and nothing answers there.".to_owned()
             });
             Ok(SshCommand { command, message })
@@ -43,7 +62,18 @@ pub async fn command(control: &Control, caller: &Caller, instance: &str) -> Resu
 pub const USER: &str = "ubuntu";
 
 /// The command that logs in to an instance; `None` while it does not run.
-pub fn command_of(instance: &Instance) -> Option<String> {
+///
+/// The host key is part of it, under a name of its own, so that nothing is asked and no file is read or written: keys that
+/// the person's `ssh` remembers of another engine at the same address do not matter.
+pub fn command_of(control: &Control, instance: &Instance, client: SshClient) -> Option<String> {
     let address = instance.private_ip.as_ref().filter(|_| instance.state == State::Running)?;
-    Some(format!("ssh {USER}@{address}"))
+    let Some(SshEndpoint { host, port }) = control.ssh() else { return Some(format!("ssh {USER}@{address}")) };
+    let (id, key) = (&instance.id, control.gateway_public_key());
+    Some(match client {
+        SshClient::Pinning => format!(
+            "ssh -p {port} -o StrictHostKeyChecking=yes -o HostKeyAlias=tarn -o UserKnownHostsFile=/dev/null \
+             -o GlobalKnownHostsFile=/dev/null -o \"KnownHostsCommand=/bin/echo tarn {key}\" {id}@{host}"
+        ),
+        SshClient::Remembering => format!("ssh -p {port} -o StrictHostKeyChecking=accept-new {id}@{host}"),
+    })
 }

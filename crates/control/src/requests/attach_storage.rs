@@ -3,7 +3,7 @@
 use tarn_model::ids::ClusterId;
 use tarn_model::lifecycle::State;
 use tarn_model::requests::{Request, RequestType};
-use tarn_store::{Tx, attachments, events, instances};
+use tarn_store::{Tx, attachments, events};
 
 use super::{Commit, Context, Definition, Failure, Next, Step, Undo, Work, nodes};
 use crate::{Error, Result};
@@ -61,25 +61,13 @@ pub(super) fn restart_back_with(ctx: Context<'_>) -> Work<'_> {
     restart(ctx, 2, true)
 }
 
-/// Restarts every node, unless it is done live. The next start has the next number; an undo takes the number after that,
-/// because it does not know which nodes have seen the one it takes back. The same try again means the same number.
+/// Restarts every node, unless it is done live.
 fn restart(ctx: Context<'_>, further: u32, with_volume: bool) -> Work<'_> {
-    let cluster = ctx.cluster().clone();
     Box::pin(async move {
-        if is_live(ctx).await? {
-            return Ok(super::nothing());
+        match is_live(ctx).await? {
+            true => Ok(super::nothing()),
+            false => nodes::restart_all(ctx, further, Some(ctx.volume()).filter(|_| with_volume)).await,
         }
-        let mut nodes = nodes::read(ctx).await?;
-        nodes.instances.iter_mut().for_each(|node| node.boot += further);
-        nodes::ensure_all(ctx, &nodes, Some(ctx.volume()).filter(|_| with_volume)).await?;
-        let commit: Commit = Box::new(move |tx| {
-            for mut node in instances::of_cluster(tx, &cluster)? {
-                node.boot += further;
-                instances::save(tx, &node)?;
-            }
-            Ok(Next::Done)
-        });
-        Ok(commit)
     })
 }
 

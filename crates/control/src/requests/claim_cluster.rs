@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use tarn_driver::Access;
 use tarn_model::capacity::{self, Claim, Inventory};
 use tarn_model::clusters::Instance;
 use tarn_model::ids::ClusterId;
 use tarn_model::lifecycle::State;
 use tarn_model::requests::{Request, RequestType};
-use tarn_store::{Tx, clusters, instances, requests, ssh_keys};
+use tarn_store::{Tx, instances, requests};
 
 use super::{Commit, Context, Definition, Failure, Next, Step, Undo, Work, nodes};
 use crate::{Error, Result};
@@ -116,22 +115,9 @@ fn remove(ctx: Context<'_>) -> Work<'_> {
 fn configure(ctx: Context<'_>) -> Work<'_> {
     Box::pin(async move {
         let nodes = nodes::read(ctx).await?;
-        let access = ctx.control.store().read(|tx| access_to(tx, &nodes)).await?;
-        let driver = ctx.control.driver();
-        nodes::each(&nodes, |node| driver.configure_instance(&node.id, &access)).await?;
+        nodes::configure_all(ctx, &nodes).await?;
         Ok(super::nothing())
     })
-}
-
-/// The keys given for the cluster and those saved by its owner, and the names of its nodes.
-fn access_to(tx: &mut Tx<'_>, nodes: &nodes::Nodes) -> Result<Access> {
-    let mut public_keys = clusters::keys(tx, &nodes.cluster.id)?;
-    let saved = ssh_keys::list(tx, tarn_store::Whose::Scope(nodes.cluster.owner.scope()))?;
-    public_keys.extend(saved.into_iter().map(|key| key.public_key));
-    public_keys.sort();
-    public_keys.dedup();
-    let hosts = nodes.instances.iter().filter_map(|instance| Some((instance.name(), instance.private_ip.clone()?)));
-    Ok(Access { public_keys, hosts: hosts.collect() })
 }
 
 fn confirm(ctx: Context<'_>) -> Work<'_> {

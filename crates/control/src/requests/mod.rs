@@ -1,4 +1,4 @@
-//! The eight kinds of requests, each a table of steps.
+//! The nine kinds of requests, each a table of steps.
 //!
 //! A step first acts on the world through the driver and then commits: the commit runs in one transaction with the progress
 //! of the request, guarded by the runner's lease. A step may run twice, and one that timed out may have succeeded, so its
@@ -13,6 +13,7 @@ mod edit_cluster;
 mod edit_storage;
 mod nodes;
 mod release_cluster;
+mod restart_cluster;
 mod start;
 
 use std::future::Future;
@@ -127,6 +128,7 @@ pub fn definition(kind: RequestType) -> &'static Definition {
         RequestType::ClusterClaim => &claim_cluster::DEFINITION,
         RequestType::ClusterRelease => &release_cluster::DEFINITION,
         RequestType::ClusterEdit => &edit_cluster::DEFINITION,
+        RequestType::ClusterRestart => &restart_cluster::DEFINITION,
         RequestType::StorageCreate => &create_storage::DEFINITION,
         RequestType::StorageDestroy => &destroy_storage::DEFINITION,
         RequestType::StorageAttach => &attach_storage::DEFINITION,

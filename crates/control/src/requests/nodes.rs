@@ -10,8 +10,8 @@ use tarn_model::ids::{ClusterId, VolumeId};
 use tarn_model::lifecycle::State;
 use tarn_store::{Tx, clusters, events, instances};
 
-use super::{Context, Failure};
-use crate::{Error, Result};
+use super::{Commit, Context, Failure, Next};
+use crate::{Error, Result, access};
 
 /// A cluster with its nodes.
 pub(super) struct Nodes {
@@ -62,6 +62,42 @@ pub(super) async fn ensure_all(
         done.extend(try_join_all(some.iter().map(|spec| ctx.control.driver().ensure_instance(spec))).await?);
     }
     Ok(done)
+}
+
+/// Gives every node its keys and the names of its peers.
+pub(super) async fn configure_all(ctx: Context<'_>, nodes: &Nodes) -> std::result::Result<(), Failure> {
+    let read = ctx.control.store().read(|tx| access::desired(tx, &nodes.cluster, &nodes.instances));
+    let desired = read.await?;
+    each(nodes, |node| access::push(ctx.control, &desired, node)).await?;
+    Ok(())
+}
+
+/// Starts every node anew, `further` starts after the present one, and gives it its keys. The next start has the next number;
+/// an undo takes the number after that, because it does not know which nodes have seen the one it takes back. The same try
+/// again means the same number.
+pub(super) async fn restart_all(
+    ctx: Context<'_>,
+    further: u32,
+    volume: Option<&VolumeId>,
+) -> std::result::Result<Commit, Failure> {
+    let cluster = ctx.cluster().clone();
+    let mut nodes = read(ctx).await?;
+    nodes.instances.iter_mut().for_each(|node| node.boot += further);
+    let observed = ensure_all(ctx, &nodes, volume).await?;
+    for (node, seen) in nodes.instances.iter_mut().zip(observed) {
+        node.private_ip = Some(seen.private_ip);
+    }
+    configure_all(ctx, &nodes).await?;
+    let commit: Commit = Box::new(move |tx| {
+        for mut node in instances::of_cluster(tx, &cluster)? {
+            node.boot += further;
+            let started = nodes.instances.iter().find(|started| started.id == node.id);
+            node.private_ip = started.and_then(|started| started.private_ip.clone());
+            instances::save(tx, &node)?;
+        }
+        Ok(Next::Done)
+    });
+    Ok(commit)
 }
 
 /// Removes every node and looks that none is left.

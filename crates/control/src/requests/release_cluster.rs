@@ -2,7 +2,7 @@
 
 use tarn_model::lifecycle::State;
 use tarn_model::requests::{Request, RequestType};
-use tarn_store::{Tx, attachments};
+use tarn_store::{Tx, attachments, instances};
 
 use super::claim_cluster::release_capacity;
 use super::{Commit, Context, Definition, Next, Step, Undo, Work, nodes};
@@ -40,10 +40,13 @@ fn confirm(ctx: Context<'_>) -> Work<'_> {
     })
 }
 
-/// The capacity stays taken: nobody has seen the instances go. Destroying the cluster again tries again.
+/// The capacity stays taken: nobody has seen the instances go. Destroying the cluster again tries again. Its nodes have no
+/// address any more, because a disk may be gone already: such a cluster must not be restarted.
 fn failed(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
-    match &request.cluster {
-        Some(cluster) => nodes::fail(tx, cluster, &format!("it could not be removed: {reason}; destroy it again")),
-        None => Ok(()),
+    let Some(cluster) = &request.cluster else { return Ok(()) };
+    for mut node in instances::of_cluster(tx, cluster)? {
+        node.private_ip = None;
+        instances::save(tx, &node)?;
     }
+    nodes::fail(tx, cluster, &format!("it could not be removed: {reason}; destroy it again"))
 }

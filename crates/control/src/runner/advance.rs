@@ -35,6 +35,8 @@ impl Runner {
                 Ok(Hold::Ended(kind, status)) => {
                     let labels = [("type", kind.name()), ("status", status.name())];
                     metrics::counter!("tarn_requests_ended_total", &labels).increment(1);
+                    // Keys may have changed after the step that told them to nodes which run now.
+                    self.control.access_changed().notify_one();
                     Hold::Let
                 }
                 Ok(hold) => hold,

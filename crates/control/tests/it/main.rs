@@ -1,8 +1,13 @@
 //! The control plane on the fake driver, with time and chance in the hands of the tests.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+mod access;
 mod capacity;
+mod gateway;
 mod idempotency;
+mod machines;
 mod matrix;
 mod races;
+mod restart;
 mod support;
+mod watched;

@@ -40,6 +40,7 @@ impl Faults for Plan {
 #[case(RequestType::ClusterClaim)]
 #[case(RequestType::ClusterRelease)]
 #[case(RequestType::ClusterEdit)]
+#[case(RequestType::ClusterRestart)]
 #[case(RequestType::StorageCreate)]
 #[case(RequestType::StorageDestroy)]
 #[case(RequestType::StorageAttach)]
@@ -69,6 +70,7 @@ async fn every_step_survives_every_fault(
 #[rstest]
 #[case(RequestType::ClusterClaim)]
 #[case(RequestType::ClusterRelease)]
+#[case(RequestType::ClusterRestart)]
 #[case(RequestType::StorageCreate)]
 #[case(RequestType::StorageDestroy)]
 #[case(RequestType::StorageAttach)]
@@ -166,6 +168,12 @@ async fn start(world: &World, kind: RequestType, live: bool) -> RequestId {
             let cluster = world.running("1xCPU", 1).await;
             let edit = clusters::ClusterEdit { name: Some("heron".into()), deletion_protection: None };
             clusters::edit(control, caller, cluster.as_str(), edit).await.unwrap().request
+        }
+        RequestType::ClusterRestart => {
+            let (cluster, volume) = (world.running("1xH100", 2).await, world.ready_volume().await);
+            storage::attach(control, caller, volume.as_str(), cluster.as_str(), false).await.unwrap();
+            world.settle().await;
+            clusters::restart(control, caller, cluster.as_str()).await.unwrap().request
         }
         RequestType::StorageCreate => {
             let new = storage::NewVolume { size_gb: 10, ..Default::default() };

@@ -62,7 +62,7 @@ async fn strangers_see_nothing_and_change_nothing() {
         clusters::destroy(control, eve, cluster.as_str()).await.err(),
         storage::info(control, eve, volume.as_str()).await.err(),
         storage::destroy(control, eve, volume.as_str()).await.err(),
-        ssh::command(control, eve, node.as_str()).await.err(),
+        ssh::command(control, eve, node.as_str(), ssh::SshClient::default()).await.err(),
     ];
     assert!(kinds.iter().all(|error| error.as_ref().is_some_and(|error| error.kind == Kind::Forbidden)), "{kinds:?}");
     let by_name = clusters::info(control, eve, &name).await.unwrap_err();

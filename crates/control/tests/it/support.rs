@@ -7,7 +7,7 @@ use tarn_control::operations::admin::{self, NewUser};
 use tarn_control::operations::{clusters, requests, storage};
 use tarn_control::runner::Runner;
 use tarn_control::runner::faults::Faults;
-use tarn_control::{Caller, Control, Parts, Settings, audit, bootstrap};
+use tarn_control::{Caller, Control, Parts, Secrets, Settings, audit, bootstrap};
 use tarn_driver::fake::{FakeDriver, Settings as FakeSettings, read_world};
 use tarn_model::Clock;
 use tarn_model::capacity::{Gpu, Inventory};
@@ -15,12 +15,16 @@ use tarn_model::catalogue::{Catalogue, Prices};
 use tarn_model::ids::{ClusterId, RequestId, VolumeId};
 use tarn_model::requests::Request;
 use tarn_store::Store;
+use tarn_store::events::{self, Event};
 use tarn_store::testing::{Engine, Fresh, ManualClock, SeededIds, fresh};
+
+use crate::watched::Watched;
 
 pub(crate) struct World {
     pub(crate) control: Control,
     pub(crate) store: Store,
     pub(crate) clock: Arc<ManualClock>,
+    pub(crate) driver: Arc<Watched>,
     pub(crate) caller: Caller,
     pub(crate) fresh: Fresh,
 }
@@ -40,11 +44,11 @@ pub(crate) async fn world(engine: Engine) -> Option<World> {
     let fresh = fresh(engine).await?;
     let (clock, ids) = (Arc::new(ManualClock::default()), Arc::new(SeededIds::new(7)));
     let store = Store::open(&fresh.database, clock.clone(), ids.clone()).await.unwrap();
-    let control = control(&store, &fresh, clock.clone(), ids, machine());
+    let (control, driver) = control(&store, &fresh, clock.clone(), ids, machine());
     let key = "tp-0000000000000000000000000000000000000000";
     assert!(bootstrap::make_admin(&store, key.to_owned()).await.unwrap());
     let caller = control.authenticate(key).await.unwrap();
-    Some(World { control, store, clock, caller, fresh })
+    Some(World { control, store, clock, driver, caller, fresh })
 }
 
 fn control(
@@ -53,27 +57,32 @@ fn control(
     clock: Arc<ManualClock>,
     ids: Arc<SeededIds>,
     inventory: Inventory,
-) -> Control {
+) -> (Control, Arc<Watched>) {
     let prices = Prices::default();
     let driver = FakeDriver::open(fresh.dir.path(), inventory.clone(), FakeSettings::default()).unwrap();
-    Control::new(Parts {
+    let driver = Arc::new(Watched::new(driver));
+    let control = Control::new(Parts {
         store: store.clone(),
-        driver: Arc::new(driver),
+        driver: driver.clone(),
         catalogue: Catalogue::derived(&inventory, &prices),
         inventory,
         prices,
         settings: Settings::default(),
+        secrets: Secrets::new([7; 32]),
+        ssh: None,
         clock,
         ids,
-    })
+    });
+    (control, driver)
 }
 
 impl World {
     /// The same engine, started again on another machine.
     pub(crate) async fn moved_to(self, inventory: Inventory) -> Self {
-        let control = control(&self.store, &self.fresh, self.clock.clone(), Arc::new(SeededIds::new(8)), inventory);
+        let ids = Arc::new(SeededIds::new(8));
+        let (control, driver) = control(&self.store, &self.fresh, self.clock.clone(), ids, inventory);
         Runner::new(control.clone()).recover(true).await.unwrap();
-        World { control, ..self }
+        World { control, driver, ..self }
     }
 
     /// Somebody in another organization.
@@ -144,6 +153,16 @@ impl World {
         let volume = storage::create(&self.control, &self.caller, new).await.unwrap().volume.unwrap();
         self.settle().await;
         volume
+    }
+
+    pub(crate) async fn info(&self, cluster: &ClusterId) -> clusters::ClusterView {
+        clusters::info(&self.control, &self.caller, cluster.as_str()).await.unwrap()
+    }
+
+    /// The events of this kind, oldest first.
+    pub(crate) async fn events(&self, verb: &str) -> Vec<Event> {
+        let all = self.store.read(|tx| events::after(tx, 0, 10_000)).await.unwrap();
+        all.into_iter().filter(|event| event.verb == verb).collect()
     }
 
     pub(crate) async fn wait(&self, span: Duration) {

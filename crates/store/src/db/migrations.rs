@@ -1,7 +1,8 @@
 //! The migrations, in order. They only add; what is to be removed waits a release.
 
 /// Each is run once, in a transaction of its own.
-pub(super) const ALL: [&str; 1] = [include_str!("../../../../migrations/0001_spine.sql")];
+pub(super) const ALL: [&str; 2] =
+    [include_str!("../../../../migrations/0001_spine.sql"), include_str!("../../../../migrations/0002_machines.sql")];
 
 /// Where it is written down which have been run.
 pub(super) const TABLE: &str = "create table if not exists migrations (version bigint primary key)";

@@ -3,6 +3,7 @@
 
 mod concurrency;
 mod durability;
+mod keys;
 mod nouns;
 mod requests;
 mod support;

@@ -1,0 +1,130 @@
+//! How people and peers get into the nodes of a cluster: the one place that decides it and pushes it.
+//!
+//! Steps push it to nodes that they start; the reconciler of the same name pushes what changed to those that run.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use tarn_driver::Access;
+use tarn_model::clusters::{Cluster, Instance};
+use tarn_model::ids::{ClusterId, InstanceId};
+use tarn_store::{Tx, cluster_keys, ssh_keys};
+
+use crate::{Control, Error, KeyPair, Result, Secrets};
+
+/// All keys of a cluster together may have so many bytes: twice that, as JSON may need, and the names of a thousand nodes fit
+/// into one message to a guest.
+pub(crate) const MAX_KEY_BYTES: u64 = 900_000;
+
+/// What all nodes of a cluster are told alike.
+pub(crate) struct Desired {
+    cluster: ClusterId,
+    public_keys: Vec<String>,
+    nodes: Vec<(InstanceId, String, String)>,
+    /// The key between the nodes and the lines for `known_hosts`: made when first needed, and once for all nodes.
+    shared: OnceLock<(KeyPair, Vec<String>)>,
+}
+
+/// The keys given for the cluster and those saved in its scope, each once, and the names and addresses of its nodes.
+pub(crate) fn desired(tx: &mut Tx<'_>, cluster: &Cluster, nodes: &[Instance]) -> Result<Desired> {
+    let saved = ssh_keys::opening(tx, cluster.owner.scope())?;
+    desired_with(tx, cluster, nodes, &saved)
+}
+
+/// The same, where the saved keys of the scope have been read already.
+pub(crate) fn desired_with(
+    tx: &mut Tx<'_>,
+    cluster: &Cluster,
+    nodes: &[Instance],
+    saved: &[String],
+) -> Result<Desired> {
+    let mut public_keys = cluster_keys::opening(tx, &cluster.id)?;
+    public_keys.extend_from_slice(saved);
+    public_keys.sort();
+    public_keys.dedup();
+    let nodes = nodes.iter().filter_map(|node| Some((node.id.clone(), node.name(), node.private_ip.clone()?)));
+    Ok(Desired { cluster: cluster.id.clone(), public_keys, nodes: nodes.collect(), shared: OnceLock::new() })
+}
+
+/// Refuses more keys than a guest can be told: `given` and `saved` are the bytes of what would be there afterwards.
+pub(crate) fn must_fit(given: u64, saved: u64) -> Result<()> {
+    if given.saturating_add(saved) <= MAX_KEY_BYTES {
+        return Ok(());
+    }
+    let message = format!(
+        "the SSH keys of a cluster, given and saved, may have {MAX_KEY_BYTES} bytes together; here {given} bytes would be given \
+         and {saved} saved: remove some, or use shorter ones such as ed25519"
+    );
+    Err(Error::conflict("too_many_ssh_keys", message))
+}
+
+impl Desired {
+    /// Changes with everything that a node would be told; the secrets follow from the ids and never change. A start is part
+    /// of it, so that a node is told again after each.
+    pub(crate) fn hash(&self, node: &Instance) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new();
+        let mut add = |text: &str| {
+            hasher.update(&(text.len() as u64).to_le_bytes());
+            hasher.update(text.as_bytes());
+        };
+        add(&node.boot.to_string());
+        self.public_keys.iter().for_each(|key| add(key));
+        add("hosts");
+        self.nodes.iter().for_each(|(_, name, address)| [name, address].into_iter().for_each(|text| add(text)));
+        *hasher.finalize().as_bytes()
+    }
+
+    fn for_node(&self, secrets: &Secrets, node: &InstanceId) -> Access {
+        let (peer, known_hosts) = self.shared.get_or_init(|| {
+            let known = |(id, name, address): &(InstanceId, String, String)| {
+                format!("{name},{address} {}", secrets.instance_host_key(id).public_key)
+            };
+            (secrets.cluster_peer_key(&self.cluster), self.nodes.iter().map(known).collect())
+        });
+        Access {
+            public_keys: self.public_keys.clone(),
+            hosts: self.nodes.iter().map(|(_, name, address)| (name.clone(), address.clone())).collect(),
+            host_key: secrets.instance_host_key(node).private_key,
+            peer_key: peer.private_key.clone(),
+            peer_public_key: peer.public_key.clone(),
+            known_hosts: known_hosts.clone(),
+        }
+    }
+}
+
+/// Tells one node who may come in, and remembers what it was told.
+pub(crate) async fn push(
+    control: &Control,
+    desired: &Desired,
+    node: &Instance,
+) -> std::result::Result<(), tarn_driver::Error> {
+    let told = control.told().of(&node.id);
+    // One after the other, so that what is remembered last is what arrived last.
+    let mut told = told.lock().await;
+    *told = None;
+    control.driver().configure_instance(&node.id, &desired.for_node(control.secrets(), &node.id)).await?;
+    *told = Some(desired.hash(node));
+    Ok(())
+}
+
+/// What this process has told the nodes, by hash.
+#[derive(Default)]
+pub(crate) struct Told(Mutex<HashMap<InstanceId, Slot>>);
+
+type Slot = Arc<tokio::sync::Mutex<Option<[u8; 32]>>>;
+
+impl Told {
+    /// Whether a node was told exactly this. One that is being told at this moment counts too: whoever tells it rings again.
+    pub(crate) fn is(&self, node: &InstanceId, hash: [u8; 32]) -> bool {
+        self.of(node).try_lock().map_or(true, |told| *told == Some(hash))
+    }
+
+    /// Forgets nodes that are no more.
+    pub(crate) fn retain(&self, known: &BTreeSet<&InstanceId>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|node, _| known.contains(node));
+    }
+
+    fn of(&self, node: &InstanceId) -> Slot {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(node.clone()).or_default().clone()
+    }
+}

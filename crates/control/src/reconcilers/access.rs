@@ -1,0 +1,132 @@
+//! Keeps the keys in running instances right: what is added or removed takes effect within seconds.
+//!
+//! Every running instance should have been told what is desired now; who was told something else, or nothing by this
+//! process, is told again. The composition root runs [`tick`] when its pause is over or when [`changed`] is done.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt;
+use tarn_model::Time;
+use tarn_model::clusters::Instance;
+use tarn_model::ids::InstanceId;
+use tarn_model::lifecycle::State;
+use tarn_model::requests::backoff;
+use tarn_store::{Tx, clusters, instances, ssh_keys};
+
+use crate::access::{self, Desired};
+use crate::{Control, Result};
+
+/// How long until everything is looked at again, also when nobody rang: another replica may have changed something.
+const PAUSE: Duration = Duration::from_secs(60);
+
+/// How long one instance may take; one that hangs must not keep the others from their keys.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// So many are told at the same time.
+const AT_ONCE: usize = 32;
+
+/// Changes that come in a burst are looked at once.
+const BREATH: Duration = Duration::from_millis(200);
+
+/// Done when a change may have to be pushed.
+pub async fn changed(control: &Control) {
+    control.access_changed().notified().await;
+    tokio::time::sleep(BREATH).await;
+}
+
+/// Tells every running instance what it should know and was not told yet.
+pub async fn tick(control: &Control) -> Result<Duration> {
+    let now = control.clock().now();
+    let wanted = control.store().read(|tx| wanted(control, tx)).await?;
+    let mut outdated = Vec::new();
+    for (desired, running) in &wanted {
+        for node in running {
+            if control.told().is(&node.id, desired.hash(node)) {
+                control.unreached().clear(&node.id);
+            } else if control.unreached().due(&node.id).is_none_or(|due| due <= now) {
+                outdated.push((desired, node));
+            }
+        }
+    }
+    // Collected first: a closure that is kept across the wait would make this future one that cannot be spawned.
+    let told: Vec<_> = outdated.into_iter().map(|(desired, node)| tell(control, desired, node)).collect();
+    futures::stream::iter(told).buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
+    let later = control.clock().now();
+    Ok(control.unreached().next().map_or(PAUSE, |due| due.until(later).min(PAUSE)))
+}
+
+/// What the running nodes of every cluster should know. What is no more is forgotten on the way.
+fn wanted(control: &Control, tx: &mut Tx<'_>) -> Result<Vec<(Desired, Vec<Instance>)>> {
+    let placed = clusters::placed(tx)?;
+    let mut nodes = instances::of_clusters(tx, &placed)?;
+    let all = || nodes.values().flatten();
+    control.told().retain(&all().map(|node| &node.id).collect());
+    control.unreached().retain(&all().filter(|node| node.state == State::Running).map(|node| &node.id).collect());
+    let (mut wanted, mut saved) = (Vec::new(), BTreeMap::new());
+    for cluster in &placed {
+        let nodes = nodes.remove(&cluster.id).unwrap_or_default();
+        let running: Vec<Instance> = nodes.iter().filter(|node| node.state == State::Running).cloned().collect();
+        if running.is_empty() {
+            continue;
+        }
+        let scope = cluster.owner.scope();
+        if !saved.contains_key(scope) {
+            saved.insert(scope.to_owned(), ssh_keys::opening(tx, scope)?);
+        }
+        wanted.push((access::desired_with(tx, cluster, &nodes, &saved[scope])?, running));
+    }
+    Ok(wanted)
+}
+
+async fn tell(control: &Control, desired: &Desired, node: &Instance) {
+    let why = match tokio::time::timeout(PATIENCE, access::push(control, desired, node)).await {
+        Ok(Ok(())) => {
+            if control.unreached().clear(&node.id) {
+                tracing::info!(instance = %node.id, "its keys could be changed at last");
+            }
+            return;
+        }
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("it did not answer within {} seconds", PATIENCE.as_secs()),
+    };
+    if control.unreached().failed(&node.id, control.clock().now(), control.ids().bits()) == 1 {
+        tracing::warn!(instance = %node.id, why, "its keys could not be changed; it is tried again until it works");
+    }
+}
+
+/// The instances that could not be told, how often in a row, and when each is tried again.
+#[derive(Default)]
+pub(crate) struct Unreached(Mutex<HashMap<InstanceId, (u32, Time)>>);
+
+impl Unreached {
+    /// Counts a failure, and returns how many there were in a row.
+    fn failed(&self, node: &InstanceId, now: Time, chance: u64) -> u32 {
+        let mut all = self.all();
+        let (failures, due) = all.entry(node.clone()).or_insert((0, now));
+        *failures = failures.saturating_add(1);
+        *due = now.after(backoff(*failures, chance));
+        *failures
+    }
+
+    fn clear(&self, node: &InstanceId) -> bool {
+        self.all().remove(node).is_some()
+    }
+
+    fn due(&self, node: &InstanceId) -> Option<Time> {
+        self.all().get(node).map(|(_, due)| *due)
+    }
+
+    fn next(&self) -> Option<Time> {
+        self.all().values().map(|(_, due)| *due).min()
+    }
+
+    fn retain(&self, known: &BTreeSet<&InstanceId>) {
+        self.all().retain(|node, _| known.contains(node));
+    }
+
+    fn all(&self) -> std::sync::MutexGuard<'_, HashMap<InstanceId, (u32, Time)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,154 @@
+//! Compares the machines with the database: marks what died, and removes what belongs to nobody.
+//!
+//! An instance whose row says RUNNING and that is not, is dead: a fact, at once. An instance without a row is removed when it
+//! was seen for the whole grace time. A volume without a row is only reported: data is never removed by a guess.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tarn_driver::End;
+use tarn_model::Time;
+use tarn_model::ids::{ClusterId, InstanceId, VolumeId};
+use tarn_model::lifecycle::State;
+use tarn_store::{Tx, clusters, events, instances, requests};
+
+use crate::audit::{Difference, differences};
+use crate::{Control, Error, Kind, Result};
+
+/// Looks at everything once.
+pub async fn tick(control: &Control) -> Result<Duration> {
+    let observed = control.driver().observe().await.map_err(Error::internal)?;
+    let (mut suspects, mut orphans, mut volumes) = (BTreeMap::<ClusterId, Vec<InstanceId>>::new(), vec![], vec![]);
+    for difference in differences(control.store(), &observed).await? {
+        match difference {
+            Difference::Instance(claimed, seen) => {
+                let instance = claimed.instance;
+                if instance.state == State::Running && !seen.is_some_and(|seen| seen.running) {
+                    suspects.entry(instance.cluster).or_default().push(instance.id);
+                }
+            }
+            Difference::UnknownInstance(id) => orphans.push(id),
+            Difference::UnknownVolume(id) => volumes.push(id),
+            // Its owner sees its state, and nothing can be done about it here.
+            Difference::Volume(..) => {}
+        }
+    }
+    for (cluster, nodes) in &suspects {
+        mark_dead(control, cluster, nodes).await?;
+    }
+    let now = control.clock().now();
+    for id in control.sightings().overdue(&orphans, now, control.settings().orphan_grace) {
+        remove_orphan(control, &id).await?;
+    }
+    for id in control.sightings().new_volumes(&volumes) {
+        tracing::warn!(volume = %id, "a volume exists that has no row; it is left alone, because it may hold data");
+        record(control, id.as_str(), "machine.volume_unknown").await?;
+    }
+    Ok(control.settings().machines_every)
+}
+
+/// Looks again at instances that seemed dead, and marks those that are. What changed between the two looks is left for the
+/// next time: a request may just have started the nodes.
+async fn mark_dead(control: &Control, cluster: &ClusterId, suspects: &[InstanceId]) -> Result<()> {
+    let before = control.store().read(|tx| clusters::get(tx, cluster)).await.map_err(Error::from)?;
+    let Some(version) = before.map(|cluster| cluster.version) else { return Ok(()) };
+    let mut dead = HashMap::new();
+    for id in suspects {
+        match control.driver().observe_instance(id).await.map_err(Error::internal)? {
+            Some(seen) if seen.running => {}
+            seen => drop(dead.insert(id.clone(), seen.and_then(|seen| seen.end).unwrap_or(End::Lost))),
+        }
+    }
+    if dead.is_empty() {
+        return Ok(());
+    }
+    let cluster = cluster.clone();
+    match control.store().write(move |tx| commit_deaths(tx, &cluster, version, &dead)).await {
+        Err(error) if error.kind == Kind::Conflict => Ok(()),
+        done => done,
+    }
+}
+
+fn commit_deaths(tx: &mut Tx<'_>, id: &ClusterId, version: i64, dead: &HashMap<InstanceId, End>) -> Result<()> {
+    let cluster = clusters::get(tx, id)?.filter(|cluster| cluster.version == version);
+    let (Some(cluster), true) = (cluster, requests::open_of_cluster(tx, id)?.is_empty()) else { return Ok(()) };
+    let (now, owner) = (tx.now(), cluster.owner.clone());
+    let mut nodes = instances::of_cluster(tx, id)?;
+    for node in &mut nodes {
+        let Some(end) = dead.get(&node.id).filter(|_| node.state == State::Running) else { continue };
+        *node = node.clone().died(*end)?;
+        instances::save(tx, node)?;
+        let detail = serde_json::json!({ "cause": end.name(), "cluster": id, "name": node.name() });
+        events::record(tx, events::ENGINE, owner.scope(), node.id.as_str(), "instance.died", &detail)?;
+        metrics::counter!("tarn_instances_died_total", "cause" => end.name()).increment(1);
+    }
+    let cluster = cluster.lost_nodes(&nodes, now)?;
+    clusters::save(tx, &cluster)?;
+    let detail = serde_json::json!({ "reason": cluster.state.reason() });
+    Ok(events::record(tx, events::ENGINE, owner.scope(), id.as_str(), "cluster.failed", &detail)?)
+}
+
+async fn remove_orphan(control: &Control, id: &InstanceId) -> Result<()> {
+    match control.driver().remove_instance(id).await {
+        Ok(()) => {
+            tracing::warn!(instance = %id, "an instance without a row was removed");
+            record(control, id.as_str(), "machine.orphan_removed").await
+        }
+        Err(error) => {
+            if control.sightings().complain(id) {
+                tracing::warn!(instance = %id, %error, "an instance without a row could not be removed; it is tried again");
+            }
+            Ok(())
+        }
+    }
+}
+
+/// What has no row has no owner: it is the engine's own affair.
+async fn record(control: &Control, object: &str, verb: &'static str) -> Result<()> {
+    let object = object.to_owned();
+    let write = control
+        .store()
+        .write(move |tx| events::record(tx, events::ENGINE, events::ENGINE, &object, verb, &serde_json::json!({})));
+    write.await.map_err(Error::from)
+}
+
+/// What this process has seen that has no row.
+#[derive(Default)]
+pub(crate) struct Sightings(Mutex<Seen>);
+
+#[derive(Default)]
+struct Seen {
+    /// Since when, and whether a failed removal has been told.
+    orphans: HashMap<InstanceId, (Time, bool)>,
+    volumes: HashSet<VolumeId>,
+}
+
+impl Sightings {
+    /// Those of the present orphans that have been there for the grace time.
+    fn overdue(&self, orphans: &[InstanceId], now: Time, grace: Duration) -> Vec<InstanceId> {
+        let seen = &mut self.seen().orphans;
+        seen.retain(|id, _| orphans.contains(id));
+        let old = |id: &&InstanceId| match seen.get(*id) {
+            Some((since, _)) => since.after(grace) <= now,
+            None => seen.insert((*id).clone(), (now, false)).is_some(),
+        };
+        orphans.iter().filter(old).cloned().collect()
+    }
+
+    /// Whether nobody has complained about this orphan yet.
+    fn complain(&self, id: &InstanceId) -> bool {
+        self.seen().orphans.get_mut(id).is_some_and(|(_, told)| !std::mem::replace(told, true))
+    }
+
+    /// Those of the present unknown volumes that were not reported yet.
+    fn new_volumes(&self, present: &[VolumeId]) -> Vec<VolumeId> {
+        let seen = &mut self.seen().volumes;
+        seen.retain(|id| present.contains(id));
+        present.iter().filter(|id| seen.insert((*id).clone())).cloned().collect()
+    }
+
+    fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,54 @@
+//! CLUSTER_RESTART: starts every node anew, with its disk, address, keys and volume kept, and sees them run.
+
+use tarn_model::lifecycle::State;
+use tarn_model::requests::{Request, RequestType};
+use tarn_store::{Tx, attachments, instances};
+
+use super::{Commit, Context, Definition, Failure, Next, Step, Undo, Work, nodes};
+use crate::{Error, Result};
+
+pub(super) const DEFINITION: Definition = Definition {
+    kind: RequestType::ClusterRestart,
+    steps: &[
+        Step { name: "restart", run: restart, undo: Undo::None("what has been stopped cannot be made to never have") },
+        Step { name: "confirm", run: confirm, undo: Undo::None("it only looks, and commits what it saw") },
+    ],
+    completed: "The cluster runs again.",
+    failed,
+};
+
+fn restart(ctx: Context<'_>) -> Work<'_> {
+    Box::pin(async move {
+        let held = ctx.control.store().read(|tx| attachments::of_cluster(tx, ctx.cluster())).await;
+        let held = held.map_err(Error::from)?;
+        nodes::restart_all(ctx, 1, held.as_ref().map(|held| &held.volume)).await
+    })
+}
+
+fn confirm(ctx: Context<'_>) -> Work<'_> {
+    let cluster = ctx.cluster().clone();
+    Box::pin(async move {
+        let nodes = nodes::read(ctx).await?;
+        for (node, seen) in nodes.instances.iter().zip(nodes::observe_all(ctx, &nodes).await?) {
+            if !seen.is_some_and(|seen| seen.running && seen.boot == node.boot) {
+                return Err(Failure::Permanent(format!("node {} stopped again right after its restart", node.name())));
+            }
+        }
+        let commit: Commit = Box::new(move |tx| {
+            nodes::move_all(tx, &cluster, "cluster.restarted", State::run, |_| {})?;
+            Ok(Next::Done)
+        });
+        Ok(commit)
+    })
+}
+
+/// Nobody knows which nodes run, so all count as failed; they keep their capacity. The number of the start that did not work
+/// is used up: a restart that is asked for later must be a new one for every node.
+fn failed(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
+    let Some(cluster) = &request.cluster else { return Ok(()) };
+    for mut node in instances::of_cluster(tx, cluster)? {
+        node.boot += 1;
+        instances::save(tx, &node)?;
+    }
+    nodes::fail(tx, cluster, &format!("it could not be restarted: {reason}. Restart it again, or destroy it"))
+}
