@@ -1,12 +1,13 @@
 //! Drivers: the only code that touches compute. A driver makes instances, volumes and mounts real, and says what is real.
 //!
-//! Drivers know the `model` and nothing of the database, of requests or of HTTP. Every verb is idempotent: `ensure_…` of
+//! Drivers know the `model` and the `link` to the guests, and nothing of the database, of requests or of HTTP. Every verb is idempotent: `ensure_…` of
 //! what exists already and `remove_…` of what is gone both succeed, because a verb that timed out may have worked and will
 //! be tried again. Start reading at [`Driver`]; [`fake`] is the smallest complete one, and [`conformance`] is what every
 //! driver has to pass.
 
 pub mod conformance;
 pub mod fake;
+pub mod local;
 pub mod machine;
 
 use std::collections::BTreeMap;
@@ -64,14 +65,11 @@ pub struct InstanceSpec {
     pub volumes: Vec<VolumeId>,
 }
 
-/// How people and its peers get into an instance.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Access {
-    /// Public keys, one line each.
-    pub public_keys: Vec<String>,
-    /// Names and addresses of all nodes of the cluster.
-    pub hosts: Vec<(String, String)>,
-}
+/// How people and its peers get into an instance: what the guest is told.
+pub use tarn_link::Configuration as Access;
+
+/// A stream of bytes to the guest of an instance; what goes over it is the `link`'s to say.
+pub type GuestStream = Box<dyn tarn_link::Stream>;
 
 /// A volume as it should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,7 +93,12 @@ pub struct ObservedInstance {
     pub private_ip: String,
     /// What is mounted.
     pub volumes: Vec<VolumeId>,
+    /// Why it does not run, as far as that is known.
+    pub end: Option<End>,
 }
+
+/// How an instance came to its end without being asked to.
+pub use tarn_model::ends::End;
 
 /// A volume as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,6 +135,9 @@ pub trait Driver: Send + Sync + 'static {
     /// Gives a running instance its keys and the names of its peers, replacing what it had; one that is not there is a
     /// permanent failure.
     async fn configure_instance(&self, id: &InstanceId, access: &Access) -> Result<(), Error>;
+
+    /// A new stream to the guest of a running instance. The engine dials, never the guest.
+    async fn connect(&self, id: &InstanceId) -> Result<GuestStream, Error>;
 
     /// Removes the instance with all that was made for it, its mounts first. Volumes are left alone.
     async fn remove_instance(&self, id: &InstanceId) -> Result<(), Error>;

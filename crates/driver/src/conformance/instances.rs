@@ -21,25 +21,30 @@ async fn life(subject: &Subject<'_>) {
     let made = subject.start(&spec).await;
     assert!(made.running, "ensure_instance returns when it runs: {made:?}");
     assert_eq!((&made.cluster, made.boot), (&spec.cluster, spec.boot), "it is what was asked for");
+    assert_eq!(made.end, None, "what runs has not ended");
     assert!(made.volumes.is_empty(), "nothing was asked to be mounted: {made:?}");
     assert!(made.private_ip.parse::<IpAddr>().is_ok(), "{:?} is an address", made.private_ip);
     assert_eq!(subject.seen(&spec.id).await, Some(made.clone()), "it is seen as it was made");
     assert_eq!(subject.observe().await.instances.len(), 1, "there is one, however often it was asked for");
     for key in ["ssh-ed25519 AAAA first", "ssh-ed25519 AAAA second"] {
         let hosts = vec![(spec.name.clone(), made.private_ip.clone())];
-        let access = Access { public_keys: vec![key.into()], hosts };
+        let access = Access { public_keys: vec![key.into()], hosts, ..Access::default() };
         twice("configure_instance", || subject.driver.configure_instance(&spec.id, &access)).await;
     }
     assert_eq!(subject.seen(&spec.id).await, Some(made), "being configured does not restart it");
     subject.stop(&spec).await;
     let access = Access::default();
     refused("configuring what was removed", || subject.driver.configure_instance(&spec.id, &access)).await;
+    assert!(subject.driver.connect(&spec.id).await.is_err(), "there is no way into what was removed");
 }
 
 async fn absent(subject: &Subject<'_>) {
     let id = InstanceId::fresh(subject.ids);
     assert_eq!(subject.seen(&id).await, None, "what was never made is not seen");
     twice("remove_instance of what was never made", || subject.driver.remove_instance(&id)).await;
+    let access = Access::default();
+    refused("configuring what was never made", || subject.driver.configure_instance(&id, &access)).await;
+    assert!(subject.driver.connect(&id).await.is_err(), "there is no way into what was never made");
 }
 
 async fn restart(subject: &Subject<'_>) {
@@ -49,6 +54,7 @@ async fn restart(subject: &Subject<'_>) {
     let second = subject.start(&next).await;
     assert!(second.running && second.boot == 2, "a higher boot number restarts it: {second:?}");
     assert_eq!(second.private_ip, first.private_ip, "a restart keeps the address");
+    assert_eq!(second.end, None, "what runs again has not ended");
     assert_eq!(subject.observe().await.instances.len(), 1, "a restart makes no second one");
     // Whether a late call of the past is an error is the driver's choice; that it does nothing is not.
     let _late = settle(|| subject.driver.ensure_instance(&spec)).await;

@@ -25,7 +25,8 @@ pub use file::read_world;
 pub use settings::Settings;
 
 use crate::{
-    Access, Capabilities, Driver, Error, InstanceSpec, Observed, ObservedInstance, ObservedVolume, VolumeSpec,
+    Access, Capabilities, Driver, End, Error, GuestStream, InstanceSpec, Observed, ObservedInstance, ObservedVolume,
+    VolumeSpec,
 };
 use file::WorldFile;
 use group::Waiting;
@@ -56,6 +57,18 @@ impl FakeDriver {
             gate: Arc::default(),
             waiting: Waiting::default(),
         })
+    }
+
+    /// Lets an instance die without having been asked to, as tests need it.
+    pub async fn kill(&self, id: &InstanceId, end: End) -> Result<(), Error> {
+        let id = id.clone();
+        self.in_group(move |world| world.kill(&id, end)).await
+    }
+
+    /// The keys that an instance was told last, for tests that want to see them arrive; `None` when there is no such thing.
+    pub async fn keys_of(&self, id: &InstanceId) -> Result<Option<Vec<String>>, Error> {
+        let id = id.clone();
+        self.look(move |world| world.instances.get(&id).map(|instance| instance.public_keys.clone())).await
     }
 
     /// A changing verb: it may fail before its effect or after it, as a machine may.
@@ -153,6 +166,10 @@ impl Driver for FakeDriver {
     async fn configure_instance(&self, id: &InstanceId, access: &Access) -> Result<(), Error> {
         let (id, access) = (id.clone(), access.clone());
         self.change(move |world| world.configure_instance(&id, &access)).await
+    }
+
+    async fn connect(&self, _id: &InstanceId) -> Result<GuestStream, Error> {
+        Err(Error::Unsupported("the fake driver makes no machines that could be connected to".into()))
     }
 
     async fn remove_instance(&self, id: &InstanceId) -> Result<(), Error> {

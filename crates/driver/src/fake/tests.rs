@@ -139,13 +139,32 @@ async fn faults_come_before_and_after_the_effect_and_repeat_with_the_seed() {
 }
 
 #[tokio::test]
+async fn what_was_killed_is_seen_dead_until_it_is_started_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let driver = FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap();
+    let spec = instance(0);
+    let made = driver.ensure_instance(&spec).await.unwrap();
+    driver.kill(&spec.id, End::OutOfMemory).await.unwrap();
+    let seen = driver.observe_instance(&spec.id).await.unwrap().unwrap();
+    assert_eq!(seen, ObservedInstance { running: false, end: Some(End::OutOfMemory), ..made.clone() });
+    assert!(matches!(driver.configure_instance(&spec.id, &Access::default()).await, Err(Error::Permanent(_))));
+    let again = driver.ensure_instance(&InstanceSpec { boot: 2, ..spec.clone() }).await.unwrap();
+    assert_eq!(again, ObservedInstance { boot: 2, ..made });
+    assert!(
+        matches!(driver.kill(&instance(1).id, End::Exit).await, Err(Error::Permanent(_))),
+        "there is no such thing"
+    );
+}
+
+#[tokio::test]
 async fn keys_and_peers_are_replaced_and_survive_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let driver = FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap();
     let spec = instance(0);
     driver.ensure_instance(&spec).await.unwrap();
     for key in ["ssh-ed25519 old", "ssh-ed25519 new"] {
-        let access = Access { public_keys: vec![key.into()], hosts: vec![("node-0".into(), "10.77.0.1".into())] };
+        let hosts = vec![("node-0".into(), "10.77.0.1".into())];
+        let access = Access { public_keys: vec![key.into()], hosts, ..Access::default() };
         driver.configure_instance(&spec.id, &access).await.unwrap();
     }
     driver.ensure_instance(&InstanceSpec { boot: 2, ..spec.clone() }).await.unwrap();

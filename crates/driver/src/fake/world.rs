@@ -10,7 +10,7 @@ use tarn_model::capacity::Inventory;
 use tarn_model::ids::{ClusterId, InstanceId, VolumeId};
 
 use super::checks;
-use crate::{Access, Error, InstanceSpec, Observed, ObservedInstance, ObservedVolume, VolumeSpec};
+use crate::{Access, End, Error, InstanceSpec, Observed, ObservedInstance, ObservedVolume, VolumeSpec};
 
 /// Everything that exists.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +35,9 @@ pub(super) struct Instance {
     pub(super) gpus: Vec<String>,
     pub(super) cpu_milli: u64,
     pub(super) memory_bytes: u64,
+    /// Worlds of earlier versions do not say it.
+    #[serde(default)]
+    pub(super) end: Option<End>,
 }
 
 /// A volume that exists.
@@ -73,6 +76,7 @@ impl World {
             gpus: spec.gpus.clone(),
             cpu_milli: spec.shape.cpu_milli,
             memory_bytes: spec.shape.memory_bytes,
+            end: None,
         };
         let observed = started.observe();
         self.instances.insert(spec.id.clone(), started);
@@ -86,6 +90,14 @@ impl World {
         }
         instance.public_keys = access.public_keys.clone();
         instance.hosts = access.hosts.clone();
+        Ok(())
+    }
+
+    /// It stays where it is with all that it holds, and does not run.
+    pub(super) fn kill(&mut self, id: &InstanceId, end: End) -> Result<(), Error> {
+        let instance = self.instance(id)?;
+        instance.running = false;
+        instance.end = Some(end);
         Ok(())
     }
 
@@ -146,6 +158,7 @@ impl Instance {
             boot: self.boot,
             private_ip: self.private_ip.clone(),
             volumes: self.volumes.iter().cloned().collect(),
+            end: self.end,
         }
     }
 }

@@ -1,0 +1,135 @@
+//! Control groups, after libcontainer has made them: their share of the CPUs, who is in one, the end of all of them, why they ended, and removal.
+//!
+//! The first version has a hierarchy for each controller, the second one for all; a path means the group of that name in
+//! every hierarchy there is.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::files;
+
+const ROOT: &str = "/sys/fs/cgroup";
+
+/// How long it may take until everybody in a group is gone.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long to wait before looking again.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// The time over which the share of the CPUs is reckoned.
+const PERIOD_US: u64 = 100_000;
+
+/// The least share that the kernel takes.
+const LEAST_QUOTA_US: u64 = 1_000;
+
+/// Limits the group to so many thousandths of a CPU. This is done when its first process has begun: on a small share the
+/// start itself would take ten times as long.
+pub(super) fn limit_cpu(path: &Path, cpu_milli: u64) -> io::Result<()> {
+    let quota = (cpu_milli * PERIOD_US / 1_000).max(LEAST_QUOTA_US);
+    let mut is_limited = false;
+    for group in groups(path)? {
+        if group.join("cpu.max").exists() {
+            fs::write(group.join("cpu.max"), format!("{quota} {PERIOD_US}"))?;
+            is_limited = true;
+        }
+        if group.join("cpu.cfs_quota_us").exists() {
+            fs::write(group.join("cpu.cfs_period_us"), PERIOD_US.to_string())?;
+            fs::write(group.join("cpu.cfs_quota_us"), quota.to_string())?;
+            is_limited = true;
+        }
+    }
+    if is_limited { Ok(()) } else { Err(io::Error::other("this kernel cannot limit processor time")) }
+}
+
+/// Ends every process in a group and returns when all are gone.
+pub(super) async fn kill(path: &Path) -> io::Result<()> {
+    let all_gone = async {
+        loop {
+            let processes = processes(path)?;
+            if processes.is_empty() {
+                return Ok(());
+            }
+            for pid in processes.into_iter().filter_map(Pid::from_raw) {
+                // It may be gone already.
+                let _sent = kill_process(pid, Signal::KILL);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, all_gone).await.map_err(|_| io::Error::other("a process does not end"))?
+}
+
+/// Removes a group that nobody is in, and returns when it is gone.
+pub(super) async fn remove(path: &Path) -> io::Result<()> {
+    for group in groups(path)? {
+        let gone = async {
+            loop {
+                match files::gone(fs::remove_dir(&group)) {
+                    // The kernel needs a moment after the last process has ended.
+                    Err(error) if error.kind() == io::ErrorKind::ResourceBusy => tokio::time::sleep(PAUSE).await,
+                    other => return other,
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, gone).await.map_err(|_| io::Error::other("a control group stays busy"))??;
+    }
+    Ok(())
+}
+
+/// Whether the kernel had to end a process of the group because it needed more memory than it has.
+pub(super) fn out_of_memory(path: &Path) -> io::Result<bool> {
+    for group in groups(path)? {
+        for file in ["memory.events", "memory.oom_control"] {
+            let text = fs::read_to_string(group.join(file)).unwrap_or_default();
+            if text.lines().filter_map(|line| line.strip_prefix("oom_kill ")).any(|count| count.trim() != "0") {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// The names of the groups in a group.
+pub(super) fn below(path: &Path) -> io::Result<BTreeSet<String>> {
+    let mut names = BTreeSet::new();
+    for group in groups(path)? {
+        for entry in fs::read_dir(group)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                names.insert(entry.file_name().to_string_lossy().into_owned());
+            }
+        }
+    }
+    Ok(names)
+}
+
+fn processes(path: &Path) -> io::Result<BTreeSet<i32>> {
+    let mut processes = BTreeSet::new();
+    for group in groups(path)? {
+        let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+        processes.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()));
+    }
+    Ok(processes)
+}
+
+/// The directories of a group that exist.
+fn groups(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let path = path.strip_prefix("/").map_err(io::Error::other)?;
+    let root = Path::new(ROOT);
+    let mut groups = vec![root.join(path)];
+    if !root.join("cgroup.controllers").exists() {
+        for entry in fs::read_dir(root)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                groups.push(entry.path().join(path));
+            }
+        }
+    }
+    groups.retain(|group| group.is_dir());
+    Ok(groups)
+}

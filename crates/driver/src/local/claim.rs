@@ -1,0 +1,61 @@
+//! What an instance gets for itself: a network, an address, ids, CPUs, GPUs. Each is given to one at a time, by the records.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use super::engine::Engine;
+use super::record::Record;
+use super::{cpus, ids};
+use crate::{Error, InstanceSpec};
+
+/// Writes an instance into the records in memory: a new one with what is free, or one that exists as it shall be now.
+pub(super) fn claim(engine: &Engine, spec: &InstanceSpec, image: PathBuf) -> Result<Record, Error> {
+    let available =
+        cpus::available().map_err(|error| super::engine::failed("the CPUs could not be counted", &error))?;
+    let mut records = engine.records();
+    for gpu in &spec.gpus {
+        if !engine.inventory.gpus.iter().any(|known| known.id == *gpu) {
+            return Err(Error::Permanent(format!("this machine has no GPU {gpu}")));
+        }
+        if records.values().any(|other| other.id != spec.id && other.gpus.contains(gpu)) {
+            return Err(Error::Permanent(format!("GPU {gpu} belongs to another instance")));
+        }
+    }
+    let others = records.values().filter(|other| other.id != spec.id);
+    let loads = others.map(|other| (other.cpus.as_slice(), other.cpu_milli));
+    let cpus = cpus::choose(&available, spec.shape.cpu_milli, loads);
+    let record = match records.get(&spec.id) {
+        Some(known) => {
+            let mut record = known.clone();
+            record.take(spec);
+            record.cpus = cpus;
+            record
+        }
+        None => {
+            let slots = records.values().map(|other| other.slot).collect();
+            let peer = records.values().find(|other| other.cluster == spec.cluster).map(|peer| peer.slot);
+            let slot = peer.map_or_else(|| engine.network.choose_slot(&slots), Ok)?;
+            let addresses: BTreeSet<_> = records.values().map(|other| other.address).collect();
+            let bases = records.values().map(|other| other.id_base).collect();
+            let id_base = ids::choose(&engine.places.installation, &bases)
+                .ok_or_else(|| Error::Retry("every range of user ids is taken".into()))?;
+            Record {
+                id: spec.id.clone(),
+                cluster: spec.cluster.clone(),
+                name: spec.name.clone(),
+                cpu_milli: spec.shape.cpu_milli,
+                memory_bytes: spec.shape.memory_bytes,
+                gpus: spec.gpus.clone(),
+                boot: spec.boot,
+                slot,
+                address: engine.network.address(slot, &addresses)?,
+                id_base,
+                cpus,
+                image,
+                process: None,
+            }
+        }
+    };
+    records.insert(record.id.clone(), record.clone());
+    Ok(record)
+}

@@ -1,0 +1,118 @@
+//! What all verbs share: the records, the locks, and how failures become words.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tarn_model::capacity::Inventory;
+use tarn_model::ids::InstanceId;
+use tokio::sync::{OwnedMutexGuard, Semaphore};
+
+use super::network::Network;
+use super::places::Places;
+use super::record::Record;
+use crate::Error;
+
+/// How many helpers work at once; more would only wait for each other.
+pub(super) const HELPERS: usize = 4;
+
+/// What all verbs share.
+pub(super) struct Engine {
+    pub(super) places: Places,
+    pub(super) helper: Vec<OsString>,
+    /// The guest binary on disk.
+    pub(super) guest: PathBuf,
+    pub(super) inventory: Inventory,
+    pub(super) network: Network,
+    /// Held while the first of a cluster, or of all, comes, and while the last goes.
+    pub(super) gate: tokio::sync::Mutex<()>,
+    pub(super) helpers: Semaphore,
+    /// Held while the image is made.
+    pub(super) image: tokio::sync::Mutex<()>,
+    records: Mutex<BTreeMap<InstanceId, Record>>,
+    busy: Mutex<HashMap<InstanceId, Arc<tokio::sync::Mutex<()>>>>,
+    /// Locked for as long as this engine uses the data: two would each think that they know everything.
+    _alone: File,
+}
+
+impl Engine {
+    pub(super) fn new(
+        places: Places,
+        (helper, guest, inventory): (Vec<OsString>, PathBuf, Inventory),
+        network: Network,
+        records: BTreeMap<InstanceId, Record>,
+        alone: File,
+    ) -> Self {
+        Engine {
+            places,
+            helper,
+            guest,
+            inventory,
+            network,
+            gate: tokio::sync::Mutex::default(),
+            helpers: Semaphore::new(HELPERS),
+            image: tokio::sync::Mutex::default(),
+            records: Mutex::new(records),
+            busy: Mutex::default(),
+            _alone: alone,
+        }
+    }
+
+    /// Whatever is on record.
+    pub(super) fn records(&self) -> MutexGuard<'_, BTreeMap<InstanceId, Record>> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is on record of an instance.
+    pub(super) fn record(&self, id: &InstanceId) -> Option<Record> {
+        self.records().get(id).cloned()
+    }
+
+    /// One changing verb at a time for each instance.
+    pub(super) async fn lock(&self, id: &InstanceId) -> OwnedMutexGuard<()> {
+        let lock = {
+            let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+            // Locks that nobody holds or waits for are forgotten, so that the map does not grow for ever.
+            busy.retain(|_, lock| Arc::strong_count(lock) > 1);
+            busy.entry(id.clone()).or_default().clone()
+        };
+        lock.lock_owned().await
+    }
+
+    /// Writes down what is known of an instance now, on disk and in memory.
+    pub(super) async fn save(&self, record: &Record) -> Result<(), Error> {
+        let (directory, written) = (self.places.instance(&record.id), record.clone());
+        blocking("an instance could not be recorded", move || written.save(&directory)).await?;
+        self.records().insert(record.id.clone(), record.clone());
+        Ok(())
+    }
+}
+
+/// Runs what blocks on a thread for such things.
+pub(super) async fn blocking<T: Send + 'static>(
+    what: &'static str,
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T, Error> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done.map_err(|error| failed(what, &error)),
+        Err(stopped) if stopped.is_panic() => std::panic::resume_unwind(stopped.into_panic()),
+        Err(_) => Err(Error::Retry("the engine is stopping".into())),
+    }
+}
+
+/// What the owner of an instance is told of a failure; the operator finds the rest in the log.
+pub(super) fn failed(what: &'static str, error: &io::Error) -> Error {
+    tracing::warn!(%error, "{what}");
+    if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+        return Error::Retry(format!("{what}: the disk of the machine is full"));
+    }
+    if error.kind() == io::ErrorKind::Unsupported {
+        return Error::Permanent(format!(
+            "{what}: the kernel of the machine lacks something; the engine's log says what"
+        ));
+    }
+    Error::Retry(what.into())
+}

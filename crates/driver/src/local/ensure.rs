@@ -1,0 +1,178 @@
+//! Making an instance exist and run.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::chown;
+use std::path::Path;
+use std::time::Duration;
+
+use tarn_link::Purpose;
+use tarn_model::ids::InstanceId;
+
+use super::engine::{Engine, blocking, failed};
+use super::places::Places;
+use super::record::Record;
+use super::{cgroups, claim, files, image, launch, links, observe, remove, trees};
+use crate::{Error, InstanceSpec, ObservedInstance};
+
+/// How long a guest may take to answer that it will stop.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// How long it may then take to end its processes.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// How long to wait before looking again.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// So often an engine may lose the race against others that leave the machine.
+const RACES: u32 = 20;
+
+/// No host name is longer, and no shell has trouble with it.
+const MAX_NAME: usize = 63;
+
+/// Makes the instance exist and run.
+pub(super) async fn ensure(engine: &Engine, spec: &InstanceSpec) -> Result<ObservedInstance, Error> {
+    check(spec)?;
+    let _one_at_a_time = engine.lock(&spec.id).await;
+    let known = engine.record(&spec.id);
+    if let Some(record) = &known {
+        let seen = observe::look(engine, record)?;
+        if seen.boot > spec.boot || (seen.boot == spec.boot && seen.running) {
+            if seen.running {
+                // An engine that died right after the start has not come to this.
+                let limited = cgroups::limit_cpu(&engine.places.cgroup(&spec.id), record.cpu_milli);
+                limited.map_err(|error| failed("the processor time of an instance could not be limited", &error))?;
+            }
+            return Ok(seen);
+        }
+        if seen.running {
+            stop(engine, record).await;
+        }
+    }
+    let started = match begin(engine, spec).await {
+        Ok(record) => launch::launch(engine, record).await,
+        Err(error) => Err(error),
+    };
+    match started {
+        Ok(record) => observe::look(engine, &record),
+        Err(error) => {
+            // Whoever was never there leaves nothing behind; one that was keeps its disk and its place.
+            let undone = match &known {
+                None => remove::take_apart(engine, &spec.id).await,
+                Some(_) => clear(engine, &spec.id).await,
+            };
+            if let Err(why) = undone {
+                tracing::warn!(id = %spec.id, %why, "what was left of a failed start could not be removed");
+            }
+            Err(error)
+        }
+    }
+}
+
+fn check(spec: &InstanceSpec) -> Result<(), Error> {
+    if spec.container.is_some() {
+        return Err(Error::Unsupported("this machine does not run container images yet".into()));
+    }
+    if !spec.volumes.is_empty() {
+        return Err(super::no_volumes());
+    }
+    let plain = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    if spec.name.is_empty() || spec.name.len() > MAX_NAME || !plain(&spec.name) || spec.name.starts_with('-') {
+        return Err(Error::Permanent("the name of the instance is not a host name".into()));
+    }
+    Ok(())
+}
+
+/// Puts the instance on record and makes everything it stands on.
+async fn begin(engine: &Engine, spec: &InstanceSpec) -> Result<Record, Error> {
+    let image = {
+        // Two that make the image of a machine that has just changed would be in each other's way.
+        let _one_at_a_time = engine.image.lock().await;
+        let images = engine.places.images();
+        blocking("the image of this machine could not be made", move || image::ensure(&images)).await?
+    };
+    let record = {
+        let _gate = engine.gate.lock().await;
+        if engine.records().is_empty() {
+            engine.network.settle().await?;
+        }
+        let record = claim::claim(engine, spec, image)?;
+        let directory = engine.places.instance(&record.id);
+        blocking("an instance could not be recorded", move || files::ensure_directory(&directory, 0o700)).await?;
+        engine.save(&record).await?;
+        record
+    };
+    clear(engine, &record.id).await?;
+    let (places, own) = (engine.places.clone(), record.clone());
+    blocking("the directories of an instance could not be made", move || {
+        make_run_directories(&places, &own.id)?;
+        make_disk(&places.disk(&own.id), &own)
+    })
+    .await?;
+    Ok(record)
+}
+
+/// Makes the directories of an instance that runs. Another engine may remove the one that all engines share while it is
+/// still empty, so this tries more than once.
+fn make_run_directories(places: &Places, id: &InstanceId) -> io::Result<()> {
+    let own = places.run_of(id);
+    let directories = [places.run.clone(), places.running(), own.clone(), own.join("mounts")];
+    let make = || directories.iter().try_for_each(|directory| files::ensure_directory(directory, 0o711));
+    let mut made = make();
+    for _ in 0..RACES {
+        match &made {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => made = make(),
+            _ => break,
+        }
+    }
+    made
+}
+
+/// The disk of a new instance: empty, but for its name. Only now may the engine write there, as nobody else ever has. It has
+/// its name when it is whole, so that a crash leaves none or all of it; one that is gone after a start is never made again.
+fn make_disk(place: &Path, record: &Record) -> io::Result<()> {
+    if place.exists() {
+        return Ok(());
+    }
+    if record.process.is_some() {
+        return Err(io::Error::other("the disk of the instance is missing"));
+    }
+    let own = |path: &Path| chown(path, Some(record.id_base), Some(record.id_base));
+    let disk = &place.with_extension("new");
+    trees::remove(disk)?;
+    files::ensure_directory(disk, 0o700)?;
+    for name in ["upper", "work", "usr-upper", "usr-work", "upper/etc"] {
+        files::ensure_directory(&disk.join(name), 0o755)?;
+        own(&disk.join(name))?;
+    }
+    let hostname = disk.join("upper/etc/hostname");
+    fs::write(&hostname, format!("{}\n", record.name))?;
+    own(&hostname)?;
+    fs::rename(disk, place)
+}
+
+/// Removes what an earlier start left on the machine, but nothing that is kept.
+pub(super) async fn clear(engine: &Engine, id: &InstanceId) -> Result<(), Error> {
+    let what = "what was left of an earlier start could not be removed";
+    let group = engine.places.cgroup(id);
+    cgroups::kill(&group).await.map_err(|error| failed(what, &error))?;
+    cgroups::remove(&group).await.map_err(|error| failed(what, &error))?;
+    let run = engine.places.run_of(id);
+    blocking(what, move || trees::remove(&run)).await
+}
+
+/// Asks the guest to stop and waits for it; what does not stop is ended by [`clear`].
+async fn stop(engine: &Engine, record: &Record) {
+    if let Err(error) = links::say(engine, &record.id, Purpose::Stop, ANSWER).await {
+        tracing::info!(id = %record.id, %error, "the guest does not stop by itself");
+        return;
+    }
+    let gone = async {
+        while observe::alive(record).unwrap_or(false) {
+            tokio::time::sleep(PAUSE).await;
+        }
+    };
+    if tokio::time::timeout(GRACE, gone).await.is_err() {
+        tracing::info!(id = %record.id, "the guest did not stop in time");
+    }
+}

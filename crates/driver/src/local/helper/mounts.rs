@@ -1,0 +1,97 @@
+//! The root filesystem of an instance, put together in a mount namespace of the helper's own.
+//!
+//! Nothing of it ever appears in the mount namespace of the machine: the instance takes a copy of the helper's, and when its
+//! last process ends the kernel takes everything apart. Below `mounts` in the instance's directory lies a small filesystem in
+//! memory that only this namespace sees; it holds the mount points and what libcontainer writes.
+
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use libcontainer::syscall::Syscall;
+use libcontainer::syscall::linux::{self, LinuxSyscall, MountAttr};
+use rustix::fs::CWD;
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_change, move_mount, open_tree,
+};
+use rustix::thread::UnshareFlags;
+
+use super::kernel;
+use super::order::Order;
+
+/// `MOUNT_ATTR_IDMAP` of the kernel's interface.
+const IDMAP: u64 = 0x0010_0000;
+
+/// As much as may lie in `/run`, if half of the memory is not less.
+const MAX_RUN: u64 = 256 << 20;
+
+/// Where things are inside the helper's mount namespace.
+pub(super) struct Mounts {
+    /// The instance's root.
+    pub(super) root: PathBuf,
+    /// What libcontainer reads and writes.
+    pub(super) bundle: PathBuf,
+}
+
+/// Leaves the machine's mount namespace and builds the instance's root. `ids` is the user namespace whose ids it has.
+pub(super) fn build(order: &Order, ids: &OwnedFd) -> io::Result<Mounts> {
+    kernel::unshare(UnshareFlags::NEWNS)?;
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    let base = order.run.join("mounts");
+    // A process of the instance passes through here on the way to its root, so others may enter, but not look around.
+    mount("tarn", &base, "tmpfs", MountFlags::NODEV | MountFlags::NOSUID, c"mode=0711,size=4m,nr_inodes=256")?;
+    // The kernel shows the paths of an overlay to whoever asks inside: relative ones tell nothing of the machine.
+    std::env::set_current_dir(&base)?;
+    for name in ["image", "usr", "disk", "root", "bundle"] {
+        fs::create_dir(name)?;
+    }
+    attach(&order.image, "image", Some(ids), false)?;
+    attach(Path::new("/usr"), "usr", Some(ids), false)?;
+    attach(&order.disk, "disk", None, true)?;
+    overlay("root", "lowerdir=image/root,upperdir=disk/upper,workdir=disk/work")?;
+    overlay("root/usr", "lowerdir=image/hide:usr,upperdir=disk/usr-upper,workdir=disk/usr-work")?;
+    attach(&order.guest, "root/.tarn/guest", None, false)?;
+    memory(order, "root/dev", "mode=0755,size=64m,nr_inodes=1024", MountFlags::NOEXEC)?;
+    for name in ["root/dev/shm", "root/dev/pts"] {
+        fs::create_dir(name)?;
+    }
+    let half = order.memory_bytes / 2;
+    memory(order, "root/dev/shm", &format!("mode=1777,size={half}"), MountFlags::empty())?;
+    memory(order, "root/run", &format!("mode=0755,size={}", half.min(MAX_RUN)), MountFlags::empty())?;
+    let (root, bundle) = (base.join("root"), base.join("bundle"));
+    Ok(Mounts { root, bundle })
+}
+
+/// Shows `from`, without what is mounted below it, at `to`; with the ids of a user namespace, if one is given.
+fn attach(from: &Path, to: &str, ids: Option<&OwnedFd>, writable: bool) -> io::Result<()> {
+    let tree = open_tree(CWD, from, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
+    let mut change = MountAttr { attr_set: linux::MOUNT_ATTR_NODEV, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    if !writable {
+        change.attr_set |= linux::MOUNT_ATTR_RDONLY;
+    }
+    if let Some(ids) = ids {
+        change.attr_set |= IDMAP;
+        change.userns_fd = u64::from(ids.as_raw_fd().unsigned_abs());
+    }
+    LinuxSyscall
+        .mount_setattr(tree.as_fd(), Path::new(""), linux::AT_EMPTY_PATH, &change, size_of::<MountAttr>())
+        .map_err(|error| io::Error::other(format!("{} cannot be mapped: {error}", from.display())))?;
+    move_mount(&tree, "", CWD, to, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+    Ok(())
+}
+
+/// Mounts a filesystem in memory that is the instance's. Done here and not by libcontainer, which takes far longer for it.
+fn memory(order: &Order, at: &str, options: &str, flags: MountFlags) -> io::Result<()> {
+    let options = CString::new(format!("{options},uid={0},gid={0}", order.id_base))?;
+    mount("tmpfs", at, "tmpfs", flags | MountFlags::NODEV | MountFlags::NOSUID, options.as_c_str())?;
+    Ok(())
+}
+
+fn overlay(at: &str, options: &str) -> io::Result<()> {
+    let options = CString::new(options)?;
+    // Set-user-id programs must work inside: `sudo` is one.
+    mount("tarn", at, "overlay", MountFlags::NODEV, options.as_c_str())
+        .map_err(|error| io::Error::new(error.kind(), format!("the overlay at {at} failed: {error}")))
+}

@@ -1,0 +1,63 @@
+//! The installation's id, which everything the driver makes carries: several engines on one machine must not see each
+//! other's instances.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use super::files;
+
+const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+const LENGTH: usize = 6;
+const FILE: &str = "installation";
+
+/// The id of the installation that keeps its data here; made at the first call.
+pub(super) fn id(data: &Path) -> io::Result<String> {
+    match fs::read_to_string(data.join(FILE)) {
+        Ok(text) => {
+            let id = text.trim();
+            let known = id.len() == LENGTH && id.bytes().all(|byte| ALPHABET.contains(&byte));
+            known.then(|| id.to_owned()).ok_or_else(|| {
+                io::Error::other(format!("{} does not hold an installation's id", data.join(FILE).display()))
+            })
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let id = fresh()?;
+            files::write_durably(&data.join(FILE), id.as_bytes(), 0o644)?;
+            Ok(id)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Six characters, the first of them a letter, because some names that carry the id must not begin with a digit.
+fn fresh() -> io::Result<String> {
+    let chance = fs::read("/proc/sys/kernel/random/uuid")?;
+    let bytes = blake3::hash(&chance);
+    let text = bytes.as_bytes().iter().take(LENGTH).map(|byte| ALPHABET[usize::from(byte & 31)] as char);
+    let mut id: String = text.collect();
+    id.replace_range(..1, ["a", "b", "c", "d", "e", "f", "g", "h"][usize::from(bytes.as_bytes()[LENGTH] & 7)]);
+    Ok(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_made_once_and_found_again() {
+        let data = tempfile::tempdir().unwrap();
+        let made = id(data.path()).unwrap();
+        assert_eq!(id(data.path()).unwrap(), made);
+        assert!(made.len() == LENGTH && made.starts_with(|first: char| first.is_ascii_lowercase()), "{made}");
+    }
+
+    #[test]
+    fn what_is_damaged_is_refused() {
+        let data = tempfile::tempdir().unwrap();
+        for damaged in ["", "../etc", "ABCDEF", "abcdefg"] {
+            fs::write(data.path().join(FILE), damaged).unwrap();
+            assert!(id(data.path()).is_err(), "{damaged:?}");
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The local driver: instances are isolated environments on this machine.
+//!
+//! Whatever is made for an instance can be found again by its record, which is written before anything is made and removed
+//! after everything is gone; whether it runs is asked of the kernel each time. Nothing is mounted on the machine: a root
+//! filesystem exists only in the mount namespace of its instance. The driver knows nothing of requests or of the database.
+//!
+//! Start reading at [`LocalDriver`], then `ensure` and `remove`; `launch` talks to the [`helper`] process in which
+//! an instance is put together, `image` makes what it is put together from, and [`network`] connects it.
+
+mod cgroups;
+mod claim;
+mod cpus;
+mod engine;
+mod ensure;
+mod files;
+mod guest;
+pub mod helper;
+mod ids;
+mod image;
+mod installation;
+mod last_word;
+mod launch;
+mod links;
+pub mod network;
+mod observe;
+mod open;
+mod places;
+mod processes;
+mod record;
+mod remove;
+mod settings;
+mod trees;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tarn_model::capacity::Inventory;
+use tarn_model::ids::{InstanceId, VolumeId};
+
+pub use settings::LocalSettings;
+
+use crate::{
+    Access, Capabilities, Driver, Error, GuestStream, InstanceSpec, Observed, ObservedInstance, ObservedVolume,
+    VolumeSpec,
+};
+use engine::Engine;
+
+/// The driver that makes instances on this machine.
+#[derive(Clone)]
+pub struct LocalDriver {
+    engine: Arc<Engine>,
+}
+
+impl LocalDriver {
+    /// Finds again what was made before, sweeps away what was left half made, and is ready. The first time on a machine it
+    /// makes the image, which takes seconds.
+    pub async fn open(settings: LocalSettings) -> Result<Self, Error> {
+        Ok(LocalDriver { engine: Arc::new(open::open(settings).await?) })
+    }
+
+    /// The id that everything of this installation carries on the machine.
+    pub fn installation(&self) -> &str {
+        &self.engine.places.installation
+    }
+
+    /// Runs a changing verb to its end, also when nobody waits for it any more: half a start must not be left to chance.
+    async fn to_the_end<T: Send + 'static>(
+        &self,
+        verb: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        match tokio::spawn(verb).await {
+            Ok(done) => done,
+            Err(stopped) if stopped.is_panic() => std::panic::resume_unwind(stopped.into_panic()),
+            Err(_) => Err(Error::Retry("the engine is stopping".into())),
+        }
+    }
+}
+
+#[async_trait]
+impl Driver for LocalDriver {
+    fn name(&self) -> &'static str {
+        "local"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { volumes: false, live_mounts: false, containers: false }
+    }
+
+    async fn inventory(&self) -> Result<Inventory, Error> {
+        Ok(self.engine.inventory.clone())
+    }
+
+    async fn ensure_instance(&self, spec: &InstanceSpec) -> Result<ObservedInstance, Error> {
+        let (engine, spec) = (self.engine.clone(), spec.clone());
+        self.to_the_end(async move { ensure::ensure(&engine, &spec).await }).await
+    }
+
+    async fn configure_instance(&self, id: &InstanceId, access: &Access) -> Result<(), Error> {
+        links::configure(&self.engine, id, access).await
+    }
+
+    async fn connect(&self, id: &InstanceId) -> Result<GuestStream, Error> {
+        Ok(Box::new(links::connect(&self.engine, id).await?))
+    }
+
+    async fn remove_instance(&self, id: &InstanceId) -> Result<(), Error> {
+        let (engine, id) = (self.engine.clone(), id.clone());
+        self.to_the_end(async move { remove::remove(&engine, &id).await }).await
+    }
+
+    async fn ensure_volume(&self, _spec: &VolumeSpec) -> Result<ObservedVolume, Error> {
+        Err(no_volumes())
+    }
+
+    async fn remove_volume(&self, _id: &VolumeId) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn ensure_mount(&self, _volume: &VolumeId, _instance: &InstanceId) -> Result<(), Error> {
+        Err(no_volumes())
+    }
+
+    async fn remove_mount(&self, _volume: &VolumeId, _instance: &InstanceId) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn observe_instance(&self, id: &InstanceId) -> Result<Option<ObservedInstance>, Error> {
+        observe::one(&self.engine, id)
+    }
+
+    async fn observe_volume(&self, _id: &VolumeId) -> Result<Option<ObservedVolume>, Error> {
+        Ok(None)
+    }
+
+    async fn observe(&self) -> Result<Observed, Error> {
+        observe::all(&self.engine)
+    }
+}
+
+fn no_volumes() -> Error {
+    Error::Unsupported("this machine has no volumes yet".into())
+}

@@ -1,0 +1,167 @@
+//! The network of the local driver: a bridge for every cluster, a pair of virtual interfaces for every instance, and one
+//! firewall table for the installation.
+//!
+//! Each installation has 65,536 private addresses ([`Prefix`]), cut into 1,024 slots of 64. A cluster has one slot: its bridge
+//! is the first address and the gateway, its nodes are the others. Nothing here is remembered: the caller keeps slots and
+//! addresses in its records, and every verb looks at the kernel first. Whatever is made carries the installation's id, and
+//! what does not carry it is never touched. This module knows addresses and process ids, nothing of instances or records.
+//!
+//! Start reading at [`Network`]; `firewall` holds the rules, `veth` and `inside` the way into an instance.
+
+mod bridge;
+mod firewall;
+mod free;
+mod identity;
+mod inside;
+mod netlink;
+mod nftables;
+mod prefix;
+mod settings;
+mod turns;
+mod veth;
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use prefix::Prefix;
+
+use self::identity::Identity;
+use self::netlink::Netlink;
+use self::turns::Turns;
+use crate::Error;
+
+/// The network of one installation. Every verb may be called again after any failure and from several tasks or processes at
+/// once; only `remove_base` and `remove_bridge` must not run while an instance of theirs is being attached.
+#[derive(Debug)]
+pub struct Network {
+    identity: Arc<Identity>,
+    prefix: Mutex<Prefix>,
+    turns: Turns,
+    loading: tokio::sync::Mutex<()>,
+}
+
+impl Network {
+    /// The network of the installation with this id: six characters of Crockford base32. `remembered` is the prefix of the
+    /// addresses that were given out before ([`Prefix::of`] any of them); with none a free one is chosen.
+    pub async fn open(installation: &str, remembered: Option<Prefix>) -> Result<Network, Error> {
+        let identity = Arc::new(Identity::new(installation)?);
+        let turns = Turns::new();
+        let prefix = match remembered {
+            Some(prefix) => prefix,
+            None => {
+                let identity = identity.clone();
+                turns.take(async move || free::choose(&identity, None).await).await?
+            }
+        };
+        Ok(Network { identity, prefix: Mutex::new(prefix), turns, loading: tokio::sync::Mutex::new(()) })
+    }
+
+    /// The addresses of this installation.
+    pub fn prefix(&self) -> Prefix {
+        *self.lock_prefix()
+    }
+
+    /// Looks again whether the prefix is free of others, and moves to another one if not. Call it before the first address
+    /// is given out, when no record holds one: another engine that had no cluster when this one was opened could not be
+    /// seen then.
+    pub async fn settle(&self) -> Result<Prefix, Error> {
+        let (identity, favourite) = (self.identity.clone(), self.prefix());
+        let prefix = self.turns.take(async move || free::choose(&identity, Some(favourite)).await).await?;
+        *self.lock_prefix() = prefix;
+        Ok(prefix)
+    }
+
+    /// A slot for a new cluster: the lowest that is not taken.
+    pub fn choose_slot(&self, taken: &BTreeSet<u16>) -> Result<u16, Error> {
+        prefix::choose_slot(taken)
+    }
+
+    /// An address for a new node in a slot: the lowest that is not taken.
+    pub fn address(&self, slot: u16, taken: &BTreeSet<Ipv4Addr>) -> Result<Ipv4Addr, Error> {
+        self.prefix().choose_address(slot, taken)
+    }
+
+    /// The address of a cluster's gateway, which is its bridge.
+    pub fn gateway(&self, slot: u16) -> Result<Ipv4Addr, Error> {
+        self.prefix().gateway(slot)
+    }
+
+    /// Loads the firewall and turns forwarding on, once for the installation; costs next to nothing when both are
+    /// there, so that it may be called before every start of an instance: somebody may have flushed the machine's firewall.
+    pub async fn ensure_base(&self) -> Result<(), Error> {
+        let _one_at_a_time = self.loading.lock().await;
+        if !settings::forwards()? {
+            self.turns.take(async || settings::turn_forwarding_on()).await?;
+        }
+        firewall::ensure(&self.identity, self.prefix()).await
+    }
+
+    /// Removes the firewall. Forwarding stays on: something else may rely on it by now.
+    pub async fn remove_base(&self) -> Result<(), Error> {
+        let _one_at_a_time = self.loading.lock().await;
+        firewall::remove(&self.identity).await
+    }
+
+    /// Makes the bridge of a cluster, with the gateway's address, up.
+    pub async fn ensure_bridge(&self, slot: u16) -> Result<(), Error> {
+        let (identity, prefix) = (self.identity.clone(), self.prefix());
+        self.turns.take(async move || bridge::ensure(&identity, prefix, slot).await).await
+    }
+
+    /// Removes the bridge of a cluster, and returns when it is seen to be gone.
+    pub async fn remove_bridge(&self, slot: u16) -> Result<(), Error> {
+        let identity = self.identity.clone();
+        self.turns.take(async move || bridge::remove(&identity, slot).await).await
+    }
+
+    /// Gives the network namespace of the process `pid` an interface `eth0` with the address, plugged into the bridge of the
+    /// slot, and a default route. An interface that this address had elsewhere is removed first.
+    pub async fn attach(&self, slot: u16, address: Ipv4Addr, pid: u32) -> Result<(), Error> {
+        let (identity, prefix) = (self.identity.clone(), self.prefix());
+        self.turns.take(async move || veth::attach(&identity, prefix, slot, address, pid).await).await
+    }
+
+    /// Removes the interface of an address, and returns when it is seen to be gone.
+    pub async fn detach(&self, slot: u16, address: Ipv4Addr) -> Result<(), Error> {
+        self.prefix().check(slot, address)?;
+        let identity = self.identity.clone();
+        self.turns.take(async move || veth::detach(&identity, address).await).await
+    }
+
+    /// The names of all interfaces and tables of this installation that exist.
+    pub async fn leftovers(&self) -> Result<Vec<String>, Error> {
+        let identity = self.identity.clone();
+        let ours = self.turns.take(async move || Netlink::open()?.owned(&identity).await).await?;
+        let mut names: Vec<String> = ours.into_values().collect();
+        names.sort();
+        if firewall::exists(&self.identity)? {
+            names.push(self.identity.table());
+        }
+        Ok(names)
+    }
+
+    /// Removes all interfaces of this installation but those of the given slots and addresses, and says which they were. What
+    /// is being made at that moment must be among the given ones: a record is written before anything is made.
+    pub async fn sweep(&self, slots: &BTreeSet<u16>, addresses: &BTreeSet<Ipv4Addr>) -> Result<Vec<String>, Error> {
+        let identity = self.identity.clone();
+        let bridges = slots.iter().map(|slot| identity.bridge(*slot));
+        let keep: BTreeSet<String> = bridges.chain(addresses.iter().map(|address| identity.veth(*address))).collect();
+        let work = async move || {
+            let netlink = Netlink::open()?;
+            let mut removed = Vec::new();
+            for (index, name) in netlink.owned(&identity).await? {
+                if !keep.contains(&name) {
+                    netlink.delete(index, &name).await?;
+                    removed.push(name);
+                }
+            }
+            Ok(removed)
+        };
+        self.turns.take(work).await
+    }
+
+    fn lock_prefix(&self) -> MutexGuard<'_, Prefix> {
+        self.prefix.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,61 @@
+//! What the driver says about instances: what is on record, and whether its process lives.
+
+use std::io;
+
+use tarn_model::ids::InstanceId;
+
+use super::cgroups;
+use super::engine::{Engine, failed};
+use super::last_word;
+use super::record::Record;
+use crate::{End, Error, Observed, ObservedInstance};
+
+/// Looks at one instance.
+pub(super) fn one(engine: &Engine, id: &InstanceId) -> Result<Option<ObservedInstance>, Error> {
+    engine.record(id).map(|record| look(engine, &record)).transpose()
+}
+
+/// Looks at all of them.
+pub(super) fn all(engine: &Engine) -> Result<Observed, Error> {
+    let records: Vec<Record> = engine.records().values().cloned().collect();
+    let mut observed = Observed::default();
+    for record in records {
+        let seen = look(engine, &record)?;
+        observed.instances.insert(record.id, seen);
+    }
+    Ok(observed)
+}
+
+/// Looks at what is on record.
+pub(super) fn look(engine: &Engine, record: &Record) -> Result<ObservedInstance, Error> {
+    let what = "an instance could not be looked at";
+    let running = alive(record).map_err(|error| failed(what, &error))?;
+    let end = if running { None } else { end(engine, record).map_err(|error| failed(what, &error))? };
+    Ok(ObservedInstance {
+        cluster: record.cluster.clone(),
+        running,
+        boot: record.boot,
+        private_ip: record.address.to_string(),
+        volumes: Vec::new(),
+        end,
+    })
+}
+
+/// Whether its first process lives.
+pub(super) fn alive(record: &Record) -> io::Result<bool> {
+    record.process.as_ref().map_or(Ok(false), |process| process.alive())
+}
+
+/// Why it does not run; `None` when it never began.
+fn end(engine: &Engine, record: &Record) -> io::Result<Option<End>> {
+    let Some(process) = &record.process else { return Ok(None) };
+    if !process.of_this_boot()? {
+        return Ok(Some(End::Lost));
+    }
+    // An orderly end comes first: the kernel may have ended some other process of the instance long before.
+    if last_word::was_said(&engine.places.run_of(&record.id)) {
+        return Ok(Some(End::Exit));
+    }
+    let out_of_memory = cgroups::out_of_memory(&engine.places.cgroup(&record.id))?;
+    Ok(Some(if out_of_memory { End::OutOfMemory } else { End::Lost }))
+}

@@ -1,0 +1,122 @@
+//! How the driver begins: it checks the machine, finds what was made before, and sweeps away what was left half made.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::Path;
+
+use tarn_model::ids::InstanceId;
+
+use super::engine::{Engine, blocking, failed};
+use super::network::{Network, Prefix};
+use super::places::Places;
+use super::record::Record;
+use super::settings::LocalSettings;
+use super::{cgroups, files, guest, image, installation, remove, trees};
+use crate::Error;
+
+pub(super) async fn open(settings: LocalSettings) -> Result<Engine, Error> {
+    check_machine(&settings)?;
+    let (data, run, binary) = (settings.data, settings.run, settings.guest);
+    let what = "the data directory of the local driver could not be opened";
+    let (places, alone) = blocking(what, move || prepare(&data, run)).await??;
+    let (own, name) = (places.clone(), "the guest could not be installed");
+    let guest = blocking(name, move || guest::install(&own.guests(), binary)).await?;
+    let own = places.clone();
+    let records = blocking("the records of the local driver could not be read", move || load(&own)).await?;
+    let remembered = records.values().next().map(|record| Prefix::of(record.address));
+    let network = Network::open(&places.installation, remembered).await?;
+    let engine = Engine::new(places, (settings.helper, guest, settings.inventory), network, records, alone);
+    sweep(&engine).await?;
+    make_image(&engine).await?;
+    Ok(engine)
+}
+
+fn check_machine(settings: &LocalSettings) -> Result<(), Error> {
+    let refuse = |why: &str| Err(Error::Permanent(format!("the local driver {why}")));
+    if !rustix::process::geteuid().is_root() {
+        return refuse("needs to be run as root: it makes namespaces, mounts and network interfaces");
+    }
+    if settings.helper.is_empty() || settings.guest.is_empty() {
+        return refuse("has no helper program or no guest: this build is incomplete");
+    }
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    if !Path::new("/proc/self/ns/user").exists() || read("/proc/sys/user/max_user_namespaces").trim() == "0" {
+        return refuse("needs user namespaces, which the kernel does not have or which are switched off");
+    }
+    if !read("/proc/filesystems").lines().any(|line| line.ends_with("\toverlay")) && !Path::new("/lib/modules").exists()
+    {
+        return refuse("needs the overlay filesystem, which the kernel does not have");
+    }
+    if !Path::new("/sys/fs/cgroup").is_dir() {
+        return refuse("needs control groups, and none are mounted");
+    }
+    Ok(())
+}
+
+fn prepare(data: &Path, run: std::path::PathBuf) -> io::Result<Result<(Places, File), Error>> {
+    fs::create_dir_all(data)?;
+    let data = data.canonicalize()?;
+    files::ensure_directory(&data.join("instances"), 0o700)?;
+    let alone = File::create(data.join("instances.lock"))?;
+    match alone.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            return Ok(Err(Error::Permanent("another engine uses the data directory of the local driver".into())));
+        }
+        Err(TryLockError::Error(error)) => return Err(error),
+    }
+    let installation = installation::id(&data)?;
+    Ok(Ok((Places { installation, data, run }, alone)))
+}
+
+/// Reads all records. A directory without one is what a creation or a removal left when the engine died.
+fn load(places: &Places) -> io::Result<BTreeMap<InstanceId, Record>> {
+    let mut records = BTreeMap::new();
+    for entry in fs::read_dir(places.instances())? {
+        let path = entry?.path();
+        match Record::load(&path)? {
+            Some(record) if places.instance(&record.id) == path => {
+                records.insert(record.id.clone(), record);
+            }
+            Some(_) => return Err(io::Error::other("a record lies in the directory of another instance")),
+            None => trees::remove(&path)?,
+        }
+    }
+    Ok(records)
+}
+
+/// Removes what has no record: it can only be what was left when the engine died between two steps.
+async fn sweep(engine: &Engine) -> Result<(), Error> {
+    let what = "what was left of a removed instance could not be swept away";
+    let places = &engine.places;
+    let known = |name: &str| name.parse::<InstanceId>().is_ok_and(|id| engine.records().contains_key(&id));
+    for name in cgroups::below(&places.cgroups()).map_err(|error| failed(what, &error))? {
+        if !known(&name) {
+            let group = places.cgroups().join(&name);
+            cgroups::kill(&group).await.map_err(|error| failed(what, &error))?;
+            cgroups::remove(&group).await.map_err(|error| failed(what, &error))?;
+        }
+    }
+    for entry in fs::read_dir(places.running()).into_iter().flatten().flatten() {
+        if !known(&entry.file_name().to_string_lossy()) {
+            trees::remove(&entry.path()).map_err(|error| failed(what, &error))?;
+        }
+    }
+    let (slots, addresses) = engine.records().values().map(|record| (record.slot, record.address)).unzip();
+    engine.network.sweep(&slots, &addresses).await?;
+    if engine.records().is_empty() {
+        remove::leave_machine(engine).await?;
+    }
+    Ok(())
+}
+
+async fn make_image(engine: &Engine) -> Result<(), Error> {
+    let images = engine.places.images();
+    let used: Vec<_> = engine.records().values().map(|record| record.image.clone()).collect();
+    blocking("the image of this machine could not be made", move || {
+        image::sweep(&images, |path| used.iter().any(|image| image == path))?;
+        image::ensure(&images).map(drop)
+    })
+    .await
+}

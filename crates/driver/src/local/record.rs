@@ -1,0 +1,79 @@
+//! What is kept of an instance on disk: enough to find everything again that was ever made for it.
+//!
+//! A record is written before anything is made, and is the last thing that is removed.
+
+use std::fs;
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use tarn_model::ids::{ClusterId, InstanceId};
+
+use super::files;
+use super::processes::Process;
+use crate::InstanceSpec;
+
+/// The name of the file in the instance's directory.
+const FILE: &str = "instance.json";
+
+/// No record is longer.
+const MAX_LENGTH: u64 = 1 << 20;
+
+/// An instance on record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Record {
+    pub(super) id: InstanceId,
+    pub(super) cluster: ClusterId,
+    pub(super) name: String,
+    pub(super) cpu_milli: u64,
+    pub(super) memory_bytes: u64,
+    pub(super) gpus: Vec<String>,
+    pub(super) boot: u32,
+    /// The network of its cluster.
+    pub(super) slot: u16,
+    pub(super) address: Ipv4Addr,
+    /// The first of its user and group ids.
+    pub(super) id_base: u32,
+    /// The CPUs it runs on.
+    pub(super) cpus: Vec<u32>,
+    /// The image it stands on; it keeps it for life, because its disk holds only what differs from it.
+    pub(super) image: PathBuf,
+    /// Its first process in its present start; `None` until there is one.
+    pub(super) process: Option<Process>,
+}
+
+impl Record {
+    /// Takes over what may change from start to start.
+    pub(super) fn take(&mut self, spec: &InstanceSpec) {
+        self.boot = spec.boot;
+        self.name.clone_from(&spec.name);
+        self.cpu_milli = spec.shape.cpu_milli;
+        self.memory_bytes = spec.shape.memory_bytes;
+        self.gpus.clone_from(&spec.gpus);
+        self.process = None;
+    }
+
+    /// Writes it down for good in the instance's directory, which exists.
+    pub(super) fn save(&self, directory: &Path) -> io::Result<()> {
+        files::write_durably(&directory.join(FILE), &serde_json::to_vec(self)?, 0o600)
+    }
+
+    /// Reads the record in an instance's directory; `None` when there is none, because the instance was never made.
+    pub(super) fn load(directory: &Path) -> io::Result<Option<Self>> {
+        let path = directory.join(FILE);
+        let found = match fs::metadata(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            found => found?,
+        };
+        if found.len() > MAX_LENGTH {
+            return Err(io::Error::other("a record is too long"));
+        }
+        Ok(Some(serde_json::from_slice(&fs::read(path)?)?))
+    }
+
+    /// Forgets the instance.
+    pub(super) fn remove(directory: &Path) -> io::Result<()> {
+        files::gone(fs::remove_file(directory.join(FILE)))
+    }
+}

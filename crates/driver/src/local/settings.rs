@@ -1,0 +1,22 @@
+//! What the local driver has to be told.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use tarn_model::capacity::Inventory;
+
+/// What the local driver has to be told. It asks the environment for nothing.
+#[derive(Clone, Debug)]
+pub struct LocalSettings {
+    /// Where instances keep their disks, and images are kept: on a disk, for long.
+    pub data: PathBuf,
+    /// Where sockets and mount points are while instances run: gone after a restart of the machine, and every directory on
+    /// the way there may be entered by everybody.
+    pub run: PathBuf,
+    /// The program of the helper process and its first arguments.
+    pub helper: Vec<OsString>,
+    /// The static binary that is the first process of every instance.
+    pub guest: &'static [u8],
+    /// What there is to give.
+    pub inventory: Inventory,
+}

@@ -1,0 +1,10 @@
+//! The network of the local driver on a real kernel. Every test has a machine of its own: a fresh network namespace that
+//! plays the host, so that nothing of the real one is touched. Needs root; without it the tests say so and skip.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod firewall;
+mod machine;
+mod outside;
+mod probes;
+mod sharing;
+mod verbs;
