@@ -31,7 +31,7 @@ pub(crate) async fn reset_key(options: &DataOptions) -> Result<()> {
         let _ = std::fs::remove_file(prepared);
         return Err(Failure("there is no administrator yet; start `tarn serve` first".to_owned()));
     }
-    data::publish_key(&dir, &prepared)?;
+    data::publish(&prepared, &data::key_path(&dir))?;
     println!("A new key is in {}; all old keys of the administrator have ended.", data::key_path(&dir).display());
     Ok(())
 }

@@ -33,24 +33,31 @@ pub(crate) fn key_path(data: &Path) -> PathBuf {
     data.join("admin.key")
 }
 
-/// Writes the administrator's key, and nothing else, for its owner's eyes only. It has its place when it is published.
+/// Writes the administrator's key, and nothing else. It has its place when it is published.
 pub(crate) fn prepare_key(data: &Path, api_key: &str) -> Result<PathBuf> {
-    let path = data.join(format!("admin.key.{}", std::process::id()));
+    prepare(&key_path(data), api_key)
+}
+
+/// Writes a secret beside its place, for its owner's eyes only.
+pub(crate) fn prepare(place: &Path, secret: &str) -> Result<PathBuf> {
+    let mut name = place.as_os_str().to_owned();
+    name.push(format!(".{}", std::process::id()));
+    let path = PathBuf::from(name);
     let written = || -> std::io::Result<()> {
         let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&path)?;
-        file.write_all(api_key.as_bytes())?;
+        file.write_all(secret.as_bytes())?;
         file.sync_all()
     };
     written().map_err(|e| Failure::doing(format!("cannot write {}", path.display()), e))?;
     Ok(path)
 }
 
-/// Puts a key that was written into its place.
-pub(crate) fn publish_key(data: &Path, prepared: &Path) -> Result<()> {
-    let path = key_path(data);
+/// Puts a secret that was written into its place.
+pub(crate) fn publish(prepared: &Path, place: &Path) -> Result<()> {
     let published = || -> std::io::Result<()> {
-        std::fs::rename(prepared, &path)?;
-        File::open(data)?.sync_all()
+        std::fs::rename(prepared, place)?;
+        let directory = place.parent().filter(|parent| !parent.as_os_str().is_empty());
+        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
     };
-    published().map_err(|e| Failure::doing(format!("cannot write {}", path.display()), e))
+    published().map_err(|e| Failure::doing(format!("cannot write {}", place.display()), e))
 }

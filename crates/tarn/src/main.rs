@@ -9,14 +9,22 @@ mod config;
 mod data;
 mod environment;
 mod failure;
+mod guest;
 mod logging;
+mod machines;
 mod metrics;
+mod reconcile;
+mod secret;
 mod serve;
 mod tls;
 
 use clap::Parser;
 
 fn main() -> std::process::ExitCode {
+    // Before anything else: the helper starts a machine, and every millisecond of it is a millisecond of waiting for one.
+    if std::env::args_os().nth(1).is_some_and(|command| command == machines::HELPER) {
+        return tarn_driver::local::helper::main();
+    }
     let cli = commands::Cli::parse();
     match commands::run(cli) {
         Ok(()) => std::process::ExitCode::SUCCESS,

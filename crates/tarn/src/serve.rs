@@ -1,15 +1,12 @@
 //! `tarn serve`: puts the rooms of the house together and runs them until a signal comes.
 
 use std::future::Future;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tarn_control::runner::Runner;
-use tarn_control::{Control, Parts, bootstrap, reconcilers};
-use tarn_driver::Driver;
-use tarn_driver::fake::FakeDriver;
-use tarn_model::capacity::Inventory;
+use tarn_control::{Control, Parts, Secrets, bootstrap};
 use tarn_model::ids::fresh_api_key;
 use tarn_server::{App, Limits};
 use tarn_store::{Database, Store};
@@ -19,7 +16,7 @@ use tokio::sync::watch;
 use crate::config::{Config, DriverName};
 use crate::environment::{RandomIds, SystemClock};
 use crate::failure::{Failure, Result};
-use crate::{data, logging, metrics, tls};
+use crate::{data, logging, machines, metrics, reconcile, secret, tls};
 
 /// How long calls and steps under way may take after a signal.
 const DRAIN: Duration = Duration::from_millis(4500);
@@ -43,14 +40,23 @@ pub(crate) async fn serve(config: Config) -> Result<()> {
     let store = Store::open(&database, Arc::new(SystemClock), Arc::new(RandomIds)).await;
     let store = store.map_err(|e| Failure::doing("cannot open the database", e))?;
     ensure_admin(&config, &store).await?;
-    let control = control(&config, store)?;
+    let secrets = secret::load(&config, &store).await?;
+    let gateway = machines::listen_ssh(&config)?;
+    let control = control(&config, store, secrets, gateway.as_ref()).await?;
     let runner = Runner::new(control.clone());
     runner.recover(alone).await.map_err(|e| Failure::doing("cannot take up the work of before", e))?;
 
     let (stop, stopped) = watch::channel(false);
-    tokio::spawn(expiry(control.clone()));
+    let mut reconcilers = tokio::spawn(reconcile::serve(control.clone()));
     let mut runner = tokio::spawn(runner.serve(wait(stopped.clone()), DRAIN));
     let limits = Limits { per_second: config.rate_limit.per_second, burst: config.rate_limit.burst };
+    let (people, leaving) = (control.clone(), wait(stopped.clone()));
+    let mut gateway = tokio::spawn(async move {
+        match gateway {
+            Some(listener) => tarn_server::serve_gateway(listener, people, leaving).await,
+            None => leaving.await,
+        }
+    });
     let app = App::new(control, limits, Arc::new(RandomIds));
     tokio::spawn(forget_idle(app.clone()));
     if let Some((listener, router)) = metrics {
@@ -62,6 +68,8 @@ pub(crate) async fn serve(config: Config) -> Result<()> {
     tokio::select! {
         () = signalled => tracing::info!("stopping"),
         ended = &mut server => return Err(Failure(format!("the server ended by itself: {ended:?}"))),
+        ended = &mut reconcilers => return Err(Failure(format!("the reconcilers ended by themselves: {ended:?}"))),
+        ended = &mut gateway => return Err(Failure(format!("the SSH gateway ended by itself: {ended:?}"))),
         ended = &mut runner => return Err(Failure(format!("the runner ended by itself: {ended:?}"))),
     }
     let _ = stop.send(true);
@@ -78,40 +86,27 @@ async fn ensure_admin(config: &Config, store: &Store) -> Result<()> {
         let api_key = fresh_api_key(&RandomIds);
         let prepared = data::prepare_key(&config.data, &api_key)?;
         match bootstrap::make_admin(store, api_key).await.map_err(failed)? {
-            true => data::publish_key(&config.data, &prepared)?,
+            true => data::publish(&prepared, &data::key_path(&config.data))?,
             false => drop(std::fs::remove_file(prepared)),
         }
     }
     Ok(())
 }
 
-fn control(config: &Config, store: Store) -> Result<Control> {
+async fn control(config: &Config, store: Store, secrets: Secrets, gateway: Option<&TcpListener>) -> Result<Control> {
     let found = config.inventory();
     let prices = config.prices()?;
     let catalogue = config.catalogue(&found, &prices)?;
     let inventory = config.overcommitted(&found);
-    let driver = driver(config, &inventory)?;
+    let driver = machines::driver(config, &inventory).await?;
+    let ssh = gateway.map(|listener| machines::ssh_endpoint(config, listener));
     let (settings, clock, ids) = (config.settings(), Arc::new(SystemClock), Arc::new(RandomIds));
-    Ok(Control::new(Parts { store, driver, inventory, catalogue, prices, settings, clock, ids }))
-}
-
-fn driver(config: &Config, inventory: &Inventory) -> Result<Arc<dyn Driver>> {
-    match config.driver {
-        DriverName::Fake => {
-            let driver = FakeDriver::open(&config.data, inventory.clone(), config.fake.clone());
-            Ok(Arc::new(driver.map_err(|e| Failure::doing("cannot open the fake driver's world", e))?))
-        }
-        DriverName::Local => Err(Failure("the local driver is not in this version yet; use --driver fake".to_owned())),
-    }
+    Ok(Control::new(Parts { store, driver, inventory, catalogue, prices, settings, secrets, ssh, clock, ids }))
 }
 
 /// Tells the person at the terminal how to go on.
 fn greet(config: &Config, listener: &TcpListener) {
-    let mut address = listener.local_addr().unwrap_or(config.listen);
-    if address.ip().is_unspecified() {
-        // Every address of the machine is not one that a client can be given.
-        address.set_ip(Ipv4Addr::LOCALHOST.into());
-    }
+    let address = machines::reachable(listener.local_addr().unwrap_or(config.listen));
     let scheme = if config.tls_cert.is_some() { "https" } else { "http" };
     let url = config.public_url.clone().unwrap_or_else(|| format!("{scheme}://{address}"));
     let key = data::key_path(&std::path::absolute(&config.data).unwrap_or_else(|_| config.data.clone()));
@@ -131,19 +126,6 @@ fn greet(config: &Config, listener: &TcpListener) {
         }
     }
     println!("    tp cluster create 1xCPU --wait\n");
-}
-
-async fn expiry(control: Control) {
-    loop {
-        let pause = match reconcilers::expiry::tick(&control).await {
-            Ok(pause) => pause,
-            Err(error) => {
-                tracing::warn!(%error, "old idempotency keys could not be forgotten");
-                Duration::from_secs(60)
-            }
-        };
-        tokio::time::sleep(pause).await;
-    }
 }
 
 async fn forget_idle(app: App) {

@@ -8,10 +8,16 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
     BTreeMap::from([
         ("tarn-api", &[] as &[_]),
         ("tarn-model", &[]),
+        ("tarn-link", &[]),
+        ("tarn-ssh", &["tarn-link"]),
+        ("tarn-guest", &["tarn-link", "tarn-ssh"]),
         ("tarn-store", &["tarn-model"]),
-        ("tarn-driver", &["tarn-model"]),
-        ("tarn-control", &["tarn-model", "tarn-store", "tarn-driver"]),
-        ("tarn-server", &["tarn-api", "tarn-model", "tarn-store", "tarn-driver", "tarn-control"]),
+        ("tarn-driver", &["tarn-model", "tarn-link"]),
+        ("tarn-control", &["tarn-model", "tarn-store", "tarn-driver", "tarn-link"]),
+        (
+            "tarn-server",
+            &["tarn-api", "tarn-model", "tarn-store", "tarn-driver", "tarn-control", "tarn-link", "tarn-ssh"],
+        ),
         ("tarn", &["tarn-api", "tarn-model", "tarn-store", "tarn-driver", "tarn-control", "tarn-server"]),
     ])
 }

@@ -51,6 +51,7 @@ fn secured() -> OpenApiRouter<App> {
         .routes(routes!(clusters::quote::quote))
         .routes(routes!(clusters::types::types))
         .routes(routes!(clusters::operations::operations))
+        .routes(routes!(clusters::restart::restart))
         .routes(routes!(clusters::destroy::destroy))
         // storage
         .routes(routes!(storage::create::create))

@@ -65,6 +65,7 @@ fn table(owned: &Owned) -> BTreeMap<&'static str, Stranger> {
         ("cluster_quote", nothing("/cluster/quote?instance_type=1xCPU")),
         ("cluster_types", nothing("/cluster/types")),
         ("cluster_operations", forbidden(format!("/cluster/operations/{cluster}"))),
+        ("cluster_restart", forbidden(format!("/cluster/restart/{cluster}"))),
         ("cluster_destroy_cluster__cluster__delete", forbidden(format!("/cluster/{cluster}"))),
         ("storage_create", Nothing("/storage/create".into(), json!({ "size": 1 }))),
         ("storage_list", nothing("/storage/list?include_org=true&all=true")),
@@ -200,6 +201,7 @@ async fn another_tenants_name_is_unknown(#[values(Engine::Sqlite, Engine::Postgr
         Call::new(Method::GET, "/cluster/info/secret-cluster"),
         Call::new(Method::GET, "/cluster/operations/secret-cluster"),
         Call::new(Method::DELETE, "/cluster/secret-cluster"),
+        Call::new(Method::POST, "/cluster/restart/secret-cluster"),
         Call::new(Method::PATCH, "/cluster/edit/secret-cluster").json(&json!({ "deletion_protection": true })),
         Call::new(Method::POST, "/storage/attach")
             .json(&json!({ "storage_id": mine, "cluster_ids": ["secret-cluster"] })),

@@ -50,6 +50,34 @@ async fn a_life(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
+async fn restarting(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+    let Some(world) = World::open(engine).await else { return };
+    let key = world.user("ada@example.org", None).await;
+    let cluster = world.cluster(&key, "trainer").await;
+    let before = world.get(&key, "/cluster/info/trainer").await;
+    let accepted = world.post(&key, "/cluster/restart/trainer", json!({})).await;
+    assert_eq!((accepted.status, accepted.text("cluster_id")), (202, cluster.clone()));
+    insta::assert_json_snapshot!("restart_cluster", accepted.redacted());
+    let busy = world.post(&key, "/cluster/restart/trainer", json!({})).await;
+    assert_eq!(busy.refusal(), (409, "cluster_busy".to_owned()));
+    world.settle().await;
+    let request = world.get(&key, &format!("/request/info/{}", accepted.text("request_id"))).await;
+    assert_eq!(
+        (request.text("status").as_str(), request.text("request_type").as_str()),
+        ("COMPLETED", "CLUSTER_RESTART")
+    );
+    let after = world.get(&key, "/cluster/info/trainer").await;
+    assert_eq!(after.body, before.body, "ids, names, addresses and keys are kept");
+    let list = world.get(&key, &format!("/cluster/operations/{cluster}?type=CLUSTER_RESTART")).await;
+    assert_eq!(list.body["operations"].as_array().unwrap().len(), 1);
+    world.delete(&key, "/cluster/trainer").await;
+    world.settle().await;
+    let gone = world.post(&key, &format!("/cluster/restart/{cluster}"), json!({})).await;
+    assert_eq!(gone.refusal(), (409, "cluster_gone".to_owned()));
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
 async fn editing(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
     let Some(world) = World::open(engine).await else { return };
     let key = world.user("ada@example.org", None).await;

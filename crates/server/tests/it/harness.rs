@@ -9,7 +9,8 @@ use axum::http::{HeaderMap, Method, Request};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tarn_control::runner::Runner;
-use tarn_control::{Control, Parts, Settings, bootstrap};
+use tarn_control::{Control, Parts, Secrets, Settings, SshEndpoint, bootstrap};
+use tarn_driver::Driver;
 use tarn_driver::fake::{self, FakeDriver};
 use tarn_model::capacity::{Gpu, Inventory};
 use tarn_model::catalogue::{Catalogue, Prices};
@@ -33,6 +34,7 @@ pub(crate) enum Engine {
 pub(crate) struct World {
     pub(crate) router: Router,
     pub(crate) app: App,
+    pub(crate) control: Control,
     runner: Runner,
     /// The key of the first administrator.
     pub(crate) admin: String,
@@ -56,6 +58,16 @@ impl World {
 
     /// A world on a database that is there already, or on a file of its own.
     pub(crate) async fn on(database: Option<Database>, limits: Limits) -> World {
+        World::with_driver(database, limits, None, |driver| Arc::new(driver)).await
+    }
+
+    /// A world where people are told to log in at an endpoint, on a driver that may do more than the fake one.
+    pub(crate) async fn with_driver(
+        database: Option<Database>,
+        limits: Limits,
+        ssh: Option<SshEndpoint>,
+        wrap: impl FnOnce(FakeDriver) -> Arc<dyn Driver>,
+    ) -> World {
         let directory = TempDir::new().unwrap();
         let (clock, ids) = (Arc::new(Ticking::default()), Arc::new(Chance::default()));
         let database = database.unwrap_or_else(|| Database::Sqlite(directory.path().join("tarn.db")));
@@ -66,11 +78,19 @@ impl World {
         let driver =
             FakeDriver::open(directory.path().join("fake"), inventory.clone(), fake::Settings::default()).unwrap();
         let catalogue = Catalogue::derived(&inventory, &prices);
-        let (driver, settings) = (Arc::new(driver), Settings::default());
-        let parts = Parts { store, driver, inventory, catalogue, prices, settings, clock, ids: ids.clone() };
+        let (driver, settings, secrets) = (wrap(driver), Settings::default(), Secrets::new([7; 32]));
+        let parts =
+            Parts { store, driver, inventory, catalogue, prices, settings, secrets, ssh, clock, ids: ids.clone() };
         let control = Control::new(parts);
         let app = App::new(control.clone(), limits, ids);
-        World { router: router(app.clone()), app, runner: Runner::new(control), admin, _directory: directory }
+        World {
+            router: router(app.clone()),
+            app,
+            runner: Runner::new(control.clone()),
+            control,
+            admin,
+            _directory: directory,
+        }
     }
 
     /// Carries out everything that has been accepted.

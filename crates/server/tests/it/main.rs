@@ -10,6 +10,7 @@ mod authorization;
 mod bodies;
 mod clusters;
 mod errors;
+mod gateway;
 mod harness;
 mod idempotency;
 mod lists;

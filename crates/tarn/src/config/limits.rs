@@ -78,6 +78,7 @@ impl Config {
                 EligibilityName::Any => Eligibility::Any,
                 EligibilityName::Tensorpool => Eligibility::Tensorpool,
             },
+            ..Settings::default()
         }
     }
 }

@@ -3,6 +3,7 @@
 mod limits;
 mod machine;
 mod options;
+mod public_ssh;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use limits::{RateLimit, Requests};
 use machine::{Capacity, PriceList, Storage, TypeDefinition};
 
 pub(crate) use options::{DataOptions, DriverName, LogFormat, ServeOptions};
+pub(crate) use public_ssh::PublicSsh;
 
 /// Everything that can be set. Unknown keys are refused.
 #[derive(Clone, Debug, Deserialize)]
@@ -27,6 +29,9 @@ pub(crate) struct Config {
     pub(crate) tls_cert: Option<PathBuf>,
     pub(crate) tls_key: Option<PathBuf>,
     pub(crate) metrics_listen: Option<SocketAddr>,
+    pub(crate) ssh_listen: SocketAddr,
+    pub(crate) public_ssh: Option<PublicSsh>,
+    pub(crate) secret_key_file: Option<PathBuf>,
     pub(crate) driver: DriverName,
     pub(crate) simulated_gpus: Option<tarn_driver::machine::Simulated>,
     pub(crate) log_format: LogFormat,
@@ -50,6 +55,9 @@ impl Default for Config {
             tls_cert: None,
             tls_key: None,
             metrics_listen: None,
+            ssh_listen: SocketAddr::from(([127, 0, 0, 1], 7022)),
+            public_ssh: None,
+            secret_key_file: None,
             driver: DriverName::default(),
             simulated_gpus: None,
             log_format: LogFormat::default(),
@@ -80,6 +88,9 @@ impl Config {
         config.tls_cert = tls_cert.or(config.tls_cert);
         config.tls_key = tls_key.or(config.tls_key);
         config.metrics_listen = metrics_listen.or(config.metrics_listen);
+        config.ssh_listen = options.ssh_listen.unwrap_or(config.ssh_listen);
+        config.public_ssh = options.public_ssh.clone().or(config.public_ssh);
+        config.secret_key_file = options.secret_key_file.clone().or(config.secret_key_file);
         config.driver = options.driver.unwrap_or(config.driver);
         config.simulated_gpus = options.simulated_gpus.clone().or(config.simulated_gpus);
         config.rate_limit.per_second = options.rate_limit_per_second.unwrap_or(config.rate_limit.per_second);

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
+use super::public_ssh::PublicSsh;
+
 /// Where the data is.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct DataOptions {
@@ -40,7 +42,16 @@ pub(crate) struct ServeOptions {
     /// Address of the Prometheus metrics; none are served without it
     #[arg(long, env = "TARN_METRICS_LISTEN", value_name = "ADDR")]
     pub(super) metrics_listen: Option<SocketAddr>,
-    /// What makes instances [default: fake]
+    /// Address of the SSH gateway, through which every instance is reached [default: 127.0.0.1:7022]
+    #[arg(long, env = "TARN_SSH_LISTEN", value_name = "ADDR")]
+    pub(super) ssh_listen: Option<SocketAddr>,
+    /// HOST or HOST:PORT of the SSH gateway as clients are told [default: from the listen address]
+    #[arg(long, env = "TARN_PUBLIC_SSH", value_name = "HOST[:PORT]")]
+    pub(super) public_ssh: Option<PublicSsh>,
+    /// File with the master key, from which host keys are derived [default: secret.key in the data directory]
+    #[arg(long, env = "TARN_SECRET_KEY_FILE", value_name = "FILE")]
+    pub(super) secret_key_file: Option<PathBuf>,
+    /// What makes instances [default: local]
     #[arg(long, env = "TARN_DRIVER", value_enum)]
     pub(super) driver: Option<DriverName>,
     /// Declare GPUs that do not exist, for trials: 8xH100 or 8xH100,2xL40S
@@ -61,11 +72,11 @@ pub(crate) struct ServeOptions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum DriverName {
-    /// Nothing is real: for trials and tests
+    /// Isolated Linux environments on this machine; needs root
     #[default]
-    Fake,
-    /// Isolated environments on this machine (not in this version)
     Local,
+    /// Nothing is real: for trials and tests
+    Fake,
 }
 
 /// How log lines look.

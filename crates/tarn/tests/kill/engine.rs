@@ -83,7 +83,8 @@ impl Tarn {
     pub(crate) async fn differences(&self, home: &Fresh) -> Vec<String> {
         let (clock, ids) = (Arc::new(ManualClock::default()), Arc::new(SeededIds::new(1)));
         let store = Store::open(&home.database, clock, ids).await.unwrap();
-        audit::differences(&store, &read_world(home.dir.path()).unwrap()).await.unwrap()
+        let found = audit::differences(&store, &read_world(home.dir.path()).unwrap()).await.unwrap();
+        found.iter().map(ToString::to_string).collect()
     }
 }
 

@@ -53,6 +53,7 @@ async fn kill_rounds(engine: Engine, rounds: u64) {
         "CLUSTER_CLAIM",
         "CLUSTER_RELEASE",
         "CLUSTER_EDIT",
+        "CLUSTER_RESTART",
         "STORAGE_CREATE",
         "STORAGE_DESTROY",
         "STORAGE_ATTACH",

@@ -116,7 +116,7 @@ fn next_call(clusters: &Value, volumes: &Value, chance: &SeededIds) -> (Method, 
     let (cluster, on) = (cluster["id"].as_str().unwrap_or("none"), volume["attached_clusters"][0].as_str());
     let volume = volume["id"].as_str().unwrap_or("s-000000000000");
     let crowded = |list: &Value| list.as_array().unwrap().len() > 6;
-    match chance.bits() % 10 {
+    match chance.bits() % 11 {
         0 | 1 if !crowded(clusters) => {
             let body = json!({ "instance_type": "1xH100", "num_nodes": 2 });
             (Method::POST, "/cluster/create".to_owned(), Some(body))
@@ -136,6 +136,7 @@ fn next_call(clusters: &Value, volumes: &Value, chance: &SeededIds) -> (Method, 
             (Method::POST, "/storage/detach".to_owned(), Some(body))
         }
         8 => (Method::DELETE, format!("/storage/{volume}"), None),
+        9 => (Method::POST, format!("/cluster/restart/{cluster}"), None),
         _ => (Method::PATCH, format!("/storage/edit/{volume}"), Some(json!({ "size_gb": 5 + chance.bits() % 20 }))),
     }
 }

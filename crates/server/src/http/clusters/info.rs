@@ -33,5 +33,5 @@ pub(crate) async fn info(
 ) -> Outcome<ClusterInfoResponse> {
     let found = clusters::info(&app.control, &caller, &cluster).await?;
     let message = view::text(&found);
-    Ok(Answer::ok(ClusterInfoResponse { cluster_info: view::info(found), message }))
+    Ok(Answer::ok(ClusterInfoResponse { cluster_info: view::info(&app.control, found), message }))
 }

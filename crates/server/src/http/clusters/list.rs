@@ -55,7 +55,7 @@ pub(crate) async fn list(
         (items, true) => view::instances(items),
     };
     more(&mut message, page.next_cursor.as_deref());
-    let clusters = page.items.into_iter().map(view::info).collect();
+    let clusters = page.items.into_iter().map(|found| view::info(&app.control, found)).collect();
     Ok(Answer::ok(ClusterListResponse { clusters, next_cursor: page.next_cursor, message }))
 }
 

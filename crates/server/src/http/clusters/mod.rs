@@ -7,5 +7,6 @@ pub(crate) mod info;
 pub(crate) mod list;
 pub(crate) mod operations;
 pub(crate) mod quote;
+pub(crate) mod restart;
 pub(crate) mod types;
 mod view;

@@ -4,8 +4,9 @@ use std::borrow::Cow;
 use std::fmt::{self, Display, Write};
 
 use tarn_api::clusters::{ClusterInfo, ClusterStatus, InstanceInfo};
+use tarn_control::Control;
 use tarn_control::operations::clusters::ClusterView;
-use tarn_control::operations::ssh;
+use tarn_control::operations::ssh::{self, SshClient};
 use tarn_model::clusters::Instance;
 use tarn_model::ids::OrgId;
 use tarn_model::lifecycle::State;
@@ -14,7 +15,7 @@ use crate::http::table::Cell::{Shown, Text};
 use crate::http::table::{Dash, Table, block};
 
 /// A cluster as JSON. What the view holds is moved, not copied: lists are long.
-pub(super) fn info(view: ClusterView) -> ClusterInfo {
+pub(super) fn info(control: &Control, view: ClusterView) -> ClusterInfo {
     let ClusterView { cluster, instances, attachment, explanation, simulated } = view;
     ClusterInfo {
         id: cluster.id.into(),
@@ -22,7 +23,7 @@ pub(super) fn info(view: ClusterView) -> ClusterInfo {
         status: status(&cluster.state),
         instance_type: cluster.instance_type,
         num_nodes: cluster.num_nodes,
-        instances: instances.into_iter().map(instance).collect(),
+        instances: instances.into_iter().map(|node| instance(control, node)).collect(),
         storage: attachment.into_iter().map(|held| held.volume.into()).collect(),
         deletion_protection: cluster.deletion_protection,
         hourly_rate: cluster.hourly_rate.as_dollars(),
@@ -106,12 +107,12 @@ pub(super) fn text(view: &ClusterView) -> String {
     out
 }
 
-fn instance(node: Instance) -> InstanceInfo {
+fn instance(control: &Control, node: Instance) -> InstanceInfo {
     InstanceInfo {
         name: node.name(),
         status: status(&node.state),
         ssh_user: Some(ssh::USER.into()),
-        ssh_command: ssh::command_of(&node),
+        ssh_command: ssh::command_of(control, &node, SshClient::default()),
         id: node.id.into(),
         private_ip: node.private_ip,
     }

@@ -69,6 +69,7 @@ fn type_of(kind: RequestType) -> Type {
         RequestType::ClusterClaim => Type::ClusterClaim,
         RequestType::ClusterRelease => Type::ClusterRelease,
         RequestType::ClusterEdit => Type::ClusterEdit,
+        RequestType::ClusterRestart => Type::ClusterRestart,
         RequestType::StorageCreate => Type::StorageCreate,
         RequestType::StorageDestroy => Type::StorageDestroy,
         RequestType::StorageAttach => Type::StorageAttach,

@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use tarn_api::ssh::{SSHCommandResponse, SystemType};
-use tarn_control::operations::ssh;
+use tarn_control::operations::ssh::{self, SshClient};
 use utoipa::IntoParams;
 
 use crate::App;
@@ -15,8 +15,8 @@ use crate::http::query::{Fields, FromQuery, Params};
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct SystemQuery {
-    /// Operating system of the client, in any case. The command is the same for all of them.
-    #[allow(dead_code)]
+    /// Operating system of the client, in any case. On Windows `ssh` remembers the host key of the first time; elsewhere the
+    /// command brings the host key along.
     system: Option<SystemType>,
 }
 
@@ -49,8 +49,12 @@ pub(crate) async fn command(
     State(app): State<App>,
     Authenticated(caller): Authenticated,
     Id(instance): Id,
-    _system: Params<SystemQuery>,
+    Params(query): Params<SystemQuery>,
 ) -> Outcome<SSHCommandResponse> {
-    let ssh::SshCommand { command, message } = ssh::command(&app.control, &caller, &instance).await?;
+    let client = match query.system {
+        Some(SystemType::Windows) => SshClient::Remembering,
+        Some(SystemType::Linux | SystemType::Darwin) | None => SshClient::Pinning,
+    };
+    let ssh::SshCommand { command, message } = ssh::command(&app.control, &caller, &instance, client).await?;
     Ok(Answer::ok(SSHCommandResponse { command, message }))
 }

@@ -13,7 +13,8 @@ impl Body for SSHKeyCreateRequest {}
 
 /// Add an SSH key
 ///
-/// Save a public key. It goes onto all new clusters of the user and the organization.
+/// Save a public key. It opens all clusters of the user and the organization, within seconds
+/// also those that run.
 #[utoipa::path(
     post,
     path = "/user/ssh-key/add",

@@ -11,7 +11,8 @@ use crate::http::id::Id;
 
 /// Remove an SSH key
 ///
-/// Forget a saved key. Clusters that have it keep it.
+/// Forget a saved key. Within seconds it opens nothing any more, also no cluster of the user and the organization to which it
+/// was given at its creation.
 #[utoipa::path(
     delete,
     path = "/user/ssh-key/remove/{key_id}",

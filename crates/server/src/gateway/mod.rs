@@ -1,0 +1,27 @@
+//! The SSH gateway: one port for all instances, where the user name says which one is meant.
+//!
+//! Who may enter is decided by `control`; the protocol is the business of `tarn-ssh`. Start reading at [`serve_gateway`], then
+//! at `door.rs`.
+
+mod door;
+
+use std::future::Future;
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use tarn_control::Control;
+use tarn_ssh::Settings;
+use tokio::sync::watch;
+
+/// Serves SSH until `stop` is done; then all sessions through this gateway end, and what runs in the instances does not.
+pub async fn serve_gateway(listener: TcpListener, control: Control, stop: impl Future<Output = ()>) {
+    let settings = Settings::new(&control.gateway_host_key().private_key).expect("a derived host key can be read");
+    let listener = listener.set_nonblocking(true).and_then(|()| tokio::net::TcpListener::from_std(listener));
+    match listener {
+        Ok(listener) => {
+            let (_, settings) = watch::channel(Arc::new(settings));
+            tarn_ssh::serve(listener, settings, Arc::new(door::Gateway::new(control)), stop).await;
+        }
+        Err(error) => tracing::error!(%error, "the SSH gateway cannot listen"),
+    }
+}

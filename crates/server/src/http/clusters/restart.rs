@@ -1,0 +1,44 @@
+//! POST /cluster/restart/{cluster}
+
+use axum::extract::State;
+use tarn_api::clusters::ClusterRestartRestResponse;
+use tarn_control::operations::clusters;
+
+use crate::App;
+use crate::http::answer::{Answer, Outcome, id_text};
+use crate::http::call::Acting;
+use crate::http::id::Id;
+
+/// Restart a cluster
+///
+/// Restart all nodes of a cluster that is RUNNING, or FAILED because a node died. They keep their IDs, names, addresses, disks
+/// and keys. Returns 202 immediately with request ID. Poll /request/info/{request_id} to track progress. An addition of Tarn:
+/// other engines do not have it.
+#[utoipa::path(
+    post,
+    path = "/cluster/restart/{cluster}",
+    operation_id = "cluster_restart",
+    tag = "cluster",
+    params(("cluster" = String, Path)),
+    responses(
+        (status = 202, description = "Cluster restart initiated", body = ClusterRestartRestResponse),
+        (status = 403, description = "Access denied"),
+        (status = 404, description = "Cluster not found"),
+        (status = 409, description = "The cluster is busy, or has no nodes to restart"),
+        (status = 422, description = "Validation Error"),
+        (status = 500, description = "Internal server error"),
+    ),
+    security(("HTTPBearer" = [])),
+)]
+pub(crate) async fn restart(
+    State(app): State<App>,
+    Acting(caller): Acting,
+    Id(cluster): Id,
+) -> Outcome<ClusterRestartRestResponse> {
+    let accepted = clusters::restart(&app.control, &caller, &cluster).await?;
+    Ok(Answer::accepted(ClusterRestartRestResponse {
+        cluster_id: id_text(accepted.cluster),
+        request_id: Some(accepted.request.into()),
+        message: accepted.message,
+    }))
+}

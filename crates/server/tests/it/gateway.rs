@@ -1,0 +1,193 @@
+//! The SSH gateway and the real `ssh`, with guests that say what they were asked.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::json;
+use tarn_control::SshEndpoint;
+use tarn_driver::fake::FakeDriver;
+use tarn_driver::{
+    Access, Capabilities, Driver, Error, GuestStream, InstanceSpec, Observed, ObservedInstance, ObservedVolume,
+    VolumeSpec,
+};
+use tarn_link::{Answer, FromGuest, Program, Purpose, Reader, Writer, opening};
+use tarn_model::capacity::Inventory;
+use tarn_model::ids::{InstanceId, VolumeId};
+use tarn_server::{Limits, serve_gateway};
+use tempfile::TempDir;
+
+use crate::harness::World;
+
+/// The fake driver, with a guest in every instance.
+struct Inhabited(FakeDriver);
+
+#[async_trait]
+impl Driver for Inhabited {
+    fn name(&self) -> &'static str {
+        "inhabited"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    async fn inventory(&self) -> Result<Inventory, Error> {
+        self.0.inventory().await
+    }
+
+    async fn ensure_instance(&self, spec: &InstanceSpec) -> Result<ObservedInstance, Error> {
+        self.0.ensure_instance(spec).await
+    }
+
+    async fn configure_instance(&self, id: &InstanceId, access: &Access) -> Result<(), Error> {
+        self.0.configure_instance(id, access).await
+    }
+
+    async fn connect(&self, id: &InstanceId) -> Result<GuestStream, Error> {
+        let (ours, theirs) = tokio::io::duplex(4096);
+        tokio::spawn(guest(id.to_string(), theirs));
+        Ok(Box::new(ours))
+    }
+
+    async fn remove_instance(&self, id: &InstanceId) -> Result<(), Error> {
+        self.0.remove_instance(id).await
+    }
+
+    async fn ensure_volume(&self, spec: &VolumeSpec) -> Result<ObservedVolume, Error> {
+        self.0.ensure_volume(spec).await
+    }
+
+    async fn remove_volume(&self, id: &VolumeId) -> Result<(), Error> {
+        self.0.remove_volume(id).await
+    }
+
+    async fn ensure_mount(&self, volume: &VolumeId, instance: &InstanceId) -> Result<(), Error> {
+        self.0.ensure_mount(volume, instance).await
+    }
+
+    async fn remove_mount(&self, volume: &VolumeId, instance: &InstanceId) -> Result<(), Error> {
+        self.0.remove_mount(volume, instance).await
+    }
+
+    async fn observe_instance(&self, id: &InstanceId) -> Result<Option<ObservedInstance>, Error> {
+        self.0.observe_instance(id).await
+    }
+
+    async fn observe_volume(&self, id: &VolumeId) -> Result<Option<ObservedVolume>, Error> {
+        self.0.observe_volume(id).await
+    }
+
+    async fn observe(&self) -> Result<Observed, Error> {
+        self.0.observe().await
+    }
+}
+
+/// Says which instance this is and what it was asked to run.
+async fn guest(instance: String, stream: tokio::io::DuplexStream) {
+    let (reader, writer) = tokio::io::split(stream);
+    let (mut reader, mut writer) = (Reader::new(reader), Writer::new(writer));
+    let Ok(Purpose::Session(session)) = opening::accept(&mut reader, &mut writer).await else { return };
+    let Program::Exec(line) = session.program else { return };
+    writer.message(&Answer::Ready).await.unwrap();
+    writer.data(format!("{instance} ran {}\n", String::from_utf8_lossy(&line)).as_bytes()).await.unwrap();
+    writer.message(&FromGuest::Exited { code: 3 }).await.unwrap();
+}
+
+struct Engine {
+    world: World,
+    port: u16,
+    directory: TempDir,
+}
+
+impl Engine {
+    /// An engine with a gateway, and two keys in a directory.
+    async fn start() -> Engine {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (limits, ssh) = (Limits { per_second: 0, burst: 0 }, SshEndpoint { host: "127.0.0.1".into(), port });
+        let world = World::with_driver(None, limits, Some(ssh), |driver| Arc::new(Inhabited(driver))).await;
+        tokio::spawn(serve_gateway(listener, world.control.clone(), std::future::pending()));
+        let directory = TempDir::new().unwrap();
+        for name in ["mine", "theirs", "stale"] {
+            let mut keygen = Command::new("ssh-keygen");
+            keygen.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(directory.path().join(name));
+            assert!(keygen.status().unwrap().success());
+        }
+        // What a careless person may have: no checks, and the key of another engine at the same address.
+        let stale = format!("[127.0.0.1]:{port} {}", read(&directory, "stale.pub"));
+        std::fs::write(directory.path().join("known_hosts"), stale).unwrap();
+        let known = directory.path().join("known_hosts");
+        let config = format!("Host *\n  StrictHostKeyChecking no\n  UserKnownHostsFile {}\n", known.display());
+        std::fs::write(directory.path().join("config"), config).unwrap();
+        Engine { world, port, directory }
+    }
+
+    /// Runs a command line that the engine gave, with more arguments at its end, as `tp ssh` does.
+    async fn run(&self, line: &str, key: &str) -> Output {
+        let at = |name: &str| self.directory.path().join(name).display().to_string();
+        let (config, key) = (at("config"), at(key));
+        let options = format!(
+            "-F {config} -i {key} -o IdentitiesOnly=yes -o IdentityAgent=none -o BatchMode=yes -o ConnectTimeout=20"
+        );
+        let line = format!("{line} {options} echo hello");
+        let ssh = move || Command::new("sh").args(["-c", &line]).output().unwrap();
+        tokio::task::spawn_blocking(ssh).await.unwrap()
+    }
+}
+
+fn read(directory: &TempDir, name: impl AsRef<Path>) -> String {
+    std::fs::read_to_string(directory.path().join(name)).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_that_the_engine_gives_logs_in() {
+    let engine = Engine::start().await;
+    let (world, ada) = (&engine.world, engine.world.user("ada@example.org", None).await);
+    let key = read(&engine.directory, "mine.pub");
+    assert_eq!(world.post(&ada, "/user/ssh-key/add", json!({ "public_key": key })).await.status, 200);
+    let cluster = world.cluster(&ada, "work").await;
+    let info = world.get(&ada, &format!("/cluster/info/{cluster}")).await;
+    let instance = info.body["cluster_info"]["instances"][0]["id"].as_str().unwrap().to_owned();
+    let command = world.get(&ada, &format!("/ssh/{instance}?system=linux")).await;
+    assert_eq!(command.body["message"], json!(null));
+    assert_eq!(command.body["command"], info.body["cluster_info"]["instances"][0]["ssh_command"]);
+    let command = command.text("command");
+    assert!(command.ends_with("@127.0.0.1"), "nothing else may be reached from here: {command}");
+
+    let output = engine.run(&command, "mine").await;
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{instance} ran echo hello\n"));
+    let by_name = command.replace(&format!("{instance}@"), "work@");
+    assert_eq!(engine.run(&by_name, "mine").await.status.code(), Some(3));
+    let events = world.get(&world.admin, "/admin/event/list").await.body.to_string();
+    assert!(events.contains("ssh.login"), "{events}");
+
+    let output = engine.run(&command, "theirs").await;
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(255), 0));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("Permission denied (publickey)"), "{output:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_host_key_is_not_trusted_whatever_the_person_has_configured() {
+    let engine = Engine::start().await;
+    let (world, ada) = (&engine.world, engine.world.user("ada@example.org", None).await);
+    let cluster = world.cluster(&ada, "work").await;
+    let info = world.get(&ada, &format!("/cluster/info/{cluster}")).await;
+    let command = info.body["cluster_info"]["instances"][0]["ssh_command"].as_str().unwrap().to_owned();
+    assert!(command.ends_with("@127.0.0.1"), "nothing else may be reached from here: {command}");
+    let mine = world.control.gateway_host_key().public_key;
+    let stale = read(&engine.directory, "stale.pub");
+    let other = stale.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
+    let output = engine.run(&command.replace(&mine, &other), "mine").await;
+    assert_eq!(output.status.code(), Some(255), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("Host key verification failed"), "{output:?}");
+    assert_eq!(read(&engine.directory, "known_hosts").lines().count(), 1, "no file was touched");
+
+    let instance = info.body["cluster_info"]["instances"][0]["id"].as_str().unwrap().to_owned();
+    let windows = world.get(&ada, &format!("/ssh/{instance}?system=Windows")).await.text("command");
+    let expected = format!("ssh -p {} -o StrictHostKeyChecking=accept-new {instance}@127.0.0.1", engine.port);
+    assert_eq!(windows, expected);
+}

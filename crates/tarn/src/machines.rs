@@ -1,0 +1,71 @@
+//! The driver that was chosen, and the SSH gateway to its machines.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::Arc;
+
+use tarn_control::SshEndpoint;
+use tarn_driver::Driver;
+use tarn_driver::fake::FakeDriver;
+use tarn_driver::local::{LocalDriver, LocalSettings};
+use tarn_model::capacity::Inventory;
+
+use crate::config::{Config, DriverName};
+use crate::failure::{Failure, Result};
+use crate::guest;
+
+/// The hidden command that the local driver runs for every start of an instance.
+pub(crate) const HELPER: &str = "instance-helper";
+
+/// Opens the driver.
+pub(crate) async fn driver(config: &Config, inventory: &Inventory) -> Result<Arc<dyn Driver>> {
+    match config.driver {
+        DriverName::Fake => {
+            let driver = FakeDriver::open(&config.data, inventory.clone(), config.fake.clone());
+            Ok(Arc::new(driver.map_err(|e| Failure::doing("cannot open the fake driver's world", e))?))
+        }
+        DriverName::Local => {
+            let program = std::env::current_exe().map_err(|e| Failure::doing("cannot find this program", e))?;
+            let data = std::path::absolute(&config.data).map_err(|e| Failure::doing("cannot find --data", e))?;
+            let settings = LocalSettings {
+                data,
+                run: Path::new("/run/tarn").to_owned(),
+                helper: vec![program.into(), HELPER.into()],
+                guest: guest::BINARY,
+                inventory: inventory.clone(),
+            };
+            let driver = LocalDriver::open(settings).await;
+            let hint = "cannot run machines here (--driver fake makes none, for a trial)";
+            Ok(Arc::new(driver.map_err(|e| Failure::doing(hint, e))?))
+        }
+    }
+}
+
+/// Listens for people who log in; only where there is something to log in to.
+pub(crate) fn listen_ssh(config: &Config) -> Result<Option<TcpListener>> {
+    let listen = config.ssh_listen;
+    match config.driver {
+        DriverName::Fake => Ok(None),
+        DriverName::Local => {
+            let listener = TcpListener::bind(listen);
+            listener.map(Some).map_err(|e| Failure::doing(format!("cannot listen on {listen} (--ssh-listen)"), e))
+        }
+    }
+}
+
+/// Where clients are told to log in.
+pub(crate) fn ssh_endpoint(config: &Config, listener: &TcpListener) -> SshEndpoint {
+    let listening = reachable(listener.local_addr().unwrap_or(config.ssh_listen));
+    match &config.public_ssh {
+        Some(public) => SshEndpoint { host: public.host.clone(), port: public.port.unwrap_or(listening.port()) },
+        None => SshEndpoint { host: listening.ip().to_string(), port: listening.port() },
+    }
+}
+
+/// Every address of the machine is not one that a client can be given.
+pub(crate) fn reachable(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        address.set_ip(Ipv4Addr::LOCALHOST.into());
+    }
+    address
+}

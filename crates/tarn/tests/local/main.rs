@@ -1,0 +1,11 @@
+//! The local driver on this machine, through the real program as its helper and with the real guest: one conformance suite for
+//! all drivers, and what only real machines can show.
+//!
+//! Everything here needs root; without it each test says so and passes. Start reading at `machine`.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod conformance;
+mod ends;
+mod isolation;
+mod life;
+mod machine;
