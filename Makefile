@@ -12,6 +12,7 @@ help: ## list the targets
 
 .PHONY: run
 run: build ## install what is missing, build, start the cloud: make run ARGS="--listen 127.0.0.1:7070"
+	scripts/install-missing run
 	exec target/release/tarn serve $(ARGS)
 
 .PHONY: build
@@ -48,7 +49,8 @@ bench: build ## measure against the baselines; rewrites the section in docs/benc
 	scripts/install-missing bench
 	scripts/venv .venv-bench bench/requirements.txt
 	cargo build --release --manifest-path bench/axum_limit/Cargo.toml --target-dir target/bench
-	.venv-bench/bin/python -m bench
+	.venv-bench/bin/python -m bench.spine
+	.venv-bench/bin/python -m bench.instances
 
 .PHONY: soak
 soak: build ## the crash tests and the schema fuzzing with their full counts; hours, not minutes

@@ -58,9 +58,9 @@ def refuse(data, *options) -> str:
 class Server:
     """One `tarn serve` on a data directory; a context manager that leaves no process behind."""
 
-    def __init__(self, data: Path, *options, environment=None, verify=None):
+    def __init__(self, data: Path, *options, environment=None, verify=None, driver="fake"):
         self.data = Path(data)
-        self.port = free_port()
+        self.port, self.ssh_port = free_port(), free_port()
         self.scheme = "https" if verify else "http"
         self.url = f"{self.scheme}://127.0.0.1:{self.port}"
         self.log = self.data.with_name(self.data.name + ".log")
@@ -70,7 +70,8 @@ class Server:
         self.session.trust_env = False
         self.session.verify = str(verify) if verify else False
         listen = f"127.0.0.1:{self.port}"
-        defaults = ["--data", self.data, "--listen", listen, "--driver", "fake", "--simulated-gpus", "8xH100"]
+        defaults = ["--data", self.data, "--listen", listen, "--driver", driver, "--simulated-gpus", "8xH100"]
+        defaults += ["--ssh-listen", f"127.0.0.1:{self.ssh_port}"]
         self.command = [str(part) for part in [BINARY, "serve", *defaults, *options]]
 
     def __enter__(self):
@@ -88,14 +89,14 @@ class Server:
                 ["setpriv", "--pdeathsig", "KILL", *self.command],
                 env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
-        eventually(self.answers, what=f"an answer of {self.url}/healthz")
+        eventually(self.answers, seconds=60, what=f"an answer of {self.url}/healthz")
         return self
 
     def answers(self) -> bool:
         """Whether `/healthz` says 200; fails at once when the process has ended."""
         if self.process.poll() is not None:
             raise AssertionError(f"tarn serve ended with {self.process.returncode}:\n{self.output()}")
-        with contextlib.suppress(requests.ConnectionError):
+        with contextlib.suppress(requests.ConnectionError, requests.Timeout):
             return self.session.get(f"{self.url}/healthz", timeout=5).status_code == 200
         return False
 

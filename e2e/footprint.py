@@ -1,0 +1,63 @@
+"""What a machine holds of what the local driver makes: taken before and after, the two must be equal."""
+
+import os
+import subprocess
+from pathlib import Path
+
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+def take() -> dict[str, frozenset]:
+    """Everything that could be left behind, each kind as a set that shows in a failed comparison what it is."""
+    return {
+        "processes": frozenset(guests()),
+        "namespaces": frozenset(namespaces()),
+        "mounts": frozenset(line.split(" ", 5)[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()),
+        "loop devices": lines("losetup", "--list", "--noheadings", "--output", "NAME"),
+        "interfaces": frozenset(os.listdir("/sys/class/net")),
+        "routes": lines("ip", "route", "show", "table", "all"),
+        "tables": lines("nft", "list", "tables"),
+        "cgroups": frozenset(str(path) for path in CGROUPS.glob("*/tarn*")) | frozenset(map(str, CGROUPS.glob("tarn*"))),
+        "directories": frozenset(str(path) for path in Path("/run").glob("tarn*/**")),
+    }
+
+
+def difference(before: dict, after: dict) -> dict[str, dict]:
+    """What came and what went, by kind; empty when nothing did."""
+    changed = {}
+    for kind, old in before.items():
+        if new := {"more": sorted(map(str, after[kind] - old)), "less": sorted(map(str, old - after[kind]))}:
+            if new["more"] or new["less"]:
+                changed[kind] = new
+    return changed
+
+
+def guests() -> list[str]:
+    """The processes of instances, by what they were started as; those that are only waiting to be reaped do not count."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            state = (process / "stat").read_text().rsplit(")", 1)[1].split()[0]
+            command, *arguments = (process / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if state not in "ZX" and (command.endswith(b"/.tarn/guest") or b"instance-helper" in arguments):
+            found.append(process.name)
+    return found
+
+
+def namespaces() -> set[tuple[str, str]]:
+    """The namespaces that live processes are in. Those of processes that come and go by themselves are few and shared."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            found |= {(kind, os.readlink(process / "ns" / kind)) for kind in ("mnt", "net", "user", "uts", "ipc", "pid")}
+        except OSError:
+            continue
+    return found
+
+
+def lines(*command) -> frozenset:
+    """The lines that a program prints."""
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return frozenset(line.strip() for line in done.stdout.splitlines() if line.strip())

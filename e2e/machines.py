@@ -1,0 +1,104 @@
+"""Clouds with real machines: the fixtures of everything that logs in somewhere."""
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from support import ENVIRONMENT, Server, eventually
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="the local driver needs root: nothing real was made or tested")
+TYPES = """
+[capacity]
+cpus = 32.0
+memory_mib = 16384
+
+[[types]]
+name = "tiny"
+cpus = 0.5
+memory_mib = 256
+"""
+
+
+@dataclass
+class Ran:
+    """How a command over SSH ended."""
+
+    code: int
+    out: str
+    errors: str
+
+
+class Machines(Server):
+    """`tarn serve` with the local driver, and a person's SSH key. Whatever a test leaves running is destroyed."""
+
+    def __init__(self, directory: Path, *options, name="engine"):
+        config = directory / f"{name}.toml"
+        config.write_text(TYPES)
+        super().__init__(directory / name, "--config", config, *options, driver="local")
+        self.directory = directory
+        self.identity = make_identity(directory / f"{name}-id")
+
+    def __exit__(self, *_):
+        try:
+            if self.process and self.process.poll() is not None:
+                self.start()
+            self.destroy_all()
+            self.stop()
+        finally:
+            self.kill()
+            shutil.rmtree(self.data, ignore_errors=True)
+
+    def create(self, name: str, *, nodes=1, kind="tiny", **more) -> dict:
+        """A cluster that runs; answers its info."""
+        keys = [self.identity.with_suffix(".pub").read_text()]
+        body = {"instance_type": kind, "tp_cluster_name": name, "num_nodes": nodes, "public_keys": keys} | more
+        accepted = self.call("POST", "/cluster/create", json=body, expect=202).json()
+        self.finish(accepted["request_id"])
+        return self.info(accepted["cluster_id"])
+
+    def info(self, cluster: str) -> dict:
+        """The cluster as the API shows it."""
+        return self.call("GET", f"/cluster/info/{cluster}", expect=200).json()["cluster_info"]
+
+    def destroy(self, cluster: str):
+        """Destroys it and waits until it is gone."""
+        self.finish(self.call("DELETE", f"/cluster/{cluster}", expect=202).json()["request_id"])
+
+    def destroy_all(self):
+        """Leaves nothing behind, also after a failed test."""
+        for cluster in self.call("GET", "/cluster/list?include_org=true", expect=200).json()["clusters"]:
+            # One that is on its way somewhere can be destroyed once it has arrived.
+            answer = eventually(lambda: self.destroyable(cluster["id"]), seconds=60, what=f"the end of {cluster['id']}")
+            if answer.status_code == 202:
+                self.finish(answer.json()["request_id"])
+
+    def destroyable(self, cluster: str):
+        """The answer to a destroy, unless the cluster is busy."""
+        answer = self.call("DELETE", f"/cluster/{cluster}")
+        return answer if answer.status_code == 202 or answer.json()["code"] == "cluster_gone" else None
+
+    def options(self) -> list[str]:
+        """What any of OpenSSH's programs needs to come in, besides the address: only this key, no prompt, no files."""
+        return [
+            "-F", "none", "-i", str(self.identity), "-o", "IdentitiesOnly=yes", "-o", "IdentityAgent=none",
+            "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
+            "-o", "LogLevel=ERROR", "-o", f"Port={self.ssh_port}",
+        ]  # fmt: skip
+
+    def ssh(self, machine: str, *command, options=(), answer="", seconds=60, code=0) -> Ran:
+        """Runs a command over SSH; `code` is the exit code that must come, `None` for any."""
+        line = ["ssh", *self.options(), *options, f"{machine}@127.0.0.1", *command]
+        done = subprocess.run(line, input=answer, env=ENVIRONMENT, capture_output=True, text=True, timeout=seconds)
+        ran = Ran(done.returncode, done.stdout, done.stderr)
+        assert code in (None, ran.code), f"{command}: {ran}"
+        return ran
+
+
+def make_identity(path: Path) -> Path:
+    """A key pair of a person."""
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "someone", "-f", str(path)], check=True)
+    return path

@@ -1,0 +1,186 @@
+"""OpenSSH's own programs through the gateway: no jump host, no configuration, nothing that only nearly works."""
+
+import hashlib
+import os
+import socket
+import subprocess
+import threading
+
+import pytest
+
+from machines import Machines, needs_root
+from support import ENVIRONMENT, eventually, free_port
+
+pytestmark = needs_root
+HOST = "box@127.0.0.1"
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory):
+    """One cloud with one machine for the whole file."""
+    with Machines(tmp_path_factory.mktemp("ssh")) as running:
+        running.create("box", kind="1xCPU")
+        yield running
+
+
+def run(cloud, program, *arguments, answer=None, code=0, seconds=120):
+    """One of OpenSSH's programs with the cloud's options."""
+    done = subprocess.run(
+        [program, *cloud.options(), *map(str, arguments)], input=answer, env=ENVIRONMENT,
+        capture_output=True, timeout=seconds,
+    )  # fmt: skip
+    assert code in (None, done.returncode), f"{program} {arguments}: {done}"
+    return done
+
+
+def checksum(path) -> str:
+    """What a file holds, in short."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def large(tmp_path):
+    """Some megabytes that do not repeat."""
+    path = tmp_path / "large"
+    path.write_bytes(os.urandom(20 << 20))
+    return path
+
+
+def test_commands_end_as_they_would_at_home(cloud):
+    assert cloud.ssh("box", "exit 7", code=7).code == 7
+    assert cloud.ssh("box", "kill -TERM $$", code=None).code == 255, "OpenSSH says 255 for a signal"
+    split = cloud.ssh("box", "echo out; echo err >&2")
+    assert (split.out, split.errors) == ("out\n", "err\n")
+    assert cloud.ssh("box", "cat", answer="in and out").out == "in and out"
+    assert cloud.ssh("box", "wc -c", answer="x" * 3_000_000).out.strip() == "3000000"
+    assert len(cloud.ssh("box", "head -c 30000000 /dev/zero | tr '\\0' x").out) == 30_000_000
+    assert cloud.ssh("box", "echo $TERM", options=["-tt"]).out.strip()
+    assert cloud.ssh("box", "echo $LC_TARN", options=["-o", "SetEnv=LC_TARN=hello"]).out.strip() == "hello"
+
+
+def test_a_terminal_has_a_size(cloud):
+    assert cloud.ssh("box", "stty size < /dev/tty", options=["-tt"]).out.split() == ["0", "0"]
+    assert cloud.ssh("box", "test -t 0 && test -t 1 && tty", options=["-tt"]).out.startswith("/dev/pts/")
+
+
+@pytest.mark.parametrize("protocol", [[], ["-O"]], ids=["sftp", "legacy"])
+def test_scp_both_ways(cloud, large, tmp_path, protocol):
+    run(cloud, "scp", *protocol, "-p", large, f"{HOST}:there")
+    run(cloud, "scp", *protocol, "-p", f"{HOST}:there", tmp_path / "back")
+    assert checksum(large) == checksum(tmp_path / "back")
+    (tmp_path / "tree/deep").mkdir(parents=True)
+    (tmp_path / "tree/deep/leaf").write_text("leaf")
+    run(cloud, "scp", *protocol, "-r", tmp_path / "tree", f"{HOST}:")
+    assert cloud.ssh("box", "cat tree/deep/leaf; rm -r tree there").out == "leaf"
+    assert run(cloud, "scp", *protocol, f"{HOST}:absent", tmp_path, code=None).returncode != 0
+
+
+def test_sftp_is_complete(cloud, large):
+    batch = f"""
+put {large} one
+rename one two
+symlink two link
+chmod 600 two
+mkdir dir
+ls -l
+cd dir
+put {large} three
+rename three ../four
+ln ../four five
+cd ..
+rm link
+df
+"""
+    said = run(cloud, "sftp", "-b", "-", HOST, answer=batch.encode()).stdout.decode()
+    assert "two" in said
+    facts = cloud.ssh("box", "stat -c '%a %s' two; sha256sum < four; stat -c %h dir/five; ls link; rm -r dir two four", code=None)
+    assert facts.out.splitlines()[0] == f"600 {large.stat().st_size}"
+    assert facts.out.split()[2] == checksum(large)
+    assert "2" in facts.out.splitlines()[2]
+    assert "link" in facts.errors
+
+
+def test_rsync(cloud, tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    for number in range(50):
+        (source / f"file {number}").write_text(str(number) * number)
+    shell = " ".join(["ssh", *cloud.options()])
+    for changed in ("first", "second"):
+        (source / "file 1").write_text(changed)
+        done = subprocess.run(["rsync", "-a", "--delete", "-e", shell, f"{source}/", f"{HOST}:copy/"], env=ENVIRONMENT, timeout=120)
+        assert done.returncode == 0
+    assert cloud.ssh("box", "ls copy | wc -l; cat 'copy/file 1'; rm -r copy").out.split() == ["50", "second"]
+
+
+def test_a_port_inside_is_brought_outside(cloud):
+    port = free_port()
+    cloud.ssh("box", "nohup python3 -c \"import socket; s = socket.create_server(('127.0.0.1', 9000))\nwhile True:\n  c, _ = s.accept(); c.sendall(b'from inside:' + c.recv(100)); c.close()\" >/dev/null 2>&1 & echo ok")
+    tunnel = subprocess.Popen(["ssh", *cloud.options(), "-N", "-L", f"127.0.0.1:{port}:localhost:9000", HOST], env=ENVIRONMENT)
+    try:
+        assert eventually(lambda: ask(port) == b"from inside:hello", what="the answer through the tunnel")
+    finally:
+        tunnel.terminate()
+        tunnel.wait()
+
+
+def ask(port: int) -> bytes:
+    """What answers at a port."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+            connection.sendall(b"hello")
+            return connection.makefile("rb").read()
+    except OSError:
+        return b""
+
+
+def test_a_port_outside_is_brought_inside(cloud):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        outside = server.getsockname()[1]
+
+        def answer():
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(b"from outside:" + connection.recv(100))
+
+        threading.Thread(target=answer, daemon=True).start()
+        reach = "import socket; c = socket.create_connection(('127.0.0.1', 9100)); c.sendall(b'hi'); print(c.makefile().read())"
+        said = cloud.ssh("box", f'python3 -c "{reach}"', options=["-R", f"9100:127.0.0.1:{outside}"])
+        assert said.out.strip() == "from outside:hi"
+
+
+def test_the_agent_comes_along(cloud, tmp_path):
+    agent = subprocess.run(["ssh-agent", "-s", "-a", str(tmp_path / "agent")], env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    pid = int(agent.stdout.split("SSH_AGENT_PID=")[1].split(";")[0])
+    try:
+        environment = ENVIRONMENT | {"SSH_AUTH_SOCK": str(tmp_path / "agent")}
+        subprocess.run(["ssh-add", "-q", str(cloud.identity)], env=environment, check=True)
+        options = [option for option in cloud.options() if option != "IdentityAgent=none"]
+        options = [option for at, option in enumerate(options) if not (option == "-o" and options[at + 1 : at + 2] == ["-o"])]
+        done = subprocess.run(["ssh", *options, "-A", HOST, "ssh-add -l"], env=environment, capture_output=True, text=True, timeout=60)
+        assert "ED25519" in done.stdout, done
+    finally:
+        os.kill(pid, 15)
+
+
+def test_one_connection_carries_many_sessions(cloud, tmp_path):
+    shared = ["-o", f"ControlPath={tmp_path}/control", "-o", "ControlMaster=auto", "-o", "ControlPersist=20"]
+    assert cloud.ssh("box", "echo first", options=shared).out == "first\n"
+    several = [subprocess.Popen(["ssh", *cloud.options(), *shared, HOST, f"sleep 0.2; echo {n}"], env=ENVIRONMENT, stdout=subprocess.PIPE) for n in range(8)]
+    assert [int(one.communicate(timeout=60)[0]) for one in several] == list(range(8))
+    cloud.ssh("box", options=[*shared, "-O", "exit"], code=None)
+
+
+def test_the_answer_of_the_api_is_a_command(cloud, tmp_path):
+    import shlex
+
+    instance = cloud.info("box")["instances"][0]["id"]
+    command = shlex.split(cloud.call("GET", f"/ssh/{instance}", expect=200).json()["command"])
+    assert "StrictHostKeyChecking=yes" in " ".join(command)
+    home = tmp_path / "home"
+    (home / ".ssh").mkdir(parents=True, mode=0o700)
+    done = subprocess.run(
+        [*command, "-i", str(cloud.identity), "hostname"], env=ENVIRONMENT | {"HOME": str(home)},
+        capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60,
+    )  # fmt: skip
+    assert done.stdout.strip() == cloud.info("box")["instances"][0]["name"], done
