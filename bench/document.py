@@ -3,8 +3,12 @@
 Usage: `python -m bench.document SECTION < TEXT`
 """
 
+import datetime
+import subprocess
 import sys
 from pathlib import Path
+
+from bench import machine
 
 DOCUMENT = Path("docs/benchmarks.md")
 TITLE = """# Benchmarks
@@ -30,6 +34,12 @@ def replace(name: str, text: str):
     fresh = DOCUMENT.with_suffix(".new")
     fresh.write_text(new)
     fresh.replace(DOCUMENT)
+
+
+def circumstances() -> str:
+    """When, of what and where: figures without them mean nothing. A tree that differs from its commit says so."""
+    done = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True)
+    return f"{datetime.date.today()}, commit {done.stdout.strip() or 'unknown'}, {machine.description()}."
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ class Server:
 def fastapi(database: Path) -> Server:
     """Baseline (a), with a worker for each core."""
     port = free_port()
-    command = [sys.executable, "-m", "uvicorn", "bench.fastapi_app:app", "--host", "127.0.0.1", "--port", port]
+    command = [sys.executable, "-m", "uvicorn", "bench.spine.fastapi_app:app", "--host", "127.0.0.1", "--port", port]
     command += ["--workers", os.cpu_count(), "--no-access-log", "--log-level", "warning"]
     return Server(command, environment={"DB": str(database)}, log=database.with_suffix(".fastapi.log"), port=port)
 

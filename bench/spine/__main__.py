@@ -1,15 +1,17 @@
-"""`python -m bench`: runs all parts, prints the section and writes it into docs/benchmarks.md."""
+"""`python -m bench.spine`: runs all parts, prints the section and writes it into docs/benchmarks.md."""
 
 import argparse
 import tempfile
 from pathlib import Path
 
-from bench import document, measure, report
+from bench import document
+from bench.progress import step
+from bench.spine import measure, report
 
 
 def main():
     """The parts one after the other: two at a time would measure each other."""
-    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
+    parser = argparse.ArgumentParser(prog="bench.spine", description=__doc__)
     parser.add_argument("--seconds", type=int, default=5, help="length of one run")
     parser.add_argument("--repetitions", type=int, default=3, help="runs of each call")
     parser.add_argument("--strangers", type=int, default=1_000_000, help="rows of other tenants at most")
@@ -25,12 +27,6 @@ def main():
     text = report.render(plan, reads, creates, growth, resident, starts)
     document.replace("spine", text)
     print(text)
-
-
-def step(name: str, part, *arguments):
-    """One part, announced, because a silent quarter of an hour looks like a hang."""
-    print(f"bench: {name} …", flush=True)
-    return part(*arguments)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench import machine, rows, servers
-from bench.load import Call, Sample, compare, run
+from bench import machine, servers
+from bench.spine import rows
+from bench.spine.load import Call, Sample, compare, run
 
 OWN_CLUSTERS = 20
 MANY_CLUSTERS = 10_000

@@ -1,11 +1,9 @@
 """The section that a run leaves in docs/benchmarks.md: the figures, and each target with whether it was reached."""
 
-import datetime
 import os
-import subprocess
 
-from bench import machine
-from bench.load import CONNECTIONS, THREADS, Sample
+from bench import document
+from bench.spine.load import CONNECTIONS, THREADS, Sample
 
 NAMES = {
     "fastapi": "(a) FastAPI + SQLite, threads",
@@ -15,7 +13,7 @@ NAMES = {
     "tarn novel": "Tarn, each question new",
 }
 COMMANDS = """
-    (a)   uvicorn bench.fastapi_app:app --workers {cores} --no-access-log
+    (a)   uvicorn bench.spine.fastapi_app:app --workers {cores} --no-access-log
     (b)   SYNC=NORMAL|FULL axum_limit PORT DATABASE {cores}
     Tarn  TARN_RATE_LIMIT_PER_SECOND=0 tarn serve --driver fake --simulated-gpus 32xH100
     load  wrk -t {threads} -c {connections} -d {seconds}s --latency, median of {repetitions} runs that take turns
@@ -28,7 +26,7 @@ def render(plan, reads: dict, creates: dict, growth: dict, resident: float, star
     settings |= {"seconds": plan.seconds, "repetitions": plan.repetitions}
     parts = [
         "## The spine",
-        f"{datetime.date.today()}, commit {commit()}, {machine.description()}.",
+        document.circumstances(),
         COMMANDS.format(**settings).strip("\n"),
         "### `GET /cluster/info` and `GET /cluster/list` of 20 clusters",
         "An answer is remembered until something is written (docs/decisions/0006). Where each question is new, none is.",
@@ -96,9 +94,3 @@ def label(name: str) -> str:
     """`info axum` as a reader wants it."""
     what, _, server = name.partition(" ")
     return f"{what}, {NAMES[server]}"
-
-
-def commit() -> str:
-    """Which text was measured; a tree that differs from it says so."""
-    done = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True)
-    return done.stdout.strip() or "unknown"

@@ -1,0 +1,121 @@
+"""Tarn with the local driver, as it is measured."""
+
+import json
+import tempfile
+import time
+from pathlib import Path
+
+from bench import servers
+from bench.instances import people
+from bench.instances.baselines import banner
+
+CONFIG = """
+[capacity]
+cpus = 64.0
+memory_mib = 65536
+
+[[types]]
+name = "tiny"
+cpus = 0.1
+memory_mib = 64
+
+[[types]]
+name = "whole"
+cpus = 2.0
+memory_mib = 4096
+"""
+
+
+class Tarn(servers.Server):
+    """The engine, its API and its gateway; a context manager that destroys what it made."""
+
+    def __init__(self, work: Path, key: Path):
+        data = Path(tempfile.mkdtemp(prefix="tarn-", dir=work))
+        (data / "config.toml").write_text(CONFIG)
+        port, self.ssh_port, self.data, self.key = servers.free_port(), servers.free_port(), data, key
+        command = [servers.TARN, "serve", "--data", data, "--config", data / "config.toml"]
+        command += ["--listen", f"127.0.0.1:{port}", "--ssh-listen", f"127.0.0.1:{self.ssh_port}"]
+        super().__init__(command, environment={"TARN_RATE_LIMIT_PER_SECOND": "0"}, log=data / "log", port=port)
+
+    def __exit__(self, *problem):
+        for cluster in self.call("GET", "/cluster/list")["clusters"]:
+            self.destroy(cluster["id"])
+        super().__exit__(*problem)
+
+    def call(self, method: str, path: str, body=None) -> dict:
+        """A call of the API that must succeed."""
+        headers = {"Authorization": "Bearer " + (self.data / "admin.key").read_text()}
+        status, text = self.get(path, headers, method=method, body=json.dumps(body) if body else None)
+        assert status in (200, 202), (status, text)
+        return json.loads(text)
+
+    def ask(self, name: str, kind="tiny") -> dict:
+        """Asks for a cluster of one node."""
+        keys = [self.key.with_suffix(".pub").read_text()]
+        body = {"instance_type": kind, "tp_cluster_name": name, "public_keys": keys, "save_keys": False}
+        return self.call("POST", "/cluster/create", body)
+
+    def finish(self, request: str):
+        """Waits for a request's end."""
+        while True:
+            seen = self.call("GET", f"/request/info/{request}")
+            if seen["status"] in ("COMPLETED", "FAILED"):
+                assert seen["status"] == "COMPLETED", seen
+                return
+            time.sleep(0.002)
+
+    def destroy(self, cluster: str):
+        """Destroys a cluster and waits until it is gone."""
+        self.finish(self.call("DELETE", f"/cluster/{cluster}")["request_id"])
+
+
+def first_words(tarn: Tarn, name: str) -> float:
+    """Seconds from the accepted request to the first words of the guest's SSH server at its own address."""
+    accepted = tarn.ask(name)
+    began, address = time.monotonic(), None
+    while not address:
+        # Asking without a pause would take a processor away from what is measured.
+        time.sleep(0.001)
+        address = tarn.call("GET", f"/cluster/info/{name}")["cluster_info"]["instances"][0].get("private_ip")
+    while not banner(address, 22):
+        time.sleep(0.001)
+    words = time.monotonic() - began
+    tarn.finish(accepted["request_id"])
+    tarn.destroy(accepted["cluster_id"])
+    return words
+
+
+def first_command(tarn: Tarn, name: str) -> float:
+    """Seconds from the call to the end of the first command over SSH."""
+    began = time.monotonic()
+    accepted = tarn.ask(name)
+    done = people.ssh(tarn.key, tarn.ssh_port, name, "true")
+    took = time.monotonic() - began
+    assert done.returncode == 0, done
+    tarn.finish(accepted["request_id"])
+    tarn.destroy(accepted["cluster_id"])
+    return took
+
+
+def crowd(tarn: Tarn, count: int) -> float:
+    """Seconds until so many clusters that were asked for at once run."""
+    began = time.monotonic()
+    accepted = [tarn.ask(f"crowd-{number}") for number in range(count)]
+    for one in accepted:
+        tarn.finish(one["request_id"])
+    took = time.monotonic() - began
+    states = [cluster["status"] for cluster in tarn.call("GET", "/cluster/list?limit=100")["clusters"]]
+    assert states == ["RUNNING"] * count, states
+    for one in accepted:
+        tarn.destroy(one["cluster_id"])
+    return took
+
+
+def guest_resident(tarn: Tarn) -> float:
+    """Mebibytes that the init of an instance holds while somebody is logged in."""
+    accepted = tarn.ask("resident")
+    tarn.finish(accepted["request_id"])
+    said = people.ssh(tarn.key, tarn.ssh_port, "resident", "cat /proc/1/status")
+    tarn.destroy(accepted["cluster_id"])
+    return int(said.stdout.split("VmRSS:")[1].split()[0]) / 1024
+

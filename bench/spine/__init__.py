@@ -1,0 +1,1 @@
+"""The spine: calls of the API beside bare web servers."""
