@@ -110,7 +110,9 @@ mod tests {
         {
             assert!(seems_secret(secret), "{secret}");
         }
-        for public in ["index-url = https://host/simple", "deb http://mirror.example.org/debian bookworm main # me@host"] {
+        for public in
+            ["index-url = https://host/simple", "deb http://mirror.example.org/debian bookworm main # me@host"]
+        {
             assert!(!seems_secret(public), "{public}");
         }
     }
