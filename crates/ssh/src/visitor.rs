@@ -109,9 +109,7 @@ impl Visitor {
 
     /// Passes on what happened to a channel.
     fn tell(&self, channel: ChannelId, event: ToGuest) {
-        if let Some(inbox) = self.inboxes.unless_ended(channel) {
-            inbox.event(event);
-        }
+        self.inboxes.of(channel).event(event);
     }
 
     async fn listen(&mut self, asked: Asked, handle: Handle) -> Option<u16> {
@@ -292,9 +290,7 @@ impl Handler for Visitor {
     }
 
     async fn channel_eof(&mut self, channel: ChannelId, _: &mut Session) -> Result<(), Error> {
-        if let Some(inbox) = self.inboxes.unless_ended(channel) {
-            inbox.eof();
-        }
+        self.inboxes.of(channel).eof();
         Ok(())
     }
 
