@@ -18,15 +18,18 @@ const FAILED: u32 = 255;
 /// Runs a session to its end: output, then how it ended, then the end of the channel.
 pub(crate) async fn run(line: Line, machine: Arc<dyn Machine>, inboxes: Arc<Inboxes>, session: Session) {
     let offers_agent = session.agent;
+    let mut agents = JoinSet::new();
     let end = match relay::open(&*machine, Purpose::Session(Box::new(session))).await {
-        Ok((_, stream)) => match talk(&line, &machine, &inboxes, stream, offers_agent).await {
-            Some(end) => end,
-            // The client has closed the channel and does not want to know.
-            None => return,
-        },
-        Err(reason) => End::Failed(reason),
+        Ok((_, stream)) => talk(&line, &machine, &inboxes, stream, offers_agent.then_some(&mut agents)).await,
+        Err(reason) => Some(End::Failed(reason)),
     };
-    finish(&line, end).await;
+    // Without an end the client has closed the channel and does not want to know.
+    if let Some(end) = end {
+        finish(&line, end).await;
+    }
+    drop(line);
+    // A client waits for the end of every channel to its agent: one that was simply dropped would keep it for ever.
+    while agents.join_next().await.is_some() {}
 }
 
 /// How a session ended.
@@ -37,15 +40,15 @@ enum End {
     Failed(String),
 }
 
-/// Carries a session; `None` when the client has closed the channel.
+/// Carries a session; `None` when the client has closed the channel. Connections to the client's agent, if he has offered it,
+/// go on beside it.
 async fn talk(
     line: &Line,
     machine: &Arc<dyn Machine>,
     inboxes: &Arc<Inboxes>,
     (mut reader, mut writer): Opened<LinkStream>,
-    offers_agent: bool,
+    mut agents: Option<&mut JoinSet<()>>,
 ) -> Option<End> {
-    let mut agents = JoinSet::new();
     let output = async {
         loop {
             let sent = match reader.read().await {
@@ -58,16 +61,17 @@ async fn talk(
                     Ok(FromGuest::Killed { signal, core }) => {
                         return Some(End::Killed { signal: relay::plain(&signal), core });
                     }
-                    // Who has not offered his agent is not asked for it, whatever the machine says.
-                    Ok(FromGuest::Incoming { id, from: Endpoint::Agent }) if offers_agent => {
-                        while agents.try_join_next().is_some() {}
-                        if agents.len() < forwards::MAX_AGENTS {
-                            let (machine, inboxes, handle) = (machine.clone(), inboxes.clone(), line.handle.clone());
-                            agents.spawn(forwards::take(handle, machine, inboxes, id, Origin::Agent));
+                    Ok(FromGuest::Incoming { id, from }) => {
+                        // Who has not offered his agent is not asked for it, whatever the machine says.
+                        if let (Some(agents), Endpoint::Agent) = (&mut agents, from) {
+                            while agents.try_join_next().is_some() {}
+                            if agents.len() < forwards::MAX_AGENTS {
+                                let (machine, inboxes) = (machine.clone(), inboxes.clone());
+                                agents.spawn(forwards::take(line.handle.clone(), machine, inboxes, id, Origin::Agent));
+                            }
                         }
                         Ok(())
                     }
-                    Ok(FromGuest::Incoming { .. }) => Ok(()),
                     Err(error) => return Some(End::Failed(error.to_string())),
                 },
                 Ok(None) => return Some(End::Failed("the machine has ended the session".into())),

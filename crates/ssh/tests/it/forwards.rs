@@ -106,19 +106,54 @@ async fn a_port_where_nobody_listens_is_refused() {
 #[tokio::test]
 async fn the_agent_of_the_client_answers_on_the_machine() {
     let front = Front::start().await;
-    let socket = front.path("agent").display().to_string();
-    let mut agent = tokio::process::Command::new("ssh-agent");
-    let _agent =
-        agent.args(["-D", "-a", &socket]).stdout(std::process::Stdio::null()).kill_on_drop(true).spawn().unwrap();
-    until("the agent listens", async || front.path("agent").exists().then_some(())).await;
-    let mut add = tokio::process::Command::new("ssh-add");
-    add.env("SSH_AUTH_SOCK", &socket).arg("-q").arg(front.path("other"));
-    assert!(add.status().await.unwrap().success());
-    // The first word about an option counts, and the common ones say that there is no agent.
-    let arguments =
-        ["-o", &format!("IdentityAgent={socket}"), "-A"].map(str::to_owned).into_iter().chain(front.options());
-    let output =
-        finish(crate::front::command("ssh", arguments.collect(), &["ubuntu@127.0.0.1", "ssh-add -L"]), b"").await;
+    let agent = Agent::start(&front).await;
+    let output = agent.run(&front, "ssh-add -L").await;
     let key = std::fs::read_to_string(front.path("other.pub")).unwrap();
     assert_eq!(text(&output.stdout), key, "{}", text(&output.stderr));
+}
+
+/// A client waits for the end of every channel that was opened to it, also of those that outlive their session.
+#[tokio::test]
+async fn a_connection_to_the_agent_that_outlives_its_session_still_ends() {
+    let front = Front::start().await;
+    let agent = Agent::start(&front).await;
+    let holding = "import os, socket, time
+agent = socket.socket(socket.AF_UNIX)
+agent.connect(os.environ['SSH_AUTH_SOCK'])
+agent.sendall(bytes([0, 0, 0, 1, 11]))
+assert agent.recv(5)[4] == 12
+if os.fork() == 0:
+    os.closerange(0, 3)
+    time.sleep(0.5)
+";
+    let output = agent.run(&front, &format!("exec python3 -c \"{holding}\"")).await;
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+/// An agent of the client's with one key in it.
+struct Agent {
+    socket: String,
+    _process: tokio::process::Child,
+}
+
+impl Agent {
+    async fn start(front: &Front) -> Agent {
+        let socket = front.path("agent").display().to_string();
+        let mut agent = tokio::process::Command::new("ssh-agent");
+        let agent = agent.args(["-D", "-a", &socket]).stdout(std::process::Stdio::null()).kill_on_drop(true);
+        let process = agent.spawn().unwrap();
+        until("the agent listens", async || front.path("agent").exists().then_some(())).await;
+        let mut add = tokio::process::Command::new("ssh-add");
+        add.env("SSH_AUTH_SOCK", &socket).arg("-q").arg(front.path("other"));
+        assert!(add.status().await.unwrap().success());
+        Agent { socket, _process: process }
+    }
+
+    /// Runs a command line on the machine with the agent forwarded.
+    async fn run(&self, front: &Front, line: &str) -> std::process::Output {
+        // The first word about an option counts, and the common ones say that there is no agent.
+        let identity = format!("IdentityAgent={}", self.socket);
+        let arguments = ["-o", &identity, "-A"].map(str::to_owned).into_iter().chain(front.options());
+        finish(crate::front::command("ssh", arguments.collect(), &["ubuntu@127.0.0.1", line]), b"").await
+    }
 }
