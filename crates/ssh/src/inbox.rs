@@ -29,6 +29,9 @@ const HESITATION: Duration = Duration::from_millis(10);
 /// Signals and sizes that may wait; more of them are dropped.
 const MAX_EVENTS: usize = 64;
 
+/// So many ended channels are remembered; their numbers come again only after four thousand million others.
+const MAX_ENDED: usize = 512;
+
 /// What all channels of a connection hold together.
 #[derive(Debug, Default)]
 struct Held {
@@ -44,11 +47,13 @@ pub(crate) struct Inboxes {
     limit: usize,
     held: Arc<Held>,
     by_channel: Mutex<HashMap<ChannelId, Arc<Inbox>>>,
+    /// Channels that ended last: a client may still send on one for a while, and nobody will ever take that.
+    ended: Mutex<VecDeque<ChannelId>>,
 }
 
 impl Inboxes {
     pub(crate) fn new(window: u32, limit: usize) -> Arc<Inboxes> {
-        Arc::new(Inboxes { window, limit, held: Arc::default(), by_channel: Mutex::default() })
+        Arc::new(Inboxes { window, limit, held: Arc::default(), by_channel: Mutex::default(), ended: Mutex::default() })
     }
 
     /// The inbox of a channel. It is made when first asked for: data may come before whoever opened the channel asks.
@@ -58,8 +63,22 @@ impl Inboxes {
         lock(&self.by_channel).entry(channel).or_insert_with(make).clone()
     }
 
+    /// The inbox of a channel, unless it has ended.
+    pub(crate) fn unless_ended(&self, channel: ChannelId) -> Option<Arc<Inbox>> {
+        if lock(&self.ended).contains(&channel) { None } else { Some(self.of(channel)) }
+    }
+
     /// Forgets a channel.
     pub(crate) fn remove(&self, channel: ChannelId) {
+        {
+            let mut ended = lock(&self.ended);
+            if !ended.contains(&channel) {
+                ended.push_back(channel);
+            }
+            if ended.len() > MAX_ENDED {
+                ended.pop_front();
+            }
+        }
         if let Some(inbox) = lock(&self.by_channel).remove(&channel) {
             inbox.close();
         }
@@ -67,7 +86,7 @@ impl Inboxes {
 
     /// Keeps what has arrived, and waits where the client must be held back. `false` when it does not help.
     pub(crate) async fn push(&self, channel: ChannelId, data: &[u8]) -> bool {
-        let inbox = self.of(channel);
+        let Some(inbox) = self.unless_ended(channel) else { return true };
         inbox.push(data);
         let full = || inbox.held() > 4 * self.window as usize || self.held.bytes.load(Ordering::Relaxed) > self.limit;
         if full() {
@@ -312,6 +331,19 @@ mod tests {
         assert_eq!(data, b"ab", "a client that said all it had to say may close the channel before it is passed on");
         assert_eq!(inbox.next().await, None);
         assert_eq!(inboxes.held.bytes.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn what_comes_for_an_ended_channel_is_not_kept() {
+        let inboxes = Inboxes::new(WINDOW, 1 << 20);
+        inboxes.of(channel(1));
+        inboxes.remove(channel(1));
+        for _ in 0..100 {
+            assert!(inboxes.push(channel(1), &[0; 900]).await);
+        }
+        assert_eq!(inboxes.held.bytes.load(Ordering::Relaxed), 0);
+        assert!(inboxes.push(channel(2), b"a").await, "another channel goes on");
+        assert_eq!(inboxes.held.bytes.load(Ordering::Relaxed), 1);
     }
 
     #[tokio::test]

@@ -109,7 +109,9 @@ impl Visitor {
 
     /// Passes on what happened to a channel.
     fn tell(&self, channel: ChannelId, event: ToGuest) {
-        self.inboxes.of(channel).event(event);
+        if let Some(inbox) = self.inboxes.unless_ended(channel) {
+            inbox.event(event);
+        }
     }
 
     async fn listen(&mut self, asked: Asked, handle: Handle) -> Option<u16> {
@@ -290,7 +292,9 @@ impl Handler for Visitor {
     }
 
     async fn channel_eof(&mut self, channel: ChannelId, _: &mut Session) -> Result<(), Error> {
-        self.inboxes.of(channel).eof();
+        if let Some(inbox) = self.inboxes.unless_ended(channel) {
+            inbox.eof();
+        }
         Ok(())
     }
 
