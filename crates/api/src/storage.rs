@@ -87,7 +87,7 @@ pub struct StorageDetachRestRequest {
     pub storage_id: String,
     /// Cluster ID to detach storage from
     pub cluster_id: String,
-    /// Detach without restarting the nodes, where the engine can do that
+    /// Detach without restarting the nodes, where the engine can do that; refused while processes use the volume
     #[serde(default)]
     #[schema(default = false)]
     pub live: bool,
@@ -150,7 +150,7 @@ pub struct StorageInfo {
     pub status: StorageStatus,
     /// Its size in GB of 10^9 bytes.
     pub size_gb: u64,
-    /// How much of it is used, in GB; null when that is not known.
+    /// How much of it is used, in GB, as was seen a few seconds ago; null when that is not known.
     pub used_gb: Option<f64>,
     /// What it costs per hour, in US dollars.
     pub hourly_rate: f64,

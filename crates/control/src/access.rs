@@ -1,4 +1,5 @@
-//! How people and peers get into the nodes of a cluster: the one place that decides it and pushes it.
+//! How people and peers get into the nodes of a cluster, and which volume they find there by its name: the one place that
+//! decides it and pushes it.
 //!
 //! Steps push it to nodes that they start; the reconciler of the same name pushes what changed to those that run.
 
@@ -8,7 +9,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tarn_driver::Access;
 use tarn_model::clusters::{Cluster, Instance};
 use tarn_model::ids::{ClusterId, InstanceId};
-use tarn_store::{Tx, cluster_keys, ssh_keys};
+use tarn_model::storage::{Attachment, AttachmentState};
+use tarn_store::{Tx, attachments, cluster_keys, ssh_keys, storage};
 
 use crate::{Control, Error, KeyPair, Result, Secrets};
 
@@ -21,29 +23,43 @@ pub(crate) struct Desired {
     cluster: ClusterId,
     public_keys: Vec<String>,
     nodes: Vec<(InstanceId, String, String)>,
+    volumes: Vec<(String, String)>,
     /// The key between the nodes and the lines for `known_hosts`: made when first needed, and once for all nodes.
     shared: OnceLock<(KeyPair, Vec<String>)>,
 }
 
-/// The keys given for the cluster and those saved in its scope, each once, and the names and addresses of its nodes.
+/// The keys given for the cluster and those saved in its scope, each once, the names and addresses of its nodes, and the
+/// volume that the user finds in his home directory.
 pub(crate) fn desired(tx: &mut Tx<'_>, cluster: &Cluster, nodes: &[Instance]) -> Result<Desired> {
     let saved = ssh_keys::opening(tx, cluster.owner.scope())?;
-    desired_with(tx, cluster, nodes, &saved)
+    let held = attachments::of_cluster(tx, &cluster.id)?;
+    desired_with(tx, cluster, nodes, &saved, held.as_ref())
 }
 
-/// The same, where the saved keys of the scope have been read already.
+/// The same, where the saved keys of the scope and the attachment have been read already.
 pub(crate) fn desired_with(
     tx: &mut Tx<'_>,
     cluster: &Cluster,
     nodes: &[Instance],
     saved: &[String],
+    held: Option<&Attachment>,
 ) -> Result<Desired> {
     let mut public_keys = cluster_keys::opening(tx, &cluster.id)?;
     public_keys.extend_from_slice(saved);
     public_keys.sort();
     public_keys.dedup();
     let nodes = nodes.iter().filter_map(|node| Some((node.id.clone(), node.name(), node.private_ip.clone()?)));
-    Ok(Desired { cluster: cluster.id.clone(), public_keys, nodes: nodes.collect(), shared: OnceLock::new() })
+    let nodes = nodes.collect();
+    let volumes = volumes(tx, held)?;
+    Ok(Desired { cluster: cluster.id.clone(), public_keys, nodes, volumes, shared: OnceLock::new() })
+}
+
+/// The name of the attached volume and where it is mounted. One that comes is there with the mount at the latest, one that
+/// goes is gone with it at the latest: whoever mounts or unmounts tells the nodes as soon as that is done.
+fn volumes(tx: &mut Tx<'_>, held: Option<&Attachment>) -> Result<Vec<(String, String)>> {
+    let Some(held) = held.filter(|held| held.state != AttachmentState::Detaching) else { return Ok(Vec::new()) };
+    let volume = storage::get(tx, &held.volume)?;
+    Ok(volume.map(|volume| (volume.name, format!("/mnt/{}", volume.id))).into_iter().collect())
 }
 
 /// Refuses more keys than a guest can be told: `given` and `saved` are the bytes of what would be there afterwards.
@@ -71,6 +87,8 @@ impl Desired {
         self.public_keys.iter().for_each(|key| add(key));
         add("hosts");
         self.nodes.iter().for_each(|(_, name, address)| [name, address].into_iter().for_each(|text| add(text)));
+        add("volumes");
+        self.volumes.iter().for_each(|(name, path)| [name, path].into_iter().for_each(|text| add(text)));
         *hasher.finalize().as_bytes()
     }
 
@@ -88,6 +106,7 @@ impl Desired {
             peer_key: peer.private_key.clone(),
             peer_public_key: peer.public_key.clone(),
             known_hosts: known_hosts.clone(),
+            volumes: self.volumes.clone(),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::fmt;
 use tarn_driver::{Observed, ObservedInstance, ObservedVolume};
 use tarn_model::ids::{InstanceId, VolumeId};
 use tarn_model::lifecycle::State;
-use tarn_model::storage::{Volume, VolumeState};
+use tarn_model::storage::{Left, Volume, VolumeState};
 use tarn_store::instances::Claimed;
 use tarn_store::{Store, instances, storage};
 
@@ -80,10 +80,19 @@ fn is_as_claimed(claimed: &Claimed, seen: Option<&ObservedInstance>) -> bool {
     }
 }
 
+/// Whether a volume that was missing or damaged is whole again, with all of its size.
+pub(crate) fn is_right_again(volume: &Volume, seen: Option<&ObservedVolume>) -> bool {
+    seen.is_some_and(|seen| seen.fault.is_none() && seen.size_bytes / 1_000_000_000 >= volume.size_gb)
+}
+
 fn is_as_recorded(volume: &Volume, seen: Option<&ObservedVolume>) -> bool {
     match &volume.state {
-        VolumeState::Ready => seen.is_some_and(|seen| seen.size_bytes / 1_000_000_000 == volume.size_gb),
-        VolumeState::Failed { remains, .. } => seen.is_none() || *remains,
+        VolumeState::Ready => {
+            seen.is_some_and(|seen| seen.fault.is_none() && seen.size_bytes / 1_000_000_000 == volume.size_gb)
+        }
+        VolumeState::Failed { left: Left::Nothing, .. } => seen.is_none(),
+        VolumeState::Failed { left: Left::Parts, .. } => true,
+        VolumeState::Failed { left: Left::Data, .. } => !is_right_again(volume, seen),
         VolumeState::Pending | VolumeState::Creating | VolumeState::Resizing { .. } => false,
         VolumeState::Destroying | VolumeState::Destroyed => false,
     }

@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 use crate::access::Told;
 use crate::reconcilers::access::Unreached;
 use crate::reconcilers::machines::Sightings;
+use crate::usage::Usage;
 use crate::{Caller, Error, KeyPair, Kind, Result, Secrets, SshEndpoint, once};
 
 /// What the composition root puts together.
@@ -42,7 +43,7 @@ pub struct Parts {
 }
 
 /// Limits and policies of the control plane.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// How long the work of a request may take before it is undone.
     pub work_deadline: Duration,
@@ -56,6 +57,12 @@ pub struct Settings {
     pub parallel: u32,
     /// Which clusters may have volumes.
     pub eligibility: Eligibility,
+    /// How many times over the pool of volumes may be promised.
+    pub storage_overcommit: f64,
+    /// How many gigabytes of the pool are used at most, if not all of it.
+    pub storage_cap_gb: Option<u64>,
+    /// How long processes that use a volume have to leave it when it is detached.
+    pub detach_grace: Duration,
     /// How often the machines are compared with the database.
     pub machines_every: Duration,
     /// How long an instance without a row is left alone before it is removed.
@@ -71,9 +78,19 @@ impl Default for Settings {
             lease: Duration::from_secs(10),
             parallel: 32,
             eligibility: Eligibility::Any,
+            storage_overcommit: 1.0,
+            storage_cap_gb: None,
+            detach_grace: Duration::from_secs(10),
             machines_every: Duration::from_secs(5),
             orphan_grace: Duration::from_secs(60),
         }
+    }
+}
+
+impl Settings {
+    /// How long one try of one step may really take: some have to wait for others to leave.
+    pub(crate) fn step_limit(&self) -> Duration {
+        self.step_timeout.saturating_add(self.detach_grace)
     }
 }
 
@@ -102,6 +119,7 @@ struct Memory {
     told: Told,
     unreached: Unreached,
     sightings: Sightings,
+    usage: Usage,
     gateway_public_key: OnceLock<String>,
 }
 
@@ -130,9 +148,10 @@ impl Control {
         }
     }
 
-    /// Counts the changes of the database; `None` where others change it unseen.
+    /// Counts the changes of the database and of what is known besides; `None` where others change the database unseen. Both
+    /// numbers only grow, so that their sum stands still as long as both do.
     pub fn generation(&self) -> Option<u64> {
-        self.store().generation()
+        Some(self.store().generation()?.wrapping_add(self.usage().changes()))
     }
 
     /// Whether the database answers.
@@ -222,6 +241,10 @@ impl Control {
 
     pub(crate) fn unreached(&self) -> &Unreached {
         &self.memory.unreached
+    }
+
+    pub(crate) fn usage(&self) -> &Usage {
+        &self.memory.usage
     }
 
     pub(crate) fn sightings(&self) -> &Sightings {

@@ -88,6 +88,14 @@ impl From<Refused> for Error {
     }
 }
 
+/// What the driver could not do before anything was decided: 503. Its words are made for the caller.
+impl From<tarn_driver::Error> for Error {
+    fn from(error: tarn_driver::Error) -> Self {
+        let message = format!("{error}; try again in a moment");
+        Error { cause: Some(Box::new(error)), ..Error::new(Kind::Unavailable, "unavailable", message) }
+    }
+}
+
 impl From<ids::Malformed> for Error {
     fn from(malformed: ids::Malformed) -> Self {
         Error::invalid("invalid_id", format!("invalid ID format: {malformed}"))

@@ -17,8 +17,10 @@ mod caller;
 mod control;
 mod error;
 mod explain;
+mod holders;
 mod once;
 mod secrets;
+mod usage;
 
 pub use caller::{Caller, Idempotency};
 pub use control::{Control, Eligibility, Parts, Settings, hash_of_key};

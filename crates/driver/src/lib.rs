@@ -11,6 +11,7 @@ pub mod local;
 pub mod machine;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tarn_model::capacity::{Inventory, Shape};
@@ -105,6 +106,26 @@ pub use tarn_model::ends::End;
 pub struct ObservedVolume {
     /// Its size in bytes.
     pub size_bytes: u64,
+    /// What is taken of it, with what its filesystem needs for itself; nothing while that cannot be known.
+    pub used_bytes: Option<u64>,
+    /// Why it cannot be used and what can be done about it, for its owner. While there is a fault nothing but its removal
+    /// touches it; it has none any more when somebody has mended it.
+    pub fault: Option<String>,
+}
+
+/// A process in an instance that keeps a volume from being unmounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Its number, as it is seen inside.
+    pub pid: u32,
+    /// The name of its program: chosen inside, so at most a few dozen plain characters are kept of it.
+    pub program: String,
+}
+
+impl std::fmt::Display for Holder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} (process {})", self.program, self.pid)
+    }
 }
 
 /// Everything of this installation that exists.
@@ -142,6 +163,10 @@ pub trait Driver: Send + Sync + 'static {
     /// Removes the instance with all that was made for it, its mounts first. Volumes are left alone.
     async fn remove_instance(&self, id: &InstanceId) -> Result<(), Error>;
 
+    /// How many bytes all volumes may have together: what is free for them now and what they have taken already. Volumes are
+    /// made without all of their space, so it is for the caller to promise no more than this.
+    async fn pool(&self) -> Result<u64, Error>;
+
     /// Makes the volume exist with at least its size; never touches the data of one that exists.
     async fn ensure_volume(&self, spec: &VolumeSpec) -> Result<ObservedVolume, Error>;
 
@@ -151,7 +176,20 @@ pub trait Driver: Send + Sync + 'static {
     /// Mounts the volume in a running instance; only for drivers that can do that live.
     async fn ensure_mount(&self, volume: &VolumeId, instance: &InstanceId) -> Result<(), Error>;
 
-    /// Unmounts the volume from an instance; also succeeds when the instance is gone.
+    /// The processes in an instance that use the volume there; none when it is not mounted or the instance is gone.
+    async fn holders(&self, volume: &VolumeId, instance: &InstanceId) -> Result<Vec<Holder>, Error>;
+
+    /// Asks the processes that use the volume in an instance to end, and kills those that still use it when the grace is
+    /// over. Returns the killed ones.
+    async fn end_holders(
+        &self,
+        volume: &VolumeId,
+        instance: &InstanceId,
+        grace: Duration,
+    ) -> Result<Vec<Holder>, Error>;
+
+    /// Unmounts the volume from a running instance, and fails for good, with their names, while processes use it there; also
+    /// succeeds when the instance is gone.
     async fn remove_mount(&self, volume: &VolumeId, instance: &InstanceId) -> Result<(), Error>;
 
     /// Looks at one instance; `None` when there is no such thing.

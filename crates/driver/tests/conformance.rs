@@ -40,6 +40,15 @@ async fn the_fake_conforms_without_gpus() {
 }
 
 #[tokio::test]
+async fn the_fake_conforms_without_live_mounts() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let inventory =
+        Inventory { cpu_milli: 2_000, memory_bytes: 2 << 30, storage_bytes: 16 << 30, ..Inventory::default() };
+    let driver = FakeDriver::open(dir.path(), inventory, Settings::default()).expect("an empty world opens");
+    conformance::check(&driver.without_live_mounts(), &Counted(AtomicU64::new(0))).await;
+}
+
+#[tokio::test]
 async fn the_fake_conforms_when_it_is_slow() {
     check(2, Settings { latency_ms: (0, 3), fault_rate: 0.0, seed: 1 }).await;
 }

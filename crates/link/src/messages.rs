@@ -57,6 +57,9 @@ pub struct Configuration {
     pub peer_public_key: String,
     /// Lines for `known_hosts`: the host keys of all nodes.
     pub known_hosts: Vec<String>,
+    /// The volumes that the user finds in his home directory: their names and where they are mounted.
+    #[serde(default)]
+    pub volumes: Vec<(String, String)>,
 }
 
 /// Secrets stay out of logs.

@@ -26,7 +26,7 @@ pub struct Inventory {
     pub memory_bytes: u64,
     /// Every GPU.
     pub gpus: Vec<Gpu>,
-    /// Bytes that volumes may promise in all.
+    /// Bytes that all volumes may have together, for a driver that has no disk to ask.
     pub storage_bytes: u64,
 }
 

@@ -4,7 +4,7 @@ use crate::capacity::Shape;
 use crate::ends::End;
 use crate::ids::{ClusterId, InstanceId};
 use crate::lifecycle::State;
-use crate::storage::Attachment;
+use crate::storage::{Attachment, Volume, VolumeState};
 use crate::users::Owner;
 use crate::{Money, Refused, Time};
 
@@ -67,18 +67,22 @@ impl Cluster {
     }
 
     /// Begins to restart all nodes, if nothing speaks against it. A cluster that failed can be restarted if all of its nodes
-    /// were made and none was released: then their disks, addresses and capacity are still theirs.
+    /// were made and none was released: then their disks, addresses and capacity are still theirs. With a volume that failed
+    /// none of them would come up again.
     pub fn begin_restart(
         self,
         nodes: &[Instance],
         attachment: Option<&Attachment>,
+        volume: Option<&Volume>,
         now: Time,
     ) -> Result<Self, Refused> {
         if attachment.is_some_and(Attachment::is_busy) {
             return Err(Refused::AttachmentBusy);
         }
-        let has_failed = matches!(self.state, State::Failed { .. });
-        if has_failed && !nodes.iter().all(|node| node.holds_capacity && node.private_ip.is_some()) {
+        if let Some(Volume { id, state: VolumeState::Failed { reason, .. }, .. }) = volume {
+            return Err(Refused::AttachedStorageFailed { volume: id.to_string(), reason: reason.clone() });
+        }
+        if self.has_failed() && !nodes.iter().all(|node| node.holds_capacity && node.private_ip.is_some()) {
             return Err(Refused::ClusterNotRestartable);
         }
         self.moved(now, State::restart)
@@ -96,6 +100,11 @@ impl Cluster {
         }
         let reason = format!("{}. Restart the cluster to bring its nodes back, or destroy it", words.join("; "));
         self.moved(now, |state| state.die(&reason))
+    }
+
+    /// Whether something went wrong with it.
+    pub fn has_failed(&self) -> bool {
+        self.state.reason().is_some()
     }
 
     /// Refuses unless the cluster runs.
@@ -203,14 +212,14 @@ mod tests {
     #[test]
     fn what_was_released_cannot_be_restarted() {
         let failed = || cluster(State::Failed { reason: "why".into() });
-        assert_eq!(failed().begin_restart(&nodes(), None, Time::ZERO).unwrap().state, State::Restarting);
+        assert_eq!(failed().begin_restart(&nodes(), None, None, Time::ZERO).unwrap().state, State::Restarting);
         let mut released = nodes();
         released[4].holds_capacity = false;
-        assert_eq!(failed().begin_restart(&released, None, Time::ZERO), Err(Refused::ClusterNotRestartable));
+        assert_eq!(failed().begin_restart(&released, None, None, Time::ZERO), Err(Refused::ClusterNotRestartable));
         let mut unmade = nodes();
         unmade[0].private_ip = None;
-        assert_eq!(failed().begin_restart(&unmade, None, Time::ZERO), Err(Refused::ClusterNotRestartable));
-        let busy = cluster(State::Provisioning).begin_restart(&nodes(), None, Time::ZERO);
+        assert_eq!(failed().begin_restart(&unmade, None, None, Time::ZERO), Err(Refused::ClusterNotRestartable));
+        let busy = cluster(State::Provisioning).begin_restart(&nodes(), None, None, Time::ZERO);
         assert_eq!(busy, Err(Refused::ClusterBusy { state: "PROVISIONING" }));
     }
 }

@@ -26,6 +26,15 @@ pub enum Refused {
     StorageNotReady { state: &'static str },
     #[error("the storage has failed: {reason}")]
     StorageFailed { reason: String },
+    #[error(
+        "storage {volume}, which is attached to the cluster, has failed, and without it the nodes would not start again: {reason}. \
+         Detach it first"
+    )]
+    AttachedStorageFailed { volume: String, reason: String },
+    #[error(
+        "the storage is in use: {holders}; end that, or detach without live: whoever does not leave in time is killed"
+    )]
+    StorageInUse { holders: String },
     #[error("the storage is being destroyed or already gone")]
     StorageGone,
     #[error("the storage is attached to {clusters}; detach it first")]
@@ -51,7 +60,8 @@ impl Refused {
             Refused::ClusterHasStorage { .. } => "cluster_has_storage",
             Refused::NotAttached { .. } => "not_attached",
             Refused::StorageNotReady { .. } => "storage_not_ready",
-            Refused::StorageFailed { .. } => "storage_failed",
+            Refused::StorageFailed { .. } | Refused::AttachedStorageFailed { .. } => "storage_failed",
+            Refused::StorageInUse { .. } => "storage_in_use",
             Refused::StorageGone => "storage_gone",
             Refused::StorageAttached { .. } => "storage_attached",
             Refused::StorageShrinks { .. } => "storage_cannot_shrink",

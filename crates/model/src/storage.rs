@@ -33,9 +33,21 @@ pub enum VolumeState {
     Failed {
         /// What went wrong, for a person.
         reason: String,
-        /// Whether something of it may still be there. If not, it promises nothing of the pool any more.
-        remains: bool,
+        /// What is left of it.
+        left: Left,
     },
+}
+
+/// What is left of a volume that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// Nothing: it promises nothing of the pool any more.
+    Nothing,
+    /// Parts that are of no use, because it was never made to the end or is half removed. It can only be destroyed.
+    Parts,
+    /// Its data, as far as anybody knows: it was READY, and then was seen missing or damaged. It is READY again when it is seen
+    /// to be right.
+    Data,
 }
 
 impl VolumeState {
@@ -103,13 +115,34 @@ impl VolumeState {
     }
 
     /// The work on it could not be done.
-    pub fn fail(self, reason: &str, remains: bool) -> Result<Self, Refused> {
+    pub fn fail(self, reason: &str, left: Left) -> Result<Self, Refused> {
         match self {
             VolumeState::Pending | VolumeState::Creating | VolumeState::Destroying => {
-                Ok(VolumeState::Failed { reason: reason.to_owned(), remains })
+                Ok(VolumeState::Failed { reason: reason.to_owned(), left })
             }
             VolumeState::Ready | VolumeState::Resizing { .. } => self.refuse("fail"),
             VolumeState::Destroyed | VolumeState::Failed { .. } => self.refuse("fail"),
+        }
+    }
+
+    /// It was observed to be missing or damaged, though nobody works on it.
+    pub fn spoil(self, reason: &str) -> Result<Self, Refused> {
+        match self {
+            VolumeState::Ready | VolumeState::Resizing { .. } => {
+                Ok(VolumeState::Failed { reason: reason.to_owned(), left: Left::Data })
+            }
+            VolumeState::Pending | VolumeState::Creating | VolumeState::Destroying => self.refuse("spoil"),
+            VolumeState::Destroyed | VolumeState::Failed { .. } => self.refuse("spoil"),
+        }
+    }
+
+    /// It was observed to be right again.
+    pub fn recover(self) -> Result<Self, Refused> {
+        match self {
+            VolumeState::Failed { left: Left::Data, .. } => Ok(VolumeState::Ready),
+            VolumeState::Failed { left: Left::Nothing | Left::Parts, .. } => self.refuse("recover"),
+            VolumeState::Pending | VolumeState::Creating | VolumeState::Ready => self.refuse("recover"),
+            VolumeState::Resizing { .. } | VolumeState::Destroying | VolumeState::Destroyed => self.refuse("recover"),
         }
     }
 
@@ -258,12 +291,15 @@ impl Attachment {
         }
     }
 
-    /// Begins to detach.
+    /// Begins to detach. A cluster that failed lets go of its volume too, without a restart: the volume may be the very reason
+    /// why it does not run.
     pub fn begin_detach(mut self, cluster: &Cluster, live: bool, now: Time) -> Result<Self, Refused> {
         if self.is_busy() {
             return Err(Refused::AttachmentBusy);
         }
-        cluster.must_run()?;
+        if !cluster.has_failed() {
+            cluster.must_run()?;
+        }
         self.state = AttachmentState::Detaching;
         self.live = live;
         self.since = now;
@@ -283,8 +319,19 @@ mod tests {
     use super::*;
     use crate::rendering::{Transition, render};
 
+    /// A failed volume in the table, by what is left of it: the rules differ.
+    fn shown(state: &VolumeState) -> &'static str {
+        match state {
+            VolumeState::Failed { left: Left::Nothing, .. } => "FAILED, nothing left",
+            VolumeState::Failed { left: Left::Parts, .. } => "FAILED, parts left",
+            VolumeState::Failed { left: Left::Data, .. } => "FAILED, data left",
+            other => other.name(),
+        }
+    }
+
     #[test]
     fn the_table_of_transitions_is_documented() {
+        let failed = |left| VolumeState::Failed { reason: "why".into(), left };
         let states = [
             VolumeState::Pending,
             VolumeState::Creating,
@@ -292,16 +339,20 @@ mod tests {
             VolumeState::Resizing { to_gb: 2 },
             VolumeState::Destroying,
             VolumeState::Destroyed,
-            VolumeState::Failed { reason: "why".into(), remains: true },
+            failed(Left::Nothing),
+            failed(Left::Parts),
+            failed(Left::Data),
         ];
-        let transitions: [Transition<VolumeState>; 6] = [
+        let transitions: [Transition<VolumeState>; 8] = [
             ("create", VolumeState::create),
             ("ready", VolumeState::ready),
             ("resize", |state| state.resize(2)),
             ("destroy", VolumeState::destroy),
             ("gone", VolumeState::gone),
-            ("fail", |state| state.fail("why", true)),
+            ("fail", |state| state.fail("why", Left::Parts)),
+            ("spoil", |state| state.spoil("why")),
+            ("recover", VolumeState::recover),
         ];
-        render("storage", &states, VolumeState::name, &transitions);
+        render("storage", &states, shown, &transitions);
     }
 }

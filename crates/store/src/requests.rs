@@ -77,6 +77,21 @@ pub fn save(tx: &mut Tx<'_>, request: &Request) -> Result<()> {
     )
 }
 
+/// Writes down what a step has done that the caller must be told in the end; `Conflict` when the lease was lost. It is no part
+/// of the progress, because a step that did something may fail all the same.
+pub fn set_note(tx: &mut Tx<'_>, request: &Request, note: &str) -> Result<()> {
+    let sql = "update requests set note = $1 where id = $2 and epoch = $3 and ended_us is null";
+    tx.execute_guarded(sql, &[note.into(), request.id.as_str().into(), request.epoch.into()])
+}
+
+/// What the steps of a request have written down.
+pub fn note(tx: &mut Tx<'_>, id: &RequestId) -> Result<Option<String>> {
+    match tx.query_one("select note from requests where id = $1", &[id.as_str().into()])? {
+        Some(mut row) => row.maybe_text(),
+        None => Ok(None),
+    }
+}
+
 /// The request of this id.
 pub fn get(tx: &mut Tx<'_>, id: &RequestId) -> Result<Option<Request>> {
     tx.query_one(select!("where id = $1"), &[id.as_str().into()])?.map(read).transpose()

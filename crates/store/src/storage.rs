@@ -1,7 +1,7 @@
 //! Volumes: rows, lookups and lists.
 
 use tarn_model::ids::VolumeId;
-use tarn_model::storage::{Volume, VolumeState};
+use tarn_model::storage::{Left, Volume, VolumeState};
 use tarn_model::users::Owner;
 
 use crate::db::Row;
@@ -12,7 +12,7 @@ use crate::{Error, Listing, Result, Tx};
 macro_rules! select {
     ($rest:literal) => {
         concat!(
-            "select id, name, user_id, org_id, size_gb, first_size_gb, to_gb, remains, deletion_protection, ",
+            "select id, name, user_id, org_id, size_gb, first_size_gb, to_gb, remains, has_data, deletion_protection, ",
             "state, reason, since_us, created_us, version from volumes ",
             $rest
         )
@@ -21,9 +21,10 @@ macro_rules! select {
 
 /// Adds a new volume; `Taken` when its owner has a live one of that name.
 pub fn insert(tx: &mut Tx<'_>, volume: &Volume) -> Result<()> {
-    let sql = "insert into volumes (id, scope, name, user_id, org_id, size_gb, first_size_gb, to_gb, remains, deletion_protection, state, \
-               reason, since_us, created_us, version) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
-    let (to_gb, remains, reason) = state_columns(&volume.state);
+    let sql = "insert into volumes (id, scope, name, user_id, org_id, size_gb, first_size_gb, to_gb, remains, has_data, \
+               deletion_protection, state, reason, since_us, created_us, version) \
+               values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
+    let Columns { to_gb, remains, has_data, reason } = Columns::of(&volume.state);
     tx.execute(
         sql,
         &[
@@ -36,6 +37,7 @@ pub fn insert(tx: &mut Tx<'_>, volume: &Volume) -> Result<()> {
             volume.first_size_gb.into(),
             to_gb.into(),
             remains.into(),
+            has_data.into(),
             volume.deletion_protection.into(),
             volume.state.name().into(),
             reason.into(),
@@ -49,9 +51,9 @@ pub fn insert(tx: &mut Tx<'_>, volume: &Volume) -> Result<()> {
 
 /// Saves what can change; `Conflict` when it was changed since it was read, `Taken` when the new name is in use.
 pub fn save(tx: &mut Tx<'_>, volume: &Volume) -> Result<()> {
-    let sql = "update volumes set name = $1, size_gb = $2, to_gb = $3, remains = $4, deletion_protection = $5, state = $6, reason = $7, \
-               since_us = $8, version = version + 1 where id = $9 and version = $10";
-    let (to_gb, remains, reason) = state_columns(&volume.state);
+    let sql = "update volumes set name = $1, size_gb = $2, to_gb = $3, remains = $4, has_data = $5, deletion_protection = $6, \
+               state = $7, reason = $8, since_us = $9, version = version + 1 where id = $10 and version = $11";
+    let Columns { to_gb, remains, has_data, reason } = Columns::of(&volume.state);
     tx.execute_guarded(
         sql,
         &[
@@ -59,6 +61,7 @@ pub fn save(tx: &mut Tx<'_>, volume: &Volume) -> Result<()> {
             volume.size_gb.into(),
             to_gb.into(),
             remains.into(),
+            has_data.into(),
             volume.deletion_protection.into(),
             volume.state.name().into(),
             reason.into(),
@@ -115,13 +118,30 @@ pub fn claimed(tx: &mut Tx<'_>) -> Result<Vec<(Volume, bool)>> {
         .collect()
 }
 
-fn state_columns(state: &VolumeState) -> (Option<u64>, bool, Option<&str>) {
-    match state {
-        VolumeState::Resizing { to_gb } => (Some(*to_gb), true, None),
-        VolumeState::Failed { reason, remains } => (None, *remains, Some(reason)),
-        VolumeState::Pending | VolumeState::Creating | VolumeState::Ready => (None, true, None),
-        VolumeState::Destroying => (None, true, None),
-        VolumeState::Destroyed => (None, false, None),
+/// What a state carries besides its name, as it is kept.
+struct Columns<'a> {
+    to_gb: Option<u64>,
+    /// Whether something of it may be there, so that it counts.
+    remains: bool,
+    /// Whether a failed one may come right again.
+    has_data: bool,
+    reason: Option<&'a str>,
+}
+
+impl<'a> Columns<'a> {
+    fn of(state: &'a VolumeState) -> Self {
+        let plain = Columns { to_gb: None, remains: true, has_data: false, reason: None };
+        match state {
+            VolumeState::Pending | VolumeState::Creating | VolumeState::Ready | VolumeState::Destroying => plain,
+            VolumeState::Resizing { to_gb } => Columns { to_gb: Some(*to_gb), ..plain },
+            VolumeState::Destroyed => Columns { remains: false, ..plain },
+            VolumeState::Failed { reason, left } => Columns {
+                remains: *left != Left::Nothing,
+                has_data: *left == Left::Data,
+                reason: Some(reason),
+                ..plain
+            },
+        }
     }
 }
 
@@ -130,7 +150,13 @@ fn read(mut row: Row) -> Result<Volume> {
     let name = row.text()?;
     let owner = Owner { user: row.id()?, org: row.maybe_id()? };
     let (size_gb, first_size_gb): (u64, u64) = (row.count()?, row.count()?);
-    let (to_gb, remains, deletion_protection) = (row.maybe_integer()?, row.flag()?, row.flag()?);
+    let (to_gb, remains, has_data) = (row.maybe_integer()?, row.flag()?, row.flag()?);
+    let left = match (remains, has_data) {
+        (false, _) => Left::Nothing,
+        (true, false) => Left::Parts,
+        (true, true) => Left::Data,
+    };
+    let deletion_protection = row.flag()?;
     let (state, reason) = (row.text()?, row.maybe_text()?);
     let state = match state.as_str() {
         "PENDING" => VolumeState::Pending,
@@ -139,7 +165,7 @@ fn read(mut row: Row) -> Result<Volume> {
         "RESIZING" => VolumeState::Resizing { to_gb: to_gb.and_then(|gb| gb.try_into().ok()).unwrap_or(size_gb) },
         "DESTROYING" => VolumeState::Destroying,
         "DESTROYED" => VolumeState::Destroyed,
-        "FAILED" => VolumeState::Failed { reason: reason.unwrap_or_default(), remains },
+        "FAILED" => VolumeState::Failed { reason: reason.unwrap_or_default(), left },
         other => return Err(Error::Corrupt(format!("there is no storage state {other}"))),
     };
     let (since, created, version) = (row.time()?, row.time()?, row.integer()?);

@@ -27,8 +27,10 @@ pub(crate) async fn driver(config: &Config, inventory: &Inventory) -> Result<Arc
         DriverName::Local => {
             let program = std::env::current_exe().map_err(|e| Failure::doing("cannot find this program", e))?;
             let data = std::path::absolute(&config.data).map_err(|e| Failure::doing("cannot find --data", e))?;
+            let pool = config.pool().unwrap_or_else(|| data.join("volumes"));
             let settings = LocalSettings {
                 data,
+                pool,
                 run: Path::new("/run/tarn").to_owned(),
                 helper: vec![program.into(), HELPER.into()],
                 guest: guest::BINARY,

@@ -9,6 +9,7 @@ use tarn_store::{Tx, attachments, clusters, instances};
 
 use super::storage::{find, record};
 use super::{Accepted, asked_by, clusters as cluster_operations};
+use crate::holders::{self, Found};
 use crate::requests::{New, start};
 use crate::{Caller, Control, Eligibility, Error, Result};
 
@@ -35,10 +36,15 @@ pub async fn attach(control: &Control, caller: &Caller, volume: &str, cluster: &
     write.await
 }
 
-/// Begins to take a volume off a cluster.
+/// Begins to take a volume off a cluster. Live, it is refused while somebody uses the volume there, by name.
 pub async fn detach(control: &Control, caller: &Caller, volume: &str, cluster: &str, live: bool) -> Result<Accepted> {
+    let users = match live && control.driver().capabilities().live_mounts {
+        true => users(control, caller, volume, cluster).await?,
+        false => Vec::new(),
+    };
     let (me, volume, cluster) = (caller.clone(), volume.to_owned(), cluster.to_owned());
-    let (ours, limit) = (control.clone(), control.settings().work_deadline);
+    let limit = control.settings().work_deadline.saturating_add(control.settings().detach_grace);
+    let ours = control.clone();
     let write = control.write(caller, move |tx| {
         let now = tx.now();
         let volume = find(tx, &me, &volume)?;
@@ -48,20 +54,45 @@ pub async fn detach(control: &Control, caller: &Caller, volume: &str, cluster: &
         let Some(held) = held else {
             return Err(Refused::NotAttached { volume: volume.id.to_string(), cluster: cluster.id.to_string() }.into());
         };
-        attachments::save(tx, &held.begin_detach(&cluster, live, now)?)?;
+        let held = held.begin_detach(&cluster, live, now)?;
+        if !users.is_empty() {
+            return Err(Refused::StorageInUse { holders: holders::words(&users) }.into());
+        }
+        attachments::save(tx, &held)?;
         begin_restart(tx, cluster.clone(), live, now)?;
         record(tx, &me, &volume, "storage.detach", &serde_json::json!({ "cluster": cluster.id, "live": live }))?;
         let request = start(tx, about(RequestType::StorageDetach, &me, &volume, &cluster), limit)?.id;
-        let message =
-            format!("Storage {} is being detached from cluster {}, request {request}.", volume.id, cluster.name);
+        let how = match (live, cluster.has_failed()) {
+            (true, _) => "without a restart",
+            (false, true) => "it has failed, so nothing restarts",
+            (false, false) => "its nodes restart",
+        };
+        let message = format!(
+            "Storage {} is being detached from cluster {} ({how}), request {request}.",
+            volume.id, cluster.name
+        );
         Ok(Accepted { cluster: Some(cluster.id), volume: Some(volume.id), instances: Vec::new(), request, message })
     });
     write.await
 }
 
-/// Shows that the nodes will restart. Saving the cluster in any case makes two racing calls notice each other.
+/// Who uses the volume on the nodes of the cluster at this moment. Whether the caller may ask at all, and what else may speak
+/// against his wish, is decided in the transaction that follows: what cannot be found here is refused there.
+async fn users(control: &Control, caller: &Caller, volume: &str, cluster: &str) -> Result<Vec<Found>> {
+    let read = control.store().read(|tx| -> Result<_> {
+        let (volume, cluster) = (find(tx, caller, volume)?, cluster_operations::find(tx, caller, cluster)?);
+        Ok((volume.id, instances::of_cluster(tx, &cluster.id)?))
+    });
+    match read.await {
+        Ok((volume, nodes)) => Ok(holders::find(control, &volume, &nodes).await?),
+        Err(_) => Ok(Vec::new()),
+    }
+}
+
+/// Shows that the nodes will restart; those of a cluster that failed do not. Saving the cluster in any case makes two racing
+/// calls notice each other.
 fn begin_restart(tx: &mut Tx<'_>, cluster: Cluster, live: bool, now: Time) -> Result<()> {
-    if live {
+    if live || cluster.has_failed() {
         return Ok(clusters::save(tx, &cluster)?);
     }
     let cluster = cluster.moved(now, State::restart)?;

@@ -9,7 +9,7 @@ use tarn_model::lifecycle::State;
 use tarn_model::names;
 use tarn_model::requests::{RequestStatus, RequestType};
 use tarn_model::storage::Attachment;
-use tarn_store::{Tx, attachments, clusters, events, instances, requests};
+use tarn_store::{Tx, attachments, clusters, events, instances, requests, storage};
 
 use super::requests::RequestView;
 use super::{Accepted, asked_by, whose};
@@ -159,7 +159,11 @@ pub async fn restart(control: &Control, caller: &Caller, cluster: &str) -> Resul
         let cluster = find(tx, &me, &asked)?;
         let (now, held) = (tx.now(), attachments::of_cluster(tx, &cluster.id)?);
         let nodes = instances::of_cluster(tx, &cluster.id)?;
-        let cluster = cluster.begin_restart(&nodes, held.as_ref(), now)?;
+        let volume = match &held {
+            Some(held) => storage::get(tx, &held.volume)?,
+            None => None,
+        };
+        let cluster = cluster.begin_restart(&nodes, held.as_ref(), volume.as_ref(), now)?;
         clusters::save(tx, &cluster)?;
         for mut instance in nodes {
             instance.state = cluster.state.clone();

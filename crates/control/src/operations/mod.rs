@@ -11,6 +11,7 @@ pub mod users;
 
 mod attach_storage;
 mod create_cluster;
+mod pool;
 
 use serde::{Deserialize, Serialize};
 use tarn_model::ids::{ClusterId, InstanceId, RequestId, VolumeId};

@@ -6,6 +6,7 @@ use tarn_model::storage::{Attachment, MAX_SIZE_GB, Volume, VolumeState};
 use tarn_model::{Money, Refused, names};
 use tarn_store::{Tx, attachments, events, requests, storage};
 
+use super::pool::Pool;
 use super::{Accepted, asked_by, free_name, whose};
 use crate::explain::Explainer;
 use crate::page::{self, cut, decode_cursor};
@@ -43,6 +44,8 @@ pub struct VolumeView {
     pub volume: Volume,
     /// The clusters it is on.
     pub attachments: Vec<Attachment>,
+    /// How many bytes of it are used, as was seen last; nothing while that is not known.
+    pub used_bytes: Option<u64>,
     /// What it costs per hour.
     pub hourly_rate: Money,
     /// What it waits for, or why it failed.
@@ -60,10 +63,10 @@ pub async fn create(control: &Control, caller: &Caller, new: NewVolume) -> Resul
     }
     check_size(new.size_gb)?;
     let (me, limit) = (caller.clone(), control.settings().work_deadline);
-    let pool_gb = control.inventory().storage_bytes / 1_000_000_000;
+    let pool = Pool::ask(control).await?;
     let write = control.write(caller, move |tx| {
         let (now, owner) = (tx.now(), me.user.owner());
-        check_pool(tx, pool_gb, new.size_gb)?;
+        pool.check(tx, new.size_gb)?;
         let id = VolumeId::fresh(tx.ids());
         let name = match &new.name {
             Some(name) => name.clone(),
@@ -138,7 +141,11 @@ pub async fn edit(control: &Control, caller: &Caller, volume: &str, edit: Volume
         names::check(name)?;
     }
     let (me, asked, limit) = (caller.clone(), volume.to_owned(), control.settings().work_deadline);
-    let pool_gb = control.inventory().storage_bytes / 1_000_000_000;
+    let renamed = edit.name.is_some();
+    let pool = match edit.size_gb {
+        Some(_) => Some(Pool::ask(control).await?),
+        None => None,
+    };
     let write = control.write(caller, move |tx| {
         let (now, mut volume) = (tx.now(), find(tx, &me, &asked)?);
         if matches!(volume.state, VolumeState::Destroying | VolumeState::Destroyed) {
@@ -152,7 +159,9 @@ pub async fn edit(control: &Control, caller: &Caller, volume: &str, edit: Volume
         if let Some(to_gb) = grows {
             let more = to_gb.saturating_sub(volume.size_gb);
             volume = volume.begin_grow(to_gb, now)?;
-            check_pool(tx, pool_gb, more)?;
+            if let Some(pool) = pool {
+                pool.check(tx, more)?;
+            }
         }
         storage::save(tx, &volume)?;
         let protection = volume.deletion_protection;
@@ -170,7 +179,12 @@ pub async fn edit(control: &Control, caller: &Caller, volume: &str, edit: Volume
         };
         Ok(accepted(&volume, request, message))
     });
-    write.await
+    let accepted = write.await?;
+    if renamed {
+        // Nodes that have the volume know it by its name.
+        control.access_changed().notify_one();
+    }
+    Ok(accepted)
 }
 
 /// Begins to destroy a volume with its data.
@@ -228,17 +242,6 @@ fn check_size(size_gb: u64) -> Result<()> {
     }
 }
 
-/// Refuses to promise more than the pool has.
-fn check_pool(tx: &mut Tx<'_>, pool_gb: u64, more_gb: u64) -> Result<()> {
-    let promised = storage::promised_gb(tx)?;
-    if promised.saturating_add(more_gb) <= pool_gb {
-        return Ok(());
-    }
-    let free = pool_gb.saturating_sub(promised);
-    let message = format!("the pool has {pool_gb} GB, {free} GB of it are free, and this needs {more_gb} GB more");
-    Err(Error::new(crate::Kind::Capacity, "pool_full", message))
-}
-
 fn view(
     control: &Control,
     explainer: &mut Explainer<'_>,
@@ -260,5 +263,6 @@ fn view(
         }
     };
     let hourly_rate = Money::hourly_for_gb(control.prices().storage_gb_month, volume.size_gb);
-    Ok(VolumeView { volume, attachments, hourly_rate, explanation })
+    let used_bytes = control.usage().of(&volume.id).filter(|_| volume.state != VolumeState::Destroyed);
+    Ok(VolumeView { volume, attachments, used_bytes, hourly_rate, explanation })
 }

@@ -1,4 +1,4 @@
-//! Keeps the keys in running instances right: what is added or removed takes effect within seconds.
+//! Keeps the keys and the names of volumes in running instances right: what changes takes effect within seconds.
 //!
 //! Every running instance should have been told what is desired now; who was told something else, or nothing by this
 //! process, is told again. The composition root runs [`tick`] when its pause is over or when [`changed`] is done.
@@ -13,7 +13,8 @@ use tarn_model::clusters::Instance;
 use tarn_model::ids::InstanceId;
 use tarn_model::lifecycle::State;
 use tarn_model::requests::backoff;
-use tarn_store::{Tx, clusters, instances, ssh_keys};
+use tarn_model::storage::Attachment;
+use tarn_store::{Tx, attachments, clusters, instances, ssh_keys};
 
 use crate::access::{self, Desired};
 use crate::{Control, Result};
@@ -64,6 +65,9 @@ fn wanted(control: &Control, tx: &mut Tx<'_>) -> Result<Vec<(Desired, Vec<Instan
     let all = || nodes.values().flatten();
     control.told().retain(&all().map(|node| &node.id).collect());
     control.unreached().retain(&all().filter(|node| node.state == State::Running).map(|node| &node.id).collect());
+    let ids: Vec<&str> = placed.iter().map(|cluster| cluster.id.as_str()).collect();
+    let held = attachments::of_clusters(tx, &ids)?;
+    let held: HashMap<&str, &Attachment> = held.iter().map(|held| (held.cluster.as_str(), held)).collect();
     let (mut wanted, mut saved) = (Vec::new(), BTreeMap::new());
     for cluster in &placed {
         let nodes = nodes.remove(&cluster.id).unwrap_or_default();
@@ -75,7 +79,8 @@ fn wanted(control: &Control, tx: &mut Tx<'_>) -> Result<Vec<(Desired, Vec<Instan
         if !saved.contains_key(scope) {
             saved.insert(scope.to_owned(), ssh_keys::opening(tx, scope)?);
         }
-        wanted.push((access::desired_with(tx, cluster, &nodes, &saved[scope])?, running));
+        let held = held.get(cluster.id.as_str()).copied();
+        wanted.push((access::desired_with(tx, cluster, &nodes, &saved[scope], held)?, running));
     }
     Ok(wanted)
 }

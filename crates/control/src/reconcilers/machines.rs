@@ -1,7 +1,8 @@
 //! Compares the machines with the database: marks what died, and removes what belongs to nobody.
 //!
 //! An instance whose row says RUNNING and that is not, is dead: a fact, at once. An instance without a row is removed when it
-//! was seen for the whole grace time. A volume without a row is only reported: data is never removed by a guess.
+//! was seen for the whole grace time. A volume that is missing or damaged has failed, until it is seen to be right again. A
+//! volume without a row is only reported: data is never removed by a guess.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
@@ -13,13 +14,16 @@ use tarn_model::ids::{ClusterId, InstanceId, VolumeId};
 use tarn_model::lifecycle::State;
 use tarn_store::{Tx, clusters, events, instances, requests};
 
+use super::volumes;
 use crate::audit::{Difference, differences};
 use crate::{Control, Error, Kind, Result};
 
 /// Looks at everything once.
 pub async fn tick(control: &Control) -> Result<Duration> {
     let observed = control.driver().observe().await.map_err(Error::internal)?;
-    let (mut suspects, mut orphans, mut volumes) = (BTreeMap::<ClusterId, Vec<InstanceId>>::new(), vec![], vec![]);
+    control.usage().remember_all(&observed);
+    let (mut suspects, mut orphans, mut unknown) = (BTreeMap::<ClusterId, Vec<InstanceId>>::new(), vec![], vec![]);
+    let mut doubtful = Vec::new();
     for difference in differences(control.store(), &observed).await? {
         match difference {
             Difference::Instance(claimed, seen) => {
@@ -29,19 +33,21 @@ pub async fn tick(control: &Control) -> Result<Duration> {
                 }
             }
             Difference::UnknownInstance(id) => orphans.push(id),
-            Difference::UnknownVolume(id) => volumes.push(id),
-            // Its owner sees its state, and nothing can be done about it here.
-            Difference::Volume(..) => {}
+            Difference::UnknownVolume(id) => unknown.push(id),
+            Difference::Volume(volume, _) => doubtful.push(volume),
         }
     }
     for (cluster, nodes) in &suspects {
         mark_dead(control, cluster, nodes).await?;
     }
+    for volume in &doubtful {
+        volumes::look_again(control, volume).await?;
+    }
     let now = control.clock().now();
     for id in control.sightings().overdue(&orphans, now, control.settings().orphan_grace) {
         remove_orphan(control, &id).await?;
     }
-    for id in control.sightings().new_volumes(&volumes) {
+    for id in control.sightings().new_volumes(&unknown) {
         tracing::warn!(volume = %id, "a volume exists that has no row; it is left alone, because it may hold data");
         record(control, id.as_str(), "machine.volume_unknown").await?;
     }

@@ -3,3 +3,5 @@
 pub mod access;
 pub mod expiry;
 pub mod machines;
+
+mod volumes;

@@ -16,29 +16,42 @@ pub(super) const DEFINITION: Definition = Definition {
         Step { name: "confirm", run: confirm, undo: Undo::None("it only looks, and commits what it saw") },
     ],
     completed: "The storage is attached.",
+    takes_notes: false,
     failed,
 };
 
-/// Mounts the volume on every running node, if it is done live; otherwise the restart brings it.
+/// Mounts the volume on every running node, if they stay as they are; otherwise the restart brings it.
 pub(super) fn mount(ctx: Context<'_>) -> Work<'_> {
     Box::pin(async move {
-        if is_live(ctx).await? {
-            let (nodes, driver) = (nodes::read(ctx).await?, ctx.control.driver());
+        if nodes_stay(ctx).await? {
+            let (mut nodes, driver) = (nodes::read(ctx).await?, ctx.control.driver());
+            nodes.instances.retain(|node| node.state == State::Running);
             nodes::each(&nodes, |node| driver.ensure_mount(ctx.volume(), &node.id)).await?;
+            tell(ctx, nodes).await;
         }
         Ok(super::nothing())
     })
 }
 
-/// Unmounts the volume from every running node, if it is done live; otherwise the restart takes it.
+/// Unmounts the volume from every node, if they stay as they are; otherwise the restart takes it.
 pub(super) fn unmount(ctx: Context<'_>) -> Work<'_> {
     Box::pin(async move {
-        if is_live(ctx).await? {
+        if nodes_stay(ctx).await? {
             let (nodes, driver) = (nodes::read(ctx).await?, ctx.control.driver());
             nodes::each(&nodes, |node| driver.remove_mount(ctx.volume(), &node.id)).await?;
+            tell(ctx, nodes).await;
         }
         Ok(super::nothing())
     })
+}
+
+/// Tells the nodes that run which volume they have now. One that does not hear it is told again by the reconciler, and need not
+/// hold up the rest.
+async fn tell(ctx: Context<'_>, mut nodes: nodes::Nodes) {
+    nodes.instances.retain(|node| node.state == State::Running);
+    if let Err(why) = nodes::configure_all(ctx, &nodes).await {
+        tracing::debug!(request = %ctx.request.id, ?why, "a node could not be told of its volume yet");
+    }
 }
 
 /// Restarts every node with the volume.
@@ -61,20 +74,26 @@ pub(super) fn restart_back_with(ctx: Context<'_>) -> Work<'_> {
     restart(ctx, 2, true)
 }
 
-/// Restarts every node, unless it is done live.
+/// Restarts every node, unless they stay as they are.
 fn restart(ctx: Context<'_>, further: u32, with_volume: bool) -> Work<'_> {
     Box::pin(async move {
-        match is_live(ctx).await? {
+        match nodes_stay(ctx).await? {
             true => Ok(super::nothing()),
             false => nodes::restart_all(ctx, further, Some(ctx.volume()).filter(|_| with_volume)).await,
         }
     })
 }
 
-/// Whether the nodes run on. Without an attachment there is nothing to restart for.
-async fn is_live(ctx: Context<'_>) -> std::result::Result<bool, Failure> {
+/// Whether it is done live. Without an attachment there is nothing to do otherwise for.
+pub(super) async fn is_live(ctx: Context<'_>) -> std::result::Result<bool, Failure> {
     let held = ctx.control.store().read(|tx| attachments::of_cluster(tx, ctx.cluster())).await;
     Ok(held.map_err(Error::from)?.is_none_or(|held| held.live))
+}
+
+/// Whether the nodes are not restarted: it is done live, or the cluster has failed, and then whoever restarts it decides what
+/// it is started with. A cluster does not fail while a request works on it, so that the answer is the same for all steps.
+async fn nodes_stay(ctx: Context<'_>) -> std::result::Result<bool, Failure> {
+    Ok(is_live(ctx).await? || nodes::read(ctx).await?.cluster.has_failed())
 }
 
 fn confirm(ctx: Context<'_>) -> Work<'_> {

@@ -24,6 +24,7 @@ pub(super) const DEFINITION: Definition = Definition {
         Step { name: "confirm", run: confirm, undo: Undo::None("it only looks, and commits what it saw") },
     ],
     completed: "The cluster is running.",
+    takes_notes: false,
     failed,
 };
 

@@ -1,9 +1,9 @@
 //! STORAGE_CREATE: makes the volume.
 
-use tarn_driver::VolumeSpec;
+use tarn_driver::{ObservedVolume, VolumeSpec};
 use tarn_model::ids::VolumeId;
 use tarn_model::requests::{Request, RequestType};
-use tarn_model::storage::{Volume, VolumeState};
+use tarn_model::storage::{Left, Volume, VolumeState};
 use tarn_store::{Tx, events, storage};
 
 use super::{Commit, Context, Definition, Failure, Next, Step, Undo, Work};
@@ -17,6 +17,7 @@ pub(super) const DEFINITION: Definition = Definition {
         Step { name: "confirm", run: confirm, undo: Undo::None("it only commits what was seen") },
     ],
     completed: "The storage is ready.",
+    takes_notes: false,
     failed,
 };
 
@@ -52,8 +53,10 @@ pub(super) fn remove(ctx: Context<'_>) -> Work<'_> {
 fn confirm(ctx: Context<'_>) -> Work<'_> {
     let id = ctx.volume().clone();
     Box::pin(async move {
-        if ctx.control.driver().observe_volume(&id).await?.is_none() {
-            return Err(Failure::Permanent("the volume vanished while it was being made".to_owned()));
+        match ctx.control.driver().observe_volume(&id).await? {
+            Some(ObservedVolume { fault: Some(fault), .. }) => return Err(Failure::Permanent(fault)),
+            Some(seen) => ctx.control.usage().remember(&id, &seen),
+            None => return Err(Failure::Permanent("the volume vanished while it was being made".to_owned())),
         }
         let commit: Commit = Box::new(move |tx| change(tx, &id, "storage.ready", VolumeState::ready));
         Ok(commit)
@@ -62,7 +65,10 @@ fn confirm(ctx: Context<'_>) -> Work<'_> {
 
 fn failed(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
     match &request.volume {
-        Some(id) => change(tx, id, "storage.failed", |state| state.fail(reason, request.step > 0)).map(drop),
+        Some(id) => {
+            let left = if request.step > 0 { Left::Parts } else { Left::Nothing };
+            change(tx, id, "storage.failed", |state| state.fail(reason, left)).map(drop)
+        }
         None => Ok(()),
     }
 }

@@ -1,7 +1,7 @@
 //! STORAGE_DESTROY: removes the volume with its data and sees that it is gone.
 
 use tarn_model::requests::{Request, RequestType};
-use tarn_model::storage::VolumeState;
+use tarn_model::storage::{Left, VolumeState};
 use tarn_store::Tx;
 
 use super::create_storage::{change, remove};
@@ -15,6 +15,7 @@ pub(super) const DEFINITION: Definition = Definition {
         Step { name: "confirm", run: confirm, undo: Undo::None("it only commits what was seen") },
     ],
     completed: "The storage is destroyed.",
+    takes_notes: false,
     failed,
 };
 
@@ -29,7 +30,7 @@ fn confirm(ctx: Context<'_>) -> Work<'_> {
 fn failed(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
     let reason = format!("it could not be removed: {reason}; destroy it again");
     match &request.volume {
-        Some(id) => change(tx, id, "storage.failed", |state| state.fail(&reason, true)).map(drop),
+        Some(id) => change(tx, id, "storage.failed", |state| state.fail(&reason, Left::Parts)).map(drop),
         None => Ok(()),
     }
 }

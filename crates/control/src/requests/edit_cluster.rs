@@ -8,5 +8,6 @@ pub(super) const DEFINITION: Definition = Definition {
     kind: RequestType::ClusterEdit,
     steps: &[],
     completed: "The cluster was changed.",
+    takes_notes: false,
     failed: |_, _, _| Ok(()),
 };

@@ -1,6 +1,6 @@
 //! STORAGE_EDIT: grows the volume. Name and protection have changed already, in the transaction that accepted the call.
 
-use tarn_driver::VolumeSpec;
+use tarn_driver::{ObservedVolume, VolumeSpec};
 use tarn_model::ids::VolumeId;
 use tarn_model::requests::{Request, RequestType};
 use tarn_model::storage::VolumeState;
@@ -17,13 +17,16 @@ pub(super) const DEFINITION: Definition = Definition {
         Step { name: "confirm", run: confirm, undo: Undo::None("it only commits what was seen") },
     ],
     completed: "The storage has its new size.",
+    takes_notes: false,
     failed,
 };
 
+/// Looks first: a volume that is missing must not be made a second time, and a damaged one is not touched.
 fn grow(ctx: Context<'_>) -> Work<'_> {
     Box::pin(async move {
         let volume = read(ctx).await?;
         if let VolumeState::Resizing { to_gb } = volume.state {
+            must_be_right(ctx.control.driver().observe_volume(&volume.id).await?)?;
             let spec = VolumeSpec { id: volume.id, size_bytes: to_gb * 1_000_000_000 };
             ctx.control.driver().ensure_volume(&spec).await?;
         }
@@ -31,20 +34,34 @@ fn grow(ctx: Context<'_>) -> Work<'_> {
     })
 }
 
-/// Nothing can be shrunk, so the undo finds out which size the volume has now and keeps that.
+/// Nothing can be shrunk, so the undo finds out which size the volume has now and keeps that. One that is missing or damaged
+/// keeps its size too; what becomes of it is not for this request to say.
 fn look(ctx: Context<'_>) -> Work<'_> {
-    confirm(ctx)
+    let id = ctx.volume().clone();
+    Box::pin(async move {
+        let seen = ctx.control.driver().observe_volume(&id).await?.filter(|seen| seen.fault.is_none());
+        let commit: Commit =
+            Box::new(move |tx| settle(tx, &id, seen.as_ref().map(|seen| seen.size_bytes / 1_000_000_000)));
+        Ok(commit)
+    })
 }
 
 fn confirm(ctx: Context<'_>) -> Work<'_> {
     let id = ctx.volume().clone();
     Box::pin(async move {
-        let Some(observed) = ctx.control.driver().observe_volume(&id).await? else {
-            return Err(Failure::Permanent("the volume is missing".to_owned()));
-        };
-        let commit: Commit = Box::new(move |tx| settle(tx, &id, Some(observed.size_bytes / 1_000_000_000)));
+        let seen = must_be_right(ctx.control.driver().observe_volume(&id).await?)?;
+        ctx.control.usage().remember(&id, &seen);
+        let commit: Commit = Box::new(move |tx| settle(tx, &id, Some(seen.size_bytes / 1_000_000_000)));
         Ok(commit)
     })
+}
+
+fn must_be_right(seen: Option<ObservedVolume>) -> std::result::Result<ObservedVolume, Failure> {
+    match seen {
+        Some(ObservedVolume { fault: Some(fault), .. }) => Err(Failure::Permanent(fault)),
+        Some(seen) => Ok(seen),
+        None => Err(Failure::Permanent("the volume is missing".to_owned())),
+    }
 }
 
 fn failed(request: &Request, tx: &mut Tx<'_>, _reason: &str) -> Result<()> {

@@ -13,6 +13,7 @@ mod edit_cluster;
 mod edit_storage;
 mod nodes;
 mod release_cluster;
+mod release_volume;
 mod restart_cluster;
 mod start;
 
@@ -37,6 +38,8 @@ pub struct Definition {
     pub steps: &'static [Step],
     /// What the caller is told in the end.
     pub completed: &'static str,
+    /// Whether its steps write notes, which the caller is told besides, however it ends.
+    pub takes_notes: bool,
     /// Marks the object after everything was undone, with the reason. Runs in the transaction that ends the request.
     pub failed: fn(&Request, &mut Tx<'_>, &str) -> Result<()>,
 }

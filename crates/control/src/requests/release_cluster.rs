@@ -15,6 +15,7 @@ pub(super) const DEFINITION: Definition = Definition {
         Step { name: "confirm", run: confirm, undo: Undo::None("it only commits what was seen") },
     ],
     completed: "The cluster is destroyed.",
+    takes_notes: false,
     failed,
 };
 

@@ -1,11 +1,14 @@
 //! CLUSTER_RESTART: starts every node anew, with its disk, address, keys and volume kept, and sees them run.
 
+use tarn_model::Refused;
 use tarn_model::lifecycle::State;
 use tarn_model::requests::{Request, RequestType};
+use tarn_model::storage::{Volume, VolumeState};
 use tarn_store::{Tx, attachments, instances};
 
+use super::create_storage::load;
 use super::{Commit, Context, Definition, Failure, Next, Step, Undo, Work, nodes};
-use crate::{Error, Result};
+use crate::Result;
 
 pub(super) const DEFINITION: Definition = Definition {
     kind: RequestType::ClusterRestart,
@@ -14,14 +17,25 @@ pub(super) const DEFINITION: Definition = Definition {
         Step { name: "confirm", run: confirm, undo: Undo::None("it only looks, and commits what it saw") },
     ],
     completed: "The cluster runs again.",
+    takes_notes: false,
     failed,
 };
 
 fn restart(ctx: Context<'_>) -> Work<'_> {
     Box::pin(async move {
-        let held = ctx.control.store().read(|tx| attachments::of_cluster(tx, ctx.cluster())).await;
-        let held = held.map_err(Error::from)?;
-        nodes::restart_all(ctx, 1, held.as_ref().map(|held| &held.volume)).await
+        let read = ctx.control.store().read(|tx| -> Result<Option<Volume>> {
+            match attachments::of_cluster(tx, ctx.cluster())? {
+                Some(held) => load(tx, &held.volume).map(Some),
+                None => Ok(None),
+            }
+        });
+        let volume = read.await?;
+        // It may have failed after the call was accepted.
+        if let Some(Volume { id, state: VolumeState::Failed { reason, .. }, .. }) = volume {
+            let refused = Refused::AttachedStorageFailed { volume: id.to_string(), reason };
+            return Err(Failure::Permanent(refused.to_string()));
+        }
+        nodes::restart_all(ctx, 1, volume.as_ref().map(|volume| &volume.id)).await
     })
 }
 

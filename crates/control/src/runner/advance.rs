@@ -130,7 +130,7 @@ impl Runner {
             Fault::Twice => drop(act().await),
             Fault::None | Fault::ErrorAfter | Fault::Crash | Fault::TimeoutAfter => {}
         }
-        let limit = self.control.settings().step_timeout;
+        let limit = self.control.settings().step_limit();
         let acted = match self.while_leased(request, tokio::time::timeout(limit, act())).await {
             Ok(Ok(acted)) => acted,
             Ok(Err(_)) => Err(Failure::Retry(format!("it took longer than {} seconds", limit.as_secs()))),
@@ -249,7 +249,10 @@ impl Runner {
             }
             (definition.failed)(&request, tx, &why)?;
             request.status = RequestStatus::Failed;
-            request.message = Some(why);
+            request.message = Some(match note_of(tx, &request, definition)? {
+                Some(note) => format!("{why}. {note}."),
+                None => why,
+            });
             end(tx, request, "request.failed")
         });
         let ended = write.await;
@@ -260,8 +263,19 @@ impl Runner {
 
 fn finish(tx: &mut Tx<'_>, mut request: Request, definition: &Definition) -> Result<Hold> {
     request.status = RequestStatus::Completed;
-    request.message = Some(definition.completed.to_owned());
+    request.message = Some(match note_of(tx, &request, definition)? {
+        Some(note) => format!("{} {note}.", definition.completed),
+        None => definition.completed.to_owned(),
+    });
     end(tx, request, "request.completed")
+}
+
+/// What the steps of a request did on the way that the caller must be told.
+fn note_of(tx: &mut Tx<'_>, request: &Request, definition: &Definition) -> Result<Option<String>> {
+    match definition.takes_notes {
+        true => Ok(requests::note(tx, &request.id)?),
+        false => Ok(None),
+    }
 }
 
 fn end(tx: &mut Tx<'_>, request: Request, verb: &'static str) -> Result<Hold> {

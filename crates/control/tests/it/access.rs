@@ -6,8 +6,9 @@ use rstest::rstest;
 use tarn_control::operations::admin::{self, NewUser};
 use tarn_control::operations::clusters::{self, NewCluster};
 use tarn_control::operations::ssh_keys;
+use tarn_control::operations::storage::{self, VolumeEdit};
 use tarn_control::reconcilers::access;
-use tarn_model::ids::{ClusterId, InstanceId};
+use tarn_model::ids::{ClusterId, InstanceId, VolumeId};
 use tarn_store::testing::Engine;
 
 use crate::support::{World, machine, world};
@@ -129,4 +130,43 @@ async fn more_keys_than_fit_are_refused() {
         refused = refused.or(ssh_keys::add(control, caller, &key(number, &long), None).await.err());
     }
     assert_eq!(refused.unwrap().code, "too_many_ssh_keys");
+}
+
+/// What the only node of a cluster was told of volumes; it was told at least once.
+async fn linked(world: &World, cluster: &ClusterId) -> Vec<(String, String)> {
+    let node = node(world, cluster).await;
+    world.driver.volumes.lock().unwrap()[&node].clone()
+}
+
+async fn rename(world: &World, volume: &VolumeId, name: &str) {
+    let edit = VolumeEdit { name: Some(name.into()), ..Default::default() };
+    storage::edit(&world.control, &world.caller, volume.as_str(), edit).await.unwrap();
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_is_found_by_its_name_while_it_is_attached(
+    #[values(Engine::Sqlite, Engine::Postgres)] engine: Engine,
+    #[values(true, false)] live: bool,
+) {
+    let Some(world) = world(engine).await else { return };
+    let (control, caller) = (&world.control, &world.caller);
+    let (cluster, volume) = (world.running("1xCPU", 1).await, world.ready_volume().await);
+    rename(&world, &volume, "data").await;
+    assert_eq!(linked(&world, &cluster).await, []);
+    storage::attach(control, caller, volume.as_str(), cluster.as_str(), live).await.unwrap();
+    world.settle().await;
+    let path = format!("/mnt/{volume}");
+    assert_eq!(linked(&world, &cluster).await, [("data".to_owned(), path.clone())], "with the end of the request");
+
+    access::tick(control).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(30), access::changed(control)).await.expect("the request has rung");
+    rename(&world, &volume, "more-data").await;
+    tokio::time::timeout(Duration::from_secs(30), access::changed(control)).await.expect("the bell rings");
+    access::tick(control).await.unwrap();
+    assert_eq!(linked(&world, &cluster).await, [("more-data".to_owned(), path)]);
+
+    storage::detach(control, caller, volume.as_str(), cluster.as_str(), live).await.unwrap();
+    world.settle().await;
+    assert_eq!(linked(&world, &cluster).await, [], "with the end of the request");
 }

@@ -10,4 +10,5 @@ mod matrix;
 mod races;
 mod restart;
 mod support;
+mod volumes;
 mod watched;

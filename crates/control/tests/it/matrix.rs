@@ -190,6 +190,10 @@ async fn start(world: &World, kind: RequestType, live: bool) -> RequestId {
                 return attached.request;
             }
             world.settle().await;
+            if !live {
+                let node = world.info(&cluster).await.instances[0].id.clone();
+                world.driver.fake.hold(&volume, &node, "python3").await.unwrap();
+            }
             storage::detach(control, caller, volume.as_str(), cluster.as_str(), live).await.unwrap().request
         }
         RequestType::StorageEdit => {

@@ -1,13 +1,14 @@
 //! The fake driver with somebody who watches: he counts, makes instances unreachable, and can be late with what he saw.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tarn_driver::fake::FakeDriver;
 use tarn_driver::{
-    Access, Capabilities, Driver, Error, GuestStream, InstanceSpec, Observed, ObservedInstance, ObservedVolume,
+    Access, Capabilities, Driver, Error, GuestStream, Holder, InstanceSpec, Observed, ObservedInstance, ObservedVolume,
     VolumeSpec,
 };
 use tarn_model::capacity::Inventory;
@@ -17,6 +18,8 @@ pub(crate) struct Watched {
     pub(crate) fake: FakeDriver,
     /// How often an instance was told its keys.
     pub(crate) told: AtomicUsize,
+    /// The names and places of the volumes that each instance was told last.
+    pub(crate) volumes: Mutex<HashMap<InstanceId, Vec<(String, String)>>>,
     /// These do not answer.
     pub(crate) unreachable: Mutex<HashSet<InstanceId>>,
     /// What `observe` answers once instead of the truth.
@@ -25,7 +28,13 @@ pub(crate) struct Watched {
 
 impl Watched {
     pub(crate) fn new(fake: FakeDriver) -> Self {
-        Watched { fake, told: AtomicUsize::new(0), unreachable: Mutex::default(), late: Mutex::default() }
+        Watched {
+            fake,
+            told: AtomicUsize::new(0),
+            volumes: Mutex::default(),
+            unreachable: Mutex::default(),
+            late: Mutex::default(),
+        }
     }
 
     /// How often an instance was told its keys since this was last asked.
@@ -57,6 +66,7 @@ impl Driver for Watched {
             return Err(Error::Retry("it does not answer".into()));
         }
         self.told.fetch_add(1, Ordering::SeqCst);
+        self.volumes.lock().unwrap().insert(id.clone(), access.volumes.clone());
         self.fake.configure_instance(id, access).await
     }
 
@@ -66,6 +76,10 @@ impl Driver for Watched {
 
     async fn remove_instance(&self, id: &InstanceId) -> Result<(), Error> {
         self.fake.remove_instance(id).await
+    }
+
+    async fn pool(&self) -> Result<u64, Error> {
+        self.fake.pool().await
     }
 
     async fn ensure_volume(&self, spec: &VolumeSpec) -> Result<ObservedVolume, Error> {
@@ -78,6 +92,19 @@ impl Driver for Watched {
 
     async fn ensure_mount(&self, volume: &VolumeId, instance: &InstanceId) -> Result<(), Error> {
         self.fake.ensure_mount(volume, instance).await
+    }
+
+    async fn holders(&self, volume: &VolumeId, instance: &InstanceId) -> Result<Vec<Holder>, Error> {
+        self.fake.holders(volume, instance).await
+    }
+
+    async fn end_holders(
+        &self,
+        volume: &VolumeId,
+        instance: &InstanceId,
+        grace: Duration,
+    ) -> Result<Vec<Holder>, Error> {
+        self.fake.end_holders(volume, instance, grace).await
     }
 
     async fn remove_mount(&self, volume: &VolumeId, instance: &InstanceId) -> Result<(), Error> {

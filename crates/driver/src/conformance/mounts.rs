@@ -1,5 +1,7 @@
 //! Mounts: made at the start of an instance and, where the driver can, while it runs.
 
+use std::time::Duration;
+
 use tarn_model::ids::{InstanceId, VolumeId};
 
 use super::{Subject, refused, twice, unsupported};
@@ -43,6 +45,7 @@ async fn live(subject: &Subject<'_>) {
     subject.start(&spec).await;
     mounted(subject, &spec.id, &[&one, &other]).await;
 
+    unused(subject, &other.id, &spec.id).await;
     refused("removing a mounted volume", || subject.driver.remove_volume(&other.id)).await;
     assert!(subject.observe().await.volumes.contains_key(&other.id), "a volume that was not removed is there");
     twice("remove_mount", || subject.driver.remove_mount(&one.id, &spec.id)).await;
@@ -91,12 +94,23 @@ async fn absent(subject: &Subject<'_>) {
     twice("remove_mount of no volume", || subject.driver.remove_mount(&no_volume, &spec.id)).await;
     twice("remove_mount of what is not mounted", || subject.driver.remove_mount(&volume.id, &spec.id)).await;
     twice("remove_mount from no instance", || subject.driver.remove_mount(&volume.id, &no_instance)).await;
+    for (volume, instance) in [(&no_volume, &spec.id), (&volume.id, &spec.id), (&volume.id, &no_instance)] {
+        unused(subject, volume, instance).await;
+    }
     let lost = InstanceSpec { volumes: vec![no_volume.clone()], ..subject.instance() };
     refused("starting with a volume that is not there", || subject.driver.ensure_instance(&lost)).await;
     assert_eq!(subject.seen(&lost.id).await, None, "what could not start left nothing behind");
     mounted(subject, &spec.id, &[]).await;
     subject.stop(&spec).await;
     subject.delete(&volume).await;
+}
+
+/// Nobody has come to use it, so nobody is named, asked or killed.
+async fn unused(subject: &Subject<'_>, volume: &VolumeId, instance: &InstanceId) {
+    let holders = twice("holders", || subject.driver.holders(volume, instance)).await;
+    assert_eq!(holders, [], "nobody uses {volume} in {instance}");
+    let killed = twice("end_holders", || subject.driver.end_holders(volume, instance, Duration::ZERO)).await;
+    assert_eq!(killed, [], "nobody had to be killed");
 }
 
 async fn made(subject: &Subject<'_>) -> VolumeSpec {

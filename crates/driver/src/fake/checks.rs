@@ -21,13 +21,9 @@ pub(super) fn same_resources(spec: &InstanceSpec, old: &Instance) -> Result<(), 
     })
 }
 
-/// Every volume to be mounted has to exist.
+/// Every volume to be mounted has to exist, and to be right.
 pub(super) fn volumes(world: &World, spec: &InstanceSpec) -> Result<(), Error> {
-    let unknown = spec.volumes.iter().find(|volume| !world.volumes.contains_key(volume));
-    match unknown {
-        Some(volume) => Err(Error::Permanent(format!("there is no volume {volume} to mount in {}", spec.id))),
-        None => Ok(()),
-    }
+    spec.volumes.iter().try_for_each(|volume| world.must_be_usable(volume))
 }
 
 /// The machine must have what the instance takes, beside all that the others hold.

@@ -3,12 +3,16 @@
 //!
 //! It is for tests, trials and simulations. Tests compare its file with the database through [`read_world`], and its
 //! [`Settings`] make it slow and unreliable from a seed. Start reading at `FakeDriver::change`, the way of every verb;
-//! `world` is what the verbs do, `file` how it is kept and `group` how calls share the wait for the disk.
+//! `world`, `volumes` and `processes` are what the verbs do, `script` is what tests let happen, `file` how the world is kept
+//! and `group` how calls share the wait for the disk.
 
 mod checks;
 mod file;
 mod group;
+mod processes;
+mod script;
 mod settings;
+mod volumes;
 mod world;
 
 use std::path::Path;
@@ -25,7 +29,7 @@ pub use file::read_world;
 pub use settings::Settings;
 
 use crate::{
-    Access, Capabilities, Driver, End, Error, GuestStream, InstanceSpec, Observed, ObservedInstance, ObservedVolume,
+    Access, Capabilities, Driver, Error, GuestStream, Holder, InstanceSpec, Observed, ObservedInstance, ObservedVolume,
     VolumeSpec,
 };
 use file::WorldFile;
@@ -38,6 +42,7 @@ pub struct FakeDriver {
     file: Arc<WorldFile>,
     inventory: Arc<Inventory>,
     settings: Settings,
+    live_mounts: bool,
     calls: AtomicU64,
     /// One call of this process at a time goes to the file; the others wait here and not on threads of their own.
     gate: Arc<Mutex<()>>,
@@ -53,22 +58,16 @@ impl FakeDriver {
             file: Arc::new(WorldFile::open(dir.as_ref())?),
             inventory: Arc::new(inventory),
             settings,
+            live_mounts: true,
             calls: AtomicU64::new(0),
             gate: Arc::default(),
             waiting: Waiting::default(),
         })
     }
 
-    /// Lets an instance die without having been asked to, as tests need it.
-    pub async fn kill(&self, id: &InstanceId, end: End) -> Result<(), Error> {
-        let id = id.clone();
-        self.in_group(move |world| world.kill(&id, end)).await
-    }
-
-    /// The keys that an instance was told last, for tests that want to see them arrive; `None` when there is no such thing.
-    pub async fn keys_of(&self, id: &InstanceId) -> Result<Option<Vec<String>>, Error> {
-        let id = id.clone();
-        self.look(move |world| world.instances.get(&id).map(|instance| instance.public_keys.clone())).await
+    /// The same driver, which cannot mount into running instances.
+    pub fn without_live_mounts(self) -> Self {
+        FakeDriver { live_mounts: false, ..self }
     }
 
     /// A changing verb: it may fail before its effect or after it, as a machine may.
@@ -151,7 +150,7 @@ impl Driver for FakeDriver {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { volumes: true, live_mounts: true, containers: true }
+        Capabilities { volumes: true, live_mounts: self.live_mounts, containers: true }
     }
 
     async fn inventory(&self) -> Result<Inventory, Error> {
@@ -177,6 +176,10 @@ impl Driver for FakeDriver {
         self.change(move |world| world.remove_instance(&id)).await
     }
 
+    async fn pool(&self) -> Result<u64, Error> {
+        Ok(self.inventory.storage_bytes)
+    }
+
     async fn ensure_volume(&self, spec: &VolumeSpec) -> Result<ObservedVolume, Error> {
         let spec = spec.clone();
         self.change(move |world| world.ensure_volume(&spec)).await
@@ -188,8 +191,22 @@ impl Driver for FakeDriver {
     }
 
     async fn ensure_mount(&self, volume: &VolumeId, instance: &InstanceId) -> Result<(), Error> {
+        if !self.live_mounts {
+            return Err(Error::Unsupported("this fake driver cannot mount into running instances".into()));
+        }
         let (volume, instance) = (volume.clone(), instance.clone());
         self.change(move |world| world.ensure_mount(&volume, &instance)).await
+    }
+
+    async fn holders(&self, volume: &VolumeId, instance: &InstanceId) -> Result<Vec<Holder>, Error> {
+        let (volume, instance) = (volume.clone(), instance.clone());
+        self.look(move |world| world.holders(&volume, &instance)).await
+    }
+
+    /// Nothing here takes time, so that nobody needs the grace.
+    async fn end_holders(&self, volume: &VolumeId, instance: &InstanceId, _: Duration) -> Result<Vec<Holder>, Error> {
+        let (volume, instance) = (volume.clone(), instance.clone());
+        self.change(move |world| Ok(world.end_holders(&volume, &instance))).await
     }
 
     async fn remove_mount(&self, volume: &VolumeId, instance: &InstanceId) -> Result<(), Error> {
@@ -204,7 +221,7 @@ impl Driver for FakeDriver {
 
     async fn observe_volume(&self, id: &VolumeId) -> Result<Option<ObservedVolume>, Error> {
         let id = id.clone();
-        self.look(move |world| world.volumes.get(&id).map(|volume| volume.observe())).await
+        self.look(move |world| world.volumes.get(&id).and_then(|volume| volume.observe())).await
     }
 
     async fn observe(&self) -> Result<Observed, Error> {

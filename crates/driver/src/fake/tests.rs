@@ -1,6 +1,7 @@
 //! The fake under several users at once and under faults.
 
 use super::*;
+use crate::End;
 use tarn_model::capacity::{Gpu, Shape};
 
 fn machine() -> Inventory {
@@ -90,9 +91,9 @@ async fn calls_in_one_group_get_their_own_answers() {
         drop(closed);
     };
     let ((made, mounted, removed, other), ()) = tokio::join!(calls, opened);
-    assert_eq!(made, Ok(ObservedVolume { size_bytes: 1 }));
+    assert_eq!(made, Ok(ObservedVolume { size_bytes: 1, used_bytes: Some(0), fault: None }));
     assert!(matches!(mounted, Err(Error::Permanent(_))), "{mounted:?}");
-    assert_eq!((removed, other), (Ok(()), Ok(ObservedVolume { size_bytes: 2 })));
+    assert_eq!((removed, other), (Ok(()), Ok(ObservedVolume { size_bytes: 2, used_bytes: Some(0), fault: None })));
     assert_eq!(read_world(dir.path()).unwrap().volumes.into_keys().collect::<Vec<_>>(), [two.id]);
 }
 
@@ -171,4 +172,49 @@ async fn keys_and_peers_are_replaced_and_survive_a_restart() {
     let world = driver.file.look().unwrap();
     assert_eq!(world.instances[&spec.id].public_keys, ["ssh-ed25519 new"]);
     assert_eq!(world.instances[&spec.id].hosts, [("node-0".to_owned(), "10.77.0.1".to_owned())]);
+}
+
+#[tokio::test]
+async fn whoever_uses_a_volume_is_in_the_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let driver = FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap();
+    let (spec, volume) = (instance(0), volume(1));
+    driver.ensure_volume(&volume).await.unwrap();
+    driver.ensure_instance(&spec).await.unwrap();
+    assert!(driver.hold(&volume.id, &spec.id, "python3").await.is_err(), "it is not mounted yet");
+    driver.ensure_mount(&volume.id, &spec.id).await.unwrap();
+    let stubborn = driver.hold(&volume.id, &spec.id, "python3").await.unwrap();
+    driver.visit(&volume.id, &spec.id, "bash").await.unwrap();
+    assert_eq!(driver.holders(&volume.id, &spec.id).await.unwrap().len(), 2);
+    let refused = driver.remove_mount(&volume.id, &spec.id).await.unwrap_err();
+    assert!(refused.to_string().contains(&format!("python3 (process {stubborn})")), "{refused}");
+
+    let killed = driver.end_holders(&volume.id, &spec.id, Duration::from_secs(10)).await.unwrap();
+    assert_eq!(killed, [Holder { pid: stubborn, program: "python3".into() }], "the other one has left");
+    assert_eq!(driver.end_holders(&volume.id, &spec.id, Duration::ZERO).await, Ok(vec![]));
+    driver.remove_mount(&volume.id, &spec.id).await.unwrap();
+    assert_eq!(driver.holders(&volume.id, &spec.id).await, Ok(vec![]));
+}
+
+#[tokio::test]
+async fn what_is_lost_or_damaged_is_not_touched_until_it_is_mended() {
+    let dir = tempfile::tempdir().unwrap();
+    let driver = FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap();
+    let (spec, volume) = (InstanceSpec { volumes: vec![volume(1).id], ..instance(0) }, volume(1));
+    let made = driver.ensure_volume(&volume).await.unwrap();
+    driver.lose(&volume.id).await.unwrap();
+    assert_eq!(driver.observe_volume(&volume.id).await, Ok(None));
+    assert!(driver.ensure_volume(&volume).await.is_err(), "it is not made a second time");
+    assert!(driver.ensure_instance(&spec).await.is_err());
+    driver.damage(&volume.id, "its filesystem is damaged").await.unwrap();
+    let seen = driver.observe_volume(&volume.id).await.unwrap().unwrap();
+    assert_eq!((seen.fault.as_deref(), seen.used_bytes), (Some("its filesystem is damaged"), None));
+    assert!(driver.ensure_instance(&spec).await.is_err());
+    driver.mend(&volume.id).await.unwrap();
+    assert_eq!(driver.ensure_volume(&volume).await, Ok(made));
+    driver.ensure_instance(&spec).await.unwrap();
+    driver.damage(&volume.id, "again").await.unwrap();
+    driver.remove_instance(&spec.id).await.unwrap();
+    driver.remove_volume(&volume.id).await.unwrap();
+    assert_eq!(driver.observe().await, Ok(Observed::default()), "what is damaged can be removed");
 }

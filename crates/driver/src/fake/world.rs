@@ -1,4 +1,4 @@
-//! The fake's world and what the verbs do to it: plain values, no files and no chance.
+//! The fake's world and what the verbs do to its instances: plain values, no files and no chance.
 //!
 //! It is stricter than a machine would be. What the control plane must never ask for (a GPU twice, more memory than there
 //! is) is a permanent error here, so that a wrong placement shows in a test instead of in a bill.
@@ -10,7 +10,9 @@ use tarn_model::capacity::Inventory;
 use tarn_model::ids::{ClusterId, InstanceId, VolumeId};
 
 use super::checks;
-use crate::{Access, End, Error, InstanceSpec, Observed, ObservedInstance, ObservedVolume, VolumeSpec};
+use super::processes::Process;
+use super::volumes::Trouble;
+use crate::{Access, End, Error, InstanceSpec, Observed, ObservedInstance};
 
 /// Everything that exists.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +40,9 @@ pub(super) struct Instance {
     /// Worlds of earlier versions do not say it.
     #[serde(default)]
     pub(super) end: Option<End>,
+    /// Who uses which volume in it.
+    #[serde(default)]
+    pub(super) processes: Vec<Process>,
 }
 
 /// A volume that exists.
@@ -45,6 +50,11 @@ pub(super) struct Instance {
 #[serde(deny_unknown_fields)]
 pub(super) struct Volume {
     pub(super) size_bytes: u64,
+    /// Worlds of earlier versions say nothing of this and the following.
+    #[serde(default)]
+    pub(super) used_bytes: u64,
+    #[serde(default)]
+    pub(super) trouble: Option<Trouble>,
 }
 
 impl World {
@@ -77,6 +87,7 @@ impl World {
             cpu_milli: spec.shape.cpu_milli,
             memory_bytes: spec.shape.memory_bytes,
             end: None,
+            processes: Vec::new(),
         };
         let observed = started.observe();
         self.instances.insert(spec.id.clone(), started);
@@ -84,10 +95,7 @@ impl World {
     }
 
     pub(super) fn configure_instance(&mut self, id: &InstanceId, access: &Access) -> Result<(), Error> {
-        let instance = self.instance(id)?;
-        if !instance.running {
-            return Err(Error::Permanent(format!("{id} does not run")));
-        }
+        let instance = self.running(id)?;
         instance.public_keys = access.public_keys.clone();
         instance.hosts = access.hosts.clone();
         Ok(())
@@ -97,6 +105,7 @@ impl World {
     pub(super) fn kill(&mut self, id: &InstanceId, end: End) -> Result<(), Error> {
         let instance = self.instance(id)?;
         instance.running = false;
+        instance.processes.clear();
         instance.end = Some(end);
         Ok(())
     }
@@ -107,41 +116,18 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn ensure_volume(&mut self, spec: &VolumeSpec) -> Result<ObservedVolume, Error> {
-        let volume = self.volumes.entry(spec.id.clone()).or_insert(Volume { size_bytes: spec.size_bytes });
-        volume.size_bytes = volume.size_bytes.max(spec.size_bytes);
-        Ok(volume.observe())
-    }
-
-    pub(super) fn remove_volume(&mut self, id: &VolumeId) -> Result<(), Error> {
-        let users = self.instances.iter().filter(|(_, instance)| instance.volumes.contains(id));
-        let users: Vec<&str> = users.map(|(user, _)| user.as_str()).collect();
-        if !users.is_empty() {
-            return Err(Error::Permanent(format!("{id} is still mounted in {}", users.join(", "))));
-        }
-        self.volumes.remove(id);
-        Ok(())
-    }
-
-    pub(super) fn ensure_mount(&mut self, volume: &VolumeId, instance: &InstanceId) -> Result<(), Error> {
-        if !self.volumes.contains_key(volume) {
-            return Err(Error::Permanent(format!("there is no volume {volume} to mount in {instance}")));
-        }
-        self.instance(instance)?.volumes.insert(volume.clone());
-        Ok(())
-    }
-
-    pub(super) fn remove_mount(&mut self, volume: &VolumeId, instance: &InstanceId) -> Result<(), Error> {
-        if let Some(instance) = self.instances.get_mut(instance) {
-            instance.volumes.remove(volume);
-        }
-        Ok(())
-    }
-
     pub(super) fn observe(&self) -> Observed {
         Observed {
             instances: self.instances.iter().map(|(id, instance)| (id.clone(), instance.observe())).collect(),
-            volumes: self.volumes.iter().map(|(id, volume)| (id.clone(), volume.observe())).collect(),
+            volumes: self.volumes.iter().filter_map(|(id, volume)| Some((id.clone(), volume.observe()?))).collect(),
+        }
+    }
+
+    pub(super) fn running(&mut self, id: &InstanceId) -> Result<&mut Instance, Error> {
+        let instance = self.instance(id)?;
+        match instance.running {
+            true => Ok(instance),
+            false => Err(Error::Permanent(format!("{id} does not run"))),
         }
     }
 
@@ -160,11 +146,5 @@ impl Instance {
             volumes: self.volumes.iter().cloned().collect(),
             end: self.end,
         }
-    }
-}
-
-impl Volume {
-    pub(super) fn observe(&self) -> ObservedVolume {
-        ObservedVolume { size_bytes: self.size_bytes }
     }
 }

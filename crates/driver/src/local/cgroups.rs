@@ -108,7 +108,8 @@ pub(super) fn below(path: &Path) -> io::Result<BTreeSet<String>> {
     Ok(names)
 }
 
-fn processes(path: &Path) -> io::Result<BTreeSet<i32>> {
+/// The processes in a group.
+pub(super) fn processes(path: &Path) -> io::Result<BTreeSet<i32>> {
     let mut processes = BTreeSet::new();
     for group in groups(path)? {
         let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use tokio::sync::{OwnedMutexGuard, Semaphore};
 use super::network::Network;
 use super::places::Places;
 use super::record::Record;
+use super::volumes::Volumes;
 use crate::Error;
 
 /// How many helpers work at once; more would only wait for each other.
@@ -27,13 +29,14 @@ pub(super) struct Engine {
     pub(super) guest: PathBuf,
     pub(super) inventory: Inventory,
     pub(super) network: Network,
+    pub(super) volumes: Volumes,
     /// Held while the first of a cluster, or of all, comes, and while the last goes.
     pub(super) gate: tokio::sync::Mutex<()>,
     pub(super) helpers: Semaphore,
     /// Held while the image is made.
     pub(super) image: tokio::sync::Mutex<()>,
     records: Mutex<BTreeMap<InstanceId, Record>>,
-    busy: Mutex<HashMap<InstanceId, Arc<tokio::sync::Mutex<()>>>>,
+    busy: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     /// Locked for as long as this engine uses the data: two would each think that they know everything.
     _alone: File,
 }
@@ -42,7 +45,7 @@ impl Engine {
     pub(super) fn new(
         places: Places,
         (helper, guest, inventory): (Vec<OsString>, PathBuf, Inventory),
-        network: Network,
+        (network, volumes): (Network, Volumes),
         records: BTreeMap<InstanceId, Record>,
         alone: File,
     ) -> Self {
@@ -52,6 +55,7 @@ impl Engine {
             guest,
             inventory,
             network,
+            volumes,
             gate: tokio::sync::Mutex::default(),
             helpers: Semaphore::new(HELPERS),
             image: tokio::sync::Mutex::default(),
@@ -71,13 +75,13 @@ impl Engine {
         self.records().get(id).cloned()
     }
 
-    /// One changing verb at a time for each instance.
-    pub(super) async fn lock(&self, id: &InstanceId) -> OwnedMutexGuard<()> {
+    /// One changing verb at a time for each instance and each volume.
+    pub(super) async fn lock(&self, id: &(impl Display + Sync)) -> OwnedMutexGuard<()> {
         let lock = {
             let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
             // Locks that nobody holds or waits for are forgotten, so that the map does not grow for ever.
             busy.retain(|_, lock| Arc::strong_count(lock) > 1);
-            busy.entry(id.clone()).or_default().clone()
+            busy.entry(id.to_string()).or_default().clone()
         };
         lock.lock_owned().await
     }

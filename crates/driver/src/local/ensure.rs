@@ -12,7 +12,7 @@ use tarn_model::ids::InstanceId;
 use super::engine::{Engine, blocking, failed};
 use super::places::Places;
 use super::record::Record;
-use super::{cgroups, claim, files, image, launch, links, observe, remove, trees};
+use super::{cgroups, claim, files, image, launch, links, observe, remove, trees, volumes};
 use crate::{Error, InstanceSpec, ObservedInstance};
 
 /// How long a guest may take to answer that it will stop.
@@ -45,12 +45,17 @@ pub(super) async fn ensure(engine: &Engine, spec: &InstanceSpec) -> Result<Obser
             }
             return Ok(seen);
         }
-        if seen.running {
-            stop(engine, record).await;
-        }
+    }
+    // What cannot be mounted is found out before anything is stopped or made.
+    let mut volumes = Vec::new();
+    for id in &spec.volumes {
+        volumes.push((id.clone(), volumes::open(engine, id).await?));
+    }
+    if let Some(record) = known.as_ref().filter(|record| observe::alive(record).unwrap_or(true)) {
+        stop(engine, record).await;
     }
     let started = match begin(engine, spec).await {
-        Ok(record) => launch::launch(engine, record).await,
+        Ok(record) => launch::launch(engine, record, &volumes).await,
         Err(error) => Err(error),
     };
     match started {
@@ -72,9 +77,6 @@ pub(super) async fn ensure(engine: &Engine, spec: &InstanceSpec) -> Result<Obser
 fn check(spec: &InstanceSpec) -> Result<(), Error> {
     if spec.container.is_some() {
         return Err(Error::Unsupported("this machine does not run container images yet".into()));
-    }
-    if !spec.volumes.is_empty() {
-        return Err(super::no_volumes());
     }
     let plain = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     if spec.name.is_empty() || spec.name.len() > MAX_NAME || !plain(&spec.name) || spec.name.starts_with('-') {

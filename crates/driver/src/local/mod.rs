@@ -5,22 +5,29 @@
 //! filesystem exists only in the mount namespace of its instance. The driver knows nothing of requests or of the database.
 //!
 //! Start reading at [`LocalDriver`], then `ensure` and `remove`; `launch` talks to the [`helper`] process in which
-//! an instance is put together, `image` makes what it is put together from, and [`network`] connects it.
+//! an instance is put together, `image` makes what it is put together from, and [`network`] connects it. `volumes` are files
+//! in a pool of their own, and outlive instances; `mounts` shows them to instances that run.
 
 mod cgroups;
 mod claim;
 mod cpus;
+mod dialogue;
 mod engine;
 mod ensure;
+mod errands;
 mod files;
+mod filesystems;
 mod guest;
 pub mod helper;
+mod holders;
 mod ids;
 mod image;
 mod installation;
 mod last_word;
 mod launch;
 mod links;
+mod mount_tables;
+mod mounts;
 pub mod network;
 mod observe;
 mod open;
@@ -30,8 +37,10 @@ mod record;
 mod remove;
 mod settings;
 mod trees;
+mod volumes;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tarn_model::capacity::Inventory;
@@ -40,7 +49,7 @@ use tarn_model::ids::{InstanceId, VolumeId};
 pub use settings::LocalSettings;
 
 use crate::{
-    Access, Capabilities, Driver, Error, GuestStream, InstanceSpec, Observed, ObservedInstance, ObservedVolume,
+    Access, Capabilities, Driver, Error, GuestStream, Holder, InstanceSpec, Observed, ObservedInstance, ObservedVolume,
     VolumeSpec,
 };
 use engine::Engine;
@@ -83,7 +92,8 @@ impl Driver for LocalDriver {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { volumes: false, live_mounts: false, containers: false }
+        let volumes = self.engine.volumes.supported();
+        Capabilities { volumes, live_mounts: volumes, containers: false }
     }
 
     async fn inventory(&self) -> Result<Inventory, Error> {
@@ -108,35 +118,55 @@ impl Driver for LocalDriver {
         self.to_the_end(async move { remove::remove(&engine, &id).await }).await
     }
 
-    async fn ensure_volume(&self, _spec: &VolumeSpec) -> Result<ObservedVolume, Error> {
-        Err(no_volumes())
+    async fn pool(&self) -> Result<u64, Error> {
+        volumes::capacity(&self.engine).await
     }
 
-    async fn remove_volume(&self, _id: &VolumeId) -> Result<(), Error> {
-        Ok(())
+    async fn ensure_volume(&self, spec: &VolumeSpec) -> Result<ObservedVolume, Error> {
+        let (engine, spec) = (self.engine.clone(), spec.clone());
+        self.to_the_end(async move { volumes::ensure(&engine, &spec).await }).await
     }
 
-    async fn ensure_mount(&self, _volume: &VolumeId, _instance: &InstanceId) -> Result<(), Error> {
-        Err(no_volumes())
+    async fn remove_volume(&self, id: &VolumeId) -> Result<(), Error> {
+        let (engine, id) = (self.engine.clone(), id.clone());
+        self.to_the_end(async move { volumes::remove(&engine, &id).await }).await
     }
 
-    async fn remove_mount(&self, _volume: &VolumeId, _instance: &InstanceId) -> Result<(), Error> {
-        Ok(())
+    async fn ensure_mount(&self, volume: &VolumeId, instance: &InstanceId) -> Result<(), Error> {
+        let (engine, volume, instance) = (self.engine.clone(), volume.clone(), instance.clone());
+        self.to_the_end(async move { mounts::ensure(&engine, &volume, &instance).await }).await
+    }
+
+    async fn holders(&self, volume: &VolumeId, instance: &InstanceId) -> Result<Vec<Holder>, Error> {
+        mounts::held(&self.engine, volume, instance).await
+    }
+
+    async fn end_holders(
+        &self,
+        volume: &VolumeId,
+        instance: &InstanceId,
+        grace: Duration,
+    ) -> Result<Vec<Holder>, Error> {
+        let (engine, volume, instance) = (self.engine.clone(), volume.clone(), instance.clone());
+        self.to_the_end(async move { mounts::free(&engine, &volume, &instance, grace).await }).await
+    }
+
+    async fn remove_mount(&self, volume: &VolumeId, instance: &InstanceId) -> Result<(), Error> {
+        let (engine, volume, instance) = (self.engine.clone(), volume.clone(), instance.clone());
+        self.to_the_end(async move { mounts::remove(&engine, &volume, &instance).await }).await
     }
 
     async fn observe_instance(&self, id: &InstanceId) -> Result<Option<ObservedInstance>, Error> {
         observe::one(&self.engine, id)
     }
 
-    async fn observe_volume(&self, _id: &VolumeId) -> Result<Option<ObservedVolume>, Error> {
-        Ok(None)
+    async fn observe_volume(&self, id: &VolumeId) -> Result<Option<ObservedVolume>, Error> {
+        volumes::one(&self.engine, id).await
     }
 
     async fn observe(&self) -> Result<Observed, Error> {
-        observe::all(&self.engine)
+        let mut observed = observe::all(&self.engine)?;
+        observed.volumes = volumes::all(&self.engine).await?;
+        Ok(observed)
     }
-}
-
-fn no_volumes() -> Error {
-    Error::Unsupported("this machine has no volumes yet".into())
 }

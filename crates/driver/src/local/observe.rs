@@ -1,13 +1,14 @@
-//! What the driver says about instances: what is on record, and whether its process lives.
+//! What the driver says about instances: what is on record, whether its process lives, and what is mounted there.
 
+use std::collections::BTreeSet;
 use std::io;
 
-use tarn_model::ids::InstanceId;
+use tarn_model::ids::{InstanceId, VolumeId};
 
-use super::cgroups;
 use super::engine::{Engine, failed};
-use super::last_word;
+use super::mount_tables::{self, Mount};
 use super::record::Record;
+use super::{cgroups, last_word};
 use crate::{End, Error, Observed, ObservedInstance};
 
 /// Looks at one instance.
@@ -29,16 +30,23 @@ pub(super) fn all(engine: &Engine) -> Result<Observed, Error> {
 /// Looks at what is on record.
 pub(super) fn look(engine: &Engine, record: &Record) -> Result<ObservedInstance, Error> {
     let what = "an instance could not be looked at";
-    let running = alive(record).map_err(|error| failed(what, &error))?;
-    let end = if running { None } else { end(engine, record).map_err(|error| failed(what, &error))? };
+    let volumes = mounted(record).map_err(|error| failed(what, &error))?;
+    let end = if volumes.is_some() { None } else { end(engine, record).map_err(|error| failed(what, &error))? };
     Ok(ObservedInstance {
         cluster: record.cluster.clone(),
-        running,
+        running: volumes.is_some(),
         boot: record.boot,
         private_ip: record.address.to_string(),
-        volumes: Vec::new(),
+        volumes: volumes.unwrap_or_default().into_iter().collect(),
         end,
     })
+}
+
+/// The volumes that are mounted in an instance; `None` when it does not run.
+fn mounted(record: &Record) -> io::Result<Option<BTreeSet<VolumeId>>> {
+    let Some(process) = &record.process else { return Ok(None) };
+    let table = mount_tables::of(process)?;
+    Ok(table.map(|table| table.iter().filter_map(Mount::volume).collect()))
 }
 
 /// Whether its first process lives.

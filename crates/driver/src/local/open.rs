@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tarn_model::ids::InstanceId;
 
@@ -12,21 +12,23 @@ use super::network::{Network, Prefix};
 use super::places::Places;
 use super::record::Record;
 use super::settings::LocalSettings;
+use super::volumes::{self, Volumes};
 use super::{cgroups, files, guest, image, installation, remove, trees};
 use crate::Error;
 
 pub(super) async fn open(settings: LocalSettings) -> Result<Engine, Error> {
     check_machine(&settings)?;
-    let (data, run, binary) = (settings.data, settings.run, settings.guest);
+    let (data, run, pool, binary) = (settings.data, settings.run, settings.pool, settings.guest);
     let what = "the data directory of the local driver could not be opened";
-    let (places, alone) = blocking(what, move || prepare(&data, run)).await??;
+    let (places, alone, pool) = blocking(what, move || prepare(&data, run, &pool)).await??;
     let (own, name) = (places.clone(), "the guest could not be installed");
     let guest = blocking(name, move || guest::install(&own.guests(), binary)).await?;
     let own = places.clone();
     let records = blocking("the records of the local driver could not be read", move || load(&own)).await?;
     let remembered = records.values().next().map(|record| Prefix::of(record.address));
     let network = Network::open(&places.installation, remembered).await?;
-    let engine = Engine::new(places, (settings.helper, guest, settings.inventory), network, records, alone);
+    let shared = (network, Volumes::new(pool));
+    let engine = Engine::new(places, (settings.helper, guest, settings.inventory), shared, records, alone);
     sweep(&engine).await?;
     make_image(&engine).await?;
     Ok(engine)
@@ -54,7 +56,8 @@ fn check_machine(settings: &LocalSettings) -> Result<(), Error> {
     Ok(())
 }
 
-fn prepare(data: &Path, run: std::path::PathBuf) -> io::Result<Result<(Places, File), Error>> {
+/// Finds what is kept, and locks it for this engine.
+fn prepare(data: &Path, run: PathBuf, pool: &Path) -> io::Result<Result<(Places, File, File), Error>> {
     fs::create_dir_all(data)?;
     let data = data.canonicalize()?;
     files::ensure_directory(&data.join("instances"), 0o700)?;
@@ -67,7 +70,12 @@ fn prepare(data: &Path, run: std::path::PathBuf) -> io::Result<Result<(Places, F
         Err(TryLockError::Error(error)) => return Err(error),
     }
     let installation = installation::id(&data)?;
-    Ok(Ok((Places { installation, data, run }, alone)))
+    let (pool, alone_there) = match volumes::open_pool(&data, pool, &installation)? {
+        Ok(opened) => opened,
+        Err(refused) => return Ok(Err(refused)),
+    };
+    volumes::sweep(&pool)?;
+    Ok(Ok((Places { installation, data, pool, run }, alone, alone_there)))
 }
 
 /// Reads all records. A directory without one is what a creation or a removal left when the engine died.

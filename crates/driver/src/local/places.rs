@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use tarn_model::ids::InstanceId;
+use tarn_model::ids::{InstanceId, VolumeId};
 
 /// Where everything of an installation is.
 #[derive(Clone, Debug)]
@@ -11,6 +11,8 @@ pub(super) struct Places {
     pub(super) installation: String,
     /// What is kept.
     pub(super) data: PathBuf,
+    /// The volumes.
+    pub(super) pool: PathBuf,
     /// What lives while instances run, of every engine on the machine.
     pub(super) run: PathBuf,
 }
@@ -29,6 +31,16 @@ impl Places {
     /// The disk of an instance.
     pub(super) fn disk(&self, id: &InstanceId) -> PathBuf {
         self.instance(id).join("disk")
+    }
+
+    /// What is kept of a volume.
+    pub(super) fn volume(&self, id: &VolumeId) -> PathBuf {
+        self.pool.join(id.as_str())
+    }
+
+    /// The file with the filesystem of a volume.
+    pub(super) fn volume_file(&self, id: &VolumeId) -> PathBuf {
+        self.volume(id).join("data.xfs")
     }
 
     /// The images made from this machine.

@@ -10,6 +10,8 @@ use tarn_model::capacity::Inventory;
 pub struct LocalSettings {
     /// Where instances keep their disks, and images are kept: on a disk, for long.
     pub data: PathBuf,
+    /// Where volumes are kept; a disk of their own is a good place.
+    pub pool: PathBuf,
     /// Where sockets and mount points are while instances run: gone after a restart of the machine, and every directory on
     /// the way there may be entered by everybody.
     pub run: PathBuf,

@@ -9,6 +9,7 @@ use tarn_link::Configuration;
 
 use super::State;
 use super::files::{Owner, directory_below, open_directory, read, replace};
+use super::links;
 use crate::accounts::Account;
 
 const BEGIN: &str = "# Begin of the lines that Tarn keeps: changes between here and the end are lost.";
@@ -31,11 +32,25 @@ pub(crate) fn apply(root: &Path, account: &Account, state: &mut State, wanted: C
         let ours = [state.configuration.peer_key.as_str(), wanted.peer_key.as_str()];
         write_peer_key(account, &ours, &wanted)?;
     }
+    write_links(root, account, state, &wanted)?;
     let mut next = state.clone();
+    next.links.clone_from(&wanted.volumes);
     next.configuration = wanted;
     next.save(root)?;
     *state = next;
     Ok(())
+}
+
+/// Links the volumes into the home directory. New ones are remembered first: a link that nobody knows would stay for ever.
+fn write_links(root: &Path, account: &Account, state: &mut State, wanted: &Configuration) -> io::Result<()> {
+    let new: Vec<_> = wanted.volumes.iter().filter(|link| !state.links.contains(link)).cloned().collect();
+    if !new.is_empty() {
+        let mut next = state.clone();
+        next.links.extend(new);
+        next.save(root)?;
+        *state = next;
+    }
+    links::replace(account, &state.links, &wanted.volumes)
 }
 
 /// Gives the user the key to the other nodes, unless he has a key of his own in its place.

@@ -6,11 +6,12 @@ use tarn_link::Configuration;
 
 const MAX_KEYS: usize = 5000;
 const MAX_HOSTS: usize = 5000;
+const MAX_VOLUMES: usize = 16;
 const MAX_LINE: usize = 16 << 10;
 
 /// Checks everything; the error is for a person.
 pub(crate) fn check(configuration: &Configuration) -> Result<(), String> {
-    let Configuration { public_keys, hosts, host_key, peer_key, peer_public_key, known_hosts } = configuration;
+    let Configuration { public_keys, hosts, host_key, peer_key, peer_public_key, known_hosts, volumes } = configuration;
     if public_keys.len() > MAX_KEYS || hosts.len() > MAX_HOSTS || known_hosts.len() > MAX_HOSTS {
         return Err(format!("there may be {MAX_KEYS} keys and {MAX_HOSTS} hosts"));
     }
@@ -35,6 +36,19 @@ pub(crate) fn check(configuration: &Configuration) -> Result<(), String> {
     if !peer_public_key.is_empty() && !is_line(peer_public_key) {
         return Err("the peers' public key is not a line".into());
     }
+    check_volumes(volumes)
+}
+
+fn check_volumes(volumes: &[(String, String)]) -> Result<(), String> {
+    if volumes.len() > MAX_VOLUMES {
+        return Err(format!("there may be {MAX_VOLUMES} volumes"));
+    }
+    if let Some((name, _)) = volumes.iter().find(|(name, _)| !is_volume_name(name)) {
+        return Err(format!("this is not the name of a volume: {name:.80}"));
+    }
+    if let Some((_, path)) = volumes.iter().find(|(_, path)| !is_mount_path(path)) {
+        return Err(format!("this is not where a volume is mounted: {path:.80}"));
+    }
     Ok(())
 }
 
@@ -50,6 +64,17 @@ fn is_host_name(name: &str) -> bool {
         !label.is_empty() && label.len() <= 63 && label.chars().all(good) && !label.starts_with('-')
     };
     name.len() <= 253 && name.split('.').all(is_label)
+}
+
+/// A name that is no path and never hidden.
+fn is_volume_name(name: &str) -> bool {
+    let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    (1..=63).contains(&name.len()) && name.chars().all(good)
+}
+
+fn is_mount_path(path: &str) -> bool {
+    let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    path.strip_prefix("/mnt/s-").is_some_and(|id| id.len() == 12 && id.chars().all(good))
 }
 
 #[cfg(test)]
@@ -77,5 +102,20 @@ mod tests {
         assert!(with(|c| c.host_key = "nonsense".into()).is_err());
         assert!(with(|c| c.peer_key = "nonsense".into()).is_err());
         assert!(with(|c| c.public_keys = vec!["ssh-rsa A".into(); MAX_KEYS + 1]).is_err());
+    }
+    #[test]
+    fn links_are_names_of_volumes_and_lead_to_them() {
+        let volume = |name: &str, path: &str| with(|c| c.volumes = vec![(name.into(), path.into())]);
+        let good = "/mnt/s-0123456789ab";
+        assert_eq!(volume("data", good), Ok(()));
+        assert_eq!(volume(&"a".repeat(63), good), Ok(()));
+        for name in ["", ".", "..", ".ssh", "a/b", "a b", "a\n", "A", "\u{e9}", &"a".repeat(64)] {
+            assert!(volume(name, good).is_err(), "{name:?}");
+        }
+        for path in ["", "/", "/mnt", "/mnt/s-", "/etc/s-0123456789ab", "/mnt/s-0123456789a", "/mnt/s-0123456789abc"] {
+            assert!(volume("data", path).is_err(), "{path:?}");
+        }
+        assert!(volume("data", "/mnt/s-../../etc/xx").is_err());
+        assert!(with(|c| c.volumes = vec![("data".into(), good.into()); MAX_VOLUMES + 1]).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! What the engine tells the guest: who may log in, and what the nodes of the cluster are called.
+//! What the engine tells the guest: who may log in, what the nodes of the cluster are called, and which volumes are there.
 //!
 //! [`check`] refuses what must not get into files, [`apply`] writes them, [`State`] is what the guest remembers of it, so that
 //! it needs the engine for nothing after a restart, and [`opens`] decides about a key. The user's own files stay his.
@@ -7,6 +7,7 @@ mod apply;
 mod check;
 mod files;
 mod keys;
+mod links;
 mod state;
 
 pub(crate) use apply::apply;

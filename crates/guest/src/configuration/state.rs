@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use tarn_link::Configuration;
 
 use super::files::{Owner, directory_below, open_directory, read, replace};
+use super::links::Link;
 
 const FILE: &str = "guest.json";
 
@@ -17,6 +18,9 @@ const FILE: &str = "guest.json";
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct State {
     pub(super) configuration: Configuration,
+    /// The links in the home directory that may be ours.
+    #[serde(default)]
+    pub(super) links: Vec<Link>,
     own_host_key: String,
 }
 

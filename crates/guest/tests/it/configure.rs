@@ -24,6 +24,7 @@ fn configuration(peer: &(String, String)) -> Configuration {
         peer_key: peer.0.clone(),
         peer_public_key: peer.1.clone(),
         known_hosts: vec!["c-1-0,10.1.0.2 ssh-ed25519 AAAA".into()],
+        volumes: Vec::new(),
     }
 }
 
@@ -101,6 +102,8 @@ async fn a_bad_configuration_changes_nothing() {
         Configuration { public_keys: vec!["one\ntwo".into()], ..good.clone() },
         Configuration { known_hosts: vec!["one\ntwo".into()], ..good.clone() },
         Configuration { host_key: "nonsense".into(), ..good.clone() },
+        Configuration { volumes: vec![("../evil".into(), "/mnt/s-0123456789ab".into())], ..good.clone() },
+        Configuration { volumes: vec![("data".into(), "/etc".into())], ..good.clone() },
         Configuration { peer_key: "nonsense".into(), ..good },
     ];
     for configuration in bad {

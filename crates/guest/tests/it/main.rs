@@ -10,6 +10,7 @@ mod forwards;
 mod hostile;
 mod init;
 mod lab;
+mod links;
 mod sessions;
 mod sftp;
 mod ssh;

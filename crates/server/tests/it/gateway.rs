@@ -4,13 +4,14 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::json;
 use tarn_control::SshEndpoint;
 use tarn_driver::fake::FakeDriver;
 use tarn_driver::{
-    Access, Capabilities, Driver, Error, GuestStream, InstanceSpec, Observed, ObservedInstance, ObservedVolume,
+    Access, Capabilities, Driver, Error, GuestStream, Holder, InstanceSpec, Observed, ObservedInstance, ObservedVolume,
     VolumeSpec,
 };
 use tarn_link::{Answer, FromGuest, Program, Purpose, Reader, Writer, opening};
@@ -56,6 +57,10 @@ impl Driver for Inhabited {
         self.0.remove_instance(id).await
     }
 
+    async fn pool(&self) -> Result<u64, Error> {
+        self.0.pool().await
+    }
+
     async fn ensure_volume(&self, spec: &VolumeSpec) -> Result<ObservedVolume, Error> {
         self.0.ensure_volume(spec).await
     }
@@ -66,6 +71,19 @@ impl Driver for Inhabited {
 
     async fn ensure_mount(&self, volume: &VolumeId, instance: &InstanceId) -> Result<(), Error> {
         self.0.ensure_mount(volume, instance).await
+    }
+
+    async fn holders(&self, volume: &VolumeId, instance: &InstanceId) -> Result<Vec<Holder>, Error> {
+        self.0.holders(volume, instance).await
+    }
+
+    async fn end_holders(
+        &self,
+        volume: &VolumeId,
+        instance: &InstanceId,
+        grace: Duration,
+    ) -> Result<Vec<Holder>, Error> {
+        self.0.end_holders(volume, instance, grace).await
     }
 
     async fn remove_mount(&self, volume: &VolumeId, instance: &InstanceId) -> Result<(), Error> {

@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, Method, Request};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tarn_control::runner::Runner;
-use tarn_control::{Control, Parts, Secrets, Settings, SshEndpoint, bootstrap};
+use tarn_control::{Control, Parts, Secrets, Settings, SshEndpoint, bootstrap, reconcilers};
 use tarn_driver::Driver;
 use tarn_driver::fake::{self, FakeDriver};
 use tarn_model::capacity::{Gpu, Inventory};
@@ -36,6 +36,8 @@ pub(crate) struct World {
     pub(crate) app: App,
     pub(crate) control: Control,
     runner: Runner,
+    /// Another hand on the same fake world, for what happens there by itself.
+    pub(crate) fake: FakeDriver,
     /// The key of the first administrator.
     pub(crate) admin: String,
     _directory: TempDir,
@@ -75,8 +77,9 @@ impl World {
         let admin = fresh_api_key(&*ids);
         assert!(bootstrap::make_admin(&store, admin.clone()).await.unwrap());
         let (inventory, prices) = (machine(), Prices::default());
-        let driver =
-            FakeDriver::open(directory.path().join("fake"), inventory.clone(), fake::Settings::default()).unwrap();
+        let open =
+            || FakeDriver::open(directory.path().join("fake"), inventory.clone(), fake::Settings::default()).unwrap();
+        let (driver, fake) = (open(), open());
         let catalogue = Catalogue::derived(&inventory, &prices);
         let (driver, settings, secrets) = (wrap(driver), Settings::default(), Secrets::new([7; 32]));
         let parts =
@@ -88,6 +91,7 @@ impl World {
             app,
             runner: Runner::new(control.clone()),
             control,
+            fake,
             admin,
             _directory: directory,
         }
@@ -96,6 +100,11 @@ impl World {
     /// Carries out everything that has been accepted.
     pub(crate) async fn settle(&self) {
         self.runner.tick().await.unwrap();
+    }
+
+    /// Compares the machines with the database once, as the engine does every few seconds.
+    pub(crate) async fn look(&self) {
+        reconcilers::machines::tick(&self.control).await.unwrap();
     }
 
     /// Makes a user and returns the key.

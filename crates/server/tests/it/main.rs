@@ -20,4 +20,7 @@ mod requests;
 mod serve;
 mod ssh_keys;
 mod storage;
+mod storage_failures;
+mod storage_holders;
+mod storage_refusals;
 mod users;

@@ -1,8 +1,11 @@
 //! The migrations, in order. They only add; what is to be removed waits a release.
 
 /// Each is run once, in a transaction of its own.
-pub(super) const ALL: [&str; 2] =
-    [include_str!("../../../../migrations/0001_spine.sql"), include_str!("../../../../migrations/0002_machines.sql")];
+pub(super) const ALL: [&str; 3] = [
+    include_str!("../../../../migrations/0001_spine.sql"),
+    include_str!("../../../../migrations/0002_machines.sql"),
+    include_str!("../../../../migrations/0003_volumes.sql"),
+];
 
 /// Where it is written down which have been run.
 pub(super) const TABLE: &str = "create table if not exists migrations (version bigint primary key)";

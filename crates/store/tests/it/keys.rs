@@ -8,9 +8,9 @@ use tarn_model::lifecycle::State;
 use tarn_model::ssh_keys::{Parsed, SshKey, parse};
 use tarn_model::users::Owner;
 use tarn_store::testing::Engine;
-use tarn_store::{Database, Error, Store, cluster_keys, clusters, expiry, installation, ssh_keys, users};
+use tarn_store::{Error, Store, cluster_keys, clusters, expiry, installation, ssh_keys, users};
 
-use crate::support::{World, cluster, user, world};
+use crate::support::{World, cluster, raw, user, world};
 
 const FIRST: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILM+rvN+ot98qgEN796jTiQfZfG1KaT0PtFDJ/XFSqti first";
 const SECOND: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICTUw65+u5ZIOkIOEmTaW+w/oB5xYsgvLrG3I5WZotY5 second";
@@ -143,18 +143,4 @@ async fn an_installation_remembers_the_first_word(#[values(Engine::Sqlite, Engin
         assert_eq!(kept, "one");
     }
     assert_eq!(world.store.read(|tx| installation::get(tx, "other")).await.unwrap(), None);
-}
-
-/// Changes the database behind the store's back, as an older program would have left it.
-async fn raw(database: &Database, sql: &str) {
-    match database {
-        Database::Sqlite(path) => drop(rusqlite::Connection::open(path).unwrap().execute(sql, []).unwrap()),
-        Database::Postgres(url) => {
-            let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.unwrap();
-            let connection = tokio::spawn(connection);
-            client.batch_execute(sql).await.unwrap();
-            drop(client);
-            let _ = connection.await;
-        }
-    }
 }

@@ -4,6 +4,7 @@
 mod concurrency;
 mod durability;
 mod keys;
+mod migrations;
 mod nouns;
 mod requests;
 mod support;

@@ -1,12 +1,12 @@
 //! Rows come back as they went in, lists have their order, and unique things are unique.
 
 use rstest::rstest;
-use tarn_model::Money;
 use tarn_model::ids::{ApiKeyId, VolumeId};
 use tarn_model::ledger::{Account, Transfer};
 use tarn_model::lifecycle::State;
 use tarn_model::preferences::Preferences;
-use tarn_model::storage::{Attachment, AttachmentState, Volume, VolumeState};
+use tarn_model::storage::{Attachment, AttachmentState, Left, Volume, VolumeState};
+use tarn_model::{Money, Time};
 use tarn_store::testing::Engine;
 use tarn_store::users::ApiKey;
 use tarn_store::{
@@ -84,6 +84,34 @@ async fn lists_are_newest_first_and_go_on_where_they_ended(#[values(Engine::Sqli
             }
             assert_eq!(seen, expected);
         }
+    }
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_volume_keeps_what_is_left_of_it(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+    let Some(world) = world(engine).await else { return };
+    for (left, promised_gb) in [(Left::Nothing, 0), (Left::Parts, 7), (Left::Data, 14)] {
+        let volume = Volume {
+            id: VolumeId::fresh(&*world.ids),
+            name: format!("{left:?}"),
+            owner: world.owner.clone(),
+            size_gb: 7,
+            first_size_gb: 7,
+            deletion_protection: false,
+            state: VolumeState::Failed { reason: "why".into(), left },
+            since: Time::from_micros(1),
+            created: Time::from_micros(1),
+            version: 0,
+        };
+        let inserted = volume.clone();
+        world.store.write(move |tx| storage::insert(tx, &inserted)).await.unwrap();
+        let read = world.store.read(|tx| Ok::<_, Error>((storage::get(tx, &volume.id)?, storage::promised_gb(tx)?)));
+        assert_eq!(read.await.unwrap(), (Some(volume.clone()), promised_gb));
+        let saved = volume.clone();
+        world.store.write(move |tx| storage::save(tx, &saved)).await.unwrap();
+        let again = world.store.read(|tx| storage::get(tx, &volume.id)).await.unwrap();
+        assert_eq!(again, Some(Volume { version: 1, ..volume }));
     }
 }
 

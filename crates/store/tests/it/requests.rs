@@ -96,3 +96,23 @@ async fn what_is_leased_does_not_hide_what_is_due(#[values(Engine::Sqlite, Engin
     assert_eq!(world.store.write(requests::release_all).await.unwrap(), 1);
     assert_eq!(world.store.read(requests::next_due).await.unwrap(), Some(Time::from_micros(1)));
 }
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_note_outlives_the_progress_and_is_fenced(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+    let Some(world) = world(engine).await else { return };
+    insert(&world, &request(&world, 5, false)).await;
+    let leased = world.store.write(|tx| requests::lease_due(tx, LEASE, 10)).await.unwrap().pop().unwrap();
+    let note = async || world.store.read(|tx| requests::note(tx, &leased.id)).await.unwrap();
+    assert_eq!(note().await, None);
+    let held = leased.clone();
+    world.store.write(move |tx| requests::set_note(tx, &held, "somebody was killed")).await.unwrap();
+    // The runner's copy knows nothing of the note, and saving its progress must not lose it.
+    let progressed = Request { step: 1, ..leased.clone() };
+    world.store.write(move |tx| requests::save(tx, &progressed)).await.unwrap();
+    assert_eq!(note().await.as_deref(), Some("somebody was killed"));
+    let lost = Request { epoch: leased.epoch - 1, ..leased.clone() };
+    let refused = world.store.write(move |tx| requests::set_note(tx, &lost, "never")).await;
+    assert!(matches!(refused, Err(Error::Conflict)), "{refused:?}");
+    assert_eq!(note().await.as_deref(), Some("somebody was killed"));
+}

@@ -9,7 +9,7 @@ use tarn_model::lifecycle::State;
 use tarn_model::users::{Organization, Owner, User};
 use tarn_model::{Ids, Money, Time};
 use tarn_store::testing::{Engine, Fresh, ManualClock, SeededIds, fresh};
-use tarn_store::{Error, Store, users};
+use tarn_store::{Database, Error, Store, users};
 
 pub(crate) struct World {
     pub(crate) store: Store,
@@ -74,5 +74,19 @@ pub(crate) fn instance(ids: &dyn Ids, cluster: &ClusterId, node: u32) -> Instanc
         holds_capacity: false,
         boot: 1,
         private_ip: None,
+    }
+}
+
+/// Changes the database behind the store's back, as an older program would have left it.
+pub(crate) async fn raw(database: &Database, sql: &str) {
+    match database {
+        Database::Sqlite(path) => rusqlite::Connection::open(path).unwrap().execute_batch(sql).unwrap(),
+        Database::Postgres(url) => {
+            let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.unwrap();
+            let connection = tokio::spawn(connection);
+            client.batch_execute(sql).await.unwrap();
+            drop(client);
+            let _ = connection.await;
+        }
     }
 }

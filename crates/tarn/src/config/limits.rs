@@ -78,6 +78,9 @@ impl Config {
                 EligibilityName::Any => Eligibility::Any,
                 EligibilityName::Tensorpool => Eligibility::Tensorpool,
             },
+            storage_overcommit: self.storage.overcommit,
+            storage_cap_gb: self.capacity.storage_gb,
+            detach_grace: Duration::from_secs(self.storage.detach_grace_seconds),
             ..Settings::default()
         }
     }

@@ -1,6 +1,7 @@
 //! What there is to give, what can be asked for, and what it costs.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use serde::Deserialize;
 use tarn_model::Money;
@@ -10,13 +11,17 @@ use tarn_model::catalogue::{Catalogue, InstanceType, Prices};
 use super::Config;
 use crate::failure::{Failure, Result};
 
+/// The pool of a driver that has no disk to ask.
+const FAKE_POOL_GB: u64 = 10_000;
+
 /// What there is to give; what is absent is found out.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Capacity {
     pub(super) cpus: Option<f64>,
     memory_mib: Option<u64>,
-    storage_gb: u64,
+    /// For the fake driver the size of its pool; for others a limit to what they find.
+    pub(super) storage_gb: Option<u64>,
     pub(super) cpu_overcommit: f64,
 }
 
@@ -24,7 +29,11 @@ pub(crate) struct Capacity {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Storage {
+    /// The directory of the volumes; below the data directory when absent.
+    pub(super) pool: Option<PathBuf>,
     pub(super) overcommit: f64,
+    /// How long processes that use a volume may take to leave it before they are killed.
+    pub(super) detach_grace_seconds: u64,
     pub(super) eligibility: EligibilityName,
 }
 
@@ -62,20 +71,20 @@ pub(crate) struct TypeDefinition {
 
 impl Default for Capacity {
     fn default() -> Self {
-        Capacity { cpus: None, memory_mib: None, storage_gb: 10_000, cpu_overcommit: 1.0 }
+        Capacity { cpus: None, memory_mib: None, storage_gb: None, cpu_overcommit: 1.0 }
     }
 }
 
 impl Default for Storage {
     fn default() -> Self {
-        Storage { overcommit: 1.0, eligibility: EligibilityName::Any }
+        Storage { pool: None, overcommit: 1.0, detach_grace_seconds: 10, eligibility: EligibilityName::Any }
     }
 }
 
 impl Config {
     /// What there is to give, as found on this machine and as set.
     pub(crate) fn inventory(&self) -> Inventory {
-        let storage_bytes = (self.capacity.storage_gb as f64 * 1e9 * self.storage.overcommit) as u64;
+        let storage_bytes = self.capacity.storage_gb.unwrap_or(FAKE_POOL_GB).saturating_mul(1_000_000_000);
         let mut inventory = tarn_driver::machine::inventory(self.simulated_gpus.as_ref(), storage_bytes);
         if let Some(cpus) = self.capacity.cpus {
             inventory.cpu_milli = (cpus * 1000.0) as u64;
@@ -84,6 +93,11 @@ impl Config {
             inventory.memory_bytes = mib << 20;
         }
         inventory
+    }
+
+    /// Where volumes are kept, if that was said.
+    pub(crate) fn pool(&self) -> Option<PathBuf> {
+        self.storage.pool.clone()
     }
 
     /// The inventory with the CPUs counted as often as the operator wants.

@@ -18,6 +18,9 @@ use machine::{Capacity, PriceList, Storage, TypeDefinition};
 pub(crate) use options::{DataOptions, DriverName, LogFormat, ServeOptions};
 pub(crate) use public_ssh::PublicSsh;
 
+/// Whoever has not left a volume after ten minutes does not intend to.
+const MAX_GRACE_SECONDS: u64 = 600;
+
 /// Everything that can be set. Unknown keys are refused.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -108,6 +111,9 @@ impl Config {
         sane("capacity.cpu_overcommit", self.capacity.cpu_overcommit)?;
         sane("storage.overcommit", self.storage.overcommit)?;
         sane("capacity.cpus", self.capacity.cpus.unwrap_or(1.0))?;
+        if self.storage.detach_grace_seconds > MAX_GRACE_SECONDS {
+            return Err(Failure(format!("storage.detach_grace_seconds must be at most {MAX_GRACE_SECONDS}")));
+        }
         self.requests.check()?;
         if self.rate_limit.burst == 0 {
             return Err(Failure("rate_limit.burst must be at least 1".to_owned()));
@@ -167,11 +173,25 @@ mod tests {
             "[capacity]\ncpu_overcommit = 0.0",
             "[capacity]\ncpus = -1.0",
             "[storage]\novercommit = nan",
+            "[storage]\ndetach_grace_seconds = 601",
             "[requests]\nlease_seconds = 0",
             "tls_cert = 'a.pem'",
         ] {
             assert!(parsed(text).unwrap().check().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn the_pool_is_overcommitted_once() {
+        let config =
+            parsed("[capacity]\nstorage_gb = 50\n[storage]\novercommit = 2.0\ndetach_grace_seconds = 0").unwrap();
+        config.check().unwrap();
+        assert_eq!(config.inventory().storage_bytes, 50_000_000_000);
+        let settings = config.settings();
+        assert_eq!((settings.storage_cap_gb, settings.storage_overcommit), (Some(50), 2.0));
+        assert_eq!(settings.detach_grace, std::time::Duration::ZERO);
+        let plain = parsed("").unwrap();
+        assert_eq!((plain.inventory().storage_bytes, plain.settings().storage_cap_gb), (10_000_000_000_000, None));
     }
 
     #[test]

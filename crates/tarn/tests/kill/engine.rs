@@ -7,7 +7,8 @@ use std::time::Duration;
 use reqwest::{Client, Method};
 use serde_json::Value;
 use tarn_control::audit;
-use tarn_driver::fake::read_world;
+use tarn_driver::fake::{FakeDriver, Settings, read_world};
+use tarn_model::capacity::Inventory;
 use tarn_store::testing::{Fresh, ManualClock, SeededIds};
 use tarn_store::{Database, Store};
 
@@ -32,6 +33,8 @@ pub(crate) struct Tarn {
     client: Client,
     url: String,
     key: String,
+    /// Another hand on the program's fake world.
+    fake: FakeDriver,
 }
 
 impl Tarn {
@@ -49,7 +52,8 @@ impl Tarn {
         }
         let child = command.spawn().unwrap();
         let (client, url) = (Client::new(), format!("http://127.0.0.1:{port}"));
-        let mut tarn = Tarn { child: Mutex::new(child), client, url, key: String::new() };
+        let fake = FakeDriver::open(data, Inventory::default(), Settings::default()).unwrap();
+        let mut tarn = Tarn { child: Mutex::new(child), client, url, key: String::new(), fake };
         for _ in 0..1000 {
             if tarn.client.get(format!("{}/healthz", tarn.url)).send().await.is_ok() {
                 tarn.key = std::fs::read_to_string(data.join("admin.key")).unwrap();
@@ -70,6 +74,13 @@ impl Tarn {
         let body: Value = answer.json().await.ok()?;
         assert!(status < 500, "{path} was answered {status}: {body}");
         Some((status, body))
+    }
+
+    /// Lets a process use a volume in an instance, if it is mounted there.
+    pub(crate) async fn hold(&self, volume: &str, instance: &str) {
+        if let (Ok(volume), Ok(instance)) = (volume.parse(), instance.parse()) {
+            let _ = self.fake.hold(&volume, &instance, "python3").await;
+        }
     }
 
     /// `kill -9`, by the id of the process that we started.

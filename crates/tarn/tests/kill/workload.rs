@@ -51,7 +51,9 @@ impl Workload {
                 assert_eq!(status, 200, "an acknowledged request is gone: {info}");
                 let state = info["status"].as_str().unwrap();
                 if state == "COMPLETED" || state == "FAILED" {
-                    let key = format!("{} {state}", info["request_type"].as_str().unwrap());
+                    let killed = info["message"].as_str().is_some_and(|message| message.contains("were killed"));
+                    let how = if killed { " with somebody killed" } else { "" };
+                    let key = format!("{} {state}{how}", info["request_type"].as_str().unwrap());
                     *self.ended.entry(key).or_default() += 1;
                     self.open.remove(&id);
                 } else if state == "PENDING" {
@@ -99,12 +101,22 @@ async fn calls(tarn: &Tarn, chance: SeededIds) -> Vec<Value> {
         let Some((_, volumes)) = tarn.call(Method::GET, "/storage/list", None).await else { return accepted };
         let (clusters, volumes) = (&clusters["clusters"], &volumes["volumes"]);
         let (method, path, body) = next_call(clusters, volumes, &chance);
+        if path == "/storage/detach" && chance.bits().is_multiple_of(2) {
+            use_volume(tarn, clusters, body.as_ref().unwrap()).await;
+        }
         match tarn.call(method, &path, body).await {
             Some((202, answer)) => accepted.push(answer),
             Some(_) => {}
             None => return accepted,
         }
     }
+}
+
+/// Lets somebody use the volume that is about to be detached.
+async fn use_volume(tarn: &Tarn, clusters: &Value, detach: &Value) {
+    let cluster = clusters.as_array().unwrap().iter().find(|cluster| cluster["id"] == detach["cluster_id"]);
+    let Some(node) = cluster.and_then(|cluster| cluster["instances"][0]["id"].as_str()) else { return };
+    tarn.hold(detach["storage_id"].as_str().unwrap(), node).await;
 }
 
 fn next_call(clusters: &Value, volumes: &Value, chance: &SeededIds) -> (Method, String, Option<Value>) {

@@ -52,11 +52,16 @@ pub(crate) fn on_a_machine(test: impl AsyncFnOnce(&mut Machine)) {
         for id in machine.driver.observe().await.unwrap().instances.keys() {
             machine.driver.remove_instance(id).await.unwrap();
         }
+        for id in machine.driver.observe().await.unwrap().volumes.keys() {
+            machine.driver.remove_volume(id).await.unwrap();
+        }
         if let Err(panic) = outcome {
             std::panic::resume_unwind(panic);
         }
         assert_eq!(traces(machine.driver.installation()), Vec::<String>::new(), "nothing is left on the machine");
         assert_eq!(fs::read_dir(machine.data.path().join("instances")).unwrap().count(), 0, "nor on its disk");
+        assert_eq!(loops(machine.data.path()), Vec::<String>::new(), "nor a device of something there");
+        assert_eq!(names(&machine.data.path().join("volumes")), ["installation"], "nor among the volumes");
     });
 }
 
@@ -66,9 +71,15 @@ fn rustix_is_root() -> bool {
 }
 
 pub(crate) async fn open(data: &Path) -> Result<LocalDriver, Error> {
+    open_with(data, &data.join("volumes")).await
+}
+
+/// Opens a driver that keeps its volumes elsewhere.
+pub(crate) async fn open_with(data: &Path, pool: &Path) -> Result<LocalDriver, Error> {
     let gpu = |n: u32| Gpu { id: format!("simulated-H100-{n}"), model: "H100".into(), simulated: true };
     LocalDriver::open(LocalSettings {
         data: data.to_owned(),
+        pool: pool.to_owned(),
         run: "/run/tarn".into(),
         helper: vec![env!("CARGO_BIN_EXE_tarn").into(), "instance-helper".into()],
         guest: GUEST,
@@ -183,4 +194,19 @@ pub(crate) fn traces(installation: &str) -> Vec<String> {
 pub(crate) fn mounts(installation: &str) -> Vec<String> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     mounts.lines().filter(|line| line.contains(installation)).map(str::to_owned).collect()
+}
+
+/// The files below a directory that loop devices have.
+pub(crate) fn loops(below: &Path) -> Vec<String> {
+    let devices = fs::read_dir("/sys/block").unwrap().flatten();
+    let files = devices.filter_map(|device| fs::read_to_string(device.path().join("loop/backing_file")).ok());
+    files.map(|file| file.trim_end().to_owned()).filter(|file| Path::new(file).starts_with(below)).collect()
+}
+
+/// What is in a directory, in order.
+pub(crate) fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap().flatten();
+    let mut names: Vec<_> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
 }

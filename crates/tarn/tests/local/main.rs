@@ -9,3 +9,5 @@ mod ends;
 mod isolation;
 mod life;
 mod machine;
+mod mounts;
+mod volumes;

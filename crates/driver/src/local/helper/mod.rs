@@ -1,121 +1,71 @@
-//! The helper: a short-lived process in which one instance is put together and started.
+//! The helper: a short-lived process that carries out one order in namespaces that are not the machine's.
 //!
-//! libcontainer forks and changes namespaces, which a program with threads must not do, so the engine never calls it: it
-//! starts its own binary again, and that ends up in [`main`]. The helper has one thread, knows nothing but its `order`,
-//! and leaves nothing behind when it fails or when the engine dies before the instance may begin. Start reading at `start`.
+//! libcontainer forks and changes namespaces, and so does whoever mounts something in an instance. A program with threads must
+//! not do that, so the engine never does: it starts its own binary again, and that ends up in [`main`]. The helper has one
+//! thread, knows nothing but its `order`, and leaves nothing behind when it fails or when the engine dies before an
+//! instance may begin. Start reading at `start`, then `volumes`.
 
+mod inside;
 mod kernel;
+mod mount_points;
 mod mounts;
 mod namespaces;
-pub(crate) mod order;
+pub(in crate::local) mod order;
 mod seccomp;
 mod specification;
+mod start;
+mod volumes;
 
-use std::error::Error as _;
-use std::fs::{self, File, Permissions};
 use std::io::{self, BufRead, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixListener;
 use std::process::ExitCode;
 
-use libcontainer::container::Container;
-use libcontainer::container::builder::ContainerBuilder;
-use libcontainer::error::LibcontainerError;
-use libcontainer::syscall::syscall::SyscallType;
-use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::io::Errno;
 
-use mounts::Mounts;
-use namespaces::Namespaces;
-use order::{BEGIN, Order, Report};
-
-use super::last_word;
+use order::{Order, Refused, Report};
 
 /// The longest line that is read.
 const MAX_LINE: u64 = 1 << 20;
 
-/// The first descriptor that the guest inherits: its control socket. The next one is for its last word.
-const FIRST_INHERITED: i32 = 3;
+/// Why an order was not carried out.
+enum Failure {
+    /// A volume is in a state that somebody has to know of.
+    Refused(Refused),
+    /// Anything else.
+    Failed(io::Error),
+}
 
-/// How many descriptors the guest inherits.
-const INHERITED: i32 = 2;
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Failure::Failed(error)
+    }
+}
+
+impl From<Errno> for Failure {
+    fn from(error: Errno) -> Self {
+        Failure::Failed(error.into())
+    }
+}
 
 /// The helper's whole life: the order comes on the standard input, reports go to the standard output.
 pub fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // Nobody may be listening any more, and then there is nobody to tell.
-            let _heard = say(&Report::Failed { reason: error.to_string() });
-            ExitCode::FAILURE
-        }
-    }
+    let failure = match run() {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Failure::Refused(refused)) => Report::Refused(refused),
+        Err(Failure::Failed(error)) => Report::Failed { reason: error.to_string() },
+    };
+    // Nobody may be listening any more, and then there is nobody to tell.
+    let _heard = say(&failure);
+    ExitCode::FAILURE
 }
 
-fn run() -> io::Result<()> {
+fn run() -> Result<(), Failure> {
     kernel::close_inherited()?;
-    let order: Order = serde_json::from_str(&read_line()?)?;
-    let listener = listen(&order)?;
-    let last_word = last_word::prepare(&order.run, order.id_base)?;
-    check_descriptors(&[listener.as_fd(), last_word.as_fd()])?;
-    let namespaces = Namespaces::make(order.id_base).map_err(at("the namespaces could not be made"))?;
-    say(&Report::Namespaces { pid: namespaces.pid })?;
-    let mounts = mounts::build(&order, &namespaces.user).map_err(at("the root filesystem could not be mounted"))?;
-    let mut container = create(&order, &mounts, &namespaces)?;
-    let pid = container.pid().ok_or_else(|| io::Error::other("the instance has no process"))?.as_raw();
-    say(&Report::Created { pid: pid.unsigned_abs() })?;
-    // The network is connected by now, and the instance is in the namespaces by itself.
-    let begun = match read_line() {
-        Ok(line) if line.trim_end() == BEGIN => container.start().map_err(|error| io::Error::other(chain(&error))),
-        Ok(_) => Err(io::Error::other("the engine took the order back")),
-        Err(error) => Err(error),
-    };
-    if let (Err(_), Some(pid)) = (&begun, Pid::from_raw(pid)) {
-        let _gone = kill_process(pid, Signal::KILL);
+    match serde_json::from_str(&read_line()?).map_err(io::Error::from)? {
+        Order::Start(order) => return Ok(start::start(&order)?),
+        Order::Mount(order) => volumes::mount(&order)?,
+        Order::Unmount(order) => volumes::unmount(&order)?,
     }
-    begun?;
-    drop((listener, last_word));
-    say(&Report::Begun)
-}
-
-/// The control socket listens before the instance exists, so that a caller waits in its queue instead of being refused. Only
-/// the descriptor goes inside: there is no path that the instance could replace.
-fn listen(order: &Order) -> io::Result<UnixListener> {
-    let path = order.run.join("control.sock");
-    let listener = UnixListener::bind(&path).map_err(at("the control socket could not be made"))?;
-    fs::set_permissions(&path, Permissions::from_mode(0o600))?;
-    Ok(listener)
-}
-
-/// The guest finds what it inherits by number, from 3 on.
-fn check_descriptors(inherited: &[BorrowedFd<'_>]) -> io::Result<()> {
-    for (number, descriptor) in (FIRST_INHERITED..).zip(inherited) {
-        if descriptor.as_raw_fd() != number {
-            return Err(io::Error::other(format!("descriptor {number} is in use by something else")));
-        }
-        fcntl_setfd(descriptor, FdFlags::empty())?;
-    }
-    Ok(())
-}
-
-fn create(order: &Order, mounts: &Mounts, namespaces: &Namespaces) -> io::Result<Container> {
-    let specification = specification::of(order, mounts, namespaces);
-    fs::write(mounts.bundle.join("config.json"), serde_json::to_vec(&specification)?)?;
-    let null = || File::options().read(true).write(true).open("/dev/null");
-    let (input, output, errors) = (null()?, null()?, null()?);
-    let build = move || -> Result<Container, LibcontainerError> {
-        ContainerBuilder::new(order.id.clone(), SyscallType::Linux)
-            .with_root_path(mounts.bundle.join("state"))?
-            .with_preserved_fds(INHERITED)
-            .with_stdin(input)
-            .with_stdout(output)
-            .with_stderr(errors)
-            .as_init(&mounts.bundle)
-            .with_systemd(false)
-            .build()
-    };
-    build().map_err(|error| io::Error::other(chain(&error)))
+    Ok(say(&Report::Done)?)
 }
 
 fn say(report: &Report) -> io::Result<()> {
@@ -138,16 +88,4 @@ fn read_line() -> io::Result<String> {
 /// Puts words before an error.
 fn at(what: &'static str) -> impl Fn(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("{what}: {error}"))
-}
-
-/// An error with all of its causes.
-fn chain(error: &LibcontainerError) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

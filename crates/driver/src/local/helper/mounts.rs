@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 
 use libcontainer::syscall::Syscall;
 use libcontainer::syscall::linux::{self, LinuxSyscall, MountAttr};
-use rustix::fs::CWD;
+use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::mount::{
     MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_change, move_mount, open_tree,
 };
 use rustix::thread::UnshareFlags;
 
-use super::kernel;
-use super::order::Order;
+use super::order::Start;
+use super::{kernel, mount_points};
 
 /// `MOUNT_ATTR_IDMAP` of the kernel's interface.
 const IDMAP: u64 = 0x0010_0000;
@@ -36,7 +36,7 @@ pub(super) struct Mounts {
 }
 
 /// Leaves the machine's mount namespace and builds the instance's root. `ids` is the user namespace whose ids it has.
-pub(super) fn build(order: &Order, ids: &OwnedFd) -> io::Result<Mounts> {
+pub(super) fn build(order: &Start, ids: &OwnedFd) -> io::Result<Mounts> {
     kernel::unshare(UnshareFlags::NEWNS)?;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     let base = order.run.join("mounts");
@@ -51,6 +51,8 @@ pub(super) fn build(order: &Order, ids: &OwnedFd) -> io::Result<Mounts> {
     attach(Path::new("/usr"), "usr", Some(ids), false)?;
     attach(&order.disk, "disk", None, true)?;
     overlay("root", "lowerdir=image/root,upperdir=disk/upper,workdir=disk/work")?;
+    let root = openat(CWD, "root", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    mount_points::sweep(&root, &order.volumes);
     overlay("root/usr", "lowerdir=image/hide:usr,upperdir=disk/usr-upper,workdir=disk/usr-work")?;
     attach(&order.guest, "root/.tarn/guest", None, false)?;
     memory(order, "root/dev", "mode=0755,size=64m,nr_inodes=1024", MountFlags::NOEXEC)?;
@@ -67,23 +69,27 @@ pub(super) fn build(order: &Order, ids: &OwnedFd) -> io::Result<Mounts> {
 /// Shows `from`, without what is mounted below it, at `to`; with the ids of a user namespace, if one is given.
 fn attach(from: &Path, to: &str, ids: Option<&OwnedFd>, writable: bool) -> io::Result<()> {
     let tree = open_tree(CWD, from, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
-    let mut change = MountAttr { attr_set: linux::MOUNT_ATTR_NODEV, attr_clr: 0, propagation: 0, userns_fd: 0 };
-    if !writable {
-        change.attr_set |= linux::MOUNT_ATTR_RDONLY;
-    }
+    let read_only = if writable { 0 } else { linux::MOUNT_ATTR_RDONLY };
+    change(&tree, linux::MOUNT_ATTR_NODEV | read_only, ids)
+        .map_err(|error| io::Error::other(format!("{} cannot be mapped: {error}", from.display())))?;
+    move_mount(&tree, "", CWD, to, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+    Ok(())
+}
+
+/// Gives a mount that is not in place yet more attributes and, if there is one, the ids of a user namespace.
+pub(super) fn change(tree: &OwnedFd, attributes: u64, ids: Option<&OwnedFd>) -> io::Result<()> {
+    let mut change = MountAttr { attr_set: attributes, attr_clr: 0, propagation: 0, userns_fd: 0 };
     if let Some(ids) = ids {
         change.attr_set |= IDMAP;
         change.userns_fd = u64::from(ids.as_raw_fd().unsigned_abs());
     }
     LinuxSyscall
         .mount_setattr(tree.as_fd(), Path::new(""), linux::AT_EMPTY_PATH, &change, size_of::<MountAttr>())
-        .map_err(|error| io::Error::other(format!("{} cannot be mapped: {error}", from.display())))?;
-    move_mount(&tree, "", CWD, to, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
-    Ok(())
+        .map_err(io::Error::other)
 }
 
 /// Mounts a filesystem in memory that is the instance's. Done here and not by libcontainer, which takes far longer for it.
-fn memory(order: &Order, at: &str, options: &str, flags: MountFlags) -> io::Result<()> {
+fn memory(order: &Start, at: &str, options: &str, flags: MountFlags) -> io::Result<()> {
     let options = CString::new(format!("{options},uid={0},gid={0}", order.id_base))?;
     mount("tmpfs", at, "tmpfs", flags | MountFlags::NODEV | MountFlags::NOSUID, options.as_c_str())?;
     Ok(())

@@ -3,42 +3,93 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use tarn_model::ids::VolumeId;
 
-/// Everything the helper has to know to start an instance; the first line on its input.
+use crate::local::processes::Process;
+
+/// What the helper is to do; the first line on its input.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Order {
+#[serde(rename_all = "snake_case")]
+pub(in crate::local) enum Order {
+    /// To start an instance.
+    Start(Start),
+    /// To mount volumes in an instance that exists.
+    Mount(Mount),
+    /// To unmount one.
+    Unmount(Unmount),
+}
+
+/// Everything the helper has to know to start an instance.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(in crate::local) struct Start {
     /// The instance's id.
-    pub(crate) id: String,
+    pub(in crate::local) id: String,
     /// Its host name.
-    pub(crate) hostname: String,
+    pub(in crate::local) hostname: String,
     /// The image: `root` and `hide` below this directory.
-    pub(crate) image: PathBuf,
+    pub(in crate::local) image: PathBuf,
     /// The instance's own disk.
-    pub(crate) disk: PathBuf,
+    pub(in crate::local) disk: PathBuf,
     /// The instance's directory for what lives while it runs.
-    pub(crate) run: PathBuf,
+    pub(in crate::local) run: PathBuf,
     /// The guest binary.
-    pub(crate) guest: PathBuf,
+    pub(in crate::local) guest: PathBuf,
     /// The first user and group id of the machine that is the instance's; its `root`.
-    pub(crate) id_base: u32,
+    pub(in crate::local) id_base: u32,
     /// Its control group, from the root of the hierarchy.
-    pub(crate) cgroup: String,
+    pub(in crate::local) cgroup: String,
     /// The CPUs it may run on.
-    pub(crate) cpus: String,
+    pub(in crate::local) cpus: String,
     /// Memory in bytes.
-    pub(crate) memory_bytes: u64,
+    pub(in crate::local) memory_bytes: u64,
     /// How many processes and threads it may have.
-    pub(crate) pids: i64,
+    pub(in crate::local) pids: i64,
+    /// The volumes that it will have. They are mounted by an order of their own: what is mounted before an instance has
+    /// namespaces of its own is locked there by the kernel, and could not be unmounted while it runs.
+    pub(in crate::local) volumes: Vec<VolumeId>,
+}
+
+/// Volumes for an instance. Those that it has already stay as they are.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(in crate::local) struct Mount {
+    /// Its first process.
+    pub(in crate::local) process: Process,
+    /// The first of its user and group ids.
+    pub(in crate::local) id_base: u32,
+    /// What to mount.
+    pub(in crate::local) volumes: Vec<Volume>,
+}
+
+/// A volume and its device, which stays for as long as somebody has it open: that is the engine's part.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(in crate::local) struct Volume {
+    /// Its id.
+    pub(in crate::local) id: VolumeId,
+    /// The node of its device.
+    pub(in crate::local) device: PathBuf,
+    /// The number of its device.
+    pub(in crate::local) number: u64,
+}
+
+/// A volume that an instance shall not have any more.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(in crate::local) struct Unmount {
+    /// The first process of the instance.
+    pub(in crate::local) process: Process,
+    /// The volume.
+    pub(in crate::local) id: VolumeId,
+    /// The number of its device.
+    pub(in crate::local) number: u64,
 }
 
 /// What the driver answers when the network is there and the process is on record: the instance may begin. Anything else,
 /// also the end of the driver, means that it must not.
-pub(crate) const BEGIN: &str = "begin";
+pub(in crate::local) const BEGIN: &str = "begin";
 
-/// What the helper says, in this order.
+/// What the helper says: for a start in this order, for everything else only `Done`, or how it failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Report {
+pub(in crate::local) enum Report {
     /// The namespaces exist; this process keeps them, and the network may be connected to it.
     Namespaces {
         /// The process.
@@ -51,9 +102,42 @@ pub(crate) enum Report {
     },
     /// It runs.
     Begun,
+    /// What was ordered is so.
+    Done,
+    /// A volume is in a state that somebody has to know of; nothing is left half done.
+    Refused(Refused),
     /// It did not work; nothing of it is left running.
     Failed {
         /// Why, for the operator.
         reason: String,
     },
+}
+
+/// Why a volume could not be mounted or unmounted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::local) struct Refused {
+    /// The volume.
+    pub(in crate::local) volume: VolumeId,
+    /// Why.
+    pub(in crate::local) why: Why,
+}
+
+/// The reasons that are worth their own words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(in crate::local) enum Why {
+    /// The kernel finds its filesystem damaged.
+    Damaged {
+        /// What the kernel said, for the operator.
+        reason: String,
+    },
+    /// Something is in the way inside, or was moved away while it was mounted.
+    Taken {
+        /// What, in words for the owner.
+        what: String,
+    },
+    /// Processes inside use it.
+    Busy,
+    /// The instance has ended.
+    Ended,
 }

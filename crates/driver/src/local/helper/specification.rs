@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::mounts::Mounts;
 use super::namespaces::Namespaces;
-use super::order::Order;
+use super::order::Start;
 use super::seccomp;
 
 /// What `root` may do inside. In a user namespace each of these reaches only the instance's own things. Not among them is
@@ -53,7 +53,7 @@ const READ_ONLY: &[&str] = &["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", 
 const MAX_FILES: u64 = 1 << 20;
 
 /// The specification of an instance whose root is mounted and whose user and network namespace exist.
-pub(super) fn of(order: &Order, mounts: &Mounts, namespaces: &Namespaces) -> Value {
+pub(super) fn of(order: &Start, mounts: &Mounts, namespaces: &Namespaces) -> Value {
     json!({
         "ociVersion": "1.2.0",
         "root": { "path": mounts.root, "readonly": false },
@@ -112,7 +112,7 @@ fn filesystems() -> Value {
     ])
 }
 
-fn resources(order: &Order) -> Value {
+fn resources(order: &Start) -> Value {
     let memory = i64::try_from(order.memory_bytes).unwrap_or(i64::MAX);
     json!({
         // The share of their time is limited by the driver, once the instance has begun.

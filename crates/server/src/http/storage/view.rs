@@ -12,13 +12,13 @@ use crate::http::table::{Table, block};
 
 /// A volume as JSON.
 pub(super) fn info(view: VolumeView) -> StorageInfo {
-    let VolumeView { volume, attachments, hourly_rate, explanation } = view;
+    let VolumeView { volume, attachments, used_bytes, hourly_rate, explanation } = view;
     StorageInfo {
         id: volume.id.into(),
         name: volume.name,
         status: status(&volume.state),
         size_gb: volume.size_gb,
-        used_gb: None,
+        used_gb: used_bytes.map(gigabytes),
         hourly_rate: hourly_rate.as_dollars(),
         attached_clusters: attachments.iter().map(|held| held.cluster.to_string()).collect(),
         attachments: attachments.into_iter().map(attachment).collect(),
@@ -32,7 +32,7 @@ pub(super) fn info(view: VolumeView) -> StorageInfo {
 
 /// A row for each volume, and below the table what those that are not simply ready have to say.
 pub(super) fn table(views: &[VolumeView]) -> String {
-    let head = ["ID", "NAME", "STATUS", "SIZE", "ATTACHED TO", "PER HOUR", "CREATED"];
+    let head = ["ID", "NAME", "STATUS", "SIZE", "USED", "ATTACHED TO", "PER HOUR", "CREATED"];
     let mut table = Table::new(head, views.len());
     for view in views {
         let volume = &view.volume;
@@ -41,6 +41,7 @@ pub(super) fn table(views: &[VolumeView]) -> String {
             Text(&volume.name),
             Text(volume.state.name()),
             Shown(&Size(view)),
+            Shown(&Used(view.used_bytes)),
             Shown(&Clusters(&view.attachments)),
             Shown(&view.hourly_rate),
             Shown(&volume.created),
@@ -58,12 +59,13 @@ pub(super) fn table(views: &[VolumeView]) -> String {
 pub(super) fn text(view: &VolumeView) -> String {
     let volume = &view.volume;
     let (price, mount) = (format!("{} per hour", view.hourly_rate), format!("/mnt/{}", volume.id));
-    let (size, on) = (Size(view), Clusters(&view.attachments));
+    let (size, used, on) = (Size(view), Used(view.used_bytes), Clusters(&view.attachments));
     let mut lines = vec![
         ("ID", Text(volume.id.as_str())),
         ("Name", Text(&volume.name)),
         ("Status", Text(volume.state.name())),
         ("Size", Shown(&size)),
+        ("Used", Shown(&used)),
         ("Price", Text(&price)),
         ("Attached to", Shown(&on)),
         ("Mounted at", Text(&mount)),
@@ -109,6 +111,23 @@ impl Display for Size<'_> {
             _ => write!(f, "{} GB", self.0.volume.size_gb),
         }
     }
+}
+
+/// How much of a volume is used.
+struct Used(Option<u64>);
+
+impl Display for Used {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(bytes) => write!(f, "{} GB", gigabytes(bytes)),
+            None => f.write_str("-"),
+        }
+    }
+}
+
+/// Gigabytes of 10^9 bytes, to three places.
+fn gigabytes(bytes: u64) -> f64 {
+    (bytes as f64 / 1e6).round() / 1e3
 }
 
 /// The clusters that a volume is on, each with its state unless it is simply attached.

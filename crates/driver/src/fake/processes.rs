@@ -1,0 +1,61 @@
+//! The processes in the fake's instances: only those that use a volume, and only as many as a test asks for.
+
+use serde::{Deserialize, Serialize};
+use tarn_model::ids::{InstanceId, VolumeId};
+
+use super::world::{Instance, World};
+use crate::{Error, Holder};
+
+/// The first number that a process gets; smaller ones are the system's own.
+const FIRST: u32 = 100;
+
+/// A process that uses a volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Process {
+    pid: u32,
+    program: String,
+    volume: VolumeId,
+    /// Whether it leaves when it is asked to.
+    polite: bool,
+}
+
+impl World {
+    /// Starts a process that uses a volume, and returns its number.
+    pub(super) fn hold(
+        &mut self,
+        volume: &VolumeId,
+        instance: &InstanceId,
+        program: &str,
+        polite: bool,
+    ) -> Result<u32, Error> {
+        let instance = self.running(instance)?;
+        if !instance.volumes.contains(volume) {
+            return Err(Error::Permanent(format!("{volume} is not mounted there")));
+        }
+        let pid = instance.processes.iter().map(|process| process.pid + 1).max().unwrap_or(FIRST);
+        instance.processes.push(Process { pid, program: program.to_owned(), volume: volume.clone(), polite });
+        Ok(pid)
+    }
+
+    /// Who uses a volume in an instance.
+    pub(super) fn holders(&self, volume: &VolumeId, instance: &InstanceId) -> Vec<Holder> {
+        self.instances.get(instance).map(|instance| instance.holders(volume)).unwrap_or_default()
+    }
+
+    /// Ends whoever uses a volume in an instance, and returns those that did not leave by themselves.
+    pub(super) fn end_holders(&mut self, volume: &VolumeId, instance: &InstanceId) -> Vec<Holder> {
+        let Some(instance) = self.instances.get_mut(instance) else { return Vec::new() };
+        instance.processes.retain(|process| !(process.volume == *volume && process.polite));
+        let killed = instance.holders(volume);
+        instance.processes.retain(|process| process.volume != *volume);
+        killed
+    }
+}
+
+impl Instance {
+    pub(super) fn holders(&self, volume: &VolumeId) -> Vec<Holder> {
+        let users = self.processes.iter().filter(|process| process.volume == *volume);
+        users.map(|process| Holder { pid: process.pid, program: process.program.clone() }).collect()
+    }
+}

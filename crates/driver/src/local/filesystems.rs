@@ -1,0 +1,112 @@
+//! The filesystem of a volume's device, for whoever has to do with it without a place to mount it at.
+#![allow(unsafe_code, reason = "requests to XFS have no safe wrapper")]
+
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{Dir, Mode, OFlags, openat};
+use rustix::io::Errno;
+use rustix::ioctl::{Getter, Setter, ioctl, opcode};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen};
+
+/// The last piece of a filesystem is left out if it is shorter than so many blocks, because nothing useful fits in.
+const LEAST_PIECE: u64 = 64;
+
+/// Mounts the filesystem of a device nowhere: it can be used through the descriptor, and is unmounted with its end.
+pub(super) fn mount(device: &Path) -> io::Result<OwnedFd> {
+    let context = fsopen("xfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(&context, "source", device)?;
+    fsconfig_create(&context)?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOSUID;
+    let mount = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
+    // One that is in use already and has failed since says so only to whoever reads.
+    for entry in Dir::new(open_root(&mount)?)?.take(1) {
+        entry?;
+    }
+    Ok(mount)
+}
+
+/// Whether the kernel found the filesystem damaged.
+pub(super) fn is_damage(error: &io::Error) -> bool {
+    // `EUCLEAN` is a broken structure, `EBADMSG` a wrong checksum.
+    matches!(error.raw_os_error(), Some(libc::EUCLEAN | libc::EBADMSG | libc::EIO))
+}
+
+/// Grows the filesystem of a device to the size of the device, also while it is in use elsewhere. Says how many bytes it has
+/// then.
+pub(super) fn grow(device: &Path) -> io::Result<u64> {
+    let bytes = File::open(device)?.seek(SeekFrom::End(0))?;
+    let mount = mount(device)?;
+    let root = open_root(&mount)?;
+    let before = geometry(&root)?;
+    let wanted = bytes / u64::from(before.block_bytes.max(1));
+    if before.blocks < wanted {
+        let order = Growth { blocks: wanted, inode_percent: before.inode_percent, _padding: 0 };
+        // SAFETY: the request reads a structure of this form (`struct xfs_growfs_data`) and writes nothing to this process.
+        unsafe { ioctl(&root, Setter::<GROW, Growth>::new(order)) }?;
+    }
+    let after = geometry(&root)?;
+    if after.blocks + LEAST_PIECE <= wanted {
+        return Err(io::Error::other("the filesystem has not grown"));
+    }
+    Ok(after.blocks * u64::from(after.block_bytes))
+}
+
+/// A mount that is nowhere is only a handle; reading and requests need an open directory.
+fn open_root(mount: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+    openat(mount, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// `XFS_IOC_FSGEOMETRY_V1`
+const GEOMETRY: rustix::ioctl::Opcode = opcode::read::<Geometry>(b'X', 100);
+
+/// `XFS_IOC_FSGROWFSDATA`
+const GROW: rustix::ioctl::Opcode = opcode::write::<Growth>(b'X', 110);
+
+/// `struct xfs_fsop_geom_v1`, of which only the named fields are of interest.
+#[repr(C)]
+struct Geometry {
+    block_bytes: u32,
+    _before: [u32; 6],
+    inode_percent: u32,
+    blocks: u64,
+    _after: [u64; 9],
+}
+
+/// `struct xfs_growfs_data`
+#[repr(C)]
+struct Growth {
+    blocks: u64,
+    inode_percent: u32,
+    _padding: u32,
+}
+
+fn geometry(root: impl AsFd) -> Result<Geometry, Errno> {
+    // SAFETY: the request writes a structure of this form and size (`struct xfs_fsop_geom_v1`), which is made of numbers only.
+    unsafe { ioctl(root, Getter::<GEOMETRY, Geometry>::new()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_structures_have_the_size_that_the_kernel_has_for_them() {
+        assert_eq!((size_of::<Geometry>(), size_of::<Growth>()), (112, 16));
+    }
+
+    #[test]
+    fn what_is_damage_and_what_is_not() {
+        for (code, damage) in [
+            (libc::EUCLEAN, true),
+            (libc::EBADMSG, true),
+            (libc::EIO, true),
+            (libc::EBUSY, false),
+            (libc::ENOSPC, false),
+        ] {
+            assert_eq!(is_damage(&io::Error::from_raw_os_error(code)), damage, "{code}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Volumes in running instances: mounted, asked for, unmounted.
+//!
+//! Nothing is on record: what is mounted is what the kernel shows in the instance, and an instance that has ended has nothing.
+
+use std::time::Duration;
+
+use tarn_model::ids::{InstanceId, VolumeId};
+
+use super::engine::{Engine, failed};
+use super::mount_tables::{self, Mount};
+use super::processes::Process;
+use super::{errands, holders, volumes};
+use crate::{Error, Holder};
+
+/// As many processes are named when a volume is in use.
+const MAX_NAMES: usize = 10;
+
+const FAILED: &str = "the mounts of an instance could not be looked at";
+
+/// Mounts the volume in a running instance.
+pub(super) async fn ensure(engine: &Engine, volume: &VolumeId, instance: &InstanceId) -> Result<(), Error> {
+    let _one_at_a_time = engine.lock(instance).await;
+    let device = volumes::open(engine, volume).await?;
+    let Some(record) = engine.record(instance) else {
+        return Err(Error::Permanent(format!("there is no instance {instance}")));
+    };
+    let Some((process, _)) = running(engine, instance)? else {
+        return Err(Error::Permanent(format!("{instance} does not run")));
+    };
+    let _turn = turn(engine).await?;
+    errands::mount(engine, &process, record.id_base, &[(volume.clone(), device)]).await
+}
+
+/// Unmounts the volume from a running instance, unless processes use it there.
+pub(super) async fn remove(engine: &Engine, volume: &VolumeId, instance: &InstanceId) -> Result<(), Error> {
+    let _one_at_a_time = engine.lock(instance).await;
+    let Some(mounted) = find(engine, volume, instance)? else { return Ok(()) };
+    let done = {
+        let _turn = turn(engine).await?;
+        errands::unmount(engine, &mounted.process, volume, mounted.number).await?
+    };
+    if done {
+        return Ok(());
+    }
+    let holders = holders::find(mounted.place(engine, instance)).await?;
+    Err(Error::Permanent(in_use(volume, &holders)))
+}
+
+/// The processes that use the volume in an instance.
+pub(super) async fn held(engine: &Engine, volume: &VolumeId, instance: &InstanceId) -> Result<Vec<Holder>, Error> {
+    match find(engine, volume, instance)? {
+        Some(mounted) => holders::find(mounted.place(engine, instance)).await,
+        None => Ok(Vec::new()),
+    }
+}
+
+/// Ends the processes that use the volume in an instance, and returns those that had to be killed.
+pub(super) async fn free(
+    engine: &Engine,
+    volume: &VolumeId,
+    instance: &InstanceId,
+    grace: Duration,
+) -> Result<Vec<Holder>, Error> {
+    match find(engine, volume, instance)? {
+        Some(mounted) => holders::end(mounted.place(engine, instance), grace).await,
+        None => Ok(Vec::new()),
+    }
+}
+
+/// A volume that is mounted in an instance that runs.
+struct Mounted {
+    process: Process,
+    number: u64,
+}
+
+impl Mounted {
+    fn place(self, engine: &Engine, instance: &InstanceId) -> holders::Place {
+        holders::Place { group: engine.places.cgroup(instance), first: self.process, device: self.number }
+    }
+}
+
+fn find(engine: &Engine, volume: &VolumeId, instance: &InstanceId) -> Result<Option<Mounted>, Error> {
+    let Some((process, table)) = running(engine, instance)? else { return Ok(None) };
+    let mount = table.iter().find(|mount| mount.volume().as_ref() == Some(volume));
+    Ok(mount.map(|mount| Mounted { process, number: mount.device }))
+}
+
+/// The first process of an instance that runs, and what is mounted there.
+fn running(engine: &Engine, instance: &InstanceId) -> Result<Option<(Process, Vec<Mount>)>, Error> {
+    let Some(process) = engine.record(instance).and_then(|record| record.process) else { return Ok(None) };
+    let table = mount_tables::of(&process).map_err(|error| failed(FAILED, &error))?;
+    Ok(table.map(|table| (process, table)))
+}
+
+async fn turn(engine: &Engine) -> Result<tokio::sync::SemaphorePermit<'_>, Error> {
+    engine.helpers.acquire().await.map_err(|_| Error::Retry("the engine is stopping".into()))
+}
+
+fn in_use(volume: &VolumeId, holders: &[Holder]) -> String {
+    if holders.is_empty() {
+        return format!("{volume} is in use in the instance; try again, or restart the instance");
+    }
+    let names: Vec<_> = holders.iter().take(MAX_NAMES).map(Holder::to_string).collect();
+    let more = holders.len() - names.len();
+    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{volume} is in use by {}{rest}", names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn at_most_ten_are_named() {
+        let volume: VolumeId = "s-7k2m9q4x0abc".parse().unwrap();
+        let holder = |pid| Holder { pid, program: "bash".into() };
+        let holders: Vec<_> = (1..=12).map(holder).collect();
+        assert_eq!(in_use(&volume, &holders[..1]), "s-7k2m9q4x0abc is in use by bash (process 1)");
+        let many = in_use(&volume, &holders);
+        assert!(many.ends_with("bash (process 10) and 2 more"), "{many}");
+    }
+}

@@ -1,0 +1,156 @@
+//! Loop devices: finding the one that a file has, and making one.
+//!
+//! What is asked is always the kernel: which file a device has is said by the file's own numbers, because a name may have
+//! been given to another file since. Knows files and devices, and nothing of volumes.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use super::kernel;
+
+/// So often others may be faster to take a free device.
+const RACES: u32 = 100;
+
+/// A loop device that has a file. It lives for as long as this, or a mount of it anywhere.
+#[derive(Debug)]
+pub(in crate::local) struct Device {
+    /// Its node below `/dev`.
+    pub(in crate::local) path: PathBuf,
+    /// Its number, as `st_dev` of files on it shows it.
+    pub(in crate::local) number: u64,
+    open: File,
+}
+
+/// A file, however it is called: the device it lies on and its inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Identity(u64, u64);
+
+impl Identity {
+    pub(super) fn of(file: &fs::Metadata) -> Self {
+        Identity(file.dev(), file.ino())
+    }
+}
+
+impl Device {
+    /// Its name in the kernel.
+    pub(super) fn name(&self) -> String {
+        self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// Tells it that its file has another size now.
+    pub(super) fn resize(&self) -> io::Result<()> {
+        kernel::resize(&self.open)
+    }
+}
+
+/// What a look at all devices showed.
+#[derive(Debug, Default)]
+pub(super) struct Devices {
+    /// Those that have a file.
+    pub(super) all: Vec<(Identity, Device)>,
+    /// The names that the files of the others once had. They are just going, or `/dev` does not show them.
+    pub(super) unseen: Vec<String>,
+}
+
+impl Devices {
+    /// The one that has a file.
+    pub(super) fn of(&self, file: Identity) -> Option<&Device> {
+        self.all.iter().find(|(other, _)| *other == file).map(|(_, device)| device)
+    }
+
+    /// The one that has a file, to keep.
+    pub(super) fn take(self, file: Identity) -> Option<Device> {
+        self.all.into_iter().find(|(other, _)| *other == file).map(|(_, device)| device)
+    }
+}
+
+/// Looks at all devices that have a file.
+pub(super) fn scan() -> io::Result<Devices> {
+    let mut devices = Devices::default();
+    for entry in fs::read_dir("/sys/block")? {
+        let name = entry?.file_name();
+        let name = name.to_string_lossy();
+        // A device without a file needs no closer look.
+        if !name.starts_with("loop") || backing_name(&name).is_none() {
+            continue;
+        }
+        match look(&Path::new("/dev").join(&*name)) {
+            Ok(device) => devices.all.push(device),
+            Err(_) => devices.unseen.extend(backing_name(&name)),
+        }
+    }
+    Ok(devices)
+}
+
+/// Makes a device for a file that has none; `None` when others were always faster.
+pub(super) fn make(file: &File) -> io::Result<Option<Device>> {
+    let control = File::open("/dev/loop-control")?;
+    for _ in 0..RACES {
+        let name = format!("loop{}", kernel::free(&control)?);
+        let path = Path::new("/dev").join(&name);
+        let device = match File::options().read(true).write(true).open(&path) {
+            Ok(device) => device,
+            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => continue,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(no_node(&name)),
+            Err(error) => return Err(error),
+        };
+        match kernel::configure(&device, file) {
+            // Whoever holds a device open for writing keeps some kernels from mounting it, so it is opened again.
+            Ok(()) => return look(&path).map(|(_, device)| Some(device)),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::ENXIO)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+/// The name that the file of a device had when the device was made; `None` for a device without a file.
+pub(super) fn backing_name(device: &str) -> Option<String> {
+    let name = fs::read_to_string(format!("/sys/block/{device}/loop/backing_file")).ok()?;
+    Some(name.trim_end_matches('\n').to_owned())
+}
+
+fn look(path: &Path) -> io::Result<(Identity, Device)> {
+    let open = File::open(path)?;
+    let found = open.metadata()?;
+    if !found.file_type().is_block_device() {
+        return Err(io::Error::other(format!("{} is not a device", path.display())));
+    }
+    let (device, inode) = kernel::backing(&open)?;
+    Ok((Identity(device, inode), Device { path: path.to_owned(), number: found.rdev(), open }))
+}
+
+fn no_node(name: &str) -> io::Error {
+    io::Error::other(format!("the kernel has {name}, but there is no such thing in /dev: is /dev a devtmpfs?"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_found_by_its_file_and_goes_with_its_last_user() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: loop devices need root");
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let (path, moved) = (directory.path().join("file"), directory.path().join("moved"));
+        let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        file.set_len(1 << 20).unwrap();
+        let identity = Identity::of(&file.metadata().unwrap());
+        assert!(scan().unwrap().of(identity).is_none());
+        let made = make(&file).unwrap().unwrap();
+        fs::rename(&path, &moved).unwrap();
+        fs::write(&path, "another file with its name").unwrap();
+        let found = scan().unwrap().take(identity).unwrap();
+        assert_eq!((&found.path, found.number), (&made.path, made.number));
+        assert!(scan().unwrap().of(Identity::of(&fs::metadata(&path).unwrap())).is_none(), "a name is not a file");
+        drop((made, found));
+        // The kernel takes it apart with the last descriptor, and others may look at all devices right now.
+        let gone = (0..100_000).any(|_| scan().unwrap().of(identity).is_none());
+        assert!(gone, "nobody has it open");
+    }
+}

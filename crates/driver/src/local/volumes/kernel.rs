@@ -1,0 +1,53 @@
+//! The requests to loop devices, which have no safe form in the libraries: four, each behind a function that is safe to call
+//! with any open file.
+#![allow(unsafe_code, reason = "requests to loop devices have no safe wrapper")]
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+use linux_raw_sys::loop_device::{
+    LOOP_CONFIGURE, LOOP_CTL_GET_FREE, LOOP_GET_STATUS64, LOOP_SET_CAPACITY, loop_config, loop_info64,
+};
+
+/// The device goes with its last user.
+const AUTOCLEAR: u32 = 4;
+
+/// The device does not keep a second copy in memory of what it reads and writes, where its file lets it.
+const DIRECT_IO: u32 = 16;
+
+/// The number of a device that has no file; it is made when there is none. Anybody may be faster and take it.
+pub(super) fn free(control: impl AsFd) -> io::Result<u32> {
+    // SAFETY: the request takes no argument and touches no memory of this process.
+    let answer = unsafe { libc::ioctl(control.as_fd().as_raw_fd(), LOOP_CTL_GET_FREE.into()) };
+    u32::try_from(answer).map_err(|_| io::Error::last_os_error())
+}
+
+/// Gives a device that has none its file, both opened for writing. It lasts until nobody has the device open any more.
+pub(super) fn configure(device: impl AsFd, file: impl AsFd) -> io::Result<()> {
+    // SAFETY: the structure is made of plain numbers, for which zero is a value.
+    let mut configuration: loop_config = unsafe { std::mem::zeroed() };
+    configuration.fd = file.as_fd().as_raw_fd().unsigned_abs();
+    configuration.info.lo_flags = AUTOCLEAR | DIRECT_IO;
+    // SAFETY: the request reads such a structure, which lives until it is done.
+    let answer = unsafe { libc::ioctl(device.as_fd().as_raw_fd(), LOOP_CONFIGURE.into(), &raw const configuration) };
+    done(answer)
+}
+
+/// The device and the inode of the file that a loop device has.
+pub(super) fn backing(device: impl AsFd) -> io::Result<(u64, u64)> {
+    // SAFETY: the structure is made of plain numbers, for which zero is a value.
+    let mut status: loop_info64 = unsafe { std::mem::zeroed() };
+    // SAFETY: the request writes such a structure, which lives until it is done and which nobody else sees.
+    done(unsafe { libc::ioctl(device.as_fd().as_raw_fd(), LOOP_GET_STATUS64.into(), &raw mut status) })?;
+    Ok((status.lo_device, status.lo_inode))
+}
+
+/// Tells a device that its file has another size now.
+pub(super) fn resize(device: impl AsFd) -> io::Result<()> {
+    // SAFETY: the request takes no argument and touches no memory of this process.
+    done(unsafe { libc::ioctl(device.as_fd().as_raw_fd(), LOOP_SET_CAPACITY.into()) })
+}
+
+fn done(answer: i32) -> io::Result<()> {
+    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

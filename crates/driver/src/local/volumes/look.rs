@@ -1,0 +1,125 @@
+//! What there is of volumes: their files, what is in them, and what the kernel says of those that are mounted.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+
+use tarn_model::ids::VolumeId;
+
+use super::device::{self, Device, Devices, Identity};
+use super::faults::{self, Fault};
+use super::pool;
+use super::probe::{Live, probe};
+use super::superblock::Superblock;
+use crate::local::engine::{Engine, blocking};
+use crate::local::filesystems::is_damage;
+use crate::local::places::Places;
+use crate::{Error, ObservedVolume};
+
+const FAILED: &str = "a volume could not be looked at";
+
+/// A volume as its file shows it.
+pub(super) enum Volume {
+    /// There is none.
+    Absent,
+    /// It has a fault.
+    Faulty { size_bytes: u64, fault: Fault },
+    /// It is as it should be.
+    Sound { file: Identity, size_bytes: u64, superblock: Superblock },
+}
+
+/// Looks at one volume.
+pub(in crate::local) async fn one(engine: &Engine, id: &VolumeId) -> Result<Option<ObservedVolume>, Error> {
+    engine.volumes.check(&engine.places)?;
+    let (places, id) = (engine.places.clone(), id.clone());
+    blocking(FAILED, move || observe(&places, &id, &device::scan()?)).await
+}
+
+/// Looks at all volumes.
+pub(in crate::local) async fn all(engine: &Engine) -> Result<BTreeMap<VolumeId, ObservedVolume>, Error> {
+    engine.volumes.check(&engine.places)?;
+    let places = engine.places.clone();
+    blocking(FAILED, move || {
+        let devices = device::scan()?;
+        let mut volumes = BTreeMap::new();
+        for id in pool::volumes(&places.pool)? {
+            if let Some(seen) = observe(&places, &id, &devices)? {
+                volumes.insert(id, seen);
+            }
+        }
+        Ok(volumes)
+    })
+    .await
+}
+
+fn observe(places: &Places, id: &VolumeId, devices: &Devices) -> io::Result<Option<ObservedVolume>> {
+    let faulty = |size_bytes, fault: Fault| {
+        Ok(Some(ObservedVolume { size_bytes, used_bytes: None, fault: Some(fault.words(id)) }))
+    };
+    match inspect(places, id)? {
+        Volume::Absent => Ok(None),
+        Volume::Faulty { size_bytes, fault } => faulty(size_bytes, fault),
+        Volume::Sound { file, size_bytes, superblock } => match live(devices.of(file)) {
+            Ok(Some(live)) => Ok(Some(ObservedVolume { size_bytes, used_bytes: Some(live.used_bytes), fault: None })),
+            Ok(None) => Ok(Some(ObservedVolume { size_bytes, used_bytes: Some(superblock.used_bytes), fault: None })),
+            Err(fault) => faulty(size_bytes, fault),
+        },
+    }
+}
+
+/// What the kernel says of a volume that is mounted somewhere.
+pub(super) fn live(device: Option<&Device>) -> Result<Option<Live>, Fault> {
+    match device.map_or(Ok(None), probe) {
+        Ok(live) => Ok(live),
+        Err(error) if is_damage(&error) => Err(Fault::GivenUp),
+        // Whoever mounts or unmounts it right now may be in the way; the file says almost the same.
+        Err(error) => {
+            tracing::debug!(%error, "the kernel was asked for a mounted volume in vain");
+            Ok(None)
+        }
+    }
+}
+
+/// Looks at the file of a volume.
+pub(super) fn inspect(places: &Places, id: &VolumeId) -> io::Result<Volume> {
+    let directory = places.volume(id);
+    if is_absent(&directory)? {
+        return Ok(Volume::Absent);
+    }
+    let file = match File::open(places.volume_file(id)) {
+        // One that was moved aside meanwhile, to be removed, has no fault.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let missing = Volume::Faulty { size_bytes: 0, fault: Fault::Missing };
+            return Ok(if is_absent(&directory)? { Volume::Absent } else { missing });
+        }
+        file => file?,
+    };
+    let found = file.metadata()?;
+    let size_bytes = found.len();
+    let faulty = |fault| Ok(Volume::Faulty { size_bytes, fault });
+    if directory.join(faults::FILE).exists() {
+        return faulty(Fault::Damaged);
+    }
+    match Superblock::read(&file) {
+        Ok(Some(superblock)) if superblock.label != label(id) => faulty(Fault::Foreign),
+        Ok(Some(superblock)) if superblock.size_bytes > size_bytes => faulty(Fault::Short),
+        Ok(Some(superblock)) => Ok(Volume::Sound { file: Identity::of(&found), size_bytes, superblock }),
+        Ok(None) => faulty(Fault::Foreign),
+        Err(error) if is_damage(&error) => faulty(Fault::Damaged),
+        Err(error) => Err(error),
+    }
+}
+
+/// The label that a filesystem has that is the volume's: as much of the id as there is room for, which is all that differs.
+pub(super) fn label(id: &VolumeId) -> &str {
+    id.as_str().strip_prefix(VolumeId::PREFIX).unwrap_or(id.as_str())
+}
+
+fn is_absent(directory: &Path) -> io::Result<bool> {
+    match fs::symlink_metadata(directory) {
+        Ok(_) => Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(error),
+    }
+}

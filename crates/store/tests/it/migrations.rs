@@ -1,0 +1,37 @@
+//! What an older program has written keeps its meaning.
+
+use std::sync::Arc;
+
+use rstest::rstest;
+use tarn_model::ids::VolumeId;
+use tarn_model::storage::{Left, VolumeState};
+use tarn_store::testing::{Engine, ManualClock, SeededIds, fresh};
+use tarn_store::{Store, storage};
+
+use crate::support::raw;
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn what_failed_before_had_no_data_to_come_back(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+    let Some(fresh) = fresh(engine).await else { return };
+    let before = [
+        "create table migrations (version bigint primary key);",
+        include_str!("../../../../migrations/0001_spine.sql"),
+        include_str!("../../../../migrations/0002_machines.sql"),
+        "insert into migrations (version) values (1), (2);",
+        "insert into volumes (id, scope, name, user_id, size_gb, first_size_gb, remains, deletion_protection, state, reason, \
+         since_us, created_us, version) values \
+         ('s-000000000000', 'u-000000000000', 'none', 'u-000000000000', 5, 5, 0, 0, 'FAILED', 'why', 1, 1, 0), \
+         ('s-000000000001', 'u-000000000000', 'some', 'u-000000000000', 5, 5, 1, 0, 'FAILED', 'why', 1, 1, 0), \
+         ('s-000000000002', 'u-000000000000', 'all', 'u-000000000000', 5, 5, 1, 0, 'READY', null, 1, 1, 0);",
+    ];
+    raw(&fresh.database, &before.concat()).await;
+    let (clock, ids) = (Arc::new(ManualClock::default()), Arc::new(SeededIds::new(7)));
+    let store = Store::open(&fresh.database, clock, ids).await.unwrap();
+    let failed = |left| VolumeState::Failed { reason: "why".into(), left };
+    let states = [failed(Left::Nothing), failed(Left::Parts), VolumeState::Ready];
+    for (number, state) in states.into_iter().enumerate() {
+        let id: VolumeId = format!("s-{number:012}").parse().unwrap();
+        assert_eq!(store.read(|tx| storage::get(tx, &id)).await.unwrap().unwrap().state, state);
+    }
+}
