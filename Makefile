@@ -45,12 +45,13 @@ openapi: ## regenerate openapi.json from the code
 	mv openapi.json.new openapi.json
 
 .PHONY: bench
-bench: build ## measure against the baselines; rewrites the section in docs/benchmarks.md
+bench: build ## measure against the baselines; rewrites the sections in docs/benchmarks.md
 	scripts/install-missing bench
 	scripts/venv .venv-bench bench/requirements.txt
 	cargo build --release --manifest-path bench/axum_limit/Cargo.toml --target-dir target/bench
 	.venv-bench/bin/python -m bench.spine
 	.venv-bench/bin/python -m bench.instances
+	.venv-bench/bin/python -m bench.volumes
 
 .PHONY: soak
 soak: build ## the crash tests and the schema fuzzing with their full counts; hours, not minutes

@@ -1,5 +1,6 @@
 """What a machine holds of what the local driver makes: taken before and after, the two must be equal."""
 
+import contextlib
 import os
 import subprocess
 from pathlib import Path
@@ -20,6 +21,16 @@ def take() -> dict[str, frozenset]:
         "cgroups": frozenset(str(path) for path in CGROUPS.glob("*/tarn*")) | frozenset(map(str, CGROUPS.glob("tarn*"))),
         "directories": frozenset(str(path) for path in Path("/run").glob("tarn*/**")),
     }
+
+
+def loop_devices(below: Path) -> dict[str, str]:
+    """The loop devices that have a file below a directory, also a removed one, by their names."""
+    found = {}
+    for place in Path("/sys/block").glob("loop*/loop/backing_file"):
+        with contextlib.suppress(OSError):  # One that clears itself is gone between the listing and the reading.
+            if (file := place.read_text().strip()).startswith(f"{below}/"):
+                found[place.parts[3]] = file
+    return found
 
 
 def difference(before: dict, after: dict) -> dict[str, dict]:

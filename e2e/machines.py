@@ -35,9 +35,9 @@ class Ran:
 class Machines(Server):
     """`tarn serve` with the local driver, and a person's SSH key. Whatever a test leaves running is destroyed."""
 
-    def __init__(self, directory: Path, *options, name="engine"):
+    def __init__(self, directory: Path, *options, name="engine", settings=""):
         config = directory / f"{name}.toml"
-        config.write_text(TYPES)
+        config.write_text(TYPES + settings)
         super().__init__(directory / name, "--config", config, *options, driver="local")
         self.directory = directory
         self.identity = make_identity(directory / f"{name}-id")
