@@ -82,14 +82,12 @@ fn is_as_claimed(claimed: &Claimed, seen: Option<&ObservedInstance>) -> bool {
 
 /// Whether a volume that was missing or damaged is whole again, with all of its size.
 pub(crate) fn is_right_again(volume: &Volume, seen: Option<&ObservedVolume>) -> bool {
-    seen.is_some_and(|seen| seen.fault.is_none() && seen.size_bytes / 1_000_000_000 >= volume.size_gb)
+    seen.is_some_and(|seen| seen.fault.is_none() && seen.size_gb() >= volume.size_gb)
 }
 
 fn is_as_recorded(volume: &Volume, seen: Option<&ObservedVolume>) -> bool {
     match &volume.state {
-        VolumeState::Ready => {
-            seen.is_some_and(|seen| seen.fault.is_none() && seen.size_bytes / 1_000_000_000 == volume.size_gb)
-        }
+        VolumeState::Ready => seen.is_some_and(|seen| seen.fault.is_none() && seen.size_gb() == volume.size_gb),
         VolumeState::Failed { left: Left::Nothing, .. } => seen.is_none(),
         VolumeState::Failed { left: Left::Parts, .. } => true,
         VolumeState::Failed { left: Left::Data, .. } => !is_right_again(volume, seen),

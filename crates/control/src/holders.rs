@@ -1,14 +1,11 @@
 //! The processes that use a volume on the nodes of a cluster: who they are, and how a person is told.
 
 use futures::future::join_all;
-use tarn_driver::{Error, Holder};
+use tarn_driver::{Error, Holder, listed};
 use tarn_model::clusters::Instance;
 use tarn_model::ids::VolumeId;
 
 use crate::Control;
-
-/// So many processes are told by name; of a thousand nobody would read the list.
-const NAMED: usize = 10;
 
 /// A process, and the host name of the node it is on.
 pub(crate) type Found = (String, Holder);
@@ -25,22 +22,6 @@ pub(crate) async fn find(control: &Control, volume: &VolumeId, nodes: &[Instance
 
 /// The processes as a list for a person.
 pub(crate) fn words(found: &[Found]) -> String {
-    let mut words: Vec<String> = found.iter().take(NAMED).map(|(node, holder)| format!("{holder} on {node}")).collect();
-    if found.len() > NAMED {
-        words.push(format!("and {} more", found.len() - NAMED));
-    }
-    words.join(", ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_list_is_cut() {
-        let found: Vec<Found> =
-            (1..=12).map(|pid| ("c-1-0".to_owned(), Holder { pid, program: "python3".into() })).collect();
-        assert_eq!(words(&found[..1]), "python3 (process 1) on c-1-0");
-        assert!(words(&found).ends_with("python3 (process 10) on c-1-0, and 2 more"), "{}", words(&found));
-    }
+    let found: Vec<String> = found.iter().map(|(node, holder)| format!("{holder} on {node}")).collect();
+    listed(&found)
 }

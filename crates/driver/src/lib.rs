@@ -113,6 +113,13 @@ pub struct ObservedVolume {
     pub fault: Option<String>,
 }
 
+impl ObservedVolume {
+    /// Its size in gigabytes of 10^9 bytes. It was asked for in whole ones, and a filesystem may leave out a little at its end.
+    pub fn size_gb(&self) -> u64 {
+        self.size_bytes.saturating_add(500_000_000) / 1_000_000_000
+    }
+}
+
 /// A process in an instance that keeps a volume from being unmounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
@@ -135,6 +142,18 @@ pub struct Observed {
     pub instances: BTreeMap<InstanceId, ObservedInstance>,
     /// By id.
     pub volumes: BTreeMap<VolumeId, ObservedVolume>,
+}
+
+/// So many processes are told by name; of a thousand nobody would read the list.
+const NAMED: usize = 10;
+
+/// Processes as a list for a person: the first ones by name, and how many there are besides.
+pub fn listed(processes: &[impl std::fmt::Display]) -> String {
+    let mut words: Vec<String> = processes.iter().take(NAMED).map(ToString::to_string).collect();
+    if processes.len() > NAMED {
+        words.push(format!("and {} more", processes.len() - NAMED));
+    }
+    words.join(", ")
 }
 
 /// The verbs. Each may be called again after any failure, and each returns only when what it says is true.
@@ -200,4 +219,16 @@ pub trait Driver: Send + Sync + 'static {
 
     /// Looks at everything of this installation.
     async fn observe(&self) -> Result<Observed, Error>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_list_is_cut() {
+        let holders: Vec<_> = (1..=12).map(|pid| Holder { pid, program: "bash".into() }).collect();
+        assert_eq!(listed(&holders[..1]), "bash (process 1)");
+        assert!(listed(&holders).ends_with("bash (process 10), and 2 more"), "{}", listed(&holders));
+    }
 }

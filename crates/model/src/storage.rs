@@ -306,7 +306,8 @@ impl Attachment {
         Ok(self)
     }
 
-    /// It is mounted on every node: the end of attaching, or of a detaching that could not be done.
+    /// It counts as mounted on every node: the end of attaching, or of a detaching that could not be done. A node that has ended,
+    /// or could not get it back, has it after the next restart.
     pub fn attached(mut self, now: Time) -> Self {
         self.state = AttachmentState::Attached;
         self.since = now;

@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::failure::{Failure, Result};
 
@@ -13,19 +14,25 @@ pub(crate) fn make(data: &Path) -> Result<()> {
     made.map_err(|e| Failure::doing(format!("cannot make the data directory {}", data.display()), e))
 }
 
-/// Takes the directory for this process; it is free again when the file is dropped, however the process ends.
-pub(crate) fn lock(data: &Path) -> Result<File> {
+/// How often, with a pause each time, the directory is tried to be taken.
+const TRIES: u32 = 40;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Takes the directory for this process; it is free again when the file is dropped, however the process ends. A process that
+/// a killed predecessor was just starting has it, too, until it has become another program: that is waited for.
+pub(crate) async fn lock(data: &Path) -> Result<File> {
     let path = data.join("lock");
     let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
     let file = file.map_err(|e| Failure::doing(format!("cannot open {}", path.display()), e))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(Failure(format!(
-            "another tarn is already running on {}; stop it first, or give another --data directory",
-            data.display()
-        ))),
-        Err(TryLockError::Error(e)) => Err(Failure::doing(format!("cannot lock {}", path.display()), e)),
+    for _ in 0..TRIES {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) => tokio::time::sleep(PAUSE).await,
+            Err(TryLockError::Error(e)) => return Err(Failure::doing(format!("cannot lock {}", path.display()), e)),
+        }
     }
+    let data = data.display();
+    Err(Failure(format!("another tarn is already running on {data}; stop it first, or give another --data directory")))
 }
 
 /// Where the administrator's key is.

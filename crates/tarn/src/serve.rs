@@ -29,7 +29,7 @@ pub(crate) async fn serve(config: Config) -> Result<()> {
     data::make(&config.data)?;
     let database = config.database()?;
     let alone = matches!(database, Database::Sqlite(_));
-    let _lock = if alone { Some(data::lock(&config.data)?) } else { None };
+    let _lock = if alone { Some(data::lock(&config.data).await?) } else { None };
     let listen = config.listen;
     let listener = TcpListener::bind(listen).map_err(|e| Failure::doing(format!("cannot listen on {listen}"), e))?;
     let tls = match (&config.tls_cert, &config.tls_key) {

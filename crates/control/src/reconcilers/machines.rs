@@ -20,7 +20,13 @@ use crate::{Control, Error, Kind, Result};
 
 /// Looks at everything once.
 pub async fn tick(control: &Control) -> Result<Duration> {
-    let observed = control.driver().observe().await.map_err(Error::internal)?;
+    let observed = match control.driver().observe().await {
+        Ok(observed) => observed,
+        Err(error) => {
+            look_one_by_one(control).await?;
+            return Err(Error::internal(error));
+        }
+    };
     control.usage().remember_all(&observed);
     let (mut suspects, mut orphans, mut unknown) = (BTreeMap::<ClusterId, Vec<InstanceId>>::new(), vec![], vec![]);
     let mut doubtful = Vec::new();
@@ -52,6 +58,22 @@ pub async fn tick(control: &Control) -> Result<Duration> {
         record(control, id.as_str(), "machine.volume_unknown").await?;
     }
     Ok(control.settings().machines_every)
+}
+
+/// Looks one by one at the nodes that should run, because not everything can be seen at once: that a disk of volumes is away
+/// must not hide a death, and a node that cannot be looked at must not hide that of another cluster.
+async fn look_one_by_one(control: &Control) -> Result<()> {
+    let mut nodes = BTreeMap::<ClusterId, Vec<InstanceId>>::new();
+    let claimed = control.store().read(instances::claimed).await.map_err(Error::from)?;
+    for claimed in claimed.into_iter().filter(|claimed| !claimed.busy && claimed.instance.state == State::Running) {
+        nodes.entry(claimed.instance.cluster).or_default().push(claimed.instance.id);
+    }
+    for (cluster, nodes) in &nodes {
+        if let Err(error) = mark_dead(control, cluster, nodes).await {
+            tracing::debug!(%cluster, cause = ?error.cause, "its nodes could not be looked at: {error}");
+        }
+    }
+    Ok(())
 }
 
 /// Looks again at instances that seemed dead, and marks those that are. What changed between the two looks is left for the

@@ -3,25 +3,27 @@
 use tarn_model::ids::ClusterId;
 use tarn_model::lifecycle::State;
 use tarn_model::requests::{Request, RequestType};
+use tarn_model::storage::AttachmentState;
 use tarn_store::{Tx, attachments, events};
 
+use super::undo_mounts::unmount_again;
 use super::{Commit, Context, Definition, Failure, Next, Step, Undo, Work, nodes};
 use crate::{Error, Result};
 
 pub(super) const DEFINITION: Definition = Definition {
     kind: RequestType::StorageAttach,
     steps: &[
-        Step { name: "mount", run: mount, undo: Undo::With(unmount) },
+        Step { name: "mount", run: mount, undo: Undo::With(unmount_again) },
         Step { name: "restart", run: restart_with, undo: Undo::With(restart_back_without) },
         Step { name: "confirm", run: confirm, undo: Undo::None("it only looks, and commits what it saw") },
     ],
     completed: "The storage is attached.",
-    takes_notes: false,
+    takes_notes: true,
     failed,
 };
 
 /// Mounts the volume on every running node, if they stay as they are; otherwise the restart brings it.
-pub(super) fn mount(ctx: Context<'_>) -> Work<'_> {
+fn mount(ctx: Context<'_>) -> Work<'_> {
     Box::pin(async move {
         if nodes_stay(ctx).await? {
             let (mut nodes, driver) = (nodes::read(ctx).await?, ctx.control.driver());
@@ -47,7 +49,7 @@ pub(super) fn unmount(ctx: Context<'_>) -> Work<'_> {
 
 /// Tells the nodes that run which volume they have now. One that does not hear it is told again by the reconciler, and need not
 /// hold up the rest.
-async fn tell(ctx: Context<'_>, mut nodes: nodes::Nodes) {
+pub(super) async fn tell(ctx: Context<'_>, mut nodes: nodes::Nodes) {
     nodes.instances.retain(|node| node.state == State::Running);
     if let Err(why) = nodes::configure_all(ctx, &nodes).await {
         tracing::debug!(request = %ctx.request.id, ?why, "a node could not be told of its volume yet");
@@ -55,7 +57,7 @@ async fn tell(ctx: Context<'_>, mut nodes: nodes::Nodes) {
 }
 
 /// Restarts every node with the volume.
-pub(super) fn restart_with(ctx: Context<'_>) -> Work<'_> {
+fn restart_with(ctx: Context<'_>) -> Work<'_> {
     restart(ctx, 1, true)
 }
 
@@ -67,11 +69,6 @@ pub(super) fn restart_without(ctx: Context<'_>) -> Work<'_> {
 /// Takes a restart with the volume back.
 fn restart_back_without(ctx: Context<'_>) -> Work<'_> {
     restart(ctx, 2, false)
-}
-
-/// Takes a restart without the volume back.
-pub(super) fn restart_back_with(ctx: Context<'_>) -> Work<'_> {
-    restart(ctx, 2, true)
 }
 
 /// Restarts every node, unless they stay as they are.
@@ -92,7 +89,7 @@ pub(super) async fn is_live(ctx: Context<'_>) -> std::result::Result<bool, Failu
 
 /// Whether the nodes are not restarted: it is done live, or the cluster has failed, and then whoever restarts it decides what
 /// it is started with. A cluster does not fail while a request works on it, so that the answer is the same for all steps.
-async fn nodes_stay(ctx: Context<'_>) -> std::result::Result<bool, Failure> {
+pub(super) async fn nodes_stay(ctx: Context<'_>) -> std::result::Result<bool, Failure> {
     Ok(is_live(ctx).await? || nodes::read(ctx).await?.cluster.has_failed())
 }
 
@@ -128,8 +125,10 @@ pub(super) fn run_again(tx: &mut Tx<'_>, id: &ClusterId, verb: &str) -> Result<(
 
 fn failed(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
     let (Some(cluster), Some(volume)) = (&request.cluster, &request.volume) else { return Ok(()) };
+    // The undo has said so where it had to leave the volume mounted.
+    let left = attachments::of_cluster(tx, cluster)?.is_some_and(|held| held.state == AttachmentState::Attached);
     match request.step {
-        0 => attachments::remove(tx, cluster, volume)?,
+        0 if !left => attachments::remove(tx, cluster, volume)?,
         _ => keep_attached(tx, cluster)?,
     }
     settle_cluster(request, tx, reason)

@@ -4,10 +4,9 @@ use tarn_driver::ObservedInstance;
 use tarn_model::requests::{Request, RequestType};
 use tarn_store::{Tx, attachments};
 
-use super::attach_storage::{
-    keep_attached, mount, restart_back_with, restart_without, run_again, settle_cluster, unmount,
-};
+use super::attach_storage::{keep_attached, nodes_stay, restart_without, run_again, settle_cluster, unmount};
 use super::release_volume::release;
+use super::undo_mounts::{mount_again, restart_again};
 use super::{Commit, Context, Definition, Failure, Next, Step, Undo, Work, nodes};
 use crate::Result;
 
@@ -15,8 +14,8 @@ pub(super) const DEFINITION: Definition = Definition {
     kind: RequestType::StorageDetach,
     steps: &[
         Step { name: "release", run: release, undo: Undo::None("processes that were ended do not come back") },
-        Step { name: "unmount", run: unmount, undo: Undo::With(mount) },
-        Step { name: "restart", run: restart_without, undo: Undo::With(restart_back_with) },
+        Step { name: "unmount", run: unmount, undo: Undo::With(mount_again) },
+        Step { name: "restart", run: restart_without, undo: Undo::With(restart_again) },
         Step { name: "confirm", run: confirm, undo: Undo::None("it only looks, and commits what it saw") },
     ],
     completed: "The storage is detached.",
@@ -28,10 +27,11 @@ fn confirm(ctx: Context<'_>) -> Work<'_> {
     let (cluster, volume) = (ctx.cluster().clone(), ctx.volume().clone());
     Box::pin(async move {
         let nodes = nodes::read(ctx).await?;
-        let must_run = !nodes.cluster.has_failed();
-        let is_without = |seen: &ObservedInstance| (seen.running || !must_run) && !seen.volumes.contains(ctx.volume());
+        // Only who was restarted has to run. One that ended otherwise has no volumes, and its end is for others to tell.
+        let must_run = !nodes_stay(ctx).await?;
+        let is_without = |seen: ObservedInstance| !seen.volumes.contains(ctx.volume());
         for (node, seen) in nodes.instances.iter().zip(nodes::observe_all(ctx, &nodes).await?) {
-            if !seen.as_ref().map_or(!must_run, is_without) {
+            if !seen.filter(|seen| seen.running).map_or(!must_run, is_without) {
                 return Err(Failure::Permanent(format!("node {} does not run without the volume", node.name())));
             }
         }

@@ -40,8 +40,7 @@ fn look(ctx: Context<'_>) -> Work<'_> {
     let id = ctx.volume().clone();
     Box::pin(async move {
         let seen = ctx.control.driver().observe_volume(&id).await?.filter(|seen| seen.fault.is_none());
-        let commit: Commit =
-            Box::new(move |tx| settle(tx, &id, seen.as_ref().map(|seen| seen.size_bytes / 1_000_000_000)));
+        let commit: Commit = Box::new(move |tx| settle(tx, &id, seen.as_ref().map(ObservedVolume::size_gb)));
         Ok(commit)
     })
 }
@@ -51,12 +50,13 @@ fn confirm(ctx: Context<'_>) -> Work<'_> {
     Box::pin(async move {
         let seen = must_be_right(ctx.control.driver().observe_volume(&id).await?)?;
         ctx.control.usage().remember(&id, &seen);
-        let commit: Commit = Box::new(move |tx| settle(tx, &id, Some(seen.size_bytes / 1_000_000_000)));
+        let commit: Commit = Box::new(move |tx| settle(tx, &id, Some(seen.size_gb())));
         Ok(commit)
     })
 }
 
-fn must_be_right(seen: Option<ObservedVolume>) -> std::result::Result<ObservedVolume, Failure> {
+/// The volume as it was seen; one that is missing or damaged can be used by nobody.
+pub(super) fn must_be_right(seen: Option<ObservedVolume>) -> std::result::Result<ObservedVolume, Failure> {
     match seen {
         Some(ObservedVolume { fault: Some(fault), .. }) => Err(Failure::Permanent(fault)),
         Some(seen) => Ok(seen),

@@ -16,6 +16,7 @@ mod release_cluster;
 mod release_volume;
 mod restart_cluster;
 mod start;
+mod undo_mounts;
 
 use std::future::Future;
 use std::pin::Pin;

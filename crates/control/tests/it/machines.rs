@@ -1,5 +1,6 @@
 //! Instances that die, and instances that belong to nobody.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rstest::rstest;
@@ -95,6 +96,21 @@ async fn what_a_request_works_on_is_left_to_it() {
     assert_eq!(states(&world, &cluster).await, ["RESTARTING", "RESTARTING"]);
     world.settle().await;
     assert_eq!(states(&world, &cluster).await, ["RUNNING", "RUNNING"]);
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_death_is_told_though_not_everything_can_be_seen(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+    let Some(world) = world(engine).await else { return };
+    let (first, second) = (world.running("1xCPU", 2).await, world.running("1xCPU", 1).await);
+    let node = world.info(&first).await.instances[1].id.clone();
+    world.driver.blind.store(true, Ordering::SeqCst);
+    world.driver.fake.kill(&node, End::Exit).await.unwrap();
+    machines::tick(&world.control).await.unwrap_err();
+    assert_eq!(states(&world, &first).await, ["FAILED", "RUNNING", "FAILED"]);
+    assert_eq!(states(&world, &second).await, ["RUNNING", "RUNNING"]);
+    machines::tick(&world.control).await.unwrap_err();
+    assert_eq!(world.events("instance.died").await.len(), 1, "one death is told once");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,10 +3,12 @@
 
 mod access;
 mod capacity;
+mod deaths;
 mod gateway;
 mod idempotency;
 mod machines;
 mod matrix;
+mod pool;
 mod races;
 mod restart;
 mod support;

@@ -44,7 +44,7 @@ pub(crate) async fn world(engine: Engine) -> Option<World> {
     let fresh = fresh(engine).await?;
     let (clock, ids) = (Arc::new(ManualClock::default()), Arc::new(SeededIds::new(7)));
     let store = Store::open(&fresh.database, clock.clone(), ids.clone()).await.unwrap();
-    let (control, driver) = control(&store, &fresh, clock.clone(), ids, machine());
+    let (control, driver) = control(&store, &fresh, clock.clone(), ids, (machine(), Settings::default()));
     let key = "tp-0000000000000000000000000000000000000000";
     assert!(bootstrap::make_admin(&store, key.to_owned()).await.unwrap());
     let caller = control.authenticate(key).await.unwrap();
@@ -56,7 +56,7 @@ fn control(
     fresh: &Fresh,
     clock: Arc<ManualClock>,
     ids: Arc<SeededIds>,
-    inventory: Inventory,
+    (inventory, settings): (Inventory, Settings),
 ) -> (Control, Arc<Watched>) {
     let prices = Prices::default();
     let driver = FakeDriver::open(fresh.dir.path(), inventory.clone(), FakeSettings::default()).unwrap();
@@ -67,7 +67,7 @@ fn control(
         catalogue: Catalogue::derived(&inventory, &prices),
         inventory,
         prices,
-        settings: Settings::default(),
+        settings,
         secrets: Secrets::new([7; 32]),
         ssh: None,
         clock,
@@ -79,9 +79,19 @@ fn control(
 impl World {
     /// The same engine, started again on another machine.
     pub(crate) async fn moved_to(self, inventory: Inventory) -> Self {
+        let world = self.again(inventory, Settings::default());
+        Runner::new(world.control.clone()).recover(true).await.unwrap();
+        world
+    }
+
+    /// The same engine, started again with other limits.
+    pub(crate) fn with_settings(self, settings: Settings) -> Self {
+        self.again(machine(), settings)
+    }
+
+    fn again(self, inventory: Inventory, settings: Settings) -> Self {
         let ids = Arc::new(SeededIds::new(8));
-        let (control, driver) = control(&self.store, &self.fresh, self.clock.clone(), ids, inventory);
-        Runner::new(control.clone()).recover(true).await.unwrap();
+        let (control, driver) = control(&self.store, &self.fresh, self.clock.clone(), ids, (inventory, settings));
         World { control, driver, ..self }
     }
 

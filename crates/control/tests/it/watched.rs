@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -24,6 +24,8 @@ pub(crate) struct Watched {
     pub(crate) unreachable: Mutex<HashSet<InstanceId>>,
     /// What `observe` answers once instead of the truth.
     pub(crate) late: Mutex<Option<Observed>>,
+    /// Whether not everything can be looked at.
+    pub(crate) blind: AtomicBool,
 }
 
 impl Watched {
@@ -34,6 +36,7 @@ impl Watched {
             volumes: Mutex::default(),
             unreachable: Mutex::default(),
             late: Mutex::default(),
+            blind: AtomicBool::new(false),
         }
     }
 
@@ -120,6 +123,9 @@ impl Driver for Watched {
     }
 
     async fn observe(&self) -> Result<Observed, Error> {
+        if self.blind.load(Ordering::SeqCst) {
+            return Err(Error::Retry("the disk of the volumes is not there".into()));
+        }
         let late = self.late.lock().unwrap().take();
         match late {
             Some(observed) => Ok(observed),

@@ -44,9 +44,9 @@ impl World {
 
     pub(super) fn remove_mount(&mut self, volume: &VolumeId, instance: &InstanceId) -> Result<(), Error> {
         let Some(instance) = self.instances.get_mut(instance) else { return Ok(()) };
-        let users: Vec<String> = instance.holders(volume).iter().map(ToString::to_string).collect();
+        let users = instance.holders(volume);
         if !users.is_empty() {
-            return Err(Error::Permanent(format!("{volume} is in use by {}", users.join(", "))));
+            return Err(Error::Permanent(format!("{volume} is in use by {}", crate::listed(&users))));
         }
         instance.volumes.remove(volume);
         Ok(())

@@ -34,6 +34,7 @@ pub(super) async fn mount(
         id: id.clone(),
         device: device.path.clone(),
         number: device.number,
+        file: device.file,
     };
     let volumes = volumes.iter().map(volume).collect();
     let order = Order::Mount(Mount { process: process.clone(), id_base, volumes });
@@ -74,6 +75,7 @@ pub(super) async fn grow(engine: &Engine, device: &Device) -> Result<(), Error> 
     }
     match known() {
         Some(id) if filesystems::is_damage(&error) => Err(volumes::damaged(engine, &id, &error.to_string()).await),
+        Some(id) if filesystems::is_failure(&error) => Err(volumes::unreadable(engine, &id, &error.to_string()).await),
         _ => Err(failed(NOT_GROWN, &error)),
     }
 }
@@ -100,6 +102,7 @@ async fn explain(engine: &Engine, refused: Refused) -> Error {
     let volume = &refused.volume;
     match refused.why {
         Why::Damaged { reason } => volumes::damaged(engine, volume, &reason).await,
+        Why::Unreadable { reason } => volumes::unreadable(engine, volume, &reason).await,
         Why::Taken { what } => Error::Permanent(format!("{volume} cannot be mounted in the instance: {what}")),
         Why::Busy => Error::Permanent(format!("{volume} is in use in the instance")),
         Why::Ended => Error::Retry("the instance has ended".into()),

@@ -31,7 +31,12 @@ pub(super) fn mount(device: &Path) -> io::Result<OwnedFd> {
 /// Whether the kernel found the filesystem damaged.
 pub(super) fn is_damage(error: &io::Error) -> bool {
     // `EUCLEAN` is a broken structure, `EBADMSG` a wrong checksum.
-    matches!(error.raw_os_error(), Some(libc::EUCLEAN | libc::EBADMSG | libc::EIO))
+    matches!(error.raw_os_error(), Some(libc::EUCLEAN | libc::EBADMSG))
+}
+
+/// Whether reading or writing failed: the disk below may be full, or the kernel has given a damaged filesystem up.
+pub(super) fn is_failure(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EIO)
 }
 
 /// Grows the filesystem of a device to the size of the device, also while it is in use elsewhere. Says how many bytes it has
@@ -54,9 +59,10 @@ pub(super) fn grow(device: &Path) -> io::Result<u64> {
     Ok(after.blocks * u64::from(after.block_bytes))
 }
 
-/// A mount that is nowhere is only a handle; reading and requests need an open directory.
+/// A mount that is nowhere is only a handle; reading and requests need an open directory. Looking at it leaves no trace.
 fn open_root(mount: &OwnedFd) -> rustix::io::Result<OwnedFd> {
-    openat(mount, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOATIME | OFlags::CLOEXEC;
+    openat(mount, ".", flags, Mode::empty())
 }
 
 /// `XFS_IOC_FSGEOMETRY_V1`
@@ -99,14 +105,15 @@ mod tests {
 
     #[test]
     fn what_is_damage_and_what_is_not() {
-        for (code, damage) in [
-            (libc::EUCLEAN, true),
-            (libc::EBADMSG, true),
-            (libc::EIO, true),
-            (libc::EBUSY, false),
-            (libc::ENOSPC, false),
+        for (code, damage, failure) in [
+            (libc::EUCLEAN, true, false),
+            (libc::EBADMSG, true, false),
+            (libc::EIO, false, true),
+            (libc::EBUSY, false, false),
+            (libc::ENOSPC, false, false),
         ] {
-            assert_eq!(is_damage(&io::Error::from_raw_os_error(code)), damage, "{code}");
+            let error = io::Error::from_raw_os_error(code);
+            assert_eq!((is_damage(&error), is_failure(&error)), (damage, failure), "{code}");
         }
     }
 }

@@ -1,20 +1,28 @@
-//! The processes of an instance that use a volume: who works in it, runs from it, has a file of it open or in memory.
+//! The processes of an instance that use a volume: who works in it, runs from it, has a file of it open or in memory, or
+//! listens there.
 
+mod kernel;
+mod sockets;
+mod tasks;
 mod uses;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Once;
 use std::time::Duration;
 
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::Signal;
 
 use super::cgroups;
 use super::engine::blocking;
+use super::mount_tables;
 use super::processes::Process;
 use crate::{Error, Holder};
-use uses::{is_in, number_inside, program, uses};
+use sockets::Sockets;
+use tasks::Task;
+use uses::{Search, is_in, number_inside, program};
 
 /// How long to wait before looking again.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -22,8 +30,11 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// How long those that were killed may take to be gone.
 const LAST_WAIT: Duration = Duration::from_secs(10);
 
-/// As many open files are looked at, of all processes together.
+/// As many threads and open files are looked at, of all processes together.
 const MAX_FILES: usize = 1 << 20;
+
+/// As many of those that were killed are remembered.
+const MAX_KILLED: usize = 256;
 
 const FAILED: &str = "the processes that use a volume could not be looked at";
 
@@ -40,7 +51,7 @@ pub(super) struct Place {
 
 /// A holder, as the machine knows it.
 struct Found {
-    process: Process,
+    task: Task,
     holder: Holder,
 }
 
@@ -59,9 +70,10 @@ pub(super) async fn end(place: Place, grace: Duration) -> Result<Vec<Holder>, Er
             if found.is_empty() {
                 return Ok(());
             }
-            for found in found.iter().filter(|found| asked.insert((found.process.pid, found.process.started))) {
+            let thread = |found: &Found| (found.task.thread.pid, found.task.thread.started);
+            for found in found.iter().filter(|found| asked.insert(thread(found))) {
                 // A shell does not listen to the first, and whoever is stopped listens to nothing before the last.
-                signal(&found.process, &[Signal::TERM, Signal::HUP, Signal::CONT]);
+                found.task.signal(&[Signal::TERM, Signal::HUP, Signal::CONT]);
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -72,6 +84,8 @@ pub(super) async fn end(place: Place, grace: Duration) -> Result<Vec<Holder>, Er
     }
 }
 
+/// Kills them until there are none, or until it is clear that others follow faster. Even then those that were killed are
+/// named, and what comes next does without: a restart ends everybody, and an unmount says that the volume is in use.
 async fn kill(place: &Place) -> Result<Vec<Holder>, Error> {
     let mut killed: Vec<Holder> = Vec::new();
     let gone = async {
@@ -81,16 +95,20 @@ async fn kill(place: &Place) -> Result<Vec<Holder>, Error> {
                 return Ok(());
             }
             for found in found {
-                signal(&found.process, &[Signal::KILL]);
-                if !killed.iter().any(|known| known.pid == found.holder.pid) {
+                found.task.signal(&[Signal::KILL]);
+                if killed.len() < MAX_KILLED && !killed.contains(&found.holder) {
                     killed.push(found.holder);
                 }
             }
             tokio::time::sleep(PAUSE).await;
         }
     };
-    let done = tokio::time::timeout(LAST_WAIT, gone).await;
-    done.unwrap_or_else(|_| Err(Error::Retry("processes that use the volume do not end".into())))?;
+    match tokio::time::timeout(LAST_WAIT, gone).await {
+        Ok(Err(error)) if killed.is_empty() => return Err(error),
+        Ok(Err(error)) => tracing::warn!(%error, killed = killed.len(), "not all that use a volume could be killed"),
+        Err(_) => tracing::warn!(killed = killed.len(), "processes that use a volume do not end, or others follow"),
+        Ok(Ok(())) => {}
+    }
     Ok(killed)
 }
 
@@ -99,36 +117,25 @@ async fn seek(place: &Place) -> Result<Vec<Found>, Error> {
     blocking(FAILED, move || look(&place)).await
 }
 
-/// Signals this process and no other: a number may have been given to another one by now, a descriptor is not.
-fn signal(process: &Process, signals: &[Signal]) {
-    let Some(pid) = i32::try_from(process.pid).ok().and_then(Pid::from_raw) else { return };
-    let Ok(descriptor) = pidfd_open(pid, PidfdFlags::empty()) else { return };
-    if process.alive().unwrap_or(false) {
-        for signal in signals {
-            // It may be gone already.
-            let _sent = pidfd_send_signal(&descriptor, *signal);
-        }
-    }
-}
-
 fn look(place: &Place) -> io::Result<Vec<Found>> {
-    let mut left = MAX_FILES;
     let mut holders = Vec::new();
-    let own = fs::read_link(format!("/proc/{}/ns/mnt", place.first.pid)).ok();
+    let mut search = Search {
+        device: place.device,
+        sockets: sockets(place),
+        namespace: fs::read_link(format!("/proc/{}/ns/mnt", place.first.pid)).ok(),
+        left: MAX_FILES,
+    };
     for pid in cgroups::processes(&place.group)? {
         let Ok(pid) = u32::try_from(pid) else { continue };
         if pid == place.first.pid {
             continue;
         }
         // Whoever ends meanwhile, or never was in the instance but has the number of one that was, is none.
-        let Some(process) = Process::find(pid)? else { continue };
-        let directory = PathBuf::from(format!("/proc/{pid}"));
-        if uses(&directory, place.device, own.as_deref(), &mut left)
-            && is_in(&directory, &place.group)
-            && process.alive()?
-        {
-            let holder = Holder { pid: number_inside(&directory).unwrap_or(pid), program: program(&directory) };
-            holders.push(Found { process, holder });
+        let Some(task) = Task::find(pid)? else { continue };
+        if search.is_used_by(&task) && is_in(&task.directory(task.thread.pid), &place.group) && task.alive()? {
+            let process = PathBuf::from(format!("/proc/{pid}"));
+            let holder = Holder { pid: number_inside(&process).unwrap_or(pid), program: program(&process) };
+            holders.push(Found { task, holder });
         }
     }
     // Whatever was seen in a group whose first process is another one by now belongs to another start.
@@ -136,4 +143,16 @@ fn look(place: &Place) -> io::Result<Vec<Found>> {
         holders.clear();
     }
     Ok(holders)
+}
+
+/// The sockets that are bound on the volume. A kernel that does not tell them is no reason not to look at all else.
+fn sockets(place: &Place) -> Sockets {
+    static SAID: Once = Once::new();
+    let found = Sockets::bound(place.first.pid, place.device);
+    found.unwrap_or_else(|error| {
+        if !mount_tables::is_of_the_dead(&error) {
+            SAID.call_once(|| tracing::warn!(%error, "sockets on volumes are not seen"));
+        }
+        Sockets::default()
+    })
 }

@@ -10,10 +10,7 @@ use super::engine::{Engine, failed};
 use super::mount_tables::{self, Mount};
 use super::processes::Process;
 use super::{errands, holders, volumes};
-use crate::{Error, Holder};
-
-/// As many processes are named when a volume is in use.
-const MAX_NAMES: usize = 10;
+use crate::{Error, Holder, listed};
 
 const FAILED: &str = "the mounts of an instance could not be looked at";
 
@@ -27,7 +24,7 @@ pub(super) async fn ensure(engine: &Engine, volume: &VolumeId, instance: &Instan
     let Some((process, _)) = running(engine, instance)? else {
         return Err(Error::Permanent(format!("{instance} does not run")));
     };
-    let _turn = turn(engine).await?;
+    let _turn = engine.helpers.acquire().await.map_err(|_| Error::Retry("the engine is stopping".into()))?;
     errands::mount(engine, &process, record.id_base, &[(volume.clone(), device)]).await
 }
 
@@ -35,11 +32,9 @@ pub(super) async fn ensure(engine: &Engine, volume: &VolumeId, instance: &Instan
 pub(super) async fn remove(engine: &Engine, volume: &VolumeId, instance: &InstanceId) -> Result<(), Error> {
     let _one_at_a_time = engine.lock(instance).await;
     let Some(mounted) = find(engine, volume, instance)? else { return Ok(()) };
-    let done = {
-        let _turn = turn(engine).await?;
-        errands::unmount(engine, &mounted.process, volume, mounted.number).await?
-    };
-    if done {
+    // This takes nobody's turn: it mostly waits for the disk, for as long as much was written, and starts must not wait with
+    // it. There is one at a time for each instance.
+    if errands::unmount(engine, &mounted.process, volume, mounted.number).await? {
         return Ok(());
     }
     let holders = holders::find(mounted.place(engine, instance)).await?;
@@ -92,31 +87,9 @@ fn running(engine: &Engine, instance: &InstanceId) -> Result<Option<(Process, Ve
     Ok(table.map(|table| (process, table)))
 }
 
-async fn turn(engine: &Engine) -> Result<tokio::sync::SemaphorePermit<'_>, Error> {
-    engine.helpers.acquire().await.map_err(|_| Error::Retry("the engine is stopping".into()))
-}
-
 fn in_use(volume: &VolumeId, holders: &[Holder]) -> String {
-    if holders.is_empty() {
-        return format!("{volume} is in use in the instance; try again, or restart the instance");
-    }
-    let names: Vec<_> = holders.iter().take(MAX_NAMES).map(Holder::to_string).collect();
-    let more = holders.len() - names.len();
-    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("{volume} is in use by {}{rest}", names.join(", "))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn at_most_ten_are_named() {
-        let volume: VolumeId = "s-7k2m9q4x0abc".parse().unwrap();
-        let holder = |pid| Holder { pid, program: "bash".into() };
-        let holders: Vec<_> = (1..=12).map(holder).collect();
-        assert_eq!(in_use(&volume, &holders[..1]), "s-7k2m9q4x0abc is in use by bash (process 1)");
-        let many = in_use(&volume, &holders);
-        assert!(many.ends_with("bash (process 10) and 2 more"), "{many}");
+    match holders {
+        [] => format!("{volume} is in use in the instance; try again, or restart the instance"),
+        holders => format!("{volume} is in use by {}", listed(holders)),
     }
 }

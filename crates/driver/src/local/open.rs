@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tarn_model::ids::InstanceId;
 
@@ -16,11 +17,14 @@ use super::volumes::{self, Volumes};
 use super::{cgroups, files, guest, image, installation, remove, trees};
 use crate::Error;
 
+/// How often what is kept is tried to be locked, and how long to wait in between.
+const TRIES: u32 = 40;
+const PAUSE: Duration = Duration::from_millis(50);
+
 pub(super) async fn open(settings: LocalSettings) -> Result<Engine, Error> {
     check_machine(&settings)?;
     let (data, run, pool, binary) = (settings.data, settings.run, settings.pool, settings.guest);
-    let what = "the data directory of the local driver could not be opened";
-    let (places, alone, pool) = blocking(what, move || prepare(&data, run, &pool)).await??;
+    let (places, alone, pool) = take(data, run, pool).await?;
     let (own, name) = (places.clone(), "the guest could not be installed");
     let guest = blocking(name, move || guest::install(&own.guests(), binary)).await?;
     let own = places.clone();
@@ -32,6 +36,21 @@ pub(super) async fn open(settings: LocalSettings) -> Result<Engine, Error> {
     sweep(&engine).await?;
     make_image(&engine).await?;
     Ok(engine)
+}
+
+/// Finds what is kept, and locks it for this engine. A process that a killed engine was just starting has the locks, too, until
+/// it has become another program: that is waited for.
+async fn take(data: PathBuf, run: PathBuf, pool: PathBuf) -> Result<(Places, File, File), Error> {
+    let mut tries = 0;
+    loop {
+        let (data, run, pool) = (data.clone(), run.clone(), pool.clone());
+        let what = "the data directory of the local driver could not be opened";
+        match blocking(what, move || prepare(&data, run, &pool)).await? {
+            Err(Error::Retry(_)) if tries < TRIES => tokio::time::sleep(PAUSE).await,
+            taken => return taken,
+        }
+        tries += 1;
+    }
 }
 
 fn check_machine(settings: &LocalSettings) -> Result<(), Error> {
@@ -56,7 +75,6 @@ fn check_machine(settings: &LocalSettings) -> Result<(), Error> {
     Ok(())
 }
 
-/// Finds what is kept, and locks it for this engine.
 fn prepare(data: &Path, run: PathBuf, pool: &Path) -> io::Result<Result<(Places, File, File), Error>> {
     fs::create_dir_all(data)?;
     let data = data.canonicalize()?;
@@ -65,7 +83,7 @@ fn prepare(data: &Path, run: PathBuf, pool: &Path) -> io::Result<Result<(Places,
     match alone.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
-            return Ok(Err(Error::Permanent("another engine uses the data directory of the local driver".into())));
+            return Ok(Err(Error::Retry("another engine uses the data directory of the local driver".into())));
         }
         Err(TryLockError::Error(error)) => return Err(error),
     }

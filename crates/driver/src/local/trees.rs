@@ -34,7 +34,7 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
         Err(Errno::ISDIR | Errno::PERM) => {}
         Err(error) => return Err(error.into()),
     }
-    let top = enter(&parent, &name)?;
+    let top = enter(&parent, name.as_c_str())?;
     let mut moved = 0;
     while !clear(top.as_fd(), top.as_fd(), 0, &mut moved)? {}
     unlinkat(&parent, &name, AtFlags::REMOVEDIR)?;
@@ -42,7 +42,7 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
 }
 
 /// Opens a directory in another one: not through a link, not into another mount.
-fn enter(parent: &impl AsFd, name: &CStr) -> rustix::io::Result<OwnedFd> {
+pub(super) fn enter(parent: impl AsFd, name: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     openat2(
         parent,
@@ -76,7 +76,7 @@ fn clear(top: impl AsFd + Copy, directory: impl AsFd + Copy, depth: u32, moved: 
             empty = false;
             continue;
         }
-        let below = enter(&directory, name)?;
+        let below = enter(directory, name)?;
         // What was moved up went to the top and not into this directory, which can be removed all the same.
         empty &= clear(top, below.as_fd(), depth + 1, moved)?;
         unlinkat(directory, name, AtFlags::REMOVEDIR)?;
@@ -126,11 +126,37 @@ mod tests {
     }
 
     #[test]
+    fn what_is_mounted_in_a_tree_keeps_it_from_being_removed() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: mounts need root");
+            return;
+        }
+        struct Mounted(std::path::PathBuf);
+        impl Drop for Mounted {
+            fn drop(&mut self) {
+                rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH).unwrap();
+            }
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let tree = directory.path().join("tree");
+        let other = tree.join("a/other");
+        fs::create_dir_all(&other).unwrap();
+        rustix::mount::mount("test", &other, "tmpfs", rustix::mount::MountFlags::empty(), c"size=1m").unwrap();
+        let mounted = Mounted(other.clone());
+        fs::write(other.join("kept"), "data of somebody else").unwrap();
+        assert!(remove(&tree).is_err() && remove(&other).is_err());
+        assert_eq!(fs::read_to_string(other.join("kept")).unwrap(), "data of somebody else");
+        drop(mounted);
+        remove(&tree).unwrap();
+        assert!(!tree.exists());
+    }
+
+    #[test]
     fn removes_what_is_deeper_than_a_path_may_be_long() {
         let directory = tempfile::tempdir().unwrap();
         let tree = directory.path().join("tree");
         fs::create_dir(&tree).unwrap();
-        let mut at = enter(&fs::File::open(directory.path()).unwrap(), c"tree").unwrap();
+        let mut at = enter(fs::File::open(directory.path()).unwrap(), c"tree").unwrap();
         for _ in 0..5_000 {
             mkdirat(&at, "deep", Mode::RWXU).unwrap();
             at = enter(&at, c"deep").unwrap();

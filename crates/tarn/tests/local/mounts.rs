@@ -1,14 +1,17 @@
 //! Volumes inside of instances: shared, kept, full, grown, mounted while something runs, and never seen on the machine.
 
+mod crowds;
 mod held;
 mod hostile;
+mod slow;
 
 use std::fs;
+use std::time::Duration;
 
-use tarn_driver::{Driver, Error, InstanceSpec, VolumeSpec};
+use tarn_driver::{Driver, End, Error, InstanceSpec, VolumeSpec};
 use tarn_model::ids::{InstanceId, VolumeId};
 
-use crate::machine::{Machine, PATIENCE, mounts, on_a_machine, open};
+use crate::machine::{Machine, PATIENCE, loops, mounts, on_a_machine, open};
 
 /// About the smallest that a volume can be.
 const SMALL: u64 = 320 << 20;
@@ -144,5 +147,41 @@ fn what_was_synced_outlives_a_violent_end_and_a_new_engine_knows_of_it() {
         assert!(matches!(machine.driver.remove_volume(&volume.id).await, Err(Error::Permanent(_))), "it is in use");
         machine.driver.remove_mount(&volume.id, &other.id).await.unwrap();
         machine.driver.remove_volume(&volume.id).await.unwrap();
+    });
+}
+
+#[test]
+fn volumes_are_found_again_when_the_machine_was_restarted() {
+    on_a_machine(async |machine| {
+        let volume = made(machine).await;
+        let (at, spec) = (place(&volume), started(machine, &[&volume]).await);
+        machine.run(&spec.id, &format!("seq 100000 > {at}/file && sync {at}/file {at}")).await;
+        // What of a restart can be had here: no process, no mount, no device, no engine, and another name for this start.
+        let init = machine.init(&spec.id);
+        assert!(std::process::Command::new("kill").args(["-9", &init.to_string()]).status().unwrap().success());
+        let gone = async {
+            while !loops(machine.data.path()).is_empty() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, gone).await.expect("the device goes with the instance");
+        let elsewhere = tempfile::tempdir().unwrap();
+        machine.driver = open(elsewhere.path()).await.unwrap();
+        let file = machine.data.path().join("instances").join(spec.id.as_str()).join("instance.json");
+        let mut record: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        record["process"]["boot_id"] = "another".into();
+        // The number of the process belongs to somebody else by now.
+        record["process"]["pid"] = std::process::id().into();
+        fs::write(&file, record.to_string()).unwrap();
+
+        machine.driver = open(machine.data.path()).await.unwrap();
+        let seen = machine.driver.observe_instance(&spec.id).await.unwrap().unwrap();
+        assert!(!seen.running && seen.volumes.is_empty() && seen.end == Some(End::Lost), "{seen:?}");
+        let seen = machine.driver.observe_volume(&volume.id).await.unwrap().unwrap();
+        assert!(seen.size_bytes == SMALL && seen.fault.is_none(), "{seen:?}");
+        let seen = machine.start(&InstanceSpec { boot: 2, ..spec.clone() }).await;
+        assert_eq!(seen.volumes, std::slice::from_ref(&volume.id));
+        assert_eq!(machine.run(&spec.id, &format!("seq 100000 | cmp - {at}/file && echo more > {at}/more")).await, "");
+        nothing_is_mounted(machine);
     });
 }

@@ -97,6 +97,8 @@ fn what_an_engine_that_died_left_is_finished_or_swept_away() {
         machine.driver.ensure_volume(&spec).await.unwrap();
         // It died after the file had its new size, and before the filesystem had.
         fs::File::options().write(true).open(machine.file(&spec)).unwrap().set_len(3 * GIB).unwrap();
+        let seen = machine.driver.observe_volume(&spec.id).await.unwrap().unwrap();
+        assert_eq!((seen.size_bytes, seen.fault), (GIB, None), "a longer file alone is no larger volume");
         let leftovers = [format!("{}.new", half.id), format!("{}.removed", half.id)];
         for name in &leftovers {
             fs::create_dir(machine.pool().join(name)).unwrap();

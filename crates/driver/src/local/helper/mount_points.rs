@@ -17,6 +17,7 @@ use tarn_model::ids::VolumeId;
 
 use super::Failure;
 use super::order::{Refused, Why};
+use crate::local::trees::enter;
 
 /// The directory of all mount points, in the root of an instance.
 const ALL: &str = "mnt";
@@ -109,13 +110,6 @@ fn ensure(parent: &OwnedFd, name: &str, mode: u32, owner: u32) -> rustix::io::Re
         fchown(&directory, Some(Uid::from_raw(owner)), Some(Gid::from_raw(owner)))?;
     }
     Ok(directory)
-}
-
-/// Opens a directory in another one: not through a link, not into another mount.
-fn enter(parent: &OwnedFd, name: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
-    openat2(parent, name, flags, Mode::empty(), resolve)
 }
 
 fn is_empty(directory: impl AsFd) -> rustix::io::Result<bool> {

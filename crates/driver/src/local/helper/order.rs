@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use tarn_model::ids::VolumeId;
 
 use crate::local::processes::Process;
+use crate::local::volumes::Identity;
 
 /// What the helper is to do; the first line on its input.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -69,6 +70,8 @@ pub(in crate::local) struct Volume {
     pub(in crate::local) device: PathBuf,
     /// The number of its device.
     pub(in crate::local) number: u64,
+    /// The file that its device has: the number alone is given to another one as soon as the engine is gone.
+    pub(in crate::local) file: Identity,
 }
 
 /// A volume that an instance shall not have any more.
@@ -128,6 +131,11 @@ pub(in crate::local) struct Refused {
 pub(in crate::local) enum Why {
     /// The kernel finds its filesystem damaged.
     Damaged {
+        /// What the kernel said, for the operator.
+        reason: String,
+    },
+    /// The kernel cannot read or write it.
+    Unreadable {
         /// What the kernel said, for the operator.
         reason: String,
     },

@@ -23,6 +23,7 @@ use super::mount_points::{self, MountPoint};
 use super::mounts;
 use super::order::{Mount, Refused, Unmount, Volume, Why};
 use crate::local::filesystems;
+use crate::local::volumes::Device;
 
 /// So often whoever is inside may move the mount while it is being unmounted.
 const RACES: u32 = 100;
@@ -63,9 +64,15 @@ fn prepare(volume: &Volume, ids: &OwnedFd) -> Result<OwnedFd, Failure> {
         Err(error) if filesystems::is_damage(&error) => {
             return Err(refused(&volume.id, Why::Damaged { reason: error.to_string() }));
         }
+        Err(error) if filesystems::is_failure(&error) => {
+            return Err(refused(&volume.id, Why::Unreadable { reason: error.to_string() }));
+        }
         tree => tree?,
     };
-    if !is_root_of(&look_at(&tree, OsStr::new(""))?, volume.number) {
+    // From here on the mount keeps the device. Before, an engine that died may have let go of it, and then somebody else,
+    // perhaps another engine, has the same number for another file.
+    let is_the_device = is_root_of(&look_at(&tree, OsStr::new(""))?, volume.number);
+    if !is_the_device || Device::look(&volume.device)?.file != volume.file {
         return Err(io::Error::other(format!("{} is another device", volume.device.display())).into());
     }
     mounts::change(&tree, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID, Some(ids))?;

@@ -1,40 +1,95 @@
 //! What one process has to do with a device, and how it is called inside, as its directory in `/proc` tells.
+//! Where sockets are bound is not told there: [`Sockets`] knows it.
 
-use std::fs;
+use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{major, minor};
 
+use super::kernel::Shared;
+use super::sockets::Sockets;
+use super::tasks::Task;
 use crate::local::mount_tables;
 
 /// As much is kept of the name of a program.
 const MAX_NAME: usize = 32;
 
-/// Whether a process uses the device. What cannot be read is not there any more.
-pub(super) fn uses(process: &Path, device: u64, namespace: Option<&Path>, left: &mut usize) -> bool {
-    let on_it = |path: PathBuf| fs::metadata(path).is_ok_and(|found| found.dev() == device);
-    if ["cwd", "root", "exe"].iter().any(|name| on_it(process.join(name))) {
-        return true;
-    }
-    for descriptor in fs::read_dir(process.join("fd")).into_iter().flatten().flatten() {
-        if *left == 0 {
-            break;
-        }
-        *left -= 1;
-        if on_it(descriptor.path()) {
+/// What is looked for, and how much may still be looked at.
+pub(super) struct Search {
+    /// The number of the device.
+    pub(super) device: u64,
+    /// The sockets that are bound there.
+    pub(super) sockets: Sockets,
+    /// The instance's own mounts, as the kernel names them.
+    pub(super) namespace: Option<PathBuf>,
+    /// As many threads and open files may be looked at from now on.
+    pub(super) left: usize,
+}
+
+impl Search {
+    /// Whether a process uses the device. What cannot be read is not there any more.
+    pub(super) fn is_used_by(&mut self, task: &Task) -> bool {
+        let own = task.directory(task.thread.pid);
+        if self.is_place_of(&own) || self.is_program_of(&own) || self.is_mounted_for(&own) || self.is_open_in(&own) {
             return true;
         }
+        for other in task.others() {
+            if !self.may_go_on() {
+                break;
+            }
+            let directory = task.directory(other);
+            // Threads have nearly always the same files and directories; what differs is looked at as well.
+            if !task.shares(Shared::Directories, other) && self.is_place_of(&directory)
+                || !task.shares(Shared::Files, other) && self.is_open_in(&directory)
+            {
+                return true;
+            }
+        }
+        false
     }
-    let mapped = format!("{:02x}:{:02x}", major(device), minor(device));
-    let maps = fs::read(process.join("maps")).unwrap_or_default();
-    if maps.split(|byte| *byte == b'\n').any(|line| field(line, 3) == Some(mapped.as_bytes())) {
-        return true;
+
+    fn may_go_on(&mut self) -> bool {
+        let more = self.left.checked_sub(1);
+        self.left = more.unwrap_or_default();
+        more.is_some()
     }
-    // One with mounts of its own has the volume among them even if it does nothing with it.
-    let elsewhere = fs::read_link(process.join("ns/mnt")).is_ok_and(|own| Some(own.as_path()) != namespace);
-    let table = if elsewhere { fs::read(process.join("mountinfo")).unwrap_or_default() } else { Vec::new() };
-    mount_tables::parse(&table).any(|mount| mount.device == device)
+
+    fn is_place_of(&self, thread: &Path) -> bool {
+        ["cwd", "root"].iter().any(|name| self.has(&thread.join(name)))
+    }
+
+    fn is_program_of(&self, thread: &Path) -> bool {
+        let mapped = format!("{:02x}:{:02x}", major(self.device), minor(self.device));
+        let maps = || fs::read(thread.join("maps")).unwrap_or_default();
+        self.has(&thread.join("exe"))
+            || maps().split(|byte| *byte == b'\n').any(|line| field(line, 3) == Some(mapped.as_bytes()))
+    }
+
+    /// One with mounts of its own has the volume among them even if it does nothing with it.
+    fn is_mounted_for(&self, thread: &Path) -> bool {
+        let elsewhere = fs::read_link(thread.join("ns/mnt")).is_ok_and(|own| Some(own) != self.namespace);
+        let table = if elsewhere { fs::read(thread.join("mountinfo")).unwrap_or_default() } else { Vec::new() };
+        mount_tables::parse(&table).any(|mount| mount.device == self.device)
+    }
+
+    fn is_open_in(&mut self, thread: &Path) -> bool {
+        let descriptors = fs::read_dir(thread.join("fd")).into_iter().flatten().flatten();
+        for descriptor in descriptors {
+            if !self.may_go_on() {
+                break;
+            }
+            if self.has(&descriptor.path()) {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn has(&self, path: &Path) -> bool {
+        let is_on_it = |found: Metadata| found.dev() == self.device || self.sockets.contain(found.dev(), found.ino());
+        fs::metadata(path).is_ok_and(is_on_it)
+    }
 }
 
 fn field(line: &[u8], number: usize) -> Option<&[u8]> {
@@ -67,14 +122,15 @@ mod tests {
 
     #[test]
     fn a_program_and_an_open_file_are_uses() {
-        let own = Path::new("/proc/self");
+        let own = Task::find(std::process::id()).unwrap().unwrap();
         let [disk, files] = ["/proc/self/exe", "/proc/self/stat"].map(|path| fs::metadata(path).unwrap().dev());
-        let namespace = fs::read_link(own.join("ns/mnt")).ok();
-        assert!(uses(own, disk, namespace.as_deref(), &mut 1_000), "it runs from there");
+        let namespace = fs::read_link("/proc/self/ns/mnt").ok();
+        let search = |device| Search { device, sockets: Sockets::default(), namespace: namespace.clone(), left: 1_000 };
+        assert!(search(disk).is_used_by(&own), "it runs from there");
         let _open = fs::File::open("/proc/self/stat").unwrap();
-        assert!(uses(own, files, namespace.as_deref(), &mut 1_000), "a file is open there");
-        assert!(!uses(own, u64::MAX, namespace.as_deref(), &mut 1_000));
-        assert_eq!(number_inside(own), Some(std::process::id()));
+        assert!(search(files).is_used_by(&own), "a file is open there");
+        assert!(!search(u64::MAX).is_used_by(&own));
+        assert_eq!(number_inside(Path::new("/proc/self")), Some(std::process::id()));
     }
 
     #[test]

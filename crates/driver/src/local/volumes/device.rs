@@ -8,6 +8,8 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use super::kernel;
 
 /// So often others may be faster to take a free device.
@@ -20,12 +22,14 @@ pub(in crate::local) struct Device {
     pub(in crate::local) path: PathBuf,
     /// Its number, as `st_dev` of files on it shows it.
     pub(in crate::local) number: u64,
+    /// The file that it has.
+    pub(in crate::local) file: Identity,
     open: File,
 }
 
 /// A file, however it is called: the device it lies on and its inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Identity(u64, u64);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(in crate::local) struct Identity(u64, u64);
 
 impl Identity {
     pub(super) fn of(file: &fs::Metadata) -> Self {
@@ -34,6 +38,17 @@ impl Identity {
 }
 
 impl Device {
+    /// Looks at a device that has a file.
+    pub(in crate::local) fn look(path: &Path) -> io::Result<Self> {
+        let open = File::open(path)?;
+        let found = open.metadata()?;
+        if !found.file_type().is_block_device() {
+            return Err(io::Error::other(format!("{} is not a device", path.display())));
+        }
+        let (device, inode) = kernel::backing(&open)?;
+        Ok(Device { path: path.to_owned(), number: found.rdev(), file: Identity(device, inode), open })
+    }
+
     /// Its name in the kernel.
     pub(super) fn name(&self) -> String {
         self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
@@ -49,7 +64,7 @@ impl Device {
 #[derive(Debug, Default)]
 pub(super) struct Devices {
     /// Those that have a file.
-    pub(super) all: Vec<(Identity, Device)>,
+    pub(super) all: Vec<Device>,
     /// The names that the files of the others once had. They are just going, or `/dev` does not show them.
     pub(super) unseen: Vec<String>,
 }
@@ -57,12 +72,20 @@ pub(super) struct Devices {
 impl Devices {
     /// The one that has a file.
     pub(super) fn of(&self, file: Identity) -> Option<&Device> {
-        self.all.iter().find(|(other, _)| *other == file).map(|(_, device)| device)
+        self.all.iter().find(|device| device.file == file)
     }
 
     /// The one that has a file, to keep.
     pub(super) fn take(self, file: Identity) -> Option<Device> {
-        self.all.into_iter().find(|(other, _)| *other == file).map(|(_, device)| device)
+        self.all.into_iter().find(|device| device.file == file)
+    }
+
+    /// Whether one has a file that had this name once and is not the one that has it now.
+    pub(super) fn has_former(&self, path: &Path, now: Option<Identity>) -> bool {
+        let deleted = format!("{} (deleted)", path.display());
+        let mut others = self.all.iter().filter(|device| Some(device.file) != now);
+        others
+            .any(|device| backing_name(&device.name()).is_some_and(|name| Path::new(&name) == path || name == deleted))
     }
 }
 
@@ -76,7 +99,7 @@ pub(super) fn scan() -> io::Result<Devices> {
         if !name.starts_with("loop") || backing_name(&name).is_none() {
             continue;
         }
-        match look(&Path::new("/dev").join(&*name)) {
+        match Device::look(&Path::new("/dev").join(&*name)) {
             Ok(device) => devices.all.push(device),
             Err(_) => devices.unseen.extend(backing_name(&name)),
         }
@@ -98,7 +121,7 @@ pub(super) fn make(file: &File) -> io::Result<Option<Device>> {
         };
         match kernel::configure(&device, file) {
             // Whoever holds a device open for writing keeps some kernels from mounting it, so it is opened again.
-            Ok(()) => return look(&path).map(|(_, device)| Some(device)),
+            Ok(()) => return Device::look(&path).map(Some),
             Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::ENXIO)) => {}
             Err(error) => return Err(error),
         }
@@ -107,19 +130,9 @@ pub(super) fn make(file: &File) -> io::Result<Option<Device>> {
 }
 
 /// The name that the file of a device had when the device was made; `None` for a device without a file.
-pub(super) fn backing_name(device: &str) -> Option<String> {
+fn backing_name(device: &str) -> Option<String> {
     let name = fs::read_to_string(format!("/sys/block/{device}/loop/backing_file")).ok()?;
     Some(name.trim_end_matches('\n').to_owned())
-}
-
-fn look(path: &Path) -> io::Result<(Identity, Device)> {
-    let open = File::open(path)?;
-    let found = open.metadata()?;
-    if !found.file_type().is_block_device() {
-        return Err(io::Error::other(format!("{} is not a device", path.display())));
-    }
-    let (device, inode) = kernel::backing(&open)?;
-    Ok((Identity(device, inode), Device { path: path.to_owned(), number: found.rdev(), open }))
 }
 
 fn no_node(name: &str) -> io::Error {

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use tarn_model::ids::VolumeId;
 
+use super::{make, pool};
 use crate::Error;
 use crate::local::engine::{Engine, blocking};
 use crate::local::files;
@@ -20,8 +21,12 @@ pub(super) enum Fault {
     Foreign,
     /// Its file ends before its filesystem does.
     Short,
-    /// The kernel found its filesystem damaged, or cannot read it.
+    /// The kernel found its filesystem damaged.
     Damaged,
+    /// Its disk does not give back what was written.
+    Unreadable,
+    /// Another file lies in the place of the one that is mounted.
+    Replaced,
     /// The kernel gave it up while it was mounted, perhaps because its disk failed.
     GivenUp,
 }
@@ -37,9 +42,16 @@ impl Fault {
             Fault::Damaged => format!(
                 "its filesystem is damaged; ask the operator to repair it (xfs_repair on the file of {id}), or destroy it"
             ),
+            Fault::Unreadable => {
+                "its disk does not read; ask the operator to look at the disk of the volumes, or destroy it".to_owned()
+            }
+            Fault::Replaced => {
+                "its file was replaced while the former one was in use; detach it everywhere, and the new one is used"
+                    .to_owned()
+            }
             Fault::GivenUp => {
-                "its filesystem failed while it was in use; detach it everywhere, ask the operator to look at \
-                               the disk of the volumes, or destroy it"
+                "its filesystem failed while it was in use; detach it everywhere, ask the operator to look \
+                               at the disk of the volumes, or destroy it"
                     .to_owned()
             }
         }
@@ -49,6 +61,21 @@ impl Fault {
     pub(super) fn refusal(self, id: &VolumeId) -> Error {
         tracing::warn!(%id, fault = ?self, "a volume cannot be used");
         Error::Permanent(format!("volume {id} cannot be used: {}", self.words(id)))
+    }
+}
+
+/// Mounting a filesystem writes a little. With less than this on the disk of the pool, a failure has a simple cause.
+const ROOM: u64 = 16 << 20;
+
+/// The refusal for its owner when the kernel could not read or write a volume. On a full disk that says nothing of the volume;
+/// on any other it is most often how the kernel speaks of damage, and then nobody touches the volume until somebody has looked.
+pub(in crate::local) async fn unreadable(engine: &Engine, id: &VolumeId, reason: &str) -> Error {
+    match pool::free(&engine.places.pool) {
+        Ok(free) if free < ROOM => {
+            tracing::warn!(%id, reason, "a volume could not be used: the disk of the volumes is full");
+            make::full("the volume could not be used")
+        }
+        _ => damaged(engine, id, reason).await,
     }
 }
 
@@ -69,8 +96,9 @@ fn advice(file: &Path, reason: &str) -> String {
     format!(
         "The kernel would not mount this volume: {reason}\n\
          While this file is here nothing touches the volume. To mend it:\n\
-         1. Make a copy: cp --sparse=always {file} <elsewhere>\n\
-         2. Repair it: xfs_repair {file}\n\
-         3. Remove this file.\n"
+         1. Detach it everywhere: losetup --list must not show it any more.\n\
+         2. Make a copy: cp --sparse=always {file} <elsewhere>\n\
+         3. Repair it: xfs_repair {file}\n\
+         4. Remove this file.\n"
     )
 }

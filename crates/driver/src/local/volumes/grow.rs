@@ -17,7 +17,7 @@ use crate::local::places::Places;
 const FAILED: &str = "the volume could not be grown";
 
 /// A filesystem does not use the end of its file when it is smaller than its smallest part may be.
-const TAIL: u64 = 1 << 20;
+pub(super) const TAIL: u64 = 1 << 20;
 
 /// What growing writes for every part that is added to the filesystem, and besides; with room to spare.
 const ROOM: (u64, u64) = (64 << 10, 16 << 20);
@@ -44,15 +44,14 @@ fn lengthen(places: &Places, id: &VolumeId, wanted: u64) -> io::Result<Result<bo
         Ok(live) => live,
         Err(fault) => return Ok(Err(fault.refusal(id))),
     };
-    // What is mounted may have grown without the superblock on disk knowing it yet.
-    let filesystem = live.map_or(superblock.size_bytes, |live| live.size_bytes + superblock.journal_bytes);
     let size = size_bytes.max(wanted);
-    if size - filesystem.min(size) < TAIL {
+    let more = superblock.behind(size, live);
+    if more < TAIL {
         return Ok(Ok(false));
     }
     // A mounted filesystem that cannot write what growing needs is given up by the kernel.
     let (part, rest) = ROOM;
-    let parts = (size - filesystem) / superblock.part_bytes.max(1) + 1;
+    let parts = more / superblock.part_bytes.max(1) + 1;
     if pool::free(&places.pool)? < parts.saturating_mul(part).saturating_add(rest) {
         return Ok(Err(make::full(FAILED)));
     }

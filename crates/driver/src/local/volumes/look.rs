@@ -9,11 +9,11 @@ use tarn_model::ids::VolumeId;
 
 use super::device::{self, Device, Devices, Identity};
 use super::faults::{self, Fault};
-use super::pool;
 use super::probe::{Live, probe};
 use super::superblock::Superblock;
+use super::{grow, pool};
 use crate::local::engine::{Engine, blocking};
-use crate::local::filesystems::is_damage;
+use crate::local::filesystems::{is_damage, is_failure};
 use crate::local::places::Places;
 use crate::{Error, ObservedVolume};
 
@@ -60,9 +60,17 @@ fn observe(places: &Places, id: &VolumeId, devices: &Devices) -> io::Result<Opti
     match inspect(places, id)? {
         Volume::Absent => Ok(None),
         Volume::Faulty { size_bytes, fault } => faulty(size_bytes, fault),
+        Volume::Sound { size_bytes, file, .. } if devices.has_former(&places.volume_file(id), Some(file)) => {
+            faulty(size_bytes, Fault::Replaced)
+        }
         Volume::Sound { file, size_bytes, superblock } => match live(devices.of(file)) {
-            Ok(Some(live)) => Ok(Some(ObservedVolume { size_bytes, used_bytes: Some(live.used_bytes), fault: None })),
-            Ok(None) => Ok(Some(ObservedVolume { size_bytes, used_bytes: Some(superblock.used_bytes), fault: None })),
+            Ok(live) => {
+                let used_bytes = live.map_or(superblock.used_bytes, |live| live.used_bytes);
+                // A file that was made longer is no larger volume before its filesystem has followed.
+                let behind = superblock.behind(size_bytes, live);
+                let size_bytes = if behind < grow::TAIL { size_bytes } else { size_bytes - behind };
+                Ok(Some(ObservedVolume { size_bytes, used_bytes: Some(used_bytes), fault: None }))
+            }
             Err(fault) => faulty(size_bytes, fault),
         },
     }
@@ -72,7 +80,7 @@ fn observe(places: &Places, id: &VolumeId, devices: &Devices) -> io::Result<Opti
 pub(super) fn live(device: Option<&Device>) -> Result<Option<Live>, Fault> {
     match device.map_or(Ok(None), probe) {
         Ok(live) => Ok(live),
-        Err(error) if is_damage(&error) => Err(Fault::GivenUp),
+        Err(error) if is_damage(&error) || is_failure(&error) => Err(Fault::GivenUp),
         // Whoever mounts or unmounts it right now may be in the way; the file says almost the same.
         Err(error) => {
             tracing::debug!(%error, "the kernel was asked for a mounted volume in vain");
@@ -106,7 +114,7 @@ pub(super) fn inspect(places: &Places, id: &VolumeId) -> io::Result<Volume> {
         Ok(Some(superblock)) if superblock.size_bytes > size_bytes => faulty(Fault::Short),
         Ok(Some(superblock)) => Ok(Volume::Sound { file: Identity::of(&found), size_bytes, superblock }),
         Ok(None) => faulty(Fault::Foreign),
-        Err(error) if is_damage(&error) => faulty(Fault::Damaged),
+        Err(error) if is_failure(&error) => faulty(Fault::Unreadable),
         Err(error) => Err(error),
     }
 }

@@ -27,9 +27,9 @@ use std::path::PathBuf;
 
 use tarn_model::ids::VolumeId;
 
-pub(super) use device::Device;
+pub(super) use device::{Device, Identity};
 pub(super) use ensure::ensure;
-pub(super) use faults::damaged;
+pub(super) use faults::{damaged, unreadable};
 pub(super) use look::{all, one};
 pub(super) use open::open;
 pub(super) use pool::{open as open_pool, sweep};
@@ -38,7 +38,6 @@ pub(super) use remove::remove;
 use super::engine::{Engine, blocking};
 use super::places::Places;
 use crate::Error;
-use device::Identity;
 use tools::Tools;
 
 /// What all verbs about volumes share.
@@ -97,7 +96,7 @@ pub(super) fn opened(engine: &Engine) -> io::Result<BTreeMap<u64, VolumeId>> {
         }
     }
     let devices = device::scan()?.all.into_iter();
-    Ok(devices.filter_map(|(file, device)| files.get(&file).map(|id| (device.number, id.clone()))).collect())
+    Ok(devices.filter_map(|device| files.get(&device.file).map(|id| (device.number, id.clone()))).collect())
 }
 
 /// The name of the lock under which the device of a volume is looked for and made. It is not the one of the verbs, because

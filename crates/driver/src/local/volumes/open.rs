@@ -9,6 +9,7 @@ use std::time::Duration;
 use tarn_model::ids::VolumeId;
 
 use super::device::{self, Device};
+use super::faults::Fault;
 use super::look::{self, Volume};
 use crate::Error;
 use crate::local::engine::{Engine, blocking};
@@ -49,10 +50,13 @@ fn attempt(places: &Places, id: &VolumeId) -> io::Result<Result<Option<Device>, 
         Volume::Absent => return Ok(Err(Error::Permanent(format!("there is no volume {id}")))),
     };
     let devices = device::scan()?;
+    let path = places.volume_file(id);
     if let Err(fault) = look::live(devices.of(file)) {
         return Ok(Err(fault.refusal(id)));
     }
-    let path = places.volume_file(id);
+    if devices.has_former(&path, Some(file)) {
+        return Ok(Err(Fault::Replaced.refusal(id)));
+    }
     if devices.unseen.iter().any(|name| Path::new(name) == path) {
         return Ok(Ok(None));
     }

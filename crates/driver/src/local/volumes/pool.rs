@@ -47,7 +47,10 @@ pub(in crate::local) fn open(
     let Ok(alone) = File::open(pool) else { return refused(&lost) };
     match alone.try_lock() {
         Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return refused("is used by another engine"),
+        Err(TryLockError::WouldBlock) => {
+            let place = pool.display();
+            return Ok(Err(Error::Retry(format!("the pool of the volumes at {place} is used by another engine"))));
+        }
         Err(TryLockError::Error(error)) => return Err(error),
     }
     let pool = pool.canonicalize()?;

@@ -69,10 +69,7 @@ fn is_open(path: &Path) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error),
     };
-    let (devices, deleted) = (device::scan()?, format!("{} (deleted)", path.display()));
-    let named = |name: &str| Path::new(name) == path || name == deleted;
-    Ok(match file {
-        Some(file) => devices.of(file).is_some() || devices.unseen.iter().any(|name| named(name)),
-        None => devices.all.iter().any(|(_, device)| device::backing_name(&device.name()).is_some_and(|n| named(&n))),
-    })
+    let devices = device::scan()?;
+    let is_here = file.is_some_and(|file| devices.of(file).is_some());
+    Ok(is_here || devices.has_former(path, file) || devices.unseen.iter().any(|name| Path::new(name) == path))
 }

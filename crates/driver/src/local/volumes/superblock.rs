@@ -5,6 +5,8 @@
 
 use std::io::{self, Read};
 
+use super::probe::Live;
+
 /// As much of the superblock as is read.
 const LENGTH: usize = 512;
 
@@ -33,6 +35,13 @@ impl Superblock {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
             read => read.map(|()| Self::parse(&sector)),
         }
+    }
+
+    /// How many bytes of a file of this size the filesystem does not use. What is mounted may have grown without the superblock
+    /// on disk knowing it yet.
+    pub(super) fn behind(&self, file_bytes: u64, live: Option<Live>) -> u64 {
+        let filesystem = live.map_or(self.size_bytes, |live| live.size_bytes.saturating_add(self.journal_bytes));
+        file_bytes.saturating_sub(filesystem)
     }
 
     fn parse(sector: &[u8; LENGTH]) -> Option<Self> {

@@ -1,14 +1,16 @@
 //! Volumes that are not as they should be: seen, refused, never touched, and fine again when they are mended.
 
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use tarn_driver::{Driver, Error, InstanceSpec, VolumeSpec};
 
 use super::GIB;
 use super::disks::Mounted;
-use super::looks::with_volumes;
+use super::looks::{device_numbers, with_volumes};
 use crate::machine::Machine;
 
 /// What is done to the file of a volume, and what its owner is told.
@@ -29,15 +31,7 @@ fn what_is_damaged_is_refused_and_left_as_it_is() {
             let spec = machine.volume(GIB);
             let sound = machine.driver.ensure_volume(&spec).await.unwrap();
             let (file, copy) = (machine.file(&spec), machine.data.path().join("copy"));
-            assert!(
-                std::process::Command::new("cp")
-                    .args(["--sparse=always"])
-                    .arg(&file)
-                    .arg(&copy)
-                    .status()
-                    .unwrap()
-                    .success()
-            );
+            copied(&file, &copy);
             damage(&file);
             let before = beginning(&file);
             refused(machine, &spec, told).await;
@@ -95,6 +89,74 @@ fn a_filesystem_that_the_kernel_gave_up_while_it_was_mounted_is_seen() {
         let after = machine.driver.ensure_volume(&spec).await.unwrap();
         assert_eq!(after.fault, None, "nothing is wrong with its file");
     });
+}
+
+#[test]
+fn a_file_that_was_replaced_is_not_used_beside_the_one_that_is_mounted() {
+    with_volumes(async |machine| {
+        let spec = machine.volume(GIB);
+        let sound = machine.driver.ensure_volume(&spec).await.unwrap();
+        let (file, copy) = (machine.file(&spec), machine.data.path().join("copy"));
+        copied(&file, &copy);
+        let instance = InstanceSpec { volumes: vec![spec.id.clone()], ..machine.spec() };
+        machine.start(&instance).await;
+        fs::rename(&copy, &file).unwrap();
+        let seen = machine.driver.observe_volume(&spec.id).await.unwrap().unwrap();
+        assert!(seen.fault.is_some_and(|fault| fault.contains("replaced") && fault.contains("detach")));
+        let other = InstanceSpec { volumes: vec![spec.id.clone()], ..machine.spec() };
+        let started = machine.driver.ensure_instance(&other).await;
+        assert!(matches!(&started, Err(Error::Permanent(why)) if why.contains("replaced")), "{started:?}");
+        machine.driver.remove_mount(&spec.id, &instance.id).await.unwrap();
+        machine.no_loops().await;
+        assert_eq!(machine.driver.observe_volume(&spec.id).await, Ok(Some(sound)), "the new one is fine");
+    });
+}
+
+/// The number of a device is given to another file as soon as nobody holds it: a helper whose engine has died must not take
+/// somebody else's volume for the one that it was told to mount.
+#[test]
+fn a_helper_mounts_nothing_but_the_file_that_it_was_told() {
+    with_volumes(async |machine| {
+        let (own, foreign) = (machine.volume(GIB), machine.volume(GIB));
+        for spec in [&own, &foreign] {
+            machine.driver.ensure_volume(spec).await.unwrap();
+        }
+        let holder = InstanceSpec { volumes: vec![foreign.id.clone()], ..machine.spec() };
+        machine.start(&holder).await;
+        let taker = machine.spec();
+        machine.start(&taker).await;
+        let record = machine.data.path().join("instances").join(taker.id.as_str()).join("instance.json");
+        let record: serde_json::Value = serde_json::from_slice(&fs::read(record).unwrap()).unwrap();
+        let [device] = &device_numbers(machine.data.path())[..] else { panic!("one is in use") };
+        let (_, minor) = device.split_once(':').unwrap();
+        let file =
+            |spec: &VolumeSpec| fs::metadata(machine.file(spec)).map(|found| [found.dev(), found.ino()]).unwrap();
+        let order = |file: [u64; 2]| {
+            let path = format!("/dev/loop{minor}");
+            let number = fs::metadata(&path).unwrap().rdev();
+            let volume = serde_json::json!({ "id": own.id, "device": path, "number": number, "file": file });
+            serde_json::json!({ "mount": {
+                "process": record["process"], "id_base": record["id_base"], "volumes": [volume],
+            } })
+        };
+        let answer = ordered(&order(file(&own)));
+        assert!(answer.contains("another device"), "{answer}");
+        assert_eq!(machine.driver.observe_instance(&taker.id).await.unwrap().unwrap().volumes, []);
+        let answer = ordered(&order(file(&foreign)));
+        assert!(answer.contains("done"), "and the order was right but for the file: {answer}");
+    });
+}
+
+/// What the helper answers to an order.
+fn ordered(order: &serde_json::Value) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tarn"));
+    let mut helper = command.arg("instance-helper").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    writeln!(helper.stdin.take().unwrap(), "{order}").unwrap();
+    String::from_utf8(helper.wait_with_output().unwrap().stdout).unwrap()
+}
+
+fn copied(file: &Path, to: &Path) {
+    assert!(Command::new("cp").arg("--sparse=always").arg(file).arg(to).status().unwrap().success());
 }
 
 /// Its owner is told, and nobody can use it.
