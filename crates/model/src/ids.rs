@@ -81,6 +81,10 @@ id!(SshKeyId, "k-", "SSH key");
 id!(UserId, "u-", "user");
 id!(OrgId, "o-", "organization");
 id!(ApiKeyId, "a-", "API key");
+id!(BucketId, "b-", "bucket");
+id!(VersionId, "v-", "object version");
+id!(ContentId, "d-", "content");
+id!(FileId, "f-", "file");
 
 /// A new API key: `tp-` and 40 characters, about 200 bits.
 pub fn fresh_api_key(ids: &dyn Ids) -> String {

@@ -3,6 +3,7 @@
 //! This crate must not know any IO, async code, database or HTTP, and it never asks for the time or for chance: both come
 //! in as arguments. Start reading at [`clusters`] for a state machine and at [`capacity`] for placement.
 
+pub mod buckets;
 pub mod capacity;
 pub mod catalogue;
 pub mod clusters;
@@ -13,6 +14,7 @@ pub mod ledger;
 pub mod lifecycle;
 pub mod money;
 pub mod names;
+pub mod objects;
 pub mod preferences;
 pub mod refused;
 pub mod requests;

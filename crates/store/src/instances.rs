@@ -148,6 +148,13 @@ pub fn claimed(tx: &mut Tx<'_>) -> Result<Vec<Claimed>> {
         .collect()
 }
 
+/// The instances that run, and which start of each that is. For the cross join see [`claimed`].
+pub fn running(tx: &mut Tx<'_>) -> Result<Vec<(InstanceId, u32)>> {
+    let sql = "select i.id, i.boot from clusters c cross join instances i \
+               where c.state <> 'DESTROYED' and i.cluster_id = c.id and i.state = 'RUNNING'";
+    tx.query(sql, &[])?.into_iter().map(|mut row| Ok((row.id()?, row.count()?))).collect()
+}
+
 fn read(mut row: Row) -> Result<Instance> {
     read_columns(&mut row)
 }

@@ -3,7 +3,9 @@
 //! A file per noun holds plain functions over a transaction, [`Tx`]; [`Store`] runs them. The store knows the `model` and
 //! nothing of requests' steps, drivers or HTTP. Start reading at [`clusters`] for a noun and at [`db`] for the engines.
 
+pub mod accounts;
 pub mod attachments;
+pub mod buckets;
 pub mod cluster_keys;
 pub mod clusters;
 pub mod db;
@@ -13,12 +15,16 @@ pub mod idempotency;
 pub mod installation;
 pub mod instances;
 pub mod ledger;
+pub mod objects;
+pub mod parts;
 pub mod requests;
 pub mod ssh_keys;
 pub mod storage;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod uploads;
 pub mod users;
+pub mod versions;
 
 mod error;
 mod listing;

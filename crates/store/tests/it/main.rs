@@ -6,5 +6,6 @@ mod durability;
 mod keys;
 mod migrations;
 mod nouns;
+mod objects;
 mod requests;
 mod support;
