@@ -1,0 +1,192 @@
+//! Completing an upload: its parts become an object, without being read or moved.
+
+use std::collections::HashMap;
+
+use s3s::crypto::{Checksum as _, Crc32, Crc32c, Crc64Nvme, Md5, Sha1, Sha256};
+use tarn_model::buckets::Versioning;
+use tarn_model::ids::FileId;
+use tarn_model::objects::{
+    Algorithm, Body, Checksum, MAX_OBJECT_BYTES, MAX_PARTS, MIN_PART_BYTES, Part, Scope, Upload,
+};
+use tarn_store::{Tx, objects, parts, uploads};
+
+use crate::put::{Arrival, Condition, Place, Stored, charge, hexadecimal, settle};
+use crate::{Error, Objects, Result, buckets};
+
+/// A part that the client wants to use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// Which one.
+    pub number: u32,
+    /// The ETag that it should have, without quotes.
+    pub etag: String,
+    /// The checksum that it should have, in base64.
+    pub checksum: Option<String>,
+}
+
+/// What the client says of the whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Expected {
+    /// The checksum in base64.
+    pub checksum: Option<String>,
+    /// The size.
+    pub size: Option<u64>,
+}
+
+impl Objects {
+    /// Makes an object of the chosen parts; the others are removed. Returns its checksum, too.
+    pub async fn complete_upload(
+        &self,
+        place: &Place,
+        upload: &str,
+        chosen: Vec<Chosen>,
+        expected: Expected,
+        condition: Condition,
+    ) -> Result<(Stored, Option<Checksum>)> {
+        if !chosen.is_sorted_by(|one, next| one.number < next.number) {
+            return Err(Error::InvalidPartOrder);
+        }
+        let (place, id) = (place.clone(), upload.to_owned());
+        let write = self.store().write(move |tx| -> Result<(Stored, Option<Checksum>, Vec<FileId>)> {
+            match crate::uploads::find(tx, &place, &id) {
+                Ok(upload) => complete(tx, &place, upload, &chosen, &expected, &condition),
+                Err(Error::NoSuchUpload) => completed(tx, &place, &id, &chosen),
+                Err(error) => Err(error),
+            }
+        });
+        let (stored, checksum, files) = write.await?;
+        self.remove_files(files).await;
+        Ok((stored, checksum))
+    }
+}
+
+fn complete(
+    tx: &mut Tx<'_>,
+    place: &Place,
+    upload: Upload,
+    chosen: &[Chosen],
+    expected: &Expected,
+    condition: &Condition,
+) -> Result<(Stored, Option<Checksum>, Vec<FileId>)> {
+    let bucket = buckets::find(tx, &place.org, &place.bucket)?;
+    let mut there: HashMap<u32, Part> =
+        parts::list(tx, &upload.id, 0, MAX_PARTS)?.into_iter().map(|part| (part.number, part)).collect();
+    let used = choose(&mut there, chosen)?;
+    let size = used.iter().map(|part| part.size).sum();
+    if size > MAX_OBJECT_BYTES {
+        return Err(Error::TooLarge(MAX_OBJECT_BYTES));
+    }
+    let checksum = upload.checksum.and_then(|(algorithm, scope)| sum_of(&used, algorithm, scope));
+    let wrong_sum = expected.checksum.is_some() && expected.checksum != checksum.as_ref().map(|sum| sum.value.clone());
+    if wrong_sum || expected.size.is_some_and(|expected| expected != size) {
+        return Err(Error::BadChecksum);
+    }
+    let mut files = Vec::new();
+    let mut unused = 0;
+    for part in there.into_values() {
+        parts::remove(tx, &upload.id, part.number)?;
+        unused += part.size as i64;
+        files.push(part.file);
+    }
+    uploads::remove(tx, &upload.id)?;
+    let mut details = upload.details;
+    details.checksum = checksum.clone();
+    let etag = etag_of(used.iter().map(|part| part.etag.as_str()));
+    let arrival = Arrival { size, etag, details, body: Body::Parts(upload.id), parts: Vec::new() };
+    let stored = settle(tx, &bucket, &place.key, arrival, condition, &mut files)?;
+    // The bytes of the parts are in the account since they came.
+    charge(tx, &bucket.org, -unused, 1, None)?;
+    Ok((stored, checksum, files))
+}
+
+/// Whoever lost the answer asks again: what the upload became is told once more, as long as it is there.
+fn completed(
+    tx: &mut Tx<'_>,
+    place: &Place,
+    id: &str,
+    chosen: &[Chosen],
+) -> Result<(Stored, Option<Checksum>, Vec<FileId>)> {
+    let bucket = buckets::find(tx, &place.org, &place.bucket)?;
+    let object = objects::get(tx, &bucket.id, &place.key)?.ok_or(Error::NoSuchUpload)?;
+    let etag = etag_of(chosen.iter().map(|part| part.etag.as_str()));
+    match &object.body {
+        Body::Parts(content) if content.as_str() == id && object.etag == etag => {
+            let version = (bucket.versioning != Versioning::Off).then_some(object.version);
+            let stored = Stored { version, etag, modified: object.modified, size: object.size };
+            Ok((stored, object.details.checksum, Vec::new()))
+        }
+        _ => Err(Error::NoSuchUpload),
+    }
+}
+
+/// Takes the chosen parts out of those that are there.
+fn choose(there: &mut HashMap<u32, Part>, chosen: &[Chosen]) -> Result<Vec<Part>> {
+    let mut used = Vec::with_capacity(chosen.len());
+    for Chosen { number, etag, checksum } in chosen {
+        let part = there.remove(number).filter(|part| part.etag == *etag).ok_or(Error::InvalidPart(*number))?;
+        if checksum.is_some() && *checksum != part.checksum {
+            return Err(Error::InvalidPart(*number));
+        }
+        used.push(part);
+    }
+    match used.split_last() {
+        None => Err(Error::InvalidPart(1)),
+        Some((_, others)) => match others.iter().find(|part| part.size < MIN_PART_BYTES) {
+            Some(small) => Err(Error::PartTooSmall { number: small.number, size: small.size }),
+            None => Ok(used),
+        },
+    }
+}
+
+/// The MD5 of the MD5s, and how many there were.
+fn etag_of<'a>(etags: impl ExactSizeIterator<Item = &'a str>) -> String {
+    let (mut md5, count) = (Md5::new(), etags.len());
+    for etag in etags {
+        let bytes = (0..16).filter_map(|at| u8::from_str_radix(etag.get(at * 2..at * 2 + 2)?, 16).ok());
+        md5.update(&bytes.collect::<Vec<u8>>());
+    }
+    format!("{}-{count}", hexadecimal(md5.finalize().as_ref()))
+}
+
+/// The checksum of the whole, from those of the parts; `None` when a part has none.
+fn sum_of(parts: &[Part], algorithm: Algorithm, scope: Scope) -> Option<Checksum> {
+    let decoded = parts.iter().map(|part| {
+        let bytes = base64_simd::STANDARD.decode_to_vec(part.checksum.as_deref()?).ok()?;
+        Some((bytes, part.size))
+    });
+    let sums: Vec<(Vec<u8>, u64)> = decoded.collect::<Option<_>>()?;
+    let value = match scope {
+        Scope::Composite => {
+            let joined: Vec<u8> = sums.iter().flat_map(|(sum, _)| sum.clone()).collect();
+            format!("{}-{}", base64_simd::STANDARD.encode_to_string(digest(algorithm, &joined)), parts.len())
+        }
+        Scope::Full => base64_simd::STANDARD.encode_to_string(joined_crc(&sums, algorithm)?),
+    };
+    Some(Checksum { algorithm, scope, value })
+}
+
+fn digest(algorithm: Algorithm, data: &[u8]) -> Vec<u8> {
+    match algorithm {
+        Algorithm::Crc32 => Crc32::checksum(data).to_vec(),
+        Algorithm::Crc32c => Crc32c::checksum(data).to_vec(),
+        Algorithm::Crc64Nvme => Crc64Nvme::checksum(data).to_vec(),
+        Algorithm::Sha1 => Sha1::checksum(data).as_ref().to_vec(),
+        Algorithm::Sha256 => Sha256::checksum(data).as_ref().to_vec(),
+    }
+}
+
+/// The CRC of bytes of which only the CRCs of the pieces are known. Hashes cannot be joined so.
+fn joined_crc(sums: &[(Vec<u8>, u64)], algorithm: Algorithm) -> Option<Vec<u8>> {
+    let (crc, width) = match algorithm {
+        Algorithm::Crc32 => (crc_fast::CrcAlgorithm::Crc32IsoHdlc, 4),
+        Algorithm::Crc32c => (crc_fast::CrcAlgorithm::Crc32Iscsi, 4),
+        Algorithm::Crc64Nvme => (crc_fast::CrcAlgorithm::Crc64Nvme, 8),
+        Algorithm::Sha1 | Algorithm::Sha256 => return None,
+    };
+    let number = |bytes: &[u8]| bytes.iter().fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+    let joined = sums
+        .iter()
+        .map(|(sum, size)| (number(sum), *size))
+        .reduce(|(left, length), (right, more)| (crc_fast::checksum_combine(crc, left, right, more), length + more))?;
+    Some(joined.0.to_be_bytes()[8 - width..].to_vec())
+}

@@ -1,0 +1,125 @@
+//! The data files: bytes that are too large for a row, on disk before anyone hears that they are.
+//!
+//! A file has its final place and name from the start, and says nothing of what it is: the store's rows decide what exists.
+//! A file that no row names is an orphan, which the sweep removes, so a crash at any moment leaves nothing else behind. This
+//! module must not know the store, buckets or keys. Start reading at [`Files`]; bytes come in by `intake`, which feeds
+//! `writer` and `sums`, and go out by `reading`.
+
+mod buffers;
+mod copies;
+mod directory;
+mod draft;
+mod intake;
+mod pending;
+mod reading;
+mod rounds;
+mod sums;
+mod sweep;
+mod writeback;
+mod writer;
+
+use std::collections::HashSet;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tarn_model::ids::FileId;
+use tarn_model::{Ids, Time};
+
+use buffers::Buffers;
+use directory::Directory;
+pub use intake::{Intake, Received, Taken};
+pub use pending::Pending;
+pub use reading::Reading;
+use sums::Hashers;
+pub use sums::Sums;
+pub use sweep::Swept;
+
+/// Bodies up to this size stay in memory and go into the row.
+pub const INLINE_MAX: usize = 16 << 10;
+
+/// The directory of the data files. Cheap to clone.
+#[derive(Clone)]
+pub struct Files(Arc<Inner>);
+
+struct Inner {
+    directory: Arc<Directory>,
+    buffers: Arc<Buffers>,
+    hashers: Hashers,
+}
+
+impl Files {
+    /// Opens the directory, and makes it if it is missing. Only one user may enter it.
+    pub fn open(dir: &Path, ids: Arc<dyn Ids>) -> io::Result<Files> {
+        let directory = Arc::new(Directory::open(dir, ids)?);
+        Ok(Files(Arc::new(Inner { directory, buffers: Arc::default(), hashers: Hashers::start()? })))
+    }
+
+    /// Takes a body in; a small one stays in memory, a larger one becomes a file while it arrives.
+    pub fn intake(&self, wanted: Sums) -> Intake {
+        Intake::new(self, wanted, false)
+    }
+
+    /// Takes a body in that becomes a file whatever its size.
+    pub fn intake_file(&self, wanted: Sums) -> Intake {
+        Intake::new(self, wanted, true)
+    }
+
+    /// Reads `length` bytes from `offset` on. That the file has fewer is an error of the stream.
+    pub fn read(&self, file: &FileId, offset: u64, length: u64) -> Reading {
+        Reading::new(self, file, offset, length)
+    }
+
+    /// Gives the bytes of a file another name, on disk. Neither name needs the other.
+    pub async fn link(&self, from: &FileId) -> io::Result<Pending> {
+        let from = from.clone();
+        self.blocking(move |directory| copies::link(directory, &from)).await
+    }
+
+    /// Copies `length` bytes from `offset` on into a new file, on disk.
+    pub async fn copy(&self, from: &FileId, offset: u64, length: u64) -> io::Result<Pending> {
+        let from = from.clone();
+        self.blocking(move |directory| copies::copy(directory, &from, offset, length)).await
+    }
+
+    /// Removes files whose rows are gone, after that was committed. What cannot be removed is left to the sweep.
+    pub async fn remove(&self, files: Vec<FileId>) {
+        let remove = move |directory: &Arc<Directory>| {
+            for file in files {
+                if let Err(error) = directory.remove(&file) {
+                    tracing::warn!(%file, %error, "a file is left to the sweep");
+                }
+            }
+            Ok(())
+        };
+        if let Err(error) = self.blocking(remove).await {
+            tracing::warn!(%error, "files are left to the sweep");
+        }
+    }
+
+    /// How many bytes a user without privileges could still write.
+    pub fn free_bytes(&self) -> io::Result<u64> {
+        let stat = rustix::fs::fstatvfs(self.0.directory.root())?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+
+    /// Visits every file in batches. `referenced` says which of them have a row; the others are removed, unless they are in
+    /// flight in this process or have changed within `grace` before `now`.
+    pub async fn sweep<F, Fut, E>(&self, grace: Duration, now: Time, referenced: F) -> Result<Swept, E>
+    where
+        F: FnMut(Vec<FileId>) -> Fut,
+        Fut: Future<Output = Result<HashSet<FileId>, E>>,
+        E: From<io::Error>,
+    {
+        sweep::sweep(&self.0.directory, grace, now, referenced).await
+    }
+
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Arc<Directory>) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let directory = self.0.directory.clone();
+        tokio::task::spawn_blocking(move || work(&directory)).await.map_err(io::Error::other).flatten()
+    }
+}

@@ -1,0 +1,161 @@
+//! MD5 of eight bodies at once, in the lanes of AVX2. What a body is, and where blocks come from, is not known here.
+#![allow(unsafe_code, reason = "that the processor has AVX2 is known at run time only")]
+
+/// How many bodies are counted at once.
+pub(super) const LANES: usize = 8;
+
+/// The proof that this processor has the lanes.
+#[derive(Clone, Copy)]
+pub(super) struct Lanes(());
+
+impl Lanes {
+    /// The lanes, if this processor has them.
+    pub(super) fn detect() -> Option<Lanes> {
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("avx2") {
+            return Some(Lanes(()));
+        }
+        None
+    }
+
+    /// Counts the blocks of each lane into its state. All lanes have equally many.
+    pub(super) fn compress(self, states: &mut [[u32; 4]; LANES], data: [&[[u8; 64]]; LANES]) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a `Lanes` is made only where the processor has AVX2, and the function asks for nothing else.
+        unsafe {
+            avx2::compress(states, data);
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        for (state, blocks) in states.iter_mut().zip(data) {
+            super::block::compress(state, blocks);
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use std::arch::x86_64::*;
+
+    use super::super::block::SINES;
+    use super::LANES;
+
+    /// Sixteen steps that mix in the same way: the first step, the function, the order of the words as `times` and `plus`,
+    /// and the turns, which come again every four steps.
+    macro_rules! round {
+        ($state:ident $words:ident $first:literal $mix:ident $order:tt $turns:tt) => {
+            round!(@four $state $words ($first) $mix $order $turns);
+            round!(@four $state $words ($first + 4) $mix $order $turns);
+            round!(@four $state $words ($first + 8) $mix $order $turns);
+            round!(@four $state $words ($first + 12) $mix $order $turns);
+        };
+        (@four $state:ident $words:ident $step:tt $mix:ident $order:tt ($one:tt $two:tt $three:tt $four:tt)) => {
+            round!(@one $state $words $step $mix $order $one);
+            round!(@one $state $words ($step + 1) $mix $order $two);
+            round!(@one $state $words ($step + 2) $mix $order $three);
+            round!(@one $state $words ($step + 3) $mix $order $four);
+        };
+        (@one $state:ident $words:ident $step:tt $mix:ident ($times:literal $plus:literal) $turn:literal) => {
+            let [a, b, c, d] = $state;
+            let constant = _mm256_set1_epi32(SINES[const { $step }].cast_signed());
+            let word = $words[const { ($times * $step + $plus) % 16 }];
+            let sum = _mm256_add_epi32(_mm256_add_epi32(a, _mm256_add_epi32(word, constant)), $mix(b, c, d));
+            let turned = _mm256_or_si256(_mm256_slli_epi32::<$turn>(sum), _mm256_srli_epi32::<{ 32 - $turn }>(sum));
+            $state = [d, _mm256_add_epi32(b, turned), b, c];
+        };
+    }
+
+    #[target_feature(enable = "avx2")]
+    pub(super) fn compress(states: &mut [[u32; 4]; LANES], data: [&[[u8; 64]]; LANES]) {
+        let mut total: [__m256i; 4] = [0, 1, 2, 3].map(|word| {
+            let lane = |lane: usize| states[lane][word].cast_signed();
+            _mm256_set_epi32(lane(7), lane(6), lane(5), lane(4), lane(3), lane(2), lane(1), lane(0))
+        });
+        for at in 0..data[0].len() {
+            let words = words(data.map(|blocks| &blocks[at]));
+            let mut state = total;
+            round!(state words 0 first (1 0) (7 12 17 22));
+            round!(state words 16 second (5 1) (5 9 14 20));
+            round!(state words 32 third (3 5) (4 11 16 23));
+            round!(state words 48 fourth (7 0) (6 10 15 21));
+            for (total, state) in total.iter_mut().zip(state) {
+                *total = _mm256_add_epi32(*total, state);
+            }
+        }
+        for (word, lanes) in total.into_iter().enumerate() {
+            let pairs = [
+                _mm256_extract_epi64::<0>(lanes),
+                _mm256_extract_epi64::<1>(lanes),
+                _mm256_extract_epi64::<2>(lanes),
+                _mm256_extract_epi64::<3>(lanes),
+            ];
+            for (lane, state) in states.iter_mut().enumerate() {
+                state[word] = (pairs[lane / 2].cast_unsigned() >> (lane % 2 * 32)) as u32;
+            }
+        }
+    }
+
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn first(b: __m256i, c: __m256i, d: __m256i) -> __m256i {
+        _mm256_xor_si256(d, _mm256_and_si256(b, _mm256_xor_si256(c, d)))
+    }
+
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn second(b: __m256i, c: __m256i, d: __m256i) -> __m256i {
+        _mm256_xor_si256(c, _mm256_and_si256(d, _mm256_xor_si256(b, c)))
+    }
+
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn third(b: __m256i, c: __m256i, d: __m256i) -> __m256i {
+        _mm256_xor_si256(b, _mm256_xor_si256(c, d))
+    }
+
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn fourth(b: __m256i, c: __m256i, d: __m256i) -> __m256i {
+        _mm256_xor_si256(c, _mm256_or_si256(b, _mm256_xor_si256(d, _mm256_set1_epi32(-1))))
+    }
+
+    /// The sixteen words of a block, each from all lanes.
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn words(blocks: [&[u8; 64]; LANES]) -> [__m256i; 16] {
+        let [low, high] = [0, 4].map(|first| {
+            transpose(blocks.map(|block| {
+                let (quads, _) = block.as_chunks::<8>();
+                let quad = |at: usize| i64::from_le_bytes(quads[first + at]);
+                _mm256_set_epi64x(quad(3), quad(2), quad(1), quad(0))
+            }))
+        });
+        std::array::from_fn(|word| if word < 8 { low[word] } else { high[word - 8] })
+    }
+
+    /// Eight words of eight lanes: rows become columns.
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn transpose(rows: [__m256i; 8]) -> [__m256i; 8] {
+        let [a, b, c, d, e, f, g, h] = rows;
+        let (ab, cd) = (_mm256_unpacklo_epi32(a, b), _mm256_unpacklo_epi32(c, d));
+        let (ef, gh) = (_mm256_unpacklo_epi32(e, f), _mm256_unpacklo_epi32(g, h));
+        let (ab_high, cd_high) = (_mm256_unpackhi_epi32(a, b), _mm256_unpackhi_epi32(c, d));
+        let (ef_high, gh_high) = (_mm256_unpackhi_epi32(e, f), _mm256_unpackhi_epi32(g, h));
+        let upper = [
+            _mm256_unpacklo_epi64(ab, cd),
+            _mm256_unpackhi_epi64(ab, cd),
+            _mm256_unpacklo_epi64(ab_high, cd_high),
+            _mm256_unpackhi_epi64(ab_high, cd_high),
+        ];
+        let lower = [
+            _mm256_unpacklo_epi64(ef, gh),
+            _mm256_unpackhi_epi64(ef, gh),
+            _mm256_unpacklo_epi64(ef_high, gh_high),
+            _mm256_unpackhi_epi64(ef_high, gh_high),
+        ];
+        std::array::from_fn(|column| match column {
+            0..4 => _mm256_permute2x128_si256::<0x20>(upper[column], lower[column]),
+            _ => _mm256_permute2x128_si256::<0x31>(upper[column - 4], lower[column - 4]),
+        })
+    }
+}

@@ -1,0 +1,63 @@
+//! Who may enter: the keys that sign, and whose they are.
+
+use std::sync::OnceLock;
+
+use async_trait::async_trait;
+use s3s::access::{S3Access, S3AccessContext};
+use s3s::auth::{S3Auth, SecretKey};
+use s3s::{S3Result, s3_error};
+use tarn_model::ids::OrgId;
+
+use crate::Objects;
+
+tokio::task_local! {
+    /// Whose the key of the request at hand is. The signature is checked before there is anything to write this on.
+    pub(super) static CALLER: OnceLock<OrgId>;
+}
+
+/// Looks keys up.
+pub(super) struct Keys(pub(super) Objects);
+
+#[async_trait]
+impl S3Auth for Keys {
+    async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
+        let Some(org) = self.0.organization_of(access_key).await? else {
+            return Err(s3_error!(
+                InvalidAccessKeyId,
+                "The AWS Access Key Id you provided does not exist in our records. Ask for the current credentials."
+            ));
+        };
+        // Where nobody waits for it, the gate looks again.
+        let _ = CALLER.try_with(|caller| caller.set(org));
+        Ok(SecretKey::from(self.0.secret_of(access_key)))
+    }
+}
+
+/// Headers by which a client says whose it expects a bucket to be.
+const OWNERS: [&str; 2] = ["x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"];
+
+/// Lets in who has signed.
+pub(super) struct Gate(pub(super) Objects);
+
+#[async_trait]
+impl S3Access for Gate {
+    async fn check(&self, cx: &mut S3AccessContext<'_>) -> S3Result<()> {
+        let Some(credentials) = cx.credentials() else {
+            return Err(s3_error!(AccessDenied, "Anonymous calls are not allowed. Sign the request."));
+        };
+        let known = CALLER.try_with(|caller| caller.get().cloned()).ok().flatten();
+        let org = match known {
+            Some(org) => org,
+            None => {
+                self.0.organization_of(&credentials.access_key).await?.ok_or_else(|| s3_error!(InvalidAccessKeyId))?
+            }
+        };
+        self.0.count_request(&org);
+        let others = OWNERS.iter().filter_map(|name| cx.headers().get(*name)).any(|owner| owner != org.as_str());
+        if others {
+            return Err(s3_error!(AccessDenied, "The bucket belongs to another owner than the one that you expect."));
+        }
+        cx.extensions_mut().insert(org);
+        Ok(())
+    }
+}

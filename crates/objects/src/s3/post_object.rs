@@ -1,0 +1,10 @@
+//! PostObject: forms of a browser are not taken. Left alone, s3s would turn them into puts.
+
+use s3s::dto::{PostObjectInput, PostObjectOutput};
+use s3s::{S3Request, S3Response, S3Result, s3_error};
+
+use crate::Objects;
+
+pub(super) async fn answer(_: &Objects, _: S3Request<PostObjectInput>) -> S3Result<S3Response<PostObjectOutput>> {
+    Err(s3_error!(NotImplemented, "Forms are not taken. Use a presigned PUT instead."))
+}
