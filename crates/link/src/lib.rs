@@ -5,12 +5,13 @@
 //! nothing and brings its own flow control. Each side treats what the other says as untrusted: everything has a limit, and
 //! what cannot be understood ends the stream.
 //!
-//! This crate knows nobody. Start reading at [`Purpose`]; [`frames`] is how messages look on the wire, and [`opening`] how
-//! a stream begins on either side.
+//! This crate knows nobody. Start reading at [`Purpose`]; [`frames`] is how messages look on the wire, [`opening`] how
+//! a stream begins on either side, and [`pump`] how a connection is carried over one.
 
 pub mod frames;
 mod messages;
 pub mod opening;
+pub mod pump;
 
 pub use frames::{Frame, Reader, Writer};
 pub use messages::{

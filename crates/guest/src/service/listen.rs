@@ -54,14 +54,19 @@ async fn announce<S: Stream>(
     writer.message(&Answer::Listening(here.clone())).await?;
     let places = Arc::new(Semaphore::new(MAX_WAITING));
     loop {
+        // Nobody is accepted before there is a place for him: a connection too many waits in the kernel's line.
+        let accepted = async {
+            let place = places.clone().acquire_owned().await.expect("the semaphore is never closed");
+            Ok::<_, io::Error>((place, accept(listener, here).await?))
+        };
         tokio::select! {
             frame = reader.read() => return match frame? {
                 None => Ok(()),
                 Some(_) => Err(Error::Protocol("a listener is told nothing".into())),
             },
-            accepted = accept(listener, here) => match accepted {
-                Ok((stream, from)) => {
-                    if let Some(id) = guest.pending.offer(&places, stream) {
+            accepted = accepted => match accepted {
+                Ok((place, (stream, from))) => {
+                    if let Some(id) = guest.pending.offer(place, stream) {
                         writer.message(&FromGuest::Incoming { id, from }).await?;
                     }
                 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tarn_link::Stream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 
 /// How many connections of one listener may wait.
 pub(crate) const MAX_WAITING: usize = 32;
@@ -34,9 +34,9 @@ impl fmt::Debug for Pending {
 }
 
 impl Pending {
-    /// Keeps a connection until it is taken, or for a while; `None` if too many wait, and the connection is closed.
-    pub(crate) fn offer(self: &Arc<Self>, places: &Arc<Semaphore>, stream: Box<dyn Stream>) -> Option<u64> {
-        let place = places.clone().try_acquire_owned().ok()?;
+    /// Keeps a connection in its place until it is taken, or for a while; `None` if too many wait altogether, and the connection
+    /// is closed.
+    pub(crate) fn offer(self: &Arc<Self>, place: OwnedSemaphorePermit, stream: Box<dyn Stream>) -> Option<u64> {
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if waiting.connections.len() >= MAX_ALL {
             return None;

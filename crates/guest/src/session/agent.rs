@@ -60,7 +60,8 @@ impl Agent {
 
     /// Lets the engine take a connection; `None` if too many wait already, and the connection is closed.
     pub(super) fn offer(&self, pending: &Arc<Pending>, stream: UnixStream) -> Option<u64> {
-        pending.offer(&self.places, Box::new(stream))
+        let place = self.places.clone().try_acquire_owned().ok()?;
+        pending.offer(place, Box::new(stream))
     }
 }
 

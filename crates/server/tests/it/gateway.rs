@@ -4,104 +4,15 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Arc;
-use std::time::Duration;
 
-use async_trait::async_trait;
 use serde_json::json;
 use tarn_control::SshEndpoint;
-use tarn_driver::fake::FakeDriver;
-use tarn_driver::{
-    Access, Capabilities, Driver, Error, GuestStream, Holder, InstanceSpec, Observed, ObservedInstance, ObservedVolume,
-    VolumeSpec,
-};
 use tarn_link::{Answer, FromGuest, Program, Purpose, Reader, Writer, opening};
-use tarn_model::capacity::Inventory;
-use tarn_model::ids::{InstanceId, VolumeId};
 use tarn_server::{Limits, serve_gateway};
 use tempfile::TempDir;
 
 use crate::harness::World;
-
-/// The fake driver, with a guest in every instance.
-struct Inhabited(FakeDriver);
-
-#[async_trait]
-impl Driver for Inhabited {
-    fn name(&self) -> &'static str {
-        "inhabited"
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-
-    async fn inventory(&self) -> Result<Inventory, Error> {
-        self.0.inventory().await
-    }
-
-    async fn ensure_instance(&self, spec: &InstanceSpec) -> Result<ObservedInstance, Error> {
-        self.0.ensure_instance(spec).await
-    }
-
-    async fn configure_instance(&self, id: &InstanceId, access: &Access) -> Result<(), Error> {
-        self.0.configure_instance(id, access).await
-    }
-
-    async fn connect(&self, id: &InstanceId) -> Result<GuestStream, Error> {
-        let (ours, theirs) = tokio::io::duplex(4096);
-        tokio::spawn(guest(id.to_string(), theirs));
-        Ok(Box::new(ours))
-    }
-
-    async fn remove_instance(&self, id: &InstanceId) -> Result<(), Error> {
-        self.0.remove_instance(id).await
-    }
-
-    async fn pool(&self) -> Result<u64, Error> {
-        self.0.pool().await
-    }
-
-    async fn ensure_volume(&self, spec: &VolumeSpec) -> Result<ObservedVolume, Error> {
-        self.0.ensure_volume(spec).await
-    }
-
-    async fn remove_volume(&self, id: &VolumeId) -> Result<(), Error> {
-        self.0.remove_volume(id).await
-    }
-
-    async fn ensure_mount(&self, volume: &VolumeId, instance: &InstanceId) -> Result<(), Error> {
-        self.0.ensure_mount(volume, instance).await
-    }
-
-    async fn holders(&self, volume: &VolumeId, instance: &InstanceId) -> Result<Vec<Holder>, Error> {
-        self.0.holders(volume, instance).await
-    }
-
-    async fn end_holders(
-        &self,
-        volume: &VolumeId,
-        instance: &InstanceId,
-        grace: Duration,
-    ) -> Result<Vec<Holder>, Error> {
-        self.0.end_holders(volume, instance, grace).await
-    }
-
-    async fn remove_mount(&self, volume: &VolumeId, instance: &InstanceId) -> Result<(), Error> {
-        self.0.remove_mount(volume, instance).await
-    }
-
-    async fn observe_instance(&self, id: &InstanceId) -> Result<Option<ObservedInstance>, Error> {
-        self.0.observe_instance(id).await
-    }
-
-    async fn observe_volume(&self, id: &VolumeId) -> Result<Option<ObservedVolume>, Error> {
-        self.0.observe_volume(id).await
-    }
-
-    async fn observe(&self) -> Result<Observed, Error> {
-        self.0.observe().await
-    }
-}
+use crate::inhabited::Inhabited;
 
 /// Says which instance this is and what it was asked to run.
 async fn guest(instance: String, stream: tokio::io::DuplexStream) {
@@ -126,7 +37,12 @@ impl Engine {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let (limits, ssh) = (Limits { per_second: 0, burst: 0 }, SshEndpoint { host: "127.0.0.1".into(), port });
-        let world = World::with_driver(None, limits, Some(ssh), |driver| Arc::new(Inhabited(driver))).await;
+        let dial = |id: &tarn_model::ids::InstanceId| -> Result<tarn_driver::GuestStream, tarn_driver::Error> {
+            let (ours, theirs) = tokio::io::duplex(4096);
+            tokio::spawn(guest(id.to_string(), theirs));
+            Ok(Box::new(ours))
+        };
+        let world = World::with_driver(None, limits, Some(ssh), |driver| Arc::new(Inhabited::new(driver, dial))).await;
         tokio::spawn(serve_gateway(listener, world.control.clone(), std::future::pending()));
         let directory = TempDir::new().unwrap();
         for name in ["mine", "theirs", "stale"] {
