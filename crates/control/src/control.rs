@@ -9,6 +9,7 @@ use tarn_driver::Driver;
 use tarn_model::capacity::Inventory;
 use tarn_model::catalogue::{Catalogue, Prices};
 use tarn_model::{Clock, Ids};
+use tarn_objects::Objects;
 use tarn_store::{Store, Tx};
 use tokio::sync::Notify;
 
@@ -36,6 +37,10 @@ pub struct Parts {
     pub secrets: Secrets,
     /// Where clients find the SSH gateway, if there is one.
     pub ssh: Option<SshEndpoint>,
+    /// The buckets of organizations and what is in them.
+    pub objects: Objects,
+    /// The address at which clients find S3, if it is served.
+    pub s3: Option<String>,
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// Chance.
@@ -116,6 +121,7 @@ pub struct Control {
 struct Memory {
     due: Notify,
     access_changed: Notify,
+    objects_closed: Notify,
     told: Told,
     unreached: Unreached,
     sightings: Sightings,
@@ -193,6 +199,15 @@ impl Control {
         self.parts.ssh.as_ref()
     }
 
+    /// Object storage, for what serves its protocol.
+    pub fn objects(&self) -> &Objects {
+        &self.parts.objects
+    }
+
+    pub(crate) fn s3(&self) -> Option<&str> {
+        self.parts.s3.as_deref()
+    }
+
     pub(crate) fn store(&self) -> &Store {
         &self.parts.store
     }
@@ -233,6 +248,11 @@ impl Control {
     /// Rings when running instances may have to be told other keys.
     pub(crate) fn access_changed(&self) -> &Notify {
         &self.memory.access_changed
+    }
+
+    /// Rings when object storage was given up and has to be emptied.
+    pub(crate) fn objects_closed(&self) -> &Notify {
+        &self.memory.objects_closed
     }
 
     pub(crate) fn told(&self) -> &Told {

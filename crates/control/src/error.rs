@@ -108,6 +108,39 @@ impl From<names::BadName> for Error {
     }
 }
 
+/// What the management of object storage can meet; what only S3's own calls can meet is a fault of ours here.
+impl From<tarn_objects::Error> for Error {
+    fn from(error: tarn_objects::Error) -> Self {
+        use tarn_objects::Error as Objects;
+        match error {
+            Objects::NotEnabled => {
+                let message = "object storage is not enabled for your organization; run `tp object-storage enable`";
+                Error::new(Kind::NotFound, "object_storage_disabled", message)
+            }
+            Objects::Closing => Error::conflict("object_storage_closing", format!("{error}; try again in a moment")),
+            Objects::HoldsObjects(count) => {
+                let held = if count == 1 { "1 object".to_owned() } else { format!("{count} objects") };
+                let message = format!(
+                    "the buckets still hold {held}, old versions included; delete them first, or repeat the call with \
+                     ?force=true to lose all of them"
+                );
+                Error::conflict("object_storage_not_empty", message)
+            }
+            Objects::BadBucketName(bad) => Error::invalid("invalid_bucket_name", bad.to_string()),
+            Objects::BucketExists => Error::conflict("bucket_exists", "your organization has a bucket of that name"),
+            Objects::TooManyBuckets(_) => Error::conflict("too_many_buckets", format!("{error}; delete one first")),
+            Objects::BucketNotEmpty => {
+                let message =
+                    "the bucket is not empty; delete its objects first, old versions and delete markers included";
+                Error::conflict("bucket_not_empty", message)
+            }
+            Objects::NoSuchBucket => Error::new(Kind::NotFound, "not_found", "your organization has no such bucket"),
+            Objects::Store(error) => error.into(),
+            other => Error::internal(other),
+        }
+    }
+}
+
 impl From<tarn_store::Error> for Error {
     fn from(error: tarn_store::Error) -> Self {
         match error {

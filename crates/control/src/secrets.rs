@@ -50,6 +50,11 @@ impl Secrets {
         self.key_pair("tarn 2026 ssh key between the nodes of a cluster", cluster.as_str())
     }
 
+    /// From which the secrets of all access keys of object storage follow.
+    pub fn object_storage_key(&self) -> [u8; 32] {
+        self.derive("tarn 2026 secrets of access keys of object storage", "")
+    }
+
     fn derive(&self, context: &str, id: &str) -> [u8; 32] {
         *blake3::Hasher::new_derive_key(context).update(&self.master).update(id.as_bytes()).finalize().as_bytes()
     }
@@ -98,6 +103,8 @@ mod tests {
         for (at, one) in all.iter().enumerate() {
             assert!(all[at + 1..].iter().all(|other| other.private_key != one.private_key), "{one:?}");
         }
+        assert_eq!(secrets.object_storage_key(), again.object_storage_key());
+        assert_ne!(secrets.object_storage_key(), others.object_storage_key());
         assert_eq!(secrets.fingerprint(), again.fingerprint());
         assert_ne!(secrets.fingerprint(), others.fingerprint());
     }

@@ -9,8 +9,10 @@ use crate::failure::{Failure, Result};
 
 /// Starts logging.
 pub(crate) fn start(filter: &str, format: LogFormat) -> Result<()> {
-    let filter =
-        EnvFilter::try_new(filter).map_err(|e| Failure::doing(format!("--log {filter} is not a filter"), e))?;
+    // The S3 library logs every refused call as an error; a client must not be able to fill the operator's log. Whoever wants
+    // to see it names it: what is said later counts.
+    let quiet = EnvFilter::try_new(format!("s3s=off,{filter}"));
+    let filter = quiet.map_err(|e| Failure::doing(format!("--log {filter} is not a filter"), e))?;
     let colours = std::io::stderr().is_terminal();
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
     let started = match format {

@@ -1,4 +1,4 @@
-//! The driver that was chosen, and the SSH gateway to its machines.
+//! The driver that was chosen, the SSH gateway to its machines, and the doors from them to the engine.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -9,6 +9,7 @@ use tarn_driver::Driver;
 use tarn_driver::fake::FakeDriver;
 use tarn_driver::local::{LocalDriver, LocalSettings};
 use tarn_model::capacity::Inventory;
+use tarn_server::Door;
 
 use crate::config::{Config, DriverName};
 use crate::failure::{Failure, Result};
@@ -16,6 +17,10 @@ use crate::guest;
 
 /// The hidden command that the local driver runs for every start of an instance.
 pub(crate) const HELPER: &str = "instance-helper";
+
+/// The ports inside of what listens outside on one that is not given out there.
+const API_INSIDE: u16 = 7070;
+const S3_INSIDE: u16 = 7071;
 
 /// Opens the driver.
 pub(crate) async fn driver(config: &Config, inventory: &Inventory) -> Result<Arc<dyn Driver>> {
@@ -51,6 +56,18 @@ pub(crate) fn listen_ssh(config: &Config) -> Result<Option<TcpListener>> {
         DriverName::Local => {
             let listener = TcpListener::bind(listen);
             listener.map(Some).map_err(|e| Failure::doing(format!("cannot listen on {listen} (--ssh-listen)"), e))
+        }
+    }
+}
+
+/// What of the engine answers inside of every instance: the API, and S3 where it is served. Only where there is an inside.
+pub(crate) fn doors(config: &Config, api: &TcpListener, s3: Option<&TcpListener>) -> Vec<Door> {
+    match config.driver {
+        DriverName::Fake => Vec::new(),
+        DriverName::Local => {
+            let api = Door::to(api.local_addr().unwrap_or(config.listen), API_INSIDE);
+            let s3 = s3.and_then(|listener| listener.local_addr().ok()).map(|s3| Door::to(s3, S3_INSIDE));
+            std::iter::once(api).chain(s3).collect()
         }
     }
 }

@@ -9,7 +9,7 @@ const AFTER_FAILURE: Duration = Duration::from_secs(10);
 
 /// Runs them all, for ever.
 pub(crate) async fn serve(control: Control) {
-    tokio::join!(expiry(&control), machines(&control), access(&control));
+    tokio::join!(expiry(&control), machines(&control), access(&control), objects(&control));
 }
 
 async fn expiry(control: &Control) {
@@ -29,6 +29,36 @@ async fn access(control: &Control) {
         let pause = pause("access", reconcilers::access::tick(control).await);
         // A key that was added or removed does not wait for the next turn.
         let _ = tokio::time::timeout(pause, reconcilers::access::changed(control)).await;
+    }
+}
+
+async fn objects(control: &Control) {
+    tokio::join!(count(control), empty(control), abandon(control), sweep(control));
+}
+
+async fn count(control: &Control) {
+    loop {
+        tokio::time::sleep(pause("object counts", reconcilers::objects::count(control).await)).await;
+    }
+}
+
+async fn empty(control: &Control) {
+    loop {
+        let pause = pause("closed object storage", reconcilers::objects::empty(control).await);
+        // What was given up a moment ago does not wait for the next turn.
+        let _ = tokio::time::timeout(pause, reconcilers::objects::closed(control)).await;
+    }
+}
+
+async fn abandon(control: &Control) {
+    loop {
+        tokio::time::sleep(pause("abandoned uploads", reconcilers::objects::abandon(control).await)).await;
+    }
+}
+
+async fn sweep(control: &Control) {
+    loop {
+        tokio::time::sleep(pause("object files", reconcilers::objects::sweep(control).await)).await;
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use crate::config::{Config, DriverName};
 use crate::environment::{RandomIds, SystemClock};
 use crate::failure::{Failure, Result};
-use crate::{data, logging, machines, metrics, reconcile, secret, tls};
+use crate::{data, descriptors, logging, machines, metrics, object_storage, reconcile, secret, tls};
 
 /// How long calls and steps under way may take after a signal.
 const DRAIN: Duration = Duration::from_millis(4500);
@@ -24,6 +24,7 @@ const DRAIN: Duration = Duration::from_millis(4500);
 /// Runs the cloud.
 pub(crate) async fn serve(config: Config) -> Result<()> {
     logging::start(&config.log, config.log_format)?;
+    descriptors::raise();
     // From here on a signal ends it in an orderly way, however early it comes.
     let signalled = signals()?;
     data::make(&config.data)?;
@@ -36,18 +37,21 @@ pub(crate) async fn serve(config: Config) -> Result<()> {
         (Some(cert), Some(key)) => Some(tls::load(cert, key)?),
         _ => None,
     };
+    let s3 = object_storage::listen(&config)?;
     let metrics = config.metrics_listen.map(metrics::start).transpose()?;
     let store = Store::open(&database, Arc::new(SystemClock), Arc::new(RandomIds)).await;
     let store = store.map_err(|e| Failure::doing("cannot open the database", e))?;
     ensure_admin(&config, &store).await?;
     let secrets = secret::load(&config, &store).await?;
     let gateway = machines::listen_ssh(&config)?;
-    let control = control(&config, store, secrets, gateway.as_ref()).await?;
+    let control = control(&config, store, secrets, (gateway.as_ref(), s3.as_ref())).await?;
     let runner = Runner::new(control.clone());
     runner.recover(alone).await.map_err(|e| Failure::doing("cannot take up the work of before", e))?;
 
     let (stop, stopped) = watch::channel(false);
     let mut reconcilers = tokio::spawn(reconcile::serve(control.clone()));
+    let doors = machines::doors(&config, &listener, s3.as_ref());
+    let mut inside = tokio::spawn(tarn_server::serve_inside(control.clone(), doors));
     let mut runner = tokio::spawn(runner.serve(wait(stopped.clone()), DRAIN));
     let limits = Limits { per_second: config.rate_limit.per_second, burst: config.rate_limit.burst };
     let (people, leaving) = (control.clone(), wait(stopped.clone()));
@@ -57,24 +61,32 @@ pub(crate) async fn serve(config: Config) -> Result<()> {
             None => leaving.await,
         }
     });
+    let objects = control.objects().clone();
     let app = App::new(control, limits, Arc::new(RandomIds));
     tokio::spawn(forget_idle(app.clone()));
     if let Some((listener, router)) = metrics {
         tokio::spawn(tarn_server::serve(listener, router, None, wait(stopped.clone()), DRAIN));
     }
-    greet(&config, &listener);
+    greet(&config, &listener, s3.as_ref());
+    let s3_router = object_storage::router(&config, objects.clone());
+    let mut s3 = tokio::spawn(object_storage::serve(s3, s3_router, tls.clone(), wait(stopped.clone()), DRAIN));
     let mut server = tokio::spawn(tarn_server::serve(listener, tarn_server::router(app), tls, wait(stopped), DRAIN));
     // An engine of which only half still runs would accept work and never do it.
     tokio::select! {
         () = signalled => tracing::info!("stopping"),
         ended = &mut server => return Err(Failure(format!("the server ended by itself: {ended:?}"))),
+        ended = &mut s3 => return Err(Failure(format!("the S3 server ended by itself: {ended:?}"))),
         ended = &mut reconcilers => return Err(Failure(format!("the reconcilers ended by themselves: {ended:?}"))),
+        ended = &mut inside => return Err(Failure(format!("the doors in the instances ended by themselves: {ended:?}"))),
         ended = &mut gateway => return Err(Failure(format!("the SSH gateway ended by itself: {ended:?}"))),
         ended = &mut runner => return Err(Failure(format!("the runner ended by itself: {ended:?}"))),
     }
     let _ = stop.send(true);
-    let served = server.await.map_err(|e| Failure::doing("the server ended badly", e))?;
-    served.map_err(|e| Failure::doing("the server ended badly", e))?;
+    for server in [server, s3] {
+        let served = server.await.map_err(|e| Failure::doing("the server ended badly", e))?;
+        served.map_err(|e| Failure::doing("the server ended badly", e))?;
+    }
+    objects.save_counts().await.map_err(|e| Failure::doing("cannot count the last requests", e))?;
     runner.await.map_err(|e| Failure::doing("the runner ended badly", e))
 }
 
@@ -93,24 +105,35 @@ async fn ensure_admin(config: &Config, store: &Store) -> Result<()> {
     Ok(())
 }
 
-async fn control(config: &Config, store: Store, secrets: Secrets, gateway: Option<&TcpListener>) -> Result<Control> {
+async fn control(
+    config: &Config,
+    store: Store,
+    secrets: Secrets,
+    (gateway, s3): (Option<&TcpListener>, Option<&TcpListener>),
+) -> Result<Control> {
     let found = config.inventory();
     let prices = config.prices()?;
     let catalogue = config.catalogue(&found, &prices)?;
     let inventory = config.overcommitted(&found);
     let driver = machines::driver(config, &inventory).await?;
     let ssh = gateway.map(|listener| machines::ssh_endpoint(config, listener));
+    let objects = object_storage::open(config, &store, &secrets)?;
+    let s3 = s3.map(|listener| object_storage::endpoint(config, listener)).transpose()?;
     let (settings, clock, ids) = (config.settings(), Arc::new(SystemClock), Arc::new(RandomIds));
-    Ok(Control::new(Parts { store, driver, inventory, catalogue, prices, settings, secrets, ssh, clock, ids }))
+    let parts = Parts { store, driver, inventory, catalogue, prices, settings, secrets, ssh, objects, s3, clock, ids };
+    Ok(Control::new(parts))
 }
 
 /// Tells the person at the terminal how to go on.
-fn greet(config: &Config, listener: &TcpListener) {
+fn greet(config: &Config, listener: &TcpListener, s3: Option<&TcpListener>) {
     let address = machines::reachable(listener.local_addr().unwrap_or(config.listen));
     let scheme = if config.tls_cert.is_some() { "https" } else { "http" };
     let url = config.public_url.clone().unwrap_or_else(|| format!("{scheme}://{address}"));
     let key = data::key_path(&std::path::absolute(&config.data).unwrap_or_else(|_| config.data.clone()));
     println!("Tarn {} is ready at {url}", env!("CARGO_PKG_VERSION"));
+    if let Some(Ok(endpoint)) = s3.map(|listener| object_storage::endpoint(config, listener)) {
+        println!("Object storage (S3) is at {endpoint}; `tp object-storage enable` gives the keys.");
+    }
     if config.driver == DriverName::Fake {
         println!("It runs the fake driver: clusters and volumes are made up, for trials and tests.");
     }

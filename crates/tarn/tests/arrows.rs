@@ -13,12 +13,25 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("tarn-guest", &["tarn-link", "tarn-ssh"]),
         ("tarn-store", &["tarn-model"]),
         ("tarn-driver", &["tarn-model", "tarn-link"]),
-        ("tarn-control", &["tarn-model", "tarn-store", "tarn-driver", "tarn-link"]),
+        ("tarn-objects", &["tarn-model", "tarn-store"]),
+        ("tarn-control", &["tarn-model", "tarn-store", "tarn-driver", "tarn-objects", "tarn-link"]),
         (
             "tarn-server",
-            &["tarn-api", "tarn-model", "tarn-store", "tarn-driver", "tarn-control", "tarn-link", "tarn-ssh"],
+            &[
+                "tarn-api",
+                "tarn-model",
+                "tarn-store",
+                "tarn-driver",
+                "tarn-objects",
+                "tarn-control",
+                "tarn-link",
+                "tarn-ssh",
+            ],
         ),
-        ("tarn", &["tarn-api", "tarn-model", "tarn-store", "tarn-driver", "tarn-control", "tarn-server"]),
+        (
+            "tarn",
+            &["tarn-api", "tarn-model", "tarn-store", "tarn-driver", "tarn-objects", "tarn-control", "tarn-server"],
+        ),
     ])
 }
 

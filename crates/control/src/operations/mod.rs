@@ -3,6 +3,8 @@
 pub mod admin;
 pub mod clusters;
 pub mod gateway;
+pub mod inside;
+pub mod object_storage;
 pub mod requests;
 pub mod ssh;
 pub mod ssh_keys;

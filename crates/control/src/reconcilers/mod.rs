@@ -3,5 +3,6 @@
 pub mod access;
 pub mod expiry;
 pub mod machines;
+pub mod objects;
 
 mod volumes;

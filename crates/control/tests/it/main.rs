@@ -6,6 +6,7 @@ mod capacity;
 mod deaths;
 mod gateway;
 mod idempotency;
+mod inside;
 mod machines;
 mod matrix;
 mod pool;

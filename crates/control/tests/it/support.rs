@@ -14,6 +14,7 @@ use tarn_model::capacity::{Gpu, Inventory};
 use tarn_model::catalogue::{Catalogue, Prices};
 use tarn_model::ids::{ClusterId, RequestId, VolumeId};
 use tarn_model::requests::Request;
+use tarn_objects::Objects;
 use tarn_store::Store;
 use tarn_store::events::{self, Event};
 use tarn_store::testing::{Engine, Fresh, ManualClock, SeededIds, fresh};
@@ -61,6 +62,15 @@ fn control(
     let prices = Prices::default();
     let driver = FakeDriver::open(fresh.dir.path(), inventory.clone(), FakeSettings::default()).unwrap();
     let driver = Arc::new(Watched::new(driver));
+    let secrets = Secrets::new([7; 32]);
+    let objects = Objects::open(tarn_objects::Parts {
+        store: store.clone(),
+        directory: fresh.dir.path().join("objects"),
+        secret: secrets.object_storage_key(),
+        settings: tarn_objects::Settings::default(),
+        clock: clock.clone(),
+        ids: ids.clone(),
+    });
     let control = Control::new(Parts {
         store: store.clone(),
         driver: driver.clone(),
@@ -68,8 +78,10 @@ fn control(
         inventory,
         prices,
         settings,
-        secrets: Secrets::new([7; 32]),
+        secrets,
         ssh: None,
+        objects: objects.unwrap(),
+        s3: None,
         clock,
         ids,
     });

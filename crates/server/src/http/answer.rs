@@ -27,6 +27,11 @@ impl<T> Answer<T> {
         Answer { status: StatusCode::OK, retry_after: None, body }
     }
 
+    /// Made: 201.
+    pub(crate) fn created(body: T) -> Self {
+        Answer { status: StatusCode::CREATED, retry_after: None, body }
+    }
+
     /// Accepted, and durable; the work goes on in the background: 202.
     pub(crate) fn accepted(body: T) -> Self {
         Answer { status: StatusCode::ACCEPTED, retry_after: None, body }

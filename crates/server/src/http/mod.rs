@@ -20,6 +20,7 @@ pub(crate) mod table;
 mod admin;
 mod clusters;
 mod health;
+mod object_storage;
 pub(crate) mod remember;
 mod requests;
 mod ssh;

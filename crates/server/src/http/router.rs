@@ -11,7 +11,7 @@ use super::authenticate::authenticate;
 use super::failure::Failure;
 use super::observe::observe;
 use super::remember::remember;
-use super::{admin, clusters, health, openapi, requests, ssh, ssh_keys, storage, users};
+use super::{admin, clusters, health, object_storage, openapi, requests, ssh, ssh_keys, storage, users};
 use crate::App;
 
 /// The whole API in front of `app`.
@@ -62,6 +62,17 @@ fn secured() -> OpenApiRouter<App> {
         .routes(routes!(storage::attach::attach))
         .routes(routes!(storage::detach::detach))
         .routes(routes!(storage::destroy::destroy))
+        // object storage
+        .routes(routes!(object_storage::enable::enable))
+        .routes(routes!(object_storage::disable::disable))
+        .routes(routes!(object_storage::credentials::credentials))
+        .routes(routes!(object_storage::rotate_keys::rotate_keys))
+        .routes(routes!(object_storage::configure_aws::configure_aws))
+        .routes(routes!(object_storage::configure_rclone::configure_rclone))
+        .routes(routes!(object_storage::usage::usage))
+        .routes(routes!(object_storage::list_buckets::list_buckets))
+        .routes(routes!(object_storage::create_bucket::create_bucket))
+        .routes(routes!(object_storage::delete_bucket::delete_bucket))
         // ssh
         .routes(routes!(ssh::command::command))
         // users

@@ -16,6 +16,8 @@ enum Stranger {
     NotAdmin(String, Value),
     /// He may call it, and sees or changes nothing of others.
     Nothing(String, Value),
+    /// The same for the members of organizations; nobody else may call it.
+    Member(String),
 }
 
 /// What the owner has.
@@ -26,6 +28,7 @@ struct Owned {
     request: String,
     ssh_key: String,
     user: String,
+    access_key: String,
 }
 
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILM+rvN+ot98qgEN796jTiQfZfG1KaT0PtFDJ/XFSqti a@b";
@@ -36,10 +39,13 @@ async fn owned(world: &World, key: &str) -> Owned {
     let info = world.get(key, &format!("/cluster/info/{cluster}")).await;
     let added = world.post(key, "/user/ssh-key/add", json!({ "public_key": KEY, "name": "secret-key" })).await;
     let requests = world.get(key, "/request/list").await;
+    let enabled = world.post(key, "/object-storage/enable", json!({})).await;
+    assert_eq!(world.put(key, "/object-storage/bucket/create/secret-bucket").await.status, 201);
     Owned {
         instance: info.body["cluster_info"]["instances"][0]["id"].as_str().unwrap().to_owned(),
         request: requests.body["requests"][0]["request_id"].as_str().unwrap().to_owned(),
         ssh_key: added.text("key_id"),
+        access_key: enabled.text("access_key_id"),
         user: world.get(key, "/me").await.text("user_id"),
         cluster,
         volume,
@@ -48,8 +54,8 @@ async fn owned(world: &World, key: &str) -> Owned {
 
 /// What a stranger gets from every operation, by its id. Only `/healthz` needs no key.
 fn table(owned: &Owned) -> BTreeMap<&'static str, Stranger> {
-    use Stranger::{Forbidden, NotAdmin, Nothing};
-    let Owned { cluster, volume, instance, request, ssh_key, user } = owned;
+    use Stranger::{Forbidden, Member, NotAdmin, Nothing};
+    let Owned { cluster, volume, instance, request, ssh_key, user, .. } = owned;
     let none = Value::Null;
     let forbidden = |path: String| Forbidden(path, none.clone());
     let nothing = |path: &str| Nothing(path.to_owned(), none.clone());
@@ -75,6 +81,16 @@ fn table(owned: &Owned) -> BTreeMap<&'static str, Stranger> {
         ("storage_attach", Forbidden("/storage/attach".into(), attach)),
         ("storage_detach", Forbidden("/storage/detach".into(), detach)),
         ("storage_destroy", forbidden(format!("/storage/{volume}"))),
+        ("object_storage_enable", Member("/object-storage/enable".into())),
+        ("object_storage_credentials", Member("/object-storage/credentials".into())),
+        ("object_storage_rotate_keys", Member("/object-storage/rotate-keys".into())),
+        ("object_storage_configure_aws", Member("/object-storage/configure/aws".into())),
+        ("object_storage_configure_rclone", Member("/object-storage/configure/rclone".into())),
+        ("object_storage_usage", Member("/object-storage/usage".into())),
+        ("object_storage_bucket_list", Member("/object-storage/bucket/list".into())),
+        ("object_storage_bucket_create", Member("/object-storage/bucket/create/his-own".into())),
+        ("object_storage_bucket_delete", Member("/object-storage/bucket/delete/secret-bucket".into())),
+        ("object_storage_disable", Member("/object-storage/disable?force=true".into())),
         ("ssh_command", forbidden(format!("/ssh/{instance}"))),
         ("user_info", nothing("/user/info")),
         ("me", nothing("/me")),
@@ -165,20 +181,35 @@ async fn another_tenant_gets_nothing(
         let Some(expected) = table.remove(id.as_str()) else {
             panic!("{id} has no test of who may call it; add it to the table");
         };
-        let (Stranger::Forbidden(path, body) | Stranger::NotAdmin(path, body) | Stranger::Nothing(path, body)) =
-            &expected;
+        let (path, body) = match &expected {
+            Stranger::Forbidden(path, body) | Stranger::NotAdmin(path, body) | Stranger::Nothing(path, body) => {
+                (path, body)
+            }
+            Stranger::Member(path) => (path, &Value::Null),
+        };
         let call = Call::new(method, path).key(&stranger);
         let answer = world.call(if body.is_null() { call } else { call.json(body) }).await;
         match expected {
             Stranger::Forbidden(..) | Stranger::NotAdmin(..) => {
                 assert_eq!(answer.refusal(), (403, "access_denied".to_owned()), "{id}");
             }
-            Stranger::Nothing(..) => {
-                assert!(matches!(answer.status, 200 | 202 | 404), "{id} {answer:?}");
+            Stranger::Member(..) if org.is_none() => {
+                assert_eq!(answer.refusal(), (403, "no_organization".to_owned()), "{id}");
+            }
+            Stranger::Nothing(..) | Stranger::Member(..) => {
+                assert!(matches!(answer.status, 200 | 201 | 202 | 404), "{id} {answer:?}");
                 let text = answer.body.to_string();
-                for secret in ["secret-", &owned.cluster, &owned.volume, &owned.ssh_key, &owned.user, "ada@example.org"]
-                {
-                    assert!(!text.contains(secret), "{id} shows {secret}: {text}");
+                let said = text.replace("'secret-bucket'", "what he typed");
+                for secret in [
+                    "secret-",
+                    &owned.cluster,
+                    &owned.volume,
+                    &owned.ssh_key,
+                    &owned.user,
+                    &owned.access_key,
+                    "ada@example.org",
+                ] {
+                    assert!(!said.contains(secret), "{id} shows {secret}: {text}");
                 }
             }
         }
@@ -187,6 +218,10 @@ async fn another_tenant_gets_nothing(
     let unchanged = world.get(&owner, &format!("/cluster/info/{}", owned.cluster)).await;
     assert_eq!(unchanged.body["cluster_info"]["status"], "RUNNING");
     assert_eq!(unchanged.body["cluster_info"]["deletion_protection"], false);
+    let buckets = world.get(&owner, "/object-storage/bucket/list").await;
+    assert_eq!(buckets.body["buckets"], json!(["secret-bucket"]));
+    let keys = world.get(&owner, "/object-storage/credentials").await;
+    assert_eq!(keys.text("access_key_id"), owned.access_key);
 }
 
 #[rstest]

@@ -16,6 +16,7 @@ use tarn_model::capacity::{Gpu, Inventory};
 use tarn_model::catalogue::{Catalogue, Prices};
 use tarn_model::ids::fresh_api_key;
 use tarn_model::{Clock, Ids, Time};
+use tarn_objects::Objects;
 use tarn_server::{App, Limits, router};
 use tarn_store::{Database, Store};
 use tempfile::TempDir;
@@ -82,8 +83,22 @@ impl World {
         let (driver, fake) = (open(), open());
         let catalogue = Catalogue::derived(&inventory, &prices);
         let (driver, settings, secrets) = (wrap(driver), Settings::default(), Secrets::new([7; 32]));
-        let parts =
-            Parts { store, driver, inventory, catalogue, prices, settings, secrets, ssh, clock, ids: ids.clone() };
+        let objects = objects(&directory, &store, &secrets, (clock.clone(), ids.clone()));
+        let s3 = Some("http://127.0.0.1:7071".to_owned());
+        let parts = Parts {
+            store,
+            driver,
+            inventory,
+            catalogue,
+            prices,
+            settings,
+            secrets,
+            ssh,
+            objects,
+            s3,
+            clock,
+            ids: ids.clone(),
+        };
         let control = Control::new(parts);
         let app = App::new(control.clone(), limits, ids);
         World {
@@ -143,11 +158,16 @@ impl World {
         self.call(Call::new(Method::POST, path).key(key).json(&body)).await
     }
 
+    pub(crate) async fn put(&self, key: &str, path: &str) -> Answer {
+        self.call(Call::new(Method::PUT, path).key(key)).await
+    }
+
     pub(crate) async fn patch(&self, key: &str, path: &str, body: Value) -> Answer {
         self.call(Call::new(Method::PATCH, path).key(key).json(&body)).await
     }
 
-    /// Any call. Every answer but a document must be a JSON object with the id of the call.
+    /// Any call. Every answer but a document must be a JSON object with the id of the call, or nothing at all where the
+    /// status says so.
     pub(crate) async fn call(&self, call: Call) -> Answer {
         let mut request = Request::builder().method(call.method).uri(call.path);
         for (name, value) in call.headers {
@@ -156,7 +176,10 @@ impl World {
         let response = self.router.clone().oneshot(request.body(Body::from(call.body)).unwrap()).await.unwrap();
         let (parts, body) = response.into_parts();
         let text = body.collect().await.unwrap().to_bytes();
-        let body: Value = serde_json::from_slice(&text).unwrap_or_else(|_| panic!("no JSON: {text:?}"));
+        let body: Value = match parts.status.as_u16() {
+            204 if text.is_empty() => json!({}),
+            _ => serde_json::from_slice(&text).unwrap_or_else(|_| panic!("no JSON: {text:?}")),
+        };
         assert!(body.is_object() && parts.headers.contains_key("x-request-id"), "{parts:?} {body}");
         Answer { status: parts.status.as_u16(), headers: parts.headers, body }
     }
@@ -234,6 +257,17 @@ fn machine() -> Inventory {
         gpus: (0..8).map(gpu).collect(),
         storage_bytes: 1_000_000_000_000,
     }
+}
+
+fn objects(
+    directory: &TempDir,
+    store: &Store,
+    secrets: &Secrets,
+    (clock, ids): (Arc<Ticking>, Arc<Chance>),
+) -> Objects {
+    let (directory, settings) = (directory.path().join("objects"), tarn_objects::Settings::default());
+    let secret = secrets.object_storage_key();
+    Objects::open(tarn_objects::Parts { store: store.clone(), directory, secret, settings, clock, ids }).unwrap()
 }
 
 /// A clock that goes on by a millisecond whenever somebody looks, so that nothing happens at the same time.

@@ -2,7 +2,9 @@
 
 mod limits;
 mod machine;
+mod object_storage;
 mod options;
+mod public_s3;
 mod public_ssh;
 
 use std::net::SocketAddr;
@@ -14,8 +16,11 @@ use tarn_store::Database;
 use crate::failure::{Failure, Result};
 use limits::{RateLimit, Requests};
 use machine::{Capacity, PriceList, Storage, TypeDefinition};
+use object_storage::ObjectStorage;
 
+pub(crate) use object_storage::S3Listen;
 pub(crate) use options::{DataOptions, DriverName, LogFormat, ServeOptions};
+pub(crate) use public_s3::PublicS3;
 pub(crate) use public_ssh::PublicSsh;
 
 /// Whoever has not left a volume after ten minutes does not intend to.
@@ -34,6 +39,8 @@ pub(crate) struct Config {
     pub(crate) metrics_listen: Option<SocketAddr>,
     pub(crate) ssh_listen: SocketAddr,
     pub(crate) public_ssh: Option<PublicSsh>,
+    pub(crate) s3_listen: S3Listen,
+    pub(crate) public_s3: Option<PublicS3>,
     pub(crate) secret_key_file: Option<PathBuf>,
     pub(crate) driver: DriverName,
     pub(crate) simulated_gpus: Option<tarn_driver::machine::Simulated>,
@@ -42,6 +49,7 @@ pub(crate) struct Config {
     pub(crate) rate_limit: RateLimit,
     capacity: Capacity,
     storage: Storage,
+    object_storage: ObjectStorage,
     requests: Requests,
     prices: PriceList,
     types: Vec<TypeDefinition>,
@@ -60,6 +68,8 @@ impl Default for Config {
             metrics_listen: None,
             ssh_listen: SocketAddr::from(([127, 0, 0, 1], 7022)),
             public_ssh: None,
+            s3_listen: S3Listen::default(),
+            public_s3: None,
             secret_key_file: None,
             driver: DriverName::default(),
             simulated_gpus: None,
@@ -68,6 +78,7 @@ impl Default for Config {
             rate_limit: RateLimit::default(),
             capacity: Capacity::default(),
             storage: Storage::default(),
+            object_storage: ObjectStorage::default(),
             requests: Requests::default(),
             prices: PriceList::default(),
             types: Vec::new(),
@@ -93,6 +104,8 @@ impl Config {
         config.metrics_listen = metrics_listen.or(config.metrics_listen);
         config.ssh_listen = options.ssh_listen.unwrap_or(config.ssh_listen);
         config.public_ssh = options.public_ssh.clone().or(config.public_ssh);
+        config.s3_listen = options.s3_listen.unwrap_or(config.s3_listen);
+        config.public_s3 = options.public_s3.clone().or(config.public_s3);
         config.secret_key_file = options.secret_key_file.clone().or(config.secret_key_file);
         config.driver = options.driver.unwrap_or(config.driver);
         config.simulated_gpus = options.simulated_gpus.clone().or(config.simulated_gpus);
@@ -115,6 +128,7 @@ impl Config {
             return Err(Failure(format!("storage.detach_grace_seconds must be at most {MAX_GRACE_SECONDS}")));
         }
         self.requests.check()?;
+        self.object_storage.check()?;
         if self.rate_limit.burst == 0 {
             return Err(Failure("rate_limit.burst must be at least 1".to_owned()));
         }
@@ -175,6 +189,8 @@ mod tests {
             "[storage]\novercommit = nan",
             "[storage]\ndetach_grace_seconds = 601",
             "[requests]\nlease_seconds = 0",
+            "[object_storage]\nquota_gb = 0",
+            "[object_storage]\nabandoned_upload_days = 0",
             "tls_cert = 'a.pem'",
         ] {
             assert!(parsed(text).unwrap().check().is_err(), "{text}");

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
+use super::object_storage::S3Listen;
+use super::public_s3::PublicS3;
 use super::public_ssh::PublicSsh;
 
 /// Where the data is.
@@ -48,7 +50,13 @@ pub(crate) struct ServeOptions {
     /// HOST or HOST:PORT of the SSH gateway as clients are told [default: from the listen address]
     #[arg(long, env = "TARN_PUBLIC_SSH", value_name = "HOST[:PORT]")]
     pub(super) public_ssh: Option<PublicSsh>,
-    /// File with the master key, from which host keys are derived [default: secret.key in the data directory]
+    /// Address of S3, the protocol of object storage; none serves no S3 [default: 127.0.0.1:7071]
+    #[arg(long, env = "TARN_S3_LISTEN", value_name = "ADDR|none")]
+    pub(super) s3_listen: Option<S3Listen>,
+    /// What clients are told to use for S3; its host is also the domain of buckets [default: from the listen address]
+    #[arg(long, env = "TARN_PUBLIC_S3", value_name = "URL")]
+    pub(super) public_s3: Option<PublicS3>,
+    /// File with the master key, from which host keys and the secrets of S3 are derived [default: secret.key in the data directory]
     #[arg(long, env = "TARN_SECRET_KEY_FILE", value_name = "FILE")]
     pub(super) secret_key_file: Option<PathBuf>,
     /// What makes instances [default: local]

@@ -45,7 +45,7 @@ impl Tarn {
         std::fs::write(data.join("config.toml"), format!("{CONFIG}{fake}")).unwrap();
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut command = Command::new(env!("CARGO_BIN_EXE_tarn"));
-        command.args(["serve", "--listen", &format!("127.0.0.1:{port}"), "--driver", "fake"]);
+        command.args(["serve", "--listen", &format!("127.0.0.1:{port}"), "--driver", "fake", "--s3-listen", "none"]);
         command.arg("--data").arg(data).arg("--config").arg(data.join("config.toml")).stdout(Stdio::null());
         if let Database::Postgres(url) = &home.database {
             command.args(["--database", url]);

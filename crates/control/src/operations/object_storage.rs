@@ -1,0 +1,181 @@
+//! Object storage of organizations: who has it, the keys that open it, and its buckets. What is in the buckets is the
+//! business of S3.
+
+use serde_json::{Value, json};
+use tarn_model::ids::OrgId;
+use tarn_objects::accounts::{self, Credentials};
+use tarn_objects::buckets;
+use tarn_store::{Tx, accounts as rows, events};
+
+use crate::{Caller, Control, Error, Kind, Result};
+
+/// What opens the object storage of an organization.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// The access key with its secret.
+    pub credentials: Credentials,
+    /// Where S3 is served.
+    pub endpoint: String,
+    /// What happened, for a person.
+    pub message: String,
+}
+
+/// What an organization uses of object storage.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UsageView {
+    /// Whether it is enabled.
+    pub enabled: bool,
+    /// How many bytes there are, those of old versions and open uploads included.
+    pub bytes: u64,
+    /// How many objects there are, old versions included.
+    pub objects: u64,
+    /// How many S3 requests there were. It lags a few seconds.
+    pub requests: u64,
+    /// How many buckets there are.
+    pub buckets: u64,
+    /// How many bytes there may be, if that is limited.
+    pub quota_bytes: Option<u64>,
+}
+
+/// Gives the caller's organization object storage; one that has it keeps its keys.
+pub async fn enable(control: &Control, caller: &Caller) -> Result<Opened> {
+    let (org, me) = (organization(caller)?, caller.clone());
+    let endpoint = endpoint(control)?;
+    let write = control.write(caller, move |tx| {
+        let (account, new) = accounts::enable(tx, &org)?;
+        if new {
+            let detail = json!({ "access_key_id": account.access_key });
+            record(tx, &me, &org, org.as_str(), "object_storage.enable", &detail)?;
+        }
+        let message = if new { "Object storage was enabled." } else { "Object storage is enabled already." };
+        Ok((account.access_key, message.to_owned()))
+    });
+    let (access_key, message) = write.await?;
+    Ok(opened(control, access_key, endpoint, message))
+}
+
+/// Takes object storage from the caller's organization, with all that is in it if he says so.
+pub async fn disable(control: &Control, caller: &Caller, force: bool) -> Result<String> {
+    let (org, me) = (organization(caller)?, caller.clone());
+    let write = control.write(caller, move |tx| {
+        let lost = accounts::get(tx, &org)?;
+        accounts::disable(tx, &org, force)?;
+        let detail = json!({ "force": force, "objects": lost.objects, "bytes": lost.bytes });
+        record(tx, &me, &org, org.as_str(), "object_storage.disable", &detail)?;
+        Ok(match lost.objects {
+            0 => "Object storage was disabled; its keys open nothing any more.".to_owned(),
+            1 => "Object storage was disabled; its keys open nothing any more, and its object is being deleted."
+                .to_owned(),
+            many => format!(
+                "Object storage was disabled; its keys open nothing any more, and its {many} objects are being deleted."
+            ),
+        })
+    });
+    let disabled = write.await;
+    control.objects().forget_keys();
+    control.objects_closed().notify_one();
+    disabled
+}
+
+/// The keys of the caller's organization.
+pub async fn credentials(control: &Control, caller: &Caller) -> Result<Opened> {
+    let (org, endpoint) = (organization(caller)?, endpoint(control)?);
+    let account = control.store().read(|tx| accounts::get(tx, &org)).await?;
+    Ok(opened(control, account.access_key, endpoint, String::new()))
+}
+
+/// Replaces the keys of the caller's organization; the old ones open nothing any more.
+pub async fn rotate_keys(control: &Control, caller: &Caller) -> Result<Opened> {
+    let (org, me) = (organization(caller)?, caller.clone());
+    let endpoint = endpoint(control)?;
+    let write = control.write(caller, move |tx| {
+        let old = accounts::get(tx, &org)?.access_key;
+        let account = accounts::rotate(tx, &org)?;
+        let detail = json!({ "access_key_id": account.access_key, "old_access_key_id": old });
+        record(tx, &me, &org, org.as_str(), "object_storage.rotate_keys", &detail)?;
+        Ok(account.access_key)
+    });
+    let rotated = write.await;
+    control.objects().forget_keys();
+    let message = "The keys were replaced; the old ones open nothing any more, for nobody in the organization.";
+    Ok(opened(control, rotated?, endpoint, message.to_owned()))
+}
+
+/// The names of the organization's buckets, in order.
+pub async fn list_buckets(control: &Control, caller: &Caller) -> Result<Vec<String>> {
+    let org = organization(caller)?;
+    let read = control.store().read(|tx| -> Result<Vec<String>> {
+        accounts::get(tx, &org)?;
+        Ok(tarn_store::buckets::list(tx, &org)?.into_iter().map(|bucket| bucket.name).collect())
+    });
+    read.await
+}
+
+/// Makes a bucket. The name need be free in the organization only.
+pub async fn create_bucket(control: &Control, caller: &Caller, name: &str) -> Result<String> {
+    let (org, me, name) = (organization(caller)?, caller.clone(), name.to_owned());
+    let write = control.write(caller, move |tx| {
+        let bucket = buckets::create(tx, &org, &name)?;
+        let detail = json!({ "name": bucket.name });
+        record(tx, &me, &org, bucket.id.as_str(), "object_storage.create_bucket", &detail)?;
+        Ok(format!("Bucket {} was created.", bucket.name))
+    });
+    write.await
+}
+
+/// Removes an empty bucket, and uploads that were begun in it.
+pub async fn delete_bucket(control: &Control, caller: &Caller, name: &str) -> Result<()> {
+    let (org, me, name) = (organization(caller)?, caller.clone(), name.to_owned());
+    let write = control.write(caller, move |tx| {
+        accounts::get(tx, &org)?;
+        let bucket = buckets::find(tx, &org, &name).map_err(|error| match error {
+            tarn_objects::Error::NoSuchBucket => Error::not_found("bucket", &name),
+            other => other.into(),
+        })?;
+        let files = buckets::remove(tx, &org, &name)?;
+        let detail = json!({ "name": bucket.name });
+        record(tx, &me, &org, bucket.id.as_str(), "object_storage.delete_bucket", &detail)?;
+        Ok(files)
+    });
+    // The parts of uploads. A crash before this leaves them to the sweep.
+    control.objects().remove_files(write.await?).await;
+    Ok(())
+}
+
+/// What the caller's organization uses.
+pub async fn usage(control: &Control, caller: &Caller) -> Result<UsageView> {
+    let org = organization(caller)?;
+    let quota_bytes = control.objects().quota_bytes();
+    let read = control.store().read(|tx| -> Result<UsageView> {
+        let Some(account) = rows::get(tx, &org)? else { return Ok(UsageView { quota_bytes, ..UsageView::default() }) };
+        Ok(UsageView {
+            enabled: !account.closing,
+            bytes: account.bytes,
+            objects: account.objects,
+            requests: account.requests,
+            buckets: tarn_store::buckets::count(tx, &org)?,
+            quota_bytes,
+        })
+    });
+    read.await
+}
+
+fn organization(caller: &Caller) -> Result<OrgId> {
+    let message = "object storage belongs to organizations; ask an administrator to put you into one";
+    caller.user.org.clone().ok_or_else(|| Error::new(Kind::Forbidden, "no_organization", message))
+}
+
+fn endpoint(control: &Control) -> Result<String> {
+    let message = "this engine does not serve S3; ask its operator to start it with --s3-listen";
+    control.s3().map(str::to_owned).ok_or_else(|| Error::new(Kind::Unavailable, "object_storage_not_served", message))
+}
+
+/// The secret is not kept in the outcome of a call: it follows from the key.
+fn opened(control: &Control, access_key_id: String, endpoint: String, message: String) -> Opened {
+    let secret_access_key = control.objects().secret_of(&access_key_id);
+    Opened { credentials: Credentials { access_key_id, secret_access_key }, endpoint, message }
+}
+
+fn record(tx: &mut Tx<'_>, caller: &Caller, org: &OrgId, about: &str, verb: &str, detail: &Value) -> Result<()> {
+    Ok(events::record(tx, caller.user.id.as_str(), org.as_str(), about, verb, detail)?)
+}

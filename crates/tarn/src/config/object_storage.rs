@@ -1,0 +1,142 @@
+//! Object storage: where it is served, where its files are, and its limits.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::Deserialize;
+use tarn_objects::Settings;
+
+use super::Config;
+use crate::failure::{Failure, Result};
+
+/// Beyond this a number is a mistake, and sums of it would not fit.
+const MAX_GB: u64 = 1_000_000_000;
+const MAX_DAYS: u64 = 3650;
+
+/// Where S3 is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) enum S3Listen {
+    At(SocketAddr),
+    Nowhere,
+}
+
+/// Limits of object storage.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ObjectStorage {
+    /// Where the data files are; below the data directory when absent.
+    directory: Option<PathBuf>,
+    /// How much an organization may have.
+    quota_gb: Option<u64>,
+    /// How much of the disk is left alone.
+    reserve_mb: u64,
+    /// After how long an upload in parts that nobody ends is given up.
+    abandoned_upload_days: u64,
+}
+
+impl Default for S3Listen {
+    fn default() -> Self {
+        S3Listen::At(SocketAddr::from(([127, 0, 0, 1], 7071)))
+    }
+}
+
+impl FromStr for S3Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "none" => Ok(S3Listen::Nowhere),
+            _ => text
+                .parse()
+                .map(S3Listen::At)
+                .map_err(|_| format!("'{text}' is not an address such as 127.0.0.1:7071, nor 'none'")),
+        }
+    }
+}
+
+impl TryFrom<String> for S3Listen {
+    type Error = String;
+
+    fn try_from(text: String) -> std::result::Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl Default for ObjectStorage {
+    fn default() -> Self {
+        ObjectStorage { directory: None, quota_gb: None, reserve_mb: 256, abandoned_upload_days: 7 }
+    }
+}
+
+impl ObjectStorage {
+    pub(super) fn check(&self) -> Result<()> {
+        for (what, value, limit) in [
+            ("quota_gb", self.quota_gb.unwrap_or(1), MAX_GB),
+            ("abandoned_upload_days", self.abandoned_upload_days, MAX_DAYS),
+        ] {
+            if !(1..=limit).contains(&value) {
+                return Err(Failure(format!("object_storage.{what} must be at least 1 and at most {limit}")));
+            }
+        }
+        match self.reserve_mb <= MAX_GB {
+            true => Ok(()),
+            false => Err(Failure(format!("object_storage.reserve_mb must be at most {MAX_GB}"))),
+        }
+    }
+}
+
+impl Config {
+    /// Where the files of objects are.
+    pub(crate) fn objects_directory(&self) -> PathBuf {
+        self.object_storage.directory.clone().unwrap_or_else(|| self.data.join("objects"))
+    }
+
+    /// What object storage is told.
+    pub(crate) fn objects_settings(&self) -> Settings {
+        let own = &self.object_storage;
+        Settings {
+            quota_bytes: own.quota_gb.map(|gb| gb * 1_000_000_000),
+            reserve_bytes: own.reserve_mb * 1_000_000,
+            abandoned_after: Duration::from_secs(own.abandoned_upload_days * 24 * 3600),
+            ..Settings::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> std::result::Result<Config, toml::de::Error> {
+        toml::from_str(text)
+    }
+
+    #[test]
+    fn s3_is_served_somewhere_or_nowhere() {
+        assert_eq!(parsed("").unwrap().s3_listen, S3Listen::At(SocketAddr::from(([127, 0, 0, 1], 7071))));
+        assert_eq!(parsed("s3_listen = 'none'").unwrap().s3_listen, S3Listen::Nowhere);
+        assert_eq!(
+            parsed("s3_listen = '0.0.0.0:9000'").unwrap().s3_listen,
+            S3Listen::At(SocketAddr::from(([0, 0, 0, 0], 9000)))
+        );
+        for wrong in ["''", "'7071'", "'localhost:7071'", "false"] {
+            assert!(parsed(&format!("s3_listen = {wrong}")).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn limits_become_bytes_and_time() {
+        let config = parsed("[object_storage]\nquota_gb = 2\nreserve_mb = 1\nabandoned_upload_days = 3").unwrap();
+        config.object_storage.check().unwrap();
+        let settings = config.objects_settings();
+        assert_eq!((settings.quota_bytes, settings.reserve_bytes), (Some(2_000_000_000), 1_000_000));
+        assert_eq!(settings.abandoned_after, Duration::from_secs(3 * 24 * 3600));
+        let plain = parsed("data = 'd'").unwrap();
+        assert_eq!((plain.objects_settings().quota_bytes, plain.objects_directory()), (None, "d/objects".into()));
+        let elsewhere = parsed("[object_storage]\ndirectory = '/srv/objects'").unwrap();
+        assert_eq!(elsewhere.objects_directory(), PathBuf::from("/srv/objects"));
+    }
+}
