@@ -31,6 +31,7 @@ check: ## formatting, lints, documentation, the arrows between crates, openapi.j
 	scripts/install-missing check
 	cargo fmt --all --check
 	cargo fmt --manifest-path bench/axum_limit/Cargo.toml --check
+	cargo fmt --manifest-path bench/s3bench/Cargo.toml --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 	cargo nextest run -p tarn --test arrows
@@ -49,9 +50,12 @@ bench: build ## measure against the baselines; rewrites the sections in docs/ben
 	scripts/install-missing bench
 	scripts/venv .venv-bench bench/requirements.txt
 	cargo build --release --manifest-path bench/axum_limit/Cargo.toml --target-dir target/bench
+	cargo build --release --manifest-path bench/s3bench/Cargo.toml --target-dir target/bench
+	cc -O2 -Wall -shared -fPIC -o target/bench/nodelay.so bench/objects/nodelay.c -ldl
 	.venv-bench/bin/python -m bench.spine
 	.venv-bench/bin/python -m bench.instances
 	.venv-bench/bin/python -m bench.volumes
+	.venv-bench/bin/python -m bench.objects
 
 .PHONY: soak
 soak: build ## the crash tests and the schema fuzzing with their full counts; hours, not minutes

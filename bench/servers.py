@@ -45,8 +45,8 @@ class Server:
                 raise RuntimeError(f"{self.command[0]} ended:\n{self.log.read_text(errors='replace')[-4000:]}")
             with contextlib.suppress(OSError):
                 status, _ = self.get(path, headers or {})
-                # A baseline has no such path, and says so; that is an answer too.
-                if status in (200, 404):
+                # A baseline has no such path, or shows it to nobody, and says so; that is an answer too.
+                if status in (200, 403, 404):
                     return time.monotonic() - began
             time.sleep(0.001)
         self.stop()
@@ -88,7 +88,8 @@ def axum_limit(database: Path, sync="NORMAL") -> Server:
 def tarn(data: Path, *options) -> Server:
     """Tarn as an operator would start it, except that one key may call as often as it likes."""
     port = free_port()
-    command = [TARN, "serve", "--data", data, "--listen", f"127.0.0.1:{port}", "--driver", "fake", *options]
+    command = [TARN, "serve", "--data", data, "--listen", f"127.0.0.1:{port}", "--driver", "fake"]
+    command += ["--s3-listen", "none", *options]
     log = data.with_name(data.name + ".log")
     return Server(command, environment={"TARN_RATE_LIMIT_PER_SECOND": "0"}, log=log, port=port)
 

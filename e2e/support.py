@@ -46,6 +46,8 @@ def tarn(*arguments, environment=None, seconds=20) -> subprocess.CompletedProces
 def refuse(data, *options) -> str:
     """`tarn serve` where it is expected to refuse to start; returns what it said."""
     defaults = ["--data", data, "--driver", "fake"]
+    if "--s3-listen" not in options:
+        defaults += ["--s3-listen", f"127.0.0.1:{free_port()}"]
     if "--listen" not in options:
         defaults += ["--listen", f"127.0.0.1:{free_port()}"]
     done = tarn("serve", *defaults, *options)
@@ -60,9 +62,10 @@ class Server:
 
     def __init__(self, data: Path, *options, environment=None, verify=None, driver="fake"):
         self.data = Path(data)
-        self.port, self.ssh_port = free_port(), free_port()
+        self.port, self.ssh_port, self.s3_port = free_port(), free_port(), free_port()
         self.scheme = "https" if verify else "http"
         self.url = f"{self.scheme}://127.0.0.1:{self.port}"
+        self.s3_url = f"{self.scheme}://127.0.0.1:{self.s3_port}"
         self.log = self.data.with_name(self.data.name + ".log")
         self.environment = ENVIRONMENT | (environment or {})
         self.process = None
@@ -72,6 +75,8 @@ class Server:
         listen = f"127.0.0.1:{self.port}"
         defaults = ["--data", self.data, "--listen", listen, "--driver", driver, "--simulated-gpus", "8xH100"]
         defaults += ["--ssh-listen", f"127.0.0.1:{self.ssh_port}"]
+        if "--s3-listen" not in map(str, options):
+            defaults += ["--s3-listen", f"127.0.0.1:{self.s3_port}"]
         self.command = [str(part) for part in [BINARY, "serve", *defaults, *options]]
 
     def __enter__(self):

@@ -41,6 +41,22 @@ def test_metrics_have_a_listener_of_their_own(tmp_path):
         server.stop()
 
 
+def test_s3_is_served_where_it_is_said(tmp_path):
+    with Server(tmp_path / "data", "--public-s3", "https://s3.example.org/") as server:
+        enabled = server.call("POST", "/object-storage/enable", expect=200).json()
+        assert enabled["endpoint"] == "https://s3.example.org", "what clients are told"
+        assert server.session.get(server.s3_url, timeout=5).status_code == 403, "where it listens"
+        said = refuse(tmp_path / "other", "--s3-listen", f"127.0.0.1:{server.s3_port}")
+        assert "--s3-listen" in said, f"a port that is taken names the option to change: {said}"
+        server.stop()
+    with Server(tmp_path / "data", "--s3-listen", "none") as server:
+        assert server.call("GET", "/object-storage/credentials").status_code == 503
+        assert server.call("GET", "/object-storage/usage", expect=200).json()["enabled"]
+        with pytest.raises(requests.ConnectionError):
+            server.session.get(server.s3_url, timeout=5)
+        server.stop()
+
+
 def test_the_configuration_file(tmp_path):
     config = tmp_path / "tarn.toml"
     config.write_text('simulated_gpus = "2xL40S"\n')
@@ -71,6 +87,8 @@ def test_wrong_options_are_refused(tmp_path):
         ["--listen", "nonsense"],
         ["--driver", "nonsense"],
         ["--simulated-gpus", "many"],
+        ["--s3-listen", "nonsense"],
+        ["--public-s3", "s3.example.org"],
         ["--database", "mysql://127.0.0.1/x"],
         ["--no-such-option"],
     ):

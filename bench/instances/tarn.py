@@ -35,6 +35,7 @@ class Tarn(servers.Server):
         port, self.ssh_port, self.data, self.key = servers.free_port(), servers.free_port(), data, key
         command = [servers.TARN, "serve", "--data", data, "--config", data / "config.toml"]
         command += ["--listen", f"127.0.0.1:{port}", "--ssh-listen", f"127.0.0.1:{self.ssh_port}"]
+        command += ["--s3-listen", f"127.0.0.1:{servers.free_port()}"]
         super().__init__(command, environment={"TARN_RATE_LIMIT_PER_SECOND": "0"}, log=data / "log", port=port)
 
     def __exit__(self, *problem):

@@ -1,0 +1,46 @@
+"""Memory of Tarn while 16 clients move large objects.
+
+What 16 writers have on the way lies on the disk all at once, so their objects are smaller than those of the readers, who share
+one. `--put-mib 1024` makes them as large, where 16 GiB are free.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.objects import cells, systems
+
+CLIENTS = 16
+
+
+@dataclass
+class Watched:
+    """The most memory, in MiB: before, while objects came, and while they went."""
+
+    idle: float
+    put: float
+    get: float
+
+
+def watch(work: Path, put_mib: int, get_mib: int) -> Watched:
+    """A server that has done nothing else yet."""
+    with systems.Tarn(work) as tarn:
+        client = tarn.client("bench-memory")
+        client.run("make")
+        idle = cells.peak_mib(tarn.pid)
+        put = during(tarn, client, "put", put_mib << 20, CLIENTS, CLIENTS, cells.LONGEST_SECONDS)
+        client.run("delete", put_mib << 20, CLIENTS, CLIENTS)
+        size = get_mib << 20
+        client.run("put", size, 1, 1, cells.LONGEST_SECONDS)
+        # Whoever has begun reads to the end, and half a second is enough for all to begin.
+        get = during(tarn, client, "get", size, CLIENTS, 1, 0.5)
+        client.run("delete", size, 1, 1)
+        client.run("drop")
+    return Watched(idle, put, get)
+
+
+def during(tarn, client, *command) -> float:
+    """The most memory that the server held while a command ran."""
+    # Five is the kernel's word for: forget the peak.
+    Path(f"/proc/{tarn.pid}/clear_refs").write_text("5")
+    client.run(*command)
+    return cells.peak_mib(tarn.pid)

@@ -1,0 +1,207 @@
+"""Object storage under test: a server of its own, or any other S3. Start reading at `Storage`.
+
+`TARN_TEST_S3_ENDPOINT`, `TARN_TEST_S3_ACCESS_KEY` and `TARN_TEST_S3_SECRET_KEY` (and `TARN_TEST_S3_REGION`) point the tests
+of the S3 API itself, `test_objects_api_*.py`, at another S3, to see whether they ask for what others do, too."""
+
+import contextlib
+import hashlib
+import itertools
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from support import Server
+
+ELSEWHERE = os.environ.get("TARN_TEST_S3_ENDPOINT")
+KIB, MIB = 1 << 10, 1 << 20
+# An object of up to this size lies in the database; a larger one is a file.
+INLINE = 16 * KIB
+# The least size of a part that is not the last.
+PART = 5 * MIB
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Account:
+    """Who calls S3, and where it is."""
+
+    endpoint: str
+    access_key: str
+    secret_key: str
+    region: str
+
+    def client(self, kind=boto3.client, **options):
+        """boto3 as it comes, except that it asks once only: a failure is not to be hidden by a second try."""
+        s3 = {"addressing_style": "path"} | options.pop("s3", {})
+        settings = {"retries": {"total_max_attempts": 1}, "max_pool_connections": 32, "proxies": {}} | options
+        return kind(
+            "s3", endpoint_url=self.endpoint, region_name=self.region, aws_access_key_id=self.access_key,
+            aws_secret_access_key=self.secret_key, config=Config(s3=s3, **settings),
+        )  # fmt: skip
+
+
+@dataclass
+class Storage:
+    """What the tests of a module share: an account, another tenant's, and the server behind them if it is ours."""
+
+    account: Account
+    other: Account | None = None
+    server: Server | None = None
+
+    def files(self) -> set[Path]:
+        """The data files that there are."""
+        return data_files(self.server.data)
+
+
+def data_files(data: Path) -> set[Path]:
+    """The files below the directory of the objects."""
+    return {path for path in (data / "objects").rglob("*") if path.is_file()}
+
+
+def enable(server: Server, key: str | None = None) -> Account:
+    """Switches object storage on for the key's organization."""
+    answer = server.call("POST", "/object-storage/enable", key=key, expect=200).json()
+    return Account(answer["endpoint"], answer["access_key_id"], answer["secret_access_key"], answer["region"])
+
+
+def new_tenant(server: Server, name: str) -> str:
+    """The API key of a user of an organization of its own."""
+    body = {"email": f"{name}@example.org", "org_name": name}
+    return server.call("POST", "/admin/user/create", json=body, expect=200).json()["api_key"]
+
+
+@contextlib.contextmanager
+def own_storage(directory: Path, *options, settings=""):
+    """A server with two tenants. Its stop is checked, its data removed also after a failure."""
+    if settings:
+        (directory / "tarn.toml").write_text(settings)
+        options = ("--config", directory / "tarn.toml", *options)
+    data = directory / "data"
+    try:
+        with Server(data, *options) as server:
+            yield Storage(enable(server), enable(server, new_tenant(server, "other")), server)
+            server.stop()
+            # Shown only beside a failure.
+            print(server.output()[-8000:])
+    finally:
+        shutil.rmtree(data, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory):
+    """One for the whole file: tests keep to buckets of their own."""
+    if ELSEWHERE:
+        keys = (os.environ["TARN_TEST_S3_ACCESS_KEY"], os.environ["TARN_TEST_S3_SECRET_KEY"])
+        yield Storage(Account(ELSEWHERE, *keys, os.environ.get("TARN_TEST_S3_REGION", "us-east-1")))
+    else:
+        with own_storage(tmp_path_factory.mktemp("objects")) as running:
+            yield running
+
+
+@pytest.fixture(scope="module")
+def s3(storage):
+    """boto3 for the account."""
+    return storage.account.client()
+
+
+@pytest.fixture
+def new_bucket(s3):
+    """Makes buckets: `new_bucket()` answers a name that nothing else has. Emptied and removed at the end."""
+    made = []
+
+    def create(client=s3, versioned=False) -> str:
+        name = f"bucket-{os.getpid()}-{next(_numbers)}"
+        client.create_bucket(Bucket=name)
+        if versioned:
+            client.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
+        made.append((client, name))
+        return name
+
+    yield create
+    for client, name in made:
+        remove_bucket(client, name)
+
+
+@pytest.fixture
+def bucket(new_bucket):
+    """A fresh bucket."""
+    return new_bucket()
+
+
+@pytest.fixture
+def versioned(new_bucket):
+    """A fresh bucket that keeps versions."""
+    return new_bucket(versioned=True)
+
+
+def remove_bucket(client, name: str):
+    """Takes everything out of a bucket and removes it. One that a test has removed itself is no trouble."""
+    try:
+        for upload in client.list_multipart_uploads(Bucket=name).get("Uploads", []):
+            client.abort_multipart_upload(Bucket=name, Key=upload["Key"], UploadId=upload["UploadId"])
+        for page in client.get_paginator("list_object_versions").paginate(Bucket=name):
+            listed = page.get("Versions", []) + page.get("DeleteMarkers", [])
+            if doomed := [{"Key": each["Key"], "VersionId": each["VersionId"]} for each in listed]:
+                client.delete_objects(Bucket=name, Delete={"Objects": doomed, "Quiet": True})
+        client.delete_bucket(Bucket=name)
+    except client.exceptions.NoSuchBucket:
+        pass
+
+
+@contextlib.contextmanager
+def refused(status: int, *codes: str):
+    """S3 must say no with this status and one of these codes; the answers to HEAD have no body and so no code."""
+    with pytest.raises(ClientError) as caught:
+        yield caught
+    answer = caught.value.response
+    assert answer["ResponseMetadata"]["HTTPStatusCode"] == status, answer
+    assert not codes or answer["Error"]["Code"] in codes, answer
+
+
+def put(client, bucket: str, *keys: str, body=None):
+    """Writes objects whose content, unless given, is their key."""
+    for key in keys:
+        client.put_object(Bucket=bucket, Key=key, Body=key if body is None else body)
+
+
+def read(client, bucket: str, key: str, **options) -> bytes:
+    """The content of an object."""
+    return client.get_object(Bucket=bucket, Key=key, **options)["Body"].read()
+
+
+def keys_of(page: dict) -> list[str]:
+    """The keys of a page of a listing."""
+    return [each["Key"] for each in page.get("Contents", [])]
+
+
+def prefixes_of(page: dict) -> list[str]:
+    """The common prefixes of a page of a listing."""
+    return [each["Prefix"] for each in page.get("CommonPrefixes", [])]
+
+
+def md5(content: bytes) -> str:
+    """The ETag, with its quotes, of what is written in one piece."""
+    return f'"{hashlib.md5(content).hexdigest()}"'
+
+
+def upload_parts(client, bucket: str, key: str, contents: list[bytes], **options) -> tuple[str, list[dict]]:
+    """Begins a multipart upload and sends its parts; answers its id and what completing it needs."""
+    upload = client.create_multipart_upload(Bucket=bucket, Key=key, **options)["UploadId"]
+    parts = []
+    for number, content in enumerate(contents, 1):
+        sent = client.upload_part(Bucket=bucket, Key=key, UploadId=upload, PartNumber=number, Body=content)
+        parts.append({"PartNumber": number, "ETag": sent["ETag"]})
+    return upload, parts
+
+
+def complete(client, bucket: str, key: str, upload: str, parts: list[dict], **options) -> dict:
+    """Ends a multipart upload."""
+    return client.complete_multipart_upload(
+        Bucket=bucket, Key=key, UploadId=upload, MultipartUpload={"Parts": parts}, **options
+    )

@@ -1,0 +1,162 @@
+"""Buckets over S3: their names, their life, and the operations on them that are not there."""
+
+import pytest
+
+from objects import bucket, new_bucket, put, read, refused, s3, storage  # noqa: F401
+from objects_wire import Wire
+
+GOOD_NAMES = ["abc", "1-2", "a.b.c", "with-dashes-and.dots", "a" * 63]
+BAD_NAMES = [
+    "ab", "a" * 64, "Upper", "under_score", "-first", "last-", ".first", "last.", "two..dots", "192.168.5.4",
+    "b%20lank", "%C3%BCber", "ex%21clamation", "xn--other", "other-s3alias",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GOOD_NAMES)
+def test_good_names(s3, name):
+    s3.create_bucket(Bucket=name)
+    try:
+        assert name in [each["Name"] for each in s3.list_buckets()["Buckets"]]
+        put(s3, name, "key")
+        assert read(s3, name, "key") == b"key"
+        s3.delete_object(Bucket=name, Key="key")
+    finally:
+        s3.delete_bucket(Bucket=name)
+    assert name not in [each["Name"] for each in s3.list_buckets()["Buckets"]]
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_bad_names(storage, name):
+    # boto3 would not even send some of these.
+    assert Wire(storage.account).call("PUT", f"/{name}").outcome == (400, "InvalidBucketName")
+
+
+def test_the_list_is_sorted_and_dated(s3, new_bucket):
+    names = sorted(new_bucket() for _ in range(3))
+    listed = s3.list_buckets()
+    seen = [each["Name"] for each in listed["Buckets"]]
+    assert seen == sorted(seen) and set(names) <= set(seen)
+    assert all(each["CreationDate"].tzinfo for each in listed["Buckets"])
+    assert listed["Owner"]["ID"]
+
+
+def test_what_is_not_there(s3):
+    missing = "bucket-that-nobody-made"
+    with refused(404):
+        s3.head_bucket(Bucket=missing)
+    for operation in (s3.list_objects, s3.list_objects_v2, s3.list_object_versions, s3.list_multipart_uploads):
+        with refused(404, "NoSuchBucket"):
+            operation(Bucket=missing)
+    for operation in (s3.delete_bucket, s3.get_bucket_location, s3.get_bucket_versioning):
+        with refused(404, "NoSuchBucket"):
+            operation(Bucket=missing)
+    for operation in (s3.get_object, s3.delete_object, s3.put_object, s3.create_multipart_upload):
+        with refused(404, "NoSuchBucket"):
+            operation(Bucket=missing, Key="key")
+    with refused(404, "NoSuchBucket"):
+        s3.delete_objects(Bucket=missing, Delete={"Objects": [{"Key": "key"}]})
+
+
+def test_delete_wants_an_empty_bucket(s3, new_bucket):
+    bucket = new_bucket()
+    put(s3, bucket, "key")
+    with refused(409, "BucketNotEmpty"):
+        s3.delete_bucket(Bucket=bucket)
+    assert read(s3, bucket, "key") == b"key"
+    s3.delete_object(Bucket=bucket, Key="key")
+    s3.delete_bucket(Bucket=bucket)
+    with refused(404, "NoSuchBucket"):
+        s3.delete_bucket(Bucket=bucket)
+    with refused(404):
+        s3.head_bucket(Bucket=bucket)
+
+
+def test_a_bucket_with_old_versions_is_not_empty(s3, new_bucket):
+    bucket = new_bucket(versioned=True)
+    put(s3, bucket, "key")
+    s3.delete_object(Bucket=bucket, Key="key")
+    assert "Contents" not in s3.list_objects_v2(Bucket=bucket)
+    with refused(409, "BucketNotEmpty"):
+        s3.delete_bucket(Bucket=bucket)
+
+
+def test_creating_twice_keeps_what_is_in_it(s3, bucket):
+    put(s3, bucket, "key")
+    with refused(409, "BucketAlreadyOwnedByYou"):
+        s3.create_bucket(Bucket=bucket)
+    assert read(s3, bucket, "key") == b"key"
+
+
+def test_a_name_can_be_used_again(s3, new_bucket):
+    bucket = new_bucket()
+    put(s3, bucket, "old")
+    s3.delete_object(Bucket=bucket, Key="old")
+    s3.delete_bucket(Bucket=bucket)
+    s3.create_bucket(Bucket=bucket)
+    assert s3.list_objects_v2(Bucket=bucket)["KeyCount"] == 0
+
+
+def test_head_and_location(s3, bucket):
+    assert s3.head_bucket(Bucket=bucket)["ResponseMetadata"]["HTTPStatusCode"] == 200
+    assert "LocationConstraint" in s3.get_bucket_location(Bucket=bucket)
+
+
+@pytest.mark.parametrize("region", ["global", "eu-central-1"])
+def test_any_region_will_do(s3, new_bucket, region):
+    name = new_bucket()
+    s3.delete_bucket(Bucket=name)
+    s3.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": region})
+    s3.head_bucket(Bucket=name)
+
+
+def test_a_malformed_configuration(storage):
+    for body in (b"<CreateBucketConfiguration><Location", b"not XML at all", b"<Other/>"):
+        answer = Wire(storage.account).call("PUT", "/bucket-by-bad-xml", body=body)
+        assert answer.outcome == (400, "MalformedXML"), body
+
+
+EXPIRY = {"Status": "Enabled", "ID": "one", "Filter": {"Prefix": "a"}, "Expiration": {"Days": 1}}
+NOT_DONE = {
+    "put_bucket_lifecycle_configuration": {"LifecycleConfiguration": {"Rules": [EXPIRY]}},
+    "put_bucket_website": {"WebsiteConfiguration": {"IndexDocument": {"Suffix": "index.html"}}},
+    "put_bucket_replication": {
+        "ReplicationConfiguration": {
+            "Role": "arn:aws:iam::1:role/r",
+            "Rules": [{"Status": "Enabled", "Destination": {"Bucket": "arn:aws:s3:::other"}}],
+        }
+    },
+    "put_bucket_notification_configuration": {"NotificationConfiguration": {}},
+    "put_bucket_logging": {"BucketLoggingStatus": {}},
+    "put_bucket_accelerate_configuration": {"AccelerateConfiguration": {"Status": "Enabled"}},
+    "put_bucket_request_payment": {"RequestPaymentConfiguration": {"Payer": "Requester"}},
+    "put_bucket_encryption": {
+        "ServerSideEncryptionConfiguration": {
+            "Rules": [{"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}]
+        }
+    },
+    "get_bucket_website": {},
+    "get_bucket_replication": {},
+}
+
+
+@pytest.mark.parametrize("operation", NOT_DONE)
+def test_what_is_not_done_says_so(s3, bucket, operation):
+    with refused(501, "NotImplemented"):
+        getattr(s3, operation)(Bucket=bucket, **NOT_DONE[operation])
+
+
+def test_object_operations_that_are_not_done_say_so(s3, bucket):
+    put(s3, bucket, "key")
+    with refused(501, "NotImplemented"):
+        s3.get_object_torrent(Bucket=bucket, Key="key")
+    with refused(501, "NotImplemented"):
+        s3.restore_object(Bucket=bucket, Key="key", RestoreRequest={"Days": 1})
+    with refused(501, "NotImplemented"):
+        s3.put_object_legal_hold(Bucket=bucket, Key="key", LegalHold={"Status": "ON"})
+
+
+def test_methods_that_make_no_sense(storage, bucket):
+    wire = Wire(storage.account)
+    for method, path in (("PATCH", f"/{bucket}/key"), ("DELETE", "/"), ("PUT", "/")):
+        answer = wire.call(method, path)
+        assert answer.status in (400, 405, 501) and answer.code, answer

@@ -1,0 +1,163 @@
+"""Ranges, and requests that hold only under a condition."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+from botocore.exceptions import ClientError
+
+from objects import bucket, complete, new_bucket, put, read, refused, s3, storage, upload_parts  # noqa: F401
+from objects_wire import Wire
+
+SMALL, LARGE = bytes(range(100)), bytes(range(256)) * 4096
+RANGES = {
+    "normal": ("bytes=4-7", 4, 8),
+    "first byte": ("bytes=0-0", 0, 1),
+    "leading": ("bytes=40-", 40, None),
+    "trailing": ("bytes=-7", -7, None),
+    "beyond the end": ("bytes=90-5000000", 90, None),
+    "more than there is": ("bytes=-5000000", 0, None),
+}
+
+
+@pytest.mark.parametrize("content", [SMALL, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize("name", RANGES)
+def test_ranges(s3, bucket, content, name):
+    header, start, end = RANGES[name]
+    put(s3, bucket, "key", body=content)
+    seen = s3.get_object(Bucket=bucket, Key="key", Range=header)
+    wanted = content[start:end]
+    first = range(len(content))[start]
+    assert seen["ResponseMetadata"]["HTTPStatusCode"] == 206
+    assert seen["ContentRange"] == f"bytes {first}-{first + len(wanted) - 1}/{len(content)}"
+    assert seen["Body"].read() == wanted
+    head = s3.head_object(Bucket=bucket, Key="key", Range=header)
+    assert head["ContentLength"] == len(wanted)
+
+
+@pytest.mark.parametrize("header", ["bytes=100-200", "bytes=100-", "bytes=-0"])
+def test_ranges_outside(s3, bucket, header):
+    put(s3, bucket, "key", body=SMALL)
+    with refused(416, "InvalidRange"):
+        s3.get_object(Bucket=bucket, Key="key", Range=header)
+
+
+def test_an_empty_object_has_no_ranges(s3, bucket):
+    put(s3, bucket, "key", body=b"")
+    with refused(416, "InvalidRange"):
+        s3.get_object(Bucket=bucket, Key="key", Range="bytes=0-0")
+
+
+@pytest.mark.parametrize("header", ["bytes=7-4", "bytes=a-b", "bytes=-", "lines=1-2", "bytes=1-2,4-5", "bytes"])
+def test_ranges_that_are_none(storage, s3, bucket, header):
+    put(s3, bucket, "key", body=SMALL)
+    answer = Wire(storage.account).call("GET", f"/{bucket}/key", headers={"range": header})
+    assert answer.status in (200, 400, 416), answer
+    assert answer.status != 200 or answer.body == SMALL, "what is not understood is ignored"
+
+
+@pytest.fixture
+def dated(s3, bucket):
+    """The ETag and the time of an object `key`."""
+    put(s3, bucket, "key", body=b"content")
+    head = s3.head_object(Bucket=bucket, Key="key")
+    return head["ETag"], head["LastModified"]
+
+
+def test_conditions_that_hold(s3, bucket, dated):
+    etag, modified = dated
+    hour = timedelta(hours=1)
+    for condition in (
+        {"IfMatch": etag}, {"IfMatch": "*"}, {"IfMatch": f'"other", {etag}'}, {"IfMatch": etag.strip('"')},
+        {"IfNoneMatch": '"other"'}, {"IfModifiedSince": modified - hour}, {"IfUnmodifiedSince": modified + hour},
+        {"IfUnmodifiedSince": modified},
+        # An entity tag is more exact than a time, so it goes first.
+        {"IfMatch": etag, "IfUnmodifiedSince": modified - hour},
+        {"IfNoneMatch": '"other"', "IfModifiedSince": modified + timedelta(seconds=1)},
+    ):  # fmt: skip
+        assert read(s3, bucket, "key", **condition) == b"content", condition
+        s3.head_object(Bucket=bucket, Key="key", **condition)
+
+
+def test_conditions_that_fail(s3, bucket, dated):
+    etag, modified = dated
+    hour = timedelta(hours=1)
+    for condition in ({"IfMatch": '"other"'}, {"IfUnmodifiedSince": modified - hour}):
+        with refused(412, "PreconditionFailed"):
+            read(s3, bucket, "key", **condition)
+        with refused(412):
+            s3.head_object(Bucket=bucket, Key="key", **condition)
+
+
+def test_not_modified(storage, s3, bucket, dated):
+    etag, modified = dated
+    text = modified.strftime("%a, %d %b %Y %H:%M:%S GMT")
+    for header in ({"if-none-match": etag}, {"if-none-match": "*"}, {"if-modified-since": text}):
+        for method in ("GET", "HEAD"):
+            answer = Wire(storage.account).call(method, f"/{bucket}/key", headers=header)
+            assert (answer.status, answer.body, answer.headers["etag"]) == (304, b"", etag), header
+
+
+def test_a_condition_and_a_range(s3, bucket, dated):
+    etag, _ = dated
+    assert read(s3, bucket, "key", IfMatch=etag, Range="bytes=0-2") == b"con"
+    with refused(412, "PreconditionFailed"):
+        read(s3, bucket, "key", IfMatch='"other"', Range="bytes=0-2")
+
+
+def test_put_only_if_there_is_none(s3, bucket):
+    for content in (b"first", b"x" * 50_000):
+        s3.put_object(Bucket=bucket, Key=f"key-{len(content)}", Body=content, IfNoneMatch="*")
+        with refused(412, "PreconditionFailed"):
+            s3.put_object(Bucket=bucket, Key=f"key-{len(content)}", Body=b"y" * len(content), IfNoneMatch="*")
+        assert read(s3, bucket, f"key-{len(content)}") == content
+        s3.delete_object(Bucket=bucket, Key=f"key-{len(content)}")
+        s3.put_object(Bucket=bucket, Key=f"key-{len(content)}", Body=content, IfNoneMatch="*")
+
+
+def test_put_only_over_what_is_known(s3, bucket):
+    etag = s3.put_object(Bucket=bucket, Key="key", Body=b"first")["ETag"]
+    with refused(412, "PreconditionFailed"):
+        s3.put_object(Bucket=bucket, Key="key", Body=b"lost", IfMatch='"other"')
+    s3.put_object(Bucket=bucket, Key="key", Body=b"second", IfMatch=etag)
+    with refused(412, "PreconditionFailed"):
+        s3.put_object(Bucket=bucket, Key="key", Body=b"lost", IfMatch=etag)
+    assert read(s3, bucket, "key") == b"second"
+    with refused(404, "NoSuchKey"):
+        s3.put_object(Bucket=bucket, Key="missing", Body=b"lost", IfMatch=etag)
+
+
+def test_a_deleted_version_is_none(s3, new_bucket):
+    bucket = new_bucket(versioned=True)
+    s3.put_object(Bucket=bucket, Key="key", Body=b"1", IfNoneMatch="*")
+    with refused(412, "PreconditionFailed"):
+        s3.put_object(Bucket=bucket, Key="key", Body=b"2", IfNoneMatch="*")
+    s3.delete_object(Bucket=bucket, Key="key")
+    s3.put_object(Bucket=bucket, Key="key", Body=b"3", IfNoneMatch="*")
+    assert read(s3, bucket, "key") == b"3"
+
+
+def test_completing_under_a_condition(s3, bucket):
+    put(s3, bucket, "taken")
+    upload, parts = upload_parts(s3, bucket, "taken", [b"part"])
+    with refused(412, "PreconditionFailed"):
+        complete(s3, bucket, "taken", upload, parts, IfNoneMatch="*")
+    assert read(s3, bucket, "taken") == b"taken"
+    upload, parts = upload_parts(s3, bucket, "free", [b"part"])
+    complete(s3, bucket, "free", upload, parts, IfNoneMatch="*")
+    assert read(s3, bucket, "free") == b"part"
+
+
+@pytest.mark.parametrize("size", [10, 30_000])
+def test_of_many_writers_one_wins(s3, bucket, size):
+    def write(number: int) -> int:
+        try:
+            s3.put_object(Bucket=bucket, Key="key", Body=bytes([number]) * size, IfNoneMatch="*")
+        except ClientError as error:
+            return error.response["ResponseMetadata"]["HTTPStatusCode"]
+        return 200
+
+    with ThreadPoolExecutor(8) as writers:
+        outcomes = list(writers.map(write, range(8)))
+    assert outcomes.count(200) == 1 and set(outcomes) <= {200, 412, 409}, outcomes
+    assert read(s3, bucket, "key") == bytes([outcomes.index(200)]) * size

@@ -1,0 +1,299 @@
+"""Multipart uploads: their parts, their end, and what cannot be."""
+
+import hashlib
+
+import pytest
+
+from objects import (  # noqa: F401
+    PART, bucket, complete, keys_of, md5, new_bucket, put, read, refused, s3, storage, upload_parts, versioned,
+)  # fmt: skip
+from objects_wire import Wire
+
+BIG = hashlib.shake_128(b"part").digest(PART)
+
+
+def etag_of(contents: list[bytes]) -> str:
+    """The ETag that S3 gives to what came in parts."""
+    joined = b"".join(hashlib.md5(content).digest() for content in contents)
+    return f'"{hashlib.md5(joined).hexdigest()}-{len(contents)}"'
+
+
+@pytest.mark.parametrize(
+    "sizes", [[7], [0], [PART], [PART, 1], [PART - 1], [PART + 1, 0], [PART, PART + 1, 600_000]], ids=str
+)
+def test_sizes(s3, bucket, sizes):
+    contents = [(BIG + b"x")[:size] for size in sizes]
+    upload, parts = upload_parts(s3, bucket, "key", contents, Metadata={"a": "1"}, ContentType="text/plain")
+    assert "Contents" not in s3.list_objects_v2(Bucket=bucket), "nothing is visible before the end"
+    done = complete(s3, bucket, "key", upload, parts)
+    assert (done["ETag"], done["Bucket"], done["Key"]) == (etag_of(contents), bucket, "key")
+    seen = s3.get_object(Bucket=bucket, Key="key")
+    assert (seen["ETag"], seen["Metadata"], seen["ContentType"]) == (etag_of(contents), {"a": "1"}, "text/plain")
+    assert seen["Body"].read() == b"".join(contents)
+    assert s3.list_objects_v2(Bucket=bucket)["Contents"][0]["ETag"] == etag_of(contents)
+    assert "Uploads" not in s3.list_multipart_uploads(Bucket=bucket)
+    with refused(404, "NoSuchUpload"):
+        s3.list_parts(Bucket=bucket, Key="key", UploadId=upload)
+
+
+def test_ranges_cross_parts(s3, bucket):
+    upload, parts = upload_parts(s3, bucket, "key", [BIG, BIG, b"tail"])
+    complete(s3, bucket, "key", upload, parts)
+    whole = BIG + BIG + b"tail"
+    for start, end in ((0, 9), (PART - 5, PART + 5), (PART - 1, 2 * PART), (2 * PART - 1, 2 * PART + 3), (2 * PART, 2 * PART)):
+        assert read(s3, bucket, "key", Range=f"bytes={start}-{end}") == whole[start : end + 1]
+    assert read(s3, bucket, "key", Range="bytes=-6") == whole[-6:]
+
+
+def test_parts_in_any_order_with_gaps(s3, bucket):
+    upload = s3.create_multipart_upload(Bucket=bucket, Key="key")["UploadId"]
+    contents = {10_000: b"tail", 3: BIG, 700: BIG[::-1]}
+    etags = {
+        number: s3.upload_part(Bucket=bucket, Key="key", UploadId=upload, PartNumber=number, Body=content)["ETag"]
+        for number, content in contents.items()
+    }
+    assert etags == {number: md5(content) for number, content in contents.items()}
+    complete(s3, bucket, "key", upload, [{"PartNumber": number, "ETag": etags[number]} for number in sorted(etags)])
+    assert read(s3, bucket, "key") == BIG + BIG[::-1] + b"tail"
+
+
+def test_a_part_sent_again_counts_once(s3, bucket):
+    upload, parts = upload_parts(s3, bucket, "key", [BIG, b"first try"])
+    again = s3.upload_part(Bucket=bucket, Key="key", UploadId=upload, PartNumber=2, Body=b"second")
+    assert len(s3.list_parts(Bucket=bucket, Key="key", UploadId=upload)["Parts"]) == 2
+    with refused(400, "InvalidPart"):
+        complete(s3, bucket, "key", upload, parts)
+    complete(s3, bucket, "key", upload, [parts[0], {"PartNumber": 2, "ETag": again["ETag"]}])
+    assert read(s3, bucket, "key") == BIG + b"second"
+
+
+def test_parts_that_are_left_out_are_gone(s3, bucket):
+    upload, parts = upload_parts(s3, bucket, "key", [BIG, b"unwanted"])
+    complete(s3, bucket, "key", upload, parts[:1])
+    assert read(s3, bucket, "key") == BIG
+
+
+def test_over_an_object(s3, bucket):
+    put(s3, bucket, "key", body=b"old")
+    upload, parts = upload_parts(s3, bucket, "key", [b"new"])
+    assert read(s3, bucket, "key") == b"old"
+    complete(s3, bucket, "key", upload, parts)
+    assert read(s3, bucket, "key") == b"new"
+
+
+def test_uploads_to_one_key_do_not_meet(s3, bucket):
+    one, parts_of_one = upload_parts(s3, bucket, "key", [b"one"])
+    two, parts_of_two = upload_parts(s3, bucket, "key", [b"two"])
+    assert one != two
+    complete(s3, bucket, "key", two, parts_of_two)
+    assert read(s3, bucket, "key") == b"two"
+    complete(s3, bucket, "key", one, parts_of_one)
+    assert read(s3, bucket, "key") == b"one"
+
+
+def test_ends_that_cannot_be(s3, bucket):
+    small, small_parts = upload_parts(s3, bucket, "key", [b"too small", b"tail"])
+    with refused(400, "EntityTooSmall"):
+        complete(s3, bucket, "key", small, small_parts)
+    upload, parts = upload_parts(s3, bucket, "key", [BIG, b"tail"])
+    with refused(400, "MalformedXML"):
+        complete(s3, bucket, "key", upload, [])
+    with refused(400, "InvalidPartOrder"):
+        complete(s3, bucket, "key", upload, parts[::-1])
+    with refused(400, "InvalidPartOrder"):
+        complete(s3, bucket, "key", upload, [parts[0], parts[0], parts[1]])
+    with refused(400, "InvalidPart"):
+        complete(s3, bucket, "key", upload, [*parts, {"PartNumber": 9, "ETag": parts[0]["ETag"]}])
+    with refused(400, "InvalidPart"):
+        complete(s3, bucket, "key", upload, [parts[0], {"PartNumber": 2, "ETag": md5(b"other")}])
+    with refused(404, "NoSuchUpload"):
+        complete(s3, bucket, "other key", upload, parts)
+    assert "Contents" not in s3.list_objects_v2(Bucket=bucket)
+    # None of this has spoiled the upload; an ETag may come without its quotes.
+    complete(s3, bucket, "key", upload, [part | {"ETag": part["ETag"].strip('"')} for part in parts])
+    assert read(s3, bucket, "key") == BIG + b"tail"
+
+
+def test_an_end_in_bad_words(storage, s3, bucket):
+    upload, _ = upload_parts(s3, bucket, "key", [b"part"])
+    bad = [
+        b"", b"<CompleteMultipartUpload>", b"nonsense", b"<Other/>",
+        b"<CompleteMultipartUpload><Part><PartNumber>x</PartNumber><ETag>y</ETag></Part></CompleteMultipartUpload>",
+    ]  # fmt: skip
+    for body in bad:
+        answer = Wire(storage.account).call("POST", f"/{bucket}/key", f"uploadId={upload}", body=body)
+        assert answer.status == 400 and answer.code in ("MalformedXML", "InvalidRequest", "MissingRequestBodyError"), (body, answer)
+
+
+@pytest.mark.parametrize("number", ["0", "10001", "-1", "abc", "99999999999999999999"])
+def test_part_numbers_that_cannot_be(storage, s3, bucket, number):
+    upload = s3.create_multipart_upload(Bucket=bucket, Key="key")["UploadId"]
+    query = f"partNumber={number}&uploadId={upload}"
+    answer = Wire(storage.account).call("PUT", f"/{bucket}/key", query, body=b"x")
+    assert answer.outcome == (400, "InvalidArgument")
+
+
+def test_more_parts_than_there_can_be(storage, s3, bucket):
+    upload, _ = upload_parts(s3, bucket, "key", [b"part"])
+    part = "<Part><PartNumber>{}</PartNumber><ETag>" + md5(b"part").strip('"') + "</ETag></Part>"
+    listed = "".join(part.format(number) for number in range(1, 10_002))
+    body = f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode()
+    answer = Wire(storage.account).call("POST", f"/{bucket}/key", f"uploadId={upload}", body=body)
+    assert answer.status == 400 and answer.code in ("MalformedXML", "InvalidArgument", "InvalidPart"), answer
+    assert "Contents" not in s3.list_objects_v2(Bucket=bucket)
+
+
+@pytest.mark.parametrize("upload", ["nonsense", "..%2F..", "x" * 2000])
+def test_uploads_that_are_none(storage, bucket, upload):
+    wire, path = Wire(storage.account), f"/{bucket}/key"
+    for method, query in (("PUT", f"partNumber=1&uploadId={upload}"), ("GET", f"uploadId={upload}"),
+                          ("DELETE", f"uploadId={upload}")):  # fmt: skip
+        assert wire.call(method, path, query).outcome == (404, "NoSuchUpload"), method
+
+
+def test_aborting(s3, bucket):
+    upload, parts = upload_parts(s3, bucket, "key", [BIG, b"tail"])
+    s3.abort_multipart_upload(Bucket=bucket, Key="key", UploadId=upload)
+    with refused(404, "NoSuchUpload"):
+        s3.abort_multipart_upload(Bucket=bucket, Key="key", UploadId=upload)
+    with refused(404, "NoSuchUpload"):
+        s3.upload_part(Bucket=bucket, Key="key", UploadId=upload, PartNumber=3, Body=b"late")
+    with refused(404, "NoSuchUpload"):
+        complete(s3, bucket, "key", upload, parts)
+    assert "Uploads" not in s3.list_multipart_uploads(Bucket=bucket)
+    assert keys_of(s3.list_objects_v2(Bucket=bucket)) == []
+
+
+def test_listing_parts(s3, bucket):
+    upload, parts = upload_parts(s3, bucket, "key", [b"%d" % number for number in range(5)])
+    page = s3.list_parts(Bucket=bucket, Key="key", UploadId=upload)
+    assert [(part["PartNumber"], part["ETag"], part["Size"]) for part in page["Parts"]] == [
+        (part["PartNumber"], part["ETag"], 1) for part in parts
+    ]
+    assert (page["IsTruncated"], page["UploadId"], page["StorageClass"]) == (False, upload, "STANDARD")
+    first = s3.list_parts(Bucket=bucket, Key="key", UploadId=upload, MaxParts=2)
+    assert (len(first["Parts"]), first["IsTruncated"], first["NextPartNumberMarker"]) == (2, True, 2)
+    pages = s3.get_paginator("list_parts").paginate(
+        Bucket=bucket, Key="key", UploadId=upload, PaginationConfig={"PageSize": 2}
+    )
+    assert [[part["PartNumber"] for part in page["Parts"]] for page in pages] == [[1, 2], [3, 4], [5]]
+
+
+def test_listing_uploads(s3, bucket):
+    made = [(key, s3.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"]) for key in ("b", "a", "a", "c/d", "c/e")]
+    page = s3.list_multipart_uploads(Bucket=bucket)
+    seen = [(upload["Key"], upload["UploadId"]) for upload in page["Uploads"]]
+    assert sorted(seen) == sorted(made) and [key for key, _ in seen] == ["a", "a", "b", "c/d", "c/e"]
+    pages = s3.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, PaginationConfig={"PageSize": 1})
+    assert [(upload["Key"], upload["UploadId"]) for page in pages for upload in page.get("Uploads", [])] == seen
+    assert [each["Key"] for each in s3.list_multipart_uploads(Bucket=bucket, Prefix="c/")["Uploads"]] == ["c/d", "c/e"]
+    grouped = s3.list_multipart_uploads(Bucket=bucket, Delimiter="/")
+    assert [each["Prefix"] for each in grouped["CommonPrefixes"]] == ["c/"] and len(grouped["Uploads"]) == 3
+    after = s3.list_multipart_uploads(Bucket=bucket, KeyMarker="b")
+    assert [each["Key"] for each in after["Uploads"]] == ["c/d", "c/e"]
+
+
+@pytest.mark.parametrize("key", ["plain", " ", "ü 日本", "?versionId=", "a//../b"])
+def test_copied_parts(s3, bucket, key):
+    source = hashlib.shake_128(b"source").digest(PART + 1000)
+    put(s3, bucket, key, body=source)
+    upload = s3.create_multipart_upload(Bucket=bucket, Key="to")["UploadId"]
+    parts = []
+    for number, (start, end) in enumerate([(0, PART - 1), (PART, PART + 999)], 1):
+        done = s3.upload_part_copy(
+            Bucket=bucket, Key="to", UploadId=upload, PartNumber=number, CopySource={"Bucket": bucket, "Key": key},
+            CopySourceRange=f"bytes={start}-{end}",
+        )["CopyPartResult"]  # fmt: skip
+        assert done["ETag"] == md5(source[start : end + 1])
+        parts.append({"PartNumber": number, "ETag": done["ETag"]})
+    complete(s3, bucket, "to", upload, parts)
+    assert read(s3, bucket, "to") == source
+
+
+def test_a_copied_whole(s3, bucket):
+    for size in (0, 100, 100_000):
+        put(s3, bucket, "from", body=BIG[:size])
+        upload = s3.create_multipart_upload(Bucket=bucket, Key="to")["UploadId"]
+        done = s3.upload_part_copy(Bucket=bucket, Key="to", UploadId=upload, PartNumber=1, CopySource=f"{bucket}/from")
+        complete(s3, bucket, "to", upload, [{"PartNumber": 1, "ETag": done["CopyPartResult"]["ETag"]}])
+        assert read(s3, bucket, "to") == BIG[:size]
+
+
+def test_copied_parts_of_versions_and_of_parts(s3, versioned):
+    upload, parts = upload_parts(s3, versioned, "from", [BIG, b"tail"])
+    version = complete(s3, versioned, "from", upload, parts)["VersionId"]
+    put(s3, versioned, "from", body=b"newer")
+    upload = s3.create_multipart_upload(Bucket=versioned, Key="to")["UploadId"]
+    source = {"Bucket": versioned, "Key": "from", "VersionId": version}
+    done = s3.upload_part_copy(
+        Bucket=versioned, Key="to", UploadId=upload, PartNumber=1, CopySource=source,
+        CopySourceRange=f"bytes={PART - 3}-{PART + 3}",
+    )  # fmt: skip
+    assert done["CopySourceVersionId"] == version
+    complete(s3, versioned, "to", upload, [{"PartNumber": 1, "ETag": done["CopyPartResult"]["ETag"]}])
+    assert read(s3, versioned, "to") == BIG[-3:] + b"tail"
+
+
+@pytest.mark.parametrize(
+    "text", ["0-2", "bytes=0", "bytes=hello-world", "bytes=0-bar", "bytes=hello-", "bytes=0-2,3-5", "bytes=3-2", "bytes=-2"]
+)
+def test_copied_parts_with_ranges_that_are_none(s3, bucket, text):
+    put(s3, bucket, "from", body=b"hello")
+    upload = s3.create_multipart_upload(Bucket=bucket, Key="to")["UploadId"]
+    with refused(400, "InvalidArgument"):
+        s3.upload_part_copy(
+            Bucket=bucket, Key="to", UploadId=upload, PartNumber=1, CopySource=f"{bucket}/from", CopySourceRange=text
+        )
+
+
+def test_copied_parts_of_what_is_not_there(s3, bucket):
+    put(s3, bucket, "from", body=b"hello")
+    upload = s3.create_multipart_upload(Bucket=bucket, Key="to")["UploadId"]
+    place = {"Bucket": bucket, "Key": "to", "UploadId": upload, "PartNumber": 1}
+    for text in ("bytes=0-21", "bytes=5-5"):
+        with pytest.raises(s3.exceptions.ClientError) as caught:
+            s3.upload_part_copy(**place, CopySource=f"{bucket}/from", CopySourceRange=text)
+        assert caught.value.response["Error"]["Code"] in ("InvalidRange", "InvalidArgument", "InvalidRequest")
+    with refused(404, "NoSuchKey"):
+        s3.upload_part_copy(**place, CopySource=f"{bucket}/missing")
+    with refused(404, "NoSuchBucket"):
+        s3.upload_part_copy(**place, CopySource="bucket-that-nobody-made/key")
+    with refused(412, "PreconditionFailed"):
+        s3.upload_part_copy(**place, CopySource=f"{bucket}/from", CopySourceIfMatch='"other"')
+    assert "Parts" not in s3.list_parts(Bucket=bucket, Key="to", UploadId=upload)
+
+
+def test_reading_by_part(s3, bucket):
+    contents = [BIG, BIG[::-1], b"tail"]
+    upload, parts = upload_parts(s3, bucket, "key", contents)
+    complete(s3, bucket, "key", upload, parts)
+    for number, content in enumerate(contents, 1):
+        seen = s3.get_object(Bucket=bucket, Key="key", PartNumber=number)
+        assert (seen["PartsCount"], seen["ResponseMetadata"]["HTTPStatusCode"]) == (3, 206)
+        assert seen["ETag"] == etag_of(contents) and seen["Body"].read() == content
+        head = s3.head_object(Bucket=bucket, Key="key", PartNumber=number)
+        assert (head["PartsCount"], head["ContentLength"]) == (3, len(content))
+    with refused(416, "InvalidPartNumber", "InvalidRange"):
+        s3.get_object(Bucket=bucket, Key="key", PartNumber=4)
+    put(s3, bucket, "plain", body=b"one piece")
+    assert read(s3, bucket, "plain", PartNumber=1) == b"one piece"
+    with refused(416, "InvalidPartNumber", "InvalidRange"):
+        s3.get_object(Bucket=bucket, Key="plain", PartNumber=2)
+
+
+def test_a_copy_of_what_came_in_parts(s3, bucket):
+    upload, parts = upload_parts(s3, bucket, "from", [BIG, b"tail"], Metadata={"a": "1"})
+    complete(s3, bucket, "from", upload, parts)
+    s3.copy_object(Bucket=bucket, Key="to", CopySource=f"{bucket}/from")
+    s3.delete_object(Bucket=bucket, Key="from")
+    assert read(s3, bucket, "to") == BIG + b"tail"
+    assert s3.head_object(Bucket=bucket, Key="to")["Metadata"] == {"a": "1"}
+
+
+def test_tags_and_attributes(s3, bucket):
+    upload, parts = upload_parts(s3, bucket, "key", [BIG, b"tail"], Tagging="a=1")
+    complete(s3, bucket, "key", upload, parts)
+    assert s3.get_object_tagging(Bucket=bucket, Key="key")["TagSet"] == [{"Key": "a", "Value": "1"}]
+    wanted = ["ETag", "ObjectSize", "ObjectParts"]
+    seen = s3.get_object_attributes(Bucket=bucket, Key="key", ObjectAttributes=wanted)
+    assert (seen["ObjectSize"], seen["ObjectParts"]["TotalPartsCount"]) == (PART + 4, 2)

@@ -1,0 +1,76 @@
+"""Tags of objects, and their limits."""
+
+import pytest
+
+from objects import bucket, new_bucket, put, refused, s3, storage  # noqa: F401
+from objects_wire import Wire
+
+
+def tags_of(s3, bucket: str) -> dict[str, str]:
+    """The tags of `key`."""
+    return {tag["Key"]: tag["Value"] for tag in s3.get_object_tagging(Bucket=bucket, Key="key")["TagSet"]}
+
+
+def set_tags(s3, bucket: str, tags: list[tuple[str, str]]):
+    """Puts tags in place of those that `key` has."""
+    listed = [{"Key": key, "Value": value} for key, value in tags]
+    s3.put_object_tagging(Bucket=bucket, Key="key", Tagging={"TagSet": listed})
+
+
+def test_tags_come_and_go(s3, bucket):
+    put(s3, bucket, "key")
+    assert tags_of(s3, bucket) == {}
+    assert "TagCount" not in s3.get_object(Bucket=bucket, Key="key")
+    for tags in ({"a": "1", "b": ""}, {"c + d": "ü=:/@"}):
+        set_tags(s3, bucket, list(tags.items()))
+        assert tags_of(s3, bucket) == tags
+        assert s3.get_object(Bucket=bucket, Key="key")["TagCount"] == len(tags)
+    s3.delete_object_tagging(Bucket=bucket, Key="key")
+    assert tags_of(s3, bucket) == {}
+
+
+def test_as_many_and_as_long_as_can_be(s3, bucket):
+    put(s3, bucket, "key")
+    tags = [(f"{number}" + "k" * 127, "v" * 256) for number in range(10)]
+    set_tags(s3, bucket, tags)
+    assert tags_of(s3, bucket) == dict(tags)
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [
+        [(f"{number}", "v") for number in range(11)], [("k" * 129, "v")], [("k", "v" * 257)], [("same", "1"), ("same", "2")],
+    ],
+    ids=["eleven", "long key", "long value", "twice"],
+)  # fmt: skip
+def test_too_much(s3, bucket, tags):
+    put(s3, bucket, "key")
+    set_tags(s3, bucket, [("old", "1")])
+    with refused(400, "InvalidTag", "BadRequest", "MalformedXML"):
+        set_tags(s3, bucket, tags)
+    assert tags_of(s3, bucket) == {"old": "1"}
+
+
+def test_tags_with_the_put(s3, bucket):
+    s3.put_object(Bucket=bucket, Key="key", Body=b"x", Tagging="a=1&b%20c=%C3%BC&d")
+    assert tags_of(s3, bucket) == {"a": "1", "b c": "ü", "d": ""}
+    put(s3, bucket, "key")
+    assert tags_of(s3, bucket) == {}, "a new object has its own"
+    with refused(400, "InvalidTag", "InvalidArgument", "BadRequest"):
+        s3.put_object(Bucket=bucket, Key="other", Body=b"x", Tagging="&".join(f"{number}=v" for number in range(11)))
+    with refused(404):
+        s3.head_object(Bucket=bucket, Key="other")
+
+
+def test_tags_of_what_is_missing(s3, bucket):
+    with refused(404, "NoSuchKey"):
+        tags_of(s3, bucket)
+    with refused(404, "NoSuchKey"):
+        set_tags(s3, bucket, [("a", "1")])
+
+
+def test_tags_in_bad_words(storage, s3, bucket):
+    put(s3, bucket, "key")
+    for body in (b"<Tagging>", b"<Tagging><TagSet><Tag><Key>a</Key></TagSet></Tagging>", b"<Other/>"):
+        answer = Wire(storage.account).call("PUT", f"/{bucket}/key", "tagging=", body=body)
+        assert answer.outcome == (400, "MalformedXML"), body

@@ -1,0 +1,108 @@
+"""Object storage that is full: a quota, and a disk."""
+
+import os
+import subprocess
+
+import pytest
+
+from objects import MIB, PART, enable, own_storage, put, read, refused, upload_parts
+from objects_wire import UNSIGNED, Wire
+from support import Server, eventually
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small filesystem needs root")
+# The least quota that there is, and an object of which eleven fit. Copies cost no space on the disk, but they count.
+SETTINGS = "[object_storage]\nquota_gb = 1\n"
+LARGE = 90_000_000
+
+
+def test_a_quota(tmp_path):
+    with own_storage(tmp_path, settings=SETTINGS) as storage:
+        s3, other = storage.account.client(), storage.other.client()
+        for client in (s3, other):
+            client.create_bucket(Bucket="full")
+        put(s3, "full", "0", body=bytes(LARGE))
+        for number in range(1, 11):
+            s3.copy_object(Bucket="full", Key=f"{number}", CopySource="full/0")
+        before = storage.files()
+        with refused(403, "QuotaExceeded"):
+            s3.copy_object(Bucket="full", Key="copy", CopySource="full/0")
+        with refused(403, "QuotaExceeded"):
+            put(s3, "full", "put", body=bytes(11_000_000))
+        upload, _ = upload_parts(s3, "full", "parts", [bytes(PART)])
+        with refused(403, "QuotaExceeded"):
+            s3.upload_part(Bucket="full", Key="parts", UploadId=upload, PartNumber=2, Body=bytes(PART))
+        s3.abort_multipart_upload(Bucket="full", Key="parts", UploadId=upload)
+        # One that does not say in advance how long it is.
+        chunks = (b"%x\r\n" % MIB + bytes(MIB) + b"\r\n") * 11 + b"0\r\n\r\n"
+        wire = Wire(storage.account)
+        signed = wire.sign("PUT", "/full/chunked", payload=UNSIGNED, headers={"transfer-encoding": "chunked"})
+        answer = wire.send("PUT", "/full/chunked", headers=signed.headers, body=chunks)
+        assert answer.outcome in ((403, "QuotaExceeded"), (411, "MissingContentLength")), answer
+        eventually(lambda: storage.files() == before, what="the end of what was refused")
+        assert len(s3.list_objects_v2(Bucket="full")["Contents"]) == 11
+        put(other, "full", "theirs", body=bytes(11_000_000))
+        # What is deleted makes room, and what is replaced counts once.
+        s3.delete_object(Bucket="full", Key="10")
+        for _ in range(3):
+            put(s3, "full", "put", body=bytes(40_000_000))
+        assert s3.head_object(Bucket="full", Key="put")["ContentLength"] == 40_000_000
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A filesystem of 40 MiB, and nothing else of the machine's disk."""
+    place = tmp_path / "data"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tarn-test", place], check=True)
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", place], check=True)
+
+
+@needs_root
+def test_a_full_disk(small_disk, tmp_path):
+    assert os.path.ismount(small_disk), "never fill what is not the small disk"
+    ballast = small_disk / "ballast"
+    # By itself it would leave more of the disk alone than this one has.
+    config = tmp_path / "tarn.toml"
+    config.write_text("[object_storage]\nreserve_mb = 0\n")
+    with Server(small_disk, "--config", config) as server:
+        s3 = enable(server).client()
+        s3.create_bucket(Bucket="full")
+        put(s3, "full", "small", body=b"small")
+        put(s3, "full", "large", body=b"x" * MIB)
+        with open(ballast, "wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
+            for _ in range(20_000):
+                file.write(b"\0" * 4096)
+        for size in (2 * MIB, 100_000):
+            with pytest.raises(s3.exceptions.ClientError) as caught:
+                put(s3, "full", f"more-{size}", body=b"y" * size)
+            answer = caught.value.response
+            assert answer["ResponseMetadata"]["HTTPStatusCode"] in (503, 507), answer
+            assert answer["Error"]["Code"] and str(small_disk) not in str(answer), answer
+        for key, content in (("small", b"small"), ("large", b"x" * MIB)):
+            assert read(s3, "full", key) == content
+        assert [each["Key"] for each in s3.list_objects_v2(Bucket="full")["Contents"]] == ["large", "small"]
+
+        ballast.unlink()
+        put(s3, "full", "again", body=b"z" * 2 * MIB)
+        files = lambda: [path for path in (small_disk / "objects").rglob("*") if path.is_file()]  # noqa: E731
+        eventually(lambda: len(files()) == 2, what="the end of what was begun")
+        server.stop()
+        server.start()
+        assert read(s3, "full", "again") == b"z" * 2 * MIB
+        server.stop()
+
+
+@needs_root
+def test_a_part_of_the_disk_is_left_alone(small_disk):
+    assert os.path.ismount(small_disk), "never fill what is not the small disk"
+    with Server(small_disk) as server:
+        s3 = enable(server).client()
+        s3.create_bucket(Bucket="full")
+        with pytest.raises(s3.exceptions.ClientError) as caught:
+            put(s3, "full", "large", body=b"x" * MIB)
+        assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] in (503, 507), caught.value.response
+        assert "Contents" not in s3.list_objects_v2(Bucket="full")
+        server.stop()
