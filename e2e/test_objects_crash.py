@@ -7,62 +7,33 @@ import random
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from objects import INLINE, PART, complete, data_files, own_storage, upload_parts
+from objects import INLINE, PART, complete, data_files, own_storage, remove_bucket, upload_parts
+from objects_model import Changes, Model, Shared, content
 from support import eventually
 
 ROUNDS = int(os.environ.get("TARN_OBJECTS_ROUNDS", "20"))
 SEED = int(os.environ.get("TARN_OBJECTS_SEED", "5"))
-THREADS, KEYS_EACH = 8, 8
-BUCKET = "crash"
-
-
-@dataclass(frozen=True)
-class Content:
-    """What an object may be: the checksum of its bytes, and how many files they are in."""
-
-    sum: str
-    files: int
-
-
-# What a key may have: contents, or nothing.
-Possible = set[Content | None]
-
-
-@dataclass
-class Model:
-    """What each key may have. More than one thing only after a call whose answer never came."""
-
-    keys: dict[str, Possible] = field(default_factory=dict)
-    answered: int = 0
-    unanswered: int = 0
-
-    def of(self, key: str) -> Possible:
-        """What a key may have now."""
-        return self.keys.get(key, {None})
-
-
-def content(body: bytes, files: int) -> Content:
-    """What these bytes are once they are written."""
-    return Content(hashlib.sha256(body).hexdigest(), files)
+THREADS, KEYS_EACH, KEYS_SHARED, KEYS_VERSIONED, MOST_VERSIONS = 8, 8, 4, 2, 4
+BUCKET, VERSIONED = "crash", "crash-versions"
 
 
 def test_rounds_with_kills_keep_what_was_acknowledged(tmp_path):
     print(f"seed {SEED}, {ROUNDS} rounds")
-    chance, model = random.Random(SEED), Model()
+    chance, model = random.Random(SEED), Model(shared={f"shared/{each}": Shared() for each in range(KEYS_SHARED)})
     with own_storage(tmp_path) as storage:
         s3 = storage.account.client()
-        s3.create_bucket(Bucket=BUCKET)
+        for bucket in (BUCKET, VERSIONED):
+            s3.create_bucket(Bucket=bucket)
+        s3.put_bucket_versioning(Bucket=VERSIONED, VersioningConfiguration={"Status": "Enabled"})
         for number in range(ROUNDS):
             where = f"round {number}, seed {SEED}"
             one_round(storage.server, s3, chance, model)
             compare(storage, s3, model, where)
-        for key in model.keys:
-            s3.delete_object(Bucket=BUCKET, Key=key)
-        s3.delete_bucket(Bucket=BUCKET)
+        for bucket in (BUCKET, VERSIONED):
+            remove_bucket(s3, bucket)
         eventually(lambda: not storage.files(), what=f"a directory without files, seed {SEED}")
         assert "panicked" not in storage.server.output()
     print(f"{model.answered} calls answered, {model.unanswered} cut off")
@@ -86,75 +57,138 @@ def one_round(server, s3, chance: random.Random, model: Model):
 
 
 def keep_busy(s3, model: Model, prefix: str, seed: int, stop: threading.Event):
-    """One thing after the other, to keys that no other thread touches, until the server is gone."""
+    """One thing after the other until the server is gone, mostly to keys that no other thread touches."""
     chance = random.Random(seed)
+    actions = {
+        put_inline: 6, put_file: 6, put_parts: 3, copy: 2, delete: 3, delete_many: 1, look: 4,
+        put_version: 4, delete_version: 2,
+    }  # fmt: skip
     while not stop.is_set():
-        key = f"{prefix}{chance.randrange(KEYS_EACH)}"
-        action = chance.choices([put_inline, put_file, put_parts, copy, delete, look], [6, 6, 3, 2, 4, 4])[0]
-        before, after = model.of(key), set()
+        key = chance.choice([*model.shared]) if chance.random() < 0.2 else f"{prefix}{chance.randrange(KEYS_EACH)}"
+        action = chance.choices([*actions], [*actions.values()])[0]
         try:
-            action(s3, chance, model, key, after)
+            action(s3, chance, model, key, prefix)
         except BotoCoreError:
-            # No answer: it may have happened or not.
-            model.keys[key] = before | after
             model.unanswered += 1
             return
         model.answered += 1
-        if after:
-            model.keys[key] = after
 
 
-def put_inline(s3, chance: random.Random, _model, key: str, after: Possible):
-    """An object that fits into a row. Like all of these, it says what will be before it begins."""
-    body = chance.randbytes(chance.choice([0, 1, chance.randrange(INLINE), INLINE]))
-    after.add(content(body, 0))
-    s3.put_object(Bucket=BUCKET, Key=key, Body=body)
+def change(model: Model, changes: Changes, call):
+    """Makes a call that changes keys. Without an answer it may have happened or not."""
+    model.begin(changes)
+    try:
+        call()
+    except BotoCoreError:
+        model.end(changes, answered=False)
+        raise
+    model.end(changes, answered=True)
 
 
-def put_file(s3, chance: random.Random, _model, key: str, after: Possible):
+def some_bytes(chance: random.Random, as_file: bool) -> bytes:
+    """A body that fits into a row, or one that is a file."""
+    if as_file:
+        return chance.randbytes(INLINE + 1 + int(chance.random() ** 4 * 2_000_000))
+    return chance.randbytes(chance.choice([0, 1, chance.randrange(INLINE), INLINE]))
+
+
+def put_inline(s3, chance: random.Random, model: Model, key: str, _prefix):
+    """An object that fits into a row."""
+    body = some_bytes(chance, as_file=False)
+    change(model, {key: content(body, 0)}, lambda: s3.put_object(Bucket=BUCKET, Key=key, Body=body))
+
+
+def put_file(s3, chance: random.Random, model: Model, key: str, _prefix):
     """An object that is a file."""
-    body = chance.randbytes(INLINE + 1 + int(chance.random() ** 4 * 2_000_000))
-    after.add(content(body, 1))
-    s3.put_object(Bucket=BUCKET, Key=key, Body=body)
+    body = some_bytes(chance, as_file=True)
+    change(model, {key: content(body, 1)}, lambda: s3.put_object(Bucket=BUCKET, Key=key, Body=body))
 
 
-def put_parts(s3, chance: random.Random, _model, key: str, after: Possible):
-    """An object in one part or in two; sometimes the upload is left open, for the sweep of another day."""
+def put_parts(s3, chance: random.Random, model: Model, key: str, _prefix):
+    """An object in one part or in two, of which one may come twice; sometimes the upload is given up, or left open."""
     bodies = [chance.randbytes(PART)] if chance.random() < 0.15 else []
     bodies.append(chance.randbytes(chance.randrange(1, 200_000)))
     upload, parts = upload_parts(s3, BUCKET, key, bodies)
-    if chance.random() < 0.15:
-        return
-    after.add(content(b"".join(bodies), len(bodies)))
-    complete(s3, BUCKET, key, upload, parts)
+    if chance.random() < 0.3:
+        bodies[-1], last = chance.randbytes(chance.randrange(1, 200_000)), len(bodies)
+        again = s3.upload_part(Bucket=BUCKET, Key=key, UploadId=upload, PartNumber=last, Body=bodies[-1])
+        parts[-1]["ETag"] = again["ETag"]
+    end = chance.random()
+    if end < 0.15:
+        s3.abort_multipart_upload(Bucket=BUCKET, Key=key, UploadId=upload)
+    elif end < 0.85:
+        after = {key: content(b"".join(bodies), len(bodies))}
+        change(model, after, lambda: complete(s3, BUCKET, key, upload, parts))
 
 
-def copy(s3, chance: random.Random, model: Model, key: str, after: Possible):
-    """A copy of another object of the same thread."""
-    source = f"{key.split('/')[0]}/{chance.randrange(KEYS_EACH)}"
+def copy(s3, chance: random.Random, model: Model, key: str, prefix: str):
+    """A copy of an object of the same thread."""
+    source = f"{prefix}{chance.randrange(KEYS_EACH)}"
     known = list(model.of(source))
-    if source == key or len(known) != 1 or known[0] is None:
-        return
-    after.add(known[0])
-    s3.copy_object(Bucket=BUCKET, Key=key, CopySource=f"{BUCKET}/{source}")
+    if source != key and len(known) == 1 and known[0]:
+        from_ = f"{BUCKET}/{source}"
+        change(model, {key: known[0]}, lambda: s3.copy_object(Bucket=BUCKET, Key=key, CopySource=from_))
 
 
-def delete(s3, _chance, _model, key: str, after: Possible):
+def delete(s3, _chance, model: Model, key: str, _prefix):
     """The end of an object, if there is one."""
-    after.add(None)
-    s3.delete_object(Bucket=BUCKET, Key=key)
+    change(model, {key: None}, lambda: s3.delete_object(Bucket=BUCKET, Key=key))
 
 
-def look(s3, _chance, model: Model, key: str, _after):
-    """A read of what the thread itself has written is never stale."""
-    seen = observe(s3, key)
-    assert seen in {each and each.sum for each in model.of(key)}, f"{key}: {seen}, not {model.of(key)}"
+def delete_many(s3, chance: random.Random, model: Model, key: str, prefix: str):
+    """The end of several, in one call."""
+    keys = {key, *(f"{prefix}{chance.randrange(KEYS_EACH)}" for _ in range(3))}
+    doomed = {"Objects": [{"Key": each} for each in keys]}
+
+    def call():
+        assert not s3.delete_objects(Bucket=BUCKET, Delete=doomed).get("Errors")
+
+    change(model, dict.fromkeys(keys), call)
 
 
-def observe(s3, key: str) -> str | None:
+def look(s3, _chance, model: Model, key: str, _prefix):
+    """A read of what the thread itself has written is never stale, and nobody sees what nobody wrote."""
+    before = model.of(key)
+    seen = observe(s3, BUCKET, key)
+    fine = before | model.of(key)
+    assert seen in {each and each.sum for each in fine}, f"{key}: {seen}, not {fine}"
+
+
+def put_version(s3, chance: random.Random, model: Model, _key, prefix: str):
+    """One more version of a key: an object, or the mark of a deletion. What was there stays."""
+    key = f"{prefix}{chance.randrange(KEYS_VERSIONED)}"
+    versions, kind = model.versions, chance.choice([0, 1, None])
+    body = b"" if kind is None else some_bytes(chance, as_file=kind == 1)
+    after = None if kind is None else content(body, kind)
+    try:
+        if after is None:
+            made = s3.delete_object(Bucket=VERSIONED, Key=key)
+        else:
+            made = s3.put_object(Bucket=VERSIONED, Key=key, Body=body)
+    except BotoCoreError:
+        versions.added.setdefault(key, []).append(after)
+        raise
+    versions.of(key)[made["VersionId"]] = after
+    if len(versions.of(key)) > MOST_VERSIONS:
+        delete_version(s3, chance, model, _key, prefix)
+
+
+def delete_version(s3, chance: random.Random, model: Model, _key, prefix: str):
+    """The end of a version, and of no other."""
+    keys = [key for key in (f"{prefix}{each}" for each in range(KEYS_VERSIONED)) if model.versions.of(key)]
+    if not keys:
+        return
+    key = max(keys, key=lambda key: len(model.versions.of(key)))
+    version = chance.choice([*model.versions.of(key)])
+    model.versions.doomed.add(version)
+    s3.delete_object(Bucket=VERSIONED, Key=key, VersionId=version)
+    del model.versions.of(key)[version]
+
+
+def observe(s3, bucket: str, key: str, **which) -> str | None:
     """The checksum of what is there."""
     try:
-        return hashlib.sha256(s3.get_object(Bucket=BUCKET, Key=key)["Body"].read()).hexdigest()
+        return hashlib.sha256(s3.get_object(Bucket=bucket, Key=key, **which)["Body"].read()).hexdigest()
     except ClientError as error:
         assert error.response["Error"]["Code"] == "NoSuchKey", error.response
         return None
@@ -162,20 +196,21 @@ def observe(s3, key: str) -> str | None:
 
 def compare(storage, s3, model: Model, where: str):
     """Every object is one that it may be, no other is visible, and every file belongs to one."""
+    keys = model.keys()
     with ThreadPoolExecutor(THREADS) as threads:
-        seen = dict(zip(model.keys, threads.map(lambda key: observe(s3, key), model.keys)))
+        seen = dict(zip(keys, threads.map(lambda key: observe(s3, BUCKET, key), keys)))
     for key, sum_ in seen.items():
         fits = {each for each in model.of(key) if (each and each.sum) == sum_}
         assert fits, f"{where}: {key} is {sum_}, not one of {model.of(key)}"
-        model.keys[key] = fits
+        model.settle(key, fits)
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
     listed = {each["Key"] for page in pages for each in page.get("Contents", [])}
     assert listed == {key for key, sum_ in seen.items() if sum_}, where
+    compare_versions(s3, model, where)
     for page in s3.get_paginator("list_multipart_uploads").paginate(Bucket=BUCKET):
         for upload in page.get("Uploads", []):
             s3.abort_multipart_upload(Bucket=BUCKET, Key=upload["Key"], UploadId=upload["UploadId"])
-    wanted = sum(each.files for fits in model.keys.values() for each in fits if each)
-    files = data_files(storage.server.data)
+    wanted, files = model.files(), data_files(storage.server.data)
 
     def swept() -> bool:
         nonlocal files
@@ -186,3 +221,20 @@ def compare(storage, s3, model: Model, where: str):
         eventually(swept, what="the end of the sweep")
     except AssertionError:
         raise AssertionError(f"{where}: {len(files)} files, of which {wanted} are wanted: {sorted(files)}") from None
+
+
+def compare_versions(s3, model: Model, where: str):
+    """Every version that was acknowledged is there, and no other than those that were asked for."""
+    objects: list[tuple[str, str]] = []
+    seen: dict[str, dict[str, str | None]] = {key: {} for key in [*model.versions.certain, *model.versions.added]}
+    for page in s3.get_paginator("list_object_versions").paginate(Bucket=VERSIONED):
+        objects += [(each["Key"], each["VersionId"]) for each in page.get("Versions", [])]
+        for each in page.get("DeleteMarkers", []):
+            seen.setdefault(each["Key"], {})[each["VersionId"]] = None
+    with ThreadPoolExecutor(THREADS) as threads:
+        sums = threads.map(lambda each: observe(s3, VERSIONED, each[0], VersionId=each[1]), objects)
+        for (key, version), sum_ in zip(objects, sums):
+            assert sum_, f"{where}: version {version} of {key} is listed and cannot be read"
+            seen.setdefault(key, {})[version] = sum_
+    for key, versions in seen.items():
+        model.versions.compare(key, versions)

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from objects import MIB, PART, enable, own_storage, put, read, refused, upload_parts
+from objects import MIB, PART, enable, keys_of, own_storage, put, read, refused, upload_parts
 from objects_wire import UNSIGNED, Wire
 from support import Server, eventually
 
@@ -96,13 +96,31 @@ def test_a_full_disk(small_disk, tmp_path):
 
 
 @needs_root
-def test_a_part_of_the_disk_is_left_alone(small_disk):
+def test_a_part_of_the_disk_is_left_alone(small_disk, tmp_path):
     assert os.path.ismount(small_disk), "never fill what is not the small disk"
-    with Server(small_disk) as server:
+    config = tmp_path / "tarn.toml"
+    config.write_text("[object_storage]\nreserve_mb = 0\n")
+    with Server(small_disk, "--config", config) as server:
         s3 = enable(server).client()
         s3.create_bucket(Bucket="full")
-        with pytest.raises(s3.exceptions.ClientError) as caught:
-            put(s3, "full", "large", body=b"x" * MIB)
-        assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] in (503, 507), caught.value.response
-        assert "Contents" not in s3.list_objects_v2(Bucket="full")
+        put(s3, "full", "before", body=b"x" * MIB)
+        server.stop()
+    # By itself it leaves more alone than this disk has.
+    with Server(small_disk) as server:
+        s3 = enable(server).client()
+        upload = s3.create_multipart_upload(Bucket="full", Key="parts")["UploadId"]
+        for attempt in (
+            lambda: put(s3, "full", "large", body=b"x" * MIB),
+            lambda: put(s3, "full", "small", body=b"x"),
+            lambda: put(s3, "full", "empty", body=b""),
+            lambda: s3.upload_part(Bucket="full", Key="parts", UploadId=upload, PartNumber=1, Body=b"x"),
+            lambda: s3.copy_object(Bucket="full", Key="again", CopySource="full/before", ChecksumAlgorithm="SHA256"),
+        ):
+            with refused(507, "InsufficientStorage"):
+                attempt()
+        assert keys_of(s3.list_objects_v2(Bucket="full")) == ["before"]
+        assert read(s3, "full", "before") == b"x" * MIB
+        s3.delete_object(Bucket="full", Key="before")
+        files = lambda: [path for path in (small_disk / "objects").rglob("*") if path.is_file()]  # noqa: E731
+        eventually(lambda: not files(), what="the end of all files")
         server.stop()

@@ -40,6 +40,9 @@ impl Error {
     /// The code of a lost race.
     pub const CHANGED_MEANWHILE: &'static str = "changed_meanwhile";
 
+    /// The code of a bucket that cannot go before its uploads.
+    pub(crate) const UPLOADS_OPEN: &'static str = "uploads_open";
+
     /// A failure without a hidden cause.
     pub fn new(kind: Kind, code: &'static str, message: impl Into<String>) -> Self {
         Error { kind, code, message: message.into(), cause: None }
@@ -133,6 +136,9 @@ impl From<tarn_objects::Error> for Error {
                 let message =
                     "the bucket is not empty; delete its objects first, old versions and delete markers included";
                 Error::conflict("bucket_not_empty", message)
+            }
+            Objects::UploadsOpen => {
+                Error::conflict(Error::UPLOADS_OPEN, format!("at present {error}; try again when they are over"))
             }
             Objects::NoSuchBucket => Error::new(Kind::NotFound, "not_found", "your organization has no such bucket"),
             Objects::Store(error) => error.into(),

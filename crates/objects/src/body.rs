@@ -29,30 +29,49 @@ impl Objects {
         let before = self.store().generation();
         let parts: Vec<Part> =
             self.store().read(|tx| parts::list(tx, &content, 0, MAX_PARTS).map_err(Error::from)).await?;
-        let (pieces, remaining) = (pieces(&parts, &range), range.end - range.start);
+        let (mut pieces, remaining) = (pieces(&parts, &range), range.end - range.start);
         if pieces.iter().map(|piece| piece.2).sum::<u64>() != remaining {
             return Err(Error::NoSuchVersion);
         }
         let pinned = self.pins().pin(self.clone(), pieces.iter().map(|piece| piece.0.clone()).collect())?;
         // Files are removed after their rows: if a row is still there now that they are pinned, so are all files.
-        if before.is_none() || before != self.store().generation() {
-            let first = parts.first().map_or(1, |part| part.number);
-            let read = self.store().read(|tx| parts::get(tx, &content, first).map_err(Error::from));
-            if read.await?.is_none() {
-                return Err(Error::NoSuchVersion);
-            }
+        if (before.is_none() || before != self.store().generation()) && !self.is_there(&parts).await? {
+            return Err(Error::NoSuchVersion);
         }
         let files = self.files().clone();
-        Ok(Reading::Files(Box::new(FromFiles { files, remaining, pieces, current: None, _pinned: pinned })))
+        let mut current = pieces.pop_front().map(|(file, offset, length)| files.read(&file, offset, length));
+        // What cannot be read at all is better told by an error than by an answer that breaks off.
+        if let Some(first) = &mut current
+            && let Err(error) = first.opened().await
+        {
+            // Where replicas share the files, another one may have removed this one since.
+            return Err(if self.is_there(&parts).await? { error.into() } else { Error::NoSuchVersion });
+        }
+        Ok(Reading::Files(Box::new(FromFiles { files, remaining, pieces, current, _pinned: pinned })))
     }
 
-    /// Removes files that no row names any more, each as soon as nobody reads it.
-    pub async fn remove_files(&self, files: Vec<FileId>) {
+    /// Whether the content that has these parts is still there.
+    async fn is_there(&self, parts: &[Part]) -> Result<bool> {
+        let Some(first) = parts.first() else {
+            return Ok(true);
+        };
+        let read = self.store().read(|tx| parts::get(tx, &first.content, first.number).map_err(Error::from));
+        Ok(read.await?.is_some())
+    }
+
+    /// Removes files that no row names any more, each as soon as nobody reads it. It goes on when nobody waits for it.
+    pub(crate) async fn remove_files(&self, files: Vec<FileId>) {
         if !files.is_empty() {
             let free = self.pins().doom(files);
-            self.files().remove(free.clone()).await;
-            self.pins().forget(&free);
+            // Its end is only a matter of time; whether it came to it is told to the log.
+            let _ = tokio::spawn(self.clone().remove_free(free)).await;
         }
+    }
+
+    /// Removes files that are doomed and that nobody reads.
+    async fn remove_free(self, free: Vec<FileId>) {
+        self.files().remove(free.clone()).await;
+        self.pins().forget(&free);
     }
 }
 
@@ -179,6 +198,13 @@ impl Pins {
         free
     }
 
+    /// Those of the files that are being read or removed.
+    pub(crate) fn held(&self, files: Vec<FileId>) -> Vec<FileId> {
+        let table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_held = |file: &FileId| table.readers.contains_key(file) || table.doomed.contains(file);
+        files.into_iter().filter(is_held).collect()
+    }
+
     fn forget(&self, files: &[FileId]) {
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for file in files {
@@ -219,11 +245,7 @@ impl Drop for Pinned {
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
             // Without a runtime the engine is ending, and the sweep of the next start finds them.
-            let objects = self.objects.clone();
-            runtime.spawn(async move {
-                objects.files().remove(free.clone()).await;
-                objects.pins().forget(&free);
-            });
+            runtime.spawn(self.objects.clone().remove_free(free));
         }
     }
 }

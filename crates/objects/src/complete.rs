@@ -33,8 +33,11 @@ pub struct Expected {
     pub size: Option<u64>,
 }
 
+/// What an upload became, and its checksum.
+pub type Completed = (Stored, Option<Checksum>);
+
 impl Objects {
-    /// Makes an object of the chosen parts; the others are removed. Returns its checksum, too.
+    /// Makes an object of the chosen parts; the others are removed.
     pub async fn complete_upload(
         &self,
         place: &Place,
@@ -42,21 +45,17 @@ impl Objects {
         chosen: Vec<Chosen>,
         expected: Expected,
         condition: Condition,
-    ) -> Result<(Stored, Option<Checksum>)> {
+    ) -> Result<Completed> {
         if !chosen.is_sorted_by(|one, next| one.number < next.number) {
             return Err(Error::InvalidPartOrder);
         }
         let (place, id) = (place.clone(), upload.to_owned());
-        let write = self.store().write(move |tx| -> Result<(Stored, Option<Checksum>, Vec<FileId>)> {
-            match crate::uploads::find(tx, &place, &id) {
-                Ok(upload) => complete(tx, &place, upload, &chosen, &expected, &condition),
-                Err(Error::NoSuchUpload) => completed(tx, &place, &id, &chosen),
-                Err(error) => Err(error),
-            }
-        });
-        let (stored, checksum, files) = write.await?;
-        self.remove_files(files).await;
-        Ok((stored, checksum))
+        let complete = move |tx: &mut Tx<'_>| match crate::uploads::find(tx, &place, &id) {
+            Ok(upload) => complete(tx, &place, upload, &chosen, &expected, &condition),
+            Err(Error::NoSuchUpload) => Ok((completed(tx, &place, &id, &chosen)?, Vec::new())),
+            Err(error) => Err(error),
+        };
+        self.write_and_remove(complete).await
     }
 }
 
@@ -67,7 +66,7 @@ fn complete(
     chosen: &[Chosen],
     expected: &Expected,
     condition: &Condition,
-) -> Result<(Stored, Option<Checksum>, Vec<FileId>)> {
+) -> Result<(Completed, Vec<FileId>)> {
     let bucket = buckets::find(tx, &place.org, &place.bucket)?;
     let mut there: HashMap<u32, Part> =
         parts::list(tx, &upload.id, 0, MAX_PARTS)?.into_iter().map(|part| (part.number, part)).collect();
@@ -81,12 +80,10 @@ fn complete(
     if wrong_sum || expected.size.is_some_and(|expected| expected != size) {
         return Err(Error::BadChecksum);
     }
-    let mut files = Vec::new();
-    let mut unused = 0;
-    for part in there.into_values() {
-        parts::remove(tx, &upload.id, part.number)?;
-        unused += part.size as i64;
-        files.push(part.file);
+    let unused: u64 = there.values().map(|part| part.size).sum();
+    let mut files: Vec<FileId> = there.into_values().map(|part| part.file).collect();
+    if !files.is_empty() {
+        parts::remove_others(tx, &upload.id, &used.iter().map(|part| part.number).collect::<Vec<u32>>())?;
     }
     uploads::remove(tx, &upload.id)?;
     let mut details = upload.details;
@@ -95,17 +92,12 @@ fn complete(
     let arrival = Arrival { size, etag, details, body: Body::Parts(upload.id), parts: Vec::new() };
     let stored = settle(tx, &bucket, &place.key, arrival, condition, &mut files)?;
     // The bytes of the parts are in the account since they came.
-    charge(tx, &bucket.org, -unused, 1, None)?;
-    Ok((stored, checksum, files))
+    charge(tx, &bucket.org, -(unused as i64), 1, None)?;
+    Ok(((stored, checksum), files))
 }
 
 /// Whoever lost the answer asks again: what the upload became is told once more, as long as it is there.
-fn completed(
-    tx: &mut Tx<'_>,
-    place: &Place,
-    id: &str,
-    chosen: &[Chosen],
-) -> Result<(Stored, Option<Checksum>, Vec<FileId>)> {
+fn completed(tx: &mut Tx<'_>, place: &Place, id: &str, chosen: &[Chosen]) -> Result<Completed> {
     let bucket = buckets::find(tx, &place.org, &place.bucket)?;
     let object = objects::get(tx, &bucket.id, &place.key)?.ok_or(Error::NoSuchUpload)?;
     let etag = etag_of(chosen.iter().map(|part| part.etag.as_str()));
@@ -113,7 +105,7 @@ fn completed(
         Body::Parts(content) if content.as_str() == id && object.etag == etag => {
             let version = (bucket.versioning != Versioning::Off).then_some(object.version);
             let stored = Stored { version, etag, modified: object.modified, size: object.size };
-            Ok((stored, object.details.checksum, Vec::new()))
+            Ok((stored, object.details.checksum))
         }
         _ => Err(Error::NoSuchUpload),
     }

@@ -5,14 +5,14 @@ use tarn_model::ids::ContentId;
 use tarn_model::objects::{Algorithm, Body, Details, Object, Part};
 
 use crate::files::{Pending, Received, Sums};
-use crate::put::{Arrival, Condition, Place, Stored, check_key};
+use crate::put::{Arrival, Condition, Place, Replaced, Stored, check_key};
 use crate::{Error, Objects, Result};
 
 impl Objects {
     /// Copies an object that was just found. The copy has the ETag and the parts of the original.
     pub async fn copy(&self, from: &Object, to: &Place, details: Details, condition: Condition) -> Result<Stored> {
         check_key(&to.key)?;
-        self.make_room(to, Some(from.size)).await?;
+        self.make_room(to, &Replaced::Object, Some(from.size)).await?;
         let mut pending = Vec::new();
         let (body, parts) = match &from.body {
             Body::Inline(data) => (Body::Inline(data.clone()), Vec::new()),
@@ -28,8 +28,8 @@ impl Objects {
         if parts.iter().map(|part| part.size).sum::<u64>() != from.size {
             return Err(Error::NoSuchVersion);
         }
-        for part in &mut parts {
-            let linked = self.files().link(&part.file).await.map_err(gone)?;
+        let files = parts.iter().map(|part| part.file.clone()).collect();
+        for (part, linked) in parts.iter_mut().zip(self.files().link_all(files).await.map_err(gone)?) {
             part.content = content.clone();
             part.file = linked.id().clone();
             pending.push(linked);

@@ -22,15 +22,13 @@ impl Objects {
     /// Deletes a key: for good where no versions are kept, else by a mark. A key that is not there is deleted already.
     pub async fn delete(&self, org: &OrgId, bucket: &str, key: &str) -> Result<Deleted> {
         let (org, bucket, key) = (org.clone(), bucket.to_owned(), key.to_owned());
-        let write = self.store().write(move |tx| -> Result<(Deleted, Vec<FileId>)> {
+        let delete = move |tx: &mut Tx<'_>| {
             let bucket = buckets::find(tx, &org, &bucket)?;
             let mut files = Vec::new();
             let deleted = delete(tx, &bucket, &key, &mut files)?;
             Ok((deleted, files))
-        });
-        let (deleted, files) = write.await?;
-        self.remove_files(files).await;
-        Ok(deleted)
+        };
+        self.write_and_remove(delete).await
     }
 
     /// Deletes one version for good; `None` is "null". One that is not there is deleted already.
@@ -42,15 +40,13 @@ impl Objects {
         version: Option<&VersionId>,
     ) -> Result<Deleted> {
         let (org, bucket, key, version) = (org.clone(), bucket.to_owned(), key.to_owned(), version.cloned());
-        let write = self.store().write(move |tx| -> Result<(Deleted, Vec<FileId>)> {
+        let delete = move |tx: &mut Tx<'_>| {
             let bucket = buckets::find(tx, &org, &bucket)?;
             let mut files = Vec::new();
             let deleted = delete_version(tx, &bucket, &key, version.as_ref(), &mut files)?;
             Ok((deleted, files))
-        });
-        let (deleted, files) = write.await?;
-        self.remove_files(files).await;
-        Ok(deleted)
+        };
+        self.write_and_remove(delete).await
     }
 }
 
@@ -144,15 +140,14 @@ pub(crate) fn discard(tx: &mut Tx<'_>, bucket: &Bucket, object: &Object, files: 
     if let Body::Parts(content) = &object.body {
         discard_parts(tx, content, files)?;
     }
-    accounts::charge(tx, &bucket.org, -(object.size as i64), -1)?;
-    Ok(())
+    Ok(accounts::relieve(tx, &bucket.org, object.size, 1)?)
 }
 
 /// Forgets the parts of a content and says how many bytes they had.
-pub(crate) fn discard_parts(tx: &mut Tx<'_>, content: &ContentId, files: &mut Vec<FileId>) -> Result<i64> {
+pub(crate) fn discard_parts(tx: &mut Tx<'_>, content: &ContentId, files: &mut Vec<FileId>) -> Result<u64> {
     let all = parts::list(tx, content, 0, MAX_PARTS)?;
     parts::remove_all(tx, content)?;
-    let bytes = all.iter().map(|part| part.size as i64).sum();
+    let bytes = all.iter().map(|part| part.size).sum();
     files.extend(all.into_iter().map(|part| part.file));
     Ok(bytes)
 }

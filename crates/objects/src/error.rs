@@ -29,6 +29,9 @@ pub enum Error {
     /// The bucket holds objects, versions or marks of deletions.
     #[error("the bucket is not empty")]
     BucketNotEmpty,
+    /// Uploads were begun in the bucket that have to be given up first.
+    #[error("uploads are being begun in the bucket")]
+    UploadsOpen,
     /// There is no such bucket.
     #[error("the bucket does not exist")]
     NoSuchBucket,
@@ -99,6 +102,14 @@ pub enum Error {
     /// A file failed.
     #[error("a data file cannot be read or written: {0}")]
     File(io::Error),
+}
+
+impl Error {
+    /// Whether a transaction that ended so was taken back for certain. Otherwise it may have been committed.
+    pub(crate) fn is_refusal(&self) -> bool {
+        use tarn_store::Error as Store;
+        !matches!(self, Error::Store(Store::Unavailable(_) | Store::Database(_)))
+    }
 }
 
 impl From<io::Error> for Error {

@@ -4,7 +4,7 @@ use tarn_model::ids::{OrgId, VersionId};
 use tarn_model::objects::{Object, Part, Version};
 use tarn_store::{Tx, objects, parts, versions};
 
-use crate::{Error, Objects, Result, buckets};
+use crate::{Error, Objects, Result, accounts, buckets};
 
 /// Which version of an object is meant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,6 +33,7 @@ impl Objects {
     ) -> Result<Object> {
         let (org, bucket, key, which) = (org.clone(), bucket.to_owned(), key.to_owned(), which.clone());
         let write = self.store().write(move |tx| -> Result<Object> {
+            accounts::get(tx, &org)?;
             let mut object = find(tx, &org, &bucket, &key, &which)?;
             object.details.tags = tags.clone();
             let is_current = objects::get(tx, &object.bucket, &key)?.is_some_and(|now| now.sequence == object.sequence);

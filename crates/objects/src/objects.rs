@@ -1,13 +1,14 @@
 //! Object storage as one handle: what every operation works with.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tarn_model::ids::OrgId;
+use tarn_model::ids::{FileId, OrgId};
 use tarn_model::{Clock, Ids};
-use tarn_store::Store;
+use tarn_store::{Store, Tx};
 
 use crate::accounts::Remembered;
 use crate::body::Pins;
@@ -36,6 +37,8 @@ pub struct Parts {
 pub struct Settings {
     /// How many bytes an organization may have; `None` is no limit.
     pub quota_bytes: Option<u64>,
+    /// How many bytes organizations may have for which that is not right.
+    pub quotas_bytes: BTreeMap<OrgId, u64>,
     /// How many bytes of the disk are left alone.
     pub reserve_bytes: u64,
     /// After how long an upload that was not completed is given up.
@@ -48,6 +51,7 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             quota_bytes: None,
+            quotas_bytes: BTreeMap::new(),
             reserve_bytes: 256 << 20,
             abandoned_after: Duration::from_secs(7 * 24 * 3600),
             sweep_every: Duration::from_secs(24 * 3600),
@@ -77,7 +81,7 @@ impl Objects {
     /// Puts the parts together and makes the directory.
     pub fn open(parts: Parts) -> Result<Self> {
         let Parts { store, directory, secret, settings, clock, ids } = parts;
-        let files = Files::open(&directory, ids.clone())?;
+        let files = Files::open(&directory, settings.reserve_bytes, ids.clone())?;
         let (remembered, pins, counters) = (Remembered::default(), Pins::default(), Counters::default());
         let inner = Inner { store, files, secret, settings, clock, ids, remembered, pins, counters };
         Ok(Objects { inner: Arc::new(inner) })
@@ -89,8 +93,23 @@ impl Objects {
     }
 
     /// How many bytes an organization may have.
-    pub fn quota_bytes(&self) -> Option<u64> {
-        self.inner.settings.quota_bytes
+    pub fn quota_bytes(&self, org: &OrgId) -> Option<u64> {
+        let settings = &self.inner.settings;
+        settings.quotas_bytes.get(org).copied().or(settings.quota_bytes)
+    }
+
+    /// Carries out a transaction, and then removes the files that it frees, whether anybody waits for it or not.
+    pub(crate) async fn write_and_remove<T: Send + 'static>(
+        &self,
+        work: impl Fn(&mut Tx<'_>) -> Result<(T, Vec<FileId>)> + Send + Sync + 'static,
+    ) -> Result<T> {
+        let objects = self.clone();
+        let work = async move {
+            let (value, files) = objects.store().write(work).await?;
+            objects.remove_files(files).await;
+            Ok(value)
+        };
+        self.to_the_end(work).await
     }
 
     /// Carries work to its end, also when whoever waits for it goes away: between a commit and what must follow it, nobody

@@ -2,7 +2,7 @@
 
 use tarn_model::buckets::{Bucket, Versioning};
 use tarn_model::ids::{ContentId, FileId, OrgId, VersionId};
-use tarn_model::objects::{Body, Details, MAX_KEY_BYTES, Object, Part, Version};
+use tarn_model::objects::{Body, Details, MAX_KEY_BYTES, Object, Part, Upload, Version};
 use tarn_store::{Tx, accounts, objects, parts, versions};
 
 use crate::delete::{discard, discard_null};
@@ -53,31 +53,66 @@ pub(crate) struct Arrival {
     pub(crate) parts: Vec<Part>,
 }
 
+/// What a body takes the place of, and so the room.
+pub(crate) enum Replaced<'a> {
+    /// The object of the same key.
+    Object,
+    /// The part of this number.
+    Part(&'a Upload, u32),
+}
+
+impl Replaced<'_> {
+    /// How many bytes will be free again at most. What really happens is decided by the transaction that puts the body there.
+    fn bytes(&self, tx: &mut Tx<'_>, place: &Place) -> Result<u64> {
+        if let Replaced::Part(upload, number) = self {
+            return Ok(parts::get(tx, &upload.id, *number)?.map_or(0, |part| part.size));
+        }
+        let bucket = buckets::find(tx, &place.org, &place.bucket)?;
+        if bucket.versioning == Versioning::Enabled {
+            return Ok(0);
+        }
+        let current = objects::get(tx, &bucket.id, &place.key)?.map_or(0, |object| object.size);
+        let null = match versions::get(tx, &bucket.id, &place.key, None)? {
+            Some(Version::Object(object)) => object.size,
+            Some(Version::Marker(_)) | None => 0,
+        };
+        Ok(current + null)
+    }
+}
+
 impl Objects {
     /// Begins to take in the body of an object. What cannot be kept is refused before it was sent.
     pub async fn intake(&self, place: &Place, declared: Option<u64>, sums: Sums) -> Result<Intake> {
         check_key(&place.key)?;
-        self.make_room(place, declared).await?;
+        self.make_room(place, &Replaced::Object, declared).await?;
         Ok(self.files().intake(sums))
     }
 
     /// Refuses what will not fit: too large for the organization's quota, or for the disk.
-    pub(crate) async fn make_room(&self, place: &Place, declared: Option<u64>) -> Result<()> {
+    pub(crate) async fn make_room(&self, place: &Place, replaced: &Replaced<'_>, declared: Option<u64>) -> Result<()> {
         let wanted = declared.unwrap_or(0);
-        if let Some(quota) = self.settings().quota_bytes {
-            let account = self.store().read(|tx| crate::accounts::get(tx, &place.org)).await?;
-            if account.bytes.saturating_add(wanted) > quota {
-                return Err(Error::QuotaExceeded { quota, used: account.bytes });
-            }
+        if let Some(quota) = self.quota_bytes(&place.org) {
+            let read = self.store().read(|tx| {
+                let used = crate::accounts::get(tx, &place.org)?.bytes;
+                let fits = |used: u64| used.saturating_add(wanted) <= quota;
+                match fits(used) || fits(used.saturating_sub(replaced.bytes(tx, place)?)) {
+                    true => Ok(()),
+                    false => Err(Error::QuotaExceeded { quota, used }),
+                }
+            });
+            read.await?;
         }
-        // Small ones come often, and cannot fill a disk between two looks by others.
-        if wanted > crate::files::INLINE_MAX as u64 || declared.is_none() {
-            let free = self.files().free_bytes()?;
-            if free < wanted.saturating_add(self.settings().reserve_bytes) {
-                return Err(Error::Full);
+        let free = match declared {
+            // Small ones come often, and cannot fill a disk between two looks.
+            Some(size) if size <= crate::files::INLINE_MAX as u64 => {
+                self.files().lately_free_bytes(self.clock().now())?
             }
+            _ => self.files().free_bytes()?,
+        };
+        match free < wanted.saturating_add(self.settings().reserve_bytes) {
+            true => Err(Error::Full),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// Makes a body that was taken in visible.
@@ -115,8 +150,7 @@ impl Objects {
     ) -> Result<Stored> {
         let (objects, place) = (self.clone(), place.clone());
         let work = async move {
-            let (stored, files) = objects.commit(place, arrival, condition).await?;
-            pending.into_iter().for_each(Pending::keep);
+            let (stored, files) = naming(pending, objects.commit(place, arrival, condition)).await?;
             objects.remove_files(files).await;
             Ok(stored)
         };
@@ -124,7 +158,7 @@ impl Objects {
     }
 
     async fn commit(&self, place: Place, arrival: Arrival, condition: Condition) -> Result<(Stored, Vec<FileId>)> {
-        let quota = self.settings().quota_bytes;
+        let quota = self.quota_bytes(&place.org);
         let write = self.store().write(move |tx| -> Result<(Stored, Vec<FileId>)> {
             let bucket = buckets::find(tx, &place.org, &place.bucket)?;
             for part in &arrival.parts {
@@ -137,6 +171,19 @@ impl Objects {
         });
         write.await
     }
+}
+
+/// Carries out a transaction that names files. They are removed only if it was taken back for certain: one whose outcome
+/// nobody knows may have been committed, and then the files are all that there is of an object.
+pub(crate) async fn naming<T>(mut pending: Vec<Pending>, write: impl Future<Output = Result<T>>) -> Result<T> {
+    pending.iter_mut().for_each(Pending::undecided);
+    let written = write.await;
+    match &written {
+        Ok(_) => pending.into_iter().for_each(Pending::keep),
+        Err(error) if error.is_refusal() => pending.into_iter().for_each(Pending::refused),
+        Err(_) => drop(pending),
+    }
+    written
 }
 
 /// Puts an object into its place: what was there before is forgotten or becomes an old version.
@@ -184,9 +231,9 @@ pub(crate) fn next_sequence(tx: &mut Tx<'_>, bucket: &Bucket, key: &str, current
     Ok(tx.now().as_micros().max(last + 1))
 }
 
-/// Adds to the account, if the quota allows it.
+/// Adds to the account, if it was not given up and the quota allows it.
 pub(crate) fn charge(tx: &mut Tx<'_>, org: &OrgId, bytes: i64, objects: i64, quota: Option<u64>) -> Result<()> {
-    let total = accounts::charge(tx, org, bytes, objects)?;
+    let total = accounts::charge(tx, org, bytes, objects)?.ok_or(Error::NotEnabled)?;
     match quota {
         Some(quota) if bytes > 0 && total > quota => {
             Err(Error::QuotaExceeded { quota, used: total.saturating_sub(bytes as u64) })

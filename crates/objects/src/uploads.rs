@@ -1,13 +1,16 @@
 //! Uploads in parts: begun, filled in any order, listed, and given up. Completing is a file of its own.
 
+use tarn_model::buckets::Bucket;
 use tarn_model::ids::{ContentId, FileId, OrgId};
 use tarn_model::objects::{Algorithm, Details, MAX_PARTS, Part, Scope, Upload};
 use tarn_store::{Tx, parts, uploads};
 
+use crate::delete::discard_parts;
 use crate::files::{Intake, Received, Sums, Taken};
 use crate::list::{MAX_PAGE, Page, Query, walk};
-use crate::put::{Place, charge, check_key, hexadecimal};
-use crate::{Error, Objects, Result, buckets};
+use crate::put::{Place, Replaced, charge, check_key, hexadecimal, naming};
+use crate::upkeep::SOME;
+use crate::{Error, Objects, Result, accounts, buckets};
 
 impl Objects {
     /// Begins an upload.
@@ -20,6 +23,7 @@ impl Objects {
         check_key(&place.key)?;
         let place = place.clone();
         let write = self.store().write(move |tx| -> Result<Upload> {
+            accounts::get(tx, &place.org)?;
             let bucket = buckets::find(tx, &place.org, &place.bucket)?;
             let (id, key, details, created) =
                 (ContentId::fresh(tx.ids()), place.key.clone(), details.clone(), tx.now());
@@ -36,8 +40,15 @@ impl Objects {
     }
 
     /// Begins to take in a part.
-    pub async fn intake_part(&self, place: &Place, declared: Option<u64>, sums: Sums) -> Result<Intake> {
-        self.make_room(place, declared).await?;
+    pub async fn intake_part(
+        &self,
+        place: &Place,
+        upload: &Upload,
+        number: u32,
+        declared: Option<u64>,
+        sums: Sums,
+    ) -> Result<Intake> {
+        self.make_room(place, &Replaced::Part(upload, number), declared).await?;
         Ok(self.files().intake_file(sums))
     }
 
@@ -56,7 +67,7 @@ impl Objects {
         let Taken::File(pending) = received.body else {
             return Err(Error::BadPartNumber);
         };
-        let (place, id, quota) = (place.clone(), upload.to_owned(), self.settings().quota_bytes);
+        let (place, id, quota) = (place.clone(), upload.to_owned(), self.quota_bytes(&place.org));
         let (file, size, etag) = (pending.id().clone(), received.size, hexadecimal(&received.md5.unwrap_or_default()));
         let objects = self.clone();
         let work = async move {
@@ -72,8 +83,7 @@ impl Objects {
                 charge(tx, &place.org, size as i64 - old.as_ref().map_or(0, |old| old.size as i64), 0, quota)?;
                 Ok((part, old.into_iter().map(|old| old.file).collect()))
             });
-            let (part, files) = write.await?;
-            pending.keep();
+            let (part, files) = naming(vec![pending], write).await?;
             objects.remove_files(files).await;
             Ok(part)
         };
@@ -93,15 +103,13 @@ impl Objects {
     /// Gives an upload up.
     pub async fn abort_upload(&self, place: &Place, upload: &str) -> Result<()> {
         let (place, id) = (place.clone(), upload.to_owned());
-        let write = self.store().write(move |tx| -> Result<Vec<FileId>> {
+        let abort = move |tx: &mut Tx<'_>| {
             let upload = find(tx, &place, &id)?;
             let mut files = Vec::new();
-            buckets::abort(tx, &place.org, &upload.id, &mut files)?;
-            Ok(files)
-        });
-        let files = write.await?;
-        self.remove_files(files).await;
-        Ok(())
+            abort(tx, &place.org, &upload.id, &mut files)?;
+            Ok(((), files))
+        };
+        self.write_and_remove(abort).await
     }
 
     /// Lists the uploads of a bucket that are not complete. `within` goes on within the key that `query.after` names.
@@ -133,6 +141,26 @@ impl Objects {
         });
         read.await
     }
+}
+
+/// Forgets an upload with its parts. Their files are to be removed after the commit.
+pub(crate) fn abort(tx: &mut Tx<'_>, org: &OrgId, upload: &ContentId, files: &mut Vec<FileId>) -> Result<()> {
+    uploads::remove(tx, upload)?;
+    let bytes = discard_parts(tx, upload, files)?;
+    Ok(tarn_store::accounts::relieve(tx, org, bytes, 0)?)
+}
+
+/// Forgets some uploads of a bucket. Says whether there were any.
+pub(crate) fn abort_some(tx: &mut Tx<'_>, bucket: &Bucket, files: &mut Vec<FileId>) -> Result<bool> {
+    let some = uploads::any(tx, &bucket.id, SOME)?;
+    for upload in &some {
+        // An upload may have ten thousand files; not many such uploads fit into a transaction.
+        if files.len() >= SOME as usize {
+            break;
+        }
+        abort(tx, &bucket.org, upload, files)?;
+    }
+    Ok(!some.is_empty())
 }
 
 /// The upload with this id, if it is one to this place.

@@ -9,6 +9,7 @@ mod app;
 mod gateway;
 mod http;
 mod inside;
+mod progress;
 mod serve;
 
 pub use app::{App, Limits};

@@ -12,7 +12,6 @@ use axum::Router;
 use axum::extract::Request;
 use axum::response::Response;
 use axum::routing::future::RouteFuture;
-use axum_server::accept::NoDelayAcceptor;
 use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
 use axum_server::{Handle, Server};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -21,11 +20,20 @@ use rustls::ServerConfig;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower::{Service, service_fn};
 
+use crate::progress::Acceptor;
+
 /// How many connections may be open at once; further ones wait to be accepted.
 const MAX_CONNECTIONS: usize = 4096;
 
 /// How long a client may take for the head of a request, and so also how long a connection may idle.
 const HEAD_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How much of a request a connection holds at most, and so also how large its head may be. More would make uploads no
+/// faster.
+const CONNECTION_BYTES: usize = 128 << 10;
+
+/// How long a client may take nothing of an answer that is there for it.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Serves until `shutdown` is done. Then nothing new is accepted, idle connections are closed, and calls under way have
 /// `drain` to end.
@@ -35,6 +43,17 @@ pub async fn serve(
     tls: Option<ServerConfig>,
     shutdown: impl Future<Output = ()> + Send + 'static,
     drain: Duration,
+) -> io::Result<()> {
+    serve_with(listener, router, tls, shutdown, drain, ANSWER_PATIENCE).await
+}
+
+async fn serve_with(
+    listener: TcpListener,
+    router: Router,
+    tls: Option<ServerConfig>,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+    drain: Duration,
+    patience: Duration,
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let handle = Handle::new();
@@ -53,13 +72,14 @@ pub async fn serve(
             Ok::<_, Infallible>(Connection { router, _slot: Arc::new(slot) })
         }
     });
+    let acceptor = Acceptor { patience };
     let outcome = match tls {
-        None => server.acceptor(NoDelayAcceptor::new()).serve(connections).await,
+        None => server.acceptor(acceptor).serve(connections).await,
         Some(mut config) => {
             // HTTP/1 is all that is spoken here, so nothing else is offered.
             config.alpn_protocols = vec![b"http/1.1".to_vec()];
-            let acceptor = RustlsAcceptor::new(RustlsConfig::from_config(Arc::new(config)));
-            server.acceptor(acceptor.acceptor(NoDelayAcceptor::new())).serve(connections).await
+            let tls = RustlsAcceptor::new(RustlsConfig::from_config(Arc::new(config)));
+            server.acceptor(tls.acceptor(acceptor)).serve(connections).await
         }
     };
     waiting.abort();
@@ -69,7 +89,7 @@ pub async fn serve(
 /// HTTP/1 only: its patience with heads counts from the first moment of a connection, and upgrades to WebSocket work.
 fn set_up_http(server: &mut Server<SocketAddr>) {
     let mut builder = Builder::new(TokioExecutor::new()).http1_only();
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_PATIENCE);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_PATIENCE).max_buf_size(CONNECTION_BYTES);
     *server.http_builder() = builder;
 }
 
@@ -95,5 +115,52 @@ where
 
     fn call(&mut self, request: Request<B>) -> RouteFuture<Infallible> {
         self.router.call(request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::{Body, Bytes};
+    use axum::routing::get;
+    use futures::{StreamExt, stream};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    /// Answers without an end. Each holds what it is made from, which is counted.
+    fn endless(made_from: Arc<()>) -> Router {
+        let answer = move || async move {
+            let pieces = stream::repeat(Bytes::from_static(&[0; 65_536]));
+            Body::from_stream(pieces.map(move |piece| {
+                let _held = &made_from;
+                Ok::<_, Infallible>(piece)
+            }))
+        };
+        Router::new().route("/", get(answer))
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_answer_that_nobody_reads_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let held = Arc::new(());
+        let (router, patience) = (endless(held.clone()), Duration::from_millis(300));
+        let idle = Arc::strong_count(&held);
+        let serving =
+            tokio::spawn(serve_with(listener, router, None, std::future::pending(), Duration::ZERO, patience));
+        // It reads the beginning, so that the answer is on its way, and no more.
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        client.read_exact(&mut [0; 1000]).await.unwrap();
+        let given_up = async {
+            while Arc::strong_count(&held) > idle {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), given_up).await.expect("nobody waits for ever");
+        // What was on the way still comes, and then there is an end, one way or the other.
+        let _ = client.read_to_end(&mut Vec::new()).await;
+        serving.abort();
     }
 }

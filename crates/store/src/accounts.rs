@@ -75,11 +75,18 @@ pub fn remove(tx: &mut Tx<'_>, org: &OrgId) -> Result<()> {
     Ok(())
 }
 
-/// Adds to what an account holds, or takes from it, and says how many bytes it holds then.
-pub fn charge(tx: &mut Tx<'_>, org: &OrgId, bytes: i64, objects: i64) -> Result<u64> {
-    let sql = "update accounts set bytes = bytes + $1, objects = objects + $2 where org_id = $3 returning bytes";
+/// Adds to what an account holds, and says how many bytes it holds then; `None` when it was given up.
+pub fn charge(tx: &mut Tx<'_>, org: &OrgId, bytes: i64, objects: i64) -> Result<Option<u64>> {
+    let sql = "update accounts set bytes = bytes + $1, objects = objects + $2 \
+               where org_id = $3 and closing = 0 returning bytes";
     let row = tx.query_one(sql, &[bytes.into(), objects.into(), org.as_str().into()])?;
-    row.ok_or(crate::Error::Conflict)?.count()
+    row.map(|mut row| row.count()).transpose()
+}
+
+/// Takes from what an account holds, also from one that was given up.
+pub fn relieve(tx: &mut Tx<'_>, org: &OrgId, bytes: u64, objects: u64) -> Result<()> {
+    let sql = "update accounts set bytes = bytes - $1, objects = objects - $2 where org_id = $3";
+    tx.execute_guarded(sql, &[bytes.into(), objects.into(), org.as_str().into()])
 }
 
 /// Adds to the number of requests that an account has made.

@@ -51,6 +51,19 @@ pub fn remove(tx: &mut Tx<'_>, content: &ContentId, number: u32) -> Result<()> {
     Ok(())
 }
 
+/// Forgets the parts of a content but those with these numbers.
+pub fn remove_others(tx: &mut Tx<'_>, content: &ContentId, kept: &[u32]) -> Result<()> {
+    // One character for every number, so that it is one statement for ten thousand parts, too.
+    let mut marks = vec![b'-'; kept.iter().max().map_or(0, |last| *last as usize)];
+    for number in kept.iter().filter(|number| **number > 0) {
+        marks[*number as usize - 1] = b'x';
+    }
+    let marks = String::from_utf8_lossy(&marks);
+    let sql = "delete from parts where content_id = $1 and substr(cast($2 as text), cast(number as integer), 1) <> 'x'";
+    tx.execute(sql, &[content.as_str().into(), (&*marks).into()])?;
+    Ok(())
+}
+
 /// Forgets all parts of a content.
 pub fn remove_all(tx: &mut Tx<'_>, content: &ContentId) -> Result<()> {
     tx.execute("delete from parts where content_id = $1", &[content.as_str().into()])?;

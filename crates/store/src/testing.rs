@@ -70,6 +70,21 @@ async fn on_server(server: &str, sql: &str) {
     let _ = connection.await;
 }
 
+/// Keeps everybody from writing to a database file while it lives: they wait some seconds, and then it is unavailable.
+pub struct Locked(#[allow(dead_code, reason = "the lock lives as long as its connection")] rusqlite::Connection);
+
+impl Locked {
+    /// Takes the lock; `None` where the database is no file.
+    pub fn new(database: &Database) -> Option<Self> {
+        let Database::Sqlite(path) = database else {
+            return None;
+        };
+        let connection = rusqlite::Connection::open(path).expect("the file can be opened");
+        connection.execute_batch("begin immediate").expect("nobody else has the lock for long");
+        Some(Locked(connection))
+    }
+}
+
 /// A clock that stands still until it is moved.
 pub struct ManualClock(AtomicI64);
 

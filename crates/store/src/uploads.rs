@@ -60,10 +60,19 @@ pub fn list(tx: &mut Tx<'_>, bucket: &BucketId, from: &str, until: Option<&str>,
     rows.into_iter().map(read).collect()
 }
 
-/// Some uploads that began before this.
-pub fn before(tx: &mut Tx<'_>, time: Time, limit: u32) -> Result<Vec<Upload>> {
-    let sql = select!("where created_us < $1 order by created_us limit $2");
-    tx.query(sql, &[time.into(), limit.into()])?.into_iter().map(read).collect()
+/// Uploads that began before `time`, oldest first, beginning after one that was seen.
+pub fn before(tx: &mut Tx<'_>, time: Time, after: (Time, &str), limit: u32) -> Result<Vec<(Time, ContentId)>> {
+    let sql = "select created_us, id from uploads where created_us < $1 and created_us >= $2 \
+               and (created_us > $2 or id > $3) order by created_us, id limit $4";
+    let rows = tx.query(sql, &[time.into(), after.0.into(), after.1.into(), limit.into()])?;
+    rows.into_iter().map(|mut row| Ok((row.time()?, row.id()?))).collect()
+}
+
+/// Some uploads of a bucket.
+pub fn any(tx: &mut Tx<'_>, bucket: &BucketId, limit: u32) -> Result<Vec<ContentId>> {
+    let rows =
+        tx.query("select id from uploads where bucket_id = $1 limit $2", &[bucket.as_str().into(), limit.into()])?;
+    rows.into_iter().map(|mut row| row.id()).collect()
 }
 
 /// Forgets an upload; `Conflict` when somebody else has done so.

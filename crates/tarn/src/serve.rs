@@ -1,6 +1,7 @@
 //! `tarn serve`: puts the rooms of the house together and runs them until a signal comes.
 
 use std::future::Future;
+use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,10 +9,12 @@ use std::time::Duration;
 use tarn_control::runner::Runner;
 use tarn_control::{Control, Parts, Secrets, bootstrap};
 use tarn_model::ids::fresh_api_key;
+use tarn_objects::Objects;
 use tarn_server::{App, Limits};
 use tarn_store::{Database, Store};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use crate::config::{Config, DriverName};
 use crate::environment::{RandomIds, SystemClock};
@@ -82,12 +85,21 @@ pub(crate) async fn serve(config: Config) -> Result<()> {
         ended = &mut runner => return Err(Failure(format!("the runner ended by itself: {ended:?}"))),
     }
     let _ = stop.send(true);
-    for server in [server, s3] {
-        let served = server.await.map_err(|e| Failure::doing("the server ended badly", e))?;
-        served.map_err(|e| Failure::doing("the server ended badly", e))?;
+    end([server, s3], &objects, runner).await
+}
+
+/// Waits for the end of what was told to stop. Whatever ends badly, the others end in order, and above all the steps of the
+/// runner.
+async fn end(servers: [JoinHandle<io::Result<()>>; 2], objects: &Objects, runner: JoinHandle<()>) -> Result<()> {
+    let mut outcomes = Vec::new();
+    for server in servers {
+        let served = server.await.map_err(io::Error::other).flatten();
+        outcomes.push(served.map_err(|e| Failure::doing("the server ended badly", e)));
     }
-    objects.save_counts().await.map_err(|e| Failure::doing("cannot count the last requests", e))?;
-    runner.await.map_err(|e| Failure::doing("the runner ended badly", e))
+    let counted = objects.save_counts().await;
+    outcomes.push(counted.map_err(|e| Failure::doing("cannot count the last requests", e)));
+    outcomes.push(runner.await.map_err(|e| Failure::doing("the runner ended badly", e)));
+    outcomes.into_iter().collect()
 }
 
 /// Makes the first administrator. The key is on disk before it is valid, and in its place only if it became valid: replicas

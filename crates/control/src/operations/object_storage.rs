@@ -57,7 +57,7 @@ pub async fn enable(control: &Control, caller: &Caller) -> Result<Opened> {
 /// Takes object storage from the caller's organization, with all that is in it if he says so.
 pub async fn disable(control: &Control, caller: &Caller, force: bool) -> Result<String> {
     let (org, me) = (organization(caller)?, caller.clone());
-    let write = control.write(caller, move |tx| {
+    let work = move |tx: &mut Tx<'_>| {
         let lost = accounts::get(tx, &org)?;
         accounts::disable(tx, &org, force)?;
         let detail = json!({ "force": force, "objects": lost.objects, "bytes": lost.bytes });
@@ -70,11 +70,15 @@ pub async fn disable(control: &Control, caller: &Caller, force: bool) -> Result<
                 "Object storage was disabled; its keys open nothing any more, and its {many} objects are being deleted."
             ),
         })
-    });
-    let disabled = write.await;
-    control.objects().forget_keys();
-    control.objects_closed().notify_one();
-    disabled
+    };
+    let (control, caller) = (control.clone(), caller.clone());
+    to_the_end(async move {
+        let disabled = control.write(&caller, work).await;
+        control.objects().forget_keys();
+        control.objects_closed().notify_one();
+        disabled
+    })
+    .await
 }
 
 /// The keys of the caller's organization.
@@ -88,17 +92,21 @@ pub async fn credentials(control: &Control, caller: &Caller) -> Result<Opened> {
 pub async fn rotate_keys(control: &Control, caller: &Caller) -> Result<Opened> {
     let (org, me) = (organization(caller)?, caller.clone());
     let endpoint = endpoint(control)?;
-    let write = control.write(caller, move |tx| {
+    let work = move |tx: &mut Tx<'_>| {
         let old = accounts::get(tx, &org)?.access_key;
         let account = accounts::rotate(tx, &org)?;
         let detail = json!({ "access_key_id": account.access_key, "old_access_key_id": old });
         record(tx, &me, &org, org.as_str(), "object_storage.rotate_keys", &detail)?;
         Ok(account.access_key)
+    };
+    let (engine, caller) = (control.clone(), caller.clone());
+    let rotated = to_the_end(async move {
+        let rotated = engine.write(&caller, work).await;
+        engine.objects().forget_keys();
+        rotated
     });
-    let rotated = write.await;
-    control.objects().forget_keys();
     let message = "The keys were replaced; the old ones open nothing any more, for nobody in the organization.";
-    Ok(opened(control, rotated?, endpoint, message.to_owned()))
+    Ok(opened(control, rotated.await?, endpoint, message.to_owned()))
 }
 
 /// The names of the organization's buckets, in order.
@@ -125,27 +133,37 @@ pub async fn create_bucket(control: &Control, caller: &Caller, name: &str) -> Re
 
 /// Removes an empty bucket, and uploads that were begun in it.
 pub async fn delete_bucket(control: &Control, caller: &Caller, name: &str) -> Result<()> {
-    let (org, me, name) = (organization(caller)?, caller.clone(), name.to_owned());
-    let write = control.write(caller, move |tx| {
-        accounts::get(tx, &org)?;
-        let bucket = buckets::find(tx, &org, &name).map_err(|error| match error {
-            tarn_objects::Error::NoSuchBucket => Error::not_found("bucket", &name),
-            other => other.into(),
-        })?;
-        let files = buckets::remove(tx, &org, &name)?;
-        let detail = json!({ "name": bucket.name });
-        record(tx, &me, &org, bucket.id.as_str(), "object_storage.delete_bucket", &detail)?;
-        Ok(files)
-    });
-    // The parts of uploads. A crash before this leaves them to the sweep.
-    control.objects().remove_files(write.await?).await;
-    Ok(())
+    let org = organization(caller)?;
+    let mut tries = 0;
+    loop {
+        let (of, me, name) = (org.clone(), caller.clone(), name.to_owned());
+        let called = name.clone();
+        let removed = control.write(caller, move |tx| remove_bucket(tx, &me, &of, &called)).await;
+        match removed {
+            // There may be too many for one transaction, and only a call that was not carried out before may touch them.
+            Err(error) if error.code == Error::UPLOADS_OPEN && tries < buckets::REMOVALS => {
+                tries += 1;
+                control.objects().abort_uploads(&org, &name).await?;
+            }
+            removed => return removed,
+        }
+    }
+}
+
+fn remove_bucket(tx: &mut Tx<'_>, caller: &Caller, org: &OrgId, name: &str) -> Result<()> {
+    accounts::get(tx, org)?;
+    let bucket = buckets::find(tx, org, name).map_err(|error| match error {
+        tarn_objects::Error::NoSuchBucket => Error::not_found("bucket", name),
+        other => other.into(),
+    })?;
+    buckets::remove(tx, org, name)?;
+    record(tx, caller, org, bucket.id.as_str(), "object_storage.delete_bucket", &json!({ "name": bucket.name }))
 }
 
 /// What the caller's organization uses.
 pub async fn usage(control: &Control, caller: &Caller) -> Result<UsageView> {
     let org = organization(caller)?;
-    let quota_bytes = control.objects().quota_bytes();
+    let quota_bytes = control.objects().quota_bytes(&org);
     let read = control.store().read(|tx| -> Result<UsageView> {
         let Some(account) = rows::get(tx, &org)? else { return Ok(UsageView { quota_bytes, ..UsageView::default() }) };
         Ok(UsageView {
@@ -158,6 +176,11 @@ pub async fn usage(control: &Control, caller: &Caller) -> Result<UsageView> {
         })
     });
     read.await
+}
+
+/// Carries a change to its end, also when the caller hangs up: between a commit and what must follow it, nobody may.
+async fn to_the_end<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+    tokio::spawn(work).await.unwrap_or_else(|error| Err(Error::internal(error)))
 }
 
 fn organization(caller: &Caller) -> Result<OrgId> {

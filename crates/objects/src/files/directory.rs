@@ -18,7 +18,7 @@ use tarn_model::Ids;
 use tarn_model::ids::FileId;
 
 use super::pending::Pending;
-use super::rounds::Rounds;
+use super::rounds::{Rounds, Since};
 
 /// How many subdirectories there are: one for each pair of base32 characters.
 const SHARDS: u64 = 1024;
@@ -36,10 +36,14 @@ const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 pub(super) struct Directory {
     root: OwnedFd,
+    /// How many bytes of the disk are left alone.
+    reserve_bytes: u64,
     ids: Arc<dyn Ids>,
     /// How many ids were given out, from a random number on: it chooses the subdirectory.
     given: AtomicU64,
     shards: Vec<Shard>,
+    /// Held by the one who makes a subdirectory.
+    making: Mutex<()>,
     in_flight: Mutex<HashSet<FileId>>,
 }
 
@@ -52,25 +56,30 @@ struct Shard {
 
 impl Directory {
     /// Opens the directory, which is made if it is missing.
-    pub(super) fn open(path: &Path, ids: Arc<dyn Ids>) -> io::Result<Self> {
+    pub(super) fn open(path: &Path, reserve_bytes: u64, ids: Arc<dyn Ids>) -> io::Result<Self> {
         match rustix::fs::mkdir(path, Mode::RWXU) {
-            Ok(()) => {
-                let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-                File::open(parent)?.sync_all()?;
-            }
-            Err(Errno::EXIST) => {}
+            Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
         }
+        // Also when it was there: whoever made it may have been killed before this.
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(parent)?.sync_all()?;
         let root = rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         rustix::fs::fchmod(&root, Mode::RWXU)?;
         let given = AtomicU64::new(ids.bits());
         let shards = (0..PAIRS).map(|_| Shard::default()).collect();
-        Ok(Directory { root, ids, given, shards, in_flight: Mutex::default() })
+        Ok(Directory { root, reserve_bytes, ids, given, shards, making: Mutex::default(), in_flight: Mutex::default() })
     }
 
-    /// The directory itself.
-    pub(super) fn root(&self) -> &OwnedFd {
-        &self.root
+    /// How many bytes a user without privileges could still write, the reserve included.
+    pub(super) fn free_bytes(&self) -> io::Result<u64> {
+        let stat = rustix::fs::fstatvfs(&self.root)?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+
+    /// Whether nothing but the reserve is left of the disk.
+    pub(super) fn is_full(&self) -> io::Result<bool> {
+        Ok(self.free_bytes()? < self.reserve_bytes)
     }
 
     /// Makes an empty file with a new id. Its name is durable only after [`Directory::sync_name`].
@@ -104,8 +113,15 @@ impl Directory {
     }
 
     /// Makes the name of a file durable.
-    pub(super) fn sync_name(&self, id: &FileId) -> io::Result<()> {
-        self.shards[shard_of(id)].rounds.covered(|| self.open_directory(shard_name(id))?.sync_all())
+    pub(super) fn sync_name(&self, pending: &Pending) -> io::Result<()> {
+        let id = pending.id();
+        let rounds = &self.shards[shard_of(id)].rounds;
+        rounds.covered(pending.since(), || self.open_directory(shard_name(id))?.sync_all())
+    }
+
+    /// What to ask for before a name is made, so that [`Directory::sync_name`] hears of every failure after that.
+    pub(super) fn since(&self, id: &FileId) -> Since {
+        self.shards[shard_of(id)].rounds.since()
     }
 
     /// Removes a file; that it is gone already is fine. Whether the removal is durable is left to time and the sweep.
@@ -169,11 +185,20 @@ impl Directory {
         if shard.durable.load(Ordering::Acquire) {
             return Ok(());
         }
-        match rustix::fs::mkdirat(&self.root, shard_name(id), Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
+        // One at a time: the kernel tells a failed sync once, and a second one would take the subdirectory for durable.
+        let _alone = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = match rustix::fs::mkdirat(&self.root, shard_name(id), Mode::RWXU) {
+            Ok(()) => true,
+            Err(Errno::EXIST) => false,
             Err(error) => return Err(error.into()),
+        };
+        if let Err(error) = rustix::fs::fsync(&self.root) {
+            if made {
+                // So that the next one has to make it again.
+                let _ = rustix::fs::unlinkat(&self.root, shard_name(id), AtFlags::REMOVEDIR);
+            }
+            return Err(error.into());
         }
-        rustix::fs::fsync(&self.root)?;
         shard.durable.store(true, Ordering::Release);
         Ok(())
     }

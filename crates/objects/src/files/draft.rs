@@ -38,25 +38,30 @@ impl Draft {
                 return Err(io::ErrorKind::WriteZero.into());
             }
             IoSlice::advance_slices(&mut left, written);
-            self.advance(written as u64);
+            self.advance(written as u64)?;
         }
         Ok(())
     }
 
-    /// Counts bytes that are in the file now.
-    pub(super) fn advance(&mut self, written: u64) {
+    /// Counts bytes that are in the file now. A file that grows into the reserve of the disk is refused: what was announced
+    /// of it, and of others at the same time, may have been less.
+    pub(super) fn advance(&mut self, written: u64) -> io::Result<()> {
         self.written += written;
         if self.written - self.begun >= STRIDE_BYTES {
             writeback::begin(&self.file, self.begun, self.written - self.begun);
             self.begun = self.written;
+            if self.directory.is_full()? {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
         }
+        Ok(())
     }
 
     /// Returns when the bytes and the name are on disk. After a failure the file is removed: what a disk did with bytes that
     /// it refused is not known.
     pub(super) fn finish(self) -> io::Result<Pending> {
         self.file.sync_data()?;
-        self.directory.sync_name(self.pending.id())?;
+        self.directory.sync_name(&self.pending)?;
         Ok(self.pending)
     }
 }

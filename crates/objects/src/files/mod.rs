@@ -21,7 +21,7 @@ mod writer;
 use std::collections::HashSet;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tarn_model::ids::FileId;
@@ -39,6 +39,9 @@ pub use sweep::Swept;
 /// Bodies up to this size stay in memory and go into the row.
 pub const INLINE_MAX: usize = 16 << 10;
 
+/// For how long the free space of the disk is remembered.
+const LATELY: Duration = Duration::from_secs(1);
+
 /// The directory of the data files. Cheap to clone.
 #[derive(Clone)]
 pub struct Files(Arc<Inner>);
@@ -47,13 +50,17 @@ struct Inner {
     directory: Arc<Directory>,
     buffers: Arc<Buffers>,
     hashers: Hashers,
+    /// How many bytes were free, and when.
+    seen_free: Mutex<Option<(Time, u64)>>,
 }
 
 impl Files {
     /// Opens the directory, and makes it if it is missing. Only one user may enter it.
-    pub fn open(dir: &Path, ids: Arc<dyn Ids>) -> io::Result<Files> {
-        let directory = Arc::new(Directory::open(dir, ids)?);
-        Ok(Files(Arc::new(Inner { directory, buffers: Arc::default(), hashers: Hashers::start()? })))
+    /// Files do not grow into the last `reserve_bytes` of the disk.
+    pub fn open(dir: &Path, reserve_bytes: u64, ids: Arc<dyn Ids>) -> io::Result<Files> {
+        let directory = Arc::new(Directory::open(dir, reserve_bytes, ids)?);
+        let (buffers, hashers, seen_free) = (Arc::default(), Hashers::start()?, Mutex::default());
+        Ok(Files(Arc::new(Inner { directory, buffers, hashers, seen_free })))
     }
 
     /// Takes a body in; a small one stays in memory, a larger one becomes a file while it arrives.
@@ -71,16 +78,9 @@ impl Files {
         Reading::new(self, file, offset, length)
     }
 
-    /// Gives the bytes of a file another name, on disk. Neither name needs the other.
-    pub async fn link(&self, from: &FileId) -> io::Result<Pending> {
-        let from = from.clone();
-        self.blocking(move |directory| copies::link(directory, &from)).await
-    }
-
-    /// Copies `length` bytes from `offset` on into a new file, on disk.
-    pub async fn copy(&self, from: &FileId, offset: u64, length: u64) -> io::Result<Pending> {
-        let from = from.clone();
-        self.blocking(move |directory| copies::copy(directory, &from, offset, length)).await
+    /// Gives the bytes of each of the files another name, on disk. Neither name needs the other.
+    pub async fn link_all(&self, from: Vec<FileId>) -> io::Result<Vec<Pending>> {
+        self.blocking(move |directory| copies::link_all(directory, &from)).await
     }
 
     /// Removes files whose rows are gone, after that was committed. What cannot be removed is left to the sweep.
@@ -100,8 +100,20 @@ impl Files {
 
     /// How many bytes a user without privileges could still write.
     pub fn free_bytes(&self) -> io::Result<u64> {
-        let stat = rustix::fs::fstatvfs(self.0.directory.root())?;
-        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+        self.0.directory.free_bytes()
+    }
+
+    /// As [`Files::free_bytes`], but up to a second old: for those who ask often and take little.
+    pub fn lately_free_bytes(&self, now: Time) -> io::Result<u64> {
+        let mut seen = self.0.seen_free.lock().unwrap_or_else(PoisonError::into_inner);
+        match *seen {
+            Some((when, free)) if when <= now && now < when.after(LATELY) => Ok(free),
+            _ => {
+                let free = self.free_bytes()?;
+                *seen = Some((now, free));
+                Ok(free)
+            }
+        }
     }
 
     /// Visits every file in batches. `referenced` says which of them have a row; the others are removed, unless they are in

@@ -7,13 +7,16 @@ use tarn_model::ids::FileId;
 use tokio::runtime::Handle;
 
 use super::directory::Directory;
+use super::rounds::Since;
 
-/// A durable file that no row names yet. Dropped without [`Pending::keep`], it is removed again; until then the sweep lets
-/// it be.
+/// A durable file that no row names yet, which the sweep lets be while this lives. Dropped before a transaction names it, it
+/// is removed again.
 pub struct Pending {
     claim: Option<Claim>,
-    /// Whether there is a file to remove.
-    made: bool,
+    /// From when on a failure to make names durable may be about this one.
+    since: Since,
+    /// Whether the file goes with this.
+    remove: bool,
 }
 
 /// An id that is in flight for as long as this lives.
@@ -28,20 +31,36 @@ impl Pending {
         &self.claim.as_ref().expect("only dropping takes it").id
     }
 
+    /// A transaction that names the file is about to be sent. It may be committed although nobody hears of it any more, so
+    /// from here on dropping this leaves the file where it is, and the sweep asks the rows.
+    pub fn undecided(&mut self) {
+        self.remove = false;
+    }
+
     /// A row names the file now. To be called after the row is committed: from here on the sweep trusts the rows alone.
     pub fn keep(mut self) {
-        self.made = false;
+        self.remove = false;
+    }
+
+    /// The transaction was taken back for certain: the file is removed.
+    pub fn refused(mut self) {
+        self.remove = true;
     }
 
     /// Puts an id in flight, before there is a file; `None` when it is already.
     pub(super) fn claim(directory: &Arc<Directory>, id: FileId) -> Option<Pending> {
-        let claimed = directory.in_flight().insert(id.clone());
-        claimed.then(|| Pending { claim: Some(Claim { id, directory: directory.clone() }), made: false })
+        let (claimed, since) = (directory.in_flight().insert(id.clone()), directory.since(&id));
+        claimed.then(|| Pending { claim: Some(Claim { id, directory: directory.clone() }), since, remove: false })
+    }
+
+    /// From when on failures matter.
+    pub(super) fn since(&self) -> Since {
+        self.since
     }
 
     /// There is a file now.
     pub(super) fn made(mut self) -> Pending {
-        self.made = true;
+        self.remove = true;
         self
     }
 }
@@ -49,7 +68,7 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         let claim = self.claim.take();
-        if let (true, Some(claim)) = (self.made, claim) {
+        if let (true, Some(claim)) = (self.remove, claim) {
             // To remove a large file takes its time, which a thread of the runtime does not have.
             match Handle::try_current() {
                 Ok(runtime) => drop(runtime.spawn_blocking(move || claim.remove())),
@@ -76,5 +95,39 @@ impl Drop for Claim {
 impl fmt::Debug for Pending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pending").field("id", self.id()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tarn_store::testing::SeededIds;
+
+    use super::*;
+
+    /// A file that is pending, and whether it is on the disk and in flight after it has come to an end.
+    fn after(end: impl FnOnce(Pending)) -> (bool, bool) {
+        let place = tempfile::tempdir().unwrap();
+        let directory = Directory::open(&place.path().join("objects"), 0, Arc::new(SeededIds::new(3))).unwrap();
+        let directory = Arc::new(directory);
+        let (_, pending) = directory.create().unwrap();
+        let id = pending.id().clone();
+        // There is no runtime here, so the removal has happened when this returns.
+        end(pending);
+        let there = directory.open_file(&id).is_ok();
+        (there, directory.in_flight().contains(&id))
+    }
+
+    #[test]
+    fn only_what_was_never_named_or_was_refused_is_removed() {
+        assert_eq!(after(drop), (false, false));
+        assert_eq!(after(Pending::keep), (true, false));
+        assert_eq!(after(Pending::refused), (false, false));
+        let undecided = |mut pending: Pending| {
+            pending.undecided();
+            pending
+        };
+        assert_eq!(after(|pending| drop(undecided(pending))), (true, false), "the sweep will ask the rows");
+        assert_eq!(after(|pending| undecided(pending).keep()), (true, false));
+        assert_eq!(after(|pending| undecided(pending).refused()), (false, false));
     }
 }

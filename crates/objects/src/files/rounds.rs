@@ -1,7 +1,7 @@
 //! One call for many: whoever comes while a round runs waits for the next one, which serves all who came until it began.
 
 use std::io;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 #[derive(Default)]
 pub(super) struct Rounds {
@@ -15,37 +15,72 @@ struct State {
     /// The last round that went well.
     done: u64,
     running: bool,
+    /// How many rounds have failed, and how the last of them did.
+    failures: u64,
+    failure: Option<(io::ErrorKind, String)>,
 }
 
+/// How many rounds had failed when something was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Since(u64);
+
 impl Rounds {
-    /// Returns when a round that began after this call has gone well. A round that fails is an error to the one who ran it;
-    /// those who waited for it run one of their own.
-    pub(super) fn covered(&self, run: impl Fn() -> io::Result<()>) -> io::Result<()> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+    /// To be asked before a change is made that is to be covered.
+    pub(super) fn since(&self) -> Since {
+        Since(self.lock().failures)
+    }
+
+    /// Returns when a round that began after this call has gone well. A round that fails is an error to everybody whose
+    /// change was made before its end: the kernel tells a failure once, and a later round that goes well says nothing of what
+    /// was lost in this one.
+    pub(super) fn covered(&self, since: Since, run: impl Fn() -> io::Result<()>) -> io::Result<()> {
+        let mut state = self.lock();
         let wanted = state.begun + 1;
-        while state.running {
-            state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+        loop {
+            state.check(since)?;
             if state.done >= wanted {
                 return Ok(());
             }
+            if !state.running {
+                break;
+            }
+            state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.begun += 1;
         state.running = true;
         let round = state.begun;
         drop(state);
         let result = run();
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
         state.running = false;
-        if result.is_ok() {
-            state.done = round;
+        match &result {
+            Ok(()) => state.done = round,
+            Err(error) => {
+                state.failures += 1;
+                state.failure = Some((error.kind(), error.to_string()));
+            }
         }
         self.ended.notify_all();
         result
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn check(&self, since: Since) -> io::Result<()> {
+        match &self.failure {
+            Some((kind, reason)) if self.failures > since.0 => Err(io::Error::new(*kind, reason.clone())),
+            _ => Ok(()),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
@@ -59,6 +94,7 @@ mod tests {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for _ in 0..500 {
+                        let since = rounds.since();
                         let mine = made.fetch_add(1, Ordering::SeqCst) + 1;
                         let run = || {
                             let seen = made.load(Ordering::SeqCst);
@@ -67,7 +103,7 @@ mod tests {
                             covered.fetch_max(seen, Ordering::SeqCst);
                             Ok(())
                         };
-                        rounds.covered(run).unwrap();
+                        rounds.covered(since, run).unwrap();
                         assert!(covered.load(Ordering::SeqCst) >= mine);
                     }
                 });
@@ -77,10 +113,23 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_to_the_one_who_ran() {
-        let rounds = Rounds::default();
-        let failed = rounds.covered(|| Err(io::ErrorKind::StorageFull.into()));
-        assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::StorageFull);
-        rounds.covered(|| Ok(())).unwrap();
+    fn a_failure_is_told_to_all_whose_change_was_made_before_its_end() {
+        let (rounds, full) = (Rounds::default(), io::ErrorKind::StorageFull);
+        let before = rounds.since();
+        let begun = Barrier::new(2);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                begun.wait();
+                rounds.covered(before, || Ok(()))
+            });
+            let failed = rounds.covered(before, || {
+                begun.wait();
+                Err(full.into())
+            });
+            assert_eq!(failed.unwrap_err().kind(), full);
+            // Whether it waited for the round or came after it, a round of its own would have told it nothing.
+            assert_eq!(waiting.join().unwrap().unwrap_err().kind(), full);
+        });
+        rounds.covered(rounds.since(), || Ok(())).unwrap();
     }
 }

@@ -5,11 +5,10 @@
 
 use s3s::dto::{CompleteMultipartUploadInput, CompleteMultipartUploadOutput, CompletedPart, CompletedPartList, ETag};
 use s3s::{S3Request, S3Response, S3Result, s3_error};
-use tarn_model::objects::{Body, Checksum, MAX_PARTS, Scope, Upload};
+use tarn_model::objects::{Algorithm, Checksum, MAX_PARTS, Scope, Upload};
 
 use super::{caller, checksums, conditions, versions};
 use crate::complete::{Chosen, Expected};
-use crate::find::Which;
 use crate::put::Place;
 use crate::{Error, Objects};
 
@@ -25,12 +24,15 @@ pub(super) async fn answer(
         return Err(s3_error!(MalformedXML, "Specify from 1 to {MAX_PARTS} parts."));
     }
     let upload = match objects.upload(&place, &input.upload_id).await {
-        Err(Error::NoSuchUpload) => return again(objects, place, &input.upload_id).await,
-        found => found?,
+        Ok(upload) => Some(upload),
+        // What it has become already is told again, if the parts are the same; of the rest nothing is known any more.
+        Err(Error::NoSuchUpload) => None,
+        Err(error) => return Err(error.into()),
     };
-    let expected = expected(&input, &upload, listed.len())?;
+    let expected = upload.as_ref().map(|upload| expected(&input, upload, listed.len())).transpose()?;
+    let expected = expected.unwrap_or_default();
     let size_alone = expected.size.is_some() && expected.checksum.is_none();
-    let chosen = chosen(listed, &upload)?;
+    let chosen = chosen(listed, upload.and_then(|upload| upload.checksum))?;
     let done = objects.complete_upload(&place, &input.upload_id, chosen, expected, condition).await;
     let (stored, checksum) = done.map_err(|error| match error {
         Error::BadChecksum if size_alone => s3_error!(
@@ -40,18 +42,6 @@ pub(super) async fn answer(
         other => other.into(),
     })?;
     Ok(told(place, stored.etag, versions::shown(stored.version.as_ref()), checksum))
-}
-
-/// The answer for an upload that has become an object already.
-async fn again(objects: &Objects, place: Place, upload: &str) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
-    match objects.find(&place.org, &place.bucket, &place.key, &Which::Current).await {
-        Ok(object) if matches!(&object.body, Body::Parts(content) if content.as_str() == upload) => {
-            let version = object.version.map(|version| version.to_string());
-            Ok(told(place, object.etag, version, object.details.checksum))
-        }
-        Ok(_) | Err(Error::NoSuchKey { .. }) => Err(Error::NoSuchUpload.into()),
-        Err(error) => Err(error.into()),
-    }
 }
 
 fn told(
@@ -104,17 +94,17 @@ fn expected(input: &CompleteMultipartUploadInput, upload: &Upload, parts: usize)
     Ok(Expected { checksum, size })
 }
 
-fn chosen(listed: CompletedPartList, upload: &Upload) -> S3Result<Vec<Chosen>> {
-    listed.into_iter().map(|part| choice(part, upload)).collect()
+fn chosen(listed: CompletedPartList, checksum: Option<(Algorithm, Scope)>) -> S3Result<Vec<Chosen>> {
+    listed.into_iter().map(|part| choice(part, checksum)).collect()
 }
 
-fn choice(part: CompletedPart, upload: &Upload) -> S3Result<Chosen> {
+fn choice(part: CompletedPart, checksum: Option<(Algorithm, Scope)>) -> S3Result<Chosen> {
     let given = checksums::told!(part)?;
     let (Some(number), Some(etag)) = (part.part_number, part.e_tag) else {
         return Err(s3_error!(MalformedXML, "Each part has a PartNumber and an ETag."));
     };
     let number = super::upload_part::number(number)?;
-    let checksum = match (given, upload.checksum) {
+    let checksum = match (given, checksum) {
         (Some((given, _)), Some((wanted, _))) if given != wanted => return Err(checksums::mismatch(wanted, given)),
         (Some((_, value)), Some(_)) => Some(value),
         (None, Some((algorithm, Scope::Composite))) => {

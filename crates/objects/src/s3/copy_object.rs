@@ -10,11 +10,11 @@ use tarn_model::objects::{Algorithm, Checksum, Details, MAX_PUT_BYTES, Object, S
 
 use super::conditions::Conditions;
 use super::headers::{Given, given};
-use super::{caller, checksums, conditions, tags, times, versions};
+use super::{caller, checksums, conditions, headers, tags, times, versions};
 use crate::Objects;
 use crate::files::Sums;
 use crate::find::Which;
-use crate::put::{Condition, Place, Stored};
+use crate::put::{Condition, Place, Replaced, Stored};
 
 /// How often an object is looked for again that was replaced before it could be copied.
 const TRIES: usize = 10;
@@ -136,6 +136,7 @@ async fn copy(
     wanted: &Wanted,
 ) -> S3Result<(Stored, Option<Checksum>)> {
     let mut details = wanted.own.clone().unwrap_or_else(|| copied(from, wanted.redirect.as_deref()));
+    headers::check_size(&details)?;
     details.tags = wanted.tags.clone().unwrap_or_else(|| from.details.tags.clone());
     let known = from.details.checksum.clone();
     let missing = wanted.checksum.filter(|wanted| known.as_ref().is_none_or(|sum| sum.algorithm != *wanted));
@@ -144,6 +145,7 @@ async fn copy(
         let stored = objects.copy(from, place, details, wanted.condition.clone()).await?;
         return Ok((stored, known));
     };
+    objects.make_room(place, &Replaced::Object, Some(from.size)).await?;
     let received = objects.take_again(from, 0..from.size, Sums::with(Some(algorithm)), false).await?;
     let value = checksums::of(&received, algorithm);
     let checksum = value.map(|value| Checksum { algorithm, scope: Scope::Full, value });

@@ -24,6 +24,7 @@ impl From<Error> for S3Error {
                 )
             }
             Error::TooManyBuckets(_) => s3_error!(TooManyBuckets, "{error}. Delete one that is not needed."),
+            Error::UploadsOpen => s3_error!(OperationAborted, "At present {error}. Try again when they are over."),
             Error::NoSuchBucket => s3_error!(NoSuchBucket, "The specified bucket does not exist. Create it first."),
             Error::NoSuchKey { marker: None } => s3_error!(NoSuchKey, "The specified key does not exist."),
             Error::NoSuchKey { marker: Some(version) } => with_marker(

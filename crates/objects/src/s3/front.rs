@@ -90,11 +90,16 @@ fn refusal(parts: &request::Parts) -> Option<S3Error> {
     if parts.uri.path_and_query().is_some_and(|all| has_nul(all.as_str())) || from.is_some_and(has_nul) {
         return Some(s3_error!(InvalidArgument, "A key cannot have a NUL."));
     }
-    let form = parts.headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"multipart/form-data"));
-    if form && parts.method == Method::POST {
+    if parts.method == Method::POST && parts.headers.get(CONTENT_TYPE).is_some_and(is_form) {
         return Some(s3_error!(NotImplemented, "Uploads by forms are not implemented. Use a presigned PUT."));
     }
     signing::refusal(&parts.headers, parts.uri.query())
+}
+
+/// Whether a content type is that of a form, in any case of its letters.
+fn is_form(kind: &HeaderValue) -> bool {
+    const FORM: &[u8] = b"multipart/form-data";
+    kind.as_bytes().get(..FORM.len()).is_some_and(|start| start.eq_ignore_ascii_case(FORM))
 }
 
 /// Whether the body comes in chunks that announce their sizes.

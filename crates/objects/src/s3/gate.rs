@@ -3,11 +3,13 @@
 use std::sync::OnceLock;
 
 use async_trait::async_trait;
+use http::Method;
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::{S3Result, s3_error};
 use tarn_model::ids::OrgId;
 
+use super::turns::Turns;
 use crate::Objects;
 
 tokio::task_local! {
@@ -36,8 +38,17 @@ impl S3Auth for Keys {
 /// Headers by which a client says whose it expects a bucket to be.
 const OWNERS: [&str; 2] = ["x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"];
 
-/// Lets in who has signed.
-pub(super) struct Gate(pub(super) Objects);
+/// Lets in who has signed, and who brings a body only when it is their turn.
+pub(super) struct Gate {
+    objects: Objects,
+    turns: Turns,
+}
+
+impl Gate {
+    pub(super) fn new(objects: Objects) -> Self {
+        Gate { objects, turns: Turns::new() }
+    }
+}
 
 #[async_trait]
 impl S3Access for Gate {
@@ -49,13 +60,19 @@ impl S3Access for Gate {
         let org = match known {
             Some(org) => org,
             None => {
-                self.0.organization_of(&credentials.access_key).await?.ok_or_else(|| s3_error!(InvalidAccessKeyId))?
+                let found = self.objects.organization_of(&credentials.access_key).await?;
+                found.ok_or_else(|| s3_error!(InvalidAccessKeyId))?
             }
         };
-        self.0.count_request(&org);
+        self.objects.count_request(&org);
         let others = OWNERS.iter().filter_map(|name| cx.headers().get(*name)).any(|owner| owner != org.as_str());
         if others {
             return Err(s3_error!(AccessDenied, "The bucket belongs to another owner than the one that you expect."));
+        }
+        if matches!(*cx.method(), Method::PUT | Method::POST) {
+            // Nothing of the body was read before this, and the turn ends with the call.
+            let turn = self.turns.take(&org).await;
+            cx.extensions_mut().insert(turn);
         }
         cx.extensions_mut().insert(org);
         Ok(())

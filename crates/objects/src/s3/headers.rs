@@ -9,6 +9,9 @@ use super::tags;
 /// How many bytes names and values of the user's own metadata may have.
 const MAX_METADATA_BYTES: usize = 2048;
 
+/// How many bytes names and values of all headers that are kept may have, the user's own metadata included.
+const MAX_KEPT_BYTES: usize = 8192;
+
 /// The headers of a call that brings an object: a put, a copy or the beginning of an upload.
 #[derive(Default)]
 pub(super) struct Given {
@@ -79,7 +82,9 @@ impl Given {
             ("x-amz-website-redirect-location", self.website_redirect_location),
         ];
         let headers = named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
-        Ok(Details { headers, metadata, tags, checksum: None })
+        let details = Details { headers, metadata, tags, checksum: None };
+        check_size(&details)?;
+        Ok(details)
     }
 
     /// Nothing is taken that would be promised and not kept.
@@ -105,6 +110,18 @@ impl Given {
             ));
         }
         Ok(())
+    }
+}
+
+/// Refuses more headers than a row should have. Tags have limits of their own.
+pub(super) fn check_size(details: &Details) -> S3Result<()> {
+    let kept = details.headers.iter().chain(&details.metadata);
+    match kept.map(|(name, value)| name.len() + value.len()).sum::<usize>() > MAX_KEPT_BYTES {
+        true => Err(s3_error!(
+            RequestHeaderSectionTooLarge,
+            "The headers that are kept with the object exceed the maximum of {MAX_KEPT_BYTES} bytes in all."
+        )),
+        false => Ok(()),
     }
 }
 

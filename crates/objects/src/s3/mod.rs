@@ -23,6 +23,7 @@ mod signing;
 mod slices;
 mod tags;
 mod times;
+mod turns;
 mod versions;
 
 use async_trait::async_trait;

@@ -20,7 +20,7 @@ pub(super) const MAX_XML_BYTES: usize = 4 << 20;
 pub fn service(objects: Objects, domains: Vec<String>) -> Service {
     let mut builder = S3ServiceBuilder::new(Adapter { objects: objects.clone() });
     builder.set_auth(Keys(objects.clone()));
-    builder.set_access(Gate(objects.clone()));
+    builder.set_access(Gate::new(objects.clone()));
     builder.set_host(Domains::new(domains));
     builder.set_validation(Names);
     let mut config = S3Config::default();

@@ -20,7 +20,7 @@ pub(super) async fn answer(
     let declared = intake::declared(input.content_length)?;
     let upload = objects.upload(&place, &input.upload_id).await?;
     asked.agree(&upload)?;
-    let taking = objects.intake_part(&place, declared, asked.sums()).await?;
+    let taking = objects.intake_part(&place, &upload, number, declared, asked.sums()).await?;
     let received = intake::receive(taking, input.body, declared, md5).await?;
     let checksum = asked.verify(&received)?;
     // The part of an upload without a checksum has been verified, and nobody will ask for its own.

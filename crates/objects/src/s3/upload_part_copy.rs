@@ -5,12 +5,12 @@ use std::ops::Range;
 use s3s::dto::{CopyPartResult, CopySource, ETag, UploadPartCopyInput, UploadPartCopyOutput};
 use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
 use tarn_model::ids::OrgId;
-use tarn_model::objects::{Algorithm, MAX_PUT_BYTES, Object};
+use tarn_model::objects::{MAX_PUT_BYTES, Object, Upload};
 
 use super::conditions::Conditions;
 use super::{caller, checksums, times, upload_part, versions};
 use crate::files::{Received, Sums};
-use crate::put::{Place, check_key};
+use crate::put::{Place, Replaced, check_key};
 use crate::{Error, Objects};
 
 /// How often the source is looked up when it is replaced while it is being copied.
@@ -26,7 +26,7 @@ pub(super) async fn answer(
     let wanted = input.copy_source_range.as_deref().map(range).transpose()?;
     let upload = objects.upload(&place, &input.upload_id).await?;
     let algorithm = upload.checksum.map(|(algorithm, _)| algorithm);
-    let (source, received) = copied(objects, &place, &input, wanted, algorithm).await?;
+    let (source, received) = copied(objects, &place, &input, &upload, wanted).await?;
     let checksum = algorithm.and_then(|algorithm| checksums::of(&received, algorithm));
     let part = objects.put_part(&place, &input.upload_id, number, received, checksum.clone()).await?;
     let modified = times::timestamp(part.modified);
@@ -47,16 +47,18 @@ async fn copied(
     objects: &Objects,
     place: &Place,
     input: &UploadPartCopyInput,
+    upload: &Upload,
     wanted: Option<Range<u64>>,
-    algorithm: Option<Algorithm>,
 ) -> S3Result<(Object, Received)> {
+    let sums = Sums::with(upload.checksum.map(|(algorithm, _)| algorithm));
+    let replaced = Replaced::Part(upload, upload_part::number(input.part_number)?);
     let mut tries = 0;
     loop {
         tries += 1;
         let source = source(objects, &place.org, input).await?;
         let range = within(wanted.clone(), source.size)?;
-        objects.make_room(place, Some(range.end - range.start)).await?;
-        match objects.take_again(&source, range, Sums::with(algorithm), true).await {
+        objects.make_room(place, &replaced, Some(range.end - range.start)).await?;
+        match objects.take_again(&source, range, sums, true).await {
             Err(Error::NoSuchVersion) if tries < TRIES => {}
             taken => return Ok((source, taken?)),
         }

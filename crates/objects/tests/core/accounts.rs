@@ -1,12 +1,19 @@
 //! Accounts: keys, quotas, and the end of an account.
 
 use rstest::rstest;
+use tarn_model::buckets::Versioning;
+use tarn_model::ids::OrgId;
+use tarn_model::objects::Details;
 use tarn_objects::accounts::{disable, enable, get, rotate};
+use tarn_objects::complete::Expected;
+use tarn_objects::files::Sums;
 use tarn_objects::find::Which;
+use tarn_objects::put::Condition;
 use tarn_objects::{Error, Settings};
-use tarn_store::testing::Engine;
+use tarn_store::testing::{Engine, SeededIds};
 
 use crate::support::{with, world};
+use crate::uploads::{chosen, part};
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
@@ -46,6 +53,68 @@ async fn the_quota_holds_and_refusals_leave_nothing(#[values(Engine::Sqlite, Eng
     world.objects.delete(&world.org, "first", "a").await.unwrap();
     world.put("b", &[1; 60_000]).await.unwrap();
     assert_eq!(world.usage().await, (61_000, 2));
+
+    world.put("b", &[2; 90_000]).await.unwrap();
+    let refused = world.put("b", &[2; 99_001]).await;
+    assert!(matches!(refused, Err(Error::QuotaExceeded { used: 91_000, .. })), "{refused:?}");
+    let (objects, place) = (&world.objects, world.place("parts"));
+    let upload = objects.begin_upload(&place, Details::default(), None).await.unwrap().id.to_string();
+    part(objects, &place, &upload, 1, vec![1; 8000]).await.unwrap();
+    part(objects, &place, &upload, 1, vec![2; 8500]).await.unwrap();
+    assert!(matches!(part(objects, &place, &upload, 2, vec![2; 8500]).await, Err(Error::QuotaExceeded { .. })));
+    assert_eq!(world.usage().await, (99_500, 2), "what is replaced makes room for what replaces it");
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn an_organization_may_have_a_quota_of_its_own(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+    let org = OrgId::fresh(&SeededIds::new(7));
+    let settings = Settings {
+        quota_bytes: Some(100),
+        quotas_bytes: [(org, 50_000)].into(),
+        reserve_bytes: 0,
+        ..Settings::default()
+    };
+    let Some(world) = with(engine, settings).await else { return };
+    assert_eq!(world.objects.quota_bytes(&OrgId::fresh(&SeededIds::new(8))), Some(100));
+    world.put("a", &[1; 40_000]).await.unwrap();
+    assert!(matches!(world.put("b", &[1; 40_000]).await, Err(Error::QuotaExceeded { quota: 50_000, .. })));
+}
+
+/// Nothing that is acknowledged may be erased by a disabling that came before it.
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn what_arrives_after_the_end_is_refused(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+    let Some(world) = world(engine).await else { return };
+    let (objects, place) = (&world.objects, world.place("k"));
+    let upload = objects.begin_upload(&place, Details::default(), None).await.unwrap();
+    let id = upload.id.to_string();
+    let first = part(objects, &place, &id, 1, vec![1; 100]).await.unwrap();
+    let mut intake = objects.intake(&place, None, Sums::with(None)).await.unwrap();
+    intake.push(vec![7; 100_000].into()).await.unwrap();
+    let mut second = objects.intake_part(&place, &upload, 2, None, Sums::with(None)).await.unwrap();
+    second.push(vec![7; 100_000].into()).await.unwrap();
+    let org = world.org.clone();
+    world.store.write(move |tx| disable(tx, &org, false)).await.unwrap();
+
+    let put = objects.put(&place, intake.finish().await.unwrap(), Details::default(), Condition::default()).await;
+    assert!(matches!(put, Err(Error::NotEnabled)), "{put:?}");
+    let put = objects.put_part(&place, &id, 2, second.finish().await.unwrap(), None).await;
+    assert!(matches!(put, Err(Error::NotEnabled)), "{put:?}");
+    let chosen = chosen(&[&first]);
+    let completed = objects.complete_upload(&place, &id, chosen, Expected::default(), Condition::default()).await;
+    assert!(matches!(completed, Err(Error::NotEnabled)), "{completed:?}");
+    let begun = objects.begin_upload(&place, Details::default(), None).await;
+    assert!(matches!(begun, Err(Error::NotEnabled)), "{begun:?}");
+    assert!(matches!(objects.create_bucket(&world.org, "second").await, Err(Error::NotEnabled)));
+    let versioning = objects.set_versioning(&world.org, "first", Versioning::Enabled).await;
+    assert!(matches!(versioning, Err(Error::NotEnabled)), "{versioning:?}");
+    let tagged = objects.set_tags(&world.org, "first", "k", &Which::Current, Vec::new()).await;
+    assert!(matches!(tagged, Err(Error::NotEnabled)), "{tagged:?}");
+    world.has_files(1).await;
+    objects.empty_closed().await.unwrap();
+    world.has_files(0).await;
+    assert!(matches!(world.put("k", b"late").await, Err(Error::NoSuchBucket)));
 }
 
 #[rstest]

@@ -5,5 +5,6 @@ mod accounts;
 mod hangups;
 mod random;
 mod readers;
+mod space;
 mod support;
 mod uploads;

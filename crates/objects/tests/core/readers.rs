@@ -1,5 +1,7 @@
 //! Whoever reads an object reads all of it, although it is overwritten or deleted meanwhile.
 
+use std::time::Duration;
+
 use futures::StreamExt;
 use rstest::rstest;
 use tarn_objects::Error;
@@ -21,6 +23,9 @@ async fn a_reader_ends_what_it_began(#[values(Engine::Sqlite, Engine::Postgres)]
     assert_eq!(world.files(), 1, "the file is kept for its reader");
     let late = world.objects.read(&object, 0..object.size).await.map(drop);
     assert!(matches!(late, Err(Error::NoSuchVersion)), "nobody begins to read it: {late:?}");
+    world.clock.advance(Duration::from_secs(20 * 365 * 24 * 3600));
+    world.objects.sweep().await.unwrap();
+    assert_eq!(world.files(), 1, "the sweep waits for the reader, too");
     while let Some(piece) = reading.next().await {
         read.extend_from_slice(&piece.unwrap());
     }
@@ -58,4 +63,21 @@ async fn concurrent_overwrites_are_seen_whole(#[values(Engine::Sqlite, Engine::P
     tokio::join!(writer, reader);
     world.has_files(1).await;
     assert_eq!(world.usage().await, (20_000 + 39 * 3000, 1));
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_missing_is_told_before_the_answer_begins(
+    #[values(Engine::Sqlite, Engine::Postgres)] engine: Engine,
+) {
+    let Some(world) = world(engine).await else { return };
+    world.put("k", &[7; 100_000]).await.unwrap();
+    let object = world.find("k", &Which::Current).await.unwrap();
+    for shard in std::fs::read_dir(&world.directory).unwrap() {
+        for file in std::fs::read_dir(shard.unwrap().path()).unwrap() {
+            std::fs::remove_file(file.unwrap().path()).unwrap();
+        }
+    }
+    let read = world.objects.read(&object, 0..object.size).await.map(drop);
+    assert!(matches!(read, Err(Error::File(_))), "{read:?}");
 }

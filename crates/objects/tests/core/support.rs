@@ -20,7 +20,7 @@ pub(crate) struct World {
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) org: OrgId,
     pub(crate) directory: PathBuf,
-    _fresh: Fresh,
+    pub(crate) fresh: Fresh,
 }
 
 pub(crate) async fn world(engine: Engine) -> Option<World> {
@@ -45,7 +45,7 @@ pub(crate) async fn with(engine: Engine, settings: Settings) -> Option<World> {
     let of = org.clone();
     store.write(move |tx| tarn_objects::accounts::enable(tx, &of).map(drop)).await.unwrap();
     objects.create_bucket(&org, "first").await.unwrap();
-    Some(World { objects, store, clock, org, directory, _fresh: fresh })
+    Some(World { objects, store, clock, org, directory, fresh })
 }
 
 impl World {

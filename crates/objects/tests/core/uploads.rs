@@ -2,28 +2,37 @@
 
 use bytes::Bytes;
 use rstest::rstest;
-use tarn_model::objects::{Algorithm, Details, Part, Scope};
+use tarn_model::Time;
+use tarn_model::ids::{BucketId, ContentId};
+use tarn_model::objects::{Algorithm, Details, Part, Scope, Upload};
 use tarn_objects::complete::{Chosen, Expected};
 use tarn_objects::files::{Received, Sums};
 use tarn_objects::find::Which;
 use tarn_objects::put::{Condition, Place};
 use tarn_objects::{Error, Objects};
-use tarn_store::testing::Engine;
+use tarn_store::testing::{Engine, SeededIds};
 
 use crate::support::world;
 
 const MIN: usize = 5 << 20;
 
-async fn part(objects: &Objects, place: &Place, upload: &str, number: u32, data: Vec<u8>) -> Result<Part, Error> {
+pub(crate) async fn part(
+    objects: &Objects,
+    place: &Place,
+    upload: &str,
+    number: u32,
+    data: Vec<u8>,
+) -> Result<Part, Error> {
     let sums = Sums::with(Some(Algorithm::Crc32));
-    let mut intake = objects.intake_part(place, Some(data.len() as u64), sums).await?;
+    let begun = objects.upload(place, upload).await?;
+    let mut intake = objects.intake_part(place, &begun, number, Some(data.len() as u64), sums).await?;
     intake.push(Bytes::from(data)).await?;
     let received: Received = intake.finish().await?;
     let sum = received.crc32.map(|sum| base64_simd::STANDARD.encode_to_string(sum));
     objects.put_part(place, upload, number, received, sum).await
 }
 
-fn chosen(parts: &[&Part]) -> Vec<Chosen> {
+pub(crate) fn chosen(parts: &[&Part]) -> Vec<Chosen> {
     let choose =
         |part: &&Part| Chosen { number: part.number, etag: part.etag.clone(), checksum: part.checksum.clone() };
     parts.iter().map(choose).collect()
@@ -99,8 +108,47 @@ async fn uploads_that_are_given_up_leave_nothing(#[values(Engine::Sqlite, Engine
     assert!(matches!(objects.upload(&world.place("other"), &uploads[1]).await, Err(Error::NoSuchUpload)));
     world.has_files(2).await;
     assert_eq!(objects.abort_abandoned().await.unwrap(), 0);
+    // One that nobody can make sense of, older than the others.
+    let lost = Upload {
+        id: ContentId::fresh(&SeededIds::new(99)),
+        bucket: BucketId::fresh(&SeededIds::new(99)),
+        key: "lost".to_owned(),
+        details: Details::default(),
+        checksum: None,
+        created: Time::from_micros(1),
+    };
+    world.store.write(move |tx| tarn_store::uploads::insert(tx, &lost)).await.unwrap();
     world.clock.advance(std::time::Duration::from_secs(8 * 24 * 3600));
     assert_eq!(objects.abort_abandoned().await.unwrap(), 2);
+    world.has_files(0).await;
+    assert_eq!(world.usage().await, (0, 0));
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bucket_goes_with_any_number_of_uploads(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+    let Some(world) = world(engine).await else { return };
+    let (objects, place) = (&world.objects, world.place("k"));
+    let bucket = objects.bucket(&world.org, "first").await.unwrap().id;
+    let first = objects.begin_upload(&place, Details::default(), None).await.unwrap();
+    part(objects, &place, first.id.as_str(), 1, vec![1; 1000]).await.unwrap();
+    world.put("object", b"there").await.unwrap();
+    let full = objects.remove_bucket(&world.org, "first").await;
+    assert!(matches!(full, Err(Error::BucketNotEmpty)), "{full:?}");
+    objects.upload(&place, first.id.as_str()).await.unwrap();
+    objects.delete(&world.org, "first", "object").await.unwrap();
+    // More than one transaction gives up.
+    let write = world.store.write(move |tx| -> Result<(), Error> {
+        for number in 0..1200 {
+            let (id, key) = (ContentId::fresh(tx.ids()), format!("k{number}"));
+            let upload = Upload { id, bucket: bucket.clone(), key, ..first.clone() };
+            tarn_store::uploads::insert(tx, &upload)?;
+        }
+        Ok(())
+    });
+    write.await.unwrap();
+    objects.remove_bucket(&world.org, "first").await.unwrap();
+    assert!(matches!(objects.bucket(&world.org, "first").await, Err(Error::NoSuchBucket)));
     world.has_files(0).await;
     assert_eq!(world.usage().await, (0, 0));
 }

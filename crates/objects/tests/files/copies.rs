@@ -9,7 +9,7 @@ async fn a_link_outlives_the_original() {
     let place = Place::new();
     let sent = body(50_000);
     let original = place.put(&sent).await;
-    let link = place.files.link(original.id()).await.unwrap();
+    let link = place.link(original.id()).await;
     assert_ne!(link.id(), original.id());
     drop(original);
     place.settle(1).await;
@@ -17,7 +17,28 @@ async fn a_link_outlives_the_original() {
     let gone = link.id().clone();
     drop(link);
     place.settle(0).await;
-    assert_eq!(place.files.link(&gone).await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(place.files.link_all(vec![gone]).await.unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+#[tokio::test]
+async fn many_links_are_made_at_once_or_not_at_all() {
+    let place = Place::new();
+    let mut originals = Vec::new();
+    for number in 0..200_usize {
+        originals.push(place.put(&body(20_000 + number)).await);
+    }
+    let ids: Vec<_> = originals.iter().map(|original| original.id().clone()).collect();
+    let links = place.files.link_all(ids.clone()).await.unwrap();
+    originals.truncate(100);
+    place.settle(300).await;
+    for (number, link) in links.iter().enumerate() {
+        let length = 20_000 + number;
+        assert!(place.get(link.id(), 0, length as u64).await == body(length), "{number}");
+    }
+    assert_eq!(place.files.link_all(ids).await.unwrap_err().kind(), ErrorKind::NotFound);
+    place.settle(300).await;
+    drop((originals, links));
+    place.settle(0).await;
 }
 
 /// File systems limit how many names a file may have: ext4 to 65,000.
@@ -32,22 +53,8 @@ async fn a_file_with_all_the_names_it_may_have_is_copied() {
         println!("skipped: files may have more names here");
         return;
     }
-    let copy = place.files.link(original.id()).await.unwrap();
+    let copy = place.link(original.id()).await;
     drop(original);
     place.settle(1).await;
     assert!(place.get(copy.id(), 0, 50_000).await == sent);
-}
-
-#[tokio::test]
-async fn a_range_is_copied_exactly() {
-    let place = Place::new();
-    let sent = body(20_000_000);
-    let original = place.put(&sent).await;
-    for (offset, length) in [(0, 20_000_000), (1, 0), (4097, 9_000_001), (19_999_999, 1)] {
-        let copy = place.files.copy(original.id(), offset as u64, length as u64).await.unwrap();
-        assert!(place.get(copy.id(), 0, length as u64).await == sent[offset..offset + length], "{offset}");
-    }
-    let beyond = place.files.copy(original.id(), 19_999_999, 2).await;
-    assert_eq!(beyond.unwrap_err().kind(), ErrorKind::UnexpectedEof);
-    place.settle(1).await;
 }

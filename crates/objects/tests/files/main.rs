@@ -27,7 +27,7 @@ struct Place {
 impl Place {
     fn new() -> Place {
         let dir = tempfile::tempdir().unwrap();
-        let files = Files::open(&dir.path().join("objects"), Arc::new(SeededIds::new(5))).unwrap();
+        let files = Files::open(&dir.path().join("objects"), 0, Arc::new(SeededIds::new(5))).unwrap();
         Place { dir, files }
     }
 
@@ -48,6 +48,10 @@ impl Place {
 
     async fn put(&self, body: &[u8]) -> Pending {
         file(feed(self.files.intake_file(MD5), body, 100_000).await)
+    }
+
+    async fn link(&self, file: &FileId) -> Pending {
+        self.files.link_all(vec![file.clone()]).await.unwrap().pop().unwrap()
     }
 
     async fn get(&self, file: &FileId, offset: u64, length: u64) -> Vec<u8> {

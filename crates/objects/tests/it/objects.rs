@@ -5,7 +5,7 @@ use rstest::rstest;
 use tarn_objects::Settings;
 use tarn_store::testing::Engine;
 
-use crate::harness::{Harness, refused};
+use crate::harness::{Call, Harness, refused};
 use crate::signer::escape;
 
 #[rstest]
@@ -41,6 +41,25 @@ async fn keys_have_limits() {
     refused(&put("%FF").await, 400, "InvalidURI");
     refused(&harness.call("PUT", "/absent/a").body("1").send().await, 404, "NoSuchBucket");
     refused(&harness.call("PUT", "/absent/a").body(vec![0; 40_000]).send().await, 404, "NoSuchBucket");
+}
+
+#[tokio::test]
+async fn headers_that_are_kept_have_a_limit() {
+    let harness = Harness::new(Engine::Sqlite).await.unwrap();
+    harness.bucket("photos").await;
+    let half = "x".repeat(4000);
+    let with = |call: Call| call.header("cache-control", &half).header("content-disposition", &half);
+    let put = || with(harness.call("PUT", "/photos/a")).body("1");
+    assert_eq!(put().send().await.status, 200);
+    let begin = || with(harness.call("POST", "/photos/a?uploads"));
+    for call in [put(), begin()] {
+        let answer = call.header("content-language", &"x".repeat(200)).send().await;
+        refused(&answer, 400, "RequestHeaderSectionTooLarge");
+    }
+    refused(&put().header("x-amz-meta-own", &"x".repeat(2048)).send().await, 400, "MetadataTooLarge");
+    let copy = harness.call("PUT", "/photos/b").header("x-amz-copy-source", "/photos/a");
+    let copy = copy.header("x-amz-website-redirect-location", &format!("/{}", "x".repeat(9000)));
+    refused(&copy.send().await, 400, "RequestHeaderSectionTooLarge");
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! The management of object storage: who gets it, its keys, its buckets, and how it is given up again.
 
+use std::time::Duration;
+
 use axum::http::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -156,9 +158,78 @@ async fn giving_it_up_loses_nothing_by_mistake(#[values(Engine::Sqlite, Engine::
     assert_eq!(disabled.status, 200, "without objects nothing is lost");
 }
 
+/// Between the commit and the moment when the old key is forgotten nobody may hang up.
 #[tokio::test(flavor = "multi_thread")]
-async fn names_follow_the_rules() {
+async fn keys_stop_although_nobody_waits_for_it() {
     let world = World::open(Engine::Sqlite).await.unwrap();
+    let ada = world.user("ada@example.org", Some("acme")).await;
+    let mut key = world.post(&ada, "/object-storage/enable", json!({})).await.text("access_key_id");
+    let (objects, mut replaced) = (world.control.objects(), 0);
+    for steps in 1..=12 {
+        assert!(objects.organization_of(&key).await.unwrap().is_some());
+        // The caller goes after so many steps of the call; after some of them the change is on its way to the database.
+        let mut rotation = Box::pin(world.post(&ada, "/object-storage/rotate-keys", json!({})));
+        let mut taken = 0;
+        while taken < steps && futures::poll!(&mut rotation).is_pending() {
+            taken += 1;
+        }
+        drop(rotation);
+        // There is one writer: what was sent to it is committed before this is.
+        assert_eq!(world.put(&ada, &format!("/object-storage/bucket/create/after-{steps}")).await.status, 201);
+        let now = world.get(&ada, "/object-storage/credentials").await.text("access_key_id");
+        if now != key {
+            replaced += 1;
+            eventually(async || objects.organization_of(&key).await.unwrap().is_none()).await;
+            key = now;
+        }
+    }
+    assert!(replaced > 0, "no call came as far as the database");
+}
+
+/// Waits until it is so.
+async fn eventually(is_so: impl AsyncFn() -> bool) {
+    for _ in 0..1000 {
+        if is_so().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("it was not so for five seconds");
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bucket_goes_with_its_uploads(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+    let Some(world) = World::open(engine).await else { return };
+    let ada = world.user("ada@example.org", Some("acme")).await;
+    world.post(&ada, "/object-storage/enable", json!({})).await;
+    let (org, objects) = (organization(&world, &ada).await, world.control.objects());
+    let place = Place { org, bucket: "data".to_owned(), key: "large".to_owned() };
+    let begin = async || {
+        assert_eq!(world.put(&ada, "/object-storage/bucket/create/data").await.status, 201);
+        let upload = objects.begin_upload(&place, Details::default(), None).await.unwrap();
+        let mut intake = objects.intake_part(&place, &upload, 1, None, Sums::default()).await.unwrap();
+        intake.push("hello".into()).await.unwrap();
+        let received = intake.finish().await.unwrap();
+        objects.put_part(&place, upload.id.as_str(), 1, received, None).await.unwrap();
+    };
+    let delete = async || {
+        let call = Call::new(Method::DELETE, "/object-storage/bucket/delete/data").key(&ada);
+        world.call(call.header("idempotency-key", b"gone")).await.status
+    };
+    begin().await;
+    assert_eq!(delete().await, 204);
+    assert_eq!(world.get(&ada, "/object-storage/usage").await.body["bytes"], json!(0));
+    // The same call again is one that was carried out, and does not touch what there is now.
+    begin().await;
+    assert_eq!(delete().await, 204);
+    assert_eq!(world.get(&ada, "/object-storage/usage").await.body["bytes"], json!(5));
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn names_follow_the_rules(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+    let Some(world) = World::open(engine).await else { return };
     let ada = world.user("ada@example.org", Some("acme")).await;
     world.post(&ada, "/object-storage/enable", json!({})).await;
     let long = "a".repeat(64);

@@ -53,11 +53,12 @@ async fn accounts_count_and_have_one_key(#[values(Engine::Sqlite, Engine::Postgr
         accounts::insert(tx, &of, "KEY1")?;
         accounts::charge(tx, &of, 500, 2)?;
         accounts::count_requests(tx, &of, 7)?;
-        let bytes = accounts::charge(tx, &of, -100, -1)?;
+        let bytes = accounts::charge(tx, &of, 100, 0)?;
+        accounts::relieve(tx, &of, 200, 1)?;
         accounts::set_access_key(tx, &of, "KEY2")?;
         Ok(bytes)
     });
-    assert_eq!(write.await.unwrap(), 400);
+    assert_eq!(write.await.unwrap(), Some(600));
     let found = world.store.read(|tx| accounts::by_access_key(tx, "KEY2")).await.unwrap().unwrap();
     assert_eq!((found.bytes, found.objects, found.requests, found.closing), (400, 1, 7, false));
     assert_eq!(world.store.read(|tx| accounts::by_access_key(tx, "KEY1")).await.unwrap(), None);
@@ -179,8 +180,15 @@ async fn uploads_and_parts_come_back(#[values(Engine::Sqlite, Engine::Postgres)]
     let after = listed[0].id.clone();
     let rest = world.store.read(|tx| uploads::list_of(tx, &bucket.id, "a", after.as_str(), 10)).await.unwrap();
     assert_eq!(rest, [listed[1].clone()]);
-    let old = world.store.read(|tx| uploads::before(tx, Time::from_micros(11), 10)).await.unwrap();
-    assert_eq!(old.iter().map(|upload| upload.created.as_micros()).collect::<Vec<_>>(), [5, 10]);
+    let before = async |after: (i64, &str)| {
+        let (time, after) = (Time::from_micros(11), (Time::from_micros(after.0), after.1));
+        let found = world.store.read(|tx| uploads::before(tx, time, after, 10)).await.unwrap();
+        found.into_iter().map(|(created, _)| created.as_micros()).collect::<Vec<_>>()
+    };
+    assert_eq!(before((i64::MIN, "")).await, [5, 10]);
+    assert_eq!(before((5, all[2].id.as_str())).await, [10]);
+    assert_eq!(before((10, all[0].id.as_str())).await, [0_i64; 0]);
+    assert_eq!(world.store.read(|tx| uploads::any(tx, &bucket.id, 2)).await.unwrap().len(), 2);
 
     let part = |number| Part {
         content: all[0].id.clone(),
@@ -200,4 +208,13 @@ async fn uploads_and_parts_come_back(#[values(Engine::Sqlite, Engine::Postgres)]
     let id = all[0].id.clone();
     world.store.write(move |tx| parts::remove(tx, &id, 1)).await.unwrap();
     assert!(!world.store.read(|tx| parts::has_file(tx, &made[2].file)).await.unwrap());
+    let more = [part(1), part(9), part(10_000)];
+    let (id, added) = (all[0].id.clone(), more.clone());
+    let write = world.store.write(move |tx| -> Result<(), Error> {
+        added.iter().try_for_each(|part| parts::insert(tx, part))?;
+        parts::remove_others(tx, &id, &[2, 9])
+    });
+    write.await.unwrap();
+    let found = world.store.read(|tx| parts::list(tx, &all[0].id, 0, 10)).await.unwrap();
+    assert_eq!(found, [made[1].clone(), more[1].clone()], "what is above the last is not kept either");
 }

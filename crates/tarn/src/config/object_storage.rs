@@ -1,11 +1,13 @@
 //! Object storage: where it is served, where its files are, and its limits.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use serde::Deserialize;
+use tarn_model::ids::OrgId;
 use tarn_objects::Settings;
 
 use super::Config;
@@ -31,6 +33,8 @@ pub(crate) struct ObjectStorage {
     directory: Option<PathBuf>,
     /// How much an organization may have.
     quota_gb: Option<u64>,
+    /// How much organizations may have for which that is not right, by their ids.
+    quotas_gb: BTreeMap<OrgId, u64>,
     /// How much of the disk is left alone.
     reserve_mb: u64,
     /// After how long an upload in parts that nobody ends is given up.
@@ -67,7 +71,8 @@ impl TryFrom<String> for S3Listen {
 
 impl Default for ObjectStorage {
     fn default() -> Self {
-        ObjectStorage { directory: None, quota_gb: None, reserve_mb: 256, abandoned_upload_days: 7 }
+        let quotas_gb = BTreeMap::new();
+        ObjectStorage { directory: None, quota_gb: None, quotas_gb, reserve_mb: 256, abandoned_upload_days: 7 }
     }
 }
 
@@ -79,6 +84,11 @@ impl ObjectStorage {
         ] {
             if !(1..=limit).contains(&value) {
                 return Err(Failure(format!("object_storage.{what} must be at least 1 and at most {limit}")));
+            }
+        }
+        for (org, quota) in &self.quotas_gb {
+            if !(1..=MAX_GB).contains(quota) {
+                return Err(Failure(format!("object_storage.quotas_gb.{org} must be at least 1 and at most {MAX_GB}")));
             }
         }
         match self.reserve_mb <= MAX_GB {
@@ -97,8 +107,10 @@ impl Config {
     /// What object storage is told.
     pub(crate) fn objects_settings(&self) -> Settings {
         let own = &self.object_storage;
+        let quotas = own.quotas_gb.iter().map(|(org, gb)| (org.clone(), gb * 1_000_000_000));
         Settings {
             quota_bytes: own.quota_gb.map(|gb| gb * 1_000_000_000),
+            quotas_bytes: quotas.collect(),
             reserve_bytes: own.reserve_mb * 1_000_000,
             abandoned_after: Duration::from_secs(own.abandoned_upload_days * 24 * 3600),
             ..Settings::default()
@@ -136,6 +148,15 @@ mod tests {
         assert_eq!(settings.abandoned_after, Duration::from_secs(3 * 24 * 3600));
         let plain = parsed("data = 'd'").unwrap();
         assert_eq!((plain.objects_settings().quota_bytes, plain.objects_directory()), (None, "d/objects".into()));
+        let own = "o-0123456789ab";
+        let several =
+            parsed(&format!("[object_storage]\nquota_gb = 2\n[object_storage.quotas_gb]\n{own} = 30")).unwrap();
+        several.object_storage.check().unwrap();
+        assert_eq!(several.objects_settings().quotas_bytes.get(&own.parse().unwrap()), Some(&30_000_000_000));
+        let unknown = parsed("[object_storage.quotas_gb]\nacme = 3").unwrap_err();
+        assert!(unknown.to_string().contains("followed by 12 characters"), "names may change: {unknown}");
+        let nothing = parsed(&format!("[object_storage.quotas_gb]\n{own} = 0")).unwrap();
+        assert!(nothing.object_storage.check().is_err());
         let elsewhere = parsed("[object_storage]\ndirectory = '/srv/objects'").unwrap();
         assert_eq!(elsewhere.objects_directory(), PathBuf::from("/srv/objects"));
     }

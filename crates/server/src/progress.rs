@@ -1,0 +1,118 @@
+//! Streams that must take what is written to them: a peer that stops reading in the middle of an answer is not waited for,
+//! because it holds a connection, and what the answer is made from, that others need. What is written is not known here.
+
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum_server::accept::{Accept, NoDelayAcceptor};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Sleep, sleep};
+
+/// Accepts connections whose peers must read.
+#[derive(Clone, Copy)]
+pub(crate) struct Acceptor {
+    /// How long a peer may take nothing of what is there for it.
+    pub(crate) patience: Duration,
+}
+
+impl<S> Accept<TcpStream, S> for Acceptor {
+    type Stream = Progressing<TcpStream>;
+    type Service = S;
+    type Future = std::future::Ready<io::Result<(Self::Stream, S)>>;
+
+    fn accept(&self, stream: TcpStream, service: S) -> Self::Future {
+        let accepted = NoDelayAcceptor::new().accept(stream, service).into_inner();
+        std::future::ready(accepted.map(|(stream, service)| (Progressing::new(stream, self.patience), service)))
+    }
+}
+
+/// A stream that fails when it takes nothing for so long.
+pub(crate) struct Progressing<S> {
+    stream: S,
+    patience: Duration,
+    /// Runs while the stream takes nothing.
+    standstill: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Progressing<S> {
+    fn new(stream: S, patience: Duration) -> Self {
+        Progressing { stream, patience, standstill: None }
+    }
+
+    /// Watches a write: one that waits is given up in time.
+    fn watch<T>(&mut self, ctx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.standstill = None;
+            return written;
+        }
+        let patience = self.patience;
+        let standstill = self.standstill.get_or_insert_with(|| Box::pin(sleep(patience)));
+        standstill.as_mut().poll(ctx).map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Progressing<S> {
+    fn poll_read(mut self: Pin<&mut Self>, ctx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(ctx, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Progressing<S> {
+    fn poll_write(mut self: Pin<&mut Self>, ctx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(ctx, bytes);
+        self.watch(ctx, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        ctx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(ctx, slices);
+        self.watch(ctx, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    /// A socket has nothing to flush and says so at once, which is no progress; so this neither begins nor ends a wait.
+    fn poll_flush(mut self: Pin<&mut Self>, ctx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(ctx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, ctx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(ctx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_peer_that_reads_slowly_is_waited_for_and_one_that_does_not_read_is_not() {
+        let (near, mut far) = duplex(16);
+        // Each read comes in time, and all of them together take longer than the patience.
+        let reading = tokio::spawn(async move {
+            let mut taken = 0;
+            while taken < 1600 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                taken += far.read(&mut [0; 16]).await.unwrap();
+            }
+            far
+        });
+        let mut stream = Progressing::new(near, Duration::from_millis(500));
+        stream.write_all(&[1; 1600]).await.unwrap();
+        let far = reading.await.unwrap();
+        let stuck = stream.write_all(&[2; 1600]).await.unwrap_err();
+        assert_eq!(stuck.kind(), io::ErrorKind::TimedOut);
+        drop(far);
+    }
+}

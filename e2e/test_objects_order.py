@@ -1,0 +1,122 @@
+"""Acknowledged means durable: the calls to the kernel, in the order in which they were made, while an object comes to be."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from objects import own_storage, put, upload_parts
+from support import eventually
+
+pytestmark = pytest.mark.skipif(not shutil.which("strace"), reason="this needs strace")
+CALLS = "fsync,fdatasync,write,writev,sendto,sendmsg"
+
+
+@dataclass
+class Call:
+    """A call to the kernel: which, with what, and the lines of the trace in which it began and ended."""
+
+    name: str
+    text: str
+    began: int
+    ended: int
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory):
+    """A server of its own: it is watched."""
+    with own_storage(tmp_path_factory.mktemp("order")) as running:
+        running.account.client().create_bucket(Bucket="order")
+        yield running
+
+
+def trace(storage, directory: Path, work) -> list[Call]:
+    """What the server asks of the kernel while something is done."""
+    file, said = directory / "trace", directory / "said"
+    with open(said, "wb") as output:
+        tracer = subprocess.Popen(
+            ["strace", "-f", "-y", "-s", "64", "-e", f"trace={CALLS}", "-o", file, "-p", str(storage.server.process.pid)],
+            stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+        )  # fmt: skip
+    try:
+        eventually(lambda: "attached" in said.read_text() or tracer.poll() is not None, what="strace at work")
+        if tracer.poll() is not None:
+            pytest.skip(f"strace may not look here: {said.read_text()}")
+        work()
+    finally:
+        if tracer.poll() is None:
+            # It lets go of the server and ends.
+            tracer.send_signal(signal.SIGINT)
+            tracer.wait(20)
+    return parse(file.read_text(errors="replace"))
+
+
+def parse(text: str) -> list[Call]:
+    """The calls of a trace. One during which another thread made calls has two lines."""
+    calls, open_ = [], {}
+    for number, line in enumerate(text.splitlines()):
+        if begun := re.match(r"(\d+) +(\w+)\((.*)", line):
+            thread, name, rest = begun.groups()
+            call = Call(name, rest, number, number)
+            calls.append(call)
+            if rest.endswith("<unfinished ...>"):
+                # Until its end is seen it has none.
+                call.ended = len(text)
+                open_[thread] = call
+        elif (resumed := re.match(r"(\d+) +<\.\.\. (\w+) resumed>", line)) and (call := open_.pop(resumed[1], None)):
+            call.ended = number
+    return calls
+
+
+def after(calls: list[Call], before: Call | None, names: str, what: str) -> Call:
+    """The first call of these names about this that began when another one had ended."""
+    earliest = before.ended if before else -1
+    found = [call for call in calls if call.began > earliest and re.fullmatch(names, call.name) and re.search(what, call.text)]
+    assert found, f"no {names} of {what} after {before}:\n" + "\n".join(f"{call.name}({call.text}" for call in calls)
+    return found[0]
+
+
+SYNC = "fsync|fdatasync"
+FILE, DIRECTORY = r"/objects/\w\w/[\w-]+>", r"/objects/\w\w>"
+DATABASE = r"/tarn\.db-wal>"
+
+
+def check(calls: list[Call], steps: list[str]):
+    """The steps are on disk one after the other, and only then the answer begins."""
+    last = None
+    for step in steps:
+        last = after(calls, last, SYNC, step)
+    answer = after(calls, None, "write|writev|sendto|sendmsg", r"HTTP/1\.1 200")
+    assert last.ended < answer.began, f"{answer} came before {last} had ended"
+
+
+def test_a_file_then_its_name_then_the_row_then_the_answer(storage, tmp_path):
+    s3 = storage.account.client()
+    check(trace(storage, tmp_path, lambda: put(s3, "order", "large", body=os.urandom(100_000))), [FILE, DIRECTORY, DATABASE])
+
+
+def test_a_row_then_the_answer(storage, tmp_path):
+    s3 = storage.account.client()
+    check(trace(storage, tmp_path, lambda: put(s3, "order", "small", body=b"small")), [DATABASE])
+
+
+def test_a_part_is_an_acknowledged_thing_of_its_own(storage, tmp_path):
+    s3 = storage.account.client()
+    upload, _ = upload_parts(s3, "order", "parts", [])
+
+    def work():
+        s3.upload_part(Bucket="order", Key="parts", UploadId=upload, PartNumber=1, Body=os.urandom(100_000))
+
+    check(trace(storage, tmp_path, work), [FILE, DIRECTORY, DATABASE])
+
+
+def test_the_new_name_of_a_copy_then_the_row(storage, tmp_path):
+    s3 = storage.account.client()
+    put(s3, "order", "original", body=os.urandom(100_000))
+    work = lambda: s3.copy_object(Bucket="order", Key="copy", CopySource="order/original")  # noqa: E731
+    check(trace(storage, tmp_path, work), [DIRECTORY, DATABASE])
