@@ -61,7 +61,7 @@ class Storage:
 
 def data_files(data: Path) -> set[Path]:
     """The files below the directory of the objects."""
-    return {path for path in (data / "objects").rglob("*") if path.is_file()}
+    return {path for path in (data / "objects").glob("??/*") if path.is_file()}
 
 
 def enable(server: Server, key: str | None = None) -> Account:

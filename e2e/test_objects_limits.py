@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from objects import MIB, PART, enable, keys_of, own_storage, put, read, refused, upload_parts
+from objects import MIB, PART, data_files, enable, keys_of, own_storage, put, read, refused, upload_parts
 from objects_wire import UNSIGNED, Wire
 from support import Server, eventually
 
@@ -87,7 +87,7 @@ def test_a_full_disk(small_disk, tmp_path):
 
         ballast.unlink()
         put(s3, "full", "again", body=b"z" * 2 * MIB)
-        files = lambda: [path for path in (small_disk / "objects").rglob("*") if path.is_file()]  # noqa: E731
+        files = lambda: data_files(small_disk)  # noqa: E731
         eventually(lambda: len(files()) == 2, what="the end of what was begun")
         server.stop()
         server.start()
@@ -121,6 +121,6 @@ def test_a_part_of_the_disk_is_left_alone(small_disk, tmp_path):
         assert keys_of(s3.list_objects_v2(Bucket="full")) == ["before"]
         assert read(s3, "full", "before") == b"x" * MIB
         s3.delete_object(Bucket="full", Key="before")
-        files = lambda: [path for path in (small_disk / "objects").rglob("*") if path.is_file()]  # noqa: E731
+        files = lambda: data_files(small_disk)  # noqa: E731
         eventually(lambda: not files(), what="the end of all files")
         server.stop()

@@ -124,8 +124,8 @@ impl From<tarn_objects::Error> for Error {
             Objects::HoldsObjects(count) => {
                 let held = if count == 1 { "1 object".to_owned() } else { format!("{count} objects") };
                 let message = format!(
-                    "the buckets still hold {held}, old versions included; delete them first, or repeat the call with \
-                     ?force=true to lose all of them"
+                    "the buckets still hold {held}, old versions included; delete them first, or call \
+                     DELETE /object-storage/disable?force=true to lose all of them"
                 );
                 Error::conflict("object_storage_not_empty", message)
             }

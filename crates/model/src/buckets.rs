@@ -50,7 +50,8 @@ impl Versioning {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a bucket's name has 3 to 63 characters of a-z, 0-9, '.' and '-', begins and ends with a letter or a digit, has no two \
-     dots in a row and does not look like an IP address"
+     dots in a row and does not look like an IP address; it does not begin with xn--, sthree- or amzn-s3-demo-, nor end with \
+     -s3alias, --ol-s3, .mrap or --x-s3"
 )]
 pub struct BadBucketName;
 

@@ -86,7 +86,7 @@ pub enum Error {
     #[error("the checksum does not match")]
     BadChecksum,
     /// The organization's quota does not allow it.
-    #[error("the quota of {quota} bytes is used up: {used} bytes are in use")]
+    #[error("this does not fit: {used} of the quota of {quota} bytes are in use")]
     QuotaExceeded {
         /// How much is allowed.
         quota: u64,

@@ -75,6 +75,11 @@ pub fn has_file(tx: &mut Tx<'_>, file: &FileId) -> Result<bool> {
     Ok(tx.query_one("select 1 from parts where file_id = $1", &[file.as_str().into()])?.is_some())
 }
 
+/// Whether there are any files at all.
+pub fn any(tx: &mut Tx<'_>) -> Result<bool> {
+    Ok(tx.query_one("select 1 from parts limit 1", &[])?.is_some())
+}
+
 fn read(mut row: Row) -> Result<Part> {
     Ok(Part {
         content: row.id()?,

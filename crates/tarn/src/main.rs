@@ -4,6 +4,7 @@
 //! Start reading at [`commands`]; [`serve`] shows how the rooms of the house are put together.
 
 mod admin;
+mod belonging;
 mod commands;
 mod config;
 mod data;

@@ -20,6 +20,7 @@ use tarn_objects::{Objects, Parts, s3};
 use tarn_store::Store;
 use tokio::time::Instant;
 
+use crate::belonging;
 use crate::config::{Config, S3Listen};
 use crate::environment::{RandomIds, SystemClock};
 use crate::failure::{Failure, Result};
@@ -30,8 +31,9 @@ use crate::patience;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Opens it.
-pub(crate) fn open(config: &Config, store: &Store, secrets: &Secrets) -> Result<Objects> {
+pub(crate) async fn open(config: &Config, store: &Store, secrets: &Secrets) -> Result<Objects> {
     let directory = config.objects_directory();
+    belonging::ensure(&directory, store, &RandomIds).await?;
     let shown = directory.display().to_string();
     let parts = Parts {
         store: store.clone(),

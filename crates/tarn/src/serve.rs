@@ -129,7 +129,7 @@ async fn control(
     let inventory = config.overcommitted(&found);
     let driver = machines::driver(config, &inventory).await?;
     let ssh = gateway.map(|listener| machines::ssh_endpoint(config, listener));
-    let objects = object_storage::open(config, &store, &secrets)?;
+    let objects = object_storage::open(config, &store, &secrets).await?;
     let s3 = s3.map(|listener| object_storage::endpoint(config, listener)).transpose()?;
     let (settings, clock, ids) = (config.settings(), Arc::new(SystemClock), Arc::new(RandomIds));
     let parts = Parts { store, driver, inventory, catalogue, prices, settings, secrets, ssh, objects, s3, clock, ids };

@@ -105,7 +105,8 @@ pub async fn rotate_keys(control: &Control, caller: &Caller) -> Result<Opened> {
         engine.objects().forget_keys();
         rotated
     });
-    let message = "The keys were replaced; the old ones open nothing any more, for nobody in the organization.";
+    let message = "The keys were replaced; the old ones open nothing any more, for nobody in the organization. Its members \
+                   get the new ones with `tp object-storage credentials`.";
     Ok(opened(control, rotated.await?, endpoint, message.to_owned()))
 }
 
@@ -184,7 +185,8 @@ async fn to_the_end<T: Send + 'static>(work: impl Future<Output = Result<T>> + S
 }
 
 fn organization(caller: &Caller) -> Result<OrgId> {
-    let message = "object storage belongs to organizations; ask an administrator to put you into one";
+    let message = "object storage belongs to organizations, and you are in none; a user gets his organization when he is \
+                   created (org_name of /admin/user/create)";
     caller.user.org.clone().ok_or_else(|| Error::new(Kind::Forbidden, "no_organization", message))
 }
 

@@ -57,9 +57,11 @@ impl From<Error> for S3Error {
             Error::BadChecksum => {
                 s3_error!(BadDigest, "The checksum or the size that you specified is not that of what was received.")
             }
-            Error::QuotaExceeded { .. } => {
-                custom("QuotaExceeded", StatusCode::FORBIDDEN, &format!("{error}. Delete something first."))
-            }
+            Error::QuotaExceeded { quota, used } => custom(
+                "QuotaExceeded",
+                StatusCode::FORBIDDEN,
+                &format!("This does not fit: {used} of the quota of {quota} bytes are in use. Delete something first."),
+            ),
             Error::Full => custom(
                 "InsufficientStorage",
                 StatusCode::INSUFFICIENT_STORAGE,

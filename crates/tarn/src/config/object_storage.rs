@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -101,7 +101,8 @@ impl ObjectStorage {
 impl Config {
     /// Where the files of objects are.
     pub(crate) fn objects_directory(&self) -> PathBuf {
-        self.object_storage.directory.clone().unwrap_or_else(|| self.data.join("objects"))
+        // A relative path does not depend on where the engine was started.
+        self.data.join(self.object_storage.directory.as_deref().unwrap_or(Path::new("objects")))
     }
 
     /// What object storage is told.
