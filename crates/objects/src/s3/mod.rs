@@ -1,7 +1,7 @@
-//! The S3 protocol in front of [`Objects`](crate::Objects), with the crate s3s: it parses and signs, this adapter decides.
+//! The S3 protocol in front of [`Objects`], with the crate s3s: it parses and signs, this adapter decides.
 //!
-//! A request comes through [`front`], which guards s3s, is checked in [`gate`], and reaches the file of its operation, named as
-//! S3 names it. What an operation needs from others is in [`conditions`], [`checksums`], [`errors`] and [`headers`]. What S3 has
+//! A request comes through `front`, which guards s3s, is checked in `gate`, and reaches the file of its operation, named as
+//! S3 names it. What an operation needs from others is in `conditions`, `checksums`, `errors` and `headers`. What S3 has
 //! and is not listed here answers NotImplemented.
 
 mod caller;
