@@ -49,6 +49,8 @@ where
         let waits = request.headers().contains_key(EXPECT);
         let (parts, body) = request.into_parts();
         let (size, must_close) = (body.size_hint().lower(), waits && parts.version < Version::HTTP_2);
+        // Whoever waits to be asked for nothing never is, and botocore then loses its place in the next answers.
+        let asked_for_nothing = body.is_end_stream();
         let refusal = refusal(&parts);
         let body = match (is_chunked(&parts), body.is_end_stream()) {
             (true, _) => Body::http_body_unsync(Guarded::new(Whole::new(body, waits))),
@@ -70,8 +72,8 @@ where
                 false => answer,
             };
             let mut answer = numbered(answer, &number, &resource);
-            if must_close && !answer.status().is_success() {
-                // The body was not asked for, and nobody knows whether it comes.
+            if must_close && (asked_for_nothing || !answer.status().is_success()) {
+                // The body of a refused call was not asked for, and nobody knows whether it comes.
                 answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             Ok(answer)
