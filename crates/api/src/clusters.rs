@@ -25,6 +25,9 @@ pub struct ClusterCreateRestRequest {
     /// Whether destroying the cluster is refused until this is turned off.
     #[schema(default = false)]
     pub deletion_protection: Option<bool>,
+    /// How many jobs may run on the cluster at the same time; others wait in order.
+    #[schema(minimum = 1, maximum = 1000, default = 1)]
+    pub jobs_parallel: Option<u32>,
     /// Whether new keys among `public_keys` are saved to the user's profile.
     #[serde(default = "yes")]
     #[schema(default = true)]

@@ -11,9 +11,11 @@ use tarn_model::catalogue::{Catalogue, Prices};
 use tarn_model::{Clock, Ids};
 use tarn_objects::Objects;
 use tarn_store::{Store, Tx};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OnceCell};
 
 use crate::access::Told;
+use crate::jobs::live::LiveLogs;
+use crate::jobs::upload_turns::UploadTurns;
 use crate::reconcilers::access::Unreached;
 use crate::reconcilers::machines::Sightings;
 use crate::usage::Usage;
@@ -72,6 +74,44 @@ pub struct Settings {
     pub machines_every: Duration,
     /// How long an instance without a row is left alone before it is removed.
     pub orphan_grace: Duration,
+    /// Limits of jobs.
+    pub jobs: JobSettings,
+}
+
+/// Limits of jobs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobSettings {
+    /// How large the archive of a job's files may be.
+    pub max_upload_bytes: u64,
+    /// How large its files may be together.
+    pub max_unpacked_bytes: u64,
+    /// How many files it may have.
+    pub max_files: u64,
+    /// How much of its output is kept; what comes after that is dropped, and its owner is told.
+    pub max_log_bytes: u64,
+    /// How large the files may be together that are kept of it.
+    pub max_output_bytes: u64,
+    /// How long a job waits for its files and its start before it is forgotten.
+    pub draft_patience: Duration,
+    /// How long it has to end when it is stopped, before it is killed.
+    pub stop_grace: Duration,
+    /// How long it is remembered after its end, with all that was kept of it.
+    pub keep: Duration,
+}
+
+impl Default for JobSettings {
+    fn default() -> Self {
+        JobSettings {
+            max_upload_bytes: 10 << 30,
+            max_unpacked_bytes: 100 << 30,
+            max_files: 1_000_000,
+            max_log_bytes: 10 << 30,
+            max_output_bytes: 100 << 30,
+            draft_patience: Duration::from_secs(3600),
+            stop_grace: Duration::from_secs(10),
+            keep: Duration::from_secs(30 * 24 * 3600),
+        }
+    }
 }
 
 impl Default for Settings {
@@ -88,6 +128,7 @@ impl Default for Settings {
             detach_grace: Duration::from_secs(10),
             machines_every: Duration::from_secs(5),
             orphan_grace: Duration::from_secs(60),
+            jobs: JobSettings::default(),
         }
     }
 }
@@ -122,6 +163,11 @@ struct Memory {
     due: Notify,
     access_changed: Notify,
     objects_closed: Notify,
+    jobs_changed: Notify,
+    jobs_left: Notify,
+    live_logs: LiveLogs,
+    job_shelf: OnceCell<()>,
+    upload_turns: UploadTurns,
     told: Told,
     unreached: Unreached,
     sightings: Sightings,
@@ -253,6 +299,31 @@ impl Control {
     /// Rings when object storage was given up and has to be emptied.
     pub(crate) fn objects_closed(&self) -> &Notify {
         &self.memory.objects_closed
+    }
+
+    /// Rings when it may be the turn of a job, or when one has to be stopped, torn down after or removed.
+    pub(crate) fn jobs_changed(&self) -> &Notify {
+        &self.memory.jobs_changed
+    }
+
+    /// Rings after that, when jobs may have left something to be tidied up.
+    pub(crate) fn jobs_left(&self) -> &Notify {
+        &self.memory.jobs_left
+    }
+
+    /// What jobs wrote a moment ago, for those who listen.
+    pub(crate) fn live_logs(&self) -> &LiveLogs {
+        &self.memory.live_logs
+    }
+
+    /// Whether the bucket is there in which things of jobs are kept.
+    pub(crate) fn job_shelf(&self) -> &OnceCell<()> {
+        &self.memory.job_shelf
+    }
+
+    /// Turns of those who send the files of a job.
+    pub(crate) fn upload_turns(&self) -> &UploadTurns {
+        &self.memory.upload_turns
     }
 
     pub(crate) fn told(&self) -> &Told {

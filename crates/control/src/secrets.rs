@@ -55,6 +55,11 @@ impl Secrets {
         self.derive("tarn 2026 secrets of access keys of object storage", "")
     }
 
+    /// With which the URLs are signed by which the files of jobs come and go.
+    pub(crate) fn job_url_key(&self) -> [u8; 32] {
+        self.derive("tarn 2026 signatures of the URLs of jobs", "")
+    }
+
     fn derive(&self, context: &str, id: &str) -> [u8; 32] {
         *blake3::Hasher::new_derive_key(context).update(&self.master).update(id.as_bytes()).finalize().as_bytes()
     }

@@ -214,6 +214,12 @@ pub trait Driver: Send + Sync + 'static {
     /// Looks at one instance; `None` when there is no such thing.
     async fn observe_instance(&self, id: &InstanceId) -> Result<Option<ObservedInstance>, Error>;
 
+    /// How many processes of an instance were ended since its start because they needed more memory than it has; `None` where
+    /// nobody counts them.
+    async fn memory_kills(&self, _id: &InstanceId) -> Result<Option<u64>, Error> {
+        Ok(None)
+    }
+
     /// Looks at one volume; `None` when there is no such thing.
     async fn observe_volume(&self, id: &VolumeId) -> Result<Option<ObservedVolume>, Error>;
 

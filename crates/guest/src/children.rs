@@ -9,9 +9,9 @@ use std::io;
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::process::{Pid, WaitOptions, WaitStatus};
+use rustix::process::{Pid, Signal as ProcessSignal, WaitOptions, WaitStatus, kill_process};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::oneshot;
+use tokio::sync::oneshot::{self, error::TryRecvError};
 
 /// How a child ended.
 pub(crate) type Ending = oneshot::Receiver<WaitStatus>;
@@ -39,6 +39,17 @@ impl Children {
         let (sender, ending) = oneshot::channel();
         known.insert(pid, sender);
         Ok((pid, ending))
+    }
+
+    /// Kills a child; not if it has ended, which is then known. Its number is nobody else's before it was collected, and that
+    /// happens under the same lock.
+    pub(crate) fn kill(&self, pid: Pid, ending: &mut Ending) -> bool {
+        let _known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_there = matches!(ending.try_recv(), Err(TryRecvError::Empty));
+        if is_there {
+            let _ = kill_process(pid, ProcessSignal::KILL);
+        }
+        is_there
     }
 
     async fn collect_all(self: Arc<Self>, mut signals: Signal) {

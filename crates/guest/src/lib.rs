@@ -5,8 +5,9 @@
 //! or databases. Whatever comes in over a stream is bounded, and what is done for a user is done with his rights.
 //!
 //! Start reading at [`Guest::serve`] in `service`: one stream with one purpose. `session` runs programs, `configuration`
-//! keeps keys and names, `door` is the SSH server of the instance, `sftp` and `sudo` are programs of their own that the same
-//! binary can be, and `init` is what only the first process does. `main.rs` puts them together.
+//! keeps keys and names, `jobs` runs commands with nobody connected, `door` is the SSH server of the instance, `sftp` and
+//! `sudo` are programs of their own that the same binary can be, and `init` is what only the first process does. `main.rs`
+//! puts them together.
 
 mod accounts;
 mod bounded;
@@ -16,6 +17,7 @@ mod configuration;
 pub mod door;
 pub mod inherited;
 pub mod init;
+pub mod jobs;
 mod pipe;
 mod service;
 mod session;

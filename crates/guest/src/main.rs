@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use tarn_guest::{Accounts, Children, Guest, Settings, door, inherited, init, sftp, sockets, sudo};
+use tarn_guest::{Accounts, Children, Guest, Settings, door, inherited, init, jobs, sftp, sockets, sudo};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -29,6 +29,12 @@ fn main() -> ExitCode {
         (["sudo", ..], _) => return sudo::main(&arguments[1..]),
         (["sftp-server"], _) => sftp::serve(),
         (["open-socket", action, path], true) => sockets::helper(action, path),
+        (["job-supervisor", directory, root, user, place], true) => {
+            jobs::supervisor::main(directory, root, user, place)
+        }
+        (["collect"], _) => jobs::collect::main(),
+        (["unpack"], _) => jobs::unpack::main(),
+        (["remove", name], true) => jobs::remove::main(name),
         (options, true) => run(options),
         _ => Err(std::io::Error::other("the arguments are not text")),
     };
@@ -119,7 +125,10 @@ async fn serve(options: Options, listener: std::os::unix::net::UnixListener) -> 
         if has_last_word {
             inherited::say_last_word();
         }
+        guest.prepare_for_the_end();
         init::end_all_processes().await;
+        guest.keep_the_rest();
+        rustix::fs::sync();
     }
     Ok(())
 }

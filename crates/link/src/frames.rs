@@ -1,5 +1,7 @@
 //! How messages look on the wire: a byte that says what follows, its length in four bytes (big end first), and it.
 
+use std::io;
+
 use bytes::{Buf, Bytes, BytesMut};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -63,7 +65,8 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             if self.stream.read_buf(&mut self.buffer).await? == 0 {
                 return match self.buffer.is_empty() {
                     true => Ok(None),
-                    false => Err(Error::Protocol("the stream ended within a frame".into())),
+                    // Whoever keeps to the protocol may die within a frame.
+                    false => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended within a frame").into()),
                 };
             }
         }
@@ -118,6 +121,11 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
     /// Writes to a stream.
     pub fn new(stream: W) -> Self {
         Writer { stream }
+    }
+
+    /// The stream again, for frames that are written already.
+    pub fn into_inner(self) -> W {
+        self.stream
     }
 
     /// Sends a message.

@@ -9,11 +9,13 @@
 //! a stream begins on either side, and [`pump`] how a connection is carried over one.
 
 pub mod frames;
+mod jobs;
 mod messages;
 pub mod opening;
 pub mod pump;
 
 pub use frames::{Frame, Reader, Writer};
+pub use jobs::{FromJob, FromOutputs, JobEnd, JobOrder, KnownJob, OutputsOrder, ToJob};
 pub use messages::{
     Answer, Configuration, Endpoint, FromGuest, Health, Program, Pty, Purpose, Session, ToGuest, Window,
 };

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::jobs::{JobOrder, KnownJob, OutputsOrder};
+
 /// What a stream is for; the engine says it first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -23,6 +25,40 @@ pub enum Purpose {
         /// The number of the announcement.
         id: u64,
     },
+    /// Runs a job, unless this attempt of it is known already. The guest answers [`Answer::Ready`] or [`Answer::SendFiles`];
+    /// after that the stream goes on as for [`Purpose::FollowJob`] from the first byte.
+    RunJob(Box<JobOrder>),
+    /// Follows an attempt of a job: data is what it wrote, from `offset` on, and [`crate::FromJob`] and [`crate::ToJob`] say what
+    /// else happens. Refused with [`Answer::NoSuchJob`] when the guest does not know it.
+    FollowJob {
+        /// The job.
+        job: String,
+        /// Which attempt.
+        attempt: u32,
+        /// How many bytes of its output are known.
+        offset: u64,
+    },
+    /// Asks an attempt to end: a TERM, and after the grace a KILL. The answer comes at once; that it has ended is told to
+    /// whoever follows it. One that has ended or is not known is left alone.
+    StopJob {
+        /// The job.
+        job: String,
+        /// Which attempt.
+        attempt: u32,
+        /// How long it has to end by itself.
+        grace_seconds: u32,
+    },
+    /// Forgets a job with its directory, its output and all attempts; what still runs of it is killed first. The answer
+    /// comes when nothing of it is left.
+    ForgetJob {
+        /// The job.
+        job: String,
+    },
+    /// Asks which jobs the guest knows. The answer, [`Answer::Jobs`], is the end of the stream.
+    ListJobs,
+    /// Asks for the files in the directory of a job. After [`Answer::Ready`] come [`crate::FromOutputs`] messages, each file's
+    /// data after its own, with an end of data after each, if that was asked for.
+    Outputs(Box<OutputsOrder>),
 }
 
 /// The guest's first message.
@@ -35,6 +71,12 @@ pub enum Answer {
     Listening(Endpoint),
     /// How the instance is.
     Health(Box<Health>),
+    /// The files of the job are wanted: a tar archive compressed by gzip, as data, and its end.
+    SendFiles,
+    /// There is no such job here, or no such attempt of it.
+    NoSuchJob,
+    /// The jobs that are known.
+    Jobs(Vec<KnownJob>),
     /// It cannot be done.
     Refused {
         /// Why, for a person.

@@ -1,5 +1,7 @@
 //! How a stream begins, on either side.
 
+use std::io;
+
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite, ReadHalf, WriteHalf};
 
@@ -23,7 +25,7 @@ pub async fn open<S: Stream>(stream: S, purpose: Purpose) -> Result<(Answer, Ope
     match reader.read_message().await? {
         Some(Answer::Refused { reason }) => Err(Error::Refused(reason)),
         Some(answer) => Ok((answer, (reader, writer))),
-        None => Err(Error::Protocol("the stream ended before the answer".into())),
+        None => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended before the answer").into()),
     }
 }
 

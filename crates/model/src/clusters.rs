@@ -11,6 +11,9 @@ use crate::{Money, Refused, Time};
 /// How many nodes a cluster may have; all of them are made, shown and removed together.
 pub const MAX_NODES: u32 = 1000;
 
+/// How many jobs may run on a cluster at the same time at most.
+pub const MAX_JOBS_PARALLEL: u32 = 1000;
+
 /// So many dead nodes are told by name; of a thousand nobody would read the list.
 const TOLD_DEATHS: usize = 3;
 
@@ -33,6 +36,8 @@ pub struct Cluster {
     pub container: Option<String>,
     /// Whether destroying it is refused.
     pub deletion_protection: bool,
+    /// How many jobs may run on it at the same time.
+    pub jobs_parallel: u32,
     /// Where it is in its life.
     pub state: State,
     /// Since when it is there.
@@ -169,6 +174,7 @@ mod tests {
             num_nodes: 5,
             hourly_rate: Money::from_micros(0),
             container: None,
+            jobs_parallel: 1,
             deletion_protection: false,
             state,
             since: Time::ZERO,

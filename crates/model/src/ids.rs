@@ -76,6 +76,7 @@ macro_rules! id {
 id!(ClusterId, "c-", "cluster");
 id!(InstanceId, "i-", "instance");
 id!(VolumeId, "s-", "storage");
+id!(JobId, "j-", "job");
 id!(RequestId, "r-", "request");
 id!(SshKeyId, "k-", "SSH key");
 id!(UserId, "u-", "user");

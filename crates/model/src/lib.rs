@@ -10,6 +10,8 @@ pub mod clusters;
 pub mod ends;
 pub mod environment;
 pub mod ids;
+pub mod job_configs;
+pub mod jobs;
 pub mod ledger;
 pub mod lifecycle;
 pub mod money;

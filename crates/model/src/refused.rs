@@ -8,7 +8,7 @@ pub enum Refused {
     DeletionProtected { what: &'static str, id: String },
     #[error("the cluster is {state}; wait until it is RUNNING or FAILED")]
     ClusterBusy { state: &'static str },
-    #[error("the cluster is {state}, and this needs one that is RUNNING")]
+    #[error("the cluster is {state}, and this needs one that is RUNNING; info says what it waits for")]
     ClusterNotRunning { state: &'static str },
     #[error("the cluster failed and has no nodes that could be restarted; destroy it and create another")]
     ClusterNotRestartable,
@@ -43,6 +43,16 @@ pub enum Refused {
     StorageShrinks { has_gb: u64, wanted_gb: u64 },
     #[error("a volume can grow to at most 100 times its first size: {limit_gb} GB here")]
     StorageGrowsTooFar { limit_gb: u64 },
+    #[error("job {job} has ended already, it is {status}")]
+    JobEnded { job: String, status: &'static str },
+    #[error("job {job} is {status}; only jobs that have ended can be deleted, cancel it first")]
+    JobNotEnded { job: String, status: &'static str },
+    #[error("job {job} was started already")]
+    JobStarted { job: String },
+    #[error("job {job} waits for its files; upload them first")]
+    JobWithoutFiles { job: String },
+    #[error("cluster {cluster} will be torn down after job {job}, so it takes no more jobs; create another cluster")]
+    ClusterTornDown { cluster: String, job: String },
     #[error("the state {from} does not allow '{transition}'")]
     Transition { from: &'static str, transition: &'static str },
 }
@@ -66,6 +76,11 @@ impl Refused {
             Refused::StorageAttached { .. } => "storage_attached",
             Refused::StorageShrinks { .. } => "storage_cannot_shrink",
             Refused::StorageGrowsTooFar { .. } => "storage_grows_too_far",
+            Refused::JobEnded { .. } => "job_ended",
+            Refused::JobNotEnded { .. } => "job_not_ended",
+            Refused::JobStarted { .. } => "job_started",
+            Refused::JobWithoutFiles { .. } => "job_without_files",
+            Refused::ClusterTornDown { .. } => "cluster_torn_down",
             Refused::Transition { .. } => "wrong_state",
         }
     }

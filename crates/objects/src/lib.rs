@@ -11,6 +11,7 @@ pub mod copy;
 pub mod delete;
 pub mod files;
 pub mod find;
+pub mod internal;
 pub mod list;
 pub mod list_versions;
 pub mod put;

@@ -94,6 +94,9 @@ impl Objects {
 
     /// How many bytes an organization may have.
     pub fn quota_bytes(&self, org: &OrgId) -> Option<u64> {
+        if crate::internal::is_account(org) {
+            return None;
+        }
         let settings = &self.inner.settings;
         settings.quotas_bytes.get(org).copied().or(settings.quota_bytes)
     }

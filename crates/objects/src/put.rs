@@ -124,6 +124,12 @@ impl Objects {
         condition: Condition,
     ) -> Result<Stored> {
         check_key(&place.key)?;
+        let (arrival, pending) = self.arrival(received, details);
+        self.arrive(place, arrival, pending, condition).await
+    }
+
+    /// What a body that was taken in will be, and its file if it has one.
+    pub(crate) fn arrival(&self, received: Received, details: Details) -> (Arrival, Vec<Pending>) {
         let etag = hexadecimal(&received.md5.unwrap_or_default());
         let (size, now) = (received.size, self.clock().now());
         let (body, parts, pending) = match received.body {
@@ -136,8 +142,7 @@ impl Objects {
                 (Body::Parts(content), vec![part], Some(pending))
             }
         };
-        let arrival = Arrival { size, etag, details, body, parts };
-        self.arrive(place, arrival, pending.into_iter().collect(), condition).await
+        (Arrival { size, etag, details, body, parts }, pending.into_iter().collect())
     }
 
     /// Gives an object its place in one transaction. Its files are kept, and those of what was there are removed.
@@ -150,7 +155,7 @@ impl Objects {
     ) -> Result<Stored> {
         let (objects, place) = (self.clone(), place.clone());
         let work = async move {
-            let (stored, files) = naming(pending, objects.commit(place, arrival, condition)).await?;
+            let (stored, files) = naming(pending, objects.commit(place, arrival, condition), Error::is_refusal).await?;
             objects.remove_files(files).await;
             Ok(stored)
         };
@@ -159,28 +164,41 @@ impl Objects {
 
     async fn commit(&self, place: Place, arrival: Arrival, condition: Condition) -> Result<(Stored, Vec<FileId>)> {
         let quota = self.quota_bytes(&place.org);
-        let write = self.store().write(move |tx| -> Result<(Stored, Vec<FileId>)> {
-            let bucket = buckets::find(tx, &place.org, &place.bucket)?;
-            for part in &arrival.parts {
-                parts::insert(tx, part)?;
-            }
-            let mut files = Vec::new();
-            let stored = settle(tx, &bucket, &place.key, arrival.clone(), &condition, &mut files)?;
-            charge(tx, &bucket.org, stored.size as i64, 1, quota)?;
-            Ok((stored, files))
-        });
+        let write = self.store().write(move |tx| enter(tx, &place, &arrival, &condition, quota));
         write.await
     }
 }
 
+/// Gives an object its place within a transaction. Also returns the files of what was there.
+pub(crate) fn enter(
+    tx: &mut Tx<'_>,
+    place: &Place,
+    arrival: &Arrival,
+    condition: &Condition,
+    quota: Option<u64>,
+) -> Result<(Stored, Vec<FileId>)> {
+    let bucket = buckets::find(tx, &place.org, &place.bucket)?;
+    for part in &arrival.parts {
+        parts::insert(tx, part)?;
+    }
+    let mut files = Vec::new();
+    let stored = settle(tx, &bucket, &place.key, arrival.clone(), condition, &mut files)?;
+    charge(tx, &bucket.org, stored.size as i64, 1, quota)?;
+    Ok((stored, files))
+}
+
 /// Carries out a transaction that names files. They are removed only if it was taken back for certain: one whose outcome
 /// nobody knows may have been committed, and then the files are all that there is of an object.
-pub(crate) async fn naming<T>(mut pending: Vec<Pending>, write: impl Future<Output = Result<T>>) -> Result<T> {
+pub(crate) async fn naming<T, E>(
+    mut pending: Vec<Pending>,
+    write: impl Future<Output = std::result::Result<T, E>>,
+    is_refusal: impl Fn(&E) -> bool,
+) -> std::result::Result<T, E> {
     pending.iter_mut().for_each(Pending::undecided);
     let written = write.await;
     match &written {
         Ok(_) => pending.into_iter().for_each(Pending::keep),
-        Err(error) if error.is_refusal() => pending.into_iter().for_each(Pending::refused),
+        Err(error) if is_refusal(error) => pending.into_iter().for_each(Pending::refused),
         Err(_) => drop(pending),
     }
     written

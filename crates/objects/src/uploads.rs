@@ -83,7 +83,7 @@ impl Objects {
                 charge(tx, &place.org, size as i64 - old.as_ref().map_or(0, |old| old.size as i64), 0, quota)?;
                 Ok((part, old.into_iter().map(|old| old.file).collect()))
             });
-            let (part, files) = naming(vec![pending], write).await?;
+            let (part, files) = naming(vec![pending], write, Error::is_refusal).await?;
             objects.remove_files(files).await;
             Ok(part)
         };

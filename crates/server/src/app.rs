@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use tarn_control::Control;
 use tarn_model::Ids;
+use tokio::sync::watch;
 
 use crate::http::body::Validators;
+use crate::http::jobs::Sockets;
 use crate::http::limiter::Limiter;
 use crate::http::remember::Answers;
 
@@ -24,6 +26,15 @@ impl Default for Limits {
     }
 }
 
+/// How callers find the API.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Front {
+    /// The URL that the operator says they use; without one it is what each of them asked for.
+    pub public_url: Option<String>,
+    /// Whether the listener speaks TLS.
+    pub tls: bool,
+}
+
 /// The control plane behind HTTP. Clones share everything.
 #[derive(Clone)]
 pub struct App {
@@ -32,22 +43,40 @@ pub struct App {
 }
 
 pub(crate) struct Shared {
+    pub(crate) front: Front,
     pub(crate) limiter: Limiter,
     pub(crate) validators: Validators,
     pub(crate) answers: Answers,
+    pub(crate) sockets: Sockets,
+    /// Whether the engine is about to end, so that nobody should wait for something to come.
+    stopping: watch::Sender<bool>,
     ids: Arc<dyn Ids>,
 }
 
 impl App {
     /// Puts HTTP in front of `control`. The ids of calls come from `ids`.
-    pub fn new(control: Control, limits: Limits, ids: Arc<dyn Ids>) -> Self {
+    pub fn new(control: Control, limits: Limits, front: Front, ids: Arc<dyn Ids>) -> Self {
         let shared = Shared {
+            front,
             limiter: Limiter::new(limits),
             validators: Validators::from_document(),
             answers: Answers::default(),
+            sockets: Sockets::default(),
+            stopping: watch::Sender::new(false),
             ids,
         };
         App { control, shared: Arc::new(shared) }
+    }
+
+    /// Returns when the engine is about to end.
+    pub(crate) async fn stopping(&self) {
+        // The sender is held here, so that it cannot be gone.
+        let _ = self.shared.stopping.subscribe().wait_for(|stopping| *stopping).await;
+    }
+
+    /// Answers all who wait for something to come with what there is, because the engine is about to end.
+    pub fn stop_waiting(&self) {
+        self.shared.stopping.send_replace(true);
     }
 
     /// Forgets the rate of keys that have not called for a while, so that memory follows the callers of the last seconds and

@@ -12,7 +12,7 @@ mod inside;
 mod progress;
 mod serve;
 
-pub use app::{App, Limits};
+pub use app::{App, Front, Limits};
 pub use gateway::serve_gateway;
 pub use http::openapi::openapi;
 pub use http::router::router;

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum_server::accept::{Accept, NoDelayAcceptor};
+use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
@@ -19,13 +20,22 @@ pub(crate) struct Acceptor {
     pub(crate) patience: Duration,
 }
 
+/// Has the kernel ask whether the peer is still there when nothing comes from it: one that has vanished says nothing, and would be
+/// waited for without end where nothing is written to it.
+fn keep_alive(stream: &TcpStream) -> io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, Duration::from_secs(30))?;
+    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(10))?;
+    Ok(sockopt::set_tcp_keepcnt(stream, 4)?)
+}
+
 impl<S> Accept<TcpStream, S> for Acceptor {
     type Stream = Progressing<TcpStream>;
     type Service = S;
     type Future = std::future::Ready<io::Result<(Self::Stream, S)>>;
 
     fn accept(&self, stream: TcpStream, service: S) -> Self::Future {
-        let accepted = NoDelayAcceptor::new().accept(stream, service).into_inner();
+        let accepted = keep_alive(&stream).and_then(|()| NoDelayAcceptor::new().accept(stream, service).into_inner());
         std::future::ready(accepted.map(|(stream, service)| (Progressing::new(stream, self.patience), service)))
     }
 }
@@ -95,6 +105,17 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     use super::*;
+
+    #[tokio::test]
+    async fn peers_are_asked_whether_they_are_still_there() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (peer, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (stream, ()) = Acceptor { patience: Duration::ZERO }.accept(accepted.unwrap().0, ()).await.unwrap();
+        assert!(sockopt::socket_keepalive(&stream.stream).unwrap());
+        assert_eq!(sockopt::tcp_keepidle(&stream.stream).unwrap(), Duration::from_secs(30));
+        drop(peer);
+    }
 
     #[tokio::test]
     async fn a_peer_that_reads_slowly_is_waited_for_and_one_that_does_not_read_is_not() {

@@ -14,7 +14,7 @@ macro_rules! select {
     ($rest:literal) => {
         concat!(
             "select id, name, user_id, org_id, instance_type, num_nodes, hourly_rate_micros, container, deletion_protection, ",
-            "state, reason, since_us, created_us, version from clusters ",
+            "jobs_parallel, state, reason, since_us, created_us, version from clusters ",
             $rest
         )
     };
@@ -23,8 +23,8 @@ macro_rules! select {
 /// Adds a new cluster; `Taken` when its owner has a live one of that name.
 pub fn insert(tx: &mut Tx<'_>, cluster: &Cluster) -> Result<()> {
     let sql = "insert into clusters (id, scope, name, user_id, org_id, instance_type, num_nodes, hourly_rate_micros, container, \
-               deletion_protection, state, reason, since_us, created_us, version) \
-               values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
+               deletion_protection, jobs_parallel, state, reason, since_us, created_us, version) \
+               values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
     tx.execute(
         sql,
         &[
@@ -38,6 +38,7 @@ pub fn insert(tx: &mut Tx<'_>, cluster: &Cluster) -> Result<()> {
             cluster.hourly_rate.into(),
             cluster.container.as_deref().into(),
             cluster.deletion_protection.into(),
+            cluster.jobs_parallel.into(),
             cluster.state.name().into(),
             cluster.state.reason().into(),
             cluster.since.into(),
@@ -124,6 +125,7 @@ fn read(mut row: Row) -> Result<Cluster> {
         hourly_rate: row.money()?,
         container: row.maybe_text()?,
         deletion_protection: row.flag()?,
+        jobs_parallel: row.count()?,
         state: read_state(&mut row)?,
         since: row.time()?,
         created: row.time()?,

@@ -1,17 +1,25 @@
 //! The commands and their options.
 
 use std::io::Write;
+use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
+use clap_complete::Shell;
+use tarn_cli::Administration;
 
 use crate::config::{Config, DataOptions, ServeOptions};
 use crate::failure::{Failure, Result};
-use crate::{admin, serve};
+use crate::{admin, serve, surroundings};
 
 /// A GPU cloud on machines you own, speaking the TensorPool API.
 #[derive(Parser)]
-#[command(version, about, arg_required_else_help = true)]
+#[command(version, about, arg_required_else_help = true, disable_version_flag = true)]
 pub(crate) struct Cli {
+    /// Print the version
+    #[arg(short = 'v', short_alias = 'V', long, action = clap::ArgAction::Version)]
+    version: Option<bool>,
+    #[command(flatten)]
+    options: tarn_cli::Options,
     #[command(subcommand)]
     command: Command,
 }
@@ -20,46 +28,85 @@ pub(crate) struct Cli {
 enum Command {
     /// Run the cloud
     Serve(Box<ServeOptions>),
-    /// Administer this engine at its database
+    /// Administer an engine
     Admin {
         #[command(subcommand)]
         command: Admin,
     },
     /// Print the API's description
     Openapi,
+    /// Print what lets a shell complete the commands
+    ///
+    /// For bash: tarn completion bash > ~/.local/share/bash-completion/completions/tarn
+    Completion {
+        /// The shell
+        shell: Shell,
+    },
+    #[command(flatten)]
+    Client(tarn_cli::Commands),
 }
 
 #[derive(Subcommand)]
 enum Admin {
-    /// The administrator's API key
+    /// API keys
     Key {
         #[command(subcommand)]
         command: Key,
     },
+    #[command(flatten)]
+    Remote(tarn_cli::Admin),
 }
 
 #[derive(Subcommand)]
 enum Key {
     /// Make a new key when the old one is lost; all old keys of the administrator end
     Reset(DataOptions),
+    #[command(flatten)]
+    Remote(tarn_cli::AdminKey),
 }
 
-/// Runs a command to its end.
-pub(crate) fn run(cli: Cli) -> Result<()> {
-    match cli.command {
-        Command::Openapi => {
-            let text =
-                serde_json::to_string_pretty(&tarn_server::openapi()).map_err(|e| Failure::doing("openapi", e))?;
-            // Whoever reads only the beginning has what he wants.
-            match writeln!(std::io::stdout(), "{text}") {
-                Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::doing("cannot write", e)),
-                _ => Ok(()),
-            }
+/// Runs a command to its end; the code that the program ends with.
+pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
+    let client = match cli.command {
+        Command::Openapi => return openapi().map(|()| ExitCode::SUCCESS),
+        Command::Completion { shell } => return completion(shell).map(|()| ExitCode::SUCCESS),
+        Command::Serve(options) => {
+            return runtime()?.block_on(serve::serve(Config::load(&options)?)).map(|()| ExitCode::SUCCESS);
         }
-        Command::Serve(options) => runtime()?.block_on(serve::serve(Config::load(&options)?)),
         Command::Admin { command: Admin::Key { command: Key::Reset(options) } } => {
-            runtime()?.block_on(admin::reset_key(&options))
+            return runtime()?.block_on(admin::reset_key(&options)).map(|()| ExitCode::SUCCESS);
         }
+        Command::Admin { command: Admin::Key { command: Key::Remote(key) } } => {
+            tarn_cli::Commands::Admin(Administration::Keys(key))
+        }
+        Command::Admin { command: Admin::Remote(command) } => tarn_cli::Commands::Admin(Administration::All(command)),
+        Command::Client(command) => command,
+    };
+    // One thread is enough for it, and is there sooner.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|e| Failure::doing("cannot start", e))?;
+    let code = runtime.block_on(tarn_cli::run(client, cli.options, surroundings::find()));
+    // A thread may still wait for a line that somebody does not want to type any more.
+    runtime.shutdown_background();
+    Ok(code)
+}
+
+fn openapi() -> Result<()> {
+    let text = serde_json::to_string_pretty(&tarn_server::openapi()).map_err(|e| Failure::doing("openapi", e))?;
+    print(format!("{text}\n").as_bytes())
+}
+
+fn completion(shell: Shell) -> Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), surroundings::own_name(), &mut script);
+    print(&script)
+}
+
+fn print(text: &[u8]) -> Result<()> {
+    // Whoever reads only the beginning has what he wants.
+    match std::io::stdout().write_all(text) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::doing("cannot write", e)),
+        _ => Ok(()),
     }
 }
 

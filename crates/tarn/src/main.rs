@@ -20,6 +20,7 @@ mod patience;
 mod reconcile;
 mod secret;
 mod serve;
+mod surroundings;
 mod tls;
 
 use clap::Parser;
@@ -31,7 +32,7 @@ fn main() -> std::process::ExitCode {
     }
     let cli = commands::Cli::parse();
     match commands::run(cli) {
-        Ok(()) => std::process::ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(failure) => {
             eprintln!("tarn: {failure}");
             std::process::ExitCode::FAILURE

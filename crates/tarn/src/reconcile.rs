@@ -9,7 +9,7 @@ const AFTER_FAILURE: Duration = Duration::from_secs(10);
 
 /// Runs them all, for ever.
 pub(crate) async fn serve(control: Control) {
-    tokio::join!(expiry(&control), machines(&control), access(&control), objects(&control));
+    tokio::join!(expiry(&control), machines(&control), access(&control), objects(&control), jobs(&control));
 }
 
 async fn expiry(control: &Control) {
@@ -59,6 +59,30 @@ async fn abandon(control: &Control) {
 async fn sweep(control: &Control) {
     loop {
         tokio::time::sleep(pause("object files", reconcilers::objects::sweep(control).await)).await;
+    }
+}
+
+async fn jobs(control: &Control) {
+    tokio::join!(tidy_jobs(control), sweep_nodes(control), sweep_shelf(control));
+}
+
+async fn tidy_jobs(control: &Control) {
+    loop {
+        let pause = pause("ended jobs", reconcilers::jobs::tidy(control).await);
+        // What was deleted a moment ago does not wait for the next turn.
+        let _ = tokio::time::timeout(pause, reconcilers::jobs::changed(control)).await;
+    }
+}
+
+async fn sweep_nodes(control: &Control) {
+    loop {
+        tokio::time::sleep(pause("jobs on nodes", reconcilers::jobs::sweep_nodes(control).await)).await;
+    }
+}
+
+async fn sweep_shelf(control: &Control) {
+    loop {
+        tokio::time::sleep(pause("things of jobs", reconcilers::jobs::sweep_shelf(control).await)).await;
     }
 }
 

@@ -6,11 +6,12 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tarn_control::jobs::dispatch::Dispatcher;
 use tarn_control::runner::Runner;
 use tarn_control::{Control, Parts, Secrets, bootstrap};
 use tarn_model::ids::fresh_api_key;
 use tarn_objects::Objects;
-use tarn_server::{App, Limits};
+use tarn_server::{App, Front, Limits};
 use tarn_store::{Database, Store};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -49,13 +50,19 @@ pub(crate) async fn serve(config: Config) -> Result<()> {
     let gateway = machines::listen_ssh(&config)?;
     let control = control(&config, store, secrets, (gateway.as_ref(), s3.as_ref())).await?;
     let runner = Runner::new(control.clone());
-    runner.recover(alone).await.map_err(|e| Failure::doing("cannot take up the work of before", e))?;
+    let dispatcher = Dispatcher::new(control.clone());
+    let recovered = async {
+        runner.recover(alone).await?;
+        dispatcher.recover(alone).await
+    };
+    recovered.await.map_err(|e| Failure::doing("cannot take up the work of before", e))?;
 
     let (stop, stopped) = watch::channel(false);
     let mut reconcilers = tokio::spawn(reconcile::serve(control.clone()));
     let doors = machines::doors(&config, &listener, s3.as_ref());
     let mut inside = tokio::spawn(tarn_server::serve_inside(control.clone(), doors));
     let mut runner = tokio::spawn(runner.serve(wait(stopped.clone()), DRAIN));
+    let mut dispatcher = tokio::spawn(dispatcher.serve(wait(stopped.clone()), DRAIN));
     let limits = Limits { per_second: config.rate_limit.per_second, burst: config.rate_limit.burst };
     let (people, leaving) = (control.clone(), wait(stopped.clone()));
     let mut gateway = tokio::spawn(async move {
@@ -65,8 +72,10 @@ pub(crate) async fn serve(config: Config) -> Result<()> {
         }
     });
     let objects = control.objects().clone();
-    let app = App::new(control, limits, Arc::new(RandomIds));
+    let front = Front { public_url: config.public_url.clone(), tls: tls.is_some() };
+    let app = App::new(control, limits, front, Arc::new(RandomIds));
     tokio::spawn(forget_idle(app.clone()));
+    let waiting = app.clone();
     if let Some((listener, router)) = metrics {
         tokio::spawn(tarn_server::serve(listener, router, None, wait(stopped.clone()), DRAIN));
     }
@@ -83,14 +92,16 @@ pub(crate) async fn serve(config: Config) -> Result<()> {
         ended = &mut inside => return Err(Failure(format!("the doors in the instances ended by themselves: {ended:?}"))),
         ended = &mut gateway => return Err(Failure(format!("the SSH gateway ended by itself: {ended:?}"))),
         ended = &mut runner => return Err(Failure(format!("the runner ended by itself: {ended:?}"))),
+        ended = &mut dispatcher => return Err(Failure(format!("the dispatcher of jobs ended by itself: {ended:?}"))),
     }
+    waiting.stop_waiting();
     let _ = stop.send(true);
-    end([server, s3], &objects, runner).await
+    end([server, s3], &objects, [runner, dispatcher]).await
 }
 
 /// Waits for the end of what was told to stop. Whatever ends badly, the others end in order, and above all the steps of the
 /// runner.
-async fn end(servers: [JoinHandle<io::Result<()>>; 2], objects: &Objects, runner: JoinHandle<()>) -> Result<()> {
+async fn end(servers: [JoinHandle<io::Result<()>>; 2], objects: &Objects, work: [JoinHandle<()>; 2]) -> Result<()> {
     let mut outcomes = Vec::new();
     for server in servers {
         let served = server.await.map_err(io::Error::other).flatten();
@@ -98,7 +109,9 @@ async fn end(servers: [JoinHandle<io::Result<()>>; 2], objects: &Objects, runner
     }
     let counted = objects.save_counts().await;
     outcomes.push(counted.map_err(|e| Failure::doing("cannot count the last requests", e)));
-    outcomes.push(runner.await.map_err(|e| Failure::doing("the runner ended badly", e)));
+    for (work, what) in work.into_iter().zip(["the runner ended badly", "the dispatcher of jobs ended badly"]) {
+        outcomes.push(work.await.map_err(|e| Failure::doing(what, e)));
+    }
     outcomes.into_iter().collect()
 }
 
@@ -160,7 +173,7 @@ fn greet(config: &Config, listener: &TcpListener, s3: Option<&TcpListener>) {
             println!("    export TENSORPOOL_KEY=…   # there is no admin.key; `tarn admin key reset` makes a new one")
         }
     }
-    println!("    tp cluster create 1xCPU --wait\n");
+    println!("    tarn cluster create 1xCPU --wait     # or with tp, which is the same\n");
 }
 
 async fn forget_idle(app: App) {

@@ -9,6 +9,7 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("tarn-api", &[] as &[_]),
         ("tarn-model", &[]),
         ("tarn-link", &[]),
+        ("tarn-cli", &["tarn-api"]),
         ("tarn-ssh", &["tarn-link"]),
         ("tarn-guest", &["tarn-link", "tarn-ssh"]),
         ("tarn-store", &["tarn-model"]),
@@ -30,7 +31,16 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
         ),
         (
             "tarn",
-            &["tarn-api", "tarn-model", "tarn-store", "tarn-driver", "tarn-objects", "tarn-control", "tarn-server"],
+            &[
+                "tarn-api",
+                "tarn-model",
+                "tarn-store",
+                "tarn-driver",
+                "tarn-objects",
+                "tarn-control",
+                "tarn-server",
+                "tarn-cli",
+            ],
         ),
     ])
 }

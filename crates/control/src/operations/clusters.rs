@@ -1,19 +1,24 @@
 //! What callers do with clusters.
 
+use std::time::Duration;
+
 use tarn_model::Money;
 use tarn_model::capacity::{self, Claim};
 use tarn_model::catalogue::InstanceType;
 use tarn_model::clusters::{Cluster, Instance, MAX_NODES};
-use tarn_model::ids::ClusterId;
+use tarn_model::ids::{ClusterId, RequestId};
 use tarn_model::lifecycle::State;
 use tarn_model::names;
 use tarn_model::requests::{RequestStatus, RequestType};
 use tarn_model::storage::Attachment;
+use tarn_model::users::Owner;
 use tarn_store::{Tx, attachments, clusters, events, instances, requests, storage};
 
 use super::requests::RequestView;
 use super::{Accepted, asked_by, whose};
 use crate::explain::Explainer;
+use crate::jobs::destroyed;
+use crate::jobs::ends::Ends;
 use crate::page::{self, cut, decode_cursor};
 use crate::requests::{New, conclude, start, start_completed};
 use crate::{Caller, Control, Error, Listing, Page, Result};
@@ -105,12 +110,11 @@ pub async fn edit(control: &Control, caller: &Caller, cluster: &str, edit: Clust
         }
         cluster.deletion_protection = edit.deletion_protection.unwrap_or(cluster.deletion_protection);
         clusters::save(tx, &cluster)?;
-        let message = format!(
-            "Cluster {} is now called {}, deletion protection is {}.",
-            cluster.id,
-            cluster.name,
-            if cluster.deletion_protection { "on" } else { "off" }
-        );
+        let protection = if cluster.deletion_protection { "on" } else { "off" };
+        let message = match &edit.name {
+            Some(name) => format!("Cluster {} is now called {name}, deletion protection is {protection}.", cluster.id),
+            None => format!("Cluster {}: deletion protection is {protection} now.", cluster.name),
+        };
         let detail = serde_json::json!({ "name": cluster.name, "deletion_protection": cluster.deletion_protection });
         events::record(tx, me.user.id.as_str(), cluster.owner.scope(), cluster.id.as_str(), "cluster.edit", &detail)?;
         let new = new(RequestType::ClusterEdit, &me, &cluster);
@@ -123,33 +127,60 @@ pub async fn edit(control: &Control, caller: &Caller, cluster: &str, edit: Clust
 /// Begins to destroy a cluster. One that only waits for capacity leaves the line.
 pub async fn destroy(control: &Control, caller: &Caller, cluster: &str) -> Result<Accepted> {
     let (me, asked, limit) = (caller.clone(), cluster.to_owned(), control.settings().work_deadline);
+    let ends = Ends::default();
+    let recorded = ends.clone();
     let write = control.write(caller, move |tx| {
+        recorded.begin();
         let cluster = find(tx, &me, &asked)?;
         let (now, held) = (tx.now(), attachments::of_cluster(tx, &cluster.id)?);
-        let was_pending = cluster.state == State::Pending;
+        let (was, owner) = (cluster.state.clone(), asked_by(&me, &cluster.owner));
         let cluster = cluster.begin_destroy(held.as_ref(), now)?;
-        if was_pending {
-            leave_line(tx, &cluster)?;
-        }
-        clusters::save(tx, &cluster)?;
-        for mut instance in instances::of_cluster(tx, &cluster.id)? {
-            instance.state = cluster.state.clone();
-            instances::save(tx, &instance)?;
-        }
-        let detail = serde_json::json!({ "name": cluster.name });
-        events::record(
-            tx,
-            me.user.id.as_str(),
-            cluster.owner.scope(),
-            cluster.id.as_str(),
-            "cluster.destroy",
-            &detail,
-        )?;
-        let request = start(tx, new(RequestType::ClusterRelease, &me, &cluster), limit)?.id;
-        let message = format!("Cluster {} ({}) is being destroyed, request {request}.", cluster.name, cluster.id);
-        Ok(Accepted { cluster: Some(cluster.id), volume: None, instances: Vec::new(), request, message })
+        let (id, name) = (cluster.id.clone(), cluster.name.clone());
+        let begun = Released { was: &was, owner, actor: me.user.id.as_str() };
+        let request = release(tx, cluster, begun, limit, &recorded)?;
+        let message = format!("Cluster {name} ({id}) is being destroyed, request {request}.");
+        Ok(Accepted { cluster: Some(id), volume: None, instances: Vec::new(), request, message })
     });
-    write.await
+    let accepted = write.await?;
+    ends.count();
+    // Its jobs have to end, and whoever listens to one should hear of it.
+    control.jobs_changed().notify_one();
+    control.live_logs().touch_all();
+    Ok(accepted)
+}
+
+/// How the destruction of a cluster began.
+pub(crate) struct Released<'a> {
+    /// The state that the cluster was in.
+    pub(crate) was: &'a State,
+    /// Whose the request is.
+    pub(crate) owner: Owner,
+    /// Who wanted it.
+    pub(crate) actor: &'a str,
+}
+
+/// Writes down that the destruction of a cluster has begun, and everything that follows from it: the request that carries it out,
+/// and the end of its jobs.
+pub(crate) fn release(
+    tx: &mut Tx<'_>,
+    cluster: Cluster,
+    Released { was, owner, actor }: Released<'_>,
+    limit: Duration,
+    ends: &Ends,
+) -> Result<RequestId> {
+    if *was == State::Pending {
+        leave_line(tx, &cluster)?;
+    }
+    clusters::save(tx, &cluster)?;
+    for mut instance in instances::of_cluster(tx, &cluster.id)? {
+        instance.state = cluster.state.clone();
+        instances::save(tx, &instance)?;
+    }
+    destroyed::stop_all(tx, &cluster, ends)?;
+    let (id, detail) = (&cluster.id, serde_json::json!({ "name": cluster.name }));
+    events::record(tx, actor, cluster.owner.scope(), id.as_str(), "cluster.destroy", &detail)?;
+    let new = New { kind: RequestType::ClusterRelease, owner, cluster: Some(id), volume: None };
+    Ok(start(tx, new, limit)?.id)
 }
 
 /// Begins to restart all nodes of a cluster; one of which nodes died runs again afterwards.

@@ -1,7 +1,7 @@
 //! Creating a cluster: all of it is decided and written in one transaction, and the claim takes its place in the line.
 
 use tarn_model::catalogue::InstanceType;
-use tarn_model::clusters::{Cluster, Instance};
+use tarn_model::clusters::{Cluster, Instance, MAX_JOBS_PARALLEL};
 use tarn_model::ids::{ClusterId, InstanceId};
 use tarn_model::lifecycle::State;
 use tarn_model::names;
@@ -30,6 +30,8 @@ pub struct NewCluster {
     pub container: Option<String>,
     /// Whether destroying it is refused.
     pub deletion_protection: bool,
+    /// How many jobs may run on it at the same time; one when absent.
+    pub jobs_parallel: Option<u32>,
     /// Whether new keys are saved to the caller's profile.
     pub save_keys: bool,
 }
@@ -41,6 +43,10 @@ pub async fn create(control: &Control, caller: &Caller, new: NewCluster) -> Resu
         names::check(name)?;
     }
     check_container(control, new.container.as_deref())?;
+    if !(1..=MAX_JOBS_PARALLEL).contains(&new.jobs_parallel.unwrap_or(1)) {
+        let message = format!("1 to {MAX_JOBS_PARALLEL} jobs may run on a cluster at the same time");
+        return Err(Error::invalid("invalid_jobs_parallel", message));
+    }
     let keys = parse_keys(&new.public_keys)?;
     let saves = new.save_keys && !keys.is_empty();
     let (me, kind, limit) = (caller.clone(), kind.clone(), control.settings().capacity_deadline);
@@ -99,6 +105,7 @@ fn insert_cluster(
         hourly_rate: kind.hourly.times(nodes.into()),
         container: new.container.clone(),
         deletion_protection: new.deletion_protection,
+        jobs_parallel: new.jobs_parallel.unwrap_or(1),
         state: State::Pending,
         since: now,
         created: now,

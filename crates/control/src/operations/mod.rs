@@ -4,6 +4,7 @@ pub mod admin;
 pub mod clusters;
 pub mod gateway;
 pub mod inside;
+pub mod jobs;
 pub mod object_storage;
 pub mod requests;
 pub mod ssh;
@@ -13,6 +14,7 @@ pub mod users;
 
 mod attach_storage;
 mod create_cluster;
+mod explain_jobs;
 mod pool;
 
 use serde::{Deserialize, Serialize};

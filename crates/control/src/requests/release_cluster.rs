@@ -1,4 +1,4 @@
-//! CLUSTER_RELEASE: removes the instances, sees that they are gone, and gives their capacity back.
+//! CLUSTER_RELEASE: lets jobs end, removes the instances, sees that they are gone, and gives their capacity back.
 
 use tarn_model::lifecycle::State;
 use tarn_model::requests::{Request, RequestType};
@@ -7,10 +7,12 @@ use tarn_store::{Tx, attachments, instances};
 use super::claim_cluster::release_capacity;
 use super::{Commit, Context, Definition, Next, Step, Undo, Work, nodes};
 use crate::Result;
+use crate::jobs::destroyed;
 
 pub(super) const DEFINITION: Definition = Definition {
     kind: RequestType::ClusterRelease,
     steps: &[
+        Step { name: "end jobs", run: end_jobs, undo: Undo::None("what has been stopped cannot go on") },
         Step { name: "remove", run: remove, undo: Undo::None("what was destroyed on purpose is not made again") },
         Step { name: "confirm", run: confirm, undo: Undo::None("it only commits what was seen") },
     ],
@@ -18,6 +20,17 @@ pub(super) const DEFINITION: Definition = Definition {
     takes_notes: false,
     failed,
 };
+
+/// Jobs were told to stop when the destruction began. Those that do not end in time are ended by force.
+fn end_jobs(ctx: Context<'_>) -> Work<'_> {
+    let cluster = ctx.cluster();
+    Box::pin(async move {
+        if !destroyed::wait(ctx.control, cluster).await? {
+            destroyed::end_all(ctx.control, cluster).await?;
+        }
+        Ok(super::nothing())
+    })
+}
 
 fn remove(ctx: Context<'_>) -> Work<'_> {
     Box::pin(async move {

@@ -37,6 +37,8 @@ impl Runner {
                     metrics::counter!("tarn_requests_ended_total", &labels).increment(1);
                     // Keys may have changed after the step that told them to nodes which run now.
                     self.control.access_changed().notify_one();
+                    // A cluster may run now on which jobs wait, or a node may have come back.
+                    self.control.jobs_changed().notify_one();
                     Hold::Let
                 }
                 Ok(hold) => hold,

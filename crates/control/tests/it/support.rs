@@ -12,7 +12,7 @@ use tarn_driver::fake::{FakeDriver, Settings as FakeSettings, read_world};
 use tarn_model::Clock;
 use tarn_model::capacity::{Gpu, Inventory};
 use tarn_model::catalogue::{Catalogue, Prices};
-use tarn_model::ids::{ClusterId, RequestId, VolumeId};
+use tarn_model::ids::{ClusterId, JobId, RequestId, VolumeId};
 use tarn_model::requests::Request;
 use tarn_objects::Objects;
 use tarn_store::Store;
@@ -185,6 +185,36 @@ impl World {
     pub(crate) async fn events(&self, verb: &str) -> Vec<Event> {
         let all = self.store.read(|tx| events::after(tx, 0, 10_000)).await.unwrap();
         all.into_iter().filter(|event| event.verb == verb).collect()
+    }
+
+    /// What happened to one object, oldest first.
+    pub(crate) async fn events_of(&self, object: &str) -> Vec<String> {
+        let all = self.store.read(|tx| events::after(tx, 0, 10_000)).await.unwrap();
+        all.into_iter().filter(|event| event.object == object).map(|event| event.verb).collect()
+    }
+
+    /// How many pieces of a log are rows.
+    pub(crate) async fn inline_pieces(&self, job: &JobId) -> usize {
+        self.store.read(|tx| tarn_store::job_logs::inline(tx, job)).await.unwrap().len()
+    }
+
+    /// Makes an object of the rows of a small log, as happens when they are many.
+    pub(crate) async fn make_object(&self, job: &JobId) {
+        self.control.objects().ensure_internal("jobs").await.unwrap();
+        let job = job.clone();
+        let write = self.store.write(move |tx| -> Result<(), tarn_objects::Error> {
+            let pieces = tarn_store::job_logs::from(tx, &job, 0, 100)?;
+            let data: Vec<u8> = pieces.into_iter().flat_map(|piece| piece.data.unwrap()).collect();
+            tarn_objects::internal::put_small(tx, "jobs", &format!("{job}/log/{:020}", 0), &data)?;
+            Ok(tarn_store::job_logs::merge(tx, &job, 0, data.len() as u64)?)
+        });
+        write.await.unwrap();
+    }
+
+    /// How many rows a job has: one, or none.
+    pub(crate) async fn rows_of_job(&self, job: &JobId) -> usize {
+        let unknown = self.store.read(|tx| tarn_store::jobs::unknown(tx, std::slice::from_ref(job))).await.unwrap();
+        1 - unknown.len()
     }
 
     pub(crate) async fn wait(&self, span: Duration) {

@@ -81,17 +81,17 @@ pub(super) async fn remove(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the kernel had to end a process of the group because it needed more memory than it has.
-pub(super) fn out_of_memory(path: &Path) -> io::Result<bool> {
+/// How many processes of the group the kernel had to end because they needed more memory than it has.
+pub(super) fn memory_kills(path: &Path) -> io::Result<u64> {
+    let mut kills = 0;
     for group in groups(path)? {
         for file in ["memory.events", "memory.oom_control"] {
             let text = fs::read_to_string(group.join(file)).unwrap_or_default();
-            if text.lines().filter_map(|line| line.strip_prefix("oom_kill ")).any(|count| count.trim() != "0") {
-                return Ok(true);
-            }
+            let counts = text.lines().filter_map(|line| line.strip_prefix("oom_kill ")?.trim().parse::<u64>().ok());
+            kills += counts.sum::<u64>();
         }
     }
-    Ok(false)
+    Ok(kills)
 }
 
 /// The names of the groups in a group.

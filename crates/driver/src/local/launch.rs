@@ -18,7 +18,11 @@ use crate::Error;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Processes and threads that every instance may have, and those that each CPU adds.
-const PIDS: (i64, i64) = (4_096, 1_024);
+const PIDS: (u64, u64) = (4_096, 1_024);
+
+/// The least memory of a process. Where there are more than fit, all the time goes into ending them for want of memory, and
+/// nobody in the instance comes to anything else.
+const LEAST_MEMORY: u64 = 256 << 10;
 
 const FAILED: &str = "the instance could not be started";
 
@@ -86,7 +90,12 @@ fn order(engine: &Engine, record: &Record, volumes: &[(VolumeId, Device)]) -> St
         cgroup: places.cgroup(&record.id).display().to_string(),
         cpus: cpus::list(&record.cpus),
         memory_bytes: record.memory_bytes,
-        pids: PIDS.0 + PIDS.1 * i64::try_from(record.cpus.len()).unwrap_or(1),
+        pids: pids(record.cpus.len(), record.memory_bytes),
         volumes: volumes.iter().map(|(id, _)| id.clone()).collect(),
     }
+}
+
+/// How many processes and threads an instance may have.
+fn pids(cpus: usize, memory_bytes: u64) -> u64 {
+    (PIDS.0 + PIDS.1 * cpus as u64).min(memory_bytes / LEAST_MEMORY)
 }

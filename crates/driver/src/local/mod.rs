@@ -160,6 +160,10 @@ impl Driver for LocalDriver {
         observe::one(&self.engine, id)
     }
 
+    async fn memory_kills(&self, id: &InstanceId) -> Result<Option<u64>, Error> {
+        Ok(cgroups::memory_kills(&self.engine.places.cgroup(id)).ok())
+    }
+
     async fn observe_volume(&self, id: &VolumeId) -> Result<Option<ObservedVolume>, Error> {
         volumes::one(&self.engine, id).await
     }

@@ -64,6 +64,6 @@ fn end(engine: &Engine, record: &Record) -> io::Result<Option<End>> {
     if last_word::was_said(&engine.places.run_of(&record.id)) {
         return Ok(Some(End::Exit));
     }
-    let out_of_memory = cgroups::out_of_memory(&engine.places.cgroup(&record.id))?;
+    let out_of_memory = cgroups::memory_kills(&engine.places.cgroup(&record.id))? > 0;
     Ok(Some(if out_of_memory { End::OutOfMemory } else { End::Lost }))
 }

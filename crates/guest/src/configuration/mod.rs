@@ -5,7 +5,7 @@
 
 mod apply;
 mod check;
-mod files;
+pub(crate) mod files;
 mod keys;
 mod links;
 mod state;

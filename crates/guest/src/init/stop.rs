@@ -21,7 +21,6 @@ pub async fn end_all_processes() {
         signal_all(Signal::KILL);
         all_gone_within(GRACE).await;
     }
-    rustix::fs::sync();
 }
 
 /// The kernel takes the process group 1 of this call for everybody that the caller may signal but himself.

@@ -21,6 +21,7 @@ use tokio::time::{Instant, timeout};
 use crate::accounts::{Account, Accounts};
 use crate::children::Children;
 use crate::configuration::{self, State};
+use crate::jobs::Jobs;
 use crate::settings::Settings;
 use pending::Pending;
 
@@ -36,6 +37,7 @@ pub struct Guest {
     pub(crate) settings: Settings,
     pub(crate) children: Arc<Children>,
     pub(crate) pending: Arc<Pending>,
+    pub(crate) jobs: Jobs,
     state: Mutex<State>,
     ssh: watch::Sender<Arc<tarn_ssh::Settings>>,
     sessions: AtomicU32,
@@ -48,11 +50,13 @@ impl Guest {
     /// Begins: reads what it was told in an earlier life. The caller runs the children's collection beside.
     pub fn new(settings: Settings, children: Arc<Children>) -> io::Result<Arc<Self>> {
         let state = State::load(&settings.root)?;
+        let jobs = Jobs::load(&settings.root);
         let ssh = watch::Sender::new(Arc::new(crate::door::settings(state.host_key())?));
         Ok(Arc::new(Guest {
             settings,
             children,
             pending: Arc::default(),
+            jobs,
             state: Mutex::new(state),
             ssh,
             sessions: AtomicU32::new(0),
@@ -120,12 +124,28 @@ impl Guest {
                 }
                 None => refuse(&mut writer, format!("there is no connection {id}, or it waited too long")).await,
             },
+            purpose @ (Purpose::RunJob(_)
+            | Purpose::FollowJob { .. }
+            | Purpose::StopJob { .. }
+            | Purpose::ForgetJob { .. }
+            | Purpose::ListJobs
+            | Purpose::Outputs(_)) => crate::jobs::serve(self, purpose, reader, writer).await,
         }
     }
 
     /// Waits until somebody asks the guest to stop.
     pub async fn stop_requested(&self) {
         self.stop.notified().await;
+    }
+
+    /// Lets jobs know that the instance ends.
+    pub fn prepare_for_the_end(&self) {
+        self.jobs.prepare_for_the_end();
+    }
+
+    /// Keeps what jobs wrote before everybody but this process ended.
+    pub fn keep_the_rest(&self) {
+        self.jobs.keep_the_rest();
     }
 
     /// How the SSH server behaves; its host key may change.
@@ -181,7 +201,7 @@ impl Drop for Counted {
     }
 }
 
-async fn refuse<W: tokio::io::AsyncWrite + Unpin>(writer: &mut Writer<W>, reason: String) -> Result<()> {
+pub(crate) async fn refuse<W: tokio::io::AsyncWrite + Unpin>(writer: &mut Writer<W>, reason: String) -> Result<()> {
     writer.message(&Answer::Refused { reason: reason.clone() }).await?;
     Err(Error::Refused(reason))
 }

@@ -48,7 +48,7 @@ const REFUSED: [&str; 20] = [
 const REFUSED_BEGINNINGS: [&str; 3] = ["LD_", "BASH_FUNC_", "SSH_"];
 
 /// All variables: what the machine says, over it what the client wants, over it what the guest knows.
-pub(super) fn build(
+pub(crate) fn build(
     root: &Path,
     account: &Account,
     session: &Session,

@@ -5,7 +5,7 @@
 //! know whether the stream comes from the engine or from the SSH server inside the instance.
 
 mod agent;
-mod environment;
+pub(crate) mod environment;
 mod input;
 mod output;
 mod program;

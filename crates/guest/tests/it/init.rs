@@ -3,6 +3,7 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tarn_link::opening::open;
@@ -12,9 +13,9 @@ use tokio::net::UnixStream;
 use crate::lab::{DEADLINE, GUEST, Root, eventually, exec, is_root};
 
 /// A namespace whose first process is a guest; it ends with the test.
-struct Instance {
+pub(crate) struct Instance {
     unshare: Child,
-    root: Root,
+    pub(crate) root: Arc<Root>,
 }
 
 impl Drop for Instance {
@@ -33,7 +34,13 @@ impl Instance {
         let root = Root::new(0, 0);
         std::fs::create_dir_all(root.path().join("etc/skel/below")).unwrap();
         root.write("etc/skel/.profile", "export FROM_SKEL=yes\n");
+        Some(Instance::of(Arc::new(root)).await)
+    }
+
+    /// An instance that begins with what is in a root.
+    pub(crate) async fn of(root: Arc<Root>) -> Instance {
         let control = root.path().join("control");
+        let _ = std::fs::remove_file(&control);
         let unshare = Command::new("unshare")
             .args(["--pid", "--fork", "--kill-child", "--mount-proc", GUEST, "--control"])
             .arg(&control)
@@ -46,10 +53,10 @@ impl Instance {
         eventually("the guest listens", || std::os::unix::net::UnixStream::connect(&control).is_ok()).await;
         // The kernel takes connections before the guest is ready to serve them; an answer is what counts.
         instance.ask(Purpose::Health).await;
-        Some(instance)
+        instance
     }
 
-    async fn ask(&self, purpose: Purpose) -> (Answer, tarn_link::opening::Opened<UnixStream>) {
+    pub(crate) async fn ask(&self, purpose: Purpose) -> (Answer, tarn_link::opening::Opened<UnixStream>) {
         let stream = UnixStream::connect(self.root.path().join("control")).await.unwrap();
         tokio::time::timeout(DEADLINE, open(stream, purpose)).await.unwrap().unwrap()
     }
@@ -66,7 +73,7 @@ impl Instance {
         }
     }
 
-    async fn ends_in_order(&mut self) {
+    pub(crate) async fn ends_in_order(&mut self) {
         let mut status = None;
         eventually("the guest ends", || {
             status = self.unshare.try_wait().unwrap();

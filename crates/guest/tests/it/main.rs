@@ -9,6 +9,7 @@ mod configure;
 mod forwards;
 mod hostile;
 mod init;
+mod jobs;
 mod lab;
 mod links;
 mod sessions;

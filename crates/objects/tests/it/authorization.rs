@@ -78,6 +78,9 @@ async fn who_waits_to_be_asked_for_a_body_is_told_that_the_connection_ends() {
     assert_eq!(refusal.header("connection"), Some("close"));
     let taken = put("photos").await;
     assert_eq!((taken.status, taken.header("connection")), (200, None));
+    // Nobody asks for an empty body, and clients that waited for it must not use the connection again.
+    let empty = harness.call("PUT", "/photos/empty").header("expect", "100-continue").send().await;
+    assert_eq!((empty.status, empty.header("connection")), (200, Some("close")));
 }
 
 #[tokio::test]

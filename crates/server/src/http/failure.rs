@@ -17,7 +17,7 @@ pub(crate) struct Failure {
     pub(crate) code: &'static str,
     pub(crate) message: String,
     /// For 422 only: everything that is wrong with the input.
-    errors: Vec<ValidationError>,
+    pub(super) errors: Vec<ValidationError>,
     /// After how many seconds a repetition makes sense.
     pub(crate) retry_after: Option<u64>,
     /// What lies behind it; for the log.

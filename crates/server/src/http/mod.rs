@@ -3,6 +3,7 @@
 //! The way of a call: [`observe`] gives it an id, [`authenticate`] says who calls and how often, [`call`], [`query`] and
 //! [`id`] read the input, the endpoint calls `control`, and an [`answer`] or a [`failure`] goes back.
 
+pub(crate) mod address;
 pub(crate) mod answer;
 pub(crate) mod authenticate;
 pub(crate) mod body;
@@ -20,6 +21,7 @@ pub(crate) mod table;
 mod admin;
 mod clusters;
 mod health;
+pub(crate) mod jobs;
 mod object_storage;
 pub(crate) mod remember;
 mod requests;

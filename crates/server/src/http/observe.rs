@@ -17,12 +17,22 @@ use super::failure::Failure;
 use crate::App;
 
 /// What becomes known about a call while it is handled.
-#[derive(Default)]
 pub(crate) struct Seen {
+    id: String,
     user: OnceLock<UserId>,
 }
 
 impl Seen {
+    /// The id of the call.
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Who calls, once that is known.
+    pub(crate) fn user(&self) -> Option<&str> {
+        self.user.get().map(UserId::as_str)
+    }
+
     /// Remembers who calls, for the log.
     pub(crate) fn called_by(&self, user: &UserId) {
         self.user.get_or_init(|| user.clone());
@@ -31,13 +41,14 @@ impl Seen {
 
 /// Gives the call an id and handles it.
 pub(crate) async fn observe(State(app): State<App>, request: Request, next: Next) -> Response {
-    handle(&app.call_id(), request, next).await
+    handle(app.call_id(), request, next).await
 }
 
 /// Handles a call, whatever happens in it.
-async fn handle(id: &str, mut request: Request, next: Next) -> Response {
+async fn handle(id: String, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
-    let seen = Arc::new(Seen::default());
+    let seen = Arc::new(Seen { id, user: OnceLock::new() });
+    let id = seen.id();
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map_or("unknown", MatchedPath::as_str);
@@ -144,7 +155,7 @@ mod tests {
         let router = Router::new()
             .route("/panic", get(async || -> String { panic!("the secret cause") }))
             .route("/internal", get(async || Failure::internal("the secret cause")))
-            .layer(from_fn(async |request: Request, next: Next| handle("id", request, next).await));
+            .layer(from_fn(async |request: Request, next: Next| handle("id".to_owned(), request, next).await));
         let request = Request::builder().uri(path).body(Body::empty()).unwrap();
         let response = router.oneshot(request).await.unwrap();
         assert_eq!(response.headers()["x-request-id"], "id");

@@ -51,6 +51,12 @@ impl Fields {
         Some(self.pairs.remove(at).1)
     }
 
+    /// All texts that are given under a name, in order.
+    pub(crate) fn texts(&mut self, name: &str) -> Vec<String> {
+        let found = self.pairs.extract_if(.., |(key, value)| key == name && !value.is_empty());
+        found.map(|(_, value)| value).collect()
+    }
+
     /// A text that must be given.
     pub(crate) fn required_text(&mut self, name: &str) -> String {
         self.text(name).unwrap_or_else(|| self.refuse(name, "missing", "Field required"))

@@ -11,7 +11,7 @@ use super::authenticate::authenticate;
 use super::failure::Failure;
 use super::observe::observe;
 use super::remember::remember;
-use super::{admin, clusters, health, object_storage, openapi, requests, ssh, ssh_keys, storage, users};
+use super::{admin, clusters, health, jobs, object_storage, openapi, requests, ssh, ssh_keys, storage, users};
 use crate::App;
 
 /// The whole API in front of `app`.
@@ -37,12 +37,29 @@ fn open() -> OpenApiRouter<App> {
     OpenApiRouter::with_openapi(openapi::frame())
         .routes(routes!(health::healthz::healthz))
         .route("/openapi.json", get(openapi::serve))
+        // Their signatures stand for a key.
+        .routes(routes!(jobs::upload::upload))
+        .routes(routes!(jobs::files::files))
+        .routes(routes!(jobs::output::output))
+        // WebSockets: the key comes in the first frame.
+        .route("/job/push", get(jobs::push::push))
+        .route("/job/listen/{job_id}", get(jobs::listen::listen))
 }
 
 /// What needs a key.
 fn secured() -> OpenApiRouter<App> {
     let router = OpenApiRouter::new()
         .routes(routes!(health::health::health))
+        // jobs
+        .routes(routes!(jobs::init::init))
+        .routes(routes!(jobs::create::create))
+        .routes(routes!(jobs::start::start))
+        .routes(routes!(jobs::list::list))
+        .routes(routes!(jobs::info::info))
+        .routes(routes!(jobs::logs::logs))
+        .routes(routes!(jobs::pull::pull))
+        .routes(routes!(jobs::cancel::cancel))
+        .routes(routes!(jobs::delete::delete))
         // clusters
         .routes(routes!(clusters::create::create))
         .routes(routes!(clusters::list::list))

@@ -1,5 +1,6 @@
 //! Tables and blocks of text for a terminal: the stock client prints nothing of a list or an info call but these.
 
+use std::borrow::Cow;
 use std::fmt::{Display, Write};
 
 /// A pipe table with `N` columns. It is on the path of every list, so cells are written once, into one buffer.
@@ -21,6 +22,7 @@ pub(crate) enum Cell<'a> {
 
 impl Cell<'_> {
     fn write(&self, out: &mut String) {
+        let start = out.len();
         match self {
             Cell::Text(text) => out.push_str(text),
             Cell::Shown(value) => {
@@ -28,7 +30,25 @@ impl Cell<'_> {
                 let _ = write!(out, "{value}");
             }
         }
+        if let Cow::Owned(harmless) = harmless(&out[start..]) {
+            out.truncate(start);
+            out.push_str(&harmless);
+        }
     }
+}
+
+/// A text on one line, without what would make a terminal do anything: people choose names, and others look at them.
+pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
+    // Control characters are below the space, or this byte is the first of them, or it is the last of ASCII.
+    if !text.bytes().any(|byte| matches!(byte, ..b' ' | 0x7f | 0xc2)) {
+        return Cow::Borrowed(text);
+    }
+    let shown = |c: char| match c {
+        '\n' | '\r' | '\t' => ' ',
+        c if c.is_control() => char::REPLACEMENT_CHARACTER,
+        c => c,
+    };
+    Cow::Owned(text.chars().map(shown).collect())
 }
 
 impl<const N: usize> Table<N> {
@@ -49,8 +69,8 @@ impl<const N: usize> Table<N> {
             let start = self.text.len();
             cell.write(&mut self.text);
             let text = &self.text[start..];
-            if text.bytes().any(|b| b == b'|' || b == b'\n') {
-                let escaped = text.replace('|', "\\|").replace('\n', " ");
+            if text.contains('|') {
+                let escaped = text.replace('|', "\\|");
                 self.text.truncate(start);
                 self.text.push_str(&escaped);
             }
@@ -142,6 +162,19 @@ mod tests {
 | 17  | -         |
 | é   | two lines |";
         assert_eq!(table.render(), expected);
+    }
+
+    #[test]
+    fn nothing_reaches_the_terminal_as_a_command() {
+        let evil = "a\u{1b}[2J\u{7f}\u{9b}1mb\r\n\tc é\u{a0}";
+        let harmless = "a\u{fffd}[2J\u{fffd}\u{fffd}1mb   c é\u{a0}";
+        assert_eq!(
+            block(&[("ID", Cell::Text(evil)), ("B", Cell::Shown(&evil))]),
+            format!("ID: {harmless}\nB:  {harmless}")
+        );
+        let mut table = Table::new(["ID"], 1);
+        table.row([&evil]);
+        assert_eq!(table.render().lines().last().unwrap(), format!("| {harmless} |"));
     }
 
     #[test]

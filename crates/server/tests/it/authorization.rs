@@ -7,6 +7,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use crate::harness::{Call, Engine, World};
+use crate::jobs::CONFIG;
 
 /// What another tenant's key gets.
 enum Stranger {
@@ -29,6 +30,7 @@ struct Owned {
     ssh_key: String,
     user: String,
     access_key: String,
+    job: String,
 }
 
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILM+rvN+ot98qgEN796jTiQfZfG1KaT0PtFDJ/XFSqti a@b";
@@ -42,6 +44,7 @@ async fn owned(world: &World, key: &str) -> Owned {
     let enabled = world.post(key, "/object-storage/enable", json!({})).await;
     assert_eq!(world.put(key, "/object-storage/bucket/create/secret-bucket").await.status, 201);
     Owned {
+        job: world.pending_job(key, &cluster).await,
         instance: info.body["cluster_info"]["instances"][0]["id"].as_str().unwrap().to_owned(),
         request: requests.body["requests"][0]["request_id"].as_str().unwrap().to_owned(),
         ssh_key: added.text("key_id"),
@@ -52,17 +55,27 @@ async fn owned(world: &World, key: &str) -> Owned {
     }
 }
 
-/// What a stranger gets from every operation, by its id. Only `/healthz` needs no key.
+/// What a stranger gets from every operation, by its id. Those that need no key are not here.
 fn table(owned: &Owned) -> BTreeMap<&'static str, Stranger> {
     use Stranger::{Forbidden, Member, NotAdmin, Nothing};
-    let Owned { cluster, volume, instance, request, ssh_key, user, .. } = owned;
+    let Owned { cluster, volume, instance, request, ssh_key, user, job, .. } = owned;
     let none = Value::Null;
     let forbidden = |path: String| Forbidden(path, none.clone());
     let nothing = |path: &str| Nothing(path.to_owned(), none.clone());
     let not_admin = |path: &str| NotAdmin(path.to_owned(), none.clone());
     let attach = json!({ "storage_id": volume, "cluster_ids": [cluster] });
     let detach = json!({ "storage_id": volume, "cluster_id": cluster });
+    let create = json!({ "tp_config": CONFIG, "cluster_id": cluster });
     BTreeMap::from([
+        ("job_init", nothing("/job/init")),
+        ("job_create", Forbidden("/job/create".into(), create)),
+        ("job_start", forbidden(format!("/job/start/{job}"))),
+        ("job_list", nothing("/job/list?include_org=true&all=true")),
+        ("job_info", forbidden(format!("/job/info/{job}"))),
+        ("job_logs", forbidden(format!("/job/logs/{job}"))),
+        ("job_pull", forbidden(format!("/job/pull/{job}"))),
+        ("job_cancel", forbidden(format!("/job/cancel/{job}"))),
+        ("job_delete", forbidden(format!("/job/delete/{job}"))),
         ("health", Nothing("/health".into(), json!({}))),
         ("cluster_create", Nothing("/cluster/create".into(), json!({ "instance_type": "1xCPU" }))),
         ("cluster_list", nothing("/cluster/list?include_org=true&all=true")),
@@ -122,7 +135,8 @@ fn operations() -> Vec<(Method, String, String)> {
         for (method, operation) in methods.as_object().unwrap() {
             let id = operation["operationId"].as_str().unwrap().to_owned();
             match operation["security"] == json!([]) {
-                true => assert_eq!(id, "healthz", "only this needs no key"),
+                // Signatures are tried in `jobs`.
+                true => assert!(["healthz", "job_upload", "job_files", "job_output"].contains(&id.as_str()), "{id}"),
                 false => found.push((method.to_uppercase().parse().unwrap(), path.clone(), id)),
             }
         }
@@ -187,7 +201,7 @@ async fn another_tenant_gets_nothing(
             }
             Stranger::Member(path) => (path, &Value::Null),
         };
-        let call = Call::new(method, path).key(&stranger);
+        let call = Call::new(method, path).key(&stranger).header("host", b"engine");
         let answer = world.call(if body.is_null() { call } else { call.json(body) }).await;
         match expected {
             Stranger::Forbidden(..) | Stranger::NotAdmin(..) => {
@@ -207,6 +221,7 @@ async fn another_tenant_gets_nothing(
                     &owned.ssh_key,
                     &owned.user,
                     &owned.access_key,
+                    &owned.job,
                     "ada@example.org",
                 ] {
                     assert!(!said.contains(secret), "{id} shows {secret}: {text}");

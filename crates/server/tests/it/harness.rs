@@ -17,7 +17,7 @@ use tarn_model::catalogue::{Catalogue, Prices};
 use tarn_model::ids::fresh_api_key;
 use tarn_model::{Clock, Ids, Time};
 use tarn_objects::Objects;
-use tarn_server::{App, Limits, router};
+use tarn_server::{App, Front, Limits, router};
 use tarn_store::{Database, Store};
 use tempfile::TempDir;
 use tower::ServiceExt;
@@ -36,6 +36,8 @@ pub(crate) struct World {
     pub(crate) router: Router,
     pub(crate) app: App,
     pub(crate) control: Control,
+    /// Another hand on the database, for what the machines would write there.
+    pub(crate) store: Store,
     runner: Runner,
     /// Another hand on the same fake world, for what happens there by itself.
     pub(crate) fake: FakeDriver,
@@ -86,7 +88,7 @@ impl World {
         let objects = objects(&directory, &store, &secrets, (clock.clone(), ids.clone()));
         let s3 = Some("http://127.0.0.1:7071".to_owned());
         let parts = Parts {
-            store,
+            store: store.clone(),
             driver,
             inventory,
             catalogue,
@@ -100,12 +102,13 @@ impl World {
             ids: ids.clone(),
         };
         let control = Control::new(parts);
-        let app = App::new(control.clone(), limits, ids);
+        let app = App::new(control.clone(), limits, Front::default(), ids);
         World {
             router: router(app.clone()),
             app,
             runner: Runner::new(control.clone()),
             control,
+            store,
             fake,
             admin,
             _directory: directory,

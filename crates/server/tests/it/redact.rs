@@ -49,7 +49,7 @@ fn redact_text(text: &str, known: &mut HashMap<String, String>) -> String {
 }
 
 fn redact_word(word: &str, known: &mut HashMap<String, String>) -> String {
-    let is_id = word.len() >= 14 && word.as_bytes()[1] == b'-' && b"acikorsu".contains(&word.as_bytes()[0]);
+    let is_id = word.len() >= 14 && word.as_bytes()[1] == b'-' && b"acijkorsu".contains(&word.as_bytes()[0]);
     let core = |text: &str| text.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_lowercase());
     if is_id && core(&word[2..14]) && (word.len() == 14 || word.as_bytes()[14] == b'-') {
         let next = known.len() + 1;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
+use futures::executor::block_on;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, private::BytesMut, to_sql_checked};
@@ -62,7 +62,7 @@ impl Postgres {
         let (_permit, mut connection) = self.take().await?;
         let begin = "begin isolation level repeatable read read only";
         connection.client.batch_execute(begin).await.map_err(failed)?;
-        let mut session = Session { connection: &mut connection, handle: Handle::current(), lost_race: false };
+        let mut session = Session { connection: &mut connection, lost_race: false };
         let result = tokio::task::block_in_place(|| work(&mut session));
         connection.client.batch_execute("commit").await.map_err(failed)?;
         self.put_back(connection);
@@ -77,7 +77,7 @@ impl Postgres {
         let (_permit, mut connection) = self.take().await?;
         for attempt in 1..=TRIES {
             connection.client.batch_execute(BEGIN).await.map_err(failed)?;
-            let mut session = Session { connection: &mut connection, handle: Handle::current(), lost_race: false };
+            let mut session = Session { connection: &mut connection, lost_race: false };
             let result = tokio::task::block_in_place(|| work(&mut session));
             let lost_race = session.lost_race;
             match result {
@@ -167,9 +167,11 @@ async fn migrate(client: &Client) -> Result<()> {
 }
 
 /// A connection with an open transaction, seen from a thread that may block.
+///
+/// It blocks in a way of its own. The runtime's has one place for each thread in which a wake-up is noted: where a thread waits
+/// within a wait, the inner one takes what the outer one was woken by, and nobody wakes that again.
 struct Session<'c> {
     connection: &'c mut Connection,
-    handle: Handle,
     lost_race: bool,
 }
 
@@ -183,7 +185,7 @@ impl Session<'_> {
         if let Some(statement) = self.connection.statements.get(sql) {
             return Ok(statement.clone());
         }
-        let prepared = self.handle.block_on(self.connection.client.prepare(sql));
+        let prepared = block_on(self.connection.client.prepare(sql));
         let statement = prepared.map_err(|error| self.note(error))?;
         self.connection.statements.insert(sql, statement.clone());
         Ok(statement)
@@ -194,7 +196,7 @@ impl Executor for Session<'_> {
     fn query(&mut self, sql: &'static str, params: &[Param<'_>]) -> Result<Vec<Row>> {
         let statement = self.prepared(sql)?;
         let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|param| param as _).collect();
-        let rows = self.handle.block_on(self.connection.client.query(&statement, &params));
+        let rows = block_on(self.connection.client.query(&statement, &params));
         let rows = rows.map_err(|error| self.note(error))?;
         rows.iter()
             .map(|row| {
@@ -207,7 +209,7 @@ impl Executor for Session<'_> {
     fn execute(&mut self, sql: &'static str, params: &[Param<'_>]) -> Result<u64> {
         let statement = self.prepared(sql)?;
         let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|param| param as _).collect();
-        let changed = self.handle.block_on(self.connection.client.execute(&statement, &params));
+        let changed = block_on(self.connection.client.execute(&statement, &params));
         changed.map_err(|error| self.note(error))
     }
 

@@ -187,6 +187,8 @@ struct Session<'c> {
 impl Session<'_> {
     fn bound(&self, sql: &'static str, params: &[Param<'_>]) -> Result<CachedStatement<'_>> {
         let mut statement = self.connection.prepare_cached(sql).map_err(failed)?;
+        // One without a name would be null, and nobody would notice.
+        assert!(params.len() <= NAMES.len(), "a statement has more parameters than there are names: {sql}");
         for (param, name) in params.iter().zip(NAMES) {
             // SQLite numbers "$1" by its first appearance, so the name has to be looked up.
             if let Some(index) = statement.parameter_index(name).map_err(failed)? {
@@ -258,7 +260,7 @@ fn failed(error: rusqlite::Error) -> Error {
     }
 }
 
-const NAMES: [&str; 24] = [
+const NAMES: [&str; 32] = [
     "$1", "$2", "$3", "$4", "$5", "$6", "$7", "$8", "$9", "$10", "$11", "$12", "$13", "$14", "$15", "$16", "$17",
-    "$18", "$19", "$20", "$21", "$22", "$23", "$24",
+    "$18", "$19", "$20", "$21", "$22", "$23", "$24", "$25", "$26", "$27", "$28", "$29", "$30", "$31", "$32",
 ];

@@ -147,8 +147,14 @@ impl Row {
 
     /// The next column, which holds bytes.
     pub(crate) fn bytes(&mut self) -> Result<Vec<u8>> {
+        self.maybe_bytes()?.ok_or_else(|| unexpected("bytes", &None))
+    }
+
+    /// The next column, which holds bytes or null.
+    pub(crate) fn maybe_bytes(&mut self) -> Result<Option<Vec<u8>>> {
         match self.values.next() {
-            Some(Value::Bytes(bytes)) => Ok(bytes),
+            Some(Value::Bytes(bytes)) => Ok(Some(bytes)),
+            Some(Value::Null) => Ok(None),
             other => Err(unexpected("bytes", &other)),
         }
     }

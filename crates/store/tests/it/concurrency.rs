@@ -57,6 +57,29 @@ async fn every_write_counts_once(#[values(Engine::Sqlite, Engine::Postgres)] eng
     assert_eq!(counts, (1..=160).collect::<Vec<_>>(), "each saw all that was committed before it");
 }
 
+/// On the thread of the runtime's own `block_on`: whoever blocks there must not take the wake-ups of those beside him.
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn many_in_one_task_all_come_to_their_end(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+    let Some(world) = world(engine).await else { return };
+    for round in 0..100 {
+        let calls = (0..8).map(|number| {
+            let store = world.store.clone();
+            async move {
+                let write = store.write(move |tx| -> Result<(), Error> {
+                    let detail = serde_json::json!({ "round": round, "number": number });
+                    events::record(tx, "me", "o-1", "o-1", "counted", &detail)
+                });
+                write.await.unwrap();
+                store.read(|tx| events::after(tx, 0, 1)).await.unwrap()
+            }
+        });
+        let all = futures::future::join_all(calls);
+        let ended = tokio::time::timeout(std::time::Duration::from_secs(60), all).await;
+        assert!(ended.is_ok(), "round {round}: somebody waits for ever");
+    }
+}
+
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_operation_leaves_nothing_and_harms_nobody(

@@ -3,6 +3,7 @@
 
 mod concurrency;
 mod durability;
+mod jobs;
 mod keys;
 mod migrations;
 mod nouns;

@@ -81,6 +81,7 @@ impl Config {
             storage_overcommit: self.storage.overcommit,
             storage_cap_gb: self.capacity.storage_gb,
             detach_grace: Duration::from_secs(self.storage.detach_grace_seconds),
+            jobs: self.job_settings(),
             ..Settings::default()
         }
     }

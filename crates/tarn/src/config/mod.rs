@@ -1,5 +1,6 @@
 //! The configuration: one documented structure from a TOML file, then the environment, then options; later ones win.
 
+mod jobs;
 mod limits;
 mod machine;
 mod object_storage;
@@ -14,6 +15,7 @@ use serde::Deserialize;
 use tarn_store::Database;
 
 use crate::failure::{Failure, Result};
+use jobs::Jobs;
 use limits::{RateLimit, Requests};
 use machine::{Capacity, PriceList, Storage, TypeDefinition};
 use object_storage::ObjectStorage;
@@ -50,6 +52,7 @@ pub(crate) struct Config {
     capacity: Capacity,
     storage: Storage,
     object_storage: ObjectStorage,
+    jobs: Jobs,
     requests: Requests,
     prices: PriceList,
     types: Vec<TypeDefinition>,
@@ -79,6 +82,7 @@ impl Default for Config {
             capacity: Capacity::default(),
             storage: Storage::default(),
             object_storage: ObjectStorage::default(),
+            jobs: Jobs::default(),
             requests: Requests::default(),
             prices: PriceList::default(),
             types: Vec::new(),
@@ -129,6 +133,7 @@ impl Config {
         }
         self.requests.check()?;
         self.object_storage.check()?;
+        self.jobs.check()?;
         if self.rate_limit.burst == 0 {
             return Err(Failure("rate_limit.burst must be at least 1".to_owned()));
         }
@@ -191,6 +196,7 @@ mod tests {
             "[requests]\nlease_seconds = 0",
             "[object_storage]\nquota_gb = 0",
             "[object_storage]\nabandoned_upload_days = 0",
+            "[jobs]\nkeep_days = 0",
             "tls_cert = 'a.pem'",
         ] {
             assert!(parsed(text).unwrap().check().is_err(), "{text}");

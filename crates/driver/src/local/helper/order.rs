@@ -44,7 +44,7 @@ pub(in crate::local) struct Start {
     /// Memory in bytes.
     pub(in crate::local) memory_bytes: u64,
     /// How many processes and threads it may have.
-    pub(in crate::local) pids: i64,
+    pub(in crate::local) pids: u64,
     /// The volumes that it will have. They are mounted by an order of their own: what is mounted before an instance has
     /// namespaces of its own is locked there by the kernel, and could not be unmounted while it runs.
     pub(in crate::local) volumes: Vec<VolumeId>,

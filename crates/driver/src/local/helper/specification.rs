@@ -58,7 +58,7 @@ pub(super) fn of(order: &Start, mounts: &Mounts, namespaces: &Namespaces) -> Val
         "ociVersion": "1.2.0",
         "root": { "path": mounts.root, "readonly": false },
         "hostname": order.hostname,
-        "process": process(),
+        "process": process(order),
         "mounts": filesystems(),
         "linux": {
             "namespaces": [
@@ -83,7 +83,7 @@ pub(super) fn of(order: &Start, mounts: &Mounts, namespaces: &Namespaces) -> Val
 }
 
 /// The guest, as `root` of the instance. It must be able to gain privileges, or `sudo` would not work.
-fn process() -> Value {
+fn process(order: &Start) -> Value {
     let files = getrlimit(Resource::Nofile).maximum.map_or(MAX_FILES, |most| most.min(MAX_FILES));
     json!({
         "terminal": false,
@@ -98,7 +98,11 @@ fn process() -> Value {
             "inheritable": [],
             "ambient": [],
         },
-        "rlimits": [{ "type": "RLIMIT_NOFILE", "soft": files, "hard": files }],
+        "rlimits": [
+            { "type": "RLIMIT_NOFILE", "soft": files, "hard": files },
+            // The control group has the last word; this is how the guest knows it.
+            { "type": "RLIMIT_NPROC", "soft": order.pids, "hard": order.pids },
+        ],
     })
 }
 

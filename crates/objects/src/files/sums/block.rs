@@ -16,22 +16,33 @@ pub(super) const SINES: [u32; 64] = [
     0xeb86d391,
 ];
 
-/// Sixteen steps that mix in the same way: the first step, the function, the order of the words as `times` and `plus`, and
-/// the turns, which come again every four steps.
-macro_rules! round {
-    ($state:ident $words:ident $first:literal $mix:ident $order:tt $turns:tt) => {
-        round!(@four $state $words ($first) $mix $order $turns);
-        round!(@four $state $words ($first + 4) $mix $order $turns);
-        round!(@four $state $words ($first + 8) $mix $order $turns);
-        round!(@four $state $words ($first + 12) $mix $order $turns);
+/// The four rounds of sixteen steps. `$step` takes the state, the words, the number of the step, the function that mixes, the
+/// order of the words as `times` and `plus`, and the turn.
+macro_rules! rounds {
+    ($step:ident $state:ident $words:ident) => {
+        rounds!(@sixteen $step $state $words 0 first (1 0) (7 12 17 22));
+        rounds!(@sixteen $step $state $words 16 second (5 1) (5 9 14 20));
+        rounds!(@sixteen $step $state $words 32 third (3 5) (4 11 16 23));
+        rounds!(@sixteen $step $state $words 48 fourth (7 0) (6 10 15 21));
     };
-    (@four $state:ident $words:ident $step:tt $mix:ident $order:tt ($one:tt $two:tt $three:tt $four:tt)) => {
-        round!(@one $state $words $step $mix $order $one);
-        round!(@one $state $words ($step + 1) $mix $order $two);
-        round!(@one $state $words ($step + 2) $mix $order $three);
-        round!(@one $state $words ($step + 3) $mix $order $four);
+    (@sixteen $step:ident $state:ident $words:ident $first:literal $mix:ident $order:tt $turns:tt) => {
+        rounds!(@four $step $state $words ($first) $mix $order $turns);
+        rounds!(@four $step $state $words ($first + 4) $mix $order $turns);
+        rounds!(@four $step $state $words ($first + 8) $mix $order $turns);
+        rounds!(@four $step $state $words ($first + 12) $mix $order $turns);
     };
-    (@one $state:ident $words:ident $step:tt $mix:ident ($times:literal $plus:literal) $turn:literal) => {
+    // The turns come again every four steps.
+    (@four $step:ident $state:ident $words:ident $at:tt $mix:ident $order:tt ($one:tt $two:tt $three:tt $four:tt)) => {
+        $step!($state $words $at $mix $order $one);
+        $step!($state $words ($at + 1) $mix $order $two);
+        $step!($state $words ($at + 2) $mix $order $three);
+        $step!($state $words ($at + 3) $mix $order $four);
+    };
+}
+pub(super) use rounds;
+
+macro_rules! step {
+    ($state:ident $words:ident $step:tt $mix:ident ($times:literal $plus:literal) $turn:literal) => {
         let [a, b, c, d] = $state;
         let word = u32::from_le_bytes($words[const { ($times * $step + $plus) % 16 }]);
         let early = a.wrapping_add(SINES[const { $step }]).wrapping_add(word);
@@ -44,10 +55,7 @@ pub(super) fn compress(total: &mut [u32; 4], blocks: &[[u8; 64]]) {
     for block in blocks {
         let (words, _) = block.as_chunks::<4>();
         let mut state = *total;
-        round!(state words 0 first (1 0) (7 12 17 22));
-        round!(state words 16 second (5 1) (5 9 14 20));
-        round!(state words 32 third (3 5) (4 11 16 23));
-        round!(state words 48 fourth (7 0) (6 10 15 21));
+        rounds!(step state words);
         for (total, word) in total.iter_mut().zip(state) {
             *total = total.wrapping_add(word);
         }

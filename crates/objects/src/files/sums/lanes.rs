@@ -36,25 +36,11 @@ impl Lanes {
 mod avx2 {
     use std::arch::x86_64::*;
 
-    use super::super::block::SINES;
+    use super::super::block::{SINES, rounds};
     use super::LANES;
 
-    /// Sixteen steps that mix in the same way: the first step, the function, the order of the words as `times` and `plus`,
-    /// and the turns, which come again every four steps.
-    macro_rules! round {
-        ($state:ident $words:ident $first:literal $mix:ident $order:tt $turns:tt) => {
-            round!(@four $state $words ($first) $mix $order $turns);
-            round!(@four $state $words ($first + 4) $mix $order $turns);
-            round!(@four $state $words ($first + 8) $mix $order $turns);
-            round!(@four $state $words ($first + 12) $mix $order $turns);
-        };
-        (@four $state:ident $words:ident $step:tt $mix:ident $order:tt ($one:tt $two:tt $three:tt $four:tt)) => {
-            round!(@one $state $words $step $mix $order $one);
-            round!(@one $state $words ($step + 1) $mix $order $two);
-            round!(@one $state $words ($step + 2) $mix $order $three);
-            round!(@one $state $words ($step + 3) $mix $order $four);
-        };
-        (@one $state:ident $words:ident $step:tt $mix:ident ($times:literal $plus:literal) $turn:literal) => {
+    macro_rules! step {
+        ($state:ident $words:ident $step:tt $mix:ident ($times:literal $plus:literal) $turn:literal) => {
             let [a, b, c, d] = $state;
             let constant = _mm256_set1_epi32(SINES[const { $step }].cast_signed());
             let word = $words[const { ($times * $step + $plus) % 16 }];
@@ -73,10 +59,7 @@ mod avx2 {
         for at in 0..data[0].len() {
             let words = words(data.map(|blocks| &blocks[at]));
             let mut state = total;
-            round!(state words 0 first (1 0) (7 12 17 22));
-            round!(state words 16 second (5 1) (5 9 14 20));
-            round!(state words 32 third (3 5) (4 11 16 23));
-            round!(state words 48 fourth (7 0) (6 10 15 21));
+            rounds!(step state words);
             for (total, state) in total.iter_mut().zip(state) {
                 *total = _mm256_add_epi32(*total, state);
             }

@@ -43,6 +43,7 @@ pub(crate) async fn create(
         name: body.tp_cluster_name,
         container: body.container,
         deletion_protection: body.deletion_protection.unwrap_or(false),
+        jobs_parallel: body.jobs_parallel,
         save_keys: body.save_keys,
     };
     let accepted = clusters::create(&app.control, &call.caller, new).await?;

@@ -12,7 +12,7 @@ use tarn_model::ids::OrgId;
 use tarn_model::lifecycle::State;
 
 use crate::http::table::Cell::{Shown, Text};
-use crate::http::table::{Dash, Table, block};
+use crate::http::table::{Dash, Table, block, harmless};
 
 /// A cluster as JSON. What the view holds is moved, not copied: lists are long.
 pub(super) fn info(control: &Control, view: ClusterView) -> ClusterInfo {
@@ -56,7 +56,7 @@ pub(super) fn clusters(views: &[ClusterView]) -> String {
     let mut out = table.render();
     let explained = views.iter().filter_map(|view| Some((&view.cluster.name, view.explanation.as_ref()?)));
     for (at, (name, explanation)) in explained.enumerate() {
-        let _ = write!(out, "{}{name}: {explanation}", if at == 0 { "\n\n" } else { "\n" });
+        let _ = write!(out, "{}{name}: {}", if at == 0 { "\n\n" } else { "\n" }, harmless(explanation));
     }
     out
 }

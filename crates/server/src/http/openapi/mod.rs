@@ -84,6 +84,25 @@ Send your API key as the first message in JSON format:
 Any call that changes something may carry the header `Idempotency-Key` (1 to 255 visible ASCII characters, otherwise 400). \
 The same key with the same call within 24 hours gets the same answer and changes nothing again; the same key with another \
 call is 409.
+
+### WebSockets
+
+`/job/push` and `/job/listen/{job_id}` are WebSockets. Frames are JSON objects in text. A refusal is a frame with `status` \
+`error` and a `message`, and a close with the code 4401 (key), 4403 (access denied), 4404 (not found), 4409 (state), 4422 (the \
+job's file), 4400 (anything else that is wrong) or 4500 (a fault of the engine).
+
+`/job/push` takes `{\"tp_config\", \"system\", \"cluster_id\", \"teardown_cluster\"}` as its second frame. It answers with \
+frames that have any of `message`, `job_id`, `command` and `command_show_stdout`; each command is to be run by the shell of the \
+client in the directory of the job, and `{\"type\": \"command_result\", \"command\", \"exit_code\", \"command_stdout\", \
+\"command_stderr\"}` to be sent back. Closed with 1000, the job was pushed. `/job/create` does the same without commands.
+
+`/job/listen/{job_id}` answers with frames whose `message` is the output of the job from its first line on. The last one has \
+the `status` `success` or `error`.
+
+### Signed URLs
+
+`/job/upload`, `/job/files` and `/job/output` take no key: other calls give out their addresses, with a signature that is good \
+for one thing and for a while. Whoever has such an address can use it.
 ";
 
 const TAGS: [(&str, &str); 7] = [

@@ -89,6 +89,9 @@ fn rewrite(schema: &mut Value) {
         entitle(property, name);
     }
     schema.get_mut("items").into_iter().for_each(rewrite);
+    schema.get_mut("additionalProperties").into_iter().for_each(rewrite);
+    // Keys of objects are always texts, and FastAPI does not say so.
+    remove(schema, "propertyNames");
     split_nullable(schema);
 }
 

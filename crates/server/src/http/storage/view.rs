@@ -8,7 +8,7 @@ use tarn_model::ids::OrgId;
 use tarn_model::storage::{Attachment, AttachmentState, VolumeState};
 
 use crate::http::table::Cell::{Shown, Text};
-use crate::http::table::{Table, block};
+use crate::http::table::{Table, block, harmless};
 
 /// A volume as JSON.
 pub(super) fn info(view: VolumeView) -> StorageInfo {
@@ -50,7 +50,7 @@ pub(super) fn table(views: &[VolumeView]) -> String {
     let mut out = table.render();
     let explained = views.iter().filter_map(|view| Some((&view.volume.name, view.explanation.as_ref()?)));
     for (at, (name, explanation)) in explained.enumerate() {
-        let _ = write!(out, "{}{name}: {explanation}", if at == 0 { "\n\n" } else { "\n" });
+        let _ = write!(out, "{}{name}: {}", if at == 0 { "\n\n" } else { "\n" }, harmless(explanation));
     }
     out
 }

@@ -1,0 +1,40 @@
+//! POST /job/cancel/{job_id}
+
+use axum::extract::State;
+use tarn_api::jobs::JobStatusResponse;
+use tarn_control::operations::jobs;
+use tarn_model::jobs::State as JobState;
+
+use super::view;
+use crate::App;
+use crate::http::answer::{Answer, Outcome};
+use crate::http::call::Acting;
+use crate::http::id::Id;
+
+/// Cancel a job
+///
+/// Returns 202 immediately; the job is stopped in the background: it has a few seconds to end by itself and is killed then.
+/// Poll /job/info/{job_id} until it is canceled.
+#[utoipa::path(
+    post,
+    path = "/job/cancel/{job_id}",
+    operation_id = "job_cancel",
+    tag = "job",
+    params(("job_id" = String, Path)),
+    responses(
+        (status = 202, description = "Cancellation initiated", body = JobStatusResponse),
+        (status = 400, description = "Invalid job ID format"),
+        (status = 403, description = "Access denied"),
+        (status = 404, description = "Job not found"),
+        (status = 409, description = "The job has ended already"),
+    ),
+    security(("HTTPBearer" = [])),
+)]
+pub(crate) async fn cancel(State(app): State<App>, Acting(caller): Acting, Id(job): Id) -> Outcome<JobStatusResponse> {
+    let job = jobs::cancel(&app.control, &caller, &job).await?.job;
+    let message = match &job.state {
+        JobState::Ended(_) => format!("Job {} was canceled; it had not begun to run.", job.id),
+        _ => format!("Job {} is being canceled. See how far it is with `tp job info {}`.", job.id, job.id),
+    };
+    Ok(Answer::accepted(JobStatusResponse { status: view::status(&job.state), job_id: job.id.into(), message }))
+}

@@ -1,0 +1,64 @@
+//! POST /job/create
+
+use axum::extract::State;
+use tarn_api::jobs::{JobCreateRequest, JobCreateResponse};
+use tarn_control::operations::jobs::{self, NewJob};
+
+use super::{links, refused};
+use crate::App;
+use crate::http::address::Address;
+use crate::http::answer::{Answer, Outcome};
+use crate::http::body::Body;
+use crate::http::call::Call;
+use crate::http::failure::Failure;
+
+impl Body for JobCreateRequest {}
+
+/// Create a job
+///
+/// Make a job without a WebSocket: upload its files as a tar.gz to upload_url and start it with /job/start/{job_id}. A job
+/// without files (files false) can be started at once (start true). One that is not started is forgotten after a while.
+#[utoipa::path(
+    post,
+    path = "/job/create",
+    operation_id = "job_create",
+    tag = "job",
+    request_body = JobCreateRequest,
+    responses(
+        (status = 201, description = "The job was created", body = JobCreateResponse),
+        (status = 400, description = "Files and start together"),
+        (status = 403, description = "Access denied"),
+        (status = 404, description = "Cluster not found"),
+        (status = 409, description = "Cluster not RUNNING, or it takes no more jobs, or teardown of a protected one"),
+    ),
+    security(("HTTPBearer" = [])),
+)]
+pub(crate) async fn create(
+    State(app): State<App>,
+    address: Address,
+    call: Call<JobCreateRequest>,
+) -> Outcome<JobCreateResponse> {
+    let body = call.body;
+    let has_files = body.files.unwrap_or(true);
+    let start = body.start.unwrap_or(false);
+    if has_files && start {
+        let message = "a job with files cannot start before they are uploaded; set files to false, or start to false";
+        return Err(Failure::invalid("files_missing", message));
+    }
+    let (config, cluster, teardown) = (body.tp_config, body.cluster_id, body.teardown_cluster.unwrap_or(false));
+    let new = NewJob { config, cluster, teardown, has_files };
+    let made = match start {
+        true => jobs::run(&app.control, &call.caller, new).await,
+        false => jobs::create(&app.control, &call.caller, new).await,
+    };
+    let job = made.map_err(refused)?.job;
+    let id = &job.id;
+    let how = match (has_files, start) {
+        (true, _) => format!("Upload its files as a tar.gz to upload_url and start it with POST /job/start/{id}."),
+        (false, false) => format!("Start it with POST /job/start/{id}."),
+        (false, true) => format!("Listen with `tp job listen {id}`."),
+    };
+    let message = format!("Job {id} ({}) was created. {how}", job.name);
+    let upload_url = has_files.then(|| links::upload(&app.control, &address, id));
+    Ok(Answer::created(JobCreateResponse { job_id: job.id.into(), upload_url, message }))
+}

@@ -1,0 +1,43 @@
+//! GET /job/list
+
+use axum::extract::State;
+use tarn_api::jobs::JobListResponse;
+use tarn_control::operations::jobs;
+
+use super::view;
+use crate::App;
+use crate::http::answer::{Answer, Outcome};
+use crate::http::authenticate::Authenticated;
+use crate::http::listing::ListQuery;
+use crate::http::query::Params;
+use crate::http::table::more;
+
+/// List jobs
+///
+/// The jobs that the caller created or, with include_org, all of the organization's, newest first.
+#[utoipa::path(
+    get,
+    path = "/job/list",
+    operation_id = "job_list",
+    tag = "job",
+    params(ListQuery),
+    responses(
+        (status = 200, description = "The jobs", body = JobListResponse),
+        (status = 400, description = "Invalid cursor"),
+    ),
+    security(("HTTPBearer" = [])),
+)]
+pub(crate) async fn list(
+    State(app): State<App>,
+    Authenticated(caller): Authenticated,
+    Params(listing): Params<ListQuery>,
+) -> Outcome<JobListResponse> {
+    let page = jobs::list(&app.control, &caller, listing.into()).await?;
+    let mut message = match page.items.as_slice() {
+        [] => "No jobs. Begin one with `tp job init`.".to_owned(),
+        items => view::table(items),
+    };
+    more(&mut message, page.next_cursor.as_deref());
+    let jobs = page.items.into_iter().map(view::info).collect();
+    Ok(Answer::ok(JobListResponse { jobs, next_cursor: page.next_cursor, message }))
+}

@@ -1,0 +1,135 @@
+//! GET /job/logs/{job_id}
+
+use std::io;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::{HeaderName, HeaderValue, header};
+use axum::response::Response;
+use futures::stream::{self, StreamExt};
+use tarn_control::Caller;
+use tarn_control::jobs::logs;
+use utoipa::IntoParams;
+
+use super::Binary;
+use crate::App;
+use crate::http::authenticate::Authenticated;
+use crate::http::failure::Failure;
+use crate::http::id::Id;
+use crate::http::query::{Fields, FromQuery, Params};
+
+/// How much is read at a time; the rest waits until this was taken.
+const PIECE: u64 = 1 << 20;
+
+/// The longest wait for something to come. Whatever stands between here and the client may not be more patient.
+const MAX_WAIT_SECONDS: i64 = 60;
+
+/// Which part of a log is wanted.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct PartQuery {
+    /// The first byte.
+    #[param(required = false, minimum = 0, default = 0)]
+    offset: u64,
+    /// At most so many bytes; without it all that there is.
+    #[param(required = false, minimum = 0)]
+    limit: Option<u64>,
+    /// If there is nothing yet, wait so many seconds for it. An answer comes as soon as there is something, or will be nothing.
+    #[param(required = false, minimum = 0, maximum = 60, default = 0)]
+    wait: u64,
+}
+
+impl FromQuery for PartQuery {
+    fn from_query(fields: &mut Fields) -> Self {
+        let mut number = |name, most| fields.number(name, 0..=most).and_then(|number| u64::try_from(number).ok());
+        PartQuery {
+            offset: number("offset", i64::MAX).unwrap_or(0),
+            limit: number("limit", i64::MAX),
+            wait: number("wait", MAX_WAIT_SECONDS).unwrap_or(0),
+        }
+    }
+}
+
+/// Output of a job
+///
+/// What the commands of a job wrote so far, byte by byte. The header x-log-size says how many bytes there are in all, and
+/// x-log-ended whether that is all there will ever be.
+#[utoipa::path(
+    get,
+    path = "/job/logs/{job_id}",
+    operation_id = "job_logs",
+    tag = "job",
+    params(("job_id" = String, Path), PartQuery),
+    responses(
+        (
+            status = 200,
+            description = "The output",
+            content_type = "application/octet-stream",
+            body = inline(Binary),
+            headers(
+                ("x-log-size" = i64, description = "How many bytes were written so far"),
+                ("x-log-ended" = bool, description = "Whether that is all there will ever be"),
+            ),
+        ),
+        (status = 400, description = "Invalid job ID format"),
+        (status = 403, description = "Access denied"),
+        (status = 404, description = "Job not found"),
+        (status = 429, description = "Too many listeners"),
+    ),
+    security(("HTTPBearer" = [])),
+)]
+pub(crate) async fn logs(
+    State(app): State<App>,
+    Authenticated(caller): Authenticated,
+    Id(job): Id,
+    Params(PartQuery { offset, limit, wait }): Params<PartQuery>,
+) -> Result<Response, Failure> {
+    if wait > 0 {
+        let _place = app.shared.sockets.listeners.take(&caller.user.id)?;
+        tokio::select! {
+            waited = logs::wait(&app.control, &caller, &job, offset, Duration::from_secs(wait)) => waited?,
+            () = app.stopping() => {}
+        }
+    }
+    let limit = limit.unwrap_or(u64::MAX);
+    let first = logs::read(&app.control, &caller, &job, offset, limit.min(PIECE)).await?;
+    let end = first.total.min(offset.saturating_add(limit)).max(offset);
+    let next = offset + first.data.len() as u64;
+    let rest = Rest { app, caller, job, next, end };
+    let pieces = stream::iter([Ok(first.data)]).chain(stream::try_unfold(rest, Rest::read));
+    let mut response = Response::new(Body::from_stream(pieces));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(end - offset));
+    headers.insert(HeaderName::from_static("x-log-size"), HeaderValue::from(first.total));
+    let ended = HeaderValue::from_static(if first.ended { "true" } else { "false" });
+    headers.insert(HeaderName::from_static("x-log-ended"), ended);
+    Ok(response)
+}
+
+/// What is still to be read of a log.
+struct Rest {
+    app: App,
+    caller: Caller,
+    job: String,
+    next: u64,
+    end: u64,
+}
+
+impl Rest {
+    /// The next piece. What cannot be read any more breaks the answer off, and its length tells the client so.
+    async fn read(mut self) -> io::Result<Option<(Bytes, Self)>> {
+        if self.next >= self.end {
+            return Ok(None);
+        }
+        let limit = PIECE.min(self.end - self.next);
+        let part = logs::read(&self.app.control, &self.caller, &self.job, self.next, limit).await;
+        let data = part.map_err(io::Error::other)?.data;
+        if data.is_empty() {
+            return Err(io::Error::other("the log became shorter while it was read"));
+        }
+        self.next += data.len() as u64;
+        Ok(Some((data, self)))
+    }
+}

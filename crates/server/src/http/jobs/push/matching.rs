@@ -1,0 +1,189 @@
+//! Which files of a directory belong to a job, by the rules of `.gitignore`: later patterns win, a `!` takes a file back, a
+//! slash anchors, and what is in a directory that is left out cannot be taken back.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+
+use super::listing::Entry;
+
+/// How many names at most a listing leaves out by itself, and how long such a name may be.
+const MAX_PRUNED: (usize, usize) = (100, 100);
+
+/// How many directories are asked at most: each is compared with every pattern.
+const MAX_ASKED: usize = 1_000_000;
+
+/// The patterns of a job.
+pub(super) struct Patterns(Gitignore);
+
+impl Patterns {
+    /// Reads the patterns, or says in words which one is none.
+    pub(super) fn new(lines: &[String]) -> Result<Self, String> {
+        let mut builder = GitignoreBuilder::new("");
+        for line in lines {
+            let added = builder.add_line(None, line);
+            added.map_err(|error| format!("ignore: '{line}' is not a pattern of .gitignore: {error}"))?;
+        }
+        builder.build().map(Patterns).map_err(|error| format!("ignore: these patterns do not work: {error}"))
+    }
+
+    /// What belongs to the job, or why that cannot be said, in words.
+    pub(super) fn kept<'a>(&self, entries: impl Iterator<Item = Entry<'a>>) -> Result<Vec<Entry<'a>>, String> {
+        let (mut kept, mut last) = (Vec::new(), Last::default());
+        for entry in entries {
+            if !self.is_left_out(entry, &mut last) {
+                kept.push(entry);
+            }
+            if last.asked > MAX_ASKED {
+                return Err(format!(
+                    "the files lie in more than {MAX_ASKED} directories; ignore what the job does not need"
+                ));
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Whether something is left out, or any directory that it is in. Names come directory by directory, so it is enough to
+    /// remember the directories of the last one.
+    fn is_left_out<'a>(&self, entry: Entry<'a>, last: &mut Last<'a>) -> bool {
+        let name = entry.name;
+        let common = name.iter().zip(last.name).take_while(|(here, there)| here == there).count();
+        last.name = name;
+        if last.left_out.is_some_and(|slash| slash < common) {
+            return true;
+        }
+        let known = last.kept.min(common);
+        *last = Last { kept: name.len(), left_out: None, ..*last };
+        for slash in (known..name.len()).filter(|at| name[*at] == b'/' && *at > 0) {
+            last.asked += 1;
+            if self.matches(&name[..slash], true) {
+                *last = Last { kept: slash, left_out: Some(slash), ..*last };
+                return true;
+            }
+        }
+        self.matches(name, entry.is_directory)
+    }
+
+    fn matches(&self, name: &[u8], is_directory: bool) -> bool {
+        self.0.matched(Path::new(OsStr::from_bytes(name)), is_directory).is_ignore()
+    }
+}
+
+/// What is known of the directories of the last name.
+#[derive(Default)]
+struct Last<'a> {
+    name: &'a [u8],
+    /// Those that end before this place in it are not left out.
+    kept: usize,
+    /// Where the first one ends that is.
+    left_out: Option<usize>,
+    /// How many were asked in all.
+    asked: usize,
+}
+
+/// Names of directories that need not even be looked into: plain ones that no later pattern could take back.
+pub(super) fn pruned(lines: &[String]) -> Vec<&str> {
+    let after_negations = lines.iter().rposition(|line| line.starts_with('!')).map_or(0, |last| last + 1);
+    let is_plain = |name: &&str| {
+        let letters = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
+        letters && !matches!(*name, "" | "." | "..") && name.len() <= MAX_PRUNED.1
+    };
+    let names = lines[after_negations..].iter().map(|line| line.strip_suffix('/').unwrap_or(line));
+    names.filter(is_plain).take(MAX_PRUNED.0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept<'a>(patterns: &[&str], names: &[&'a str]) -> Vec<&'a str> {
+        let lines: Vec<String> = patterns.iter().map(ToString::to_string).collect();
+        let kept = Patterns::new(&lines).unwrap().kept(names.iter().map(|name| entry(name.as_bytes()))).unwrap();
+        kept.into_iter().map(|entry| std::str::from_utf8(entry.name).unwrap()).collect()
+    }
+
+    /// A slash at its end makes a directory.
+    fn entry(name: &[u8]) -> Entry<'_> {
+        match name.strip_suffix(b"/") {
+            Some(name) => Entry { name, is_directory: true },
+            None => Entry { name, is_directory: false },
+        }
+    }
+
+    #[test]
+    fn the_rules_are_those_of_gitignore() {
+        let cases: [(&[&str], &[&str], &[&str]); 18] = [
+            (&[], &["a", "b/c"], &["a", "b/c"]),
+            (&["*.pyc"], &["a.py", "a.pyc", "b/c.pyc"], &["a.py"]),
+            (&["data"], &["data", "x/data", "data/a", "x/data/b", "data2"], &["data2"]),
+            (&["data/"], &["data", "x/data/b", "data/a"], &["data"]),
+            (&["/data"], &["data", "data/a", "x/data", "x/data/a"], &["x/data", "x/data/a"]),
+            (&["a/b"], &["a/b", "a/b/c", "x/a/b"], &["x/a/b"]),
+            (&["**/b"], &["b", "a/b", "a/c"], &["a/c"]),
+            (&["a/**/z"], &["a/z", "a/b/z", "a/b/c/z", "z"], &["z"]),
+            (&["*.log", "!keep.log"], &["a.log", "keep.log", "x/keep.log"], &["keep.log", "x/keep.log"]),
+            (&["!keep.log", "*.log"], &["a.log", "keep.log"], &[]),
+            (&["logs/", "!logs/keep.log"], &["logs/a", "logs/keep.log"], &[]),
+            (&["logs/*", "!logs/keep.log"], &["logs/a", "logs/keep.log"], &["logs/keep.log"]),
+            (&["# no pattern", "", "\\#yes"], &["# no pattern", "#yes"], &["# no pattern"]),
+            (&["a?c", "[xy].txt"], &["abc", "ac", "x.txt", "z.txt"], &["ac", "z.txt"]),
+            (&["data/"], &["data", "data/", "x/data/", "dat/"], &["data", "dat"]),
+            (
+                &["/a/b"],
+                &["a/b/1", "a/b/2", "a/c", "a/b", "ab", "a/bc/1", "b/a/b/1"],
+                &["a/c", "ab", "a/bc/1", "b/a/b/1"],
+            ),
+            (&["b"], &["a/b/1", "a/2", "a/b/3", "b/4", "a/5", "a/c/b"], &["a/2", "a/5"]),
+            (&["with space", "new\nline"], &["with space", "new\nline", "new"], &["new"]),
+        ];
+        for (patterns, names, expected) in cases {
+            assert_eq!(kept(patterns, names), expected, "{patterns:?}");
+        }
+        let odd: [&[u8]; 2] = [b"caf\xe9", b"x.\xff"];
+        let patterns = Patterns::new(&["*.?".to_owned()]).unwrap();
+        let kept = patterns.kept(odd.into_iter().map(entry)).unwrap();
+        assert_eq!(kept, [entry(b"caf\xe9")], "names need not be text");
+    }
+
+    #[test]
+    fn a_name_may_be_as_deep_as_it_likes() {
+        let patterns = Patterns::new(&["never".to_owned()]).unwrap();
+        let deep = "a/".repeat(2000) + "file";
+        assert_eq!(patterns.kept([entry(deep.as_bytes())].into_iter()).unwrap().len(), 1);
+        let deeper = "a/".repeat(MAX_ASKED + 1);
+        let plain = Entry { name: deeper.as_bytes(), is_directory: false };
+        let refused = Patterns::new(&["/a/a/a".to_owned()]).unwrap().kept([plain].into_iter());
+        assert_eq!(refused.unwrap().len(), 0, "the first directory that is left out is the last that is asked");
+    }
+
+    #[test]
+    fn directories_are_asked_once_and_not_without_end() {
+        let patterns = Patterns::new(&["never".to_owned()]).unwrap();
+        let mut last = Last::default();
+        for name in ["a/b/1", "a/b/2", "a/3", "a/c/4", "d/5"] {
+            assert!(!patterns.is_left_out(entry(name.as_bytes()), &mut last));
+        }
+        assert_eq!(last.asked, 4);
+        let names: Vec<String> = (0..=MAX_ASKED).map(|n| format!("{n:x}/a")).collect();
+        let refused = patterns.kept(names.iter().map(|name| entry(name.as_bytes()))).err().unwrap();
+        assert!(refused.contains("more than 1000000 directories"), "{refused}");
+    }
+
+    #[test]
+    fn what_is_no_pattern_is_told() {
+        let wrong = Patterns::new(&["ok".to_owned(), "[z-a]".to_owned()]).err().unwrap();
+        assert!(wrong.starts_with("ignore: '[z-a]' is not a pattern"), "{wrong}");
+    }
+
+    #[test]
+    fn only_what_nobody_takes_back_is_not_looked_into() {
+        let lines = |lines: &[&str]| lines.iter().map(ToString::to_string).collect::<Vec<String>>();
+        let patterns = lines(&[".git/", "node_modules", "*.pyc", "a/b", "/c", "!x", "", "..", "it's"]);
+        assert!(pruned(&patterns).is_empty());
+        let patterns = lines(&["first", "!x", ".git/", "node_modules", "*.pyc", "a/b", "/c", "", "..", "it's"]);
+        assert_eq!(pruned(&patterns), [".git", "node_modules"]);
+        assert_eq!(pruned(&vec!["name".to_owned(); 1000]).len(), 100);
+    }
+}

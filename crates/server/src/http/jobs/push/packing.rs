@@ -1,0 +1,63 @@
+//! The second command of a push: packs the files of the list into an archive and uploads it.
+
+use super::shell;
+use super::{Client, windows};
+
+/// What the command needs to know.
+pub(super) struct Packing<'a> {
+    /// Where the list of the files is.
+    pub(super) list_url: &'a str,
+    /// Where the archive goes.
+    pub(super) upload_url: &'a str,
+    /// How many files there are.
+    pub(super) count: usize,
+}
+
+/// The command.
+pub(super) fn command(client: Client, packing: &Packing<'_>) -> String {
+    match client {
+        Client::Unix => unix(packing),
+        Client::Windows => windows::packing(packing),
+    }
+}
+
+/// The archive is a file first: so its size is known, and a failure of `tar` is seen before anything is sent. Files that change
+/// while they are read are no failure, which GNU's says by a code that is one for others.
+fn unix(packing: &Packing<'_>) -> String {
+    let (list, upload) = (shell::quoted(packing.list_url), shell::quoted(packing.upload_url));
+    let files = files(packing.count);
+    [
+        shell::PRELUDE,
+        "for program in curl tar gzip; do\n  \
+           command -v $program >/dev/null 2>&1 || fail \"$program is needed to upload files; install it and push again\"\n\
+         done\n",
+        shell::TEMPORARY_DIRECTORY,
+        &format!(
+            "curl -q -fsSg --connect-timeout 30 --retry 3 -o \"$d/list\" {list} \\\n  \
+               || fail 'the list of the files could not be fetched from the engine; push again'\n\
+             COPYFILE_DISABLE=1 tar --null --no-recursion -czf \"$d/files.tar.gz\" -T \"$d/list\"\n\
+             packed=$?\n\
+             if [ $packed = 1 ] && tar --version 2>/dev/null | grep -q GNU; then\n  \
+               echo 'Some files changed while they were packed; see above' >&2\n\
+             elif [ $packed != 0 ]; then\n  \
+               fail 'the files could not be packed; see above, and push again'\n\
+             fi\n\
+             size=$(wc -c <\"$d/files.tar.gz\") || fail 'the archive is gone'\n\
+             if [ \"$size\" -ge 1000000 ]; then shown=\"$((size / 1000000)).$((size / 100000 % 10)) MB\"; \
+             else shown=\"$(((size + 999) / 1000)) kB\"; fi\n\
+             echo \"Uploading {files}, $shown packed\"\n\
+             status=$(curl -q -g --progress-bar --connect-timeout 30 --retry 3 -o \"$d/answer\" -w '%{{http_code}}' \
+             -T \"$d/files.tar.gz\" {upload}) \\\n  \
+               || fail 'the upload broke off; push again'\n\
+             [ \"$status\" = 200 ] && exit 0\n\
+             why=$(sed -n 's/.*\"message\":\"\\([^\"]*\\)\".*/\\1/p' \"$d/answer\")\n\
+             fail \"the engine refused the upload (HTTP status $status)${{why:+: $why}}\"\n"
+        ),
+    ]
+    .concat()
+}
+
+/// So many files, in words.
+pub(super) fn files(count: usize) -> String {
+    if count == 1 { "1 file".to_owned() } else { format!("{count} files") }
+}

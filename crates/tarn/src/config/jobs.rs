@@ -1,0 +1,155 @@
+//! Limits of jobs: of what they bring, of what is kept of them, and for how long.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use tarn_control::JobSettings;
+
+use super::Config;
+use crate::failure::{Failure, Result};
+
+/// Neither the list of a push nor the archive that a node unpacks may have more.
+const MAX_FILES: u64 = 1_000_000;
+/// Beyond these a number is a mistake, and sums of it would not fit.
+const MAX_GB: f64 = 1e6;
+const MAX_DAYS: u64 = 3650;
+/// The address to which files are uploaded is good for a day.
+const MAX_DRAFT_MINUTES: u64 = 24 * 60;
+/// What has not ended after ten minutes does not intend to.
+const MAX_GRACE_SECONDS: u64 = 600;
+
+/// Limits of jobs. Gigabytes are of 10⁹ bytes and may be fractions; what is absent is as the control plane has it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Jobs {
+    /// How large the archive of a job's files may be.
+    max_upload_gb: Option<f64>,
+    /// How large its files may be together.
+    max_unpacked_gb: Option<f64>,
+    /// How many files it may bring.
+    max_files: Option<u64>,
+    /// How much of its output is kept.
+    max_log_gb: Option<f64>,
+    /// How large the files may be together that are kept of it.
+    max_output_gb: Option<f64>,
+    /// How long it waits for its files and its start.
+    draft_minutes: Option<u64>,
+    /// How long it has to end by itself when it is stopped.
+    stop_grace_seconds: Option<u64>,
+    /// How long it is remembered after its end.
+    keep_days: Option<u64>,
+}
+
+impl Jobs {
+    pub(super) fn check(&self) -> Result<()> {
+        for (what, value) in [
+            ("max_upload_gb", self.max_upload_gb),
+            ("max_unpacked_gb", self.max_unpacked_gb),
+            ("max_log_gb", self.max_log_gb),
+            ("max_output_gb", self.max_output_gb),
+        ] {
+            // Less than a byte would be nothing at all, and whatever is compared with "not a number" is false.
+            if value.is_some_and(|gb| !(1e-9..=MAX_GB).contains(&gb)) {
+                return Err(Failure(format!("jobs.{what} must be above 0 and at most {MAX_GB}")));
+            }
+        }
+        for (what, value, least, limit) in [
+            ("max_files", self.max_files, 1, MAX_FILES),
+            ("draft_minutes", self.draft_minutes, 1, MAX_DRAFT_MINUTES),
+            ("stop_grace_seconds", self.stop_grace_seconds, 0, MAX_GRACE_SECONDS),
+            ("keep_days", self.keep_days, 1, MAX_DAYS),
+        ] {
+            if value.is_some_and(|value| !(least..=limit).contains(&value)) {
+                return Err(Failure(format!("jobs.{what} must be at least {least} and at most {limit}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Config {
+    /// What the control plane is told about jobs.
+    pub(super) fn job_settings(&self) -> JobSettings {
+        let (own, plain) = (&self.jobs, JobSettings::default());
+        let bytes = |gb: Option<f64>, otherwise| gb.map_or(otherwise, |gb| (gb * 1e9).round() as u64);
+        let seconds = |value: Option<u64>, unit, otherwise| value.map_or(otherwise, |n| Duration::from_secs(n * unit));
+        JobSettings {
+            max_upload_bytes: bytes(own.max_upload_gb, plain.max_upload_bytes),
+            max_unpacked_bytes: bytes(own.max_unpacked_gb, plain.max_unpacked_bytes),
+            max_files: own.max_files.unwrap_or(plain.max_files),
+            max_log_bytes: bytes(own.max_log_gb, plain.max_log_bytes),
+            max_output_bytes: bytes(own.max_output_gb, plain.max_output_bytes),
+            draft_patience: seconds(own.draft_minutes, 60, plain.draft_patience),
+            stop_grace: seconds(own.stop_grace_seconds, 1, plain.stop_grace),
+            keep: seconds(own.keep_days, 24 * 3600, plain.keep),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> std::result::Result<Config, toml::de::Error> {
+        toml::from_str(text)
+    }
+
+    #[test]
+    fn what_is_absent_is_the_default() {
+        assert_eq!(parsed("").unwrap().settings().jobs, JobSettings::default());
+        let some = parsed("[jobs]\nkeep_days = 2").unwrap();
+        some.jobs.check().unwrap();
+        let expected = JobSettings { keep: Duration::from_secs(2 * 24 * 3600), ..JobSettings::default() };
+        assert_eq!(some.settings().jobs, expected);
+    }
+
+    #[test]
+    fn limits_become_bytes_and_time() {
+        let text = "[jobs]\nmax_upload_gb = 2\nmax_unpacked_gb = 0.000000001\nmax_files = 7\nmax_log_gb = 0.5\n\
+                    max_output_gb = 1000000\ndraft_minutes = 5\nstop_grace_seconds = 0\nkeep_days = 3650";
+        let config = parsed(text).unwrap();
+        config.jobs.check().unwrap();
+        let expected = JobSettings {
+            max_upload_bytes: 2_000_000_000,
+            max_unpacked_bytes: 1,
+            max_files: 7,
+            max_log_bytes: 500_000_000,
+            max_output_bytes: 1_000_000_000_000_000,
+            draft_patience: Duration::from_secs(300),
+            stop_grace: Duration::ZERO,
+            keep: Duration::from_secs(3650 * 24 * 3600),
+        };
+        assert_eq!(config.settings().jobs, expected);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for wrong in [
+            "max_upload_gb = 0",
+            "max_unpacked_gb = -1.0",
+            "max_log_gb = nan",
+            "max_output_gb = inf",
+            "max_output_gb = 1000001",
+            "max_files = 0",
+            "max_files = 1000001",
+            "draft_minutes = 0",
+            "draft_minutes = 1441",
+            "stop_grace_seconds = 601",
+            "keep_days = 0",
+            "keep_days = 3651",
+        ] {
+            let refused = parsed(&format!("[jobs]\n{wrong}")).unwrap().jobs.check().unwrap_err();
+            let key = wrong.split(' ').next().unwrap();
+            assert!(refused.0.starts_with(&format!("jobs.{key} must be ")), "{wrong}: {}", refused.0);
+        }
+        for (wrong, why) in [
+            ("max_upload = 1", "unknown field"),
+            ("max_files = -1", "invalid value"),
+            ("keep_days = '30'", "invalid type"),
+            ("max_log_gb = true", "invalid type"),
+        ] {
+            let refused = parsed(&format!("[jobs]\n{wrong}")).unwrap_err().to_string();
+            assert!(refused.contains(why), "{wrong}: {refused}");
+        }
+    }
+}
