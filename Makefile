@@ -8,7 +8,7 @@ export CARGO_TARGET_DIR := $(CURDIR)/target
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: build ## install what is missing, build, start the cloud: make run ARGS="--listen 127.0.0.1:7070"
@@ -26,6 +26,14 @@ test: ## run every test, with a PostgreSQL of its own
 	scripts/venv .venv e2e/requirements.txt
 	scripts/with-postgres scripts/test
 
+.PHONY: conformance
+# The key goes on by the environment, where no other user of the machine sees it: best leave it in TENSORPOOL_KEY from the start.
+conformance: export TARN_CONFORMANCE_ENGINE := $(ENGINE)
+conformance: export TARN_CONFORMANCE_KEY := $(or $(KEY),$(TENSORPOOL_KEY))
+conformance: ## prove an engine by stock clients: TENSORPOOL_KEY=tp-… make conformance ENGINE=https://…
+	scripts/venv .venv e2e/requirements.txt
+	.venv/bin/python -m pytest e2e/conformance $(ARGS)
+
 .PHONY: check
 check: ## formatting, lints, documentation, the arrows between crates, openapi.json up to date
 	scripts/install-missing check
@@ -34,8 +42,9 @@ check: ## formatting, lints, documentation, the arrows between crates, openapi.j
 	cargo fmt --manifest-path bench/s3bench/Cargo.toml --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
-	cargo nextest run -p tarn --test arrows
-	cargo run --quiet -p tarn -- openapi > target/openapi.json
+	# As all tests are built, so that nothing is built for them again; the binary is built with it.
+	cargo nextest run --workspace --test arrows
+	target/debug/tarn openapi > target/openapi.json
 	diff -u openapi.json target/openapi.json || { echo "openapi.json is stale: run make openapi and commit it" >&2; exit 1; }
 
 .PHONY: openapi
@@ -52,10 +61,14 @@ bench: build ## measure against the baselines; rewrites the sections in docs/ben
 	cargo build --release --manifest-path bench/axum_limit/Cargo.toml --target-dir target/bench
 	cargo build --release --manifest-path bench/s3bench/Cargo.toml --target-dir target/bench
 	cc -O2 -Wall -shared -fPIC -o target/bench/nodelay.so bench/objects/nodelay.c -ldl
+	rustc --edition 2024 -O -o target/bench/forkexec bench/jobs/forkexec.rs
+	rustc --edition 2024 -O -o target/bench/bare bench/client/bare.rs
 	.venv-bench/bin/python -m bench.spine
 	.venv-bench/bin/python -m bench.instances
 	.venv-bench/bin/python -m bench.volumes
 	.venv-bench/bin/python -m bench.objects
+	.venv-bench/bin/python -m bench.jobs
+	.venv-bench/bin/python -m bench.client
 
 .PHONY: soak
 soak: build ## the crash tests and the schema fuzzing with their full counts; hours, not minutes

@@ -2,17 +2,21 @@
 
 import base64
 import os
+import signal
 import struct
 import subprocess
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from support import ENVIRONMENT, Server
+from client import Client
+from stock import StockClient
+from stock_proofs import held_to
+from support import Server
 
-CLIENT = Path(sys.executable).with_name("tp")
+# Whoever runs the tests in the background may let Ctrl-C be ignored, and every program that they start would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture
@@ -23,6 +27,19 @@ def server(tmp_path):
         running.stop()
         # Shown only beside a failure.
         print(running.output()[-8000:])
+
+
+@pytest.fixture
+def small_disk(tmp_path, request):
+    """A data directory on a filesystem of so many MiB as the module says, and nothing else of the machine's disk."""
+    place = tmp_path / "data"
+    place.mkdir()
+    size = f"size={request.module.DISK_MIB}m"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tarn-test", place], check=True)
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", place], check=True)
 
 
 @pytest.fixture
@@ -39,50 +56,16 @@ def write_public_key(path: Path) -> Path:
     return path
 
 
-@dataclass
-class Said:
-    """What one run of the client did."""
-
-    code: int
-    text: str
-    errors: str
+@pytest.fixture
+def tarn(server, tmp_path) -> Client:
+    """Our own client with the administrator's key: `tarn("cluster list")`."""
+    return Client(server, tmp_path / "our-home")
 
 
 @pytest.fixture
-def tp(server, tmp_path):
-    """Runs the stock client: `tp("cluster", "list")`. A failure without `refused=True` fails the test."""
-    home = tmp_path / "home"
-    home.mkdir()
-
-    def run(*arguments, key=None, refused=False, with_key=True, answer="") -> Said:
-        environment = ENVIRONMENT | {"HOME": str(home), "TENSORPOOL_ENGINE": server.url}
-        if with_key:
-            environment["TENSORPOOL_KEY"] = key or server.key
-        done = subprocess.run(
-            [str(CLIENT), *map(str, arguments)], env=environment, cwd=home,
-            input=answer, capture_output=True, text=True, timeout=90,
-        )  # fmt: skip
-        # Away from a terminal, the client writes its progress as lines that begin with an asterisk.
-        lines = [line for line in done.stdout.splitlines() if not line.startswith("* ")]
-        said = Said(done.returncode, "\n".join(lines), done.stderr)
-        (check_refusal if refused else check_success)(said)
-        return said
-
-    return run
-
-
-def check_success(said: Said):
-    """Success is exit code 0 and nothing on the error stream."""
-    assert said.code == 0, said
-    assert not said.errors, said
-
-
-def check_refusal(said: Said):
-    """A refusal is exit code 1 and words for a person: no crash, not the client's stand-in for a missing message."""
-    assert said.code == 1, said
-    assert len(said.text.split()) >= 3, said
-    for bad in ("Traceback", "Status code", "None", "{"):
-        assert bad not in said.text + said.errors, said
+def tp(server, tmp_path, request):
+    """The stock client with the administrator's key: `tp("cluster", "list")`."""
+    yield from held_to(StockClient(server.url, server.key, tmp_path / "home"), request)
 
 
 @pytest.fixture

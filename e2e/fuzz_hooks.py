@@ -26,13 +26,20 @@ def flatmap_path_parameters(context, path_parameters):
 @schemathesis.hook
 def flatmap_query(context, query):
     """Ids and types in the query."""
-    return CHOICE.map(lambda choice: mixed(query, choice))
+    return CHOICE.map(lambda choice: hurried(mixed(query, choice)))
 
 
 @schemathesis.hook
 def flatmap_body(context, body):
     """Ids, types and keys in the body, or all of it."""
     return CHOICE.map(lambda choice: exchanged(context.operation.label, mixed(body, choice), choice))
+
+
+def hurried(query):
+    """The same without a long wait: nobody writes to the logs that are asked for."""
+    if isinstance(query, dict) and query.get("wait") in range(2, 61):
+        return query | {"wait": query["wait"] % 2}
+    return query
 
 
 def mixed(given, choice: int):

@@ -16,7 +16,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from support import Server
+from support import Server, eventually
 
 ELSEWHERE = os.environ.get("TARN_TEST_S3_ENDPOINT")
 KIB, MIB = 1 << 10, 1 << 20
@@ -65,8 +65,14 @@ def data_files(data: Path) -> set[Path]:
 
 
 def enable(server: Server, key: str | None = None) -> Account:
-    """Switches object storage on for the key's organization."""
-    answer = server.call("POST", "/object-storage/enable", key=key, expect=200).json()
+    """Switches object storage on for the key's organization. One that is being emptied can be had again in a moment."""
+
+    def enabled():
+        answer = server.call("POST", "/object-storage/enable", key=key)
+        assert answer.status_code == 200 or answer.json()["code"] == "object_storage_closing", answer.text
+        return answer.ok and answer.json()
+
+    answer = eventually(enabled, what="object storage")
     return Account(answer["endpoint"], answer["access_key_id"], answer["secret_access_key"], answer["region"])
 
 

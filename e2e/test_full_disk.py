@@ -1,26 +1,14 @@
 """A full disk: the engine says so, keeps what it had acknowledged, and goes on when there is room again."""
 
 import os
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from support import Server
 
+DISK_MIB = 8
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small filesystem needs root")
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A filesystem of 8 MiB, and nothing else of the machine's disk."""
-    place = tmp_path / "data"
-    place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tarn-test", place], check=True)
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", "--lazy", place], check=True)
 
 
 def create(server, name):

@@ -1,7 +1,6 @@
 """Object storage that is full: a quota, and a disk."""
 
 import os
-import subprocess
 
 import pytest
 
@@ -9,6 +8,7 @@ from objects import MIB, PART, data_files, enable, keys_of, own_storage, put, re
 from objects_wire import UNSIGNED, Wire
 from support import Server, eventually
 
+DISK_MIB = 40
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small filesystem needs root")
 # The least quota that there is, and an object of which eleven fit. Copies cost no space on the disk, but they count.
 SETTINGS = "[object_storage]\nquota_gb = 1\n"
@@ -46,18 +46,6 @@ def test_a_quota(tmp_path):
         for _ in range(3):
             put(s3, "full", "put", body=bytes(40_000_000))
         assert s3.head_object(Bucket="full", Key="put")["ContentLength"] == 40_000_000
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A filesystem of 40 MiB, and nothing else of the machine's disk."""
-    place = tmp_path / "data"
-    place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tarn-test", place], check=True)
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", "--lazy", place], check=True)
 
 
 @needs_root

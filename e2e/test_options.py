@@ -6,6 +6,7 @@ import subprocess
 import pytest
 import requests
 
+from client import Client
 from support import ENVIRONMENT, Server, free_port, refuse
 
 
@@ -21,6 +22,9 @@ def test_tls(tmp_path):
         server.call("GET", "/me", expect=200)
         with pytest.raises(requests.RequestException):
             requests.get(f"http://127.0.0.1:{server.port}/healthz", timeout=5).raise_for_status()
+        client = Client(server, tmp_path / "home")
+        assert "SSL_CERT_FILE" in client("me", code=1).errors, "a certificate that nobody vouches for"
+        assert "admin@localhost" in client("me", SSL_CERT_FILE=certificate).text
         server.stop()
     refuse(tmp_path / "other", "--tls-cert", certificate)
     refuse(tmp_path / "other", "--tls-cert", certificate, "--tls-key", tmp_path / "missing.pem")

@@ -60,6 +60,7 @@ def test_what_cannot_be_created(tp, server, public_key, tmp_path, create):
     not_a_key = tmp_path / "not-a-key.pub"
     not_a_key.write_text("ssh-ed25519 hello")
     tp("cluster", "create", "1xH100", "-i", not_a_key, refused=True)
+    tp("cluster", "create", "1xH100", "-i", tmp_path / "absent.pub", refused=True)
     assert len(server.call("GET", "/cluster/list", expect=200).json()["clusters"]) == 1
 
 
@@ -78,6 +79,7 @@ def test_edit_refuses(tp, create):
     tp("cluster", "edit", "two", "--name", "one", refused=True)
     tp("cluster", "edit", "two", "--name", "bad_name!", refused=True)
     tp("cluster", "edit", NO_CLUSTER, "--name", "three", refused=True)
+    assert "--name" in tp("cluster", "edit", "two", refused=True).text, "there is nothing to change"
 
 
 def test_wrong_ids(tp):
@@ -85,6 +87,19 @@ def test_wrong_ids(tp):
         tp("cluster", "info", wrong, refused=True)
         tp("cluster", "destroy", wrong, "--no-input", refused=True)
     tp("ssh", "i-000000000000", refused=True)
+
+
+def test_what_is_over(tp, create):
+    """A cluster that was destroyed can be looked at, and nothing else; so can none of its machines."""
+    cluster = create("gone")
+    tp("cluster", "destroy", cluster["id"], "--no-input", "--wait")
+    assert "DESTROYED" in tp("cluster", "info", cluster["id"]).text
+    for said in (
+        tp("cluster", "destroy", cluster["id"], "--no-input", refused=True),
+        tp("cluster", "edit", cluster["id"], "--name", "again", refused=True),
+        tp("ssh", cluster["instances"][0]["id"], refused=True),
+    ):
+        assert "destroyed" in said.text.lower(), said
 
 
 def test_a_question_answered_with_no_destroys_nothing(tp, create):

@@ -15,6 +15,11 @@ def test_me(tp, server, user):
     assert f"TENSORPOOL_ENGINE={server.url}" in said
 
 
+def test_preferences_are_elsewhere(tp):
+    """The client only says where they are; that it may go on is still for the engine to say."""
+    assert "preferences" in tp("me", "preferences").text
+
+
 def test_ssh_keys(tp, server, public_key):
     added = tp("me", "sshkey", "add", public_key, "--name", "laptop").text
     saved = server.call("GET", "/user/ssh-key/list", expect=200).json()["keys"]
@@ -42,6 +47,7 @@ def test_what_is_refused(tp, user, tmp_path, public_key):
         bad = tmp_path / f"bad-{number}.pub"
         bad.write_text(text)
         tp("me", "sshkey", "add", bad, refused=True)
+    tp("me", "sshkey", "add", tmp_path / "absent.pub", refused=True)
     tp("me", "sshkey", "remove", "k-000000000000", refused=True)
     tp("me", "sshkey", "remove", "nonsense", refused=True)
 

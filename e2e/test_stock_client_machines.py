@@ -1,20 +1,16 @@
 """The unchanged `tp` 0.0.9 on real machines: from a key to a shell and back to nothing."""
 
-import re
-
 import pytest
 
-from machines import needs_root
-from volumes import Volumes
+from machines import Machines, needs_root
 
 pytestmark = needs_root
-STORAGE_ID = re.compile(r"\bs-[0-9a-hjkmnp-tv-z]{12}\b")
 
 
 @pytest.fixture
 def server(tmp_path):
     """A cloud whose machines are real; the client's fixture uses it in the fake one's place."""
-    with Volumes(tmp_path) as running:
+    with Machines(tmp_path) as running:
         yield running
 
 
@@ -47,32 +43,3 @@ def test_a_stopped_machine_cannot_be_entered(tp, server):
     cluster = server.create("gone")
     server.destroy(cluster["id"])
     tp("ssh", cluster["instances"][0]["id"], refused=True)
-
-
-def test_data_outlives_the_cluster_it_was_written_on(tp, server):
-    public = server.identity.with_suffix(".pub")
-    tp("cluster", "create", "tiny", "-i", public, "--name", "heron", "-n", "2", "--wait")
-    volume = STORAGE_ID.search(tp("storage", "create", "1", "--name", "data", "--wait").text)[0]
-    for said in (tp("storage", "list").text, tp("storage", "info", volume).text):
-        assert volume in said and "data" in said and "READY" in said
-    first = server.info("heron")
-    tp("cluster", "attach", first["id"], volume, "--wait")
-    assert server.info("heron")["instances"] == first["instances"], "the nodes come back as they were"
-    server.ssh("heron", "head -c 20000000 /dev/urandom > data/file && sync data/file")
-    checksum = server.ssh(first["instances"][1]["name"], f"sha256sum < /mnt/{volume}/file").out
-    assert first["id"] in tp("storage", "info", volume).text
-    assert "attached" in tp("storage", "destroy", volume, "--no-input", refused=True).text
-
-    tp("cluster", "detach", first["id"], volume, "--wait")
-    assert server.mounted("heron") == set()
-    tp("cluster", "destroy", first["id"], "--no-input", "--wait")
-    tp("cluster", "create", "tiny", "-i", public, "--name", "egret", "--wait")
-    second = server.info("egret")["id"]
-    tp("cluster", "attach", second, volume, "--wait")
-    assert server.ssh("egret", "sha256sum < data/file").out == checksum
-
-    # Destroying a cluster takes the volume off it and keeps the data.
-    tp("cluster", "destroy", second, "--no-input", "--wait")
-    assert volume in tp("storage", "list").text
-    tp("storage", "destroy", volume, "--no-input", "--wait")
-    assert volume not in tp("storage", "list").text and volume not in server.files()

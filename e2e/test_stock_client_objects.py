@@ -31,7 +31,7 @@ def test_enable_shows_credentials_that_work(tp):
 
 
 def test_before_it_is_enabled(tp):
-    for command in (("credentials",), ("configure", "rclone"), ("bucket", "list"), ("bucket", "create", "photos"),
+    for command in (("credentials",), ("disable",), ("configure", "rclone"), ("bucket", "list"), ("bucket", "create", "photos"),
                     ("bucket", "delete", "photos")):  # fmt: skip
         said = tp("object-storage", *command, refused=True).text
         assert "enable" in said, "it says what to do"

@@ -89,6 +89,23 @@ def test_attach_and_detach(tp, server, create, cluster):
     tp("storage", "destroy", volume, "--no-input", "--wait")
 
 
+def test_what_is_over(tp, create, cluster):
+    """A volume that was destroyed can be looked at, and nothing else; a cluster that was destroyed takes none."""
+    volume, gone = create(1), create(1)
+    tp("storage", "destroy", gone, "--no-input", "--wait")
+    assert "DESTROYED" in tp("storage", "info", gone).text
+    for said in (
+        tp("storage", "destroy", gone, "--no-input", refused=True),
+        tp("storage", "edit", gone, "--name", "again", refused=True),
+        tp("cluster", "attach", cluster, gone, refused=True),
+    ):
+        assert "destroyed" in said.text.lower(), said
+    tp("cluster", "detach", cluster, gone, refused=True)
+    tp("cluster", "destroy", cluster, "--no-input", "--wait")
+    assert "destroyed" in tp("cluster", "attach", cluster, volume, refused=True).text.lower()
+    tp("cluster", "detach", cluster, volume, refused=True)
+
+
 def test_destroying_a_cluster_keeps_its_volume(tp, server, create, cluster):
     volume = create(1)
     tp("cluster", "attach", cluster, volume, "--wait")

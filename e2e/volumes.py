@@ -6,10 +6,12 @@ import footprint
 from machines import Machines
 from support import eventually
 
-# How long processes may take to leave a volume is waited for in the tests, so it is short there.
+# How long processes may take to leave a volume is waited for in the tests, so it is short there. They promise more than a
+# small disk has, and fill next to nothing of it.
 SETTINGS = """
 [storage]
 detach_grace_seconds = 1
+overcommit = 10.0
 """
 GIGABYTE = 10**9
 

@@ -1,7 +1,7 @@
 """Memory of Tarn while 16 clients move large objects.
 
-What 16 writers have on the way lies on the disk all at once, so their objects are smaller than those of the readers, who share
-one. `--put-mib 1024` makes them as large, where 16 GiB are free.
+What 16 writers have on the way lies on the disk all at once, so their objects are as large as those of the readers, who share
+one, only where there is room for 16 GiB.
 """
 
 from dataclasses import dataclass

@@ -1,0 +1,138 @@
+"""What `--json` prints, held against the API's description. Start reading at `check_answer`."""
+
+from functools import cache
+
+from jsonschema_rs import Draft202012Validator
+
+from support import Server
+
+# Which operation answers a command: the last one, where it calls several.
+OPERATIONS = {
+    "cluster create": "POST /cluster/create",
+    "cluster destroy": "DELETE /cluster/{cluster}",
+    "cluster list": "GET /cluster/list",
+    "cluster info": "GET /cluster/info/{cluster}",
+    "cluster edit": "PATCH /cluster/edit/{cluster}",
+    "cluster attach": "POST /storage/attach",
+    "cluster detach": "POST /storage/detach",
+    "cluster restart": "POST /cluster/restart/{cluster}",
+    "cluster types": "GET /cluster/types",
+    "storage create": "POST /storage/create",
+    "storage destroy": "DELETE /storage/{storage_id}",
+    "storage list": "GET /storage/list",
+    "storage info": "GET /storage/info/{storage_id}",
+    "storage edit": "PATCH /storage/edit/{storage_id}",
+    "object-storage enable": "POST /object-storage/enable",
+    "object-storage disable": "DELETE /object-storage/disable",
+    "object-storage credentials": "GET /object-storage/credentials",
+    "object-storage usage": "GET /object-storage/usage",
+    "object-storage configure aws": "GET /object-storage/configure/aws",
+    "object-storage configure rclone": "GET /object-storage/configure/rclone",
+    "object-storage bucket list": "GET /object-storage/bucket/list",
+    "object-storage bucket create": "PUT /object-storage/bucket/create/{bucket_name}",
+    "object-storage bucket delete": "DELETE /object-storage/bucket/delete/{bucket_name}",
+    "job init": "GET /job/init",
+    "job push": "POST /job/start/{job_id}",
+    "job run": "GET /job/info/{job_id}",
+    "job list": "GET /job/list",
+    "job info": "GET /job/info/{job_id}",
+    "job cancel": "POST /job/cancel/{job_id}",
+    "job delete": "DELETE /job/delete/{job_id}",
+    "job listen": "GET /job/info/{job_id}",
+    "job logs": "GET /job/info/{job_id}",
+    "job pull": "GET /job/pull/{job_id}",
+    "request list": "GET /request/list",
+    "request info": "GET /request/info/{request_id}",
+    "request wait": "GET /request/info/{request_id}",
+    "me": "GET /user/info",
+    "me preferences": "GET /user/preferences",
+    "me sshkey add": "POST /user/ssh-key/add",
+    "me sshkey list": "GET /user/ssh-key/list",
+    "me sshkey remove": "DELETE /user/ssh-key/remove/{key_id}",
+    "ssh": "GET /cluster/info/{cluster}",
+    "login": "GET /user/info",
+    "admin user create": "POST /admin/user/create",
+    "admin user list": "GET /admin/user/list",
+    "admin user disable": "POST /admin/user/disable/{user_id}",
+    "admin user enable": "POST /admin/user/enable/{user_id}",
+    "admin org info": "GET /user/organization/info",
+    "admin grant": "POST /admin/grant",
+    "admin events": "GET /admin/event/list",
+    "admin key create": "POST /admin/key/create",
+    "admin key list": "GET /admin/key/list",
+    "admin key revoke": "DELETE /admin/key/revoke/{key_id}",
+}
+ALIASES = {"ls": ["list"], "rm": ["destroy", "delete", "remove"]}
+# The log of a job goes elsewhere, and what is left is how it ended.
+LOGS = ("job run", "job listen", "job logs")
+STATUSES = {1: ("401", "402", "403"), 2: ("400", "422"), 3: ("404",), 4: ("409",)}
+
+
+def command_of(line: str, commands=OPERATIONS) -> str | None:
+    """The command that a line gives, whatever follows it."""
+    words = [word for word in line.split() if not word.startswith("-")]
+    for length in range(len(words), 0, -1):
+        *first, last = words[:length]
+        for name in (" ".join([*first, each]) for each in [last, *ALIASES.get(last, [])]):
+            if name in commands:
+                return name
+    return None
+
+
+def check_answer(server: Server, line: str, code: int, body: dict):
+    """Fails unless the body is the one that the description promises for the command and the code it ended with."""
+    command = command_of(line)
+    if command is None:
+        return
+    if code:
+        return check_error(server, command, code, body)
+    if "--wait" in line.split() and command != "job cancel":
+        command = "request wait"
+    if command in LOGS or command == "job cancel" and "--wait" in line or "--listen" in line:
+        check(server, "JobInfoResponse", body)
+    elif command == "ssh":
+        check(server, "InstanceInfo", body)
+    else:
+        method, path = OPERATIONS[command].split()
+        responses = document(server)["paths"][path][method.lower()]["responses"]
+        [schema] = [each.get("content") for status, each in responses.items() if status.startswith("2")]
+        if schema is None:  # There is nothing to say.
+            assert body == {}, body
+        else:
+            check(server, schema["application/json"]["schema"], body)
+
+
+def check_error(server: Server, command: str, code: int, body: dict):
+    """A refusal of the engine's has a word for programs. One of the client's own has words for people only. What was waited for
+    and failed is shown as it is."""
+    if "job_info" in body:
+        return check(server, "JobInfoResponse", body)
+    assert len(body["message"].split()) >= 3, body
+    if "request_type" in body:
+        return check(server, "RequestInfoResponse", body)
+    if "code" in body:
+        method, path = OPERATIONS[command].split()
+        assert set(STATUSES[code]) & set(document(server)["paths"][path][method.lower()]["responses"]), (command, code)
+        check(server, "HTTPValidationError" if isinstance(body["detail"], list) else "ErrorBody", body)
+    else:
+        assert body.keys() == {"message"}, body
+
+
+def check(server: Server, schema: str | dict, body):
+    """Holds a body against a schema, by its name or as a reference."""
+    reference = schema if isinstance(schema, str) else schema["$ref"].rpartition("/")[2]
+    errors = [error.message for error in validator(server, reference).iter_errors(body)]
+    assert not errors, f"not a {reference}: {errors}\n{body}"
+
+
+@cache
+def validator(server: Server, name: str) -> Draft202012Validator:
+    """What checks one schema."""
+    schemas = {"$ref": f"#/components/schemas/{name}", "components": document(server)["components"]}
+    return Draft202012Validator(schemas)
+
+
+@cache
+def document(server: Server) -> dict:
+    """The description that the engine itself gives."""
+    return server.call("GET", "/openapi.json", expect=200).json()

@@ -1,0 +1,71 @@
+"""Answers held against descriptions: the engine's own and the founding documents. Start reading at `Document`."""
+
+import json
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import requests
+import yaml
+from jsonschema_rs import Draft202012Validator
+
+SEEDS = Path(__file__).parents[2] / "crates/server/tests/seeds"
+
+
+class Document:
+    """A description in OpenAPI's form, whole or a part."""
+
+    def __init__(self, text: dict):
+        self.text = text
+        # A path without parameters is meant before one that it fits as well.
+        self.paths = sorted(text["paths"], key=lambda path: path.count("{"))
+
+    def operation(self, method: str, address: str) -> dict | None:
+        """What a call does, if it is described."""
+        place = urlsplit(address).path
+        for path in self.paths:
+            pattern = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(path))
+            if re.fullmatch(pattern, place) and method.lower() in self.text["paths"][path]:
+                return self.text["paths"][path][method.lower()]
+        return None
+
+    def schema(self, operation: dict, status: int) -> dict | None:
+        """What the body of an answer must look like, if that is said."""
+        told = operation["responses"].get(str(status), {})
+        return told.get("content", {}).get("application/json", {}).get("schema")
+
+    def faults(self, schema: dict, body) -> list[str]:
+        """In which ways a body is not what a schema asks for."""
+        whole = {"allOf": [schema], "components": self.text.get("components", {})}
+        return [error.message for error in Draft202012Validator(whole).iter_errors(body)]
+
+    def check(self, method: str, address: str, answer: requests.Response):
+        """Fails unless an answer is one that is promised. What is not described at all is not looked at."""
+        operation, status = self.operation(method, address), answer.status_code
+        if operation is None:
+            return
+        call = f"{method} {address}: {status}"
+        assert not answer.ok or str(status) in operation["responses"], f"{call} is success by no document"
+        if schema := self.schema(operation, status):
+            faults = self.faults(schema, answer.json())
+            assert not faults, f"{call} is not as it is described: {faults}\n{answer.text}"
+
+    def required(self, method: str, path: str, status: int) -> set[str]:
+        """The fields that an answer always has."""
+        schema = self.schema(self.text["paths"][path][method], status)
+        while "$ref" in schema:
+            schema = self.text["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+        return set(schema["required"])
+
+
+def check_refusal(call: str, answer: requests.Response):
+    """Fails unless a refusal has words for a person: that is what clients show of it."""
+    body = json.loads(answer.text)
+    said = body.get("message") if isinstance(body, dict) else None
+    assert len((said or "").split()) >= 2, f"{call}: {answer.status_code} {answer.text}"
+
+
+def seeds() -> list[Document]:
+    """The founding documents: three operations, word for word."""
+    texts = [path.read_text() for path in sorted(SEEDS.glob("*.txt"))]
+    return [Document(yaml.safe_load(re.search(r"````yaml [^\n]*\n(.*?)\n````", text, re.S)[1])) for text in texts]

@@ -1,0 +1,60 @@
+"""The unchanged `tp` 0.0.9: an account, its keys, and clusters from their creation to their end."""
+
+import re
+
+import pytest
+
+from machines import make_identity
+
+CLUSTER_ID = re.compile(r"\bc-[0-9A-Za-z_-]+")
+
+
+def test_me(tp, engine):
+    assert f"TENSORPOOL_ENGINE={engine.url}" in tp("me").text
+    assert tp("me", key="tp-" + "x" * 40, refused=True)
+
+
+def test_ssh_keys(tp, engine, tmp_path):
+    saved = make_identity(tmp_path / "saved").with_suffix(".pub")
+    tp("me", "sshkey", "add", saved, "--name", engine.name())
+    [key] = engine.mine("/user/ssh-key/list", "keys")
+    assert key in tp("me", "sshkey", "list").text
+    tp("me", "sshkey", "remove", key)
+    assert key not in tp("me", "sshkey", "list").text
+    tp("me", "sshkey", "remove", key, refused=True)
+
+
+def test_a_cluster_lives_and_ends(tp, engine):
+    name, other = engine.name(), engine.name()
+    tp("cluster", "create", engine.type(), "-i", engine.public_key, "--name", name, "--deletion-protection", "--wait")
+    cluster = engine.info(name)["id"]
+    info = tp("cluster", "info", name).text
+    assert cluster in info and cluster in tp("cluster", "list").text
+    for instance in engine.info(cluster)["instances"]:
+        assert instance["id"] in info and instance["id"] in tp("cluster", "list", "--instances").text
+
+    tp("cluster", "destroy", cluster, "--no-input", refused=True)
+    tp("cluster", "edit", cluster, "--name", other, "--deletion-protection", "false")
+    assert other in tp("cluster", "info", cluster).text
+    tp("cluster", "destroy", cluster, "--no-input", "--wait")
+    assert cluster not in tp("cluster", "list").text
+    assert engine.info(cluster)["status"] == "DESTROYED"
+    tp("cluster", "destroy", cluster, "--no-input", refused=True)
+
+
+def test_create_without_waiting_says_the_id(tp, engine):
+    """The message is all that the user gets."""
+    said = tp("cluster", "create", engine.type(), "-i", engine.public_key, "--name", engine.name())
+    [cluster] = set(CLUSTER_ID.findall(said.text))
+    engine.destroy(f"/cluster/{cluster}")
+
+
+@pytest.mark.parametrize("command", [
+    "cluster info c-000000000000", "cluster destroy c-000000000000 --no-input",
+    "cluster edit c-000000000000 --name nobody", "cluster attach c-000000000000 s-000000000000",
+    "cluster detach c-000000000000 s-000000000000", "storage info s-000000000000",
+    "storage destroy s-000000000000 --no-input", "storage edit s-000000000000 --name nobody", "ssh i-000000000000",
+    "me sshkey remove k-000000000000", "cluster create 9xUNICORN", "storage create 0",
+])  # fmt: skip
+def test_what_is_refused(tp, command):
+    tp(*command.split(), refused=True)

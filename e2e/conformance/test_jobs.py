@@ -1,0 +1,108 @@
+"""The stock client's jobs: pushed, heard, looked at, pulled, canceled, forgotten."""
+
+import os
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from jobs import JOB_ID, config
+from support import eventually
+
+from .engine import PATIENCE
+
+TRAIN = """\
+import sys
+print("step", 1, flush=True)
+print("step", 2, file=sys.stderr)
+open("model_1.pth", "wb").write(b"x" * 70000)
+"""
+
+
+@pytest.fixture
+def project(tmp_path) -> Path:
+    """The directory of somebody's project."""
+    place = tmp_path / "project"
+    place.mkdir()
+    return place
+
+
+@pytest.fixture
+def push(tp, engine, machine, cluster, project):
+    """Pushes the project with a file of these keys; answers the id of the job."""
+    engine.offers("GET", "/job/init")
+
+    def run(*commands, **keys) -> str:
+        (project / "job.tp.toml").write_text(config(*commands, **keys))
+        said = tp("job", "push", "job.tp.toml", cluster["id"], where=project, loud=True)
+        [job] = set(JOB_ID.findall(said.text))
+        engine.jobs.add(job)
+        return job
+
+    return run
+
+
+def test_init(tp, engine, project):
+    engine.offers("GET", "/job/init")
+    for name in ("job.tp.toml", "job1.tp.toml"):
+        assert name in tp("job", "init", where=project).text
+        assert {"commands", "outputs", "ignore"} <= tomllib.loads((project / name).read_text()).keys()
+
+
+def test_the_life_of_a_job(tp, push, project):
+    (project / "train.py").write_text(TRAIN)
+    (project / "data").mkdir()
+    (project / "data/weights.bin").write_bytes(weights := os.urandom(300_000))
+    job = push(
+        "python train.py", "mkdir -p out/deep && cp data/weights.bin out/deep/copy && echo fine > out/note.txt",
+        outputs=["model_*.pth", "out/"],
+    )  # fmt: skip
+    heard = tp("job", "listen", job).text
+    assert "step 1\nstep 2\n" in heard and "completed" in heard.splitlines()[-1]
+    assert tp("job", "listen", job).text == heard, "who comes late hears the same"
+    for said in (tp("job", "list").text, tp("job", "info", job).text):
+        assert job in said and "completed" in said
+
+    there = project.parent / "elsewhere"
+    there.mkdir()
+    assert "pulled" in tp("job", "pull", job, where=there, loud=True).text
+    assert {str(path.relative_to(there)) for path in there.rglob("*") if path.is_file()} == {
+        "model_1.pth", "out/deep/copy", "out/note.txt",
+    }  # fmt: skip
+    assert (there / "out/deep/copy").read_bytes() == weights
+    (there / "out/note.txt").write_text("mine")
+    assert "Skipping out/note.txt" in tp("job", "pull", job, where=there, loud=True).text
+    assert (there / "out/note.txt").read_text() == "mine"
+    assert "Overwriting out/note.txt" in tp("job", "pull", job, "--force", where=there, loud=True).text
+    assert (there / "out/note.txt").read_text() == "fine\n"
+
+    tp("job", "delete", job)
+    assert job not in tp("job", "list").text
+    for command in (["info", job], ["listen", job], ["pull", job], ["delete", job]):
+        tp("job", *command, refused=True)
+
+
+def test_a_job_that_fails(tp, engine, push):
+    job = push("echo before", "exit 3", "echo after")
+    heard = tp("job", "listen", job, refused=True).text
+    assert "before" in heard and "after" not in heard
+    seen = engine.call("GET", f"/job/info/{job}", expect=200).json()["job_info"]
+    assert (seen["status"], seen["exit_code"]) == ("error", 3)
+
+
+def test_cancel(tp, engine, push):
+    job = push("sleep 3600")
+    status = lambda: engine.call("GET", f"/job/info/{job}", expect=200).json()["job_info"]["status"]  # noqa: E731
+    eventually(lambda: status() == "running", seconds=PATIENCE, what=f"{job} running")
+    tp("job", "delete", job, refused=True)
+    tp("job", "cancel", job, "--wait", "--no-input")
+    assert status() == "canceled"
+    tp("job", "cancel", job, "--no-input", refused=True)
+
+
+def test_what_is_not_there(tp, engine, project):
+    engine.offers("GET", "/job/init")
+    for command in (["info"], ["listen"], ["pull"], ["cancel", "--no-input"], ["delete"]):
+        tp("job", *command, "j-000000000000", refused=True)
+    (project / "job.tp.toml").write_text(config("true"))
+    tp("job", "push", "job.tp.toml", "c-000000000000", where=project, refused=True)

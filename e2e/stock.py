@@ -1,0 +1,114 @@
+"""The stock client, unchanged: how it is run, and which commands it has. Start reading at `StockClient`."""
+
+import argparse
+import functools
+import subprocess
+import sys
+from pathlib import Path
+from unittest import mock
+
+from tensorpool import main as stock
+
+from client import Said
+from support import ENVIRONMENT
+
+CLIENT = Path(sys.executable).with_name("tp")
+
+
+class StockClient:
+    """Runs the stock client: `tp("cluster", "list")`. A failure without `refused=True` fails the test. `where` is the
+    directory that it runs in, `loud` says that it may show progress on the error stream."""
+
+    def __init__(self, url: str, key: str, home: Path, *, environment=ENVIRONMENT, seconds=90):
+        home.mkdir(exist_ok=True)
+        self.key, self.home, self.seconds = key, home, seconds
+        self.environment = environment | {"HOME": str(home), "TENSORPOOL_ENGINE": url}
+        self.shown = set()
+
+    def __call__(self, *arguments, key=None, refused=False, with_key=True, answer="", where=None, loud=False) -> Said:
+        arguments = list(map(str, arguments))
+        environment = self.environment | ({"TENSORPOOL_KEY": key or self.key} if with_key else {})
+        done = subprocess.run(
+            [str(CLIENT), *arguments], env=environment, cwd=where or self.home,
+            input=answer, capture_output=True, text=True, timeout=self.seconds,
+        )  # fmt: skip
+        # Away from a terminal, the client writes its progress as lines that begin with an asterisk.
+        lines = [line for line in done.stdout.splitlines() if not line.startswith("* ")]
+        said = Said(done.returncode, "\n".join(lines), "" if loud and done.returncode == 0 else done.stderr)
+        (check_refusal if refused else check_success)(said)
+        # That nothing works without a key is no proof for any command.
+        if with_key:
+            self.shown.add((command_of(arguments), "refused" if refused else "works"))
+        return said
+
+
+def check_success(said: Said):
+    """Success is exit code 0 and nothing on the error stream."""
+    assert said.code == 0, said
+    assert not said.errors, said
+
+
+def check_refusal(said: Said):
+    """A refusal is exit code 1 and words for a person: no crash, not the client's stand-in for a missing message."""
+    assert said.code == 1, said
+    assert len(said.text.split()) >= 3, said
+    for bad in ("Traceback", "Status code", "None", "{"):
+        assert bad not in said.text + said.errors, said
+
+
+class Captured(Exception):
+    """Takes the client's parser out of its `main`, which shows it to nobody."""
+
+    def __init__(self, parser: argparse.ArgumentParser):
+        self.parser = parser
+
+
+def capture(parser: argparse.ArgumentParser):
+    """What is called in place of `parse_args`."""
+    raise Captured(parser)
+
+
+@functools.cache
+def root() -> argparse.ArgumentParser:
+    """The parser of the whole client."""
+    try:
+        with mock.patch.object(argparse.ArgumentParser, "parse_args", capture):
+            stock.main()
+    except Captured as captured:
+        return captured.parser
+    raise AssertionError("the stock client parsed nothing")
+
+
+def below(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """The parsers of a command's own commands, by their names and aliases."""
+    found = [action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return found[0] if found else {}
+
+
+@functools.cache
+def commands() -> dict[str, argparse.ArgumentParser]:
+    """Every command that does something, by its full name. `tp me` does, although there are commands below it."""
+    found, waiting = {}, [("", root())]
+    for name, parser in waiting:
+        # An alias comes after the name that it stands for.
+        first = {id(each): word for word, each in reversed(below(parser).items())}
+        waiting += [(f"{name} {word}".strip(), each) for word, each in below(parser).items() if first[id(each)] == word]
+        if not below(parser) or name == "me":
+            found[name] = parser
+    return found
+
+
+def command_of(arguments: list[str]) -> str:
+    """Which command a line of arguments calls, whatever alias it uses."""
+    parser = root()
+    for word in (argument for argument in arguments if not argument.startswith("-")):
+        if word not in below(parser):
+            break
+        parser = below(parser)[word]
+    return next((name for name, each in commands().items() if each is parser), "")
+
+
+def needs(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    """What a command must be given."""
+    optional = ("*", "?", argparse.REMAINDER, argparse.PARSER)
+    return [action for action in parser._get_positional_actions() if action.nargs not in optional]

@@ -1,0 +1,160 @@
+"""Our own client about people: who one is, SSH keys, preferences, requests, and what administrators do."""
+
+import re
+import subprocess
+
+import pytest
+
+from support import ENVIRONMENT
+
+API_KEY = re.compile(r"^API key: (tp-\w{40})$", re.M)
+
+
+def test_who_one_is(tarn, user):
+    said = tarn("me").text
+    assert "admin@localhost" in said and "default" in said and "$0.00" in said
+    body = tarn.json("me")
+    assert body["email"] == "admin@localhost" and body["user_id"] in said
+    assert "ann@example.org" in tarn("me", key=user("ann@example.org")).text
+    assert "no" in tarn("me preferences").text.split()
+    assert tarn.json("me preferences")["autopay_enabled"] is False
+
+
+def test_ssh_keys(tarn, public_key):
+    assert "no saved keys" in tarn("me sshkey list").text
+    key = tarn.json(f"me sshkey add {public_key} --name laptop")["key_id"]
+    for listed in (tarn("me sshkey list").text, tarn("me sshkey ls").text, tarn("me sshkey list --org").text):
+        assert "laptop" in listed and key in listed
+    assert [each["id"] for each in tarn.json("me sshkey list --organization")["keys"]] == [key]
+    assert tarn(f"me sshkey add {public_key}", code=4).errors
+    assert tarn(f"me sshkey remove {key}").text
+    tarn(f"me sshkey rm {key}", code=3)
+    assert tarn.json(f"me sshkey remove {key}", code=3)["code"] == "not_found"
+    tarn("me sshkey add", "~/key.pub", code=1)
+    (tarn.home / "key.pub").write_bytes(public_key.read_bytes())
+    assert "was added" in tarn("me sshkey add", "~/key.pub").text
+    [again] = tarn.json("me sshkey list")["keys"]
+    assert tarn.json(f"me sshkey rm {again['id']}")["message"]
+    (tarn.home / "id").write_text("-----BEGIN OPENSSH PRIVATE KEY-----\n")
+    assert "private key" in tarn("me sshkey add id", code=2).errors
+
+
+def test_requests(tarn, user):
+    assert "no requests" in tarn("request list").text
+    ended = tarn.json("cluster create 1xCPU --name box --wait")
+    request = ended["request_id"]
+    assert ended == tarn.json(f"request info {request}") == tarn.json(f"request wait {request}")
+    for said in (tarn("request list").text, tarn("request ls").text, tarn(f"request info {request}").text):
+        assert request in said and "CLUSTER_CLAIM" in said and "COMPLETED" in said and ended["object_id"] in said
+    assert [each["request_id"] for each in tarn.json("request list")["requests"]] == [request]
+    theirs = tarn.json("storage create 1 --wait", key=user("member@example.org", "default"))["request_id"]
+    assert theirs not in tarn("request list").text
+    assert theirs in tarn("request list --org").text and theirs in tarn("request list --organization").text
+    stranger = user("stranger@example.com", "elsewhere")
+    tarn(f"request info {request}", key=stranger, code=1)
+    assert tarn.json(f"request wait {request}", key=stranger, code=1)["code"]
+
+
+def test_lists_are_whole(tarn, server):
+    """There are more jobs than a page has."""
+    tarn("cluster create 1xCPU --name box --wait")
+    body = {"tp_config": 'commands = ["true"]', "cluster_id": "box", "files": True}
+    jobs = {server.call("POST", "/job/create", json=body, expect=201).json()["job_id"] for _ in range(105)}
+    listed = tarn.json("job list")
+    assert {job["id"] for job in listed["jobs"]} == jobs and listed["next_cursor"] is None
+    assert len(tarn("job list").text.splitlines()) == 106
+
+
+def test_users(tarn, server):
+    said = tarn("admin user create ann@example.org --org lab").text
+    key = API_KEY.search(said)[1]
+    me = tarn.json("me", key=key)
+    assert (me["email"], me["org_name"]) == ("ann@example.org", "lab")
+    made = tarn.json("admin user create bob@example.org")
+    assert made["api_key"] and made["org_id"] is None
+    listed = tarn("admin user list").text
+    assert tarn("admin user ls").text == listed
+    assert all(word in listed for word in ("ann@example.org", "lab", made["user_id"]))
+    assert {each["email"] for each in tarn.json("admin user list")["users"]} > {"ann@example.org", "bob@example.org"}
+    assert "already" in tarn("admin user create ann@example.org", code=4).errors
+    assert tarn.json("admin user create ann@example.org", code=4)["code"]
+
+    tarn(f"admin user disable {me['user_id']}")
+    tarn("me", key=key, code=1)
+    assert "yes" in next(row for row in tarn("admin user list").text.splitlines() if "ann@" in row).split()
+    tarn(f"admin user enable {me['user_id']}")
+    tarn("me", key=key)
+    assert tarn.json(f"admin user disable {made['user_id']}")["message"]
+    assert tarn.json(f"admin user enable {made['user_id']}")["message"]
+    tarn(f"admin user disable {tarn.json('me')['user_id']}", code=4)
+
+
+def test_api_keys(tarn):
+    user = tarn.json("admin user create ann@example.org")["user_id"]
+    second = API_KEY.search(tarn(f"admin key create {user}").text)[1]
+    tarn("me", key=second)
+    third = tarn.json(f"admin key create {user}")
+    rows = tarn(f"admin key list --user {user}").text.splitlines()
+    assert len(rows) == 4 and all(user in row for row in rows[1:])
+    assert len(tarn("admin key list").text.splitlines()) == len(tarn("admin key ls").text.splitlines()) == 5
+    assert second not in tarn("admin key list").text, "a key is shown once"
+    [known] = [key for key in tarn.json(f"admin key list --user {user}")["keys"] if key["key_id"] == third["key_id"]]
+    assert tarn(f"admin key revoke {known['key_id']}").text
+    tarn("me", key=third["api_key"], code=1)
+    other = tarn.json(f"admin key list --user {user}")["keys"][0]["key_id"]
+    assert tarn.json(f"admin key revoke {other}")["message"]
+
+
+def test_a_lost_key_is_replaced(tarn, server):
+    old = server.key
+    assert "new key" in tarn(f"admin key reset --data {server.data}").text
+    assert server.key != old
+    tarn("me", key=old, code=1)
+    tarn("me")
+
+
+def test_grants(tarn):
+    organization, user = tarn.json("me")["org_id"], tarn.json("admin user create ann@example.org")["user_id"]
+    assert tarn(f"admin grant {organization} 25.50 --description gift").text
+    assert "$25.50" in tarn("me").text and tarn.json("me")["balance"] == 25.5
+    assert "$25.50" in tarn("admin org info").text and tarn.json("admin org info")["balance"] == 25.5
+    assert tarn.json(f"admin grant {organization} -5.5")["message"]
+    assert "$20.00" in tarn("me").text
+    assert tarn.json(f"admin grant {user} 1")["message"]
+    assert tarn.json(f"admin grant {user} 1e30", code=2)["message"]
+
+
+def test_the_organization(tarn, user):
+    user("member@example.org", "default")
+    assert "member@example.org" in tarn("admin org info").text
+    assert {member["email"] for member in tarn.json("admin org info")["members"]} == {"admin@localhost", "member@example.org"}
+    assert tarn.json("admin org info", key=user("loner@example.org"), code=3)["code"]
+
+
+def test_events(tarn):
+    tarn("admin user create ann@example.org")
+    said = tarn("admin events").text
+    assert "user.create" in said
+    events = tarn.json("admin events")["events"]
+    later = tarn.json(f"admin events --after {events[0]['number']}")["events"]
+    assert later == events[1:]
+    assert "no events" in tarn(f"admin events --after {events[-1]['number']}").text
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_the_commands(tarn, shell):
+    script = tarn(f"completion {shell}", TENSORPOOL_KEY=None).text
+    assert "object-storage" in script and "deletion-protection" in script
+
+
+def test_bash_takes_the_completion(tarn):
+    """What Tab does: bash calls the function with the words so far, and reads what it found."""
+    (tarn.home / "script").write_text(tarn("completion bash").text)
+    ask = """
+        source ./script
+        COMP_WORDS=(tarn cluster cr); COMP_CWORD=2
+        $(complete -p tarn | sed 's/.*-F \\(\\S*\\).*/\\1/') tarn cr cluster
+        echo "${COMPREPLY[@]}"
+    """
+    done = subprocess.run(["bash", "--norc", "-c", ask], cwd=tarn.home, env=ENVIRONMENT, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("create\n", ""), done

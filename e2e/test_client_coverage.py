@@ -1,0 +1,113 @@
+"""No command of our client and no flag of it is without a test: walks the help, and reads the tests beside this one."""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from client_schemas import OPERATIONS, command_of
+from support import tarn
+from test_client_names import LINES
+from test_client_refusals import OPEN, REFUSED, USAGE
+from test_client_terminal import WATCHED
+
+# These are the engine's own, or say nothing that could fail.
+NOT_OURS = {"serve", "openapi", "help"}
+# What these print is a text for a shell, or what `scp` says, or made by the client: no body of the API.
+NO_BODY = {"cp", "ssh-config", "completion", "admin key reset"}
+# It needs PostgreSQL.
+NO_FLAGS = {"admin key reset"}
+COMMAND = re.compile(r"^  ([a-z][a-z-]+)  ", re.M)
+FLAG = re.compile(r"^ +(?:-\w, )?--([a-z-]+)", re.M)
+
+
+@cache
+def commands() -> dict[str, set[str]]:
+    """Every command that does something, and its flags."""
+    found = {}
+
+    def descend(words: tuple[str, ...]):
+        text = tarn(*words, "--help").stdout
+        own, _, _ = text.partition("\nEverywhere:")
+        below, usage = COMMAND.findall(own), re.search(r"^Usage: .*$", text, re.M)[0]
+        for name in set(below) - NOT_OURS:
+            descend((*words, name))
+        # One that may stand alone does something itself, too.
+        if words and (not below or "[COMMAND]" in usage):
+            found[" ".join(words)] = set(FLAG.findall(own)) - {"help", "version"}
+
+    descend(())
+    return found
+
+
+@cache
+def tried() -> list[tuple[str, bool, bool]]:
+    """Every line that a test gives to our client: the line, whether it is to succeed, and whether in JSON."""
+    lines = [(line, code == 0, False) for code, line in LINES]
+    lines += [(line, True, False) for line in WATCHED]
+    lines += [(line, False, is_json) for _, line in REFUSED for is_json in (False, True)]
+    lines += [(line, False, is_json) for line in OPEN for is_json in (False, True)]
+    lines += [(line, False, False) for line in USAGE]
+    for path in Path(__file__).parent.glob("test_client_*.py"):
+        for call in ast.walk(ast.parse(path.read_text())):
+            if isinstance(call, ast.Call) and call.args and caller(call) and (line := words_of(call)):
+                code = next((keyword.value for keyword in call.keywords if keyword.arg == "code"), None)
+                is_success = code is None or isinstance(code, ast.Constant) and code.value == 0
+                lines.append((line, is_success, caller(call) == "json"))
+    return lines
+
+
+def caller(call: ast.Call) -> str | None:
+    """How our client is called here, if it is."""
+    match call.func:
+        case ast.Name("tarn"):
+            return "tarn"
+        case ast.Attribute(ast.Name("tarn"), name):
+            return name
+    return None
+
+
+def words_of(call: ast.Call) -> str | None:
+    """The line of a call; what is only known when it runs is a word of its own."""
+    words = []
+    for argument in call.args:
+        match argument:
+            case ast.Constant(str(text)):
+                words.append(text)
+            case ast.JoinedStr(parts):
+                words.append("".join(part.value if isinstance(part, ast.Constant) else "X" for part in parts))
+            case _:
+                words.append("X")
+    return " ".join(words)
+
+
+def lines_of(command: str) -> list[tuple[str, bool, bool]]:
+    """The lines that give a command."""
+    return [each for each in tried() if command_of(each[0], commands()) == command]
+
+
+def test_the_help_is_walked():
+    assert len(commands()) > 50 and "job run" in commands() and "me" in commands()
+    assert {"wait", "ssh", "container"} <= commands()["cluster create"]
+
+
+@pytest.mark.parametrize("command", sorted(commands()))
+def test_every_command_and_flag_is_tested(command):
+    lines = lines_of(command)
+    assert any(is_success for _, is_success, _ in lines), f"no test of `tarn {command}` that works"
+    assert any(not is_success for _, is_success, _ in lines), f"no test of `tarn {command}` that fails"
+    short = {"num-nodes": "-n", "public-key": "-i", "private-key": "-i", "size": "-s", "follow": "-f"}
+    for flag in commands()[command] if command not in NO_FLAGS else ():
+        given = {f"--{flag}", short.get(flag)}
+        assert any(given & set(line.split()) for line, *_ in lines), f"no test of `tarn {command} --{flag}`"
+
+
+@pytest.mark.parametrize("command", sorted(commands().keys() - NO_BODY))
+def test_every_command_speaks_json(command):
+    assert command in OPERATIONS, f"it is not written down what answers `tarn {command}`"
+    lines = lines_of(command)
+    for kind in (True, False):
+        said = "works" if kind else "fails"
+        assert any(is_json and is_success == kind for _, is_success, is_json in lines), f"no `tarn {command} --json` that {said}"

@@ -1,0 +1,132 @@
+"""`tarn login`: keys that are kept, profiles, and which key counts where there are several."""
+
+import signal
+import stat
+import termios
+
+import pytest
+
+from support import Server
+
+OTHERS = {"TENSORPOOL_KEY": None, "TENSORPOOL_ENGINE": None}
+
+
+def profiles(tarn):
+    """The file that keeps the keys."""
+    return tarn.home / ".config/tarn/profiles.toml"
+
+
+def test_a_key_is_kept_for_its_owner_alone(tarn, server):
+    said = tarn(f"login --stdin --engine {server.url}", answer=f"{server.key}\n", **OTHERS).text
+    assert "admin@localhost" in said and server.url in said and server.key not in said
+    assert stat.S_IMODE(profiles(tarn).stat().st_mode) == 0o600
+    assert stat.S_IMODE(profiles(tarn).parent.stat().st_mode) == 0o700
+    assert "admin@localhost" in tarn("me", **OTHERS).text
+    assert [path.name for path in profiles(tarn).parent.iterdir()] == ["profiles.toml"], "nothing else is left"
+
+
+def test_in_json_and_elsewhere(tarn, server, tmp_path):
+    place = tmp_path / "configuration"
+    body = tarn.json("login --stdin", answer=server.key, TENSORPOOL_KEY=None, XDG_CONFIG_HOME=place)
+    assert body["email"] == "admin@localhost"
+    assert (place / "tarn/profiles.toml").exists() and not profiles(tarn).exists()
+    tarn("me", XDG_CONFIG_HOME=place, **OTHERS)
+
+
+def test_a_key_that_is_typed_is_not_shown(tarn, server):
+    with tarn.terminal(f"login --engine {server.url}", **OTHERS) as terminal:
+        terminal.until(f"API key for {server.url}: ")
+        terminal.type(f"{server.key}\n")
+        shown = terminal.ends()
+    assert "admin@localhost" in shown and server.key not in shown
+    assert server.key in profiles(tarn).read_text()
+
+
+def test_ctrl_c_at_the_question_leaves_the_terminal_as_it_was(tarn, server):
+    with tarn.terminal("login", **OTHERS) as terminal:
+        echo = termios.tcgetattr(terminal.master)[3] & termios.ECHO
+        terminal.until("API key for http://127.0.0.1:7070: ")
+        terminal.type("tp-half\x03")
+        # By the signal itself, or by a program that took notice of it.
+        terminal.ends(130, -signal.SIGINT, seconds=10)
+        assert termios.tcgetattr(terminal.master)[3] & termios.ECHO == echo
+    assert not profiles(tarn).exists()
+
+
+def test_what_is_not_a_key_is_not_kept(tarn, server):
+    said = tarn("login --stdin", answer="tp-nonsense\n", code=1)
+    assert "does not know the API key" in said.errors
+    assert tarn.json("login --stdin", answer="tp-nonsense\n", code=1)["code"] == "invalid_key"
+    assert "no key" in tarn("login --stdin", answer="\n", code=2).errors
+    tarn("login --stdin", answer="tp-\u00fc\a\n", code=1)
+    assert "--stdin" in tarn("login", code=2).errors
+    assert "--stdin" in tarn("login --no-input", code=2).errors
+    assert not profiles(tarn).exists()
+    with tarn.terminal("login --no-input") as terminal:
+        assert "--stdin" in terminal.ends(2)
+
+
+def test_a_better_key_takes_the_place_of_the_old_one(tarn, server, user):
+    for key in (server.key, user("ann@example.org")):
+        tarn("login --stdin", answer=key, TENSORPOOL_KEY=None)
+    assert "ann@example.org" in tarn("me", **OTHERS).text
+    assert server.key not in profiles(tarn).read_text()
+    assert stat.S_IMODE(profiles(tarn).stat().st_mode) == 0o600
+
+
+def test_several_engines(tarn, server, tmp_path, user):
+    with Server(tmp_path / "other") as other:
+        tarn("login --stdin --profile home", answer=server.key)
+        tarn(f"login --stdin --profile work --engine {other.url}", answer=other.key, TENSORPOOL_KEY=None)
+        tarn("cluster create 1xCPU --name at-home --profile home", **OTHERS)
+        tarn("cluster create 1xCPU --name at-work --profile work", **OTHERS)
+        assert "at-work" in tarn("cluster list", **OTHERS).text, "the last one that was named is the one in use"
+        assert "at-home" in tarn("cluster list --profile home", **OTHERS).text
+        assert "at-home" in tarn("cluster list", TARN_PROFILE="home", **OTHERS).text
+        assert "at-work" in tarn("cluster list --profile work", TARN_PROFILE="home", **OTHERS).text
+        assert "at-work" in tarn("cluster list --profile work").text, "a profile that is named means its own key and engine"
+    said = tarn("cluster list --profile school", code=3, **OTHERS).errors
+    assert "tarn login --profile school" in said
+    assert "school" in tarn.json("me --profile school", code=3)["message"]
+
+
+def test_which_key_counts(tarn, server, user):
+    keys = {name: user(f"{name}@example.org") for name in ("profile", "file", "environment")}
+    said = tarn("login --stdin", answer=keys["profile"], loud=True).errors
+    assert "TENSORPOOL_KEY" in said and "comes before" in said
+    assert "profile@" in tarn("me", TENSORPOOL_KEY=None).text
+    place = tarn.home / "project"
+    place.mkdir()
+    (place / ".env").write_text(f"OTHER=1\nTENSORPOOL_KEY='{keys['file']}'\nTENSORPOOL_KEY=tp-second\n")
+    assert "file@" in tarn("me", where=place, TENSORPOOL_KEY=None).text
+    (tarn.home / "stale").mkdir()
+    (tarn.home / "stale/.env").write_text("TENSORPOOL_KEY=tp-stale\n")
+    assert "file .env" in tarn("me", where=tarn.home / "stale", TENSORPOOL_KEY=None, code=1).errors, "where it is from"
+    assert "profile@" in tarn("me", where=tarn.home, TENSORPOOL_KEY=None).text, "only the directory that one is in counts"
+    assert "environment@" in tarn("me", where=place, key=keys["environment"]).text
+    assert "profile@" in tarn("me --profile default", where=place, key=keys["environment"]).text
+    assert "file@" in tarn("me", where=place, TENSORPOOL_KEY="").text, "an empty variable is none"
+
+
+@pytest.mark.parametrize("line", ["TENSORPOOL_KEY={}", 'TENSORPOOL_KEY="{}"', "TENSORPOOL_KEY = {}  ", "TENSORPOOL_KEY={}\r"])
+def test_ways_to_write_a_key(tarn, server, line):
+    (tarn.home / ".env").write_text(line.format(server.key) + "\n")
+    tarn("me", TENSORPOOL_KEY=None)
+
+
+def test_which_engine_counts(tarn, server):
+    nowhere = "http://127.0.0.1:1"
+    tarn("me --engine", f"{server.url}/", TENSORPOOL_ENGINE=nowhere)
+    tarn("--engine", server.url, "me", TENSORPOOL_ENGINE=nowhere)
+    assert nowhere in tarn("me", TENSORPOOL_ENGINE=nowhere, code=1).errors
+    tarn("login --stdin", answer=server.key)
+    tarn("me", **OTHERS)
+    assert nowhere in tarn("me", TENSORPOOL_ENGINE=nowhere, code=1).errors, "the environment comes before a profile"
+    tarn("me", TENSORPOOL_ENGINE=f" {server.url}/ ")
+
+
+def test_a_damaged_file_is_named(tarn):
+    profiles(tarn).parent.mkdir(parents=True)
+    profiles(tarn).write_text("current = [")
+    assert str(profiles(tarn)) in tarn("me", TENSORPOOL_KEY=None, code=1).errors
+    tarn("me")

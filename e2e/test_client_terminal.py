@@ -1,0 +1,147 @@
+"""Our own client at a terminal and away from one: what is watched, colours, widths and progress."""
+
+import contextlib
+import json
+import re
+
+import pytest
+
+from client import ended, interrupt
+from support import eventually
+
+CLEAR = "\x1b[2J"
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@pytest.fixture
+def things(tarn, server) -> dict[str, str]:
+    """One of each that can be watched."""
+    cluster = tarn.json("cluster create 1xCPU --name box --wait")
+    volume = tarn.json("storage create 1 --wait")["object_id"]
+    body = {"tp_config": 'commands = ["true"]', "cluster_id": "box", "files": True}
+    job = server.call("POST", "/job/create", json=body, expect=201).json()["job_id"]
+    # There is no room for this one while the other is there.
+    request = tarn.json("cluster create 8xH100 --name patient")["request_id"]
+    return {"cluster": cluster["object_id"], "storage": volume, "job": job, "request": request}
+
+
+def change(tarn, server, things):
+    """Changes each of them."""
+    tarn("cluster edit box --name bin")
+    tarn(f"storage edit {things['storage']} --name bin")
+    server.call("POST", f"/job/cancel/{things['job']}")
+    server.call("DELETE", f"/job/delete/{things['job']}")
+    tarn("cluster destroy patient --no-input")
+
+
+WATCHED = ["cluster list --watch", "cluster info {cluster} --watch", "storage list --watch", "storage info {storage} --watch",
+           "job list --watch", "request list --watch", "request info {request} --watch"]  # fmt: skip
+
+
+def test_what_is_watched_is_shown_again_when_it_changes(tarn, server, things):
+    lines = [line.format(**things) for line in WATCHED]
+    with contextlib.ExitStack() as stack:
+        people = [stack.enter_context(tarn.terminal(line)) for line in lines]
+        pipes = [stack.enter_context(tarn.running(line)) for line in lines]
+        programs = [stack.enter_context(tarn.running(f"--json {line}")) for line in lines]
+        titles = [pipe.stdout.readline().split()[0] for pipe in pipes]
+        for program in programs:
+            assert program.stdout.readline() == "{\n"
+        for terminal in people:
+            terminal.until(CLEAR)
+        change(tarn, server, things)
+        for line, terminal in zip(lines, people, strict=True):
+            terminal.until(CLEAR)
+            terminal.type("\x03")
+            assert "panicked" not in terminal.ends(0), line
+        for line, title, pipe in zip(lines, titles, pipes, strict=True):
+            seen = read_until(pipe, lambda text, title=title: text.startswith((title, "There are no")))
+            said = interrupt(pipe)
+            assert said.code == 0 and not said.errors, (line, said)
+            assert "\x1b" not in seen + said.text, "nothing is cleared or coloured where nobody looks"
+        for line, program in zip(lines, programs, strict=True):
+            seen = "{\n" + read_until(program, lambda text: text == "{\n")
+            said = interrupt(program)
+            documents = decoded(seen + said.text)
+            assert said.code == 0 and documents[0] != documents[1], line
+
+
+def read_until(process, is_meant) -> str:
+    """Reads lines until one that is meant."""
+    seen = ""
+    while line := process.stdout.readline():
+        seen += line
+        if is_meant(line):
+            return seen
+    raise AssertionError(f"it ended before: {seen}")
+
+
+def decoded(text: str) -> list[dict]:
+    """JSON documents that follow each other."""
+    documents, decoder = [], json.JSONDecoder()
+    while text := text.strip():
+        document, end = decoder.raw_decode(text)
+        documents.append(document)
+        text = text[end:]
+    return documents
+
+
+def test_a_job_is_watched(tarn, server, things):
+    with tarn.terminal(f"job info {things['job']} --watch") as terminal:
+        assert things["job"] in terminal.until("Commands")
+        terminal.type("\x03")
+        terminal.ends(0)
+
+
+def test_what_is_not_there_cannot_be_watched(tarn):
+    for line in ("cluster info nobody", "storage info s-000000000000", "job info j-000000000000", "request info r-000000000000"):
+        tarn(f"{line} --watch", code=3)
+    for noun in ("cluster", "storage", "job", "request"):
+        tarn(f"{noun} list --watch", code=1, key="tp-wrong")
+
+
+def test_status_words_have_colours_where_somebody_looks(tarn):
+    tarn("cluster create 1xCPU --name box --wait")
+    with tarn.terminal("cluster list") as terminal:
+        coloured = terminal.ends()
+    assert re.search(r"\x1b\[[0-9;]+m *RUNNING *\x1b\[", coloured), coloured
+    with tarn.terminal("cluster list", NO_COLOR="1") as terminal:
+        assert terminal.ends() == COLOUR.sub("", coloured)
+    assert "\x1b" not in tarn("cluster list").text
+
+
+@pytest.mark.parametrize("columns", [20, 40, 60, 80, 120])
+def test_everything_fits_the_terminal(tarn, columns):
+    cluster = tarn.json("cluster create 1xCPU --name a-rather-long-name-of-a-cluster-that-somebody-chose --wait")["object_id"]
+    tarn("storage create 1 --wait")
+    for line in ("cluster list --instances", "storage list", "request list", "cluster types", "admin user list"):
+        with tarn.terminal(line, columns=columns) as terminal:
+            shown = COLOUR.sub("", terminal.ends())
+        titles = {row.split()[0] for row in shown.splitlines() if row}
+        # Where a table has no room, things are shown one below the other, and what is too long is the terminal's to break.
+        is_table = not all(re.fullmatch(r"[A-Z$/-]+", title) for title in titles)
+        assert not is_table or all(len(row) <= columns for row in shown.splitlines()), f"{line}: {shown}"
+        if line.startswith("cluster list"):
+            assert cluster in shown and "RUNNING" in shown, "an ID can be copied from it"
+
+
+def test_progress_is_for_people(tarn):
+    tarn("cluster create 8xH100 --name everything --wait")
+    with tarn.terminal("cluster create 8xH100 --name patient --wait") as terminal:
+        terminal.until("is being created")
+        terminal.until("1st in line")
+        terminal.type("\x03")
+        assert "tarn request wait r-" in terminal.ends(130)
+    with tarn.running("cluster create 8xH100 --name third --wait") as client:
+        client.stdout.readline()
+        eventually(lambda: tarn.json("cluster info third")["cluster_info"]["status"] == "PENDING", what="the third")
+        tarn("cluster destroy third --no-input --wait")
+        said = ended(client)
+    assert said.code == 1 and said.text == "" and said.errors.count("\n") == 1 and "\r" not in said.errors
+
+
+def test_at_a_terminal_programs_get_nothing_but_json(tarn):
+    with tarn.terminal("cluster create 1xCPU --wait --json") as terminal:
+        assert json.loads(terminal.ends())["status"] == "COMPLETED"
+    with tarn.terminal("cluster destroy nobody --json") as terminal:
+        assert "--no-input" in json.loads(terminal.ends(2))["message"]

@@ -1,0 +1,206 @@
+"""Jobs that write while the engine is killed, nodes are restarted and owners change their minds. Start reading at the test;
+`Work` is what is known of a job from outside, and `check` what must be true of it afterwards."""
+
+import os
+import random
+import sqlite3
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from jobs import ENDED, Jobs, config
+from machines import needs_root
+from support import eventually
+
+pytestmark = needs_root
+COUNT = int(os.environ.get("TARN_JOBS_ROUNDS", "50"))
+SEED = int(os.environ.get("TARN_JOBS_SEED", "6"))
+CLUSTERS, PARALLEL, OPEN = ("one", "two"), 4, 14
+# Each attempt writes a piece to its output and, only then, the same to a file of its own.
+WRITER = """\
+import glob, os, random, sys, time
+seed, count, code = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+attempt = len(glob.glob("wrote.*"))
+file = os.open(f"wrote.{attempt:03}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+chance = random.Random(f"{seed}.{attempt}")
+for _ in range(count):
+    piece = chance.randbytes(chance.randint(1, 20000))
+    rest = piece
+    while rest:
+        rest = rest[os.write(1, rest):]
+    os.write(file, piece)
+    time.sleep(chance.random() * 0.08)
+sys.exit(code)
+"""
+
+
+@dataclass
+class Work:
+    """A job, and what was done to it."""
+
+    job: str
+    cluster: str
+    seed: str
+    pieces: int
+    code: int
+    retries: int
+    canceled: bool = False
+    disturbed: bool = False
+    ended: str | None = None
+
+    def piece(self, attempt: int, number: int) -> bytes:
+        """What an attempt writes as its piece of this number; nothing after the last."""
+        chance = random.Random(f"{self.seed}.{attempt}")
+        for each in range(self.pieces):
+            piece = chance.randbytes(chance.randint(1, 20000))
+            chance.random()
+            if each == number:
+                return piece
+        return b""
+
+
+def test_jobs_through_crashes_cancels_and_restarts(tmp_path):
+    print(f"seed {SEED}, {COUNT} jobs")
+    chance, works, done = random.Random(SEED), [], {"crash": 0, "cancel": 0, "restart": 0}
+    with Jobs(tmp_path) as cloud:
+        for cluster in CLUSTERS:
+            cloud.create(cluster, kind="worker", jobs_parallel=PARALLEL)
+        while len(works) < COUNT or unfinished(cloud, works):
+            if len(works) < COUNT and len(unfinished(cloud, works)) < OPEN:
+                works += begin(cloud, chance, len(works))
+            elif what := disturb(cloud, chance, works, done):
+                done[what] += 1
+            time.sleep(chance.random() * 0.1)
+        for work in works:
+            check(cloud, work)
+        compare(cloud, works)
+        for work in works:
+            cloud.delete(work.job)
+        cloud.nothing_left(*CLUSTERS)
+        assert "panicked" not in cloud.output()
+    ends = {status: sum(work.ended == status for work in works) for status in ENDED}
+    print(f"{done}, {ends}")
+    assert all(done.values()) and ends["completed"], "a test in which nothing happens says nothing"
+
+
+def begin(cloud: Jobs, chance: random.Random, number: int) -> list[Work]:
+    """Starts a job with or without files; nothing when its cluster is on its way somewhere."""
+    work = Work("", chance.choice(CLUSTERS), f"{SEED}.{number}", chance.randint(1, 60), chance.choice([0, 0, 0, 5]), chance.choice([0, 2]))
+    arguments = f"{work.seed} {work.pieces} {work.code}"
+    with_files = chance.random() < 0.5
+    if cloud.info(work.cluster)["status"] != "RUNNING":
+        return []
+    try:
+        if with_files:
+            work.job = cloud.run(
+                work.cluster, f"python3 writer.py {arguments}", files={"writer.py": WRITER.encode()}, retries=work.retries, venv=False
+            )
+        else:
+            env = {"WRITER": WRITER}
+            work.job = cloud.run(work.cluster, f'python3 -c "$WRITER" {arguments}', env=env, retries=work.retries, venv=False)
+    except AssertionError as refused:
+        assert "cluster_not_running" in str(refused), refused
+        return []
+    return [work]
+
+
+def unfinished(cloud: Jobs, works: list[Work]) -> list[Work]:
+    """Those that have not ended; what has ended once stays as it is, which is looked at in the end."""
+    for work in works:
+        if not work.ended and (status := cloud.job(work.job)["status"]) in ENDED:
+            work.ended = status
+    return [work for work in works if not work.ended]
+
+
+def disturb(cloud: Jobs, chance: random.Random, works: list[Work], done: dict[str, int]) -> str | None:
+    """Something happens, sometimes; what has not happened for half of the time happens now."""
+    what = chance.choices([None, "crash", "cancel", "restart"], [60, 20, 14, 6])[0]
+    if len(works) >= COUNT // 2:
+        what = next((each for each, times in done.items() if not times), what)
+    if what == "crash":
+        cloud.crash()
+    elif what == "cancel":
+        if not (some := unfinished(cloud, works)):
+            return None
+        work = chance.choice(some)
+        work.canceled = True
+        answer = cloud.call("POST", f"/job/cancel/{work.job}")
+        assert answer.status_code in (202, 409), answer.text
+    elif what == "restart":
+        cluster = chance.choice(CLUSTERS)
+        # Also those that are in line: they may begin while the node is on its way down.
+        for work in unfinished(cloud, works):
+            work.disturbed |= work.cluster == cluster
+        answer = cloud.call("POST", f"/cluster/restart/{cluster}")
+        assert answer.status_code in (202, 409), answer.text
+    return what
+
+
+def check(cloud: Jobs, work: Work):
+    """One end, that fits what was done to it, and a log that holds what was written."""
+    where = f"seed {SEED}: {work}"
+    seen, log, files = cloud.job(work.job), cloud.log_of(work.job), wrote(cloud, work.job)
+    assert seen["status"] == work.ended, f"{where}: {seen}"
+    assert len(log) == seen["log_bytes"], f"{where}: {len(log)} bytes, {seen}"
+    undisturbed = {"completed"} if work.code == 0 else {"error"}
+    allowed = undisturbed | ({"canceled"} if work.canceled else set()) | ({"failed"} if work.disturbed else set())
+    assert seen["status"] in allowed, f"{where}: {seen}"
+    if not work.disturbed:
+        assert seen["attempt"] == 1 and len(files) <= 1, f"{where}: {seen}"
+    if seen["status"] in ("completed", "error"):
+        assert files, f"{where}: its directory is gone, {cloud.directories(work.cluster)}, its log has {len(log)} bytes, {seen}"
+        assert len(files[-1]) == sum(len(work.piece(len(files) - 1, number)) for number in range(work.pieces)), where
+        assert log.endswith(files[-1]), where
+        assert seen["exit_code"] == work.code, f"{where}: {seen}"
+    left = walk(log, files, work, where)
+    assert seen["status"] not in ("completed", "error") or not left, f"{where}: {len(left)} bytes too many"
+
+
+def walk(log: bytes, files: list[bytes], work: Work, where: str) -> bytes:
+    """Goes through the log along the files of all attempts. An attempt that was cut off may have written a part of one piece
+    more than it could note; answers what there is of that after the last one."""
+    place = 0
+    for attempt, content in enumerate(files):
+        assert log[place : place + len(content)] == content, f"{where}: attempt {attempt} differs after byte {place} of {len(log)}"
+        place += len(content)
+        more = work.piece(attempt, noted(work, attempt, content))
+        following = files[attempt + 1] if attempt + 1 < len(files) else None
+        if following is None:
+            assert more.startswith(log[place:]), f"{where}: {len(log) - place} bytes at the end that nobody wrote"
+        elif following:
+            fits = [n for n in range(len(more) + 1) if log[place : place + n] == more[:n] and log[place + n :].startswith(following[:64])]
+            assert fits, f"{where}: what comes after attempt {attempt} at byte {place} was not written there"
+            place += fits[0]
+    return log[place:]
+
+
+def noted(work: Work, attempt: int, content: bytes) -> int:
+    """How many pieces an attempt has noted."""
+    number = length = 0
+    while length < len(content):
+        length += len(work.piece(attempt, number))
+        number += 1
+    assert length == len(content)
+    return number
+
+
+def wrote(cloud: Jobs, job: str) -> list[bytes]:
+    """What the attempts of a job noted, in their order, as it lies on the disk of the instance."""
+    found = (cloud.data / "instances").glob(f"*/disk/upper/home/ubuntu/jobs/{job}/wrote.*")
+    return [path.read_bytes() for path in sorted(found, key=lambda path: path.name)]
+
+
+def compare(cloud: Jobs, works: list[Work]):
+    """Nothing runs, and everything that there is belongs to a job that there is, which ended once."""
+    eventually(lambda: not cloud.processes(), what=f"no process of any job, seed {SEED}")
+    known = {work.job for work in works}
+    assert cloud.rows() == known, f"seed {SEED}"
+    assert {key.split("/")[0] for key in cloud.objects()} <= known, f"seed {SEED}"
+    for cluster in CLUSTERS:
+        assert cloud.directories(cluster) <= known, f"seed {SEED}"
+    with closing(sqlite3.connect(f"file:{Path(cloud.data) / 'tarn.db'}?mode=ro", uri=True)) as db:
+        ends = dict(db.execute("select object, count(*) from events where verb = 'job.ended' group by object"))
+    canceled_in_line = {work.job for work in works if work.ended == "canceled"}
+    assert {job: count for job, count in ends.items() if count != 1} == {}, f"seed {SEED}"
+    assert known - canceled_in_line <= ends.keys(), f"seed {SEED}"

@@ -1,0 +1,55 @@
+"""A job that fills the disk of its node, which is here the engine's as well: it waits for room, and nobody loses anything."""
+
+import os
+import subprocess
+
+import pytest
+
+from jobs import Jobs
+from machines import needs_root
+from support import eventually
+
+pytestmark = needs_root
+DISK_MIB = 700
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of its own in a file. Memory would not do: what a job writes there counts as the memory of its machine."""
+    image, place = tmp_path / "image", tmp_path / "data"
+    place.mkdir()
+    with open(image, "wb") as file:
+        file.truncate(DISK_MIB << 20)
+    subprocess.run(["mkfs.xfs", "-q", image], check=True)
+    subprocess.run(["mount", "-o", "loop", image, place], check=True)
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", place], check=True)
+
+
+def test_a_job_that_fills_the_disk(tmp_path, small_disk):
+    assert os.path.ismount(small_disk), "never fill what is not the small disk"
+    with Jobs(tmp_path, name=small_disk.name) as cloud:
+        cloud.create("box", kind="worker")
+        job = cloud.run("box", "echo before", "head -c 2G /dev/zero > fill || echo full", "rm fill; echo after", venv=False)
+        cloud.runs(job, b"before")
+        seen = cloud.wait(job, None, seconds=90)
+        log = cloud.log_of(job)
+        assert seen["status"] == "completed" and b"No space" in log and log.endswith(b"full\nafter\n"), (seen, log)
+
+        stuck = cloud.run("box", "head -c 2G /dev/zero > fill || echo full", "sleep 31337", venv=False)
+        eventually(lambda: free(small_disk) < 1 << 20, what="a full disk")
+        assert cloud.ssh("box", "echo alive").out == "alive\n"
+        assert cloud.call("GET", f"/job/info/{stuck}", expect=200)
+        cloud.ssh("box", f"rm jobs/{stuck}/fill")
+        cloud.runs(stuck, b"full\n")
+        cloud.cancel(stuck)
+        assert cloud.text(cloud.run("box", "echo well", venv=False)) == "well\n"
+        assert "panicked" not in cloud.output()
+
+
+def free(place) -> int:
+    """How many bytes there is still room for."""
+    status = os.statvfs(place)
+    return status.f_bavail * status.f_frsize

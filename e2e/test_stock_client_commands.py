@@ -1,0 +1,50 @@
+"""Every command of the unchanged `tp` 0.0.9 has a test of its success and its refusal. None works without a key."""
+
+import importlib
+import inspect
+
+import pytest
+
+from stock import commands, needs
+from stock_proofs import PROOFS, place
+from support import Server
+
+WRONG_KEY = "tp-" + "x" * 40
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """One cloud for the whole file: nothing is ever made in it."""
+    with Server(tmp_path_factory.mktemp("commands") / "data") as running:
+        yield running
+
+
+def test_the_client_has_the_commands_that_are_known():
+    assert commands().keys() == PROOFS.keys()
+
+
+@pytest.mark.parametrize("command", PROOFS)
+def test_a_command_has_its_tests(command):
+    works, *refused = PROOFS[command]
+    assert refused or not needs(commands()[command]), "what is given something can be given something wrong"
+    for test in (works, *refused):
+        module, name = place(test)
+        # A test without the client would never be held to what it claims.
+        assert "tp" in inspect.signature(getattr(importlib.import_module(module), name)).parameters, test
+
+
+@pytest.mark.parametrize("command", commands())
+def test_a_command_needs_a_key(tp, server, command):
+    given = ["1" if action.type is int else f"some-{action.dest}" for action in needs(commands()[command])]
+    said = tp(*command.split(), *given, with_key=False, refused=True).text
+    assert "TENSORPOOL_KEY" in said and not (tp.home / ".env").exists()
+    said = tp(*command.split(), *given, key=WRONG_KEY, refused=True).text
+    assert "key" in said.lower() and WRONG_KEY not in said
+    assert server.call("GET", "/request/list", expect=200).json()["requests"] == []
+
+
+def test_a_key_of_the_directory(tp, server):
+    (tp.home / ".env").write_text(f"OTHER=1\nTENSORPOOL_KEY='{server.key}'\n")
+    assert "admin@" in tp("me", with_key=False).text
+    (tp.home / ".env").write_text(f"TENSORPOOL_KEY={WRONG_KEY}\n")
+    tp("me", with_key=False, refused=True)

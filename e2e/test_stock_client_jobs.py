@@ -1,0 +1,210 @@
+"""The unchanged `tp` 0.0.9 and its jobs on real machines: init, push, listen, list, info, pull, cancel, delete, and teardown."""
+
+import hashlib
+import json
+import os
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from jobs import JOB_ID, NOBODYS, Jobs, config
+from machines import needs_root
+
+pytestmark = needs_root
+# Prints the SHA-256 of every file below, by its name in hexadecimal digits: names may hold anything.
+MANIFEST = """\
+import hashlib, json, os
+seen = {}
+for place, _, names in os.walk(b"."):
+    for name in names:
+        path = os.path.join(place, name)
+        seen[os.path.relpath(path, b".").hex()] = hashlib.sha256(open(path, "rb").read()).hexdigest()
+print(json.dumps(seen))
+"""
+ODD_NAMES = [
+    b"plain.txt", b"with space.txt", b"it's.txt", b'a "quote".txt', b"$(touch pwned)", b"`touch pwned`", b"back\\slash",
+    "grüße-世界-🦀".encode(), b"two\nlines", b"-rf", b"--help", b"-", b"a;b", b"star*", b"#hash", b"!bang", b" lead", b"trail ",
+    b"caf\xe9-latin", b".hidden", b"deep/er/and deeper/file", b"@at", b"tab\there", b"percent%41", b"=C:\\x",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """A cloud whose machines are real; the client's fixture uses it in the fake one's place."""
+    with Jobs(tmp_path_factory.mktemp("client-jobs")) as running:
+        running.create("box", kind="worker")
+        yield running
+
+
+@pytest.fixture
+def project(tmp_path) -> Path:
+    """The directory of somebody's project."""
+    place = tmp_path / "project"
+    place.mkdir()
+    return place
+
+
+@pytest.fixture
+def push(tp, project):
+    """Pushes the project with a file of these keys; answers the id of the job."""
+
+    def run(*commands, teardown=False, cluster="box", **keys) -> str:
+        (project / "job.tp.toml").write_text(config(*commands, **keys))
+        options = ["--teardown"] if teardown else []
+        said = tp("job", "push", "job.tp.toml", cluster, *options, where=project, loud=True)
+        [job] = set(JOB_ID.findall(said.text))
+        assert f"tp job listen {job}" in said.text
+        return job
+
+    return run
+
+
+def write(project: Path, name: bytes | str, content: bytes):
+    """A file of the project."""
+    path = os.path.join(os.fsencode(project), os.fsencode(name))
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(content)
+
+
+def test_init_writes_a_file_that_can_be_pushed(tp, server, project):
+    for name in ("job.tp.toml", "job1.tp.toml"):
+        assert name in tp("job", "init", where=project).text
+        keys = tomllib.loads((project / name).read_text())
+        assert {"commands", "outputs", "ignore"} <= keys.keys()
+    said = tp("job", "push", "job.tp.toml", "box", where=project, loud=True)
+    server.wait(JOB_ID.search(said.text)[0], None)
+
+
+def test_a_job_that_fails(tp, push):
+    job = push("echo before", "exit 3", "echo after")
+    heard = tp("job", "listen", job, refused=True).text
+    assert "before" in heard and "after" not in heard and "exit code 3" in heard
+    info = tp("job", "info", job).text
+    assert "error" in info and "exit code 3" in info
+    assert "No changed files" not in tp("job", "pull", job).text, "nothing to pull is said in the engine's words"
+
+
+def test_files_arrive_whatever_their_names_are(server, push, project):
+    for number, name in enumerate(ODD_NAMES):
+        write(project, name, f"{number}\n".encode() * (number + 1))
+    (project / "empty directory").mkdir()
+    os.symlink("plain.txt", project / "link")
+    (project / "plain.txt").chmod(0o750)
+    write(project, "manifest.py", MANIFEST.encode())
+    job = push("stat -c %a plain.txt; readlink link", "rm link; python3 manifest.py", venv=False)
+    mode, target, manifest = server.text(job).splitlines()
+    assert (mode, target) == ("750", "plain.txt")
+    sent = {
+        os.path.relpath(path, os.fsencode(project)).hex(): hashlib.sha256(open(path, "rb").read()).hexdigest()
+        for place, _, names in os.walk(os.fsencode(project))
+        for path in (os.path.join(place, name) for name in names)
+        if not os.path.islink(path)
+    }
+    assert json.loads(manifest) == sent
+    assert b"pwned" not in os.listdir(os.fsencode(project)), "a name is not a command"
+
+
+def test_outputs_come_back_whatever_their_names_are(tp, server, push, project):
+    names = [name.decode() for name in ODD_NAMES if b"\xe9" not in name]
+    for name in names:
+        write(project, f"out/{name}", name.encode() * 3)
+    job = push("cp -r out kept", outputs=["kept"], venv=False)
+    server.wait(job)
+    there = project.parent / "elsewhere"
+    there.mkdir()
+    tp("job", "pull", job, where=there, loud=True)
+    for name in names:
+        assert (there / "kept" / name).read_bytes() == name.encode() * 3, name
+
+
+def test_what_is_ignored_stays_at_home(server, push, project):
+    for name in ("keep.py", "data/raw/huge.bin", "data/small.csv", "logs/a.log", "logs/important.log", "sub/b.log", "node_modules/x/y.js"):
+        write(project, name, b"x")
+    ignore = ["data/raw/", "*.log", "!important.log", "/node_modules", "job.tp.toml"]
+    job = push("find . -type f | sort", ignore=ignore, venv=False)
+    assert server.text(job).split() == ["./data/small.csv", "./keep.py", "./logs/important.log"]
+
+
+def test_a_push_without_files(tp, server, project, tmp_path):
+    (tmp_path / "else.tp.toml").write_text(config("ls -A | wc -l", venv=False))
+    said = tp("job", "push", "../else.tp.toml", "box", where=project, loud=True)
+    assert server.text(JOB_ID.search(said.text)[0]) == "0\n"
+
+
+def test_cancel(tp, server, push):
+    job = push("echo here; trap 'echo asked' TERM; while true; do sleep 0.1; done", venv=False)
+    server.runs(job, b"here")
+    behind = push("echo never", venv=False)
+    assert "pending" in tp("job", "info", behind).text
+    assert "canceled" in tp("job", "cancel", behind, "--wait", "--no-input").text
+    tp("job", "delete", job, refused=True)
+    assert "confirmation" in tp("job", "cancel", job, refused=True).text, "nobody was there to be asked"
+    assert "canceled" in tp("job", "cancel", job, "--wait", "--no-input").text
+    assert b"asked\n" in server.log_of(job), "it was asked before it was killed"
+    tp("job", "cancel", job, "--no-input", refused=True)
+    assert "canceled" in tp("job", "listen", job, refused=True).text
+
+
+def test_teardown(tp, server, push, project):
+    cluster = server.create("once", kind="worker")["id"]
+    job = push("echo last words > words.txt; cat words.txt; exit 4", outputs=["*.txt"], cluster=cluster, teardown=True, venv=False)
+    assert "exit code 4" in tp("job", "listen", job, refused=True).text
+    server.wait_until_gone(cluster)
+    assert "last words" in tp("job", "listen", job, refused=True).text
+    there = project.parent / "elsewhere"
+    there.mkdir()
+    tp("job", "pull", job, where=there, loud=True)
+    assert (there / "words.txt").read_text() == "last words\n"
+
+
+def test_teardown_of_a_protected_cluster_is_refused(tp, server, project):
+    cluster = server.create("safe", deletion_protection=True)["id"]
+    (project / "job.tp.toml").write_text(config("true"))
+    said = tp("job", "push", "job.tp.toml", cluster, "--teardown", where=project, refused=True)
+    assert "protect" in said.text
+    assert server.info(cluster)["status"] == "RUNNING"
+    server.finish(server.call("PATCH", f"/cluster/edit/{cluster}", json={"deletion_protection": False}, expect=202).json()["request_id"])
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("commands = [", ["line 1"]),
+        ("outputs = []", ["commands"]),
+        ("commands = []", ["commands"]),
+        ('commands = ["true"]\ncomands = ["x"]', ["line 2", "comands", "commands"]),
+        ('commands = "true"', ["line 1", "list"]),
+        ('commands = ["true"]\ninstance_type = "1xH100"', ["line 2", "instance_type"]),
+        ('commands = ["true"]\noutputs = ["../secret"]', ["line 2", ".."]),
+        ('commands = ["true"]\ntimeout = "soon"', ["line 2", "timeout"]),
+        ("", ["commands"]),
+    ],
+)
+def test_a_file_that_is_wrong(tp, server, project, text, words):
+    before = server.jobs()
+    (project / "job.tp.toml").write_text(text)
+    said = tp("job", "push", "job.tp.toml", "box", where=project, refused=True).text
+    for word in words:
+        assert word in said, said
+    assert server.jobs() == before
+
+
+def test_what_is_not_there_or_not_yours(tp, server, user, project):
+    for job in (NOBODYS, "nonsense"):
+        for command in (["info", job], ["listen", job], ["pull", job], ["cancel", job, "--no-input"], ["delete", job]):
+            tp("job", *command, refused=True)
+    (project / "job.tp.toml").write_text(config("true"))
+    for cluster in ("c-000000000000", "nobodys", "; touch pwned"):
+        tp("job", "push", "job.tp.toml", cluster, where=project, refused=True)
+    stranger = user("stranger@example.org", "strangers")
+    mine = server.run("box", "true", venv=False)
+    tp("job", "push", "job.tp.toml", server.info("box")["id"], where=project, key=stranger, refused=True)
+    for command in (["info", mine], ["listen", mine], ["pull", mine], ["cancel", mine, "--no-input"], ["delete", mine]):
+        tp("job", *command, key=stranger, refused=True)
+    assert mine not in tp("job", "list", "--org", key=stranger).text
+    tp("job", "push", "job.tp.toml", "box", where=project, with_key=False, refused=True)
+    gone = server.create("gone")["id"]
+    server.destroy(gone)
+    tp("job", "push", "job.tp.toml", gone, where=project, refused=True)
