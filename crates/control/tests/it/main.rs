@@ -18,6 +18,7 @@ mod machines;
 mod matrix;
 mod pool;
 mod races;
+mod reboots;
 mod restart;
 mod support;
 mod volumes;

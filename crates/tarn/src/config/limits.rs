@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use serde::Deserialize;
-use tarn_control::{Eligibility, Settings};
+use tarn_control::{AfterReboot, Eligibility, Settings};
 
 use super::Config;
-use super::machine::EligibilityName;
+use super::machine::{AfterRebootName, EligibilityName};
 use crate::failure::{Failure, Result};
 
 /// How often one API key may call.
@@ -81,6 +81,10 @@ impl Config {
             storage_overcommit: self.storage.overcommit,
             storage_cap_gb: self.capacity.storage_gb,
             detach_grace: Duration::from_secs(self.storage.detach_grace_seconds),
+            after_reboot: match self.after_reboot {
+                AfterRebootName::Start => AfterReboot::Start,
+                AfterRebootName::Leave => AfterReboot::Leave,
+            },
             jobs: self.job_settings(),
             ..Settings::default()
         }

@@ -17,7 +17,7 @@ use tarn_store::Database;
 use crate::failure::{Failure, Result};
 use jobs::Jobs;
 use limits::{RateLimit, Requests};
-use machine::{Capacity, PriceList, Storage, TypeDefinition};
+use machine::{AfterRebootName, Capacity, PriceList, Storage, TypeDefinition};
 use object_storage::ObjectStorage;
 
 pub(crate) use object_storage::S3Listen;
@@ -46,6 +46,7 @@ pub(crate) struct Config {
     pub(crate) secret_key_file: Option<PathBuf>,
     pub(crate) driver: DriverName,
     pub(crate) simulated_gpus: Option<tarn_driver::machine::Simulated>,
+    after_reboot: AfterRebootName,
     pub(crate) log_format: LogFormat,
     pub(crate) log: String,
     pub(crate) rate_limit: RateLimit,
@@ -76,6 +77,7 @@ impl Default for Config {
             secret_key_file: None,
             driver: DriverName::default(),
             simulated_gpus: None,
+            after_reboot: AfterRebootName::default(),
             log_format: LogFormat::default(),
             log: "info".to_owned(),
             rate_limit: RateLimit::default(),
