@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use tarn_driver::Driver;
 use tarn_model::capacity::Inventory;
 use tarn_model::catalogue::{Catalogue, Prices};
+use tarn_model::limits::Limits;
 use tarn_model::{Clock, Ids};
 use tarn_objects::Objects;
 use tarn_store::{Store, Tx};
@@ -76,6 +77,9 @@ pub struct Settings {
     pub after_reboot: AfterReboot,
     /// How long an instance without a row is left alone before it is removed.
     pub orphan_grace: Duration,
+    /// What organizations and users may have, unless they have limits of their own. Of objects the configuration of object
+    /// storage says it.
+    pub limits: Limits,
     /// Limits of jobs.
     pub jobs: JobSettings,
 }
@@ -131,6 +135,7 @@ impl Default for Settings {
             machines_every: Duration::from_secs(5),
             after_reboot: AfterReboot::Start,
             orphan_grace: Duration::from_secs(60),
+            limits: Limits::default(),
             jobs: JobSettings::default(),
         }
     }

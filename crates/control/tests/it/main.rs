@@ -14,6 +14,7 @@ mod jobs_operations;
 mod jobs_outputs;
 mod jobs_support;
 mod jobs_uploads;
+mod limits;
 mod machines;
 mod matrix;
 mod pool;
