@@ -124,6 +124,28 @@ def test_grants(tarn):
     assert tarn.json(f"admin grant {user} 1e30", code=2)["message"]
 
 
+def test_limits(tarn, user):
+    organization, loner = tarn.json("me")["org_id"], tarn.json("admin user create ann@example.org")["user_id"]
+    assert "Nobody has limits" in tarn("admin limits list").text
+    said = tarn(f"admin limits set {organization} --gpus 4 --instances 3").text
+    assert organization in said and "GPUs" in said and "no limit" in said
+    more = tarn.json(f"admin limits set {organization} --cpus 2.5 --volume-gb 10 --object-gb 0.5")
+    assert more["own"] == {"instances": 3, "cpus": 2.5, "gpus": 4, "volume_gb": 10, "object_gb": 0.5}, more
+    tarn("cluster create 1xH100 --name box --wait")
+    refused = tarn("cluster create 4xH100", code=4).errors
+    assert "may have 4 GPUs, has 1 and this asks for 4" in refused, refused
+    assert tarn.json("storage create 11", code=4)["code"] == "limit_reached"
+    shown = tarn.json(f"admin limits show {organization}")
+    assert shown["used"]["gpus"] == 1 and shown["limits"]["gpus"] == 4 and "1" in tarn(f"admin limits show {organization}").text
+    assert tarn.json("me")["limits"]["instances"] == 3 and tarn.json("me")["used"]["instances"] == 1
+    assert [each["scope"] for each in tarn.json("admin limits list")["limits"]] == [organization]
+    assert organization in tarn("admin limits ls").text
+    assert tarn(f"admin limits clear {organization}").text
+    assert tarn.json(f"admin limits clear {loner}")["own"]["gpus"] is None
+    tarn("cluster create 4xH100 --name more --wait")
+    assert "limits.change" in tarn("admin events").text
+
+
 def test_the_organization(tarn, user):
     user("member@example.org", "default")
     assert "member@example.org" in tarn("admin org info").text

@@ -56,13 +56,17 @@ REFUSED = [
     (3, "admin key create u-000000000000"),
     (3, "admin key revoke a-000000000000"),
     (3, "admin grant u-000000000000 5"),
+    (3, "admin limits show o-000000000001"),
+    (3, "admin limits set u-000000000000 --gpus 1"),
+    (3, "admin limits clear u-000000000000"),
+    (2, "admin limits show nonsense"),
     (2, "admin grant nonsense 5"),
 ]
 # These work there, and fail only for who has no good key.
 OPEN = [
     "cluster list", "cluster types", "storage list", "object-storage enable", "object-storage usage", "job init", "job list",
     "request list", "me", "me preferences", "me sshkey list", "ssh-config", "admin user list", "admin org info", "admin events",
-    "admin key list",
+    "admin key list", "admin limits list",
 ]  # fmt: skip
 # Nobody understands these, so that nothing is asked of any engine.
 USAGE = [
@@ -77,6 +81,7 @@ USAGE = [
     "me sshkey list extra", "me sshkey remove", "ssh", "cp", "cp here", "cp here there",
     "ssh-config extra", "login extra", "admin user create", "admin user list extra", "admin user disable", "admin user enable",
     "admin org info extra", "admin grant", "admin grant u-000000000000", "admin grant u-000000000000 much",
+    "admin limits show", "admin limits set u-000000000000", "admin limits set u-000000000000 --gpus -1", "admin limits clear",
     "admin events --after yesterday", "admin key create", "admin key list --user", "admin key revoke", "admin key reset extra",
     "completion", "completion nonsense", "cluster list --engine", "me --engine ftp://nowhere", "me --engine nonsense",
 ]  # fmt: skip

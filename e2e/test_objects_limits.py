@@ -48,6 +48,33 @@ def test_a_quota(tmp_path):
         assert s3.head_object(Bucket="full", Key="put")["ContentLength"] == 40_000_000
 
 
+def test_a_limit_of_one_organization(tmp_path):
+    with own_storage(tmp_path) as storage:
+        s3, other, server = storage.account.client(), storage.other.client(), storage.server
+        for client in (s3, other):
+            client.create_bucket(Bucket="full")
+        limits = f"/admin/limits/{server.call('GET', '/me', expect=200).json()['org_id']}"
+        put(s3, "full", "first", body=bytes(3 * MIB))
+        server.call("PATCH", limits, json={"object_gb": 0.005}, expect=200)
+        with refused(403, "QuotaExceeded"):
+            put(s3, "full", "second", body=bytes(2 * MIB))
+        with refused(403, "QuotaExceeded"):
+            s3.copy_object(Bucket="full", Key="copy", CopySource="full/first")
+        upload = s3.create_multipart_upload(Bucket="full", Key="parts")["UploadId"]
+        with refused(403, "QuotaExceeded"):
+            s3.upload_part(Bucket="full", Key="parts", UploadId=upload, PartNumber=1, Body=bytes(2 * MIB))
+        s3.abort_multipart_upload(Bucket="full", Key="parts", UploadId=upload)
+        put(s3, "full", "small", body=bytes(MIB))
+        put(other, "full", "theirs", body=bytes(6 * MIB))
+        # Lowered below what there is: nothing is lost, nothing more comes.
+        server.call("PATCH", limits, json={"object_gb": 0.001}, expect=200)
+        assert len(read(s3, "full", "first")) == 3 * MIB
+        with refused(403, "QuotaExceeded"):
+            put(s3, "full", "tiny", body=b"x")
+        server.call("DELETE", limits, expect=200)
+        put(s3, "full", "second", body=bytes(2 * MIB))
+
+
 @needs_root
 def test_a_full_disk(small_disk, tmp_path):
     assert os.path.ismount(small_disk), "never fill what is not the small disk"

@@ -1,6 +1,6 @@
-//! Administration of the engine: users, API keys, grants of balance and the event log.
+//! Administration of the engine: users, API keys, grants of balance, limits and the event log.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
 /// Request body for POST /admin/user/create.
@@ -155,4 +155,90 @@ pub struct EventListResponse {
     pub next_after: i64,
     /// The list as a table.
     pub message: String,
+}
+
+/// What may be had of everything at the same time; null is without a limit.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct LimitSet {
+    /// Nodes of clusters.
+    pub instances: Option<u64>,
+    /// CPUs of all nodes.
+    pub cpus: Option<f64>,
+    /// GPUs of all nodes.
+    pub gpus: Option<u64>,
+    /// Gigabytes of all volumes.
+    pub volume_gb: Option<u64>,
+    /// Gigabytes of 10^9 bytes of all objects.
+    pub object_gb: Option<f64>,
+}
+
+/// What is had of everything that can be limited.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct LimitUsage {
+    /// Nodes of clusters; those that wait for capacity count, too.
+    pub instances: u64,
+    /// CPUs of all nodes.
+    pub cpus: f64,
+    /// GPUs of all nodes.
+    pub gpus: u64,
+    /// Gigabytes of all volumes.
+    pub volume_gb: u64,
+    /// Gigabytes of 10^9 bytes of all objects.
+    pub object_gb: f64,
+}
+
+/// The limits of an organization, or of a user without one, in lists and as the response of the calls about one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct AdminLimitsInfo {
+    /// ID of the organization, or of the user without one.
+    pub scope: String,
+    /// What was set for it; null is what the configuration says.
+    pub own: LimitSet,
+    /// What holds.
+    pub limits: LimitSet,
+    /// What it has.
+    pub used: LimitUsage,
+    /// The same as a text.
+    pub message: String,
+}
+
+/// Response for GET /admin/limits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct AdminLimitsListResponse {
+    /// All that have limits of their own, in the order of their IDs.
+    pub limits: Vec<AdminLimitsInfo>,
+    /// Give this as `after` to go on; null at the end.
+    pub next_after: Option<String>,
+    /// The list as a table.
+    pub message: String,
+}
+
+/// Request body for PATCH /admin/limits/{scope}; what is absent stays as it is, and what is null is the configuration's again.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct AdminLimitsPatch {
+    /// Nodes of clusters.
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>, minimum = 0, maximum = 1000000000)]
+    pub instances: Option<Option<u64>>,
+    /// CPUs of all nodes.
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<f64>, minimum = 0, maximum = 1000000000)]
+    pub cpus: Option<Option<f64>>,
+    /// GPUs of all nodes.
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>, minimum = 0, maximum = 1000000000)]
+    pub gpus: Option<Option<u64>>,
+    /// Gigabytes of all volumes.
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>, minimum = 0, maximum = 1000000000)]
+    pub volume_gb: Option<Option<u64>>,
+    /// Gigabytes of 10^9 bytes of all objects.
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<f64>, minimum = 0, maximum = 1000000000)]
+    pub object_gb: Option<Option<f64>>,
+}
+
+/// Keeps a null apart from an absent field: only fields that are there get here.
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<Option<T>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
 }

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
+use crate::admin::{LimitSet, LimitUsage};
+
 /// Response for GET /user/info and GET /me.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct UserInfoResponse {
@@ -22,6 +24,10 @@ pub struct UserInfoResponse {
     pub volumes: u64,
     /// What all of it costs per hour, in US dollars.
     pub hourly_rate: f64,
+    /// What the organization, or the user without one, may have.
+    pub limits: LimitSet,
+    /// What it has of that.
+    pub used: LimitUsage,
     /// The same as a text.
     pub message: String,
 }

@@ -7,6 +7,7 @@ use tarn_api::admin::{AdminGrantRequest, AdminKeyCreateRequest, AdminUserCreateR
 
 use crate::commands::Context;
 use crate::failure::Result;
+use crate::limits::{self, Limits};
 use crate::output::{self, line, text};
 use crate::tables::{self, Column};
 use crate::{paths, show};
@@ -22,6 +23,9 @@ pub enum Command {
     Org(Org),
     /// Give a user or an organization balance, or take it back
     Grant(Grant),
+    /// What organizations and users may have
+    #[command(subcommand)]
+    Limits(Limits),
     /// Who did what, the oldest first
     Events {
         /// Those after this number
@@ -107,6 +111,7 @@ pub(crate) async fn run(ctx: &Context<'_>, command: Command) -> Result<()> {
             let granted = ctx.engine.send(Method::POST, "/admin/grant", &body).await?;
             show::once(ctx, &granted, output::message)
         }
+        Command::Limits(limits) => limits::run(ctx, limits).await,
         Command::Events { after } => {
             let body =
                 ctx.engine.get("/admin/event/list", &[("after", after.to_string()), ("limit", "1000".into())]).await?;

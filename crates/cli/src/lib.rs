@@ -19,6 +19,7 @@ mod files;
 mod interrupts;
 mod jobs;
 mod known_hosts;
+mod limits;
 mod login;
 mod logins;
 mod machines;

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use tarn_driver::Driver;
 use tarn_model::capacity::Inventory;
 use tarn_model::catalogue::{Catalogue, Prices};
+use tarn_model::limits::Limits;
 use tarn_model::{Clock, Ids};
 use tarn_objects::Objects;
 use tarn_store::{Store, Tx};
@@ -72,8 +73,13 @@ pub struct Settings {
     pub detach_grace: Duration,
     /// How often the machines are compared with the database.
     pub machines_every: Duration,
+    /// What becomes of the clusters that ran when the machine was restarted.
+    pub after_reboot: AfterReboot,
     /// How long an instance without a row is left alone before it is removed.
     pub orphan_grace: Duration,
+    /// What organizations and users may have, unless they have limits of their own. Of objects the configuration of object
+    /// storage says it.
+    pub limits: Limits,
     /// Limits of jobs.
     pub jobs: JobSettings,
 }
@@ -127,7 +133,9 @@ impl Default for Settings {
             storage_cap_gb: None,
             detach_grace: Duration::from_secs(10),
             machines_every: Duration::from_secs(5),
+            after_reboot: AfterReboot::Start,
             orphan_grace: Duration::from_secs(60),
+            limits: Limits::default(),
             jobs: JobSettings::default(),
         }
     }
@@ -138,6 +146,16 @@ impl Settings {
     pub(crate) fn step_limit(&self) -> Duration {
         self.step_timeout.saturating_add(self.detach_grace)
     }
+}
+
+/// What becomes of the clusters that ran when the machine was restarted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AfterReboot {
+    /// The engine starts them again.
+    #[default]
+    Start,
+    /// They have failed, until somebody restarts them.
+    Leave,
 }
 
 /// Which clusters may have volumes.
@@ -162,6 +180,7 @@ pub struct Control {
 struct Memory {
     due: Notify,
     access_changed: Notify,
+    restarted: Notify,
     objects_closed: Notify,
     jobs_changed: Notify,
     jobs_left: Notify,
@@ -294,6 +313,11 @@ impl Control {
     /// Rings when running instances may have to be told other keys.
     pub(crate) fn access_changed(&self) -> &Notify {
         &self.memory.access_changed
+    }
+
+    /// Rings when a restart of a cluster has ended, whoever asked for it.
+    pub(crate) fn restarted(&self) -> &Notify {
+        &self.memory.restarted
     }
 
     /// Rings when object storage was given up and has to be emptied.

@@ -3,7 +3,7 @@
 use tarn_model::Time;
 use tarn_model::capacity::{self, Claim, Held};
 use tarn_model::ids::RequestId;
-use tarn_model::requests::{Request, RequestStatus};
+use tarn_model::requests::{Request, RequestStatus, RequestType};
 use tarn_store::{Tx, instances, requests};
 
 use crate::requests::definition;
@@ -32,13 +32,28 @@ impl<'c> Explainer<'c> {
         if request.waiting {
             return self.waiting(tx, request).map(Some);
         }
+        let why = match request.kind {
+            // Only the engine says why it restarts a cluster.
+            RequestType::ClusterRestart => requests::note(tx, &request.id)?.map(|note| format!("{note}. ")),
+            _ => None,
+        };
+        let why = why.unwrap_or_default();
+        if !why.is_empty() && request.status == RequestStatus::Pending {
+            let until = request.deadline;
+            return Ok(Some(format!("{why}It waits for its turn, a few at a time; until {until}, then it fails.")));
+        }
         let last = request.message.as_deref().map(|message| format!(" Last: {message}.")).unwrap_or_default();
         let text = match &request.failure {
             Some(failure) => {
                 let until = request.deadline.after(self.control.settings().work_deadline);
-                format!("Failed and is being undone, {} steps are left, until {until}: {failure}.{last}", request.step)
+                format!(
+                    "{why}Failed and is being undone, {} steps are left, until {until}: {failure}.{last}",
+                    request.step
+                )
             }
-            None => format!("{}; until {}, then it is undone and fails.{last}", at_work(request), request.deadline),
+            None => {
+                format!("{why}{}; until {}, then it is undone and fails.{last}", at_work(request), request.deadline)
+            }
         };
         Ok(Some(text))
     }

@@ -24,7 +24,7 @@ mod secrets;
 mod usage;
 
 pub use caller::{Caller, Idempotency};
-pub use control::{Control, Eligibility, JobSettings, Parts, Settings, hash_of_key};
+pub use control::{AfterReboot, Control, Eligibility, JobSettings, Parts, Settings, hash_of_key};
 pub use error::{Error, Kind, Result};
 pub use operations::ssh::SshEndpoint;
 pub use page::{Listing, Page};

@@ -168,6 +168,12 @@ pub trait Driver: Send + Sync + 'static {
     /// What there is to give.
     async fn inventory(&self) -> Result<Inventory, Error>;
 
+    /// Which start of the machine this is, where instances end with the machine: another text after each. `None` where nobody
+    /// knows or it does not matter.
+    async fn machine_boot(&self) -> Result<Option<String>, Error> {
+        Ok(None)
+    }
+
     /// Makes the instance exist and run, in the start that `spec.boot` names, with its volumes mounted. One that was observed
     /// with that number or a higher one is left alone. Never runs a second one of the same id.
     async fn ensure_instance(&self, spec: &InstanceSpec) -> Result<ObservedInstance, Error>;

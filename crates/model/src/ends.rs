@@ -8,7 +8,11 @@ pub enum End {
     OutOfMemory,
     /// It ended by itself, or from inside.
     Exit,
-    /// It is gone, and nothing tells why: killed from outside, or the machine went down.
+    /// The machine went down and came up again, and everything that ran on it ended with it.
+    MachineRebooted,
+    /// The machine was restarted, and what the instance kept on it is gone.
+    DiskMissing,
+    /// It is gone, and nothing tells why: killed from outside, or the machine forgot it.
     Lost,
 }
 
@@ -18,6 +22,8 @@ impl End {
         match self {
             End::OutOfMemory => "oom",
             End::Exit => "exit",
+            End::MachineRebooted => "machine_rebooted",
+            End::DiskMissing => "disk_missing",
             End::Lost => "lost",
         }
     }
@@ -32,6 +38,10 @@ impl End {
                 )
             }
             End::Exit => "ended: its init process was stopped from inside or crashed".to_owned(),
+            End::MachineRebooted => "was stopped because the machine was restarted".to_owned(),
+            End::DiskMissing => {
+                "has lost its disk: since the restart of the machine it is not where it was kept".to_owned()
+            }
             End::Lost => {
                 "was lost: it was killed from outside or the machine went down, and nothing tells more".to_owned()
             }

@@ -14,6 +14,7 @@ pub mod job_configs;
 pub mod jobs;
 pub mod ledger;
 pub mod lifecycle;
+pub mod limits;
 pub mod money;
 pub mod names;
 pub mod objects;

@@ -53,6 +53,11 @@ pub enum Refused {
     JobWithoutFiles { job: String },
     #[error("cluster {cluster} will be torn down after job {job}, so it takes no more jobs; create another cluster")]
     ClusterTornDown { cluster: String, job: String },
+    #[error(
+        "the {whose} may have {limit} {what}, has {used} and this asks for {more}; ask for less, destroy what is not needed, or ask \
+         an administrator of the engine for a higher limit"
+    )]
+    LimitReached { whose: &'static str, what: &'static str, limit: String, used: String, more: String },
     #[error("the state {from} does not allow '{transition}'")]
     Transition { from: &'static str, transition: &'static str },
 }
@@ -81,6 +86,7 @@ impl Refused {
             Refused::JobStarted { .. } => "job_started",
             Refused::JobWithoutFiles { .. } => "job_without_files",
             Refused::ClusterTornDown { .. } => "cluster_torn_down",
+            Refused::LimitReached { .. } => "limit_reached",
             Refused::Transition { .. } => "wrong_state",
         }
     }

@@ -3,7 +3,7 @@
 use tarn_model::buckets::{Bucket, Versioning};
 use tarn_model::ids::{ContentId, FileId, OrgId, VersionId};
 use tarn_model::objects::{Body, Details, MAX_KEY_BYTES, Object, Part, Upload, Version};
-use tarn_store::{Tx, accounts, objects, parts, versions};
+use tarn_store::{Tx, accounts, limits, objects, parts, versions};
 
 use crate::delete::{discard, discard_null};
 use crate::files::{Intake, Pending, Received, Sums, Taken};
@@ -91,17 +91,17 @@ impl Objects {
     /// Refuses what will not fit: too large for the organization's quota, or for the disk.
     pub(crate) async fn make_room(&self, place: &Place, replaced: &Replaced<'_>, declared: Option<u64>) -> Result<()> {
         let wanted = declared.unwrap_or(0);
-        if let Some(quota) = self.quota_bytes(&place.org) {
-            let read = self.store().read(|tx| {
-                let used = crate::accounts::get(tx, &place.org)?.bytes;
-                let fits = |used: u64| used.saturating_add(wanted) <= quota;
-                match fits(used) || fits(used.saturating_sub(replaced.bytes(tx, place)?)) {
-                    true => Ok(()),
-                    false => Err(Error::QuotaExceeded { quota, used }),
-                }
-            });
-            read.await?;
-        }
+        let configured = self.quota_bytes(&place.org);
+        let read = self.store().read(|tx| {
+            let Some(quota) = limits::object_bytes(tx, place.org.as_str())?.or(configured) else { return Ok(()) };
+            let used = crate::accounts::get(tx, &place.org)?.bytes;
+            let fits = |used: u64| used.saturating_add(wanted) <= quota;
+            match fits(used) || fits(used.saturating_sub(replaced.bytes(tx, place)?)) {
+                true => Ok(()),
+                false => Err(Error::QuotaExceeded { quota, used }),
+            }
+        });
+        read.await?;
         let free = match declared {
             // Small ones come often, and cannot fill a disk between two looks.
             Some(size) if size <= crate::files::INLINE_MAX as u64 => {
@@ -249,13 +249,15 @@ pub(crate) fn next_sequence(tx: &mut Tx<'_>, bucket: &Bucket, key: &str, current
     Ok(tx.now().as_micros().max(last + 1))
 }
 
-/// Adds to the account, if it was not given up and the quota allows it.
-pub(crate) fn charge(tx: &mut Tx<'_>, org: &OrgId, bytes: i64, objects: i64, quota: Option<u64>) -> Result<()> {
+/// Adds to the account, if it was not given up and the quota allows it: the organization's own, or the configured one.
+pub(crate) fn charge(tx: &mut Tx<'_>, org: &OrgId, bytes: i64, objects: i64, configured: Option<u64>) -> Result<()> {
+    let quota = match bytes > 0 {
+        true => limits::object_bytes(tx, org.as_str())?.or(configured),
+        false => None,
+    };
     let total = accounts::charge(tx, org, bytes, objects)?.ok_or(Error::NotEnabled)?;
     match quota {
-        Some(quota) if bytes > 0 && total > quota => {
-            Err(Error::QuotaExceeded { quota, used: total.saturating_sub(bytes as u64) })
-        }
+        Some(quota) if total > quota => Err(Error::QuotaExceeded { quota, used: total.saturating_sub(bytes as u64) }),
         _ => Ok(()),
     }
 }

@@ -112,6 +112,11 @@ pub fn opened_by(tx: &mut Tx<'_>, fingerprint: &str) -> Result<Vec<Cluster>> {
     tx.query(sql, &[fingerprint.into()])?.into_iter().map(read).collect()
 }
 
+/// How many have failed.
+pub fn count_failed(tx: &mut Tx<'_>) -> Result<u64> {
+    tx.query_one("select count(*) from clusters where state = 'FAILED'", &[])?.ok_or(Error::Conflict)?.count()
+}
+
 fn read(mut row: Row) -> Result<Cluster> {
     let id = row.id()?;
     let name = row.text()?;

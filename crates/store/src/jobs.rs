@@ -179,6 +179,12 @@ pub fn whose_turn_it_is(tx: &mut Tx<'_>) -> Result<Vec<Job>> {
     Ok(found)
 }
 
+/// How many run on a node, or should, and are cut off when all nodes end at once.
+pub fn count_interrupted(tx: &mut Tx<'_>) -> Result<u64> {
+    let sql = "select count(*) from jobs where ended_us is null and state in ('STARTING', 'RUNNING', 'STOPPING')";
+    tx.query_one(sql, &[])?.ok_or(Error::Conflict)?.count()
+}
+
 /// Running clusters on which somebody waits for a place, and how many are free there.
 fn free_places(tx: &mut Tx<'_>) -> Result<Vec<(String, i64)>> {
     let sql = "select c.id, c.jobs_parallel, \

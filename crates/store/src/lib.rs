@@ -19,6 +19,7 @@ pub mod job_nodes;
 pub mod job_standings;
 pub mod jobs;
 pub mod ledger;
+pub mod limits;
 pub mod objects;
 pub mod parts;
 pub mod requests;

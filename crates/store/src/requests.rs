@@ -225,6 +225,43 @@ pub fn next_due(tx: &mut Tx<'_>) -> Result<Option<Time>> {
     tx.query_one(sql, &[now.into()])?.map(|mut row| row.time()).transpose()
 }
 
+/// Gives every open request that works time until then: while the machine was down nobody could work on it. Returns how many are
+/// open.
+pub fn prolong(tx: &mut Tx<'_>, until: Time) -> Result<u64> {
+    let sql = "update requests set deadline_us = $1 \
+               where ended_us is null and waiting = 0 and failure is null and deadline_us < $1";
+    tx.execute(sql, &[until.into()])?;
+    tx.query_one("select count(*) from requests where ended_us is null", &[])?.ok_or(Error::Conflict)?.count()
+}
+
+/// How many clusters are being brought back after a restart of the machine. Of all restarts only those by the engine have a note.
+pub fn count_brought_back(tx: &mut Tx<'_>) -> Result<u64> {
+    let sql = "select count(*) from requests \
+               where ended_us is null and type = 'CLUSTER_RESTART' and note is not null";
+    tx.query_one(sql, &[])?.ok_or(Error::Conflict)?.count()
+}
+
+/// Whether a cluster waits for its turn to be brought back.
+pub fn is_any_to_bring_back(tx: &mut Tx<'_>) -> Result<bool> {
+    let sql = "select id from requests where ended_us is null and type = 'CLUSTER_RESTART' and note is not null \
+               and status = 'PENDING' and due_us > $1 limit 1";
+    let now = tx.now();
+    Ok(tx.query_one(sql, &[now.into()])?.is_some())
+}
+
+/// Makes those that wait longest for being brought back due now, with a new deadline, until so many are under way.
+pub fn bring_back(tx: &mut Tx<'_>, at_once: u32, deadline: Time) -> Result<()> {
+    let now = tx.now();
+    let sql = "select count(*) from requests where ended_us is null and type = 'CLUSTER_RESTART' and note is not null \
+               and (status <> 'PENDING' or due_us <= $1)";
+    let under_way: u32 = tx.query_one(sql, &[now.into()])?.ok_or(Error::Conflict)?.count()?;
+    let sql = "update requests set due_us = $1, deadline_us = $2 where id in \
+               (select id from requests where ended_us is null and type = 'CLUSTER_RESTART' and note is not null \
+                and status = 'PENDING' and due_us > $1 order by created_us, id limit $3)";
+    tx.execute(sql, &[now.into(), deadline.into(), at_once.saturating_sub(under_way).into()])?;
+    Ok(())
+}
+
 fn read(mut row: Row) -> Result<Request> {
     let id = row.id()?;
     let (kind, status) = (row.text()?, row.text()?);

@@ -20,7 +20,9 @@ async fn expiry(control: &Control) {
 
 async fn machines(control: &Control) {
     loop {
-        tokio::time::sleep(pause("machines", reconcilers::machines::tick(control).await)).await;
+        let pause = pause("machines", reconcilers::machines::tick(control).await);
+        // Who waits for a turn to come back does not wait for the next look besides.
+        let _ = tokio::time::timeout(pause, reconcilers::machines::changed(control)).await;
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tarn_control::jobs::dispatch::Dispatcher;
 use tarn_control::runner::Runner;
-use tarn_control::{Control, Parts, Secrets, bootstrap};
+use tarn_control::{Control, Parts, Secrets, bootstrap, reconcilers};
 use tarn_model::ids::fresh_api_key;
 use tarn_objects::Objects;
 use tarn_server::{App, Front, Limits};
@@ -51,6 +51,10 @@ pub(crate) async fn serve(config: Config) -> Result<()> {
     let control = control(&config, store, secrets, (gateway.as_ref(), s3.as_ref())).await?;
     let runner = Runner::new(control.clone());
     let dispatcher = Dispatcher::new(control.clone());
+    if let Err(error) = reconcilers::reboots::recover(&control).await {
+        // What could not be looked at now is looked at again every few seconds.
+        tracing::warn!(cause = ?error.cause, "whether the machine was restarted could not be found out: {error}");
+    }
     let recovered = async {
         runner.recover(alone).await?;
         dispatcher.recover(alone).await

@@ -261,7 +261,7 @@ pub(crate) fn keep_key(tx: &mut Tx<'_>, user: &UserId, secret: &str) -> Result<A
 }
 
 /// The scope whose balance is meant: an organization, or a user's organization or himself.
-fn account_scope(tx: &mut Tx<'_>, to: &str) -> Result<String> {
+pub(super) fn account_scope(tx: &mut Tx<'_>, to: &str) -> Result<String> {
     if let Ok(org) = to.parse::<OrgId>() {
         let org = users::org(tx, &org)?.ok_or_else(|| Error::not_found("organization", to))?;
         return Ok(org.id.to_string());

@@ -4,6 +4,7 @@ use tarn_model::catalogue::InstanceType;
 use tarn_model::clusters::{Cluster, Instance, MAX_JOBS_PARALLEL};
 use tarn_model::ids::{ClusterId, InstanceId};
 use tarn_model::lifecycle::State;
+use tarn_model::limits::Amounts;
 use tarn_model::names;
 use tarn_model::requests::RequestType;
 use tarn_model::ssh_keys::{self as rules, Parsed};
@@ -11,7 +12,7 @@ use tarn_store::{Tx, cluster_keys, clusters, events, instances, ssh_keys};
 
 use super::clusters::fitting;
 use super::ssh_keys::save;
-use super::{Accepted, free_name};
+use super::{Accepted, free_name, limits};
 use crate::requests::start_in_line;
 use crate::{Caller, Control, Error, Result, access};
 
@@ -50,7 +51,9 @@ pub async fn create(control: &Control, caller: &Caller, new: NewCluster) -> Resu
     let keys = parse_keys(&new.public_keys)?;
     let saves = new.save_keys && !keys.is_empty();
     let (me, kind, limit) = (caller.clone(), kind.clone(), control.settings().capacity_deadline);
+    let defaults = control.settings().limits;
     let write = control.write(caller, move |tx| {
+        limits::admit(tx, &defaults, me.user.owner().scope(), &needed(&kind, nodes))?;
         let cluster = insert_cluster(tx, &me, &new, &kind, nodes)?;
         let nodes = insert_nodes(tx, &cluster, &kind)?;
         let given: usize = keys.iter().map(|key| key.public_key.len() + 1).sum();
@@ -76,6 +79,17 @@ pub async fn create(control: &Control, caller: &Caller, new: NewCluster) -> Resu
         control.access_changed().notify_one();
     }
     accepted
+}
+
+/// What all nodes count together, also while they wait for their capacity.
+fn needed(kind: &InstanceType, nodes: u32) -> Amounts {
+    let nodes = u64::from(nodes);
+    Amounts {
+        instances: nodes,
+        cpu_milli: kind.shape.cpu_milli.saturating_mul(nodes),
+        gpus: u64::from(kind.shape.gpus).saturating_mul(nodes),
+        ..Amounts::default()
+    }
 }
 
 fn insert_cluster(

@@ -5,6 +5,7 @@ pub mod clusters;
 pub mod gateway;
 pub mod inside;
 pub mod jobs;
+pub mod limits;
 pub mod object_storage;
 pub mod requests;
 pub mod ssh;

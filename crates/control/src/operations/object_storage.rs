@@ -164,8 +164,9 @@ fn remove_bucket(tx: &mut Tx<'_>, caller: &Caller, org: &OrgId, name: &str) -> R
 /// What the caller's organization uses.
 pub async fn usage(control: &Control, caller: &Caller) -> Result<UsageView> {
     let org = organization(caller)?;
-    let quota_bytes = control.objects().quota_bytes(&org);
+    let configured = control.objects().quota_bytes(&org);
     let read = control.store().read(|tx| -> Result<UsageView> {
+        let quota_bytes = tarn_store::limits::object_bytes(tx, org.as_str())?.or(configured);
         let Some(account) = rows::get(tx, &org)? else { return Ok(UsageView { quota_bytes, ..UsageView::default() }) };
         Ok(UsageView {
             enabled: !account.closing,

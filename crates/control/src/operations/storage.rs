@@ -1,13 +1,14 @@
 //! What callers do with volumes.
 
 use tarn_model::ids::VolumeId;
+use tarn_model::limits::Amounts;
 use tarn_model::requests::{Request, RequestType};
 use tarn_model::storage::{Attachment, MAX_SIZE_GB, Volume, VolumeState};
 use tarn_model::{Money, Refused, names};
 use tarn_store::{Tx, attachments, events, requests, storage};
 
 use super::pool::Pool;
-use super::{Accepted, asked_by, free_name, whose};
+use super::{Accepted, asked_by, free_name, limits, whose};
 use crate::explain::Explainer;
 use crate::page::{self, cut, decode_cursor};
 use crate::requests::{New, start, start_completed};
@@ -63,9 +64,10 @@ pub async fn create(control: &Control, caller: &Caller, new: NewVolume) -> Resul
     }
     check_size(new.size_gb)?;
     let (me, limit) = (caller.clone(), control.settings().work_deadline);
-    let pool = Pool::ask(control).await?;
+    let (pool, defaults) = (Pool::ask(control).await?, control.settings().limits);
     let write = control.write(caller, move |tx| {
         let (now, owner) = (tx.now(), me.user.owner());
+        limits::admit(tx, &defaults, owner.scope(), &Amounts { volume_gb: new.size_gb, ..Amounts::default() })?;
         pool.check(tx, new.size_gb)?;
         let id = VolumeId::fresh(tx.ids());
         let name = match &new.name {
@@ -141,7 +143,7 @@ pub async fn edit(control: &Control, caller: &Caller, volume: &str, edit: Volume
         names::check(name)?;
     }
     let (me, asked, limit) = (caller.clone(), volume.to_owned(), control.settings().work_deadline);
-    let renamed = edit.name.is_some();
+    let (renamed, defaults) = (edit.name.is_some(), control.settings().limits);
     let pool = match edit.size_gb {
         Some(_) => Some(Pool::ask(control).await?),
         None => None,
@@ -159,6 +161,8 @@ pub async fn edit(control: &Control, caller: &Caller, volume: &str, edit: Volume
         if let Some(to_gb) = grows {
             let more = to_gb.saturating_sub(volume.size_gb);
             volume = volume.begin_grow(to_gb, now)?;
+            let growth = Amounts { volume_gb: more, ..Amounts::default() };
+            limits::admit(tx, &defaults, volume.owner.scope(), &growth)?;
             if let Some(pool) = pool {
                 pool.check(tx, more)?;
             }

@@ -6,6 +6,7 @@ use tarn_model::preferences::Preferences;
 use tarn_model::users::{Organization, User};
 use tarn_store::{clusters, events, ledger, storage, users};
 
+use super::limits::{self, LimitsView};
 use super::scope;
 use crate::{Caller, Control, Error, Kind, Result};
 
@@ -24,6 +25,8 @@ pub struct UserView {
     pub volumes: u64,
     /// What all of that costs per hour.
     pub hourly_rate: Money,
+    /// What his scope may have, and has.
+    pub limits: LimitsView,
 }
 
 /// An organization with its members.
@@ -58,7 +61,8 @@ pub async fn info(control: &Control, caller: &Caller) -> Result<UserView> {
         let storage_rate = Money::hourly_for_gb(control.prices().storage_gb_month, size_gb);
         let balance = ledger::balance(tx, &Account::balance_of(scope))?;
         let hourly_rate = Money::from_micros(running_micros.saturating_add(storage_rate.as_micros()));
-        Ok(UserView { user: caller.user.clone(), org, balance, clusters, volumes, hourly_rate })
+        let limits = limits::view(control, tx, scope.to_owned())?;
+        Ok(UserView { user: caller.user.clone(), org, balance, clusters, volumes, hourly_rate, limits })
     });
     read.await
 }

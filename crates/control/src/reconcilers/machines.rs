@@ -1,6 +1,7 @@
 //! Compares the machines with the database: marks what died, and removes what belongs to nobody.
 //!
-//! An instance whose row says RUNNING and that is not, is dead: a fact, at once. An instance without a row is removed when it
+//! An instance whose row says RUNNING and that is not, is dead: a fact, at once. Those that ended with the machine come back by
+//! themselves (`reboots`). An instance without a row is removed when it
 //! was seen for the whole grace time. A volume that is missing or damaged has failed, until it is seen to be right again. A
 //! volume without a row is only reported: data is never removed by a guess.
 
@@ -14,9 +15,14 @@ use tarn_model::ids::{ClusterId, InstanceId, VolumeId};
 use tarn_model::lifecycle::State;
 use tarn_store::{Tx, clusters, events, instances, requests};
 
-use super::volumes;
+use super::{reboots, volumes};
 use crate::audit::{Difference, differences};
-use crate::{Control, Error, Kind, Result};
+use crate::{Control, Error, Kind, Result, Settings};
+
+/// Done when a cluster has come back, so that it may be another one's turn.
+pub async fn changed(control: &Control) {
+    control.restarted().notified().await;
+}
 
 /// Looks at everything once.
 pub async fn tick(control: &Control) -> Result<Duration> {
@@ -43,12 +49,14 @@ pub async fn tick(control: &Control) -> Result<Duration> {
             Difference::Volume(volume, _) => doubtful.push(volume),
         }
     }
-    for (cluster, nodes) in &suspects {
-        mark_dead(control, cluster, nodes).await?;
-    }
+    // Volumes first: with one that has failed no cluster comes back.
     for volume in &doubtful {
         volumes::look_again(control, volume).await?;
     }
+    for (cluster, nodes) in &suspects {
+        mark_dead(control, cluster, nodes).await?;
+    }
+    reboots::next_turns(control).await?;
     let now = control.clock().now();
     for id in control.sightings().overdue(&orphans, now, control.settings().orphan_grace) {
         remove_orphan(control, &id).await?;
@@ -91,18 +99,28 @@ async fn mark_dead(control: &Control, cluster: &ClusterId, suspects: &[InstanceI
     if dead.is_empty() {
         return Ok(());
     }
-    let cluster = cluster.clone();
-    match control.store().write(move |tx| commit_deaths(tx, &cluster, version, &dead)).await {
+    let (cluster, settings) = (cluster.clone(), control.settings().clone());
+    match control.store().write(move |tx| commit_deaths(tx, &cluster, version, &dead, &settings)).await {
         Err(error) if error.kind == Kind::Conflict => Ok(()),
         done => done,
     }
 }
 
-fn commit_deaths(tx: &mut Tx<'_>, id: &ClusterId, version: i64, dead: &HashMap<InstanceId, End>) -> Result<()> {
+fn commit_deaths(
+    tx: &mut Tx<'_>,
+    id: &ClusterId,
+    version: i64,
+    dead: &HashMap<InstanceId, End>,
+    settings: &Settings,
+) -> Result<()> {
     let cluster = clusters::get(tx, id)?.filter(|cluster| cluster.version == version);
     let (Some(cluster), true) = (cluster, requests::open_of_cluster(tx, id)?.is_empty()) else { return Ok(()) };
     let (now, owner) = (tx.now(), cluster.owner.clone());
     let mut nodes = instances::of_cluster(tx, id)?;
+    let by_machine = dead.values().all(|end| *end == End::MachineRebooted);
+    if by_machine && reboots::bring_back(tx, &cluster, &nodes, settings)? {
+        return Ok(());
+    }
     for node in &mut nodes {
         let Some(end) = dead.get(&node.id).filter(|_| node.state == State::Running) else { continue };
         *node = node.clone().died(*end)?;

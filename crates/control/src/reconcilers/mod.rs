@@ -5,5 +5,6 @@ pub mod expiry;
 pub mod jobs;
 pub mod machines;
 pub mod objects;
+pub mod reboots;
 
 mod volumes;

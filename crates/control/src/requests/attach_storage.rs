@@ -28,6 +28,7 @@ fn mount(ctx: Context<'_>) -> Work<'_> {
         if nodes_stay(ctx).await? {
             let (mut nodes, driver) = (nodes::read(ctx).await?, ctx.control.driver());
             nodes.instances.retain(|node| node.state == State::Running);
+            nodes::bring_back(ctx, &nodes, None).await?;
             nodes::each(&nodes, |node| driver.ensure_mount(ctx.volume(), &node.id)).await?;
             tell(ctx, nodes).await;
         }
@@ -97,6 +98,7 @@ fn confirm(ctx: Context<'_>) -> Work<'_> {
     let cluster = ctx.cluster().clone();
     Box::pin(async move {
         let nodes = nodes::read(ctx).await?;
+        nodes::bring_back(ctx, &nodes, Some(ctx.volume())).await?;
         for (node, seen) in nodes.instances.iter().zip(nodes::observe_all(ctx, &nodes).await?) {
             if !seen.is_some_and(|seen| seen.running && seen.volumes.contains(ctx.volume())) {
                 return Err(Failure::Permanent(format!("node {} does not run with the volume", node.name())));

@@ -116,6 +116,7 @@ fn remove(ctx: Context<'_>) -> Work<'_> {
 fn configure(ctx: Context<'_>) -> Work<'_> {
     Box::pin(async move {
         let nodes = nodes::read(ctx).await?;
+        nodes::bring_back(ctx, &nodes, None).await?;
         nodes::configure_all(ctx, &nodes).await?;
         Ok(super::nothing())
     })
@@ -125,6 +126,7 @@ fn confirm(ctx: Context<'_>) -> Work<'_> {
     let cluster = ctx.cluster().clone();
     Box::pin(async move {
         let nodes = nodes::read(ctx).await?;
+        nodes::bring_back(ctx, &nodes, None).await?;
         for (node, seen) in nodes.instances.iter().zip(nodes::observe_all(ctx, &nodes).await?) {
             if !seen.is_some_and(|seen| seen.running) {
                 return Err(Failure::Permanent(format!("node {} stopped while it was being set up", node.name())));

@@ -29,6 +29,9 @@ fn confirm(ctx: Context<'_>) -> Work<'_> {
         let nodes = nodes::read(ctx).await?;
         // Only who was restarted has to run. One that ended otherwise has no volumes, and its end is for others to tell.
         let must_run = !nodes_stay(ctx).await?;
+        if must_run {
+            nodes::bring_back(ctx, &nodes, None).await?;
+        }
         let is_without = |seen: ObservedInstance| !seen.volumes.contains(ctx.volume());
         for (node, seen) in nodes.instances.iter().zip(nodes::observe_all(ctx, &nodes).await?) {
             if !seen.filter(|seen| seen.running).map_or(!must_run, is_without) {

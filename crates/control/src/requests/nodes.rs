@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use futures::future::try_join_all;
-use tarn_driver::{InstanceSpec, ObservedInstance};
+use tarn_driver::{End, InstanceSpec, ObservedInstance};
 use tarn_model::Refused;
 use tarn_model::clusters::{Cluster, Instance};
 use tarn_model::ids::{ClusterId, VolumeId};
@@ -62,6 +62,26 @@ pub(super) async fn ensure_all(
         done.extend(try_join_all(some.iter().map(|spec| ctx.control.driver().ensure_instance(spec))).await?);
     }
     Ok(done)
+}
+
+/// Starts again, in their present boot, the nodes that ended because the machine was restarted in the middle of a request, so that
+/// it can go on. A node that died otherwise is left as it is.
+pub(super) async fn bring_back(
+    ctx: Context<'_>,
+    nodes: &Nodes,
+    volume: Option<&VolumeId>,
+) -> std::result::Result<(), Failure> {
+    let seen = observe_all(ctx, nodes).await?;
+    let ended_with_it = |seen: &Option<ObservedInstance>| {
+        seen.as_ref().is_some_and(|seen| !seen.running && seen.end == Some(End::MachineRebooted))
+    };
+    let all = nodes.instances.iter().zip(&seen);
+    let instances: Vec<Instance> = all.filter(|(_, seen)| ended_with_it(seen)).map(|(node, _)| node.clone()).collect();
+    if instances.is_empty() {
+        return Ok(());
+    }
+    ensure_all(ctx, &Nodes { cluster: nodes.cluster.clone(), instances }, volume).await?;
+    configure_all(ctx, nodes).await
 }
 
 /// Gives every node its keys and the names of its peers.

@@ -1,5 +1,6 @@
 //! CLUSTER_RELEASE: lets jobs end, removes the instances, sees that they are gone, and gives their capacity back.
 
+use tarn_driver::{End, ObservedInstance};
 use tarn_model::lifecycle::State;
 use tarn_model::requests::{Request, RequestType};
 use tarn_store::{Tx, attachments, instances};
@@ -25,7 +26,14 @@ pub(super) const DEFINITION: Definition = Definition {
 fn end_jobs(ctx: Context<'_>) -> Work<'_> {
     let cluster = ctx.cluster();
     Box::pin(async move {
-        if !destroyed::wait(ctx.control, cluster).await? {
+        // Nobody answers on nodes that ended with the machine, so there is nothing to wait for.
+        let nodes = nodes::read(ctx).await?;
+        let seen = nodes::observe_all(ctx, &nodes).await?;
+        let down =
+            |seen: &Option<ObservedInstance>| seen.as_ref().is_some_and(|seen| seen.end == Some(End::MachineRebooted));
+        if seen.iter().all(down) {
+            destroyed::end_all(ctx.control, cluster).await?;
+        } else if !destroyed::wait(ctx.control, cluster).await? {
             destroyed::end_all(ctx.control, cluster).await?;
         }
         Ok(super::nothing())

@@ -1,6 +1,7 @@
 //! CLUSTER_RESTART: starts every node anew, with its disk, address, keys and volume kept, and sees them run.
 
 use tarn_model::Refused;
+use tarn_model::ids::VolumeId;
 use tarn_model::lifecycle::State;
 use tarn_model::requests::{Request, RequestType};
 use tarn_model::storage::{Volume, VolumeState};
@@ -17,32 +18,40 @@ pub(super) const DEFINITION: Definition = Definition {
         Step { name: "confirm", run: confirm, undo: Undo::None("it only looks, and commits what it saw") },
     ],
     completed: "The cluster runs again.",
-    takes_notes: false,
+    takes_notes: true,
     failed,
 };
 
 fn restart(ctx: Context<'_>) -> Work<'_> {
     Box::pin(async move {
-        let read = ctx.control.store().read(|tx| -> Result<Option<Volume>> {
-            match attachments::of_cluster(tx, ctx.cluster())? {
-                Some(held) => load(tx, &held.volume).map(Some),
-                None => Ok(None),
-            }
-        });
-        let volume = read.await?;
-        // It may have failed after the call was accepted.
-        if let Some(Volume { id, state: VolumeState::Failed { reason, .. }, .. }) = volume {
-            let refused = Refused::AttachedStorageFailed { volume: id.to_string(), reason };
-            return Err(Failure::Permanent(refused.to_string()));
-        }
-        nodes::restart_all(ctx, 1, volume.as_ref().map(|volume| &volume.id)).await
+        let volume = held(ctx).await?;
+        nodes::restart_all(ctx, 1, volume.as_ref()).await
     })
+}
+
+/// The volume that the nodes are started with.
+async fn held(ctx: Context<'_>) -> std::result::Result<Option<VolumeId>, Failure> {
+    let read = ctx.control.store().read(|tx| -> Result<Option<Volume>> {
+        match attachments::of_cluster(tx, ctx.cluster())? {
+            Some(held) => load(tx, &held.volume).map(Some),
+            None => Ok(None),
+        }
+    });
+    match read.await? {
+        // It may have failed after the call was accepted.
+        Some(Volume { id, state: VolumeState::Failed { reason, .. }, .. }) => {
+            let refused = Refused::AttachedStorageFailed { volume: id.to_string(), reason };
+            Err(Failure::Permanent(refused.to_string()))
+        }
+        volume => Ok(volume.map(|volume| volume.id)),
+    }
 }
 
 fn confirm(ctx: Context<'_>) -> Work<'_> {
     let cluster = ctx.cluster().clone();
     Box::pin(async move {
         let nodes = nodes::read(ctx).await?;
+        nodes::bring_back(ctx, &nodes, held(ctx).await?.as_ref()).await?;
         for (node, seen) in nodes.instances.iter().zip(nodes::observe_all(ctx, &nodes).await?) {
             if !seen.is_some_and(|seen| seen.running && seen.boot == node.boot) {
                 return Err(Failure::Permanent(format!("node {} stopped again right after its restart", node.name())));

@@ -35,6 +35,9 @@ impl Runner {
                 Ok(Hold::Ended(kind, status)) => {
                     let labels = [("type", kind.name()), ("status", status.name())];
                     metrics::counter!("tarn_requests_ended_total", &labels).increment(1);
+                    if kind == RequestType::ClusterRestart {
+                        self.control.restarted().notify_one();
+                    }
                     // Keys may have changed after the step that told them to nodes which run now.
                     self.control.access_changed().notify_one();
                     // A cluster may run now on which jobs wait, or a node may have come back.

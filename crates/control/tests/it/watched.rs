@@ -66,6 +66,10 @@ impl Driver for Watched {
         self.fake.inventory().await
     }
 
+    async fn machine_boot(&self) -> Result<Option<String>, Error> {
+        self.fake.machine_boot().await
+    }
+
     async fn ensure_instance(&self, spec: &InstanceSpec) -> Result<ObservedInstance, Error> {
         self.fake.ensure_instance(spec).await
     }

@@ -157,6 +157,10 @@ impl Driver for FakeDriver {
         Ok(Inventory::clone(&self.inventory))
     }
 
+    async fn machine_boot(&self) -> Result<Option<String>, Error> {
+        self.look(|world| Some(world.reboots.to_string())).await
+    }
+
     async fn ensure_instance(&self, spec: &InstanceSpec) -> Result<ObservedInstance, Error> {
         let (spec, inventory) = (spec.clone(), self.inventory.clone());
         self.change(move |world| world.ensure_instance(&spec, &inventory)).await

@@ -14,6 +14,15 @@ impl FakeDriver {
         self.in_group(move |world| world.kill(&id, end)).await
     }
 
+    /// Lets the machine be restarted: everything on it ends, and is kept.
+    pub async fn reboot(&self) -> Result<(), Error> {
+        self.in_group(|world| {
+            world.reboot();
+            Ok(())
+        })
+        .await
+    }
+
     /// The keys that an instance was told last, for tests that want to see them arrive; `None` when there is no such thing.
     pub async fn keys_of(&self, id: &InstanceId) -> Result<Option<Vec<String>>, Error> {
         let id = id.clone();

@@ -20,6 +20,9 @@ use crate::{Access, End, Error, InstanceSpec, Observed, ObservedInstance};
 pub(super) struct World {
     pub(super) instances: BTreeMap<InstanceId, Instance>,
     pub(super) volumes: BTreeMap<VolumeId, Volume>,
+    /// How often the machine was restarted. Worlds of earlier versions do not say it.
+    #[serde(default)]
+    pub(super) reboots: u64,
 }
 
 /// An instance that exists.
@@ -108,6 +111,17 @@ impl World {
         instance.processes.clear();
         instance.end = Some(end);
         Ok(())
+    }
+
+    /// The machine goes down and comes up again: nothing runs, and everything is where it was.
+    pub(super) fn reboot(&mut self) {
+        self.reboots += 1;
+        for instance in self.instances.values_mut().filter(|instance| instance.running) {
+            instance.running = false;
+            instance.processes.clear();
+            instance.volumes.clear();
+            instance.end = Some(End::MachineRebooted);
+        }
     }
 
     /// The mounts go with it, because they are kept in it.

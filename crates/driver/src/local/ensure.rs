@@ -45,6 +45,7 @@ pub(super) async fn ensure(engine: &Engine, spec: &InstanceSpec) -> Result<Obser
             }
             return Ok(seen);
         }
+        must_have_disk(engine, record)?;
     }
     // What cannot be mounted is found out before anything is stopped or made.
     let mut volumes = Vec::new();
@@ -71,6 +72,18 @@ pub(super) async fn ensure(engine: &Engine, spec: &InstanceSpec) -> Result<Obser
             }
             Err(error)
         }
+    }
+}
+
+/// Refuses to start one that has run before and whose disk is gone: an empty one in its place would look like its own.
+fn must_have_disk(engine: &Engine, record: &Record) -> Result<(), Error> {
+    let has_run = record.process.is_some() || record.boot > 1;
+    match engine.places.disk(&record.id).try_exists() {
+        Ok(false) if has_run => Err(Error::Permanent(
+            "the disk of the instance is not where it was kept; the operator may bring it back".into(),
+        )),
+        Ok(_) => Ok(()),
+        Err(error) => Err(failed("the disk of an instance could not be looked at", &error)),
     }
 }
 

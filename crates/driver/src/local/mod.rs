@@ -100,6 +100,12 @@ impl Driver for LocalDriver {
         Ok(self.engine.inventory.clone())
     }
 
+    async fn machine_boot(&self) -> Result<Option<String>, Error> {
+        let boot =
+            processes::boot_id().map_err(|error| engine::failed("the machine could not be looked at", &error))?;
+        Ok(Some(boot))
+    }
+
     async fn ensure_instance(&self, spec: &InstanceSpec) -> Result<ObservedInstance, Error> {
         let (engine, spec) = (self.engine.clone(), spec.clone());
         self.to_the_end(async move { ensure::ensure(&engine, &spec).await }).await

@@ -58,7 +58,8 @@ pub(super) fn alive(record: &Record) -> io::Result<bool> {
 fn end(engine: &Engine, record: &Record) -> io::Result<Option<End>> {
     let Some(process) = &record.process else { return Ok(None) };
     if !process.of_this_boot()? {
-        return Ok(Some(End::Lost));
+        let is_whole = engine.places.disk(&record.id).try_exists()?;
+        return Ok(Some(if is_whole { End::MachineRebooted } else { End::DiskMissing }));
     }
     // An orderly end comes first: the kernel may have ended some other process of the instance long before.
     if last_word::was_said(&engine.places.run_of(&record.id)) {

@@ -34,7 +34,8 @@ impl Process {
     }
 }
 
-fn boot_id() -> io::Result<String> {
+/// Which start of the machine this is: the kernel draws another one each time.
+pub(super) fn boot_id() -> io::Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
 

@@ -22,6 +22,7 @@ mod admin;
 mod clusters;
 mod health;
 pub(crate) mod jobs;
+mod limits;
 mod object_storage;
 pub(crate) mod remember;
 mod requests;

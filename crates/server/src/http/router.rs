@@ -11,7 +11,7 @@ use super::authenticate::authenticate;
 use super::failure::Failure;
 use super::observe::observe;
 use super::remember::remember;
-use super::{admin, clusters, health, jobs, object_storage, openapi, requests, ssh, ssh_keys, storage, users};
+use super::{admin, clusters, health, jobs, limits, object_storage, openapi, requests, ssh, ssh_keys, storage, users};
 use crate::App;
 
 /// The whole API in front of `app`.
@@ -112,6 +112,8 @@ fn secured() -> OpenApiRouter<App> {
         .routes(routes!(admin::list_keys::list_keys))
         .routes(routes!(admin::revoke_key::revoke_key))
         .routes(routes!(admin::grant::grant))
+        .routes(routes!(limits::list::list))
+        .routes(routes!(limits::info::info, limits::edit::edit, limits::clear::clear))
         .routes(routes!(admin::list_events::list_events));
     // A cluster may be called like a verb of this API, and it must be possible to destroy it by that name.
     ["create", "list", "quote", "types"]

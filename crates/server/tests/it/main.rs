@@ -18,6 +18,7 @@ mod inside;
 mod jobs;
 mod jobs_listen;
 mod jobs_push;
+mod limits;
 mod lists;
 mod object_storage;
 mod openapi;

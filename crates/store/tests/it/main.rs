@@ -5,6 +5,7 @@ mod concurrency;
 mod durability;
 mod jobs;
 mod keys;
+mod limits;
 mod migrations;
 mod nouns;
 mod objects;

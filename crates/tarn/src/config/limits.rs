@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use serde::Deserialize;
-use tarn_control::{Eligibility, Settings};
+use tarn_control::{AfterReboot, Eligibility, Settings};
+use tarn_model::limits::Limits;
 
 use super::Config;
-use super::machine::EligibilityName;
+use super::machine::{AfterRebootName, EligibilityName};
 use crate::failure::{Failure, Result};
 
 /// How often one API key may call.
@@ -26,6 +27,38 @@ pub(crate) struct Requests {
     step_timeout_seconds: u64,
     lease_seconds: u64,
     parallel: u32,
+}
+
+/// What each organization, and each user without one, may have; what is absent is not limited. Limits that an administrator sets
+/// come first, and how many bytes of objects there may be is said in `object_storage`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct DefaultLimits {
+    instances: Option<u64>,
+    cpus: Option<f64>,
+    gpus: Option<u64>,
+    volume_gb: Option<u64>,
+}
+
+impl DefaultLimits {
+    pub(super) fn check(&self) -> Result<()> {
+        match self.cpus {
+            Some(cpus) if !(0.0..=1e9).contains(&cpus) => {
+                Err(Failure(format!("limits.cpus must be a number from 0 to 1000000000, not {cpus}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn limits(&self) -> Limits {
+        Limits {
+            instances: self.instances,
+            cpu_milli: self.cpus.map(|cpus| (cpus * 1000.0).round() as u64),
+            gpus: self.gpus,
+            volume_gb: self.volume_gb,
+            object_bytes: None,
+        }
+    }
 }
 
 impl Default for RateLimit {
@@ -81,6 +114,11 @@ impl Config {
             storage_overcommit: self.storage.overcommit,
             storage_cap_gb: self.capacity.storage_gb,
             detach_grace: Duration::from_secs(self.storage.detach_grace_seconds),
+            limits: self.limits.limits(),
+            after_reboot: match self.after_reboot {
+                AfterRebootName::Start => AfterReboot::Start,
+                AfterRebootName::Leave => AfterReboot::Leave,
+            },
             jobs: self.job_settings(),
             ..Settings::default()
         }

@@ -46,6 +46,15 @@ pub(super) enum EligibilityName {
     Tensorpool,
 }
 
+/// What becomes of the clusters that ran when the machine was restarted.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum AfterRebootName {
+    #[default]
+    Start,
+    Leave,
+}
+
 /// Prices in dollars: per hour, and for storage per gigabyte and month.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]

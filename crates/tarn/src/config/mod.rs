@@ -16,8 +16,8 @@ use tarn_store::Database;
 
 use crate::failure::{Failure, Result};
 use jobs::Jobs;
-use limits::{RateLimit, Requests};
-use machine::{Capacity, PriceList, Storage, TypeDefinition};
+use limits::{DefaultLimits, RateLimit, Requests};
+use machine::{AfterRebootName, Capacity, PriceList, Storage, TypeDefinition};
 use object_storage::ObjectStorage;
 
 pub(crate) use object_storage::S3Listen;
@@ -46,6 +46,7 @@ pub(crate) struct Config {
     pub(crate) secret_key_file: Option<PathBuf>,
     pub(crate) driver: DriverName,
     pub(crate) simulated_gpus: Option<tarn_driver::machine::Simulated>,
+    after_reboot: AfterRebootName,
     pub(crate) log_format: LogFormat,
     pub(crate) log: String,
     pub(crate) rate_limit: RateLimit,
@@ -54,6 +55,7 @@ pub(crate) struct Config {
     object_storage: ObjectStorage,
     jobs: Jobs,
     requests: Requests,
+    limits: DefaultLimits,
     prices: PriceList,
     types: Vec<TypeDefinition>,
     pub(crate) fake: tarn_driver::fake::Settings,
@@ -76,6 +78,7 @@ impl Default for Config {
             secret_key_file: None,
             driver: DriverName::default(),
             simulated_gpus: None,
+            after_reboot: AfterRebootName::default(),
             log_format: LogFormat::default(),
             log: "info".to_owned(),
             rate_limit: RateLimit::default(),
@@ -84,6 +87,7 @@ impl Default for Config {
             object_storage: ObjectStorage::default(),
             jobs: Jobs::default(),
             requests: Requests::default(),
+            limits: DefaultLimits::default(),
             prices: PriceList::default(),
             types: Vec::new(),
             fake: tarn_driver::fake::Settings::default(),
@@ -132,6 +136,7 @@ impl Config {
             return Err(Failure(format!("storage.detach_grace_seconds must be at most {MAX_GRACE_SECONDS}")));
         }
         self.requests.check()?;
+        self.limits.check()?;
         self.object_storage.check()?;
         self.jobs.check()?;
         if self.rate_limit.burst == 0 {
@@ -197,6 +202,8 @@ mod tests {
             "[object_storage]\nquota_gb = 0",
             "[object_storage]\nabandoned_upload_days = 0",
             "[jobs]\nkeep_days = 0",
+            "[limits]\ncpus = -1.0",
+            "[limits]\ncpus = inf",
             "tls_cert = 'a.pem'",
         ] {
             assert!(parsed(text).unwrap().check().is_err(), "{text}");
@@ -214,6 +221,19 @@ mod tests {
         assert_eq!(settings.detach_grace, std::time::Duration::ZERO);
         let plain = parsed("").unwrap();
         assert_eq!((plain.inventory().storage_bytes, plain.settings().storage_cap_gb), (10_000_000_000_000, None));
+    }
+
+    #[test]
+    fn limits_and_restarts_of_the_machine_are_passed_on() {
+        let config = parsed("after_reboot = 'leave'\n[limits]\ngpus = 0\ncpus = 2.5").unwrap();
+        config.check().unwrap();
+        let settings = config.settings();
+        assert_eq!(
+            (settings.limits.gpus, settings.limits.cpu_milli, settings.limits.instances),
+            (Some(0), Some(2500), None)
+        );
+        assert_eq!(settings.after_reboot, tarn_control::AfterReboot::Leave);
+        assert!(parsed("").unwrap().settings().limits.is_empty() && parsed("after_reboot = 'stop'").is_err());
     }
 
     #[test]

@@ -8,6 +8,7 @@ use tarn_control::operations::users::{self, UserView};
 use crate::App;
 use crate::http::answer::{Answer, Outcome};
 use crate::http::authenticate::Authenticated;
+use crate::http::limits::view as limits_view;
 use crate::http::table::Cell::{Shown, Text};
 use crate::http::table::block;
 
@@ -30,7 +31,7 @@ pub(crate) async fn info(State(app): State<App>, Authenticated(caller): Authenti
 pub(super) async fn answer(app: &App, caller: &Caller) -> Outcome<UserInfoResponse> {
     let view = users::info(&app.control, caller).await?;
     let message = text(&view);
-    let UserView { user, org, balance, clusters, volumes, hourly_rate } = view;
+    let UserView { user, org, balance, clusters, volumes, hourly_rate, limits } = view;
     Ok(Answer::ok(UserInfoResponse {
         user_id: user.id.into(),
         email: user.email,
@@ -40,6 +41,8 @@ pub(super) async fn answer(app: &App, caller: &Caller) -> Outcome<UserInfoRespon
         clusters,
         volumes,
         hourly_rate: hourly_rate.as_dollars(),
+        limits: limits_view::set(&limits.limits),
+        used: limits_view::usage(&limits.used),
         message,
     }))
 }

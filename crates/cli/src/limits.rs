@@ -1,0 +1,74 @@
+//! `tarn admin limits …`: what organizations, and users without one, may have.
+
+use clap::{Args, Subcommand};
+use http::Method;
+use tarn_api::admin::AdminLimitsPatch;
+
+use crate::commands::Context;
+use crate::failure::Result;
+use crate::{output, paths, show};
+
+/// What administrators do about limits.
+#[derive(Debug, Subcommand)]
+pub enum Limits {
+    /// Show what an organization or a user may have, and has
+    Show {
+        /// The ID of an organization or a user
+        scope: String,
+    },
+    /// List all that have limits of their own
+    #[command(visible_alias = "ls")]
+    List,
+    /// Set limits; those that are not named stay as they are
+    Set(Set),
+    /// Take limits away; those of the configuration hold again
+    Clear {
+        /// The ID of an organization or a user
+        scope: String,
+    },
+}
+
+#[derive(Args, Debug)]
+#[command(group(clap::ArgGroup::new("limit").required(true).multiple(true)))]
+pub struct Set {
+    /// The ID of an organization or a user
+    scope: String,
+    /// Nodes of clusters
+    #[arg(long, value_name = "N", group = "limit")]
+    instances: Option<u64>,
+    /// CPUs of all nodes
+    #[arg(long, value_name = "N", group = "limit")]
+    cpus: Option<f64>,
+    /// GPUs of all nodes
+    #[arg(long, value_name = "N", group = "limit")]
+    gpus: Option<u64>,
+    /// Gigabytes of all volumes
+    #[arg(long, value_name = "GB", group = "limit")]
+    volume_gb: Option<u64>,
+    /// Gigabytes of all objects
+    #[arg(long, value_name = "GB", group = "limit")]
+    object_gb: Option<f64>,
+}
+
+pub(crate) async fn run(ctx: &Context<'_>, limits: Limits) -> Result<()> {
+    let body = match limits {
+        Limits::List => ctx.engine.get("/admin/limits", &[("limit", "1000".into())]).await?,
+        Limits::Show { scope } => ctx.engine.get(&path(&scope)?, &[]).await?,
+        Limits::Set(Set { scope, instances, cpus, gpus, volume_gb, object_gb }) => {
+            let patch = AdminLimitsPatch {
+                instances: instances.map(Some),
+                cpus: cpus.map(Some),
+                gpus: gpus.map(Some),
+                volume_gb: volume_gb.map(Some),
+                object_gb: object_gb.map(Some),
+            };
+            ctx.engine.send(Method::PATCH, &path(&scope)?, &patch).await?
+        }
+        Limits::Clear { scope } => ctx.engine.act(Method::DELETE, &path(&scope)?).await?,
+    };
+    show::once(ctx, &body, output::message)
+}
+
+fn path(scope: &str) -> Result<String> {
+    Ok(format!("/admin/limits/{}", paths::segment(scope)?))
+}

@@ -1,0 +1,172 @@
+//! What a restart of the machine ended at once: its clusters are brought back, a few at a time, and what was lost is told.
+//!
+//! A node that died alone is for its owner to judge. A machine that went down is nobody's fault, and whoever had a cluster expects
+//! to find it again. [`recover`] is called once when the engine starts; the reconciler of the machines goes on from there.
+
+use tarn_driver::{End, Observed};
+use tarn_model::Refused;
+use tarn_model::clusters::{Cluster, Instance};
+use tarn_model::lifecycle::State;
+use tarn_model::requests::RequestType;
+use tarn_store::{Tx, attachments, clusters, events, installation, instances, jobs, requests, storage};
+
+use super::machines;
+use crate::audit::{Difference, differences};
+use crate::requests::{New, start};
+use crate::{AfterReboot, Control, Error, Result, Settings};
+
+/// The key under which the database keeps which start of the machine it has seen last.
+const SEEN: &str = "machine_boot";
+
+/// So many clusters are brought back at the same time: all at once would only wait for each other.
+const AT_ONCE: u32 = 4;
+
+/// What a restart of the machine has ended or taken.
+#[derive(Debug, Default, serde::Serialize)]
+struct Losses {
+    /// Clusters that are being brought back.
+    clusters_brought_back: u64,
+    /// Clusters that failed, because they cannot be brought back or shall not.
+    clusters_failed: u64,
+    /// Requests that go on where they were.
+    requests_resumed: u64,
+    /// Jobs that ran and were cut off.
+    jobs_interrupted: u64,
+    /// Volumes that are damaged or not where they were.
+    volumes_lost: u64,
+    /// Nodes whose disk is gone.
+    disks_missing: u64,
+    /// Nodes that the database knows and the machine does not.
+    instances_missing: u64,
+    /// Instances and volumes that the machine has and the database does not know.
+    unknown: u64,
+}
+
+/// To be called once when the engine starts, before anything else works: after a restart of the machine it begins to bring back
+/// what ran, and tells what was lost.
+pub async fn recover(control: &Control) -> Result<()> {
+    let Some(boot) = control.driver().machine_boot().await.map_err(Error::internal)? else { return Ok(()) };
+    let seen = control.store().read(|tx| installation::get(tx, SEEN)).await.map_err(Error::from)?;
+    if seen.as_ref() == Some(&boot) {
+        return Ok(());
+    }
+    let losses = match seen {
+        Some(_) => Some(take_stock(control).await?),
+        None => None,
+    };
+    let write = control.store().write(move |tx| -> Result<()> {
+        installation::set(tx, SEEN, &boot)?;
+        if let Some(losses) = &losses {
+            let detail = serde_json::to_value(losses).map_err(Error::internal)?;
+            events::record(tx, events::ENGINE, events::ENGINE, "machine", "machine.rebooted", &detail)?;
+        }
+        Ok(())
+    });
+    write.await
+}
+
+/// Marks what a restart of the machine has done to everything, and counts it.
+async fn take_stock(control: &Control) -> Result<Losses> {
+    let until = control.clock().now().after(control.settings().work_deadline);
+    let write = control.store().write(move |tx| Ok((requests::prolong(tx, until)?, jobs::count_interrupted(tx)?)));
+    let (requests_resumed, jobs_interrupted) = write.await.map_err(|error: tarn_store::Error| Error::from(error))?;
+    let observed = control.driver().observe().await.map_err(Error::internal)?;
+    let before = control.store().read(clusters::count_failed).await.map_err(Error::from)?;
+    let mut losses = Losses { requests_resumed, jobs_interrupted, ..missing(control, &observed).await? };
+    machines::tick(control).await?;
+    let read = control.store().read(|tx| Ok((clusters::count_failed(tx)?, requests::count_brought_back(tx)?)));
+    let (failed, brought_back) = read.await.map_err(|error: tarn_store::Error| Error::from(error))?;
+    losses.clusters_failed = failed.saturating_sub(before);
+    losses.clusters_brought_back = brought_back;
+    tracing::warn!(?losses, "the machine was restarted; what ran on it is being brought back");
+    metrics::counter!("tarn_machine_reboots_total").increment(1);
+    Ok(losses)
+}
+
+/// What the machine does not have any more, or has and nobody knows.
+async fn missing(control: &Control, observed: &Observed) -> Result<Losses> {
+    let mut losses = Losses::default();
+    for difference in differences(control.store(), observed).await? {
+        tracing::debug!(%difference, "the machine is not as the database says");
+        match difference {
+            Difference::Instance(_, None) => losses.instances_missing += 1,
+            Difference::Instance(_, Some(seen)) => {
+                losses.disks_missing += u64::from(seen.end == Some(End::DiskMissing))
+            }
+            Difference::Volume(_, seen) => {
+                losses.volumes_lost += u64::from(seen.is_none_or(|seen| seen.fault.is_some()));
+            }
+            Difference::UnknownInstance(_) | Difference::UnknownVolume(_) => losses.unknown += 1,
+        }
+    }
+    Ok(losses)
+}
+
+/// Whether a cluster that ran comes back by itself, in the transaction that has seen all of its nodes ended by the machine. One that
+/// cannot be brought back has failed, and says why.
+pub(super) fn bring_back(tx: &mut Tx<'_>, cluster: &Cluster, nodes: &[Instance], settings: &Settings) -> Result<bool> {
+    if settings.after_reboot == AfterReboot::Leave || cluster.state != State::Running {
+        return Ok(false);
+    }
+    let (now, held) = (tx.now(), attachments::of_cluster(tx, &cluster.id)?);
+    let volume = match &held {
+        Some(held) => storage::get(tx, &held.volume)?,
+        None => None,
+    };
+    match cluster.clone().begin_restart(nodes, held.as_ref(), volume.as_ref(), now) {
+        Ok(restarting) => begin(tx, restarting, nodes, settings)?,
+        Err(refused) => give_up(tx, cluster.clone(), nodes, &refused)?,
+    }
+    Ok(true)
+}
+
+/// Begins to bring a cluster back, or lets it wait for its turn.
+fn begin(tx: &mut Tx<'_>, cluster: Cluster, nodes: &[Instance], settings: &Settings) -> Result<()> {
+    clusters::save(tx, &cluster)?;
+    for node in nodes {
+        instances::save(tx, &Instance { state: cluster.state.clone(), ..node.clone() })?;
+    }
+    let detail = serde_json::json!({ "name": cluster.name, "cause": End::MachineRebooted.name() });
+    events::record(tx, events::ENGINE, cluster.owner.scope(), cluster.id.as_str(), "cluster.restart", &detail)?;
+    let owner = cluster.owner.clone();
+    let new = New { kind: RequestType::ClusterRestart, owner, cluster: Some(&cluster.id), volume: None };
+    let mut request = start(tx, new, settings.capacity_deadline)?;
+    // It has its turn when it is woken, and all of its time from then on.
+    request.due = request.deadline;
+    requests::save(tx, &request)?;
+    let note =
+        format!("The machine was restarted, which was seen at {}, and the engine brings back what ran", tx.now());
+    requests::set_note(tx, &request, &note)?;
+    give_turns(tx, settings)
+}
+
+fn give_up(tx: &mut Tx<'_>, cluster: Cluster, nodes: &[Instance], refused: &Refused) -> Result<()> {
+    let now = tx.now();
+    for node in nodes {
+        instances::save(tx, &node.clone().died(End::MachineRebooted)?)?;
+    }
+    let reason = format!(
+        "the machine was restarted, and the cluster could not be brought back: {refused}. Restart it when that is mended, or \
+         destroy it"
+    );
+    let cluster = cluster.moved(now, |state| state.die(&reason))?;
+    clusters::save(tx, &cluster)?;
+    let detail = serde_json::json!({ "reason": reason });
+    Ok(events::record(tx, events::ENGINE, cluster.owner.scope(), cluster.id.as_str(), "cluster.failed", &detail)?)
+}
+
+/// Lets as many clusters come back as may at the same time.
+pub(super) async fn next_turns(control: &Control) -> Result<()> {
+    let waiting = control.store().read(requests::is_any_to_bring_back).await.map_err(Error::from)?;
+    if waiting {
+        let settings = control.settings().clone();
+        control.store().write(move |tx| give_turns(tx, &settings)).await?;
+        control.due().notify_one();
+    }
+    Ok(())
+}
+
+fn give_turns(tx: &mut Tx<'_>, settings: &Settings) -> Result<()> {
+    let deadline = tx.now().after(settings.work_deadline);
+    Ok(requests::bring_back(tx, AT_ONCE, deadline)?)
+}

@@ -1,0 +1,109 @@
+//! How much an organization, or a user without one, may have at the same time.
+
+use crate::Refused;
+
+/// So much of everything that is limited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amounts {
+    /// Nodes of clusters.
+    pub instances: u64,
+    /// Their thousandths of CPUs.
+    pub cpu_milli: u64,
+    /// Their GPUs.
+    pub gpus: u64,
+    /// Gigabytes of volumes.
+    pub volume_gb: u64,
+    /// Bytes of objects.
+    pub object_bytes: u64,
+}
+
+/// What may be had of everything; without a limit where there is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Limits {
+    pub instances: Option<u64>,
+    pub cpu_milli: Option<u64>,
+    pub gpus: Option<u64>,
+    pub volume_gb: Option<u64>,
+    pub object_bytes: Option<u64>,
+}
+
+impl Limits {
+    /// These limits and, where there is none, those.
+    pub fn or(self, others: Limits) -> Limits {
+        Limits {
+            instances: self.instances.or(others.instances),
+            cpu_milli: self.cpu_milli.or(others.cpu_milli),
+            gpus: self.gpus.or(others.gpus),
+            volume_gb: self.volume_gb.or(others.volume_gb),
+            object_bytes: self.object_bytes.or(others.object_bytes),
+        }
+    }
+
+    /// Whether nothing is limited.
+    pub fn is_empty(&self) -> bool {
+        *self == Limits::default()
+    }
+
+    /// Refuses what goes beyond a limit. Of what is not asked for there may be more than the limit says: it may have been lowered
+    /// since.
+    pub fn admit(&self, scope: &str, used: &Amounts, more: &Amounts) -> Result<(), Refused> {
+        let plain: fn(u64) -> String = |count| count.to_string();
+        let thousandths: fn(u64) -> String = |milli| format!("{}", milli as f64 / 1000.0);
+        for (limit, used, more, shown, what) in [
+            (self.instances, used.instances, more.instances, plain, "instances"),
+            (self.cpu_milli, used.cpu_milli, more.cpu_milli, thousandths, "CPUs"),
+            (self.gpus, used.gpus, more.gpus, plain, "GPUs"),
+            (self.volume_gb, used.volume_gb, more.volume_gb, plain, "GB of storage volumes"),
+            (self.object_bytes, used.object_bytes, more.object_bytes, plain, "bytes of objects"),
+        ] {
+            let Some(limit) = limit else { continue };
+            if more > 0 && used.saturating_add(more) > limit {
+                let whose = if scope.starts_with("o-") { "organization" } else { "user" };
+                let (limit, used, more) = (shown(limit), shown(used), shown(more));
+                return Err(Refused::LimitReached { whose, what, limit, used, more });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gpus(count: u64) -> Amounts {
+        Amounts { gpus: count, ..Amounts::default() }
+    }
+
+    #[test]
+    fn a_refusal_says_the_numbers() {
+        let limits = Limits { gpus: Some(8), ..Limits::default() };
+        let refused = limits.admit("o-7k2m9q4x0abc", &gpus(6), &gpus(4)).unwrap_err();
+        assert!(
+            refused.to_string().starts_with("the organization may have 8 GPUs, has 6 and this asks for 4"),
+            "{refused}"
+        );
+        assert_eq!((refused.code(), limits.admit("u-1", &gpus(6), &gpus(2))), ("limit_reached", Ok(())));
+        let cpus = Limits { cpu_milli: Some(1500), ..Limits::default() };
+        let half = Amounts { cpu_milli: 500, ..Amounts::default() };
+        let words = cpus.admit("u-1", &Amounts { cpu_milli: 1250, ..half }, &half).unwrap_err().to_string();
+        assert!(words.starts_with("the user may have 1.5 CPUs, has 1.25 and this asks for 0.5"), "{words}");
+    }
+
+    #[test]
+    fn what_is_not_asked_for_does_not_matter() {
+        let limits = Limits { gpus: Some(1), instances: Some(10), ..Limits::default() };
+        let one = Amounts { instances: 1, ..Amounts::default() };
+        assert_eq!(limits.admit("o-1", &gpus(6), &one), Ok(()), "lowered below what there is");
+        assert_eq!(limits.admit("o-1", &gpus(u64::MAX), &gpus(u64::MAX)).unwrap_err().code(), "limit_reached");
+    }
+
+    #[test]
+    fn own_limits_come_before_others() {
+        let own = Limits { gpus: Some(0), ..Limits::default() };
+        let all = own.or(Limits { gpus: Some(8), volume_gb: Some(5), ..Limits::default() });
+        assert_eq!((all.gpus, all.volume_gb, all.instances), (Some(0), Some(5), None));
+        assert!(Limits::default().is_empty() && !all.is_empty());
+    }
+}

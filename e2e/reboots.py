@@ -1,0 +1,158 @@
+"""A machine that goes down, for one cloud: everything of its installation that a kernel would lose is dropped, and nothing else.
+
+Start reading at `Reboots.go_down`. Other clouds on the machine are not touched: whatever is ended or removed here carries the id
+of the installation, lies below its data directory, or descends from its engine.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import uuid
+from contextlib import closing
+from pathlib import Path
+
+import footprint
+from footprint import CGROUPS
+from jobs import Jobs
+from support import eventually
+from volumes import Volumes
+
+SETTINGS = """
+[[types]]
+name = "huge"
+cpus = 32.0
+memory_mib = 16384
+"""
+
+
+class Reboots(Volumes, Jobs):
+    """A cloud with volumes and jobs whose machine can be restarted."""
+
+    def __init__(self, directory: Path, *options, name="engine"):
+        super().__init__(directory, *options, name=name)
+        config = directory / f"{name}.toml"
+        config.write_text(config.read_text() + SETTINGS)
+
+    @property
+    def installation(self) -> str:
+        """The id that everything of this cloud carries on the machine."""
+        found = (self.data / "installation").read_text().strip()
+        assert len(found) == 6 and found.isalnum(), found
+        return found
+
+    def go_down(self):
+        """The machine loses its power: only what is on disk is left, and it belongs to an earlier start of the machine."""
+        self.end_engine()
+        for group in self.groups():
+            empty(group)
+        for name in self.interfaces():
+            subprocess.run(["ip", "link", "delete", name], capture_output=True)
+        for table in self.tables():
+            subprocess.run(["nft", "delete", "table", "inet", table], check=True)
+        eventually(lambda: self.unmounted() and not footprint.loop_devices(self.data), what="no loop device")
+        subprocess.run(["rm", "-rf", "--one-file-system", str(self.running())], check=True)
+        eventually(lambda: not self.remains(), what="nothing but the disks")
+        self.age()
+
+    def end_engine(self):
+        """Ends the engine and everything it was just starting, at one moment: a stopped one starts nothing."""
+        os.kill(self.process.pid, signal.SIGSTOP)
+        family = descendants(self.process.pid)
+        for process in [self.process.pid, *family]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        self.process.wait()
+
+    def age(self):
+        """Whatever is on record is of another start of the machine than the present one."""
+        boot = str(uuid.uuid4())
+        for path in (self.data / "instances").glob("*/instance.json"):
+            record = json.loads(path.read_text())
+            if record["process"]:
+                record["process"]["boot_id"] = boot
+                path.write_text(json.dumps(record))
+        with closing(sqlite3.connect(self.data / "tarn.db", timeout=10)) as db, db:
+            db.execute("update installation set value = ? where key = 'machine_boot'", (boot,))
+
+    def unmounted(self) -> bool:
+        """Nothing of this cloud is mounted where this process can see it, so that a removal reaches nothing else."""
+        mounts = [line.split(" ", 5)[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+        return not any(place.startswith((f"{self.running()}/", f"{self.data}/")) for place in mounts)
+
+    def running(self) -> Path:
+        """What lives while instances run."""
+        return Path("/run/tarn") / self.installation
+
+    def groups(self) -> list[Path]:
+        """The control groups of the installation, in every hierarchy."""
+        name = f"tarn-{self.installation}"
+        return [path for path in [CGROUPS / name, *CGROUPS.glob(f"*/{name}")] if path.is_dir()]
+
+    def interfaces(self) -> list[str]:
+        """The bridges and cables of the installation."""
+        ours = (f"t{self.installation}-", f"t{self.installation}_")
+        return [name for name in os.listdir("/sys/class/net") if name.startswith(ours)]
+
+    def tables(self) -> list[str]:
+        """The firewall of the installation."""
+        listed = subprocess.run(["nft", "list", "tables"], capture_output=True, text=True, check=True).stdout
+        return [line.split()[-1] for line in listed.splitlines() if line.split()[-1] == f"tarn_{self.installation}"]
+
+    def remains(self) -> dict:
+        """What of this cloud is on the machine besides its data directory; empty when nothing is."""
+        found = {"groups": self.groups(), "interfaces": self.interfaces(), "tables": self.tables()}
+        found |= {"devices": footprint.loop_devices(self.data), "directory": [self.running()] if self.running().exists() else []}
+        return {kind: what for kind, what in found.items() if what}
+
+    def state(self, cluster: str, status: str, *, seconds=120) -> dict:
+        """Waits until a cluster has a status."""
+        seen = lambda: (info := self.info(cluster))["status"] == status and info  # noqa: E731
+        return eventually(seen, seconds=seconds, what=f"{cluster} {status}")
+
+    def event(self, verb: str) -> list[dict]:
+        """The particulars of all events of a kind."""
+        events, after = [], 0
+        while page := self.call("GET", f"/admin/event/list?after={after}&limit=1000", expect=200).json()["events"]:
+            events += [each["detail"] for each in page if each["verb"] == verb]
+            after = page[-1]["number"]
+        return events
+
+    def host_keys(self) -> set[str]:
+        """The keys by which the gateway is known."""
+        done = subprocess.run(["ssh-keyscan", "-p", str(self.ssh_port), "127.0.0.1"], capture_output=True, text=True, timeout=60)
+        return {line for line in done.stdout.splitlines() if line and not line.startswith("#")}
+
+
+def descendants(process: int) -> list[int]:
+    """The processes that a process has started, and those that they have."""
+    found = []
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{process}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                found += [int(child), *descendants(int(child))]
+    return found
+
+
+def empty(group: Path):
+    """Ends every process of a control group and those below it, and removes them."""
+
+    def gone() -> bool:
+        places = [*group.rglob("cgroup.procs")]
+        inhabitants = {int(pid) for place in places for pid in place.read_text().split()}
+        for process in inhabitants:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        return not inhabitants
+
+    eventually(gone, seconds=60, what=f"nobody in {group}")
+
+    def removed() -> bool:
+        for place in sorted((path for path in [group, *group.rglob("*")] if path.is_dir()), reverse=True):
+            with contextlib.suppress(OSError):
+                place.rmdir()
+        return not group.exists()
+
+    eventually(removed, seconds=60, what=f"the end of {group}")
