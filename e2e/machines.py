@@ -1,5 +1,6 @@
 """Clouds with real machines: the fixtures of everything that logs in somewhere."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -81,6 +82,11 @@ class Machines(Server):
         """The answer to a destroy, unless the cluster is busy. In a tuple: a refusal by itself counts as nothing."""
         answer = self.call("DELETE", f"/cluster/{cluster}")
         return (answer,) if answer.status_code == 202 or answer.json()["code"] == "cluster_gone" else None
+
+    def roots(self) -> list[Path]:
+        """The roots of all instances, as the host can look into them while they run."""
+        records = (json.loads(path.read_text()) for path in (self.data / "instances").glob("*/instance.json"))
+        return [Path(f"/proc/{record['process']['pid']}/root") for record in records if record["process"]]
 
     def options(self) -> list[str]:
         """What any of OpenSSH's programs needs to come in, besides the address: only this key, no prompt, no files."""

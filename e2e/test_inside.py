@@ -105,10 +105,10 @@ def test_a_port_that_is_taken_stays_so(cloud):
     assert eventually(lambda: is_open(cloud), seconds=10, what="an answer inside")
     cloud.ssh("box", "cat > squatter.py", answer=SQUATTER.format(port=cloud.port))
     cloud.ssh("box", "nohup sh -c 'until python3 squatter.py; do sleep 0.05; done' >/dev/null 2>&1 & echo started")
-    # Without an engine the port is free. What the program writes is seen on the instance's disk, as nobody can log in now.
+    # Without an engine the port is free. What the program writes is seen from outside, as nobody can log in now.
     cloud.process.kill()
     cloud.process.wait()
-    assert eventually(lambda: any((cloud.data / "instances").rglob("ubuntu/squatting")), what="the program in the port")
+    assert eventually(lambda: any((root / "home/ubuntu/squatting").exists() for root in cloud.roots()), what="the program in the port")
     cloud.start()
     assert inside(cloud, "/healthz") == "mine"
     tried = lambda: cloud.output().count("the engine cannot answer inside")  # noqa: E731

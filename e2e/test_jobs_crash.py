@@ -187,7 +187,7 @@ def noted(work: Work, attempt: int, content: bytes) -> int:
 
 def wrote(cloud: Jobs, job: str) -> list[bytes]:
     """What the attempts of a job noted, in their order, as it lies on the disk of the instance."""
-    found = (cloud.data / "instances").glob(f"*/disk/upper/home/ubuntu/jobs/{job}/wrote.*")
+    found = [path for root in cloud.roots() for path in (root / "home/ubuntu/jobs" / job).glob("wrote.*")]
     return [path.read_bytes() for path in sorted(found, key=lambda path: path.name)]
 
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tarn_control::SshEndpoint;
 use tarn_driver::Driver;
 use tarn_driver::fake::FakeDriver;
-use tarn_driver::local::{LocalDriver, LocalSettings};
+use tarn_driver::local::{LocalDriver, LocalSettings, Protections};
 use tarn_model::capacity::Inventory;
 use tarn_server::Door;
 
@@ -39,6 +39,8 @@ pub(crate) async fn driver(config: &Config, inventory: &Inventory) -> Result<Arc
                 run: Path::new("/run/tarn").to_owned(),
                 helper: vec![program.into(), HELPER.into()],
                 guest: guest::BINARY,
+                disk_bytes: config.instance_disk_bytes(),
+                protections: protections()?,
                 inventory: inventory.clone(),
             };
             let driver = LocalDriver::open(settings).await;
@@ -46,6 +48,15 @@ pub(crate) async fn driver(config: &Config, inventory: &Inventory) -> Result<Arc
             Ok(Arc::new(driver.map_err(|e| Failure::doing(hint, e))?))
         }
     }
+}
+
+/// What instances are kept in by: everything. Only a build for tests can be told to leave something out.
+fn protections() -> Result<Protections> {
+    #[cfg(debug_assertions)]
+    if let Ok(names) = std::env::var("TARN_TEST_WITHOUT") {
+        return Protections::without(&names).map_err(|why| Failure(format!("TARN_TEST_WITHOUT: {why}")));
+    }
+    Ok(Protections::default())
 }
 
 /// Listens for people who log in; only where there is something to log in to.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::engine::Engine;
+use super::protections::Protection;
 use super::record::Record;
 use super::{cpus, ids};
 use crate::{Error, InstanceSpec};
@@ -37,8 +38,11 @@ pub(super) fn claim(engine: &Engine, spec: &InstanceSpec, image: PathBuf) -> Res
             let slot = peer.map_or_else(|| engine.network.choose_slot(&slots), Ok)?;
             let addresses: BTreeSet<_> = records.values().map(|other| other.address).collect();
             let bases = records.values().map(|other| other.id_base).collect();
-            let id_base = ids::choose(&engine.places.installation, &bases)
+            let mut id_base = ids::choose(&engine.places.installation, &bases)
                 .ok_or_else(|| Error::Retry("every range of user ids is taken".into()))?;
+            if !engine.protections.have(Protection::UserNamespace) {
+                id_base = 0;
+            }
             Record {
                 id: spec.id.clone(),
                 cluster: spec.cluster.clone(),
@@ -52,6 +56,7 @@ pub(super) fn claim(engine: &Engine, spec: &InstanceSpec, image: PathBuf) -> Res
                 id_base,
                 cpus,
                 image,
+                had_disk: false,
                 process: None,
             }
         }

@@ -12,8 +12,10 @@ use tarn_model::capacity::Inventory;
 use tarn_model::ids::InstanceId;
 use tokio::sync::{OwnedMutexGuard, Semaphore};
 
+use super::disks::Disks;
 use super::network::Network;
 use super::places::Places;
+use super::protections::Protections;
 use super::record::Record;
 use super::volumes::Volumes;
 use crate::Error;
@@ -30,6 +32,8 @@ pub(super) struct Engine {
     pub(super) inventory: Inventory,
     pub(super) network: Network,
     pub(super) volumes: Volumes,
+    pub(super) disks: Disks,
+    pub(super) protections: Protections,
     /// Held while the first of a cluster, or of all, comes, and while the last goes.
     pub(super) gate: tokio::sync::Mutex<()>,
     pub(super) helpers: Semaphore,
@@ -45,7 +49,8 @@ impl Engine {
     pub(super) fn new(
         places: Places,
         (helper, guest, inventory): (Vec<OsString>, PathBuf, Inventory),
-        (network, volumes): (Network, Volumes),
+        (network, volumes, disks): (Network, Volumes, Disks),
+        protections: Protections,
         records: BTreeMap<InstanceId, Record>,
         alone: File,
     ) -> Self {
@@ -56,6 +61,8 @@ impl Engine {
             inventory,
             network,
             volumes,
+            disks,
+            protections,
             gate: tokio::sync::Mutex::default(),
             helpers: Semaphore::new(HELPERS),
             image: tokio::sync::Mutex::default(),

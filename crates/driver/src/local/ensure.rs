@@ -1,14 +1,12 @@
 //! Making an instance exist and run.
 
-use std::fs;
 use std::io;
-use std::os::unix::fs::chown;
-use std::path::Path;
 use std::time::Duration;
 
 use tarn_link::Purpose;
 use tarn_model::ids::InstanceId;
 
+use super::disks::{self, Disk};
 use super::engine::{Engine, blocking, failed};
 use super::places::Places;
 use super::record::Record;
@@ -55,8 +53,9 @@ pub(super) async fn ensure(engine: &Engine, spec: &InstanceSpec) -> Result<Obser
     if let Some(record) = known.as_ref().filter(|record| observe::alive(record).unwrap_or(true)) {
         stop(engine, record).await;
     }
-    let started = match begin(engine, spec).await {
-        Ok(record) => launch::launch(engine, record, &volumes).await,
+    let had_disk = known.as_ref().is_some_and(|record| record.had_disk || record.process.is_some());
+    let started = match begin(engine, spec, had_disk).await {
+        Ok((record, disk)) => launch::launch(engine, record, disk, &volumes).await,
         Err(error) => Err(error),
     };
     match started {
@@ -99,14 +98,14 @@ fn check(spec: &InstanceSpec) -> Result<(), Error> {
 }
 
 /// Puts the instance on record and makes everything it stands on.
-async fn begin(engine: &Engine, spec: &InstanceSpec) -> Result<Record, Error> {
+async fn begin(engine: &Engine, spec: &InstanceSpec, had_disk: bool) -> Result<(Record, Disk), Error> {
     let image = {
         // Two that make the image of a machine that has just changed would be in each other's way.
         let _one_at_a_time = engine.image.lock().await;
         let images = engine.places.images();
         blocking("the image of this machine could not be made", move || image::ensure(&images)).await?
     };
-    let record = {
+    let mut record = {
         let _gate = engine.gate.lock().await;
         if engine.records().is_empty() {
             engine.network.settle().await?;
@@ -118,13 +117,12 @@ async fn begin(engine: &Engine, spec: &InstanceSpec) -> Result<Record, Error> {
         record
     };
     clear(engine, &record.id).await?;
-    let (places, own) = (engine.places.clone(), record.clone());
-    blocking("the directories of an instance could not be made", move || {
-        make_run_directories(&places, &own.id)?;
-        make_disk(&places.disk(&own.id), &own)
-    })
-    .await?;
-    Ok(record)
+    let (places, id) = (engine.places.clone(), record.id.clone());
+    let what = "the directories of an instance could not be made";
+    blocking(what, move || make_run_directories(&places, &id)).await?;
+    let disk = disks::ensure(engine, &record, had_disk).await?;
+    record.had_disk = true;
+    Ok((record, disk))
 }
 
 /// Makes the directories of an instance that runs. Another engine may remove the one that all engines share while it is
@@ -141,29 +139,6 @@ fn make_run_directories(places: &Places, id: &InstanceId) -> io::Result<()> {
         }
     }
     made
-}
-
-/// The disk of a new instance: empty, but for its name. Only now may the engine write there, as nobody else ever has. It has
-/// its name when it is whole, so that a crash leaves none or all of it; one that is gone after a start is never made again.
-fn make_disk(place: &Path, record: &Record) -> io::Result<()> {
-    if place.exists() {
-        return Ok(());
-    }
-    if record.process.is_some() {
-        return Err(io::Error::other("the disk of the instance is missing"));
-    }
-    let own = |path: &Path| chown(path, Some(record.id_base), Some(record.id_base));
-    let disk = &place.with_extension("new");
-    trees::remove(disk)?;
-    files::ensure_directory(disk, 0o700)?;
-    for name in ["upper", "work", "usr-upper", "usr-work", "upper/etc"] {
-        files::ensure_directory(&disk.join(name), 0o755)?;
-        own(&disk.join(name))?;
-    }
-    let hostname = disk.join("upper/etc/hostname");
-    fs::write(&hostname, format!("{}\n", record.name))?;
-    own(&hostname)?;
-    fs::rename(disk, place)
 }
 
 /// Removes what an earlier start left on the machine, but nothing that is kept.

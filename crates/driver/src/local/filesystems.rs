@@ -9,15 +9,30 @@ use std::path::Path;
 use rustix::fs::{Dir, Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::ioctl::{Getter, Setter, ioctl, opcode};
-use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen,
+};
 
 /// The last piece of a filesystem is left out if it is shorter than so many blocks, because nothing useful fits in.
 const LEAST_PIECE: u64 = 64;
 
 /// Mounts the filesystem of a device nowhere: it can be used through the descriptor, and is unmounted with its end.
 pub(super) fn mount(device: &Path) -> io::Result<OwnedFd> {
+    mount_with(device, &[])
+}
+
+/// Mounts, likewise nowhere, a filesystem that is a copy: it has the id of the one that it was copied from, and of every other copy.
+/// What is removed there is given back to the disk of the machine.
+pub(super) fn mount_copy(device: &Path) -> io::Result<OwnedFd> {
+    mount_with(device, &["nouuid", "discard"])
+}
+
+fn mount_with(device: &Path, options: &[&str]) -> io::Result<OwnedFd> {
     let context = fsopen("xfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(&context, "source", device)?;
+    for option in options {
+        fsconfig_set_flag(&context, *option)?;
+    }
     fsconfig_create(&context)?;
     let attributes = MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOSUID;
     let mount = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;

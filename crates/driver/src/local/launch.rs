@@ -6,9 +6,11 @@ use std::time::Duration;
 use tarn_model::ids::VolumeId;
 
 use super::dialogue::Helper;
+use super::disks::{self, Disk, Opened};
 use super::engine::{Engine, failed};
-use super::helper::order::{BEGIN, Order, Report, Start};
+use super::helper::order::{self, BEGIN, Order, Report, Start};
 use super::processes::Process;
+use super::protections::Protection;
 use super::record::Record;
 use super::volumes::Device;
 use super::{cgroups, cpus, errands};
@@ -24,14 +26,24 @@ const PIDS: (u64, u64) = (4_096, 1_024);
 /// nobody in the instance comes to anything else.
 const LEAST_MEMORY: u64 = 256 << 10;
 
+/// As many as there may be where a test has taken the limit away.
+const UNLIMITED_PIDS: u64 = 1 << 15;
+
 const FAILED: &str = "the instance could not be started";
 
 /// Starts an instance whose directories, bridge and record exist, with these volumes, and records its process.
-pub(super) async fn launch(engine: &Engine, record: Record, volumes: &[(VolumeId, Device)]) -> Result<Record, Error> {
+pub(super) async fn launch(
+    engine: &Engine,
+    record: Record,
+    disk: Disk,
+    volumes: &[(VolumeId, Device)],
+) -> Result<Record, Error> {
+    // It stays open until the helper has mounted it.
+    let opened = disks::open(&disk).await?;
     let _turn = engine.helpers.acquire().await.map_err(|_| Error::Retry("the engine is stopping".into()))?;
     let mut helper = Helper::spawn(engine).map_err(|error| failed(FAILED, &error))?;
     let patience = if volumes.is_empty() { PATIENCE } else { PATIENCE + errands::PATIENCE };
-    let done = tokio::time::timeout(patience, talk(&mut helper, engine, record, volumes)).await;
+    let done = tokio::time::timeout(patience, talk(&mut helper, engine, record, (&disk, &opened), volumes)).await;
     let done = done.unwrap_or_else(|_| Err(failed(FAILED, &io::Error::other("the helper took too long"))));
     helper.end(done.is_ok()).await;
     done
@@ -41,16 +53,19 @@ async fn talk(
     helper: &mut Helper,
     engine: &Engine,
     mut record: Record,
+    (disk, opened): (&Disk, &Opened),
     volumes: &[(VolumeId, Device)],
 ) -> Result<Record, Error> {
     let lost = |error: io::Error| failed(FAILED, &error);
-    helper.order(&Order::Start(order(engine, &record, volumes))).await.map_err(lost)?;
+    helper.order(&Order::Start(order(engine, &record, opened, volumes))).await.map_err(lost)?;
     let Report::Namespaces { pid: keeper } = helper.hear().await.map_err(lost)? else {
         return Err(lost(io::Error::other("the helper made no namespaces")));
     };
     // The network is made and connected while the helper goes on. The record keeps others from removing it again.
-    let (connected, created) = tokio::join!(connect(engine, &record, keeper), helper.hear());
+    let (connected, created, settled) =
+        tokio::join!(connect(engine, &record, keeper), helper.hear(), disks::settle(disk));
     connected?;
+    settled?;
     let Report::Created { pid } = created.map_err(lost)? else {
         return Err(lost(io::Error::other("the helper created nothing")));
     };
@@ -77,20 +92,28 @@ async fn connect(engine: &Engine, record: &Record, keeper: u32) -> Result<(), Er
     engine.network.attach(record.slot, record.address, keeper).await
 }
 
-fn order(engine: &Engine, record: &Record, volumes: &[(VolumeId, Device)]) -> Start {
+fn order(engine: &Engine, record: &Record, disk: &Opened, volumes: &[(VolumeId, Device)]) -> Start {
     let places = &engine.places;
+    let limited = engine.protections.have(Protection::CgroupLimits);
+    let disk = match disk {
+        Opened::Directory(path) => order::Disk::Directory(path.clone()),
+        Opened::Device(device) => {
+            order::Disk::Device { device: device.path.clone(), number: device.number, file: device.file }
+        }
+    };
     Start {
         id: record.id.to_string(),
         hostname: record.name.clone(),
         image: record.image.clone(),
-        disk: places.disk(&record.id),
+        disk,
         run: places.run_of(&record.id),
         guest: engine.guest.clone(),
         id_base: record.id_base,
         cgroup: places.cgroup(&record.id).display().to_string(),
         cpus: cpus::list(&record.cpus),
-        memory_bytes: record.memory_bytes,
-        pids: pids(record.cpus.len(), record.memory_bytes),
+        memory_bytes: if limited { record.memory_bytes } else { engine.inventory.memory_bytes },
+        pids: if limited { pids(record.cpus.len(), record.memory_bytes) } else { UNLIMITED_PIDS },
+        protections: engine.protections.clone(),
         volumes: volumes.iter().map(|(id, _)| id.clone()).collect(),
     }
 }

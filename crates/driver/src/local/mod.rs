@@ -5,13 +5,14 @@
 //! filesystem exists only in the mount namespace of its instance. The driver knows nothing of requests or of the database.
 //!
 //! Start reading at [`LocalDriver`], then `ensure` and `remove`; `launch` talks to the [`helper`] process in which
-//! an instance is put together, `image` makes what it is put together from, and [`network`] connects it. `volumes` are files
+//! an instance is put together, `image` and `disks` make what it is put together from, and [`network`] connects it. `volumes` are files
 //! in a pool of their own, and outlive instances; `mounts` shows them to instances that run.
 
 mod cgroups;
 mod claim;
 mod cpus;
 mod dialogue;
+mod disks;
 mod engine;
 mod ensure;
 mod errands;
@@ -33,6 +34,7 @@ mod observe;
 mod open;
 mod places;
 mod processes;
+mod protections;
 mod record;
 mod remove;
 mod settings;
@@ -46,6 +48,7 @@ use async_trait::async_trait;
 use tarn_model::capacity::Inventory;
 use tarn_model::ids::{InstanceId, VolumeId};
 
+pub use protections::{Protection, Protections};
 pub use settings::LocalSettings;
 
 use crate::{

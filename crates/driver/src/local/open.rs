@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use tarn_model::ids::InstanceId;
 
+use super::disks::Disks;
 use super::engine::{Engine, blocking, failed};
 use super::network::{Network, Prefix};
 use super::places::Places;
 use super::record::Record;
 use super::settings::LocalSettings;
 use super::volumes::{self, Volumes};
-use super::{cgroups, files, guest, image, installation, remove, trees};
+use super::{cgroups, disks, files, guest, image, installation, remove, trees};
 use crate::Error;
 
 /// How often what is kept is tried to be locked, and how long to wait in between.
@@ -30,9 +31,13 @@ pub(super) async fn open(settings: LocalSettings) -> Result<Engine, Error> {
     let own = places.clone();
     let records = blocking("the records of the local driver could not be read", move || load(&own)).await?;
     let remembered = records.values().next().map(|record| Prefix::of(record.address));
-    let network = Network::open(&places.installation, remembered).await?;
-    let shared = (network, Volumes::new(pool));
-    let engine = Engine::new(places, (settings.helper, guest, settings.inventory), shared, records, alone);
+    let nodes = records.values().map(|record| record.address).collect();
+    let network = Network::open(&places.installation, remembered).await?.with(nodes, settings.protections.clone());
+    let (volumes, protections) = (Volumes::new(pool), settings.protections);
+    let disks = Disks::open(&places, &volumes, settings.disk_bytes, &protections).await?;
+    let shared = (network, volumes, disks);
+    let what = (settings.helper, guest, settings.inventory);
+    let engine = Engine::new(places, what, shared, protections, records, alone);
     sweep(&engine).await?;
     make_image(&engine).await?;
     Ok(engine)
@@ -122,6 +127,7 @@ async fn sweep(engine: &Engine) -> Result<(), Error> {
             let group = places.cgroups().join(&name);
             cgroups::kill(&group).await.map_err(|error| failed(what, &error))?;
             cgroups::remove(&group).await.map_err(|error| failed(what, &error))?;
+            disks::released(&places.instances().join(&name)).await?;
         }
     }
     for entry in fs::read_dir(places.running()).into_iter().flatten().flatten() {

@@ -28,9 +28,19 @@ impl Places {
         self.instances().join(id.as_str())
     }
 
-    /// The disk of an instance.
+    /// The disk of an instance, where it is a directory.
     pub(super) fn disk(&self, id: &InstanceId) -> PathBuf {
         self.instance(id).join("disk")
+    }
+
+    /// The disk of an instance, where it is a file with a filesystem.
+    pub(super) fn disk_file(&self, id: &InstanceId) -> PathBuf {
+        self.instance(id).join("disk.xfs")
+    }
+
+    /// What the disks of instances are made from.
+    pub(super) fn disks(&self) -> PathBuf {
+        self.data.join("disks")
     }
 
     /// What is kept of a volume.

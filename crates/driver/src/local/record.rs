@@ -39,6 +39,9 @@ pub(super) struct Record {
     pub(super) cpus: Vec<u32>,
     /// The image it stands on; it keeps it for life, because its disk holds only what differs from it.
     pub(super) image: PathBuf,
+    /// Whether it has had a disk; records from before this was written down do not say.
+    #[serde(default)]
+    pub(super) had_disk: bool,
     /// Its first process in its present start; `None` until there is one.
     pub(super) process: Option<Process>,
 }

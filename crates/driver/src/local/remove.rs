@@ -7,7 +7,7 @@ use tarn_model::ids::InstanceId;
 
 use super::engine::{Engine, blocking, failed};
 use super::record::Record;
-use super::{cgroups, ensure, files, trees};
+use super::{cgroups, disks, ensure, files, trees};
 use crate::Error;
 
 /// Removes the instance; what is not there is removed already.
@@ -22,8 +22,7 @@ pub(super) async fn take_apart(engine: &Engine, id: &InstanceId) -> Result<(), E
     ensure::clear(engine, id).await?;
     engine.network.detach(record.slot, record.address).await?;
     let directory = engine.places.instance(id);
-    let disk = engine.places.disk(id);
-    blocking("the disk of an instance could not be removed", move || trees::remove(&disk)).await?;
+    disks::remove(engine, id).await?;
     let _gate = engine.gate.lock().await;
     if !engine.records().values().any(|other| other.id != *id && other.slot == record.slot) {
         engine.network.remove_bridge(record.slot).await?;

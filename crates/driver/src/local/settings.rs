@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use tarn_model::capacity::Inventory;
 
+use super::protections::Protections;
+
 /// What the local driver has to be told. It asks the environment for nothing.
 #[derive(Clone, Debug)]
 pub struct LocalSettings {
@@ -19,6 +21,10 @@ pub struct LocalSettings {
     pub helper: Vec<OsString>,
     /// The static binary that is the first process of every instance.
     pub guest: &'static [u8],
+    /// How large the disk of a new instance is; what fits when absent.
+    pub disk_bytes: Option<u64>,
+    /// What instances are kept in by.
+    pub protections: Protections,
     /// What there is to give.
     pub inventory: Inventory,
 }

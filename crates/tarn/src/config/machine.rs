@@ -23,6 +23,8 @@ pub(crate) struct Capacity {
     /// For the fake driver the size of its pool; for others a limit to what they find.
     pub(super) storage_gb: Option<u64>,
     pub(super) cpu_overcommit: f64,
+    /// The size of the disk of a new instance.
+    pub(super) instance_disk_gb: Option<u64>,
 }
 
 /// Rules for volumes.
@@ -80,7 +82,7 @@ pub(crate) struct TypeDefinition {
 
 impl Default for Capacity {
     fn default() -> Self {
-        Capacity { cpus: None, memory_mib: None, storage_gb: None, cpu_overcommit: 1.0 }
+        Capacity { cpus: None, memory_mib: None, storage_gb: None, cpu_overcommit: 1.0, instance_disk_gb: None }
     }
 }
 
@@ -107,6 +109,11 @@ impl Config {
     /// Where volumes are kept, if that was said.
     pub(crate) fn pool(&self) -> Option<PathBuf> {
         self.storage.pool.clone()
+    }
+
+    /// How large the disk of a new instance is, if that was said.
+    pub(crate) fn instance_disk_bytes(&self) -> Option<u64> {
+        self.capacity.instance_disk_gb.map(|gb| gb.saturating_mul(1_000_000_000))
     }
 
     /// The inventory with the CPUs counted as often as the operator wants.

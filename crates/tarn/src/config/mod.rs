@@ -28,6 +28,9 @@ pub(crate) use public_ssh::PublicSsh;
 /// Whoever has not left a volume after ten minutes does not intend to.
 const MAX_GRACE_SECONDS: u64 = 600;
 
+/// A petabyte: no disk of one instance needs more, and every filesystem has files of that size or says that it has not.
+const MAX_DISK_GB: u64 = 1_000_000;
+
 /// Everything that can be set. Unknown keys are refused.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -132,6 +135,9 @@ impl Config {
         sane("capacity.cpu_overcommit", self.capacity.cpu_overcommit)?;
         sane("storage.overcommit", self.storage.overcommit)?;
         sane("capacity.cpus", self.capacity.cpus.unwrap_or(1.0))?;
+        if self.capacity.instance_disk_gb.is_some_and(|gb| !(1..=MAX_DISK_GB).contains(&gb)) {
+            return Err(Failure(format!("capacity.instance_disk_gb must be at least 1 and at most {MAX_DISK_GB}")));
+        }
         if self.storage.detach_grace_seconds > MAX_GRACE_SECONDS {
             return Err(Failure(format!("storage.detach_grace_seconds must be at most {MAX_GRACE_SECONDS}")));
         }
@@ -197,6 +203,7 @@ mod tests {
             "[capacity]\ncpu_overcommit = 0.0",
             "[capacity]\ncpus = -1.0",
             "[storage]\novercommit = nan",
+            "[capacity]\ninstance_disk_gb = 0",
             "[storage]\ndetach_grace_seconds = 601",
             "[requests]\nlease_seconds = 0",
             "[object_storage]\nquota_gb = 0",

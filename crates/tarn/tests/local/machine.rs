@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
-use tarn_driver::local::{LocalDriver, LocalSettings};
+use tarn_driver::local::{LocalDriver, LocalSettings, Protections};
 use tarn_driver::{Driver, Error, InstanceSpec, ObservedInstance};
 use tarn_link::{Frame, FromGuest, Program, Purpose, Session, opening};
 use tarn_model::Ids;
@@ -83,6 +83,8 @@ pub(crate) async fn open_with(data: &Path, pool: &Path) -> Result<LocalDriver, E
         run: "/run/tarn".into(),
         helper: vec![env!("CARGO_BIN_EXE_tarn").into(), "instance-helper".into()],
         guest: GUEST,
+        disk_bytes: Some(1_000_000_000),
+        protections: Protections::default(),
         inventory: Inventory {
             cpu_milli: 8_000,
             memory_bytes: 8 << 30,

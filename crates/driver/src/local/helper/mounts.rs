@@ -19,7 +19,8 @@ use rustix::mount::{
 use rustix::thread::UnshareFlags;
 
 use super::order::Start;
-use super::{kernel, mount_points};
+use super::{disk, kernel, mount_points};
+use crate::local::protections::Protection;
 
 /// `MOUNT_ATTR_IDMAP` of the kernel's interface.
 const IDMAP: u64 = 0x0010_0000;
@@ -35,8 +36,9 @@ pub(super) struct Mounts {
     pub(super) bundle: PathBuf,
 }
 
-/// Leaves the machine's mount namespace and builds the instance's root. `ids` is the user namespace whose ids it has.
-pub(super) fn build(order: &Start, ids: &OwnedFd) -> io::Result<Mounts> {
+/// Leaves the machine's mount namespace and builds the instance's root. `ids` is the user namespace whose ids it has,
+/// `disk` the instance's own disk, which is mounted nowhere yet.
+pub(super) fn build(order: &Start, ids: &OwnedFd, disk: &OwnedFd) -> io::Result<Mounts> {
     kernel::unshare(UnshareFlags::NEWNS)?;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     let base = order.run.join("mounts");
@@ -47,17 +49,21 @@ pub(super) fn build(order: &Start, ids: &OwnedFd) -> io::Result<Mounts> {
     for name in ["image", "usr", "disk", "root", "bundle"] {
         fs::create_dir(name)?;
     }
-    attach(&order.image, "image", Some(ids), false)?;
-    attach(Path::new("/usr"), "usr", Some(ids), false)?;
-    attach(&order.disk, "disk", None, true)?;
+    attach(&order.image, "image", Some(ids))?;
+    attach(Path::new("/usr"), "usr", Some(ids))?;
+    disk::place(order, disk, "disk")?;
     overlay("root", "lowerdir=image/root,upperdir=disk/upper,workdir=disk/work")?;
     let root = openat(CWD, "root", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     mount_points::sweep(&root, &order.volumes);
     overlay("root/usr", "lowerdir=image/hide:usr,upperdir=disk/usr-upper,workdir=disk/usr-work")?;
-    attach(&order.guest, "root/.tarn/guest", None, false)?;
+    attach(&order.guest, "root/.tarn/guest", None)?;
     memory(order, "root/dev", "mode=0755,size=64m,nr_inodes=1024", MountFlags::NOEXEC)?;
     for name in ["root/dev/shm", "root/dev/pts"] {
         fs::create_dir(name)?;
+    }
+    if !order.protections.have(Protection::Devices) {
+        fs::write("root/dev/fuse", "")?;
+        show_device("/dev/fuse", "root/dev/fuse", ids)?;
     }
     let half = order.memory_bytes / 2;
     memory(order, "root/dev/shm", &format!("mode=1777,size={half}"), MountFlags::empty())?;
@@ -66,12 +72,19 @@ pub(super) fn build(order: &Start, ids: &OwnedFd) -> io::Result<Mounts> {
     Ok(Mounts { root, bundle })
 }
 
-/// Shows `from`, without what is mounted below it, at `to`; with the ids of a user namespace, if one is given.
-fn attach(from: &Path, to: &str, ids: Option<&OwnedFd>, writable: bool) -> io::Result<()> {
+/// Shows `from`, without what is mounted below it, read-only at `to`; with the ids of a user namespace, if one is given.
+fn attach(from: &Path, to: &str, ids: Option<&OwnedFd>) -> io::Result<()> {
     let tree = open_tree(CWD, from, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
-    let read_only = if writable { 0 } else { linux::MOUNT_ATTR_RDONLY };
-    change(&tree, linux::MOUNT_ATTR_NODEV | read_only, ids)
+    change(&tree, linux::MOUNT_ATTR_NODEV | linux::MOUNT_ATTR_RDONLY, ids)
         .map_err(|error| io::Error::other(format!("{} cannot be mapped: {error}", from.display())))?;
+    move_mount(&tree, "", CWD, to, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+    Ok(())
+}
+
+/// Shows a device of the machine, where a test has left the list of devices out.
+fn show_device(from: &str, to: &str, ids: &OwnedFd) -> io::Result<()> {
+    let tree = open_tree(CWD, from, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
+    change(&tree, 0, Some(ids))?;
     move_mount(&tree, "", CWD, to, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
     Ok(())
 }

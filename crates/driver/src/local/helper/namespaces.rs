@@ -25,9 +25,15 @@ pub(super) struct Namespaces {
     _keeper: UnixStream,
 }
 
-impl Namespaces {
-    /// Makes them, with the ids from `id_base` on as the ids from 0 on.
-    pub(super) fn make(id_base: u32) -> io::Result<Self> {
+/// The process that makes the namespaces, while something else is done.
+pub(super) struct Keeper {
+    pid: u32,
+    ours: UnixStream,
+}
+
+impl Keeper {
+    /// Has it begin.
+    pub(super) fn begin() -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         let (mut ours, mut theirs) = (Some(ours), Some(theirs));
         let pid = kernel::fork(|| {
@@ -36,7 +42,12 @@ impl Namespaces {
             theirs.take().map_or(1, keep)
         })?;
         drop(theirs);
-        let mut ours = ours.expect("only the forked process takes it");
+        Ok(Keeper { pid, ours: ours.expect("only the forked process takes it") })
+    }
+
+    /// Waits for the namespaces, and gives them the ids from `id_base` on as the ids from 0 on.
+    pub(super) fn finish(self, id_base: u32) -> io::Result<Namespaces> {
+        let Keeper { pid, mut ours } = self;
         let mut answer = [0];
         ours.read_exact(&mut answer).map_err(|_| io::Error::other("the keeper of the namespaces ended"))?;
         if answer != [0] {

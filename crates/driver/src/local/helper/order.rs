@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use tarn_model::ids::VolumeId;
 
 use crate::local::processes::Process;
+use crate::local::protections::Protections;
 use crate::local::volumes::Identity;
 
 /// What the helper is to do; the first line on its input.
@@ -30,7 +31,7 @@ pub(in crate::local) struct Start {
     /// The image: `root` and `hide` below this directory.
     pub(in crate::local) image: PathBuf,
     /// The instance's own disk.
-    pub(in crate::local) disk: PathBuf,
+    pub(in crate::local) disk: Disk,
     /// The instance's directory for what lives while it runs.
     pub(in crate::local) run: PathBuf,
     /// The guest binary.
@@ -45,9 +46,28 @@ pub(in crate::local) struct Start {
     pub(in crate::local) memory_bytes: u64,
     /// How many processes and threads it may have.
     pub(in crate::local) pids: u64,
+    /// What it is kept in by.
+    pub(in crate::local) protections: Protections,
     /// The volumes that it will have. They are mounted by an order of their own: what is mounted before an instance has
     /// namespaces of its own is locked there by the kernel, and could not be unmounted while it runs.
     pub(in crate::local) volumes: Vec<VolumeId>,
+}
+
+/// The disk of an instance.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(in crate::local) enum Disk {
+    /// A directory.
+    Directory(PathBuf),
+    /// A filesystem on a device, which stays for as long as somebody has it open: that is the engine's part.
+    Device {
+        /// The node of the device.
+        device: PathBuf,
+        /// Its number.
+        number: u64,
+        /// The file that it has.
+        file: Identity,
+    },
 }
 
 /// Volumes for an instance. Those that it has already stay as they are.

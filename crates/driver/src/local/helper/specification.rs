@@ -11,6 +11,7 @@ use super::mounts::Mounts;
 use super::namespaces::Namespaces;
 use super::order::Start;
 use super::seccomp;
+use crate::local::protections::Protection;
 
 /// What `root` may do inside. In a user namespace each of these reaches only the instance's own things. Not among them is
 /// making device files, mounting, and everything about the kernel.
@@ -29,6 +30,13 @@ const CAPABILITIES: &[&str] = &[
     "CAP_SETUID",
     "CAP_SYS_CHROOT",
 ];
+
+/// Some that it does not have; only a test that leaves the list out gives them.
+const DENIED: &[&str] = if cfg!(debug_assertions) {
+    &["CAP_NET_ADMIN", "CAP_SYS_ADMIN", "CAP_SYS_PTRACE", "CAP_SYS_RESOURCE", "CAP_SYS_NICE", "CAP_MKNOD", "CAP_IPC_LOCK"]
+} else {
+    &[]
+};
 
 /// What of /proc and /sys tells about the machine, and is hidden.
 const MASKED: &[&str] = &[
@@ -54,6 +62,7 @@ const MAX_FILES: u64 = 1 << 20;
 
 /// The specification of an instance whose root is mounted and whose user and network namespace exist.
 pub(super) fn of(order: &Start, mounts: &Mounts, namespaces: &Namespaces) -> Value {
+    let have = |protection| order.protections.have(protection);
     json!({
         "ociVersion": "1.2.0",
         "root": { "path": mounts.root, "readonly": false },
@@ -72,9 +81,9 @@ pub(super) fn of(order: &Start, mounts: &Mounts, namespaces: &Namespaces) -> Val
             ],
             "cgroupsPath": order.cgroup,
             "resources": resources(order),
-            "seccomp": seccomp::profile(),
-            "maskedPaths": MASKED,
-            "readonlyPaths": READ_ONLY,
+            "seccomp": have(Protection::Seccomp).then(seccomp::profile),
+            "maskedPaths": if have(Protection::Masks) { MASKED } else { &[] },
+            "readonlyPaths": if have(Protection::Masks) { READ_ONLY } else { &[] },
             "rootfsPropagation": "private",
             // Everybody inside may ping and serve on low ports: the network namespace is the instance's alone.
             "sysctl": { "net.ipv4.ping_group_range": "0 65535", "net.ipv4.ip_unprivileged_port_start": "0" },
@@ -85,6 +94,8 @@ pub(super) fn of(order: &Start, mounts: &Mounts, namespaces: &Namespaces) -> Val
 /// The guest, as `root` of the instance. It must be able to gain privileges, or `sudo` would not work.
 fn process(order: &Start) -> Value {
     let files = getrlimit(Resource::Nofile).maximum.map_or(MAX_FILES, |most| most.min(MAX_FILES));
+    let few = order.protections.have(Protection::Capabilities);
+    let capabilities: Vec<_> = CAPABILITIES.iter().chain(if few { &[] } else { DENIED }).collect();
     json!({
         "terminal": false,
         "user": { "uid": 0, "gid": 0 },
@@ -92,9 +103,9 @@ fn process(order: &Start) -> Value {
         "env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LISTEN_FDS=1", "LISTEN_PID=1"],
         "cwd": "/",
         "capabilities": {
-            "bounding": CAPABILITIES,
-            "effective": CAPABILITIES,
-            "permitted": CAPABILITIES,
+            "bounding": capabilities,
+            "effective": capabilities,
+            "permitted": capabilities,
             "inheritable": [],
             "ambient": [],
         },
@@ -123,7 +134,7 @@ fn resources(order: &Start) -> Value {
         "cpu": { "cpus": order.cpus },
         "memory": if swap_is_counted() { json!({ "limit": memory, "swap": memory }) } else { json!({ "limit": memory }) },
         "pids": { "limit": order.pids },
-        "devices": [{ "allow": false, "access": "rwm" }],
+        "devices": [{ "allow": !order.protections.have(Protection::Devices), "access": "rwm" }],
     })
 }
 

@@ -15,9 +15,9 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::mounts::{self, Mounts};
-use super::namespaces::Namespaces;
+use super::namespaces::{Keeper, Namespaces};
 use super::order::{BEGIN, Report, Start};
-use super::{at, read_line, say, specification};
+use super::{at, disk, read_line, say, specification};
 use crate::local::last_word;
 
 /// The first descriptor that the guest inherits: its control socket. The next one is for its last word.
@@ -34,9 +34,14 @@ pub(super) fn start(order: &Start) -> io::Result<()> {
     let listener = listen(order)?;
     let last_word = last_word::prepare(&order.run, order.id_base)?;
     check_descriptors(&[listener.as_fd(), last_word.as_fd()])?;
-    let namespaces = Namespaces::make(order.id_base).map_err(at("the namespaces could not be made"))?;
+    let unmade = at("the namespaces could not be made");
+    let keeper = Keeper::begin().map_err(&unmade)?;
+    // This takes as long as the kernel needs for a new network, so both are done at the same time.
+    let disk = disk::mount(order)?;
+    let namespaces = keeper.finish(order.id_base).map_err(&unmade)?;
     say(&Report::Namespaces { pid: namespaces.pid })?;
-    let mounts = mounts::build(order, &namespaces.user).map_err(at("the root filesystem could not be mounted"))?;
+    let mounts = mounts::build(order, &namespaces.user, &disk).map_err(at("the root filesystem could not be mounted"))?;
+    drop(disk);
     let mut container = create(order, &mounts, &namespaces)?;
     let pid = container.pid().ok_or_else(|| io::Error::other("the instance has no process"))?.as_raw();
     put_first(pid);

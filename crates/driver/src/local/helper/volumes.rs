@@ -23,7 +23,7 @@ use super::mount_points::{self, MountPoint};
 use super::mounts;
 use super::order::{Mount, Refused, Unmount, Volume, Why};
 use crate::local::filesystems;
-use crate::local::volumes::Device;
+use crate::local::volumes::{Device, Identity};
 
 /// So often whoever is inside may move the mount while it is being unmounted.
 const RACES: u32 = 100;
@@ -69,14 +69,19 @@ fn prepare(volume: &Volume, ids: &OwnedFd) -> Result<OwnedFd, Failure> {
         }
         tree => tree?,
     };
-    // From here on the mount keeps the device. Before, an engine that died may have let go of it, and then somebody else,
-    // perhaps another engine, has the same number for another file.
-    let is_the_device = is_root_of(&look_at(&tree, OsStr::new(""))?, volume.number);
-    if !is_the_device || Device::look(&volume.device)?.file != volume.file {
-        return Err(io::Error::other(format!("{} is another device", volume.device.display())).into());
-    }
+    check_device(&tree, &volume.device, volume.number, volume.file)?;
     mounts::change(&tree, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID, Some(ids))?;
     Ok(tree)
+}
+
+/// Refuses a mount of another file's device. From here on the mount keeps the device. Before, an engine that died may have let
+/// go of it, and then somebody else, perhaps another engine, has the same number for another file.
+pub(super) fn check_device(tree: &OwnedFd, device: &Path, number: u64, file: Identity) -> io::Result<()> {
+    let is_the_device = is_root_of(&look_at(tree, OsStr::new(""))?, number);
+    if !is_the_device || Device::look(device)?.file != file {
+        return Err(io::Error::other(format!("{} is another device", device.display())));
+    }
+    Ok(())
 }
 
 /// Moves a mount to its place, and looks that it is there.

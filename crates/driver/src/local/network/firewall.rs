@@ -1,48 +1,79 @@
-//! The firewall of an installation: one table of its own beside whatever the host has, loaded in one piece.
+//! The firewall of an installation: tables of its own beside whatever the host has, each loaded in one piece. One is here, about
+//! packets between networks; the other is in `addresses`, about frames in a bridge.
 //!
 //! The rules name interfaces by what their names start with, so clusters come and go without a change here. A drop in this
 //! table is final; an accept only means that this table has no objection, so the host's own firewall keeps its say.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::net::Ipv4Addr;
 
+use super::addresses;
 use super::identity::Identity;
-use super::nftables;
+use super::nftables::{self, Family};
 use super::prefix::{Prefix, SLOTS};
 use crate::Error;
+use crate::local::protections::{Protection, Protections};
 
-/// Loads the rules unless exactly these are there. The name of an empty chain says which rules a table holds.
-pub(super) async fn ensure(identity: &Identity, prefix: Prefix) -> Result<(), Error> {
-    let rules = rules(identity, prefix);
-    let marker = format!("rules_{}", &blake3::hash(rules.as_bytes()).to_hex()[..16]);
-    let table = identity.table();
-    if nftables::has_chain(&table, &marker)? {
+const FAMILIES: [Family; 2] = [Family::Inet, Family::Bridge];
+
+/// Loads the rules unless exactly these are there. `nodes` are all that may be on the cables now.
+pub(super) async fn ensure(
+    identity: &Identity,
+    prefix: Prefix,
+    nodes: &BTreeSet<Ipv4Addr>,
+    protections: &Protections,
+) -> Result<(), Error> {
+    if protections.have(Protection::Firewall) {
+        let rules = rules(identity, prefix);
+        load(identity, Family::Inet, &rules, &rules).await?;
+    }
+    if protections.have(Protection::Addresses) {
+        let (rules, lasting) = (addresses::rules(identity, nodes), addresses::rules(identity, &BTreeSet::new()));
+        load(identity, Family::Bridge, &rules, &lasting).await?;
+    }
+    Ok(())
+}
+
+/// Loads a table unless it is there. The name of an empty chain says which rules a table holds: `lasting` is what of them does
+/// not change as nodes come and go.
+async fn load(identity: &Identity, family: Family, rules: &str, lasting: &str) -> Result<(), Error> {
+    let marker = format!("rules_{}", &blake3::hash(lasting.as_bytes()).to_hex()[..16]);
+    let (table, name) = (identity.table(), family.name());
+    if nftables::has_chain(family, &table, &marker)? {
         return Ok(());
     }
     // All of a text is one transaction, so that there is no moment without rules when old ones are replaced.
-    let replace = match nftables::has_table(&table)? {
-        true => format!("delete table inet {table}\n"),
+    let replace = match nftables::has_table(family, &table)? {
+        true => format!("delete table {name} {table}\n"),
         false => String::new(),
     };
     let text =
-        format!("{replace}create table inet {table}\ntable inet {table} {{\n  chain {marker} {{ }}\n{rules}}}\n");
+        format!("{replace}create table {name} {table}\ntable {name} {table} {{\n  chain {marker} {{ }}\n{rules}}}\n");
     nftables::load(&text).await
 }
 
 /// Removes the rules, and returns when they are seen to be gone.
 pub(super) async fn remove(identity: &Identity) -> Result<(), Error> {
     let table = identity.table();
-    if !nftables::has_table(&table)? {
-        return Ok(());
+    for family in FAMILIES {
+        if nftables::has_table(family, &table)? {
+            nftables::load(&format!("delete table {} {table}\n", family.name())).await?;
+        }
     }
-    nftables::load(&format!("delete table inet {table}\n")).await?;
-    match nftables::has_table(&table)? {
+    match exists(identity)? {
         true => Err(Error::Retry("the firewall of the installation is still there".to_owned())),
         false => Ok(()),
     }
 }
 
 pub(super) fn exists(identity: &Identity) -> Result<bool, Error> {
-    nftables::has_table(&identity.table())
+    for family in FAMILIES {
+        if nftables::has_table(family, &identity.table())? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// What is inside of the table.

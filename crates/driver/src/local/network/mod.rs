@@ -1,13 +1,14 @@
 //! The network of the local driver: a bridge for every cluster, a pair of virtual interfaces for every instance, and one
-//! firewall table for the installation.
+//! firewall for the installation.
 //!
 //! Each installation has 65,536 private addresses ([`Prefix`]), cut into 1,024 slots of 64. A cluster has one slot: its bridge
-//! is the first address and the gateway, its nodes are the others. Nothing here is remembered: the caller keeps slots and
-//! addresses in its records, and every verb looks at the kernel first. Whatever is made carries the installation's id, and
+//! is the first address and the gateway, its nodes are the others. Nothing here is kept: the caller has slots and addresses
+//! in its records and tells of them at the start, and every verb looks at the kernel first. Whatever is made carries the installation's id, and
 //! what does not carry it is never touched. This module knows addresses and process ids, nothing of instances or records.
 //!
-//! Start reading at [`Network`]; `firewall` holds the rules, `veth` and `inside` the way into an instance.
+//! Start reading at [`Network`]; `firewall` and `addresses` hold the rules, `veth` and `inside` the way into an instance.
 
+mod addresses;
 mod bridge;
 mod firewall;
 mod free;
@@ -29,6 +30,7 @@ pub use prefix::Prefix;
 use self::identity::Identity;
 use self::netlink::Netlink;
 use self::turns::Turns;
+use super::protections::Protections;
 use crate::Error;
 
 /// The network of one installation. Every verb may be called again after any failure and from several tasks or processes at
@@ -39,6 +41,9 @@ pub struct Network {
     prefix: Mutex<Prefix>,
     turns: Turns,
     loading: tokio::sync::Mutex<()>,
+    /// The nodes that may send, for when the rules have to be loaded.
+    nodes: Mutex<BTreeSet<Ipv4Addr>>,
+    protections: Protections,
 }
 
 impl Network {
@@ -54,7 +59,17 @@ impl Network {
                 turns.take(async move || free::choose(&identity, None).await).await?
             }
         };
-        Ok(Network { identity, prefix: Mutex::new(prefix), turns, loading: tokio::sync::Mutex::new(()) })
+        let (prefix, loading) = (Mutex::new(prefix), tokio::sync::Mutex::new(()));
+        let (nodes, protections) = (Mutex::default(), Protections::default());
+        Ok(Network { identity, prefix, turns, loading, nodes, protections })
+    }
+
+    /// Tells it of the nodes that were attached before, and of what a test leaves out.
+    #[must_use]
+    pub fn with(mut self, nodes: BTreeSet<Ipv4Addr>, protections: Protections) -> Self {
+        self.nodes = Mutex::new(nodes);
+        self.protections = protections;
+        self
     }
 
     /// The addresses of this installation.
@@ -94,7 +109,8 @@ impl Network {
         if !settings::forwards()? {
             self.turns.take(async || settings::turn_forwarding_on()).await?;
         }
-        firewall::ensure(&self.identity, self.prefix()).await
+        let nodes = self.lock_nodes().clone();
+        firewall::ensure(&self.identity, self.prefix(), &nodes, &self.protections).await
     }
 
     /// Removes the firewall. Forwarding stays on: something else may rely on it by now.
@@ -119,6 +135,9 @@ impl Network {
     /// slot, and a default route. An interface that this address had elsewhere is removed first.
     pub async fn attach(&self, slot: u16, address: Ipv4Addr, pid: u32) -> Result<(), Error> {
         let (identity, prefix) = (self.identity.clone(), self.prefix());
+        prefix.check(slot, address)?;
+        self.lock_nodes().insert(address);
+        addresses::admit(&identity, address)?;
         self.turns.take(async move || veth::attach(&identity, prefix, slot, address, pid).await).await
     }
 
@@ -126,7 +145,10 @@ impl Network {
     pub async fn detach(&self, slot: u16, address: Ipv4Addr) -> Result<(), Error> {
         self.prefix().check(slot, address)?;
         let identity = self.identity.clone();
-        self.turns.take(async move || veth::detach(&identity, address).await).await
+        let own = identity.clone();
+        self.turns.take(async move || veth::detach(&own, address).await).await?;
+        self.lock_nodes().remove(&address);
+        addresses::dismiss(&identity, address)
     }
 
     /// The names of all interfaces and tables of this installation that exist.
@@ -159,6 +181,10 @@ impl Network {
             Ok(removed)
         };
         self.turns.take(work).await
+    }
+
+    fn lock_nodes(&self) -> MutexGuard<'_, BTreeSet<Ipv4Addr>> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_prefix(&self) -> MutexGuard<'_, Prefix> {

@@ -13,6 +13,11 @@ use tokio::process::{Child, Command};
 use super::netlink::failed;
 use crate::Error;
 
+/// The part of netfilter that is spoken to.
+const SUBSYSTEM: u8 = 10;
+const FLAG_REQUEST: u16 = 1;
+const FLAG_ACKNOWLEDGE: u16 = 4;
+
 const LIMIT: Duration = Duration::from_secs(10);
 /// Services often run with a search path that lacks the directories of administration programs.
 const PROGRAMS: [&str; 3] = ["nft", "/usr/sbin/nft", "/sbin/nft"];
@@ -38,16 +43,65 @@ pub(super) async fn load(text: &str) -> Result<(), Error> {
     }
 }
 
+/// Where a table looks at packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    /// At all that are of the internet protocols.
+    Inet = 1,
+    /// At all that go through a bridge.
+    Bridge = 7,
+}
+
+impl Family {
+    /// As texts have it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Family::Inet => "inet",
+            Family::Bridge => "bridge",
+        }
+    }
+}
+
 /// Whether there is such a table.
-pub(super) fn has_table(table: &str) -> Result<bool, Error> {
+pub(super) fn has_table(family: Family, table: &str) -> Result<bool, Error> {
     const GET_TABLE: u8 = 1;
-    has(GET_TABLE, &[(1, table)])
+    has(family, GET_TABLE, &[(1, table)])
 }
 
 /// Whether the table is there and has such a chain.
-pub(super) fn has_chain(table: &str, chain: &str) -> Result<bool, Error> {
+pub(super) fn has_chain(family: Family, table: &str, chain: &str) -> Result<bool, Error> {
     const GET_CHAIN: u8 = 4;
-    has(GET_CHAIN, &[(1, table), (3, chain)])
+    has(family, GET_CHAIN, &[(1, table), (3, chain)])
+}
+
+/// Puts a key into a set, or takes it out. Says whether there is such a set, and for what is taken out, whether it was there.
+pub(super) fn change_set(
+    family: Family,
+    (table, set): (&str, &str),
+    key: &[u8],
+    is_member: bool,
+) -> Result<bool, Error> {
+    const NEW_ELEMENT: u8 = 12;
+    const DELETE_ELEMENT: u8 = 14;
+    const BEGIN: u16 = 16;
+    const END: u16 = 17;
+    const NESTED: u16 = 0x8000;
+    let element = attribute(1 | NESTED, &attribute(1 | NESTED, &attribute(1, key)));
+    let head = [family as u8, 0, 0, 0];
+    let body = [&head[..], &named(1, table), &named(2, set), &attribute(3 | NESTED, &element)].concat();
+    let verb = if is_member { NEW_ELEMENT } else { DELETE_ELEMENT };
+    // Changes are made by whole batches, which say for whom they are.
+    let edge = [0, 0, 0, SUBSYSTEM];
+    let batch = [
+        framed(BEGIN, FLAG_REQUEST, &edge),
+        framed(u16::from_be_bytes([SUBSYSTEM, verb]), FLAG_REQUEST | FLAG_ACKNOWLEDGE, &body),
+        framed(END, FLAG_REQUEST, &edge),
+    ];
+    match ask(&batch.concat()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(failed("change the firewall", &error)),
+    }
 }
 
 fn spawn() -> Result<Child, Error> {
@@ -67,9 +121,9 @@ fn first_line(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).lines().next().unwrap_or("nft failed").chars().take(300).collect()
 }
 
-/// Asks the kernel for one object of the family `inet`, named by attributes.
-fn has(question: u8, names: &[(u16, &str)]) -> Result<bool, Error> {
-    match ask(&message(question, names)) {
+/// Asks the kernel for one object, named by attributes.
+fn has(family: Family, question: u8, names: &[(u16, &str)]) -> Result<bool, Error> {
+    match ask(&message(family, question, names)) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
         // A kernel that has not loaded this part yet has no tables either.
@@ -79,27 +133,39 @@ fn has(question: u8, names: &[(u16, &str)]) -> Result<bool, Error> {
 }
 
 /// A request of nfnetlink: the header of every netlink message, that of the family, and the names.
-fn message(question: u8, names: &[(u16, &str)]) -> Vec<u8> {
-    const SUBSYSTEM_NFTABLES: u8 = 10;
-    const FLAG_REQUEST: u16 = 1;
-    const FAMILY_INET: u8 = 1;
-    let mut body = vec![FAMILY_INET, 0, 0, 0];
+fn message(family: Family, question: u8, names: &[(u16, &str)]) -> Vec<u8> {
+    let mut body = vec![family as u8, 0, 0, 0];
     for (kind, name) in names {
-        let length = u16::try_from(4 + name.len() + 1).expect("names are short");
-        body.extend(length.to_ne_bytes());
-        body.extend(kind.to_ne_bytes());
-        body.extend(name.as_bytes());
-        body.push(0);
-        body.resize(body.len().next_multiple_of(4), 0);
+        body.extend(named(*kind, name));
     }
-    let length = u32::try_from(16 + body.len()).expect("names are short");
+    framed(u16::from_be_bytes([SUBSYSTEM, question]), FLAG_REQUEST, &body)
+}
+
+/// A message with the header that all have.
+fn framed(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(16 + body.len()).expect("messages are short");
     let mut message = length.to_ne_bytes().to_vec();
-    message.extend(u16::from_be_bytes([SUBSYSTEM_NFTABLES, question]).to_ne_bytes());
-    message.extend(FLAG_REQUEST.to_ne_bytes());
+    message.extend(kind.to_ne_bytes());
+    message.extend(flags.to_ne_bytes());
     // The sequence and the sender's number may be anything when a socket is used for one question.
     message.extend([0; 8]);
     message.extend(body);
     message
+}
+
+/// An attribute, which begins at a whole word.
+fn attribute(kind: u16, content: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(4 + content.len()).expect("attributes are short");
+    let mut attribute = length.to_ne_bytes().to_vec();
+    attribute.extend(kind.to_ne_bytes());
+    attribute.extend(content);
+    attribute.resize(attribute.len().next_multiple_of(4), 0);
+    attribute
+}
+
+/// An attribute that is a name.
+fn named(kind: u16, name: &str) -> Vec<u8> {
+    attribute(kind, &[name.as_bytes(), &[0]].concat())
 }
 
 /// Sends a question. The kernel answers while it takes the message, so that there is nothing to wait for.

@@ -107,6 +107,35 @@ pub(super) fn scan() -> io::Result<Devices> {
     Ok(devices)
 }
 
+/// The device of a file that keeps its name, found or made; `None` when one is just going away.
+pub(in crate::local) fn open(path: &Path) -> io::Result<Option<Device>> {
+    let file = File::options().read(true).write(true).open(path)?;
+    let devices = scan()?;
+    if devices.unseen.iter().any(|name| Path::new(name) == path) {
+        return Ok(None);
+    }
+    match devices.take(Identity::of(&file.metadata()?)) {
+        Some(device) => Ok(Some(device)),
+        None => make(&file),
+    }
+}
+
+/// The device of a file that was made just now, and cannot have one.
+pub(in crate::local) fn make_for(path: &Path) -> io::Result<Option<Device>> {
+    make(&File::options().read(true).write(true).open(path)?)
+}
+
+/// Whether a device has a file that is, or was, in this directory. None is opened for that, which would keep it.
+pub(in crate::local) fn has_any(directory: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir("/sys/block")? {
+        let name = entry?.file_name();
+        if backing_name(&name.to_string_lossy()).is_some_and(|file| Path::new(&file).starts_with(directory)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Makes a device for a file that has none; `None` when others were always faster.
 pub(super) fn make(file: &File) -> io::Result<Option<Device>> {
     let control = File::open("/dev/loop-control")?;

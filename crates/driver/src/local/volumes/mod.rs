@@ -27,7 +27,7 @@ use std::path::PathBuf;
 
 use tarn_model::ids::VolumeId;
 
-pub(super) use device::{Device, Identity};
+pub(super) use device::{Device, Identity, has_any as has_device, make_for as make_device, open as open_device};
 pub(super) use ensure::ensure;
 pub(super) use faults::{damaged, unreadable};
 pub(super) use look::{all, one};
@@ -63,7 +63,7 @@ impl Volumes {
     }
 
     /// The program that makes a filesystem, on a machine where there can be volumes.
-    fn mkfs(&self) -> Result<PathBuf, Error> {
+    pub(super) fn mkfs(&self) -> Result<PathBuf, Error> {
         let tools = self.tools.as_ref().map_err(|why| Error::Unsupported(why.clone()))?;
         Ok(tools.mkfs.clone())
     }

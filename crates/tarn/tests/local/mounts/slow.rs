@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use tarn_driver::Driver;
-use tarn_driver::local::{LocalDriver, LocalSettings};
+use tarn_driver::local::{LocalDriver, LocalSettings, Protections};
 use tarn_model::capacity::Inventory;
 
 use super::{made, started};
@@ -65,6 +65,8 @@ async fn open_slow(data: &Path, gate: &Path) -> LocalDriver {
     fs::write(&script, HELPER).unwrap();
     let helper = [env!("CARGO_BIN_EXE_tarn"), "instance-helper"].map(Into::into);
     let settings = LocalSettings {
+        disk_bytes: Some(1_000_000_000),
+        protections: Protections::default(),
         data: data.to_owned(),
         pool: data.join("volumes"),
         run: "/run/tarn".into(),

@@ -1,0 +1,183 @@
+//! The disks of instances: what an instance writes lies on a filesystem of its own, in a sparse file, so that it can fill
+//! its own disk and nobody else's.
+//!
+//! Such a filesystem is made once, as a `template`, and copied for every instance: a copy takes a millisecond. It is mounted by
+//! the helper, in the mount namespace of the instance only, on a loop device that goes with its last user. An instance that was
+//! made before there were such disks keeps its directory.
+//!
+//! Start reading at [`ensure`], then [`open`] and [`remove`].
+
+pub(super) mod content;
+mod copy;
+mod directory;
+mod template;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::statvfs;
+use tarn_model::ids::InstanceId;
+
+use super::engine::{Engine, blocking, failed};
+use super::places::Places;
+use super::protections::{Protection, Protections};
+use super::record::Record;
+use super::volumes::{self, Device, Volumes};
+use super::trees;
+use crate::Error;
+
+/// The size of a disk unless another one is set, if half of the machine's disk is not less: one instance alone must not be
+/// able to fill it.
+const DEFAULT_BYTES: u64 = 64_000_000_000;
+
+/// XFS is not made smaller than this.
+const MIN_BYTES: u64 = 300 << 20;
+
+/// Sizes are whole MiB.
+const UNIT: u64 = 1 << 20;
+
+/// No disk is made while less than this part of the machine's disk is free, or less than so many bytes.
+const RESERVE: (u64, u64) = (20, 1 << 30);
+
+/// How long to wait before looking again.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// So often it is looked whether a device goes away, or comes.
+const TRIES: u32 = 20_000;
+
+const FAILED: &str = "the disk of an instance could not be made";
+
+/// What the disks of new instances are made from.
+pub(super) struct Disks {
+    /// The filesystem that is copied; without one, disks are directories that have no limit.
+    template: Option<PathBuf>,
+}
+
+/// The disk of an instance, as it lies there.
+#[derive(Clone, Debug)]
+pub(super) enum Disk {
+    /// A directory, from before there were limits or on a machine that cannot have them.
+    Directory(PathBuf),
+    /// A file with a filesystem; `new` when nobody can have opened it yet.
+    File { path: PathBuf, new: bool },
+}
+
+/// A disk that can be mounted now.
+pub(super) enum Opened {
+    /// A directory.
+    Directory(PathBuf),
+    /// A device, which stays for as long as this.
+    Device(Device),
+}
+
+impl Disks {
+    /// Makes the template, unless it is there.
+    pub(super) async fn open(
+        places: &Places,
+        volumes: &Volumes,
+        size_bytes: Option<u64>,
+        protections: &Protections,
+    ) -> Result<Self, Error> {
+        if !protections.have(Protection::DiskLimit) {
+            return Ok(Disks { template: None });
+        }
+        let Ok(mkfs) = volumes.mkfs() else {
+            tracing::warn!("the disks of new instances have no limit: this machine lacks what volumes need as well");
+            return Ok(Disks { template: None });
+        };
+        let disk = statvfs(&places.data).map_err(|error| failed(FAILED, &error.into()))?;
+        let half = disk.f_blocks.saturating_mul(disk.f_frsize) / 2;
+        let size_bytes = size_bytes.unwrap_or(DEFAULT_BYTES.min(half)) / UNIT * UNIT;
+        let template = template::ensure(&places.disks(), &mkfs, size_bytes.max(MIN_BYTES)).await?;
+        Ok(Disks { template: Some(template) })
+    }
+}
+
+/// The disk of an instance, made if it never had one. `had_one` says that it did: what is gone then is never made again.
+pub(super) async fn ensure(engine: &Engine, record: &Record, had_one: bool) -> Result<Disk, Error> {
+    let (places, record, template) = (engine.places.clone(), record.clone(), engine.disks.template.clone());
+    blocking(FAILED, move || {
+        let (directory, path) = (places.disk(&record.id), places.disk_file(&record.id));
+        if directory.exists() {
+            return Ok(Disk::Directory(directory));
+        }
+        if path.exists() {
+            return Ok(Disk::File { path, new: false });
+        }
+        if had_one {
+            return Err(io::Error::other("the disk of the instance is missing"));
+        }
+        check_room(&places.data)?;
+        match template {
+            Some(template) => {
+                copy::copy(&template, &path)?;
+                Ok(Disk::File { path, new: true })
+            }
+            None => {
+                directory::make(&directory, &record)?;
+                Ok(Disk::Directory(directory))
+            }
+        }
+    })
+    .await
+}
+
+/// Opens a disk. One that is a file never has two devices: they would be two filesystems on the same blocks.
+pub(super) async fn open(disk: &Disk) -> Result<Opened, Error> {
+    let (path, new) = match disk.clone() {
+        Disk::Directory(path) => return Ok(Opened::Directory(path)),
+        Disk::File { path, new } => (path, new),
+    };
+    for _ in 0..TRIES {
+        let path = path.clone();
+        let found = move || if new { volumes::make_device(&path) } else { volumes::open_device(&path) };
+        if let Some(device) = blocking("the disk of an instance could not be opened", found).await? {
+            return Ok(Opened::Device(device));
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    Err(Error::Retry("the disk of an instance could not be opened: its device is busy".into()))
+}
+
+/// Makes what is in a new disk last, which costs nothing while its instance is still being put together.
+pub(super) async fn settle(disk: &Disk) -> Result<(), Error> {
+    let Disk::File { path, new: true } = disk.clone() else { return Ok(()) };
+    blocking(FAILED, move || std::fs::File::open(path)?.sync_data()).await
+}
+
+/// Removes the disk of an instance that has no process any more, when the kernel has taken its mount apart.
+pub(super) async fn remove(engine: &Engine, id: &InstanceId) -> Result<(), Error> {
+    let (directory, file) = (engine.places.disk(id), engine.places.disk_file(id));
+    released(&engine.places.instance(id)).await?;
+    blocking("the disk of an instance could not be removed", move || {
+        trees::remove(&directory)?;
+        trees::remove(&file)
+    })
+    .await
+}
+
+/// Returns when no device has a file any more that lies, or lay, in this directory.
+pub(super) async fn released(directory: &Path) -> Result<(), Error> {
+    let what = "the disk of an instance could not be looked at";
+    for _ in 0..TRIES {
+        let own = directory.to_owned();
+        if !blocking(what, move || volumes::has_device(&own)).await? {
+            return Ok(());
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    tracing::warn!(directory = %directory.display(), "something on the machine still uses the disk of an instance that has ended");
+    Err(Error::Retry("the disk of an instance is still in use".into()))
+}
+
+/// A full machine gets no new instances: those that it has need room to write what they were promised.
+fn check_room(place: &Path) -> io::Result<()> {
+    let disk = statvfs(place)?;
+    let (part, most) = RESERVE;
+    let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
+    if bytes(disk.f_bavail) < (bytes(disk.f_blocks) / part).min(most) {
+        return Err(io::Error::new(io::ErrorKind::StorageFull, "the machine keeps the rest of its disk for what there is"));
+    }
+    Ok(())
+}
