@@ -15,6 +15,7 @@ mod dialogue;
 mod engine;
 mod ensure;
 mod errands;
+pub mod examine;
 mod files;
 mod filesystems;
 mod guest;

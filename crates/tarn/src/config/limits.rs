@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tarn_control::{Eligibility, Settings};
 
 use super::Config;
@@ -10,7 +10,7 @@ use super::machine::EligibilityName;
 use crate::failure::{Failure, Result};
 
 /// How often one API key may call.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RateLimit {
     pub(crate) per_second: u32,
@@ -18,7 +18,7 @@ pub(crate) struct RateLimit {
 }
 
 /// Limits of the work behind calls.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Requests {
     work_deadline_seconds: u64,

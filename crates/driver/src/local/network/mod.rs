@@ -17,6 +17,7 @@ mod netlink;
 mod nftables;
 mod prefix;
 mod settings;
+pub(super) mod survey;
 mod turns;
 mod veth;
 
