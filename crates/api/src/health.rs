@@ -8,6 +8,8 @@ use utoipa::ToSchema;
 pub struct HealthzResponse {
     /// Always `ok`; anything else comes as an error.
     pub status: String,
+    /// Version of the engine.
+    pub version: String,
 }
 
 /// Request body for POST /health: what the client is and what it runs on. Nothing in it is needed.

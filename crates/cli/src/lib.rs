@@ -40,6 +40,7 @@ mod storage;
 mod surroundings;
 mod tables;
 mod transfers;
+mod trial;
 mod users;
 mod waits;
 
@@ -47,6 +48,7 @@ pub use admin::{Command as Admin, Key as AdminKey};
 pub use commands::{Commands, Options};
 pub use failure::{ExitCodes, Failure};
 pub use surroundings::Surroundings;
+pub use trial::{Means, Step, trial};
 
 /// What administrators do over the API. Beside it stands what is done at the database itself, which is not the client's.
 #[derive(Debug)]

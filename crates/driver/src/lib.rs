@@ -7,6 +7,7 @@
 
 pub mod conformance;
 pub mod fake;
+pub mod findings;
 pub mod local;
 pub mod machine;
 

@@ -10,6 +10,7 @@ pub mod cluster_keys;
 pub mod clusters;
 pub mod db;
 pub mod events;
+pub mod examine;
 pub mod expiry;
 pub mod idempotency;
 pub mod installation;

@@ -43,6 +43,24 @@ impl Store {
         Ok(store)
     }
 
+    /// Opens a database that exists, only to read it: nothing is made and nothing is brought up to date, and whoever writes to it
+    /// meanwhile is not kept from it. `is_alone` says that nobody else has it open.
+    pub async fn look(database: &Database, is_alone: bool, clock: Arc<dyn Clock>, ids: Arc<dyn Ids>) -> Result<Self> {
+        let engine = match database {
+            Database::Sqlite(path) => Engine::Sqlite(Sqlite::look(path, is_alone)?),
+            Database::Postgres(url) => Engine::Postgres(Box::new(Postgres::look(url).await?)),
+        };
+        Ok(Store { engine: Arc::new(engine), clock, ids })
+    }
+
+    /// What the engine below says of itself.
+    pub(crate) async fn health(&self) -> Result<crate::examine::Health> {
+        match &*self.engine {
+            Engine::Sqlite(sqlite) => sqlite.health(),
+            Engine::Postgres(postgres) => postgres.health().await,
+        }
+    }
+
     /// A migration cannot compute fingerprints: what it left out is added here, some at a time.
     async fn fill_fingerprints(&self) -> Result<()> {
         let mut after = String::new();

@@ -8,8 +8,9 @@ use clap_complete::Shell;
 use tarn_cli::Administration;
 
 use crate::config::{Config, DataOptions, ServeOptions};
+use crate::doctor::DoctorOptions;
 use crate::failure::{Failure, Result};
-use crate::{admin, serve, surroundings};
+use crate::{admin, doctor, serve, surroundings};
 
 /// A GPU cloud on machines you own, speaking the TensorPool API.
 #[derive(Parser)]
@@ -28,6 +29,8 @@ pub(crate) struct Cli {
 enum Command {
     /// Run the cloud
     Serve(Box<ServeOptions>),
+    /// Say whether this machine and the engine on it are well, and what to do where they are not
+    Doctor(Box<DoctorOptions>),
     /// Administer an engine
     Admin {
         #[command(subcommand)]
@@ -72,6 +75,13 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Completion { shell } => return completion(shell).map(|()| ExitCode::SUCCESS),
         Command::Serve(options) => {
             return runtime()?.block_on(serve::serve(Config::load(&options)?)).map(|()| ExitCode::SUCCESS);
+        }
+        Command::Doctor(options) => {
+            let runtime = runtime()?;
+            let code = runtime.block_on(doctor::run(*options, cli.options, surroundings::find()));
+            // What hangs is told by now, and must not keep the program from its end.
+            runtime.shutdown_background();
+            return Ok(code);
         }
         Command::Admin { command: Admin::Key { command: Key::Reset(options) } } => {
             return runtime()?.block_on(admin::reset_key(&options)).map(|()| ExitCode::SUCCESS);

@@ -9,6 +9,7 @@ mod commands;
 mod config;
 mod data;
 mod descriptors;
+mod doctor;
 mod environment;
 mod failure;
 mod guest;

@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rand::Rng;
 use tarn_control::Secrets;
@@ -13,12 +13,12 @@ use crate::data;
 use crate::failure::{Failure, Result};
 
 /// Under this name the database keeps which key it belongs to.
-const REMEMBERED: &str = "secret_key";
+pub(crate) const REMEMBERED: &str = "secret_key";
 
 /// Reads the master key, or makes one if nothing was made with another. A database that belongs to another key is refused: every
 /// host key would change, and what was encrypted would be lost.
 pub(crate) async fn load(config: &Config, store: &Store) -> Result<Secrets> {
-    let path = config.secret_key_file.clone().unwrap_or_else(|| config.data.join("secret.key"));
+    let path = path(config);
     if let Some(secrets) = read(&path)? {
         return match remember(store, &secrets).await? {
             true => Ok(secrets),
@@ -53,6 +53,11 @@ pub(crate) async fn load(config: &Config, store: &Store) -> Result<Secrets> {
     }
 }
 
+/// Where the master key is.
+pub(crate) fn path(config: &Config) -> PathBuf {
+    config.secret_key_file.clone().unwrap_or_else(|| config.data.join("secret.key"))
+}
+
 /// Takes over a key that an engine wrote, and that the database took, before it died on the last step.
 async fn adopt(path: &Path, store: &Store) -> Result<Option<Secrets>> {
     let known = store.read(|tx| installation::get(tx, REMEMBERED)).await;
@@ -78,7 +83,8 @@ async fn remember(store: &Store, secrets: &Secrets) -> Result<bool> {
     kept.map(|kept| kept == own).map_err(|e: tarn_store::Error| Failure::doing("cannot check the master key", e))
 }
 
-fn read(path: &Path) -> Result<Option<Secrets>> {
+/// Reads a master key; `None` where there is none.
+pub(crate) fn read(path: &Path) -> Result<Option<Secrets>> {
     let shown = path.display();
     let failed = |e| Failure::doing(format!("cannot read the master key {shown}"), e);
     let metadata = match std::fs::metadata(path) {

@@ -108,6 +108,11 @@ pub(crate) async fn run(ctx: &Context<'_>, command: Command) -> Result<()> {
     }
 }
 
+/// Waits until a job has ended, and fails unless it has done all that it should.
+pub(crate) async fn ended(ctx: &Context<'_>, job: &str) -> Result<()> {
+    waits::verdict(&waits::until_ended(ctx, job, Progress::hidden()).await?)
+}
+
 /// The ID of the job that somebody means by an ID or a name. Names are not unique, and the newest is meant.
 async fn id_of(ctx: &Context<'_>, asked: &str) -> Result<String> {
     if asked.strip_prefix("j-").is_some_and(|rest| rest.len() == ID_LENGTH) {

@@ -1,5 +1,6 @@
 //! Talking to the helper process.
 
+use std::ffi::OsString;
 use std::io;
 use std::process::Stdio;
 
@@ -22,7 +23,12 @@ pub(super) struct Helper {
 impl Helper {
     /// Starts one.
     pub(super) fn spawn(engine: &Engine) -> io::Result<Self> {
-        let (program, arguments) = engine.helper.split_first().ok_or_else(|| io::Error::other("there is no helper"))?;
+        Helper::run(&engine.helper)
+    }
+
+    /// Starts one by its program and its first arguments.
+    pub(super) fn run(helper: &[OsString]) -> io::Result<Self> {
+        let (program, arguments) = helper.split_first().ok_or_else(|| io::Error::other("there is no helper"))?;
         let mut command = Command::new(program);
         // What the engine was told by its environment, perhaps secrets, is not for the helper.
         command.args(arguments).env_clear().current_dir("/");

@@ -13,19 +13,25 @@ const FILE: &str = "installation";
 
 /// The id of the installation that keeps its data here; made at the first call.
 pub(super) fn id(data: &Path) -> io::Result<String> {
+    if let Some(id) = known(data)? {
+        return Ok(id);
+    }
+    let id = fresh()?;
+    files::write_durably(&data.join(FILE), id.as_bytes(), 0o644)?;
+    Ok(id)
+}
+
+/// The same, if there is one.
+pub(super) fn known(data: &Path) -> io::Result<Option<String>> {
     match fs::read_to_string(data.join(FILE)) {
         Ok(text) => {
             let id = text.trim();
             let known = id.len() == LENGTH && id.bytes().all(|byte| ALPHABET.contains(&byte));
-            known.then(|| id.to_owned()).ok_or_else(|| {
+            known.then(|| Some(id.to_owned())).ok_or_else(|| {
                 io::Error::other(format!("{} does not hold an installation's id", data.join(FILE).display()))
             })
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let id = fresh()?;
-            files::write_durably(&data.join(FILE), id.as_bytes(), 0o644)?;
-            Ok(id)
-        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
 }

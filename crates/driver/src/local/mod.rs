@@ -16,6 +16,7 @@ mod disks;
 mod engine;
 mod ensure;
 mod errands;
+pub mod examine;
 mod files;
 mod filesystems;
 mod guest;

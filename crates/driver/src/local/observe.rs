@@ -7,6 +7,7 @@ use tarn_model::ids::{InstanceId, VolumeId};
 
 use super::engine::{Engine, failed};
 use super::mount_tables::{self, Mount};
+use super::places::Places;
 use super::record::Record;
 use super::{cgroups, last_word};
 use crate::{End, Error, Observed, ObservedInstance};
@@ -29,9 +30,14 @@ pub(super) fn all(engine: &Engine) -> Result<Observed, Error> {
 
 /// Looks at what is on record.
 pub(super) fn look(engine: &Engine, record: &Record) -> Result<ObservedInstance, Error> {
+    see(&engine.places, record)
+}
+
+/// The same for who has no engine, only its places.
+pub(super) fn see(places: &Places, record: &Record) -> Result<ObservedInstance, Error> {
     let what = "an instance could not be looked at";
     let volumes = mounted(record).map_err(|error| failed(what, &error))?;
-    let end = if volumes.is_some() { None } else { end(engine, record).map_err(|error| failed(what, &error))? };
+    let end = if volumes.is_some() { None } else { end(places, record).map_err(|error| failed(what, &error))? };
     Ok(ObservedInstance {
         cluster: record.cluster.clone(),
         running: volumes.is_some(),
@@ -55,16 +61,16 @@ pub(super) fn alive(record: &Record) -> io::Result<bool> {
 }
 
 /// Why it does not run; `None` when it never began.
-fn end(engine: &Engine, record: &Record) -> io::Result<Option<End>> {
+fn end(places: &Places, record: &Record) -> io::Result<Option<End>> {
     let Some(process) = &record.process else { return Ok(None) };
     if !process.of_this_boot()? {
         let is_whole = engine.places.disk(&record.id).try_exists()?;
         return Ok(Some(if is_whole { End::MachineRebooted } else { End::DiskMissing }));
     }
     // An orderly end comes first: the kernel may have ended some other process of the instance long before.
-    if last_word::was_said(&engine.places.run_of(&record.id)) {
+    if last_word::was_said(&places.run_of(&record.id)) {
         return Ok(Some(End::Exit));
     }
-    let out_of_memory = cgroups::memory_kills(&engine.places.cgroup(&record.id))? > 0;
+    let out_of_memory = cgroups::memory_kills(&places.cgroup(&record.id))? > 0;
     Ok(Some(if out_of_memory { End::OutOfMemory } else { End::Lost }))
 }

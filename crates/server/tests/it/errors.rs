@@ -70,7 +70,7 @@ async fn the_rate_is_limited_per_key() {
 async fn health() {
     let world = World::open(Engine::Sqlite).await.unwrap();
     let answer = world.call(Call::new(Method::GET, "/healthz")).await;
-    assert_eq!((answer.status, answer.body), (200, json!({ "status": "ok" })));
+    assert_eq!((answer.status, answer.body), (200, json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION") })));
     let stock = json!({
         "package_version": "0.0.9",
         "uname": ["Linux", "laptop", "6.1", "#1 SMP", "x86_64", ""],

@@ -10,6 +10,9 @@ pub(super) const ALL: [&str; 6] = [
     include_str!("../../../../migrations/0008_limits.sql"),
 ];
 
+/// How many there are: the version that this program knows.
+pub(crate) const KNOWN: i64 = ALL.len() as i64;
+
 /// Where it is written down which have been run.
 pub(super) const TABLE: &str = "create table if not exists migrations (version bigint primary key)";
 

@@ -5,6 +5,7 @@ mod postgres;
 mod sqlite;
 mod value;
 
+pub(crate) use migrations::KNOWN;
 pub(crate) use postgres::Postgres;
 pub(crate) use sqlite::{Job, Sqlite};
 pub use value::{Param, Row};

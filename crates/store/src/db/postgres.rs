@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::executor::block_on;
+use tarn_model::Time;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, private::BytesMut, to_sql_checked};
@@ -12,6 +13,7 @@ use tokio_postgres::{Client, NoTls, Statement};
 
 use super::value::Value;
 use super::{Executor, Param, Row, migrations};
+use crate::examine::Health;
 use crate::{Error, Result};
 
 /// How many connections one process opens.
@@ -55,6 +57,38 @@ impl Postgres {
         migrate(&connection.client).await?;
         postgres.put_back(connection);
         Ok(postgres)
+    }
+
+    /// Connects, and leaves everything as it is.
+    pub(crate) async fn look(url: &str) -> Result<Self> {
+        let config: tokio_postgres::Config =
+            url.parse().map_err(|_| Error::Unavailable("the database address cannot be understood".to_owned()))?;
+        let mut config = with_limits(config);
+        config.options("-c default_transaction_read_only=on");
+        let postgres = Postgres { config, idle: Mutex::new(Vec::new()), permits: Semaphore::new(CONNECTIONS) };
+        let connection = postgres.connect().await?;
+        postgres.put_back(connection);
+        Ok(postgres)
+    }
+
+    /// What the server says of itself and of this user.
+    pub(crate) async fn health(&self) -> Result<Health> {
+        let (_permit, connection) = self.take().await?;
+        let client = &connection.client;
+        let sql = "select current_setting('server_version'), cast(extract(epoch from clock_timestamp()) * 1000000 as bigint), \
+                   has_schema_privilege(current_schema(), 'CREATE'), 'B' < 'a' and 'a-b' < 'aa'";
+        let row = client.query_one(sql, &[]).await.map_err(failed)?;
+        let (version, now): (String, i64) = (row.get(0), row.get(1));
+        let sql = "select tablename from pg_tables where schemaname = current_schema() and not \
+                   has_table_privilege(quote_ident(schemaname) || '.' || quote_ident(tablename), 'SELECT, INSERT, UPDATE, DELETE')";
+        let closed = client.query(sql, &[]).await.map_err(failed)?;
+        let mut refused: Vec<String> = closed.iter().map(|row| row.get::<_, String>(0)).collect();
+        if !row.get::<_, bool>(2) {
+            refused.push("making tables in the schema".to_owned());
+        }
+        let (is_byte_order, now) = (Some(row.get(3)), Some(Time::from_micros(now)));
+        self.put_back(connection);
+        Ok(Health { engine: format!("PostgreSQL {version}"), now, is_byte_order, refused, ..Health::default() })
     }
 
     /// Runs a reading operation on a consistent state.

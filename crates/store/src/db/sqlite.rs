@@ -17,6 +17,7 @@ use rusqlite::{CachedStatement, Connection, ErrorCode, OpenFlags, ToSql};
 
 use super::value::Value;
 use super::{Executor, Param, Row, migrations};
+use crate::examine::Health;
 use crate::{Error, Result};
 
 /// An operation in the writer's queue.
@@ -44,6 +45,12 @@ const QUEUE: usize = 4096;
 /// How many idle readers are kept; there are rarely more than there are worker threads.
 const IDLE_READERS: usize = 16;
 
+/// How long the whole file may be looked through.
+const CHECKING: std::time::Duration = std::time::Duration::from_secs(20);
+
+/// How many faults are told.
+const MAX_FAULTS: usize = 10;
+
 impl Sqlite {
     /// Opens the file, makes it if need be, and brings it up to date.
     pub(crate) fn open(path: &Path) -> Result<Self> {
@@ -66,6 +73,58 @@ impl Sqlite {
             .spawn(move || write_groups(&connection, &queue, &counter))
             .map_err(|error| Error::Unavailable(error.to_string()))?;
         Ok(Sqlite { path: path.to_owned(), readers: Mutex::new(Vec::new()), writer, generation })
+    }
+
+    /// Opens a file that exists, for reading only. Where nobody else has it open and no log lies beside it, SQLite need not put
+    /// anything beside it either.
+    pub(crate) fn look(path: &Path, is_alone: bool) -> Result<Self> {
+        if !path.exists() {
+            return Err(Error::Unavailable(format!("there is no database {}", path.display())));
+        }
+        let has_log = std::fs::metadata(beside(path, "-wal")).is_ok_and(|log| log.len() > 0);
+        let path = if is_alone && !has_log { unchanging(path) } else { path.to_owned() };
+        // Nobody hears what is written.
+        let (writer, _) = sync_channel(1);
+        let looked = Sqlite { path, readers: Mutex::new(Vec::new()), writer, generation: Arc::default() };
+        looked.read(|db| db.query("select count(*) from sqlite_master", &[]))??;
+        Ok(looked)
+    }
+
+    /// What SQLite says of the file. The look is given up when it takes too long, because the log grows meanwhile.
+    pub(crate) fn health(&self) -> Result<Health> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
+        let connection = connect(&self.path, flags)?;
+        let handle = connection.get_interrupt_handle();
+        let (done, waiting) = std::sync::mpsc::channel::<()>();
+        let watch = std::thread::Builder::new().name("store-watch".to_owned()).spawn(move || {
+            if waiting.recv_timeout(CHECKING) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                handle.interrupt();
+            }
+        });
+        watch.map_err(|error| Error::Unavailable(error.to_string()))?;
+        let lines = |sql: &str| -> rusqlite::Result<Vec<String>> {
+            let mut statement = connection.prepare(sql)?;
+            let rows = statement.query_map([], |row| row.get::<_, String>(0))?;
+            rows.take(MAX_FAULTS).collect()
+        };
+        let checked = lines("pragma quick_check").and_then(|mut faults| {
+            faults.extend(lines(
+                "select 'a row of ' || \"table\" || ' names a row that is not there' from pragma_foreign_key_check",
+            )?);
+            Ok(faults)
+        });
+        drop(done);
+        let faults = match checked {
+            Ok(faults) => Some(faults.into_iter().filter(|line| line != "ok").collect()),
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => None,
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt) => {
+                Some(vec![error.to_string()])
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        let log_bytes = std::fs::metadata(beside(&self.path, "-wal")).map_or(0, |log| log.len());
+        let version = rusqlite::version().to_owned();
+        Ok(Health { engine: format!("SQLite {version}"), faults, log_bytes, ..Health::default() })
     }
 
     /// Counts the groups that were committed; while it stands still, nothing has changed.
@@ -92,7 +151,10 @@ impl Sqlite {
         let idle = self.readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let connection = match idle {
             Some(connection) => connection,
-            None => connect(&self.path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?,
+            None => connect(
+                &self.path,
+                OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI,
+            )?,
         };
         step(&connection, "begin")?;
         let result = work(&mut Session { connection: &connection });
@@ -103,6 +165,20 @@ impl Sqlite {
         }
         Ok(result)
     }
+}
+
+/// The file that SQLite keeps beside another.
+fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    PathBuf::from(name)
+}
+
+/// The name of a file that nobody changes, in SQLite's own words.
+fn unchanging(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let escaped = absolute.to_string_lossy().replace('%', "%25").replace('?', "%3f").replace('#', "%23");
+    PathBuf::from(format!("file:{escaped}?immutable=1"))
 }
 
 fn connect(path: &Path, flags: OpenFlags) -> Result<Connection> {

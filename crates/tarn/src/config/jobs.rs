@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tarn_control::JobSettings;
 
 use super::Config;
@@ -19,7 +19,7 @@ const MAX_DRAFT_MINUTES: u64 = 24 * 60;
 const MAX_GRACE_SECONDS: u64 = 600;
 
 /// Limits of jobs. Gigabytes are of 10⁹ bytes and may be fractions; what is absent is as the control plane has it.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Jobs {
     /// How large the archive of a job's files may be.

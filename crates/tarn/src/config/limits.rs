@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tarn_control::{AfterReboot, Eligibility, Settings};
 use tarn_model::limits::Limits;
 
@@ -11,7 +11,7 @@ use super::machine::{AfterRebootName, EligibilityName};
 use crate::failure::{Failure, Result};
 
 /// How often one API key may call.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RateLimit {
     pub(crate) per_second: u32,
@@ -19,7 +19,7 @@ pub(crate) struct RateLimit {
 }
 
 /// Limits of the work behind calls.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Requests {
     work_deadline_seconds: u64,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tarn_model::Money;
 use tarn_model::capacity::{Inventory, Shape};
 use tarn_model::catalogue::{Catalogue, InstanceType, Prices};
@@ -15,7 +15,7 @@ use crate::failure::{Failure, Result};
 const FAKE_POOL_GB: u64 = 10_000;
 
 /// What there is to give; what is absent is found out.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Capacity {
     pub(super) cpus: Option<f64>,
@@ -28,7 +28,7 @@ pub(crate) struct Capacity {
 }
 
 /// Rules for volumes.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Storage {
     /// The directory of the volumes; below the data directory when absent.
@@ -40,7 +40,7 @@ pub(crate) struct Storage {
 }
 
 /// Which clusters may have volumes.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum EligibilityName {
     #[default]
@@ -58,7 +58,7 @@ pub(super) enum AfterRebootName {
 }
 
 /// Prices in dollars: per hour, and for storage per gigabyte and month.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct PriceList {
     cpu: Option<f64>,
@@ -67,7 +67,7 @@ pub(crate) struct PriceList {
 }
 
 /// A type of instance of the operator's own.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TypeDefinition {
     name: String,

@@ -11,7 +11,7 @@ mod public_ssh;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tarn_store::Database;
 
 use crate::failure::{Failure, Result};
@@ -32,7 +32,7 @@ const MAX_GRACE_SECONDS: u64 = 600;
 const MAX_DISK_GB: u64 = 1_000_000;
 
 /// Everything that can be set. Unknown keys are refused.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Config {
     pub(crate) data: PathBuf,

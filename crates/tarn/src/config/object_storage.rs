@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tarn_model::ids::OrgId;
 use tarn_objects::Settings;
 
@@ -18,15 +18,15 @@ const MAX_GB: u64 = 1_000_000_000;
 const MAX_DAYS: u64 = 3650;
 
 /// Where S3 is served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
 pub(crate) enum S3Listen {
     At(SocketAddr),
     Nowhere,
 }
 
 /// Limits of object storage.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ObjectStorage {
     /// Where the data files are; below the data directory when absent.
@@ -57,6 +57,15 @@ impl FromStr for S3Listen {
                 .parse()
                 .map(S3Listen::At)
                 .map_err(|_| format!("'{text}' is not an address such as 127.0.0.1:7071, nor 'none'")),
+        }
+    }
+}
+
+impl From<S3Listen> for String {
+    fn from(listen: S3Listen) -> String {
+        match listen {
+            S3Listen::At(address) => address.to_string(),
+            S3Listen::Nowhere => "none".to_owned(),
         }
     }
 }

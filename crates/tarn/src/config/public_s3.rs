@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// The address of an S3 endpoint. It becomes part of files that other programs read, so it is checked.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
 pub(crate) struct PublicS3 {
     /// The address, with no slash at its end.
     pub(crate) url: String,
@@ -49,6 +49,12 @@ impl FromStr for PublicS3 {
             true => Ok(PublicS3 { url: url.to_owned(), host }),
             false => Err(wrong()),
         }
+    }
+}
+
+impl From<PublicS3> for String {
+    fn from(public: PublicS3) -> String {
+        public.url
     }
 }
 

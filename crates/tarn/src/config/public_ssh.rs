@@ -2,11 +2,11 @@
 
 use std::str::FromStr;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// A host, and a port unless it is the one that is listened on. It becomes part of a command line, so it is checked.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
 pub(crate) struct PublicSsh {
     pub(crate) host: String,
     pub(crate) port: Option<u16>,
@@ -34,6 +34,13 @@ impl FromStr for PublicSsh {
         }
         let port = port.map(|port| port.parse().ok().filter(|port| *port != 0).ok_or_else(wrong)).transpose()?;
         Ok(PublicSsh { host: host.to_owned(), port })
+    }
+}
+
+impl From<PublicSsh> for String {
+    fn from(PublicSsh { host, port }: PublicSsh) -> String {
+        let host = if host.contains(':') { format!("[{host}]") } else { host };
+        port.map_or(host.clone(), |port| format!("{host}:{port}"))
     }
 }
 

@@ -31,8 +31,9 @@ pub(super) fn fork(child: impl FnOnce() -> i32) -> io::Result<u32> {
     }
 }
 
-/// Moves this process into new namespaces.
-pub(super) fn unshare(namespaces: UnshareFlags) -> io::Result<()> {
+/// Moves this process into new namespaces; in a program with threads only the calling one, and only where the kernel has
+/// namespaces for each thread, as it has of the network.
+pub(in crate::local) fn unshare(namespaces: UnshareFlags) -> io::Result<()> {
     // SAFETY: only namespaces are asked for, never a table of descriptors of its own, which is what makes the call unsafe.
     unsafe { rustix::thread::unshare_unsafe(namespaces - UnshareFlags::FILES) }?;
     Ok(())

@@ -7,11 +7,12 @@
 
 mod disk;
 mod inside;
-mod kernel;
+pub(in crate::local) mod kernel;
 mod mount_points;
 mod mounts;
 mod namespaces;
 pub(in crate::local) mod order;
+mod probe;
 mod seccomp;
 mod specification;
 mod start;
@@ -65,6 +66,7 @@ fn run() -> Result<(), Failure> {
         Order::Start(order) => return Ok(start::start(&order)?),
         Order::Mount(order) => volumes::mount(&order)?,
         Order::Unmount(order) => volumes::unmount(&order)?,
+        Order::Probe(order) => probe::probe(&order)?,
     }
     Ok(say(&Report::Done)?)
 }

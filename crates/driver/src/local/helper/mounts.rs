@@ -108,7 +108,7 @@ fn memory(order: &Start, at: &str, options: &str, flags: MountFlags) -> io::Resu
     Ok(())
 }
 
-fn overlay(at: &str, options: &str) -> io::Result<()> {
+pub(super) fn overlay(at: &str, options: &str) -> io::Result<()> {
     let options = CString::new(options)?;
     // Set-user-id programs must work inside: `sudo` is one.
     mount("tarn", at, "overlay", MountFlags::NODEV, options.as_c_str())

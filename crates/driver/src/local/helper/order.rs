@@ -19,6 +19,8 @@ pub(in crate::local) enum Order {
     Mount(Mount),
     /// To unmount one.
     Unmount(Unmount),
+    /// To try whether this machine can put a root filesystem together.
+    Probe(Probe),
 }
 
 /// Everything the helper has to know to start an instance.
@@ -103,6 +105,13 @@ pub(in crate::local) struct Unmount {
     pub(in crate::local) id: VolumeId,
     /// The number of its device.
     pub(in crate::local) number: u64,
+}
+
+/// A try of what a start needs of the kernel, of which nothing is left.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(in crate::local) struct Probe {
+    /// A directory on the filesystem that is meant.
+    pub(in crate::local) directory: PathBuf,
 }
 
 /// What the driver answers when the network is there and the process is on record: the instance may begin. Anything else,

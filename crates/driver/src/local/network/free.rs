@@ -14,18 +14,24 @@ use super::prefix::Prefix;
 use crate::Error;
 
 /// A network that somebody uses: an address and the length of its prefix.
-type Used = (Ipv4Addr, u8);
+pub(super) type Used = (Ipv4Addr, u8);
 
 /// Chooses a prefix that is free of others: `favourite` if it still is, or the first of the installation's own order.
 pub(super) async fn choose(identity: &Identity, favourite: Option<Prefix>) -> Result<Prefix, Error> {
-    let netlink = Netlink::open()?;
-    let ours = netlink.owned(identity).await?;
-    let mut used = addresses(&netlink, identity).await?;
-    used.extend(routes(&netlink, &ours).await?);
+    let used = used(identity).await?;
     let is_free = |prefix: &Prefix| !used.iter().any(|(address, length)| prefix.overlaps(*address, *length));
     favourite.into_iter().chain(Prefix::candidates(identity.number())).find(is_free).ok_or_else(|| {
         Error::Permanent("no free network: routes of this machine cover all private address ranges".to_owned())
     })
+}
+
+/// What others on this machine use.
+pub(super) async fn used(identity: &Identity) -> Result<Vec<Used>, Error> {
+    let netlink = Netlink::open()?;
+    let ours = netlink.owned(identity).await?;
+    let mut used = addresses(&netlink, identity).await?;
+    used.extend(routes(&netlink, &ours).await?);
+    Ok(used)
 }
 
 /// Refuses a prefix in which somebody else has an address. Asked right after a bridge got its own: of two engines that chose

@@ -18,6 +18,7 @@ mod netlink;
 mod nftables;
 mod prefix;
 mod settings;
+pub(super) mod survey;
 mod turns;
 mod veth;
 

@@ -40,17 +40,19 @@ pub(in crate::local) async fn one(engine: &Engine, id: &VolumeId) -> Result<Opti
 pub(in crate::local) async fn all(engine: &Engine) -> Result<BTreeMap<VolumeId, ObservedVolume>, Error> {
     engine.volumes.check(&engine.places)?;
     let places = engine.places.clone();
-    blocking(FAILED, move || {
-        let devices = device::scan()?;
-        let mut volumes = BTreeMap::new();
-        for id in pool::volumes(&places.pool)? {
-            if let Some(seen) = observe(&places, &id, &devices)? {
-                volumes.insert(id, seen);
-            }
+    blocking(FAILED, move || in_pool(&places)).await
+}
+
+/// The same for who has no engine, only its places.
+pub(in crate::local) fn in_pool(places: &Places) -> io::Result<BTreeMap<VolumeId, ObservedVolume>> {
+    let devices = device::scan()?;
+    let mut volumes = BTreeMap::new();
+    for id in pool::volumes(&places.pool)? {
+        if let Some(seen) = observe(places, &id, &devices)? {
+            volumes.insert(id, seen);
         }
-        Ok(volumes)
-    })
-    .await
+    }
+    Ok(volumes)
 }
 
 fn observe(places: &Places, id: &VolumeId, devices: &Devices) -> io::Result<Option<ObservedVolume>> {

@@ -94,15 +94,35 @@ pub(super) fn volumes(pool: &Path) -> io::Result<Vec<VolumeId>> {
 
 /// What is free for volumes, and what they have taken already.
 pub(super) fn capacity(places: &Places) -> io::Result<u64> {
-    let mut bytes = free(&places.pool)?;
+    let used = used(places)?;
+    Ok(used.free_bytes.saturating_add(used.taken_bytes))
+}
+
+/// The pool in numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::local) struct Used {
+    /// What is free on its disk.
+    pub(in crate::local) free_bytes: u64,
+    /// What the volumes have taken of it.
+    pub(in crate::local) taken_bytes: u64,
+    /// What they may have together.
+    pub(in crate::local) promised_bytes: u64,
+}
+
+/// Counts it.
+pub(in crate::local) fn used(places: &Places) -> io::Result<Used> {
+    let mut used = Used { free_bytes: free(&places.pool)?, ..Used::default() };
     for id in volumes(&places.pool)? {
         match fs::metadata(places.volume_file(&id)) {
-            Ok(file) => bytes = bytes.saturating_add(file.blocks().saturating_mul(512)),
+            Ok(file) => {
+                used.taken_bytes = used.taken_bytes.saturating_add(file.blocks().saturating_mul(512));
+                used.promised_bytes = used.promised_bytes.saturating_add(file.len());
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(bytes)
+    Ok(used)
 }
 
 /// What is free on the disk of the pool.

@@ -19,5 +19,5 @@ use crate::http::answer::{Answer, Outcome};
 )]
 pub(crate) async fn healthz(State(app): State<App>) -> Outcome<HealthzResponse> {
     app.control.ping().await?;
-    Ok(Answer::ok(HealthzResponse { status: "ok".to_owned() }))
+    Ok(Answer::ok(HealthzResponse { status: "ok".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() }))
 }

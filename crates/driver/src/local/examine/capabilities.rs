@@ -1,0 +1,129 @@
+//! What this process may do, and what the environment around it keeps from it.
+
+use std::fs;
+use std::path::Path;
+
+use crate::findings::Finding;
+
+/// A privilege: its number in the kernel, its name, and what does not work without it. The others are needed by every instance.
+type Privilege = (u8, &'static str, Option<&'static str>);
+
+const PRIVILEGES: [Privilege; 16] = [
+    (0, "CHOWN", None),
+    (1, "DAC_OVERRIDE", None),
+    (3, "FOWNER", None),
+    (5, "KILL", None),
+    (6, "SETGID", None),
+    (7, "SETUID", None),
+    (8, "SETPCAP", None),
+    (12, "NET_ADMIN", None),
+    (18, "SYS_CHROOT", None),
+    (19, "SYS_PTRACE", None),
+    (21, "SYS_ADMIN", None),
+    (27, "MKNOD", None),
+    (9, "LINUX_IMMUTABLE", Some("files cannot be protected from removal")),
+    (10, "NET_BIND_SERVICE", Some("ports below 1024 cannot be listened on")),
+    (23, "SYS_NICE", Some("the first process of an instance does not come first")),
+    (
+        24,
+        "SYS_RESOURCE",
+        Some("reserved blocks of a disk and limits of root cannot be passed, which the engine does not need"),
+    ),
+];
+
+/// Looks at this process.
+pub fn capabilities() -> Vec<Finding> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let container = ["/.dockerenv", "/run/.containerenv"].into_iter().find(|path| Path::new(path).exists());
+    vec![user(), capabilities_of(&status, super::is_root()), environment(&status, container)]
+}
+
+fn user() -> Finding {
+    const CHECK: &str = "process.root";
+    match super::is_root() {
+        true => Finding::ok(CHECK, "this is root, as the local driver needs it"),
+        false => Finding::skipped(
+            CHECK,
+            "this is not root: what only root may look at is skipped, and says so",
+            "run `tarn doctor` as the user that runs the engine; the local driver needs root",
+        ),
+    }
+}
+
+fn capabilities_of(status: &str, is_root: bool) -> Finding {
+    const CHECK: &str = "process.capabilities";
+    if !is_root {
+        return Finding::skipped(CHECK, "the capabilities of root are not those of this user", super::AS_ROOT);
+    }
+    let Some(effective) = field(status, "CapEff").and_then(|text| u64::from_str_radix(text, 16).ok()) else {
+        return Finding::skipped(CHECK, "the kernel does not tell the capabilities of this process", "mount /proc");
+    };
+    let missing = || PRIVILEGES.iter().filter(|(number, ..)| effective & (1 << number) == 0);
+    let needed: Vec<_> =
+        missing().filter(|(.., without)| without.is_none()).map(|(_, name, _)| format!("CAP_{name}")).collect();
+    let todo =
+        "give them to whoever starts the engine: CapabilityBoundingSet= of the service, or --cap-add of the container";
+    if !needed.is_empty() {
+        return Finding::failure(CHECK, format!("instances cannot be made without {}", needed.join(", ")), todo);
+    }
+    let without: Vec<_> =
+        missing().filter_map(|(_, name, without)| Some(format!("without CAP_{name} {}", (*without)?))).collect();
+    match without.is_empty() {
+        true => Finding::ok(CHECK, "this process has every capability that the engine uses"),
+        false => Finding::note(CHECK, without.join("; "), todo),
+    }
+}
+
+fn environment(status: &str, container: Option<&str>) -> Finding {
+    const CHECK: &str = "process.environment";
+    let filtered = field(status, "Seccomp") == Some("2");
+    if field(status, "NoNewPrivs") == Some("1") {
+        return Finding::failure(
+            CHECK,
+            "this process may gain no privileges, and what it starts inherits that: `sudo` would not work in instances",
+            "start the engine without NoNewPrivileges= or --security-opt=no-new-privileges",
+        );
+    }
+    match (filtered, container) {
+        (true, _) => Finding::warning(
+            CHECK,
+            "the environment filters system calls of this process, and instances inherit that",
+            "start it without a filter: --security-opt seccomp=unconfined, or no SystemCallFilter= in the service",
+        ),
+        (false, Some(mark)) => Finding::note(
+            CHECK,
+            format!("this is a container ({mark}): devices, control groups and modules are what it was given"),
+            "run the engine on the machine itself, if you can",
+        ),
+        (false, None) => Finding::ok(CHECK, "nothing around this process holds it back"),
+    }
+}
+
+fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::findings::Level;
+
+    #[test]
+    fn what_is_missing_is_named_with_what_it_is_needed_for() {
+        let with = |mask: u64| capabilities_of(&format!("Name:\tx\nCapEff:\t{mask:016x}\n"), true);
+        assert_eq!(with(u64::MAX).level, Level::Ok);
+        let resource = with(!(1 << 24));
+        assert!(resource.level == Level::Note && resource.found.contains("CAP_SYS_RESOURCE"), "{resource:?}");
+        let none = with(0);
+        assert!(none.level == Level::Failure && none.found.contains("CAP_SYS_ADMIN"), "{none:?}");
+        assert_eq!(capabilities_of("", true).level, Level::Skipped);
+    }
+
+    #[test]
+    fn surroundings_that_hold_back_are_told() {
+        assert_eq!(environment("Seccomp:\t0\nNoNewPrivs:\t0\n", None).level, Level::Ok);
+        assert_eq!(environment("Seccomp:\t2\nSeccomp_filters:\t1\n", None).level, Level::Warning);
+        assert_eq!(environment("Seccomp:\t0\n", Some("/.dockerenv")).level, Level::Note);
+        assert_eq!(environment("NoNewPrivs:\t1\n", None).level, Level::Failure);
+    }
+}

@@ -1,0 +1,119 @@
+//! Control groups: which version there is, and whether it limits what instances must not use up.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use rustix::fs::{Access, access};
+
+use super::setting;
+use crate::findings::Finding;
+
+const ROOT: &str = "/sys/fs/cgroup";
+
+/// What every instance is limited by. In the second version devices are kept away by a program and not by a controller.
+const NEEDED: [&str; 4] = ["cpu", "cpuset", "memory", "pids"];
+
+/// Looks at them.
+pub fn cgroups() -> Vec<Finding> {
+    let root = Path::new(ROOT);
+    let is_second = root.join("cgroup.controllers").exists();
+    let directories = fs::read_dir(root).into_iter().flatten().flatten().filter(|entry| entry.path().is_dir());
+    let names: BTreeSet<String> = directories
+        .flat_map(|entry| entry.file_name().to_string_lossy().split(',').map(str::to_owned).collect::<Vec<_>>())
+        .collect();
+    if !is_second && names.is_empty() {
+        let todo = "mount them: mount -t cgroup2 none /sys/fs/cgroup";
+        return vec![Finding::failure("cgroups.version", "no control groups are mounted", todo)];
+    }
+    let (version, usable) = match is_second {
+        true => ("version 2", setting(root.join("cgroup.controllers")).split(' ').map(str::to_owned).collect()),
+        false if names.contains("unified") => ("version 1, with version 2 beside it for nothing but systemd", names),
+        false => ("version 1", names),
+    };
+    let mut findings = vec![writable(root, is_second, version)];
+    findings.push(controllers(&usable, is_second));
+    findings.push(swap(is_second, is_swap_counted(root, is_second)));
+    findings
+}
+
+fn writable(root: &Path, is_second: bool, version: &str) -> Finding {
+    const CHECK: &str = "cgroups.version";
+    if !super::is_root() {
+        return Finding::ok(CHECK, version);
+    }
+    let top = if is_second { root.to_owned() } else { root.join("memory") };
+    match access(&top, Access::WRITE_OK) {
+        Ok(()) => Finding::ok(CHECK, version),
+        Err(error) => Finding::failure(
+            CHECK,
+            format!("{version}, but {} cannot be written: {error}", top.display()),
+            "mount it for writing; a container needs its own groups (--cgroupns=private and a writable /sys/fs/cgroup)",
+        ),
+    }
+}
+
+fn controllers(usable: &BTreeSet<String>, is_second: bool) -> Finding {
+    const CHECK: &str = "cgroups.controllers";
+    let devices = if is_second { None } else { Some("devices") };
+    let missing: Vec<&str> = NEEDED.into_iter().chain(devices).filter(|name| !usable.contains(*name)).collect();
+    match missing.is_empty() {
+        true => Finding::ok(CHECK, "processors, memory, processes and devices can be limited"),
+        false => Finding::failure(
+            CHECK,
+            format!("these cannot be limited, because their controllers are missing: {}", missing.join(", ")),
+            match is_second {
+                true => {
+                    "they may be held by hierarchies of version 1, or switched off by cgroup_disable= on the kernel's command line"
+                }
+                false => "mount them below /sys/fs/cgroup, or boot with systemd.unified_cgroup_hierarchy=1",
+            },
+        ),
+    }
+}
+
+/// Whether swap counts as memory. The root group of the second version has no such files, so any other tells.
+fn is_swap_counted(root: &Path, is_second: bool) -> Option<bool> {
+    if !is_second {
+        return Some(root.join("memory/memory.memsw.limit_in_bytes").exists());
+    }
+    let below = fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path());
+    let group = below.into_iter().find(|path| path.join("memory.max").exists())?;
+    Some(group.join("memory.swap.max").exists())
+}
+
+fn swap(is_second: bool, is_counted: Option<bool>) -> Finding {
+    const CHECK: &str = "cgroups.swap";
+    let has_swap = setting("/proc/swaps").lines().count() > 1;
+    match (has_swap, is_counted) {
+        (false, _) => Finding::ok(CHECK, "the machine has no swap that instances could use up"),
+        (true, Some(true)) => Finding::ok(CHECK, "swap is counted"),
+        (true, counted) => Finding::warning(
+            CHECK,
+            match counted {
+                Some(_) => "swap is not counted: an instance can use up the swap of the machine beside its memory",
+                None => "whether swap is counted cannot be seen yet",
+            },
+            if is_second {
+                "use a kernel with CONFIG_SWAP accounting"
+            } else {
+                "boot with swapaccount=1, or swapoff -a"
+            },
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::findings::Level;
+
+    #[test]
+    fn missing_controllers_are_named() {
+        let names = |text: &str| text.split(' ').map(str::to_owned).collect::<BTreeSet<_>>();
+        assert_eq!(controllers(&names("cpuset cpu io memory pids"), true).level, Level::Ok);
+        let old = controllers(&names("cpu cpuset memory pids"), false);
+        assert!(old.level == Level::Failure && old.found.ends_with(": devices"), "{old:?}");
+        assert!(controllers(&names("cpu"), true).found.contains("cpuset, memory, pids"));
+    }
+}

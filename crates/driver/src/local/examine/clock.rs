@@ -1,0 +1,69 @@
+//! The machine's clock: leases, deadlines, certificates and signatures depend on it.
+#![allow(unsafe_code, reason = "adjtimex has no safe wrapper")]
+
+use tarn_model::Time;
+
+use crate::findings::Finding;
+
+/// When this was written: no clock that is right shows less. (2026-01-01)
+const LEAST: Time = Time::from_micros(1_767_225_600_000_000);
+
+/// More than a century later is no sane date either. (2126-01-01)
+const MOST: Time = Time::from_micros(4_922_899_200_000_000);
+
+/// The kernel's word for a clock that nobody sets right.
+const UNSYNCHRONISED: i32 = 0x40;
+
+/// Looks at it.
+pub fn clock(now: Time) -> Vec<Finding> {
+    vec![sane(now), synchronised(status())]
+}
+
+fn sane(now: Time) -> Finding {
+    const CHECK: &str = "clock.sane";
+    match (LEAST..MOST).contains(&now) {
+        true => Finding::ok(CHECK, format!("it is {now}")),
+        false => Finding::failure(
+            CHECK,
+            format!("the clock says {now}, which cannot be: certificates and signatures would be refused"),
+            "set the clock, and let chrony or systemd-timesyncd keep it right",
+        ),
+    }
+}
+
+fn synchronised(status: Option<i32>) -> Finding {
+    const CHECK: &str = "clock.synchronised";
+    match status {
+        Some(status) if status & UNSYNCHRONISED == 0 => Finding::ok(CHECK, "the kernel's clock is kept right"),
+        Some(_) => Finding::warning(
+            CHECK,
+            "nobody keeps the kernel's clock right (it may be the host's affair in a virtual machine)",
+            "install chrony, or `timedatectl set-ntp true`: replicas compare their clocks with each other's leases",
+        ),
+        None => Finding::skipped(CHECK, "the kernel does not say whether its clock is kept right", ""),
+    }
+}
+
+/// What the kernel says of its clock; asking changes nothing.
+fn status() -> Option<i32> {
+    // SAFETY: the structure is made of numbers only, and all zeros is a valid one, which asks for no change.
+    let mut asked: libc::timex = unsafe { std::mem::zeroed() };
+    // SAFETY: the call reads and writes this one structure, which lives until it returns.
+    let answered = unsafe { libc::adjtimex(&mut asked) };
+    (answered >= 0).then_some(asked.status)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::findings::Level;
+
+    #[test]
+    fn clocks_that_cannot_be_right_are_told() {
+        assert_eq!(sane(Time::ZERO).level, Level::Failure);
+        assert_eq!(sane(Time::from_micros(1_794_774_000_000_000)).level, Level::Ok);
+        assert_eq!(synchronised(Some(0x40)).level, Level::Warning);
+        assert_eq!(synchronised(Some(0x2001)).level, Level::Ok);
+        assert!(status().is_some(), "everybody may ask");
+    }
+}

@@ -1,0 +1,142 @@
+//! What an engine would observe, seen without one: nothing is locked, swept or made, so that it may be asked beside an engine
+//! that runs. What is being made or removed at that moment may look left over: who is to be told looks again.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::local::network::{Prefix, survey};
+use crate::local::places::Places;
+use crate::local::record::Record;
+use crate::local::{cgroups, installation, observe, volumes};
+use crate::{Error, Observed};
+
+/// What was seen.
+#[derive(Clone, Debug)]
+pub struct Sight {
+    /// The id that everything of the installation carries.
+    pub installation: String,
+    /// Its instances and its volumes.
+    pub observed: Observed,
+    /// What carries its id and belongs to no record, each in words.
+    pub leftovers: Vec<String>,
+    /// Its volumes in numbers; `None` where the pool cannot be read.
+    pub pool: Option<Pool>,
+}
+
+/// The pool of the volumes in numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// What is free on its disk.
+    pub free_bytes: u64,
+    /// What the volumes have taken of it.
+    pub taken_bytes: u64,
+    /// What they may have together.
+    pub promised_bytes: u64,
+}
+
+/// Looks at everything of the installation whose data is here; `None` where none ever was.
+pub async fn sight(data: &Path, pool: &Path, run: &Path) -> Result<Option<Sight>, Error> {
+    let (data, pool, run) = (data.to_owned(), pool.to_owned(), run.to_owned());
+    let seen = tokio::task::spawn_blocking(move || look(&data, pool, run)).await;
+    let seen = seen.map_err(|error| Error::Retry(format!("the machine could not be looked at: {error}")))?;
+    let Some((places, records, mut sight)) = seen? else { return Ok(None) };
+    let (slots, addresses): (Vec<_>, Vec<_>) = records.iter().map(|record| (record.slot, record.address)).unzip();
+    let known = survey::names(&places.installation, &slots, &addresses)?;
+    let (interfaces, table) = survey::existing(&places.installation).await?;
+    let strange = interfaces.into_iter().filter(|name| !known.contains(name));
+    sight.leftovers.extend(strange.map(|name| format!("the interface {name}")));
+    let unneeded = table.filter(|_| records.is_empty());
+    sight.leftovers.extend(unneeded.map(|table| format!("the firewall table inet {table}")));
+    Ok(Some(sight))
+}
+
+/// The id of the installation whose data is here.
+pub(super) fn installation(data: &Path) -> Option<String> {
+    installation::known(data).ok().flatten()
+}
+
+/// The addresses that its instances have, if it has any.
+pub(super) fn prefix(data: &Path) -> Option<Prefix> {
+    let entries = fs::read_dir(data.join("instances")).into_iter().flatten().flatten();
+    let mut records = entries.filter_map(|entry| Record::load(&entry.path()).ok().flatten());
+    records.next().map(|record| Prefix::of(record.address))
+}
+
+type Looked = (Places, Vec<Record>, Sight);
+
+fn look(data: &Path, pool: PathBuf, run: PathBuf) -> Result<Option<Looked>, Error> {
+    let failed = |error: io::Error| Error::Retry(format!("{} cannot be read: {error}", data.display()));
+    let Some(installation) = installation::known(data).map_err(failed)? else { return Ok(None) };
+    let data = data.canonicalize().map_err(failed)?;
+    let places = Places { installation: installation.clone(), pool: pool.canonicalize().unwrap_or(pool), data, run };
+    let (records, mut leftovers) = records(&places).map_err(failed)?;
+    let mut observed = Observed::default();
+    for record in &records {
+        observed.instances.insert(record.id.clone(), observe::see(&places, record)?);
+    }
+    let is_known = |name: &str| records.iter().any(|record| record.id.as_str() == name);
+    let groups = cgroups::below(&places.cgroups()).unwrap_or_default();
+    let group = |name: String| format!("the control group {}", places.cgroups().join(name).display());
+    leftovers.extend(groups.into_iter().filter(|name| !is_known(name)).map(group));
+    for entry in fs::read_dir(places.running()).into_iter().flatten().flatten() {
+        if !is_known(&entry.file_name().to_string_lossy()) {
+            leftovers.push(format!("the directory {}", entry.path().display()));
+        }
+    }
+    let mut numbers = None;
+    if places.pool.exists() {
+        observed.volumes = volumes::in_pool(&places).map_err(failed)?;
+        let used = volumes::used(&places).map_err(failed)?;
+        let volumes::Used { free_bytes, taken_bytes, promised_bytes } = used;
+        numbers = Some(Pool { free_bytes, taken_bytes, promised_bytes });
+    }
+    Ok(Some((places, records, Sight { installation, observed, leftovers, pool: numbers })))
+}
+
+/// The records, and the directories that have none.
+fn records(places: &Places) -> io::Result<(Vec<Record>, Vec<String>)> {
+    let (mut records, mut bare) = (Vec::new(), Vec::new());
+    let entries = match fs::read_dir(places.instances()) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((records, bare)),
+        entries => entries?,
+    };
+    for entry in entries {
+        let path = entry?.path();
+        match Record::load(&path)? {
+            Some(record) => records.push(record),
+            // What is gone by now was just being removed.
+            None if path.exists() => bare.push(format!("the directory {}", path.display())),
+            None => {}
+        }
+    }
+    Ok((records, bare))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn where_nothing_ever_was_nothing_is_seen_or_made() {
+        let data = tempfile::tempdir().unwrap();
+        let seen = sight(data.path(), &data.path().join("volumes"), Path::new("/run/tarn")).await.unwrap();
+        assert!(seen.is_none());
+        assert_eq!(fs::read_dir(data.path()).unwrap().count(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_has_no_record_is_left_over() {
+        let (data, run) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::write(data.path().join("installation"), "zzzzzz").unwrap();
+        fs::create_dir_all(data.path().join("instances/i-0123456789ab")).unwrap();
+        fs::create_dir_all(run.path().join("zzzzzz/i-0123456789ab")).unwrap();
+        if !crate::local::examine::is_root() {
+            eprintln!("skipped: the firewall is for root only");
+            return;
+        }
+        let seen = sight(data.path(), &data.path().join("volumes"), run.path()).await.unwrap().unwrap();
+        assert_eq!(seen.leftovers.len(), 2, "{:?}", seen.leftovers);
+        assert!(seen.observed.instances.is_empty() && seen.pool.is_none());
+    }
+}

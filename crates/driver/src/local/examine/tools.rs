@@ -1,0 +1,73 @@
+//! Programs of the machine that the engine runs, and those that its advice names.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::Command;
+
+use crate::findings::Finding;
+
+/// Where programs of administrators are; services often run with a search path that lacks some.
+const DIRECTORIES: [&str; 6] = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin"];
+
+/// How long a program may take to say its version.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Looks for all of them.
+pub async fn tools() -> Vec<Finding> {
+    let nft = tool("tools.nft", "nft", "--version", "nftables").await;
+    let mkfs = tool("tools.mkfs_xfs", "mkfs.xfs", "-V", "xfsprogs").await;
+    let repair = match program("xfs_repair") {
+        Some(path) => Finding::ok("tools.xfs_repair", path.display().to_string()),
+        None => Finding::note(
+            "tools.xfs_repair",
+            "xfs_repair is missing, with which a damaged volume is mended",
+            "install the package xfsprogs",
+        ),
+    };
+    vec![nft, mkfs, repair]
+}
+
+/// Where a program is, if there is one.
+pub(super) fn program(name: &str) -> Option<PathBuf> {
+    DIRECTORIES.iter().map(|directory| Path::new(directory).join(name)).find(|path| path.is_file())
+}
+
+async fn tool(check: &'static str, name: &str, version: &str, package: &str) -> Finding {
+    let Some(path) = program(name) else {
+        let what = if name == "nft" { "no cluster gets a network" } else { "there can be no volumes" };
+        return Finding::failure(
+            check,
+            format!("the program {name} is missing: {what}"),
+            format!("install the package {package}"),
+        );
+    };
+    match run(&path, &[version]).await {
+        Ok(said) => {
+            Finding::ok(check, format!("{} ({})", path.display(), said.lines().next().unwrap_or_default().trim()))
+        }
+        Err(why) => Finding::failure(
+            check,
+            format!("{} does not run: {why}", path.display()),
+            format!("install {package} again"),
+        ),
+    }
+}
+
+/// What a program prints. Nothing of this process's environment is for it.
+pub(super) async fn run(program: &Path, arguments: &[&str]) -> Result<String, String> {
+    let mut command = Command::new(program);
+    command.args(arguments).env_clear().env("LC_ALL", "C").current_dir("/").kill_on_drop(true);
+    let output = command.stdin(Stdio::null()).output();
+    let output = tokio::time::timeout(PATIENCE, output).await.map_err(|_| "it did not end in time".to_owned())?;
+    let output = output.map_err(|error| error.to_string())?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => {
+            let said =
+                String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or_default().chars().take(200).collect();
+            Err(said)
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! What can only be known by trying: in namespaces that end with the try, so that nothing of it is left.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::Duration;
+
+use super::{AS_ROOT, existing};
+use crate::Error;
+use crate::findings::Finding;
+use crate::local::dialogue::Helper;
+use crate::local::helper::order::{Order, Probe, Report};
+use crate::local::network::survey;
+
+/// How long the helper may take.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Tries whether ids can be mapped on the filesystem of the data, below an overlay. `helper` is the program of the helper.
+pub async fn mounts(helper: &[OsString], data: &Path) -> Finding {
+    const CHECK: &str = "kernel.idmapped_mounts";
+    if !super::is_root() {
+        return Finding::skipped(CHECK, "only root may mount", AS_ROOT);
+    }
+    let directory = existing(data);
+    let shown = directory.display().to_string();
+    match tokio::time::timeout(PATIENCE, probe(helper, &directory)).await {
+        Ok(Ok(())) => {
+            Finding::ok(CHECK, format!("user ids can be mapped below an overlay on the filesystem of {shown}"))
+        }
+        Ok(Err(error)) => Finding::failure(
+            CHECK,
+            format!("the root of an instance cannot be put together on the filesystem of {shown}: {error}"),
+            "keep the data on ext4, XFS or btrfs (--data), with a kernel of 5.19 or later",
+        ),
+        Err(_) => Finding::failure(CHECK, "the try did not end in time", "look at the kernel's log (dmesg)"),
+    }
+}
+
+async fn probe(helper: &[OsString], directory: &Path) -> std::io::Result<()> {
+    let directory = directory.canonicalize()?;
+    let mut helper = Helper::run(helper)?;
+    let talk = async {
+        helper.order(&Order::Probe(Probe { directory })).await?;
+        match helper.hear().await? {
+            Report::Done => Ok(()),
+            _ => Err(std::io::Error::other("the helper answered another question")),
+        }
+    };
+    let done = talk.await;
+    helper.end(done.is_ok()).await;
+    done
+}
+
+/// Tries whether the kernel has the networks of clusters, and takes their firewall.
+pub async fn networks() -> Vec<Finding> {
+    const LINKS: &str = "kernel.links";
+    const FIREWALL: &str = "kernel.nf_tables";
+    if !super::is_root() {
+        return [LINKS, FIREWALL].map(|check| Finding::skipped(check, "only root may make networks", AS_ROOT)).into();
+    }
+    let (links, firewall) = match survey::rehearse().await {
+        Ok(tried) => tried,
+        Err(error) => (Err(error.clone()), Err(error)),
+    };
+    let judge = |check, tried: Result<(), Error>, well: &str, todo: &str| match tried {
+        Ok(()) => Finding::ok(check, well),
+        Err(error) => Finding::failure(check, format!("tried in a namespace of its own: {error}"), todo),
+    };
+    vec![
+        judge(
+            LINKS,
+            links,
+            "bridges and pairs of interfaces can be made",
+            "modprobe bridge veth; they need CONFIG_BRIDGE and CONFIG_VETH",
+        ),
+        judge(
+            FIREWALL,
+            firewall,
+            "the firewall of clusters loads",
+            "modprobe nf_tables nft_fib_inet nft_nat nft_masq nft_ct; install the package nftables",
+        ),
+    ]
+}

@@ -1,0 +1,40 @@
+//! Trying what every start needs of the kernel: ids that are mapped on the filesystem of the data, below an overlay. It happens
+//! in namespaces that end with the helper, and writes nothing to that filesystem.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+
+use libcontainer::syscall::linux;
+use rustix::fs::CWD;
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_change, move_mount, open_tree,
+};
+use rustix::thread::UnshareFlags;
+
+use super::namespaces::Namespaces;
+use super::order::Probe;
+use super::{at, kernel, mounts};
+use crate::local::ids;
+
+/// A directory that every machine has; only this namespace sees something else in its place.
+const PLACE: &str = "/sys";
+
+/// Carries it out.
+pub(super) fn probe(order: &Probe) -> io::Result<()> {
+    let id_base = ids::choose("probe", &BTreeSet::new()).ok_or_else(|| io::Error::other("there are no user ids"))?;
+    let namespaces = Namespaces::make(id_base).map_err(at("namespaces cannot be made"))?;
+    kernel::unshare(UnshareFlags::NEWNS).map_err(at("a mount namespace cannot be made"))?;
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    let tree = open_tree(CWD, &order.directory, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
+    mounts::change(&tree, linux::MOUNT_ATTR_NODEV | linux::MOUNT_ATTR_RDONLY, Some(&namespaces.user))
+        .map_err(at("its ids cannot be mapped"))?;
+    mount("tarn", PLACE, "tmpfs", MountFlags::NODEV | MountFlags::NOSUID, c"size=1m,nr_inodes=64")?;
+    std::env::set_current_dir(PLACE)?;
+    for name in ["lower", "upper", "work", "root"] {
+        fs::create_dir(name)?;
+    }
+    move_mount(&tree, "", CWD, "lower", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+    mounts::overlay("root", "lowerdir=lower,upperdir=upper,workdir=work")?;
+    fs::read_dir("root").map(drop)
+}
