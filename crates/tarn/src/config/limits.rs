@@ -31,7 +31,7 @@ pub(crate) struct Requests {
 
 /// What each organization, and each user without one, may have; what is absent is not limited. Limits that an administrator sets
 /// come first, and how many bytes of objects there may be is said in `object_storage`.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct DefaultLimits {
     instances: Option<u64>,

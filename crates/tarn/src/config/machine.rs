@@ -49,7 +49,7 @@ pub(super) enum EligibilityName {
 }
 
 /// What becomes of the clusters that ran when the machine was restarted.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum AfterRebootName {
     #[default]
