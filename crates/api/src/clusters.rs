@@ -153,6 +153,8 @@ pub struct ClusterInfo {
     pub org_id: Option<String>,
     /// Container image; null for the engine's default.
     pub container: Option<String>,
+    /// Exact name of that image, with its digest, once it is known; all nodes run it, also after restarts.
+    pub image: Option<String>,
     /// What its state waits for, since when, until when; or why it failed.
     pub explanation: Option<String>,
     /// Whether its GPUs are only declared by the operator and do not exist.

@@ -77,7 +77,7 @@ pub struct Create {
     /// Refuse to destroy it until this is turned off
     #[arg(long)]
     deletion_protection: bool,
-    /// The container image that the machines are started from
+    /// The container image that the machines are started from, as `debian:12` or `ghcr.io/org/app:1.0`; `host` is the built-in one
     #[arg(long, value_name = "IMAGE")]
     container: Option<String>,
     /// How many jobs may run on it at the same time
@@ -255,6 +255,8 @@ const FIELDS: &[Column] = &[
         tables::joined(&row["instances"], |each| format!("{} {}", text(each, "id"), text(each, "status")))
     }),
     ("Volumes", |row| tables::joined(&row["storage"], |each| each.as_str().unwrap_or_default().into())),
+    ("Container", |row| text(row, "container").into()),
+    ("Image", |row| text(row, "image").into()),
     ("Owner", |row| text(row, "owner").into()),
     ("Protected", tables::protected),
     ("$/h", |row| tables::number(row, "hourly_rate")),

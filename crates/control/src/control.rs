@@ -17,6 +17,7 @@ use tokio::sync::{Notify, OnceCell};
 use crate::access::Told;
 use crate::jobs::live::LiveLogs;
 use crate::jobs::upload_turns::UploadTurns;
+use crate::progress::Progress;
 use crate::reconcilers::access::Unreached;
 use crate::reconcilers::machines::Sightings;
 use crate::usage::Usage;
@@ -57,7 +58,9 @@ pub struct Settings {
     pub work_deadline: Duration,
     /// How long a claim may wait for capacity.
     pub capacity_deadline: Duration,
-    /// How long one try of one step may take.
+    /// How long a cluster may wait for its image, with its capacity in hand.
+    pub image_pull_deadline: Duration,
+    /// How long one try of one step may take, or be silent if it tells how far it is.
     pub step_timeout: Duration,
     /// How long a runner that died keeps others away from its requests.
     pub lease: Duration,
@@ -125,6 +128,7 @@ impl Default for Settings {
         Settings {
             work_deadline: Duration::from_secs(15 * 60),
             capacity_deadline: Duration::from_secs(24 * 3600),
+            image_pull_deadline: Duration::from_secs(2 * 3600),
             step_timeout: Duration::from_secs(120),
             lease: Duration::from_secs(10),
             parallel: 32,
@@ -191,6 +195,7 @@ struct Memory {
     unreached: Unreached,
     sightings: Sightings,
     usage: Usage,
+    progress: Progress,
     gateway_public_key: OnceLock<String>,
 }
 
@@ -219,10 +224,11 @@ impl Control {
         }
     }
 
-    /// Counts the changes of the database and of what is known besides; `None` where others change the database unseen. Both
-    /// numbers only grow, so that their sum stands still as long as both do.
+    /// Counts the changes of the database and of what is known besides; `None` where others change the database unseen. All
+    /// numbers only grow, so that their sum stands still as long as they all do.
     pub fn generation(&self) -> Option<u64> {
-        Some(self.store().generation()?.wrapping_add(self.usage().changes()))
+        let besides = self.usage().changes().wrapping_add(self.progress().changes());
+        Some(self.store().generation()?.wrapping_add(besides))
     }
 
     /// Whether the database answers.
@@ -360,6 +366,11 @@ impl Control {
 
     pub(crate) fn usage(&self) -> &Usage {
         &self.memory.usage
+    }
+
+    /// How far the steps are that tell it.
+    pub(crate) fn progress(&self) -> &Progress {
+        &self.memory.progress
     }
 
     pub(crate) fn sightings(&self) -> &Sightings {

@@ -4,9 +4,9 @@ use tarn_model::Time;
 use tarn_model::capacity::{self, Claim, Held};
 use tarn_model::ids::RequestId;
 use tarn_model::requests::{Request, RequestStatus, RequestType};
-use tarn_store::{Tx, instances, requests};
+use tarn_store::{Tx, clusters, instances, requests};
 
-use crate::requests::definition;
+use crate::requests::{PULL, definition};
 use crate::{Control, Result};
 
 /// The place in the line is counted exactly up to here.
@@ -52,7 +52,8 @@ impl<'c> Explainer<'c> {
                 )
             }
             None => {
-                format!("{why}{}; until {}, then it is undone and fails.{last}", at_work(request), request.deadline)
+                let at_work = self.at_work(tx, request)?;
+                format!("{why}{at_work}; until {}, then it is undone and fails.{last}", request.deadline)
             }
         };
         Ok(Some(text))
@@ -63,6 +64,25 @@ impl<'c> Explainer<'c> {
         let Some(first) = open.first() else { return Ok(None) };
         let text = self.request(tx, first)?;
         Ok(text.map(|text| format!("{text} In this state since {since}, by request {}.", first.id)))
+    }
+
+    /// Which step it is at, among those that it has, and how far that is.
+    fn at_work(&self, tx: &mut Tx<'_>, request: &Request) -> Result<String> {
+        let steps = definition(request.kind).steps;
+        let current = steps.get(request.step as usize).or(steps.last()).map_or("finish", |step| step.name);
+        let without_pull = fetches_nothing(tx, request)?;
+        let concerned = || steps.iter().filter(|step| !(without_pull && step.name == PULL));
+        let at = concerned().position(|step| step.name == current).unwrap_or_default() + 1;
+        let verb = if request.status == RequestStatus::Retrying { "Retries" } else { "Works on" };
+        let work = format!("{verb} step {at} of {} ({current})", concerned().count());
+        let is_told = current == PULL && request.status == RequestStatus::Processing;
+        let told = match self.control.progress().of(&request.id).filter(|_| is_told) {
+            Some(told) => Some(told),
+            // Another engine may be at work on it.
+            None if is_told => requests::progress(tx, &request.id)?,
+            None => None,
+        };
+        Ok(told.map_or_else(|| work.clone(), |told| format!("{work}: {told}")))
     }
 
     fn waiting(&mut self, tx: &mut Tx<'_>, request: &Request) -> Result<String> {
@@ -93,12 +113,14 @@ impl<'c> Explainer<'c> {
     }
 }
 
-fn at_work(request: &Request) -> String {
-    let steps = definition(request.kind).steps;
-    let at = (request.step as usize).min(steps.len().saturating_sub(1));
-    let name = steps.get(at).map_or("finish", |step| step.name);
-    let verb = if request.status == RequestStatus::Retrying { "Retries" } else { "Works on" };
-    format!("{verb} step {} of {} ({name})", at + 1, steps.len())
+/// Whether a request passes over the fetching of an image, because its cluster needs none.
+fn fetches_nothing(tx: &mut Tx<'_>, request: &Request) -> Result<bool> {
+    match (&request.cluster, request.kind) {
+        (Some(id), RequestType::ClusterClaim) => {
+            Ok(clusters::get(tx, id)?.is_some_and(|cluster| cluster.wanted_image().is_none()))
+        }
+        _ => Ok(false),
+    }
 }
 
 fn ordinal(number: usize) -> String {

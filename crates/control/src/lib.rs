@@ -20,6 +20,7 @@ mod error;
 mod explain;
 mod holders;
 mod once;
+mod progress;
 mod secrets;
 mod usage;
 

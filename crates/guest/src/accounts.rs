@@ -4,8 +4,18 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use tarn_link::Image;
+
+use crate::images;
+
 /// The longest file that is read.
 const MAX_FILE: u64 = 4 << 20;
+
+/// The most groups that a user is in; the kernel takes more, but not without end.
+const MAX_GROUPS: usize = 4096;
+
+/// The number by which the kernel is told to change nothing. Whoever became it would stay who he was.
+const NO_ID: u32 = u32::MAX;
 
 /// A user who can run programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,23 +61,37 @@ impl Accounts {
 
     /// Understands the texts; lines that are not understood are passed over, as the C library does.
     pub fn parse(root: &Path, passwd: &str, group: &str) -> Self {
-        let groups: Vec<Group> = group.lines().filter_map(parse_group).collect();
-        let mut users: Vec<Account> = passwd.lines().filter_map(|line| parse_user(root, line)).collect();
-        for user in &mut users {
-            let also = groups.iter().filter(|group| group.members.contains(&user.name)).map(|group| group.gid);
-            user.groups = std::iter::once(user.gid).chain(also.filter(|gid| *gid != user.gid)).collect();
-        }
+        let groups = group.lines().filter_map(parse_group).collect();
+        let users = passwd.lines().filter_map(|line| parse_user(root, line)).collect();
         Accounts { users, groups }
     }
 
+    /// What an image has of them: files that are missing or cannot be read say nothing.
+    pub(crate) fn of_image(root: &Path) -> Self {
+        let text = |name: &str| read_text(&root.join(name)).unwrap_or_default();
+        Self::parse(root, &text("etc/passwd"), &text("etc/group"))
+    }
+
     /// The user of a name.
-    pub fn named(&self, name: &str) -> Option<&Account> {
-        self.users.iter().find(|user| user.name == name)
+    pub fn named(&self, name: &str) -> Option<Account> {
+        self.users.iter().find(|user| user.name == name).map(|user| self.with_groups(user))
     }
 
     /// The first user with a number.
-    pub fn numbered(&self, uid: u32) -> Option<&Account> {
-        self.users.iter().find(|user| user.uid == uid)
+    pub fn numbered(&self, uid: u32) -> Option<Account> {
+        self.users.iter().find(|user| user.uid == uid).map(|user| self.with_groups(user))
+    }
+
+    /// The name of the first user with a number.
+    pub(crate) fn name_of(&self, uid: u32) -> Option<&str> {
+        self.users.iter().find(|user| user.uid == uid).map(|user| user.name.as_str())
+    }
+
+    /// The groups are looked for when somebody is, and not for all: an image may have a hundred thousand of both.
+    fn with_groups(&self, user: &Account) -> Account {
+        let also = self.groups.iter().filter(|group| group.members.contains(&user.name)).map(|group| group.gid);
+        let also = also.filter(|gid| *gid != user.gid);
+        Account { groups: std::iter::once(user.gid).chain(also).take(MAX_GROUPS).collect(), ..user.clone() }
     }
 
     /// The number of the group of a name.
@@ -81,6 +105,17 @@ impl Accounts {
     }
 }
 
+/// The user that sessions and jobs run as: the one of a name, or whom the image says.
+pub fn of_sessions(root: &Path, user: &str, image: Option<&Image>) -> io::Result<Account> {
+    match image {
+        Some(image) => images::account(root, &Accounts::of_image(root), image),
+        None => {
+            let found = Accounts::read(root)?.named(user);
+            found.ok_or_else(|| io::Error::other(format!("the instance has no user {user}")))
+        }
+    }
+}
+
 fn parse_user(root: &Path, line: &str) -> Option<Account> {
     let fields: Vec<&str> = line.split(':').collect();
     let [name, _, uid, gid, _, home, shell] = fields.as_slice() else { return None };
@@ -90,8 +125,8 @@ fn parse_user(root: &Path, line: &str) -> Option<Account> {
     let shell = if shell.is_empty() { "/bin/sh" } else { shell };
     Some(Account {
         name: (*name).into(),
-        uid: uid.parse().ok()?,
-        gid: gid.parse().ok()?,
+        uid: parse_id(uid)?,
+        gid: parse_id(gid)?,
         groups: Vec::new(),
         home: root.join(home.trim_start_matches('/')),
         shell: shell.into(),
@@ -102,7 +137,11 @@ fn parse_group(line: &str) -> Option<Group> {
     let fields: Vec<&str> = line.split(':').collect();
     let [name, _, gid, members] = fields.as_slice() else { return None };
     let members = members.split(',').filter(|member| !member.is_empty()).map(Into::into).collect();
-    Some(Group { name: (*name).into(), gid: gid.parse().ok()?, members })
+    Some(Group { name: (*name).into(), gid: parse_id(gid)?, members })
+}
+
+fn parse_id(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|id| *id != NO_ID)
 }
 
 fn read_text(path: &Path) -> io::Result<String> {

@@ -38,12 +38,13 @@ pub async fn serve(guest: Arc<Guest>, listener: TcpListener, stop: impl Future<O
     tarn_ssh::serve(listener, settings, Arc::new(Door(guest)), stop).await;
 }
 
-/// Lets in the one user, with any of the keys that open the instance.
+/// Lets in the one user, with any of the keys that open the instance. In an instance of an image he may also use the name that
+/// users have everywhere else.
 struct Door(Arc<Guest>);
 
 impl tarn_ssh::Door for Door {
     fn enter<'a>(&'a self, visit: Visit<'a>) -> BoxFuture<'a, Result<Arc<dyn Machine>, Denied>> {
-        let may_enter = visit.user == self.0.settings.user && self.0.opens(&visit.key.line);
+        let may_enter = self.0.is_user(visit.user) && self.0.opens(&visit.key.line);
         let answer = if may_enter { Ok(Arc::new(Inside(self.0.clone())) as Arc<dyn Machine>) } else { Err(Denied) };
         std::future::ready(answer).boxed()
     }

@@ -5,7 +5,7 @@
 //! or databases. Whatever comes in over a stream is bounded, and what is done for a user is done with his rights.
 //!
 //! Start reading at [`Guest::serve`] in `service`: one stream with one purpose. `session` runs programs, `configuration`
-//! keeps keys and names, `jobs` runs commands with nobody connected, `door` is the SSH server of the instance, `sftp` and
+//! keeps keys and names, `images` is what differs in instances of container images, `jobs` runs commands with nobody connected, `door` is the SSH server of the instance, `sftp` and
 //! `sudo` are programs of their own that the same binary can be, and `init` is what only the first process does. `main.rs`
 //! puts them together.
 
@@ -15,6 +15,7 @@ mod chance;
 mod children;
 mod configuration;
 pub mod door;
+mod images;
 pub mod inherited;
 pub mod init;
 pub mod jobs;
@@ -27,7 +28,7 @@ pub mod sockets;
 mod spawn;
 pub mod sudo;
 
-pub use accounts::{Account, Accounts};
+pub use accounts::{Account, Accounts, of_sessions};
 pub use children::Children;
 pub use service::Guest;
 pub use settings::Settings;

@@ -6,7 +6,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use tarn_guest::{Accounts, Children, Guest, Settings, door, inherited, init, jobs, sftp, sockets, sudo};
+use tarn_guest::{Children, Guest, Settings, door, inherited, init, jobs, of_sessions, sftp, sockets, sudo};
+use tarn_link::Image;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -15,6 +16,9 @@ const POWER: i32 = 30;
 
 /// The most descriptors the guest and its programs may have open, where the hard limit allows it.
 const MAX_DESCRIPTORS: u64 = 65_536;
+
+/// The code with which a shell says that there is no such program.
+const NO_PROGRAM: u8 = 127;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
@@ -30,7 +34,11 @@ fn main() -> ExitCode {
         (["sftp-server"], _) => sftp::serve(),
         (["open-socket", action, path], true) => sockets::helper(action, path),
         (["job-supervisor", directory, root, user, place], true) => {
-            jobs::supervisor::main(directory, root, user, place)
+            jobs::supervisor::main(directory, root, user, place, image())
+        }
+        (["no-program", words], true) => {
+            eprintln!("tarn: {words}");
+            return ExitCode::from(NO_PROGRAM);
         }
         (["collect"], _) => jobs::collect::main(),
         (["unpack"], _) => jobs::unpack::main(),
@@ -53,6 +61,17 @@ fn has_borrowed_rights() -> bool {
     getuid() != geteuid() || getgid() != getegid()
 }
 
+/// What the container image says, if the instance is of one. What cannot be understood says nothing: the instance is there to be
+/// entered all the same.
+fn image() -> Option<Image> {
+    let text = std::env::var_os(Image::VARIABLE)?;
+    let image = serde_json::from_slice(text.as_encoded_bytes());
+    Some(image.unwrap_or_else(|e| {
+        eprintln!("tarn-guest: what the image says was not understood: {e}");
+        Image::default()
+    }))
+}
+
 /// What the guest was asked to be.
 struct Options {
     control: Option<PathBuf>,
@@ -64,7 +83,8 @@ struct Options {
 
 fn parse(arguments: &[&str], is_init: bool) -> std::io::Result<Options> {
     let ssh_port = is_init.then_some(22);
-    let mut options = Options { control: None, has_last_word: false, ssh_port, settings: Settings::instance(is_init) };
+    let settings = Settings { image: image(), ..Settings::instance(is_init) };
+    let mut options = Options { control: None, has_last_word: false, ssh_port, settings };
     for pair in arguments.chunks(2) {
         match pair {
             ["--control", path] => options.control = Some(path.into()),
@@ -135,13 +155,17 @@ async fn serve(options: Options, listener: std::os::unix::net::UnixListener) -> 
 
 /// An instance that cannot be prepared in full can still be entered and mended, so this only says what went wrong.
 fn prepare(settings: &Settings) {
-    let account = Accounts::read(&settings.root).map(|accounts| accounts.named(&settings.user).cloned());
-    if let Ok(Some(account)) = account
-        && let Err(e) = init::prepare(&settings.root, &account)
-    {
+    let Settings { root, user, image, .. } = settings;
+    let prepared = of_sessions(root, user, image.as_ref()).and_then(|account| init::prepare(root, &account));
+    if let Err(e) = prepared {
         eprintln!("tarn-guest: the home was not prepared: {e}");
     }
-    if let Err(e) = init::install_sudo(&settings.root, Path::new("/proc/self/exe")) {
+    let program = Path::new("/proc/self/exe");
+    let installed = match image {
+        Some(image) => init::install_sudo_in_image(root, program, image),
+        None => init::install_sudo(root, program),
+    };
+    if let Err(e) = installed {
         eprintln!("tarn-guest: sudo was not installed: {e}");
     }
 }

@@ -22,6 +22,12 @@ pub(crate) fn run_as(command: &mut Command, account: &Account, terminal: bool) -
     prepare(command, account, terminal, &account.home, Some(note))
 }
 
+/// The same, in another directory.
+pub(crate) fn run_as_in(command: &mut Command, account: &Account, terminal: bool, directory: &Path) -> io::Result<()> {
+    let note = format!("Could not change to the working directory {}; starting in /.\n", directory.display());
+    prepare(command, account, terminal, directory, Some(note))
+}
+
 /// Makes a command run as a user, leading a session, in a directory that he must be able to enter.
 pub(crate) fn run_in(command: &mut Command, account: &Account, directory: &Path) -> io::Result<()> {
     prepare(command, account, false, directory, None)

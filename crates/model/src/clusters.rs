@@ -6,7 +6,7 @@ use crate::ids::{ClusterId, InstanceId};
 use crate::lifecycle::State;
 use crate::storage::{Attachment, Volume, VolumeState};
 use crate::users::Owner;
-use crate::{Money, Refused, Time};
+use crate::{Money, Refused, Time, images};
 
 /// How many nodes a cluster may have; all of them are made, shown and removed together.
 pub const MAX_NODES: u32 = 1000;
@@ -32,8 +32,10 @@ pub struct Cluster {
     pub num_nodes: u32,
     /// What all of it costs per hour.
     pub hourly_rate: Money,
-    /// The container image, or none for the driver's default.
+    /// The container image as it was asked for, or none for the built-in one.
     pub container: Option<String>,
+    /// The exact name of that image, once it is known: all nodes run it, for as long as they live.
+    pub image: Option<String>,
     /// Whether destroying it is refused.
     pub deletion_protection: bool,
     /// How many jobs may run on it at the same time.
@@ -107,6 +109,16 @@ impl Cluster {
         self.moved(now, |state| state.die(&reason))
     }
 
+    /// The image that has to be fetched for it; none if it is the built-in one.
+    pub fn wanted_image(&self) -> Option<&str> {
+        self.container.as_deref().filter(|container| *container != images::HOST)
+    }
+
+    /// The image that its nodes are started from. One from before exact names were kept has only what was asked for.
+    pub fn image(&self) -> Option<&str> {
+        self.image.as_deref().or(self.wanted_image())
+    }
+
     /// Whether something went wrong with it.
     pub fn has_failed(&self) -> bool {
         self.state.reason().is_some()
@@ -174,6 +186,7 @@ mod tests {
             num_nodes: 5,
             hourly_rate: Money::from_micros(0),
             container: None,
+            image: None,
             jobs_parallel: 1,
             deletion_protection: false,
             state,

@@ -10,6 +10,7 @@ pub mod clusters;
 pub mod ends;
 pub mod environment;
 pub mod ids;
+pub mod images;
 pub mod job_configs;
 pub mod jobs;
 pub mod ledger;

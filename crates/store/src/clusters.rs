@@ -13,8 +13,8 @@ use crate::{Error, Listing, Result, Tx};
 macro_rules! select {
     ($rest:literal) => {
         concat!(
-            "select id, name, user_id, org_id, instance_type, num_nodes, hourly_rate_micros, container, deletion_protection, ",
-            "jobs_parallel, state, reason, since_us, created_us, version from clusters ",
+            "select id, name, user_id, org_id, instance_type, num_nodes, hourly_rate_micros, container, image, ",
+            "deletion_protection, jobs_parallel, state, reason, since_us, created_us, version from clusters ",
             $rest
         )
     };
@@ -23,8 +23,8 @@ macro_rules! select {
 /// Adds a new cluster; `Taken` when its owner has a live one of that name.
 pub fn insert(tx: &mut Tx<'_>, cluster: &Cluster) -> Result<()> {
     let sql = "insert into clusters (id, scope, name, user_id, org_id, instance_type, num_nodes, hourly_rate_micros, container, \
-               deletion_protection, jobs_parallel, state, reason, since_us, created_us, version) \
-               values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
+               image, deletion_protection, jobs_parallel, state, reason, since_us, created_us, version) \
+               values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)";
     tx.execute(
         sql,
         &[
@@ -37,6 +37,7 @@ pub fn insert(tx: &mut Tx<'_>, cluster: &Cluster) -> Result<()> {
             cluster.num_nodes.into(),
             cluster.hourly_rate.into(),
             cluster.container.as_deref().into(),
+            cluster.image.as_deref().into(),
             cluster.deletion_protection.into(),
             cluster.jobs_parallel.into(),
             cluster.state.name().into(),
@@ -51,8 +52,8 @@ pub fn insert(tx: &mut Tx<'_>, cluster: &Cluster) -> Result<()> {
 
 /// Saves what can change; `Conflict` when it was changed since it was read, `Taken` when the new name is in use.
 pub fn save(tx: &mut Tx<'_>, cluster: &Cluster) -> Result<()> {
-    let sql = "update clusters set name = $1, deletion_protection = $2, state = $3, reason = $4, since_us = $5, \
-               version = version + 1 where id = $6 and version = $7";
+    let sql = "update clusters set name = $1, deletion_protection = $2, state = $3, reason = $4, since_us = $5, image = $6, \
+               version = version + 1 where id = $7 and version = $8";
     tx.execute_guarded(
         sql,
         &[
@@ -61,6 +62,7 @@ pub fn save(tx: &mut Tx<'_>, cluster: &Cluster) -> Result<()> {
             cluster.state.name().into(),
             cluster.state.reason().into(),
             cluster.since.into(),
+            cluster.image.as_deref().into(),
             cluster.id.as_str().into(),
             cluster.version.into(),
         ],
@@ -129,6 +131,7 @@ fn read(mut row: Row) -> Result<Cluster> {
         num_nodes: row.count()?,
         hourly_rate: row.money()?,
         container: row.maybe_text()?,
+        image: row.maybe_text()?,
         deletion_protection: row.flag()?,
         jobs_parallel: row.count()?,
         state: read_state(&mut row)?,

@@ -92,6 +92,20 @@ pub fn note(tx: &mut Tx<'_>, id: &RequestId) -> Result<Option<String>> {
     }
 }
 
+/// Writes down how far a step is that takes long, for those who ask elsewhere; `Conflict` when the lease was lost.
+pub fn set_progress(tx: &mut Tx<'_>, request: &Request, progress: &str) -> Result<()> {
+    let sql = "update requests set progress = $1 where id = $2 and epoch = $3 and ended_us is null";
+    tx.execute_guarded(sql, &[progress.into(), request.id.as_str().into(), request.epoch.into()])
+}
+
+/// How far a step was when that was last written down.
+pub fn progress(tx: &mut Tx<'_>, id: &RequestId) -> Result<Option<String>> {
+    match tx.query_one("select progress from requests where id = $1", &[id.as_str().into()])? {
+        Some(mut row) => row.maybe_text(),
+        None => Ok(None),
+    }
+}
+
 /// The request of this id.
 pub fn get(tx: &mut Tx<'_>, id: &RequestId) -> Result<Option<Request>> {
     tx.query_one(select!("where id = $1"), &[id.as_str().into()])?.map(read).transpose()

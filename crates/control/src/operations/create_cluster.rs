@@ -3,6 +3,7 @@
 use tarn_model::catalogue::InstanceType;
 use tarn_model::clusters::{Cluster, Instance, MAX_JOBS_PARALLEL};
 use tarn_model::ids::{ClusterId, InstanceId};
+use tarn_model::images;
 use tarn_model::lifecycle::State;
 use tarn_model::limits::Amounts;
 use tarn_model::names;
@@ -118,6 +119,7 @@ fn insert_cluster(
         num_nodes: nodes,
         hourly_rate: kind.hourly.times(nodes.into()),
         container: new.container.clone(),
+        image: None,
         deletion_protection: new.deletion_protection,
         jobs_parallel: new.jobs_parallel.unwrap_or(1),
         state: State::Pending,
@@ -161,13 +163,17 @@ fn parse_keys(texts: &[String]) -> Result<Vec<Parsed>> {
     Ok(keys)
 }
 
-/// An image reference has up to 512 characters of those that registries, names, tags and digests are made of.
+/// Everything about a reference that can be wrong without asking a registry is told at once.
 fn check_container(control: &Control, container: Option<&str>) -> Result<()> {
     let Some(image) = container else { return Ok(()) };
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"./:@_-".contains(&b);
-    if image.is_empty() || image.len() > 512 || !image.bytes().all(plain) {
-        return Err(Error::invalid("invalid_container", "container is not an image reference such as 'debian:12'"));
+    if image == images::HOST {
+        return Ok(());
     }
+    images::check(image).map_err(|why| {
+        let message =
+            format!("container is not an image reference such as 'debian:12' or 'ghcr.io/org/app:1.0': {why}");
+        Error::invalid("invalid_container", message)
+    })?;
     match control.driver().capabilities().containers {
         true => Ok(()),
         false => {

@@ -1,6 +1,4 @@
-//! CLUSTER_CLAIM: waits for capacity, makes the instances, sets them up, and sees them run.
-
-use std::time::Duration;
+//! CLUSTER_CLAIM: waits for capacity, fetches the image, makes the instances, sets them up, and sees them run.
 
 use tarn_model::capacity::{self, Claim, Inventory};
 use tarn_model::clusters::Instance;
@@ -9,8 +7,8 @@ use tarn_model::lifecycle::State;
 use tarn_model::requests::{Request, RequestType};
 use tarn_store::{Tx, instances, requests};
 
-use super::{Commit, Context, Definition, Failure, Next, Step, Undo, Work, nodes};
-use crate::{Error, Result};
+use super::{Commit, Context, Definition, Failure, Next, Step, Undo, Work, nodes, pull};
+use crate::{Error, Result, Settings};
 
 /// How many claims of the line are looked at when capacity becomes free; those further back wait until the line has moved.
 pub(crate) const LINE_WINDOW: u32 = 64;
@@ -19,6 +17,7 @@ pub(super) const DEFINITION: Definition = Definition {
     kind: RequestType::ClusterClaim,
     steps: &[
         Step { name: "reserve", run: reserve, undo: Undo::With(give_back) },
+        Step { name: pull::NAME, run: pull::pull, undo: Undo::None("images are a cache, which keeps itself small") },
         Step { name: "provision", run: provision, undo: Undo::With(remove) },
         Step { name: "configure", run: configure, undo: Undo::None("what was configured goes with the instances") },
         Step { name: "confirm", run: confirm, undo: Undo::None("it only looks, and commits what it saw") },
@@ -30,18 +29,22 @@ pub(super) const DEFINITION: Definition = Definition {
 
 fn reserve(ctx: Context<'_>) -> Work<'_> {
     let (inventory, cluster) = (ctx.control.inventory().clone(), ctx.cluster().clone());
-    let limit = ctx.control.settings().work_deadline;
+    let settings = ctx.control.settings().clone();
     Box::pin(async move {
-        let commit: Commit = Box::new(move |tx| take_capacity(tx, &inventory, &cluster, limit));
+        let commit: Commit = Box::new(move |tx| take_capacity(tx, &inventory, &cluster, &settings));
         Ok(commit)
     })
 }
 
-fn take_capacity(tx: &mut Tx<'_>, inventory: &Inventory, id: &ClusterId, limit: Duration) -> Result<Next> {
+fn take_capacity(tx: &mut Tx<'_>, inventory: &Inventory, id: &ClusterId, settings: &Settings) -> Result<Next> {
     let nodes = nodes::load(tx, id)?;
-    let until = tx.now().after(limit);
+    // What is already here needs no fetching.
+    let next = match nodes.cluster.wanted_image() {
+        Some(_) => Next::DoneUntil(tx.now().after(settings.image_pull_deadline)),
+        None => Next::SkipUntil(tx.now().after(settings.work_deadline)),
+    };
     if nodes.instances.iter().all(|instance| instance.holds_capacity) {
-        return Ok(Next::DoneUntil(until));
+        return Ok(next);
     }
     if let Some(first) = nodes.instances.first() {
         let claim = Claim { shape: first.shape.clone(), nodes: nodes.cluster.num_nodes };
@@ -65,7 +68,7 @@ fn take_capacity(tx: &mut Tx<'_>, inventory: &Inventory, id: &ClusterId, limit: 
     })?;
     // The window moves on by one: whoever comes into it must be looked at.
     requests::wake_line(tx, LINE_WINDOW + 1)?;
-    Ok(Next::DoneUntil(until))
+    Ok(next)
 }
 
 fn give_back(ctx: Context<'_>) -> Work<'_> {

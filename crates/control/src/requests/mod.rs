@@ -12,6 +12,7 @@ mod detach_storage;
 mod edit_cluster;
 mod edit_storage;
 mod nodes;
+mod pull;
 mod release_cluster;
 mod release_volume;
 mod restart_cluster;
@@ -29,6 +30,7 @@ use tarn_store::Tx;
 use crate::{Control, Error, Result};
 
 pub(crate) use claim_cluster::LINE_WINDOW;
+pub(crate) use pull::NAME as PULL;
 pub(crate) use start::{New, conclude, start, start_completed, start_in_line};
 
 /// One kind of request.
@@ -85,6 +87,8 @@ pub enum Next {
     Done,
     /// The step is done, and from now on the work has this deadline.
     DoneUntil(Time),
+    /// The same, and there is nothing to do for the step after it either.
+    SkipUntil(Time),
     /// The step has to wait, holding nothing; it is tried again when something wakes it.
     Wait,
 }

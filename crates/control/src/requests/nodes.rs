@@ -189,7 +189,7 @@ fn spec(cluster: &Cluster, instance: &Instance, volume: Option<&VolumeId>) -> In
         name: instance.name(),
         shape: instance.shape.clone(),
         gpus: instance.gpus.clone(),
-        container: cluster.container.clone(),
+        container: cluster.image().map(str::to_owned),
         boot: instance.boot,
         volumes: volume.cloned().into_iter().collect(),
     }

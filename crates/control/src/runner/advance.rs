@@ -135,10 +135,8 @@ impl Runner {
             Fault::Twice => drop(act().await),
             Fault::None | Fault::ErrorAfter | Fault::Crash | Fault::TimeoutAfter => {}
         }
-        let limit = self.control.settings().step_limit();
-        let acted = match self.while_leased(request, tokio::time::timeout(limit, act())).await {
-            Ok(Ok(acted)) => acted,
-            Ok(Err(_)) => Err(Failure::Retry(format!("it took longer than {} seconds", limit.as_secs()))),
+        let acted = match self.while_leased(request, self.while_it_goes_on(request, at, act())).await {
+            Ok(acted) => acted,
             Err(()) => return Tried::Lost,
         };
         match (fault, acted) {
@@ -147,6 +145,31 @@ impl Runner {
             (Fault::TimeoutAfter, Ok(_)) => Tried::Failed(Failure::Retry("made to look too slow".to_owned())),
             (_, Ok(commit)) => Tried::Acted(commit),
             (_, Err(failure)) => Tried::Failed(failure),
+        }
+    }
+
+    /// Runs a step for as long as one try may take. One that tells how far it is has that long again after each word, until the
+    /// deadline of the request.
+    async fn while_it_goes_on(
+        &self,
+        request: &Request,
+        at: At,
+        work: Work<'_>,
+    ) -> std::result::Result<Commit, Failure> {
+        let limit = self.control.settings().step_limit();
+        let (mut work, mut told) = (work, 0);
+        loop {
+            if let Ok(acted) = tokio::time::timeout(limit, &mut work).await {
+                return acted;
+            }
+            let (before, has_time) = (told, at.undo || self.control.clock().now() < request.deadline);
+            told = self.control.progress().told(&request.id);
+            if told == before {
+                return Err(Failure::Retry(format!("it took longer than {} seconds", limit.as_secs())));
+            }
+            if !has_time {
+                return Err(Failure::Retry("there was no more time".to_owned()));
+            }
         }
     }
 
@@ -185,6 +208,10 @@ impl Runner {
                     return Ok(Hold::Let);
                 }
                 Next::DoneUntil(until) => (request.waiting, request.deadline) = (false, until),
+                Next::SkipUntil(until) => {
+                    (request.waiting, request.deadline) = (false, until);
+                    progress(&mut request);
+                }
                 Next::Done => {}
             }
             progress(&mut request);

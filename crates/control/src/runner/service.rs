@@ -20,7 +20,9 @@ impl Runner {
         let mut hands = JoinSet::new();
         let mut held: HashMap<Id, Request> = HashMap::new();
         loop {
-            let free = (self.control.settings().parallel as usize).saturating_sub(held.len());
+            // Who waits for an image leaves his place to others: that may take hours, and is bounded by the capacity.
+            let at_work = held.len().saturating_sub(self.control.progress().under_way());
+            let free = (self.control.settings().parallel as usize).saturating_sub(at_work);
             let pause = self.take_up(free, &mut hands, &mut held).await;
             tokio::select! {
                 () = &mut stop => break,

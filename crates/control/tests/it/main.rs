@@ -6,6 +6,7 @@ mod capacity;
 mod deaths;
 mod gateway;
 mod idempotency;
+mod images;
 mod inside;
 mod jobs_drive;
 mod jobs_ends;

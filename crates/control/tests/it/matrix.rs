@@ -159,7 +159,8 @@ async fn run(engine: Engine, case: Case, context: &str) -> Option<(World, Reques
 async fn start(world: &World, kind: RequestType, live: bool) -> RequestId {
     let (control, caller) = (&world.control, &world.caller);
     match kind {
-        RequestType::ClusterClaim => world.create("2xH100", 2).await.1,
+        // With an image of its own, so that it has every step.
+        RequestType::ClusterClaim => world.create_of("2xH100", 2, Some("debian:12")).await.1,
         RequestType::ClusterRelease => {
             let cluster = world.running("2xH100", 2).await;
             clusters::destroy(control, caller, cluster.as_str()).await.unwrap().request

@@ -101,6 +101,12 @@ impl World {
         self.again(machine(), settings)
     }
 
+    /// Another engine beside this one, on the same database and the same world.
+    pub(crate) fn beside(&self) -> Control {
+        let ids = Arc::new(SeededIds::new(9));
+        control(&self.store, &self.fresh, self.clock.clone(), ids, (machine(), Settings::default())).0
+    }
+
     fn again(self, inventory: Inventory, settings: Settings) -> Self {
         let ids = Arc::new(SeededIds::new(8));
         let (control, driver) = control(&self.store, &self.fresh, self.clock.clone(), ids, (inventory, settings));
@@ -157,7 +163,13 @@ impl World {
     }
 
     pub(crate) async fn create(&self, kind: &str, nodes: u32) -> (ClusterId, RequestId) {
-        let new = clusters::NewCluster { instance_type: kind.into(), num_nodes: Some(nodes), ..Default::default() };
+        self.create_of(kind, nodes, None).await
+    }
+
+    /// A cluster whose nodes are started from an image.
+    pub(crate) async fn create_of(&self, kind: &str, nodes: u32, image: Option<&str>) -> (ClusterId, RequestId) {
+        let (instance_type, container) = (kind.into(), image.map(str::to_owned));
+        let new = clusters::NewCluster { instance_type, num_nodes: Some(nodes), container, ..Default::default() };
         let accepted = clusters::create(&self.control, &self.caller, new).await.unwrap();
         (accepted.cluster.unwrap(), accepted.request)
     }

@@ -13,6 +13,7 @@ use tarn_driver::{
 };
 use tarn_model::capacity::Inventory;
 use tarn_model::ids::{InstanceId, VolumeId};
+use tokio::sync::mpsc;
 
 pub(crate) struct Watched {
     pub(crate) fake: FakeDriver,
@@ -28,6 +29,14 @@ pub(crate) struct Watched {
     pub(crate) blind: AtomicBool,
     /// Who answers in the place of the guests.
     pub(crate) dial: Mutex<Option<Dial>>,
+    /// What a pull tells, one after the other; it goes on when it is let.
+    pub(crate) pulls: Mutex<Option<mpsc::UnboundedReceiver<String>>>,
+    /// How often, and at which intervals, a pull tells something before it is silent for ever.
+    pub(crate) chatter: Mutex<Option<(usize, Duration)>>,
+    /// How often it has.
+    pub(crate) chattered: AtomicUsize,
+    /// The images that instances were started from.
+    pub(crate) images: Mutex<Vec<Option<String>>>,
 }
 
 /// Gives a stream to the guest of an instance.
@@ -43,6 +52,10 @@ impl Watched {
             late: Mutex::default(),
             blind: AtomicBool::new(false),
             dial: Mutex::default(),
+            pulls: Mutex::default(),
+            chatter: Mutex::default(),
+            chattered: AtomicUsize::new(0),
+            images: Mutex::default(),
         }
     }
 
@@ -70,7 +83,27 @@ impl Driver for Watched {
         self.fake.machine_boot().await
     }
 
+    async fn ensure_image(&self, reference: &str, progress: &(dyn Fn(String) + Send + Sync)) -> Result<String, Error> {
+        let pulls = self.pulls.lock().unwrap().take();
+        if let Some(mut pulls) = pulls {
+            while let Some(words) = pulls.recv().await {
+                progress(words);
+            }
+        }
+        let chatter = *self.chatter.lock().unwrap();
+        if let Some((times, every)) = chatter {
+            for n in 0..times {
+                progress(format!("pulls {reference}: {n} of {times} MB"));
+                self.chattered.fetch_add(1, Ordering::SeqCst);
+                tokio::time::sleep(every).await;
+            }
+            std::future::pending::<()>().await;
+        }
+        self.fake.ensure_image(reference, progress).await
+    }
+
     async fn ensure_instance(&self, spec: &InstanceSpec) -> Result<ObservedInstance, Error> {
+        self.images.lock().unwrap().push(spec.container.clone());
         self.fake.ensure_instance(spec).await
     }
 

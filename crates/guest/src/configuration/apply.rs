@@ -8,7 +8,7 @@ use rustix::fs::Mode;
 use tarn_link::Configuration;
 
 use super::State;
-use super::files::{Owner, directory_below, open_directory, read, replace};
+use super::files::{Owner, directory_below, open_directory, read, replace, system_directory};
 use super::links;
 use crate::accounts::Account;
 
@@ -20,13 +20,13 @@ const PUBLIC: Mode = PRIVATE.union(Mode::RGRP).union(Mode::ROTH);
 
 /// Writes everything, then remembers it. If something fails, the next try begins anew; each file is whole at any time.
 pub(crate) fn apply(root: &Path, account: &Account, state: &mut State, wanted: Configuration) -> io::Result<()> {
-    let etc = open_directory(&root.join("etc"))?;
+    let etc = system_directory(root, "etc")?;
     let system = Owner { account: None, mode: PUBLIC };
     let hosts: Vec<String> = wanted.hosts.iter().map(|(name, address)| format!("{address}\t{name}")).collect();
-    let before = text(&etc, "hosts")?;
+    let before = text(&etc, "hosts");
     replace(&etc, "hosts", merge(&with_localhost(before), &hosts).as_bytes(), system)?;
-    let ssh = directory_below(&etc, "ssh", Owner { account: None, mode: Mode::from_raw_mode(0o755) })?;
-    let known_hosts = merge(&text(&ssh, "ssh_known_hosts")?, &wanted.known_hosts);
+    let ssh = system_directory(root, "etc/ssh")?;
+    let known_hosts = merge(&text(&ssh, "ssh_known_hosts"), &wanted.known_hosts);
     replace(&ssh, "ssh_known_hosts", known_hosts.as_bytes(), system)?;
     if !wanted.peer_key.is_empty() {
         let ours = [state.configuration.peer_key.as_str(), wanted.peer_key.as_str()];
@@ -75,9 +75,10 @@ fn write_peer_key(account: &Account, ours: &[&str], wanted: &Configuration) -> i
     replace(&ssh, "id_ed25519.pub", public.as_bytes(), Owner { mode: PUBLIC, ..owner })
 }
 
-fn text(directory: &impl std::os::fd::AsFd, name: &str) -> io::Result<String> {
-    let contents = read(directory, name)?.map(|(_, contents)| contents).unwrap_or_default();
-    Ok(String::from_utf8_lossy(&contents).into_owned())
+/// What a file says. One that cannot be read, such as a link that an image has in its place, says nothing and is replaced.
+fn text(directory: &impl std::os::fd::AsFd, name: &str) -> String {
+    let contents = read(directory, name).ok().flatten().map(|(_, contents)| contents).unwrap_or_default();
+    String::from_utf8_lossy(&contents).into_owned()
 }
 
 /// Puts our lines in place of those we put there before; everything else stays where it is.

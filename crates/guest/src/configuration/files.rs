@@ -4,9 +4,10 @@
 //! Nothing is synced. If the machine dies, the engine starts the instance anew and configures it again, and a state that
 //! cannot be read counts as none.
 
-use std::fs::File;
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
@@ -29,6 +30,41 @@ pub(crate) struct Owner<'a> {
 /// Opens a directory of the system.
 pub(crate) fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Opens a directory of the system by its path below a root, and makes what is missing of it. A link may lead to it, as in many
+/// images; what leads nowhere, or is no directory, has to make way, because without it the instance would be of no use.
+pub(crate) fn system_directory(root: &Path, path: &str) -> io::Result<OwnedFd> {
+    let mut at = root.to_owned();
+    for name in path.split('/') {
+        at.push(name);
+        if at.is_dir() {
+            continue;
+        }
+        match fs::remove_file(&at) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => DirBuilder::new().mode(0o755).create(&at)?,
+        }
+    }
+    open_directory(&at)
+}
+
+/// Opens a directory of the guest's own inside another, makes it if it is missing, and sees to it that nobody else gets in. An
+/// image may have something else of that name, which has to make way.
+pub(crate) fn own_directory(parent: impl AsFd, name: &str) -> io::Result<OwnedFd> {
+    let owner = Owner { account: None, mode: Mode::RWXU };
+    let opened = match directory_below(&parent, name, owner) {
+        Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::NOTDIR | Errno::LOOP)) => {
+            rustix::fs::unlinkat(&parent, name, AtFlags::empty())?;
+            directory_below(&parent, name, owner)?
+        }
+        opened => opened?,
+    };
+    if rustix::process::geteuid().is_root() {
+        rustix::fs::fchown(&opened, Some(Uid::ROOT), Some(Gid::ROOT))?;
+    }
+    rustix::fs::fchmod(&opened, owner.mode)?;
+    Ok(opened)
 }
 
 /// Opens a directory inside another, without following a link; makes it if it is missing.
@@ -66,7 +102,7 @@ pub(crate) fn replace(directory: impl AsFd, name: &str, contents: &[u8], owner: 
 }
 
 /// Reads an ordinary file without following a link or waiting for anybody; `None` if there is none.
-pub(super) fn read(directory: impl AsFd, name: &str) -> io::Result<Option<(File, Vec<u8>)>> {
+pub(crate) fn read(directory: impl AsFd, name: &str) -> io::Result<Option<(File, Vec<u8>)>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::openat(directory, name, flags, Mode::empty()) {
         Ok(file) => File::from(file),

@@ -13,4 +13,4 @@ mod state;
 pub(crate) use apply::apply;
 pub(crate) use check::check;
 pub(crate) use keys::opens;
-pub(crate) use state::State;
+pub(crate) use state::{State, directory, image, remember_image};

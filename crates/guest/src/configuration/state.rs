@@ -7,12 +7,15 @@ use russh::keys::ssh_key::LineEnding;
 use russh::keys::{Algorithm, PrivateKey};
 use rustix::fs::Mode;
 use serde::{Deserialize, Serialize};
-use tarn_link::Configuration;
+use tarn_link::{Configuration, Image};
 
-use super::files::{Owner, directory_below, open_directory, read, replace};
+use super::files::{Owner, open_directory, own_directory, read, replace, system_directory};
 use super::links::Link;
 
 const FILE: &str = "guest.json";
+
+/// What the container image says, for `sudo`, which trusts nothing that its caller could have written.
+const IMAGE: &str = "image.json";
 
 /// What is remembered.
 #[derive(Clone, Default, Serialize, Deserialize)]
@@ -59,8 +62,20 @@ impl State {
     }
 }
 
-fn directory(root: &Path) -> io::Result<std::os::fd::OwnedFd> {
-    let parent = root.join("var/lib");
-    std::fs::create_dir_all(&parent)?;
-    directory_below(open_directory(&parent)?, "tarn", Owner { account: None, mode: Mode::RWXU })
+/// Remembers what the container image says.
+pub(crate) fn remember_image(root: &Path, image: &Image) -> io::Result<()> {
+    let text = serde_json::to_vec(image).map_err(io::Error::other)?;
+    replace(directory(root)?, IMAGE, &text, Owner { account: None, mode: Mode::RUSR | Mode::WUSR })
+}
+
+/// What the container image of this instance says, if it is of one. Nothing is made or changed by asking.
+pub(crate) fn image(root: &Path) -> Option<Image> {
+    let directory = open_directory(&root.join("var/lib/tarn")).ok()?;
+    let (_, text) = read(directory, IMAGE).ok()??;
+    serde_json::from_slice(&text).ok()
+}
+
+/// The directory for what only the guest may read.
+pub(crate) fn directory(root: &Path) -> io::Result<std::os::fd::OwnedFd> {
+    own_directory(system_directory(root, "var/lib")?, "tarn")
 }

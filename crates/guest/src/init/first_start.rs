@@ -6,15 +6,16 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
-use rustix::fs::StatVfsMountFlags;
+use rustix::fs::{Mode, StatVfsMountFlags};
 
 use crate::accounts::Account;
+use crate::configuration::files::system_directory;
 
 /// Makes the directories that programs expect and fills the user's home.
 pub fn prepare(root: &Path, account: &Account) -> io::Result<()> {
-    let lock = root.join("run/lock");
-    fs::create_dir_all(&lock)?;
-    fs::set_permissions(&lock, fs::Permissions::from_mode(0o1777))?;
+    for open_to_all in ["run/lock", "tmp"] {
+        rustix::fs::fchmod(system_directory(root, open_to_all)?, Mode::from_raw_mode(0o1777))?;
+    }
     let home = &account.home;
     if !home.exists() {
         fs::create_dir_all(home)?;
@@ -60,9 +61,14 @@ pub fn install_sudo(root: &Path, program: &Path) -> io::Result<bool> {
     if works(&own) && are_equal(&own, program)? {
         return Ok(false);
     }
-    let directory = root.join("usr/local/bin");
-    fs::create_dir_all(&directory)?;
-    let beside = directory.join(".sudo.tarn");
+    fs::create_dir_all(root.join("usr/local/bin"))?;
+    copy_sudo(program, &own)?;
+    Ok(true)
+}
+
+/// Copies the program to where it becomes root when run, whole or not at all.
+pub(super) fn copy_sudo(program: &Path, own: &Path) -> io::Result<()> {
+    let beside = own.with_file_name(".sudo.tarn");
     match fs::remove_file(&beside) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}
@@ -71,12 +77,11 @@ pub fn install_sudo(root: &Path, program: &Path) -> io::Result<bool> {
     std::os::unix::fs::chown(&beside, Some(0), Some(0))?;
     // The bit comes last: a change of the owner would take it away.
     fs::set_permissions(&beside, fs::Permissions::from_mode(0o4755))?;
-    fs::rename(&beside, &own)?;
-    Ok(true)
+    fs::rename(&beside, own)
 }
 
 /// Whether two files have the same contents: an instance that starts again may have a newer guest.
-fn are_equal(one: &Path, other: &Path) -> io::Result<bool> {
+pub(super) fn are_equal(one: &Path, other: &Path) -> io::Result<bool> {
     let (one, other) = (fs::File::open(one)?, fs::File::open(other)?);
     let length = one.metadata()?.len();
     if length != other.metadata()?.len() {
@@ -96,7 +101,7 @@ fn are_equal(one: &Path, other: &Path) -> io::Result<bool> {
 }
 
 /// Whether a program becomes root when run: it is root's, has the bit, and lies where the bit counts.
-fn works(program: &Path) -> bool {
+pub(super) fn works(program: &Path) -> bool {
     let becomes_root = fs::metadata(program).is_ok_and(|m| m.is_file() && m.uid() == 0 && m.mode() & 0o4001 == 0o4001);
     becomes_root && rustix::fs::statvfs(program).is_ok_and(|fs| !fs.f_flag.contains(StatVfsMountFlags::NOSUID))
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use rustix::fs::Mode;
 use rustix::pipe::PipeFlags;
-use tarn_link::JobOrder;
+use tarn_link::{Image, JobOrder};
 
 use super::attempts::{Attempt, Source, Stage};
 use super::conversation::Conversation;
@@ -104,6 +104,9 @@ fn begin(
     command.arg0("tarn-guest").arg("job-supervisor").arg(&directory).arg(&guest.settings.root);
     command.arg(&guest.settings.user).arg(if guest.settings.is_init { INSTANCE } else { "elsewhere" });
     command.env_clear().process_group(0);
+    if let Some(image) = &guest.settings.image {
+        command.env(Image::VARIABLE, serde_json::to_string(image)?);
+    }
     command.stdin(theirs).stdout(write).stderr(read.try_clone()?);
     let conversation = Arc::new(conversation);
     let source = Source { pipe: read, conversation: conversation.clone() };

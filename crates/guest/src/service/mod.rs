@@ -18,7 +18,7 @@ use tokio::net::UnixListener;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{Instant, timeout};
 
-use crate::accounts::{Account, Accounts};
+use crate::accounts::{self, Account, Accounts};
 use crate::children::Children;
 use crate::configuration::{self, State};
 use crate::jobs::Jobs;
@@ -175,14 +175,22 @@ impl Guest {
 
     /// All accounts, as they are now.
     pub(crate) fn accounts(&self) -> io::Result<Accounts> {
-        Accounts::read(&self.settings.root)
+        match self.settings.image {
+            Some(_) => Ok(Accounts::of_image(&self.settings.root)),
+            None => Accounts::read(&self.settings.root),
+        }
     }
 
     /// The user that sessions run as.
     pub(crate) fn account(&self) -> io::Result<Account> {
-        let name = &self.settings.user;
-        let found = self.accounts()?.named(name).cloned();
-        found.ok_or_else(|| io::Error::other(format!("the instance has no user {name}")))
+        let Settings { root, user, image, .. } = &self.settings;
+        accounts::of_sessions(root, user, image.as_ref())
+    }
+
+    /// Whether a login name means the user that sessions run as.
+    pub(crate) fn is_user(&self, name: &str) -> bool {
+        let is_account = || self.account().is_ok_and(|account| account.name == name);
+        name == self.settings.user || (self.settings.image.is_some() && is_account())
     }
 
     /// Counts a session for as long as the guard lives.

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
-use tarn_link::Session;
+use tarn_link::{Image, Session};
 
 use crate::accounts::Account;
+use crate::images;
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -47,10 +48,12 @@ const REFUSED: [&str; 20] = [
 /// Beginnings of such names.
 const REFUSED_BEGINNINGS: [&str; 3] = ["LD_", "BASH_FUNC_", "SSH_"];
 
-/// All variables: what the machine says, over it what the client wants, over it what the guest knows.
+/// All variables: what the machine says, over it what the image says, over it what the client wants, over it what the guest
+/// knows.
 pub(crate) fn build(
     root: &Path,
     account: &Account,
+    image: Option<&Image>,
     session: &Session,
     terminal: Option<&str>,
     agent: Option<&Path>,
@@ -62,6 +65,7 @@ pub(crate) fn build(
     let file = crate::bounded::read(&root.join("etc/environment"), MAX_FILE).unwrap_or_default();
     let file = String::from_utf8_lossy(&file).into_owned();
     all.extend(file.lines().filter_map(parse_line).map(|(name, value)| (name, value.into())));
+    all.extend(image.into_iter().flat_map(images::variables).map(|(name, value)| (name.to_owned(), value.into())));
     let wanted = session.environment.iter().take(MAX_VARIABLES).filter(|(name, value)| is_accepted(name, value));
     all.extend(wanted.map(|(name, value)| (name.clone(), value.into())));
     all.insert("HOME".into(), account.home.clone().into());

@@ -11,6 +11,7 @@ mod output;
 mod program;
 mod signals;
 mod terminal;
+mod words;
 
 use std::sync::Arc;
 

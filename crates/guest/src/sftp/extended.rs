@@ -65,13 +65,14 @@ fn expand(path: &Path) -> Result<PathBuf, Status> {
     let Some(rest) = path.as_os_str().as_bytes().strip_prefix(b"~") else { return Ok(path.into()) };
     let end = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
     let (name, below) = (&rest[..end], &rest[end..]);
-    let accounts = Accounts::read(Path::new("/"))?;
-    let account = match std::str::from_utf8(name) {
-        Ok("") => accounts.numbered(rustix::process::getuid().as_raw()),
-        Ok(name) => accounts.named(name),
+    let accounts = Accounts::of_image(Path::new("/"));
+    let home = match std::str::from_utf8(name) {
+        // His own is where he was put to begin with: nobody need have written it down.
+        Ok("") => std::env::var_os("HOME").map(PathBuf::from),
+        Ok(name) => accounts.named(name).map(|account| account.home),
         Err(_) => None,
     };
-    let home = &account.ok_or(Status::Failed(rustix::io::Errno::NOENT))?.home;
+    let home = home.ok_or(Status::Failed(rustix::io::Errno::NOENT))?;
     Ok(home.join(OsStr::from_bytes(below.strip_prefix(b"/").unwrap_or(below))))
 }
 

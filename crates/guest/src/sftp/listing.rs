@@ -20,7 +20,7 @@ impl Listing {
     #[allow(clippy::unnecessary_cast, clippy::useless_conversion, reason = "the fields differ between architectures")]
     pub(super) fn line(&mut self, name: &[u8], stat: &Stat, now: i64) -> Vec<u8> {
         let accounts = self.accounts.get_or_insert_with(|| Accounts::read(Path::new("/")).unwrap_or_default());
-        let user = accounts.numbered(stat.st_uid).map_or_else(|| stat.st_uid.to_string(), |user| user.name.clone());
+        let user = accounts.name_of(stat.st_uid).map_or_else(|| stat.st_uid.to_string(), Into::into);
         let group = accounts.group_numbered(stat.st_gid).map_or_else(|| stat.st_gid.to_string(), Into::into);
         let (mode, time) = (mode(stat.st_mode), time(stat.st_mtime as i64, now));
         let line = format!("{mode} {:>4} {user:<8} {group:<8} {:>8} {time} ", stat.st_nlink, stat.st_size);

@@ -13,8 +13,9 @@ use rustix::process::{Gid, Uid};
 use super::arguments::{Action, Request, usage};
 use super::environment::{self, PATH};
 use crate::accounts::{Account, Accounts};
+use crate::{configuration, images};
 
-/// The user who may do everything, besides root and the members of the group `sudo`.
+/// The user who may do everything, besides root and the members of the group `sudo`, where no image says who.
 const USER: &str = "ubuntu";
 
 /// Does what is asked; returns only if no program was run.
@@ -33,10 +34,25 @@ pub(super) fn run(request: Request) -> Result<(), String> {
     if !rustix::process::geteuid().is_root() {
         return Err("sudo must be owned by uid 0 and have the setuid bit set".into());
     }
-    let accounts = Accounts::read(Path::new("/")).map_err(|e| format!("unable to read /etc/passwd: {e}"))?;
+    let root = Path::new("/");
     let caller_id = rustix::process::getuid().as_raw();
-    let caller = accounts.numbered(caller_id).ok_or("you do not exist in the passwd database")?;
-    if !may_use(&accounts, caller) {
+    // The user of an image need not be written down anywhere.
+    let (accounts, user) = match configuration::image(root) {
+        Some(image) => {
+            let accounts = Accounts::of_image(root);
+            let user = images::account(root, &accounts, &image).ok();
+            (accounts, user)
+        }
+        None => {
+            let accounts = Accounts::read(root).map_err(|e| format!("unable to read /etc/passwd: {e}"))?;
+            let user = accounts.named(USER);
+            (accounts, user)
+        }
+    };
+    let user = user.filter(|user| user.uid == caller_id);
+    let caller =
+        accounts.numbered(caller_id).or_else(|| user.clone()).ok_or("you do not exist in the passwd database")?;
+    if user.is_none() && !may_use(&accounts, &caller) {
         return Err(format!("{} is not allowed to run sudo here", caller.name));
     }
     match request.action {
@@ -45,14 +61,14 @@ pub(super) fn run(request: Request) -> Result<(), String> {
             Ok(())
         }
         Action::Nothing if request.command.is_empty() => Ok(()),
-        _ => Err(become_program(&accounts, caller, &request)?),
+        _ => Err(become_program(&accounts, &caller, &request)?),
     }
 }
 
 /// The account's groups count, not those that the calling process happens to have.
 fn may_use(accounts: &Accounts, caller: &Account) -> bool {
     let is_member = accounts.group_named("sudo").is_some_and(|group| caller.groups.contains(&group));
-    caller.uid == 0 || caller.name == USER || is_member
+    caller.uid == 0 || is_member
 }
 
 /// Runs the program in place of this one; if it returns, with the words of what went wrong.
@@ -92,9 +108,11 @@ fn target(accounts: &Accounts, request: &Request) -> Result<Account, String> {
     let name = request.user.as_deref().unwrap_or("root");
     let found = match name.strip_prefix('#') {
         Some(number) => number.parse().ok().and_then(|uid| accounts.numbered(uid)),
+        // There is always one, though an image may not have written him down.
+        None if name == "root" => images::account(Path::new("/"), accounts, &tarn_link::Image::default()).ok(),
         None => accounts.named(name),
     };
-    found.cloned().ok_or_else(|| format!("unknown user {}", name.escape_default()))
+    found.ok_or_else(|| format!("unknown user {}", name.escape_default()))
 }
 
 fn group(accounts: &Accounts, name: &str) -> Result<u32, String> {

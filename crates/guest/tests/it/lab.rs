@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tarn_guest::{Children, Guest, Settings};
 use tarn_link::opening::{Opened, open};
-use tarn_link::{Answer, Frame, FromGuest, Program, Purpose, Session};
+use tarn_link::{Answer, Frame, FromGuest, Image, Program, Purpose, Session};
 use tempfile::TempDir;
 use tokio::io::DuplexStream;
 
@@ -89,10 +89,15 @@ impl Lab {
 
     /// A guest that begins with what is in a root.
     pub(crate) fn of(root: Root) -> Lab {
+        Lab::of_image(root, None)
+    }
+
+    /// The same, of a container image.
+    pub(crate) fn of_image(root: Root, image: Option<Image>) -> Lab {
         let (children, collecting) = Children::new(false).unwrap();
         tokio::spawn(collecting);
-        let settings =
-            Settings { root: root.path().to_owned(), user: "tester".into(), helper: GUEST.into(), is_init: false };
+        let (path, helper) = (root.path().to_owned(), GUEST.into());
+        let settings = Settings { root: path, user: "tester".into(), image, helper, is_init: false };
         Lab { guest: Guest::new(settings, children).unwrap(), root }
     }
 

@@ -8,6 +8,7 @@ mod agent;
 mod configure;
 mod forwards;
 mod hostile;
+mod images;
 mod init;
 mod jobs;
 mod lab;

@@ -55,6 +55,7 @@ pub(crate) fn cluster(ids: &dyn Ids, owner: &Owner, name: &str, created: i64) ->
         num_nodes: 1,
         hourly_rate: Money::from_micros(15_000),
         container: None,
+        image: None,
         jobs_parallel: 1,
         deletion_protection: false,
         state: State::Pending,

@@ -24,6 +24,7 @@ pub(crate) struct RateLimit {
 pub(crate) struct Requests {
     work_deadline_seconds: u64,
     capacity_deadline_seconds: u64,
+    image_pull_deadline_seconds: u64,
     step_timeout_seconds: u64,
     lease_seconds: u64,
     parallel: u32,
@@ -73,6 +74,7 @@ impl Default for Requests {
         Requests {
             work_deadline_seconds: settings.work_deadline.as_secs(),
             capacity_deadline_seconds: settings.capacity_deadline.as_secs(),
+            image_pull_deadline_seconds: settings.image_pull_deadline.as_secs(),
             step_timeout_seconds: settings.step_timeout.as_secs(),
             lease_seconds: settings.lease.as_secs(),
             parallel: settings.parallel,
@@ -86,6 +88,7 @@ impl Requests {
         for (what, value) in [
             ("work_deadline_seconds", self.work_deadline_seconds),
             ("capacity_deadline_seconds", self.capacity_deadline_seconds),
+            ("image_pull_deadline_seconds", self.image_pull_deadline_seconds),
             ("step_timeout_seconds", self.step_timeout_seconds),
             ("lease_seconds", self.lease_seconds),
             ("parallel", self.parallel.into()),
@@ -104,6 +107,7 @@ impl Config {
         Settings {
             work_deadline: Duration::from_secs(self.requests.work_deadline_seconds),
             capacity_deadline: Duration::from_secs(self.requests.capacity_deadline_seconds),
+            image_pull_deadline: Duration::from_secs(self.requests.image_pull_deadline_seconds),
             step_timeout: Duration::from_secs(self.requests.step_timeout_seconds),
             lease: Duration::from_secs(self.requests.lease_seconds),
             parallel: self.requests.parallel,

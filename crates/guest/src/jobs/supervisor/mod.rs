@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, Uid, WaitOptions, WaitStatus};
-use tarn_link::{JobEnd, JobOrder};
+use tarn_link::{Image, JobEnd, JobOrder};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -24,7 +24,7 @@ use super::conversation::{Conversation, FromSupervisor, ToSupervisor};
 use super::failures::Failure;
 use super::places::{LOG, ORDER, Place};
 use super::processes::{Who, may_be_held};
-use crate::accounts::Accounts;
+use crate::accounts::of_sessions;
 use crate::pipe::Pipe;
 use log::{Log, Taken};
 
@@ -42,13 +42,13 @@ pub(super) const MAX_DYING: Duration = Duration::from_secs(60);
 
 /// The life of a supervisor. Its standard input is the conversation with the guest, its output the end of the pipe that
 /// the commands write to, and its error stream the other end.
-pub fn main(directory: &str, root: &str, user: &str, place: &str) -> io::Result<()> {
+pub fn main(directory: &str, root: &str, user: &str, place: &str, image: Option<Image>) -> io::Result<()> {
     let conversation = own(rustix::stdio::stdin())?;
     let (write, read) = (own(rustix::stdio::stdout())?, own(rustix::stdio::stderr())?);
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let conversation = Conversation::over(conversation)?;
-        let given =
-            Given { directory: Path::new(directory), root: Path::new(root), user, is_instance: place == INSTANCE };
+        let (directory, root) = (Path::new(directory), Path::new(root));
+        let given = Given { directory, root, user, image, is_instance: place == INSTANCE };
         match begin(&given, write, read) {
             Ok(begun) => Supervisor { conversation, begun, status: None, phase: Phase::Running }.run().await,
             Err(e) => {
@@ -81,6 +81,8 @@ struct Given<'a> {
     directory: &'a Path,
     root: &'a Path,
     user: &'a str,
+    /// What the container image says, if the instance is of one.
+    image: Option<Image>,
     /// Whether the guest has an instance for itself.
     is_instance: bool,
 }
@@ -101,8 +103,8 @@ struct Begun {
 fn begin(given: &Given<'_>, write: OwnedFd, read: OwnedFd) -> io::Result<Begun> {
     let order: JobOrder = serde_json::from_slice(&std::fs::read(given.directory.join(ORDER))?)?;
     let place = Place::new(given.root, &order.job).ok_or_else(|| io::Error::other("that is no job"))?;
-    let account = Accounts::read(given.root)?.named(given.user).cloned();
-    let account = account.ok_or_else(|| io::Error::other(format!("the instance has no user {}", given.user)))?;
+    let image = given.image.as_ref();
+    let account = of_sessions(given.root, given.user, image)?;
     let log = Log::new(File::options().write(true).open(given.directory.join(LOG))?)?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let (pipe, deaths) = (Pipe::new(read)?, signal(SignalKind::child())?);
@@ -111,7 +113,7 @@ fn begin(given: &Given<'_>, write: OwnedFd, read: OwnedFd) -> io::Result<Begun> 
         drop(signal(kind)?);
     }
     // The last that can fail: nobody is left behind by who does not begin.
-    let shell = shell::start(given.root, &place, &account, &order, write)?;
+    let shell = shell::start(given.root, (&account, image), &place, &order, write)?;
     let timeout = order.timeout_seconds.and_then(|seconds| Instant::now().checked_add(Duration::from_secs(seconds)));
     let grace = Duration::from_secs(order.grace_seconds.into());
     Ok(Begun { pipe, log, shell, deaths, timeout, grace, held: may_be_held(account.uid, given.is_instance) })

@@ -31,6 +31,7 @@ pub(super) fn info(control: &Control, view: ClusterView) -> ClusterInfo {
         owner: cluster.owner.user.into(),
         org_id: cluster.owner.org.map(Into::into),
         container: cluster.container,
+        image: cluster.image,
         explanation: explained(explanation, simulated),
         simulated_gpus: simulated,
     }
@@ -88,6 +89,7 @@ pub(super) fn text(view: &ClusterView) -> String {
         ("Price", Text(&price)),
         ("Storage", Text(attached.as_ref().map_or("-", |held| held.volume.as_str()))),
         ("Container", Text(cluster.container.as_deref().unwrap_or("-"))),
+        ("Image", Text(cluster.image.as_deref().unwrap_or("-"))),
         ("Deletion protection", Text(if cluster.deletion_protection { "on" } else { "off" })),
         ("Owner", Text(owner.user.as_str())),
         ("Organization", Text(owner.org.as_ref().map_or("-", OrgId::as_str))),

@@ -1,0 +1,190 @@
+//! Names of container images, as people and registries write them: `[registry/]repository[:tag][@digest]`.
+
+/// The word for the built-in image, which no registry has.
+pub const HOST: &str = "host";
+
+/// The longest reference: room for a repository, a tag and a digest.
+pub const MAX_LENGTH: usize = 512;
+
+/// The longest name of a repository, with its registry, that registries take.
+const MAX_NAME: usize = 255;
+
+/// The longest tag.
+const MAX_TAG: usize = 128;
+
+/// Says what is wrong with a reference, if something is.
+pub fn check(reference: &str) -> Result<(), String> {
+    if reference.is_empty() {
+        return Err("it is empty".into());
+    }
+    if reference.len() > MAX_LENGTH {
+        return Err(format!("it is longer than {MAX_LENGTH} characters"));
+    }
+    if let Some(strange) = reference.chars().find(|c| !c.is_ascii_graphic()) {
+        return Err(format!("it has {strange:?} in it"));
+    }
+    let (name, digest) = match reference.split_once('@') {
+        Some((name, digest)) => (name, Some(digest)),
+        None => (reference, None),
+    };
+    digest.map_or(Ok(()), check_digest)?;
+    let (name, tag) = split_tag(name);
+    tag.map_or(Ok(()), check_tag)?;
+    if name.len() > MAX_NAME {
+        return Err(format!("the name of its repository is longer than {MAX_NAME} characters"));
+    }
+    let repository = match name.split_once('/') {
+        Some((registry, rest)) if is_registry(registry) => {
+            check_registry(registry)?;
+            rest
+        }
+        _ => name,
+    };
+    repository.split('/').try_for_each(check_component)
+}
+
+/// A colon behind the last slash begins a tag; one before it belongs to the port of a registry.
+fn split_tag(name: &str) -> (&str, Option<&str>) {
+    let last = name.rfind('/').map_or(0, |at| at + 1);
+    match name[last..].split_once(':') {
+        Some((component, tag)) => (&name[..last + component.len()], Some(tag)),
+        None => (name, None),
+    }
+}
+
+/// The first part of a name is a registry if it looks like a host; otherwise it is part of a repository.
+fn is_registry(part: &str) -> bool {
+    part.contains(['.', ':', '[']) || part == "localhost" || part.bytes().any(|b| b.is_ascii_uppercase())
+}
+
+fn check_registry(registry: &str) -> Result<(), String> {
+    let (host, port) = match registry.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, rest)) => {
+            address.parse::<std::net::Ipv6Addr>().map_err(|_| format!("'{registry}' is no registry"))?;
+            (None, if rest.is_empty() { None } else { Some(rest.strip_prefix(':').unwrap_or("")) })
+        }
+        None => match registry.split_once(':') {
+            Some((host, port)) => (Some(host), Some(port)),
+            None => (Some(registry), None),
+        },
+    };
+    let is_label = |label: &str| {
+        let good = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+        !label.is_empty() && label.bytes().all(good) && !label.starts_with('-') && !label.ends_with('-')
+    };
+    if host.is_some_and(|host| !host.split('.').all(is_label)) {
+        return Err(format!("'{registry}' is no registry: a host has letters, digits, dots and dashes"));
+    }
+    let is_port =
+        |port: &str| port.bytes().all(|b| b.is_ascii_digit()) && port.parse::<u16>().is_ok_and(|port| port > 0);
+    if port.is_some_and(|port| !is_port(port)) {
+        return Err(format!("'{registry}' is no registry: a port is a number from 1 to 65535"));
+    }
+    Ok(())
+}
+
+/// Lower-case letters and digits, with `.`, `_`, `__` or dashes between them.
+fn check_component(component: &str) -> Result<(), String> {
+    if component.is_empty() {
+        return Err("a part of its repository is empty".into());
+    }
+    if component.bytes().any(|b| b.is_ascii_uppercase()) {
+        return Err(format!("'{component}' has capital letters, which repositories do not have"));
+    }
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    if let Some(strange) = component.bytes().find(|b| !plain(*b) && !b"._-".contains(b)) {
+        return Err(format!("'{component}' has '{}' in it", char::from(strange)));
+    }
+    let is_separator = |text: &str| matches!(text, "" | "." | "_" | "__") || text.bytes().all(|b| b == b'-');
+    let ends_well = component.starts_with(|c: char| plain(c as u8)) && component.ends_with(|c: char| plain(c as u8));
+    if !ends_well || !component.split(|c: char| plain(c as u8)).all(is_separator) {
+        return Err(format!("'{component}' has separators where letters or digits belong"));
+    }
+    Ok(())
+}
+
+fn check_tag(tag: &str) -> Result<(), String> {
+    let good = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    let begins_well = tag.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric() || b == b'_');
+    if !begins_well || tag.len() > MAX_TAG || !tag.bytes().all(good) {
+        return Err(format!("'{tag}' is no tag: those are up to {MAX_TAG} letters, digits, '.', '_' and '-'"));
+    }
+    Ok(())
+}
+
+fn check_digest(digest: &str) -> Result<(), String> {
+    let is_hex = |text: &str| text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    match digest.split_once(':') {
+        Some(("sha256", hex)) if hex.len() == 64 && is_hex(hex) => Ok(()),
+        Some(("sha256", _)) => Err("its digest is not 'sha256:' and 64 hexadecimal digits".into()),
+        _ => Err("it has a digest that is not of sha256".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_people_write_is_understood() {
+        let digest = format!("debian@sha256:{}", "0a".repeat(32));
+        for good in [
+            "debian",
+            "debian:12",
+            "library/debian:12-slim",
+            "docker.io/library/debian",
+            "ghcr.io/a/b/c_d/e__f/g---h/i.j:V1.2_x-y",
+            "localhost/a",
+            "localhost:5000/a:b",
+            "127.0.0.1:5000/a/b:1",
+            "[::1]:5000/a",
+            "[::1]/a",
+            "Registry/a",
+            &digest,
+            &digest.replace("debian", "127.0.0.1:1/debian:12"),
+        ] {
+            assert_eq!(check(good), Ok(()), "{good}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let long = "a".repeat(MAX_LENGTH + 1);
+        for (bad, why) in [
+            ("", "empty"),
+            (long.as_str(), "longer than 512"),
+            (&long[..300], "longer than 255"),
+            ("a b", "' ' in it"),
+            ("ä", "in it"),
+            ("a\nb", "'\\n' in it"),
+            ("a\0", "in it"),
+            ("Debian", "capital letters"),
+            ("a//b", "empty"),
+            ("/a", "empty"),
+            ("a/", "empty"),
+            ("a:", "no tag"),
+            ("a:b:c", "no tag"),
+            ("a:-b", "no tag"),
+            ("a/../b", "separators"),
+            ("../a", "no registry"),
+            ("-a", "separators"),
+            ("a..b", "separators"),
+            ("a___b", "separators"),
+            ("a;b", "';' in it"),
+            ("a.b:x/c", "port"),
+            ("a.b:0/c", "port"),
+            ("a.b:99999/c", "port"),
+            ("a_b.c/d", "no registry"),
+            ("[::g]/a", "no registry"),
+            ("[::1]x/a", "port"),
+            ("a@", "digest"),
+            ("a@sha256:12", "64 hexadecimal"),
+            ("a@sha512:12", "not of sha256"),
+            ("a@b@c", "digest"),
+            ("https://a.b/c", "port"),
+        ] {
+            let said = check(bad).expect_err(bad);
+            assert!(said.contains(why), "{bad}: {said}");
+        }
+    }
+}
