@@ -81,6 +81,7 @@ def values(server, tmp_path) -> Path:
         "public_keys": [[key] for key in keys],
         "user_id": users,
         "to": users,
+        "scope": users,
         "email": emails,
         "cursor": [None],
         "PATCH /cluster/edit/{cluster}": [{"deletion_protection": True}, {"cluster_name": "fuzz-a"}],
