@@ -3,6 +3,7 @@
 
 mod concurrency;
 mod durability;
+mod examine;
 mod jobs;
 mod keys;
 mod limits;

@@ -95,7 +95,13 @@ pub(super) const ALL: [Area; 16] = [
         is_of_instances: false,
         look: |_| blocking(|| examine::clock(SystemClock.now())),
     },
-    Area { name: "gpus", checks: &["gpus.driver", "gpus.cdi"], is_machine: true, look: |_| blocking(examine::gpus) },
+    Area {
+        name: "gpus",
+        checks: &["gpus.driver", "gpus.cdi"],
+        is_machine: true,
+        is_of_instances: true,
+        look: |_| blocking(examine::gpus),
+    },
     Area {
         name: "network",
         checks: &["network.forwarding", "network.bridge_filter", "network.firewall", "network.addresses"],
@@ -180,8 +186,10 @@ pub(super) async fn examine(area: &Area, patient: Arc<Patient>) -> Vec<Finding> 
     let is_needed = patient.is_local() || !area.is_of_instances;
     let mut findings = settle(area, tokio::spawn((area.look)(patient)), PATIENCE).await;
     // Whoever makes no instances needs nothing of this.
-    for finding in findings.iter_mut().filter(|finding| !is_needed && finding.level >= Level::Warning) {
-        finding.level = finding.level.min(Level::Note);
+    for finding in findings.iter_mut().filter(|_| !is_needed) {
+        if matches!(finding.level, Level::Warning | Level::Failure) {
+            finding.level = Level::Note;
+        }
     }
     findings
 }

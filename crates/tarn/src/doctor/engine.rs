@@ -47,6 +47,10 @@ pub(super) async fn look(patient: Arc<Patient>) -> Vec<Finding> {
 async fn health(client: &reqwest::Client, patient: &Patient) -> Vec<Finding> {
     const CHECK: &str = "engine.answers";
     let address = &patient.address;
+    // Where nobody holds the lock of the data, nobody would answer for it.
+    if patient.running == Running::Nowhere && !patient.is_given && patient.database_file().is_some() {
+        return vec![silent(patient, "")];
+    }
     let answer = match client.get(format!("{address}/healthz")).send().await {
         Ok(answer) => answer,
         Err(error) => return vec![silent(patient, &reason(&error))],

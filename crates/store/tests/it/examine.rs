@@ -1,0 +1,90 @@
+//! Looking at a database without changing it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rstest::rstest;
+use tarn_store::testing::{Engine, Fresh, ManualClock, SeededIds, fresh};
+use tarn_store::{Database, Store, examine, installation};
+
+use crate::support::raw;
+
+async fn look(fresh: &Fresh, is_alone: bool) -> tarn_store::Result<Store> {
+    Store::look(&fresh.database, is_alone, Arc::new(ManualClock::default()), Arc::new(SeededIds::new(1))).await
+}
+
+async fn open(fresh: &Fresh) -> Store {
+    Store::open(&fresh.database, Arc::new(ManualClock::default()), Arc::new(SeededIds::new(7))).await.unwrap()
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_reads_beside_a_writer_and_writes_nothing(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+    let Some(fresh) = fresh(engine).await else { return };
+    let store = open(&fresh).await;
+    let looked = look(&fresh, false).await.unwrap();
+    store.write(|tx| installation::remember_once(tx, "key", "value").map(drop)).await.unwrap();
+    let seen: tarn_store::Result<_> = looked.read(|tx| installation::get(tx, "key")).await;
+    assert_eq!(seen.unwrap().as_deref(), Some("value"));
+    let refused = looked.write(|tx| installation::remember_once(tx, "other", "value").map(drop)).await;
+    assert!(refused.is_err(), "what only looks cannot write");
+    assert_eq!(looked.read(examine::version).await.unwrap(), Some(examine::KNOWN));
+    let health = examine::health(&looked).await.unwrap();
+    match engine {
+        Engine::Sqlite => assert_eq!(health.faults, Some(Vec::new())),
+        Engine::Postgres => {
+            assert_eq!((health.is_byte_order, health.refused.len()), (Some(true), 0), "{health:?}");
+            assert!(health.now.is_some() && health.engine.starts_with("PostgreSQL "));
+        }
+    }
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_database_has_no_version(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+    let Some(fresh) = fresh(engine).await else { return };
+    if let Database::Sqlite(path) = &fresh.database {
+        assert!(look(&fresh, true).await.is_err(), "nothing is made by a look");
+        assert!(!path.exists());
+        raw(&fresh.database, "create table something (name text)").await;
+    }
+    let looked = look(&fresh, false).await.unwrap();
+    assert_eq!(looked.read(examine::version).await.unwrap(), None);
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_works_on_is_overdue(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+    let Some(fresh) = fresh(engine).await else { return };
+    let store = open(&fresh).await;
+    let request = |id: &str, due: &str, lease: &str, ended: &str| {
+        format!(
+            "insert into requests (id, type, status, user_id, scope, waiting, step, attempts, due_us, deadline_us, \
+             lease_until_us, epoch, created_us, ended_us) values ('{id}', 'STORAGE_CREATE', 'PENDING', 'u-000000000000', \
+             'u-000000000000', 0, 0, 0, {due}, 9000000000000000, {lease}, 0, 1, {ended});"
+        )
+    };
+    let later = "9000000000000000";
+    let rows = [
+        request("r-000000000000", "1", "0", "null"),
+        request("r-000000000001", later, "0", "null"),
+        request("r-000000000002", "1", later, "null"),
+        request("r-000000000003", "1", "0", "5"),
+    ];
+    raw(&fresh.database, &rows.concat()).await;
+    let overdue = store.read(|tx| examine::overdue(tx, Duration::from_secs(60))).await.unwrap();
+    assert_eq!(overdue.requests, ["r-000000000000"]);
+    assert_eq!(overdue.jobs, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_nobody_else_is_nothing_is_put_beside_the_file() {
+    let fresh = fresh(Engine::Sqlite).await.unwrap();
+    let Database::Sqlite(path) = &fresh.database else { return };
+    raw(&fresh.database, "pragma journal_mode = wal; create table something (name text); pragma journal_mode = delete; pragma journal_mode = wal;").await;
+    let files = || std::fs::read_dir(path.parent().unwrap()).unwrap().count();
+    let before = files();
+    let looked = look(&fresh, true).await.unwrap();
+    assert_eq!(examine::health(&looked).await.unwrap().faults, Some(Vec::new()));
+    assert_eq!(files(), before);
+}
