@@ -23,8 +23,8 @@ use super::engine::{Engine, blocking, failed};
 use super::places::Places;
 use super::protections::{Protection, Protections};
 use super::record::Record;
-use super::volumes::{self, Device, Volumes};
 use super::trees;
+use super::volumes::{self, Device, Volumes};
 use crate::Error;
 
 /// The size of a disk unless another one is set, if half of the machine's disk is not less: one instance alone must not be
@@ -177,7 +177,10 @@ fn check_room(place: &Path) -> io::Result<()> {
     let (part, most) = RESERVE;
     let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
     if bytes(disk.f_bavail) < (bytes(disk.f_blocks) / part).min(most) {
-        return Err(io::Error::new(io::ErrorKind::StorageFull, "the machine keeps the rest of its disk for what there is"));
+        return Err(io::Error::new(
+            io::ErrorKind::StorageFull,
+            "the machine keeps the rest of its disk for what there is",
+        ));
     }
     Ok(())
 }
