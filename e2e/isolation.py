@@ -35,7 +35,7 @@ ATTEMPTS: dict[str, tuple[str, ...]] = {
     "read_the_map_of_memory": (IDS,),
     # /proc and /sys.
     "read_interrupts": (MASKS,),
-    "write_a_setting_of_the_network": (MASKS,),
+    "write_a_setting_of_the_network": (MASKS, CAPABILITIES),
     "write_core_pattern": (MASKS, IDS),
     "write_modprobe_path": (MASKS, IDS),
     "write_sysrq": (MASKS, IDS),
@@ -70,7 +70,7 @@ ATTEMPTS: dict[str, tuple[str, ...]] = {
     "use_io_uring": (SECCOMP,),
     "handle_page_faults": (SECCOMP,),
     "add_a_key": (SECCOMP,),
-    "list_keys_of_others": (MASKS,),
+    "list_keys_of_others": (),
     "read_keys_of_others": (SECCOMP,),
     "use_kernel_cryptography": (),
     "make_a_vsock": (SECCOMP,),
