@@ -35,7 +35,7 @@ ATTEMPTS: dict[str, tuple[str, ...]] = {
     "read_the_map_of_memory": (IDS,),
     # /proc and /sys.
     "read_interrupts": (MASKS,),
-    "write_a_setting_of_the_network": (MASKS,),
+    "write_a_setting_of_the_network": (MASKS, CAPABILITIES),
     "write_core_pattern": (MASKS, IDS),
     "write_modprobe_path": (MASKS, IDS),
     "write_sysrq": (MASKS, IDS),
@@ -70,7 +70,7 @@ ATTEMPTS: dict[str, tuple[str, ...]] = {
     "use_io_uring": (SECCOMP,),
     "handle_page_faults": (SECCOMP,),
     "add_a_key": (SECCOMP,),
-    "list_keys_of_others": (MASKS,),
+    "list_keys_of_others": (),
     "read_keys_of_others": (SECCOMP,),
     "use_kernel_cryptography": (),
     "make_a_vsock": (SECCOMP,),
@@ -85,9 +85,9 @@ ATTEMPTS: dict[str, tuple[str, ...]] = {
     "hear_another_cluster": (),
     "answer_for_the_gateway": (ADDRESSES,),
     "send_with_another_hardware_address": (ADDRESSES,),
-    "send_with_another_address": (ADDRESSES,),
+    "send_with_another_address": (FIREWALL, ADDRESSES),
     "send_into_a_vlan": (ADDRESSES,),
-    "announce_a_router": (ADDRESSES,),
+    "announce_a_router": (FIREWALL, ADDRESSES),
     "answer_as_dhcp": (ADDRESSES,),
     "send_an_unknown_protocol": (ADDRESSES,),
     # Too much of everything.
@@ -101,7 +101,7 @@ ATTEMPTS: dict[str, tuple[str, ...]] = {
     "more_processor_time": (),
 }
 
-BRIDGE = tuple(name for name, walls in ATTEMPTS.items() if walls == (ADDRESSES,))
+BRIDGE = tuple(name for name, walls in ATTEMPTS.items() if ADDRESSES in walls)
 """What is sent to the second node of the cluster, and succeeded when it came there."""
 
 SETS = sorted({walls for walls in ATTEMPTS.values() if walls}, key=lambda walls: (len(walls), walls))

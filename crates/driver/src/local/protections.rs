@@ -47,7 +47,10 @@ impl Protections {
         let names = names.split(',').map(str::trim).filter(|name| !name.is_empty());
         let without: std::collections::BTreeSet<_> = names.map(parse).collect::<Result<_, String>>()?;
         if !without.is_empty() {
-            tracing::warn!(?without, "INSTANCES ARE NOT ISOLATED: this engine was told to leave protections out, for a test");
+            tracing::warn!(
+                ?without,
+                "INSTANCES ARE NOT ISOLATED: this engine was told to leave protections out, for a test"
+            );
         }
         Ok(Protections { without })
     }

@@ -124,3 +124,34 @@ fn the_firewall_comes_back_after_somebody_flushed_it() {
         assert_eq!(command("nft list tables").trim(), "table inet somebody");
     });
 }
+
+/// Not even to its own cluster does a node speak under another address, and the rules know their nodes again when they come back.
+#[test]
+fn a_node_is_heard_in_its_cluster_with_its_own_address_only() {
+    on_a_machine(|| async {
+        let network = Network::open("aaaaaa", None).await.unwrap();
+        let cluster = Cluster::start(&network, 0, 3).await;
+        let ((own, node), (target, peer)) = (&cluster.nodes[0], &cluster.nodes[1]);
+        let (socket, port) = peer.run(receiver);
+        let unused = Ipv4Addr::from(u32::from(cluster.nodes[2].0) + 1);
+        let heard = |source: Ipv4Addr| {
+            let target = *target;
+            node.run(move || send(source, target, port));
+            arrives(&socket)
+        };
+        for address in [cluster.nodes[2].0, unused] {
+            node.command(&format!("ip address add {address}/32 dev eth0"));
+        }
+        for round in ["as loaded", "after somebody flushed it"] {
+            assert!(heard(*own), "{round}");
+            assert!(!heard(cluster.nodes[2].0) && !heard(unused), "{round}");
+            command("nft flush ruleset");
+            assert!(heard(unused), "without the rules it is: the question can be answered otherwise");
+            network.ensure_base().await.unwrap();
+        }
+        let members = || command("nft list set bridge tarn_aaaaaa nodes");
+        assert!(members().contains(&own.to_string()));
+        network.detach(0, *own).await.unwrap();
+        assert!(!members().contains(&own.to_string()), "{}", members());
+    });
+}

@@ -23,8 +23,8 @@ use super::engine::{Engine, blocking, failed};
 use super::places::Places;
 use super::protections::{Protection, Protections};
 use super::record::Record;
-use super::volumes::{self, Device, Volumes};
 use super::trees;
+use super::volumes::{self, Device, Volumes};
 use crate::Error;
 
 /// The size of a disk unless another one is set, if half of the machine's disk is not less: one instance alone must not be
@@ -100,27 +100,28 @@ pub(super) async fn ensure(engine: &Engine, record: &Record, had_one: bool) -> R
     blocking(FAILED, move || {
         let (directory, path) = (places.disk(&record.id), places.disk_file(&record.id));
         if directory.exists() {
-            return Ok(Disk::Directory(directory));
+            return Ok(Ok(Disk::Directory(directory)));
         }
         if path.exists() {
-            return Ok(Disk::File { path, new: false });
+            return Ok(Ok(Disk::File { path, new: false }));
         }
         if had_one {
-            return Err(io::Error::other("the disk of the instance is missing"));
+            tracing::warn!(file = %path.display(), "the disk of an instance is missing");
+            return Ok(Err(missing()));
         }
         check_room(&places.data)?;
         match template {
             Some(template) => {
                 copy::copy(&template, &path)?;
-                Ok(Disk::File { path, new: true })
+                Ok(Ok(Disk::File { path, new: true }))
             }
             None => {
                 directory::make(&directory, &record)?;
-                Ok(Disk::Directory(directory))
+                Ok(Ok(Disk::Directory(directory)))
             }
         }
     })
-    .await
+    .await?
 }
 
 /// Opens a disk. One that is a file never has two devices: they would be two filesystems on the same blocks.
@@ -171,13 +172,22 @@ pub(super) async fn released(directory: &Path) -> Result<(), Error> {
     Err(Error::Retry("the disk of an instance is still in use".into()))
 }
 
+fn missing() -> Error {
+    Error::Permanent(
+        "the disk of the instance is missing; ask the operator to bring its file back, or destroy the cluster".into(),
+    )
+}
+
 /// A full machine gets no new instances: those that it has need room to write what they were promised.
 fn check_room(place: &Path) -> io::Result<()> {
     let disk = statvfs(place)?;
     let (part, most) = RESERVE;
     let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
     if bytes(disk.f_bavail) < (bytes(disk.f_blocks) / part).min(most) {
-        return Err(io::Error::new(io::ErrorKind::StorageFull, "the machine keeps the rest of its disk for what there is"));
+        return Err(io::Error::new(
+            io::ErrorKind::StorageFull,
+            "the machine keeps the rest of its disk for what there is",
+        ));
     }
     Ok(())
 }

@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 
 use libcontainer::syscall::Syscall;
 use libcontainer::syscall::linux::{self, LinuxSyscall, MountAttr};
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, chmod, makedev, mknodat, openat};
 use rustix::mount::{
     MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_change, move_mount, open_tree,
 };
 use rustix::thread::UnshareFlags;
 
-use super::order::Start;
+use super::order::{Disk, Start};
 use super::{disk, kernel, mount_points};
 use crate::local::protections::Protection;
 
@@ -27,6 +27,9 @@ const IDMAP: u64 = 0x0010_0000;
 
 /// As much as may lie in `/run`, if half of the memory is not less.
 const MAX_RUN: u64 = 256 << 20;
+
+/// The device of filesystems in programs.
+const FUSE: (u32, u32) = (10, 229);
 
 /// Where things are inside the helper's mount namespace.
 pub(super) struct Mounts {
@@ -56,14 +59,16 @@ pub(super) fn build(order: &Start, ids: &OwnedFd, disk: &OwnedFd) -> io::Result<
     let root = openat(CWD, "root", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     mount_points::sweep(&root, &order.volumes);
     overlay("root/usr", "lowerdir=image/hide:usr,upperdir=disk/usr-upper,workdir=disk/usr-work")?;
+    if matches!(order.disk, Disk::Device { .. }) {
+        disk::set_room_aside("disk")?;
+    }
     attach(&order.guest, "root/.tarn/guest", None)?;
     memory(order, "root/dev", "mode=0755,size=64m,nr_inodes=1024", MountFlags::NOEXEC)?;
     for name in ["root/dev/shm", "root/dev/pts"] {
         fs::create_dir(name)?;
     }
     if !order.protections.have(Protection::Devices) {
-        fs::write("root/dev/fuse", "")?;
-        show_device("/dev/fuse", "root/dev/fuse", ids)?;
+        show_device("root/dev/fuse", FUSE)?;
     }
     let half = order.memory_bytes / 2;
     memory(order, "root/dev/shm", &format!("mode=1777,size={half}"), MountFlags::empty())?;
@@ -81,11 +86,16 @@ fn attach(from: &Path, to: &str, ids: Option<&OwnedFd>) -> io::Result<()> {
     Ok(())
 }
 
-/// Shows a device of the machine, where a test has left the list of devices out.
-fn show_device(from: &str, to: &str, ids: &OwnedFd) -> io::Result<()> {
-    let tree = open_tree(CWD, from, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
-    change(&tree, 0, Some(ids))?;
-    move_mount(&tree, "", CWD, to, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+/// Makes a device that everybody may open, where a test has left the list of devices out.
+fn show_device(at: &str, (major, minor): (u32, u32)) -> io::Result<()> {
+    fs::create_dir("device")?;
+    mount("tarn", "device", "tmpfs", MountFlags::NOSUID, c"mode=0755,size=4k")?;
+    let everybody = Mode::from(0o666);
+    mknodat(CWD, "device/node", FileType::CharacterDevice, everybody, makedev(major, minor))?;
+    chmod("device/node", everybody)?;
+    fs::write(at, "")?;
+    let tree = open_tree(CWD, "device/node", OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
+    move_mount(&tree, "", CWD, at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
     Ok(())
 }
 

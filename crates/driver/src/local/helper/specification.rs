@@ -33,7 +33,15 @@ const CAPABILITIES: &[&str] = &[
 
 /// Some that it does not have; only a test that leaves the list out gives them.
 const DENIED: &[&str] = if cfg!(debug_assertions) {
-    &["CAP_NET_ADMIN", "CAP_SYS_ADMIN", "CAP_SYS_PTRACE", "CAP_SYS_RESOURCE", "CAP_SYS_NICE", "CAP_MKNOD", "CAP_IPC_LOCK"]
+    &[
+        "CAP_NET_ADMIN",
+        "CAP_SYS_ADMIN",
+        "CAP_SYS_PTRACE",
+        "CAP_SYS_RESOURCE",
+        "CAP_SYS_NICE",
+        "CAP_MKNOD",
+        "CAP_IPC_LOCK",
+    ]
 } else {
     &[]
 };

@@ -40,7 +40,8 @@ pub(super) fn start(order: &Start) -> io::Result<()> {
     let disk = disk::mount(order)?;
     let namespaces = keeper.finish(order.id_base).map_err(&unmade)?;
     say(&Report::Namespaces { pid: namespaces.pid })?;
-    let mounts = mounts::build(order, &namespaces.user, &disk).map_err(at("the root filesystem could not be mounted"))?;
+    let mounts =
+        mounts::build(order, &namespaces.user, &disk).map_err(at("the root filesystem could not be mounted"))?;
     drop(disk);
     let mut container = create(order, &mounts, &namespaces)?;
     let pid = container.pid().ok_or_else(|| io::Error::other("the instance has no process"))?.as_raw();
