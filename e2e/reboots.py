@@ -50,8 +50,8 @@ class Reboots(Volumes, Jobs):
             empty(group)
         for name in self.interfaces():
             subprocess.run(["ip", "link", "delete", name], capture_output=True)
-        for table in self.tables():
-            subprocess.run(["nft", "delete", "table", "inet", table], check=True)
+        for family, table in self.tables():
+            subprocess.run(["nft", "delete", "table", family, table], check=True)
         eventually(lambda: self.unmounted() and not footprint.loop_devices(self.data), what="no loop device")
         subprocess.run(["rm", "-rf", "--one-file-system", str(self.running())], check=True)
         eventually(lambda: not self.remains(), what="nothing but the disks")
@@ -96,10 +96,11 @@ class Reboots(Volumes, Jobs):
         ours = (f"t{self.installation}-", f"t{self.installation}_")
         return [name for name in os.listdir("/sys/class/net") if name.startswith(ours)]
 
-    def tables(self) -> list[str]:
-        """The firewall of the installation."""
+    def tables(self) -> list[tuple[str, str]]:
+        """The firewall of the installation, by family."""
         listed = subprocess.run(["nft", "list", "tables"], capture_output=True, text=True, check=True).stdout
-        return [line.split()[-1] for line in listed.splitlines() if line.split()[-1] == f"tarn_{self.installation}"]
+        tables = [tuple(line.split()[1:3]) for line in listed.splitlines()]
+        return [(family, name) for family, name in tables if name == f"tarn_{self.installation}"]
 
     def remains(self) -> dict:
         """What of this cloud is on the machine besides its data directory; empty when nothing is."""

@@ -78,7 +78,7 @@ def test_what_is_lost_is_told_and_the_rest_comes_back(tmp_path):
         cloud.ssh("diskless", "echo mine > file && sync file")
         cloud.go_down()
 
-        files, disk = cloud.files(), cloud.data / "instances" / clusters["diskless"]["instances"][0]["id"] / "disk"
+        files, disk = cloud.files(), cloud.data / "instances" / clusters["diskless"]["instances"][0]["id"] / "disk.xfs"
         away = {files[volumes["gone"]]: tmp_path / "volume", disk: tmp_path / "disk"}
         for place, elsewhere in away.items():
             place.rename(elsewhere)

@@ -41,6 +41,7 @@ pub(crate) async fn driver(config: &Config, inventory: &Inventory) -> Result<Arc
                 guest: guest::BINARY,
                 disk_bytes: config.instance_disk_bytes(),
                 protections: protections()?,
+                images: config.images()?,
                 inventory: inventory.clone(),
             };
             let driver = LocalDriver::open(settings).await;

@@ -13,6 +13,7 @@ use tarn_model::ids::InstanceId;
 use tokio::sync::{OwnedMutexGuard, Semaphore};
 
 use super::disks::Disks;
+use super::images::Images;
 use super::network::Network;
 use super::places::Places;
 use super::protections::Protections;
@@ -33,6 +34,7 @@ pub(super) struct Engine {
     pub(super) network: Network,
     pub(super) volumes: Volumes,
     pub(super) disks: Disks,
+    pub(super) images: Arc<Images>,
     pub(super) protections: Protections,
     /// Held while the first of a cluster, or of all, comes, and while the last goes.
     pub(super) gate: tokio::sync::Mutex<()>,
@@ -49,7 +51,7 @@ impl Engine {
     pub(super) fn new(
         places: Places,
         (helper, guest, inventory): (Vec<OsString>, PathBuf, Inventory),
-        (network, volumes, disks): (Network, Volumes, Disks),
+        (network, volumes, disks, images): (Network, Volumes, Disks, Images),
         protections: Protections,
         records: BTreeMap<InstanceId, Record>,
         alone: File,
@@ -62,6 +64,7 @@ impl Engine {
             network,
             volumes,
             disks,
+            images: Arc::new(images),
             protections,
             gate: tokio::sync::Mutex::default(),
             helpers: Semaphore::new(HELPERS),

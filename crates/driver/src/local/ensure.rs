@@ -1,6 +1,7 @@
 //! Making an instance exist and run.
 
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tarn_link::Purpose;
@@ -8,9 +9,10 @@ use tarn_model::ids::InstanceId;
 
 use super::disks::{self, Disk};
 use super::engine::{Engine, blocking, failed};
+use super::images::Pins;
 use super::places::Places;
-use super::record::Record;
-use super::{cgroups, claim, files, image, launch, links, observe, remove, trees, volumes};
+use super::record::{Container, Record};
+use super::{cgroups, claim, files, image, images, launch, links, observe, remove, trees, volumes};
 use crate::{Error, InstanceSpec, ObservedInstance};
 
 /// How long a guest may take to answer that it will stop.
@@ -43,7 +45,7 @@ pub(super) async fn ensure(engine: &Engine, spec: &InstanceSpec) -> Result<Obser
             }
             return Ok(seen);
         }
-        must_have_disk(engine, record)?;
+        disks::must_be_there(engine, record)?;
     }
     // What cannot be mounted is found out before anything is stopped or made.
     let mut volumes = Vec::new();
@@ -53,8 +55,7 @@ pub(super) async fn ensure(engine: &Engine, spec: &InstanceSpec) -> Result<Obser
     if let Some(record) = known.as_ref().filter(|record| observe::alive(record).unwrap_or(true)) {
         stop(engine, record).await;
     }
-    let had_disk = known.as_ref().is_some_and(|record| record.had_disk || record.process.is_some());
-    let started = match begin(engine, spec, had_disk).await {
+    let started = match begin(engine, spec).await {
         Ok((record, disk)) => launch::launch(engine, record, disk, &volumes).await,
         Err(error) => Err(error),
     };
@@ -74,22 +75,7 @@ pub(super) async fn ensure(engine: &Engine, spec: &InstanceSpec) -> Result<Obser
     }
 }
 
-/// Refuses to start one that has run before and whose disk is gone: an empty one in its place would look like its own.
-fn must_have_disk(engine: &Engine, record: &Record) -> Result<(), Error> {
-    let has_run = record.process.is_some() || record.boot > 1;
-    match engine.places.disk(&record.id).try_exists() {
-        Ok(false) if has_run => Err(Error::Permanent(
-            "the disk of the instance is not where it was kept; the operator may bring it back".into(),
-        )),
-        Ok(_) => Ok(()),
-        Err(error) => Err(failed("the disk of an instance could not be looked at", &error)),
-    }
-}
-
 fn check(spec: &InstanceSpec) -> Result<(), Error> {
-    if spec.container.is_some() {
-        return Err(Error::Unsupported("this machine does not run container images yet".into()));
-    }
     let plain = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     if spec.name.is_empty() || spec.name.len() > MAX_NAME || !plain(&spec.name) || spec.name.starts_with('-') {
         return Err(Error::Permanent("the name of the instance is not a host name".into()));
@@ -98,19 +84,15 @@ fn check(spec: &InstanceSpec) -> Result<(), Error> {
 }
 
 /// Puts the instance on record and makes everything it stands on.
-async fn begin(engine: &Engine, spec: &InstanceSpec, had_disk: bool) -> Result<(Record, Disk), Error> {
-    let image = {
-        // Two that make the image of a machine that has just changed would be in each other's way.
-        let _one_at_a_time = engine.image.lock().await;
-        let images = engine.places.images();
-        blocking("the image of this machine could not be made", move || image::ensure(&images)).await?
-    };
+async fn begin(engine: &Engine, spec: &InstanceSpec) -> Result<(Record, Disk), Error> {
+    // The layers stay until the record says that they are needed.
+    let (foundation, _pins) = foundation(engine, spec).await?;
     let mut record = {
         let _gate = engine.gate.lock().await;
         if engine.records().is_empty() {
             engine.network.settle().await?;
         }
-        let record = claim::claim(engine, spec, image)?;
+        let record = claim::claim(engine, spec, foundation)?;
         let directory = engine.places.instance(&record.id);
         blocking("an instance could not be recorded", move || files::ensure_directory(&directory, 0o700)).await?;
         engine.save(&record).await?;
@@ -120,9 +102,36 @@ async fn begin(engine: &Engine, spec: &InstanceSpec, had_disk: bool) -> Result<(
     let (places, id) = (engine.places.clone(), record.id.clone());
     let what = "the directories of an instance could not be made";
     blocking(what, move || make_run_directories(&places, &id)).await?;
-    let disk = disks::ensure(engine, &record, had_disk).await?;
+    let disk = disks::ensure(engine, &record).await?;
     record.had_disk = true;
     Ok((record, disk))
+}
+
+/// What an instance stands on: the image of the machine, or a container image below what every instance needs. One that exists
+/// stays on what it has.
+async fn foundation<'a>(
+    engine: &'a Engine,
+    spec: &InstanceSpec,
+) -> Result<((PathBuf, Option<Container>), Option<Pins<'a>>), Error> {
+    if let Some(record) = engine.record(&spec.id) {
+        return Ok(((record.image, record.container), None));
+    }
+    let held = match &spec.container {
+        Some(name) => Some((name.clone(), images::hold(engine, name).await?)),
+        None => None,
+    };
+    // Two that make the image of a machine that has just changed would be in each other's way.
+    let _one_at_a_time = engine.image.lock().await;
+    let what = "the image of this machine could not be made";
+    let Some((name, (stored, pins))) = held else {
+        let images = engine.places.images();
+        let image = blocking(what, move || image::ensure(&images)).await?;
+        return Ok(((image, None), None));
+    };
+    let skeletons = engine.places.skeletons();
+    let skeleton = blocking(what, move || image::ensure_skeleton(&skeletons)).await?;
+    let container = Container { name, layers: stored.layers, image: stored.image };
+    Ok(((skeleton, Some(container)), Some(pins)))
 }
 
 /// Makes the directories of an instance that runs. Another engine may remove the one that all engines share while it is

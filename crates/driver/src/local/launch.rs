@@ -8,7 +8,7 @@ use tarn_model::ids::VolumeId;
 use super::dialogue::Helper;
 use super::disks::{self, Disk, Opened};
 use super::engine::{Engine, failed};
-use super::helper::order::{self, BEGIN, Order, Report, Start};
+use super::helper::order::{self, BEGIN, Layers, Order, Report, Start};
 use super::processes::Process;
 use super::protections::Protection;
 use super::record::Record;
@@ -105,6 +105,11 @@ fn order(engine: &Engine, record: &Record, disk: &Opened, volumes: &[(VolumeId, 
         id: record.id.to_string(),
         hostname: record.name.clone(),
         image: record.image.clone(),
+        container: record.container.as_ref().map(|container| Layers {
+            // The helper needs the highest first.
+            layers: container.layers.iter().rev().map(|layer| engine.images.tree(layer)).collect(),
+            image: container.image.clone(),
+        }),
         disk,
         run: places.run_of(&record.id),
         guest: engine.guest.clone(),

@@ -9,7 +9,7 @@ use super::engine::{Engine, failed};
 use super::mount_tables::{self, Mount};
 use super::places::Places;
 use super::record::Record;
-use super::{cgroups, last_word};
+use super::{cgroups, disks, last_word};
 use crate::{End, Error, Observed, ObservedInstance};
 
 /// Looks at one instance.
@@ -64,7 +64,7 @@ pub(super) fn alive(record: &Record) -> io::Result<bool> {
 fn end(places: &Places, record: &Record) -> io::Result<Option<End>> {
     let Some(process) = &record.process else { return Ok(None) };
     if !process.of_this_boot()? {
-        let is_whole = engine.places.disk(&record.id).try_exists()?;
+        let is_whole = disks::is_there(places, &record.id)?;
         return Ok(Some(if is_whole { End::MachineRebooted } else { End::DiskMissing }));
     }
     // An orderly end comes first: the kernel may have ended some other process of the instance long before.

@@ -10,6 +10,7 @@ use tarn_model::ids::InstanceId;
 
 use super::disks::Disks;
 use super::engine::{Engine, blocking, failed};
+use super::images::{ImageSettings, Images};
 use super::network::{Network, Prefix};
 use super::places::Places;
 use super::record::Record;
@@ -35,12 +36,27 @@ pub(super) async fn open(settings: LocalSettings) -> Result<Engine, Error> {
     let network = Network::open(&places.installation, remembered).await?.with(nodes, settings.protections.clone());
     let (volumes, protections) = (Volumes::new(pool), settings.protections);
     let disks = Disks::open(&places, &volumes, settings.disk_bytes, &protections).await?;
-    let shared = (network, volumes, disks);
+    let shared = (network, volumes, disks, open_images(&places, settings.images).await?);
     let what = (settings.helper, guest, settings.inventory);
     let engine = Engine::new(places, what, shared, protections, records, alone);
     sweep(&engine).await?;
     make_image(&engine).await?;
     Ok(engine)
+}
+
+/// Finds the container images. Whoever was unpacking a layer for an engine that died may still be about to end, and to leave
+/// something where it was just swept: then it is swept again.
+async fn open_images(places: &Places, settings: ImageSettings) -> Result<Images, Error> {
+    let what = "the cache of images could not be opened";
+    let mut tries = 0;
+    loop {
+        let (directory, settings) = (places.containers(), settings.clone());
+        match blocking(what, move || Images::open(directory, settings)).await {
+            Err(Error::Retry(_)) if tries < TRIES => tokio::time::sleep(PAUSE).await,
+            opened => return opened,
+        }
+        tries += 1;
+    }
 }
 
 /// Finds what is kept, and locks it for this engine. A process that a killed engine was just starting has the locks, too, until
@@ -144,10 +160,12 @@ async fn sweep(engine: &Engine) -> Result<(), Error> {
 }
 
 async fn make_image(engine: &Engine) -> Result<(), Error> {
-    let images = engine.places.images();
+    let (images, skeletons) = (engine.places.images(), engine.places.skeletons());
     let used: Vec<_> = engine.records().values().map(|record| record.image.clone()).collect();
     blocking("the image of this machine could not be made", move || {
-        image::sweep(&images, |path| used.iter().any(|image| image == path))?;
+        let is_used = |path: &Path| used.iter().any(|image| image == path);
+        image::sweep(&images, is_used)?;
+        image::sweep_skeletons(&skeletons, is_used)?;
         image::ensure(&images).map(drop)
     })
     .await

@@ -42,8 +42,22 @@ pub(super) struct Record {
     /// Whether it has had a disk; records from before this was written down do not say.
     #[serde(default)]
     pub(super) had_disk: bool,
+    /// The container image it stands on besides, for life; none for the image of the machine.
+    #[serde(default)]
+    pub(super) container: Option<Container>,
     /// Its first process in its present start; `None` until there is one.
     pub(super) process: Option<Process>,
+}
+
+/// The container image of an instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Container {
+    /// Its exact name.
+    pub(super) name: String,
+    /// Its layers, lowest first.
+    pub(super) layers: Vec<String>,
+    /// How its programs are run.
+    pub(super) image: tarn_link::Image,
 }
 
 impl Record {

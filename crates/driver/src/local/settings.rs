@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use tarn_model::capacity::Inventory;
 
+use super::images::ImageSettings;
 use super::protections::Protections;
 
 /// What the local driver has to be told. It asks the environment for nothing.
@@ -25,6 +26,8 @@ pub struct LocalSettings {
     pub disk_bytes: Option<u64>,
     /// What instances are kept in by.
     pub protections: Protections,
+    /// Container images: how much may be kept of them, and the registries they come from.
+    pub images: ImageSettings,
     /// What there is to give.
     pub inventory: Inventory,
 }

@@ -94,34 +94,48 @@ impl Disks {
     }
 }
 
-/// The disk of an instance, made if it never had one. `had_one` says that it did: what is gone then is never made again.
-pub(super) async fn ensure(engine: &Engine, record: &Record, had_one: bool) -> Result<Disk, Error> {
+/// Whether the disk of an instance is where it was made.
+pub(super) fn is_there(places: &Places, id: &InstanceId) -> io::Result<bool> {
+    Ok(places.disk(id).try_exists()? || places.disk_file(id).try_exists()?)
+}
+
+/// Refuses what has had a disk that is gone: an empty one in its place would look like its own.
+pub(super) fn must_be_there(engine: &Engine, record: &Record) -> Result<(), Error> {
+    let had_one = record.had_disk || record.process.is_some() || record.boot > 1;
+    match is_there(&engine.places, &record.id) {
+        Ok(false) if had_one => Err(Error::Permanent(
+            "the disk of the instance is not where it was kept; the operator may bring it back, or destroy the cluster"
+                .into(),
+        )),
+        Ok(_) => Ok(()),
+        Err(error) => Err(failed("the disk of an instance could not be looked at", &error)),
+    }
+}
+
+/// The disk of an instance, made if there is none: whoever has had one was asked for it before.
+pub(super) async fn ensure(engine: &Engine, record: &Record) -> Result<Disk, Error> {
     let (places, record, template) = (engine.places.clone(), record.clone(), engine.disks.template.clone());
     blocking(FAILED, move || {
         let (directory, path) = (places.disk(&record.id), places.disk_file(&record.id));
         if directory.exists() {
-            return Ok(Ok(Disk::Directory(directory)));
+            return Ok(Disk::Directory(directory));
         }
         if path.exists() {
-            return Ok(Ok(Disk::File { path, new: false }));
-        }
-        if had_one {
-            tracing::warn!(file = %path.display(), "the disk of an instance is missing");
-            return Ok(Err(missing()));
+            return Ok(Disk::File { path, new: false });
         }
         check_room(&places.data)?;
         match template {
             Some(template) => {
                 copy::copy(&template, &path)?;
-                Ok(Ok(Disk::File { path, new: true }))
+                Ok(Disk::File { path, new: true })
             }
             None => {
                 directory::make(&directory, &record)?;
-                Ok(Ok(Disk::Directory(directory)))
+                Ok(Disk::Directory(directory))
             }
         }
     })
-    .await?
+    .await
 }
 
 /// Opens a disk. One that is a file never has two devices: they would be two filesystems on the same blocks.
@@ -170,12 +184,6 @@ pub(super) async fn released(directory: &Path) -> Result<(), Error> {
     }
     tracing::warn!(directory = %directory.display(), "something on the machine still uses the disk of an instance that has ended");
     Err(Error::Retry("the disk of an instance is still in use".into()))
-}
-
-fn missing() -> Error {
-    Error::Permanent(
-        "the disk of the instance is missing; ask the operator to bring its file back, or destroy the cluster".into(),
-    )
 }
 
 /// A full machine gets no new instances: those that it has need room to write what they were promised.
