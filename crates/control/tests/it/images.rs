@@ -155,10 +155,14 @@ async fn a_pull_has_its_own_deadline_and_the_rest_has_the_usual_one() {
     let pulling = Pulling::of(&world).await;
     explained(&world, &world.control, request.as_str(), "asks for app").await;
     let until = world.request(&request).await.request.deadline;
-    assert_eq!(until, began.after(Settings::default().image_pull_deadline));
+    assert_eq!(until.until(began).as_secs(), Settings::default().image_pull_deadline.as_secs());
     pulling.finish().await;
     let until = world.request(&request).await.request.deadline;
-    assert_eq!(until, began.after(Settings::default().work_deadline), "from the end of the pull on");
+    assert_eq!(
+        until.until(began).as_secs(),
+        Settings::default().work_deadline.as_secs(),
+        "from the end of the pull on"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

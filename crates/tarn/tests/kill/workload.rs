@@ -130,7 +130,8 @@ fn next_call(clusters: &Value, volumes: &Value, chance: &SeededIds) -> (Method, 
     let crowded = |list: &Value| list.as_array().unwrap().len() > 6;
     match chance.bits() % 11 {
         0 | 1 if !crowded(clusters) => {
-            let body = json!({ "instance_type": "1xH100", "num_nodes": 2 });
+            let image = chance.bits().is_multiple_of(2).then_some("example.org/app:1");
+            let body = json!({ "instance_type": "1xH100", "num_nodes": 2, "container": image });
             (Method::POST, "/cluster/create".to_owned(), Some(body))
         }
         0..=2 => (Method::DELETE, format!("/cluster/{cluster}"), None),

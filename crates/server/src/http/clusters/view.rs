@@ -89,12 +89,14 @@ pub(super) fn text(view: &ClusterView) -> String {
         ("Price", Text(&price)),
         ("Storage", Text(attached.as_ref().map_or("-", |held| held.volume.as_str()))),
         ("Container", Text(cluster.container.as_deref().unwrap_or("-"))),
-        ("Image", Text(cluster.image.as_deref().unwrap_or("-"))),
         ("Deletion protection", Text(if cluster.deletion_protection { "on" } else { "off" })),
         ("Owner", Text(owner.user.as_str())),
         ("Organization", Text(owner.org.as_ref().map_or("-", OrgId::as_str))),
         ("Created", Shown(&cluster.created)),
     ];
+    if let Some(image) = &cluster.image {
+        lines.push(("Image", Text(image)));
+    }
     if let Some(explanation) = &view.explanation {
         lines.push(("Explanation", Text(explanation)));
     }
