@@ -27,12 +27,12 @@ use std::path::PathBuf;
 
 use tarn_model::ids::VolumeId;
 
-pub(super) use device::{Device, Identity};
+pub(super) use device::{Device, Identity, abandoned};
 pub(super) use ensure::ensure;
 pub(super) use faults::{damaged, unreadable};
 pub(super) use look::{all, in_pool, one};
 pub(super) use open::open;
-pub(super) use pool::{Used, open as open_pool, sweep, used};
+pub(super) use pool::{Used, half_made, open as open_pool, sweep, used};
 pub(super) use remove::remove;
 
 use super::engine::{Engine, blocking};
