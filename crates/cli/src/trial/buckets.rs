@@ -17,7 +17,7 @@ pub(super) async fn run(trial: &mut Trial<'_, '_>) {
     let Some((keys, is_new)) = trial.step("object storage keys", find_keys(ctx)).await else { return };
     trial.has_enabled = is_new;
     let create = async {
-        ctx.engine.act(Method::PUT, &format!("/object-storage/bucket/create/{name}")).await?;
+        ctx.engine.uninterrupted().act(Method::PUT, &format!("/object-storage/bucket/create/{name}")).await?;
         Ok(name.clone())
     };
     if !trial.act("bucket create", create).await {
@@ -44,7 +44,7 @@ pub(super) async fn run(trial: &mut Trial<'_, '_>) {
 async fn find_keys(ctx: &Context<'_>) -> Result<((Keys, bool), String)> {
     match ctx.engine.get("/object-storage/credentials", &[]).await {
         Err(failure) if failure.code() == ExitCodes::NOT_FOUND => {
-            let body = ctx.engine.act(Method::POST, "/object-storage/enable").await?;
+            let body = ctx.engine.uninterrupted().act(Method::POST, "/object-storage/enable").await?;
             Ok(((keys_of(&body)?, true), "object storage was enabled for this".to_owned()))
         }
         found => Ok(((keys_of(&found?)?, false), "object storage is enabled".to_owned())),

@@ -6,10 +6,9 @@ use http::Method;
 use serde_json::Value;
 
 use super::Trial;
+use super::buckets;
 use super::machines::{wait, within};
 use super::signing::call;
-use super::{buckets, machines};
-use crate::commands::Context;
 use crate::engine::Engine;
 use crate::failure::{ExitCodes, Failure, Result};
 use crate::output::{required, text};
@@ -20,11 +19,10 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 /// Removes everything, also when somebody has pressed Ctrl-C: a second time ends the program at once.
 pub(super) async fn clean(trial: &mut Trial<'_, '_>) {
-    let (ctx, name) = (trial.ctx, trial.name.clone());
-    let engine = ctx.engine.uninterrupted();
+    let (engine, name) = (trial.ctx.engine.uninterrupted(), trial.name.clone());
     match find(&engine, "/cluster/list", "clusters", &name).await {
         Ok(Some(cluster)) => {
-            trial.act("cluster destroy", destroy(ctx, &engine, format!("/cluster/{cluster}"), &cluster)).await;
+            trial.act("cluster destroy", destroy(&engine, format!("/cluster/{cluster}"), &cluster)).await;
             jobs(trial, &engine, &cluster).await;
         }
         Ok(None) => {}
@@ -32,7 +30,7 @@ pub(super) async fn clean(trial: &mut Trial<'_, '_>) {
     }
     match find(&engine, "/storage/list", "volumes", &name).await {
         Ok(Some(volume)) => {
-            trial.act("volume destroy", destroy(ctx, &engine, format!("/storage/{volume}"), &volume)).await;
+            trial.act("volume destroy", destroy(&engine, format!("/storage/{volume}"), &volume)).await;
         }
         Ok(None) => {}
         Err(failure) => drop(trial.act("volume destroy", async { Err(failure) }).await),
@@ -56,7 +54,7 @@ async fn find(engine: &Engine, path: &str, items: &str, name: &str) -> Result<Op
 }
 
 /// Removes a cluster or a volume. One that is being made or changed cannot be removed until it is there.
-async fn destroy(ctx: &Context<'_>, engine: &Engine, path: String, id: &str) -> Result<String> {
+async fn destroy(engine: &Engine, path: String, id: &str) -> Result<String> {
     let accepted = within(async {
         loop {
             match engine.act(Method::DELETE, &path).await {
@@ -68,7 +66,7 @@ async fn destroy(ctx: &Context<'_>, engine: &Engine, path: String, id: &str) -> 
     match accepted.await {
         Err(failure) if failure.code() == ExitCodes::NOT_FOUND => Ok(format!("{id} was gone already")),
         Err(failure) => Err(failure),
-        Ok(accepted) => wait(ctx, &accepted).await.map(|()| format!("{id} is gone")),
+        Ok(accepted) => wait(engine, &accepted).await.map(|()| format!("{id} is gone")),
     }
 }
 
@@ -88,7 +86,7 @@ async fn jobs(trial: &mut Trial<'_, '_>, engine: &Engine, cluster: &str) {
 
 /// One that was stopped with its cluster takes a moment until it has ended.
 async fn destroy_job(engine: &Engine, path: &str) -> Result<()> {
-    machines::within(async {
+    within(async {
         loop {
             match engine.act(Method::DELETE, path).await {
                 Err(failure) if failure.code() == ExitCodes::CONFLICT => tokio::time::sleep(PAUSE).await,

@@ -1,5 +1,6 @@
 //! A cluster, a volume on it, and a job that writes there.
 
+use std::future::Future;
 use std::time::Duration;
 
 use http::Method;
@@ -7,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::Trial;
 use crate::commands::Context;
+use crate::engine::Engine;
 use crate::failure::{Failure, Result};
 use crate::output::{required, text};
 use crate::patience::Patience;
@@ -52,15 +54,16 @@ async fn create_cluster(ctx: &Context<'_>, name: &str) -> Result<(String, String
     let smallest = types["types"].as_array().into_iter().flatten().min_by_key(size);
     let kind = required(smallest.ok_or_else(|| Failure::new("the engine has no types of machines"))?, "name")?;
     let body = json!({ "instance_type": kind, "tp_cluster_name": name, "num_nodes": 1, "save_keys": false });
-    let accepted = ctx.engine.send(Method::POST, "/cluster/create", &body).await?;
-    wait(ctx, &accepted).await?;
+    let accepted = ctx.engine.uninterrupted().send(Method::POST, "/cluster/create", &body).await?;
+    settled(ctx, &accepted).await?;
     let id = required(&accepted, "cluster_id")?.to_owned();
     Ok((id.clone(), format!("{id}, a {kind}")))
 }
 
 async fn create_volume(ctx: &Context<'_>, name: &str) -> Result<(String, String)> {
-    let accepted = ctx.engine.send(Method::POST, "/storage/create", &json!({ "size": 1, "name": name })).await?;
-    wait(ctx, &accepted).await?;
+    let body = json!({ "size": 1, "name": name });
+    let accepted = ctx.engine.uninterrupted().send(Method::POST, "/storage/create", &body).await?;
+    settled(ctx, &accepted).await?;
     let id = required(&accepted, "storage_id")?.to_owned();
     Ok((id.clone(), format!("{id} of 1 GB")))
 }
@@ -73,9 +76,15 @@ async fn run_job(ctx: &Context<'_>, name: &str, cluster: &str, place: &str) -> R
     config.insert("outputs".to_owned(), vec![OUTPUT.to_owned()].into());
     let config = toml::to_string(&config).map_err(|e| Failure::doing("the job cannot be described", e))?;
     let body = json!({ "tp_config": config, "cluster_id": cluster, "files": false, "start": true });
-    let made = ctx.engine.send(Method::POST, "/job/create", &body).await?;
+    let made = ctx.engine.uninterrupted().send(Method::POST, "/job/create", &body).await?;
     let job = required(&made, "job_id")?.to_owned();
-    within(jobs::ended(ctx, &job)).await?;
+    if let Ok(ended) = tokio::time::timeout(PATIENCE, jobs::ended(ctx, &job)).await {
+        ended?;
+    } else {
+        let info = ctx.engine.get(&format!("/job/info/{}", paths::segment(&job)?), &[]).await?;
+        let (seconds, why) = (PATIENCE.as_secs(), text(&info["job_info"], "explanation"));
+        return Err(Failure::new(format!("{job} has not ended within {seconds} s: {why}")));
+    }
     Ok((job.clone(), format!("{job} wrote to {place}")))
 }
 
@@ -99,19 +108,28 @@ async fn fetch(ctx: &Context<'_>, job: &str, name: &str) -> Result<String> {
 }
 
 async fn send_and_wait(ctx: &Context<'_>, path: &str, body: Value, told: String) -> Result<String> {
-    let accepted = ctx.engine.send(Method::POST, path, &body).await?;
-    wait(ctx, &accepted).await.map(|()| told)
+    let accepted = ctx.engine.uninterrupted().send(Method::POST, path, &body).await?;
+    settled(ctx, &accepted).await.map(|()| told)
+}
+
+/// Waits for the end of what was accepted, unless somebody presses Ctrl-C.
+async fn settled(ctx: &Context<'_>, accepted: &Value) -> Result<()> {
+    let engine = ctx.engine.uninterrupted();
+    tokio::select! {
+        biased;
+        () = ctx.interrupts.pressed() => Err(Failure::interrupted("interrupted")),
+        done = wait(&engine, accepted) => done,
+    }
 }
 
 /// Waits for the end of what was accepted.
-pub(super) async fn wait(ctx: &Context<'_>, accepted: &Value) -> Result<()> {
+pub(super) async fn wait(engine: &Engine, accepted: &Value) -> Result<()> {
     let one = accepted.get("request_id").into_iter();
     let all = one.chain(accepted.get("request_ids").and_then(Value::as_array).into_iter().flatten());
-    let engine = ctx.engine.uninterrupted();
     for request in all.filter_map(Value::as_str) {
         let mut patience = Patience::default();
         patience.worked();
-        within(waits::until_ended(&engine, request, patience, &Progress::hidden())).await?;
+        within(waits::until_ended(engine, request, patience, &Progress::hidden())).await?;
     }
     Ok(())
 }

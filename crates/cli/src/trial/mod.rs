@@ -53,22 +53,16 @@ pub async fn trial(
     let interrupts = Interrupts::listen()?;
     let engine = Engine::new(Settings::find(options, surroundings)?, interrupts.clone(), true)?;
     let ctx = Context { engine, options, surroundings, interrupts };
-    let mut trial = Trial { name: format!("doctor-{}", means.mark), has_enabled: false, ctx: &ctx, means };
+    let mut trial =
+        Trial { name: format!("doctor-{}", means.mark), has_enabled: false, is_cleaning: false, ctx: &ctx, means };
     if trial.step("key", who(&ctx)).await.is_none() {
         return Ok(ctx.interrupts.is_pressed());
     }
-    tokio::select! {
-        biased;
-        () = ctx.interrupts.pressed() => {}
-        () = everything(&mut trial) => {}
-    }
+    machines::run(&mut trial).await;
+    buckets::run(&mut trial).await;
+    trial.is_cleaning = true;
     cleaning::clean(&mut trial).await;
     Ok(ctx.interrupts.is_pressed())
-}
-
-async fn everything(trial: &mut Trial<'_, '_>) {
-    machines::run(trial).await;
-    buckets::run(trial).await;
 }
 
 /// A trial under way.
@@ -78,12 +72,18 @@ struct Trial<'a, 'm> {
     name: String,
     /// Whether object storage was enabled for it.
     has_enabled: bool,
+    /// Whether nothing new is made any more, and what there is goes.
+    is_cleaning: bool,
     means: Means<'m>,
 }
 
 impl Trial<'_, '_> {
-    /// Does something and tells it; `None` when it did not work.
+    /// Does something and tells it; `None` when it did not work. After Ctrl-C nothing new is begun. A call that makes something is
+    /// heard to its end, or nobody would know what there is to be removed; only waits are broken off.
     async fn step<T>(&mut self, name: &'static str, work: impl Future<Output = Result<(T, String)>>) -> Option<T> {
+        if self.ctx.interrupts.is_pressed() && !self.is_cleaning {
+            return None;
+        }
         let began = Instant::now();
         let done = work.await;
         let seconds = began.elapsed().as_secs_f64();

@@ -90,6 +90,10 @@ fn look(data: &Path, pool: PathBuf, run: PathBuf) -> Result<Option<Looked>, Erro
         let used = volumes::used(&places).map_err(failed)?;
         let volumes::Used { free_bytes, taken_bytes, promised_bytes } = used;
         numbers = Some(Pool { free_bytes, taken_bytes, promised_bytes });
+        let half = volumes::half_made(&places.pool).map_err(failed)?;
+        leftovers.extend(half.iter().map(|path| format!("the half of a volume {}", path.display())));
+        let devices = volumes::abandoned(&places.pool).map_err(failed)?;
+        leftovers.extend(devices.into_iter().map(|(device, file)| format!("the loop device {device} of {file}")));
     }
     Ok(Some((places, records, Sight { installation, observed, leftovers, pool: numbers })))
 }

@@ -89,6 +89,18 @@ impl Devices {
     }
 }
 
+/// The devices whose file was below a directory and is not there any more, each with that name. Only names are read: nothing
+/// is opened.
+pub(in crate::local) fn abandoned(below: &Path) -> io::Result<Vec<(String, String)>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/sys/block")? {
+        let device = entry?.file_name().to_string_lossy().into_owned();
+        let name = backing_name(&device).filter(|name| Path::new(name).starts_with(below) && !Path::new(name).exists());
+        found.extend(name.map(|name| (device, name)));
+    }
+    Ok(found)
+}
+
 /// Looks at all devices that have a file.
 pub(super) fn scan() -> io::Result<Devices> {
     let mut devices = Devices::default();

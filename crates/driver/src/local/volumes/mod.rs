@@ -27,12 +27,14 @@ use std::path::PathBuf;
 
 use tarn_model::ids::VolumeId;
 
-pub(super) use device::{Device, Identity, has_any as has_device, make_for as make_device, open as open_device};
+pub(super) use device::{
+    Device, Identity, abandoned, has_any as has_device, make_for as make_device, open as open_device,
+};
 pub(super) use ensure::ensure;
 pub(super) use faults::{damaged, unreadable};
 pub(super) use look::{all, in_pool, one};
 pub(super) use open::open;
-pub(super) use pool::{Used, open as open_pool, sweep, used};
+pub(super) use pool::{Used, half_made, open as open_pool, sweep, used};
 pub(super) use remove::remove;
 
 use super::engine::{Engine, blocking};

@@ -73,14 +73,20 @@ pub(in crate::local) fn open(
 
 /// Removes what was half made or half removed when the engine died, and nothing else.
 pub(in crate::local) fn sweep(pool: &Path) -> io::Result<()> {
+    half_made(pool)?.iter().try_for_each(|path| trees::remove(path))
+}
+
+/// What is half made or half removed: by an engine that is at it, or by one that died over it.
+pub(in crate::local) fn half_made(pool: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
     for entry in fs::read_dir(pool)? {
         let path = entry?.path();
         let half = matches!(path.extension().and_then(OsStr::to_str), Some(NEW | REMOVED));
         if half && path.file_stem().and_then(volume).is_some() {
-            trees::remove(&path)?;
+            found.push(path);
         }
     }
-    Ok(())
+    Ok(found)
 }
 
 /// All volumes that are in place.
