@@ -53,6 +53,8 @@ pub enum Refused {
     JobWithoutFiles { job: String },
     #[error("cluster {cluster} will be torn down after job {job}, so it takes no more jobs; create another cluster")]
     ClusterTornDown { cluster: String, job: String },
+    #[error("the GPU is {health}; only one that is FATAL waits to be cleared, others come right by themselves")]
+    GpuNotFatal { health: &'static str },
     #[error("the state {from} does not allow '{transition}'")]
     Transition { from: &'static str, transition: &'static str },
 }
@@ -81,6 +83,7 @@ impl Refused {
             Refused::JobStarted { .. } => "job_started",
             Refused::JobWithoutFiles { .. } => "job_without_files",
             Refused::ClusterTornDown { .. } => "cluster_torn_down",
+            Refused::GpuNotFatal { .. } => "gpu_not_fatal",
             Refused::Transition { .. } => "wrong_state",
         }
     }
