@@ -1,4 +1,4 @@
-//! `tarn admin …`, as far as the API does it: users, keys, grants and the event log.
+//! `tarn admin …`, as far as the API does it: users, keys, grants, the host and the event log.
 
 use clap::{Args, Subcommand};
 use http::Method;
@@ -9,7 +9,7 @@ use crate::commands::Context;
 use crate::failure::Result;
 use crate::output::{self, line, text};
 use crate::tables::{self, Column};
-use crate::{paths, show};
+use crate::{host, paths, show};
 
 /// What administrators do.
 #[derive(Debug, Subcommand)]
@@ -22,6 +22,11 @@ pub enum Command {
     Org(Org),
     /// Give a user or an organization balance, or take it back
     Grant(Grant),
+    /// The host: what it has, what is held of it, and whether it takes on anything new
+    Host(host::Host),
+    /// GPUs of the host
+    #[command(subcommand)]
+    Gpu(host::Gpu),
     /// Who did what, the oldest first
     Events {
         /// Those after this number
@@ -107,6 +112,8 @@ pub(crate) async fn run(ctx: &Context<'_>, command: Command) -> Result<()> {
             let granted = ctx.engine.send(Method::POST, "/admin/grant", &body).await?;
             show::once(ctx, &granted, output::message)
         }
+        Command::Host(command) => host::run(ctx, command).await,
+        Command::Gpu(command) => host::gpu(ctx, command).await,
         Command::Events { after } => {
             let body =
                 ctx.engine.get("/admin/event/list", &[("after", after.to_string()), ("limit", "1000".into())]).await?;

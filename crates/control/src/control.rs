@@ -14,6 +14,7 @@ use tarn_store::{Store, Tx};
 use tokio::sync::{Notify, OnceCell};
 
 use crate::access::Told;
+use crate::board::Board;
 use crate::jobs::live::LiveLogs;
 use crate::jobs::upload_turns::UploadTurns;
 use crate::reconcilers::access::Unreached;
@@ -27,9 +28,9 @@ pub struct Parts {
     pub store: Store,
     /// What makes instances and volumes real.
     pub driver: Arc<dyn Driver>,
-    /// What the driver has to give.
+    /// What the driver has to give, as it was found at the start.
     pub inventory: Inventory,
-    /// What can be asked for.
+    /// What can be asked for, of what was found at the start.
     pub catalogue: Catalogue,
     /// What things cost.
     pub prices: Prices,
@@ -72,6 +73,10 @@ pub struct Settings {
     pub detach_grace: Duration,
     /// How often the machines are compared with the database.
     pub machines_every: Duration,
+    /// How often the GPUs are looked at.
+    pub gpus_every: Duration,
+    /// How long nothing may be wrong with a GPU before it is offered again.
+    pub gpu_recovery: Duration,
     /// How long an instance without a row is left alone before it is removed.
     pub orphan_grace: Duration,
     /// Limits of jobs.
@@ -127,6 +132,8 @@ impl Default for Settings {
             storage_cap_gb: None,
             detach_grace: Duration::from_secs(10),
             machines_every: Duration::from_secs(5),
+            gpus_every: Duration::from_secs(5),
+            gpu_recovery: Duration::from_secs(30),
             orphan_grace: Duration::from_secs(60),
             jobs: JobSettings::default(),
         }
@@ -154,6 +161,7 @@ pub enum Eligibility {
 #[derive(Clone)]
 pub struct Control {
     parts: Arc<Parts>,
+    board: Arc<Board>,
     memory: Arc<Memory>,
 }
 
@@ -178,7 +186,8 @@ struct Memory {
 impl Control {
     /// Puts the parts together.
     pub fn new(parts: Parts) -> Self {
-        Control { parts: Arc::new(parts), memory: Arc::default() }
+        let board = Arc::new(Board::new(parts.inventory.clone(), parts.catalogue.clone()));
+        Control { parts: Arc::new(parts), board, memory: Arc::default() }
     }
 
     /// Who calls with this API key.
@@ -262,12 +271,17 @@ impl Control {
         &*self.parts.driver
     }
 
-    pub(crate) fn inventory(&self) -> &Inventory {
-        &self.parts.inventory
+    /// What is known of the machine at this moment.
+    pub(crate) fn board(&self) -> &Board {
+        &self.board
     }
 
-    pub(crate) fn catalogue(&self) -> &Catalogue {
-        &self.parts.catalogue
+    pub(crate) fn inventory(&self) -> Arc<Inventory> {
+        self.board.inventory()
+    }
+
+    pub(crate) fn catalogue(&self) -> Arc<Catalogue> {
+        self.board.catalogue()
     }
 
     pub(crate) fn prices(&self) -> &Prices {

@@ -147,6 +147,18 @@ pub fn fits_ever(inventory: &Inventory, claim: &Claim) -> Result<(), Shortage> {
     Free::of(inventory, &Held::default()).check(claim)
 }
 
+/// How many instances of a shape could be placed now, if nobody waited.
+pub fn room(inventory: &Inventory, held: &Held, shape: &Shape) -> u64 {
+    if held.closed.is_some() {
+        return 0;
+    }
+    let free = Free::of(inventory, held);
+    let gpus = shape.gpu_model.as_deref().map(|model| free.gpus.get(model).copied().unwrap_or(0));
+    let of = |free: u64, each: u64| free.checked_div(each).unwrap_or(u64::MAX);
+    let by_gpus = gpus.map_or(u64::MAX, |free| of(free, shape.gpus.into()));
+    by_gpus.min(of(free.cpu_milli, shape.cpu_milli)).min(of(free.memory_bytes, shape.memory_bytes))
+}
+
 struct Free<'a> {
     cpu_milli: u64,
     memory_bytes: u64,
@@ -253,9 +265,11 @@ mod tests {
         let told = "8 H100 GPUs, 5 are free (2 of 8 H100 GPUs are not offered: gpu-0: Xid 79, gpu-1: drained)";
         assert_eq!(shortage, told, "one that somebody has would not help");
         assert!(fits_ever(&machine(), &gpus(8)).is_ok(), "they may come back");
+        assert_eq!((room(&machine(), &held, &gpus(2).shape), room(&machine(), &held, &cpus(3).shape)), (2, 2));
         let closed = Held { closed: Some("drained: a new kernel".into()), ..Held::default() };
         let shortage = place(&machine(), &closed, &[], &cpus(1)).unwrap_err();
         assert_eq!(shortage.to_string(), "the host to take on work again (drained: a new kernel)");
+        assert_eq!(room(&machine(), &closed, &cpus(1).shape), 0);
     }
 
     #[test]

@@ -11,6 +11,8 @@ pub mod clusters;
 pub mod db;
 pub mod events;
 pub mod expiry;
+pub mod gpus;
+pub mod host;
 pub mod idempotency;
 pub mod installation;
 pub mod instances;

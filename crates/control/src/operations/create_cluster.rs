@@ -49,7 +49,7 @@ pub async fn create(control: &Control, caller: &Caller, new: NewCluster) -> Resu
     }
     let keys = parse_keys(&new.public_keys)?;
     let saves = new.save_keys && !keys.is_empty();
-    let (me, kind, limit) = (caller.clone(), kind.clone(), control.settings().capacity_deadline);
+    let (me, kind, limit) = (caller.clone(), kind, control.settings().capacity_deadline);
     let write = control.write(caller, move |tx| {
         let cluster = insert_cluster(tx, &me, &new, &kind, nodes)?;
         let nodes = insert_nodes(tx, &cluster, &kind)?;

@@ -12,6 +12,7 @@ use tarn_driver::{
     VolumeSpec,
 };
 use tarn_model::capacity::Inventory;
+use tarn_model::gpus::Seen;
 use tarn_model::ids::{InstanceId, VolumeId};
 
 pub(crate) struct Watched {
@@ -64,6 +65,10 @@ impl Driver for Watched {
 
     async fn inventory(&self) -> Result<Inventory, Error> {
         self.fake.inventory().await
+    }
+
+    async fn gpus(&self) -> Result<Vec<Seen>, Error> {
+        self.fake.gpus().await
     }
 
     async fn ensure_instance(&self, spec: &InstanceSpec) -> Result<ObservedInstance, Error> {

@@ -12,6 +12,7 @@ use tarn_model::capacity::Inventory;
 use tarn_model::ids::InstanceId;
 use tokio::sync::{OwnedMutexGuard, Semaphore};
 
+use super::gpus::Gpus;
 use super::network::Network;
 use super::places::Places;
 use super::record::Record;
@@ -28,6 +29,7 @@ pub(super) struct Engine {
     /// The guest binary on disk.
     pub(super) guest: PathBuf,
     pub(super) inventory: Inventory,
+    pub(super) gpus: Gpus,
     pub(super) network: Network,
     pub(super) volumes: Volumes,
     /// Held while the first of a cluster, or of all, comes, and while the last goes.
@@ -44,7 +46,8 @@ pub(super) struct Engine {
 impl Engine {
     pub(super) fn new(
         places: Places,
-        (helper, guest, inventory): (Vec<OsString>, PathBuf, Inventory),
+        (helper, guest): (Vec<OsString>, PathBuf),
+        (inventory, gpus): (Inventory, Gpus),
         (network, volumes): (Network, Volumes),
         records: BTreeMap<InstanceId, Record>,
         alone: File,
@@ -54,6 +57,7 @@ impl Engine {
             helper,
             guest,
             inventory,
+            gpus,
             network,
             volumes,
             gate: tokio::sync::Mutex::default(),

@@ -12,7 +12,7 @@ use tarn_model::ids::InstanceId;
 use super::engine::{Engine, blocking, failed};
 use super::places::Places;
 use super::record::Record;
-use super::{cgroups, claim, files, image, launch, links, observe, remove, trees, volumes};
+use super::{cgroups, claim, files, gpus, image, launch, links, observe, remove, trees, volumes};
 use crate::{Error, InstanceSpec, ObservedInstance};
 
 /// How long a guest may take to answer that it will stop.
@@ -46,7 +46,8 @@ pub(super) async fn ensure(engine: &Engine, spec: &InstanceSpec) -> Result<Obser
             return Ok(seen);
         }
     }
-    // What cannot be mounted is found out before anything is stopped or made.
+    // What cannot be mounted, or is missing for a GPU, is found out before anything is stopped or made.
+    let devices = gpus::edits(engine, &spec.gpus).await?;
     let mut volumes = Vec::new();
     for id in &spec.volumes {
         volumes.push((id.clone(), volumes::open(engine, id).await?));
@@ -55,7 +56,7 @@ pub(super) async fn ensure(engine: &Engine, spec: &InstanceSpec) -> Result<Obser
         stop(engine, record).await;
     }
     let started = match begin(engine, spec).await {
-        Ok(record) => launch::launch(engine, record, &volumes).await,
+        Ok(record) => launch::launch(engine, record, devices, &volumes).await,
         Err(error) => Err(error),
     };
     match started {

@@ -13,6 +13,7 @@ use super::record::Record;
 use super::volumes::Device;
 use super::{cgroups, cpus, errands};
 use crate::Error;
+use crate::gpus::cdi::Edits;
 
 /// How long the helper may take; it needs a twentieth of a second.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -27,11 +28,16 @@ const LEAST_MEMORY: u64 = 256 << 10;
 const FAILED: &str = "the instance could not be started";
 
 /// Starts an instance whose directories, bridge and record exist, with these volumes, and records its process.
-pub(super) async fn launch(engine: &Engine, record: Record, volumes: &[(VolumeId, Device)]) -> Result<Record, Error> {
+pub(super) async fn launch(
+    engine: &Engine,
+    record: Record,
+    devices: Edits,
+    volumes: &[(VolumeId, Device)],
+) -> Result<Record, Error> {
     let _turn = engine.helpers.acquire().await.map_err(|_| Error::Retry("the engine is stopping".into()))?;
     let mut helper = Helper::spawn(engine).map_err(|error| failed(FAILED, &error))?;
     let patience = if volumes.is_empty() { PATIENCE } else { PATIENCE + errands::PATIENCE };
-    let done = tokio::time::timeout(patience, talk(&mut helper, engine, record, volumes)).await;
+    let done = tokio::time::timeout(patience, talk(&mut helper, engine, (record, devices), volumes)).await;
     let done = done.unwrap_or_else(|_| Err(failed(FAILED, &io::Error::other("the helper took too long"))));
     helper.end(done.is_ok()).await;
     done
@@ -40,11 +46,11 @@ pub(super) async fn launch(engine: &Engine, record: Record, volumes: &[(VolumeId
 async fn talk(
     helper: &mut Helper,
     engine: &Engine,
-    mut record: Record,
+    (mut record, devices): (Record, Edits),
     volumes: &[(VolumeId, Device)],
 ) -> Result<Record, Error> {
     let lost = |error: io::Error| failed(FAILED, &error);
-    helper.order(&Order::Start(order(engine, &record, volumes))).await.map_err(lost)?;
+    helper.order(&Order::Start(order(engine, &record, devices, volumes))).await.map_err(lost)?;
     let Report::Namespaces { pid: keeper } = helper.hear().await.map_err(lost)? else {
         return Err(lost(io::Error::other("the helper made no namespaces")));
     };
@@ -77,7 +83,7 @@ async fn connect(engine: &Engine, record: &Record, keeper: u32) -> Result<(), Er
     engine.network.attach(record.slot, record.address, keeper).await
 }
 
-fn order(engine: &Engine, record: &Record, volumes: &[(VolumeId, Device)]) -> Start {
+fn order(engine: &Engine, record: &Record, devices: Edits, volumes: &[(VolumeId, Device)]) -> Start {
     let places = &engine.places;
     Start {
         id: record.id.to_string(),
@@ -92,6 +98,7 @@ fn order(engine: &Engine, record: &Record, volumes: &[(VolumeId, Device)]) -> St
         memory_bytes: record.memory_bytes,
         pids: pids(record.cpus.len(), record.memory_bytes),
         volumes: volumes.iter().map(|(id, _)| id.clone()).collect(),
+        devices,
     }
 }
 

@@ -6,7 +6,8 @@
 //!
 //! Start reading at [`LocalDriver`], then `ensure` and `remove`; `launch` talks to the [`helper`] process in which
 //! an instance is put together, `image` makes what it is put together from, and [`network`] connects it. `volumes` are files
-//! in a pool of their own, and outlive instances; `mounts` shows them to instances that run.
+//! in a pool of their own, and outlive instances; `mounts` shows them to instances that run. `gpus` says
+//! who owns which GPU, and what an instance needs to use one.
 
 mod cgroups;
 mod claim;
@@ -17,6 +18,7 @@ mod ensure;
 mod errands;
 mod files;
 mod filesystems;
+mod gpus;
 mod guest;
 pub mod helper;
 mod holders;
@@ -44,6 +46,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tarn_model::capacity::Inventory;
+use tarn_model::gpus::Seen;
 use tarn_model::ids::{InstanceId, VolumeId};
 
 pub use settings::LocalSettings;
@@ -97,7 +100,11 @@ impl Driver for LocalDriver {
     }
 
     async fn inventory(&self) -> Result<Inventory, Error> {
-        Ok(self.engine.inventory.clone())
+        Ok(Inventory { gpus: self.engine.gpus.watch.last(), ..self.engine.inventory.clone() })
+    }
+
+    async fn gpus(&self) -> Result<Vec<Seen>, Error> {
+        gpus::look(&self.engine).await
     }
 
     async fn ensure_instance(&self, spec: &InstanceSpec) -> Result<ObservedInstance, Error> {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tarn_model::ids::InstanceId;
 
 use super::engine::{Engine, blocking, failed};
+use super::gpus::{self, Gpus};
 use super::network::{Network, Prefix};
 use super::places::Places;
 use super::record::Record;
@@ -32,7 +33,10 @@ pub(super) async fn open(settings: LocalSettings) -> Result<Engine, Error> {
     let remembered = records.values().next().map(|record| Prefix::of(record.address));
     let network = Network::open(&places.installation, remembered).await?;
     let shared = (network, Volumes::new(pool));
-    let engine = Engine::new(places, (settings.helper, guest, settings.inventory), shared, records, alone);
+    let gpus = Gpus { watch: settings.gpus, cdi: settings.cdi };
+    let given = (settings.inventory, gpus);
+    let engine = Engine::new(places, (settings.helper, guest), given, shared, records, alone);
+    gpus::look(&engine).await?;
     sweep(&engine).await?;
     make_image(&engine).await?;
     Ok(engine)

@@ -2,8 +2,11 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use tarn_model::capacity::Inventory;
+
+use crate::gpus::{Watch, cdi};
 
 /// What the local driver has to be told. It asks the environment for nothing.
 #[derive(Clone, Debug)]
@@ -19,6 +22,10 @@ pub struct LocalSettings {
     pub helper: Vec<OsString>,
     /// The static binary that is the first process of every instance.
     pub guest: &'static [u8],
-    /// What there is to give.
+    /// What there is to give; of its GPUs the watch knows better.
     pub inventory: Inventory,
+    /// Who watches the GPUs.
+    pub gpus: Arc<Watch>,
+    /// Where the vendors of GPUs say what an instance needs to use one.
+    pub cdi: cdi::Directories,
 }

@@ -1,12 +1,13 @@
 //! The migrations, in order. They only add; what is to be removed waits a release.
 
 /// Each is run once, in a transaction of its own.
-pub(super) const ALL: [&str; 5] = [
+pub(super) const ALL: [&str; 6] = [
     include_str!("../../../../migrations/0001_spine.sql"),
     include_str!("../../../../migrations/0002_machines.sql"),
     include_str!("../../../../migrations/0003_volumes.sql"),
     include_str!("../../../../migrations/0004_objects.sql"),
     include_str!("../../../../migrations/0005_jobs.sql"),
+    include_str!("../../../../migrations/0007_gpus.sql"),
 ];
 
 /// Where it is written down which have been run.

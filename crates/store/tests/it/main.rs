@@ -3,6 +3,7 @@
 
 mod concurrency;
 mod durability;
+mod gpus;
 mod jobs;
 mod keys;
 mod migrations;

@@ -1,5 +1,6 @@
 //! The configuration: one documented structure from a TOML file, then the environment, then options; later ones win.
 
+mod gpus;
 mod jobs;
 mod limits;
 mod machine;
@@ -15,6 +16,7 @@ use serde::Deserialize;
 use tarn_store::Database;
 
 use crate::failure::{Failure, Result};
+use gpus::Gpus;
 use jobs::Jobs;
 use limits::{RateLimit, Requests};
 use machine::{Capacity, PriceList, Storage, TypeDefinition};
@@ -46,6 +48,8 @@ pub(crate) struct Config {
     pub(crate) secret_key_file: Option<PathBuf>,
     pub(crate) driver: DriverName,
     pub(crate) simulated_gpus: Option<tarn_driver::machine::Simulated>,
+    simulated_gpu_faults: Option<PathBuf>,
+    gpus: Gpus,
     pub(crate) log_format: LogFormat,
     pub(crate) log: String,
     pub(crate) rate_limit: RateLimit,
@@ -76,6 +80,8 @@ impl Default for Config {
             secret_key_file: None,
             driver: DriverName::default(),
             simulated_gpus: None,
+            simulated_gpu_faults: None,
+            gpus: Gpus::default(),
             log_format: LogFormat::default(),
             log: "info".to_owned(),
             rate_limit: RateLimit::default(),
@@ -113,6 +119,7 @@ impl Config {
         config.secret_key_file = options.secret_key_file.clone().or(config.secret_key_file);
         config.driver = options.driver.unwrap_or(config.driver);
         config.simulated_gpus = options.simulated_gpus.clone().or(config.simulated_gpus);
+        config.simulated_gpu_faults = options.simulated_gpu_faults.clone().or(config.simulated_gpu_faults);
         config.rate_limit.per_second = options.rate_limit_per_second.unwrap_or(config.rate_limit.per_second);
         config.log_format = options.log_format.unwrap_or(config.log_format);
         config.log = options.log.clone().unwrap_or(config.log);
@@ -131,6 +138,7 @@ impl Config {
         if self.storage.detach_grace_seconds > MAX_GRACE_SECONDS {
             return Err(Failure(format!("storage.detach_grace_seconds must be at most {MAX_GRACE_SECONDS}")));
         }
+        self.gpus.check()?;
         self.requests.check()?;
         self.object_storage.check()?;
         self.jobs.check()?;
@@ -208,12 +216,15 @@ mod tests {
         let config =
             parsed("[capacity]\nstorage_gb = 50\n[storage]\novercommit = 2.0\ndetach_grace_seconds = 0").unwrap();
         config.check().unwrap();
-        assert_eq!(config.inventory().storage_bytes, 50_000_000_000);
+        assert_eq!(config.inventory(Vec::new()).storage_bytes, 50_000_000_000);
         let settings = config.settings();
         assert_eq!((settings.storage_cap_gb, settings.storage_overcommit), (Some(50), 2.0));
         assert_eq!(settings.detach_grace, std::time::Duration::ZERO);
         let plain = parsed("").unwrap();
-        assert_eq!((plain.inventory().storage_bytes, plain.settings().storage_cap_gb), (10_000_000_000_000, None));
+        assert_eq!(
+            (plain.inventory(Vec::new()).storage_bytes, plain.settings().storage_cap_gb),
+            (10_000_000_000_000, None)
+        );
     }
 
     #[test]

@@ -5,16 +5,21 @@ use std::fs;
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
+use tarn_driver::gpus::cdi::Directories;
+use tarn_driver::gpus::{SimulatedProbe, Watch};
 use tarn_driver::local::{LocalDriver, LocalSettings};
+use tarn_driver::machine::Simulated;
 use tarn_driver::{Driver, Error, InstanceSpec, ObservedInstance};
 use tarn_link::{Frame, FromGuest, Program, Purpose, Session, opening};
 use tarn_model::Ids;
-use tarn_model::capacity::{Gpu, Inventory, Shape};
+use tarn_model::capacity::{Inventory, Shape};
 use tarn_model::ids::{ClusterId, InstanceId};
+use tarn_store::testing::ManualClock;
 
 /// The guest that the program under test embeds.
 const GUEST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tarn-guest"));
@@ -76,21 +81,24 @@ pub(crate) async fn open(data: &Path) -> Result<LocalDriver, Error> {
 
 /// Opens a driver that keeps its volumes elsewhere.
 pub(crate) async fn open_with(data: &Path, pool: &Path) -> Result<LocalDriver, Error> {
-    let gpu = |n: u32| Gpu { id: format!("simulated-H100-{n}"), model: "H100".into(), simulated: true };
+    let gpus = "2xH100".parse::<Simulated>().unwrap().gpus();
+    let probe = SimulatedProbe::new(gpus.clone(), Some(data.join("faults.toml")));
     LocalDriver::open(LocalSettings {
         data: data.to_owned(),
         pool: pool.to_owned(),
         run: "/run/tarn".into(),
         helper: vec![env!("CARGO_BIN_EXE_tarn").into(), "instance-helper".into()],
         guest: GUEST,
-        inventory: Inventory {
-            cpu_milli: 8_000,
-            memory_bytes: 8 << 30,
-            gpus: (0..2).map(gpu).collect(),
-            storage_bytes: 0,
-        },
+        inventory: Inventory { cpu_milli: 8_000, memory_bytes: 8 << 30, gpus, storage_bytes: 0 },
+        gpus: Arc::new(Watch::simulated(probe, Arc::new(ManualClock::default()))),
+        cdi: Directories(vec![data.join("cdi")]),
     })
     .await
+}
+
+/// Nobody to watch.
+pub(crate) fn no_gpus() -> Arc<Watch> {
+    Arc::new(Watch::simulated(SimulatedProbe::new(Vec::new(), None), Arc::new(ManualClock::default())))
 }
 
 impl Machine {

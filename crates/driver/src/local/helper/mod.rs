@@ -5,6 +5,7 @@
 //! thread, knows nothing but its `order`, and leaves nothing behind when it fails or when the engine dies before an
 //! instance may begin. Start reading at `start`, then `volumes`.
 
+mod devices;
 mod inside;
 mod kernel;
 mod mount_points;

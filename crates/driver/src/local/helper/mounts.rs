@@ -19,7 +19,7 @@ use rustix::mount::{
 use rustix::thread::UnshareFlags;
 
 use super::order::Start;
-use super::{kernel, mount_points};
+use super::{devices, kernel, mount_points};
 
 /// `MOUNT_ATTR_IDMAP` of the kernel's interface.
 const IDMAP: u64 = 0x0010_0000;
@@ -62,6 +62,7 @@ pub(super) fn build(order: &Start, ids: &OwnedFd) -> io::Result<Mounts> {
     let half = order.memory_bytes / 2;
     memory(order, "root/dev/shm", &format!("mode=1777,size={half}"), MountFlags::empty())?;
     memory(order, "root/run", &format!("mode=0755,size={}", half.min(MAX_RUN)), MountFlags::empty())?;
+    devices::apply(order, ids)?;
     let (root, bundle) = (base.join("root"), base.join("bundle"));
     Ok(Mounts { root, bundle })
 }

@@ -71,6 +71,8 @@ async fn open_slow(data: &Path, gate: &Path) -> LocalDriver {
         helper: ["/bin/sh".into(), script.into(), gate.into()].into_iter().chain(helper).collect(),
         guest: GUEST,
         inventory: Inventory { cpu_milli: 8_000, memory_bytes: 8 << 30, gpus: Vec::new(), storage_bytes: 0 },
+        gpus: crate::machine::no_gpus(),
+        cdi: Default::default(),
     };
     LocalDriver::open(settings).await.unwrap()
 }
