@@ -111,4 +111,6 @@ def test_slices(tarn, faults):
     [instance] = tarn.json("cluster info slices")["cluster_info"]["instances"]
     assert [each["id"] for each in instance["gpus"]] == ["simulated-H100-0-mig-0", "simulated-H100-0-mig-1"]
     types = {each["name"]: each["available"] for each in tarn.json("cluster types")["types"]}
-    assert types["1xH100"] == 7 and types["1xH100MIG1G10GB"] == 0
+    assert types["1xH100MIG1G10GB"] == 0
+    whole = [each["id"] for each in tarn.json("admin gpu list")["gpus"] if each["model"] == "H100"]
+    assert "simulated-H100-0" not in whole and len(whole) == 7, "a divided one is not given away as a whole"
