@@ -61,12 +61,17 @@ REFUSED = [
     (3, "admin limits clear u-000000000000"),
     (2, "admin limits show nonsense"),
     (2, "admin grant nonsense 5"),
+    (2, f"admin host drain --reason {'x' * 201}"),
+    (3, "admin gpu drain nonsense"),
+    (3, "admin gpu undrain nonsense"),
+    (3, "admin gpu clear nonsense"),
+    (4, "admin gpu clear simulated-H100-7"),
 ]
 # These work there, and fail only for who has no good key.
 OPEN = [
     "cluster list", "cluster types", "storage list", "object-storage enable", "object-storage usage", "job init", "job list",
     "request list", "me", "me preferences", "me sshkey list", "ssh-config", "admin user list", "admin org info", "admin events",
-    "admin key list", "admin limits list",
+    "admin key list", "admin limits list", "admin host", "admin host undrain", "admin gpu list",
 ]  # fmt: skip
 # Nobody understands these, so that nothing is asked of any engine.
 USAGE = [
@@ -83,7 +88,8 @@ USAGE = [
     "admin org info extra", "admin grant", "admin grant u-000000000000", "admin grant u-000000000000 much",
     "admin limits show", "admin limits set u-000000000000", "admin limits set u-000000000000 --gpus -1", "admin limits clear",
     "admin events --after yesterday", "admin key create", "admin key list --user", "admin key revoke", "admin key reset extra",
-    "completion", "completion nonsense", "cluster list --engine", "me --engine ftp://nowhere", "me --engine nonsense",
+    "admin host nonsense", "admin host drain extra", "admin host undrain extra", "admin gpu", "admin gpu list extra", "admin gpu drain",
+    "admin gpu undrain", "admin gpu clear", "completion", "completion nonsense", "cluster list --engine", "me --engine ftp://nowhere", "me --engine nonsense",
 ]  # fmt: skip
 
 
@@ -123,6 +129,7 @@ def test_what_nobody_understands(tarn, line):
 def test_only_administrators_administer(tarn, user):
     key = user("someone@example.org", "elsewhere")
     lines = ["admin user list", "admin events", "admin key list", "admin user create a@example.org", "admin grant u-000000000000 5"]
+    lines += ["admin host", "admin host drain", "admin host undrain", "admin gpu list", "admin gpu drain simulated-H100-0"]
     for line in lines:
         assert "administrator" in tarn(line, key=key, code=1).errors
     assert "organization" in tarn("admin org info", key=user("loner@example.org"), code=3).errors

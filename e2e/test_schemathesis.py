@@ -29,7 +29,10 @@ def metrics() -> str:
 @pytest.fixture
 def server(tmp_path, metrics):
     """A cloud that counts what it answers."""
-    with Server(tmp_path / "data", "--metrics-listen", metrics) as running:
+    faults = tmp_path / "faults.toml"
+    # Something fatal is seen of one GPU again and again, so that there is something to clear.
+    faults.write_text('[[gpu]]\nid = "simulated-H100-7"\nlost = true\n')
+    with Server(tmp_path / "data", "--metrics-listen", metrics, "--simulated-gpu-faults", faults) as running:
         yield running
         running.stop()
 
@@ -79,6 +82,7 @@ def values(server, tmp_path) -> Path:
         "key_id": [key["key_id"] for key in saved + issued],
         "public_key": keys,
         "public_keys": [[key] for key in keys],
+        "gpu_id": ["simulated-H100-7"],
         "user_id": users,
         "to": users,
         "scope": users,

@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::host::InstanceGpuInfo;
+
 /// Request body for POST /cluster/create.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClusterCreateRestRequest {
@@ -122,6 +124,9 @@ pub struct InstanceInfo {
     pub ssh_user: Option<Cow<'static, str>>,
     /// The command that opens a shell on it, once it runs.
     pub ssh_command: Option<String>,
+    /// The GPUs that it has.
+    #[serde(default)]
+    pub gpus: Vec<InstanceGpuInfo>,
 }
 
 /// A cluster.
@@ -207,6 +212,9 @@ pub struct InstanceTypeInfo {
     pub hourly_rate: f64,
     /// Whether its GPUs are only declared by the operator and do not exist.
     pub simulated: bool,
+    /// How many instances of it would fit now, if nobody waited in line.
+    #[serde(default)]
+    pub available: u64,
 }
 
 /// Response for GET /cluster/types.

@@ -8,6 +8,7 @@ pub mod admin;
 pub mod clusters;
 pub mod errors;
 pub mod health;
+pub mod host;
 pub mod jobs;
 pub mod object_storage;
 pub mod requests;

@@ -1,4 +1,4 @@
-//! `tarn admin …`, as far as the API does it: users, keys, grants and the event log.
+//! `tarn admin …`, as far as the API does it: users, keys, grants, the host and the event log.
 
 use clap::{Args, Subcommand};
 use http::Method;
@@ -10,7 +10,7 @@ use crate::failure::Result;
 use crate::limits::{self, Limits};
 use crate::output::{self, line, text};
 use crate::tables::{self, Column};
-use crate::{paths, show};
+use crate::{host, paths, show};
 
 /// What administrators do.
 #[derive(Debug, Subcommand)]
@@ -26,6 +26,11 @@ pub enum Command {
     /// What organizations and users may have
     #[command(subcommand)]
     Limits(Limits),
+    /// The host: what it has, what is held of it, and whether it takes on anything new
+    Host(host::Host),
+    /// GPUs of the host
+    #[command(subcommand)]
+    Gpu(host::Gpu),
     /// Who did what, the oldest first
     Events {
         /// Those after this number
@@ -112,6 +117,8 @@ pub(crate) async fn run(ctx: &Context<'_>, command: Command) -> Result<()> {
             show::once(ctx, &granted, output::message)
         }
         Command::Limits(limits) => limits::run(ctx, limits).await,
+        Command::Host(command) => host::run(ctx, command).await,
+        Command::Gpu(command) => host::gpu(ctx, command).await,
         Command::Events { after } => {
             let body =
                 ctx.engine.get("/admin/event/list", &[("after", after.to_string()), ("limit", "1000".into())]).await?;

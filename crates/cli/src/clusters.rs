@@ -241,6 +241,7 @@ const TYPES: &[Column] = &[
     }),
     ("GPUS", |row| tables::number(row, "gpus")),
     ("MODEL", |row| text(row, "gpu_model").into()),
+    ("FIT NOW", |row| tables::number(row, "available")),
     ("$/H", |row| tables::number(row, "hourly_rate")),
 ];
 

@@ -16,6 +16,7 @@ mod cp;
 mod engine;
 mod failure;
 mod files;
+mod host;
 mod interrupts;
 mod jobs;
 mod known_hosts;

@@ -15,6 +15,7 @@ use tarn_store::{Store, Tx};
 use tokio::sync::{Notify, OnceCell};
 
 use crate::access::Told;
+use crate::board::Board;
 use crate::jobs::live::LiveLogs;
 use crate::jobs::upload_turns::UploadTurns;
 use crate::progress::Progress;
@@ -29,9 +30,9 @@ pub struct Parts {
     pub store: Store,
     /// What makes instances and volumes real.
     pub driver: Arc<dyn Driver>,
-    /// What the driver has to give.
+    /// What the driver has to give, as it was found at the start.
     pub inventory: Inventory,
-    /// What can be asked for.
+    /// What can be asked for, of what was found at the start.
     pub catalogue: Catalogue,
     /// What things cost.
     pub prices: Prices,
@@ -78,6 +79,10 @@ pub struct Settings {
     pub machines_every: Duration,
     /// What becomes of the clusters that ran when the machine was restarted.
     pub after_reboot: AfterReboot,
+    /// How often the GPUs are looked at.
+    pub gpus_every: Duration,
+    /// How long nothing may be wrong with a GPU before it is offered again.
+    pub gpu_recovery: Duration,
     /// How long an instance without a row is left alone before it is removed.
     pub orphan_grace: Duration,
     /// What organizations and users may have, unless they have limits of their own. Of objects the configuration of object
@@ -138,6 +143,8 @@ impl Default for Settings {
             detach_grace: Duration::from_secs(10),
             machines_every: Duration::from_secs(5),
             after_reboot: AfterReboot::Start,
+            gpus_every: Duration::from_secs(5),
+            gpu_recovery: Duration::from_secs(30),
             orphan_grace: Duration::from_secs(60),
             limits: Limits::default(),
             jobs: JobSettings::default(),
@@ -176,6 +183,7 @@ pub enum Eligibility {
 #[derive(Clone)]
 pub struct Control {
     parts: Arc<Parts>,
+    board: Arc<Board>,
     memory: Arc<Memory>,
 }
 
@@ -202,7 +210,8 @@ struct Memory {
 impl Control {
     /// Puts the parts together.
     pub fn new(parts: Parts) -> Self {
-        Control { parts: Arc::new(parts), memory: Arc::default() }
+        let board = Arc::new(Board::new(parts.inventory.clone(), parts.catalogue.clone()));
+        Control { parts: Arc::new(parts), board, memory: Arc::default() }
     }
 
     /// Who calls with this API key.
@@ -287,12 +296,17 @@ impl Control {
         &*self.parts.driver
     }
 
-    pub(crate) fn inventory(&self) -> &Inventory {
-        &self.parts.inventory
+    /// What is known of the machine at this moment.
+    pub(crate) fn board(&self) -> &Board {
+        &self.board
     }
 
-    pub(crate) fn catalogue(&self) -> &Catalogue {
-        &self.parts.catalogue
+    pub(crate) fn inventory(&self) -> Arc<Inventory> {
+        self.board.inventory()
+    }
+
+    pub(crate) fn catalogue(&self) -> Arc<Catalogue> {
+        self.board.catalogue()
     }
 
     pub(crate) fn prices(&self) -> &Prices {

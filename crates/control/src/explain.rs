@@ -1,10 +1,14 @@
 //! Every state explains itself: what it waits for, since when, until when, and what happens then.
 
+use std::collections::BTreeMap;
+
 use tarn_model::Time;
 use tarn_model::capacity::{self, Claim, Held};
+use tarn_model::clusters::Instance;
+use tarn_model::gpus::Known;
 use tarn_model::ids::RequestId;
 use tarn_model::requests::{Request, RequestStatus, RequestType};
-use tarn_store::{Tx, clusters, instances, requests};
+use tarn_store::{Tx, clusters, gpus, instances, requests};
 
 use crate::requests::{PULL, definition};
 use crate::{Control, Result};
@@ -17,11 +21,12 @@ pub(crate) struct Explainer<'c> {
     control: &'c Control,
     held: Option<Held>,
     line: Option<Vec<RequestId>>,
+    gpus: Option<BTreeMap<String, Known>>,
 }
 
 impl<'c> Explainer<'c> {
     pub(crate) fn new(control: &'c Control) -> Self {
-        Explainer { control, held: None, line: None }
+        Explainer { control, held: None, line: None, gpus: None }
     }
 
     /// What a request does now, or what came of it.
@@ -85,6 +90,21 @@ impl<'c> Explainer<'c> {
         Ok(told.map_or_else(|| work.clone(), |told| format!("{work}: {told}")))
     }
 
+    /// What is known of the GPUs that instances have; of none without GPUs.
+    pub(crate) fn gpus(&mut self, tx: &mut Tx<'_>, nodes: &[Instance]) -> Result<BTreeMap<String, Known>> {
+        let mut owned = nodes.iter().flat_map(|node| &node.gpus).peekable();
+        if owned.peek().is_none() {
+            return Ok(BTreeMap::new());
+        }
+        let all = match self.gpus.take() {
+            Some(all) => all,
+            None => gpus::all(tx)?,
+        };
+        let found = owned.filter_map(|id| Some((id.clone(), all.get(id)?.clone()))).collect();
+        self.gpus = Some(all);
+        Ok(found)
+    }
+
     fn waiting(&mut self, tx: &mut Tx<'_>, request: &Request) -> Result<String> {
         let nodes = match &request.cluster {
             Some(cluster) => instances::of_cluster(tx, cluster)?,
@@ -96,7 +116,7 @@ impl<'c> Explainer<'c> {
         };
         let lacks = nodes.first().and_then(|first| {
             let claim = Claim { shape: first.shape.clone(), nodes: nodes.len() as u32 };
-            capacity::place(self.control.inventory(), &held, &[], &claim).err()
+            capacity::place(&self.control.inventory(), &held, &[], &claim).err()
         });
         self.held = Some(held);
         let what = lacks.map_or_else(|| "its turn".to_owned(), |shortage| shortage.to_string());

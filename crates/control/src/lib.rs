@@ -14,6 +14,7 @@ pub mod requests;
 pub mod runner;
 
 mod access;
+mod board;
 mod caller;
 mod control;
 mod error;

@@ -8,6 +8,7 @@
 pub mod conformance;
 pub mod fake;
 pub mod findings;
+pub mod gpus;
 pub mod local;
 pub mod machine;
 
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tarn_model::capacity::{Inventory, Shape};
+use tarn_model::gpus::Seen;
 use tarn_model::ids::{ClusterId, InstanceId, VolumeId};
 
 /// Why a verb did not work, as far as the caller has to decide. The texts are shown to the owner of the object: no paths, no
@@ -185,6 +187,12 @@ pub trait Driver: Send + Sync + 'static {
         _progress: &(dyn Fn(String) + Send + Sync),
     ) -> Result<String, Error> {
         Err(Error::Unsupported(format!("the driver {} has no container images", self.name())))
+    }
+
+    /// Looks at every GPU: which there are, how they are, and whether somebody uses one who does not own it. A driver that
+    /// cannot look says of all that nothing is wrong with them.
+    async fn gpus(&self) -> Result<Vec<Seen>, Error> {
+        Ok(self.inventory().await?.gpus.into_iter().map(Seen::plain).collect())
     }
 
     /// Makes the instance exist and run, in the start that `spec.boot` names, with its volumes mounted. One that was observed

@@ -61,21 +61,60 @@ pub struct Held {
     pub memory_bytes: u64,
     /// The GPUs that have an owner.
     pub gpus: BTreeSet<String>,
+    /// The GPUs that are not offered to anybody, and why.
+    pub withheld: BTreeMap<String, String>,
+    /// Why nothing new is placed at all.
+    pub closed: Option<String>,
+}
+
+impl Held {
+    /// Whether a GPU may be given to somebody.
+    pub fn leaves(&self, gpu: &Gpu) -> bool {
+        !self.gpus.contains(&gpu.id) && !self.withheld.contains_key(&gpu.id)
+    }
 }
 
 /// Why a claim does not fit: what it lacks, and how much of it is free.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Shortage {
-    Gpus { model: String, needed: u64, free: u64 },
+    Gpus { model: String, needed: u64, free: u64, withheld: Option<String> },
     Cpu { needed_milli: u64, free_milli: u64 },
     Memory { needed_bytes: u64, free_bytes: u64 },
+    Closed { reason: String },
+}
+
+/// So many GPUs that are not offered are named with their reasons; nobody would read more.
+const NAMED: usize = 4;
+
+impl Shortage {
+    /// With the GPUs that would help and are not offered. Those that somebody has, whatever is wrong with them, would not.
+    fn explained(self, inventory: &Inventory, held: &Held) -> Self {
+        let Shortage::Gpus { model, needed, free, .. } = self else { return self };
+        let all: Vec<&Gpu> = inventory.gpus.iter().filter(|gpu| gpu.model == model).collect();
+        let away: Vec<_> = all.iter().filter(|gpu| !held.gpus.contains(&gpu.id)).collect();
+        let away: Vec<_> = away.iter().filter_map(|gpu| Some((&gpu.id, held.withheld.get(&gpu.id)?))).collect();
+        let mut words: Vec<_> = away.iter().take(NAMED).map(|(id, why)| format!("{id}: {why}")).collect();
+        if away.len() > NAMED {
+            words.push(format!("and {} more", away.len() - NAMED));
+        }
+        let verb = if away.len() == 1 { "is" } else { "are" };
+        let count = format!("{} of {} {model} GPUs {verb} not offered", away.len(), all.len());
+        let withheld = (!away.is_empty()).then(|| format!("{count}: {}", words.join(", ")));
+        Shortage::Gpus { model, needed, free, withheld }
+    }
 }
 
 impl fmt::Display for Shortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Shortage::Gpus { model, needed, free } => write!(f, "{needed} {model} GPUs, {free} are free"),
+            Shortage::Gpus { model, needed, free, withheld: None } => {
+                write!(f, "{needed} {model} GPUs, {free} are free")
+            }
+            Shortage::Gpus { model, needed, free, withheld: Some(withheld) } => {
+                write!(f, "{needed} {model} GPUs, {free} are free ({withheld})")
+            }
+            Shortage::Closed { reason } => write!(f, "the host to take on work again ({reason})"),
             Shortage::Cpu { needed_milli, free_milli } => {
                 write!(f, "{} CPUs, {} are free", *needed_milli as f64 / 1e3, *free_milli as f64 / 1e3)
             }
@@ -88,14 +127,17 @@ impl fmt::Display for Shortage {
 
 /// Places a claim: the ids of the GPUs for each node, or what is missing. `ahead` are the claims that wait in front of it.
 pub fn place(inventory: &Inventory, held: &Held, ahead: &[Claim], claim: &Claim) -> Result<Vec<Vec<String>>, Shortage> {
+    if let Some(reason) = &held.closed {
+        return Err(Shortage::Closed { reason: reason.clone() });
+    }
     let mut free = Free::of(inventory, held);
     ahead.iter().for_each(|earlier| free.set_aside(earlier));
-    free.check(claim)?;
+    free.check(claim).map_err(|shortage| shortage.explained(inventory, held))?;
     let wanted = claim.shape.gpu_model.as_deref();
     let mut devices = inventory
         .gpus
         .iter()
-        .filter(|gpu| Some(gpu.model.as_str()) == wanted && !held.gpus.contains(&gpu.id))
+        .filter(|gpu| Some(gpu.model.as_str()) == wanted && held.leaves(gpu))
         .map(|gpu| gpu.id.clone());
     Ok((0..claim.nodes).map(|_| devices.by_ref().take(claim.shape.gpus as usize).collect()).collect())
 }
@@ -103,6 +145,18 @@ pub fn place(inventory: &Inventory, held: &Held, ahead: &[Claim], claim: &Claim)
 /// Whether a claim could ever fit, on an empty machine.
 pub fn fits_ever(inventory: &Inventory, claim: &Claim) -> Result<(), Shortage> {
     Free::of(inventory, &Held::default()).check(claim)
+}
+
+/// How many instances of a shape could be placed now, if nobody waited.
+pub fn room(inventory: &Inventory, held: &Held, shape: &Shape) -> u64 {
+    if held.closed.is_some() {
+        return 0;
+    }
+    let free = Free::of(inventory, held);
+    let gpus = shape.gpu_model.as_deref().map(|model| free.gpus.get(model).copied().unwrap_or(0));
+    let of = |free: u64, each: u64| free.checked_div(each).unwrap_or(u64::MAX);
+    let by_gpus = gpus.map_or(u64::MAX, |free| of(free, shape.gpus.into()));
+    by_gpus.min(of(free.cpu_milli, shape.cpu_milli)).min(of(free.memory_bytes, shape.memory_bytes))
 }
 
 struct Free<'a> {
@@ -114,7 +168,7 @@ struct Free<'a> {
 impl<'a> Free<'a> {
     fn of(inventory: &'a Inventory, held: &Held) -> Self {
         let mut gpus = BTreeMap::new();
-        for gpu in inventory.gpus.iter().filter(|gpu| !held.gpus.contains(&gpu.id)) {
+        for gpu in inventory.gpus.iter().filter(|gpu| held.leaves(gpu)) {
             *gpus.entry(gpu.model.as_str()).or_default() += 1;
         }
         Free {
@@ -139,7 +193,7 @@ impl<'a> Free<'a> {
             let needed = u64::from(claim.shape.gpus).saturating_mul(nodes);
             let free = self.gpus.get(model.as_str()).copied().unwrap_or(0);
             if needed > free {
-                return Err(Shortage::Gpus { model: model.clone(), needed, free });
+                return Err(Shortage::Gpus { model: model.clone(), needed, free, withheld: None });
             }
         }
         let needed_milli = claim.shape.cpu_milli.saturating_mul(nodes);
@@ -189,11 +243,33 @@ mod tests {
 
     #[test]
     fn a_later_claim_takes_only_what_the_earlier_leaves() {
-        let held = Held { cpu_milli: 5_000, memory_bytes: 5, gpus: (0..5).map(|n| format!("gpu-{n}")).collect() };
+        let held = Held {
+            cpu_milli: 5_000,
+            memory_bytes: 5,
+            gpus: (0..5).map(|n| format!("gpu-{n}")).collect(),
+            ..Held::default()
+        };
         assert!(place(&machine(), &held, &[], &cpus(2)).is_ok());
         assert!(place(&machine(), &held, &[gpus(2)], &cpus(2)).is_err(), "one CPU is left beside what waits");
         assert!(place(&machine(), &held, &[gpus(2)], &cpus(1)).is_ok());
         assert!(place(&machine(), &held, &[gpus(8)], &gpus(1)).is_err(), "the small one must not starve the large one");
+    }
+
+    #[test]
+    fn what_is_not_offered_is_not_placed_and_is_told() {
+        let withheld = [("gpu-0", "Xid 79"), ("gpu-1", "drained"), ("gpu-7", "too hot")];
+        let withheld = withheld.map(|(id, why)| (id.to_owned(), why.to_owned()));
+        let held = Held { gpus: BTreeSet::from(["gpu-7".into()]), withheld: withheld.into(), ..Held::default() };
+        assert_eq!(place(&machine(), &held, &[], &gpus(2)).unwrap(), [["gpu-2", "gpu-3"]]);
+        let shortage = place(&machine(), &held, &[], &gpus(8)).unwrap_err().to_string();
+        let told = "8 H100 GPUs, 5 are free (2 of 8 H100 GPUs are not offered: gpu-0: Xid 79, gpu-1: drained)";
+        assert_eq!(shortage, told, "one that somebody has would not help");
+        assert!(fits_ever(&machine(), &gpus(8)).is_ok(), "they may come back");
+        assert_eq!((room(&machine(), &held, &gpus(2).shape), room(&machine(), &held, &cpus(3).shape)), (2, 2));
+        let closed = Held { closed: Some("drained: a new kernel".into()), ..Held::default() };
+        let shortage = place(&machine(), &closed, &[], &cpus(1)).unwrap_err();
+        assert_eq!(shortage.to_string(), "the host to take on work again (drained: a new kernel)");
+        assert_eq!(room(&machine(), &closed, &cpus(1).shape), 0);
     }
 
     #[test]
@@ -205,14 +281,16 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn never_more_than_there_is(claims: Vec<(u8, bool)>) {
-            let (inventory, mut held) = (machine(), Held::default());
+        fn never_more_than_there_is(claims: Vec<(u8, bool)>, away: [bool; 8]) {
+            let away = (0..8).filter(|n| away[*n]).map(|n| (format!("gpu-{n}"), "why".to_owned()));
+            let (inventory, mut held) = (machine(), Held { withheld: away.collect(), ..Held::default() });
             for (size, wants_gpus) in claims {
                 let claim = if wants_gpus { gpus(u32::from(size % 9)) } else { cpus(u64::from(size % 9)) };
                 if let Ok(placed) = place(&inventory, &held, &[], &claim) {
                     held.cpu_milli += claim.shape.cpu_milli;
                     held.memory_bytes += claim.shape.memory_bytes;
                     for gpu in placed.into_iter().flatten() {
+                        proptest::prop_assert!(!held.withheld.contains_key(&gpu));
                         proptest::prop_assert!(held.gpus.insert(gpu));
                     }
                 }

@@ -64,6 +64,14 @@ impl Catalogue {
         Catalogue { types }
     }
 
+    /// With the types that follow from GPUs which were not there when this was made, as slices of others. Types that were there
+    /// stay: whoever asks for one that is gone is told so.
+    pub fn with_gpus_of(&self, inventory: &Inventory, prices: &Prices) -> Self {
+        let derived = Catalogue::derived(inventory, prices).types.into_iter();
+        let new = derived.filter(|kind| kind.shape.gpus > 0 && self.find(&kind.name).is_none());
+        Catalogue { types: self.types.iter().cloned().chain(new).collect() }
+    }
+
     /// Adds a type of the operator's own, or replaces the one of that name.
     pub fn define(&mut self, new: InstanceType) {
         self.types.retain(|old| old.name != new.name);
@@ -139,5 +147,16 @@ mod tests {
             (8_000, 800, Money::from_micros(3_980_000))
         );
         assert!(two.simulated);
+    }
+
+    #[test]
+    fn new_gpus_add_types() {
+        let gpu = |model: &str, n: u32| Gpu { id: format!("{model}-{n}"), model: model.into(), simulated: true };
+        let before = Inventory { cpu_milli: 1000, memory_bytes: 100, gpus: vec![gpu("H100", 0)], storage_bytes: 0 };
+        let sliced = (0..3).map(|n| gpu("H100MIG1G10GB", n)).collect();
+        let catalogue = Catalogue::derived(&before, &Prices::default());
+        let after = catalogue.with_gpus_of(&Inventory { gpus: sliced, ..before }, &Prices::default());
+        let names: Vec<_> = after.types().iter().map(|kind| kind.name.as_str()).collect();
+        assert_eq!(names, ["1xCPU", "1xH100", "1xH100MIG1G10GB", "2xH100MIG1G10GB"]);
     }
 }

@@ -9,6 +9,7 @@ pub mod catalogue;
 pub mod clusters;
 pub mod ends;
 pub mod environment;
+pub mod gpus;
 pub mod ids;
 pub mod images;
 pub mod job_configs;

@@ -58,6 +58,8 @@ pub enum Refused {
          an administrator of the engine for a higher limit"
     )]
     LimitReached { whose: &'static str, what: &'static str, limit: String, used: String, more: String },
+    #[error("the GPU is {health}; only one that is FATAL waits to be cleared, others come right by themselves")]
+    GpuNotFatal { health: &'static str },
     #[error("the state {from} does not allow '{transition}'")]
     Transition { from: &'static str, transition: &'static str },
 }
@@ -87,6 +89,7 @@ impl Refused {
             Refused::JobWithoutFiles { .. } => "job_without_files",
             Refused::ClusterTornDown { .. } => "cluster_torn_down",
             Refused::LimitReached { .. } => "limit_reached",
+            Refused::GpuNotFatal { .. } => "gpu_not_fatal",
             Refused::Transition { .. } => "wrong_state",
         }
     }

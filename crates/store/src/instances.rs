@@ -94,7 +94,7 @@ pub fn of_clusters(tx: &mut Tx<'_>, clusters: &[Cluster]) -> Result<BTreeMap<Clu
     Ok(found)
 }
 
-/// What all placed instances hold together.
+/// What all placed instances hold together, and what is not offered to anybody.
 pub fn held(tx: &mut Tx<'_>) -> Result<Held> {
     let sql = "select cast(coalesce(sum(cpu_milli), 0) as bigint), cast(coalesce(sum(memory_bytes), 0) as bigint) \
                from instances where holds_capacity = 1";
@@ -103,7 +103,20 @@ pub fn held(tx: &mut Tx<'_>) -> Result<Held> {
     for mut row in tx.query("select gpus from instances where holds_capacity = 1 and gpus <> ''", &[])? {
         held.gpus.extend(row.text()?.split(',').map(str::to_owned));
     }
+    held.withheld = crate::gpus::withheld(tx)?;
+    held.closed = crate::host::drain(tx)?.map(|drain| drain.to_string());
     Ok(held)
+}
+
+/// Who owns which GPU: the instance, and the cluster it belongs to.
+pub fn gpu_owners(tx: &mut Tx<'_>) -> Result<BTreeMap<String, (InstanceId, ClusterId)>> {
+    let sql = "select id, cluster_id, gpus from instances where holds_capacity = 1 and gpus <> ''";
+    let mut owners = BTreeMap::new();
+    for mut row in tx.query(sql, &[])? {
+        let owner: (InstanceId, ClusterId) = (row.id()?, row.id()?);
+        owners.extend(row.text()?.split(',').map(|gpu| (gpu.to_owned(), owner.clone())));
+    }
+    Ok(owners)
 }
 
 /// The claims that wait in the line, oldest first, each with its cluster; at most `limit`.

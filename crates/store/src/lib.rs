@@ -12,6 +12,8 @@ pub mod db;
 pub mod events;
 pub mod examine;
 pub mod expiry;
+pub mod gpus;
+pub mod host;
 pub mod idempotency;
 pub mod installation;
 pub mod instances;

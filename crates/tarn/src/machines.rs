@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tarn_control::SshEndpoint;
 use tarn_driver::Driver;
 use tarn_driver::fake::FakeDriver;
+use tarn_driver::gpus::Watch;
 use tarn_driver::local::{LocalDriver, LocalSettings, Protections};
 use tarn_model::capacity::Inventory;
 use tarn_server::Door;
@@ -23,11 +24,12 @@ const API_INSIDE: u16 = 7070;
 const S3_INSIDE: u16 = 7071;
 
 /// Opens the driver.
-pub(crate) async fn driver(config: &Config, inventory: &Inventory) -> Result<Arc<dyn Driver>> {
+pub(crate) async fn driver(config: &Config, inventory: &Inventory, gpus: Arc<Watch>) -> Result<Arc<dyn Driver>> {
     match config.driver {
         DriverName::Fake => {
             let driver = FakeDriver::open(&config.data, inventory.clone(), config.fake.clone());
-            Ok(Arc::new(driver.map_err(|e| Failure::doing("cannot open the fake driver's world", e))?))
+            let driver = driver.map_err(|e| Failure::doing("cannot open the fake driver's world", e))?;
+            Ok(Arc::new(driver.with_gpus(gpus)))
         }
         DriverName::Local => {
             let program = std::env::current_exe().map_err(|e| Failure::doing("cannot find this program", e))?;
@@ -43,6 +45,8 @@ pub(crate) async fn driver(config: &Config, inventory: &Inventory) -> Result<Arc
                 protections: protections()?,
                 images: config.images()?,
                 inventory: inventory.clone(),
+                gpus,
+                cdi: config.cdi(),
             };
             let driver = LocalDriver::open(settings).await;
             let hint = "cannot run machines here (--driver fake makes none, for a trial)";

@@ -9,7 +9,14 @@ const AFTER_FAILURE: Duration = Duration::from_secs(10);
 
 /// Runs them all, for ever.
 pub(crate) async fn serve(control: Control) {
-    tokio::join!(expiry(&control), machines(&control), access(&control), objects(&control), jobs(&control));
+    tokio::join!(
+        expiry(&control),
+        machines(&control),
+        gpus(&control),
+        access(&control),
+        objects(&control),
+        jobs(&control)
+    );
 }
 
 async fn expiry(control: &Control) {
@@ -23,6 +30,12 @@ async fn machines(control: &Control) {
         let pause = pause("machines", reconcilers::machines::tick(control).await);
         // Who waits for a turn to come back does not wait for the next look besides.
         let _ = tokio::time::timeout(pause, reconcilers::machines::changed(control)).await;
+    }
+}
+
+async fn gpus(control: &Control) {
+    loop {
+        tokio::time::sleep(pause("gpus", reconcilers::gpus::tick(control).await)).await;
     }
 }
 

@@ -49,6 +49,9 @@ pub(crate) async fn serve(config: Config) -> Result<()> {
     let secrets = secret::load(&config, &store).await?;
     let gateway = machines::listen_ssh(&config)?;
     let control = control(&config, store, secrets, (gateway.as_ref(), s3.as_ref())).await?;
+    // Before anything is placed it has to be known which GPUs are well.
+    let looked = reconcilers::gpus::tick(&control).await;
+    looked.map_err(|e| Failure::doing("cannot look at the GPUs", e))?;
     let runner = Runner::new(control.clone());
     let dispatcher = Dispatcher::new(control.clone());
     if let Err(error) = reconcilers::reboots::recover(&control).await {
@@ -140,11 +143,14 @@ async fn control(
     secrets: Secrets,
     (gateway, s3): (Option<&TcpListener>, Option<&TcpListener>),
 ) -> Result<Control> {
-    let found = config.inventory();
+    let watch = Arc::new(config.watch(Arc::new(SystemClock)));
+    // Nothing of ours runs yet that could use one, as far as this look is concerned: it is only about which there are.
+    let gpus = watch.look(|_, _| true).into_iter().map(|seen| seen.gpu).collect();
+    let found = config.inventory(gpus);
     let prices = config.prices()?;
     let catalogue = config.catalogue(&found, &prices)?;
     let inventory = config.overcommitted(&found);
-    let driver = machines::driver(config, &inventory).await?;
+    let driver = machines::driver(config, &inventory, watch).await?;
     let ssh = gateway.map(|listener| machines::ssh_endpoint(config, listener));
     let objects = object_storage::open(config, &store, &secrets).await?;
     let s3 = s3.map(|listener| object_storage::endpoint(config, listener)).transpose()?;

@@ -1,11 +1,14 @@
 //! What callers do with clusters.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tarn_model::Money;
 use tarn_model::capacity::{self, Claim};
-use tarn_model::catalogue::InstanceType;
+use tarn_model::catalogue::{Catalogue, InstanceType};
 use tarn_model::clusters::{Cluster, Instance, MAX_NODES};
+use tarn_model::gpus::{Health, Known};
 use tarn_model::ids::{ClusterId, RequestId};
 use tarn_model::lifecycle::State;
 use tarn_model::names;
@@ -47,6 +50,8 @@ pub struct ClusterView {
     pub explanation: Option<String>,
     /// Whether its GPUs are only declared.
     pub simulated: bool,
+    /// What is known of the GPUs that its nodes have.
+    pub gpus: BTreeMap<String, Known>,
 }
 
 /// The most operations that are listed for a cluster.
@@ -234,14 +239,23 @@ pub fn quote(control: &Control, instance_type: &str, num_nodes: Option<u32>) -> 
 }
 
 /// Everything that can be asked for.
-pub fn types(control: &Control) -> &[InstanceType] {
-    control.catalogue().types()
+pub fn catalogue(control: &Control) -> Arc<Catalogue> {
+    control.catalogue()
+}
+
+/// Everything that can be asked for, and how many instances of each would fit now.
+pub async fn types(control: &Control) -> Result<Vec<(InstanceType, u64)>> {
+    let held = control.store().read(instances::held).await.map_err(Error::from)?;
+    let (inventory, catalogue) = (control.inventory(), control.catalogue());
+    let counted = |kind: &InstanceType| (kind.clone(), capacity::room(&inventory, &held, &kind.shape));
+    Ok(catalogue.types().iter().map(counted).collect())
 }
 
 /// The type of this name and the number of nodes, if the machine could ever hold them.
-pub(super) fn fitting<'a>(control: &'a Control, name: &str, num_nodes: Option<u32>) -> Result<(&'a InstanceType, u32)> {
-    let Some(kind) = control.catalogue().find(name) else {
-        let known: Vec<_> = control.catalogue().types().iter().map(|kind| kind.name.as_str()).collect();
+pub(super) fn fitting(control: &Control, name: &str, num_nodes: Option<u32>) -> Result<(InstanceType, u32)> {
+    let catalogue = control.catalogue();
+    let Some(kind) = catalogue.find(name) else {
+        let known: Vec<_> = catalogue.types().iter().map(|kind| kind.name.as_str()).collect();
         let message = format!("there is no such instance type here; there are {}", known.join(", "));
         return Err(Error::invalid("unknown_instance_type", message));
     };
@@ -249,8 +263,8 @@ pub(super) fn fitting<'a>(control: &'a Control, name: &str, num_nodes: Option<u3
     if !(1..=MAX_NODES).contains(&nodes) {
         return Err(Error::invalid("invalid_num_nodes", format!("a cluster has 1 to {MAX_NODES} nodes")));
     }
-    match capacity::fits_ever(control.inventory(), &Claim { shape: kind.shape.clone(), nodes }) {
-        Ok(()) => Ok((kind, nodes)),
+    match capacity::fits_ever(&control.inventory(), &Claim { shape: kind.shape.clone(), nodes }) {
+        Ok(()) => Ok((kind.clone(), nodes)),
         Err(shortage) => {
             let message =
                 format!("{nodes} x {} can never fit here: that needs {shortage} when nothing runs", kind.name);
@@ -292,7 +306,8 @@ fn leave_line(tx: &mut Tx<'_>, cluster: &Cluster) -> Result<()> {
 /// Whether the GPUs of a node are only declared. Under the fake driver they are, whatever the catalogue says today.
 fn is_simulated(control: &Control, node: &Instance) -> bool {
     let Some(model) = &node.shape.gpu_model else { return false };
-    let mut same = control.inventory().gpus.iter().filter(|gpu| gpu.model == *model).peekable();
+    let inventory = control.inventory();
+    let mut same = inventory.gpus.iter().filter(|gpu| gpu.model == *model).peekable();
     control.driver().name() == "fake" || (same.peek().is_some() && same.all(|gpu| gpu.simulated))
 }
 
@@ -304,8 +319,10 @@ fn view(
     instances: Vec<Instance>,
     attachment: Option<Attachment>,
 ) -> Result<ClusterView> {
+    let gpus = explainer.gpus(tx, &instances)?;
     let explanation = match &cluster.state {
-        State::Running | State::Destroyed => None,
+        State::Running => not_well(&instances, &gpus),
+        State::Destroyed => None,
         State::Failed { reason } => Some(format!("Failed at {}: {reason}", cluster.since)),
         State::Pending | State::Provisioning | State::Configuring | State::Restarting | State::Destroying => {
             let open = requests::open_of_cluster(tx, &cluster.id)?;
@@ -313,5 +330,19 @@ fn view(
         }
     };
     let simulated = instances.first().is_some_and(|node| is_simulated(control, node));
-    Ok(ClusterView { cluster, instances, attachment, explanation, simulated })
+    Ok(ClusterView { cluster, instances, attachment, explanation, simulated, gpus })
+}
+
+/// Which GPUs of running nodes are not well, and what can be done about it. That an operator drains one is not the owner's
+/// concern: it stays his.
+fn not_well(nodes: &[Instance], gpus: &BTreeMap<String, Known>) -> Option<String> {
+    let of = |node: &Instance, id: &String| match &gpus.get(id)?.health {
+        Health::Bad { reason, since } | Health::Fatal { reason, since } => {
+            Some(format!("GPU {id} of {} is not well since {since}: {reason}.", node.name()))
+        }
+        Health::Good | Health::Recovering { .. } => None,
+    };
+    let words: Vec<String> = nodes.iter().flat_map(|node| node.gpus.iter().filter_map(|id| of(node, id))).collect();
+    let advice = "The cluster keeps running. Save your work; a new cluster gets other GPUs.";
+    (!words.is_empty()).then(|| format!("{} {advice}", words.join(" ")))
 }

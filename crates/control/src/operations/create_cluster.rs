@@ -51,7 +51,7 @@ pub async fn create(control: &Control, caller: &Caller, new: NewCluster) -> Resu
     }
     let keys = parse_keys(&new.public_keys)?;
     let saves = new.save_keys && !keys.is_empty();
-    let (me, kind, limit) = (caller.clone(), kind.clone(), control.settings().capacity_deadline);
+    let (me, kind, limit) = (caller.clone(), kind, control.settings().capacity_deadline);
     let defaults = control.settings().limits;
     let write = control.write(caller, move |tx| {
         limits::admit(tx, &defaults, me.user.owner().scope(), &needed(&kind, nodes))?;

@@ -3,6 +3,7 @@
 pub mod admin;
 pub mod clusters;
 pub mod gateway;
+pub mod host;
 pub mod inside;
 pub mod jobs;
 pub mod limits;

@@ -2,6 +2,7 @@
 
 pub mod access;
 pub mod expiry;
+pub mod gpus;
 pub mod jobs;
 pub mod machines;
 pub mod objects;

@@ -28,7 +28,7 @@ pub(super) const DEFINITION: Definition = Definition {
 };
 
 fn reserve(ctx: Context<'_>) -> Work<'_> {
-    let (inventory, cluster) = (ctx.control.inventory().clone(), ctx.cluster().clone());
+    let (inventory, cluster) = (ctx.control.inventory(), ctx.cluster().clone());
     let settings = ctx.control.settings().clone();
     Box::pin(async move {
         let commit: Commit = Box::new(move |tx| take_capacity(tx, &inventory, &cluster, &settings));

@@ -5,6 +5,7 @@ mod access;
 mod capacity;
 mod deaths;
 mod gateway;
+mod gpus;
 mod idempotency;
 mod images;
 mod inside;

@@ -9,6 +9,7 @@ use tarn_control::runner::Runner;
 use tarn_control::runner::faults::Faults;
 use tarn_control::{Caller, Control, Parts, Secrets, Settings, audit, bootstrap};
 use tarn_driver::fake::{FakeDriver, Settings as FakeSettings, read_world};
+use tarn_driver::gpus::{SimulatedProbe, Watch};
 use tarn_model::Clock;
 use tarn_model::capacity::{Gpu, Inventory};
 use tarn_model::catalogue::{Catalogue, Prices};
@@ -29,6 +30,9 @@ pub(crate) struct World {
     pub(crate) caller: Caller,
     pub(crate) fresh: Fresh,
 }
+
+/// The script of faults of the simulated GPUs.
+pub(crate) const FAULTS: &str = "faults.toml";
 
 /// Eight CPUs and eight simulated GPUs.
 pub(crate) fn machine() -> Inventory {
@@ -61,7 +65,10 @@ fn control(
 ) -> (Control, Arc<Watched>) {
     let prices = Prices::default();
     let driver = FakeDriver::open(fresh.dir.path(), inventory.clone(), FakeSettings::default()).unwrap();
-    let driver = Arc::new(Watched::new(driver));
+    let probe = SimulatedProbe::new(inventory.gpus.clone(), Some(fresh.dir.path().join(FAULTS)));
+    let watch = Arc::new(Watch::simulated(probe, clock.clone()));
+    watch.look(|_, _| true);
+    let driver = Arc::new(Watched::new(driver.with_gpus(watch)));
     let secrets = Secrets::new([7; 32]);
     let objects = Objects::open(tarn_objects::Parts {
         store: store.clone(),

@@ -12,6 +12,7 @@ use tarn_driver::{
     VolumeSpec,
 };
 use tarn_model::capacity::Inventory;
+use tarn_model::gpus::Seen;
 use tarn_model::ids::{InstanceId, VolumeId};
 use tokio::sync::mpsc;
 
@@ -100,6 +101,10 @@ impl Driver for Watched {
             std::future::pending::<()>().await;
         }
         self.fake.ensure_image(reference, progress).await
+    }
+
+    async fn gpus(&self) -> Result<Vec<Seen>, Error> {
+        self.fake.gpus().await
     }
 
     async fn ensure_instance(&self, spec: &InstanceSpec) -> Result<ObservedInstance, Error> {

@@ -23,12 +23,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tarn_model::capacity::Inventory;
+use tarn_model::gpus::Seen;
 use tarn_model::ids::{InstanceId, VolumeId};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 pub use file::read_world;
 pub use settings::Settings;
 
+use crate::gpus::Watch;
 use crate::{
     Access, Capabilities, Driver, Error, GuestStream, Holder, InstanceSpec, Observed, ObservedInstance, ObservedVolume,
     VolumeSpec,
@@ -44,6 +46,7 @@ pub struct FakeDriver {
     inventory: Arc<Inventory>,
     settings: Settings,
     live_mounts: bool,
+    watch: Option<Arc<Watch>>,
     calls: AtomicU64,
     /// One call of this process at a time goes to the file; the others wait here and not on threads of their own.
     gate: Arc<Mutex<()>>,
@@ -60,6 +63,7 @@ impl FakeDriver {
             inventory: Arc::new(inventory),
             settings,
             live_mounts: true,
+            watch: None,
             calls: AtomicU64::new(0),
             gate: Arc::default(),
             waiting: Waiting::default(),
@@ -69,6 +73,20 @@ impl FakeDriver {
     /// The same driver, which cannot mount into running instances.
     pub fn without_live_mounts(self) -> Self {
         FakeDriver { live_mounts: false, ..self }
+    }
+
+    /// The same driver, which knows its GPUs and their faults from somebody who watches them. A process that uses one is always
+    /// foreign, because instances have none.
+    pub fn with_gpus(self, watch: Arc<Watch>) -> Self {
+        FakeDriver { watch: Some(watch), ..self }
+    }
+
+    /// What there is to give now.
+    fn present(&self) -> Arc<Inventory> {
+        match &self.watch {
+            Some(watch) => Arc::new(Inventory { gpus: watch.last(), ..Inventory::clone(&self.inventory) }),
+            None => self.inventory.clone(),
+        }
     }
 
     /// A changing verb: it may fail before its effect or after it, as a machine may.
@@ -155,7 +173,14 @@ impl Driver for FakeDriver {
     }
 
     async fn inventory(&self) -> Result<Inventory, Error> {
-        Ok(Inventory::clone(&self.inventory))
+        Ok(Inventory::clone(&self.present()))
+    }
+
+    async fn gpus(&self) -> Result<Vec<Seen>, Error> {
+        let Some(watch) = self.watch.clone() else {
+            return Ok(self.inventory.gpus.iter().cloned().map(Seen::plain).collect());
+        };
+        tokio::task::spawn_blocking(move || watch.look(|_, _| false)).await.map_err(|_| stopping())
     }
 
     async fn machine_boot(&self) -> Result<Option<String>, Error> {
@@ -171,7 +196,7 @@ impl Driver for FakeDriver {
     }
 
     async fn ensure_instance(&self, spec: &InstanceSpec) -> Result<ObservedInstance, Error> {
-        let (spec, inventory) = (spec.clone(), self.inventory.clone());
+        let (spec, inventory) = (spec.clone(), self.present());
         self.change(move |world| world.ensure_instance(&spec, &inventory)).await
     }
 

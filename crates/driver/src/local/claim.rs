@@ -17,9 +17,10 @@ pub(super) fn claim(
 ) -> Result<Record, Error> {
     let available =
         cpus::available().map_err(|error| super::engine::failed("the CPUs could not be counted", &error))?;
+    let known = engine.gpus.watch.last();
     let mut records = engine.records();
     for gpu in &spec.gpus {
-        if !engine.inventory.gpus.iter().any(|known| known.id == *gpu) {
+        if !known.iter().any(|known| known.id == *gpu) {
             return Err(Error::Permanent(format!("this machine has no GPU {gpu}")));
         }
         if records.values().any(|other| other.id != spec.id && other.gpus.contains(gpu)) {

@@ -13,6 +13,7 @@ use tarn_model::ids::InstanceId;
 use tokio::sync::{OwnedMutexGuard, Semaphore};
 
 use super::disks::Disks;
+use super::gpus::Gpus;
 use super::images::Images;
 use super::network::Network;
 use super::places::Places;
@@ -31,6 +32,7 @@ pub(super) struct Engine {
     /// The guest binary on disk.
     pub(super) guest: PathBuf,
     pub(super) inventory: Inventory,
+    pub(super) gpus: Gpus,
     pub(super) network: Network,
     pub(super) volumes: Volumes,
     pub(super) disks: Disks,
@@ -50,7 +52,8 @@ pub(super) struct Engine {
 impl Engine {
     pub(super) fn new(
         places: Places,
-        (helper, guest, inventory): (Vec<OsString>, PathBuf, Inventory),
+        (helper, guest): (Vec<OsString>, PathBuf),
+        (inventory, gpus): (Inventory, Gpus),
         (network, volumes, disks, images): (Network, Volumes, Disks, Images),
         protections: Protections,
         records: BTreeMap<InstanceId, Record>,
@@ -61,6 +64,7 @@ impl Engine {
             helper,
             guest,
             inventory,
+            gpus,
             network,
             volumes,
             disks,

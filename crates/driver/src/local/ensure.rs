@@ -12,7 +12,7 @@ use super::engine::{Engine, blocking, failed};
 use super::images::Pins;
 use super::places::Places;
 use super::record::{Container, Record};
-use super::{cgroups, claim, files, image, images, launch, links, observe, remove, trees, volumes};
+use super::{cgroups, claim, files, gpus, image, images, launch, links, observe, remove, trees, volumes};
 use crate::{Error, InstanceSpec, ObservedInstance};
 
 /// How long a guest may take to answer that it will stop.
@@ -47,7 +47,8 @@ pub(super) async fn ensure(engine: &Engine, spec: &InstanceSpec) -> Result<Obser
         }
         disks::must_be_there(engine, record)?;
     }
-    // What cannot be mounted is found out before anything is stopped or made.
+    // What cannot be mounted, or is missing for a GPU, is found out before anything is stopped or made.
+    let devices = gpus::edits(engine, &spec.gpus).await?;
     let mut volumes = Vec::new();
     for id in &spec.volumes {
         volumes.push((id.clone(), volumes::open(engine, id).await?));
@@ -56,7 +57,7 @@ pub(super) async fn ensure(engine: &Engine, spec: &InstanceSpec) -> Result<Obser
         stop(engine, record).await;
     }
     let started = match begin(engine, spec).await {
-        Ok((record, disk)) => launch::launch(engine, record, disk, &volumes).await,
+        Ok((record, disk)) => launch::launch(engine, (record, devices), disk, &volumes).await,
         Err(error) => Err(error),
     };
     match started {

@@ -15,6 +15,7 @@ use super::record::Record;
 use super::volumes::Device;
 use super::{cgroups, cpus, errands};
 use crate::Error;
+use crate::gpus::cdi::Edits;
 
 /// How long the helper may take; it needs a twentieth of a second.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -34,7 +35,7 @@ const FAILED: &str = "the instance could not be started";
 /// Starts an instance whose directories, bridge and record exist, with these volumes, and records its process.
 pub(super) async fn launch(
     engine: &Engine,
-    record: Record,
+    (record, devices): (Record, Edits),
     disk: Disk,
     volumes: &[(VolumeId, Device)],
 ) -> Result<Record, Error> {
@@ -43,7 +44,7 @@ pub(super) async fn launch(
     let _turn = engine.helpers.acquire().await.map_err(|_| Error::Retry("the engine is stopping".into()))?;
     let mut helper = Helper::spawn(engine).map_err(|error| failed(FAILED, &error))?;
     let patience = if volumes.is_empty() { PATIENCE } else { PATIENCE + errands::PATIENCE };
-    let done = tokio::time::timeout(patience, talk(&mut helper, engine, record, (&disk, &opened), volumes)).await;
+    let done = tokio::time::timeout(patience, talk(&mut helper, engine, (record, devices), (&disk, &opened), volumes)).await;
     let done = done.unwrap_or_else(|_| Err(failed(FAILED, &io::Error::other("the helper took too long"))));
     helper.end(done.is_ok()).await;
     done
@@ -52,12 +53,12 @@ pub(super) async fn launch(
 async fn talk(
     helper: &mut Helper,
     engine: &Engine,
-    mut record: Record,
+    (mut record, devices): (Record, Edits),
     (disk, opened): (&Disk, &Opened),
     volumes: &[(VolumeId, Device)],
 ) -> Result<Record, Error> {
     let lost = |error: io::Error| failed(FAILED, &error);
-    helper.order(&Order::Start(order(engine, &record, opened, volumes))).await.map_err(lost)?;
+    helper.order(&Order::Start(order(engine, (&record, devices), opened, volumes))).await.map_err(lost)?;
     let Report::Namespaces { pid: keeper } = helper.hear().await.map_err(lost)? else {
         return Err(lost(io::Error::other("the helper made no namespaces")));
     };
@@ -92,7 +93,12 @@ async fn connect(engine: &Engine, record: &Record, keeper: u32) -> Result<(), Er
     engine.network.attach(record.slot, record.address, keeper).await
 }
 
-fn order(engine: &Engine, record: &Record, disk: &Opened, volumes: &[(VolumeId, Device)]) -> Start {
+fn order(
+    engine: &Engine,
+    (record, devices): (&Record, Edits),
+    disk: &Opened,
+    volumes: &[(VolumeId, Device)],
+) -> Start {
     let places = &engine.places;
     let limited = engine.protections.have(Protection::CgroupLimits);
     let disk = match disk {
@@ -120,6 +126,7 @@ fn order(engine: &Engine, record: &Record, disk: &Opened, volumes: &[(VolumeId, 
         pids: if limited { pids(record.cpus.len(), record.memory_bytes) } else { UNLIMITED_PIDS },
         protections: engine.protections.clone(),
         volumes: volumes.iter().map(|(id, _)| id.clone()).collect(),
+        devices,
     }
 }
 

@@ -6,8 +6,8 @@
 //!
 //! Start reading at [`LocalDriver`], then `ensure` and `remove`; `launch` talks to the [`helper`] process in which
 //! an instance is put together, `image` and `disks` make what it is put together from, `images` fetches what others have made,
-//! and [`network`] connects it. `volumes` are files
-//! in a pool of their own, and outlive instances; `mounts` shows them to instances that run.
+//! and [`network`] connects it. `volumes` are files in a pool of their own, and outlive instances; `mounts` shows them to
+//! instances that run. `gpus` says who owns which GPU, and what an instance needs to use one.
 
 mod cgroups;
 mod claim;
@@ -20,6 +20,7 @@ mod errands;
 pub mod examine;
 mod files;
 mod filesystems;
+mod gpus;
 mod guest;
 pub mod helper;
 mod holders;
@@ -49,6 +50,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tarn_model::capacity::Inventory;
+use tarn_model::gpus::Seen;
 use tarn_model::ids::{InstanceId, VolumeId};
 
 pub use images::{ImageSettings, Registry, is_loopback};
@@ -104,7 +106,11 @@ impl Driver for LocalDriver {
     }
 
     async fn inventory(&self) -> Result<Inventory, Error> {
-        Ok(self.engine.inventory.clone())
+        Ok(Inventory { gpus: self.engine.gpus.watch.last(), ..self.engine.inventory.clone() })
+    }
+
+    async fn gpus(&self) -> Result<Vec<Seen>, Error> {
+        gpus::look(&self.engine).await
     }
 
     async fn machine_boot(&self) -> Result<Option<String>, Error> {

@@ -10,6 +10,7 @@ use tarn_model::ids::InstanceId;
 
 use super::disks::Disks;
 use super::engine::{Engine, blocking, failed};
+use super::gpus::{self, Gpus};
 use super::images::{ImageSettings, Images};
 use super::network::{Network, Prefix};
 use super::places::Places;
@@ -37,8 +38,10 @@ pub(super) async fn open(settings: LocalSettings) -> Result<Engine, Error> {
     let (volumes, protections) = (Volumes::new(pool), settings.protections);
     let disks = Disks::open(&places, &volumes, settings.disk_bytes, &protections).await?;
     let shared = (network, volumes, disks, open_images(&places, settings.images).await?);
-    let what = (settings.helper, guest, settings.inventory);
-    let engine = Engine::new(places, what, shared, protections, records, alone);
+    let gpus = Gpus { watch: settings.gpus, cdi: settings.cdi };
+    let (programs, given) = ((settings.helper, guest), (settings.inventory, gpus));
+    let engine = Engine::new(places, programs, given, shared, protections, records, alone);
+    gpus::look(&engine).await?;
     sweep(&engine).await?;
     make_image(&engine).await?;
     Ok(engine)

@@ -2,11 +2,13 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use tarn_model::capacity::Inventory;
 
 use super::images::ImageSettings;
 use super::protections::Protections;
+use crate::gpus::{Watch, cdi};
 
 /// What the local driver has to be told. It asks the environment for nothing.
 #[derive(Clone, Debug)]
@@ -28,6 +30,10 @@ pub struct LocalSettings {
     pub protections: Protections,
     /// Container images: how much may be kept of them, and the registries they come from.
     pub images: ImageSettings,
-    /// What there is to give.
+    /// What there is to give; of its GPUs the watch knows better.
     pub inventory: Inventory,
+    /// Who watches the GPUs.
+    pub gpus: Arc<Watch>,
+    /// Where the vendors of GPUs say what an instance needs to use one.
+    pub cdi: cdi::Directories,
 }

@@ -18,6 +18,9 @@ const CUDA: &str = "/usr/local/cuda/bin";
 const MAX_VARIABLES: usize = 256;
 const MAX_LENGTH: usize = 64 << 10;
 
+/// What the devices of the instance want to be known by every program; the engine writes it at the start.
+const DEVICES: &str = "run/tarn/environment";
+
 /// The longest `/etc/environment` that is read.
 const MAX_FILE: u64 = 64 << 10;
 
@@ -66,6 +69,7 @@ pub(crate) fn build(
     let file = String::from_utf8_lossy(&file).into_owned();
     all.extend(file.lines().filter_map(parse_line).map(|(name, value)| (name, value.into())));
     all.extend(image.into_iter().flat_map(images::variables).map(|(name, value)| (name.to_owned(), value.into())));
+    all.extend(of_devices(root));
     let wanted = session.environment.iter().take(MAX_VARIABLES).filter(|(name, value)| is_accepted(name, value));
     all.extend(wanted.map(|(name, value)| (name.clone(), value.into())));
     all.insert("HOME".into(), account.home.clone().into());
@@ -88,6 +92,15 @@ pub(crate) fn build(
         all.insert("SSH_AUTH_SOCK".into(), agent.into());
     }
     all.into_iter().map(|(name, value)| (name.into(), value)).collect()
+}
+
+/// The variables of the devices, where there are any. They may also tell the loader where to look.
+fn of_devices(root: &Path) -> BTreeMap<String, OsString> {
+    let file = crate::bounded::read(&root.join(DEVICES), MAX_FILE).unwrap_or_default();
+    let file = String::from_utf8_lossy(&file).into_owned();
+    let lines = file.lines().filter_map(|line| line.split_once('='));
+    let good = lines.filter(|(name, value)| is_name(name) && is_value(value));
+    good.map(|(name, value)| (name.to_owned(), value.into())).collect()
 }
 
 /// Whether a client may set a variable.
@@ -144,6 +157,19 @@ mod tests {
             assert!(!is_accepted(name, "x"), "{name}");
         }
         assert!(!is_accepted("A", "a\0b"));
+    }
+
+    #[test]
+    fn devices_tell_where_their_libraries_are() {
+        let root = tempfile::tempdir().unwrap();
+        assert!(of_devices(root.path()).is_empty());
+        std::fs::create_dir_all(root.path().join("run/tarn")).unwrap();
+        let text = "LD_LIBRARY_PATH=/usr/lib/a:/usr/lib/b\nNVIDIA_VISIBLE_DEVICES=void\nnonsense\n1=2\nA=b=c\n";
+        std::fs::write(root.path().join(DEVICES), text).unwrap();
+        let found = of_devices(root.path());
+        let names: Vec<_> = found.keys().map(String::as_str).collect();
+        assert_eq!(names, ["A", "LD_LIBRARY_PATH", "NVIDIA_VISIBLE_DEVICES"]);
+        assert_eq!(found["A"], "b=c");
     }
 
     #[test]

@@ -11,7 +11,9 @@ use super::authenticate::authenticate;
 use super::failure::Failure;
 use super::observe::observe;
 use super::remember::remember;
-use super::{admin, clusters, health, jobs, limits, object_storage, openapi, requests, ssh, ssh_keys, storage, users};
+use super::{
+    admin, clusters, health, host, jobs, limits, object_storage, openapi, requests, ssh, ssh_keys, storage, users,
+};
 use crate::App;
 
 /// The whole API in front of `app`.
@@ -114,7 +116,14 @@ fn secured() -> OpenApiRouter<App> {
         .routes(routes!(admin::grant::grant))
         .routes(routes!(limits::list::list))
         .routes(routes!(limits::info::info, limits::edit::edit, limits::clear::clear))
-        .routes(routes!(admin::list_events::list_events));
+        .routes(routes!(admin::list_events::list_events))
+        .routes(routes!(host::info::info))
+        .routes(routes!(host::drain::drain))
+        .routes(routes!(host::undrain::undrain))
+        .routes(routes!(host::list_gpus::list_gpus))
+        .routes(routes!(host::drain_gpu::drain_gpu))
+        .routes(routes!(host::undrain_gpu::undrain_gpu))
+        .routes(routes!(host::clear_gpu::clear_gpu));
     // A cluster may be called like a verb of this API, and it must be possible to destroy it by that name.
     ["create", "list", "quote", "types"]
         .into_iter()

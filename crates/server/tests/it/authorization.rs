@@ -128,6 +128,13 @@ fn table(owned: &Owned) -> BTreeMap<&'static str, Stranger> {
         ("admin_key_revoke", not_admin("/admin/key/revoke/a-000000000000")),
         ("admin_grant", NotAdmin("/admin/grant".into(), json!({ "to": user, "amount": 1 }))),
         ("admin_event_list", not_admin("/admin/event/list")),
+        ("admin_host_info", not_admin("/admin/host/info")),
+        ("admin_host_drain", NotAdmin("/admin/host/drain".into(), json!({}))),
+        ("admin_host_undrain", not_admin("/admin/host/undrain")),
+        ("admin_gpu_list", not_admin("/admin/gpu/list")),
+        ("admin_gpu_drain", NotAdmin("/admin/gpu/drain/gpu-0".into(), json!({}))),
+        ("admin_gpu_undrain", not_admin("/admin/gpu/undrain/gpu-0")),
+        ("admin_gpu_clear", not_admin("/admin/gpu/clear/gpu-0")),
     ])
 }
 

@@ -12,6 +12,7 @@ mod clusters;
 mod errors;
 mod gateway;
 mod harness;
+mod host;
 mod idempotency;
 mod inhabited;
 mod inside;

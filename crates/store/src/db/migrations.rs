@@ -1,13 +1,14 @@
 //! The migrations, in order. They only add; what is to be removed waits a release.
 
 /// Each is run once, in a transaction of its own.
-pub(super) const ALL: [&str; 7] = [
+pub(super) const ALL: [&str; 8] = [
     include_str!("../../../../migrations/0001_spine.sql"),
     include_str!("../../../../migrations/0002_machines.sql"),
     include_str!("../../../../migrations/0003_volumes.sql"),
     include_str!("../../../../migrations/0004_objects.sql"),
     include_str!("../../../../migrations/0005_jobs.sql"),
     include_str!("../../../../migrations/0006_images.sql"),
+    include_str!("../../../../migrations/0007_gpus.sql"),
     include_str!("../../../../migrations/0008_limits.sql"),
 ];
 

@@ -4,6 +4,7 @@
 mod concurrency;
 mod durability;
 mod examine;
+mod gpus;
 mod jobs;
 mod keys;
 mod limits;

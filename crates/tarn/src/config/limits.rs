@@ -104,7 +104,10 @@ impl Requests {
 impl Config {
     /// What the control plane is told.
     pub(crate) fn settings(&self) -> Settings {
+        let (gpus_every, gpu_recovery) = self.gpu_times();
         Settings {
+            gpus_every,
+            gpu_recovery,
             work_deadline: Duration::from_secs(self.requests.work_deadline_seconds),
             capacity_deadline: Duration::from_secs(self.requests.capacity_deadline_seconds),
             image_pull_deadline: Duration::from_secs(self.requests.image_pull_deadline_seconds),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use tarn_model::Money;
-use tarn_model::capacity::{Inventory, Shape};
+use tarn_model::capacity::{Gpu, Inventory, Shape};
 use tarn_model::catalogue::{Catalogue, InstanceType, Prices};
 
 use super::Config;
@@ -93,10 +93,10 @@ impl Default for Storage {
 }
 
 impl Config {
-    /// What there is to give, as found on this machine and as set.
-    pub(crate) fn inventory(&self) -> Inventory {
+    /// What there is to give, as found on this machine and as set, with these GPUs.
+    pub(crate) fn inventory(&self, gpus: Vec<Gpu>) -> Inventory {
         let storage_bytes = self.capacity.storage_gb.unwrap_or(FAKE_POOL_GB).saturating_mul(1_000_000_000);
-        let mut inventory = tarn_driver::machine::inventory(self.simulated_gpus.as_ref(), storage_bytes);
+        let mut inventory = tarn_driver::machine::inventory(gpus, storage_bytes);
         if let Some(cpus) = self.capacity.cpus {
             inventory.cpu_milli = (cpus * 1000.0) as u64;
         }

@@ -1,5 +1,6 @@
 //! The configuration: one documented structure from a TOML file, then the environment, then options; later ones win.
 
+mod gpus;
 mod images;
 mod jobs;
 mod limits;
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use tarn_store::Database;
 
 use crate::failure::{Failure, Result};
+use gpus::Gpus;
 use images::Images;
 use jobs::Jobs;
 use limits::{DefaultLimits, RateLimit, Requests};
@@ -52,6 +54,8 @@ pub(crate) struct Config {
     pub(crate) driver: DriverName,
     pub(crate) simulated_gpus: Option<tarn_driver::machine::Simulated>,
     after_reboot: AfterRebootName,
+    simulated_gpu_faults: Option<PathBuf>,
+    gpus: Gpus,
     pub(crate) log_format: LogFormat,
     pub(crate) log: String,
     pub(crate) rate_limit: RateLimit,
@@ -85,6 +89,8 @@ impl Default for Config {
             driver: DriverName::default(),
             simulated_gpus: None,
             after_reboot: AfterRebootName::default(),
+            simulated_gpu_faults: None,
+            gpus: Gpus::default(),
             log_format: LogFormat::default(),
             log: "info".to_owned(),
             rate_limit: RateLimit::default(),
@@ -124,6 +130,7 @@ impl Config {
         config.secret_key_file = options.secret_key_file.clone().or(config.secret_key_file);
         config.driver = options.driver.unwrap_or(config.driver);
         config.simulated_gpus = options.simulated_gpus.clone().or(config.simulated_gpus);
+        config.simulated_gpu_faults = options.simulated_gpu_faults.clone().or(config.simulated_gpu_faults);
         config.rate_limit.per_second = options.rate_limit_per_second.unwrap_or(config.rate_limit.per_second);
         config.log_format = options.log_format.unwrap_or(config.log_format);
         config.log = options.log.clone().unwrap_or(config.log);
@@ -145,6 +152,7 @@ impl Config {
         if self.storage.detach_grace_seconds > MAX_GRACE_SECONDS {
             return Err(Failure(format!("storage.detach_grace_seconds must be at most {MAX_GRACE_SECONDS}")));
         }
+        self.gpus.check()?;
         self.requests.check()?;
         self.limits.check()?;
         self.object_storage.check()?;
@@ -227,12 +235,15 @@ mod tests {
         let config =
             parsed("[capacity]\nstorage_gb = 50\n[storage]\novercommit = 2.0\ndetach_grace_seconds = 0").unwrap();
         config.check().unwrap();
-        assert_eq!(config.inventory().storage_bytes, 50_000_000_000);
+        assert_eq!(config.inventory(Vec::new()).storage_bytes, 50_000_000_000);
         let settings = config.settings();
         assert_eq!((settings.storage_cap_gb, settings.storage_overcommit), (Some(50), 2.0));
         assert_eq!(settings.detach_grace, std::time::Duration::ZERO);
         let plain = parsed("").unwrap();
-        assert_eq!((plain.inventory().storage_bytes, plain.settings().storage_cap_gb), (10_000_000_000_000, None));
+        assert_eq!(
+            (plain.inventory(Vec::new()).storage_bytes, plain.settings().storage_cap_gb),
+            (10_000_000_000_000, None)
+        );
     }
 
     #[test]

@@ -65,6 +65,9 @@ pub(crate) struct ServeOptions {
     /// Declare GPUs that do not exist, for trials: 8xH100 or 8xH100,2xL40S
     #[arg(long, env = "TARN_SIMULATED_GPUS", value_name = "GPUS")]
     pub(super) simulated_gpus: Option<tarn_driver::machine::Simulated>,
+    /// Script of faults of the declared GPUs in TOML, for trials; it is read again when it changes
+    #[arg(long, env = "TARN_SIMULATED_GPU_FAULTS", value_name = "FILE")]
+    pub(super) simulated_gpu_faults: Option<PathBuf>,
     /// Calls per second for each API key; 0 is no limit [default: 50]
     #[arg(long, env = "TARN_RATE_LIMIT_PER_SECOND", value_name = "N")]
     pub(super) rate_limit_per_second: Option<u32>,

@@ -5,16 +5,21 @@ use std::fs;
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
+use tarn_driver::gpus::cdi::Directories;
+use tarn_driver::gpus::{SimulatedProbe, Watch};
 use tarn_driver::local::{ImageSettings, LocalDriver, LocalSettings, Protections};
+use tarn_driver::machine::Simulated;
 use tarn_driver::{Driver, Error, InstanceSpec, ObservedInstance};
 use tarn_link::{Frame, FromGuest, Program, Purpose, Session, opening};
 use tarn_model::Ids;
-use tarn_model::capacity::{Gpu, Inventory, Shape};
+use tarn_model::capacity::{Inventory, Shape};
 use tarn_model::ids::{ClusterId, InstanceId};
+use tarn_store::testing::ManualClock;
 
 /// The guest that the program under test embeds.
 const GUEST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tarn-guest"));
@@ -81,7 +86,8 @@ pub(crate) async fn open_with(data: &Path, pool: &Path) -> Result<LocalDriver, E
 
 /// Opens a driver that knows something about images.
 pub(crate) async fn open_for_images(data: &Path, pool: &Path, images: ImageSettings) -> Result<LocalDriver, Error> {
-    let gpu = |n: u32| Gpu { id: format!("simulated-H100-{n}"), model: "H100".into(), simulated: true };
+    let gpus = "2xH100".parse::<Simulated>().unwrap().gpus();
+    let probe = SimulatedProbe::new(gpus.clone(), Some(data.join("faults.toml")));
     LocalDriver::open(LocalSettings {
         data: data.to_owned(),
         pool: pool.to_owned(),
@@ -91,14 +97,16 @@ pub(crate) async fn open_for_images(data: &Path, pool: &Path, images: ImageSetti
         disk_bytes: Some(1_000_000_000),
         protections: Protections::default(),
         images,
-        inventory: Inventory {
-            cpu_milli: 8_000,
-            memory_bytes: 8 << 30,
-            gpus: (0..2).map(gpu).collect(),
-            storage_bytes: 0,
-        },
+        inventory: Inventory { cpu_milli: 8_000, memory_bytes: 8 << 30, gpus, storage_bytes: 0 },
+        gpus: Arc::new(Watch::simulated(probe, Arc::new(ManualClock::default()))),
+        cdi: Directories(vec![data.join("cdi")]),
     })
     .await
+}
+
+/// Nobody to watch.
+pub(crate) fn no_gpus() -> Arc<Watch> {
+    Arc::new(Watch::simulated(SimulatedProbe::new(Vec::new(), None), Arc::new(ManualClock::default())))
 }
 
 impl Machine {

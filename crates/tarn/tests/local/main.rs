@@ -6,6 +6,7 @@
 
 mod conformance;
 mod ends;
+mod gpus;
 mod images;
 mod inside;
 mod isolation;

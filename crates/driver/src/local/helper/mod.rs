@@ -5,6 +5,7 @@
 //! thread, knows nothing but its `order`, and leaves nothing behind when it fails or when the engine dies before an
 //! instance may begin. Start reading at `start`, then `volumes`; `unpack` is for layers of images, and trusts them with nothing.
 
+mod devices;
 mod disk;
 mod inside;
 pub(in crate::local) mod kernel;

@@ -19,7 +19,7 @@ use rustix::mount::{
 use rustix::thread::UnshareFlags;
 
 use super::order::{Disk, Start};
-use super::{disk, kernel, mount_points};
+use super::{devices, disk, kernel, mount_points};
 use crate::local::protections::Protection;
 
 /// `MOUNT_ATTR_IDMAP` of the kernel's interface.
@@ -83,6 +83,7 @@ pub(super) fn build(order: &Start, ids: &OwnedFd, disk: &OwnedFd) -> io::Result<
     let half = order.memory_bytes / 2;
     memory(order, "root/dev/shm", &format!("mode=1777,size={half}"), MountFlags::empty())?;
     memory(order, "root/run", &format!("mode=0755,size={}", half.min(MAX_RUN)), MountFlags::empty())?;
+    devices::apply(order, ids)?;
     let (root, bundle) = (base.join("root"), base.join("bundle"));
     Ok(Mounts { root, bundle })
 }

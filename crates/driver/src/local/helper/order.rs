@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use tarn_model::ids::VolumeId;
 
+use crate::gpus::cdi::Edits;
 use crate::local::processes::Process;
 use crate::local::protections::Protections;
 use crate::local::volumes::Identity;
@@ -57,6 +58,8 @@ pub(in crate::local) struct Start {
     /// The volumes that it will have. They are mounted by an order of their own: what is mounted before an instance has
     /// namespaces of its own is locked there by the kernel, and could not be unmounted while it runs.
     pub(in crate::local) volumes: Vec<VolumeId>,
+    /// What it needs to use its GPUs.
+    pub(in crate::local) devices: Edits,
 }
 
 /// The disk of an instance.

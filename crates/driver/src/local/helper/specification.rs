@@ -161,8 +161,18 @@ fn resources(order: &Start) -> Value {
         "cpu": { "cpus": order.cpus },
         "memory": if swap_is_counted() { json!({ "limit": memory, "swap": memory }) } else { json!({ "limit": memory }) },
         "pids": { "limit": order.pids },
-        "devices": [{ "allow": !order.protections.have(Protection::Devices), "access": "rwm" }],
+        "devices": devices(order),
     })
+}
+
+/// Nothing but what every instance has, and the devices of its GPUs. Only the first version of control groups asks for this; in
+/// the second one an instance cannot open what it has no node of, and it cannot make any.
+fn devices(order: &Start) -> Vec<Value> {
+    let own = order.devices.nodes.iter().map(
+        |node| json!({ "allow": true, "type": "c", "major": node.major, "minor": node.minor, "access": node.access }),
+    );
+    let others = json!({ "allow": !order.protections.have(Protection::Devices), "access": "rwm" });
+    std::iter::once(others).chain(own).collect()
 }
 
 /// Whether the kernel can keep an instance from using the machine's swap; in both versions of control groups it may not be

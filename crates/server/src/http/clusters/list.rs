@@ -60,7 +60,7 @@ pub(crate) async fn list(
 }
 
 fn empty(app: &App) -> String {
-    match clusters::types(&app.control).first() {
+    match clusters::catalogue(&app.control).types().first() {
         Some(kind) => format!("No clusters. Create one with `tp cluster create {}`.", kind.name),
         None => "No clusters.".to_owned(),
     }

@@ -53,7 +53,8 @@ pub(crate) async fn quote(
 ) -> Outcome<QuoteResponse> {
     let rate = clusters::quote(&app.control, &query.instance_type, query.num_nodes)?;
     let (nodes, kind) = (query.num_nodes.unwrap_or(1), &query.instance_type);
-    let simulated = clusters::types(&app.control).iter().any(|known| known.name == *kind && known.simulated);
+    let simulated =
+        clusters::catalogue(&app.control).types().iter().any(|known| known.name == *kind && known.simulated);
     let note = if simulated { " The GPUs are simulated." } else { "" };
     let message = format!("{nodes} x {kind} costs {rate} per hour.{note}");
     Ok(Answer::ok(QuoteResponse { hourly_rate: rate.as_dollars(), message }))

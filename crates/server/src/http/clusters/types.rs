@@ -12,7 +12,7 @@ use crate::http::table::{Dash, Table};
 
 /// List instance types
 ///
-/// Every type that can be given as instance_type here, with its shape and its price.
+/// Every type that can be given as instance_type here, with its shape, its price, and how many would fit now.
 #[utoipa::path(
     get,
     path = "/cluster/types",
@@ -22,11 +22,12 @@ use crate::http::table::{Dash, Table};
     security(("HTTPBearer" = [])),
 )]
 pub(crate) async fn types(State(app): State<App>, _caller: Authenticated) -> Outcome<InstanceTypeListResponse> {
-    let types = clusters::types(&app.control);
-    Ok(Answer::ok(InstanceTypeListResponse { types: types.iter().map(info).collect(), message: table(types) }))
+    let types = clusters::types(&app.control).await?;
+    let message = table(&types);
+    Ok(Answer::ok(InstanceTypeListResponse { types: types.iter().map(info).collect(), message }))
 }
 
-fn info(kind: &InstanceType) -> InstanceTypeInfo {
+fn info((kind, available): &(InstanceType, u64)) -> InstanceTypeInfo {
     InstanceTypeInfo {
         name: kind.name.clone(),
         cpus: cpus(kind),
@@ -35,16 +36,17 @@ fn info(kind: &InstanceType) -> InstanceTypeInfo {
         gpu_model: kind.shape.gpu_model.clone(),
         hourly_rate: kind.hourly.as_dollars(),
         simulated: kind.simulated,
+        available: *available,
     }
 }
 
-fn table(types: &[InstanceType]) -> String {
-    let mut table = Table::new(["TYPE", "CPUS", "MEMORY", "GPUS", "MODEL", "PER HOUR"], types.len());
-    for kind in types {
+fn table(types: &[(InstanceType, u64)]) -> String {
+    let mut table = Table::new(["TYPE", "CPUS", "MEMORY", "GPUS", "MODEL", "FIT NOW", "PER HOUR"], types.len());
+    for (kind, available) in types {
         let memory = format!("{:.1} GiB", kind.shape.memory_bytes as f64 / f64::from(1 << 30));
         let note = if kind.simulated { " (simulated)" } else { "" };
         let model = Dash(kind.shape.gpu_model.as_ref().map(|model| format!("{model}{note}")));
-        table.row([&kind.name, &cpus(kind), &memory, &kind.shape.gpus, &model, &kind.hourly]);
+        table.row([&kind.name, &cpus(kind), &memory, &kind.shape.gpus, &model, available, &kind.hourly]);
     }
     table.render()
 }

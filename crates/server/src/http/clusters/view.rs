@@ -1,6 +1,7 @@
 //! How a cluster looks: as JSON, as rows of a table, as a block of text.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt::{self, Display, Write};
 
 use tarn_api::clusters::{ClusterInfo, ClusterStatus, InstanceInfo};
@@ -8,22 +9,24 @@ use tarn_control::Control;
 use tarn_control::operations::clusters::ClusterView;
 use tarn_control::operations::ssh::{self, SshClient};
 use tarn_model::clusters::Instance;
+use tarn_model::gpus::Known;
 use tarn_model::ids::OrgId;
 use tarn_model::lifecycle::State;
 
+use crate::http::host;
 use crate::http::table::Cell::{Shown, Text};
 use crate::http::table::{Dash, Table, block, harmless};
 
 /// A cluster as JSON. What the view holds is moved, not copied: lists are long.
 pub(super) fn info(control: &Control, view: ClusterView) -> ClusterInfo {
-    let ClusterView { cluster, instances, attachment, explanation, simulated } = view;
+    let ClusterView { cluster, instances, attachment, explanation, simulated, gpus } = view;
     ClusterInfo {
         id: cluster.id.into(),
         name: cluster.name,
         status: status(&cluster.state),
         instance_type: cluster.instance_type,
         num_nodes: cluster.num_nodes,
-        instances: instances.into_iter().map(|node| instance(control, node)).collect(),
+        instances: instances.into_iter().map(|node| instance(control, node, &gpus)).collect(),
         storage: attachment.into_iter().map(|held| held.volume.into()).collect(),
         deletion_protection: cluster.deletion_protection,
         hourly_rate: cluster.hourly_rate.as_dollars(),
@@ -111,11 +114,12 @@ pub(super) fn text(view: &ClusterView) -> String {
     out
 }
 
-fn instance(control: &Control, node: Instance) -> InstanceInfo {
+fn instance(control: &Control, node: Instance, gpus: &BTreeMap<String, Known>) -> InstanceInfo {
     InstanceInfo {
         name: node.name(),
         status: status(&node.state),
         ssh_user: Some(ssh::USER.into()),
+        gpus: node.gpus.iter().filter_map(|id| gpus.get(id)).map(host::view::of_instance).collect(),
         ssh_command: ssh::command_of(control, &node, SshClient::default()),
         id: node.id.into(),
         private_ip: node.private_ip,

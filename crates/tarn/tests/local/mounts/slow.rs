@@ -74,6 +74,8 @@ async fn open_slow(data: &Path, gate: &Path) -> LocalDriver {
         guest: GUEST,
         images: ImageSettings::default(),
         inventory: Inventory { cpu_milli: 8_000, memory_bytes: 8 << 30, gpus: Vec::new(), storage_bytes: 0 },
+        gpus: crate::machine::no_gpus(),
+        cdi: Default::default(),
     };
     LocalDriver::open(settings).await.unwrap()
 }

@@ -1,0 +1,132 @@
+//! The host and its GPUs, as administrators of the engine see them.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// How a GPU is: only one in good health is offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[allow(missing_docs)]
+pub enum GpuHealth {
+    Good,
+    Bad,
+    Recovering,
+    Fatal,
+}
+
+/// A GPU that an instance has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct InstanceGpuInfo {
+    /// ID of the GPU.
+    pub id: String,
+    /// Its model, as in the names of types.
+    pub model: String,
+    /// Whether it is only declared by the operator and does not exist.
+    pub simulated: bool,
+    /// How it is.
+    pub health: GpuHealth,
+    /// What is wrong with it; null when nothing is.
+    pub reason: Option<String>,
+    /// Version of its driver; null when unknown.
+    pub driver_version: Option<String>,
+    /// Its memory in GiB; null when unknown.
+    pub memory_gb: Option<u64>,
+}
+
+/// A GPU of the host.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct GpuInfo {
+    /// ID of the GPU.
+    pub id: String,
+    /// Its model, as in the names of types.
+    pub model: String,
+    /// Whether it is only declared by the operator and does not exist.
+    pub simulated: bool,
+    /// How it is.
+    pub health: GpuHealth,
+    /// What is or was wrong with it; null when nothing is.
+    pub reason: Option<String>,
+    /// Since when; null in good health.
+    pub since: Option<String>,
+    /// Whether an operator wants it to be given to nobody.
+    pub drained: bool,
+    /// Why it is not offered; null while it is.
+    pub withheld: Option<String>,
+    /// ID of the instance that has it; null while nobody has.
+    pub instance_id: Option<String>,
+    /// ID of the cluster of that instance.
+    pub cluster_id: Option<String>,
+    /// ID of the GPU that it is a slice of; null for a whole one.
+    pub parent: Option<String>,
+    /// Place on the PCI bus.
+    pub bus_id: Option<String>,
+    /// Version of its driver; null when unknown.
+    pub driver_version: Option<String>,
+    /// Version of CUDA that the driver brings; null when unknown.
+    pub cuda_version: Option<String>,
+    /// Its memory in bytes; null when unknown.
+    pub memory_bytes: Option<u64>,
+    /// How much of it is used.
+    pub memory_used_bytes: Option<u64>,
+    /// Degrees Celsius.
+    pub temperature_celsius: Option<u32>,
+    /// Watts.
+    pub power_watts: Option<f64>,
+    /// How busy it is, in percent.
+    pub utilisation_percent: Option<u32>,
+    /// Memory errors since its driver was loaded that could not be corrected.
+    pub uncorrected_errors: Option<u64>,
+    /// The same in its whole life.
+    pub uncorrected_errors_ever: Option<u64>,
+}
+
+/// Response for GET /admin/gpu/list.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct GpuListResponse {
+    /// The GPUs.
+    pub gpus: Vec<GpuInfo>,
+    /// The list as a table.
+    pub message: String,
+}
+
+/// The host.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct HostInfo {
+    /// Whether it takes on nothing new.
+    pub drained: bool,
+    /// Why, if somebody said why.
+    pub drain_reason: Option<String>,
+    /// Since when.
+    pub drained_since: Option<String>,
+    /// CPU cores that may be given to instances.
+    pub cpus: f64,
+    /// CPU cores that instances have.
+    pub cpus_held: f64,
+    /// Memory in bytes that may be given to instances.
+    pub memory_bytes: u64,
+    /// Memory in bytes that instances have.
+    pub memory_held_bytes: u64,
+    /// Bytes that all volumes may have together; null when the disk does not answer.
+    pub storage_bytes: Option<u64>,
+    /// Bytes that were promised to volumes.
+    pub storage_promised_bytes: u64,
+    /// Its GPUs.
+    pub gpus: Vec<GpuInfo>,
+}
+
+/// Response for GET /admin/host/info.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct HostInfoResponse {
+    /// The host.
+    pub host: HostInfo,
+    /// The same as a text.
+    pub message: String,
+}
+
+/// Request body for POST /admin/host/drain and POST /admin/gpu/drain/{gpu_id}.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DrainRequest {
+    /// Why, for those who wait.
+    #[schema(max_length = 200)]
+    pub reason: Option<String>,
+}

@@ -1,0 +1,158 @@
+//! What administrators of the engine see and do about the host and its GPUs.
+
+use tarn_model::capacity::Held;
+use tarn_model::gpus::{Drain, Figures, Known, Seen};
+use tarn_model::ids::{ClusterId, InstanceId};
+use tarn_store::{Tx, events, gpus, host, instances, requests, storage};
+
+use crate::requests::LINE_WINDOW;
+use crate::{Caller, Control, Error, Result};
+
+/// The host as administrators see it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostView {
+    /// Whether it takes on nothing new.
+    pub drain: Option<Drain>,
+    /// Thousandths of CPU cores, with the configured overcommit.
+    pub cpu_milli: u64,
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+    /// What instances hold of both.
+    pub held: Held,
+    /// Bytes that all volumes may have together, if the driver can tell.
+    pub storage_bytes: Option<u64>,
+    /// What was promised of them.
+    pub storage_promised_bytes: u64,
+    /// Its GPUs.
+    pub gpus: Vec<GpuView>,
+}
+
+/// A GPU as administrators see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GpuView {
+    /// All that is remembered of it.
+    pub known: Known,
+    /// What it measured last.
+    pub figures: Figures,
+    /// Who has it.
+    pub owner: Option<(InstanceId, ClusterId)>,
+}
+
+/// The host and its GPUs.
+pub async fn info(control: &Control, caller: &Caller) -> Result<HostView> {
+    caller.must_administer()?;
+    let gpus = list_gpus(control, caller).await?;
+    let storage_bytes = control.driver().pool().await.ok();
+    let inventory = control.inventory();
+    let read = control.store().read(|tx| -> Result<_> {
+        Ok((host::drain(tx)?, instances::held(tx)?, storage::promised_gb(tx)?.saturating_mul(1_000_000_000)))
+    });
+    let (drain, held, storage_promised_bytes) = read.await?;
+    let (cpu_milli, memory_bytes) = (inventory.cpu_milli, inventory.memory_bytes);
+    Ok(HostView { drain, cpu_milli, memory_bytes, held, storage_bytes, storage_promised_bytes, gpus })
+}
+
+/// The GPUs of the host.
+pub async fn list_gpus(control: &Control, caller: &Caller) -> Result<Vec<GpuView>> {
+    caller.must_administer()?;
+    let (inventory, figures) = (control.inventory(), control.board().figures());
+    let read = control.store().read(|tx| -> Result<Vec<GpuView>> {
+        let (mut known, mut owners) = (gpus::all(tx)?, instances::gpu_owners(tx)?);
+        let view = |gpu: &tarn_model::capacity::Gpu| GpuView {
+            known: known.remove(&gpu.id).unwrap_or_else(|| Known::new(&Seen::plain(gpu.clone()))),
+            figures: figures.get(&gpu.id).cloned().unwrap_or_default(),
+            owner: owners.remove(&gpu.id),
+        };
+        Ok(inventory.gpus.iter().map(view).collect())
+    });
+    read.await
+}
+
+/// Lets the host take on nothing new; what runs goes on. `None` lets it again.
+pub async fn drain(control: &Control, caller: &Caller, drained: Option<Reason>) -> Result<String> {
+    caller.must_administer()?;
+    drained.as_ref().map(Reason::check).transpose()?;
+    let me = caller.clone();
+    let write = control.write(caller, move |tx| {
+        let now = tx.now();
+        let drain = drained.clone().map(|Reason(reason)| Drain { reason, since: now });
+        host::set_drain(tx, drain.as_ref())?;
+        let verb = if drain.is_some() { "host.drain" } else { "host.undrain" };
+        let detail = serde_json::json!({ "reason": drain.as_ref().and_then(|drain| drain.reason.as_deref()) });
+        events::record(tx, me.user.id.as_str(), events::ENGINE, "host", verb, &detail)?;
+        match drain {
+            Some(_) => Ok("The host takes on nothing new; what runs goes on.".to_owned()),
+            None => {
+                requests::wake_line(tx, LINE_WINDOW)?;
+                Ok("The host takes on new clusters again.".to_owned())
+            }
+        }
+    });
+    write.await
+}
+
+/// Gives a GPU to nobody any more; who has it keeps it. `None` offers it again.
+pub async fn drain_gpu(control: &Control, caller: &Caller, gpu: &str, drained: Option<Reason>) -> Result<String> {
+    drained.as_ref().map(Reason::check).transpose()?;
+    let verb = if drained.is_some() { "gpu.drain" } else { "gpu.undrain" };
+    change(control, caller, gpu, verb, move |tx, known| {
+        let now = tx.now();
+        let drain = drained.clone().map(|Reason(reason)| Drain { reason, since: now });
+        Ok(Known { drain, ..known })
+    })
+    .await
+}
+
+/// Says that a GPU is right again of which something fatal was seen.
+pub async fn clear_gpu(control: &Control, caller: &Caller, gpu: &str) -> Result<String> {
+    change(control, caller, gpu, "gpu.clear", |tx, known| {
+        Ok(Known { health: known.health.clone().clear()?, cleared: Some(tx.now()), ..known })
+    })
+    .await
+}
+
+/// Why something is drained, if somebody says why.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reason(pub Option<String>);
+
+impl Reason {
+    fn check(&self) -> Result<()> {
+        let is_wrong = |text: &String| text.chars().count() > 200 || text.chars().any(char::is_control);
+        match self.0.as_ref().is_some_and(is_wrong) {
+            true => {
+                Err(Error::invalid("invalid_reason", "a reason has at most 200 characters and no control characters"))
+            }
+            false => Ok(()),
+        }
+    }
+}
+
+async fn change(
+    control: &Control,
+    caller: &Caller,
+    gpu: &str,
+    verb: &'static str,
+    change: impl Fn(&mut Tx<'_>, Known) -> Result<Known> + Send + 'static,
+) -> Result<String> {
+    caller.must_administer()?;
+    let there = control.inventory().gpus.iter().find(|known| known.id == gpu).cloned();
+    let there = there.ok_or_else(|| Error::not_found("GPU", gpu))?;
+    let me = caller.clone();
+    let write = control.write(caller, move |tx| {
+        let known = gpus::get(tx, &there.id)?.unwrap_or_else(|| Known::new(&Seen::plain(there.clone())));
+        let known = change(tx, known)?;
+        gpus::save(tx, &known)?;
+        let detail = serde_json::json!({ "reason": known.drain.as_ref().and_then(|drain| drain.reason.as_deref()) });
+        events::record(tx, me.user.id.as_str(), events::ENGINE, &there.id, verb, &detail)?;
+        let owner = instances::gpu_owners(tx)?.remove(&there.id);
+        let kept = owner.map(|(instance, _)| format!(" Instance {instance} keeps it.")).unwrap_or_default();
+        match known.withheld() {
+            Some(why) => Ok(format!("GPU {} is not offered: {why}.{kept}", there.id)),
+            None => {
+                requests::wake_line(tx, LINE_WINDOW)?;
+                Ok(format!("GPU {} is offered.{kept}", there.id))
+            }
+        }
+    });
+    write.await
+}

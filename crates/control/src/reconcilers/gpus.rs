@@ -1,0 +1,107 @@
+//! Looks at the GPUs and keeps written down which of them are offered.
+//!
+//! What is seen is compared with what is written, and only a difference is written. An instance that owns a GPU which is not
+//! well keeps it: its owner is told, and when it is given back nobody else gets it.
+
+use std::time::Duration;
+
+use tarn_model::gpus::{Health, Known, Seen};
+use tarn_store::{Tx, clusters, events, gpus, instances, requests};
+
+use crate::requests::LINE_WINDOW;
+use crate::{Control, Error, Result};
+
+/// Looks at all of them once.
+pub async fn tick(control: &Control) -> Result<Duration> {
+    let (every, quiet) = (control.settings().gpus_every, control.settings().gpu_recovery);
+    let seen = control.driver().gpus().await.map_err(Error::internal)?;
+    let are_others = control.board().remember(&seen, control.prices());
+    seen.iter().for_each(measure);
+    let is_news = |tx: &mut Tx<'_>| -> Result<bool> {
+        let known = gpus::all(tx)?;
+        Ok(seen.iter().any(|seen| {
+            let before = known.get(&seen.gpu.id);
+            before != Some(&after(before.cloned(), seen, tx, quiet))
+        }))
+    };
+    if control.store().read(is_news).await? || are_others {
+        let seen = seen.clone();
+        let write = control.store().write(move |tx| -> Result<()> {
+            let mut is_more = are_others;
+            for seen in &seen {
+                is_more |= write_down(tx, seen, quiet)?;
+            }
+            if is_more {
+                requests::wake_line(tx, LINE_WINDOW)?;
+            }
+            Ok(())
+        });
+        write.await?;
+        control.due().notify_one();
+    }
+    Ok(every)
+}
+
+fn after(before: Option<Known>, seen: &Seen, tx: &Tx<'_>, quiet: Duration) -> Known {
+    before.unwrap_or_else(|| Known::new(seen)).seen(seen, tx.now(), quiet)
+}
+
+/// Writes down what has changed about one; says whether it is offered now and was not.
+fn write_down(tx: &mut Tx<'_>, seen: &Seen, quiet: Duration) -> Result<bool> {
+    let before = gpus::get(tx, &seen.gpu.id)?;
+    let now = after(before.clone(), seen, tx, quiet);
+    if before.as_ref() == Some(&now) {
+        return Ok(false);
+    }
+    gpus::save(tx, &now)?;
+    let was = before.as_ref().map_or("GOOD", |before| before.health.name());
+    if was != now.health.name() {
+        tell(tx, &now)?;
+    }
+    Ok(before.is_some_and(|before| before.withheld().is_some()) && now.withheld().is_none())
+}
+
+/// Tells whoever has to know: the owner of the instance that has it, or the engine.
+fn tell(tx: &mut Tx<'_>, known: &Known) -> Result<()> {
+    let verb = match &known.health {
+        Health::Good => "gpu.good",
+        Health::Bad { .. } => "gpu.bad",
+        Health::Fatal { .. } => "gpu.fatal",
+        // That it is well is told when it is.
+        Health::Recovering { .. } => return Ok(()),
+    };
+    let id = &known.gpu.id;
+    let owner = instances::gpu_owners(tx)?.remove(id);
+    let cluster = owner.as_ref().map(|(_, cluster)| clusters::get(tx, cluster)).transpose()?.flatten();
+    let scope = cluster.as_ref().map_or(events::ENGINE, |cluster| cluster.owner.scope());
+    let (instance, cluster_id) = owner.unzip();
+    let reason = known.health.reason();
+    let detail = serde_json::json!({ "reason": reason, "instance": instance, "cluster": cluster_id });
+    events::record(tx, events::ENGINE, scope, id, verb, &detail)?;
+    match &known.health {
+        Health::Good => tracing::info!(gpu = id, "a GPU is well again"),
+        _ => tracing::warn!(gpu = id, reason, "a GPU is not well and is not offered"),
+    }
+    Ok(())
+}
+
+/// What Prometheus is told of one.
+fn measure(seen: &Seen) {
+    let labels = || {
+        [("gpu", seen.gpu.id.clone()), ("model", seen.gpu.model.clone()), ("simulated", seen.gpu.simulated.to_string())]
+    };
+    let figures = &seen.figures;
+    let gauges = [
+        ("tarn_gpu_faults", Some(seen.faults.len() as f64)),
+        ("tarn_gpu_temperature_celsius", figures.temperature_celsius.map(f64::from)),
+        ("tarn_gpu_power_watts", figures.power_milliwatts.map(|milliwatts| f64::from(milliwatts) / 1000.0)),
+        ("tarn_gpu_utilisation_ratio", figures.utilisation_percent.map(|percent| f64::from(percent) / 100.0)),
+        ("tarn_gpu_memory_used_bytes", figures.memory_used_bytes.map(|bytes| bytes as f64)),
+        ("tarn_gpu_memory_errors_uncorrected", figures.uncorrected_errors.map(|errors| errors as f64)),
+    ];
+    for (name, value) in gauges {
+        if let Some(value) = value {
+            metrics::gauge!(name, &labels()).set(value);
+        }
+    }
+}

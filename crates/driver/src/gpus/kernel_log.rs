@@ -1,0 +1,152 @@
+//! What the kernel log says about GPUs: `NVRM: Xid (PCI:0000:3b:00): 79, …`.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
+
+use rustix::fs::OFlags;
+use tarn_model::{Clock, Time};
+
+/// The longest record that the kernel gives out.
+const RECORD: usize = 8192;
+
+/// So many records are read at one look; the rest comes at the next.
+const AT_ONCE: usize = 10_000;
+
+/// So many errors are remembered, the newest.
+const REMEMBERED: usize = 256;
+
+/// An error of a GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Xid {
+    /// Where the GPU is: `0000:3b:00`.
+    pub(super) bus: String,
+    /// The number of the error.
+    pub(super) code: u32,
+    /// When it happened.
+    pub(super) at: Time,
+}
+
+/// The kernel log from the last start of the machine on.
+pub(super) struct KernelLog {
+    device: Option<File>,
+    found: VecDeque<Xid>,
+}
+
+impl KernelLog {
+    /// Opens it. Where that is not allowed, as in a container, no errors are known from it.
+    pub(super) fn open() -> Self {
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let opened = File::options().read(true).custom_flags(flags).open("/dev/kmsg");
+        if let Err(error) = &opened {
+            tracing::info!(%error, "the kernel log cannot be read: errors that only it tells of GPUs stay unknown");
+        }
+        KernelLog { device: opened.ok(), found: VecDeque::new() }
+    }
+
+    /// No log at all, for GPUs that the kernel does not know.
+    pub(super) fn none() -> Self {
+        KernelLog { device: None, found: VecDeque::new() }
+    }
+
+    /// Reads what is new, and returns all errors that are remembered.
+    pub(super) fn read(&mut self, clock: &dyn Clock) -> impl Iterator<Item = &Xid> {
+        let started = uptime_us().map(|uptime| clock.now().as_micros().saturating_sub(uptime));
+        if let (Some(device), Some(started)) = (&mut self.device, started) {
+            let mut record = [0; RECORD];
+            for _ in 0..AT_ONCE {
+                match device.read(&mut record) {
+                    Ok(0) => break,
+                    Ok(length) => {
+                        let text = String::from_utf8_lossy(&record[..length]);
+                        let Some((bus, code, us)) = parse(&text) else { continue };
+                        let at = Time::from_micros(started.saturating_add(us));
+                        self.found.push_back(Xid { bus, code, at });
+                    }
+                    // Records were overwritten before they were read; reading goes on with the oldest that is left.
+                    Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+                    Err(_) => break,
+                }
+            }
+        }
+        while self.found.len() > REMEMBERED {
+            self.found.pop_front();
+        }
+        self.found.iter()
+    }
+}
+
+/// The bus, the number and the time since the start of the machine in microseconds, if a record is about such an error. Only
+/// the kernel's own words count: what programs write to the log has another facility.
+fn parse(record: &str) -> Option<(String, u32, i64)> {
+    let (head, text) = record.split_once(';')?;
+    let mut fields = head.split(',');
+    let (priority, _number, us) = (fields.next()?.parse::<u32>().ok()?, fields.next()?, fields.next()?);
+    if priority >> 3 != 0 {
+        return None;
+    }
+    let rest = text.strip_prefix("NVRM: Xid (PCI:")?;
+    let (bus, rest) = rest.split_once("): ")?;
+    let plain = |c: char| c.is_ascii_hexdigit() || c == ':' || c == '.';
+    if bus.is_empty() || bus.len() > 20 || !bus.chars().all(plain) {
+        return None;
+    }
+    let digits: &str = &rest[..rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len())];
+    Some((normalised(bus), digits.parse().ok()?, us.parse().ok()?))
+}
+
+/// A place on the bus without the function and with four digits of the domain, as the kernel log has it; NVML writes
+/// `00000000:3B:00.0`.
+pub(super) fn normalised(bus: &str) -> String {
+    let bus = bus.split('.').next().unwrap_or(bus).to_ascii_lowercase();
+    let parts: Vec<&str> = bus.split(':').collect();
+    match parts.as_slice() {
+        [domain, bus, device] => {
+            let domain = u32::from_str_radix(domain, 16).unwrap_or_default();
+            format!("{domain:04x}:{bus:0>2}:{device:0>2}")
+        }
+        _ => bus,
+    }
+}
+
+fn uptime_us() -> Option<i64> {
+    let text = fs::read_to_string("/proc/uptime").ok()?;
+    let seconds: f64 = text.split(' ').next()?.parse().ok()?;
+    Some((seconds * 1e6) as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_found_in_the_log() {
+        let found = |record: &str| parse(record).map(|(bus, code, us)| (bus, code, us));
+        let error = "4,1234,98765432,-;NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', GPU has fallen off the bus.\n";
+        assert_eq!(found(error), Some(("0000:3b:00".into(), 79, 98_765_432)));
+        let older = "3,7,5,-,caller=T1;NVRM: Xid (PCI:0000:AF:00): 31, Ch 0000\n SUBSYSTEM=pci\n";
+        assert_eq!(found(older), Some(("0000:af:00".into(), 31, 5)));
+        for other in [
+            "",
+            ";",
+            "4,1,2,-;eth0: link up",
+            "12,1,2,-;NVRM: Xid (PCI:0000:3b:00): 79, written by a program",
+            "4,1,2,-;NVRM: Xid (PCI:0000:3b:00): x",
+            "4,1,2,-;NVRM: Xid (PCI:../../etc): 79,",
+            "4,1,2,-;NVRM: Xid (PCI:): 79,",
+            "4,1,2,-;NVRM: Xid (PCI:0000:3b:00): 99999999999999,",
+            "x,1,2,-;NVRM: Xid (PCI:0000:3b:00): 79,",
+            "4,1;NVRM: Xid (PCI:0000:3b:00): 79,",
+        ] {
+            assert_eq!(found(other), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_place_has_one_name() {
+        for place in ["00000000:3B:00.0", "0000:3b:00", "0000:3b:00.0", "0:3b:0"] {
+            assert_eq!(normalised(place), "0000:3b:00", "{place}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Two questions that the wrapper of NVML does not know: the slices of a GPU, and memory that was remapped.
+#![allow(unsafe_code, reason = "these functions of NVML have no safe wrapper")]
+
+use std::ffi::{OsStr, c_uint};
+use std::ptr;
+
+use nvml_wrapper::{Device, Nvml};
+use nvml_wrapper_sys::bindings::{NvmlLib, nvmlReturn_enum_NVML_SUCCESS};
+
+/// The name of the library where only the driver is installed.
+pub(super) const LIBRARY: &str = "libnvidia-ml.so.1";
+
+/// No GPU can be divided into more.
+const MAX_SLICES: u32 = 64;
+
+/// The functions of the library itself.
+pub(super) struct Raw {
+    library: NvmlLib,
+}
+
+/// What became of broken memory.
+#[derive(Default)]
+pub(super) struct Remapped {
+    pub(super) pending: bool,
+    pub(super) failed: bool,
+}
+
+impl Raw {
+    /// Loads the library once more, which gives the same one: it counts how often it is used.
+    pub(super) fn open() -> Option<Self> {
+        // SAFETY: the wrapper has loaded this library already, so its constructors have run, and it stays loaded.
+        unsafe { NvmlLib::new(OsStr::new(LIBRARY)) }.ok().map(|library| Raw { library })
+    }
+
+    /// Whether memory waits to be remapped, or could not be; `None` for GPUs that cannot do such a thing.
+    pub(super) fn remapped(&self, device: &Device<'_>) -> Option<Remapped> {
+        let ask = self.library.nvmlDeviceGetRemappedRows.as_ref().ok()?;
+        let (mut corrected, mut uncorrected, mut pending, mut failed): (c_uint, c_uint, c_uint, c_uint) = (0, 0, 0, 0);
+        // SAFETY: the handle is of a device that is borrowed, and all four numbers outlive the call.
+        let done = unsafe { ask(device.handle(), &mut corrected, &mut uncorrected, &mut pending, &mut failed) };
+        (done == nvmlReturn_enum_NVML_SUCCESS).then_some(Remapped { pending: pending != 0, failed: failed != 0 })
+    }
+
+    /// The slices of a GPU, as devices.
+    pub(super) fn slices<'nvml>(&self, device: &Device<'_>, nvml: &'nvml Nvml) -> Vec<Device<'nvml>> {
+        let functions =
+            (&self.library.nvmlDeviceGetMaxMigDeviceCount, &self.library.nvmlDeviceGetMigDeviceHandleByIndex);
+        let (Ok(count), Ok(at)) = functions else { return Vec::new() };
+        let mut most: c_uint = 0;
+        // SAFETY: the handle is of a device that is borrowed, and the number outlives the call.
+        if unsafe { count(device.handle(), &mut most) } != nvmlReturn_enum_NVML_SUCCESS {
+            return Vec::new();
+        }
+        let slice = |index| {
+            let mut handle = ptr::null_mut();
+            // SAFETY: as above; a place without a slice is answered by an error, and the handle is not used then.
+            let done = unsafe { at(device.handle(), index, &mut handle) };
+            // SAFETY: NVML has just given out this handle, and `nvml` is borrowed for as long as the device exists.
+            (done == nvmlReturn_enum_NVML_SUCCESS).then(|| unsafe { Device::new(handle, nvml) })
+        };
+        (0..most.min(MAX_SLICES)).filter_map(slice).collect()
+    }
+}
