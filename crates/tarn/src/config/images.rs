@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize, Serializer};
 use tarn_driver::local::{ImageSettings, Registry, is_loopback};
 
 use super::Config;
@@ -18,7 +18,7 @@ const DOCKER: &[&str] =
     &["https://index.docker.io/v1/", "index.docker.io", "registry-1.docker.io", "https://registry-1.docker.io"];
 
 /// Container images.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Images {
     cache_gb: u64,
@@ -27,7 +27,7 @@ pub(crate) struct Images {
 }
 
 /// What has to be said about a registry.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct RegistryDefinition {
     host: String,
@@ -46,6 +46,12 @@ struct Secret(String);
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("…")
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.serialize_str("(hidden)")
     }
 }
 
