@@ -56,6 +56,7 @@ pub(crate) async fn driver(config: &Config, inventory: &Inventory, gpus: Arc<Wat
 }
 
 /// What instances are kept in by: everything. Only a build for tests can be told to leave something out.
+#[cfg_attr(debug_assertions, allow(clippy::disallowed_methods, reason = "a switch for tests is no configuration"))]
 fn protections() -> Result<Protections> {
     #[cfg(debug_assertions)]
     if let Ok(names) = std::env::var("TARN_TEST_WITHOUT") {

@@ -137,9 +137,15 @@ impl Network {
     pub async fn attach(&self, slot: u16, address: Ipv4Addr, pid: u32) -> Result<(), Error> {
         let (identity, prefix) = (self.identity.clone(), self.prefix());
         prefix.check(slot, address)?;
-        self.lock_nodes().insert(address);
+        let is_new = self.lock_nodes().insert(address);
         addresses::admit(&identity, address)?;
-        self.turns.take(async move || veth::attach(&identity, prefix, slot, address, pid).await).await
+        let attach = async move || veth::attach(&identity, prefix, slot, address, pid).await;
+        let attached = self.turns.take(attach).await;
+        if attached.is_err() && is_new {
+            self.lock_nodes().remove(&address);
+            addresses::dismiss(&self.identity, address)?;
+        }
+        attached
     }
 
     /// Removes the interface of an address, and returns when it is seen to be gone.
