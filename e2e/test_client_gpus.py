@@ -64,6 +64,7 @@ def test_gpus_are_drained(tarn):
     [instance] = tarn.json("cluster info box")["cluster_info"]["instances"]
     [own] = instance["gpus"]
     assert own["id"] == "simulated-H100-1" and own["simulated"] and own["health"] == "GOOD" and own["memory_gb"] == 80
+    assert "simulated-H100-1 GOOD" in tarn("cluster info box").text
     assert gpu(tarn, 1)["instance_id"] == instance["id"] and instance["id"] in tarn("admin gpu list").text
     assert "keeps it" in tarn.json("admin gpu drain simulated-H100-1")["message"]
     assert "is offered" in tarn("admin gpu undrain simulated-H100-0").text

@@ -255,6 +255,11 @@ const FIELDS: &[Column] = &[
     ("Machines", |row| {
         tables::joined(&row["instances"], |each| format!("{} {}", text(each, "id"), text(each, "status")))
     }),
+    ("GPUs", |row| {
+        let nodes = row["instances"].as_array().into_iter().flatten();
+        let gpus = nodes.flat_map(|node| node["gpus"].as_array().into_iter().flatten());
+        gpus.map(|gpu| format!("{} {}", text(gpu, "id"), text(gpu, "health"))).collect::<Vec<_>>().join(", ")
+    }),
     ("Volumes", |row| tables::joined(&row["storage"], |each| each.as_str().unwrap_or_default().into())),
     ("Container", |row| text(row, "container").into()),
     ("Image", |row| text(row, "image").into()),

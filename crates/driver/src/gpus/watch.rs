@@ -1,7 +1,7 @@
 //! What all looks at the GPUs of this machine have in common.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use tarn_model::Clock;
 use tarn_model::capacity::Gpu;
@@ -14,6 +14,8 @@ use crate::machine::normalised;
 /// Watches the GPUs of this machine. A look blocks for as long as the GPUs take to answer.
 pub struct Watch {
     inner: Mutex<Inner>,
+    /// Apart from the rest, so that nobody has to wait for a look to ask what the last one found.
+    found: Mutex<Found>,
     clock: Arc<dyn Clock>,
 }
 
@@ -22,8 +24,12 @@ struct Inner {
     log: KernelLog,
     /// All that were ever there while this watched, as they were last.
     known: BTreeMap<String, Reading>,
-    /// What the last look found.
-    last: Vec<Gpu>,
+}
+
+/// What the last look found.
+#[derive(Default)]
+struct Found {
+    seen: Vec<Seen>,
     /// What else they are called.
     indexes: BTreeMap<String, String>,
 }
@@ -51,21 +57,18 @@ impl Watch {
     }
 
     fn over(probes: Vec<Box<dyn Probe>>, log: KernelLog, clock: Arc<dyn Clock>) -> Self {
-        Watch {
-            inner: Mutex::new(Inner {
-                probes,
-                log,
-                known: BTreeMap::new(),
-                last: Vec::new(),
-                indexes: BTreeMap::new(),
-            }),
-            clock,
-        }
+        let inner = Inner { probes, log, known: BTreeMap::new() };
+        Watch { inner: Mutex::new(inner), found: Mutex::default(), clock }
     }
 
     /// Looks at every GPU. `is_owners` says whether a process belongs to the one who owns the GPU of an id.
+    /// While a look has not ended, because a GPU keeps it waiting, another one can only say that they do not answer.
     pub fn look(&self, is_owners: impl Fn(&str, u32) -> bool) -> Vec<Seen> {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = match self.inner.try_lock() {
+            Ok(inner) => inner,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return self.silent(),
+        };
         let mut readings: Vec<Reading> = Vec::new();
         let mut there = BTreeSet::new();
         for reading in inner.probes.iter_mut().flat_map(|probe| probe.read()) {
@@ -85,21 +88,30 @@ impl Watch {
             let Some(bus) = reading.bus_id.as_deref().map(kernel_log::normalised) else { continue };
             reading.xids.extend(xids.iter().filter(|xid| xid.bus == bus).map(|xid| (xid.code, xid.at)));
         }
-        inner.indexes = readings.iter().flat_map(indexes).collect();
+        let indexes = readings.iter().flat_map(indexes).collect();
         let seen: Vec<Seen> = readings.into_iter().flat_map(|reading| seen(reading, &is_owners)).collect();
-        inner.last = seen.iter().map(|seen| seen.gpu.clone()).collect();
+        *self.found() = Found { seen: seen.clone(), indexes };
         seen
     }
 
     /// The names that a GPU has in specifications of its vendor, the best first.
     pub fn names(&self, id: &str) -> Vec<String> {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        std::iter::once(id.to_owned()).chain(inner.indexes.get(id).cloned()).collect()
+        std::iter::once(id.to_owned()).chain(self.found().indexes.get(id).cloned()).collect()
     }
 
     /// What the last look found.
     pub fn last(&self) -> Vec<Gpu> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).last.clone()
+        self.found().seen.iter().map(|seen| seen.gpu.clone()).collect()
+    }
+
+    fn silent(&self) -> Vec<Seen> {
+        let mut seen = self.found().seen.clone();
+        seen.iter_mut().for_each(|seen| seen.faults.push(Fault::Silent));
+        seen
+    }
+
+    fn found(&self) -> MutexGuard<'_, Found> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -170,4 +182,49 @@ fn faults(reading: &Reading) -> Vec<Fault> {
     faults.extend(memory.retirement_pending.then_some(Fault::RetirementPending));
     faults.extend(reading.throttled.map(Fault::Throttled));
     faults
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use tarn_model::Time;
+
+    use super::*;
+
+    struct Stopped;
+
+    impl Clock for Stopped {
+        fn now(&self) -> Time {
+            Time::from_micros(1)
+        }
+    }
+
+    /// A GPU that says that it is asked, and answers when it is told to.
+    struct Slow(Sender<()>, Receiver<()>);
+
+    impl Probe for Slow {
+        fn read(&mut self) -> Vec<Reading> {
+            self.0.send(()).unwrap();
+            self.1.recv().unwrap();
+            vec![Reading { id: "GPU-1".into(), name: "NVIDIA H100".into(), ..Reading::default() }]
+        }
+    }
+
+    #[test]
+    fn a_gpu_that_keeps_a_look_waiting_does_not_answer() {
+        let ((asked, is_asked), (answer, answered)) = (channel(), channel());
+        let watch = Watch::over(vec![Box::new(Slow(asked, answered))], KernelLog::none(), Arc::new(Stopped));
+        answer.send(()).unwrap();
+        assert_eq!(watch.look(|_, _| true)[0].faults, []);
+        is_asked.recv().unwrap();
+        std::thread::scope(|scope| {
+            let slow = scope.spawn(|| watch.look(|_, _| true));
+            is_asked.recv().unwrap();
+            assert_eq!(watch.look(|_, _| true)[0].faults, [Fault::Silent]);
+            assert_eq!(watch.last()[0].model, "H100", "what there is can be asked all the same");
+            answer.send(()).unwrap();
+            assert_eq!(slow.join().unwrap()[0].faults, []);
+        });
+    }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tarn_model::gpus::Seen;
 
@@ -11,6 +12,9 @@ use super::engine::{Engine, blocking};
 use crate::Error;
 use crate::gpus::Watch;
 use crate::gpus::cdi::{Directories, Edits};
+
+/// How long a look may take; it needs a tenth of a second.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What is known about GPUs.
 pub(super) struct Gpus {
@@ -27,7 +31,10 @@ pub(super) async fn look(engine: &Engine) -> Result<Vec<Seen>, Error> {
     };
     let watch = engine.gpus.watch.clone();
     let is_owners = move |gpu: &str, pid: u32| owners.get(gpu).is_some_and(|group| is_in(pid, group));
-    blocking("the GPUs could not be looked at", move || Ok(watch.look(is_owners))).await
+    let look = blocking("the GPUs could not be looked at", move || Ok(watch.look(is_owners)));
+    // One that keeps everybody waiting is found out by the next look.
+    let looked = tokio::time::timeout(PATIENCE, look).await;
+    looked.unwrap_or_else(|_| Err(Error::Retry("a GPU does not answer".into())))
 }
 
 /// What an instance needs that gets these GPUs. A simulated one needs nothing, but gets what a specification says of it.

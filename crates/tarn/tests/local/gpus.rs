@@ -64,7 +64,7 @@ fn an_instance_gets_what_its_gpu_needs_and_no_other_does() {
         let numbers = machine.run(&owner.id, "stat -c '%F %t:%T %a %U' /dev/trial0 /dev/trial/control").await;
         let control = format!("character special file {:x}:{:x} 600 root", NUMBERS.0, NUMBERS.1);
         assert_eq!(numbers.trim(), format!("character special file 1:7 666 root\n{control}"));
-        let (code, said) = machine.attempt(&owner.id, "sh -c 'echo x > /dev/trial0'").await;
+        let (code, said) = machine.attempt(&owner.id, "dd if=/dev/zero of=/dev/trial0 bs=1 count=1").await;
         assert!(code != 0 && said.contains("No space left"), "it is the device that it should be: {said}");
         machine.run(&owner.id, "sudo sh -c ': <> /dev/trial/control'").await;
         let (code, said) = machine.attempt(&owner.id, "sh -c ': <> /dev/trial/control'").await;
