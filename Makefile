@@ -65,6 +65,7 @@ bench: build ## measure against the baselines; rewrites the sections in docs/ben
 	rustc --edition 2024 -O -o target/bench/bare bench/client/bare.rs
 	.venv-bench/bin/python -m bench.spine
 	.venv-bench/bin/python -m bench.instances
+	.venv-bench/bin/python -m bench.images
 	.venv-bench/bin/python -m bench.volumes
 	.venv-bench/bin/python -m bench.objects
 	.venv-bench/bin/python -m bench.jobs

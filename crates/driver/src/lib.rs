@@ -59,7 +59,7 @@ pub struct InstanceSpec {
     pub shape: Shape,
     /// The GPUs it owns.
     pub gpus: Vec<String>,
-    /// The container image, or none for the driver's default.
+    /// The container image by its exact name, which [`Driver::ensure_image`] has given, or none for the driver's default.
     pub container: Option<String>,
     /// Which start this is; an instance that was observed with a lower number is restarted.
     pub boot: u32,
@@ -168,6 +168,18 @@ pub trait Driver: Send + Sync + 'static {
 
     /// What there is to give.
     async fn inventory(&self) -> Result<Inventory, Error>;
+
+    /// Makes a container image ready to start instances from, and returns its exact name, `registry/repository@sha256:…`. An
+    /// image is a cache: what was ready may be evicted, and is fetched again by whoever needs it. `progress` is told now and
+    /// then how far it is, in words for the owner. A name that is none, an image that is not there or not for this machine,
+    /// a login that was refused, a registry that does not answer and contents that are wrong are permanent failures.
+    async fn ensure_image(
+        &self,
+        _reference: &str,
+        _progress: &(dyn Fn(String) + Send + Sync),
+    ) -> Result<String, Error> {
+        Err(Error::Unsupported(format!("the driver {} has no container images", self.name())))
+    }
 
     /// Makes the instance exist and run, in the start that `spec.boot` names, with its volumes mounted. One that was observed
     /// with that number or a higher one is left alone. Never runs a second one of the same id.

@@ -9,12 +9,14 @@
 //! a stream begins on either side, and [`pump`] how a connection is carried over one.
 
 pub mod frames;
+mod image;
 mod jobs;
 mod messages;
 pub mod opening;
 pub mod pump;
 
 pub use frames::{Frame, Reader, Writer};
+pub use image::Image;
 pub use jobs::{FromJob, FromOutputs, JobEnd, JobOrder, KnownJob, OutputsOrder, ToJob};
 pub use messages::{
     Answer, Configuration, Endpoint, FromGuest, Health, Program, Pty, Purpose, Session, ToGuest, Window,

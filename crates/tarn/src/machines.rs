@@ -39,6 +39,7 @@ pub(crate) async fn driver(config: &Config, inventory: &Inventory) -> Result<Arc
                 run: Path::new("/run/tarn").to_owned(),
                 helper: vec![program.into(), HELPER.into()],
                 guest: guest::BINARY,
+                images: config.images()?,
                 inventory: inventory.clone(),
             };
             let driver = LocalDriver::open(settings).await;

@@ -3,12 +3,13 @@
 //!
 //! It is for tests, trials and simulations. Tests compare its file with the database through [`read_world`], and its
 //! [`Settings`] make it slow and unreliable from a seed. Start reading at `FakeDriver::change`, the way of every verb;
-//! `world`, `volumes` and `processes` are what the verbs do, `script` is what tests let happen, `file` how the world is kept
+//! `world`, `volumes`, `images` and `processes` are what the verbs do, `script` is what tests let happen, `file` how the world is kept
 //! and `group` how calls share the wait for the disk.
 
 mod checks;
 mod file;
 mod group;
+mod images;
 mod processes;
 mod script;
 mod settings;
@@ -155,6 +156,14 @@ impl Driver for FakeDriver {
 
     async fn inventory(&self) -> Result<Inventory, Error> {
         Ok(Inventory::clone(&self.inventory))
+    }
+
+    async fn ensure_image(&self, reference: &str, progress: &(dyn Fn(String) + Send + Sync)) -> Result<String, Error> {
+        progress(format!("pulls {reference}: 0 of 1 MB, layer 1 of 1"));
+        let name = images::name(reference)?;
+        // The world knows no images: nothing changes there, but it takes its time and may fail like anything else.
+        self.change(|_| Ok(())).await?;
+        Ok(name)
     }
 
     async fn ensure_instance(&self, spec: &InstanceSpec) -> Result<ObservedInstance, Error> {

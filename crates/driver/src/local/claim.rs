@@ -4,12 +4,16 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::engine::Engine;
-use super::record::Record;
+use super::record::{Container, Record};
 use super::{cpus, ids};
 use crate::{Error, InstanceSpec};
 
 /// Writes an instance into the records in memory: a new one with what is free, or one that exists as it shall be now.
-pub(super) fn claim(engine: &Engine, spec: &InstanceSpec, image: PathBuf) -> Result<Record, Error> {
+pub(super) fn claim(
+    engine: &Engine,
+    spec: &InstanceSpec,
+    (image, container): (PathBuf, Option<Container>),
+) -> Result<Record, Error> {
     let available =
         cpus::available().map_err(|error| super::engine::failed("the CPUs could not be counted", &error))?;
     let mut records = engine.records();
@@ -52,6 +56,7 @@ pub(super) fn claim(engine: &Engine, spec: &InstanceSpec, image: PathBuf) -> Res
                 id_base,
                 cpus,
                 image,
+                container,
                 process: None,
             }
         }

@@ -52,16 +52,12 @@ impl Helper {
 
     /// The next report; one that says that it failed is an error.
     pub(super) async fn hear(&mut self) -> io::Result<Report> {
-        let mut line = String::new();
-        (&mut self.output).take(MAX_REPORT).read_line(&mut line).await?;
-        match serde_json::from_str(&line)? {
-            Report::Failed { reason } if reason.contains("No space left") => {
-                Err(io::Error::new(io::ErrorKind::StorageFull, reason))
-            }
-            Report::Failed { reason } if is_missing(&reason) => Err(io::Error::new(io::ErrorKind::Unsupported, reason)),
-            Report::Failed { reason } => Err(io::Error::other(reason)),
-            report => Ok(report),
-        }
+        hear(&mut self.output).await
+    }
+
+    /// Takes it apart, for whoever has to talk and to listen at once.
+    pub(super) fn into_parts(self) -> (Child, ChildStdin, BufReader<ChildStdout>) {
+        (self.child, self.input, self.output)
     }
 
     /// A helper that has done its work ends by itself; any other is ended.
@@ -73,6 +69,20 @@ impl Helper {
         if let Err(error) = self.child.wait().await {
             tracing::warn!(%error, "the helper could not be waited for");
         }
+    }
+}
+
+/// The next report of a helper; one that says that it failed is an error.
+pub(super) async fn hear(output: &mut BufReader<ChildStdout>) -> io::Result<Report> {
+    let mut line = String::new();
+    output.take(MAX_REPORT).read_line(&mut line).await?;
+    match serde_json::from_str(&line)? {
+        Report::Failed { reason } if reason.contains("No space left") => {
+            Err(io::Error::new(io::ErrorKind::StorageFull, reason))
+        }
+        Report::Failed { reason } if is_missing(&reason) => Err(io::Error::new(io::ErrorKind::Unsupported, reason)),
+        Report::Failed { reason } => Err(io::Error::other(reason)),
+        report => Ok(report),
     }
 }
 

@@ -12,6 +12,7 @@ use tarn_model::capacity::Inventory;
 use tarn_model::ids::InstanceId;
 use tokio::sync::{OwnedMutexGuard, Semaphore};
 
+use super::images::Images;
 use super::network::Network;
 use super::places::Places;
 use super::record::Record;
@@ -30,6 +31,7 @@ pub(super) struct Engine {
     pub(super) inventory: Inventory,
     pub(super) network: Network,
     pub(super) volumes: Volumes,
+    pub(super) images: Arc<Images>,
     /// Held while the first of a cluster, or of all, comes, and while the last goes.
     pub(super) gate: tokio::sync::Mutex<()>,
     pub(super) helpers: Semaphore,
@@ -45,7 +47,7 @@ impl Engine {
     pub(super) fn new(
         places: Places,
         (helper, guest, inventory): (Vec<OsString>, PathBuf, Inventory),
-        (network, volumes): (Network, Volumes),
+        (network, volumes, images): (Network, Volumes, Images),
         records: BTreeMap<InstanceId, Record>,
         alone: File,
     ) -> Self {
@@ -56,6 +58,7 @@ impl Engine {
             inventory,
             network,
             volumes,
+            images: Arc::new(images),
             gate: tokio::sync::Mutex::default(),
             helpers: Semaphore::new(HELPERS),
             image: tokio::sync::Mutex::default(),

@@ -3,16 +3,17 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::chown;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tarn_link::Purpose;
 use tarn_model::ids::InstanceId;
 
 use super::engine::{Engine, blocking, failed};
+use super::images::Pins;
 use super::places::Places;
-use super::record::Record;
-use super::{cgroups, claim, files, image, launch, links, observe, remove, trees, volumes};
+use super::record::{Container, Record};
+use super::{cgroups, claim, files, image, images, launch, links, observe, remove, trees, volumes};
 use crate::{Error, InstanceSpec, ObservedInstance};
 
 /// How long a guest may take to answer that it will stop.
@@ -75,9 +76,6 @@ pub(super) async fn ensure(engine: &Engine, spec: &InstanceSpec) -> Result<Obser
 }
 
 fn check(spec: &InstanceSpec) -> Result<(), Error> {
-    if spec.container.is_some() {
-        return Err(Error::Unsupported("this machine does not run container images yet".into()));
-    }
     let plain = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     if spec.name.is_empty() || spec.name.len() > MAX_NAME || !plain(&spec.name) || spec.name.starts_with('-') {
         return Err(Error::Permanent("the name of the instance is not a host name".into()));
@@ -87,18 +85,14 @@ fn check(spec: &InstanceSpec) -> Result<(), Error> {
 
 /// Puts the instance on record and makes everything it stands on.
 async fn begin(engine: &Engine, spec: &InstanceSpec) -> Result<Record, Error> {
-    let image = {
-        // Two that make the image of a machine that has just changed would be in each other's way.
-        let _one_at_a_time = engine.image.lock().await;
-        let images = engine.places.images();
-        blocking("the image of this machine could not be made", move || image::ensure(&images)).await?
-    };
+    // The layers stay until the record says that they are needed.
+    let (foundation, _pins) = foundation(engine, spec).await?;
     let record = {
         let _gate = engine.gate.lock().await;
         if engine.records().is_empty() {
             engine.network.settle().await?;
         }
-        let record = claim::claim(engine, spec, image)?;
+        let record = claim::claim(engine, spec, foundation)?;
         let directory = engine.places.instance(&record.id);
         blocking("an instance could not be recorded", move || files::ensure_directory(&directory, 0o700)).await?;
         engine.save(&record).await?;
@@ -112,6 +106,33 @@ async fn begin(engine: &Engine, spec: &InstanceSpec) -> Result<Record, Error> {
     })
     .await?;
     Ok(record)
+}
+
+/// What an instance stands on: the image of the machine, or a container image below what every instance needs. One that exists
+/// stays on what it has.
+async fn foundation<'a>(
+    engine: &'a Engine,
+    spec: &InstanceSpec,
+) -> Result<((PathBuf, Option<Container>), Option<Pins<'a>>), Error> {
+    if let Some(record) = engine.record(&spec.id) {
+        return Ok(((record.image, record.container), None));
+    }
+    let held = match &spec.container {
+        Some(name) => Some((name.clone(), images::hold(engine, name).await?)),
+        None => None,
+    };
+    // Two that make the image of a machine that has just changed would be in each other's way.
+    let _one_at_a_time = engine.image.lock().await;
+    let what = "the image of this machine could not be made";
+    let Some((name, (stored, pins))) = held else {
+        let images = engine.places.images();
+        let image = blocking(what, move || image::ensure(&images)).await?;
+        return Ok(((image, None), None));
+    };
+    let skeletons = engine.places.skeletons();
+    let skeleton = blocking(what, move || image::ensure_skeleton(&skeletons)).await?;
+    let container = Container { name, layers: stored.layers, image: stored.image };
+    Ok(((skeleton, Some(container)), Some(pins)))
 }
 
 /// Makes the directories of an instance that runs. Another engine may remove the one that all engines share while it is

@@ -9,6 +9,9 @@ pub(super) const IDS: u32 = 65_536;
 /// The first id that is given out: far above what distributions give to people and to their containers.
 const FIRST: u32 = 0x4000_0000;
 
+/// The range for unpacking the layers of images: no instance ever has it.
+pub(super) const UNPACKING: u32 = FIRST - IDS;
+
 /// How many ranges there are.
 const RANGES: u32 = (0xf000_0000 - FIRST) / IDS;
 

@@ -7,7 +7,7 @@ use tarn_model::ids::VolumeId;
 
 use super::dialogue::Helper;
 use super::engine::{Engine, failed};
-use super::helper::order::{BEGIN, Order, Report, Start};
+use super::helper::order::{BEGIN, Layers, Order, Report, Start};
 use super::processes::Process;
 use super::record::Record;
 use super::volumes::Device;
@@ -83,6 +83,11 @@ fn order(engine: &Engine, record: &Record, volumes: &[(VolumeId, Device)]) -> St
         id: record.id.to_string(),
         hostname: record.name.clone(),
         image: record.image.clone(),
+        container: record.container.as_ref().map(|container| Layers {
+            // The helper needs the highest first.
+            layers: container.layers.iter().rev().map(|layer| engine.images.tree(layer)).collect(),
+            image: container.image.clone(),
+        }),
         disk: places.disk(&record.id),
         run: places.run_of(&record.id),
         guest: engine.guest.clone(),

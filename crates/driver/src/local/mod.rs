@@ -5,7 +5,8 @@
 //! filesystem exists only in the mount namespace of its instance. The driver knows nothing of requests or of the database.
 //!
 //! Start reading at [`LocalDriver`], then `ensure` and `remove`; `launch` talks to the [`helper`] process in which
-//! an instance is put together, `image` makes what it is put together from, and [`network`] connects it. `volumes` are files
+//! an instance is put together, `image` makes what it is put together from, `images` fetches what others have made, and
+//! [`network`] connects it. `volumes` are files
 //! in a pool of their own, and outlive instances; `mounts` shows them to instances that run.
 
 mod cgroups;
@@ -23,6 +24,7 @@ pub mod helper;
 mod holders;
 mod ids;
 mod image;
+mod images;
 mod installation;
 mod last_word;
 mod launch;
@@ -47,6 +49,7 @@ use async_trait::async_trait;
 use tarn_model::capacity::Inventory;
 use tarn_model::ids::{InstanceId, VolumeId};
 
+pub use images::{ImageSettings, Registry, is_loopback};
 pub use settings::LocalSettings;
 
 use crate::{
@@ -94,11 +97,15 @@ impl Driver for LocalDriver {
 
     fn capabilities(&self) -> Capabilities {
         let volumes = self.engine.volumes.supported();
-        Capabilities { volumes, live_mounts: volumes, containers: false }
+        Capabilities { volumes, live_mounts: volumes, containers: true }
     }
 
     async fn inventory(&self) -> Result<Inventory, Error> {
         Ok(self.engine.inventory.clone())
+    }
+
+    async fn ensure_image(&self, reference: &str, progress: &(dyn Fn(String) + Send + Sync)) -> Result<String, Error> {
+        images::ensure(&self.engine, reference, progress).await
     }
 
     async fn ensure_instance(&self, spec: &InstanceSpec) -> Result<ObservedInstance, Error> {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tarn_model::ids::InstanceId;
 
 use super::engine::{Engine, blocking, failed};
+use super::images::{ImageSettings, Images};
 use super::network::{Network, Prefix};
 use super::places::Places;
 use super::record::Record;
@@ -31,11 +32,26 @@ pub(super) async fn open(settings: LocalSettings) -> Result<Engine, Error> {
     let records = blocking("the records of the local driver could not be read", move || load(&own)).await?;
     let remembered = records.values().next().map(|record| Prefix::of(record.address));
     let network = Network::open(&places.installation, remembered).await?;
-    let shared = (network, Volumes::new(pool));
+    let shared = (network, Volumes::new(pool), open_images(&places, settings.images).await?);
     let engine = Engine::new(places, (settings.helper, guest, settings.inventory), shared, records, alone);
     sweep(&engine).await?;
     make_image(&engine).await?;
     Ok(engine)
+}
+
+/// Finds the container images. Whoever was unpacking a layer for an engine that died may still be about to end, and to leave
+/// something where it was just swept: then it is swept again.
+async fn open_images(places: &Places, settings: ImageSettings) -> Result<Images, Error> {
+    let what = "the cache of images could not be opened";
+    let mut tries = 0;
+    loop {
+        let (directory, settings) = (places.containers(), settings.clone());
+        match blocking(what, move || Images::open(directory, settings)).await {
+            Err(Error::Retry(_)) if tries < TRIES => tokio::time::sleep(PAUSE).await,
+            opened => return opened,
+        }
+        tries += 1;
+    }
 }
 
 /// Finds what is kept, and locks it for this engine. A process that a killed engine was just starting has the locks, too, until
@@ -138,10 +154,12 @@ async fn sweep(engine: &Engine) -> Result<(), Error> {
 }
 
 async fn make_image(engine: &Engine) -> Result<(), Error> {
-    let images = engine.places.images();
+    let (images, skeletons) = (engine.places.images(), engine.places.skeletons());
     let used: Vec<_> = engine.records().values().map(|record| record.image.clone()).collect();
     blocking("the image of this machine could not be made", move || {
-        image::sweep(&images, |path| used.iter().any(|image| image == path))?;
+        let is_used = |path: &Path| used.iter().any(|image| image == path);
+        image::sweep(&images, is_used)?;
+        image::sweep_skeletons(&skeletons, is_used)?;
         image::ensure(&images).map(drop)
     })
     .await

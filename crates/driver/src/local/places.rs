@@ -43,6 +43,16 @@ impl Places {
         self.volume(id).join("data.xfs")
     }
 
+    /// What instances of container images have on top of their layers.
+    pub(super) fn skeletons(&self) -> PathBuf {
+        self.data.join("images/skeletons")
+    }
+
+    /// The container images.
+    pub(super) fn containers(&self) -> PathBuf {
+        self.data.join("images/containers")
+    }
+
     /// The images made from this machine.
     pub(super) fn images(&self) -> PathBuf {
         self.data.join("images/host")

@@ -39,8 +39,22 @@ pub(super) struct Record {
     pub(super) cpus: Vec<u32>,
     /// The image it stands on; it keeps it for life, because its disk holds only what differs from it.
     pub(super) image: PathBuf,
+    /// The container image it stands on besides, for life; none for the image of the machine.
+    #[serde(default)]
+    pub(super) container: Option<Container>,
     /// Its first process in its present start; `None` until there is one.
     pub(super) process: Option<Process>,
+}
+
+/// The container image of an instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Container {
+    /// Its exact name.
+    pub(super) name: String,
+    /// Its layers, lowest first.
+    pub(super) layers: Vec<String>,
+    /// How its programs are run.
+    pub(super) image: tarn_link::Image,
 }
 
 impl Record {

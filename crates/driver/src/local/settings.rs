@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use tarn_model::capacity::Inventory;
 
+use super::images::ImageSettings;
+
 /// What the local driver has to be told. It asks the environment for nothing.
 #[derive(Clone, Debug)]
 pub struct LocalSettings {
@@ -19,6 +21,8 @@ pub struct LocalSettings {
     pub helper: Vec<OsString>,
     /// The static binary that is the first process of every instance.
     pub guest: &'static [u8],
+    /// Container images: how much may be kept of them, and the registries they come from.
+    pub images: ImageSettings,
     /// What there is to give.
     pub inventory: Inventory,
 }

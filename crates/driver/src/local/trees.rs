@@ -25,19 +25,23 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
         return Err(io::Error::other("what has no name cannot be removed"));
     };
     let name = CString::new(name.as_bytes())?;
-    let parent = match openat(CWD, parent, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
-        Err(Errno::NOENT) => return Ok(()),
-        parent => parent?,
-    };
-    match unlinkat(&parent, &name, AtFlags::empty()) {
+    match openat(CWD, parent, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
+        Err(Errno::NOENT) => Ok(()),
+        parent => remove_in(parent?, &name),
+    }
+}
+
+/// Removes a file or a tree in an open directory.
+pub(super) fn remove_in(parent: impl AsFd, name: &CStr) -> io::Result<()> {
+    match unlinkat(&parent, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => return Ok(()),
         Err(Errno::ISDIR | Errno::PERM) => {}
         Err(error) => return Err(error.into()),
     }
-    let top = enter(&parent, name.as_c_str())?;
+    let top = enter(&parent, name)?;
     let mut moved = 0;
     while !clear(top.as_fd(), top.as_fd(), 0, &mut moved)? {}
-    unlinkat(&parent, &name, AtFlags::REMOVEDIR)?;
+    unlinkat(&parent, name, AtFlags::REMOVEDIR)?;
     Ok(())
 }
 

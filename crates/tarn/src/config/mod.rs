@@ -1,5 +1,6 @@
 //! The configuration: one documented structure from a TOML file, then the environment, then options; later ones win.
 
+mod images;
 mod jobs;
 mod limits;
 mod machine;
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use tarn_store::Database;
 
 use crate::failure::{Failure, Result};
+use images::Images;
 use jobs::Jobs;
 use limits::{RateLimit, Requests};
 use machine::{Capacity, PriceList, Storage, TypeDefinition};
@@ -52,6 +54,7 @@ pub(crate) struct Config {
     capacity: Capacity,
     storage: Storage,
     object_storage: ObjectStorage,
+    images: Images,
     jobs: Jobs,
     requests: Requests,
     prices: PriceList,
@@ -82,6 +85,7 @@ impl Default for Config {
             capacity: Capacity::default(),
             storage: Storage::default(),
             object_storage: ObjectStorage::default(),
+            images: Images::default(),
             jobs: Jobs::default(),
             requests: Requests::default(),
             prices: PriceList::default(),
@@ -133,6 +137,7 @@ impl Config {
         }
         self.requests.check()?;
         self.object_storage.check()?;
+        self.images.check()?;
         self.jobs.check()?;
         if self.rate_limit.burst == 0 {
             return Err(Failure("rate_limit.burst must be at least 1".to_owned()));

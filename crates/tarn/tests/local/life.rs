@@ -72,7 +72,7 @@ fn what_a_dead_engine_left_half_made_is_swept_away() {
 fn what_cannot_be_is_refused_and_leaves_nothing() {
     on_a_machine(async |machine| {
         let container = InstanceSpec { container: Some("debian".into()), ..machine.spec() };
-        assert!(matches!(machine.driver.ensure_instance(&container).await, Err(Error::Unsupported(_))));
+        assert!(matches!(machine.driver.ensure_instance(&container).await, Err(Error::Permanent(_))), "not exact");
         let gpu = InstanceSpec { gpus: vec!["no-such".into()], ..machine.spec() };
         assert!(matches!(machine.driver.ensure_instance(&gpu).await, Err(Error::Permanent(_))));
         let name = InstanceSpec { name: "../../etc".into(), ..machine.spec() };

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
-use tarn_driver::local::{LocalDriver, LocalSettings};
+use tarn_driver::local::{ImageSettings, LocalDriver, LocalSettings};
 use tarn_driver::{Driver, Error, InstanceSpec, ObservedInstance};
 use tarn_link::{Frame, FromGuest, Program, Purpose, Session, opening};
 use tarn_model::Ids;
@@ -76,6 +76,11 @@ pub(crate) async fn open(data: &Path) -> Result<LocalDriver, Error> {
 
 /// Opens a driver that keeps its volumes elsewhere.
 pub(crate) async fn open_with(data: &Path, pool: &Path) -> Result<LocalDriver, Error> {
+    open_for_images(data, pool, ImageSettings::default()).await
+}
+
+/// Opens a driver that knows something about images.
+pub(crate) async fn open_for_images(data: &Path, pool: &Path, images: ImageSettings) -> Result<LocalDriver, Error> {
     let gpu = |n: u32| Gpu { id: format!("simulated-H100-{n}"), model: "H100".into(), simulated: true };
     LocalDriver::open(LocalSettings {
         data: data.to_owned(),
@@ -83,6 +88,7 @@ pub(crate) async fn open_with(data: &Path, pool: &Path) -> Result<LocalDriver, E
         run: "/run/tarn".into(),
         helper: vec![env!("CARGO_BIN_EXE_tarn").into(), "instance-helper".into()],
         guest: GUEST,
+        images,
         inventory: Inventory {
             cpu_milli: 8_000,
             memory_bytes: 8 << 30,

@@ -6,6 +6,7 @@
 
 mod conformance;
 mod ends;
+mod images;
 mod inside;
 mod isolation;
 mod life;

@@ -3,7 +3,7 @@
 //! libcontainer forks and changes namespaces, and so does whoever mounts something in an instance. A program with threads must
 //! not do that, so the engine never does: it starts its own binary again, and that ends up in [`main`]. The helper has one
 //! thread, knows nothing but its `order`, and leaves nothing behind when it fails or when the engine dies before an
-//! instance may begin. Start reading at `start`, then `volumes`.
+//! instance may begin. Start reading at `start`, then `volumes`; `unpack` is for layers of images, and trusts them with nothing.
 
 mod inside;
 pub(in crate::local) mod kernel;
@@ -15,6 +15,7 @@ mod probe;
 mod seccomp;
 mod specification;
 mod start;
+mod unpack;
 mod volumes;
 
 use std::io::{self, BufRead, Write};
@@ -31,8 +32,20 @@ const MAX_LINE: u64 = 1 << 20;
 enum Failure {
     /// A volume is in a state that somebody has to know of.
     Refused(Refused),
+    /// A layer of an image cannot be unpacked; why, in words for the owner.
+    Unfit(String),
     /// Anything else.
     Failed(io::Error),
+}
+
+impl Failure {
+    fn report(self) -> Report {
+        match self {
+            Failure::Refused(refused) => Report::Refused(refused),
+            Failure::Unfit(reason) => Report::Unfit { reason },
+            Failure::Failed(error) => Report::Failed { reason: error.to_string() },
+        }
+    }
 }
 
 impl From<io::Error> for Failure {
@@ -49,13 +62,9 @@ impl From<Errno> for Failure {
 
 /// The helper's whole life: the order comes on the standard input, reports go to the standard output.
 pub fn main() -> ExitCode {
-    let failure = match run() {
-        Ok(()) => return ExitCode::SUCCESS,
-        Err(Failure::Refused(refused)) => Report::Refused(refused),
-        Err(Failure::Failed(error)) => Report::Failed { reason: error.to_string() },
-    };
+    let Err(failure) = run() else { return ExitCode::SUCCESS };
     // Nobody may be listening any more, and then there is nobody to tell.
-    let _heard = say(&failure);
+    let _heard = say(&failure.report());
     ExitCode::FAILURE
 }
 
@@ -66,6 +75,7 @@ fn run() -> Result<(), Failure> {
         Order::Mount(order) => volumes::mount(&order)?,
         Order::Unmount(order) => volumes::unmount(&order)?,
         Order::Probe(order) => probe::probe(&order)?,
+        Order::Unpack(order) => return unpack::unpack(&order),
     }
     Ok(say(&Report::Done)?)
 }

@@ -41,19 +41,29 @@ pub(super) fn build(order: &Start, ids: &OwnedFd) -> io::Result<Mounts> {
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     let base = order.run.join("mounts");
     // A process of the instance passes through here on the way to its root, so others may enter, but not look around.
-    mount("tarn", &base, "tmpfs", MountFlags::NODEV | MountFlags::NOSUID, c"mode=0711,size=4m,nr_inodes=256")?;
+    mount("tarn", &base, "tmpfs", MountFlags::NODEV | MountFlags::NOSUID, c"mode=0711,size=4m,nr_inodes=512")?;
     // The kernel shows the paths of an overlay to whoever asks inside: relative ones tell nothing of the machine.
     std::env::set_current_dir(&base)?;
     for name in ["image", "usr", "disk", "root", "bundle"] {
         fs::create_dir(name)?;
     }
     attach(&order.image, "image", Some(ids), false)?;
-    attach(Path::new("/usr"), "usr", Some(ids), false)?;
     attach(&order.disk, "disk", None, true)?;
-    overlay("root", "lowerdir=image/root,upperdir=disk/upper,workdir=disk/work")?;
+    let mut lower = "image/root".to_owned();
+    for (number, layer) in order.container.iter().flat_map(|container| &container.layers).enumerate() {
+        // All options together have to fit into a page, so the names are short.
+        let name = number.to_string();
+        fs::create_dir(&name)?;
+        attach(layer, &name, Some(ids), false)?;
+        lower = format!("{lower}:{name}");
+    }
+    overlay("root", &format!("lowerdir={lower},upperdir=disk/upper,workdir=disk/work"))?;
     let root = openat(CWD, "root", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     mount_points::sweep(&root, &order.volumes);
-    overlay("root/usr", "lowerdir=image/hide:usr,upperdir=disk/usr-upper,workdir=disk/usr-work")?;
+    if order.container.is_none() {
+        attach(Path::new("/usr"), "usr", Some(ids), false)?;
+        overlay("root/usr", "lowerdir=image/hide:usr,upperdir=disk/usr-upper,workdir=disk/usr-work")?;
+    }
     attach(&order.guest, "root/.tarn/guest", None, false)?;
     memory(order, "root/dev", "mode=0755,size=64m,nr_inodes=1024", MountFlags::NOEXEC)?;
     for name in ["root/dev/shm", "root/dev/pts"] {

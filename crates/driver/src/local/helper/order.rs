@@ -20,6 +20,8 @@ pub(in crate::local) enum Order {
     Unmount(Unmount),
     /// To try whether this machine can put a root filesystem together.
     Probe(Probe),
+    /// To unpack a layer of an image, whose bytes follow on the same input until it ends.
+    Unpack(Unpack),
 }
 
 /// Everything the helper has to know to start an instance.
@@ -29,8 +31,10 @@ pub(in crate::local) struct Start {
     pub(in crate::local) id: String,
     /// Its host name.
     pub(in crate::local) hostname: String,
-    /// The image: `root` and `hide` below this directory.
+    /// The image: `root` and, for the image of the machine, `hide` below this directory.
     pub(in crate::local) image: PathBuf,
+    /// The container image below it; none for the image of the machine.
+    pub(in crate::local) container: Option<Layers>,
     /// The instance's own disk.
     pub(in crate::local) disk: PathBuf,
     /// The instance's directory for what lives while it runs.
@@ -50,6 +54,15 @@ pub(in crate::local) struct Start {
     /// The volumes that it will have. They are mounted by an order of their own: what is mounted before an instance has
     /// namespaces of its own is locked there by the kernel, and could not be unmounted while it runs.
     pub(in crate::local) volumes: Vec<VolumeId>,
+}
+
+/// A container image.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(in crate::local) struct Layers {
+    /// The trees of its layers, highest first.
+    pub(in crate::local) layers: Vec<PathBuf>,
+    /// How its programs are run, for the guest.
+    pub(in crate::local) image: tarn_link::Image,
 }
 
 /// Volumes for an instance. Those that it has already stay as they are.
@@ -94,6 +107,32 @@ pub(in crate::local) struct Probe {
     pub(in crate::local) directory: PathBuf,
 }
 
+/// A layer of an image that is to be unpacked.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(in crate::local) struct Unpack {
+    /// Where to: an empty directory, of which nothing else than its contents is known to whoever unpacks.
+    pub(in crate::local) directory: PathBuf,
+    /// The first of the ids of the machine that stand for the layer's own while it is unpacked.
+    pub(in crate::local) id_base: u32,
+    /// So much may lie in it.
+    pub(in crate::local) most_bytes: u64,
+    /// So many files, directories and links.
+    pub(in crate::local) most_entries: u64,
+}
+
+/// What was unpacked. A hostile layer may have taken over whoever says it, so none of it is trusted with more than the layer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::local) struct Unpacked {
+    /// The SHA-256 of the archive, without its compression, in hexadecimal.
+    pub(in crate::local) digest: String,
+    /// About as much space as it takes.
+    pub(in crate::local) bytes: u64,
+    /// How many files, directories and links there are.
+    pub(in crate::local) entries: u64,
+    /// How many device files were left out.
+    pub(in crate::local) devices: u64,
+}
+
 /// What the driver answers when the network is there and the process is on record: the instance may begin. Anything else,
 /// also the end of the driver, means that it must not.
 pub(in crate::local) const BEGIN: &str = "begin";
@@ -116,6 +155,23 @@ pub(in crate::local) enum Report {
     Begun,
     /// What was ordered is so.
     Done,
+    /// A layer takes so much space by now.
+    Grown {
+        /// In bytes.
+        bytes: u64,
+    },
+    /// A directory of a layer hides what lower layers have there.
+    Opaque {
+        /// Where it is in the layer; names are bytes.
+        path: Vec<u8>,
+    },
+    /// The layer is unpacked.
+    Unpacked(Unpacked),
+    /// The layer cannot be unpacked, however often it is tried.
+    Unfit {
+        /// Why, in words for the owner.
+        reason: String,
+    },
     /// A volume is in a state that somebody has to know of; nothing is left half done.
     Refused(Refused),
     /// It did not work; nothing of it is left running.

@@ -52,6 +52,14 @@ const READ_ONLY: &[&str] = &["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", 
 /// How many files a process may have open, where the machine allows it.
 const MAX_FILES: u64 = 1 << 20;
 
+/// The guest's own environment.
+const GUEST_ENVIRONMENT: &[&str] = &[
+    "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "HOME=/root",
+    "LISTEN_FDS=1",
+    "LISTEN_PID=1",
+];
+
 /// The specification of an instance whose root is mounted and whose user and network namespace exist.
 pub(super) fn of(order: &Start, mounts: &Mounts, namespaces: &Namespaces) -> Value {
     json!({
@@ -89,7 +97,7 @@ fn process(order: &Start) -> Value {
         "terminal": false,
         "user": { "uid": 0, "gid": 0 },
         "args": ["/.tarn/guest"],
-        "env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LISTEN_FDS=1", "LISTEN_PID=1"],
+        "env": environment(order),
         "cwd": "/",
         "capabilities": {
             "bounding": CAPABILITIES,
@@ -104,6 +112,17 @@ fn process(order: &Start) -> Value {
             { "type": "RLIMIT_NPROC", "soft": order.pids, "hard": order.pids },
         ],
     })
+}
+
+/// The guest's environment. What a container image says about its programs is for the guest to judge.
+fn environment(order: &Start) -> Vec<String> {
+    let mut environment: Vec<String> = GUEST_ENVIRONMENT.iter().map(ToString::to_string).collect();
+    if let Some(container) = &order.container
+        && let Ok(image) = serde_json::to_string(&container.image)
+    {
+        environment.push(format!("{}={image}", tarn_link::Image::VARIABLE));
+    }
+    environment
 }
 
 /// The filesystems that only the instance itself can mount, because they show its namespaces; the others are there already.

@@ -45,6 +45,9 @@ root ALL=(ALL:ALL) ALL
 @includedir /etc/sudoers.d
 ";
 
+/// An instance always knows itself.
+pub(super) const HOSTS: &str = "127.0.0.1 localhost\n";
+
 /// Used where every name server of the machine is one that only the machine itself can reach.
 const PUBLIC_NAME_SERVERS: &str = "nameserver 9.9.9.9\nnameserver 1.1.1.1\n";
 
@@ -60,14 +63,19 @@ pub(super) fn build(etc: &Path) -> io::Result<()> {
         copy::without_secrets(&host.join(name), &etc.join(name))?;
     }
     fs::write(etc.join("nsswitch.conf"), NSSWITCH)?;
-    fs::write(etc.join("hosts"), "127.0.0.1 localhost\n")?;
+    fs::write(etc.join("hosts"), HOSTS)?;
     fs::write(etc.join("hostname"), "localhost\n")?;
     fs::write(etc.join("machine-id"), "")?;
     fs::write(etc.join("fstab"), "")?;
     fs::write(etc.join("sudoers"), SUDOERS)?;
     fs::set_permissions(etc.join("sudoers"), fs::Permissions::from_mode(0o440))?;
-    fs::write(etc.join("resolv.conf"), resolver(&read("/etc/resolv.conf"), &read("/run/systemd/resolve/resolv.conf")))?;
+    fs::write(etc.join("resolv.conf"), name_servers())?;
     symlink("/proc/self/mounts", etc.join("mtab"))
+}
+
+/// How names are resolved, as the machine is now.
+pub(super) fn name_servers() -> String {
+    resolver(&read("/etc/resolv.conf"), &read("/run/systemd/resolve/resolv.conf"))
 }
 
 fn read(path: &str) -> String {

@@ -3,11 +3,12 @@
 //! Only what is on a list of the machine gets in, and nothing that not everybody on the machine may read: no keys, no
 //! passwords, no data. An image is a directory of two layers: `root`, everything but `/usr`, and `hide`, which covers what of
 //! `/usr` is not for instances. It is made once for each state of the machine's packages and never changed, because running
-//! instances stand on it. Start reading at [`ensure`].
+//! instances stand on it. Start reading at [`ensure`]; `skeleton` is what instances of container images get instead.
 
 mod accounts;
 mod copy;
 mod etc;
+mod skeleton;
 mod usr;
 mod var;
 
@@ -17,6 +18,8 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
 use super::{files, trees};
+
+pub(super) use skeleton::{ensure as ensure_skeleton, sweep as sweep_skeletons};
 
 /// A new number makes new images: it changes whenever what is written here changes.
 const FORMAT: u32 = 2;

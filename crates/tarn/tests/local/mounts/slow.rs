@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use tarn_driver::Driver;
-use tarn_driver::local::{LocalDriver, LocalSettings};
+use tarn_driver::local::{ImageSettings, LocalDriver, LocalSettings};
 use tarn_model::capacity::Inventory;
 
 use super::{made, started};
@@ -70,6 +70,7 @@ async fn open_slow(data: &Path, gate: &Path) -> LocalDriver {
         run: "/run/tarn".into(),
         helper: ["/bin/sh".into(), script.into(), gate.into()].into_iter().chain(helper).collect(),
         guest: GUEST,
+        images: ImageSettings::default(),
         inventory: Inventory { cpu_milli: 8_000, memory_bytes: 8 << 30, gpus: Vec::new(), storage_bytes: 0 },
     };
     LocalDriver::open(settings).await.unwrap()

@@ -1,0 +1,64 @@
+"""Pulls of a large image from a loopback registry: Tarn's and podman's, each with nothing in its cache."""
+
+import contextlib
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from bench import machine
+from bench.images.starts import start
+from bench.instances.tarn import Tarn
+
+
+def take_turns(work: Path, key: Path, reference: str, rounds: int) -> dict[str, list[float]]:
+    """Seconds of each, and the most memory in mebibytes of whoever unpacks for Tarn."""
+    figures = {"tarn": [], "podman": [], "memory": []}
+    for _ in range(rounds):
+        seconds, memory = tarn(work, key, reference)
+        figures["tarn"].append(seconds)
+        figures["memory"].append(memory)
+        figures["podman"].append(podman(work, reference))
+    return figures
+
+
+def tarn(work: Path, key: Path, reference: str) -> tuple[float, float]:
+    """A cluster from an image that is not there: the start of its instance is part of the time."""
+    with Tarn(work, key) as engine, watched(engine.pid) as most:
+        seconds = start(engine, "pull", reference)
+    shutil.rmtree(engine.data, ignore_errors=True)
+    return seconds, most[0]
+
+
+@contextlib.contextmanager
+def watched(pid: int):
+    """The most memory that a single child of the engine holds meanwhile."""
+    most, over = [0.0], threading.Event()
+
+    def look():
+        while not over.wait(0.01):
+            for child in machine.tree(pid)[1:]:
+                with contextlib.suppress(OSError):
+                    most[0] = max(most[0], int(machine.field(f"/proc/{child}/status", "VmHWM", "0 kB").split()[0]) / 1024)
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        yield most
+    finally:
+        over.set()
+        watcher.join()
+
+
+def podman(work: Path, reference: str) -> float:
+    """`podman pull` into an empty store."""
+    store = Path(tempfile.mkdtemp(prefix="podman-", dir=work))
+    command = ["podman", "--root", str(store / "storage"), "--runroot", str(store / "run"), "--storage-driver", "overlay"]
+    began = time.monotonic()
+    subprocess.run([*command, "pull", "--quiet", "--tls-verify=false", reference], check=True, capture_output=True)
+    took = time.monotonic() - began
+    subprocess.run([*command, "system", "reset", "--force"], capture_output=True)
+    shutil.rmtree(store, ignore_errors=True)
+    return took

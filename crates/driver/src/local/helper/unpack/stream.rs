@@ -1,0 +1,105 @@
+//! The bytes of a layer as its archive has them: decompressed, counted, summed.
+
+use std::io::{self, BufReader, Read};
+
+use sha2::{Digest, Sha256};
+
+/// What is read at once: more than the standard input keeps, so that it is read past that.
+const PIECE: usize = 256 << 10;
+
+/// The largest window of zstd, as a power of two: what compresses for images uses 8 MiB, and 32 MiB fit into what unpacking
+/// may have.
+const MAX_WINDOW: u32 = 25;
+
+/// The archive of a layer.
+pub(super) struct Archive<'a> {
+    inner: Box<dyn Read + 'a>,
+    sum: Sha256,
+    left: u64,
+}
+
+impl<'a> Archive<'a> {
+    /// Finds out by its first bytes how a layer is compressed. No more than `most` bytes come out.
+    pub(super) fn new(input: impl Read + 'a, most: u64) -> io::Result<Self> {
+        let mut input = BufReader::with_capacity(PIECE, input);
+        // A buffer that is empty is filled by one read, which may give a single byte: then more is asked for.
+        let mut first = [0; 4];
+        let mut length = 0;
+        while length < first.len() {
+            match input.read(&mut first[length..])? {
+                0 => break,
+                more => length += more,
+            }
+        }
+        let whole = io::Cursor::new(first).take(length as u64).chain(input);
+        let inner: Box<dyn Read + 'a> = match first {
+            [0x1f, 0x8b, ..] => Box::new(flate2::bufread::MultiGzDecoder::new(whole)),
+            [0x28, 0xb5, 0x2f, 0xfd] => {
+                let mut decoder = zstd::stream::read::Decoder::with_buffer(whole)?;
+                decoder.window_log_max(MAX_WINDOW)?;
+                Box::new(decoder)
+            }
+            _ => Box::new(whole),
+        };
+        Ok(Archive { inner, sum: Sha256::new(), left: most })
+    }
+
+    /// Reads what comes after the end of the archive, and gives the digest of everything.
+    pub(super) fn finish(mut self) -> io::Result<String> {
+        let mut rest = vec![0; 64 << 10];
+        while self.read(&mut rest)? > 0 {}
+        Ok(self.sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+}
+
+impl Read for Archive<'_> {
+    fn read(&mut self, piece: &mut [u8]) -> io::Result<usize> {
+        let length = self.inner.read(piece)?;
+        self.sum.update(&piece[..length]);
+        self.left = self.left.checked_sub(length as u64).ok_or_else(|| io::Error::other(TOO_LARGE))?;
+        Ok(length)
+    }
+}
+
+/// What is said of a layer that does not end in time.
+pub(super) const TOO_LARGE: &str = "it is larger, unpacked, than there is room for in the cache of images";
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn read(bytes: &[u8], most: u64) -> io::Result<(Vec<u8>, String)> {
+        let mut archive = Archive::new(bytes, most)?;
+        let mut all = Vec::new();
+        archive.read_to_end(&mut all)?;
+        Ok((all, archive.finish()?))
+    }
+
+    #[test]
+    fn every_compression_gives_the_same_bytes_and_the_same_digest() {
+        let plain: Vec<u8> = (0..200_000u32).flat_map(u32::to_le_bytes).collect();
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(&plain).unwrap();
+        let zstd = zstd::encode_all(&plain[..], 1).unwrap();
+        let expected = read(&plain, u64::MAX).unwrap();
+        assert_eq!(expected.0, plain);
+        assert_eq!(read(&gzip.finish().unwrap(), u64::MAX).unwrap(), expected);
+        assert_eq!(read(&zstd, u64::MAX).unwrap(), expected);
+        assert_eq!(read(b"ab", 10).unwrap().0, b"ab");
+    }
+
+    #[test]
+    fn what_does_not_end_is_ended() {
+        let bomb = zstd::encode_all(io::repeat(0).take(10 << 20), 1).unwrap();
+        assert!(bomb.len() < 10 << 10);
+        assert_eq!(read(&bomb, 1 << 20).unwrap_err().to_string(), TOO_LARGE);
+    }
+
+    #[test]
+    fn what_is_cut_off_is_an_error() {
+        let zstd = zstd::encode_all(&[7u8; 1000][..], 1).unwrap();
+        assert!(read(&zstd[..zstd.len() - 1], u64::MAX).is_err());
+    }
+}

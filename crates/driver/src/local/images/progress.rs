@@ -1,0 +1,75 @@
+//! How far a pull is, in words for the owner.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::watch;
+
+/// How far a pull is.
+pub(super) struct Progress {
+    name: String,
+    layers: u64,
+    bytes: u64,
+    layers_done: AtomicU64,
+    bytes_done: AtomicU64,
+    tell: watch::Sender<String>,
+}
+
+impl Progress {
+    /// A pull of so many layers with so many bytes.
+    pub(super) fn new(name: String, layers: u64, bytes: u64, tell: watch::Sender<String>) -> Self {
+        let progress =
+            Progress { name, layers, bytes, layers_done: AtomicU64::new(0), bytes_done: AtomicU64::new(0), tell };
+        progress.tell();
+        progress
+    }
+
+    /// More bytes have come.
+    pub(super) fn add(&self, bytes: u64) {
+        let before = self.bytes_done.fetch_add(bytes, Ordering::Relaxed);
+        // Nobody reads faster than a megabyte comes.
+        if before / 1_000_000 != (before + bytes) / 1_000_000 {
+            self.tell();
+        }
+    }
+
+    /// A layer is there.
+    pub(super) fn finish_layer(&self) {
+        self.layers_done.fetch_add(1, Ordering::Relaxed);
+        self.tell();
+    }
+
+    /// Ends when nobody waits for the pull any more.
+    pub(super) async fn abandoned(&self) {
+        self.tell.closed().await;
+    }
+
+    fn tell(&self) {
+        self.tell.send_replace(self.words());
+    }
+
+    fn words(&self) -> String {
+        let megabytes = |bytes: u64| (bytes + 500_000) / 1_000_000;
+        let all = megabytes(self.bytes).max(1);
+        let done = megabytes(self.bytes_done.load(Ordering::Relaxed)).min(all);
+        let layer = (self.layers_done.load(Ordering::Relaxed) + 1).min(self.layers);
+        format!("pulls {}: {done} of {all} MB, layer {layer} of {}", self.name, self.layers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_how_far_it_is() {
+        let (tell, told) = watch::channel(String::new());
+        let progress = Progress::new("debian:12".into(), 7, 480_000_000, tell);
+        assert_eq!(*told.borrow(), "pulls debian:12: 0 of 480 MB, layer 1 of 7");
+        progress.add(120_000_000);
+        progress.finish_layer();
+        progress.finish_layer();
+        assert_eq!(*told.borrow(), "pulls debian:12: 120 of 480 MB, layer 3 of 7");
+        (0..9).for_each(|_| progress.finish_layer());
+        assert!(told.borrow().ends_with("layer 7 of 7"));
+    }
+}

@@ -1,0 +1,65 @@
+//! What the driver has to be told about images.
+
+use std::fmt;
+
+/// What the driver has to be told about images.
+#[derive(Clone, Debug)]
+pub struct ImageSettings {
+    /// As much as all unpacked layers may take together.
+    pub cache_bytes: u64,
+    /// The registries that need something said about them.
+    pub registries: Vec<Registry>,
+}
+
+/// A registry that needs something said about it.
+#[derive(Clone, Default)]
+pub struct Registry {
+    /// Its name as it stands before images, with a port if it has one: `docker.io`, `registry.example:5000`.
+    pub host: String,
+    /// Who logs in there; nobody when absent.
+    pub username: Option<String>,
+    /// With which password or token. It is never shown.
+    pub password: Option<String>,
+    /// Registries that are asked first, in order, for the same repositories.
+    pub mirrors: Vec<String>,
+    /// Whether it speaks HTTP without encryption.
+    pub plain_http: bool,
+}
+
+impl Default for ImageSettings {
+    fn default() -> Self {
+        ImageSettings { cache_bytes: 50_000_000_000, registries: Vec::new() }
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registry")
+            .field("host", &self.host)
+            .field("username", &self.username)
+            .field("password", &self.password.as_ref().map(|_| "…"))
+            .field("mirrors", &self.mirrors)
+            .field("plain_http", &self.plain_http)
+            .finish()
+    }
+}
+
+impl ImageSettings {
+    /// What is said about a registry.
+    pub(super) fn registry(&self, host: &str) -> Option<&Registry> {
+        self.registries.iter().find(|registry| registry.host == host)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_never_shown() {
+        let password = Some("hunter2".to_owned());
+        let registry = Registry { host: "a".into(), username: Some("b".into()), password, ..Registry::default() };
+        let shown = format!("{:?}", ImageSettings { registries: vec![registry], ..ImageSettings::default() });
+        assert!(shown.contains("\"b\"") && !shown.contains("hunter2"), "{shown}");
+    }
+}

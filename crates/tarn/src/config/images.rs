@@ -1,0 +1,216 @@
+//! Container images: how much is kept of them, and what has to be said about registries.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use tarn_driver::local::{ImageSettings, Registry, is_loopback};
+
+use super::Config;
+use crate::failure::{Failure, Result};
+
+/// Beyond this a number is a mistake, and sums of it would not fit.
+const MAX_GB: u64 = 1_000_000;
+
+/// Under these names Docker's own file has the login of the registry that names without one mean.
+const DOCKER: &[&str] =
+    &["https://index.docker.io/v1/", "index.docker.io", "registry-1.docker.io", "https://registry-1.docker.io"];
+
+/// Container images.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Images {
+    cache_gb: u64,
+    registry_auth_file: Option<PathBuf>,
+    registries: Vec<RegistryDefinition>,
+}
+
+/// What has to be said about a registry.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct RegistryDefinition {
+    host: String,
+    username: Option<String>,
+    password: Option<Secret>,
+    #[serde(default)]
+    mirrors: Vec<String>,
+    /// Without encryption; when absent, on this machine only.
+    plain_http: Option<bool>,
+}
+
+/// What must not be shown.
+#[derive(Clone, Deserialize, Serialize)]
+#[serde(from = "String", into = "&'static str")]
+struct Secret(String);
+
+impl From<String> for Secret {
+    fn from(secret: String) -> Self {
+        Secret(secret)
+    }
+}
+
+impl From<Secret> for &'static str {
+    fn from(_: Secret) -> Self {
+        "…"
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
+}
+
+impl Default for Images {
+    fn default() -> Self {
+        Images { cache_gb: 50, registry_auth_file: None, registries: Vec::new() }
+    }
+}
+
+impl Images {
+    pub(super) fn check(&self) -> Result<()> {
+        if !(1..=MAX_GB).contains(&self.cache_gb) {
+            return Err(Failure(format!("images.cache_gb must be at least 1 and at most {MAX_GB}")));
+        }
+        for registry in &self.registries {
+            let hosts = std::iter::once(&registry.host).chain(&registry.mirrors);
+            for host in hosts {
+                let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':');
+                if host.is_empty() || !host.chars().all(plain) {
+                    return Err(Failure(format!(
+                        "images.registries: '{host}' must be the name of a registry as it stands before images, \
+                         such as docker.io or registry.example:5000"
+                    )));
+                }
+            }
+            if registry.username.is_some() != registry.password.is_some() {
+                let host = &registry.host;
+                return Err(Failure(format!("images.registries: {host} needs both username and password, or neither")));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Config {
+    /// What the driver is told about images. What is said in the file of the configuration comes before what Docker's says.
+    pub(crate) fn images(&self) -> Result<ImageSettings> {
+        let own = &self.images;
+        let mut registries: Vec<Registry> = own.registries.iter().map(RegistryDefinition::registry).collect();
+        if let Some(path) = &own.registry_auth_file {
+            for (host, username, password) in read(path)? {
+                let (username, password) = (Some(username), Some(password));
+                match registries.iter_mut().find(|known| known.host == host) {
+                    Some(known) if known.username.is_some() => {}
+                    Some(known) => (known.username, known.password) = (username, password),
+                    None => {
+                        let plain_http = is_loopback(&host);
+                        registries.push(Registry { host, username, password, plain_http, ..Registry::default() });
+                    }
+                }
+            }
+        }
+        Ok(ImageSettings { cache_bytes: own.cache_gb * 1_000_000_000, registries })
+    }
+}
+
+impl RegistryDefinition {
+    fn registry(&self) -> Registry {
+        Registry {
+            host: self.host.clone(),
+            username: self.username.clone(),
+            password: self.password.as_ref().map(|secret| secret.0.clone()),
+            mirrors: self.mirrors.clone(),
+            plain_http: self.plain_http.unwrap_or_else(|| is_loopback(&self.host)),
+        }
+    }
+}
+
+/// Reads the logins in a file that `docker login` or `podman login` wrote.
+fn read(path: &Path) -> Result<Vec<(String, String, String)>> {
+    #[derive(Deserialize)]
+    struct File {
+        #[serde(default)]
+        auths: BTreeMap<String, Login>,
+    }
+    #[derive(Deserialize)]
+    struct Login {
+        auth: Option<String>,
+    }
+    let shown = path.display();
+    let text =
+        std::fs::read(path).map_err(|e| Failure::doing(format!("cannot read images.registry_auth_file {shown}"), e))?;
+    // What is wrong with it might repeat a password.
+    let file: File = serde_json::from_slice(&text)
+        .map_err(|_| Failure(format!("images.registry_auth_file {shown} is not a file that `docker login` writes")))?;
+    let login = |(name, login): (String, Login)| {
+        let decoded = base64_simd::STANDARD.decode_to_vec(login.auth?).ok()?;
+        let (username, password) = std::str::from_utf8(&decoded).ok()?.split_once(':')?;
+        let host = if DOCKER.contains(&name.as_str()) { "docker.io" } else { bare(&name) };
+        Some((host.to_owned(), username.to_owned(), password.to_owned()))
+    };
+    Ok(file.auths.into_iter().filter_map(login).collect())
+}
+
+/// The name of a registry without what some tools write around it.
+fn bare(name: &str) -> &str {
+    let name = name.split_once("://").map_or(name, |(_, rest)| rest);
+    name.split('/').next().unwrap_or(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(text: &str) -> Config {
+        toml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn both_files_say_who_logs_in_and_nothing_shows_a_password() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config.json");
+        let auth = |pair: &str| base64_simd::STANDARD.encode_to_string(pair);
+        let text = format!(
+            r#"{{"auths":{{"https://index.docker.io/v1/":{{"auth":"{}"}},"https://a.example:5000/v2/":{{"auth":"{}"}},"helped.example":{{}}}}}}"#,
+            auth("anna:hunter:2"),
+            auth("bert:other")
+        );
+        std::fs::write(&path, text).unwrap();
+        let text = format!(
+            "[images]\ncache_gb = 3\nregistry_auth_file = '{}'\n[[images.registries]]\nhost = 'docker.io'\nmirrors = ['m:1']\n\
+             [[images.registries]]\nhost = 'a.example:5000'\nusername = 'cleo'\npassword = 'geheim'",
+            path.display()
+        );
+        let config = config(&text);
+        config.images.check().unwrap();
+        let settings = config.images().unwrap();
+        let login = |host: &str| {
+            let found = settings.registries.iter().find(|registry| registry.host == host).unwrap();
+            (found.username.clone().unwrap(), found.password.clone().unwrap())
+        };
+        assert_eq!(login("docker.io"), ("anna".into(), "hunter:2".into()));
+        assert_eq!(login("a.example:5000"), ("cleo".into(), "geheim".into()));
+        assert!(settings.registries.iter().all(|registry| !registry.plain_http));
+        assert!(
+            self::config("[[images.registries]]\nhost = '127.0.0.1:5000'").images().unwrap().registries[0].plain_http
+        );
+        assert_eq!((settings.cache_bytes, settings.registries.len()), (3_000_000_000, 2));
+        let shown = format!("{config:?} {settings:?}");
+        assert!(!shown.contains("hunter") && !shown.contains("geheim"), "{shown}");
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for text in [
+            "[images]\ncache_gb = 0",
+            "[[images.registries]]\nhost = 'https://docker.io'",
+            "[[images.registries]]\nhost = 'a'\nusername = 'b'",
+            "[[images.registries]]\nhost = 'a'\nmirrors = ['b/c']",
+        ] {
+            assert!(config(text).images.check().is_err(), "{text}");
+        }
+        assert!(config("[images]\nregistry_auth_file = '/nowhere/config.json'").images().is_err());
+    }
+}

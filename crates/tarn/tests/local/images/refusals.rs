@@ -1,0 +1,132 @@
+//! Pulls that cannot work, and what their owners are told.
+
+use tarn_driver::local::{ImageSettings, Registry};
+use tarn_driver::{Driver, Error};
+
+use super::false_registry::FalseRegistry;
+use super::maker::{Packing, Writing, digest, image, image_for};
+use super::quiet;
+use super::registry::DockerRegistry;
+use crate::machine::{Machine, on_a_machine, open_for_images};
+
+fn small() -> super::maker::Made {
+    image(&[Writing::new().file("a", 0o644, b"a").pack(Packing::Gzip)])
+}
+
+async fn why(machine: &Machine, reference: &str) -> String {
+    match machine.driver.ensure_image(reference, &quiet).await {
+        Err(Error::Permanent(why)) => why,
+        other => panic!("{reference}: {other:?}"),
+    }
+}
+
+/// Opens the driver of a test again, with something said about registries.
+async fn reopen(machine: &mut Machine, images: ImageSettings) {
+    // Another driver takes its place for a moment, so that the first one can end.
+    let elsewhere = tempfile::tempdir().unwrap();
+    machine.driver = crate::machine::open(elsewhere.path()).await.unwrap();
+    let data = machine.data.path();
+    machine.driver = open_for_images(data, &data.join("volumes"), images).await.unwrap();
+}
+
+#[test]
+fn a_failure_says_which_it_is() {
+    on_a_machine(async |machine| {
+        let registry = DockerRegistry::start().await;
+        let address = &registry.address;
+        registry.push("there", &small()).await;
+        let other = registry.push("other", &image_for("s390x", &[])).await;
+        for (reference, words) in [
+            ("Not A Name".to_owned(), "is not the name of an image"),
+            (format!("{address}/nowhere:1"), "has no such repository, tag or digest"),
+            (format!("{address}/there:2"), "has no such repository, tag or digest"),
+            (other, "there is linux/s390x"),
+        ] {
+            let why = why(machine, &reference).await;
+            assert!(why.contains(words), "{reference}: {why}");
+        }
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let why = why(machine, &format!("{closed}/a")).await;
+        assert!(why.contains(&format!("the registry {closed} cannot be reached")) && why.contains("refused"), "{why}");
+    });
+}
+
+#[test]
+fn a_login_is_used_and_never_shown() {
+    on_a_machine(async |machine| {
+        let registry = DockerRegistry::with_login().await;
+        let reference = registry.push("closed", &small()).await;
+        let said = why(machine, &reference).await;
+        assert!(said.contains("has no login there"), "{said}");
+        let login = |password: &str| {
+            let (username, password) = (Some("anna".to_owned()), Some(password.to_owned()));
+            let registry = Registry {
+                host: registry.address.clone(),
+                username,
+                password,
+                plain_http: true,
+                ..Registry::default()
+            };
+            ImageSettings { registries: vec![registry], ..ImageSettings::default() }
+        };
+        reopen(machine, login("wrong-one")).await;
+        let said = why(machine, &reference).await;
+        assert!(said.contains("refuses the login") && !said.contains("wrong-one"), "{said}");
+        reopen(machine, login("hunter2")).await;
+        assert!(machine.driver.ensure_image(&reference, &quiet).await.is_ok());
+    });
+}
+
+#[test]
+fn mirrors_are_asked_first() {
+    on_a_machine(async |machine| {
+        let (mirror, empty) = (DockerRegistry::start().await, DockerRegistry::start().await);
+        mirror.push("a/b", &small()).await;
+        let host = "registry.invalid".to_owned();
+        let mirrors = vec![empty.address.clone(), mirror.address.clone()];
+        let registries = vec![Registry { host, mirrors, ..Registry::default() }];
+        reopen(machine, ImageSettings { registries, ..ImageSettings::default() }).await;
+        let name = machine.driver.ensure_image("registry.invalid/a/b:1", &quiet).await.unwrap();
+        assert_eq!(name, format!("registry.invalid/a/b@{}", digest(&small().manifest)));
+    });
+}
+
+#[test]
+fn wrong_bytes_are_found_out_and_a_broken_connection_is_taken_up_again() {
+    on_a_machine(async |machine| {
+        let registry = FalseRegistry::start().await;
+        let content: Vec<u8> = (0..200_000u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+        let made = image(&[Writing::new().file("a", 0o644, &content).pack(Packing::Zstd)]);
+        let blob = format!("blobs/{}", digest(&made.blobs[1]));
+        let mut wrong = made.blobs[1].clone();
+        let last = wrong.len() - 1;
+        wrong[last] ^= 1;
+        let reference = registry.add("wrong", &made);
+        registry.answer(&format!("/v2/wrong/{blob}"), &wrong, |_| ());
+        let said = why(machine, &reference).await;
+        assert!(said.contains("does not match its digest") || said.contains("a layer is not right"), "{said}");
+        let reference = registry.add("manifest", &made);
+        let exact = format!("{}@{}", reference.trim_end_matches(":1"), digest(b"another manifest"));
+        registry.answer(&format!("/v2/manifest/manifests/{}", digest(b"another manifest")), &made.manifest, |_| ());
+        assert!(why(machine, &exact).await.contains("does not match its digest"));
+        let reference = registry.add("cut", &made);
+        registry.answer(&format!("/v2/cut/{blob}"), &made.blobs[1], |answer| answer.is_cut = true);
+        let name = machine.driver.ensure_image(&reference, &quiet).await.unwrap();
+        let half = made.blobs[1].len() / 2;
+        assert!(registry.asked.lock().unwrap().contains(&format!("/v2/cut/{blob} from {half}")));
+        let spec = machine.start_image(&name).await;
+        assert_eq!(std::fs::read(machine.seen(&spec, "a")).unwrap(), content);
+    });
+}
+
+#[test]
+fn a_document_without_end_is_not_read_to_its_end() {
+    on_a_machine(async |machine| {
+        let registry = FalseRegistry::start().await;
+        registry.answer("/v2/endless/manifests/1", &vec![b' '; 5 << 20], |_| ());
+        let said = why(machine, &format!("{}/endless:1", registry.address)).await;
+        assert!(said.contains("a document without end"), "{said}");
+        registry.answer("/v2/odd/manifests/1", b"{\"schemaVersion\": 1}", |_| ());
+        assert!(why(machine, &format!("{}/odd:1", registry.address)).await.contains("schema 1"));
+    });
+}
