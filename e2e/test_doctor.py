@@ -8,6 +8,8 @@ import signal
 import socket
 import sqlite3
 import subprocess
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -180,6 +182,36 @@ def test_secrets_are_not_shown(tmp_path):
     report.has("failure", "database.opens")
     assert "s3cr3t" not in json.dumps(report.body)
     assert report.body["configuration"]["database"].startswith("postgres://tarn:(hidden)@")
+
+
+class Registry(BaseHTTPRequestHandler):
+    """Says what every registry says to who has not logged in."""
+
+    def do_GET(self):
+        self.send_response(401 if self.path == "/v2/" else 404)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+def test_registries(tmp_path):
+    config = tmp_path / "tarn.toml"
+
+    def report(port: int) -> Report:
+        login = 'username = "someone"\npassword = "s3cr3t"\n'
+        config.write_text(f'[[images.registries]]\nhost = "127.0.0.1:{port}"\n{login}')
+        return alone(tmp_path / "data", "--config", config)
+
+    lost = report(free_port())
+    lost.has("failure", "registries.reachable")
+    assert "s3cr3t" not in json.dumps(lost.body)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Registry) as registry:
+        threading.Thread(target=registry.serve_forever, daemon=True).start()
+        well = report(registry.server_address[1])
+        registry.shutdown()
+    well.has("ok", "registries.settings", "registries.reachable")
 
 
 def certificate(directory: Path, days: int) -> list:

@@ -12,7 +12,7 @@ use tarn_model::Clock as _;
 use tokio::task::JoinHandle;
 
 use super::patient::{Patient, RUN};
-use super::{certificate, configuration, database, drift, engine, keys, ports};
+use super::{certificate, configuration, database, drift, engine, keys, ports, registries};
 use crate::config::S3Listen;
 use crate::environment::SystemClock;
 
@@ -34,7 +34,7 @@ pub(super) struct Area {
 }
 
 /// All of them.
-pub(super) const ALL: [Area; 16] = [
+pub(super) const ALL: [Area; 17] = [
     Area {
         name: "kernel",
         checks: &[
@@ -143,6 +143,13 @@ pub(super) const ALL: [Area; 16] = [
         is_machine: false,
         is_of_instances: false,
         look: |patient| blocking(move || ports::look(&patient)),
+    },
+    Area {
+        name: "registries",
+        checks: &["registries.settings", "registries.reachable"],
+        is_machine: false,
+        is_of_instances: true,
+        look: |patient| Box::pin(registries::look(patient)),
     },
     Area {
         name: "database",

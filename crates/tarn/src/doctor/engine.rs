@@ -22,16 +22,8 @@ const MAX_REASON: usize = 200;
 
 /// Looks at it.
 pub(super) async fn look(patient: Arc<Patient>) -> Vec<Finding> {
-    // Whoever was first has chosen the same one.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let client = reqwest::Client::builder()
-        .timeout(PATIENCE)
-        .redirect(reqwest::redirect::Policy::none())
-        .no_proxy()
-        // Its certificate has checks of its own, and it is asked by an address that may not be its name.
-        .tls_danger_accept_invalid_certs(true)
-        .build();
-    let client = match client {
+    // Its certificate has checks of its own, and it is asked by an address that may not be its name.
+    let client = match client(PATIENCE, |builder| builder.no_proxy().tls_danger_accept_invalid_certs(true)) {
         Ok(client) => client,
         Err(error) => return vec![Finding::failure("engine.answers", format!("no client can be made: {error}"), "")],
     };
@@ -42,6 +34,17 @@ pub(super) async fn look(patient: Arc<Patient>) -> Vec<Finding> {
         findings.push(metrics(&client, &format!("http://{}/metrics", crate::machines::reachable(listen))).await);
     }
     findings
+}
+
+/// A client that goes where it is sent and no further.
+pub(super) fn client(
+    patience: Duration,
+    change: impl FnOnce(reqwest::ClientBuilder) -> reqwest::ClientBuilder,
+) -> reqwest::Result<reqwest::Client> {
+    // Whoever was first has chosen the same one.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let builder = reqwest::Client::builder().timeout(patience).redirect(reqwest::redirect::Policy::none());
+    change(builder).build()
 }
 
 async fn health(client: &reqwest::Client, patient: &Patient) -> Vec<Finding> {
@@ -159,7 +162,7 @@ fn time(text: &str) -> Option<Time> {
 }
 
 /// The innermost cause, which says most in the fewest words.
-fn reason(error: &reqwest::Error) -> String {
+pub(super) fn reason(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(next) = cause.source() {
         cause = next;

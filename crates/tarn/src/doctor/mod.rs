@@ -17,6 +17,7 @@ mod keys;
 mod listeners;
 mod patient;
 mod ports;
+mod registries;
 mod report;
 mod running;
 mod validity;
