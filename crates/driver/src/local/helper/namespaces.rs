@@ -25,6 +25,13 @@ pub(super) struct Namespaces {
     _keeper: UnixStream,
 }
 
+impl Namespaces {
+    /// Makes them at once, for whoever has nothing else to do meanwhile.
+    pub(super) fn make(id_base: u32) -> io::Result<Self> {
+        Keeper::begin()?.finish(id_base)
+    }
+}
+
 /// The process that makes the namespaces, while something else is done.
 pub(super) struct Keeper {
     pid: u32,

@@ -1,6 +1,7 @@
 //! Looking at the network without an engine: which addresses are free, what of an installation exists, and whether the kernel
 //! takes what clusters are made of. Nothing that is seen from outside is changed.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use rtnetlink::{LinkBridge, LinkMessageBuilder, LinkVeth};
@@ -14,6 +15,7 @@ use super::turns::Turns;
 use super::{firewall, free};
 use crate::Error;
 use crate::local::helper::kernel;
+use crate::local::protections::Protections;
 
 /// Whose names are tried in a namespace where nobody else is: six characters as every id has.
 const NOBODY: &str = "d0ct0r";
@@ -86,7 +88,7 @@ fn alone() -> Result<(Result<(), Error>, Result<(), Error>), Error> {
         let identity = Identity::new(NOBODY)?;
         let interfaces = interfaces(&identity).await;
         let prefix = Prefix::of(Ipv4Addr::new(10, 64, 0, 0));
-        Ok((interfaces, firewall::ensure(&identity, prefix).await))
+        Ok((interfaces, firewall::ensure(&identity, prefix, &BTreeSet::new(), &Protections::default()).await))
     })
 }
 
