@@ -44,7 +44,7 @@ async fn talk(
     volumes: &[(VolumeId, Device)],
 ) -> Result<Record, Error> {
     let lost = |error: io::Error| failed(FAILED, &error);
-    helper.order(&Order::Start(order(engine, &record, volumes))).await.map_err(lost)?;
+    helper.order(&Order::Start(Box::new(order(engine, &record, volumes)))).await.map_err(lost)?;
     let Report::Namespaces { pid: keeper } = helper.hear().await.map_err(lost)? else {
         return Err(lost(io::Error::other("the helper made no namespaces")));
     };

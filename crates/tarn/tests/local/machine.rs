@@ -39,6 +39,14 @@ pub(crate) struct Machine {
 
 /// Runs a test on a driver of its own and removes whatever it made, also when the test fails.
 pub(crate) fn on_a_machine(test: impl AsyncFnOnce(&mut Machine)) {
+    on_a_machine_with(async || ((), ImageSettings::default()), async |machine, ()| test(machine).await);
+}
+
+/// The same on a driver that has to know something about images, which is found out first.
+pub(crate) fn on_a_machine_with<T>(
+    prepare: impl AsyncFnOnce() -> (T, ImageSettings),
+    test: impl AsyncFnOnce(&mut Machine, T),
+) {
     if !rustix_is_root() {
         eprintln!("skipped: the local driver needs root");
         return;
@@ -46,9 +54,10 @@ pub(crate) fn on_a_machine(test: impl AsyncFnOnce(&mut Machine)) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let data = tempfile::tempdir().unwrap();
-        let driver = open(data.path()).await.unwrap();
+        let (prepared, images) = prepare().await;
+        let driver = open_for_images(data.path(), &data.path().join("volumes"), images).await.unwrap();
         let mut machine = Machine { driver, ids: Fresh(AtomicU64::new(u64::from(std::process::id()) << 20)), data };
-        let outcome = AssertUnwindSafe(test(&mut machine)).catch_unwind().await;
+        let outcome = AssertUnwindSafe(test(&mut machine, prepared)).catch_unwind().await;
         for id in machine.driver.observe().await.unwrap().instances.keys() {
             machine.driver.remove_instance(id).await.unwrap();
         }
@@ -80,7 +89,7 @@ pub(crate) async fn open_with(data: &Path, pool: &Path) -> Result<LocalDriver, E
 }
 
 /// Opens a driver that knows something about images.
-pub(crate) async fn open_for_images(data: &Path, pool: &Path, images: ImageSettings) -> Result<LocalDriver, Error> {
+async fn open_for_images(data: &Path, pool: &Path, images: ImageSettings) -> Result<LocalDriver, Error> {
     let gpu = |n: u32| Gpu { id: format!("simulated-H100-{n}"), model: "H100".into(), simulated: true };
     LocalDriver::open(LocalSettings {
         data: data.to_owned(),

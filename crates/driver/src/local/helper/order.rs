@@ -13,7 +13,7 @@ use crate::local::volumes::Identity;
 #[serde(rename_all = "snake_case")]
 pub(in crate::local) enum Order {
     /// To start an instance.
-    Start(Start),
+    Start(Box<Start>),
     /// To mount volumes in an instance that exists.
     Mount(Mount),
     /// To unmount one.

@@ -9,11 +9,16 @@ use tarn_driver::{Driver, Error};
 use super::false_registry::FalseRegistry;
 use super::maker::{Made, Packing, Writing, digest, image};
 use super::quiet;
-use crate::machine::{PATIENCE, on_a_machine, open, open_for_images};
+use crate::machine::{PATIENCE, on_a_machine, on_a_machine_with, open};
 
 /// An image with a layer of its own, of about a megabyte.
 fn of(n: u8) -> Made {
     image(&[Writing::new().file("a", 0o644, &[n; 1 << 20]).pack(Packing::Plain)])
+}
+
+/// A registry, and a cache of so many bytes.
+fn with_room_for(cache_bytes: u64) -> impl AsyncFnOnce() -> (FalseRegistry, ImageSettings) {
+    async move || (FalseRegistry::start().await, ImageSettings { cache_bytes, ..ImageSettings::default() })
 }
 
 #[test]
@@ -33,13 +38,7 @@ fn pulls_of_the_same_image_share_the_work() {
 
 #[test]
 fn what_nobody_needs_goes_when_there_is_no_room_and_comes_again() {
-    on_a_machine(async |machine| {
-        let elsewhere = tempfile::tempdir().unwrap();
-        machine.driver = open(elsewhere.path()).await.unwrap();
-        let settings = ImageSettings { cache_bytes: 3_500_000, ..ImageSettings::default() };
-        let data = machine.data.path();
-        machine.driver = open_for_images(data, &data.join("volumes"), settings).await.unwrap();
-        let registry = FalseRegistry::start().await;
+    on_a_machine_with(with_room_for(3_500_000), async |machine, registry| {
         let mut names = Vec::new();
         for n in 1..=3 {
             names.push(machine.driver.ensure_image(&registry.add(&format!("i{n}"), &of(n)), &quiet).await.unwrap());
@@ -64,13 +63,7 @@ fn what_nobody_needs_goes_when_there_is_no_room_and_comes_again() {
 
 #[test]
 fn a_bomb_ends_where_there_is_no_more_room() {
-    on_a_machine(async |machine| {
-        let elsewhere = tempfile::tempdir().unwrap();
-        machine.driver = open(elsewhere.path()).await.unwrap();
-        let settings = ImageSettings { cache_bytes: 10_000_000, ..ImageSettings::default() };
-        let data = machine.data.path();
-        machine.driver = open_for_images(data, &data.join("volumes"), settings).await.unwrap();
-        let registry = FalseRegistry::start().await;
+    on_a_machine_with(with_room_for(10_000_000), async |machine, registry| {
         let bomb = image(&[Writing::new().file("a", 0o644, &vec![0; 64 << 20]).pack(Packing::Zstd)]);
         assert!(bomb.blobs[1].len() < 100_000);
         let refused = machine.driver.ensure_image(&registry.add("bomb", &bomb), &quiet).await;
@@ -109,5 +102,42 @@ fn a_pull_says_how_far_it_is_and_leaves_nothing_when_nobody_waits_for_it() {
         tokio::time::timeout(PATIENCE * 3, gone).await.expect("what was half there is gone");
         registry.answer(&path, &large.blobs[1], |_| ());
         assert!(machine.driver.ensure_image(&reference, &quiet).await.is_ok());
+    });
+}
+
+#[test]
+fn an_engine_that_died_in_the_middle_of_a_pull_leaves_nothing_that_is_not_swept() {
+    on_a_machine(async |_| {
+        let registry = FalseRegistry::start().await;
+        let large = image(&[Writing::new().file("a", 0o644, &vec![5; 6 << 20]).pack(Packing::Plain)]);
+        let reference = registry.add("slow", &large);
+        let path = format!("/v2/slow/blobs/{}", digest(&large.blobs[1]));
+        registry.answer(&path, &large.blobs[1], |answer| answer.is_held = true);
+        let data = tempfile::tempdir().unwrap();
+        let layers = data.path().join("images/containers/layers");
+        let (own, wanted) = (data.path().to_owned(), reference.clone());
+        // A runtime that is dropped takes all its tasks with it, as a killed process does, and nothing is cleared up.
+        let engine = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+            let driver = runtime.block_on(open(&own)).unwrap();
+            let (half, come) = std::sync::mpsc::channel();
+            runtime.spawn(async move {
+                let tell = move |words: String| {
+                    if words.contains("3 of 6 MB") {
+                        let _twice = half.send(());
+                    }
+                };
+                driver.ensure_image(&wanted, &tell).await
+            });
+            come.recv_timeout(PATIENCE * 3).expect("it comes half");
+            runtime.shutdown_background();
+        });
+        tokio::task::spawn_blocking(|| engine.join().unwrap()).await.unwrap();
+        assert_eq!(crate::machine::names(&layers), ["next-0"], "something was left");
+        registry.answer(&path, &large.blobs[1], |_| ());
+        let driver = open(data.path()).await.unwrap();
+        assert_eq!(crate::machine::names(&layers), Vec::<String>::new());
+        assert!(driver.ensure_image(&reference, &quiet).await.is_ok());
+        assert_eq!(crate::machine::names(&layers), [digest(&large.blobs[1]).replace("sha256:", "")]);
     });
 }

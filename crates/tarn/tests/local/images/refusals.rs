@@ -7,7 +7,7 @@ use super::false_registry::FalseRegistry;
 use super::maker::{Packing, Writing, digest, image, image_for};
 use super::quiet;
 use super::registry::DockerRegistry;
-use crate::machine::{Machine, on_a_machine, open_for_images};
+use crate::machine::{Machine, on_a_machine, on_a_machine_with};
 
 fn small() -> super::maker::Made {
     image(&[Writing::new().file("a", 0o644, b"a").pack(Packing::Gzip)])
@@ -18,15 +18,6 @@ async fn why(machine: &Machine, reference: &str) -> String {
         Err(Error::Permanent(why)) => why,
         other => panic!("{reference}: {other:?}"),
     }
-}
-
-/// Opens the driver of a test again, with something said about registries.
-async fn reopen(machine: &mut Machine, images: ImageSettings) {
-    // Another driver takes its place for a moment, so that the first one can end.
-    let elsewhere = tempfile::tempdir().unwrap();
-    machine.driver = crate::machine::open(elsewhere.path()).await.unwrap();
-    let data = machine.data.path();
-    machine.driver = open_for_images(data, &data.join("volumes"), images).await.unwrap();
 }
 
 #[test]
@@ -51,41 +42,42 @@ fn a_failure_says_which_it_is() {
     });
 }
 
+/// Two registries that want to know who asks, and logins there: a wrong one for one of them, the right one for the other under
+/// its second name.
+async fn with_logins() -> ((DockerRegistry, DockerRegistry, String), ImageSettings) {
+    let (first, second) = (DockerRegistry::with_login().await, DockerRegistry::with_login().await);
+    let login = |host: &str, password: &str| {
+        let (username, password) = (Some("anna".to_owned()), Some(password.to_owned()));
+        Registry { host: host.to_owned(), username, password, plain_http: true, ..Registry::default() }
+    };
+    let named = first.address.replace("127.0.0.1", "localhost");
+    let registries = vec![login(&named, "hunter2"), login(&second.address, "wrong-one")];
+    ((first, second, named), ImageSettings { registries, ..ImageSettings::default() })
+}
+
 #[test]
 fn a_login_is_used_and_never_shown() {
-    on_a_machine(async |machine| {
-        let registry = DockerRegistry::with_login().await;
-        let reference = registry.push("closed", &small()).await;
-        let said = why(machine, &reference).await;
+    on_a_machine_with(with_logins, async |machine, (first, second, named)| {
+        let said = why(machine, &first.push("closed", &small()).await).await;
         assert!(said.contains("has no login there"), "{said}");
-        let login = |password: &str| {
-            let (username, password) = (Some("anna".to_owned()), Some(password.to_owned()));
-            let registry = Registry {
-                host: registry.address.clone(),
-                username,
-                password,
-                plain_http: true,
-                ..Registry::default()
-            };
-            ImageSettings { registries: vec![registry], ..ImageSettings::default() }
-        };
-        reopen(machine, login("wrong-one")).await;
-        let said = why(machine, &reference).await;
+        let said = why(machine, &second.push("closed", &small()).await).await;
         assert!(said.contains("refuses the login") && !said.contains("wrong-one"), "{said}");
-        reopen(machine, login("hunter2")).await;
-        assert!(machine.driver.ensure_image(&reference, &quiet).await.is_ok());
+        assert!(machine.driver.ensure_image(&format!("{named}/closed:1"), &quiet).await.is_ok());
     });
+}
+
+/// A registry that nobody can reach, and two mirrors of it, of which the first has nothing.
+async fn with_mirrors() -> ((DockerRegistry, DockerRegistry), ImageSettings) {
+    let (empty, mirror) = (DockerRegistry::start().await, DockerRegistry::start().await);
+    let mirrors = vec![empty.address.clone(), mirror.address.clone()];
+    let registries = vec![Registry { host: "registry.invalid".to_owned(), mirrors, ..Registry::default() }];
+    ((empty, mirror), ImageSettings { registries, ..ImageSettings::default() })
 }
 
 #[test]
 fn mirrors_are_asked_first() {
-    on_a_machine(async |machine| {
-        let (mirror, empty) = (DockerRegistry::start().await, DockerRegistry::start().await);
+    on_a_machine_with(with_mirrors, async |machine, (_empty, mirror)| {
         mirror.push("a/b", &small()).await;
-        let host = "registry.invalid".to_owned();
-        let mirrors = vec![empty.address.clone(), mirror.address.clone()];
-        let registries = vec![Registry { host, mirrors, ..Registry::default() }];
-        reopen(machine, ImageSettings { registries, ..ImageSettings::default() }).await;
         let name = machine.driver.ensure_image("registry.invalid/a/b:1", &quiet).await.unwrap();
         assert_eq!(name, format!("registry.invalid/a/b@{}", digest(&small().manifest)));
     });

@@ -1,7 +1,7 @@
 //! Whose a file of a layer is, what may be done with it, when it was changed, and what else is attached to it.
 
 use std::ffi::CString;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::fd::AsFd;
 
 use rustix::fs::{
@@ -9,6 +9,7 @@ use rustix::fs::{
 };
 
 use super::super::Failure;
+use super::stream::broken;
 use super::tree::{Place, shown};
 use crate::local::ids::IDS;
 
@@ -31,12 +32,13 @@ impl Attributes {
     /// What an archive says of an entry.
     pub(super) fn of<R: Read>(entry: &mut tar::Entry<'_, R>, path: &[u8]) -> Result<Self, Failure> {
         let header = entry.header();
-        let (mut user, mut group) = (header.uid()?, header.gid()?);
-        let mode = header.mode()? & 0o7777;
-        let mut changed = (i64::try_from(header.mtime()?).unwrap_or(i64::MAX), 0);
+        let old = header.as_old();
+        let (mut user, mut group) = (number(header.uid(), &old.uid)?, number(header.gid(), &old.gid)?);
+        let mode = number(header.mode(), &old.mode)? & 0o7777;
+        let mut changed = (i64::try_from(number(header.mtime(), &old.mtime)?).unwrap_or(i64::MAX), 0);
         let mut attached = Vec::new();
-        for extension in entry.pax_extensions()?.into_iter().flatten() {
-            let extension = extension?;
+        for extension in entry.pax_extensions().map_err(broken)?.into_iter().flatten() {
+            let extension = extension.map_err(broken)?;
             let value = extension.value_bytes();
             let text = || std::str::from_utf8(value).ok();
             match extension.key_bytes() {
@@ -85,6 +87,12 @@ impl Attributes {
         }
         Ok(utimensat(&place.parent, &place.name, &self.changed, AtFlags::SYMLINK_NOFOLLOW)?)
     }
+}
+
+/// A number in a header; one that nobody has written is 0.
+fn number<N: Default>(read: io::Result<N>, field: &[u8]) -> Result<N, Failure> {
+    let is_blank = field.iter().all(|byte| matches!(byte, 0 | b' '));
+    read.or_else(|error| if is_blank { Ok(N::default()) } else { Err(broken(error)) })
 }
 
 /// A moment as PAX writes it: seconds since 1970 with a fraction.

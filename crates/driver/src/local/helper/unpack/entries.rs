@@ -11,7 +11,7 @@ use tar::EntryType;
 use super::super::order::{Report, Unpack, Unpacked};
 use super::super::{Failure, say};
 use super::attributes::Attributes;
-use super::stream::Archive;
+use super::stream::{Archive, broken};
 use super::tree::{Place, Tree, make_directory, shown, unfit, white_out};
 
 /// What is copied at once.
@@ -43,14 +43,6 @@ pub(super) fn unpack(order: &Unpack) -> Result<Unpacked, Failure> {
     let digest = archive.into_inner().finish().map_err(broken)?;
     let Unpacking { tree, devices, .. } = unpacking;
     Ok(Unpacked { digest, bytes: tree.bytes, entries: tree.entries, devices })
-}
-
-/// What reading an archive fails with is the archive's fault.
-fn broken(error: io::Error) -> Failure {
-    match error.kind() {
-        io::ErrorKind::Other => Failure::Unfit(error.to_string()),
-        _ => Failure::Unfit(format!("it is not an archive that can be read: {error}")),
-    }
 }
 
 struct Unpacking {
@@ -158,7 +150,7 @@ impl Unpacking {
         attributes: &Attributes,
         is_sparse: bool,
     ) -> Result<(), Failure> {
-        if entry.header().size().is_ok() && is_sparse_in_pax(entry)? {
+        if is_sparse_in_pax(entry)? {
             return Err(Failure::Unfit(format!(
                 "{} in it is sparse in a way that is not understood",
                 shown(&place.path)
@@ -221,8 +213,8 @@ impl Unpacking {
 }
 
 /// Newer forms of sparse files would be written as if their map were their contents.
-fn is_sparse_in_pax<R: Read>(entry: &mut tar::Entry<'_, R>) -> io::Result<bool> {
-    let mut extensions = entry.pax_extensions()?.into_iter().flatten().flatten();
+fn is_sparse_in_pax<R: Read>(entry: &mut tar::Entry<'_, R>) -> Result<bool, Failure> {
+    let mut extensions = entry.pax_extensions().map_err(broken)?.into_iter().flatten().flatten();
     Ok(extensions.any(|extension| extension.key_bytes().starts_with(b"GNU.sparse.")))
 }
 

@@ -4,6 +4,8 @@ use std::io::{self, BufReader, Read};
 
 use sha2::{Digest, Sha256};
 
+use super::super::Failure;
+
 /// What is read at once: more than the standard input keeps, so that it is read past that.
 const PIECE: usize = 256 << 10;
 
@@ -63,6 +65,14 @@ impl Read for Archive<'_> {
 
 /// What is said of a layer that does not end in time.
 pub(super) const TOO_LARGE: &str = "it is larger, unpacked, than there is room for in the cache of images";
+
+/// What reading an archive fails with is the archive's fault.
+pub(super) fn broken(error: io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::Other => Failure::Unfit(error.to_string()),
+        _ => Failure::Unfit(format!("it is not an archive that can be read: {error}")),
+    }
+}
 
 #[cfg(test)]
 mod tests {
