@@ -191,7 +191,7 @@ def test_odd_images_come_up(server, registry, create, program):
     odd.link("etc", "usr/etc").directory("usr").directory("usr/etc").add("usr/etc/passwd", passwd)
     odd.link("var", "nowhere").add("tmp", b"a file").link("home", "/home")
     odd.add("null", kind=tarfile.CHRTYPE, device=(1, 3)).add("pipe", kind=tarfile.FIFOTYPE).add("new\nline", b"")
-    create("odd", registry.push("odd", odd.bytes(), User="minus", Env=["PATH=/bin", "WORD=", "=x", "A B=c"]))
+    create("odd", registry.push("odd", odd.bytes(), User="minus", Env=["PATH=/usr/local/bin:/bin", "WORD=", "=x", "A B=c"]))
     assert server.ssh("odd", "sudo /bin/say").out.startswith("uid=0")
     assert server.ssh("odd", "say", code=None).code in (0, 126, 127, 255), "nobody may look into /bin"
     server.destroy("odd")

@@ -6,7 +6,9 @@ import time
 
 import footprint
 from machines import Machines, needs_root
+from registry import Layer, Registry, needs_registry
 from support import eventually
+from volumes import Volumes
 
 pytestmark = needs_root
 ROUNDS = int(os.environ.get("TARN_LEAK_ROUNDS", "10"))
@@ -14,12 +16,14 @@ CROWD = 50 if os.environ.get("TARN_SOAK") else 12
 SEED = int(os.environ.get("TARN_LEAK_SEED", "3"))
 
 
+@needs_registry
 def test_rounds_with_kills_leave_nothing_behind(tmp_path):
     chance = random.Random(SEED)
     before = footprint.take()
-    with Machines(tmp_path) as cloud:
+    with Registry(tmp_path / "registry") as registry, Volumes(tmp_path) as cloud:
+        images = [registry.push("one", Layer().add("a", b"1").bytes()), registry.push("two", Layer().add("b", b"2").bytes(), Layer().add(".wh.b").bytes())]
         for number in range(ROUNDS):
-            one_round(cloud, chance, number)
+            one_round(cloud, chance, number, images)
             cloud.destroy_all()
             left = footprint.difference(before, footprint.take())
             # The kernel takes namespaces apart a moment after their last process.
@@ -29,17 +33,22 @@ def test_rounds_with_kills_leave_nothing_behind(tmp_path):
     eventually(lambda: not footprint.difference(before, footprint.take()), what=f"the machine as before, seed {SEED}")
 
 
-def one_round(cloud, chance: random.Random, number: int):
+def one_round(cloud, chance: random.Random, number: int, images: list[str]):
     """Asks for several things at once and kills the engine at a random moment of it; what was accepted must still come."""
     accepted = []
     for each in range(chance.randint(1, 3)):
         body = {"instance_type": "tiny", "tp_cluster_name": f"leak-{number}-{each}", "num_nodes": chance.randint(1, 3)}
+        body["container"] = chance.choice([None, *images])
         accepted.append(cloud.call("POST", "/cluster/create", json=body, expect=202).json())
     strike(cloud, chance, 0.4)
     for one in accepted:
         cloud.finish(one["request_id"])
     restarted = chance.choice(accepted)["cluster_id"]
-    request = cloud.call("POST", f"/cluster/restart/{restarted}", expect=202).json()["request_id"]
+    # Both restart the machines, one of them with a volume, which outlives its cluster and is destroyed after it.
+    if chance.random() < 0.5:
+        request = cloud.call("POST", f"/cluster/restart/{restarted}", expect=202).json()["request_id"]
+    else:
+        request = cloud.attach(cloud.make_volume(f"leak-{number}"), restarted)["request_id"]
     strike(cloud, chance, 0.4)
     cloud.finish(request)
     requests = [cloud.call("DELETE", f"/cluster/{one['cluster_id']}", expect=202).json()["request_id"] for one in accepted]

@@ -49,17 +49,22 @@ fn place(root: &Path, image: &Image) -> Option<PathBuf> {
     let theirs = all.iter().position(|directory| directory.join("sudo").symlink_metadata().is_ok());
     let before = &all[..theirs.unwrap_or(all.len())];
     let usual = root.join(USUAL);
-    let is_wanted = before.contains(&usual) || theirs.is_none();
-    if is_wanted && system_directory(root, USUAL).is_ok() && is_free(&usual) {
+    let make_usual = || system_directory(root, USUAL).is_ok() && is_free(&usual);
+    if before.contains(&usual) && make_usual() {
         return Some(usual.join("sudo"));
     }
-    before.iter().find(|directory| is_free(directory)).map(|directory| directory.join("sudo"))
+    match before.iter().find(|directory| is_free(directory)) {
+        Some(free) => Some(free.join("sudo")),
+        // It is not found by its name then, but it is there.
+        None => (theirs.is_none() && make_usual()).then(|| usual.join("sudo")),
+    }
 }
 
-/// Whether a directory has no `sudo`, is root's alone, and lets programs become root.
+/// Whether a directory has no `sudo`, is root's alone but open to all, and lets programs become root.
 fn is_free(directory: &Path) -> bool {
-    let others_may_write = 0o022;
-    let is_roots = directory.metadata().is_ok_and(|m| m.is_dir() && m.uid() == 0 && m.mode() & others_may_write == 0);
+    // Others may not write there, but look things up.
+    let is_open = |mode: u32| mode & 0o022 == 0 && mode & 0o001 != 0;
+    let is_roots = directory.metadata().is_ok_and(|m| m.is_dir() && m.uid() == 0 && is_open(m.mode()));
     let counts = rustix::fs::statvfs(directory).is_ok_and(|fs| !fs.f_flag.contains(StatVfsMountFlags::NOSUID));
     is_roots && counts && directory.join("sudo").symlink_metadata().is_err()
 }
@@ -95,6 +100,10 @@ mod tests {
         assert_eq!(placed("/opt/bin:/usr/bin"), Some("opt/bin/sudo".into()));
         fs::set_permissions(at("opt/bin"), fs::Permissions::from_mode(0o777)).unwrap();
         assert_eq!(placed("/opt/bin:/usr/bin"), None, "others may write there");
+        fs::create_dir_all(at("bin")).unwrap();
+        assert_eq!(placed("/bin"), Some("bin/sudo".into()), "where it is found");
+        fs::set_permissions(at("bin"), fs::Permissions::from_mode(0o700)).unwrap();
+        assert_eq!(placed("/bin"), Some("usr/local/bin/sudo".into()), "nobody may look into that");
         fs::write(at("usr/local/bin/sudo"), "theirs").unwrap();
         let program = std::env::current_exe().unwrap();
         assert!(!install_sudo_in_image(root.path(), &program, &image("/usr/local/bin:/usr/bin")).unwrap());
