@@ -44,7 +44,8 @@ pub(super) async fn launch(
     let _turn = engine.helpers.acquire().await.map_err(|_| Error::Retry("the engine is stopping".into()))?;
     let mut helper = Helper::spawn(engine).map_err(|error| failed(FAILED, &error))?;
     let patience = if volumes.is_empty() { PATIENCE } else { PATIENCE + errands::PATIENCE };
-    let done = tokio::time::timeout(patience, talk(&mut helper, engine, (record, devices), (&disk, &opened), volumes)).await;
+    let done =
+        tokio::time::timeout(patience, talk(&mut helper, engine, (record, devices), (&disk, &opened), volumes)).await;
     let done = done.unwrap_or_else(|_| Err(failed(FAILED, &io::Error::other("the helper took too long"))));
     helper.end(done.is_ok()).await;
     done
@@ -94,12 +95,7 @@ async fn connect(engine: &Engine, record: &Record, keeper: u32) -> Result<(), Er
     engine.network.attach(record.slot, record.address, keeper).await
 }
 
-fn order(
-    engine: &Engine,
-    (record, devices): (&Record, Edits),
-    disk: &Opened,
-    volumes: &[(VolumeId, Device)],
-) -> Start {
+fn order(engine: &Engine, (record, devices): (&Record, Edits), disk: &Opened, volumes: &[(VolumeId, Device)]) -> Start {
     let places = &engine.places;
     let limited = engine.protections.have(Protection::CgroupLimits);
     let disk = match disk {
