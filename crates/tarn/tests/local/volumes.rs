@@ -137,7 +137,7 @@ fn many_at_once_make_one_volume_and_one_device() {
         {
             assert_eq!(started.unwrap().volumes, std::slice::from_ref(&spec.id));
         }
-        assert_eq!(loops(machine.data.path()).len(), 1, "all of them share one filesystem");
+        assert_eq!(loops(&machine.data.path().join("volumes")).len(), 1, "all of them share one filesystem");
     });
 }
 
