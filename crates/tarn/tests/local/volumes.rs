@@ -48,7 +48,9 @@ fn nothing_of_a_volume_shows_on_the_machine() {
         let instance = InstanceSpec { volumes: vec![spec.id.clone()], ..machine.spec() };
         machine.start(&instance).await;
         assert_eq!(machine.driver.observe().await.unwrap().volumes.len(), 1);
-        let [device] = &device_numbers(machine.data.path())[..] else { panic!("it is in use and has one device") };
+        let [device] = &device_numbers(&machine.data.path().join("volumes"))[..] else {
+            panic!("it is in use and has one device")
+        };
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let data = machine.data.path().display().to_string();
         let shown = |line: &&str| line.contains(&data) || line.split(' ').nth(2) == Some(device);
@@ -137,7 +139,7 @@ fn many_at_once_make_one_volume_and_one_device() {
         {
             assert_eq!(started.unwrap().volumes, std::slice::from_ref(&spec.id));
         }
-        assert_eq!(loops(machine.data.path()).len(), 1, "all of them share one filesystem");
+        assert_eq!(loops(&machine.data.path().join("volumes")).len(), 1, "all of them share one filesystem");
     });
 }
 

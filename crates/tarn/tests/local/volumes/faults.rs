@@ -127,7 +127,7 @@ fn a_helper_mounts_nothing_but_the_file_that_it_was_told() {
         machine.start(&taker).await;
         let record = machine.data.path().join("instances").join(taker.id.as_str()).join("instance.json");
         let record: serde_json::Value = serde_json::from_slice(&fs::read(record).unwrap()).unwrap();
-        let [device] = &device_numbers(machine.data.path())[..] else { panic!("one is in use") };
+        let [device] = &device_numbers(&machine.data.path().join("volumes"))[..] else { panic!("one is in use") };
         let (_, minor) = device.split_once(':').unwrap();
         let file =
             |spec: &VolumeSpec| fs::metadata(machine.file(spec)).map(|found| [found.dev(), found.ino()]).unwrap();

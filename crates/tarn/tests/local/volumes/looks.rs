@@ -31,10 +31,10 @@ impl Machine {
         self.pool().join(spec.id.as_str()).join("data.xfs")
     }
 
-    /// Waits until no loop device has a file of this machine: the kernel takes a moment for it.
+    /// Waits until no loop device has the file of a volume of this machine: the kernel takes a moment for it.
     pub(super) async fn no_loops(&self) {
         let gone = async {
-            while !loops(self.data.path()).is_empty() {
+            while !loops(&self.data.path().join("volumes")).is_empty() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
