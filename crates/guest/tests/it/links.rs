@@ -115,7 +115,8 @@ async fn a_volume_that_comes_is_the_users_and_stays_as_it_is_then() {
     std::fs::create_dir_all(&volume).unwrap();
     std::fs::write(&inside, "").unwrap();
     let owned_by = |path: &PathBuf, uid: u32| std::os::unix::fs::chown(path, Some(uid), Some(uid)).unwrap();
-    [&volume, &inside].map(|path| owned_by(path, 1000));
+    owned_by(&volume, 1000);
+    owned_by(&inside, 1000);
     let owners = || [&volume, &inside].map(|path| path.metadata().unwrap().uid());
     configure(&lab, &[("data", ONE)]).await;
     assert_eq!(owners(), [SOMEBODY, 1000], "nothing in it is changed");

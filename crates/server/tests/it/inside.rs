@@ -46,8 +46,13 @@ impl Lab {
         let root = root();
         let (children, collecting) = Children::new(false).unwrap();
         tokio::spawn(collecting);
-        let settings =
-            Settings { root: root.path().into(), user: "tester".into(), helper: "/bin/false".into(), is_init: false };
+        let settings = Settings {
+            root: root.path().into(),
+            user: "tester".into(),
+            image: None,
+            helper: "/bin/false".into(),
+            is_init: false,
+        };
         let guest = Guest::new(settings, children).unwrap();
         let (life, lives) = watch::channel(0);
         let dials = Arc::new(AtomicU32::new(0));
