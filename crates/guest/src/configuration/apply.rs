@@ -44,6 +44,7 @@ pub(crate) fn apply(root: &Path, account: &Account, state: &mut State, wanted: C
 /// Links the volumes into the home directory. New ones are remembered first: a link that nobody knows would stay for ever.
 fn write_links(root: &Path, account: &Account, state: &mut State, wanted: &Configuration) -> io::Result<()> {
     let new: Vec<_> = wanted.volumes.iter().filter(|link| !state.links.contains(link)).cloned().collect();
+    new.iter().for_each(|link| links::give_volume(root, account, link));
     if !new.is_empty() {
         let mut next = state.clone();
         next.links.extend(new);

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
@@ -28,6 +29,22 @@ pub(super) fn replace(account: &Account, ours: &[Link], wanted: &[Link]) -> io::
         }
     }
     wanted.iter().try_for_each(|link| make(&home, account, link))
+}
+
+/// Gives the user a volume that comes to this instance and was the user's of another one, whose image may have another user:
+/// only the volume itself, and nothing in it. What is root's was made so on purpose. Once it is here, it is left as it is.
+pub(super) fn give_volume(root: &Path, account: &Account, (_, path): &Link) {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    // One that is not there is nobody's loss: whoever mounted it knows.
+    let Ok(volume) = rustix::fs::open(root.join(path.trim_start_matches('/')), flags, Mode::empty()) else { return };
+    let owner = rustix::fs::fstat(&volume).map_or(0, |found| found.st_uid);
+    let is_anothers = owner != 0 && owner != account.uid;
+    if is_anothers && account.uid != 0 && rustix::process::geteuid().is_root() {
+        let (user, group) = (Uid::from_raw(account.uid), Gid::from_raw(account.gid));
+        if let Err(e) = rustix::fs::fchown(&volume, Some(user), Some(group)) {
+            eprintln!("tarn-guest: a volume could not be given to {}: {e}", account.name);
+        }
+    }
 }
 
 fn make(home: &OwnedFd, account: &Account, link: &Link) -> io::Result<()> {

@@ -107,3 +107,24 @@ async fn the_owner_of_a_file_in_the_way_does_not_change() {
     configure(&lab, &[("data", ONE)]).await;
     assert_eq!(lab.root.home().join("data").metadata().unwrap().uid(), 0);
 }
+
+#[tokio::test]
+async fn a_volume_that_comes_is_the_users_and_stays_as_it_is_then() {
+    let Some(lab) = Lab::of_somebody() else { return };
+    let (volume, inside) = (lab.root.path().join(&ONE[1..]), lab.root.path().join(&ONE[1..]).join("file"));
+    std::fs::create_dir_all(&volume).unwrap();
+    std::fs::write(&inside, "").unwrap();
+    let owned_by = |path: &PathBuf, uid: u32| std::os::unix::fs::chown(path, Some(uid), Some(uid)).unwrap();
+    owned_by(&volume, 1000);
+    owned_by(&inside, 1000);
+    let owners = || [&volume, &inside].map(|path| path.metadata().unwrap().uid());
+    configure(&lab, &[("data", ONE)]).await;
+    assert_eq!(owners(), [SOMEBODY, 1000], "nothing in it is changed");
+    owned_by(&volume, 4711);
+    configure(&lab, &[("data", ONE)]).await;
+    assert_eq!(owners(), [4711, 1000], "it was here already");
+    configure(&lab, &[]).await;
+    owned_by(&volume, 0);
+    configure(&lab, &[("data", ONE)]).await;
+    assert_eq!(owners(), [0, 1000], "that was on purpose");
+}
