@@ -176,7 +176,7 @@ fn volumes_are_found_again_when_the_machine_was_restarted() {
 
         machine.driver = open(machine.data.path()).await.unwrap();
         let seen = machine.driver.observe_instance(&spec.id).await.unwrap().unwrap();
-        assert!(!seen.running && seen.volumes.is_empty() && seen.end == Some(End::Lost), "{seen:?}");
+        assert!(!seen.running && seen.volumes.is_empty() && seen.end == Some(End::MachineRebooted), "{seen:?}");
         let seen = machine.driver.observe_volume(&volume.id).await.unwrap().unwrap();
         assert!(seen.size_bytes == SMALL && seen.fault.is_none(), "{seen:?}");
         let seen = machine.start(&InstanceSpec { boot: 2, ..spec.clone() }).await;
