@@ -27,6 +27,10 @@ async fn expiry(control: &Control) {
 
 async fn machines(control: &Control) {
     loop {
+        // Nothing to do but once after a restart of the machine, and again until that could be told.
+        if let Err(error) = reconcilers::reboots::recover(control).await {
+            tracing::warn!(%error, "what a restart of the machine has done could not be found out yet");
+        }
         let pause = pause("machines", reconcilers::machines::tick(control).await);
         // Who waits for a turn to come back does not wait for the next look besides.
         let _ = tokio::time::timeout(pause, reconcilers::machines::changed(control)).await;

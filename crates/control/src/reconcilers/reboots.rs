@@ -1,7 +1,7 @@
 //! What a restart of the machine ended at once: its clusters are brought back, a few at a time, and what was lost is told.
 //!
 //! A node that died alone is for its owner to judge. A machine that went down is nobody's fault, and whoever had a cluster expects
-//! to find it again. [`recover`] is called once when the engine starts; the reconciler of the machines goes on from there.
+//! to find it again. [`recover`] is called when the engine starts; the reconciler of the machines goes on from there.
 
 use tarn_driver::{End, Observed};
 use tarn_model::Refused;
@@ -42,8 +42,8 @@ struct Losses {
     unknown: u64,
 }
 
-/// To be called once when the engine starts, before anything else works: after a restart of the machine it begins to bring back
-/// what ran, and tells what was lost.
+/// To be called when the engine starts, before anything else works, and again until it succeeds: after a restart of the machine it
+/// begins to bring back what ran, and tells what was lost.
 pub async fn recover(control: &Control) -> Result<()> {
     let Some(boot) = control.driver().machine_boot().await.map_err(Error::internal)? else { return Ok(()) };
     let seen = control.store().read(|tx| installation::get(tx, SEEN)).await.map_err(Error::from)?;

@@ -31,9 +31,7 @@ fn end_jobs(ctx: Context<'_>) -> Work<'_> {
         let seen = nodes::observe_all(ctx, &nodes).await?;
         let down =
             |seen: &Option<ObservedInstance>| seen.as_ref().is_some_and(|seen| seen.end == Some(End::MachineRebooted));
-        if seen.iter().all(down) {
-            destroyed::end_all(ctx.control, cluster).await?;
-        } else if !destroyed::wait(ctx.control, cluster).await? {
+        if seen.iter().all(down) || !destroyed::wait(ctx.control, cluster).await? {
             destroyed::end_all(ctx.control, cluster).await?;
         }
         Ok(super::nothing())
