@@ -44,7 +44,7 @@ async fn idle_connections_do_not_hold_up_the_end() {
     let silent = TcpStream::connect(address).await.unwrap();
     let mut idle = TcpStream::connect(address).await.unwrap();
     let answer = send(&mut idle, b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
-    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("{\"status\":\"ok\"}"), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("{\"status\":\"ok\""), "{answer}");
     stop.send(()).unwrap();
     tokio::time::timeout(DEADLINE, serving).await.expect("it ends").unwrap().unwrap();
     assert!(TcpStream::connect(address).await.is_err(), "nobody listens any more");
