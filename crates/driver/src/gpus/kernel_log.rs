@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn errors_are_found_in_the_log() {
-        let found = |record: &str| parse(record).map(|(bus, code, us)| (bus, code, us));
+        let found = |record: &str| parse(record);
         let error = "4,1234,98765432,-;NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', GPU has fallen off the bus.\n";
         assert_eq!(found(error), Some(("0000:3b:00".into(), 79, 98_765_432)));
         let older = "3,7,5,-,caller=T1;NVRM: Xid (PCI:0000:AF:00): 31, Ch 0000\n SUBSYSTEM=pci\n";

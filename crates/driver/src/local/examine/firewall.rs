@@ -185,7 +185,9 @@ mod tests {
     fn a_table_of_nft_gets_rules_of_nft() {
         let own = chain("inet", "mine", "fwd", "forward", "drop");
         assert!(
-            found(&[own.clone()])[0].remedy.starts_with("nft insert rule inet mine fwd iifname '\"tabc123*\"' accept")
+            found(std::slice::from_ref(&own))[0]
+                .remedy
+                .starts_with("nft insert rule inet mine fwd iifname '\"tabc123*\"' accept")
         );
         let established = json!({ "match": { "op": "in", "left": { "ct": { "key": "state" } }, "right": ["established", "related"] } });
         let answers = rule("inet", "mine", "fwd", json!([established, { "accept": null }]));

@@ -67,9 +67,12 @@ pub(in crate::local) fn names(installation: &str, slots: &[u16], addresses: &[Ip
     Ok(bridges.chain(addresses.iter().map(|address| identity.veth(*address))).collect())
 }
 
+/// How it went with the interfaces, and with the firewall.
+pub(in crate::local) type Tried = (Result<(), Error>, Result<(), Error>);
+
 /// Makes a bridge and a pair of interfaces, and loads the firewall of every installation, in a network namespace that ends with
 /// this call. Says for both how it went.
-pub(in crate::local) async fn rehearse() -> Result<(Result<(), Error>, Result<(), Error>), Error> {
+pub(in crate::local) async fn rehearse() -> Result<Tried, Error> {
     let (done, heard) = tokio::sync::oneshot::channel();
     let thread = std::thread::Builder::new().name("rehearsal".to_owned()).spawn(move || {
         // Whoever asked may have gone away.
@@ -80,7 +83,7 @@ pub(in crate::local) async fn rehearse() -> Result<(Result<(), Error>, Result<()
 }
 
 /// A thread of its own may have a network of its own, and what it starts has that, too.
-fn alone() -> Result<(Result<(), Error>, Result<(), Error>), Error> {
+fn alone() -> Result<Tried, Error> {
     kernel::unshare(UnshareFlags::NEWNET).map_err(|error| failed("make a network namespace", &error))?;
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| failed("try the network", &error))?;
