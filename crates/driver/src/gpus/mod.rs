@@ -1,6 +1,6 @@
 //! The GPUs of a machine: which there are, how they are, who uses them, and what an instance needs to use one.
 //!
-//! [`Probe`] is what has to be asked of a GPU. [`nvidia`] asks NVIDIA's library, [`simulated`] a declaration and a script of
+//! [`Probe`] is what has to be asked of a GPU. `nvidia` asks NVIDIA's library, `simulated` a declaration and a script of
 //! faults; [`Watch`] makes of their answers, and of the kernel log, what the rest of the house knows as a GPU. [`cdi`] reads
 //! what the vendor says an instance needs. Start reading at [`Watch::look`].
 
