@@ -97,7 +97,7 @@ def test_a_disk_that_is_gone_is_not_made_anew(cloud):
     # Whoever moves it away while it is mounted: the instance goes on, the next start has nothing to stand on.
     disk.rename(elsewhere)
     request = cloud.call("POST", "/cluster/restart/box", expect=202).json()["request_id"]
-    assert "is missing" in cloud.finish(request, status="FAILED")["message"] and not disk.exists()
+    assert "is not where it was kept" in cloud.finish(request, status="FAILED")["message"] and not disk.exists()
     elsewhere.rename(disk)
     cloud.restart("box")
     assert cloud.ssh("box", "hostname").out.strip() == made["instances"][0]["name"]

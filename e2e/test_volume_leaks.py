@@ -174,7 +174,7 @@ def compare(cloud, model: Model, where: str):
     assert sizes == {volume: file_size(must.size) for volume, must in model.volumes.items()}, where
     attached = {volume for volume in model.clusters.values() if volume}
     eventually(lambda: cloud.devices() == attached, what=f"a loop device for each attached volume ({where})")
-    assert len(footprint.loop_devices(cloud.data)) == len(attached), where
+    assert len(footprint.loop_devices(cloud.data / "volumes")) == len(attached), where
     assert not any("/mnt/s-" in line for line in open("/proc/self/mountinfo")), where
     for cluster, volume in model.clusters.items():
         info = cloud.info(cluster)

@@ -84,7 +84,7 @@ class Volumes(Machines):
 
     def devices(self) -> set[str]:
         """The volumes that have a loop device."""
-        return {Path(file).parent.name for file in footprint.loop_devices(self.data).values()}
+        return {Path(file).parent.name for file in footprint.loop_devices(self.data / "volumes").values()}
 
     def mounted(self, machine: str) -> set[str]:
         """The volumes that somebody inside sees at their places."""
