@@ -150,7 +150,7 @@ def debian() -> bytes:
         place = kept.with_suffix(f".{os.getpid()}")
         try:
             # In mounts of its own: whatever it mounts for the second stage is gone with it.
-            line = ["unshare", "--mount", "debootstrap", "--variant=minbase", suite, str(place), mirror]
+            line = ["unshare", "--mount", "debootstrap", "--variant=minbase", suite, str(place), *mirror]
             done = subprocess.run(line, env=ENVIRONMENT, capture_output=True, text=True, timeout=600)
             assert done.returncode == 0, done.stdout + done.stderr
             archive = kept.with_suffix(f".{os.getpid()}.tar")
@@ -163,19 +163,20 @@ def debian() -> bytes:
     return kept.read_bytes()
 
 
-def source() -> tuple[str, str]:
-    """Where this machine gets its own packages from, and the name of its release."""
+def source() -> tuple[list[str], str]:
+    """Where this machine gets its own packages from, unless debootstrap knows better, and the name of its release."""
     release = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
     suite = release.get("VERSION_CODENAME", "bookworm").strip('"')
-    for name in sorted(Path("/etc/apt").glob("sources.list*/*.sources")) + sorted(Path("/etc/apt").glob("sources.list*/*.list")):
-        text = name.read_text()
+    apt = Path("/etc/apt")
+    for name in [apt / "sources.list", *sorted(apt.glob("sources.list.d/*.sources")), *sorted(apt.glob("sources.list.d/*.list"))]:
+        text = name.read_text() if name.is_file() else ""
         for line in text.splitlines():
             words = line.split()
             if line.startswith("URIs:") and suite in text:
-                return words[1], suite
+                return [words[1]], suite
             if words[:1] == ["deb"] and suite in words:
-                return words[words.index(suite) - 1], suite
-    return "http://deb.debian.org/debian", suite
+                return [words[words.index(suite) - 1]], suite
+    return [], suite
 
 
 class HeldBack:
