@@ -14,7 +14,7 @@ from support import ENVIRONMENT, Server, free_port
 
 SOAK = os.environ.get("TARN_SOAK") == "1"
 SEED = os.environ.get("TARN_FUZZ_SEED", "20261115")
-EXAMPLES = os.environ.get("TARN_FUZZ_EXAMPLES", "1000" if SOAK else "100")
+EXAMPLES = os.environ.get("TARN_FUZZ_EXAMPLES", "1000" if SOAK else "50")
 SECONDS = 6 * 3600 if SOAK else 600
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 COUNTED = re.compile(r'^http_requests_total\{method="(\w+)",route="([^"]+)",status="2\d\d"\} (\d+)$', re.M)
