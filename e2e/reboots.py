@@ -137,16 +137,33 @@ def descendants(process: int) -> list[int]:
     return found
 
 
+def inhabitants(group: Path) -> set[int]:
+    """The processes of a control group and of those below it."""
+    found = set()
+    for place in group.rglob("cgroup.procs"):
+        with contextlib.suppress(OSError):
+            found |= {int(pid) for pid in place.read_text().split()}
+    return found
+
+
+def tell(processes: set[int], what: signal.Signals):
+    """Sends a signal to all that are still there."""
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, what)
+
+
 def empty(group: Path):
     """Ends every process of a control group and those below it, and removes them."""
+    # Nobody may see the end of another: with the power everybody goes at one moment.
+    held: set[int] = set()
+    while (found := inhabitants(group)) - held:
+        tell(found - held, signal.SIGSTOP)
+        held |= found
 
     def gone() -> bool:
-        places = [*group.rglob("cgroup.procs")]
-        inhabitants = {int(pid) for place in places for pid in place.read_text().split()}
-        for process in inhabitants:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
-        return not inhabitants
+        tell(found := inhabitants(group), signal.SIGKILL)
+        return not found
 
     eventually(gone, seconds=60, what=f"nobody in {group}")
 
