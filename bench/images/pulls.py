@@ -3,13 +3,13 @@
 import contextlib
 import shutil
 import subprocess
-import tempfile
 import threading
 import time
 from pathlib import Path
 
 from bench import machine
 from bench.images.starts import start
+from bench.instances.baselines import podman_store
 from bench.instances.tarn import Tarn
 
 
@@ -20,7 +20,7 @@ def take_turns(work: Path, key: Path, reference: str, rounds: int) -> dict[str, 
         seconds, memory = tarn(work, key, reference)
         figures["tarn"].append(seconds)
         figures["memory"].append(memory)
-        figures["podman"].append(podman(work, reference))
+        figures["podman"].append(podman(reference))
     return figures
 
 
@@ -52,13 +52,16 @@ def watched(pid: int):
         watcher.join()
 
 
-def podman(work: Path, reference: str) -> float:
+def podman(reference: str) -> float:
     """`podman pull` into an empty store."""
-    store = Path(tempfile.mkdtemp(prefix="podman-", dir=work))
+    store = podman_store()
     command = ["podman", "--root", str(store / "storage"), "--runroot", str(store / "run"), "--storage-driver", "overlay"]
-    began = time.monotonic()
-    subprocess.run([*command, "pull", "--quiet", "--tls-verify=false", reference], check=True, capture_output=True)
-    took = time.monotonic() - began
-    subprocess.run([*command, "system", "reset", "--force"], capture_output=True)
-    shutil.rmtree(store, ignore_errors=True)
-    return took
+    try:
+        began = time.monotonic()
+        subprocess.run([*command, "pull", "--quiet", "--tls-verify=false", reference], check=True, stdout=subprocess.DEVNULL)
+        return time.monotonic() - began
+    finally:
+        subprocess.run([*command, "system", "reset", "--force"], capture_output=True)
+        # It leaves a mount of its storage behind.
+        subprocess.run(["umount", str(store / "storage/overlay")], capture_output=True)
+        subprocess.run(["rm", "--recursive", "--force", "--one-file-system", str(store)], check=True)
