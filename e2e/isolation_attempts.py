@@ -41,6 +41,15 @@ def call(name, *arguments):
     return answer
 
 
+def heard(code, name, *arguments):
+    """A system call with nonsense, to which the kernel says so by this code, but only to those who may make it."""
+    try:
+        call(name, *arguments)
+    except OSError as error:
+        if error.errno != code:
+            raise
+
+
 def opened(path, flags=os.O_RDONLY):
     """Whether a file can be opened; nothing is read or written."""
     os.close(os.open(path, flags))
@@ -312,30 +321,17 @@ def open_a_file_by_handle():
 
 def load_a_module():
     """A module that is none: who may load gets another refusal."""
-    nothing = ctypes.create_string_buffer(b"no module at all")
-    try:
-        call("init_module", nothing, 16, b"")
-    except OSError as error:
-        if error.errno != errno.ENOEXEC:
-            raise
+    heard(errno.ENOEXEC, "init_module", ctypes.create_string_buffer(b"no module at all"), 16, b"")
 
 
 def load_a_kernel():
     """No parts of no architecture: who may load gets another refusal."""
-    try:
-        call("kexec_load", 0, 0, 0, 0xFFFF0000)
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
+    heard(errno.EINVAL, "kexec_load", 0, 0, 0, 0xFFFF0000)
 
 
 def reboot():
     """With a wrong word, to which the kernel says so only to those who may."""
-    try:
-        call("reboot", 0, 0, 0, 0)
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
+    heard(errno.EINVAL, "reboot", 0, 0, 0, 0)
 
 
 def swap_on_a_file():
@@ -343,21 +339,14 @@ def swap_on_a_file():
     path = f"/tmp/swap-{os.getpid()}"
     open(path, "wb").close()
     try:
-        call("swapon", path.encode(), 0)
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
+        heard(errno.EINVAL, "swapon", path.encode(), 0)
     finally:
         os.unlink(path)
 
 
 def set_the_clock():
     """To a time that there is none of."""
-    try:
-        call("clock_settime", 0, ctypes.create_string_buffer(struct.pack("<qq", -1, -1)))
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
+    heard(errno.EINVAL, "clock_settime", 0, ctypes.create_string_buffer(struct.pack("<qq", -1, -1)))
 
 
 def set_the_name_of_the_host():
