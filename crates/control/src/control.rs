@@ -61,6 +61,8 @@ pub struct Settings {
     pub capacity_deadline: Duration,
     /// How long a cluster may wait for its image, with its capacity in hand.
     pub image_pull_deadline: Duration,
+    /// Where container images may come from, if not from everywhere.
+    pub allowed_registries: Option<Vec<String>>,
     /// How long one try of one step may take, or be silent if it tells how far it is.
     pub step_timeout: Duration,
     /// How long a runner that died keeps others away from its requests.
@@ -134,6 +136,7 @@ impl Default for Settings {
             work_deadline: Duration::from_secs(15 * 60),
             capacity_deadline: Duration::from_secs(24 * 3600),
             image_pull_deadline: Duration::from_secs(2 * 3600),
+            allowed_registries: None,
             step_timeout: Duration::from_secs(120),
             lease: Duration::from_secs(10),
             parallel: 32,

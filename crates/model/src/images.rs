@@ -6,6 +6,11 @@ pub const HOST: &str = "host";
 /// The longest reference: room for a repository, a tag and a digest.
 pub const MAX_LENGTH: usize = 512;
 
+/// The registry that names without one mean, its old name, and whose its images are that nobody is named for.
+const DEFAULT_REGISTRY: &str = "docker.io";
+const DEFAULT_REGISTRY_ONCE: &str = "index.docker.io";
+const DEFAULT_OWNER: &str = "library";
+
 /// The longest name of a repository, with its registry, that registries take.
 const MAX_NAME: usize = 255;
 
@@ -43,6 +48,48 @@ pub fn check(reference: &str) -> Result<(), String> {
     repository.split('/').try_for_each(check_component)
 }
 
+/// Whether images may come from where a reference says. `allowed` names registries, or registries with the beginning of a
+/// repository, `ghcr.io/team`; without a list every registry is allowed.
+pub fn is_allowed(reference: &str, allowed: Option<&[String]>) -> bool {
+    let Some(allowed) = allowed else { return true };
+    let name = whole_name(reference);
+    allowed.iter().any(|place| {
+        let place = with_known_registry(place);
+        // `ghcr.io/team` does not allow `ghcr.io/teammates`.
+        name.strip_prefix(&place).is_some_and(|rest| rest.starts_with('/') || rest.is_empty())
+    })
+}
+
+/// Says what is wrong with a place in a list of allowed ones, if something is.
+pub fn check_place(place: &str) -> Result<(), String> {
+    let (registry, repository) = place.split_once('/').map_or((place, None), |(head, rest)| (head, Some(rest)));
+    if !is_registry(registry) {
+        return Err(format!("'{registry}' is no registry, such as docker.io or registry.example:5000"));
+    }
+    check_registry(registry)?;
+    repository.map_or(Ok(()), |repository| repository.split('/').try_for_each(check_component))
+}
+
+/// The registry and the repository of a reference, written out.
+fn whole_name(reference: &str) -> String {
+    let (name, _digest) = reference.split_once('@').unwrap_or((reference, ""));
+    let (name, _tag) = split_tag(name);
+    let has_registry = name.split_once('/').is_some_and(|(first, _)| is_registry(first));
+    let name = if has_registry { with_known_registry(name) } else { format!("{DEFAULT_REGISTRY}/{name}") };
+    match name.strip_prefix(DEFAULT_REGISTRY).and_then(|rest| rest.strip_prefix('/')) {
+        Some(repository) if !repository.contains('/') => format!("{DEFAULT_REGISTRY}/{DEFAULT_OWNER}/{repository}"),
+        _ => name,
+    }
+}
+
+/// A registry, with whatever follows, under the one name that it goes by: hosts have no capital letters.
+fn with_known_registry(name: &str) -> String {
+    let (registry, rest) = name.split_at(name.find('/').unwrap_or(name.len()));
+    let registry = registry.to_ascii_lowercase();
+    let registry = if registry == DEFAULT_REGISTRY_ONCE { DEFAULT_REGISTRY } else { &registry };
+    format!("{registry}{rest}")
+}
+
 /// A colon behind the last slash begins a tag; one before it belongs to the port of a registry.
 fn split_tag(name: &str) -> (&str, Option<&str>) {
     let last = name.rfind('/').map_or(0, |at| at + 1);
@@ -54,7 +101,7 @@ fn split_tag(name: &str) -> (&str, Option<&str>) {
 
 /// The first part of a name is a registry if it looks like a host; otherwise it is part of a repository.
 fn is_registry(part: &str) -> bool {
-    part.contains(['.', ':', '[']) || part == "localhost" || part.bytes().any(|b| b.is_ascii_uppercase())
+    part.contains(['.', ':', '[']) || part == "localhost"
 }
 
 fn check_registry(registry: &str) -> Result<(), String> {
@@ -139,11 +186,49 @@ mod tests {
             "127.0.0.1:5000/a/b:1",
             "[::1]:5000/a",
             "[::1]/a",
-            "Registry/a",
+            "Registry.example/a",
             &digest,
             &digest.replace("debian", "127.0.0.1:1/debian:12"),
         ] {
             assert_eq!(check(good), Ok(()), "{good}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_on_the_list_is_allowed() {
+        let allowed = |reference: &str, places: &[&str]| {
+            let places: Vec<String> = places.iter().map(ToString::to_string).collect();
+            is_allowed(reference, Some(&places))
+        };
+        let digest = format!("@sha256:{}", "0a".repeat(32));
+        for (reference, place) in [
+            ("debian", "docker.io"),
+            ("debian:12", "docker.io/library"),
+            ("index.docker.io/debian", "docker.io/library/debian"),
+            ("user/tool", "index.docker.io/user"),
+            ("GHCR.io/team/app", "ghcr.io/team"),
+            ("ghcr.io/team/app", "GHCR.io"),
+            ("127.0.0.1:5000/a:1", "127.0.0.1:5000"),
+            ("[::1]:5000/a", "[::1]:5000"),
+            (&format!("ghcr.io/team{digest}"), "ghcr.io/team"),
+        ] {
+            assert!(allowed(reference, &["quay.io", place]), "{reference} by {place}");
+        }
+        for (reference, place) in [
+            ("debian", "ghcr.io"),
+            ("user/tool", "docker.io/library"),
+            ("ghcr.io/teammates/app", "ghcr.io/team"),
+            ("ghcr.io.example/team/app", "ghcr.io"),
+            ("127.0.0.1:5000/a", "127.0.0.1"),
+            ("127.0.0.1:50001/a", "127.0.0.1:5000"),
+            ("docker.io.example/docker.io/a", "docker.io"),
+        ] {
+            assert!(!allowed(reference, &[place]), "{reference} by {place}");
+        }
+        assert!(!allowed("debian", &[]) && is_allowed("debian", None));
+        assert!(check_place("docker.io").is_ok() && check_place("ghcr.io/team/a").is_ok());
+        for wrong in ["", "team", "https://docker.io", "docker.io/", "ghcr.io/*", "a.b:x"] {
+            assert!(check_place(wrong).is_err(), "{wrong}");
         }
     }
 
@@ -159,6 +244,7 @@ mod tests {
             ("a\nb", "'\\n' in it"),
             ("a\0", "in it"),
             ("Debian", "capital letters"),
+            ("Registry/a", "capital letters"),
             ("a//b", "empty"),
             ("/a", "empty"),
             ("a/", "empty"),

@@ -174,12 +174,19 @@ fn check_container(control: &Control, container: Option<&str>) -> Result<()> {
             format!("container is not an image reference such as 'debian:12' or 'ghcr.io/org/app:1.0': {why}");
         Error::invalid("invalid_container", message)
     })?;
-    match control.driver().capabilities().containers {
+    if !control.driver().capabilities().containers {
+        let message =
+            format!("the {} driver cannot run container images; leave container out", control.driver().name());
+        return Err(Error::invalid("containers_unsupported", message));
+    }
+    let allowed = control.settings().allowed_registries.as_deref();
+    match images::is_allowed(image, allowed) {
         true => Ok(()),
         false => {
-            let message =
-                format!("the {} driver cannot run container images; leave container out", control.driver().name());
-            Err(Error::invalid("containers_unsupported", message))
+            let places = allowed.unwrap_or_default().join(", ");
+            let places = if places.is_empty() { "no registry" } else { &places };
+            let message = format!("container images come from {places} here, and {image} does not; ask your operator");
+            Err(Error::invalid("registry_not_allowed", message))
         }
     }
 }

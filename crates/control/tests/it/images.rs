@@ -79,6 +79,27 @@ async fn a_name_that_is_none_is_refused_with_the_reason() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn images_come_from_where_the_operator_allows_it() {
+    let Some(world) = world(Engine::Sqlite).await else { return };
+    let places = vec!["docker.io/library".to_owned(), "ghcr.io/team".to_owned()];
+    let world = world.with_settings(Settings { allowed_registries: Some(places), ..Settings::default() });
+    let create = async |container: &str| {
+        let container = Some(container.to_owned());
+        let new = clusters::NewCluster { instance_type: "1xCPU".into(), container, ..Default::default() };
+        clusters::create(&world.control, &world.caller, new).await
+    };
+    for strange in ["127.0.0.1:5000/app", "someone/tool", "ghcr.io/teammates/app"] {
+        let refused = create(strange).await.unwrap_err();
+        assert_eq!((refused.kind, refused.code), (Kind::Invalid, "registry_not_allowed"));
+        let words = format!("come from docker.io/library, ghcr.io/team here, and {strange} does not");
+        assert!(refused.message.contains(&words), "{}", refused.message);
+    }
+    for known in ["debian:12", "ghcr.io/team/app", "host"] {
+        create(known).await.unwrap();
+    }
+}
+
 /// A runner at work in the background, on a pull that tells what it is told to.
 struct Pulling {
     says: Option<mpsc::UnboundedSender<String>>,

@@ -22,6 +22,8 @@ const DOCKER: &[&str] =
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Images {
     cache_gb: u64,
+    /// Registries, or registries with the beginning of a repository; when absent, everything is allowed.
+    pub(super) allowed_registries: Option<Vec<String>>,
     registry_auth_file: Option<PathBuf>,
     registries: Vec<RegistryDefinition>,
 }
@@ -57,7 +59,7 @@ impl Serialize for Secret {
 
 impl Default for Images {
     fn default() -> Self {
-        Images { cache_gb: 50, registry_auth_file: None, registries: Vec::new() }
+        Images { cache_gb: 50, allowed_registries: None, registry_auth_file: None, registries: Vec::new() }
     }
 }
 
@@ -65,6 +67,10 @@ impl Images {
     pub(super) fn check(&self) -> Result<()> {
         if !(1..=MAX_GB).contains(&self.cache_gb) {
             return Err(Failure(format!("images.cache_gb must be at least 1 and at most {MAX_GB}")));
+        }
+        for place in self.allowed_registries.iter().flatten() {
+            tarn_model::images::check_place(place)
+                .map_err(|why| Failure(format!("images.allowed_registries: '{place}' cannot be allowed: {why}")))?;
         }
         for registry in &self.registries {
             let hosts = std::iter::once(&registry.host).chain(&registry.mirrors);
@@ -198,6 +204,8 @@ mod tests {
     fn what_makes_no_sense_is_refused() {
         for text in [
             "[images]\ncache_gb = 0",
+            "[images]\nallowed_registries = ['https://docker.io']",
+            "[images]\nallowed_registries = ['team']",
             "[[images.registries]]\nhost = 'https://docker.io'",
             "[[images.registries]]\nhost = 'a'\nusername = 'b'",
             "[[images.registries]]\nhost = 'a'\nmirrors = ['b/c']",

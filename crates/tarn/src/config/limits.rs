@@ -111,6 +111,7 @@ impl Config {
             work_deadline: Duration::from_secs(self.requests.work_deadline_seconds),
             capacity_deadline: Duration::from_secs(self.requests.capacity_deadline_seconds),
             image_pull_deadline: Duration::from_secs(self.requests.image_pull_deadline_seconds),
+            allowed_registries: self.images.allowed_registries.clone(),
             step_timeout: Duration::from_secs(self.requests.step_timeout_seconds),
             lease: Duration::from_secs(self.requests.lease_seconds),
             parallel: self.requests.parallel,

@@ -83,6 +83,21 @@ fn links_and_odd_names_of_an_image_stay_inside() {
 }
 
 #[test]
+fn what_would_need_too_much_memory_is_refused() {
+    on_a_machine(async |machine| {
+        let registry = DockerRegistry::start().await;
+        // Names and notes are read whole before anything is done with them. These are of nothing but zeros, and small when packed.
+        let long = vec![b'0'; 100 << 20];
+        for (name, kind) in [("notes", tar::EntryType::XHeader), ("name", tar::EntryType::GNULongName)] {
+            let layer = Writing::new().entry(kind, name, "", 0o644, &long).file("a", 0o644, b"a");
+            let why = refused(machine, &registry, name, layer).await;
+            assert!(why.contains("memory"), "{name}: {why}");
+        }
+        assert_eq!(machine.layers(), Vec::<String>::new());
+    });
+}
+
+#[test]
 fn what_is_broken_or_without_end_is_refused() {
     on_a_machine(async |machine| {
         let registry = DockerRegistry::start().await;

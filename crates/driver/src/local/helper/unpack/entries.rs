@@ -30,9 +30,9 @@ const OWN_NOTES: &[u8] = b".wh..wh.";
 /// So many directories are remembered until their time is set.
 const MAX_REMEMBERED: usize = 50_000;
 
-/// Unpacks the layer on the standard input into the root of the sandbox.
-pub(super) fn unpack(order: &Unpack) -> Result<Unpacked, Failure> {
-    let stream = Archive::new(io::stdin().lock(), order.most_bytes).map_err(broken)?;
+/// Unpacks a layer into the root of the sandbox.
+pub(super) fn unpack(order: &Unpack, layer: impl Read) -> Result<Unpacked, Failure> {
+    let stream = Archive::new(layer, order.most_bytes).map_err(broken)?;
     let mut archive = tar::Archive::new(stream);
     let tree = Tree::open((order.most_bytes, order.most_entries))?;
     let mut unpacking = Unpacking { tree, devices: 0, directories: Vec::new(), piece: vec![0; PIECE] };

@@ -5,6 +5,8 @@
 //! reads, `entries` what it does with each thing in the archive, `tree` how it finds its way, `attributes` owners, modes and
 //! the like.
 
+#[cfg(test)]
+mod attacks;
 mod attributes;
 mod entries;
 mod sandbox;
@@ -14,11 +16,11 @@ mod tree;
 use std::io;
 use std::panic::AssertUnwindSafe;
 
-use rustix::process::{Pid, WaitOptions, waitpid};
+use rustix::process::{Pid, WaitOptions, WaitStatus, waitpid};
 use rustix::thread::UnshareFlags;
 
 use super::namespaces::Namespaces;
-use super::order::{Report, Unpack, Unpacked};
+use super::order::{Report, Unpack};
 use super::{Failure, at, kernel, say};
 
 /// What the forked process ends with when it has said itself what is wrong.
@@ -26,34 +28,37 @@ const TOLD: i32 = 1;
 
 /// Unpacks the layer that follows on the standard input.
 pub(super) fn unpack(order: &Unpack) -> Result<(), Failure> {
-    let namespaces = Namespaces::make(order.id_base).map_err(at("the namespaces could not be made"))?;
-    sandbox::leave_the_machine(&order.directory, &namespaces).map_err(at("the sandbox could not be made"))?;
-    let others = UnshareFlags::NEWPID | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS | UnshareFlags::NEWCGROUP;
-    kernel::unshare(others)?;
-    let child = kernel::fork(|| {
-        // A panic must end this process, and not go on as if it were its parent.
-        let done = std::panic::catch_unwind(AssertUnwindSafe(|| work(order, &namespaces)));
-        let failure = match done {
-            Ok(Ok(unpacked)) => return i32::from(say(&Report::Unpacked(unpacked)).is_err()),
-            Ok(Err(failure)) => failure,
-            Err(_) => Failure::Unfit("it is broken in a way that is not understood".into()),
-        };
-        let _heard = say(&failure.report());
-        TOLD
-    })?;
-    let child = Pid::from_raw(child.cast_signed());
-    match waitpid(child, WaitOptions::empty())?.map(|(_, status)| (status.exit_status(), status.terminating_signal())) {
-        Some((Some(0 | TOLD), _)) => Ok(()),
+    let ended = apart(order, || Ok(say(&Report::Unpacked(entries::unpack(order, io::stdin().lock())?))?))?;
+    match (ended.exit_status(), ended.terminating_signal()) {
+        (Some(0 | TOLD), _) => Ok(()),
         // Memory that it may not have ends it so.
-        Some((_, Some(libc::SIGABRT | libc::SIGSEGV | libc::SIGBUS))) => {
+        (_, Some(libc::SIGABRT | libc::SIGSEGV | libc::SIGBUS)) => {
             Err(Failure::Unfit("it needs more memory to be unpacked than that may have".into()))
         }
         _ => Err(io::Error::other("whoever unpacked the layer was ended").into()),
     }
 }
 
-/// What the forked process does.
-fn work(order: &Unpack, namespaces: &Namespaces) -> Result<Unpacked, Failure> {
-    sandbox::enter(namespaces).map_err(at("the sandbox could not be entered"))?;
-    entries::unpack(order)
+/// Has something done in the sandbox, by a process of its own, which says itself what goes wrong; returns how that one ended.
+fn apart(order: &Unpack, work: impl FnOnce() -> Result<(), Failure>) -> Result<WaitStatus, Failure> {
+    let namespaces = Namespaces::make(order.id_base).map_err(at("the namespaces could not be made"))?;
+    sandbox::leave_the_machine(&order.directory, &namespaces).map_err(at("the sandbox could not be made"))?;
+    let others = UnshareFlags::NEWPID | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS | UnshareFlags::NEWCGROUP;
+    kernel::unshare(others)?;
+    let child = kernel::fork(|| {
+        // A panic must end this process, and not go on as if it were its parent.
+        let done = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            sandbox::enter(&namespaces).map_err(at("the sandbox could not be entered"))?;
+            work()
+        }));
+        let failure = match done {
+            Ok(Ok(())) => return 0,
+            Ok(Err(failure)) => failure,
+            Err(_) => Failure::Unfit("it is broken in a way that is not understood".into()),
+        };
+        let _heard = say(&failure.report());
+        TOLD
+    })?;
+    let ended = waitpid(Pid::from_raw(child.cast_signed()), WaitOptions::empty())?;
+    Ok(ended.ok_or_else(|| io::Error::other("whoever unpacks cannot be waited for"))?.1)
 }

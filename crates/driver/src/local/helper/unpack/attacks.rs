@@ -1,0 +1,178 @@
+//! The sandbox attacked from inside, as if a layer had taken over whoever unpacks it. Each attempt is also made outside, by the
+//! machine's `root`, and succeeds there: a refusal of what nobody can do would prove nothing.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, PipeWriter, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+
+use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+use rustix::mount::{MountFlags, mount};
+use rustix::process::{Pid, Resource, Rlimit, WaitOptions, setrlimit, waitpid};
+use rustix::thread::{CapabilitySet, UnshareFlags, set_thread_res_uid};
+
+use super::super::Failure;
+use super::super::order::Unpack;
+use super::stream::TOO_LARGE;
+use super::{apart, entries, kernel};
+
+/// Ids that nobody on the machine has.
+const ID_BASE: u32 = 0x5000_0000;
+
+/// What is outside, and must stay there.
+struct Outside {
+    secret: PathBuf,
+    listener: SocketAddr,
+    bystander: Pid,
+}
+
+type Attempt = fn(&Outside) -> io::Result<()>;
+
+/// Those that change something change only the process that makes them, or a directory that goes with the test.
+const ATTEMPTS: &[(&str, Attempt)] = &[
+    ("read a file of the machine", |outside| fs::read(&outside.secret).map(drop)),
+    ("climb out of its root", |outside| fs::read(format!("/../../../..{}", outside.secret.display())).map(drop)),
+    ("look at processes", |_| fs::read_dir("/proc/self").map(drop)),
+    ("send a signal to a process of the machine", |outside| Ok(rustix::process::test_kill_process(outside.bystander)?)),
+    ("reach the network", |outside| TcpStream::connect(outside.listener).map(drop)),
+    ("make a socket", |_| UnixStream::pair().map(drop)),
+    ("start a program", |_| Command::new("/bin/true").status().map(drop)),
+    ("start a thread", |_| std::thread::Builder::new().spawn(|| ()).map(drop)),
+    ("mount something", |_| Ok(mount("none", ".", "tmpfs", MountFlags::empty(), None)?)),
+    ("make a namespace", |_| kernel::unshare(UnshareFlags::NEWUSER)),
+    ("make a device", |_| {
+        Ok(mknodat(
+            CWD,
+            format!("device-{}", std::process::id()),
+            FileType::CharacterDevice,
+            Mode::RUSR,
+            makedev(1, 3),
+        )?)
+    }),
+    ("change its root", |_| Ok(rustix::process::chroot(".")?)),
+    ("become somebody else", |_| {
+        let other = rustix::process::Uid::from_raw(1);
+        Ok(set_thread_res_uid(other, other, other)?)
+    }),
+    ("have more rights", |_| {
+        let all = CapabilitySet::CHOWN | CapabilitySet::SYS_ADMIN;
+        let sets = rustix::thread::CapabilitySets { effective: all, permitted: all, inheritable: all };
+        Ok(rustix::thread::set_capabilities(None, sets)?)
+    }),
+    ("have more memory", |_| {
+        Vec::<u8>::new().try_reserve_exact(100 << 20).map_err(|_| io::ErrorKind::OutOfMemory.into())
+    }),
+    ("open more files", |_| (0..100).map(|_| File::open(".")).collect::<io::Result<Vec<_>>>().map(drop)),
+    ("change its limits", |_| {
+        let few = Some(10);
+        Ok(setrlimit(Resource::Nofile, Rlimit { current: few, maximum: few })?)
+    }),
+];
+
+/// Has something done in the sandbox, and something else before, outside. What both write comes back, a line each.
+fn in_the_sandbox(before: impl Fn(&mut &PipeWriter), inside: impl Fn(&Unpack, &mut &PipeWriter)) -> Vec<String> {
+    let directory = tempfile::tempdir().unwrap();
+    let order = Unpack { directory: directory.path().into(), id_base: ID_BASE, most_bytes: 1 << 20, most_entries: 10 };
+    let (ours, theirs) = io::pipe().unwrap();
+    let child = kernel::fork(|| {
+        let mut tell = &theirs;
+        before(&mut tell);
+        let ended = apart(&order, || {
+            inside(&order, &mut tell);
+            Ok(())
+        });
+        i32::from(!ended.is_ok_and(|ended| ended.exit_status() == Some(0)))
+    });
+    drop(theirs);
+    let said = BufReader::new(ours).lines().collect::<io::Result<Vec<_>>>().unwrap();
+    assert_eq!(ended(child.unwrap()), Some(0), "{said:?}");
+    said
+}
+
+/// Waits for a process, and says what it ended with.
+fn ended(process: u32) -> Option<i32> {
+    waitpid(Pid::from_raw(process.cast_signed()), WaitOptions::empty()).unwrap().and_then(|(_, end)| end.exit_status())
+}
+
+fn tell(listener: &mut impl Write, attempt: &str, is_able: bool) {
+    writeln!(listener, "{attempt}: {}", if is_able { "able" } else { "refused" }).expect("the test listens");
+}
+
+/// A process that ends with the test.
+struct Bystander(Child);
+
+impl Drop for Bystander {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _collected = self.0.wait();
+    }
+}
+
+#[test]
+fn whoever_unpacks_can_do_nothing_else() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can make the sandbox");
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let secret = place.path().join("secret");
+    fs::write(&secret, "secret").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let bystander = Bystander(Command::new("sleep").arg("600").spawn().unwrap());
+    let outside =
+        Outside { secret, listener: listener.local_addr().unwrap(), bystander: Pid::from_child(&bystander.0) };
+    let before = |listener: &mut &PipeWriter| {
+        std::env::set_current_dir(place.path()).expect("it is there");
+        for (name, attempt) in ATTEMPTS {
+            // Each in a process of its own, because some of them change the one they are made in.
+            let child = kernel::fork(|| i32::from(attempt(&outside).is_err())).expect("outside, a process can be made");
+            tell(listener, name, ended(child) == Some(0));
+        }
+    };
+    let inside = |_: &Unpack, listener: &mut &PipeWriter| {
+        for (name, attempt) in ATTEMPTS {
+            tell(listener, name, attempt(&outside).is_ok());
+        }
+    };
+    let all = |outcome: &str| ATTEMPTS.iter().map(|(name, _)| format!("{name}: {outcome}")).collect::<Vec<_>>();
+    assert_eq!(in_the_sandbox(before, inside), [all("able"), all("refused")].concat());
+}
+
+#[test]
+fn more_than_there_is_room_for_is_not_unpacked() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can make the sandbox");
+        return;
+    }
+    let archive = |names: &[String], size: u64| {
+        let mut archive = tar::Builder::new(Vec::new());
+        for name in names {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(size);
+            archive.append_data(&mut header, name, io::repeat(7).take(size)).unwrap();
+        }
+        archive.into_inner().unwrap()
+    };
+    let names = |most: u32| (0..most).map(|number| format!("file-{number}")).collect::<Vec<_>>();
+    let same = vec!["file".to_owned(); 11];
+    for (layer, words) in [
+        (archive(&names(10), 0), "10 unpacked"),
+        (archive(&names(11), 0), "it holds more than 10 files"),
+        // Each takes the place of the one before, and the disk has to do it all the same.
+        (archive(&same, 0), "it holds more than 10 files"),
+        (archive(&names(1), 2 << 20), TOO_LARGE),
+        (archive(&["a/".repeat(11)], 0), "it holds more than 10 files"),
+    ] {
+        let unpack = |order: &Unpack, listener: &mut &PipeWriter| {
+            let said = match entries::unpack(order, layer.as_slice()) {
+                Ok(unpacked) => format!("{} unpacked", unpacked.entries),
+                Err(Failure::Unfit(why)) => why,
+                Err(_) => "failed".to_owned(),
+            };
+            writeln!(listener, "{said}").expect("the test listens");
+        };
+        assert_eq!(in_the_sandbox(|_| (), unpack), [words]);
+    }
+}
