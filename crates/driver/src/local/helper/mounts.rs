@@ -28,8 +28,9 @@ const IDMAP: u64 = 0x0010_0000;
 /// As much as may lie in `/run`, if half of the memory is not less.
 const MAX_RUN: u64 = 256 << 20;
 
-/// The device of filesystems in programs.
-const FUSE: (u32, u32) = (10, 229);
+/// Devices that no instance has: filesystems in programs, loop devices, tunnels. Only a test that leaves the list of devices out
+/// gives them.
+const DENIED: &[(&str, (u32, u32))] = &[("fuse", (10, 229)), ("loop-control", (10, 237)), ("net/tun", (10, 200))];
 
 /// Where things are inside the helper's mount namespace.
 pub(super) struct Mounts {
@@ -73,16 +74,16 @@ pub(super) fn build(order: &Start, ids: &OwnedFd, disk: &OwnedFd) -> io::Result<
         disk::set_room_aside("disk")?;
     }
     attach(&order.guest, "root/.tarn/guest", None)?;
-    memory(order, "root/dev", "mode=0755,size=64m,nr_inodes=1024", MountFlags::NOEXEC)?;
+    memory(order, "root/dev", "mode=0755,size=64m,nr_inodes=1024", MountFlags::NOEXEC | no_devices(order))?;
     for name in ["root/dev/shm", "root/dev/pts"] {
         fs::create_dir(name)?;
     }
     if !order.protections.have(Protection::Devices) {
-        show_device("root/dev/fuse", FUSE)?;
+        DENIED.iter().try_for_each(|(name, number)| show_device(&format!("root/dev/{name}"), *number))?;
     }
     let half = order.memory_bytes / 2;
-    memory(order, "root/dev/shm", &format!("mode=1777,size={half}"), MountFlags::empty())?;
-    memory(order, "root/run", &format!("mode=0755,size={}", half.min(MAX_RUN)), MountFlags::empty())?;
+    memory(order, "root/dev/shm", &format!("mode=1777,size={half}"), MountFlags::NODEV)?;
+    memory(order, "root/run", &format!("mode=0755,size={}", half.min(MAX_RUN)), MountFlags::NODEV)?;
     devices::apply(order, ids)?;
     let (root, bundle) = (base.join("root"), base.join("bundle"));
     Ok(Mounts { root, bundle })
@@ -99,11 +100,14 @@ fn attach(from: &Path, to: &str, ids: Option<&OwnedFd>) -> io::Result<()> {
 
 /// Makes a device that everybody may open, where a test has left the list of devices out.
 fn show_device(at: &str, (major, minor): (u32, u32)) -> io::Result<()> {
-    fs::create_dir("device")?;
+    fs::create_dir_all("device")?;
     mount("tarn", "device", "tmpfs", MountFlags::NOSUID, c"mode=0755,size=4k")?;
     let everybody = Mode::from(0o666);
     mknodat(CWD, "device/node", FileType::CharacterDevice, everybody, makedev(major, minor))?;
     chmod("device/node", everybody)?;
+    if let Some(directory) = Path::new(at).parent() {
+        fs::create_dir_all(directory)?;
+    }
     fs::write(at, "")?;
     let tree = open_tree(CWD, "device/node", OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
     move_mount(&tree, "", CWD, at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
@@ -125,8 +129,16 @@ pub(super) fn change(tree: &OwnedFd, attributes: u64, ids: Option<&OwnedFd>) -> 
 /// Mounts a filesystem in memory that is the instance's. Done here and not by libcontainer, which takes far longer for it.
 fn memory(order: &Start, at: &str, options: &str, flags: MountFlags) -> io::Result<()> {
     let options = CString::new(format!("{options},uid={0},gid={0}", order.id_base))?;
-    mount("tmpfs", at, "tmpfs", flags | MountFlags::NODEV | MountFlags::NOSUID, options.as_c_str())?;
+    mount("tmpfs", at, "tmpfs", flags | MountFlags::NOSUID, options.as_c_str())?;
     Ok(())
+}
+
+/// An instance is shown the devices that it has. Only where a test leaves its own ids out they are made, and then can be opened.
+fn no_devices(order: &Start) -> MountFlags {
+    match order.protections.have(Protection::UserNamespace) {
+        true => MountFlags::NODEV,
+        false => MountFlags::empty(),
+    }
 }
 
 pub(super) fn overlay(at: &str, options: &str) -> io::Result<()> {

@@ -18,9 +18,17 @@ const NO_SUCH_SOCKETS: u32 = 97;
 /// capabilities again that it was denied.
 const NEW_NAMESPACES: u64 = 0x7E02_0000;
 
-/// The first family of sockets that is not for instances: from here on come kernel cryptography, virtual machine sockets and
-/// the like, which are rarely needed and have often been a way into the kernel.
-const FIRST_UNUSUAL_FAMILY: u64 = 38;
+/// The families of sockets that programs use: local, IPv4, IPv6, netlink, and frames. The others are rarely needed and have often
+/// been a way into the kernel, which may even load a module for them.
+const FAMILIES: &[u64] = &[LOCAL, 2, 10, 16, 17];
+
+/// The family of local sockets, the only one that comes in pairs.
+const LOCAL: u64 = 1;
+
+/// `SOL_PACKET`, and its options `PACKET_RX_RING` and `PACKET_TX_RING`. Their memory is counted for nobody, so that a few calls
+/// would take all that the machine has.
+const FRAMES: u64 = 263;
+const RINGS: [u64; 2] = [5, 13];
 
 /// The personalities that programs really use: Linux, 32 bit, no address randomisation, and asking for the current one.
 const PERSONALITIES: &[u64] = &[0x0, 0x8, 0x2_0000, 0x2_0008, 0x4_0000, 0xffff_ffff];
@@ -66,7 +74,7 @@ const MEMORY: &str = "\
 
 const NETWORK: &str = "\
     accept accept4 bind connect getpeername getsockname getsockopt listen recvfrom recvmmsg recvmsg sendmmsg sendmsg \
-    sendto setsockopt shutdown socketpair";
+    sendto shutdown";
 
 const SYSTEM: &str = "\
     getcpu getrandom sysinfo uname";
@@ -95,18 +103,10 @@ pub(super) fn profile() -> Value {
             // instance fails should that change.
             "args": [{ "index": 0, "value": 0, "valueTwo": NEW_NAMESPACES, "op": "SCMP_CMP_MASKED_EQ" }],
         }),
-        json!({
-            "names": ["socket"],
-            "action": "SCMP_ACT_ALLOW",
-            "args": [{ "index": 0, "value": FIRST_UNUSUAL_FAMILY, "op": "SCMP_CMP_LT" }],
-        }),
-        json!({
-            "names": ["socket"],
-            "action": "SCMP_ACT_ERRNO",
-            "errnoRet": NO_SUCH_SOCKETS,
-            "args": [{ "index": 0, "value": FIRST_UNUSUAL_FAMILY, "op": "SCMP_CMP_GE" }],
-        }),
     ];
+    rules.extend(only("socket", FAMILIES));
+    rules.extend(only("socketpair", &[LOCAL]));
+    rules.extend(all_options_but_rings());
     rules.extend(PERSONALITIES.iter().map(|personality| {
         json!({
             "names": ["personality"],
@@ -115,6 +115,43 @@ pub(super) fn profile() -> Value {
         })
     }));
     json!({ "defaultAction": "SCMP_ACT_ERRNO", "defaultErrnoRet": NO_SUCH_CALL, "syscalls": rules })
+}
+
+/// A call that makes sockets, for these families. A rule compares an argument once, so what is refused is what lies between.
+fn only(call: &str, families: &[u64]) -> Vec<Value> {
+    let refused = |argument: Value| json!({ "names": [call], "action": "SCMP_ACT_ERRNO", "errnoRet": NO_SUCH_SOCKETS, "args": [argument] });
+    let last = families.iter().copied().max().unwrap_or_default();
+    let mut rules = vec![refused(json!({ "index": 0, "value": last, "op": "SCMP_CMP_GT" }))];
+    for family in 0..=last {
+        let argument = json!({ "index": 0, "value": family, "op": "SCMP_CMP_EQ" });
+        rules.push(match families.contains(&family) {
+            true => json!({ "names": [call], "action": "SCMP_ACT_ALLOW", "args": [argument] }),
+            false => refused(argument),
+        });
+    }
+    rules
+}
+
+/// `setsockopt` for everything but rings of frames.
+fn all_options_but_rings() -> Vec<Value> {
+    let rule = |action: &str, arguments: Value| json!({ "names": ["setsockopt"], "action": action, "args": arguments });
+    let level = |op: &str| json!({ "index": 1, "value": FRAMES, "op": op });
+    let option = |op: &str, value: u64| json!({ "index": 2, "value": value, "op": op });
+    let allowed = |option: Value| rule("SCMP_ACT_ALLOW", json!([level("SCMP_CMP_EQ"), option]));
+    let [first, last] = RINGS;
+    let mut rules = vec![
+        rule("SCMP_ACT_ALLOW", json!([level("SCMP_CMP_LT")])),
+        rule("SCMP_ACT_ALLOW", json!([level("SCMP_CMP_GT")])),
+        allowed(option("SCMP_CMP_LT", first)),
+        allowed(option("SCMP_CMP_GT", last)),
+    ];
+    rules.extend((first + 1..last).map(|between| allowed(option("SCMP_CMP_EQ", between))));
+    rules.extend(RINGS.map(|ring| {
+        let mut refused = rule("SCMP_ACT_ERRNO", json!([level("SCMP_CMP_EQ"), option("SCMP_CMP_EQ", ring)]));
+        refused["errnoRet"] = NOT_PERMITTED.into();
+        refused
+    }));
+    rules
 }
 
 #[cfg(test)]

@@ -1,0 +1,57 @@
+"""Networks of a test's own. What is sent there cannot leave the machine, and the addresses of the world are free to be played."""
+
+import ctypes
+import os
+import subprocess
+from contextlib import contextmanager
+
+NEW_NETWORK = 0x40000000
+METADATA = "169.254.169.254"
+WORLD = """
+import socket
+with socket.create_server(("0.0.0.0", 80)) as listener:
+    print("listening", flush=True)
+    while True:
+        listener.accept()[0].close()
+"""
+
+
+@contextmanager
+def own_network():
+    """Moves whoever calls, and all that he starts, into a network with nothing in it but himself."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    try:
+        assert libc.unshare(NEW_NETWORK) == 0, os.strerror(ctypes.get_errno())
+        try:
+            ip("link", "set", "lo", "up")
+            yield
+        finally:
+            assert libc.setns(before, NEW_NETWORK) == 0, os.strerror(ctypes.get_errno())
+    finally:
+        os.close(before)
+
+
+@contextmanager
+def world():
+    """A network beyond this one, in which somebody answers as the metadata service of a cloud would."""
+    command = ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "python3", "-c", WORLD]
+    beyond = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert beyond.stdout.readline() == "listening\n"
+        ip("link", "add", "world", "type", "veth", "peer", "name", "machine", "netns", str(beyond.pid))
+        ip("address", "add", "192.0.2.1/30", "dev", "world")
+        ip("link", "set", "world", "up")
+        for line in ("link set lo up", "address add 192.0.2.2/30 dev machine", "link set machine up",
+                     f"address add {METADATA}/32 dev lo", "route add default via 192.0.2.1"):  # fmt: skip
+            subprocess.run(["nsenter", f"--net=/proc/{beyond.pid}/ns/net", "ip", *line.split()], check=True)
+        ip("route", "add", "default", "via", "192.0.2.2")
+        yield
+    finally:
+        beyond.kill()
+        beyond.wait()
+        beyond.stdout.close()
+
+
+def ip(*arguments: str):
+    subprocess.run(["ip", *arguments], check=True)
