@@ -81,7 +81,7 @@ def certificate(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def forwarding(registry, certificate):
-    """Four ways to the registry: encrypted; plain and sent on to that; encrypted and sent on in plain; and onto nothing."""
+    """Three ways to the registry: encrypted; plain and sent on to that; encrypted and sent on in plain."""
     encrypted = Forwarding(registry, certificate)
     up = Forwarding(registry, onto=f"https://{encrypted.host}")
     down = Forwarding(registry, certificate, onto=f"http://{registry.host}")
@@ -168,4 +168,4 @@ def test_what_is_encrypted_stays_so_and_what_is_not_may_become_so(server, regist
         server.create(name, container=image)
         server.destroy(name)
     image = registry.push("down", small("down")).replace(registry.host, forwarding["down"].host)
-    assert f"the registry {forwarding['down'].host} cannot be reached: URL scheme is not allowed" in refuse(image)
+    assert f"{forwarding['down'].host} does not answer like a registry: it sends this engine where it must not go" in refuse(image)

@@ -24,12 +24,18 @@ pub(super) async fn get(is_plain: bool, is_here: bool) -> Result<Client, String>
 fn build(is_plain: bool, is_here: bool) -> reqwest::Result<Client> {
     // Whoever was first has chosen the same one.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let client = Client::builder()
-        .user_agent(concat!("tarn/", env!("CARGO_PKG_VERSION")))
-        .connect_timeout(CONNECTING)
-        // What was encrypted stays so, wherever the registry sends us; what was not may become so.
-        .https_only(!is_plain);
-    // Whoever forwards what goes out is not asked about what stays on this machine.
-    let client = if is_here { client.no_proxy() } else { client };
-    client.build()
+    let client = || {
+        let client = Client::builder()
+            .user_agent(concat!("tarn/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(CONNECTING)
+            // What was encrypted stays so, wherever the registry sends us; what was not may become so.
+            .https_only(!is_plain);
+        // Whoever forwards what goes out is not asked about what stays on this machine.
+        if is_here { client.no_proxy() } else { client }
+    };
+    match client().build() {
+        // A machine without certificates can still speak to those that need none.
+        Err(_) if is_plain => client().tls_certs_only([]).build(),
+        built => built,
+    }
 }

@@ -47,10 +47,10 @@ pub(super) struct Registry {
 
 impl Registry {
     /// Gets ready to ask a registry.
-    pub(super) async fn new(host: &str, settings: &ImageSettings) -> Result<Self, Trouble> {
+    pub(super) async fn new(host: &str, settings: &ImageSettings) -> Result<Self, String> {
         let known = settings.registry(host);
         let is_plain = known.map_or_else(|| is_loopback(host), |known| known.plain_http);
-        let client = clients::get(is_plain, is_loopback(host)).await.map_err(Trouble::Strange)?;
+        let client = clients::get(is_plain, is_loopback(host)).await?;
         let place = if host == DOCKER.0 { DOCKER.1 } else { host };
         let base = format!("{}://{place}/v2", if is_plain { "http" } else { "https" });
         let login = known.and_then(|known| known.username.clone().zip(known.password.clone()));
@@ -93,7 +93,7 @@ impl Registry {
         if from > 0 {
             call = call.header(RANGE, format!("bytes={from}-"));
         }
-        call.send().await.map_err(|error| Trouble::Unreachable(reason(&error)))
+        call.send().await.map_err(|error| unsent(&error))
     }
 
     fn basic(&self) -> Option<HeaderValue> {
@@ -123,7 +123,7 @@ impl Registry {
         if let Some(basic) = self.basic() {
             call = call.header(AUTHORIZATION, basic);
         }
-        let answer = judge(call.send().await.map_err(|error| Trouble::Unreachable(reason(&error)))?);
+        let answer = judge(call.send().await.map_err(|error| unsent(&error))?);
         let answer = answer.map_err(|trouble| match trouble {
             Trouble::Closed | Trouble::Missing if self.login.is_some() => Trouble::LoginRefused,
             Trouble::Missing => Trouble::Closed,
@@ -156,6 +156,14 @@ fn judge(answer: Response) -> Result<Response, Trouble> {
         status if status.is_server_error() => Err(Trouble::Unreachable(format!("it answers {}", status.as_u16()))),
         status => Err(Trouble::Strange(format!("status {}", status.as_u16()))),
     }
+}
+
+/// Why nothing was answered: nobody did, or the registry leads where nothing is sent to, without encryption or in circles.
+fn unsent(error: &reqwest::Error) -> Trouble {
+    if error.is_redirect() || error.is_builder() {
+        return Trouble::Strange(format!("it sends this engine where it must not go ({})", reason(error)));
+    }
+    Trouble::Unreachable(reason(error))
 }
 
 /// Reads a whole answer that must not be longer.

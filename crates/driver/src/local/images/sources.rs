@@ -56,9 +56,9 @@ impl Sources {
         let mirrors = settings.registry(own).map_or(&[][..], |registry| &registry.mirrors);
         let mut all = Vec::new();
         for host in mirrors.iter().map(String::as_str).chain([own]) {
-            let registry = Registry::new(host, settings).await;
-            let registry =
-                registry.map_err(|_| Error::Permanent(format!("{name} cannot be pulled: {own} is not a registry")))?;
+            let registry = Registry::new(host, settings).await.map_err(|why| {
+                Error::Permanent(format!("{name} cannot be pulled: this machine cannot speak to registries: {why}"))
+            })?;
             all.push(Source { registry, is_left: AtomicBool::new(false) });
         }
         Ok(Sources { all, repository, name, gave: Mutex::default() })
