@@ -46,6 +46,7 @@ class Registry:
 
     def __init__(self, directory: Path, *, login=False):
         self.directory, self.port, self.login, self.process = directory, free_port(), login, None
+        self.digest = None  # of the manifest that was pushed last
         self.session = requests.Session()
         self.session.trust_env = False
         self.session.auth = LOGIN if login else None
@@ -99,6 +100,7 @@ class Registry:
             data=json.dumps(manifest), headers={"Content-Type": MANIFEST}, timeout=60,
         )  # fmt: skip
         assert answer.status_code == 201, answer.text
+        self.digest = answer.headers["Docker-Content-Digest"]
         return f"{self.host}/{name}:{tag}"
 
     def blob(self, name: str, data: bytes) -> dict:
@@ -139,6 +141,25 @@ class Layer:
         """All of it."""
         self.tar.close()
         return self.out.getvalue()
+
+
+def plain_shell() -> bytes:
+    """A few programs of this machine around a shell that is not bash, with the libraries they need, as one layer: as small as
+    images of other distributions are."""
+    layer = Layer().directory("bin").directory("root", mode=0o700).directory("etc").add("etc/passwd", b"root:x:0:0::/root:/bin/sh\n")
+    libraries, made = set(), {"bin", "root", "etc"}
+    for name, program in {"sh": "dash", "cat": "cat", "id": "id", "ls": "ls"}.items():
+        path = shutil.which(program)
+        layer.add(f"bin/{name}", Path(path).read_bytes(), mode=0o755)
+        needed = subprocess.run(["ldd", path], env=ENVIRONMENT, capture_output=True, text=True, check=True).stdout
+        libraries |= {word for word in needed.split() if word.startswith("/")}
+    for path in sorted(libraries):
+        above = [str(each)[1:] for each in list(Path(path).parents)[-2::-1]]
+        for directory in [each for each in above if each not in made]:
+            layer.directory(directory)
+            made.add(directory)
+        layer.add(path[1:], Path(path).read_bytes(), mode=0o755)
+    return layer.bytes()
 
 
 def debian() -> bytes:

@@ -20,6 +20,8 @@ from volumes import Volumes
 
 PAGE = Path(__file__).resolve().parent.parent / "docs/operating/doctor.md"
 DISK_MIB = 64
+# Nothing here leaves the machine: the way out ends at a port where nobody listens.
+ELSEWHERE = {"HTTPS_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1,localhost"}
 LEVELS = {"ok", "note", "warning", "failure", "skipped"}
 
 
@@ -44,7 +46,7 @@ class Report:
 def run(*options, prefix=(), environment=None, seconds=240, **more) -> subprocess.CompletedProcess:
     command = [*map(str, prefix), str(BINARY), "doctor", *map(str, options)]
     return subprocess.run(
-        command, env=ENVIRONMENT | (environment or {}), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        command, env=ENVIRONMENT | ELSEWHERE | (environment or {}), stdin=subprocess.DEVNULL, capture_output=True, text=True,
         timeout=seconds, **more,
     )  # fmt: skip
 
@@ -212,6 +214,13 @@ def test_registries(tmp_path):
         well = report(registry.server_address[1])
         registry.shutdown()
     well.has("ok", "registries.settings", "registries.reachable")
+    # Without a word about any, the usual one is asked, and nothing fails because of it.
+    config.write_text("")
+    usual = alone(tmp_path / "data", "--config", config)
+    usual.has("warning", "registries.reachable")
+    assert "docker.io" in usual.found["registries.reachable"]["found"]
+    config.write_text('[images]\nallowed_registries = ["127.0.0.1:1"]\n')
+    alone(tmp_path / "data", "--config", config).has("ok", "registries.reachable")
 
 
 def certificate(directory: Path, days: int) -> list:

@@ -73,7 +73,12 @@ impl Record {
 
     /// Writes it down for good in the instance's directory, which exists.
     pub(super) fn save(&self, directory: &Path) -> io::Result<()> {
-        files::write_durably(&directory.join(FILE), &serde_json::to_vec(self)?, 0o600)
+        let text = serde_json::to_vec(self)?;
+        // An engine that could not read it again would not start.
+        if text.len() as u64 > MAX_LENGTH {
+            return Err(io::Error::other("a record is too long"));
+        }
+        files::write_durably(&directory.join(FILE), &text, 0o600)
     }
 
     /// Reads the record in an instance's directory; `None` when there is none, because the instance was never made.

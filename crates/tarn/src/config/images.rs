@@ -13,9 +13,9 @@ use crate::failure::{Failure, Result};
 /// Beyond this a number is a mistake, and sums of it would not fit.
 const MAX_GB: u64 = 1_000_000;
 
-/// Under these names Docker's own file has the login of the registry that names without one mean.
-const DOCKER: &[&str] =
-    &["https://index.docker.io/v1/", "index.docker.io", "registry-1.docker.io", "https://registry-1.docker.io"];
+/// The registry that names without one mean, and what else it is called.
+const DOCKER: &str = "docker.io";
+const ALSO_DOCKER: &[&str] = &["index.docker.io", "registry-1.docker.io"];
 
 /// Container images.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -93,6 +93,12 @@ impl Images {
 }
 
 impl Config {
+    /// Whether images may come from the registry that names without one mean, or from some part of it.
+    pub(crate) fn allows_docker(&self) -> bool {
+        let is_docker = |place: &String| known(place.split('/').next().unwrap_or(place)) == DOCKER;
+        self.images.allowed_registries.as_ref().is_none_or(|places| places.iter().any(is_docker))
+    }
+
     /// What the driver is told about images. What is said in the file of the configuration comes before what Docker's says.
     pub(crate) fn images(&self) -> Result<ImageSettings> {
         let own = &self.images;
@@ -117,7 +123,7 @@ impl Config {
 impl RegistryDefinition {
     fn registry(&self) -> Registry {
         Registry {
-            host: self.host.clone(),
+            host: known(&self.host),
             username: self.username.clone(),
             password: self.password.as_ref().map(|secret| secret.0.clone()),
             mirrors: self.mirrors.clone(),
@@ -146,16 +152,27 @@ fn read(path: &Path) -> Result<Vec<(String, String, String)>> {
     let login = |(name, login): (String, Login)| {
         let decoded = base64_simd::STANDARD.decode_to_vec(login.auth?).ok()?;
         let (username, password) = std::str::from_utf8(&decoded).ok()?.split_once(':')?;
-        let host = if DOCKER.contains(&name.as_str()) { "docker.io" } else { bare(&name) };
-        Some((host.to_owned(), username.to_owned(), password.to_owned()))
+        let Some(host) = bare(&name) else {
+            tracing::warn!(name, "a login for a part of a registry is not used: logins here are for whole registries");
+            return None;
+        };
+        Some((known(host), username.to_owned(), password.to_owned()))
     };
     Ok(file.auths.into_iter().filter_map(login).collect())
 }
 
-/// The name of a registry without what some tools write around it.
-fn bare(name: &str) -> &str {
+/// The name of a registry without what some tools write around it; none if it is the name of a part of a registry, which `podman
+/// login` can write, too.
+fn bare(name: &str) -> Option<&str> {
     let name = name.split_once("://").map_or(name, |(_, rest)| rest);
-    name.split('/').next().unwrap_or(name)
+    let (host, path) = name.split_once('/').unwrap_or((name, ""));
+    matches!(path.trim_end_matches('/'), "" | "v1" | "v2").then_some(host)
+}
+
+/// The one name that a registry goes by: hosts have no capital letters.
+fn known(host: &str) -> String {
+    let host = host.to_ascii_lowercase();
+    if ALSO_DOCKER.contains(&host.as_str()) { DOCKER.to_owned() } else { host }
 }
 
 #[cfg(test)]
@@ -172,13 +189,15 @@ mod tests {
         let path = directory.path().join("config.json");
         let auth = |pair: &str| base64_simd::STANDARD.encode_to_string(pair);
         let text = format!(
-            r#"{{"auths":{{"https://index.docker.io/v1/":{{"auth":"{}"}},"https://a.example:5000/v2/":{{"auth":"{}"}},"helped.example":{{}}}}}}"#,
+            r#"{{"auths":{{"https://index.docker.io/v1/":{{"auth":"{}"}},"https://a.example:5000/v2/":{{"auth":"{}"}},"helped.example":{{}},"QUAY.io":{{"auth":"{}"}},"quay.io/org":{{"auth":"{}"}}}}}}"#,
             auth("anna:hunter:2"),
-            auth("bert:other")
+            auth("bert:other"),
+            auth("dora:whole"),
+            auth("emil:part")
         );
         std::fs::write(&path, text).unwrap();
         let text = format!(
-            "[images]\ncache_gb = 3\nregistry_auth_file = '{}'\n[[images.registries]]\nhost = 'docker.io'\nmirrors = ['m:1']\n\
+            "[images]\ncache_gb = 3\nregistry_auth_file = '{}'\n[[images.registries]]\nhost = 'Index.docker.io'\nmirrors = ['m:1']\n\
              [[images.registries]]\nhost = 'a.example:5000'\nusername = 'cleo'\npassword = 'geheim'",
             path.display()
         );
@@ -191,11 +210,12 @@ mod tests {
         };
         assert_eq!(login("docker.io"), ("anna".into(), "hunter:2".into()));
         assert_eq!(login("a.example:5000"), ("cleo".into(), "geheim".into()));
+        assert_eq!(login("quay.io"), ("dora".into(), "whole".into()), "a part of it is not all of it");
         assert!(settings.registries.iter().all(|registry| !registry.plain_http));
         assert!(
             self::config("[[images.registries]]\nhost = '127.0.0.1:5000'").images().unwrap().registries[0].plain_http
         );
-        assert_eq!((settings.cache_bytes, settings.registries.len()), (3_000_000_000, 2));
+        assert_eq!((settings.cache_bytes, settings.registries.len()), (3_000_000_000, 3));
         let shown = format!("{config:?} {settings:?}");
         assert!(!shown.contains("hunter") && !shown.contains("geheim"), "{shown}");
     }
@@ -213,5 +233,9 @@ mod tests {
             assert!(config(text).images.check().is_err(), "{text}");
         }
         assert!(config("[images]\nregistry_auth_file = '/nowhere/config.json'").images().is_err());
+        for (text, is_allowed) in [("", true), ("[]", false), ("['quay.io']", false), ("['docker.io/library']", true)] {
+            let text = if text.is_empty() { String::new() } else { format!("[images]\nallowed_registries = {text}") };
+            assert_eq!(config(&text).allows_docker(), is_allowed, "{text}");
+        }
     }
 }

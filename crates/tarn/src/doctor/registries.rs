@@ -16,6 +16,18 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How many are asked.
 const MAX_ASKED: usize = 6;
 
+const REACHABLE: &str = "registries.reachable";
+const TODO: &str = "see that the name is right and that this machine reaches it (a proxy is taken from HTTPS_PROXY)";
+
+/// One that is asked.
+#[derive(Debug, PartialEq, Eq)]
+struct Asked<'a> {
+    host: &'a str,
+    is_plain: bool,
+    /// Whether images are lost without it; there is another way around a mirror.
+    is_needed: bool,
+}
+
 /// Looks at all of them.
 pub(super) async fn look(patient: Arc<Patient>) -> Vec<Finding> {
     const SETTINGS: &str = "registries.settings";
@@ -27,36 +39,80 @@ pub(super) async fn look(patient: Arc<Patient>) -> Vec<Finding> {
         }
     };
     let settings = Finding::ok(SETTINGS, format!("something is said about {} registries", registries.len()));
-    vec![settings, reachable(&registries).await]
+    let reachable = if !registries.is_empty() {
+        reachable(&registries).await
+    } else if patient.config.allows_docker() {
+        usual().await
+    } else {
+        Finding::ok(REACHABLE, "no registry is configured: each is asked as it is named")
+    };
+    vec![settings, reachable]
+}
+
+/// Asks the registry that most images come from. A machine without a way there may be meant so.
+async fn usual() -> Finding {
+    let Ok(client) = client(PATIENCE / 2, |builder| builder) else {
+        return Finding::skipped(REACHABLE, "no client can be made", "");
+    };
+    match ask(&client, &Asked { host: "docker.io", is_plain: false, is_needed: false }).await {
+        None => {
+            Finding::ok(REACHABLE, "no registry is configured: each is asked as it is named, and docker.io answers")
+        }
+        Some(why) => Finding::warning(
+            REACHABLE,
+            format!("no registry is configured, and the usual one does not answer: {why}"),
+            "give this machine a way there (a proxy is taken from HTTPS_PROXY), or say in images.allowed_registries where images come from",
+        ),
+    }
 }
 
 async fn reachable(registries: &[Registry]) -> Finding {
-    const CHECK: &str = "registries.reachable";
     let here = client(PATIENCE, |builder| builder.no_proxy().tls_certs_only([]));
     let (Ok(here), Ok(elsewhere)) = (here, client(PATIENCE, |builder| builder)) else {
-        return Finding::skipped(CHECK, "no client can be made", "");
+        return Finding::skipped(REACHABLE, "no client can be made", "");
     };
-    let own = registries.iter().map(|registry| (registry.host.as_str(), registry.plain_http, true));
-    let mirrors = registries.iter().flat_map(|registry| &registry.mirrors);
-    let mirrors = mirrors.map(|host| (host.as_str(), is_loopback(host), false));
-    let all: Vec<_> = own.chain(mirrors).collect();
+    let all = all(registries);
     let (mut lost, mut slow) = (Vec::new(), Vec::new());
-    for (host, is_plain, is_own) in all.iter().take(MAX_ASKED) {
-        let address = address(host, *is_plain);
-        let client = if is_loopback(host) && *is_plain { &here } else { &elsewhere };
-        let why = match client.get(&address).send().await {
-            Ok(answer) if speaks(answer.status()) => continue,
-            Ok(answer) => format!("{host} answers with status {}", answer.status()),
-            Err(error) => format!("{host}: {}", reason(&error)),
-        };
-        if *is_own { lost.push(why) } else { slow.push(why) }
+    for asked in all.iter().take(MAX_ASKED) {
+        let client = if is_loopback(asked.host) && asked.is_plain { &here } else { &elsewhere };
+        let Some(why) = ask(client, asked).await else { continue };
+        if asked.is_needed { lost.push(why) } else { slow.push(why) }
     }
-    let todo = "see that the name is right and that this machine reaches it (a proxy is taken from HTTPS_PROXY)";
+    let more = match all.len().saturating_sub(MAX_ASKED) {
+        0 => String::new(),
+        more => format!("; {more} more were not asked"),
+    };
     match (lost.is_empty(), slow.is_empty()) {
-        (false, _) => Finding::failure(CHECK, format!("images cannot be pulled: {}", lost.join("; ")), todo),
-        (true, false) => Finding::warning(CHECK, format!("mirrors do not answer: {}", slow.join("; ")), todo),
-        (true, true) if all.is_empty() => Finding::ok(CHECK, "no registry is configured: each is asked as it is named"),
-        (true, true) => Finding::ok(CHECK, format!("{} registries and mirrors answer", all.len().min(MAX_ASKED))),
+        (false, _) => Finding::failure(REACHABLE, format!("images cannot be pulled: {}{more}", lost.join("; ")), TODO),
+        (true, false) => Finding::warning(REACHABLE, format!("mirrors do not answer: {}{more}", slow.join("; ")), TODO),
+        (true, true) => {
+            Finding::ok(REACHABLE, format!("{} registries and mirrors answer{more}", all.len().min(MAX_ASKED)))
+        }
+    }
+}
+
+/// All that something is said about, and then their mirrors, each once. How a mirror is spoken to may be said in an entry of its own.
+fn all(registries: &[Registry]) -> Vec<Asked<'_>> {
+    let own = registries.iter().map(|registry| (registry.host.as_str(), true));
+    let mirrors = registries.iter().flat_map(|registry| &registry.mirrors).map(|host| (host.as_str(), false));
+    let mut all: Vec<Asked<'_>> = Vec::new();
+    for (host, is_needed) in own.chain(mirrors) {
+        let said = registries.iter().find(|registry| registry.host.eq_ignore_ascii_case(host));
+        let is_plain = said.map_or_else(|| is_loopback(host), |registry| registry.plain_http);
+        if !all.iter().any(|asked| asked.host.eq_ignore_ascii_case(host)) {
+            all.push(Asked { host, is_plain, is_needed });
+        }
+    }
+    all
+}
+
+/// Asks one; answers what is wrong with it.
+async fn ask(client: &reqwest::Client, asked: &Asked<'_>) -> Option<String> {
+    let host = asked.host;
+    match client.get(address(host, asked.is_plain)).send().await {
+        Ok(answer) if speaks(answer.status()) => None,
+        Ok(answer) => Some(format!("{host} answers with status {}", answer.status())),
+        Err(error) => Some(format!("{host}: {}", reason(&error))),
     }
 }
 
@@ -88,9 +144,29 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let host = listener.local_addr().unwrap().to_string();
         drop(listener);
-        assert_eq!(reachable(&[]).await.level, Level::Ok);
         let registry = Registry { host: host.clone(), plain_http: true, ..Registry::default() };
         let lost = reachable(&[registry]).await;
         assert!(lost.level == Level::Failure && lost.found.contains(&host), "{lost:?}");
+    }
+    #[tokio::test]
+    async fn mirrors_are_asked_as_is_said_of_them_and_who_is_not_asked_is_counted() {
+        let named = |host: &str, plain_http, mirrors: &[&str]| {
+            let mirrors = mirrors.iter().map(ToString::to_string).collect();
+            Registry { host: host.to_owned(), plain_http, mirrors, ..Registry::default() }
+        };
+        let registries =
+            [named("a.example", false, &["Plain.example:5000", "m.example"]), named("plain.example:5000", true, &[])];
+        let all = all(&registries);
+        let plain: Vec<_> = all.iter().map(|asked| (asked.host, asked.is_plain, asked.is_needed)).collect();
+        assert_eq!(
+            plain,
+            [("a.example", false, true), ("plain.example:5000", true, true), ("m.example", false, false)]
+        );
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        drop(listener);
+        let many: Vec<_> = (1..=8).map(|n| named(&format!("127.0.0.{n}:{port}"), true, &[])).collect();
+        let found = reachable(&many).await.found;
+        assert!(found.ends_with("; 2 more were not asked"), "{found}");
     }
 }

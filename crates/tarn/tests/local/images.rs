@@ -5,8 +5,11 @@ mod cache;
 mod false_registry;
 mod hostile;
 mod maker;
+mod mirrors;
 mod refusals;
 mod registry;
+mod shapes;
+mod tokens;
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};

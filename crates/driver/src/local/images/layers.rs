@@ -166,11 +166,11 @@ enum Sending {
 async fn send(sources: &Sources, layer: &Layer, mut input: ChildStdin, progress: &Progress) -> Result<(), Sending> {
     let (mut sum, mut at, mut troubles, mut safe) = (Sha256::new(), 0, 0, 0);
     loop {
-        let mut answer = sources.layer(&layer.digest, at).await.map_err(Sending::Failed)?;
+        let mut given = sources.layer(&layer.digest, at).await.map_err(Sending::Failed)?;
         // One that cannot begin in the middle begins anew.
-        let mut skip = if answer.status() == reqwest::StatusCode::PARTIAL_CONTENT { 0 } else { at };
+        let mut skip = if given.answer.status() == reqwest::StatusCode::PARTIAL_CONTENT { 0 } else { at };
         let trouble = loop {
-            let piece = match tokio::time::timeout(STALL, answer.chunk()).await {
+            let piece = match tokio::time::timeout(STALL, given.answer.chunk()).await {
                 Ok(Ok(Some(piece))) => piece,
                 Ok(Ok(None)) => break "it broke off".to_owned(),
                 Ok(Err(error)) => break reason(&error),
@@ -189,6 +189,9 @@ async fn send(sources: &Sources, layer: &Layer, mut input: ChildStdin, progress:
         };
         if at == layer.size {
             break;
+        }
+        if sources.left_off(&given, &trouble) {
+            continue;
         }
         troubles = if at - safe >= WORTH { 1 } else { troubles + 1 };
         safe = at;

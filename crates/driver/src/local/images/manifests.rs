@@ -17,6 +17,20 @@ pub(super) const MAX_DOCUMENT: u64 = 4 << 20;
 /// No image has more layers: the kernel and everybody else stop here, too.
 pub(super) const MAX_LAYERS: usize = 127;
 
+/// What an image says about its programs is handed to the guest as one variable, and the kernel takes none of 128 KiB.
+const MAX_SAID: usize = 100 << 10;
+
+/// So many variables an image may have, and so long the name of its user and of its directory may be.
+const MAX_VARIABLES: usize = 4096;
+const MAX_USER: usize = 256;
+const MAX_DIRECTORY: usize = 4096;
+
+/// No layer is longer, because no cache of images is larger: sums of such numbers still fit.
+const MAX_LAYER: u64 = 1_000_000_000_000_000;
+
+/// Of so many machines that an image is for its owner is told.
+const MAX_TOLD: usize = 10;
+
 /// An index or a manifest: which of them shows in what it has.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -82,6 +96,11 @@ pub(super) enum Found {
     Here(Descriptor, Vec<Descriptor>),
 }
 
+/// Whether this is an index or a manifest at all, whatever is in it: a page for people is none.
+pub(super) fn is_one(text: &[u8]) -> bool {
+    serde_json::from_slice::<Document>(text).is_ok_and(|document| document.schema_version.is_some())
+}
+
 /// Understands an index or a manifest.
 pub(super) fn understand(name: &str, text: &[u8]) -> Result<Found, Error> {
     let refuse = |why: &str| Err(Error::Permanent(format!("{name} cannot be used: {why}")));
@@ -92,6 +111,9 @@ pub(super) fn understand(name: &str, text: &[u8]) -> Result<Found, Error> {
         return refuse("its manifest has a form that is no longer in use (schema 1); push it anew with a current tool");
     }
     match document {
+        Document { manifests: Some(_), layers: Some(_), .. } => {
+            refuse("its manifest has layers and other manifests, and does not say which of them count")
+        }
         Document { manifests: Some(entries), .. } => choose(name, &entries).map(Found::Elsewhere),
         Document { config: Some(config), layers: Some(layers), .. } => {
             if layers.len() > MAX_LAYERS {
@@ -123,7 +145,25 @@ pub(super) fn configuration(name: &str, text: &[u8], layers: usize) -> Result<(I
     let environment = pairs.iter().filter_map(|pair| pair.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned()));
     let some = |text: Option<String>| text.filter(|text| !text.is_empty());
     let image = Image { environment: environment.collect(), user: some(run.user), directory: some(run.working_dir) };
-    Ok((image, digests))
+    match too_much(&image) {
+        Some(why) => refuse(&format!("it says too much about its programs: {why}")),
+        None => Ok((image, digests)),
+    }
+}
+
+/// What of an image's words is too much, if something is.
+fn too_much(image: &Image) -> Option<String> {
+    let variables = image.environment.len();
+    if variables > MAX_VARIABLES {
+        return Some(format!("it has {variables} variables, and at most {MAX_VARIABLES} are possible"));
+    }
+    for (what, word, most) in [("user", &image.user, MAX_USER), ("directory", &image.directory, MAX_DIRECTORY)] {
+        if word.as_ref().is_some_and(|word| word.len() > most) {
+            return Some(format!("the name of its {what} is longer than {most} bytes"));
+        }
+    }
+    let length = serde_json::to_vec(image).map_or(usize::MAX, |text| text.len());
+    (length > MAX_SAID).then(|| format!("its variables take {length} bytes, and at most {MAX_SAID} are possible"))
 }
 
 /// The architecture of this machine in the words of images.
@@ -135,31 +175,35 @@ fn architecture() -> &'static str {
     }
 }
 
-/// The manifest for this machine: of several the one that asks least of the processor.
+/// The manifest for this machine: of several the one that asks least of the processor. One that does not say what it is for is
+/// better than none: its configuration says it.
 fn choose(name: &str, entries: &[Entry]) -> Result<String, Error> {
-    let unknown = Platform::default();
     let platform = |entry: &Entry| entry.platform.clone().unwrap_or_default();
     let fits = |entry: &&Entry| {
         let Platform { architecture: own, os, variant } = platform(entry);
         os == "linux" && own == architecture() && matches!(variant.as_deref(), None | Some("" | "v1" | "v8"))
     };
-    if let Some(entry) = entries.iter().filter(fits).min_by_key(|entry| platform(entry).variant) {
+    let best = entries.iter().filter(fits).min_by_key(|entry| platform(entry).variant);
+    if let Some(entry) = best.or_else(|| entries.iter().find(|entry| entry.platform.is_none())) {
         return Ok(entry.digest.clone());
     }
-    let platforms: Vec<_> = entries.iter().map(|entry| entry.platform.as_ref().unwrap_or(&unknown)).collect();
+    let platforms: Vec<_> = entries.iter().filter_map(|entry| entry.platform.as_ref()).collect();
     Err(not_for_this_machine(name, &platforms))
 }
 
 fn not_for_this_machine(name: &str, platforms: &[&Platform]) -> Error {
     let plain = |text: &str| text.chars().filter(char::is_ascii_alphanumeric).take(20).collect::<String>();
-    let mut there: Vec<String> = platforms
-        .iter()
-        // What accompanies images in an index says that it is for an unknown machine.
-        .filter(|platform| !platform.os.is_empty() && platform.os != "unknown")
-        .map(|platform| format!("{}/{}", plain(&platform.os), plain(&platform.architecture)))
-        .take(10)
-        .collect();
-    there.dedup();
+    let mut there: Vec<String> = Vec::new();
+    // What accompanies images in an index says that it is for an unknown machine.
+    for platform in platforms.iter().filter(|platform| !platform.os.is_empty() && platform.os != "unknown") {
+        let parts = [Some(&platform.os), Some(&platform.architecture), platform.variant.as_ref()];
+        let parts: Vec<_> =
+            parts.into_iter().flatten().map(|part| plain(part)).filter(|part| !part.is_empty()).collect();
+        let words = parts.join("/");
+        if there.len() < MAX_TOLD && !there.contains(&words) {
+            there.push(words);
+        }
+    }
     let there = if there.is_empty() { "none that is named".to_owned() } else { there.join(", ") };
     Error::Permanent(format!("{name} is not for this machine, which is linux/{}: there is {there}", architecture()))
 }
@@ -174,6 +218,8 @@ fn check_kind(name: &str, layer: &Descriptor) -> Result<(), Error> {
         "one of its layers is of a kind that is not understood"
     } else if names::hex(&layer.digest).is_none() {
         "the digest of one of its layers is not a SHA-256"
+    } else if layer.size > MAX_LAYER {
+        "one of its layers is said to be longer than any cache of images"
     } else {
         return Ok(());
     };
@@ -201,6 +247,16 @@ mod tests {
             index(&[entry("linux", "s390x", "a"), entry("windows", "amd64", "c"), entry("unknown", "unknown", "d")]);
         let why = words(understand("x", other.as_bytes()));
         assert!(why.contains("there is linux/s390x, windows/amd64") && !why.contains("unknown"), "{why}");
+        let variant = entry("linux", architecture(), "e").replace("\"}}", "\",\"variant\":\"v3\"}}");
+        let why = words(understand("x", index(&[variant.clone(), variant.clone()]).as_bytes()));
+        assert!(why.ends_with(&format!("there is linux/{}/v3", architecture())), "{why}");
+        let bare = r#"{"digest":"f"}"#.to_owned();
+        for (entries, chosen) in
+            [(vec![variant, bare.clone()], "f"), (vec![bare, entry("linux", architecture(), "g")], "g")]
+        {
+            let Ok(Found::Elsewhere(digest)) = understand("x", index(&entries).as_bytes()) else { panic!("none") };
+            assert_eq!(digest, chosen);
+        }
     }
 
     #[test]
@@ -215,6 +271,8 @@ mod tests {
             (r#"{"schemaVersion":1}"#.to_owned(), "schema 1"),
             ("[".to_owned(), "not understood"),
             (r#"{"schemaVersion":2}"#.to_owned(), "not a container image"),
+            (layer("tar").replace("{\"schema", "{\"manifests\":[],\"schema"), "does not say which of them count"),
+            (layer("tar").replace("\"size\":1}]", "\"size\":18446744073709551615}]"), "longer than any cache"),
             (layer("application/vnd.docker.image.rootfs.foreign.diff.tar.gzip"), "must not be passed on"),
             (layer("application/vnd.oci.image.layer.v1.tar+gzip+encrypted"), "encrypted"),
             (layer("application/wasm"), "of a kind that is not understood"),
@@ -238,5 +296,15 @@ mod tests {
         assert!(configuration("x", text.as_bytes(), 2).is_err());
         let other = text.replace(architecture(), "riscv64");
         assert!(configuration("x", other.as_bytes(), 1).unwrap_err().to_string().contains("linux/riscv64"));
+        let many = format!("[{}]", vec!["\"A=b\""; MAX_VARIABLES + 1].join(","));
+        for (one, other, why) in [
+            (r#""User":"""#, format!(r#""User":"{}""#, "u".repeat(MAX_USER + 1)), "user is longer than 256"),
+            (r#""/w""#, format!(r#""/{}""#, "w".repeat(MAX_DIRECTORY)), "directory is longer than 4096"),
+            (r#"["A=b=c","odd"]"#, many, "4097 variables"),
+            ("A=b=c", format!("A={}", "\\u0001".repeat(MAX_SAID / 6)), "at most 102400 are possible"),
+        ] {
+            let said = configuration("x", text.replace(one, &other).as_bytes(), 1).unwrap_err().to_string();
+            assert!(said.contains(why), "{said}");
+        }
     }
 }

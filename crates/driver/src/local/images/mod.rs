@@ -6,6 +6,7 @@
 
 mod cache;
 mod challenges;
+mod clients;
 mod layers;
 mod manifests;
 mod names;
@@ -14,6 +15,7 @@ mod registries;
 mod settings;
 mod sources;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -82,7 +84,7 @@ async fn pull<'a>(
     if let Some(found) = reference.digest().and_then(names::hex).and_then(|digest| images.find(digest)) {
         return Ok(found);
     }
-    let sources = Sources::new(reference, &images.settings)?;
+    let sources = Sources::new(reference, &images.settings).await?;
     tell.send_replace(format!("asks {} for {}", reference.registry(), sources.name));
     let resolved = tokio::select! {
         resolved = resolve(&sources, reference) => resolved?,
@@ -123,7 +125,11 @@ impl Coming<'_> {
     /// behind itself.
     async fn fetch(&self) -> Result<(), Error> {
         while let Some(layer) = self.layers.get(self.next.fetch_add(1, Ordering::Relaxed)) {
-            let fetched = layers::fetch(self.engine, self.sources, layer, &self.progress).await;
+            let mut fetched = layers::fetch(self.engine, self.sources, layer, &self.progress).await;
+            // What a mirror has spoiled is fetched anew without it.
+            while matches!(fetched, Err(Error::Permanent(_))) && self.sources.distrust(&layer.digest) {
+                fetched = layers::fetch(self.engine, self.sources, layer, &self.progress).await;
+            }
             if fetched.is_err() {
                 self.next.store(self.layers.len(), Ordering::Relaxed);
                 return fetched;
@@ -168,6 +174,16 @@ async fn resolve(sources: &Sources, reference: &Reference) -> Result<Resolved, E
         Layer { digest, archive, size: descriptor.size }
     };
     let layers: Vec<Layer> = descriptors.iter().zip(archives).map(layer).collect();
-    let stored = Stored { digest, layers: layers.iter().map(|layer| layer.digest.clone()).collect(), image };
+    let stored = Stored { digest, layers: each_once(&layers), image };
     Ok(Resolved { stored, layers, index })
+}
+
+/// The digests of layers, lowest first. The kernel does not stack the same tree twice, so that of one that comes again, as empty
+/// ones often do, only the highest counts: whatever it has covers what it has further down.
+fn each_once(layers: &[Layer]) -> Vec<String> {
+    let digests = layers.iter().map(|layer| &layer.digest);
+    let mut seen = BTreeSet::new();
+    let mut kept: Vec<_> = digests.rev().filter(|digest| seen.insert(*digest)).cloned().collect();
+    kept.reverse();
+    kept
 }

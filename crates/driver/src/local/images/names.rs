@@ -10,7 +10,10 @@ const DIGEST: &str = "sha256:";
 /// Understands a name: `debian` is `docker.io/library/debian:latest`.
 pub(super) fn parse(text: &str) -> Result<Reference, Error> {
     let refuse = |why: &str| Err(Error::Permanent(format!("{} is not the name of an image: {why}", shown(text))));
-    let reference = match text.parse::<Reference>() {
+    // Hosts have no capital letters, so that what is said about one holds however it is written.
+    let host = text.split_once('/').map_or("", |(first, _)| first);
+    let host = if host.contains(['.', ':']) { host } else { "" };
+    let reference = match format!("{}{}", host.to_ascii_lowercase(), &text[host.len()..]).parse::<Reference>() {
         Ok(reference) => reference,
         Err(ParseError::ReferenceInvalidFormat) => {
             return refuse(
@@ -56,10 +59,28 @@ mod tests {
         assert_eq!(whole("debian"), "docker.io/library/debian:latest");
         assert_eq!(whole("user/tool:1"), "docker.io/user/tool:1");
         assert_eq!(whole("127.0.0.1:5000/a/b"), "127.0.0.1:5000/a/b:latest");
+        assert_eq!(whole("GHCR.io/a"), "ghcr.io/a:latest");
+        assert_eq!(whole("index.Docker.io/a"), "docker.io/library/a:latest");
         let digest = "0".repeat(64);
         let exact_name = exact(&parse("ghcr.io/a/b:c").unwrap(), &digest);
         assert_eq!(exact_name, format!("ghcr.io/a/b@sha256:{digest}"));
         assert_eq!(hex(parse(&exact_name).unwrap().digest().unwrap()), Some(digest.as_str()));
+    }
+
+    #[test]
+    fn what_the_api_takes_is_a_name_here_too() {
+        let digest = format!("@sha256:{}", "0a".repeat(32));
+        for host in
+            ["", "localhost/", "localhost:5000/", "127.0.0.1:5000/", "Registry.example/", "a-b.c:65535/", "[::1]:5000/"]
+        {
+            for path in ["a", "a/b", "a/b/c_d/e__f/g---h/i.j", "0", "A", "a__b", "a___b", "a.-b"] {
+                for end in ["", ":1", ":V1.2_x-y", &digest, &format!(":1{digest}"), ":", "@sha256:0a"] {
+                    let name = format!("{host}{path}{end}");
+                    let taken = tarn_model::images::check(&name);
+                    assert!(taken.is_err() || parse(&name).is_ok(), "{name}: {:?}", parse(&name));
+                }
+            }
+        }
     }
 
     #[test]

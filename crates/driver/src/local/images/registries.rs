@@ -1,7 +1,6 @@
 //! One registry, asked over HTTP. Whoever runs it may be anybody: nothing that it says is read without a limit.
 
 use std::net::IpAddr;
-use std::time::Duration;
 
 use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderValue, RANGE, WWW_AUTHENTICATE};
 use reqwest::{Client, Response, StatusCode};
@@ -9,10 +8,8 @@ use serde::Deserialize;
 use tokio::sync::Mutex;
 
 use super::challenges::{self, Challenge};
+use super::clients;
 use super::settings::ImageSettings;
-
-/// How long a connection may take to be made.
-const CONNECTING: Duration = Duration::from_secs(8);
 
 /// No answer to a login is longer.
 const MAX_TOKEN: u64 = 1 << 20;
@@ -25,8 +22,12 @@ const DOCKER: (&str, &str) = ("docker.io", "registry-1.docker.io");
 pub(super) enum Trouble {
     /// It does not answer, or says that it cannot now.
     Unreachable(String),
-    /// It does not let this engine.
-    Refused,
+    /// It does not let this engine, which has no login there or could use none.
+    Closed,
+    /// It does not know the login that this engine has for it.
+    LoginRefused,
+    /// It knows this engine's login, which does not open what was asked for; many say the same of what does not exist.
+    NotForLogin,
     /// It has no such thing.
     Missing,
     /// It answers what nobody expects.
@@ -46,35 +47,14 @@ pub(super) struct Registry {
 
 impl Registry {
     /// Gets ready to ask a registry.
-    pub(super) fn new(host: &str, settings: &ImageSettings) -> Result<Self, Trouble> {
+    pub(super) async fn new(host: &str, settings: &ImageSettings) -> Result<Self, String> {
         let known = settings.registry(host);
-        let is_here = is_loopback(host);
-        let is_plain = known.map_or(is_here, |known| known.plain_http);
-        // Whoever was first has chosen the same one.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let mut client = Client::builder()
-            .user_agent(concat!("tarn/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(CONNECTING)
-            // What was encrypted stays so, wherever the registry sends us.
-            .https_only(!is_plain);
-        if is_here {
-            // Whoever forwards what goes out is not asked about what stays on this machine.
-            client = client.no_proxy();
-        }
-        if is_plain {
-            // Reading all certificates of the system takes longer than a whole call.
-            client = client.tls_certs_only([]);
-        }
-        let client = client.build().map_err(|error| Trouble::Strange(reason(&error)))?;
+        let is_plain = known.map_or_else(|| is_loopback(host), |known| known.plain_http);
+        let client = clients::get(is_plain, is_loopback(host)).await?;
         let place = if host == DOCKER.0 { DOCKER.1 } else { host };
         let base = format!("{}://{place}/v2", if is_plain { "http" } else { "https" });
         let login = known.and_then(|known| known.username.clone().zip(known.password.clone()));
         Ok(Registry { host: host.to_owned(), base, client, login, proof: Mutex::default() })
-    }
-
-    /// Whether a login is configured for it.
-    pub(super) fn has_login(&self) -> bool {
-        self.login.is_some()
     }
 
     /// Asks for a part of a repository, from a byte on.
@@ -83,14 +63,23 @@ impl Registry {
         if answer.status() != StatusCode::UNAUTHORIZED {
             return judge(answer);
         }
+        // What was good until now may have passed in the middle of a pull, so that it is asked for anew.
         let header = answer.headers().get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok());
-        let proof = match header.and_then(challenges::parse) {
+        let challenge = header.and_then(challenges::parse);
+        let proof = match &challenge {
             Some(Challenge::Basic) => self.basic(),
-            Some(Challenge::Bearer { realm, service }) => self.token(repository, &realm, service.as_deref()).await?,
+            Some(Challenge::Bearer { realm, service }) => self.token(repository, realm, service.as_deref()).await?,
             None => None,
         };
-        *self.proof.lock().await = Some(proof.ok_or(Trouble::Refused)?);
-        judge(self.ask(repository, part, from).await?)
+        *self.proof.lock().await = Some(proof.ok_or(Trouble::Closed)?);
+        let answer = self.ask(repository, part, from).await?;
+        // A token was given for the login; a password is judged here only.
+        let is_known = challenge != Some(Challenge::Basic) || answer.status() == StatusCode::FORBIDDEN;
+        judge(answer).map_err(|trouble| match trouble {
+            Trouble::Closed if self.login.is_some() && is_known => Trouble::NotForLogin,
+            Trouble::Closed if self.login.is_some() => Trouble::LoginRefused,
+            other => other,
+        })
     }
 
     async fn ask(&self, repository: &str, part: &str, from: u64) -> Result<Response, Trouble> {
@@ -104,7 +93,7 @@ impl Registry {
         if from > 0 {
             call = call.header(RANGE, format!("bytes={from}-"));
         }
-        call.send().await.map_err(|error| Trouble::Unreachable(reason(&error)))
+        call.send().await.map_err(|error| unsent(&error))
     }
 
     fn basic(&self) -> Option<HeaderValue> {
@@ -134,8 +123,12 @@ impl Registry {
         if let Some(basic) = self.basic() {
             call = call.header(AUTHORIZATION, basic);
         }
-        let answer = judge(call.send().await.map_err(|error| Trouble::Unreachable(reason(&error)))?);
-        let answer = answer.map_err(|trouble| if trouble == Trouble::Missing { Trouble::Refused } else { trouble })?;
+        let answer = judge(call.send().await.map_err(|error| unsent(&error))?);
+        let answer = answer.map_err(|trouble| match trouble {
+            Trouble::Closed | Trouble::Missing if self.login.is_some() => Trouble::LoginRefused,
+            Trouble::Missing => Trouble::Closed,
+            other => other,
+        })?;
         let text = read(answer, MAX_TOKEN).await?;
         let token = serde_json::from_slice::<Token>(&text).ok().and_then(|token| token.token.or(token.access_token));
         Ok(token.and_then(|token| secret(&format!("Bearer {token}"))))
@@ -157,12 +150,20 @@ fn secret(text: &str) -> Option<HeaderValue> {
 fn judge(answer: Response) -> Result<Response, Trouble> {
     match answer.status() {
         StatusCode::OK | StatusCode::PARTIAL_CONTENT => Ok(answer),
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(Trouble::Refused),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(Trouble::Closed),
         StatusCode::NOT_FOUND => Err(Trouble::Missing),
         StatusCode::TOO_MANY_REQUESTS => Err(Trouble::Unreachable("it says that this machine asks too often".into())),
         status if status.is_server_error() => Err(Trouble::Unreachable(format!("it answers {}", status.as_u16()))),
         status => Err(Trouble::Strange(format!("status {}", status.as_u16()))),
     }
+}
+
+/// Why nothing was answered: nobody did, or the registry leads where nothing is sent to, without encryption or in circles.
+fn unsent(error: &reqwest::Error) -> Trouble {
+    if error.is_redirect() || error.is_builder() {
+        return Trouble::Strange(format!("it sends this engine where it must not go ({})", reason(error)));
+    }
+    Trouble::Unreachable(reason(error))
 }
 
 /// Reads a whole answer that must not be longer.

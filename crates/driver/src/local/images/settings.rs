@@ -47,7 +47,7 @@ impl fmt::Debug for Registry {
 impl ImageSettings {
     /// What is said about a registry.
     pub(super) fn registry(&self, host: &str) -> Option<&Registry> {
-        self.registries.iter().find(|registry| registry.host == host)
+        self.registries.iter().find(|registry| registry.host.eq_ignore_ascii_case(host))
     }
 }
 
@@ -61,5 +61,12 @@ mod tests {
         let registry = Registry { host: "a".into(), username: Some("b".into()), password, ..Registry::default() };
         let shown = format!("{:?}", ImageSettings { registries: vec![registry], ..ImageSettings::default() });
         assert!(shown.contains("\"b\"") && !shown.contains("hunter2"), "{shown}");
+    }
+
+    #[test]
+    fn hosts_have_no_capital_letters() {
+        let registries = vec![Registry { host: "GHCR.io".into(), ..Registry::default() }];
+        let settings = ImageSettings { registries, ..ImageSettings::default() };
+        assert!(settings.registry("ghcr.io").is_some() && settings.registry("ghcr.io:443").is_none());
     }
 }

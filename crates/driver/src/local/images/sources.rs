@@ -1,12 +1,18 @@
 //! Where an image comes from: its registry, and the mirrors that are asked first.
+//!
+//! A mirror is a help and never a hindrance: one that does not answer, breaks off or gives something wrong is not asked any more in
+//! that pull, and whatever it did is not the owner's trouble. Only what the registry itself says fails a pull.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use oci_spec::distribution::Reference;
 use reqwest::Response;
 use sha2::{Digest, Sha256};
 
-use super::manifests::MAX_DOCUMENT;
+use super::manifests::{self, MAX_DOCUMENT};
 use super::names;
 use super::registries::{self, Registry, Trouble};
 use super::settings::ImageSettings;
@@ -22,67 +28,129 @@ pub(super) const PAUSE: Duration = Duration::from_secs(1);
 /// Where an image comes from.
 pub(super) struct Sources {
     /// Mirrors first; the last is the registry itself.
-    registries: Vec<Registry>,
+    all: Vec<Source>,
     repository: String,
     /// The image as it was asked for.
     pub(super) name: String,
+    /// Who gave how much of a layer is not known, but who gave something of it is.
+    gave: Mutex<BTreeMap<String, BTreeSet<usize>>>,
+}
+
+/// A registry or a mirror of it.
+struct Source {
+    registry: Registry,
+    /// Whether this pull goes on without it.
+    is_left: AtomicBool,
+}
+
+/// What somebody answered, and who.
+pub(super) struct Given {
+    pub(super) answer: Response,
+    source: usize,
 }
 
 impl Sources {
-    pub(super) fn new(reference: &Reference, settings: &ImageSettings) -> Result<Self, Error> {
+    pub(super) async fn new(reference: &Reference, settings: &ImageSettings) -> Result<Self, Error> {
         let own = reference.registry();
-        let mirrors = settings.registry(own).map_or(&[][..], |registry| &registry.mirrors);
-        let hosts = mirrors.iter().map(String::as_str).chain([own]);
-        let registries: Result<Vec<_>, _> = hosts.map(|host| Registry::new(host, settings)).collect();
         let (repository, name) = (reference.repository().to_owned(), reference.to_string());
-        let registries =
-            registries.map_err(|_| Error::Permanent(format!("{name} cannot be pulled: {own} is not a registry")))?;
-        Ok(Sources { registries, repository, name })
+        let mirrors = settings.registry(own).map_or(&[][..], |registry| &registry.mirrors);
+        let mut all = Vec::new();
+        for host in mirrors.iter().map(String::as_str).chain([own]) {
+            let registry = Registry::new(host, settings).await.map_err(|why| {
+                Error::Permanent(format!("{name} cannot be pulled: this machine cannot speak to registries: {why}"))
+            })?;
+            all.push(Source { registry, is_left: AtomicBool::new(false) });
+        }
+        Ok(Sources { all, repository, name, gave: Mutex::default() })
     }
 
     /// A document, with its digest. One that was asked for by its digest has that one.
     pub(super) async fn document(&self, part: &str) -> Result<(Vec<u8>, String), Error> {
-        let mut troubles = 0;
-        let text = loop {
-            let answer = self.patiently(part, 0).await?;
-            match tokio::time::timeout(PATIENCE, registries::read(answer, MAX_DOCUMENT)).await {
-                Ok(Ok(text)) => break text,
-                Ok(Err(Trouble::Unreachable(_))) if troubles + 1 < TRIES => troubles += 1,
-                Ok(Err(trouble)) => return Err(self.explain(&trouble)),
-                Err(_) => return Err(self.broke_off("it fell silent")),
-            }
-        };
-        let digest: String = Sha256::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
         let asked = part.rsplit('/').next().and_then(names::hex);
-        match asked {
-            Some(asked) if asked != digest => Err(self.does_not_match()),
-            _ => Ok((text, digest)),
+        let mut troubles = 0;
+        loop {
+            let Given { answer, source } = self.patiently(part, 0).await?;
+            let read = tokio::time::timeout(PATIENCE, registries::read(answer, MAX_DOCUMENT)).await;
+            let text = match read.unwrap_or_else(|_| Err(Trouble::Unreachable("it fell silent".into()))) {
+                Ok(text) => text,
+                Err(trouble) if self.leave(source, &trouble) => continue,
+                Err(Trouble::Unreachable(_)) if troubles + 1 < TRIES => {
+                    troubles += 1;
+                    continue;
+                }
+                Err(trouble) => return Err(self.explain(&trouble)),
+            };
+            let digest: String = Sha256::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
+            let is_right = asked.map_or_else(|| manifests::is_one(&text), |asked| asked == digest);
+            if !is_right && self.leave(source, &Trouble::Strange("another document than was asked for".into())) {
+                continue;
+            }
+            return match asked {
+                Some(asked) if asked != digest => Err(self.does_not_match()),
+                _ => Ok((text, digest)),
+            };
         }
     }
 
     /// The bytes of a layer, from one of them on.
-    pub(super) async fn layer(&self, digest: &str, from: u64) -> Result<Response, Error> {
-        self.patiently(&format!("blobs/sha256:{digest}"), from).await
+    pub(super) async fn layer(&self, digest: &str, from: u64) -> Result<Given, Error> {
+        let given = self.patiently(&format!("blobs/sha256:{digest}"), from).await?;
+        let mut gave = self.gave.lock().unwrap_or_else(PoisonError::into_inner);
+        gave.entry(digest.to_owned()).or_default().insert(given.source);
+        Ok(given)
+    }
+
+    /// Somebody broke off in the middle. Says whether it was a mirror, which is not asked again.
+    pub(super) fn left_off(&self, given: &Given, why: &str) -> bool {
+        self.leave(given.source, &Trouble::Unreachable(why.to_owned()))
+    }
+
+    /// A layer was not what it should be. Says whether a mirror gave something of it, so that it is worth to fetch it anew: from
+    /// then on without those mirrors.
+    pub(super) fn distrust(&self, digest: &str) -> bool {
+        let gave = self.gave.lock().unwrap_or_else(PoisonError::into_inner).remove(digest).unwrap_or_default();
+        let wrong = Trouble::Strange("a layer that is not right".into());
+        gave.into_iter().map(|source| self.leave(source, &wrong)).fold(false, |any, left| any | left)
     }
 
     /// The registry itself.
     fn own(&self) -> &Registry {
-        self.registries.last().expect("the registry itself is always among them")
+        &self.all.last().expect("the registry itself is always among them").registry
     }
 
-    /// Asks one after the other, and all of them again when they do not answer.
-    async fn patiently(&self, part: &str, from: u64) -> Result<Response, Error> {
-        let each = PATIENCE / TRIES / u32::try_from(self.registries.len()).unwrap_or(u32::MAX);
+    /// Goes on without a mirror. The registry itself is never left.
+    fn leave(&self, source: usize, trouble: &Trouble) -> bool {
+        if source + 1 >= self.all.len() {
+            return false;
+        }
+        let Source { registry, is_left } = &self.all[source];
+        if !is_left.swap(true, Ordering::Relaxed) {
+            tracing::warn!(image = self.name, mirror = registry.host, ?trouble, "a mirror is of no help");
+        }
+        true
+    }
+
+    /// Asks the mirrors that are of help, once each, and then the registry itself, again when it does not answer.
+    async fn patiently(&self, part: &str, from: u64) -> Result<Given, Error> {
+        for (source, mirror) in self.all[..self.all.len() - 1].iter().enumerate() {
+            if mirror.is_left.load(Ordering::Relaxed) {
+                continue;
+            }
+            match self.ask(&mirror.registry, part, from).await {
+                Ok(answer) => return Ok(Given { answer, source }),
+                Err(trouble @ (Trouble::Unreachable(_) | Trouble::Strange(_))) => {
+                    self.leave(source, &trouble);
+                }
+                // It may have other parts.
+                Err(Trouble::Missing | Trouble::Closed | Trouble::NotForLogin | Trouble::LoginRefused) => {}
+            }
+        }
         let mut trouble = Trouble::Missing;
         for attempt in 0..TRIES {
             tokio::time::sleep(PAUSE * attempt).await;
-            for registry in &self.registries {
-                let asked = tokio::time::timeout(each, registry.get(&self.repository, part, from)).await;
-                trouble = match asked.unwrap_or_else(|_| Err(Trouble::Unreachable("it does not answer".into()))) {
-                    Ok(found) => return Ok(found),
-                    Err(trouble) => trouble,
-                };
-                tracing::info!(image = self.name, registry = registry.host, ?trouble, "an image was not given");
+            match self.ask(self.own(), part, from).await {
+                Ok(answer) => return Ok(Given { answer, source: self.all.len() - 1 }),
+                Err(found) => trouble = found,
             }
             if !matches!(trouble, Trouble::Unreachable(_)) {
                 break;
@@ -91,15 +159,28 @@ impl Sources {
         Err(self.explain(&trouble))
     }
 
+    async fn ask(&self, registry: &Registry, part: &str, from: u64) -> Result<Response, Trouble> {
+        let asked = tokio::time::timeout(PATIENCE / TRIES, registry.get(&self.repository, part, from)).await;
+        let asked = asked.unwrap_or_else(|_| Err(Trouble::Unreachable("it does not answer".into())));
+        asked.inspect_err(|trouble| {
+            tracing::info!(image = self.name, registry = registry.host, ?trouble, "an image was not given");
+        })
+    }
+
     /// What the owner is told when the registry itself did not help.
     fn explain(&self, trouble: &Trouble) -> Error {
         let (name, host, repository) = (&self.name, &self.own().host, &self.repository);
         Error::Permanent(match trouble {
             Trouble::Missing => format!("there is no image {name}: {host} has no such repository, tag or digest"),
-            Trouble::Refused if self.own().has_login() => {
+            Trouble::LoginRefused => {
                 format!("{name} cannot be pulled: {host} refuses the login that this cloud has for it")
             }
-            Trouble::Refused => {
+            Trouble::NotForLogin => {
+                format!(
+                    "{name} cannot be pulled: {host} has no {repository}, or not for the login that this cloud has there"
+                )
+            }
+            Trouble::Closed => {
                 format!(
                     "{name} cannot be pulled: {host} has no {repository} for everybody, and this cloud has no login there"
                 )

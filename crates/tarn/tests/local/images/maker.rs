@@ -23,7 +23,7 @@ pub(crate) struct Blob {
     pub(crate) archive: String,
 }
 
-/// An image: its configuration, its layers and its manifest.
+/// An image: its manifest, and its configuration followed by its layers.
 #[derive(Clone)]
 pub(crate) struct Made {
     pub(crate) manifest: Vec<u8>,
@@ -121,11 +121,17 @@ pub(crate) fn image(layers: &[Blob]) -> Made {
 
 /// An image for a machine.
 pub(crate) fn image_for(architecture: &str, layers: &[Blob]) -> Made {
+    let run = serde_json::json!({ "Env": ["GREETING=hello world"], "User": "1000:1000", "WorkingDir": "/srv" });
+    image_that_says(architecture, run, layers)
+}
+
+/// An image that says something else about its programs.
+pub(crate) fn image_that_says(architecture: &str, run: serde_json::Value, layers: &[Blob]) -> Made {
     let archives: Vec<_> = layers.iter().map(|layer| layer.archive.clone()).collect();
     let config = serde_json::to_vec(&serde_json::json!({
         "os": "linux",
         "architecture": architecture,
-        "config": { "Env": ["GREETING=hello world"], "User": "1000:1000", "WorkingDir": "/srv" },
+        "config": run,
         "rootfs": { "type": "layers", "diff_ids": archives },
     }))
     .unwrap();

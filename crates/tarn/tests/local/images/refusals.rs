@@ -38,7 +38,7 @@ fn a_failure_says_which_it_is() {
         }
         let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let why = why(machine, &format!("{closed}/a")).await;
-        assert!(why.contains(&format!("the registry {closed} cannot be reached")) && why.contains("refused"), "{why}");
+        assert!(why.contains(&format!("the registry {closed} cannot be reached: Connection refused")), "{why}");
     });
 }
 
@@ -66,37 +66,21 @@ fn a_login_is_used_and_never_shown() {
     });
 }
 
-/// A registry that nobody can reach, and two mirrors of it, of which the first has nothing.
-async fn with_mirrors() -> ((DockerRegistry, DockerRegistry), ImageSettings) {
-    let (empty, mirror) = (DockerRegistry::start().await, DockerRegistry::start().await);
-    let mirrors = vec![empty.address.clone(), mirror.address.clone()];
-    let registries = vec![Registry { host: "registry.invalid".to_owned(), mirrors, ..Registry::default() }];
-    ((empty, mirror), ImageSettings { registries, ..ImageSettings::default() })
-}
-
-#[test]
-fn mirrors_are_asked_first() {
-    on_a_machine_with(with_mirrors, async |machine, (_empty, mirror)| {
-        mirror.push("a/b", &small()).await;
-        let name = machine.driver.ensure_image("registry.invalid/a/b:1", &quiet).await.unwrap();
-        assert_eq!(name, format!("registry.invalid/a/b@{}", digest(&small().manifest)));
-    });
-}
-
 #[test]
 fn wrong_bytes_are_found_out_and_a_broken_connection_is_taken_up_again() {
     on_a_machine(async |machine| {
         let registry = FalseRegistry::start().await;
         let content: Vec<u8> = (0..200_000u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+        // One other byte of a file: it can still be unpacked, so that nothing but the digest says it.
+        let plain = image(&[Writing::new().file("a", 0o644, &content).pack(Packing::Plain)]);
+        let mut wrong = plain.blobs[1].clone();
+        wrong[1000] ^= 1;
+        let reference = registry.add("wrong", &plain);
+        registry.answer(&format!("/v2/wrong/blobs/{}", digest(&plain.blobs[1])), &wrong, |_| ());
+        let said = why(machine, &reference).await;
+        assert!(said.contains(&format!("what {} sends does not match its digest", registry.address)), "{said}");
         let made = image(&[Writing::new().file("a", 0o644, &content).pack(Packing::Zstd)]);
         let blob = format!("blobs/{}", digest(&made.blobs[1]));
-        let mut wrong = made.blobs[1].clone();
-        let last = wrong.len() - 1;
-        wrong[last] ^= 1;
-        let reference = registry.add("wrong", &made);
-        registry.answer(&format!("/v2/wrong/{blob}"), &wrong, |_| ());
-        let said = why(machine, &reference).await;
-        assert!(said.contains("does not match its digest") || said.contains("a layer is not right"), "{said}");
         let reference = registry.add("manifest", &made);
         let exact = format!("{}@{}", reference.trim_end_matches(":1"), digest(b"another manifest"));
         registry.answer(&format!("/v2/manifest/manifests/{}", digest(b"another manifest")), &made.manifest, |_| ());
@@ -120,5 +104,30 @@ fn a_document_without_end_is_not_read_to_its_end() {
         assert!(said.contains("a document without end"), "{said}");
         registry.answer("/v2/odd/manifests/1", b"{\"schemaVersion\": 1}", |_| ());
         assert!(why(machine, &format!("{}/odd:1", registry.address)).await.contains("schema 1"));
+    });
+}
+
+#[test]
+fn one_that_cannot_now_is_asked_again_and_then_said_to_be_unreachable() {
+    on_a_machine(async |machine| {
+        let registry = FalseRegistry::start().await;
+        let busy = |status: u16| format!("/v2/busy-{status}/manifests/1");
+        for status in [429, 503] {
+            registry.answer(&busy(status), b"", |answer| answer.status = status);
+        }
+        let name = |status: u16| format!("{}/busy-{status}:1", registry.address);
+        let (often, cannot) = (name(429), name(503));
+        let (often, cannot) = tokio::join!(why(machine, &often), why(machine, &cannot));
+        let begins = format!("the registry {} cannot be reached: ", registry.address);
+        for (said, words) in [(often, "it says that this machine asks too often"), (cannot, "it answers 503")] {
+            assert!(said.contains(&format!("{begins}{words}; it was tried 3 times")), "{said}");
+        }
+        assert_eq!((registry.count(&busy(429)), registry.count(&busy(503))), (3, 3));
+        // One that can again is asked no more than it takes.
+        let reference = registry.add("again", &small());
+        registry.answer("/v2/again/manifests/1", b"", |answer| answer.status = 503);
+        registry.then("/v2/again/manifests/1", &small().manifest, |_| ());
+        machine.driver.ensure_image(&reference, &quiet).await.unwrap();
+        assert_eq!(registry.count("/v2/again/manifests/1"), 2);
     });
 }
