@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod firewall;
+mod frames;
+mod learning;
 mod machine;
 mod outside;
 mod probes;

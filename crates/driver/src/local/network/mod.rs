@@ -16,6 +16,7 @@ mod identity;
 mod inside;
 mod netlink;
 mod nftables;
+mod ports;
 mod prefix;
 mod settings;
 pub(super) mod survey;
@@ -31,7 +32,7 @@ pub use prefix::Prefix;
 use self::identity::Identity;
 use self::netlink::Netlink;
 use self::turns::Turns;
-use super::protections::Protections;
+use super::protections::{Protection, Protections};
 use crate::Error;
 
 /// The network of one installation. Every verb may be called again after any failure and from several tasks or processes at
@@ -139,7 +140,8 @@ impl Network {
         prefix.check(slot, address)?;
         let is_new = self.lock_nodes().insert(address);
         addresses::admit(&identity, address)?;
-        let attach = async move || veth::attach(&identity, prefix, slot, address, pid).await;
+        let is_guarded = self.protections.have(Protection::Addresses);
+        let attach = async move || veth::attach(&identity, prefix, (slot, address), pid, is_guarded).await;
         let attached = self.turns.take(attach).await;
         if attached.is_err() && is_new {
             self.lock_nodes().remove(&address);
