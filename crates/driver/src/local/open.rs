@@ -35,6 +35,7 @@ pub(super) async fn open(settings: LocalSettings) -> Result<Engine, Error> {
     let remembered = records.values().next().map(|record| Prefix::of(record.address));
     let nodes = records.values().map(|record| record.address).collect();
     let network = Network::open(&places.installation, remembered).await?.with(nodes, settings.protections.clone());
+    let network = network.denying(settings.denied);
     let (volumes, protections) = (Volumes::new(pool), settings.protections);
     let disks = Disks::open(&places, &volumes, settings.disk_bytes, &protections).await?;
     let shared = (network, volumes, disks, open_images(&places, settings.images).await?);
