@@ -180,6 +180,7 @@ impl Driver for LocalDriver {
     }
 
     async fn keep(&self) -> Result<(), Error> {
+        self.engine.private.again();
         // With none left, all of it is removed, and stays so.
         let _gate = self.engine.gate.lock().await;
         if self.engine.records().is_empty() {
