@@ -238,6 +238,12 @@ pub trait Driver: Send + Sync + 'static {
     /// succeeds when the instance is gone.
     async fn remove_mount(&self, volume: &VolumeId, instance: &InstanceId) -> Result<(), Error>;
 
+    /// Makes what keeps instances apart as it was made, should somebody have changed it: a machine's firewall is reloaded by
+    /// others, too. It is called every few seconds, and must cost next to nothing when all is right.
+    async fn keep(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Looks at one instance; `None` when there is no such thing.
     async fn observe_instance(&self, id: &InstanceId) -> Result<Option<ObservedInstance>, Error>;
 

@@ -43,6 +43,7 @@ pub(crate) async fn driver(config: &Config, inventory: &Inventory, gpus: Arc<Wat
                 guest: guest::BINARY,
                 disk_bytes: config.instance_disk_bytes(),
                 protections: protections()?,
+                denied: config.network.deny.clone(),
                 images: config.images()?,
                 inventory: inventory.clone(),
                 gpus,

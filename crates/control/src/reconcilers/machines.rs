@@ -1,4 +1,5 @@
-//! Compares the machines with the database: marks what died, and removes what belongs to nobody.
+//! Compares the machines with the database: marks what died, and removes what belongs to nobody. Before that the driver keeps
+//! what keeps instances apart.
 //!
 //! An instance whose row says RUNNING and that is not, is dead: a fact, at once. Those that ended with the machine come back by
 //! themselves (`reboots`). An instance without a row is removed when it
@@ -26,6 +27,14 @@ pub async fn changed(control: &Control) {
 
 /// Looks at everything once.
 pub async fn tick(control: &Control) -> Result<Duration> {
+    // What keeps instances apart comes first, and if it cannot be kept, that must not hide a death.
+    let kept = control.driver().keep().await.map_err(Error::internal);
+    look(control).await?;
+    kept?;
+    Ok(control.settings().machines_every)
+}
+
+async fn look(control: &Control) -> Result<()> {
     let observed = match control.driver().observe().await {
         Ok(observed) => observed,
         Err(error) => {
@@ -65,7 +74,7 @@ pub async fn tick(control: &Control) -> Result<Duration> {
         tracing::warn!(volume = %id, "a volume exists that has no row; it is left alone, because it may hold data");
         record(control, id.as_str(), "machine.volume_unknown").await?;
     }
-    Ok(control.settings().machines_every)
+    Ok(())
 }
 
 /// Looks one by one at the nodes that should run, because not everything can be seen at once: that a disk of volumes is away

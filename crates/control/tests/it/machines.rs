@@ -114,6 +114,20 @@ async fn a_death_is_told_though_not_everything_can_be_seen(#[values(Engine::Sqli
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_keeps_instances_apart_is_kept_at_every_look_and_hides_no_death() {
+    let Some(world) = world(Engine::Sqlite).await else { return };
+    let cluster = world.running("1xCPU", 1).await;
+    let before = world.driver.kept.load(Ordering::SeqCst);
+    tick(&world).await;
+    assert_eq!(world.driver.kept.load(Ordering::SeqCst), before + 1);
+    let node = world.info(&cluster).await.instances[0].id.clone();
+    world.driver.defenceless.store(true, Ordering::SeqCst);
+    world.driver.fake.kill(&node, End::Exit).await.unwrap();
+    machines::tick(&world.control).await.unwrap_err();
+    assert_eq!(states(&world, &cluster).await, ["FAILED", "FAILED"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_old_observation_kills_nobody() {
     let Some(world) = world(Engine::Sqlite).await else { return };
     let cluster = world.running("1xCPU", 1).await;

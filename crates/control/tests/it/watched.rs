@@ -26,6 +26,9 @@ pub(crate) struct Watched {
     pub(crate) unreachable: Mutex<HashSet<InstanceId>>,
     /// What `observe` answers once instead of the truth.
     pub(crate) late: Mutex<Option<Observed>>,
+    /// How often what keeps instances apart was kept, and whether it cannot be.
+    pub(crate) kept: AtomicUsize,
+    pub(crate) defenceless: AtomicBool,
     /// Whether not everything can be looked at.
     pub(crate) blind: AtomicBool,
     /// Who answers in the place of the guests.
@@ -51,6 +54,8 @@ impl Watched {
             volumes: Mutex::default(),
             unreachable: Mutex::default(),
             late: Mutex::default(),
+            kept: AtomicUsize::new(0),
+            defenceless: AtomicBool::new(false),
             blind: AtomicBool::new(false),
             dial: Mutex::default(),
             pulls: Mutex::default(),
@@ -130,6 +135,14 @@ impl Driver for Watched {
 
     async fn remove_instance(&self, id: &InstanceId) -> Result<(), Error> {
         self.fake.remove_instance(id).await
+    }
+
+    async fn keep(&self) -> Result<(), Error> {
+        self.kept.fetch_add(1, Ordering::SeqCst);
+        match self.defenceless.load(Ordering::SeqCst) {
+            true => Err(Error::Retry("the program nft is away".into())),
+            false => Ok(()),
+        }
     }
 
     async fn pool(&self) -> Result<u64, Error> {

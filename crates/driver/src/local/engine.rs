@@ -14,6 +14,7 @@ use tokio::sync::{OwnedMutexGuard, Semaphore};
 
 use super::disks::Disks;
 use super::gpus::Gpus;
+use super::image::Private;
 use super::images::Images;
 use super::network::Network;
 use super::places::Places;
@@ -41,6 +42,8 @@ pub(super) struct Engine {
     /// Held while the first of a cluster, or of all, comes, and while the last goes.
     pub(super) gate: tokio::sync::Mutex<()>,
     pub(super) helpers: Semaphore,
+    /// Who looks what of `/usr` is not for instances.
+    pub(super) private: Private,
     /// Held while the image is made.
     pub(super) image: tokio::sync::Mutex<()>,
     records: Mutex<BTreeMap<InstanceId, Record>>,
@@ -72,6 +75,7 @@ impl Engine {
             protections,
             gate: tokio::sync::Mutex::default(),
             helpers: Semaphore::new(HELPERS),
+            private: Private::new(),
             image: tokio::sync::Mutex::default(),
             records: Mutex::new(records),
             busy: Mutex::default(),

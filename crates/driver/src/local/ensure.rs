@@ -114,24 +114,28 @@ async fn foundation<'a>(
     engine: &'a Engine,
     spec: &InstanceSpec,
 ) -> Result<((PathBuf, Option<Container>), Option<Pins<'a>>), Error> {
+    let what = "the image of this machine could not be made";
     if let Some(record) = engine.record(&spec.id) {
+        if record.container.is_none() {
+            let private = engine.private.paths().await.map_err(|error| failed(what, &error))?;
+            let image = record.image.clone();
+            blocking(what, move || image::cover(&image, &private)).await?;
+        }
         return Ok(((record.image, record.container), None));
     }
-    let held = match &spec.container {
-        Some(name) => Some((name.clone(), images::hold(engine, name).await?)),
-        None => None,
-    };
-    // Two that make the image of a machine that has just changed would be in each other's way.
-    let _one_at_a_time = engine.image.lock().await;
-    let what = "the image of this machine could not be made";
-    let Some((name, (stored, pins))) = held else {
+    let Some(name) = &spec.container else {
+        let private = engine.private.paths().await.map_err(|error| failed(what, &error))?;
+        // Two that make the image of a machine that has just changed would be in each other's way.
+        let _one_at_a_time = engine.image.lock().await;
         let images = engine.places.images();
-        let image = blocking(what, move || image::ensure(&images)).await?;
+        let image = blocking(what, move || image::ensure(&images, &private)).await?;
         return Ok(((image, None), None));
     };
+    let (stored, pins) = images::hold(engine, name).await?;
+    let _one_at_a_time = engine.image.lock().await;
     let skeletons = engine.places.skeletons();
     let skeleton = blocking(what, move || image::ensure_skeleton(&skeletons)).await?;
-    let container = Container { name, layers: stored.layers, image: stored.image };
+    let container = Container { name: name.clone(), layers: stored.layers, image: stored.image };
     Ok(((skeleton, Some(container)), Some(pins)))
 }
 

@@ -179,6 +179,16 @@ impl Driver for LocalDriver {
         self.to_the_end(async move { mounts::remove(&engine, &volume, &instance).await }).await
     }
 
+    async fn keep(&self) -> Result<(), Error> {
+        self.engine.private.again();
+        // With none left, all of it is removed, and stays so.
+        let _gate = self.engine.gate.lock().await;
+        if self.engine.records().is_empty() {
+            return Ok(());
+        }
+        self.engine.network.keep().await
+    }
+
     async fn observe_instance(&self, id: &InstanceId) -> Result<Option<ObservedInstance>, Error> {
         observe::one(&self.engine, id)
     }

@@ -35,6 +35,7 @@ pub(super) async fn open(settings: LocalSettings) -> Result<Engine, Error> {
     let remembered = records.values().next().map(|record| Prefix::of(record.address));
     let nodes = records.values().map(|record| record.address).collect();
     let network = Network::open(&places.installation, remembered).await?.with(nodes, settings.protections.clone());
+    let network = network.denying(settings.denied);
     let (volumes, protections) = (Volumes::new(pool), settings.protections);
     let disks = Disks::open(&places, &volumes, settings.disk_bytes, &protections).await?;
     let shared = (network, volumes, disks, open_images(&places, settings.images).await?);
@@ -165,11 +166,17 @@ async fn sweep(engine: &Engine) -> Result<(), Error> {
 async fn make_image(engine: &Engine) -> Result<(), Error> {
     let (images, skeletons) = (engine.places.images(), engine.places.skeletons());
     let used: Vec<_> = engine.records().values().map(|record| record.image.clone()).collect();
-    blocking("the image of this machine could not be made", move || {
-        let is_used = |path: &Path| used.iter().any(|image| image == path);
-        image::sweep(&images, is_used)?;
-        image::sweep_skeletons(&skeletons, is_used)?;
-        image::ensure(&images).map(drop)
+    let what = "the image of this machine could not be made";
+    let is_used = move |path: &Path| used.iter().any(|image| image == path);
+    let (own, own_used) = (images.clone(), is_used.clone());
+    let is_settled = move || image::sweep_skeletons(&skeletons, own_used).and_then(|()| image::is_settled(&own));
+    if blocking(what, is_settled).await? {
+        return Ok(());
+    }
+    let private = engine.private.paths().await.map_err(|error| failed(what, &error))?;
+    blocking(what, move || {
+        image::sweep(&images, &private, is_used)?;
+        image::ensure(&images, &private).map(drop)
     })
     .await
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tarn_model::capacity::Inventory;
 
 use super::images::ImageSettings;
+use super::network::Subnet;
 use super::protections::Protections;
 use crate::gpus::{Watch, cdi};
 
@@ -28,6 +29,8 @@ pub struct LocalSettings {
     pub disk_bytes: Option<u64>,
     /// What instances are kept in by.
     pub protections: Protections,
+    /// Networks that instances may not reach.
+    pub denied: Vec<Subnet>,
     /// Container images: how much may be kept of them, and the registries they come from.
     pub images: ImageSettings,
     /// What there is to give; of its GPUs the watch knows better.

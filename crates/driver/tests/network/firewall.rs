@@ -125,6 +125,38 @@ fn the_firewall_comes_back_after_somebody_flushed_it() {
     });
 }
 
+/// Whoever reloads the machine's own firewall flushes everything or, table by table, only the rules.
+#[test]
+fn what_keeps_instances_apart_is_kept_while_they_run() {
+    on_a_machine(|| async {
+        let network = Network::open("aaaaaa", None).await.unwrap();
+        let one = Cluster::start(&network, 0, 2).await;
+        let two = Cluster::start(&network, 1, 1).await;
+        let (other, node) = (&two.nodes[0], &one.nodes[0].1);
+        let port = other.1.run(listen);
+        let tables = |listed: &str| {
+            let list = |family| command(&format!("nft {listed} list table {family} tarn_aaaaaa"));
+            ["inet", "bridge"].map(list).concat()
+        };
+        let loaded = tables("-n");
+        for accident in ["flush ruleset", "flush table inet tarn_aaaaaa", "flush table bridge tarn_aaaaaa"] {
+            command(&format!("nft {accident}"));
+            network.keep().await.unwrap();
+            assert!(tables("-n") == loaded, "{accident}");
+        }
+        command("nft flush table inet tarn_aaaaaa");
+        assert!(connects_from(node, other.0, port), "without the rules it is open");
+        network.keep().await.unwrap();
+        assert!(!connects_from(node, other.0, port));
+        let handles = tables("-a");
+        network.keep().await.unwrap();
+        assert!(tables("-a") == handles, "what is right is left alone");
+        command("bridge link set dev taaaaaa_0003 learning on");
+        network.keep().await.unwrap();
+        assert!(command("bridge -d link show dev taaaaaa_0003").contains("learning off"));
+    });
+}
+
 /// Not even to its own cluster does a node speak under another address, and the rules know their nodes again when they come back.
 #[test]
 fn a_node_is_heard_in_its_cluster_with_its_own_address_only() {

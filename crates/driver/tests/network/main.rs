@@ -3,6 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod firewall;
+mod flows;
+mod frames;
+mod learning;
 mod machine;
 mod outside;
 mod probes;

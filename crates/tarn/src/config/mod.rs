@@ -5,6 +5,7 @@ mod images;
 mod jobs;
 mod limits;
 mod machine;
+mod network;
 mod object_storage;
 mod options;
 mod public_s3;
@@ -22,6 +23,7 @@ use images::Images;
 use jobs::Jobs;
 use limits::{DefaultLimits, RateLimit, Requests};
 use machine::{AfterRebootName, Capacity, PriceList, Storage, TypeDefinition};
+use network::Network;
 use object_storage::ObjectStorage;
 
 pub(crate) use object_storage::S3Listen;
@@ -63,6 +65,7 @@ pub(crate) struct Config {
     storage: Storage,
     object_storage: ObjectStorage,
     images: Images,
+    pub(crate) network: Network,
     jobs: Jobs,
     requests: Requests,
     limits: DefaultLimits,
@@ -98,6 +101,7 @@ impl Default for Config {
             storage: Storage::default(),
             object_storage: ObjectStorage::default(),
             images: Images::default(),
+            network: Network::default(),
             jobs: Jobs::default(),
             requests: Requests::default(),
             limits: DefaultLimits::default(),

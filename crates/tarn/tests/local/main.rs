@@ -6,6 +6,7 @@
 
 mod conformance;
 mod ends;
+mod firewall;
 mod gpus;
 mod images;
 mod inside;

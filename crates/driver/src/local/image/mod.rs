@@ -2,12 +2,13 @@
 //!
 //! Only what is on a list of the machine gets in, and nothing that not everybody on the machine may read: no keys, no
 //! passwords, no data. An image is a directory of two layers: `root`, everything but `/usr`, and `hide`, which covers what of
-//! `/usr` is not for instances. It is made once for each state of the machine's packages and never changed, because running
-//! instances stand on it. Start reading at [`ensure`]; `skeleton` is what instances of container images get instead.
+//! `/usr` is not for instances. It is made once for each state of the machine's packages and of what is private in `/usr`, and
+//! not changed, because running instances stand on it; only more of it is covered when one of them starts again. Start reading at [`ensure`]; `skeleton` is what instances of container images get instead.
 
 mod accounts;
 mod copy;
 mod etc;
+mod private;
 mod skeleton;
 mod usr;
 mod var;
@@ -19,10 +20,11 @@ use std::path::{Path, PathBuf};
 
 use super::{files, trees};
 
+pub(super) use private::Private;
 pub(super) use skeleton::{ensure as ensure_skeleton, sweep as sweep_skeletons};
 
 /// A new number makes new images: it changes whenever what is written here changes.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// What decides about an image, besides the names of what lies in `/usr`.
 const SOURCES: &[&str] = &[
@@ -63,8 +65,8 @@ const DIRECTORIES: &[(&str, u32)] = &[
 const LINKS: &[&str] = &["bin", "lib", "lib32", "lib64", "libx32", "sbin"];
 
 /// The image of the machine as it is now, made if it is not there yet. Blocks, for seconds at the first time.
-pub(super) fn ensure(images: &Path) -> io::Result<PathBuf> {
-    let image = images.join(digest()?);
+pub(super) fn ensure(images: &Path, private: &[PathBuf]) -> io::Result<PathBuf> {
+    let image = images.join(name(private)?);
     if image.exists() {
         return Ok(image);
     }
@@ -76,7 +78,7 @@ pub(super) fn ensure(images: &Path) -> io::Result<PathBuf> {
     let next = images.join("next");
     trees::remove(&next)?;
     files::ensure_directory(&next, 0o755)?;
-    build(&next)?;
+    build(&next, private)?;
     // Its name says that it is whole, also after the power has gone.
     rustix::fs::syncfs(fs::File::open(&next)?)?;
     fs::rename(&next, &image)?;
@@ -85,9 +87,9 @@ pub(super) fn ensure(images: &Path) -> io::Result<PathBuf> {
 }
 
 /// Removes the images that neither the machine as it is now nor any instance needs.
-pub(super) fn sweep(images: &Path, needed: impl Fn(&Path) -> bool) -> io::Result<()> {
+pub(super) fn sweep(images: &Path, private: &[PathBuf], needed: impl Fn(&Path) -> bool) -> io::Result<()> {
     let Ok(entries) = fs::read_dir(images) else { return Ok(()) };
-    let current = images.join(digest()?);
+    let current = images.join(name(private)?);
     for entry in entries {
         let path = entry?.path();
         if path != current && !needed(&path) {
@@ -97,7 +99,20 @@ pub(super) fn sweep(images: &Path, needed: impl Fn(&Path) -> bool) -> io::Result
     Ok(())
 }
 
-fn build(image: &Path) -> io::Result<()> {
+/// Whether there is one image, and it is that of the machine's packages: then there is nothing to do before instances are made.
+pub(super) fn is_settled(images: &Path) -> io::Result<bool> {
+    let Ok(entries) = fs::read_dir(images) else { return Ok(false) };
+    let names = entries.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>()?;
+    let digest = digest()?;
+    Ok(matches!(&names[..], [only] if only.to_string_lossy().starts_with(&digest)))
+}
+
+/// Covers what has become private since an image was made, for an instance that starts again.
+pub(super) fn cover(image: &Path, private: &[PathBuf]) -> io::Result<()> {
+    private::cover(Path::new("/usr"), private, &image.join("hide"))
+}
+
+fn build(image: &Path, private: &[PathBuf]) -> io::Result<()> {
     let root = image.join("root");
     files::ensure_directory(&root, 0o755)?;
     for (name, mode) in DIRECTORIES {
@@ -113,7 +128,17 @@ fn build(image: &Path) -> io::Result<()> {
     etc::build(&root.join("etc"))?;
     accounts::build(&root)?;
     var::build(&root.join("var"))?;
-    usr::hide(&image.join("hide"))
+    usr::hide(&image.join("hide"), private)
+}
+
+/// What an image is called: after the machine's packages, and what is private.
+fn name(private: &[PathBuf]) -> io::Result<String> {
+    let mut hasher = blake3::Hasher::new();
+    for path in private {
+        hasher.update(path.as_os_str().as_encoded_bytes());
+        hasher.update(&[0]);
+    }
+    Ok(format!("{}-{}", digest()?, &hasher.finalize().to_hex()[..8]))
 }
 
 fn digest() -> io::Result<String> {
@@ -137,4 +162,26 @@ fn digest() -> io::Result<String> {
         hasher.update(&[0]);
     }
     Ok(hasher.finalize().to_hex()[..16].to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_becomes_private_makes_another_image() {
+        let (none, one) = (name(&[]).unwrap(), name(&["lib/x/token".into()]).unwrap());
+        assert_ne!(none, one);
+        let images = tempfile::tempdir().unwrap();
+        let settled = || is_settled(images.path()).unwrap();
+        assert!(!settled(), "there is none");
+        fs::create_dir(images.path().join(&none)).unwrap();
+        assert!(settled());
+        fs::create_dir(images.path().join(&one)).unwrap();
+        assert!(!settled(), "one of them may have to go");
+        fs::remove_dir(images.path().join(&none)).unwrap();
+        assert!(settled(), "what is private is looked at later");
+        fs::rename(images.path().join(&one), images.path().join("0123456789abcdef")).unwrap();
+        assert!(!settled(), "the packages are others");
+    }
 }

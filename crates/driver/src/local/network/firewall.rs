@@ -1,46 +1,87 @@
-//! The firewall of an installation: tables of its own beside whatever the host has, each loaded in one piece. One is here, about
-//! packets between networks; the other is in `addresses`, about frames in a bridge.
+//! The firewall of an installation: tables of its own beside whatever the host has, each loaded in one piece. What one says of
+//! packets between networks is in `packets`; what the other says of frames in a bridge, in `addresses`.
 //!
 //! The rules name interfaces by what their names start with, so clusters come and go without a change here. A drop in this
 //! table is final; an accept only means that this table has no objection, so the host's own firewall keeps its say.
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
 use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::addresses;
 use super::identity::Identity;
 use super::nftables::{self, Family};
-use super::prefix::{Prefix, SLOTS};
+use super::prefix::Prefix;
+use super::subnet::Subnet;
+use super::{addresses, packets};
 use crate::Error;
 use crate::local::protections::{Protection, Protections};
 
 const FAMILIES: [Family; 2] = [Family::Inet, Family::Bridge];
 
-/// Loads the rules unless exactly these are there. `nodes` are all that may be on the cables now.
-pub(super) async fn ensure(
-    identity: &Identity,
-    prefix: Prefix,
-    nodes: &BTreeSet<Ipv4Addr>,
-    protections: &Protections,
-) -> Result<(), Error> {
-    if protections.have(Protection::Firewall) {
-        let rules = rules(identity, prefix);
-        load(identity, Family::Inet, &rules, &rules).await?;
+/// What decides about the rules, besides the prefix and the nodes.
+#[derive(Debug, Default)]
+pub(super) struct Firewall {
+    pub(super) protections: Protections,
+    /// What instances may not reach.
+    pub(super) denied: Vec<Subnet>,
+    /// Whether this kernel was seen not to count flows.
+    unlimited: AtomicBool,
+}
+
+impl Firewall {
+    /// Loads the rules unless exactly these are there. `nodes` are all that may be on the cables now.
+    pub(super) async fn ensure(
+        &self,
+        identity: &Identity,
+        prefix: Prefix,
+        nodes: &BTreeSet<Ipv4Addr>,
+    ) -> Result<(), Error> {
+        if self.protections.have(Protection::Firewall) {
+            self.ensure_packets(identity, prefix).await?;
+        }
+        if self.protections.have(Protection::Addresses) {
+            let (rules, lasting) = (addresses::rules(identity, nodes), addresses::rules(identity, &BTreeSet::new()));
+            load(identity, Family::Bridge, &rules, &lasting).await?;
+        }
+        Ok(())
     }
-    if protections.have(Protection::Addresses) {
-        let (rules, lasting) = (addresses::rules(identity, nodes), addresses::rules(identity, &BTreeSet::new()));
-        load(identity, Family::Bridge, &rules, &lasting).await?;
+
+    /// A kernel that cannot count flows gets the rules without that one: clusters without it are better than none.
+    async fn ensure_packets(&self, identity: &Identity, prefix: Prefix) -> Result<(), Error> {
+        let rules = |is_limited| packets::rules(identity, prefix, &self.denied, is_limited);
+        let mut why = None;
+        if !self.unlimited.load(Ordering::Relaxed) {
+            let limited = rules(true);
+            match load(identity, Family::Inet, &limited, &limited).await {
+                Err(error) => why = Some(error),
+                loaded => return loaded,
+            }
+        }
+        let unlimited = rules(false);
+        let loaded = load(identity, Family::Inet, &unlimited, &unlimited).await;
+        match (loaded, why) {
+            (Ok(()), Some(error)) => {
+                self.unlimited.store(true, Ordering::Relaxed);
+                tracing::warn!(
+                    %error,
+                    "the firewall takes no limit of flows: an instance can fill the machine's table of connections; a kernel \
+                     with CONFIG_NFT_CONNLIMIT has it"
+                );
+                Ok(())
+            }
+            // What is wrong with both is told of the one that was wanted.
+            (Err(_), Some(error)) => Err(error),
+            (loaded, None) => loaded,
+        }
     }
-    Ok(())
 }
 
 /// Loads a table unless it is there. The name of an empty chain says which rules a table holds: `lasting` is what of them does
-/// not change as nodes come and go.
+/// not change as nodes come and go. The rules are counted as well, because a table that somebody flushed keeps its chains.
 async fn load(identity: &Identity, family: Family, rules: &str, lasting: &str) -> Result<(), Error> {
     let marker = format!("rules_{}", &blake3::hash(lasting.as_bytes()).to_hex()[..16]);
     let (table, name) = (identity.table(), family.name());
-    if nftables::has_chain(family, &table, &marker)? {
+    if nftables::has_chain(family, &table, &marker)? && nftables::count_rules(family, &table)? == count(lasting) {
         return Ok(());
     }
     // All of a text is one transaction, so that there is no moment without rules when old ones are replaced.
@@ -76,48 +117,31 @@ pub(super) fn exists(identity: &Identity) -> Result<bool, Error> {
     Ok(false)
 }
 
-/// What is inside of the table.
-///
-/// * `incoming` drops packets whose source is not one that the kernel would reach through the bridge they came from: a node
-///   cannot pretend to be in another cluster, or anywhere else.
-/// * `input` closes the host: instances get only the answers to what the host itself asked of them.
-/// * `forward` keeps clusters apart from each other and from metadata services, lets instances out, and lets in answers only.
-///   Where the kernel sends bridged packets through here as well, packets within one bridge must pass: hence the set.
-/// * `outgoing` gives packets that leave the machine its address.
-fn rules(identity: &Identity, prefix: Prefix) -> String {
-    let ours = format!("\"{}*\"", identity.interfaces());
-    let mut same_bridge = String::new();
-    for slot in 0..SLOTS {
-        let bridge = identity.bridge(slot);
-        write!(same_bridge, "\"{bridge}\" . \"{bridge}\", ").expect("writing to a string does not fail");
+/// How many rules a text holds: the lines in its chains but the one that says where a chain is hooked in.
+fn count(rules: &str) -> usize {
+    let mut in_chain = false;
+    let is_rule = |line: &&str| {
+        match line.trim_start() {
+            line if line.starts_with("chain ") => in_chain = true,
+            "}" => in_chain = false,
+            line => return in_chain && !line.starts_with("type "),
+        }
+        false
+    };
+    rules.lines().filter(is_rule).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_counts_no_flows_gets_the_same_rules_but_one() {
+        let identity = Identity::new("aaaaaa").unwrap();
+        let prefix = Prefix::of(Ipv4Addr::new(10, 70, 0, 0));
+        let [limited, unlimited] = [true, false].map(|limited| packets::rules(&identity, prefix, &[], limited));
+        assert!(limited.contains("ct count over 16384") && !unlimited.contains("ct count"));
+        assert_eq!(count(&limited), count(&unlimited) + 1);
+        assert!(!unlimited.contains(packets::FLOWS));
     }
-    format!(
-        "  set same_bridge {{
-    type ifname . ifname
-    elements = {{ {same_bridge} }}
-  }}
-  chain incoming {{
-    type filter hook prerouting priority filter; policy accept;
-    iifname {ours} fib saddr . iif oif missing drop
-  }}
-  chain input {{
-    type filter hook input priority filter; policy accept;
-    iifname {ours} ct state established,related ct original ip daddr {prefix} accept
-    iifname {ours} drop
-  }}
-  chain forward {{
-    type filter hook forward priority filter; policy accept;
-    iifname . oifname @same_bridge accept
-    iifname {ours} oifname {ours} drop
-    iifname {ours} meta nfproto != ipv4 drop
-    iifname {ours} ip daddr 169.254.0.0/16 drop
-    oifname {ours} ct state established,related accept
-    oifname {ours} drop
-  }}
-  chain outgoing {{
-    type nat hook postrouting priority srcnat; policy accept;
-    ip saddr {prefix} oifname != \"lo\" oifname != {ours} masquerade
-  }}
-"
-    )
 }

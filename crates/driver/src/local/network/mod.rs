@@ -11,13 +11,17 @@
 mod addresses;
 mod bridge;
 mod firewall;
+mod flows;
 mod free;
 mod identity;
 mod inside;
 mod netlink;
 mod nftables;
+mod packets;
+mod ports;
 mod prefix;
 mod settings;
+mod subnet;
 pub(super) mod survey;
 mod turns;
 mod veth;
@@ -27,11 +31,13 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use prefix::Prefix;
+pub use subnet::Subnet;
 
+use self::firewall::Firewall;
 use self::identity::Identity;
 use self::netlink::Netlink;
 use self::turns::Turns;
-use super::protections::Protections;
+use super::protections::{Protection, Protections};
 use crate::Error;
 
 /// The network of one installation. Every verb may be called again after any failure and from several tasks or processes at
@@ -44,7 +50,7 @@ pub struct Network {
     loading: tokio::sync::Mutex<()>,
     /// The nodes that may send, for when the rules have to be loaded.
     nodes: Mutex<BTreeSet<Ipv4Addr>>,
-    protections: Protections,
+    firewall: Firewall,
 }
 
 impl Network {
@@ -61,15 +67,21 @@ impl Network {
             }
         };
         let (prefix, loading) = (Mutex::new(prefix), tokio::sync::Mutex::new(()));
-        let (nodes, protections) = (Mutex::default(), Protections::default());
-        Ok(Network { identity, prefix, turns, loading, nodes, protections })
+        Ok(Network { identity, prefix, turns, loading, nodes: Mutex::default(), firewall: Firewall::default() })
     }
 
     /// Tells it of the nodes that were attached before, and of what a test leaves out.
     #[must_use]
     pub fn with(mut self, nodes: BTreeSet<Ipv4Addr>, protections: Protections) -> Self {
         self.nodes = Mutex::new(nodes);
-        self.protections = protections;
+        self.firewall.protections = protections;
+        self
+    }
+
+    /// Tells it of networks that instances may not reach.
+    #[must_use]
+    pub fn denying(mut self, denied: Vec<Subnet>) -> Self {
+        self.firewall.denied = denied;
         self
     }
 
@@ -103,15 +115,26 @@ impl Network {
         self.prefix().gateway(slot)
     }
 
-    /// Loads the firewall and turns forwarding on, once for the installation; costs next to nothing when both are
-    /// there, so that it may be called before every start of an instance: somebody may have flushed the machine's firewall.
+    /// Loads the firewall and turns forwarding on, once for the installation; costs next to nothing when both are there, so
+    /// that it may be called before every start of an instance and every few seconds: somebody may have flushed the machine's
+    /// firewall.
     pub async fn ensure_base(&self) -> Result<(), Error> {
         let _one_at_a_time = self.loading.lock().await;
         if !settings::forwards()? {
             self.turns.take(async || settings::turn_forwarding_on()).await?;
         }
         let nodes = self.lock_nodes().clone();
-        firewall::ensure(&self.identity, self.prefix(), &nodes, &self.protections).await
+        self.firewall.ensure(&self.identity, self.prefix(), &nodes).await
+    }
+
+    /// Looks whether everything that keeps running instances apart is as it was made, and makes it so again.
+    pub async fn keep(&self) -> Result<(), Error> {
+        self.ensure_base().await?;
+        if !self.firewall.protections.have(Protection::Addresses) {
+            return Ok(());
+        }
+        let (identity, nodes) = (self.identity.clone(), self.lock_nodes().clone());
+        self.turns.take(async move || ports::ensure(&identity, &nodes).await).await
     }
 
     /// Removes the firewall. Forwarding stays on: something else may rely on it by now.
@@ -137,13 +160,12 @@ impl Network {
     pub async fn attach(&self, slot: u16, address: Ipv4Addr, pid: u32) -> Result<(), Error> {
         let (identity, prefix) = (self.identity.clone(), self.prefix());
         prefix.check(slot, address)?;
-        let is_new = self.lock_nodes().insert(address);
-        addresses::admit(&identity, address)?;
-        let attach = async move || veth::attach(&identity, prefix, slot, address, pid).await;
+        let is_new = self.admit(address).await?;
+        let is_guarded = self.firewall.protections.have(Protection::Addresses);
+        let attach = async move || veth::attach(&identity, prefix, (slot, address), pid, is_guarded).await;
         let attached = self.turns.take(attach).await;
         if attached.is_err() && is_new {
-            self.lock_nodes().remove(&address);
-            addresses::dismiss(&self.identity, address)?;
+            self.dismiss(address).await?;
         }
         attached
     }
@@ -152,10 +174,8 @@ impl Network {
     pub async fn detach(&self, slot: u16, address: Ipv4Addr) -> Result<(), Error> {
         self.prefix().check(slot, address)?;
         let identity = self.identity.clone();
-        let own = identity.clone();
-        self.turns.take(async move || veth::detach(&own, address).await).await?;
-        self.lock_nodes().remove(&address);
-        addresses::dismiss(&identity, address)
+        self.turns.take(async move || veth::detach(&identity, address).await).await?;
+        self.dismiss(address).await
     }
 
     /// The names of all interfaces and tables of this installation that exist.
@@ -188,6 +208,25 @@ impl Network {
             Ok(removed)
         };
         self.turns.take(work).await
+    }
+
+    /// Lets a node send, and says whether it is new. Not while rules are being loaded, which may be without it.
+    async fn admit(&self, address: Ipv4Addr) -> Result<bool, Error> {
+        let _none_loads = self.loading.lock().await;
+        let is_new = self.lock_nodes().insert(address);
+        addresses::admit(&self.identity, address)?;
+        Ok(is_new)
+    }
+
+    /// Lets a node send no more, and forgets what it had to do with the world.
+    async fn dismiss(&self, address: Ipv4Addr) -> Result<(), Error> {
+        {
+            let _none_loads = self.loading.lock().await;
+            self.lock_nodes().remove(&address);
+            addresses::dismiss(&self.identity, address)?;
+        }
+        let identity = self.identity.clone();
+        self.turns.take(async move || flows::forget(&identity, address)).await
     }
 
     fn lock_nodes(&self) -> MutexGuard<'_, BTreeSet<Ipv4Addr>> {

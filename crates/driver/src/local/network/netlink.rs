@@ -6,7 +6,9 @@ use std::io;
 
 use futures::TryStreamExt;
 use rtnetlink::Handle;
-use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, State};
+use rtnetlink::packet_route::link::{
+    InfoBridgePort, InfoKind, InfoPortData, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, State,
+};
 use tokio::task::JoinHandle;
 
 use super::identity::Identity;
@@ -30,9 +32,11 @@ pub(super) struct Link {
     pub(super) other_side: Option<u32>,
     /// The bridge that it is plugged into.
     pub(super) bridge: Option<u32>,
+    /// Whether the bridge believes whatever comes through it.
+    pub(super) learns: bool,
+    pub(super) name: String,
     kind: Option<InfoKind>,
     group: u32,
-    name: String,
 }
 
 impl Netlink {
@@ -65,10 +69,15 @@ impl Netlink {
 
     /// All interfaces of the installation: names by index.
     pub(super) async fn owned(&self, identity: &Identity) -> Result<BTreeMap<u32, String>, Error> {
+        Ok(self.owned_links(identity).await?.into_iter().map(|link| (link.index, link.name)).collect())
+    }
+
+    /// All interfaces of the installation.
+    pub(super) async fn owned_links(&self, identity: &Identity) -> Result<Vec<Link>, Error> {
         let links = self.handle.link().get().execute().map_ok(|message| Link::from(&message));
-        let ours = links.try_filter_map(async |link| {
+        let ours = links.try_filter(|link| {
             let ours = link.group == identity.group() && link.name.starts_with(&identity.interfaces());
-            Ok(ours.then_some((link.index, link.name)))
+            std::future::ready(ours)
         });
         ours.try_collect().await.map_err(|error| refused("list the interfaces", error))
     }
@@ -108,9 +117,10 @@ impl From<&LinkMessage> for Link {
             ready: false,
             other_side: None,
             bridge: None,
+            learns: false,
+            name: String::new(),
             kind: None,
             group: 0,
-            name: String::new(),
         };
         for attribute in &message.attributes {
             match attribute {
@@ -123,6 +133,10 @@ impl From<&LinkMessage> for Link {
                     link.kind = infos.iter().find_map(|info| match info {
                         LinkInfo::Kind(kind) => Some(kind.clone()),
                         _ => None,
+                    });
+                    link.learns = infos.iter().any(|info| {
+                        matches!(info, LinkInfo::PortData(InfoPortData::BridgePort(options))
+                            if options.contains(&InfoBridgePort::Learning(true)))
                     });
                 }
                 _ => {}

@@ -2,6 +2,7 @@
 //! the kernel, because it is asked often and a process takes a thousand times longer.
 
 use std::io::{self, ErrorKind};
+use std::net::Ipv4Addr;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ use crate::Error;
 const SUBSYSTEM: u8 = 10;
 const FLAG_REQUEST: u16 = 1;
 const FLAG_ACKNOWLEDGE: u16 = 4;
+const FLAG_DUMP: u16 = 0x300;
+const NESTED: u16 = 0x8000;
 
 const LIMIT: Duration = Duration::from_secs(10);
 /// Services often run with a search path that lacks the directories of administration programs.
@@ -74,6 +77,31 @@ pub(super) fn has_chain(family: Family, table: &str, chain: &str) -> Result<bool
     has(family, GET_CHAIN, &[(1, table), (3, chain)])
 }
 
+/// How many rules are in a table.
+pub(super) fn count_rules(family: Family, table: &str) -> Result<usize, Error> {
+    const NEW_RULE: u8 = 6;
+    const GET_RULE: u8 = 7;
+    let body = [&[family as u8, 0, 0, 0][..], &named(1, table)].concat();
+    let question = framed(u16::from_be_bytes([SUBSYSTEM, GET_RULE]), FLAG_REQUEST | FLAG_DUMP, &body);
+    let kind = u16::from_be_bytes([SUBSYSTEM, NEW_RULE]);
+    count(&question, kind).map_err(|error| failed("look at the firewall", &error))
+}
+
+/// Makes the kernel forget all flows that an address began.
+pub(super) fn forget_flows(address: Ipv4Addr) -> io::Result<()> {
+    const FLOWS: u8 = 1;
+    const DELETE: u8 = 2;
+    const INTERNET: u8 = 2;
+    const BY_SOURCE: u32 = 1;
+    let source = attribute(1 | NESTED, &attribute(1 | NESTED, &attribute(1, &address.octets())));
+    let by = [attribute(1, &BY_SOURCE.to_ne_bytes()), attribute(2, &0_u32.to_ne_bytes())].concat();
+    let body = [&[INTERNET, 0, 0, 0][..], &source, &attribute(25 | NESTED, &by)].concat();
+    match ask(&framed(u16::from_be_bytes([FLOWS, DELETE]), FLAG_REQUEST | FLAG_ACKNOWLEDGE, &body)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
 /// Puts a key into a set, or takes it out. Says whether there is such a set, and for what is taken out, whether it was there.
 pub(super) fn change_set(
     family: Family,
@@ -85,7 +113,6 @@ pub(super) fn change_set(
     const DELETE_ELEMENT: u8 = 14;
     const BEGIN: u16 = 16;
     const END: u16 = 17;
-    const NESTED: u16 = 0x8000;
     let element = attribute(1 | NESTED, &attribute(1 | NESTED, &attribute(1, key)));
     let head = [family as u8, 0, 0, 0];
     let body = [&head[..], &named(1, table), &named(2, set), &attribute(3 | NESTED, &element)].concat();
@@ -181,5 +208,33 @@ fn ask(message: &[u8]) -> io::Result<()> {
         (Some(ERROR), Some(code)) if code != 0 => Err(io::Error::from_raw_os_error(-code)),
         (Some(_), _) => Ok(()),
         (None, _) => Err(io::Error::new(ErrorKind::InvalidData, "the kernel's answer is too short")),
+    }
+}
+
+/// Asks for a list, and counts the answers of a kind. The kernel makes the list while it is read, so that here, too, there is
+/// nothing to wait for.
+fn count(question: &[u8], kind: u16) -> io::Result<usize> {
+    const ERROR: u16 = 2;
+    const DONE: u16 = 3;
+    let malformed = || io::Error::new(ErrorKind::InvalidData, "the kernel's answer is malformed");
+    let socket = Socket::new(NETLINK_NETFILTER)?;
+    socket.set_non_blocking(true)?;
+    socket.send_to(question, &SocketAddr::new(0, 0), 0)?;
+    let mut found = 0;
+    loop {
+        let (answer, _) = socket.recv_from_full()?;
+        let mut rest = &answer[..];
+        while let Some((length, bytes)) = rest.split_first_chunk::<4>() {
+            let length = u32::from_ne_bytes(*length) as usize;
+            match bytes.first_chunk().map(|kind| u16::from_ne_bytes(*kind)) {
+                Some(DONE) => return Ok(found),
+                Some(ERROR) => {
+                    let code = rest.get(16..20).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes);
+                    return Err(io::Error::from_raw_os_error(-code.ok_or_else(malformed)?));
+                }
+                told => found += usize::from(told == Some(kind)),
+            }
+            rest = rest.get(length.max(16).next_multiple_of(4)..).unwrap_or_default();
+        }
     }
 }

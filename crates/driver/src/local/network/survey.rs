@@ -8,6 +8,7 @@ use rtnetlink::{LinkBridge, LinkMessageBuilder, LinkVeth};
 use rustix::thread::UnshareFlags;
 use tokio::runtime::Builder;
 
+use super::firewall::Firewall;
 use super::identity::Identity;
 use super::netlink::{Netlink, failed, refused};
 use super::prefix::Prefix;
@@ -15,7 +16,6 @@ use super::turns::Turns;
 use super::{firewall, free};
 use crate::Error;
 use crate::local::helper::kernel;
-use crate::local::protections::Protections;
 
 /// Whose names are tried in a namespace where nobody else is: six characters as every id has.
 const NOBODY: &str = "d0ct0r";
@@ -91,7 +91,7 @@ fn alone() -> Result<Tried, Error> {
         let identity = Identity::new(NOBODY)?;
         let interfaces = interfaces(&identity).await;
         let prefix = Prefix::of(Ipv4Addr::new(10, 64, 0, 0));
-        Ok((interfaces, firewall::ensure(&identity, prefix, &BTreeSet::new(), &Protections::default()).await))
+        Ok((interfaces, Firewall::default().ensure(&identity, prefix, &BTreeSet::new()).await))
     })
 }
 

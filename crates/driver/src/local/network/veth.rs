@@ -10,7 +10,7 @@ use super::identity::{Identity, hardware_address};
 use super::inside::Namespace;
 use super::netlink::{Link, Netlink, refused};
 use super::prefix::{Prefix, SLOT_LENGTH};
-use super::{bridge, settings};
+use super::{bridge, ports, settings};
 use crate::Error;
 
 const NAME_INSIDE: &str = "eth0";
@@ -22,9 +22,9 @@ const CONNECT: &str = "connect the instance";
 pub(super) async fn attach(
     identity: &Identity,
     prefix: Prefix,
-    slot: u16,
-    address: Ipv4Addr,
+    (slot, address): (u16, Ipv4Addr),
     pid: u32,
+    is_guarded: bool,
 ) -> Result<(), Error> {
     prefix.check(slot, address)?;
     let namespace = Namespace::of(pid)?;
@@ -45,6 +45,10 @@ pub(super) async fn attach(
     }
     let done = async {
         settings::no_ipv6(&name)?;
+        if is_guarded {
+            let port = host.link(&name).await?.ok_or_else(vanished)?;
+            ports::guard(&host, port.index, address).await?;
+        }
         let up = LinkUnspec::new_with_name(&name).up().build();
         host.handle.link().change(up).execute().await.map_err(|error| refused(CONNECT, error))?;
         configure(&inside, address, prefix.gateway(slot)?).await?;
