@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tarn_link::Purpose;
@@ -29,6 +30,24 @@ const RACES: u32 = 20;
 
 /// No host name is longer, and no shell has trouble with it.
 const MAX_NAME: usize = 63;
+
+/// Fetches the image of an instance that is to start, if it is not here. It may take long, so no lock is held: the instance may
+/// have to be removed meanwhile. Whoever no longer waits for the start ends the pull.
+pub(super) async fn fetch(engine: &Arc<Engine>, spec: &InstanceSpec) -> Result<(), Error> {
+    let wanted = match engine.record(&spec.id) {
+        Some(record) => {
+            let seen = observe::look(engine, &record)?;
+            let is_started = seen.boot > spec.boot || (seen.boot == spec.boot && seen.running);
+            // It stands on what it was made with, and on nothing else.
+            record.container.filter(|own| !is_started && !engine.images.have(&own.layers)).map(|own| own.name)
+        }
+        None => spec.container.clone(),
+    };
+    match wanted {
+        Some(name) => images::ensure(engine, &name, &|_| ()).await.map(drop),
+        None => Ok(()),
+    }
+}
 
 /// Makes the instance exist and run.
 pub(super) async fn ensure(engine: &Engine, spec: &InstanceSpec) -> Result<ObservedInstance, Error> {
@@ -115,10 +134,14 @@ async fn foundation<'a>(
     spec: &InstanceSpec,
 ) -> Result<((PathBuf, Option<Container>), Option<Pins<'a>>), Error> {
     if let Some(record) = engine.record(&spec.id) {
+        let is_whole = record.container.as_ref().is_none_or(|own| engine.images.have(&own.layers));
+        if !is_whole {
+            return Err(Error::Retry("the image of an instance has lost a layer, which is pulled again".into()));
+        }
         return Ok(((record.image, record.container), None));
     }
     let held = match &spec.container {
-        Some(name) => Some((name.clone(), images::hold(engine, name).await?)),
+        Some(name) => Some((name.clone(), images::hold(engine, name)?)),
         None => None,
     };
     // Two that make the image of a machine that has just changed would be in each other's way.

@@ -7,6 +7,7 @@ mod hostile;
 mod maker;
 mod refusals;
 mod registry;
+mod trouble;
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};

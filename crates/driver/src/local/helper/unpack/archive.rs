@@ -197,8 +197,17 @@ mod tests {
         assert_eq!(notes(b"10 path=a\n").unwrap(), std::slice::from_ref(&one));
         assert_eq!(notes(b"9 k=\n\0 =\n10 path=a\n").unwrap(), [(b"k".to_vec(), b"\n\0 =".to_vec()), one]);
         assert_eq!(notes(b"").unwrap(), []);
-        let broken: [&[u8]; 9] =
-            [b"10 path=a", b"11 path=a\n", b"8 path=a\n", b"path=a\n", b"+9 path=a\n", b"3 \n", b"5 =a\n", b" ", b"99999999999999999999999 a=b\n"];
+        let broken: [&[u8]; 9] = [
+            b"10 path=a",
+            b"11 path=a\n",
+            b"8 path=a\n",
+            b"path=a\n",
+            b"+9 path=a\n",
+            b"3 \n",
+            b"5 =a\n",
+            b" ",
+            b"99999999999999999999999 a=b\n",
+        ];
         for broken in broken {
             assert_eq!(notes(broken), None, "{:?}", String::from_utf8_lossy(broken));
         }

@@ -94,7 +94,9 @@ impl Attributes {
             other => return other.into(),
         }
         let bytes = self.bytes();
-        Failure::Unfit(format!("{bytes} bytes are attached to a file in it, more than the disk of this machine can keep there"))
+        Failure::Unfit(format!(
+            "{bytes} bytes are attached to a file in it, more than the disk of this machine can keep there"
+        ))
     }
 
     /// Gives them to what cannot be opened, as far as it can have them.

@@ -5,9 +5,9 @@
 //! reads, `archive` what is in it, `entries` what it does with each thing, `tree` how it finds its way, `attributes` owners,
 //! modes and the like.
 
+mod archive;
 #[cfg(test)]
 mod attacks;
-mod archive;
 mod attributes;
 mod entries;
 mod sandbox;
