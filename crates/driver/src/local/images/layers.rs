@@ -166,8 +166,8 @@ fn in_use(engine: &Engine) -> BTreeSet<String> {
 }
 
 /// Lets a layer be unpacked, and gives it its name.
-async fn bring(pull: &Pull<'_>, layer: &Layer, (number, place): (u64, &Path), turn: Turn<'_>) -> Result<(), Error> {
-    let (unpacked, opaque) = unpack(pull, layer, (number, place), turn).await?;
+async fn bring(pull: &Pull<'_>, layer: &Layer, (number, place): (u64, &Path), mut turn: Turn<'_>) -> Result<(), Error> {
+    let (unpacked, opaque) = unpack(pull, layer, (number, place), &mut turn).await?;
     let (own, directory, wanted) = (pull.engine.images.clone(), place.to_owned(), layer.clone());
     let kept = blocking(FAILED, move || {
         let hides_all = opaque.hide_lower(&directory.join("root"))?;
@@ -184,7 +184,7 @@ async fn unpack(
     pull: &Pull<'_>,
     layer: &Layer,
     (number, place): (u64, &Path),
-    turn: Turn<'_>,
+    turn: &mut Turn<'_>,
 ) -> Result<(Unpacked, Opaque), Error> {
     let lost = |error: io::Error| failed(FAILED, &error);
     let room = pull.engine.images.room(|| in_use(pull.engine)).map_err(lost)?;
@@ -251,7 +251,7 @@ async fn carry(
     layer: &Layer,
     number: u64,
     (input, output): (ChildStdin, &mut BufReader<ChildStdout>),
-    turn: Turn<'_>,
+    turn: &mut Turn<'_>,
 ) -> Result<(Unpacked, Opaque), Heard> {
     let sending = send(pull, layer, input, turn);
     let hearing = listen(pull, layer, number, output);

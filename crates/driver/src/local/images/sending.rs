@@ -32,7 +32,7 @@ pub(super) async fn send(
     pull: &Pull<'_>,
     layer: &Layer,
     mut input: ChildStdin,
-    mut turn: Turn<'_>,
+    turn: &mut Turn<'_>,
 ) -> Result<(), Sending> {
     let (sources, failed) = (pull.sources, Sending::Failed);
     let (mut sum, mut at, mut troubles, mut safe) = (Sha256::new(), 0, 0, 0);
