@@ -1,7 +1,7 @@
-//! The layers that are on disk, who needs them, and what goes when there is too much.
+//! The layers that are on disk, and who needs them.
 //!
 //! A layer has its name only when it is whole and on disk for good; what has another name is swept away. The images that are made of
-//! them are in `kept`.
+//! them are in `kept`, and what goes when there is too much in `eviction`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,9 +14,9 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 
 use super::kept::{load, touch};
+use super::names;
 use super::settings::ImageSettings;
 use super::turns::Turns;
-use super::{names, room};
 use crate::local::{files, trees};
 
 /// What is written down beside the tree of a layer.
@@ -37,7 +37,7 @@ pub(super) struct Known {
     pub(super) hides_all: bool,
     /// Who was used later has a higher number.
     #[serde(skip)]
-    used: u64,
+    pub(super) used: u64,
 }
 
 impl Known {
@@ -57,33 +57,15 @@ pub(in crate::local) struct Images {
     state: Mutex<State>,
 }
 
+/// What is known of all layers.
 #[derive(Default)]
-struct State {
-    layers: BTreeMap<String, Known>,
+pub(super) struct State {
+    pub(super) layers: BTreeMap<String, Known>,
     /// How many pulls and starts need a layer right now.
-    pins: BTreeMap<String, u32>,
+    pub(super) pins: BTreeMap<String, u32>,
     /// Layers that have no name yet and what they take, by their number.
-    growing: BTreeMap<u64, (String, u64)>,
+    pub(super) growing: BTreeMap<u64, (String, u64)>,
     uses: u64,
-}
-
-/// How much may come, and whether it is the disk that has no more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Share {
-    pub(super) bytes: u64,
-    pub(super) is_of_disk: bool,
-}
-
-/// Whether everything fits.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Fits {
-    Yes,
-    /// Perhaps, when this has been removed, which nobody can use any more.
-    Without(PathBuf),
-    /// Not into the cache: everything in it is needed.
-    NotInCache,
-    /// Not on the disk.
-    NotOnDisk,
 }
 
 /// Keeps layers from being evicted for as long as it lives.
@@ -134,7 +116,7 @@ impl Images {
         Ok((images, half))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -143,7 +125,7 @@ impl Images {
         self.layer(layer).join("root")
     }
 
-    fn layer(&self, layer: &str) -> PathBuf {
+    pub(super) fn layer(&self, layer: &str) -> PathBuf {
         self.directory.join("layers").join(layer)
     }
 
@@ -231,68 +213,10 @@ impl Images {
         Ok(())
     }
 
-    /// How much a layer may take that comes now, if everything goes that nobody needs.
-    pub(super) fn room(&self, in_use: impl FnOnce() -> BTreeSet<String>) -> io::Result<Share> {
-        let state = self.state();
-        // Only now: whoever begins to use a layer gives up its pin later, and has to wait for the lock to do so.
-        let in_use = in_use();
-        let needed = |name: &str| state.needs(name, &in_use);
-        let sum = |is_needed: bool| -> u64 {
-            state.layers.iter().filter(|(name, _)| needed(name) == is_needed).map(|(_, known)| known.bytes).sum()
-        };
-        let growing: u64 = state.growing.values().map(|(_, bytes)| bytes).sum();
-        let cache = self.settings.cache_bytes.saturating_sub(sum(true).saturating_add(growing));
-        let disk = room::free(&self.directory)?.saturating_add(sum(false));
-        Ok(Share { bytes: cache.min(disk), is_of_disk: disk < cache })
-    }
-
-    /// How much an image takes besides one of its layers, which has this number.
-    pub(super) fn others(&self, layers: &[String], number: u64) -> u64 {
-        let state = self.state();
-        let wanted: BTreeSet<_> = layers.iter().collect();
-        let there = wanted.iter().filter_map(|layer| state.layers.get(*layer)).map(|known| known.bytes);
-        let coming = state.growing.iter().filter(|(other, (layer, _))| **other != number && wanted.contains(layer));
-        there.chain(coming.map(|(_, (_, bytes))| *bytes)).sum()
-    }
-
-    /// Sees whether everything fits. If it does not, the layer that was used least recently, and that nobody needs, loses its name.
-    pub(super) fn evict(&self, in_use: impl FnOnce() -> BTreeSet<String>) -> io::Result<Fits> {
-        let mut state = self.state();
-        let named = state.layers.values().map(|known| known.bytes);
-        let total: u64 = named.chain(state.growing.values().map(|(_, bytes)| *bytes)).sum();
-        let is_over = total > self.settings.cache_bytes;
-        if !is_over && room::free(&self.directory)? > 0 {
-            return Ok(Fits::Yes);
-        }
-        let in_use = in_use();
-        let unneeded = state.layers.iter().filter(|(name, _)| !state.needs(name, &in_use));
-        let Some(oldest) = unneeded.min_by_key(|(_, known)| known.used).map(|(name, _)| name.clone()) else {
-            return Ok(if is_over { Fits::NotInCache } else { Fits::NotOnDisk });
-        };
-        // It loses its name while nobody can begin to use it.
-        let (_, away) = self.nameless();
-        fs::rename(self.layer(&oldest), &away)?;
-        state.layers.remove(&oldest);
-        tracing::info!(layer = oldest, "a layer was evicted from the cache of images");
-        Ok(Fits::Without(away))
-    }
-
-    /// Removes a layer that was evicted, and forgets the images that had it.
-    pub(super) fn clear(&self, away: &Path) -> io::Result<()> {
-        trees::remove(away)?;
-        self.forget_incomplete()
-    }
-
     /// A place that nothing has.
-    fn nameless(&self) -> (u64, PathBuf) {
+    pub(super) fn nameless(&self) -> (u64, PathBuf) {
         let number = self.number.fetch_add(1, Ordering::Relaxed);
         (number, self.layer(&format!("{HALF}{number}")))
-    }
-}
-
-impl State {
-    fn needs(&self, layer: &str, in_use: &BTreeSet<String>) -> bool {
-        self.pins.contains_key(layer) || in_use.contains(layer)
     }
 }
 
@@ -331,76 +255,36 @@ fn is_lost(error: &io::Error) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::kept::Stored;
+pub(super) mod tests {
+    use super::super::eviction::Fits;
     use super::*;
 
-    fn digest(n: u8) -> String {
+    pub(in super::super) fn digest(n: u8) -> String {
         format!("{n:064x}")
     }
 
-    fn open(directory: &Path, cache_bytes: u64) -> Images {
+    pub(in super::super) fn open(directory: &Path, cache_bytes: u64) -> Images {
         let settings = ImageSettings { cache_bytes, ..ImageSettings::default() };
         let (images, half) = Images::open(directory.to_owned(), settings, &BTreeSet::new()).unwrap();
         half.iter().for_each(|path| trees::remove(path).unwrap());
         images
     }
 
-    /// Lets a layer grow; says whether it fits.
-    fn grow(images: &Images, number: u64, bytes: u64, in_use: &BTreeSet<String>) -> Fits {
-        images.note(number, &digest(99), bytes);
-        loop {
-            match images.evict(|| in_use.clone()).unwrap() {
-                Fits::Without(away) => images.clear(&away).unwrap(),
-                fits => return fits,
-            }
-        }
-    }
-
-    fn add(images: &Images, n: u8, bytes: u64) {
+    pub(in super::super) fn add(images: &Images, n: u8, bytes: u64) {
         let (number, place) = images.begin(&digest(n)).unwrap();
         fs::write(place.join("root/file"), [n]).unwrap();
-        assert_eq!(grow(images, number, bytes, &BTreeSet::new()), Fits::Yes);
+        images.note(number, &digest(n), bytes);
         let known = Known::new(digest(n), bytes, false);
         images.keep(number, &place, &digest(n), known).unwrap();
     }
 
-    fn there(directory: &Path) -> Vec<String> {
+    pub(in super::super) fn there(directory: &Path) -> Vec<String> {
         let mut names: Vec<_> = fs::read_dir(directory.join("layers"))
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .collect();
         names.sort();
         names
-    }
-
-    #[test]
-    fn what_was_used_least_recently_goes_first_and_what_is_needed_stays() {
-        let directory = tempfile::tempdir().unwrap();
-        let images = open(directory.path(), 100);
-        for n in 1..=3 {
-            add(&images, n, 30);
-        }
-        let stored = Stored { digest: digest(9), layers: vec![digest(2)], image: tarn_link::Image::default() };
-        images.store(&stored, None).unwrap();
-        assert!(images.use_layer(&digest(1)).is_some());
-        add(&images, 4, 30);
-        assert_eq!(there(directory.path()), [digest(1), digest(3), digest(4)]);
-        assert!(images.find(&digest(9)).is_none() && !directory.path().join("names").join(digest(9)).exists());
-        let pins = images.pin(vec![digest(3)]);
-        let in_use = BTreeSet::from([digest(1)]);
-        let room = || images.room(|| in_use.clone()).unwrap();
-        assert_eq!(room(), Share { bytes: 40, is_of_disk: false });
-        let (number, place) = images.begin(&digest(5)).unwrap();
-        assert_eq!(grow(&images, number, 40, &in_use), Fits::Yes);
-        assert_eq!(there(directory.path()).len(), 3, "the fourth had to go");
-        assert_eq!(grow(&images, number, 41, &in_use), Fits::NotInCache, "nothing is left to go");
-        images.note(number, &digest(5), 41);
-        assert_eq!(images.others(&[digest(1), digest(3), digest(5), digest(6)], number), 60);
-        assert_eq!(images.others(&[digest(1), digest(5)], number + 1), 71);
-        images.drop_half(number, &place).unwrap();
-        drop(pins);
-        assert_eq!(room().bytes, 70);
     }
 
     #[test]
@@ -417,8 +301,10 @@ mod tests {
         drop(images);
         let images = open(directory.path(), 60);
         assert_eq!(there(directory.path()), [digest(1), digest(2)]);
-        add(&images, 3, 30);
-        assert_eq!(there(directory.path()), [digest(1), digest(3)]);
+        images.note(9, &digest(3), 30);
+        let Fits::Without(away) = images.evict(BTreeSet::new).unwrap() else { panic!("there is no room") };
+        images.clear(&away).unwrap();
+        assert_eq!(there(directory.path()), [digest(1)], "the other one was used before");
     }
 
     #[test]

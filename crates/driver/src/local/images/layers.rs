@@ -10,7 +10,8 @@ use tokio::io::{AsyncReadExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::time::timeout;
 
-use super::cache::{Fits, Known};
+use super::cache::Known;
+use super::eviction::Fits;
 use super::opaque::Opaque;
 use super::progress::Progress;
 use super::sending::{Sending, send};
