@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tarn_link::Purpose;
@@ -30,6 +31,24 @@ const RACES: u32 = 20;
 /// No host name is longer, and no shell has trouble with it.
 const MAX_NAME: usize = 63;
 
+/// Fetches the image of an instance that is to start, if it is not here. It may take long, so no lock is held: the instance may
+/// have to be removed meanwhile. Whoever no longer waits for the start ends the pull.
+pub(super) async fn fetch(engine: &Arc<Engine>, spec: &InstanceSpec) -> Result<(), Error> {
+    let wanted = match engine.record(&spec.id) {
+        Some(record) => {
+            let seen = observe::look(engine, &record)?;
+            let is_started = seen.boot > spec.boot || (seen.boot == spec.boot && seen.running);
+            // It stands on what it was made with, and on nothing else.
+            record.container.filter(|own| !is_started && !engine.images.have(&own.layers)).map(|own| own.name)
+        }
+        None => spec.container.clone(),
+    };
+    match wanted {
+        Some(name) => images::ensure(engine, &name, &|_| ()).await.map(drop),
+        None => Ok(()),
+    }
+}
+
 /// Makes the instance exist and run.
 pub(super) async fn ensure(engine: &Engine, spec: &InstanceSpec) -> Result<ObservedInstance, Error> {
     check(spec)?;
@@ -40,8 +59,7 @@ pub(super) async fn ensure(engine: &Engine, spec: &InstanceSpec) -> Result<Obser
         if seen.boot > spec.boot || (seen.boot == spec.boot && seen.running) {
             if seen.running {
                 // An engine that died right after the start has not come to this.
-                let limited = cgroups::limit_cpu(&engine.places.cgroup(&spec.id), record.cpu_milli);
-                limited.map_err(|error| failed("the processor time of an instance could not be limited", &error))?;
+                launch::limit_cpu(engine, record).map_err(|error| failed("the processor time of an instance could not be limited", &error))?;
             }
             return Ok(seen);
         }
@@ -116,10 +134,16 @@ async fn foundation<'a>(
 ) -> Result<((PathBuf, Option<Container>), Option<Pins<'a>>), Error> {
     let what = "the image of this machine could not be made";
     if let Some(record) = engine.record(&spec.id) {
-        if record.container.is_none() {
-            let private = engine.private.paths().await.map_err(|error| failed(what, &error))?;
-            let image = record.image.clone();
-            blocking(what, move || image::cover(&image, &private)).await?;
+        match &record.container {
+            None => {
+                let private = engine.private.paths().await.map_err(|error| failed(what, &error))?;
+                let image = record.image.clone();
+                blocking(what, move || image::cover(&image, &private)).await?;
+            }
+            Some(own) if !engine.images.have(&own.layers) => {
+                return Err(Error::Retry("the image of an instance has lost a layer, which is pulled again".into()));
+            }
+            Some(_) => {}
         }
         return Ok(((record.image, record.container), None));
     }
@@ -131,7 +155,7 @@ async fn foundation<'a>(
         let image = blocking(what, move || image::ensure(&images, &private)).await?;
         return Ok(((image, None), None));
     };
-    let (stored, pins) = images::hold(engine, name).await?;
+    let (stored, pins) = images::hold(engine, name)?;
     let _one_at_a_time = engine.image.lock().await;
     let skeletons = engine.places.skeletons();
     let skeleton = blocking(what, move || image::ensure_skeleton(&skeletons)).await?;

@@ -82,12 +82,18 @@ async fn talk(
     helper.say(BEGIN).await.map_err(lost)?;
     match helper.hear().await.map_err(lost)? {
         Report::Begun => {
-            if engine.protections.have(Protection::CgroupLimits) {
-                cgroups::limit_cpu(&engine.places.cgroup(&record.id), record.cpu_milli).map_err(lost)?;
-            }
+            limit_cpu(engine, &record).map_err(lost)?;
             Ok(record)
         }
         _ => Err(lost(io::Error::other("the helper did not begin"))),
+    }
+}
+
+/// Limits the processor time of an instance that runs.
+pub(super) fn limit_cpu(engine: &Engine, record: &Record) -> io::Result<()> {
+    match engine.protections.have(Protection::CgroupLimits) {
+        true => cgroups::limit_cpu(&engine.places.cgroup(&record.id), record.cpu_milli),
+        false => Ok(()),
     }
 }
 

@@ -124,6 +124,7 @@ impl Driver for LocalDriver {
     }
 
     async fn ensure_instance(&self, spec: &InstanceSpec) -> Result<ObservedInstance, Error> {
+        ensure::fetch(&self.engine, spec).await?;
         let (engine, spec) = (self.engine.clone(), spec.clone());
         self.to_the_end(async move { ensure::ensure(&engine, &spec).await }).await
     }

@@ -1,6 +1,6 @@
 //! How the driver begins: it checks the machine, finds what was made before, and sweeps away what was left half made.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ pub(super) async fn open(settings: LocalSettings) -> Result<Engine, Error> {
     let network = network.denying(settings.denied);
     let (volumes, protections) = (Volumes::new(pool), settings.protections);
     let disks = Disks::open(&places, &volumes, settings.disk_bytes, &protections).await?;
-    let shared = (network, volumes, disks, open_images(&places, settings.images).await?);
+    let shared = (network, volumes, disks, open_images(&places, settings.images, &records).await?);
     let gpus = Gpus { watch: settings.gpus, cdi: settings.cdi };
     let (programs, given) = ((settings.helper, guest), (settings.inventory, gpus));
     let engine = Engine::new(places, programs, given, shared, protections, records, alone);
@@ -49,18 +49,36 @@ pub(super) async fn open(settings: LocalSettings) -> Result<Engine, Error> {
 }
 
 /// Finds the container images. Whoever was unpacking a layer for an engine that died may still be about to end, and to leave
-/// something where it was just swept: then it is swept again.
-async fn open_images(places: &Places, settings: ImageSettings) -> Result<Images, Error> {
+/// something where it was just swept: then it is swept again. What cannot be swept is in nobody's way.
+async fn open_images(
+    places: &Places,
+    settings: ImageSettings,
+    records: &BTreeMap<InstanceId, Record>,
+) -> Result<Images, Error> {
+    let directory = places.containers();
+    let containers = records.values().filter_map(|record| record.container.as_ref());
+    let in_use: BTreeSet<_> = containers.flat_map(|container| container.layers.clone()).collect();
     let what = "the cache of images could not be opened";
-    let mut tries = 0;
-    loop {
-        let (directory, settings) = (places.containers(), settings.clone());
-        match blocking(what, move || Images::open(directory, settings)).await {
-            Err(Error::Retry(_)) if tries < TRIES => tokio::time::sleep(PAUSE).await,
-            opened => return opened,
+    let (images, mut half) = blocking(what, move || Images::open(directory, settings, &in_use)).await?;
+    for tries in 0..=TRIES {
+        half = blocking(what, move || {
+            half.retain(|path| trees::remove(path).is_err());
+            Ok(half)
+        })
+        .await?;
+        if half.is_empty() {
+            break;
         }
-        tries += 1;
+        if tries == TRIES {
+            tracing::warn!(
+                ?half,
+                "what is left of layers could not be swept away; it is tried again at the next start"
+            );
+            break;
+        }
+        tokio::time::sleep(PAUSE).await;
     }
+    Ok(images)
 }
 
 /// Finds what is kept, and locks it for this engine. A process that a killed engine was just starting has the locks, too, until

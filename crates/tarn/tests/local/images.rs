@@ -10,6 +10,7 @@ mod refusals;
 mod registry;
 mod shapes;
 mod tokens;
+mod trouble;
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};

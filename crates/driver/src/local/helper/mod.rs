@@ -36,6 +36,8 @@ enum Failure {
     Refused(Refused),
     /// A layer of an image cannot be unpacked; why, in words for the owner.
     Unfit(String),
+    /// A layer of an image is larger than there is room for.
+    Full,
     /// Anything else.
     Failed(io::Error),
 }
@@ -45,6 +47,7 @@ impl Failure {
         match self {
             Failure::Refused(refused) => Report::Refused(refused),
             Failure::Unfit(reason) => Report::Unfit { reason },
+            Failure::Full => Report::Full,
             Failure::Failed(error) => Report::Failed { reason: error.to_string() },
         }
     }

@@ -195,6 +195,8 @@ pub(in crate::local) enum Report {
         /// Why, in words for the owner.
         reason: String,
     },
+    /// The layer is larger, unpacked, than there is room for.
+    Full,
     /// A volume is in a state that somebody has to know of; nothing is left half done.
     Refused(Refused),
     /// It did not work; nothing of it is left running.

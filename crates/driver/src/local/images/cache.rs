@@ -1,7 +1,7 @@
-//! The layers and images that are on disk, who needs them, and what goes when there is too much.
+//! The layers that are on disk, and who needs them.
 //!
-//! A layer has its name only when it is whole and on disk for good; what has another name is swept away. An image is a small file
-//! that names its layers, and counts only while all of them are there.
+//! A layer has its name only when it is whole and on disk for good; what has another name is swept away. The images that are made of
+//! them are in `kept`, and what goes when there is too much in `eviction`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,64 +9,62 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
-use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
 use serde::{Deserialize, Serialize};
-use tarn_link::Image;
-use tokio::sync::Semaphore;
 
+use super::kept::{load, touch};
 use super::names;
 use super::settings::ImageSettings;
+use super::turns::Turns;
 use crate::local::{files, trees};
 
 /// What is written down beside the tree of a layer.
 const INFO: &str = "layer.json";
 
-/// How many layers are unpacked at once, of all images together.
-const UNPACKING: usize = 3;
-
-/// No file about a layer or an image is longer.
-const MAX_FILE: u64 = 8 << 20;
-
-/// An image that is on disk.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(in crate::local) struct Stored {
-    /// The digest of its manifest.
-    pub(super) digest: String,
-    /// Its layers by their digests, lowest first.
-    pub(in crate::local) layers: Vec<String>,
-    /// How its programs are run.
-    pub(in crate::local) image: Image,
-}
+/// What the names of layers begin with that are not whole, or not wanted any more.
+const HALF: &str = "next-";
 
 /// What is known of a layer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Known {
-    /// The digest of its archive without compression.
+    /// The digest of its archive without compression; empty if that was lost.
     pub(super) archive: String,
     /// About as much space as it takes.
     pub(super) bytes: u64,
+    /// Whether its root hides everything below it.
+    #[serde(default)]
+    pub(super) hides_all: bool,
     /// Who was used later has a higher number.
     #[serde(skip)]
-    used: u64,
+    pub(super) used: u64,
+}
+
+impl Known {
+    pub(super) fn new(archive: String, bytes: u64, hides_all: bool) -> Self {
+        Known { archive, bytes, hides_all, used: 0 }
+    }
 }
 
 /// What is on disk, and what all pulls share.
 pub(in crate::local) struct Images {
     pub(super) settings: ImageSettings,
-    directory: PathBuf,
-    pub(super) turns: Semaphore,
+    pub(super) directory: PathBuf,
+    pub(super) turns: Turns,
+    /// Held while images are written down or forgotten.
+    pub(super) naming: Mutex<()>,
     number: AtomicU64,
     state: Mutex<State>,
 }
 
+/// What is known of all layers.
 #[derive(Default)]
-struct State {
-    layers: BTreeMap<String, Known>,
+pub(super) struct State {
+    pub(super) layers: BTreeMap<String, Known>,
     /// How many pulls and starts need a layer right now.
-    pins: BTreeMap<String, u32>,
-    /// What layers take that have no name yet, by their number.
-    growing: BTreeMap<u64, u64>,
+    pub(super) pins: BTreeMap<String, u32>,
+    /// Layers that have no name yet and what they take, by their number.
+    pub(super) growing: BTreeMap<u64, (String, u64)>,
     uses: u64,
 }
 
@@ -77,20 +75,34 @@ pub(in crate::local) struct Pins<'a> {
 }
 
 impl Images {
-    /// Finds what is on disk, and sweeps away what is half made.
-    pub(in crate::local) fn open(directory: PathBuf, settings: ImageSettings) -> io::Result<Self> {
+    /// Finds what is on disk, and what of it is half made and has to be swept away. What instances stand on is never among that.
+    pub(in crate::local) fn open(
+        directory: PathBuf,
+        settings: ImageSettings,
+        in_use: &BTreeSet<String>,
+    ) -> io::Result<(Self, Vec<PathBuf>)> {
         fs::create_dir_all(&directory)?;
         for name in ["layers", "names"] {
             // What is in a layer may become anybody when it is run: nobody but the engine comes near it.
             files::ensure_directory(&directory.join(name), 0o700)?;
         }
-        let mut found = Vec::new();
+        let (mut found, mut half, mut number) = (Vec::new(), Vec::new(), 0);
         for entry in fs::read_dir(directory.join("layers"))? {
             let path = entry?.path();
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
-            match load::<Known>(&path.join(INFO)) {
-                Some((known, used)) if names::is_hex(&name) => found.push((used, name, known)),
-                _ => trees::remove(&path)?,
+            if let Some(taken) = name.strip_prefix(HALF).and_then(|taken| taken.parse::<u64>().ok()) {
+                number = number.max(taken.saturating_add(1));
+            }
+            if !names::is_hex(&name) {
+                half.push(path);
+                continue;
+            }
+            match look(&path, in_use.contains(&name)) {
+                Ok((known, used)) => found.push((used, name, known)),
+                Err(error) if is_lost(&error) => half.push(path),
+                Err(error) => {
+                    tracing::warn!(%error, layer = name, "a layer of images cannot be read; it is left alone")
+                }
             }
         }
         found.sort_by_key(|(used, ..)| *used);
@@ -98,12 +110,13 @@ impl Images {
         let numbered = found.into_iter().zip(1..);
         let layers = numbered.map(|((_, name, known), used)| (name, Known { used, ..known })).collect();
         let state = Mutex::new(State { layers, uses, ..State::default() });
-        let images = Images { settings, directory, turns: Semaphore::new(UNPACKING), number: AtomicU64::new(0), state };
+        let (turns, naming, number) = (Turns::default(), Mutex::default(), AtomicU64::new(number));
+        let images = Images { settings, directory, turns, naming, number, state };
         images.forget_incomplete()?;
-        Ok(images)
+        Ok((images, half))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -112,20 +125,21 @@ impl Images {
         self.layer(layer).join("root")
     }
 
-    fn layer(&self, layer: &str) -> PathBuf {
+    pub(super) fn layer(&self, layer: &str) -> PathBuf {
         self.directory.join("layers").join(layer)
     }
 
-    fn name(&self, digest: &str) -> PathBuf {
-        self.directory.join("names").join(digest)
+    /// Whether all of these layers are there.
+    pub(in crate::local) fn have(&self, layers: &[String]) -> bool {
+        let state = self.state();
+        layers.iter().all(|layer| state.layers.contains_key(layer))
     }
 
-    /// An image that is there with all its layers, which stay for as long as the pins do.
-    pub(super) fn find(&self, digest: &str) -> Option<(Stored, Pins<'_>)> {
-        let (stored, _) = load::<Stored>(&self.name(digest))?;
-        let pins = self.pin(stored.layers.clone());
-        let all = stored.layers.iter().all(|layer| self.use_layer(layer).is_some());
-        all.then_some((stored, pins))
+    /// What is seen of the layers of an image, lowest first: nothing below one that hides everything.
+    pub(super) fn seen(&self, layers: &[String]) -> Vec<String> {
+        let state = self.state();
+        let hides_all = |layer: &String| state.layers.get(layer).is_some_and(|known| known.hides_all);
+        layers[layers.iter().rposition(hides_all).unwrap_or_default()..].to_vec()
     }
 
     /// Keeps layers, whether they are there already or not.
@@ -146,111 +160,63 @@ impl Images {
         known.used = uses;
         let found = known.clone();
         drop(state);
-        let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
-        let times = Timestamps { last_access: now, last_modification: now };
-        // Without it the order after a restart is a little wrong.
-        let _unordered = utimensat(CWD, self.layer(layer).join(INFO), &times, AtFlags::empty());
+        touch(&self.layer(layer).join(INFO));
         Some(found)
     }
 
     /// A place for a layer that is coming: its number and its directory.
-    pub(super) fn begin(&self) -> io::Result<(u64, PathBuf)> {
-        let number = self.number.fetch_add(1, Ordering::Relaxed);
-        let place = self.layer(&format!("next-{number}"));
-        files::ensure_directory(&place, 0o700)?;
-        files::ensure_directory(&place.join("root"), 0o755)?;
-        Ok((number, place))
+    pub(super) fn begin(&self, layer: &str) -> io::Result<(u64, PathBuf)> {
+        let (number, place) = self.nameless();
+        self.note(number, layer, 0);
+        let made = files::ensure_directory(&place, 0o700);
+        match made.and_then(|()| files::ensure_directory(&place.join("root"), 0o755)) {
+            Ok(()) => Ok((number, place)),
+            Err(error) => {
+                let _swept_later = self.drop_half(number, &place);
+                Err(error)
+            }
+        }
+    }
+
+    /// Notes how much a coming layer takes by now.
+    pub(super) fn note(&self, number: u64, layer: &str, bytes: u64) {
+        self.state().growing.insert(number, (layer.to_owned(), bytes));
     }
 
     /// Gives a layer that is whole its name.
-    pub(super) fn keep(&self, number: u64, place: &Path, layer: &str, archive: &str, bytes: u64) -> io::Result<()> {
-        let known = Known { archive: archive.to_owned(), bytes, used: 0 };
+    pub(super) fn keep(&self, number: u64, place: &Path, layer: &str, known: Known) -> io::Result<()> {
         files::write_durably(&place.join(INFO), &serde_json::to_vec(&known)?, 0o600)?;
         rustix::fs::syncfs(fs::File::open(place)?)?;
-        fs::rename(place, self.layer(layer))?;
-        files::sync_directory(&self.directory.join("layers"))?;
         let mut state = self.state();
+        if state.layers.contains_key(layer) {
+            // It has come from another registry meanwhile.
+            drop(state);
+            return self.drop_half(number, place);
+        }
+        let (_, away) = self.nameless();
+        // Something that cannot be read may have its name, and nobody stands on that.
+        files::gone(fs::rename(self.layer(layer), &away))?;
+        fs::rename(place, self.layer(layer))?;
         state.growing.remove(&number);
         state.uses += 1;
         let used = state.uses;
         state.layers.insert(layer.to_owned(), Known { used, ..known });
-        Ok(())
+        drop(state);
+        trees::remove(&away)?;
+        files::sync_directory(&self.directory.join("layers"))
     }
 
-    /// Removes what has come of a layer that does not become whole.
+    /// Removes what has come of a layer that does not become whole. Until it is gone it takes its place.
     pub(super) fn drop_half(&self, number: u64, place: &Path) -> io::Result<()> {
-        let removed = trees::remove(place);
+        trees::remove(place)?;
         self.state().growing.remove(&number);
-        removed
-    }
-
-    /// Writes down an image whose layers are all there, also under the name of the index that leads to it.
-    pub(super) fn store(&self, stored: &Stored, also: Option<&str>) -> io::Result<()> {
-        for digest in [Some(stored.digest.as_str()), also].into_iter().flatten() {
-            files::write_durably(&self.name(digest), &serde_json::to_vec(stored)?, 0o600)?;
-        }
         Ok(())
     }
 
-    /// How much a layer may take that comes now, if everything goes that nobody needs.
-    pub(super) fn room(&self, in_use: &BTreeSet<String>) -> u64 {
-        let state = self.state();
-        let kept = state.layers.iter().filter(|(name, _)| state.needs(name, in_use)).map(|(_, known)| known.bytes);
-        let taken: u64 = kept.chain(state.growing.values().copied()).sum();
-        self.settings.cache_bytes.saturating_sub(taken)
-    }
-
-    /// Notes how much a coming layer takes by now, and evicts what was used least recently until everything fits. Says whether
-    /// it does.
-    pub(super) fn grow(&self, number: u64, bytes: u64, in_use: &BTreeSet<String>) -> io::Result<bool> {
-        let evicted = {
-            let mut state = self.state();
-            state.growing.insert(number, bytes);
-            let mut total: u64 =
-                state.layers.values().map(|known| known.bytes).chain(state.growing.values().copied()).sum();
-            let mut evicted = Vec::new();
-            while total > self.settings.cache_bytes {
-                let unneeded = state.layers.iter().filter(|(name, _)| !state.needs(name, in_use));
-                let Some(oldest) = unneeded.min_by_key(|(_, known)| known.used).map(|(name, _)| name.clone()) else {
-                    return Ok(false);
-                };
-                let known = state.layers.remove(&oldest).map_or(0, |known| known.bytes);
-                total = total.saturating_sub(known);
-                // It loses its name while nobody can begin to use it.
-                let number = self.number.fetch_add(1, Ordering::Relaxed);
-                let away = self.layer(&format!("next-{number}"));
-                fs::rename(self.layer(&oldest), &away)?;
-                tracing::info!(layer = oldest, "a layer was evicted from the cache of images");
-                evicted.push(away);
-            }
-            evicted
-        };
-        evicted.iter().try_for_each(|away| trees::remove(away))?;
-        if !evicted.is_empty() {
-            self.forget_incomplete()?;
-        }
-        Ok(true)
-    }
-
-    /// Forgets images that have lost a layer.
-    fn forget_incomplete(&self) -> io::Result<()> {
-        for entry in fs::read_dir(self.directory.join("names"))? {
-            let path = entry?.path();
-            let whole = load::<Stored>(&path).is_some_and(|(stored, _)| {
-                let state = self.state();
-                stored.layers.iter().all(|layer| state.layers.contains_key(layer))
-            });
-            if !whole {
-                files::gone(fs::remove_file(path))?;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl State {
-    fn needs(&self, layer: &str, in_use: &BTreeSet<String>) -> bool {
-        self.pins.contains_key(layer) || in_use.contains(layer)
+    /// A place that nothing has.
+    pub(super) fn nameless(&self) -> (u64, PathBuf) {
+        let number = self.number.fetch_add(1, Ordering::Relaxed);
+        (number, self.layer(&format!("{HALF}{number}")))
     }
 }
 
@@ -268,32 +234,51 @@ impl Drop for Pins<'_> {
     }
 }
 
-/// What a file says, and when it was changed; nothing if it cannot be read, because everything here can be fetched again.
-fn load<T: for<'a> Deserialize<'a>>(path: &Path) -> Option<(T, std::time::SystemTime)> {
-    let found = fs::metadata(path).ok().filter(|found| found.len() <= MAX_FILE)?;
-    Some((serde_json::from_slice(&fs::read(path).ok()?).ok()?, found.modified().ok()?))
+/// What is known of a layer that has its name, and when it was used. One that instances stand on is used as it is.
+fn look(path: &Path, is_in_use: bool) -> io::Result<(Known, SystemTime)> {
+    if !fs::metadata(path.join("root"))?.is_dir() {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    match load::<Known>(&path.join(INFO)) {
+        Err(error) if is_in_use => {
+            tracing::warn!(%error, path = %path.display(), "what a layer takes is not known any more");
+            Ok((Known::default(), SystemTime::UNIX_EPOCH))
+        }
+        known => known,
+    }
+}
+
+/// Whether an error says that something is not there or not right, and not only that it could not be read now.
+fn is_lost(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidData, NotADirectory, NotFound, UnexpectedEof};
+    matches!(error.kind(), NotFound | NotADirectory | InvalidData | UnexpectedEof)
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use super::super::eviction::Fits;
     use super::*;
 
-    fn digest(n: u8) -> String {
+    pub(in super::super) fn digest(n: u8) -> String {
         format!("{n:064x}")
     }
 
-    fn open(directory: &Path, cache_bytes: u64) -> Images {
-        Images::open(directory.to_owned(), ImageSettings { cache_bytes, ..ImageSettings::default() }).unwrap()
+    pub(in super::super) fn open(directory: &Path, cache_bytes: u64) -> Images {
+        let settings = ImageSettings { cache_bytes, ..ImageSettings::default() };
+        let (images, half) = Images::open(directory.to_owned(), settings, &BTreeSet::new()).unwrap();
+        half.iter().for_each(|path| trees::remove(path).unwrap());
+        images
     }
 
-    fn add(images: &Images, n: u8, bytes: u64) {
-        let (number, place) = images.begin().unwrap();
+    pub(in super::super) fn add(images: &Images, n: u8, bytes: u64) {
+        let (number, place) = images.begin(&digest(n)).unwrap();
         fs::write(place.join("root/file"), [n]).unwrap();
-        assert!(images.grow(number, bytes, &BTreeSet::new()).unwrap());
-        images.keep(number, &place, &digest(n), &digest(n), bytes).unwrap();
+        images.note(number, &digest(n), bytes);
+        let known = Known::new(digest(n), bytes, false);
+        images.keep(number, &place, &digest(n), known).unwrap();
     }
 
-    fn there(directory: &Path) -> Vec<String> {
+    pub(in super::super) fn there(directory: &Path) -> Vec<String> {
         let mut names: Vec<_> = fs::read_dir(directory.join("layers"))
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -303,37 +288,12 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_least_recently_goes_first_and_what_is_needed_stays() {
-        let directory = tempfile::tempdir().unwrap();
-        let images = open(directory.path(), 100);
-        for n in 1..=3 {
-            add(&images, n, 30);
-        }
-        let stored = Stored { digest: digest(9), layers: vec![digest(2)], image: Image::default() };
-        images.store(&stored, None).unwrap();
-        assert!(images.use_layer(&digest(1)).is_some());
-        add(&images, 4, 30);
-        assert_eq!(there(directory.path()), [digest(1), digest(3), digest(4)]);
-        assert!(images.find(&digest(9)).is_none() && !directory.path().join("names").join(digest(9)).exists());
-        let pins = images.pin(vec![digest(3)]);
-        let in_use = BTreeSet::from([digest(1)]);
-        assert_eq!(images.room(&in_use), 40);
-        let (number, place) = images.begin().unwrap();
-        assert!(images.grow(number, 40, &in_use).unwrap());
-        assert_eq!(there(directory.path()).len(), 3, "the fourth had to go");
-        assert!(!images.grow(number, 41, &in_use).unwrap(), "nothing is left to go");
-        images.drop_half(number, &place).unwrap();
-        drop(pins);
-        assert_eq!(images.room(&in_use), 70);
-    }
-
-    #[test]
     fn what_is_half_made_is_swept_away_and_the_order_is_kept() {
         let directory = tempfile::tempdir().unwrap();
         let images = open(directory.path(), 100);
         add(&images, 1, 30);
         add(&images, 2, 30);
-        images.begin().unwrap();
+        images.begin(&digest(8)).unwrap();
         fs::create_dir(directory.path().join("layers").join(digest(7))).unwrap();
         // The clock of a filesystem may be too coarse to tell two uses apart.
         let old = fs::File::options().write(true).open(images.layer(&digest(2)).join(INFO)).unwrap();
@@ -341,7 +301,44 @@ mod tests {
         drop(images);
         let images = open(directory.path(), 60);
         assert_eq!(there(directory.path()), [digest(1), digest(2)]);
-        add(&images, 3, 30);
-        assert_eq!(there(directory.path()), [digest(1), digest(3)]);
+        images.note(9, &digest(3), 30);
+        let Fits::Without(away) = images.evict(BTreeSet::new).unwrap() else { panic!("there is no room") };
+        images.clear(&away).unwrap();
+        assert_eq!(there(directory.path()), [digest(1)], "the other one was used before");
+    }
+
+    #[test]
+    fn what_instances_stand_on_is_never_swept_away() {
+        let directory = tempfile::tempdir().unwrap();
+        let images = open(directory.path(), 100);
+        (1..=3).for_each(|n| add(&images, n, 30));
+        for n in 1..=2 {
+            fs::write(images.layer(&digest(n)).join(INFO), "{").unwrap();
+        }
+        let half = images.begin(&digest(4)).unwrap().1;
+        drop(images);
+        let in_use = BTreeSet::from([digest(1)]);
+        let (images, swept) = Images::open(directory.path().to_owned(), ImageSettings::default(), &in_use).unwrap();
+        assert_eq!(BTreeSet::from_iter(swept), BTreeSet::from([images.layer(&digest(2)), half.clone()]));
+        assert!(images.have(&[digest(1), digest(3)]) && !images.have(&[digest(2)]));
+        // What could not be swept is in nobody's way, and what has lost its papers gives its name to one that has them.
+        add(&images, 2, 30);
+        assert!(images.have(&[digest(2)]));
+        assert_eq!(
+            there(directory.path()),
+            [digest(1), digest(2), digest(3), half.file_name().unwrap().to_string_lossy().into_owned()]
+        );
+    }
+
+    #[test]
+    fn nothing_is_seen_below_a_layer_that_hides_everything() {
+        let directory = tempfile::tempdir().unwrap();
+        let images = open(directory.path(), 100);
+        (1..=3).for_each(|n| add(&images, n, 1));
+        let (number, place) = images.begin(&digest(4)).unwrap();
+        images.keep(number, &place, &digest(4), Known::new(digest(4), 1, true)).unwrap();
+        let all = [1, 4, 3].map(digest);
+        assert_eq!(images.seen(&all), [digest(4), digest(3)]);
+        assert_eq!(images.seen(&all[..1]), [digest(1)]);
     }
 }

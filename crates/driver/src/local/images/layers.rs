@@ -6,36 +6,34 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags, ResolveFlags, XattrFlags, fsetxattr, open, openat2};
-use rustix::io::Errno;
-use sha2::{Digest, Sha256};
-use tokio::io::{AsyncWriteExt, BufReader};
-use tokio::process::{ChildStdin, ChildStdout};
+use tokio::io::{AsyncReadExt, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout};
+use tokio::time::timeout;
 
-use super::cache::Images;
+use super::cache::Known;
+use super::eviction::Fits;
+use super::opaque::Opaque;
 use super::progress::Progress;
-use super::registries::reason;
-use super::sources::{PAUSE, Sources, TRIES};
+use super::sending::{Sending, send};
+use super::sources::Sources;
+use super::turns::Turn;
 use crate::Error;
 use crate::local::dialogue::{self, Helper};
 use crate::local::engine::{Engine, blocking, failed};
 use crate::local::helper::order::{Order, Report, Unpack, Unpacked};
 use crate::local::ids;
 
-/// How long a registry may be silent in the middle of a layer.
-const STALL: Duration = Duration::from_secs(30);
-
-/// Whoever has sent so much since the last trouble may have trouble again.
-const WORTH: u64 = 1 << 20;
-
 /// So many files, directories and links may be in a layer.
 const MAX_ENTRIES: u64 = 2_000_000;
 
-/// So many directories of a layer may hide what is below them.
-const MAX_OPAQUE: usize = 100_000;
-
-/// How long whoever unpacks may take to end by itself.
+/// How long whoever unpacks may take to end by itself, and to be gone when it is ended.
 const END: Duration = Duration::from_secs(10);
+
+/// How long whoever unpacks may take nothing, or say nothing when it has everything.
+pub(super) const SILENCE: Duration = Duration::from_secs(600);
+
+/// How often the disk is looked at while a layer grows. Whoever unpacks may have been taken over, and say nothing of it.
+const LOOK: Duration = Duration::from_millis(500);
 
 const FAILED: &str = "an image could not be unpacked";
 
@@ -50,225 +48,268 @@ pub(super) struct Layer {
     pub(super) size: u64,
 }
 
+/// A pull that is under way.
+pub(super) struct Pull<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) sources: &'a Sources,
+    /// The registry that has the image.
+    pub(super) registry: &'a str,
+    /// All layers of the image.
+    pub(super) layers: &'a [String],
+    pub(super) progress: Progress,
+}
+
 /// Makes a layer be there.
-pub(super) async fn fetch(engine: &Engine, sources: &Sources, layer: &Layer, progress: &Progress) -> Result<(), Error> {
-    // Whoever pulls the same one waits here, and finds it then.
-    let _one_at_a_time = engine.lock(&format!("layer {}", layer.digest)).await;
-    let images = &engine.images;
-    if let Some(known) = images.use_layer(&layer.digest) {
-        if known.archive != layer.archive {
-            return Err(sources.does_not_match());
-        }
-        progress.add(layer.size);
-        progress.finish_layer();
+pub(super) async fn fetch(pull: &Pull<'_>, layer: &Layer) -> Result<(), Error> {
+    let images = &pull.engine.images;
+    // Whoever pulls the same one waits here, and finds it then. But nobody waits for what another registry may never send.
+    let name = format!("layer {} of {}", layer.digest, pull.registry);
+    let _one_at_a_time = pull.unless_given_up(pull.engine.lock(&name)).await?;
+    if pull.is_there(layer)? {
         return Ok(());
     }
-    let _turn = images.turns.acquire().await.map_err(|_| Error::Retry("the engine is stopping".into()))?;
-    let (number, place) = images.begin().map_err(|error| failed(FAILED, &error))?;
-    let done = unpack(engine, sources, layer, (number, &place), progress).await;
-    let (own, directory, wanted) = (engine.images.clone(), place.clone(), layer.clone());
-    match done {
-        Ok((unpacked, opaque)) => {
-            let kept = blocking(FAILED, move || {
-                hide_lower(&directory.join("root"), &opaque)?;
-                own.keep(number, &directory, &wanted.digest, &wanted.archive, unpacked.bytes)
-            });
-            kept.await?;
-            progress.finish_layer();
-            Ok(())
+    let turn = match images.turns.at_once() {
+        Some(turn) => turn,
+        None => pull.unless_given_up(pull.progress.waiting(images.turns.wait())).await??,
+    };
+    if pull.is_there(layer)? {
+        return Ok(());
+    }
+    let (number, place) = images.begin(&layer.digest).map_err(|error| failed(FAILED, &error))?;
+    let done = bring(pull, layer, (number, &place), turn).await;
+    if done.is_err() {
+        let (own, directory) = (images.clone(), place.clone());
+        // Why it failed is what counts; this one is in the log, and is tried again when the engine starts.
+        let _logged =
+            blocking("what is left of a layer could not be removed", move || own.drop_half(number, &directory)).await;
+    }
+    done
+}
+
+impl Pull<'_> {
+    /// Waits for something for as long as somebody waits for the pull.
+    async fn unless_given_up<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
+        tokio::select! {
+            done = work => Ok(done),
+            () = self.progress.abandoned() => Err(Error::Retry("nobody waits for the image any more".into())),
         }
-        Err(error) => {
-            blocking(FAILED, move || own.drop_half(number, &directory)).await?;
-            Err(error)
+    }
+
+    fn is_there(&self, layer: &Layer) -> Result<bool, Error> {
+        let Some(known) = self.engine.images.use_layer(&layer.digest) else { return Ok(false) };
+        if !known.archive.is_empty() && known.archive != layer.archive {
+            return Err(self.sources.does_not_match());
+        }
+        self.progress.add(layer.size);
+        self.progress.finish_layer();
+        Ok(true)
+    }
+
+    fn unfit(&self, why: &str) -> Error {
+        Error::Permanent(format!("{} cannot be used: a layer is not right: {why}", self.sources.name))
+    }
+
+    pub(super) fn takes_too_long(&self) -> Error {
+        self.unfit(&format!("it was not unpacked within {} minutes", SILENCE.as_secs() / 60))
+    }
+
+    /// What the owner is told when a layer needs at least so much, and there is no room for it. Only an image that would not fit
+    /// alone is refused for good: others go, and so does what they take.
+    fn no_room(&self, number: u64, needs: u64, is_of_disk: bool) -> Error {
+        let (images, name) = (&self.engine.images, &self.sources.name);
+        let most = images.settings.cache_bytes;
+        let gigabytes = most as f64 / 1e9;
+        if images.others(self.layers, number).saturating_add(needs) > most {
+            return Error::Permanent(format!(
+                "{name} is too large: unpacked, it takes more than the {gigabytes:.1} GB that the cache of images has"
+            ));
+        }
+        if is_of_disk {
+            return Error::Retry(format!(
+                "{name} waits for room: the disk of the machine is nearly full, and the operator has to make room on it"
+            ));
+        }
+        Error::Retry(format!(
+            "{name} waits for room in the cache of images: other images and instances use too much of its {gigabytes:.1} GB"
+        ))
+    }
+
+    /// Evicts what nobody needs until everything fits that is there and that is coming.
+    async fn make_room(&self, number: u64, needs: u64) -> Result<(), Error> {
+        let images = &self.engine.images;
+        loop {
+            match images.evict(|| in_use(self.engine)).map_err(|error| failed(FAILED, &error))? {
+                Fits::Yes => return Ok(()),
+                Fits::Without(away) => {
+                    let own = images.clone();
+                    blocking(FAILED, move || own.clear(&away)).await?;
+                }
+                Fits::NotInCache => return Err(self.no_room(number, needs, false)),
+                Fits::NotOnDisk => return Err(self.no_room(number, needs, true)),
+            }
+        }
+    }
+
+    /// Ends only when there is no room any more.
+    async fn watch_room(&self, number: u64) -> Error {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            if let Err(error) = self.make_room(number, 0).await {
+                return error;
+            }
         }
     }
 }
 
 /// The digests of all layers that instances stand on.
-pub(super) fn in_use(engine: &Engine) -> BTreeSet<String> {
+fn in_use(engine: &Engine) -> BTreeSet<String> {
     engine.records().values().filter_map(|record| record.container.as_ref()).flat_map(|c| c.layers.clone()).collect()
 }
 
-/// Lets a layer be unpacked while it comes.
+/// Lets a layer be unpacked, and gives it its name.
+async fn bring(pull: &Pull<'_>, layer: &Layer, (number, place): (u64, &Path), mut turn: Turn<'_>) -> Result<(), Error> {
+    let (unpacked, opaque) = unpack(pull, layer, (number, place), &mut turn).await?;
+    let (own, directory, wanted) = (pull.engine.images.clone(), place.to_owned(), layer.clone());
+    let kept = blocking(FAILED, move || {
+        let hides_all = opaque.hide_lower(&directory.join("root"))?;
+        let known = Known::new(wanted.archive, unpacked.bytes, hides_all);
+        own.keep(number, &directory, &wanted.digest, known)
+    });
+    kept.await?;
+    pull.progress.finish_layer();
+    Ok(())
+}
+
+/// Lets a layer be unpacked while it comes. Nobody writes there any more when this returns.
 async fn unpack(
-    engine: &Engine,
-    sources: &Sources,
+    pull: &Pull<'_>,
     layer: &Layer,
     (number, place): (u64, &Path),
-    progress: &Progress,
-) -> Result<(Unpacked, Vec<Vec<u8>>), Error> {
-    let room = engine.images.room(&in_use(engine));
-    if room < layer.size {
-        return Err(too_large(&engine.images, sources));
+    turn: &mut Turn<'_>,
+) -> Result<(Unpacked, Opaque), Error> {
+    let lost = |error: io::Error| failed(FAILED, &error);
+    let room = pull.engine.images.room(|| in_use(pull.engine)).map_err(lost)?;
+    if room.bytes < layer.size {
+        return Err(pull.no_room(number, layer.size, room.is_of_disk));
     }
     let order = Order::Unpack(Unpack {
         directory: place.join("root"),
         id_base: ids::UNPACKING,
-        most_bytes: room,
+        most_bytes: room.bytes,
         most_entries: MAX_ENTRIES,
     });
-    let lost = |error: io::Error| failed(FAILED, &error);
-    let mut helper = Helper::spawn(engine).map_err(lost)?;
+    let mut helper = Helper::spawn(pull.engine).map_err(lost)?;
     let ordered = helper.order(&order).await;
-    let (mut child, input, mut output) = helper.into_parts();
+    let (child, input, mut output) = helper.into_parts();
     let done = async {
         ordered.map_err(lost)?;
+        let carried = carry(pull, layer, number, (input, &mut output), turn);
         tokio::select! {
-            done = carry(engine, sources, layer, number, (input, &mut output), progress) => done,
-            () = progress.abandoned() => Err(Error::Retry("nobody waits for the image any more".into())),
+            done = pull.unless_given_up(carried) => match done? {
+                Err(Heard::Full) => Err(pull.no_room(number, room.bytes.saturating_add(1), room.is_of_disk)),
+                Err(Heard::Failed(error)) => Err(error),
+                Ok(done) => Ok(done),
+            },
+            error = pull.watch_room(number) => Err(error),
         }
     };
     let done = done.await;
-    // Its input is closed now, so that it ends; only then nobody writes there any more.
-    if tokio::time::timeout(END, child.wait()).await.is_err() {
-        let _gone = child.start_kill();
-        let _ended = child.wait().await;
-    }
+    end(child, output, done.is_ok()).await;
     done
+}
+
+/// Waits until nobody can write to the layer any more: whoever unpacks has the output open for as long as it lives. One that has not
+/// done its work is ended.
+async fn end(mut child: Child, mut output: BufReader<ChildStdout>, is_done: bool) {
+    let mut rest = [0; 4096];
+    let mut is_open = true;
+    for is_ended in [!is_done, true] {
+        if is_ended {
+            let _gone = child.start_kill();
+        }
+        let closed = async { while output.read(&mut rest).await.is_ok_and(|length| length > 0) {} };
+        is_open = is_open && timeout(END, closed).await.is_err();
+        if !is_open {
+            break;
+        }
+    }
+    if is_open {
+        tracing::warn!("whoever unpacked a layer does not end");
+    }
+    let _ended = child.wait().await;
+}
+
+/// What is heard instead of a layer.
+enum Heard {
+    /// There is not enough room for it.
+    Full,
+    Failed(Error),
 }
 
 /// Sends and listens at once: whoever unpacks may have to say something in the middle of it.
 async fn carry(
-    engine: &Engine,
-    sources: &Sources,
+    pull: &Pull<'_>,
     layer: &Layer,
     number: u64,
     (input, output): (ChildStdin, &mut BufReader<ChildStdout>),
-    progress: &Progress,
-) -> Result<(Unpacked, Vec<Vec<u8>>), Error> {
-    let sending = send(sources, layer, input, progress);
-    let hearing = listen(engine, sources, layer, number, output);
+    turn: &mut Turn<'_>,
+) -> Result<(Unpacked, Opaque), Heard> {
+    let sending = send(pull, layer, input, turn);
+    let hearing = listen(pull, layer, number, output);
     tokio::pin!(sending, hearing);
+    let does_not_match = || Heard::Failed(pull.sources.does_not_match());
     tokio::select! {
-        sent = &mut sending => match sent {
-            Ok(()) => hearing.await,
+        sent = &mut sending => match (sent, timeout(SILENCE, hearing)) {
+            (Ok(()), hearing) => hearing.await.unwrap_or_else(|_| Err(Heard::Failed(pull.takes_too_long()))),
             // It reads no more, and says why.
-            Err(Sending::Closed) => Err(hearing.await.err().unwrap_or_else(|| sources.does_not_match())),
-            Err(Sending::Failed(error)) => Err(error),
+            (Err(Sending::Closed), hearing) => match hearing.await {
+                Ok(heard) => Err(heard.err().unwrap_or_else(does_not_match)),
+                Err(_) => Err(Heard::Failed(pull.takes_too_long())),
+            },
+            (Err(Sending::Failed(error)), _) => Err(Heard::Failed(error)),
         },
         heard = &mut hearing => match (heard?, sending.await) {
             (heard, Ok(())) => Ok(heard),
-            (_, Err(Sending::Failed(error))) => Err(error),
-            (_, Err(Sending::Closed)) => Err(sources.does_not_match()),
+            (_, Err(Sending::Failed(error))) => Err(Heard::Failed(error)),
+            (_, Err(Sending::Closed)) => Err(does_not_match()),
         },
     }
-}
-
-/// Why a layer was not sent.
-enum Sending {
-    /// Nobody reads any more.
-    Closed,
-    /// The registry did not give it, or gave something else.
-    Failed(Error),
-}
-
-/// Sends a layer to whoever unpacks it, and goes on where it was when the registry breaks off.
-async fn send(sources: &Sources, layer: &Layer, mut input: ChildStdin, progress: &Progress) -> Result<(), Sending> {
-    let (mut sum, mut at, mut troubles, mut safe) = (Sha256::new(), 0, 0, 0);
-    loop {
-        let mut given = sources.layer(&layer.digest, at).await.map_err(Sending::Failed)?;
-        // One that cannot begin in the middle begins anew.
-        let mut skip = if given.answer.status() == reqwest::StatusCode::PARTIAL_CONTENT { 0 } else { at };
-        let trouble = loop {
-            let piece = match tokio::time::timeout(STALL, given.answer.chunk()).await {
-                Ok(Ok(Some(piece))) => piece,
-                Ok(Ok(None)) => break "it broke off".to_owned(),
-                Ok(Err(error)) => break reason(&error),
-                Err(_) => break "it fell silent".to_owned(),
-            };
-            let skipped = usize::try_from(skip).unwrap_or(usize::MAX).min(piece.len());
-            skip -= skipped as u64;
-            let piece = &piece[skipped..];
-            at += piece.len() as u64;
-            if at > layer.size {
-                return Err(Sending::Failed(sources.does_not_match()));
-            }
-            sum.update(piece);
-            input.write_all(piece).await.map_err(|_| Sending::Closed)?;
-            progress.add(piece.len() as u64);
-        };
-        if at == layer.size {
-            break;
-        }
-        if sources.left_off(&given, &trouble) {
-            continue;
-        }
-        troubles = if at - safe >= WORTH { 1 } else { troubles + 1 };
-        safe = at;
-        if troubles >= TRIES {
-            return Err(Sending::Failed(sources.broke_off(&trouble)));
-        }
-        tokio::time::sleep(PAUSE).await;
-    }
-    let digest: String = sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    if digest != layer.digest {
-        return Err(Sending::Failed(sources.does_not_match()));
-    }
-    Ok(())
 }
 
 /// Hears what was unpacked: what it takes, and which directories hide what is below them.
 async fn listen(
-    engine: &Engine,
-    sources: &Sources,
+    pull: &Pull<'_>,
     layer: &Layer,
     number: u64,
     output: &mut BufReader<ChildStdout>,
-) -> Result<(Unpacked, Vec<Vec<u8>>), Error> {
-    let mut opaque = Vec::new();
+) -> Result<(Unpacked, Opaque), Heard> {
+    let mut opaque = Opaque::default();
+    let grow = async |bytes| {
+        pull.engine.images.note(number, &layer.digest, bytes);
+        pull.make_room(number, bytes).await.map_err(Heard::Failed)
+    };
     loop {
-        match dialogue::hear(output).await.map_err(|error| failed(FAILED, &error))? {
-            Report::Opaque { path } if opaque.len() < MAX_OPAQUE => opaque.push(path),
-            Report::Grown { bytes } => grow(engine, sources, number, bytes).await?,
-            Report::Unpacked(unpacked) if unpacked.digest != layer.archive => return Err(sources.does_not_match()),
+        match dialogue::hear(output).await.map_err(|error| Heard::Failed(failed(FAILED, &error)))? {
+            Report::Opaque { path } => {
+                opaque.add(&path).map_err(|why| Heard::Failed(pull.unfit(why)))?;
+            }
+            Report::Grown { bytes } => grow(bytes).await?,
+            Report::Unpacked(unpacked) if unpacked.digest != layer.archive => {
+                return Err(Heard::Failed(pull.sources.does_not_match()));
+            }
             Report::Unpacked(unpacked) => {
-                grow(engine, sources, number, unpacked.bytes).await?;
+                grow(unpacked.bytes).await?;
                 if unpacked.devices > 0 {
-                    tracing::info!(image = sources.name, devices = unpacked.devices, "device files were left out");
+                    tracing::info!(image = pull.sources.name, devices = unpacked.devices, "device files were left out");
                 }
                 return Ok((unpacked, opaque));
             }
-            Report::Unfit { reason } => {
-                return Err(Error::Permanent(format!(
-                    "{} cannot be used: a layer is not right: {reason}",
-                    sources.name
-                )));
+            Report::Full => return Err(Heard::Full),
+            Report::Unfit { reason } => return Err(Heard::Failed(pull.unfit(&reason))),
+            _ => {
+                let error = io::Error::other("the helper answered another question");
+                return Err(Heard::Failed(failed(FAILED, &error)));
             }
-            _ => return Err(failed(FAILED, &io::Error::other("the helper answered another question"))),
         }
     }
-}
-
-async fn grow(engine: &Engine, sources: &Sources, number: u64, bytes: u64) -> Result<(), Error> {
-    let (images, in_use) = (engine.images.clone(), in_use(engine));
-    match blocking(FAILED, move || images.grow(number, bytes, &in_use)).await? {
-        true => Ok(()),
-        false => Err(too_large(&engine.images, sources)),
-    }
-}
-
-fn too_large(images: &Images, sources: &Sources) -> Error {
-    let gigabytes = images.settings.cache_bytes as f64 / 1e9;
-    Error::Permanent(format!(
-        "{} is too large: the cache of images has {gigabytes:.1} GB, and what instances use of it stays there",
-        sources.name
-    ))
-}
-
-/// Marks directories of a layer as hiding what lower layers have there, which only the machine's `root` may. The layer chose
-/// the paths, so they are looked up in its tree as if that were all there is.
-fn hide_lower(tree: &Path, opaque: &[Vec<u8>]) -> io::Result<()> {
-    let root = open(tree, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
-    for path in opaque {
-        let path = if path.is_empty() { b"." } else { path.as_slice() };
-        match openat2(&root, path, flags, Mode::empty(), resolve) {
-            Ok(directory) => fsetxattr(&directory, c"trusted.overlay.opaque", b"y", XattrFlags::empty())?,
-            // Something else has come to its place since.
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
 }

@@ -1,34 +1,42 @@
 //! Container images: pulled from registries, checked, unpacked layer by layer, and kept for as long as there is room.
 //!
 //! A layer is unpacked once, into a directory of its own, and shared by all images that have it; an instance stands on
-//! mounts of its layers. Nothing here trusts an image or a registry. Start reading at [`ensure`], then `layers`; `cache` is what is
-//! on disk, `sources` and `registries` how registries are asked, `manifests` what they say.
+//! mounts of its layers. Nothing here trusts an image or a registry. Start reading at [`ensure`], then `layers`, `sending` and
+//! `turns`; `cache` and `kept` are what is on disk, `room` and `eviction` what fits there, `sources` and `registries` how registries are asked,
+//! `manifests` what they say.
 
 mod cache;
 mod challenges;
 mod clients;
+mod eviction;
+mod kept;
 mod layers;
 mod manifests;
 mod names;
+mod opaque;
 mod progress;
 mod registries;
+mod room;
+mod sending;
 mod settings;
 mod sources;
+mod turns;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use oci_spec::distribution::Reference;
 use tokio::sync::watch;
 
-pub(super) use cache::{Images, Pins, Stored};
+pub(super) use cache::{Images, Pins};
+pub(super) use kept::Stored;
 pub use registries::is_loopback;
 pub use settings::{ImageSettings, Registry};
 
 use super::engine::{Engine, blocking};
 use crate::Error;
-use layers::Layer;
+use layers::{Layer, Pull};
 use manifests::Found;
 use progress::Progress;
 use sources::Sources;
@@ -65,14 +73,14 @@ pub(super) async fn ensure(
     }
 }
 
-/// The image of an exact name, fetched if it is not there, and kept there for as long as the pins live.
-pub(super) async fn hold<'a>(engine: &'a Engine, name: &str) -> Result<(Stored, Pins<'a>), Error> {
+/// The image of an exact name, which stays for as long as the pins live. It is not fetched here: whoever holds it has locks that
+/// others wait for.
+pub(super) fn hold<'a>(engine: &'a Engine, name: &str) -> Result<(Stored, Pins<'a>), Error> {
     let reference = names::parse(name)?;
-    if reference.digest().is_none() {
+    let Some(digest) = reference.digest().and_then(names::hex) else {
         return Err(Error::Permanent(format!("{name} does not say exactly which image is meant")));
-    }
-    let (tell, _told) = watch::channel(String::new());
-    pull(engine, &reference, tell).await
+    };
+    engine.images.find(digest).ok_or_else(|| Error::Retry(format!("{name} had to make room, and is pulled again")))
 }
 
 async fn pull<'a>(
@@ -100,42 +108,44 @@ async fn pull<'a>(
     wanted.dedup_by(|one, other| one.digest == other.digest && one.archive == other.archive);
     let bytes = wanted.iter().map(|layer| layer.size).sum();
     let progress = Progress::new(sources.name.clone(), wanted.len() as u64, bytes, tell);
-    let coming = Coming { engine, sources: &sources, layers: &wanted, progress, next: AtomicUsize::new(0) };
-    let (one, two, three) = tokio::join!(coming.fetch(), coming.fetch(), coming.fetch());
-    one.and(two).and(three)?;
-    // Two that write down the same image would be in each other's way.
-    let _one_at_a_time = engine.lock(&format!("image {}", resolved.stored.digest)).await;
-    let (own, stored, index) = (images.clone(), resolved.stored.clone(), resolved.index);
-    blocking(FAILED, move || own.store(&stored, index.as_deref())).await?;
-    Ok((resolved.stored, pins))
+    let (registry, layers) = (reference.registry(), resolved.stored.layers.as_slice());
+    let pull = Pull { engine, sources: &sources, registry, layers, progress };
+    let coming = Coming { pull, layers: &wanted, next: AtomicUsize::new(0), failure: OnceLock::new() };
+    tokio::join!(coming.fetch(), coming.fetch(), coming.fetch());
+    if let Some(failure) = coming.failure.into_inner() {
+        return Err(failure);
+    }
+    let stored = Stored { layers: images.seen(layers), ..resolved.stored.clone() };
+    let (own, written, index) = (images.clone(), stored.clone(), resolved.index);
+    blocking(FAILED, move || own.store(&written, index.as_deref())).await?;
+    Ok((stored, pins))
 }
 
 /// The layers of an image on their way, some at once.
 struct Coming<'a> {
-    engine: &'a Engine,
-    sources: &'a Sources,
+    pull: Pull<'a>,
     layers: &'a [Layer],
-    progress: Progress,
     /// The next one that nobody fetches yet.
     next: AtomicUsize,
+    /// What went wrong first.
+    failure: OnceLock<Error>,
 }
 
 impl Coming<'_> {
-    /// Fetches one after the other. After a failure no more begin; those on their way come to their end, so that each clears up
-    /// behind itself.
-    async fn fetch(&self) -> Result<(), Error> {
+    /// Fetches one after the other. After a failure all others are given up; each clears up behind itself.
+    async fn fetch(&self) {
         while let Some(layer) = self.layers.get(self.next.fetch_add(1, Ordering::Relaxed)) {
-            let mut fetched = layers::fetch(self.engine, self.sources, layer, &self.progress).await;
+            let mut fetched = layers::fetch(&self.pull, layer).await;
             // What a mirror has spoiled is fetched anew without it.
-            while matches!(fetched, Err(Error::Permanent(_))) && self.sources.distrust(&layer.digest) {
-                fetched = layers::fetch(self.engine, self.sources, layer, &self.progress).await;
+            while matches!(fetched, Err(Error::Permanent(_))) && self.pull.sources.distrust(&layer.digest) {
+                fetched = layers::fetch(&self.pull, layer).await;
             }
-            if fetched.is_err() {
-                self.next.store(self.layers.len(), Ordering::Relaxed);
-                return fetched;
+            if let Err(error) = fetched {
+                let _only_the_first = self.failure.set(error);
+                self.pull.progress.give_up();
+                return;
             }
         }
-        Ok(())
     }
 }
 

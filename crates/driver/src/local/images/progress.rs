@@ -11,14 +11,18 @@ pub(super) struct Progress {
     bytes: u64,
     layers_done: AtomicU64,
     bytes_done: AtomicU64,
+    /// Layers that wait for others to be unpacked.
+    waiting: AtomicU64,
+    is_given_up: watch::Sender<bool>,
     tell: watch::Sender<String>,
 }
 
 impl Progress {
     /// A pull of so many layers with so many bytes.
     pub(super) fn new(name: String, layers: u64, bytes: u64, tell: watch::Sender<String>) -> Self {
-        let progress =
-            Progress { name, layers, bytes, layers_done: AtomicU64::new(0), bytes_done: AtomicU64::new(0), tell };
+        let (layers_done, bytes_done, waiting) = Default::default();
+        let is_given_up = watch::Sender::new(false);
+        let progress = Progress { name, layers, bytes, layers_done, bytes_done, waiting, is_given_up, tell };
         progress.tell();
         progress
     }
@@ -38,9 +42,28 @@ impl Progress {
         self.tell();
     }
 
-    /// Ends when nobody waits for the pull any more.
+    /// Waits for something that others have to do first, and says so.
+    pub(super) async fn waiting<T>(&self, turn: impl Future<Output = T>) -> T {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        self.tell();
+        let come = turn.await;
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.tell();
+        come
+    }
+
+    /// The pull is in vain, because something of it has failed.
+    pub(super) fn give_up(&self) {
+        self.is_given_up.send_replace(true);
+    }
+
+    /// Ends when nobody waits for the pull any more, or it is in vain.
     pub(super) async fn abandoned(&self) {
-        self.tell.closed().await;
+        let mut given_up = self.is_given_up.subscribe();
+        tokio::select! {
+            () = self.tell.closed() => {}
+            _ = given_up.wait_for(|is_given_up| *is_given_up) => {}
+        }
     }
 
     fn tell(&self) {
@@ -52,7 +75,11 @@ impl Progress {
         let all = megabytes(self.bytes).max(1);
         let done = megabytes(self.bytes_done.load(Ordering::Relaxed)).min(all);
         let layer = (self.layers_done.load(Ordering::Relaxed) + 1).min(self.layers);
-        format!("pulls {}: {done} of {all} MB, layer {layer} of {}", self.name, self.layers)
+        let waits = match self.waiting.load(Ordering::Relaxed) {
+            0 => "",
+            _ => "; waits for its turn, because other layers are being unpacked",
+        };
+        format!("pulls {}: {done} of {all} MB, layer {layer} of {}{waits}", self.name, self.layers)
     }
 }
 
@@ -71,5 +98,15 @@ mod tests {
         assert_eq!(*told.borrow(), "pulls debian:12: 120 of 480 MB, layer 3 of 7");
         (0..9).for_each(|_| progress.finish_layer());
         assert!(told.borrow().ends_with("layer 7 of 7"));
+    }
+
+    #[tokio::test]
+    async fn says_that_it_waits_and_ends_when_it_is_in_vain() {
+        let (tell, told) = watch::channel(String::new());
+        let progress = Progress::new("debian:12".into(), 1, 0, tell);
+        progress.waiting(async { assert!(told.borrow().contains("waits for its turn"), "{}", *told.borrow()) }).await;
+        assert!(!told.borrow().contains("waits"));
+        progress.give_up();
+        progress.abandoned().await;
     }
 }

@@ -67,6 +67,8 @@ fn links_and_odd_names_of_an_image_stay_inside() {
             .directory(".tarn/", 0o777)
             .file(".tarn/guest", 0o755, b"not the guest")
             .file("two\nlines\x01", 0o644, b"")
+            .attached(&[("user.odd", b"9 a=b\n\0\n=")])
+            .file("attached", 0o644, b"")
             .entry(tar::EntryType::Block, "disk", "", 0o666, b"");
         let name = registry.push("odd", &image(&[layer.pack(Packing::Zstd)])).await;
         let name = machine.driver.ensure_image(&name, &quiet).await.unwrap();
@@ -76,6 +78,9 @@ fn links_and_odd_names_of_an_image_stay_inside() {
         assert!(machine.seen(&spec, "dev/null").exists() && machine.seen(&spec, "proc/1").exists());
         assert!(fs::metadata(machine.seen(&spec, ".tarn/guest")).unwrap().len() > 100_000, "the guest is the guest");
         assert!(machine.seen(&spec, "two\nlines\x01").exists() && !machine.seen(&spec, "disk").exists());
+        let mut value = [0; 16];
+        let length = rustix::fs::getxattr(machine.seen(&spec, "attached"), "user.odd", &mut value).unwrap();
+        assert_eq!(&value[..length], b"9 a=b\n\0\n=");
         for link in ["etc", "proc", "tmp", "run", "mnt"] {
             assert!(fs::symlink_metadata(machine.seen(&spec, link)).unwrap().is_dir(), "{link} is a directory");
         }
@@ -94,6 +99,35 @@ fn what_would_need_too_much_memory_is_refused() {
             assert!(why.contains("memory"), "{name}: {why}");
         }
         assert_eq!(machine.layers(), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn what_is_attached_to_a_file_and_does_not_fit_there_is_no_full_disk() {
+    on_a_machine(async |machine| {
+        let registry = DockerRegistry::start().await;
+        let layer = Writing::new().attached(&[("user.large", &[7; 40_000])]).file("a", 0o644, b"");
+        let reference = registry.push("attached", &image(&[layer.pack(Packing::Gzip)])).await;
+        // Not every filesystem has such a limit.
+        match machine.driver.ensure_image(&reference, &quiet).await {
+            Ok(_) => {}
+            Err(Error::Permanent(why)) => assert!(why.contains("bytes are attached to a file in it"), "{why}"),
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+#[test]
+fn a_layer_that_hides_everything_below_it_does() {
+    on_a_machine(async |machine| {
+        let registry = DockerRegistry::start().await;
+        let lower = Writing::new().file("old", 0o644, b"old").directory("usr/", 0o755).file("usr/old", 0o644, b"old");
+        let upper = Writing::new().file(".wh..wh..opq", 0o644, b"").file("usr/new", 0o644, b"new");
+        let made = image(&[lower.pack(Packing::Gzip), upper.pack(Packing::Gzip)]);
+        let name = machine.driver.ensure_image(&registry.push("opaque", &made).await, &quiet).await.unwrap();
+        let spec = machine.start_image(&name).await;
+        assert!(machine.seen(&spec, "usr/new").exists());
+        assert!(!machine.seen(&spec, "old").exists() && !machine.seen(&spec, "usr/old").exists());
     });
 }
 

@@ -12,14 +12,18 @@ use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 use rustix::mount::{MountFlags, mount};
 use rustix::process::{Pid, Resource, Rlimit, WaitOptions, setrlimit, waitpid};
 use rustix::thread::{CapabilitySet, UnshareFlags, set_thread_res_uid};
+use tar::EntryType;
 
 use super::super::Failure;
 use super::super::order::Unpack;
-use super::stream::TOO_LARGE;
+use super::tree::BLOCK;
 use super::{apart, entries, kernel};
 
 /// Ids that nobody on the machine has.
 const ID_BASE: u32 = 0x5000_0000;
+
+/// As much as may be unpacked.
+const MOST: u64 = 1 << 20;
 
 /// What is outside, and must stay there.
 struct Outside {
@@ -74,7 +78,7 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
 /// Has something done in the sandbox, and something else before, outside. What both write comes back, a line each.
 fn in_the_sandbox(before: impl Fn(&mut &PipeWriter), inside: impl Fn(&Unpack, &mut &PipeWriter)) -> Vec<String> {
     let directory = tempfile::tempdir().unwrap();
-    let order = Unpack { directory: directory.path().into(), id_base: ID_BASE, most_bytes: 1 << 20, most_entries: 10 };
+    let order = Unpack { directory: directory.path().into(), id_base: ID_BASE, most_bytes: MOST, most_entries: 10 };
     let (ours, theirs) = io::pipe().unwrap();
     let child = kernel::fork(|| {
         let mut tell = &theirs;
@@ -146,29 +150,47 @@ fn more_than_there_is_room_for_is_not_unpacked() {
         eprintln!("skipped: only root can make the sandbox");
         return;
     }
-    let archive = |names: &[String], size: u64| {
+    let archive = |kind: EntryType, names: &[String], size: u64| {
         let mut archive = tar::Builder::new(Vec::new());
         for name in names {
             let mut header = tar::Header::new_gnu();
             header.set_size(size);
+            header.set_entry_type(kind);
             archive.append_data(&mut header, name, io::repeat(7).take(size)).unwrap();
         }
         archive.into_inner().unwrap()
     };
     let names = |most: u32| (0..most).map(|number| format!("file-{number}")).collect::<Vec<_>>();
-    let same = vec!["file".to_owned(); 11];
-    for (layer, words) in [
-        (archive(&names(10), 0), "10 unpacked"),
-        (archive(&names(11), 0), "it holds more than 10 files"),
+    let times = |name: &str, most: usize| vec![name.to_owned(); most];
+    let many = "it holds more than 10 files";
+    let file = EntryType::Regular;
+    let mut noted = tar::Builder::new(Vec::new());
+    noted.append_pax_extensions([("SCHILY.xattr.user.a", vec![7; 2 << 20].as_slice())]).unwrap();
+    noted.append_data(&mut tar::Header::new_gnu(), "a", io::empty()).unwrap();
+    for (layer, words, most_bytes) in [
+        (archive(file, &names(10), 0), "10 unpacked", MOST),
+        (archive(file, &names(11), 0), many, MOST),
         // Each takes the place of the one before, and the disk has to do it all the same.
-        (archive(&same, 0), "it holds more than 10 files"),
-        (archive(&names(1), 2 << 20), TOO_LARGE),
-        (archive(&["a/".repeat(11)], 0), "it holds more than 10 files"),
+        (archive(file, &times("file", 11), 0), many, MOST),
+        (archive(file, &names(1), 2 << 20), "full", MOST),
+        (archive(file, &["a/".repeat(11)], 0), many, MOST),
+        // What has no contents takes a block all the same, and nothing is free of it.
+        (archive(file, &names(10), 0), "full", 9 * BLOCK),
+        (archive(EntryType::Fifo, &names(10), 0), "full", 9 * BLOCK),
+        (archive(EntryType::Directory, &times("a", 10), 0), "full", 9 * BLOCK),
+        (archive(file, &times(".wh.a", 10), 0), "full", 9 * BLOCK),
+        (archive(file, &times("a/.wh..wh..opq", 10), 0), "full", 9 * BLOCK),
+        (archive(EntryType::Char, &names(11), 0), many, MOST),
+        (noted.into_inner().unwrap(), "full", MOST),
+        // Holes without end cost an archive nothing.
+        (archive(EntryType::GNUSparse, &names(1), 0), "file-0 in it is sparse, which is not understood", MOST),
     ] {
         let unpack = |order: &Unpack, listener: &mut &PipeWriter| {
-            let said = match entries::unpack(order, layer.as_slice()) {
+            let order = Unpack { most_bytes, ..order.clone() };
+            let said = match entries::unpack(&order, layer.as_slice()) {
                 Ok(unpacked) => format!("{} unpacked", unpacked.entries),
                 Err(Failure::Unfit(why)) => why,
+                Err(Failure::Full) => "full".to_owned(),
                 Err(_) => "failed".to_owned(),
             };
             writeln!(listener, "{said}").expect("the test listens");

@@ -1,17 +1,22 @@
 //! Whose a file of a layer is, what may be done with it, when it was changed, and what else is attached to it.
 
 use std::ffi::CString;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::AsFd;
 
 use rustix::fs::{
     AtFlags, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags, chownat, fchmod, fchown, fsetxattr, futimens, utimensat,
 };
+use rustix::io::Errno;
 
 use super::super::Failure;
+use super::archive::Entry;
 use super::stream::broken;
 use super::tree::{Place, shown};
 use crate::local::ids::IDS;
+
+/// Every filesystem can attach so much to a file. Some cannot attach much more, and say that there is no space.
+const ALWAYS_FITS: u64 = 1 << 10;
 
 /// What may be attached to a file: what the kernel lets programs gain, and what belongs to users. Never what an overlay takes
 /// for its own, and never what only the machine's `root` may say.
@@ -30,18 +35,16 @@ pub(super) struct Attributes {
 
 impl Attributes {
     /// What an archive says of an entry.
-    pub(super) fn of<R: Read>(entry: &mut tar::Entry<'_, R>, path: &[u8]) -> Result<Self, Failure> {
-        let header = entry.header();
+    pub(super) fn of(entry: &Entry) -> Result<Self, Failure> {
+        let header = &entry.header;
         let old = header.as_old();
         let (mut user, mut group) = (number(header.uid(), &old.uid)?, number(header.gid(), &old.gid)?);
         let mode = number(header.mode(), &old.mode)? & 0o7777;
         let mut changed = (i64::try_from(number(header.mtime(), &old.mtime)?).unwrap_or(i64::MAX), 0);
         let mut attached = Vec::new();
-        for extension in entry.pax_extensions().map_err(broken)?.into_iter().flatten() {
-            let extension = extension.map_err(broken)?;
-            let value = extension.value_bytes();
+        for (key, value) in &entry.notes.0 {
             let text = || std::str::from_utf8(value).ok();
-            match extension.key_bytes() {
+            match key.as_slice() {
                 b"uid" => user = text().and_then(|id| id.parse().ok()).unwrap_or(user),
                 b"gid" => group = text().and_then(|id| id.parse().ok()).unwrap_or(group),
                 b"mtime" => changed = text().and_then(moment).unwrap_or(changed),
@@ -51,14 +54,14 @@ impl Attributes {
                     if let Some(name) = name.filter(|name| is_kept(name))
                         && let Ok(name) = CString::new(name)
                     {
-                        attached.push((name, value.to_vec()));
+                        attached.push((name, value.clone()));
                     }
                 }
             }
         }
         let id = |id: u64| u32::try_from(id).ok().filter(|id| *id < IDS);
         let (Some(user), Some(group)) = (id(user), id(group)) else {
-            let (path, most) = (shown(path), IDS - 1);
+            let (path, most) = (shown(&entry.path), IDS - 1);
             return Err(Failure::Unfit(format!("{path} belongs to {user}:{group}, and ids go up to {most} here")));
         };
         // A moment that no filesystem can keep is the last one that every filesystem can.
@@ -67,15 +70,33 @@ impl Attributes {
         Ok(Attributes { owner: (user, group), mode, changed, attached })
     }
 
+    /// How long all is that is attached, with its names.
+    pub(super) fn bytes(&self) -> u64 {
+        self.attached.iter().map(|(name, value)| (name.count_bytes() + value.len()) as u64).sum()
+    }
+
     /// Gives them to something that is open. The bits for becoming somebody else come after the owner, and what the kernel
     /// lets programs gain after that: each change takes the next one away.
     pub(super) fn give(&self, file: impl AsFd) -> Result<(), Failure> {
         fchown(&file, Some(Uid::from_raw(self.owner.0)), Some(Gid::from_raw(self.owner.1)))?;
         fchmod(&file, Mode::from_raw_mode(self.mode))?;
         for (name, value) in &self.attached {
-            fsetxattr(&file, name.as_c_str(), value, XattrFlags::empty())?;
+            fsetxattr(&file, name.as_c_str(), value, XattrFlags::empty()).map_err(|error| self.unattached(error))?;
         }
         Ok(futimens(&file, &self.changed)?)
+    }
+
+    /// Why something could not be attached: a filesystem that has room, but not for so much at one file, says the same as a full one.
+    fn unattached(&self, error: Errno) -> Failure {
+        match error {
+            Errno::TOOBIG | Errno::RANGE => {}
+            Errno::NOSPC | Errno::DQUOT if self.bytes() > ALWAYS_FITS => {}
+            other => return other.into(),
+        }
+        let bytes = self.bytes();
+        Failure::Unfit(format!(
+            "{bytes} bytes are attached to a file in it, more than the disk of this machine can keep there"
+        ))
     }
 
     /// Gives them to what cannot be opened, as far as it can have them.

@@ -1,7 +1,7 @@
 //! What is done with each thing in the archive of a layer.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Timestamps, linkat, mknodat, openat, symlinkat, utimensat};
@@ -10,15 +10,13 @@ use tar::EntryType;
 
 use super::super::order::{Report, Unpack, Unpacked};
 use super::super::{Failure, say};
+use super::archive::{Entries, Entry};
 use super::attributes::Attributes;
 use super::stream::{Archive, broken};
-use super::tree::{Place, Tree, make_directory, shown, unfit, white_out};
+use super::tree::{BLOCK, Place, Tree, make_directory, shown, unfit, white_out};
 
 /// What is copied at once.
 const PIECE: usize = 128 << 10;
-
-/// What a filesystem gives out at least.
-const BLOCK: u64 = 4 << 10;
 
 /// What the names of whiteouts begin with, and the one that makes its directory opaque.
 const WHITEOUT: &[u8] = b".wh.";
@@ -33,11 +31,11 @@ const MAX_REMEMBERED: usize = 50_000;
 /// Unpacks a layer into the root of the sandbox.
 pub(super) fn unpack(order: &Unpack, layer: impl Read) -> Result<Unpacked, Failure> {
     let stream = Archive::new(layer, order.most_bytes).map_err(broken)?;
-    let mut archive = tar::Archive::new(stream);
+    let mut archive = Entries::new(stream);
     let tree = Tree::open((order.most_bytes, order.most_entries))?;
     let mut unpacking = Unpacking { tree, devices: 0, directories: Vec::new(), piece: vec![0; PIECE] };
-    for entry in archive.entries().map_err(broken)? {
-        unpacking.apply(entry.map_err(broken)?)?;
+    while let Some(entry) = archive.next()? {
+        unpacking.apply(&entry, &mut archive)?;
     }
     unpacking.set_times()?;
     let digest = archive.into_inner().finish().map_err(broken)?;
@@ -54,22 +52,20 @@ struct Unpacking {
 }
 
 impl Unpacking {
-    fn apply<R: Read>(&mut self, mut entry: tar::Entry<'_, R>) -> Result<(), Failure> {
-        let kind = entry.header().entry_type();
-        let path = entry.path_bytes().into_owned();
-        if kind == EntryType::XGlobalHeader {
-            return Ok(());
-        }
-        self.one(&mut entry, kind, &path).map_err(|failure| match failure {
+    fn apply<R: Read>(&mut self, entry: &Entry, contents: &mut Entries<R>) -> Result<(), Failure> {
+        self.one(entry, contents).map_err(|failure| match failure {
             Failure::Failed(error) if is_its_fault(&error) => {
-                Failure::Unfit(format!("{} in it cannot be made: {error}", shown(&path)))
+                Failure::Unfit(format!("{} in it cannot be made: {error}", shown(&entry.path)))
             }
             other => other,
         })
     }
 
-    fn one<R: Read>(&mut self, entry: &mut tar::Entry<'_, R>, kind: EntryType, path: &[u8]) -> Result<(), Failure> {
-        let attributes = Attributes::of(entry, path)?;
+    fn one<R: Read>(&mut self, entry: &Entry, contents: &mut Entries<R>) -> Result<(), Failure> {
+        let (kind, path) = (entry.header.entry_type(), entry.path.as_slice());
+        let attributes = Attributes::of(entry)?;
+        // Everything costs a block, also what has no contents: there are only so many files that a disk can have.
+        self.tree.grow(1, BLOCK + attributes.bytes().next_multiple_of(BLOCK))?;
         let Some(place) = self.tree.place(path)? else {
             // The root itself.
             let root = openat(CWD, "/", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
@@ -82,22 +78,19 @@ impl Unpacking {
             EntryType::Directory => self.directory(place, &attributes),
             // As archives were before there was a kind for directories.
             EntryType::Regular if path.ends_with(b"/") => self.directory(place, &attributes),
-            EntryType::Regular | EntryType::Continuous => self.file(entry, &place, &attributes, false),
-            EntryType::GNUSparse => self.file(entry, &place, &attributes, true),
+            EntryType::Regular | EntryType::Continuous if !is_sparse(entry) => self.file(contents, &place, &attributes),
+            // Holes cost an archive nothing, and whoever reads them much.
+            EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
+                Err(Failure::Unfit(format!("{} in it is sparse, which is not understood", shown(path))))
+            }
             EntryType::Symlink => {
-                let target = entry.link_name_bytes().unwrap_or_default().into_owned();
                 self.tree.clear(&place)?;
-                self.tree.grow(1, 0)?;
-                symlinkat(target.as_slice(), &place.parent, &place.name)?;
+                symlinkat(entry.link.as_slice(), &place.parent, &place.name)?;
                 attributes.give_at(&place, false)
             }
-            EntryType::Link => {
-                let target = entry.link_name_bytes().unwrap_or_default().into_owned();
-                self.link(&place, &target)
-            }
+            EntryType::Link => self.link(&place, &entry.link),
             EntryType::Fifo => {
                 self.tree.clear(&place)?;
-                self.tree.grow(1, 0)?;
                 mknodat(&place.parent, &place.name, FileType::Fifo, Mode::RUSR, 0)?;
                 attributes.give_at(&place, true)
             }
@@ -124,7 +117,7 @@ impl Unpacking {
         let mut path = place.path[..place.path.len() - name.len()].to_vec();
         path.extend_from_slice(hidden);
         match self.tree.place(&path)? {
-            Some(place) => white_out(&mut self.tree, &place),
+            Some(place) => white_out(&place),
             None => Ok(()),
         }
     }
@@ -145,39 +138,24 @@ impl Unpacking {
 
     fn file<R: Read>(
         &mut self,
-        entry: &mut tar::Entry<'_, R>,
+        contents: &mut Entries<R>,
         place: &Place,
         attributes: &Attributes,
-        is_sparse: bool,
     ) -> Result<(), Failure> {
-        if is_sparse_in_pax(entry)? {
-            return Err(Failure::Unfit(format!(
-                "{} in it is sparse in a way that is not understood",
-                shown(&place.path)
-            )));
-        }
         self.tree.clear(place)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut file = File::from(openat(&place.parent, &place.name, flags, Mode::RUSR | Mode::WUSR)?);
-        self.tree.grow(1, 0)?;
+        let mut size = 0;
         loop {
-            let length = match entry.read(&mut self.piece) {
-                Ok(0) => break,
-                Ok(length) => length,
-                Err(error) => return Err(broken(error)),
+            let length = match contents.read(&mut self.piece).map_err(broken)? {
+                0 => break,
+                length => length as u64,
             };
-            let piece = &self.piece[..length];
-            if is_sparse && piece.iter().all(|byte| *byte == 0) {
-                file.seek(SeekFrom::Current(i64::try_from(length).unwrap_or(i64::MAX)))?;
-                continue;
-            }
-            file.write_all(piece)?;
-            self.tree.grow(0, (length as u64).next_multiple_of(BLOCK))?;
-        }
-        if is_sparse {
-            // A hole at the end is part of the file.
-            let end = file.stream_position()?;
-            file.set_len(end)?;
+            // What it takes is counted before it is taken.
+            let more = (size + length).next_multiple_of(BLOCK) - size.next_multiple_of(BLOCK);
+            self.tree.grow(0, more)?;
+            size += length;
+            file.write_all(&self.piece[..length as usize])?;
         }
         attributes.give(&file)
     }
@@ -190,7 +168,6 @@ impl Unpacking {
             return Ok(());
         }
         self.tree.clear(place)?;
-        self.tree.grow(1, 0)?;
         match linkat(&target.parent, &target.name, &place.parent, &place.name, AtFlags::empty()) {
             Err(Errno::NOENT | Errno::PERM) => Err(missing()),
             done => Ok(done?),
@@ -213,9 +190,8 @@ impl Unpacking {
 }
 
 /// Newer forms of sparse files would be written as if their map were their contents.
-fn is_sparse_in_pax<R: Read>(entry: &mut tar::Entry<'_, R>) -> Result<bool, Failure> {
-    let mut extensions = entry.pax_extensions().map_err(broken)?.into_iter().flatten().flatten();
-    Ok(extensions.any(|extension| extension.key_bytes().starts_with(b"GNU.sparse.")))
+fn is_sparse(entry: &Entry) -> bool {
+    entry.notes.0.iter().any(|(key, _)| key.starts_with(b"GNU.sparse."))
 }
 
 /// Whether the kernel refused what the archive asks for, and not what this machine could not do.

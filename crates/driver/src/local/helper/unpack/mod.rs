@@ -2,9 +2,10 @@
 //! decompression too, happens in a process that can reach nothing but the layer's own directory.
 //!
 //! Start reading here: this process makes the `sandbox`, forks the one that works in it, and waits. `stream` is what that one
-//! reads, `entries` what it does with each thing in the archive, `tree` how it finds its way, `attributes` owners, modes and
-//! the like.
+//! reads, `archive` what is in it, `entries` what it does with each thing, `tree` how it finds its way, `attributes` owners,
+//! modes and the like.
 
+mod archive;
 #[cfg(test)]
 mod attacks;
 mod attributes;
@@ -16,7 +17,9 @@ mod tree;
 use std::io;
 use std::panic::AssertUnwindSafe;
 
-use rustix::process::{Pid, WaitOptions, WaitStatus, waitpid};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, kill_process, pidfd_open, waitpid};
 use rustix::thread::UnshareFlags;
 
 use super::namespaces::Namespaces;
@@ -59,6 +62,28 @@ fn apart(order: &Unpack, work: impl FnOnce() -> Result<(), Failure>) -> Result<W
         let _heard = say(&failure.report());
         TOLD
     })?;
-    let ended = waitpid(Pid::from_raw(child.cast_signed()), WaitOptions::empty())?;
+    let child = Pid::from_raw(child.cast_signed()).ok_or_else(|| io::Error::other("whoever unpacks has no id"))?;
+    end_with_the_engine(child)?;
+    let ended = waitpid(Some(child), WaitOptions::empty())?;
     Ok(ended.ok_or_else(|| io::Error::other("whoever unpacks cannot be waited for"))?.1)
+}
+
+/// Waits until whoever unpacks has ended, and ends it when nobody listens any more: the engine has died, or gives the layer up.
+/// What it has read by then may be much, unpacked, and the next engine is about to sweep its directory away.
+fn end_with_the_engine(child: Pid) -> io::Result<()> {
+    let (ended, output) = (pidfd_open(child, PidfdFlags::empty())?, io::stdout());
+    loop {
+        // Of the output nothing is asked but what is always told: that its other end was closed.
+        let mut watched = [PollFd::new(&ended, PollFlags::IN), PollFd::new(&output, PollFlags::empty())];
+        match poll(&mut watched, None) {
+            Err(Errno::INTR) => continue,
+            done => done?,
+        };
+        if !watched[0].revents().is_empty() {
+            return Ok(());
+        }
+        if watched[1].revents().contains(PollFlags::ERR) {
+            return Ok(kill_process(child, Signal::KILL)?);
+        }
+    }
 }

@@ -58,17 +58,15 @@ impl Read for Archive<'_> {
     fn read(&mut self, piece: &mut [u8]) -> io::Result<usize> {
         let length = self.inner.read(piece)?;
         self.sum.update(&piece[..length]);
-        self.left = self.left.checked_sub(length as u64).ok_or_else(|| io::Error::other(TOO_LARGE))?;
+        self.left = self.left.checked_sub(length as u64).ok_or(io::ErrorKind::StorageFull)?;
         Ok(length)
     }
 }
 
-/// What is said of a layer that does not end in time.
-pub(super) const TOO_LARGE: &str = "it is larger, unpacked, than there is room for in the cache of images";
-
 /// What reading an archive fails with is the archive's fault.
 pub(super) fn broken(error: io::Error) -> Failure {
     match error.kind() {
+        io::ErrorKind::StorageFull => Failure::Full,
         io::ErrorKind::Other => Failure::Unfit(error.to_string()),
         _ => Failure::Unfit(format!("it is not an archive that can be read: {error}")),
     }
@@ -104,7 +102,7 @@ mod tests {
     fn what_does_not_end_is_ended() {
         let bomb = zstd::encode_all(io::repeat(0).take(10 << 20), 1).unwrap();
         assert!(bomb.len() < 10 << 10);
-        assert_eq!(read(&bomb, 1 << 20).unwrap_err().to_string(), TOO_LARGE);
+        assert_eq!(read(&bomb, 1 << 20).unwrap_err().kind(), io::ErrorKind::StorageFull);
     }
 
     #[test]

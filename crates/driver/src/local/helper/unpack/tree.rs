@@ -11,14 +11,13 @@ use rustix::io::Errno;
 use super::super::Failure;
 use super::super::order::Report;
 use super::super::say;
-use super::stream::TOO_LARGE;
 use crate::local::trees;
 
 /// No path is longer, so that the kernel can take it whole.
 const MAX_PATH: usize = 4_000;
 
-/// About as much as a directory takes.
-const DIRECTORY: u64 = 4 << 10;
+/// What a filesystem gives out at least, and about as much as anything takes besides its contents.
+pub(super) const BLOCK: u64 = 4 << 10;
 
 /// After so much more the engine is told.
 const STEP: u64 = 64 << 20;
@@ -88,7 +87,7 @@ impl Tree {
             return Err(Failure::Unfit(format!("it holds more than {} files", self.most.1)));
         }
         if self.bytes > self.most.0 {
-            return Err(unfit(TOO_LARGE));
+            return Err(Failure::Full);
         }
         if self.bytes >= self.told + STEP {
             self.told = self.bytes;
@@ -128,7 +127,7 @@ impl Tree {
             None => {}
         }
         mkdirat(&place.parent, &place.name, Mode::from_raw_mode(0o755))?;
-        self.grow(1, DIRECTORY)?;
+        self.grow(1, BLOCK)?;
         self.enter(path).map_err(Into::into)
     }
 
@@ -147,22 +146,18 @@ pub(super) fn make_directory(tree: &mut Tree, place: &Place) -> Result<bool, Fai
         return Ok(false);
     }
     let hides = tree.clear(place)?;
-    tree.grow(1, DIRECTORY)?;
     mkdirat(&place.parent, &place.name, Mode::RWXU)?;
     Ok(hides)
 }
 
 /// Hides what lower layers have at a place. What this layer itself has there stays, and a directory is opaque then.
-pub(super) fn white_out(tree: &mut Tree, place: &Place) -> Result<(), Failure> {
+pub(super) fn white_out(place: &Place) -> Result<(), Failure> {
     match stat(place)? {
         Some(found) if FileType::from_raw_mode(found.st_mode) == FileType::Directory => {
             Ok(say(&Report::Opaque { path: place.path.clone() })?)
         }
         Some(_) => Ok(()),
-        None => {
-            tree.grow(1, 0)?;
-            Ok(mknodat(&place.parent, &place.name, FileType::CharacterDevice, Mode::empty(), 0)?)
-        }
+        None => Ok(mknodat(&place.parent, &place.name, FileType::CharacterDevice, Mode::empty(), 0)?),
     }
 }
 

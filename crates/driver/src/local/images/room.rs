@@ -1,0 +1,56 @@
+//! How much room the disk has that layers are unpacked on. The database lies there, too, so layers never take all of it.
+
+use std::io;
+use std::path::Path;
+
+use rustix::fs::statvfs;
+
+/// This part of the disk stays free, and of a large disk so many bytes.
+const RESERVED_PART: u64 = 20;
+const MOST_RESERVED: u64 = 5_000_000_000;
+
+/// What everything in a layer is counted with at least, so that bytes bound files, too.
+const FILE: u64 = 4 << 10;
+
+/// So much may still be written to the disk of a directory. Files run out as bytes do; a filesystem that has no fixed number of
+/// them says that it has none at all.
+pub(super) fn free(directory: &Path) -> io::Result<u64> {
+    let disk = statvfs(directory)?;
+    let reserved = (disk.f_blocks.saturating_mul(disk.f_frsize) / RESERVED_PART).min(MOST_RESERVED);
+    let bytes = disk.f_bavail.saturating_mul(disk.f_frsize).saturating_sub(reserved);
+    if disk.f_files == 0 {
+        return Ok(bytes);
+    }
+    let files = disk.f_favail.saturating_sub(disk.f_files / RESERVED_PART);
+    Ok(bytes.min(files.saturating_mul(FILE)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+    #[test]
+    fn a_part_of_the_disk_and_of_its_files_is_never_free() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: mounts need root");
+            return;
+        }
+        struct Mounted(tempfile::TempDir);
+        impl Drop for Mounted {
+            fn drop(&mut self) {
+                unmount(self.0.path(), UnmountFlags::DETACH).unwrap();
+            }
+        }
+        let disk = |options: &std::ffi::CStr| {
+            let directory = tempfile::tempdir().unwrap();
+            mount("test", directory.path(), "tmpfs", MountFlags::empty(), options).unwrap();
+            Mounted(directory)
+        };
+        let (bytes, files) = (disk(c"size=1000k,nr_inodes=1000"), disk(c"size=100m,nr_inodes=101"));
+        assert_eq!(free(bytes.0.path()).unwrap(), 950 << 10);
+        assert_eq!(free(files.0.path()).unwrap(), 95 * FILE, "the directory itself is one of them");
+        std::fs::write(bytes.0.path().join("a"), vec![7; 960 << 10]).unwrap();
+        assert_eq!(free(bytes.0.path()).unwrap(), 0);
+    }
+}
