@@ -32,19 +32,18 @@ pub async fn tick(control: &Control) -> Result<Duration> {
         Ok((unseen, is_news))
     };
     let (mut unseen_now, is_news) = control.store().read(read).await?;
-    let mut is_more = false;
     if is_news {
         let look = look.clone();
         let write = control.store().write(move |tx| write_all(tx, &look, &is_listed, quiet));
-        (unseen_now, is_more) = write.await?;
+        unseen_now = write.await?;
     }
     look.seen.iter().chain(&unseen_now.missed).for_each(measure);
     // Nobody may be given a GPU of which it is not written down how it is and what it is a slice of: so the board comes after.
-    is_more |= control.board().remember(&look.seen, &unseen_now.missed, control.prices());
-    if is_more {
+    let are_others = control.board().remember(&look.seen, &unseen_now.missed, control.prices());
+    if are_others {
         control.store().write(|tx| -> Result<u64> { Ok(requests::wake_line(tx, LINE_WINDOW)?) }).await?;
     }
-    if is_news || is_more {
+    if is_news || are_others {
         control.due().notify_one();
     }
     Ok(every)
@@ -55,13 +54,8 @@ fn unseen(tx: &mut Tx<'_>, look: &Look, is_listed: &impl Fn(&str) -> bool) -> Re
     Ok(look.unseen(&known, |id| owners.contains_key(id), is_listed))
 }
 
-/// Writes down everything that has changed; says who was not seen, and whether one is offered now that was not.
-fn write_all(
-    tx: &mut Tx<'_>,
-    look: &Look,
-    is_listed: &impl Fn(&str) -> bool,
-    quiet: Duration,
-) -> Result<(Unseen, bool)> {
+/// Writes down everything that has changed, and wakes the line if one is offered now that was not; says who was not seen.
+fn write_all(tx: &mut Tx<'_>, look: &Look, is_listed: &impl Fn(&str) -> bool, quiet: Duration) -> Result<Unseen> {
     let unseen = unseen(tx, look, is_listed)?;
     let mut is_more = false;
     for seen in look.seen.iter().chain(&unseen.missed) {
@@ -70,7 +64,10 @@ fn write_all(
     for id in &unseen.gone {
         gpus::forget(tx, id)?;
     }
-    Ok((unseen, is_more))
+    if is_more {
+        requests::wake_line(tx, LINE_WINDOW)?;
+    }
+    Ok(unseen)
 }
 
 fn after(before: Option<Known>, seen: &Seen, tx: &Tx<'_>, quiet: Duration) -> Known {
