@@ -95,8 +95,9 @@ def test_what_is_not_well_is_not_offered(tarn, server, faults, metrics):
     tarn("cluster destroy all --no-input --wait")
     assert "Xid 79" in gpu(tarn, 3)["withheld"], "nobody else gets it"
     faults.write_text("")
-    assert "is offered" in tarn("admin gpu clear simulated-H100-3").text
+    assert "is not offered: watched for a while" in tarn("admin gpu clear simulated-H100-3").text
     assert tarn.json("admin gpu clear simulated-H100-3", code=4)["code"] == "gpu_not_fatal"
+    eventually(lambda: gpu(tarn, 3)["withheld"] is None, seconds=60)
     faults.write_text('[[gpu]]\nid = "simulated-H100-3"\nlost = true\n')
     eventually(lambda: gpu(tarn, 3)["health"] == "FATAL", seconds=60)
     faults.write_text("")

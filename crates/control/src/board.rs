@@ -1,10 +1,10 @@
 //! What is known of the machine at this moment: what it has, what can be asked for, and what its GPUs measured. It is no part of
 //! the database: whoever starts looks anew. What follows from it for GPUs, whether they are offered, is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use tarn_model::capacity::Inventory;
+use tarn_model::capacity::{Gpu, Inventory};
 use tarn_model::catalogue::{Catalogue, Prices};
 use tarn_model::gpus::{Figures, Seen};
 
@@ -16,12 +16,27 @@ struct Present {
     inventory: Arc<Inventory>,
     catalogue: Arc<Catalogue>,
     figures: Arc<BTreeMap<String, Figures>>,
+    /// The GPUs of the inventory that were not there at the last look.
+    missed: Arc<BTreeSet<String>>,
+}
+
+impl Present {
+    /// Says whether these are other GPUs than before.
+    fn install(&mut self, gpus: Vec<Gpu>, prices: &Prices) -> bool {
+        if gpus == self.inventory.gpus {
+            return false;
+        }
+        let inventory = Inventory { gpus, ..Inventory::clone(&self.inventory) };
+        self.catalogue = Arc::new(self.catalogue.with_gpus_of(&inventory, prices));
+        self.inventory = Arc::new(inventory);
+        true
+    }
 }
 
 impl Board {
     pub(crate) fn new(inventory: Inventory, catalogue: Catalogue) -> Self {
         let (inventory, catalogue) = (Arc::new(inventory), Arc::new(catalogue));
-        Board(RwLock::new(Present { inventory, catalogue, figures: Arc::default() }))
+        Board(RwLock::new(Present { inventory, catalogue, figures: Arc::default(), missed: Arc::default() }))
     }
 
     pub(crate) fn inventory(&self) -> Arc<Inventory> {
@@ -36,18 +51,29 @@ impl Board {
         self.present().figures
     }
 
-    /// Remembers what was seen; says whether there are other GPUs than before.
-    pub(crate) fn remember(&self, seen: &[Seen], prices: &Prices) -> bool {
+    /// Whether a GPU of the inventory was not there at the last look.
+    pub(crate) fn misses(&self, gpu: &str) -> bool {
+        self.present().missed.contains(gpu)
+    }
+
+    /// Remembers what was seen, and what was missed; says whether there are other GPUs than before.
+    pub(crate) fn remember(&self, seen: &[Seen], missed: &[Seen], prices: &Prices) -> bool {
         let mut present = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        present.missed = Arc::new(missed.iter().map(|missed| missed.gpu.id.clone()).collect());
         present.figures = Arc::new(seen.iter().map(|seen| (seen.gpu.id.clone(), seen.figures.clone())).collect());
-        let gpus: Vec<_> = seen.iter().map(|seen| seen.gpu.clone()).collect();
-        if gpus == present.inventory.gpus {
-            return false;
+        // What is missed is installed as far as anybody knows: who wants it waits for it, and is told why.
+        let gpus: Vec<_> = seen.iter().chain(missed).map(|seen| seen.gpu.clone()).collect();
+        present.install(gpus, prices)
+    }
+
+    /// Takes a GPU that is missed off the inventory, without waiting for the next look.
+    pub(crate) fn forget(&self, gpu: &str, prices: &Prices) {
+        let mut present = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if present.missed.contains(gpu) {
+            Arc::make_mut(&mut present.missed).remove(gpu);
+            let left = present.inventory.gpus.iter().filter(|left| left.id != gpu).cloned().collect();
+            present.install(left, prices);
         }
-        let inventory = Inventory { gpus, ..Inventory::clone(&present.inventory) };
-        present.catalogue = Arc::new(present.catalogue.with_gpus_of(&inventory, prices));
-        present.inventory = Arc::new(inventory);
-        true
     }
 
     fn present(&self) -> Present {

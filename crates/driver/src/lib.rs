@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tarn_model::capacity::{Inventory, Shape};
-use tarn_model::gpus::Seen;
+use tarn_model::gpus::{Look, Seen};
 use tarn_model::ids::{ClusterId, InstanceId, VolumeId};
 
 /// Why a verb did not work, as far as the caller has to decide. The texts are shown to the owner of the object: no paths, no
@@ -191,8 +191,8 @@ pub trait Driver: Send + Sync + 'static {
 
     /// Looks at every GPU: which there are, how they are, and whether somebody uses one who does not own it. A driver that
     /// cannot look says of all that nothing is wrong with them.
-    async fn gpus(&self) -> Result<Vec<Seen>, Error> {
-        Ok(self.inventory().await?.gpus.into_iter().map(Seen::plain).collect())
+    async fn gpus(&self) -> Result<Look, Error> {
+        Ok(Look::complete(self.inventory().await?.gpus.into_iter().map(Seen::plain).collect()))
     }
 
     /// Makes the instance exist and run, in the start that `spec.boot` names, with its volumes mounted. One that was observed

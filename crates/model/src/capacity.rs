@@ -68,6 +68,21 @@ pub struct Held {
 }
 
 impl Held {
+    /// Keeps slices and the GPUs that they are of apart: while somebody has the one, nobody gets the other. `slices` are pairs of a
+    /// slice and its GPU.
+    pub fn keep_apart(&mut self, slices: impl IntoIterator<Item = (String, String)>) {
+        for (slice, whole) in slices {
+            let (has_slice, has_whole) = (self.gpus.contains(&slice), self.gpus.contains(&whole));
+            if has_slice {
+                self.withheld.entry(whole).or_insert_with(|| "somebody has a slice of it".into());
+            }
+            if has_whole {
+                let why = "somebody has the whole GPU that it is a slice of";
+                self.withheld.entry(slice).or_insert_with(|| why.into());
+            }
+        }
+    }
+
     /// Whether a GPU may be given to somebody.
     pub fn leaves(&self, gpu: &Gpu) -> bool {
         !self.gpus.contains(&gpu.id) && !self.withheld.contains_key(&gpu.id)
@@ -270,6 +285,20 @@ mod tests {
         let shortage = place(&machine(), &closed, &[], &cpus(1)).unwrap_err();
         assert_eq!(shortage.to_string(), "the host to take on work again (drained: a new kernel)");
         assert_eq!(room(&machine(), &closed, &cpus(1).shape), 0);
+    }
+
+    #[test]
+    fn a_gpu_and_its_slices_have_one_owner_at_most() {
+        let slices = || [("gpu-1", "gpu-0"), ("gpu-2", "gpu-0"), ("gpu-4", "gpu-3")].map(|(a, b)| (a.into(), b.into()));
+        let mut held = Held { gpus: BTreeSet::from(["gpu-1".into(), "gpu-3".into()]), ..Held::default() };
+        held.keep_apart(slices());
+        let free: Vec<_> = machine().gpus.into_iter().filter(|gpu| held.leaves(gpu)).map(|gpu| gpu.id).collect();
+        assert_eq!(free, ["gpu-2", "gpu-5", "gpu-6", "gpu-7"]);
+        let shortage = place(&machine(), &held, &[], &gpus(8)).unwrap_err().to_string();
+        assert!(
+            shortage.contains("gpu-0: somebody has a slice of it, gpu-4: somebody has the whole GPU"),
+            "{shortage}"
+        );
     }
 
     #[test]

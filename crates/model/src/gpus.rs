@@ -3,6 +3,7 @@
 //! A fault is what was seen at one look; [`Health`] is what follows from all looks so far. A GPU is offered while it is in
 //! good health, was not drained, and nobody owns it. Whoever owns one keeps it, whatever becomes of it.
 
+mod looks;
 mod xids;
 
 use std::fmt;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use crate::capacity::Gpu;
 use crate::{Refused, Time};
 
+pub use looks::{Look, Unseen};
 pub use xids::meaning;
 
 /// What a GPU is, which does not change from look to look.
@@ -68,6 +70,12 @@ pub enum Fault {
     Throttled(&'static str),
     /// Processes that belong to no owner of it use it; how many.
     Foreign(usize),
+    /// It is to be divided, and has no slices that could be given to anybody.
+    Undivided,
+    /// Nothing on the machine says what an instance needs to use it.
+    Undescribed,
+    /// What is said about that cannot be used, or something of it is not there.
+    Unusable,
 }
 
 impl Fault {
@@ -77,6 +85,7 @@ impl Fault {
             Fault::Lost | Fault::Xid { .. } => true,
             Fault::Silent | Fault::UncorrectedErrors(_) | Fault::RemapFailed | Fault::RemapPending => false,
             Fault::RetirementPending | Fault::Throttled(_) | Fault::Foreign(_) => false,
+            Fault::Undivided | Fault::Undescribed | Fault::Unusable => false,
         }
     }
 }
@@ -85,7 +94,7 @@ impl Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::Lost => f.write_str("it has fallen off its bus"),
+            Fault::Lost => f.write_str("it has fallen off its bus or is not there any more"),
             Fault::Silent => f.write_str("it does not answer"),
             Fault::Xid { code, at } => match meaning(*code) {
                 Some(meaning) => write!(f, "Xid {code} ({meaning}) at {at}"),
@@ -99,6 +108,9 @@ impl fmt::Display for Fault {
             Fault::Throttled(why) => write!(f, "it slows itself down ({why})"),
             Fault::Foreign(1) => f.write_str("a process that belongs to no instance uses it"),
             Fault::Foreign(count) => write!(f, "{count} processes that belong to no instance use it"),
+            Fault::Undivided => f.write_str("it is in MIG mode and not divided into slices"),
+            Fault::Undescribed => f.write_str("no CDI specification says what an instance needs to use it"),
+            Fault::Unusable => f.write_str("what its CDI specification wants cannot be given to an instance"),
         }
     }
 }
@@ -197,10 +209,10 @@ impl Health {
         }
     }
 
-    /// After an operator said that it is right again.
-    pub fn clear(self) -> Result<Self, Refused> {
+    /// After an operator said that it is right again: it is believed to him when looks have found nothing for a while.
+    pub fn clear(self, now: Time) -> Result<Self, Refused> {
         match self {
-            Health::Fatal { .. } => Ok(Health::Good),
+            Health::Fatal { reason, .. } => Ok(Health::Recovering { reason, since: now }),
             Health::Good | Health::Bad { .. } | Health::Recovering { .. } => {
                 Err(Refused::GpuNotFatal { health: self.name() })
             }

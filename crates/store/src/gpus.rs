@@ -73,6 +73,18 @@ pub fn withheld(tx: &mut Tx<'_>) -> Result<BTreeMap<String, String>> {
     rows.into_iter().map(|mut row| Ok((row.text()?, row.text()?))).collect()
 }
 
+/// Every slice, with the GPU that it is of.
+pub fn slices(tx: &mut Tx<'_>) -> Result<Vec<(String, String)>> {
+    let rows = tx.query("select id, parent from gpus where parent is not null order by id", &[])?;
+    rows.into_iter().map(|mut row| Ok((row.text()?, row.text()?))).collect()
+}
+
+/// Forgets a GPU, and with it that it was drained.
+pub fn forget(tx: &mut Tx<'_>, id: &str) -> Result<()> {
+    tx.execute("delete from gpus where id = $1", &[id.into()])?;
+    Ok(())
+}
+
 fn read(mut row: Row) -> Result<Known> {
     Ok(Known {
         gpu: Gpu { id: row.text()?, model: row.text()?, simulated: row.flag()? },

@@ -104,6 +104,9 @@ pub fn held(tx: &mut Tx<'_>) -> Result<Held> {
         held.gpus.extend(row.text()?.split(',').map(str::to_owned));
     }
     held.withheld = crate::gpus::withheld(tx)?;
+    if !held.gpus.is_empty() {
+        held.keep_apart(crate::gpus::slices(tx)?);
+    }
     held.closed = crate::host::drain(tx)?.map(|drain| drain.to_string());
     Ok(held)
 }

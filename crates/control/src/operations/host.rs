@@ -103,12 +103,43 @@ pub async fn drain_gpu(control: &Control, caller: &Caller, gpu: &str, drained: O
     .await
 }
 
-/// Says that a GPU is right again of which something fatal was seen.
+/// Says that a GPU is right again of which something fatal was seen: it is offered when looks have found nothing for a while. One
+/// that is not there is forgotten instead, unless somebody has it.
 pub async fn clear_gpu(control: &Control, caller: &Caller, gpu: &str) -> Result<String> {
+    caller.must_administer()?;
+    if control.board().misses(gpu)
+        && let Some(said) = forget(control, caller, gpu).await?
+    {
+        return Ok(said);
+    }
     change(control, caller, gpu, "gpu.clear", |tx, known| {
-        Ok(Known { health: known.health.clone().clear()?, cleared: Some(tx.now()), ..known })
+        Ok(Known { health: known.health.clone().clear(tx.now())?, cleared: Some(tx.now()), ..known })
     })
     .await
+}
+
+async fn forget(control: &Control, caller: &Caller, gpu: &str) -> Result<Option<String>> {
+    let (me, id) = (caller.clone(), gpu.to_owned());
+    let write = control.write(caller, move |tx| {
+        if instances::gpu_owners(tx)?.contains_key(&id) {
+            return Ok(None);
+        }
+        gpus::forget(tx, &id)?;
+        events::record(
+            tx,
+            me.user.id.as_str(),
+            events::ENGINE,
+            &id,
+            "gpu.clear",
+            &serde_json::json!({ "forgotten": true }),
+        )?;
+        Ok(Some(format!("GPU {id} is not there and is forgotten; should it come back, it is a new one.")))
+    });
+    let said = write.await?;
+    if said.is_some() {
+        control.board().forget(gpu, control.prices());
+    }
+    Ok(said)
 }
 
 /// Why something is drained, if somebody says why.

@@ -1,45 +1,73 @@
 //! Looks at the GPUs and keeps written down which of them are offered.
 //!
-//! What is seen is compared with what is written, and only a difference is written. An instance that owns a GPU which is not
-//! well keeps it: its owner is told, and when it is given back nobody else gets it.
+//! What is seen is compared with what is written, and only a difference is written. A GPU that is written down and was not seen
+//! counts as installed, and as not well. An instance that owns a GPU which is not well keeps it: its owner is told, and when it is
+//! given back nobody else gets it.
 
 use std::time::Duration;
 
-use tarn_model::gpus::{Health, Known, Seen};
+use tarn_model::gpus::{Health, Known, Look, Seen, Unseen};
 use tarn_store::{Tx, clusters, events, gpus, instances, requests};
 
 use crate::requests::LINE_WINDOW;
-use crate::{Control, Error, Result};
+use crate::{Control, Result};
 
-/// Looks at all of them once.
+/// Looks at all of them once. A look that fails is one at which nothing was seen.
 pub async fn tick(control: &Control) -> Result<Duration> {
     let (every, quiet) = (control.settings().gpus_every, control.settings().gpu_recovery);
-    let seen = control.driver().gpus().await.map_err(Error::internal)?;
-    let are_others = control.board().remember(&seen, control.prices());
-    seen.iter().for_each(measure);
-    let is_news = |tx: &mut Tx<'_>| -> Result<bool> {
+    let look = control.driver().gpus().await.unwrap_or_else(|error| {
+        tracing::warn!(%error, "the GPUs could not be looked at: none is offered until they can");
+        Look::default()
+    });
+    let listed = control.inventory();
+    let is_listed = move |id: &str| listed.gpus.iter().any(|gpu| gpu.id == id);
+    let read = |tx: &mut Tx<'_>| -> Result<(Unseen, bool)> {
+        let unseen = unseen(tx, &look, &is_listed)?;
         let known = gpus::all(tx)?;
-        Ok(seen.iter().any(|seen| {
+        let is_news = look.seen.iter().chain(&unseen.missed).any(|seen| {
             let before = known.get(&seen.gpu.id);
             before != Some(&after(before.cloned(), seen, tx, quiet))
-        }))
-    };
-    if control.store().read(is_news).await? || are_others {
-        let seen = seen.clone();
-        let write = control.store().write(move |tx| -> Result<()> {
-            let mut is_more = are_others;
-            for seen in &seen {
-                is_more |= write_down(tx, seen, quiet)?;
-            }
-            if is_more {
-                requests::wake_line(tx, LINE_WINDOW)?;
-            }
-            Ok(())
         });
-        write.await?;
+        let is_news = is_news || !unseen.gone.is_empty();
+        Ok((unseen, is_news))
+    };
+    let (mut unseen_now, is_news) = control.store().read(read).await?;
+    if is_news {
+        let look = look.clone();
+        let write = control.store().write(move |tx| write_all(tx, &look, &is_listed, quiet));
+        unseen_now = write.await?;
+    }
+    look.seen.iter().chain(&unseen_now.missed).for_each(measure);
+    // Nobody may be given a GPU of which it is not written down how it is and what it is a slice of: so the board comes after.
+    let are_others = control.board().remember(&look.seen, &unseen_now.missed, control.prices());
+    if are_others {
+        control.store().write(|tx| -> Result<u64> { Ok(requests::wake_line(tx, LINE_WINDOW)?) }).await?;
+    }
+    if is_news || are_others {
         control.due().notify_one();
     }
     Ok(every)
+}
+
+fn unseen(tx: &mut Tx<'_>, look: &Look, is_listed: &impl Fn(&str) -> bool) -> Result<Unseen> {
+    let (known, owners) = (gpus::all(tx)?, instances::gpu_owners(tx)?);
+    Ok(look.unseen(&known, |id| owners.contains_key(id), is_listed))
+}
+
+/// Writes down everything that has changed, and wakes the line if one is offered now that was not; says who was not seen.
+fn write_all(tx: &mut Tx<'_>, look: &Look, is_listed: &impl Fn(&str) -> bool, quiet: Duration) -> Result<Unseen> {
+    let unseen = unseen(tx, look, is_listed)?;
+    let mut is_more = false;
+    for seen in look.seen.iter().chain(&unseen.missed) {
+        is_more |= write_down(tx, seen, quiet)?;
+    }
+    for id in &unseen.gone {
+        gpus::forget(tx, id)?;
+    }
+    if is_more {
+        requests::wake_line(tx, LINE_WINDOW)?;
+    }
+    Ok(unseen)
 }
 
 fn after(before: Option<Known>, seen: &Seen, tx: &Tx<'_>, quiet: Duration) -> Known {

@@ -1,5 +1,6 @@
 //! GPUs that are not well or drained: nobody gets them, everybody is told why, and they come back.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -32,12 +33,25 @@ fn fault(gpu: u32, line: &str) -> String {
     format!("[[gpu]]\nid = \"gpu-{gpu}\"\n{line}\n")
 }
 
+async fn health(world: &World, gpu: usize) -> &'static str {
+    host::list_gpus(&world.control, &world.caller).await.unwrap()[gpu].known.health.name()
+}
+
 async fn state(world: &World, cluster: &ClusterId) -> &'static str {
     world.info(cluster).await.cluster.state.name()
 }
 
 async fn explanation(world: &World, cluster: &ClusterId) -> String {
     world.info(cluster).await.explanation.unwrap()
+}
+
+/// The GPUs that the nodes of these clusters have, each as often as somebody has it.
+async fn owned(world: &World, clusters: impl IntoIterator<Item = &ClusterId>) -> Vec<String> {
+    let mut owned = Vec::new();
+    for cluster in clusters {
+        owned.extend(world.info(cluster).await.instances.into_iter().flat_map(|node| node.gpus));
+    }
+    owned
 }
 
 async fn available(world: &World, name: &str) -> u64 {
@@ -87,13 +101,21 @@ async fn what_is_fatal_waits_for_the_operator() {
     assert!(told.contains("gpu-0: Xid 79 (fallen off its bus) at") && told.contains("an operator"), "{told}");
     script(&world, &fault(0, "xids = [79]")).await;
     let said = host::clear_gpu(&world.control, &world.caller, "gpu-0").await.unwrap();
-    assert!(said.contains("gpu-0 is offered"), "{said}");
+    assert!(said.contains("gpu-0 is not offered: watched for a while"), "{said}");
+    world.settle().await;
+    assert_eq!(state(&world, &cluster).await, "PENDING", "it has not been looked at");
+    script(&world, &fault(0, "lost = true")).await;
+    assert_eq!(health(&world, 0).await, "FATAL", "it was cleared too soon");
+    script(&world, "").await;
+    host::clear_gpu(&world.control, &world.caller, "gpu-0").await.unwrap();
+    look(&world).await;
+    assert_eq!((health(&world, 0).await, state(&world, &cluster).await), ("RECOVERING", "PENDING"));
+    world.wait(Settings::default().gpu_recovery).await;
     look(&world).await;
     assert_eq!(state(&world, &cluster).await, "RUNNING", "the old error is history");
     world.wait(Duration::from_secs(1)).await;
     script(&world, &fault(0, "xids = [79]")).await;
-    let gpus = host::list_gpus(&world.control, &world.caller).await.unwrap();
-    assert_eq!(gpus[0].known.health.name(), "FATAL", "a new one is not");
+    assert_eq!(health(&world, 0).await, "FATAL", "a new one is not");
     let unknown = host::clear_gpu(&world.control, &world.caller, "gpu-99").await.unwrap_err();
     assert_eq!(unknown.kind, Kind::NotFound);
 }
@@ -196,6 +218,67 @@ async fn slices_of_a_gpu_are_types() {
     world.assert_agreement("with slices").await;
 }
 
+/// Whoever divides a GPU, or puts it together again, while somebody has it or a slice of it, gives nobody else a part of it.
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gpu_and_its_slices_have_one_owner(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+    let Some(world) = world(engine).await else { return };
+    let (control, caller) = (&world.control, &world.caller);
+    look(&world).await;
+    let whole = world.running("1xH100", 1).await;
+    assert_eq!(world.info(&whole).await.instances[0].gpus, ["gpu-0"]);
+    script(&world, &fault(0, "mig = [\"3g.40gb\", \"3g.40gb\"]")).await;
+    assert_eq!(available(&world, "1xH100MIG3G40GB").await, 0);
+    let (slice, _) = world.create("1xH100MIG3G40GB", 1).await;
+    world.settle().await;
+    let told = explanation(&world, &slice).await;
+    assert!(told.contains("gpu-0-mig-0: somebody has the whole GPU that it is a slice of"), "{told}");
+    let told = explanation(&world, &whole).await;
+    assert!(told.contains("GPU gpu-0 of") && told.contains("not there any more"), "its owner is told: {told}");
+    clusters::destroy(control, caller, whole.as_str()).await.unwrap();
+    world.settle().await;
+    assert_eq!(state(&world, &slice).await, "RUNNING");
+    assert_eq!(world.info(&slice).await.instances[0].gpus, ["gpu-0-mig-0"]);
+
+    script(&world, "").await;
+    let listed = host::list_gpus(control, caller).await.unwrap();
+    let lost: Vec<_> = listed.iter().filter(|gpu| gpu.owner.is_some()).map(|gpu| gpu.known.gpu.id.as_str()).collect();
+    assert_eq!((listed.len(), lost), (9, vec!["gpu-0-mig-0"]), "what somebody has stays listed");
+    assert_eq!(health(&world, 8).await, "FATAL");
+    host::clear_gpu(control, caller, "gpu-0").await.unwrap();
+    world.wait(Settings::default().gpu_recovery).await;
+    look(&world).await;
+    let (large, _) = world.create("8xH100", 1).await;
+    world.settle().await;
+    let told = explanation(&world, &large).await;
+    assert!(told.contains("7 are free (1 of 8 H100 GPUs is not offered: gpu-0: somebody has a slice of it)"), "{told}");
+    clusters::destroy(control, caller, slice.as_str()).await.unwrap();
+    world.settle().await;
+    assert_eq!(state(&world, &large).await, "RUNNING");
+    look(&world).await;
+    assert_eq!(host::list_gpus(control, caller).await.unwrap().len(), 8, "a slice that is no more is not missed");
+    world.assert_agreement("after slices came and went").await;
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_gets_one_that_a_process_holds(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+    let Some(world) = world(engine).await else { return };
+    script(&world, &fault(0, "processes = [4242]")).await;
+    let small = world.running("1xH100", 1).await;
+    assert_eq!(world.info(&small).await.instances[0].gpus, ["gpu-1"]);
+    clusters::destroy(&world.control, &world.caller, small.as_str()).await.unwrap();
+    let (large, _) = world.create("8xH100", 1).await;
+    world.settle().await;
+    let told = explanation(&world, &large).await;
+    assert!(told.contains("gpu-0: a process that belongs to no instance uses it"), "{told}");
+    script(&world, "").await;
+    world.wait(Settings::default().gpu_recovery).await;
+    assert_eq!(state(&world, &large).await, "PENDING", "it is given away by a look only");
+    look(&world).await;
+    assert_eq!(state(&world, &large).await, "RUNNING");
+}
+
 /// Everybody wants all that is left, while GPUs go and come: whatever happens, each has one owner at most and nobody gets one
 /// that is not offered.
 #[rstest]
@@ -203,24 +286,34 @@ async fn slices_of_a_gpu_are_types() {
 async fn each_has_one_owner_at_most(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
     let Some(world) = world(engine).await else { return };
     for round in 0..4 {
-        let creates = (0..6).map(|n| {
-            let kind = if n % 2 == 0 { "2xH100" } else { "1xH100" };
+        let create = |kind: &str| {
             let new = NewCluster { instance_type: kind.into(), ..NewCluster::default() };
             clusters::create(&world.control, &world.caller, new)
-        });
+        };
+        let creates = ["2xH100", "1xH100", "2xH100"].map(create);
         let (created, ()) = tokio::join!(futures::future::join_all(creates), async {
             script(&world, &fault(round, "lost = true")).await;
             let gpu = format!("gpu-{}", 7 - round);
             host::drain_gpu(&world.control, &world.caller, &gpu, Some(Reason(None))).await.unwrap();
         });
         world.settle().await;
-        let owners = world.store.read(instances::gpu_owners).await.unwrap();
+        let before = owned(&world, created.iter().flatten().flat_map(|accepted| &accepted.cluster)).await;
+        let more = futures::future::join_all(["1xH100", "2xH100", "1xH100"].map(create)).await;
+        world.settle().await;
+        let all: Vec<ClusterId> = created.into_iter().chain(more).map(|new| new.unwrap().cluster.unwrap()).collect();
+        let owned = owned(&world, &all).await;
+        let once: BTreeSet<&String> = owned.iter().collect();
+        assert_eq!(owned.len(), once.len(), "two have the same: {owned:?}");
         let held = world.store.read(instances::held).await.unwrap();
-        assert_eq!(owners.len(), held.gpus.len());
-        assert!(owners.len() <= 8);
+        let new: Vec<_> = owned.iter().filter(|gpu| !before.contains(gpu)).collect();
+        assert!(
+            !new.iter().any(|gpu| held.withheld.contains_key(*gpu)),
+            "{new:?} are given, {:?} withheld",
+            held.withheld
+        );
         world.assert_agreement("in the middle of it").await;
-        for accepted in created {
-            let cluster = accepted.unwrap().cluster.unwrap();
+        for cluster in all {
+            assert_ne!(state(&world, &cluster).await, "FAILED", "whoever gets none waits");
             clusters::destroy(&world.control, &world.caller, cluster.as_str()).await.unwrap();
         }
         world.settle().await;

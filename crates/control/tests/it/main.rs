@@ -6,6 +6,7 @@ mod capacity;
 mod deaths;
 mod gateway;
 mod gpus;
+mod gpus_missing;
 mod idempotency;
 mod images;
 mod inside;

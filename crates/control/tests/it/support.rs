@@ -63,11 +63,21 @@ fn control(
     ids: Arc<SeededIds>,
     (inventory, settings): (Inventory, Settings),
 ) -> (Control, Arc<Watched>) {
-    let prices = Prices::default();
-    let driver = FakeDriver::open(fresh.dir.path(), inventory.clone(), FakeSettings::default()).unwrap();
     let probe = SimulatedProbe::new(inventory.gpus.clone(), Some(fresh.dir.path().join(FAULTS)));
     let watch = Arc::new(Watch::simulated(probe, clock.clone()));
     watch.look(|_, _| true);
+    control_with(store, fresh, clock, ids, (inventory, settings, watch))
+}
+
+fn control_with(
+    store: &Store,
+    fresh: &Fresh,
+    clock: Arc<ManualClock>,
+    ids: Arc<SeededIds>,
+    (inventory, settings, watch): (Inventory, Settings, Arc<Watch>),
+) -> (Control, Arc<Watched>) {
+    let prices = Prices::default();
+    let driver = FakeDriver::open(fresh.dir.path(), inventory.clone(), FakeSettings::default()).unwrap();
     let driver = Arc::new(Watched::new(driver.with_gpus(watch)));
     let secrets = Secrets::new([7; 32]);
     let objects = Objects::open(tarn_objects::Parts {
@@ -101,6 +111,17 @@ impl World {
         let world = self.again(inventory, Settings::default());
         Runner::new(world.control.clone()).recover(true).await.unwrap();
         world
+    }
+
+    /// The same engine, started again on a machine whose GPUs somebody watches: as `tarn serve` does it.
+    pub(crate) async fn started_with(self, watch: Arc<Watch>, seed: u64) -> Self {
+        let inventory = Inventory { gpus: watch.last(), ..machine() };
+        let (clock, ids) = (self.clock.clone(), Arc::new(SeededIds::new(seed)));
+        let given = (inventory, Settings::default(), watch);
+        let (control, driver) = control_with(&self.store, &self.fresh, clock, ids, given);
+        tarn_control::reconcilers::gpus::tick(&control).await.unwrap();
+        Runner::new(control.clone()).recover(true).await.unwrap();
+        World { control, driver, ..self }
     }
 
     /// The same engine, started again with other limits.

@@ -12,7 +12,7 @@ use tarn_driver::{
     VolumeSpec,
 };
 use tarn_model::capacity::Inventory;
-use tarn_model::gpus::Seen;
+use tarn_model::gpus::Look;
 use tarn_model::ids::{InstanceId, VolumeId};
 use tokio::sync::mpsc;
 
@@ -108,7 +108,7 @@ impl Driver for Watched {
         self.fake.ensure_image(reference, progress).await
     }
 
-    async fn gpus(&self) -> Result<Vec<Seen>, Error> {
+    async fn gpus(&self) -> Result<Look, Error> {
         self.fake.gpus().await
     }
 

@@ -23,14 +23,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tarn_model::capacity::Inventory;
-use tarn_model::gpus::Seen;
+use tarn_model::gpus::{Look, Seen};
 use tarn_model::ids::{InstanceId, VolumeId};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 pub use file::read_world;
 pub use settings::Settings;
 
-use crate::gpus::Watch;
+use crate::gpus::{PATIENCE, Watch};
 use crate::{
     Access, Capabilities, Driver, Error, GuestStream, Holder, InstanceSpec, Observed, ObservedInstance, ObservedVolume,
     VolumeSpec,
@@ -176,11 +176,11 @@ impl Driver for FakeDriver {
         Ok(Inventory::clone(&self.present()))
     }
 
-    async fn gpus(&self) -> Result<Vec<Seen>, Error> {
-        let Some(watch) = self.watch.clone() else {
-            return Ok(self.inventory.gpus.iter().cloned().map(Seen::plain).collect());
-        };
-        tokio::task::spawn_blocking(move || watch.look(|_, _| false)).await.map_err(|_| stopping())
+    async fn gpus(&self) -> Result<Look, Error> {
+        match &self.watch {
+            Some(watch) => watch.look_within(PATIENCE, |_, _| false).await,
+            None => Ok(Look::complete(self.inventory.gpus.iter().cloned().map(Seen::plain).collect())),
+        }
     }
 
     async fn machine_boot(&self) -> Result<Option<String>, Error> {

@@ -27,8 +27,17 @@ const CLASS: &str = "gpu";
 
 /// Why a device cannot be used; for the operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Unusable(pub(super) String);
+pub enum Unusable {
+    /// No specification names it.
+    #[error("no CDI specification names {0}: run `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`")]
+    Unnamed(String),
+    /// What is written of it is wrong, and stays so until somebody mends it.
+    #[error("{0}")]
+    Wrong(String),
+    /// Something of the host is not there. It may come, as devices do when their driver is loaded.
+    #[error("{0}")]
+    Absent(String),
+}
 
 /// Where specifications are. What a later directory says of a device is taken before what an earlier one says.
 #[derive(Clone, Debug, Default)]
@@ -77,39 +86,33 @@ impl Directories {
     /// What an instance needs that gets these GPUs, each with the names that it may have, the best first; those that no
     /// specification names are returned, too.
     pub fn resolve(&self, gpus: &[Vec<String>]) -> Result<(Edits, Vec<String>), Unusable> {
-        let all = self.read();
-        let (mut edits, mut unnamed, mut used) = (Edits::default(), Vec::new(), Vec::new());
-        for names in gpus {
-            match names.iter().find_map(|name| all.get(name)) {
-                None => unnamed.extend(names.first().cloned()),
-                Some(Named::Twice(files)) => {
-                    let name = names.first().map(String::as_str).unwrap_or_default();
-                    let message = format!("GPU {name} is in two CDI specifications ({files}); remove one of them");
-                    return Err(Unusable(message));
-                }
-                Some(Named::Once(file, device)) => {
-                    // What all devices of a file have in common is needed once.
-                    if !used.contains(&file.path) {
-                        used.push(file.path.clone());
-                        check::add(&mut edits, &file.specification.container_edits, &file.path)?;
-                    }
-                    check::add(&mut edits, &device.container_edits, &file.path)?;
-                }
-            }
+        let (all, complaints) = self.read();
+        for (path, why) in complaints {
+            tracing::warn!(path = %path.display(), "a CDI specification is not used: {why}");
         }
-        Ok((edits, unnamed))
+        edits(&all, gpus)
     }
 
-    /// Every GPU that a specification names. What cannot be read is logged and left out.
-    fn read(&self) -> BTreeMap<String, Named> {
-        let mut all = BTreeMap::new();
+    /// What keeps each of these GPUs from being used, if something does.
+    pub fn check(&self, gpus: &[Vec<String>]) -> Vec<Option<Unusable>> {
+        let (all, _) = self.read();
+        let check = |names: &Vec<String>| match edits(&all, std::slice::from_ref(names)) {
+            Ok((edits, unnamed)) => unnamed.into_iter().next().map(Unusable::Unnamed).or_else(|| edits.absent()),
+            Err(why) => Some(why),
+        };
+        gpus.iter().map(check).collect()
+    }
+
+    /// Every GPU that a specification names, and which files cannot be read.
+    fn read(&self) -> (BTreeMap<String, Named>, Vec<(PathBuf, Unusable)>) {
+        let (mut all, mut complaints) = (BTreeMap::new(), Vec::new());
         for directory in &self.0 {
             let mut here: BTreeMap<String, Named> = BTreeMap::new();
             for path in files_in(directory) {
                 let specification = match read(&path) {
                     Ok(specification) => specification,
-                    Err(Unusable(why)) => {
-                        tracing::warn!(path = %path.display(), "a CDI specification is not used: {why}");
+                    Err(why) => {
+                        complaints.push((path, why));
                         continue;
                     }
                 };
@@ -124,8 +127,40 @@ impl Directories {
             }
             all.extend(here);
         }
-        all
+        (all, complaints)
     }
+}
+
+impl Edits {
+    /// What is to be shown in the instance and is not on the host.
+    pub fn absent(&self) -> Option<Unusable> {
+        let mount = self.mounts.iter().find(|mount| !mount.from.exists())?;
+        Some(Unusable::Absent(format!("{} is not there", mount.from.display())))
+    }
+}
+
+/// What an instance needs that gets these GPUs, and those that are not named.
+fn edits(all: &BTreeMap<String, Named>, gpus: &[Vec<String>]) -> Result<(Edits, Vec<String>), Unusable> {
+    let (mut edits, mut unnamed, mut used) = (Edits::default(), Vec::new(), Vec::new());
+    for names in gpus {
+        match names.iter().find_map(|name| all.get(name)) {
+            None => unnamed.extend(names.first().cloned()),
+            Some(Named::Twice(files)) => {
+                let name = names.first().map(String::as_str).unwrap_or_default();
+                let message = format!("GPU {name} is in two CDI specifications ({files}); remove one of them");
+                return Err(Unusable::Wrong(message));
+            }
+            Some(Named::Once(file, device)) => {
+                // What all devices of a file have in common is needed once.
+                if !used.contains(&file.path) {
+                    used.push(file.path.clone());
+                    check::add(&mut edits, &file.specification.container_edits, &file.path)?;
+                }
+                check::add(&mut edits, &device.container_edits, &file.path)?;
+            }
+        }
+    }
+    Ok((edits, unnamed))
 }
 
 struct Opened {
@@ -156,23 +191,23 @@ fn files_in(directory: &Path) -> Vec<PathBuf> {
 }
 
 fn read(path: &Path) -> Result<Specification, Unusable> {
-    let failed = |error: std::io::Error| Unusable(error.to_string());
+    let failed = |error: std::io::Error| Unusable::Wrong(error.to_string());
     let file = File::open(path).map_err(failed)?;
     let found = file.metadata().map_err(failed)?;
     let mine = rustix::process::geteuid().as_raw();
     if !found.is_file() || (found.uid() != 0 && found.uid() != mine) || found.mode() & 0o022 != 0 {
-        return Err(Unusable("it must be a file that only root may write".into()));
+        return Err(Unusable::Wrong("it must be a file that only root may write".into()));
     }
     let mut text = String::new();
     file.take(MAX_FILE + 1).read_to_string(&mut text).map_err(failed)?;
     if text.len() as u64 > MAX_FILE {
-        return Err(Unusable(format!("it is longer than {MAX_FILE} bytes")));
+        return Err(Unusable::Wrong(format!("it is longer than {MAX_FILE} bytes")));
     }
     let parsed = match path.extension().is_some_and(|end| end == "json") {
         true => serde_json::from_str::<Specification>(&text).map_err(|error| error.to_string()),
         false => yaml_serde::from_str::<Specification>(&text).map_err(|error| error.to_string()),
     };
-    let specification = parsed.map_err(Unusable)?;
+    let specification = parsed.map_err(Unusable::Wrong)?;
     specification.check()?;
     Ok(specification)
 }

@@ -6,6 +6,7 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt;
 
 use rustix::fs::OFlags;
+use tarn_model::gpus::meaning;
 use tarn_model::{Clock, Time};
 
 /// The longest record that the kernel gives out.
@@ -14,10 +15,14 @@ const RECORD: usize = 8192;
 /// So many records are read at one look; the rest comes at the next.
 const AT_ONCE: usize = 10_000;
 
-/// So many errors are remembered, the newest.
+/// So many errors are remembered, the newest of each kind of each GPU.
 const REMEMBERED: usize = 256;
 
-/// An error of a GPU.
+/// The error by which a GPU says what it takes to recover, and how it says that it takes nothing any more.
+const RECOVERY: u32 = 154;
+const RECOVERED: &str = " to 0x0 (None)";
+
+/// An error of a GPU that nobody can be given it with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Xid {
     /// Where the GPU is: `0000:3b:00`.
@@ -30,7 +35,7 @@ pub(super) struct Xid {
 
 /// The kernel log from the last start of the machine on.
 pub(super) struct KernelLog {
-    device: Option<File>,
+    device: Option<Box<dyn Read + Send>>,
     found: VecDeque<Xid>,
 }
 
@@ -42,12 +47,13 @@ impl KernelLog {
         if let Err(error) = &opened {
             tracing::info!(%error, "the kernel log cannot be read: errors that only it tells of GPUs stay unknown");
         }
-        KernelLog { device: opened.ok(), found: VecDeque::new() }
+        KernelLog { device: opened.ok().map(|file| Box::new(file) as _), found: VecDeque::new() }
     }
 
-    /// No log at all, for GPUs that the kernel does not know.
-    pub(super) fn none() -> Self {
-        KernelLog { device: None, found: VecDeque::new() }
+    /// What gives out a record at every read, as the kernel does.
+    #[cfg(test)]
+    pub(super) fn over(device: impl Read + Send + 'static) -> Self {
+        KernelLog { device: Some(Box::new(device)), found: VecDeque::new() }
     }
 
     /// Reads what is new, and returns all errors that are remembered.
@@ -62,6 +68,8 @@ impl KernelLog {
                         let text = String::from_utf8_lossy(&record[..length]);
                         let Some((bus, code, us)) = parse(&text) else { continue };
                         let at = Time::from_micros(started.saturating_add(us));
+                        // Whatever a program brings about again and again must not push out what another GPU has said once.
+                        self.found.retain(|known| known.bus != bus || known.code != code);
                         self.found.push_back(Xid { bus, code, at });
                     }
                     // Records were overwritten before they were read; reading goes on with the oldest that is left.
@@ -77,8 +85,8 @@ impl KernelLog {
     }
 }
 
-/// The bus, the number and the time since the start of the machine in microseconds, if a record is about such an error. Only
-/// the kernel's own words count: what programs write to the log has another facility.
+/// The bus, the number and the time since the start of the machine in microseconds, if a record is about an error that means
+/// something. Only the kernel's own words count: what programs write to the log has another facility.
 fn parse(record: &str) -> Option<(String, u32, i64)> {
     let (head, text) = record.split_once(';')?;
     let mut fields = head.split(',');
@@ -87,13 +95,19 @@ fn parse(record: &str) -> Option<(String, u32, i64)> {
         return None;
     }
     let rest = text.strip_prefix("NVRM: Xid (PCI:")?;
-    let (bus, rest) = rest.split_once("): ")?;
+    let (place, rest) = rest.split_once("): ")?;
+    // An error of a slice says behind the bus which: `0000:01:00 GPU-I:05`. All slices share the faults of their GPU.
+    let bus = place.split(' ').next().unwrap_or(place);
     let plain = |c: char| c.is_ascii_hexdigit() || c == ':' || c == '.';
     if bus.is_empty() || bus.len() > 20 || !bus.chars().all(plain) {
         return None;
     }
     let digits: &str = &rest[..rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len())];
-    Some((normalised(bus), digits.parse().ok()?, us.parse().ok()?))
+    let code = digits.parse().ok().filter(|code| meaning(*code).is_some())?;
+    if code == RECOVERY && rest.lines().next().is_some_and(|line| line.trim_end().ends_with(RECOVERED)) {
+        return None;
+    }
+    Some((normalised(bus), code, us.parse().ok()?))
 }
 
 /// A place on the bus without the function and with four digits of the domain, as the kernel log has it; NVML writes
@@ -118,15 +132,44 @@ fn uptime_us() -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
+
+    struct Stopped;
+
+    impl Clock for Stopped {
+        fn now(&self) -> Time {
+            Time::from_micros(i64::MAX / 2)
+        }
+    }
+
+    /// Gives out one record at each read, and the errors of a log that is overwritten and of one that is at its end.
+    struct Records(VecDeque<Result<String, ErrorKind>>);
+
+    impl Read for Records {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            let record = self.0.pop_front().unwrap_or(Err(ErrorKind::WouldBlock))?;
+            into[..record.len()].copy_from_slice(record.as_bytes());
+            Ok(record.len())
+        }
+    }
+
+    fn line(us: u32, place: &str, text: &str) -> Result<String, ErrorKind> {
+        Ok(format!("4,{us},{us},-;NVRM: Xid (PCI:{place}): {text}\n"))
+    }
 
     #[test]
     fn errors_are_found_in_the_log() {
         let found = |record: &str| parse(record);
         let error = "4,1234,98765432,-;NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', GPU has fallen off the bus.\n";
         assert_eq!(found(error), Some(("0000:3b:00".into(), 79, 98_765_432)));
-        let older = "3,7,5,-,caller=T1;NVRM: Xid (PCI:0000:AF:00): 31, Ch 0000\n SUBSYSTEM=pci\n";
-        assert_eq!(found(older), Some(("0000:af:00".into(), 31, 5)));
+        let older = "3,7,5,-,caller=T1;NVRM: Xid (PCI:0000:AF:00): 48, Ch 0000\n SUBSYSTEM=pci\n";
+        assert_eq!(found(older), Some(("0000:af:00".into(), 48, 5)));
+        for place in ["0000:01:00 GPU-I:05", "0000:01:00 GPU-I:05 GPU-CI:00"] {
+            let slice = format!("4,1,2,-;NVRM: Xid (PCI:{place}): 95, pid=1, name=x, Uncontained");
+            assert_eq!(found(&slice), Some(("0000:01:00".into(), 95, 2)), "{place}");
+        }
         for other in [
             "",
             ";",
@@ -135,12 +178,41 @@ mod tests {
             "4,1,2,-;NVRM: Xid (PCI:0000:3b:00): x",
             "4,1,2,-;NVRM: Xid (PCI:../../etc): 79,",
             "4,1,2,-;NVRM: Xid (PCI:): 79,",
+            "4,1,2,-;NVRM: Xid (PCI: GPU-I:05): 79,",
             "4,1,2,-;NVRM: Xid (PCI:0000:3b:00): 99999999999999,",
+            "4,1,2,-;NVRM: Xid (PCI:0000:3b:00): 13, a fault of a program",
+            "4,1,2,-;NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, one that stayed with its program",
             "x,1,2,-;NVRM: Xid (PCI:0000:3b:00): 79,",
             "4,1;NVRM: Xid (PCI:0000:3b:00): 79,",
         ] {
             assert_eq!(found(other), None, "{other:?}");
         }
+    }
+
+    #[test]
+    fn what_needs_no_recovery_any_more_is_no_error() {
+        let record = |from: &str, to: &str| {
+            let text = format!("154, GPU recovery action changed from {from} to {to}\n");
+            parse(&line(1, "0000:3b:00", &text).unwrap())
+        };
+        let (none, reset) = ("0x0 (None)", "0x1 (GPU Reset Required)");
+        assert_eq!(record(none, reset), Some(("0000:3b:00".into(), 154, 1)));
+        assert_eq!(record(reset, none), None);
+    }
+
+    #[test]
+    fn a_flood_does_not_wash_away_what_counts() {
+        let flood =
+            |code: u32| (0..4 * REMEMBERED as u32).map(move |us| line(us, "0000:3b:00", &format!("{code}, again")));
+        let mut records: VecDeque<_> = [line(1, "0000:01:00", "79, gone"), Err(ErrorKind::BrokenPipe)].into();
+        records.extend(flood(13));
+        records.extend(flood(48));
+        let mut log = KernelLog::over(Records(records));
+        let found: Vec<_> = log.read(&Stopped).map(|xid| (xid.bus.clone(), xid.code)).collect();
+        assert_eq!(found, [("0000:01:00".into(), 79), ("0000:3b:00".into(), 48)]);
+        assert_eq!(log.read(&Stopped).count(), 2, "they are remembered");
+        let newest = log.read(&Stopped).map(|xid| xid.at).collect::<Vec<_>>();
+        assert!(newest[0] < newest[1] && newest[1] <= Stopped.now(), "the time of the log is made one of the clock");
     }
 
     #[test]

@@ -10,6 +10,8 @@ mod nvidia;
 mod simulated;
 mod watch;
 
+use std::time::Duration;
+
 use tarn_model::Time;
 use tarn_model::gpus::Figures;
 
@@ -17,10 +19,22 @@ pub use nvidia::Nvidia;
 pub use simulated::SimulatedProbe;
 pub use watch::Watch;
 
+/// How long a look may take; it needs a tenth of a second.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
 /// What can be asked about the GPUs of a machine.
 pub trait Probe: Send {
     /// Every GPU there is, as it is now. A GPU that does not answer is among them, as far as it is known.
-    fn read(&mut self) -> Vec<Reading>;
+    fn read(&mut self) -> Readings;
+}
+
+/// What was answered about all GPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Readings {
+    /// Those that could be asked.
+    pub gpus: Vec<Reading>,
+    /// Whether there are no others: only then one that is not among them is lost. Otherwise nothing is known of it.
+    pub is_complete: bool,
 }
 
 /// One GPU as it is now.
@@ -54,7 +68,7 @@ pub struct Reading {
     pub xids: Vec<(u32, Time)>,
     /// The processes that use it.
     pub processes: Vec<u32>,
-    /// Its slices, if it is divided; it is not itself to be given to anybody then.
+    /// Its slices, if it is divided or to be divided; it is not itself to be given to anybody then.
     pub slices: Option<Vec<Slice>>,
 }
 
@@ -68,6 +82,16 @@ pub enum Answer {
     Lost,
     /// Not to everything that it should answer.
     Silent,
+}
+
+impl Answer {
+    /// The same of one that does not answer something else.
+    fn at_best_silent(self) -> Self {
+        match self {
+            Answer::Well | Answer::Silent => Answer::Silent,
+            Answer::Lost => Answer::Lost,
+        }
+    }
 }
 
 /// What is to be done about broken memory.

@@ -1,7 +1,9 @@
 //! NVIDIA's GPUs, by the library that their driver brings (NVML). It is loaded at run time; a machine without it has none.
 //!
-//! None of this has ever run on a real GPU in the tests of this project: every question may be refused, and a refusal is
-//! never taken for a fault unless the library says that the GPU is gone.
+//! None of this has ever run on a real GPU in the tests of this project: every question may be refused, and only the library's
+//! own word that a GPU is gone, or a list of all without it, is taken for that.
+//!
+//! The library stays open between looks: without NVIDIA's persistence daemon every opening would start all GPUs anew.
 
 mod raw;
 
@@ -13,7 +15,7 @@ use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 use tarn_model::gpus::Figures;
 
-use super::{Answer, BrokenMemory, Probe, Reading, Slice};
+use super::{Answer, BrokenMemory, Probe, Reading, Readings, Slice};
 use raw::Raw;
 
 /// A machine has no more.
@@ -22,43 +24,86 @@ const MAX_GPUS: u32 = 256;
 /// So many processes of a GPU are told.
 const MAX_PROCESSES: usize = 1024;
 
-/// The GPUs that NVML finds.
+/// The GPUs that NVML finds. The library is loaded at the first look at which the driver is there, which after a start of the
+/// machine may be later than the engine, and again after it has failed.
+#[derive(Default)]
 pub struct Nvidia {
+    opened: Option<Opened>,
+}
+
+/// What a GPU does not answer: which it is, or which slices it has.
+enum Unknown {
+    /// It says that it is lost: it is not there, and that is known.
+    Lost,
+    /// It may be there.
+    Silent,
+}
+
+struct Opened {
     nvml: Nvml,
     raw: Option<Raw>,
 }
 
-impl Nvidia {
-    /// Loads the library; `None` on a machine without it.
-    pub fn open() -> Option<Self> {
+impl Probe for Nvidia {
+    fn read(&mut self) -> Readings {
+        let Some(opened) = self.opened.take().or_else(Opened::open) else { return Readings::default() };
+        match opened.nvml.device_count() {
+            Ok(count) => {
+                let readings = opened.read(count);
+                self.opened = Some(opened);
+                readings
+            }
+            Err(error) => {
+                tracing::warn!(%error, "NVML does not say how many GPUs there are; it is asked anew at the next look");
+                Readings::default()
+            }
+        }
+    }
+}
+
+impl Opened {
+    /// Loads the library; `None` on a machine without it, or without the driver.
+    fn open() -> Option<Self> {
         let nvml = Nvml::builder().lib_path(OsStr::new(raw::LIBRARY)).init();
         let nvml = nvml.inspect_err(|error| tracing::debug!(%error, "no GPUs by NVML")).ok()?;
         let raw = Raw::open();
         if raw.is_none() {
             tracing::warn!("slices and remapped memory of GPUs cannot be looked at with this version of NVML");
         }
-        Some(Nvidia { nvml, raw })
+        Some(Opened { nvml, raw })
     }
 
-    fn device(&self, index: u32) -> Option<Reading> {
-        let device = match self.nvml.device_by_index(index) {
-            Ok(device) => device,
-            Err(error) => {
-                // Its id is unknown; if it was seen before, it is missed by that.
-                tracing::warn!(index, %error, "a GPU cannot be opened");
-                return None;
+    fn read(&self, count: u32) -> Readings {
+        let mut readings = Readings { gpus: Vec::new(), is_complete: count <= MAX_GPUS };
+        for index in 0..count.min(MAX_GPUS) {
+            match self.device(index) {
+                Ok((reading, is_complete)) => {
+                    readings.gpus.push(reading);
+                    readings.is_complete &= is_complete;
+                }
+                // It is missed by those who know it.
+                Err(Unknown::Lost) => {}
+                Err(Unknown::Silent) => readings.is_complete = false,
             }
+        }
+        readings
+    }
+
+    /// One GPU, and whether all of its slices are known.
+    fn device(&self, index: u32) -> Result<(Reading, bool), Unknown> {
+        let unknown = |error: NvmlError| {
+            tracing::warn!(index, %error, "a GPU does not say which it is");
+            Unknown::from(error)
         };
-        let (id, name) = match (device.uuid(), device.name()) {
-            (Ok(id), Ok(name)) => (id, name),
-            (Err(error), _) | (_, Err(error)) => {
-                tracing::warn!(index, %error, "a GPU does not say which it is");
-                return None;
-            }
+        let device = self.nvml.device_by_index(index).map_err(unknown)?;
+        let (id, name) = (device.uuid().map_err(unknown)?, device.name().map_err(unknown)?);
+        let (slices, is_complete) = match self.slices(index, &device) {
+            Ok(slices) => (slices, true),
+            // One whose slices cannot be found out is not to be given away as a whole either.
+            Err(Unknown::Lost | Unknown::Silent) => (Some(Vec::new()), false),
         };
-        let answer = answer(&device);
         let cuda = self.nvml.sys_cuda_driver_version().ok();
-        Some(Reading {
+        let reading = Reading {
             id,
             index: Some(index.to_string()),
             name,
@@ -68,13 +113,14 @@ impl Nvidia {
             cuda_version: cuda.map(|version| format!("{}.{}", version / 1000, version % 1000 / 10)),
             bus_id: device.pci_info().map(|pci| pci.bus_id).ok(),
             figures: figures(&device),
-            answer,
+            answer: if is_complete { answer(&device) } else { answer(&device).at_best_silent() },
             memory: self.memory(&device),
             throttled: throttled(&device),
             xids: Vec::new(),
             processes: processes(&device),
-            slices: self.slices(index, &device),
-        })
+            slices,
+        };
+        Ok((reading, is_complete))
     }
 
     fn memory(&self, device: &Device<'_>) -> BrokenMemory {
@@ -86,24 +132,29 @@ impl Nvidia {
         }
     }
 
-    /// The slices of a GPU in MIG mode. One whose slices cannot be found out is not to be given away as a whole either.
-    fn slices(&self, index: u32, device: &Device<'_>) -> Option<Vec<Slice>> {
-        if device.mig_mode().ok()?.current == 0 {
-            return None;
+    /// The slices of a GPU in MIG mode.
+    fn slices(&self, index: u32, device: &Device<'_>) -> Result<Option<Vec<Slice>>, Unknown> {
+        match device.mig_mode() {
+            Ok(mode) if mode.current != 0 => {}
+            // Most GPUs have no such mode, and old drivers do not know of it.
+            Ok(_) | Err(NvmlError::NotSupported | NvmlError::FunctionNotFound | NvmlError::FailedToLoadSymbol(_)) => {
+                return Ok(None);
+            }
+            Err(error) => return Err(error.into()),
         }
-        let found = self.raw.as_ref().map(|raw| raw.slices(device, &self.nvml)).unwrap_or_default();
-        let slices = found.iter().enumerate().filter_map(|(number, found)| slice(found, format!("{index}:{number}")));
-        Some(slices.collect())
+        let found = self.raw.as_ref().and_then(|raw| raw.slices(device, &self.nvml)).ok_or(Unknown::Silent)?;
+        let slices = found.iter().map(|(number, found)| slice(found, format!("{index}:{number}")));
+        let slices: Vec<Option<Slice>> = slices.collect::<Result<_, NvmlError>>()?;
+        Ok(Some(slices.into_iter().flatten().collect()))
     }
 }
 
-impl Probe for Nvidia {
-    fn read(&mut self) -> Vec<Reading> {
-        let count = self.nvml.device_count().unwrap_or_else(|error| {
-            tracing::warn!(%error, "NVML does not say how many GPUs there are");
-            0
-        });
-        (0..count.min(MAX_GPUS)).filter_map(|index| self.device(index)).collect()
+impl From<NvmlError> for Unknown {
+    fn from(error: NvmlError) -> Self {
+        match error {
+            NvmlError::GpuLost => Unknown::Lost,
+            _ => Unknown::Silent,
+        }
     }
 }
 
@@ -149,14 +200,14 @@ fn processes(device: &Device<'_>) -> Vec<u32> {
     pids
 }
 
-/// A slice is called after its GPU and its profile: `NVIDIA H100 80GB HBM3 MIG 1g.10gb`.
-fn slice(device: &Device<'_>, index: String) -> Option<Slice> {
-    let (id, name) = (device.uuid().ok()?, device.name().ok()?);
-    let profile = name.rsplit_once(" MIG ").map_or("", |(_, profile)| profile).to_owned();
-    if profile.is_empty() {
+/// A slice is called after its GPU and its profile: `NVIDIA H100 80GB HBM3 MIG 1g.10gb`. One that does not say so is none.
+fn slice(device: &Device<'_>, index: String) -> Result<Option<Slice>, NvmlError> {
+    let (id, name) = (device.uuid()?, device.name()?);
+    let Some((_, profile)) = name.rsplit_once(" MIG ") else {
         tracing::warn!(id, name, "a slice of a GPU does not say its profile and is left out");
-        return None;
-    }
+        return Ok(None);
+    };
     let memory_bytes = device.memory_info().map(|memory| memory.total).unwrap_or(0);
-    Some(Slice { id, index: Some(index), profile, memory_bytes, processes: processes(device) })
+    let profile = profile.to_owned();
+    Ok(Some(Slice { id, index: Some(index), profile, memory_bytes, processes: processes(device) }))
 }

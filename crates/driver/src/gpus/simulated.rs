@@ -19,7 +19,7 @@ use tarn_model::Time;
 use tarn_model::capacity::Gpu;
 use tarn_model::gpus::Figures;
 
-use super::{Answer, BrokenMemory, Probe, Reading, Slice};
+use super::{Answer, BrokenMemory, Probe, Reading, Readings, Slice};
 
 /// The longest script.
 const MAX_SCRIPT: u64 = 64 << 10;
@@ -92,11 +92,11 @@ impl SimulatedProbe {
 }
 
 impl Probe for SimulatedProbe {
-    fn read(&mut self) -> Vec<Reading> {
+    fn read(&mut self) -> Readings {
         self.read_script();
         let healthy = Entry::default();
         let entry = |gpu: &Gpu| self.entries.iter().find(|entry| entry.id == gpu.id).unwrap_or(&healthy);
-        self.gpus.iter().map(|gpu| reading(gpu, entry(gpu))).collect()
+        Readings { gpus: self.gpus.iter().map(|gpu| reading(gpu, entry(gpu))).collect(), is_complete: true }
     }
 }
 
@@ -183,7 +183,7 @@ mod tests {
     use std::sync::Arc;
 
     use tarn_model::Clock;
-    use tarn_model::gpus::Seen;
+    use tarn_model::gpus::{Fault, Seen};
 
     use super::*;
     use crate::gpus::Watch;
@@ -210,7 +210,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let script = directory.path().join("faults.toml");
         let watch = watch(&script);
-        let look = || watch.look(|_, _| false);
+        let look = || watch.look(|_, _| false).seen;
         assert!(look().iter().all(|seen| seen.faults.is_empty()), "without a script nothing is wrong");
         let table = [
             ("lost = true", "it has fallen off its bus"),
@@ -246,7 +246,7 @@ mod tests {
         let text = "[[gpu]]\nid = \"simulated-H100-0\"\nmig = [\"1g.10gb\", \"3g.40gb\"]\nthrottled = true\n";
         fs::write(&script, text).unwrap();
         let watch = watch(&script);
-        let seen = watch.look(|_, _| true);
+        let seen = watch.look(|_, _| true).seen;
         let shown: Vec<_> = seen.iter().map(|seen| (seen.gpu.id.as_str(), seen.gpu.model.as_str())).collect();
         assert_eq!(
             shown,
@@ -260,5 +260,11 @@ mod tests {
         assert_eq!(seen[1].facts.parent.as_deref(), Some("simulated-H100-0"));
         assert!(words(&seen[0]).contains("slows itself down"), "slices share the faults of their GPU");
         assert_eq!(watch.last().len(), 3);
+        fs::write(&script, "[[gpu]]\nid = \"simulated-H100-0\"\nmig = []\n").unwrap();
+        let seen = watch.look(|_, _| true).seen;
+        assert_eq!(
+            (seen[0].gpu.model.as_str(), words(&seen[0]).as_str()),
+            ("H100", Fault::Undivided.to_string().as_str())
+        );
     }
 }

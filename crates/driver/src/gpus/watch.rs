@@ -2,16 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
 
 use tarn_model::Clock;
 use tarn_model::capacity::Gpu;
-use tarn_model::gpus::{Facts, Fault, Figures, Seen, meaning};
+use tarn_model::gpus::{Facts, Fault, Figures, Look, Seen, meaning};
 
 use super::kernel_log::{self, KernelLog};
-use super::{Answer, Nvidia, Probe, Reading, SimulatedProbe};
+use super::{Answer, Nvidia, Probe, Reading, Readings, SimulatedProbe};
+use crate::Error;
 use crate::machine::normalised;
 
-/// Watches the GPUs of this machine. A look blocks for as long as the GPUs take to answer.
+/// Watches the GPUs of this machine.
 pub struct Watch {
     inner: Mutex<Inner>,
     /// Apart from the rest, so that nobody has to wait for a look to ask what the last one found.
@@ -20,10 +22,10 @@ pub struct Watch {
 }
 
 struct Inner {
-    probes: Vec<Box<dyn Probe>>,
-    log: KernelLog,
-    /// All that were ever there while this watched, as they were last.
-    known: BTreeMap<String, Reading>,
+    real: Option<Box<dyn Probe>>,
+    simulated: Option<SimulatedProbe>,
+    /// Opened when there is a GPU of which it could tell.
+    log: Option<KernelLog>,
 }
 
 /// What the last look found.
@@ -41,57 +43,68 @@ impl std::fmt::Debug for Watch {
 }
 
 impl Watch {
-    /// Watches what is installed, and what is declared.
+    /// Watches what is installed, and what is declared. Nothing is opened before the first look.
     pub fn new(simulated: Option<SimulatedProbe>, clock: Arc<dyn Clock>) -> Self {
-        let nvidia = Nvidia::open();
-        let log = if nvidia.is_some() { KernelLog::open() } else { KernelLog::none() };
-        let mut probes: Vec<Box<dyn Probe>> = Vec::new();
-        probes.extend(nvidia.map(|probe| Box::new(probe) as Box<dyn Probe>));
-        probes.extend(simulated.map(|probe| Box::new(probe) as Box<dyn Probe>));
-        Self::over(probes, log, clock)
+        Self::over(Some(Box::new(Nvidia::default())), simulated, clock)
     }
 
     /// Watches declared GPUs only.
     pub fn simulated(probe: SimulatedProbe, clock: Arc<dyn Clock>) -> Self {
-        Self::over(vec![Box::new(probe)], KernelLog::none(), clock)
+        Self::over(None, Some(probe), clock)
     }
 
-    fn over(probes: Vec<Box<dyn Probe>>, log: KernelLog, clock: Arc<dyn Clock>) -> Self {
-        let inner = Inner { probes, log, known: BTreeMap::new() };
+    /// Watches the real GPUs that this probe finds.
+    pub fn real(probe: impl Probe + 'static, clock: Arc<dyn Clock>) -> Self {
+        Self::over(Some(Box::new(probe)), None, clock)
+    }
+
+    fn over(real: Option<Box<dyn Probe>>, simulated: Option<SimulatedProbe>, clock: Arc<dyn Clock>) -> Self {
+        let inner = Inner { real, simulated, log: None };
         Watch { inner: Mutex::new(inner), found: Mutex::default(), clock }
     }
 
-    /// Looks at every GPU. `is_owners` says whether a process belongs to the one who owns the GPU of an id.
-    /// While a look has not ended, because a GPU keeps it waiting, another one can only say that they do not answer.
-    pub fn look(&self, is_owners: impl Fn(&str, u32) -> bool) -> Vec<Seen> {
+    /// Looks at every GPU, for as long as they take to answer. `is_owners` says whether a process belongs to the one who owns the
+    /// GPU of an id; it is asked after the GPUs were. While a look has not ended, because a GPU keeps it waiting, another one can
+    /// only say that they do not answer.
+    pub fn look(&self, is_owners: impl Fn(&str, u32) -> bool) -> Look {
         let mut inner = match self.inner.try_lock() {
             Ok(inner) => inner,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return self.silent(),
         };
-        let mut readings: Vec<Reading> = Vec::new();
-        let mut there = BTreeSet::new();
-        for reading in inner.probes.iter_mut().flat_map(|probe| probe.read()) {
+        let real = inner.real.as_mut().map(|probe| probe.read()).unwrap_or_default();
+        let Readings { gpus: declared, .. } = inner.simulated.as_mut().map(Probe::read).unwrap_or_default();
+        let (mut readings, mut there) = (Vec::new(), BTreeSet::new());
+        for reading in real.gpus.into_iter().chain(declared) {
             if there.insert(reading.id.clone()) {
                 readings.push(reading);
             } else {
                 tracing::warn!(id = reading.id, "a GPU is listed twice");
             }
         }
-        // One that was there and is not even listed any more is lost, and it must not seem that there never was one.
-        let missing = inner.known.values().filter(|known| !there.contains(&known.id));
-        let lost: Vec<Reading> = missing.map(|known| Reading { answer: Answer::Lost, ..quiet(known) }).collect();
-        readings.extend(lost);
-        inner.known = readings.iter().map(|reading| (reading.id.clone(), reading.clone())).collect();
-        let xids: Vec<_> = inner.log.read(&*self.clock).cloned().collect();
-        for reading in &mut readings {
-            let Some(bus) = reading.bus_id.as_deref().map(kernel_log::normalised) else { continue };
-            reading.xids.extend(xids.iter().filter(|xid| xid.bus == bus).map(|xid| (xid.code, xid.at)));
-        }
+        inner.add_xids(&mut readings, &*self.clock);
         let indexes = readings.iter().flat_map(indexes).collect();
         let seen: Vec<Seen> = readings.into_iter().flat_map(|reading| seen(reading, &is_owners)).collect();
         *self.found() = Found { seen: seen.clone(), indexes };
-        seen
+        Look { seen, all_real: real.is_complete, all_simulated: true }
+    }
+
+    /// The same without waiting for longer than this. Whatever hangs does so in a thread of its own, which nobody waits for at the
+    /// end of the program, and there is one such thread at most.
+    pub async fn look_within(
+        self: &Arc<Self>,
+        limit: Duration,
+        is_owners: impl Fn(&str, u32) -> bool + Send + 'static,
+    ) -> Result<Look, Error> {
+        let (watch, (answer, answered)) = (self.clone(), tokio::sync::oneshot::channel());
+        let thread = std::thread::Builder::new().name("gpus".into());
+        let started = thread.spawn(move || drop(answer.send(watch.look(is_owners))));
+        started.map_err(|error| Error::Retry(format!("the GPUs could not be looked at: {error}")))?;
+        match tokio::time::timeout(limit, answered).await {
+            Ok(Ok(look)) => Ok(look),
+            Ok(Err(_)) => Err(Error::Retry("the look at the GPUs failed; the engine's log says why".into())),
+            Err(_) => Err(Error::Retry("a GPU keeps the look at all of them waiting".into())),
+        }
     }
 
     /// The names that a GPU has in specifications of its vendor, the best first.
@@ -104,14 +117,29 @@ impl Watch {
         self.found().seen.iter().map(|seen| seen.gpu.clone()).collect()
     }
 
-    fn silent(&self) -> Vec<Seen> {
+    fn silent(&self) -> Look {
         let mut seen = self.found().seen.clone();
         seen.iter_mut().for_each(|seen| seen.faults.push(Fault::Silent));
-        seen
+        Look { seen, all_real: false, all_simulated: false }
     }
 
     fn found(&self) -> MutexGuard<'_, Found> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// Adds what the kernel says to those of which it knows where they are.
+    fn add_xids(&mut self, readings: &mut [Reading], clock: &dyn Clock) {
+        if !readings.iter().any(|reading| reading.bus_id.is_some()) {
+            return;
+        }
+        let log = self.log.get_or_insert_with(KernelLog::open);
+        let xids: Vec<_> = log.read(clock).cloned().collect();
+        for reading in readings {
+            let Some(bus) = reading.bus_id.as_deref().map(kernel_log::normalised) else { continue };
+            reading.xids.extend(xids.iter().filter(|xid| xid.bus == bus).map(|xid| (xid.code, xid.at)));
+        }
     }
 }
 
@@ -122,22 +150,17 @@ fn indexes(reading: &Reading) -> Vec<(String, String)> {
     all.filter_map(|(id, index)| Some((id.clone(), index.clone()?))).collect()
 }
 
-/// A reading without what was only true when it was made.
-fn quiet(known: &Reading) -> Reading {
-    let (processes, figures) = (Vec::new(), Figures::default());
-    Reading { processes, figures, xids: Vec::new(), throttled: None, ..known.clone() }
-}
-
 /// A GPU, or instead of one that is divided its slices, which share its faults.
 fn seen(reading: Reading, is_owners: &impl Fn(&str, u32) -> bool) -> Vec<Seen> {
     let model = if reading.simulated { reading.name.clone() } else { normalised(&reading.name) };
-    let (facts, common) = (facts(&reading), faults(&reading));
+    let (facts, common, is_to_be_divided) = (facts(&reading), faults(&reading), reading.slices.is_some());
     let foreign = |id: &str, processes: &[u32]| {
         let count = processes.iter().filter(|pid| !is_owners(id, **pid)).count();
         (count > 0).then_some(Fault::Foreign(count))
     };
-    let Some(slices) = reading.slices else {
-        let faults = common.into_iter().chain(foreign(&reading.id, &reading.processes)).collect();
+    let Some(slices) = reading.slices.filter(|slices| !slices.is_empty()) else {
+        let undivided = is_to_be_divided.then_some(Fault::Undivided);
+        let faults = common.into_iter().chain(undivided).chain(foreign(&reading.id, &reading.processes)).collect();
         let gpu = Gpu { id: reading.id, model, simulated: reading.simulated };
         return vec![Seen { gpu, facts, figures: reading.figures, faults }];
     };
@@ -204,27 +227,82 @@ mod tests {
     struct Slow(Sender<()>, Receiver<()>);
 
     impl Probe for Slow {
-        fn read(&mut self) -> Vec<Reading> {
+        fn read(&mut self) -> Readings {
             self.0.send(()).unwrap();
             self.1.recv().unwrap();
-            vec![Reading { id: "GPU-1".into(), name: "NVIDIA H100".into(), ..Reading::default() }]
+            Readings { gpus: vec![gpu("GPU-1", None)], is_complete: true }
         }
+    }
+
+    /// Answers always the same.
+    struct Fixed(Readings);
+
+    impl Probe for Fixed {
+        fn read(&mut self) -> Readings {
+            self.0.clone()
+        }
+    }
+
+    fn gpu(id: &str, bus: Option<&str>) -> Reading {
+        let (id, name, bus_id) = (id.into(), "NVIDIA H100".into(), bus.map(str::to_owned));
+        Reading { id, name, bus_id, ..Reading::default() }
     }
 
     #[test]
     fn a_gpu_that_keeps_a_look_waiting_does_not_answer() {
         let ((asked, is_asked), (answer, answered)) = (channel(), channel());
-        let watch = Watch::over(vec![Box::new(Slow(asked, answered))], KernelLog::none(), Arc::new(Stopped));
+        let watch = Watch::real(Slow(asked, answered), Arc::new(Stopped));
         answer.send(()).unwrap();
-        assert_eq!(watch.look(|_, _| true)[0].faults, []);
+        assert_eq!(watch.look(|_, _| true).seen[0].faults, []);
         is_asked.recv().unwrap();
         std::thread::scope(|scope| {
             let slow = scope.spawn(|| watch.look(|_, _| true));
             is_asked.recv().unwrap();
-            assert_eq!(watch.look(|_, _| true)[0].faults, [Fault::Silent]);
+            let look = watch.look(|_, _| true);
+            assert_eq!((look.seen[0].faults.as_slice(), look.all_real), ([Fault::Silent].as_slice(), false));
             assert_eq!(watch.last()[0].model, "H100", "what there is can be asked all the same");
             answer.send(()).unwrap();
-            assert_eq!(slow.join().unwrap()[0].faults, []);
+            let look = slow.join().unwrap();
+            assert_eq!((look.seen[0].faults.as_slice(), look.all_real), ([].as_slice(), true));
         });
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_ever() {
+        let ((asked, is_asked), (answer, answered)) = (channel(), channel());
+        let watch = Arc::new(Watch::real(Slow(asked, answered), Arc::new(Stopped)));
+        let late = watch.look_within(Duration::from_millis(1), |_, _| true).await.unwrap_err();
+        assert!(late.to_string().contains("waiting"), "{late}");
+        is_asked.recv().unwrap();
+        let look = watch.look_within(Duration::from_secs(60), |_, _| true).await.unwrap();
+        assert_eq!(look, Look::default(), "nothing is known yet");
+        answer.send(()).unwrap();
+        let deadline = std::time::Instant::now() + Duration::from_secs(60);
+        while watch.last().is_empty() {
+            assert!(std::time::Instant::now() < deadline, "what comes late is taken all the same");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_says_is_said_of_the_right_gpu() {
+        let gpus = [("GPU-1", Some("00000000:01:00.0")), ("GPU-2", Some("00000000:3B:00.0")), ("GPU-3", None)];
+        let gpus = gpus.map(|(id, bus)| gpu(id, bus)).into();
+        let watch = Watch::real(Fixed(Readings { gpus, is_complete: true }), Arc::new(Stopped));
+        let record = b"4,1,1,-;NVRM: Xid (PCI:0000:3b:00 GPU-I:05): 95, pid=1\n";
+        watch.inner.lock().unwrap().log = Some(KernelLog::over(record.as_slice()));
+        let faults: Vec<_> = watch.look(|_, _| true).seen.into_iter().map(|seen| seen.faults).collect();
+        assert!(
+            matches!(faults.as_slice(), [first, second, third] if first.is_empty() && third.is_empty()
+            && matches!(second.as_slice(), [Fault::Xid { code: 95, .. }])),
+            "{faults:?}"
+        );
+    }
+
+    #[test]
+    fn what_is_not_listed_is_not_invented() {
+        let (watch, all) = (|readings| Watch::real(Fixed(readings), Arc::new(Stopped)), |_: &str, _| true);
+        assert_eq!(watch(Readings::default()).look(all), Look { all_simulated: true, ..Look::default() });
+        assert_eq!(watch(Readings { is_complete: true, ..Readings::default() }).look(all), Look::complete(Vec::new()));
     }
 }

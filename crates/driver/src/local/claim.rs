@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::engine::Engine;
 use super::protections::Protection;
 use super::record::{Container, Record};
-use super::{cpus, ids};
+use super::{cpus, gpus, ids};
 use crate::{Error, InstanceSpec};
 
 /// Writes an instance into the records in memory: a new one with what is free, or one that exists as it shall be now.
@@ -17,16 +17,8 @@ pub(super) fn claim(
 ) -> Result<Record, Error> {
     let available =
         cpus::available().map_err(|error| super::engine::failed("the CPUs could not be counted", &error))?;
-    let known = engine.gpus.watch.last();
     let mut records = engine.records();
-    for gpu in &spec.gpus {
-        if !known.iter().any(|known| known.id == *gpu) {
-            return Err(Error::Permanent(format!("this machine has no GPU {gpu}")));
-        }
-        if records.values().any(|other| other.id != spec.id && other.gpus.contains(gpu)) {
-            return Err(Error::Permanent(format!("GPU {gpu} belongs to another instance")));
-        }
-    }
+    gpus::check(&records, &engine.gpus.last(), spec)?;
     let others = records.values().filter(|other| other.id != spec.id);
     let loads = others.map(|other| (other.cpus.as_slice(), other.cpu_milli));
     let cpus = cpus::choose(&available, spec.shape.cpu_milli, loads);

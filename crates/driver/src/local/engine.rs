@@ -26,6 +26,9 @@ use crate::Error;
 /// How many helpers work at once; more would only wait for each other.
 pub(super) const HELPERS: usize = 4;
 
+/// What is on record, by instance.
+pub(super) type Records = BTreeMap<InstanceId, Record>;
+
 /// What all verbs share.
 pub(super) struct Engine {
     pub(super) places: Places,
@@ -46,7 +49,7 @@ pub(super) struct Engine {
     pub(super) private: Private,
     /// Held while the image is made.
     pub(super) image: tokio::sync::Mutex<()>,
-    records: Mutex<BTreeMap<InstanceId, Record>>,
+    records: Arc<Mutex<Records>>,
     busy: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     /// Locked for as long as this engine uses the data: two would each think that they know everything.
     _alone: File,
@@ -59,7 +62,7 @@ impl Engine {
         (inventory, gpus): (Inventory, Gpus),
         (network, volumes, disks, images): (Network, Volumes, Disks, Images),
         protections: Protections,
-        records: BTreeMap<InstanceId, Record>,
+        records: Records,
         alone: File,
     ) -> Self {
         Engine {
@@ -77,15 +80,20 @@ impl Engine {
             helpers: Semaphore::new(HELPERS),
             private: Private::new(),
             image: tokio::sync::Mutex::default(),
-            records: Mutex::new(records),
+            records: Arc::new(Mutex::new(records)),
             busy: Mutex::default(),
             _alone: alone,
         }
     }
 
     /// Whatever is on record.
-    pub(super) fn records(&self) -> MutexGuard<'_, BTreeMap<InstanceId, Record>> {
+    pub(super) fn records(&self) -> MutexGuard<'_, Records> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same for a thread that works on while nobody waits for it.
+    pub(super) fn shared_records(&self) -> Arc<Mutex<Records>> {
+        self.records.clone()
     }
 
     /// What is on record of an instance.

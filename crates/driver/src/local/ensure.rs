@@ -66,6 +66,7 @@ pub(super) async fn ensure(engine: &Engine, spec: &InstanceSpec) -> Result<Obser
         disks::must_be_there(engine, record)?;
     }
     // What cannot be mounted, or is missing for a GPU, is found out before anything is stopped or made.
+    gpus::check(&engine.records(), &engine.gpus.last(), spec)?;
     let devices = gpus::edits(engine, &spec.gpus).await?;
     let mut volumes = Vec::new();
     for id in &spec.volumes {

@@ -50,7 +50,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tarn_model::capacity::Inventory;
-use tarn_model::gpus::Seen;
+use tarn_model::gpus::Look;
 use tarn_model::ids::{InstanceId, VolumeId};
 
 pub use images::{ImageSettings, Registry, is_loopback};
@@ -106,10 +106,10 @@ impl Driver for LocalDriver {
     }
 
     async fn inventory(&self) -> Result<Inventory, Error> {
-        Ok(Inventory { gpus: self.engine.gpus.watch.last(), ..self.engine.inventory.clone() })
+        Ok(Inventory { gpus: self.engine.gpus.last(), ..self.engine.inventory.clone() })
     }
 
-    async fn gpus(&self) -> Result<Vec<Seen>, Error> {
+    async fn gpus(&self) -> Result<Look, Error> {
         gpus::look(&self.engine).await
     }
 

@@ -39,10 +39,13 @@ pub(super) async fn open(settings: LocalSettings) -> Result<Engine, Error> {
     let (volumes, protections) = (Volumes::new(pool), settings.protections);
     let disks = Disks::open(&places, &volumes, settings.disk_bytes, &protections).await?;
     let shared = (network, volumes, disks, open_images(&places, settings.images, &records).await?);
-    let gpus = Gpus { watch: settings.gpus, cdi: settings.cdi };
+    let gpus = Gpus::new(settings.gpus, settings.cdi);
     let (programs, given) = ((settings.helper, guest), (settings.inventory, gpus));
     let engine = Engine::new(places, programs, given, shared, protections, records, alone);
-    gpus::look(&engine).await?;
+    if let Err(error) = gpus::look(&engine).await {
+        // What runs without GPUs must not wait for one that hangs; they are looked at again every few seconds.
+        tracing::warn!(%error, "the GPUs could not be looked at");
+    }
     sweep(&engine).await?;
     make_image(&engine).await?;
     Ok(engine)

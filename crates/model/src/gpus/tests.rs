@@ -29,6 +29,9 @@ fn what_passes_comes_right_after_a_while_of_quiet() {
         Fault::RetirementPending,
         Fault::Throttled("too hot"),
         Fault::Foreign(1),
+        Fault::Undivided,
+        Fault::Undescribed,
+        Fault::Unusable,
     ];
     for fault in passing {
         let bad = look(Health::Good, std::slice::from_ref(&fault), 10);
@@ -52,10 +55,13 @@ fn what_is_fatal_waits_for_an_operator() {
         assert_eq!(fatal, Health::Fatal { reason: fault.to_string(), since: at(10) });
         let fatal = look(fatal, &[], 10_000);
         assert_eq!(fatal.name(), "FATAL");
-        assert_eq!(fatal.clear(), Ok(Health::Good));
+        let cleared = fatal.clear(at(20_000)).unwrap();
+        assert_eq!(cleared, Health::Recovering { reason: fault.to_string(), since: at(20_000) }, "not offered yet");
+        assert_eq!(look(cleared.clone(), &[Fault::Lost], 20_001).name(), "FATAL", "it is still so");
+        assert_eq!(look(cleared, &[], 20_030), Health::Good);
     }
     for health in [Health::Good, look(Health::Good, &[Fault::Silent], 1)] {
-        assert!(matches!(health.clear(), Err(Refused::GpuNotFatal { .. })));
+        assert!(matches!(health.clear(at(2)), Err(Refused::GpuNotFatal { .. })));
     }
 }
 

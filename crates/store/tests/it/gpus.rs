@@ -46,6 +46,10 @@ async fn gpus_come_back(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engi
     let held = world.store.read(instances::held).await.unwrap();
     let withheld: Vec<_> = held.withheld.into_keys().collect();
     assert_eq!((withheld, held.closed), (vec!["gpu-1".into(), "gpu-2".into(), "gpu-3".into()], None));
+    world.store.write(|tx| gpus::forget(tx, "gpu-1")).await.map_err(|error: Error| error).unwrap();
+    let slices = ["gpu-0", "gpu-2", "gpu-3"].map(|slice| (slice.to_owned(), "GPU-1".to_owned()));
+    assert_eq!(world.store.read(gpus::slices).await.unwrap(), slices);
+    assert_eq!(world.store.read(|tx| gpus::get(tx, "gpu-1")).await.unwrap(), None);
 }
 
 #[rstest]

@@ -3,6 +3,7 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 
 use tarn_driver::{Driver, Error, InstanceSpec};
 
@@ -11,7 +12,7 @@ use crate::machine::{Machine, on_a_machine};
 /// A harmless device that no instance has of itself: `/dev/fuse`.
 const NUMBERS: (u32, u32) = (10, 229);
 
-const SPECIFICATION: &str = r#"
+pub(crate) const SPECIFICATION: &str = r#"
 cdiVersion: "0.6.0"
 kind: trial.example/gpu
 containerEdits:
@@ -31,7 +32,7 @@ devices:
     containerEdits: {deviceNodes: [{path: /dev/trial1, major: MAJOR, minor: MINOR}]}
 "#;
 
-fn describe(data: &Path, text: &str) {
+pub(crate) fn describe(data: &Path, text: &str) {
     fs::create_dir_all(data.join("cdi")).unwrap();
     fs::create_dir_all(data.join("things")).unwrap();
     fs::write(data.join("library.so.1"), "a library").unwrap();
@@ -47,7 +48,7 @@ fn describe(data: &Path, text: &str) {
     fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
 }
 
-fn with_gpus(machine: &Machine, gpus: &[&str]) -> InstanceSpec {
+pub(crate) fn with_gpus(machine: &Machine, gpus: &[&str]) -> InstanceSpec {
     let mut spec = machine.spec();
     spec.shape.gpus = gpus.len() as u32;
     spec.shape.gpu_model = Some("H100".into());
@@ -119,7 +120,7 @@ fn simulated_gpus_need_no_specification() {
         let spec = with_gpus(machine, &["simulated-H100-1"]);
         machine.start(&spec).await;
         machine.run(&spec.id, "true").await;
-        let seen = machine.driver.gpus().await.unwrap();
+        let seen = machine.driver.gpus().await.unwrap().seen;
         assert!(seen.len() == 2 && seen.iter().all(|seen| seen.faults.is_empty()), "{seen:?}");
         // A process of the owner is none that is foreign; one of anybody else is.
         let script = |pid: &dyn std::fmt::Display| {
@@ -127,9 +128,47 @@ fn simulated_gpus_need_no_specification() {
             fs::write(machine.data.path().join("faults.toml"), text).unwrap();
         };
         script(&std::process::id());
-        let seen = machine.driver.gpus().await.unwrap();
+        let seen = machine.driver.gpus().await.unwrap().seen;
         assert!(seen[1].faults[0].to_string().contains("belongs to no instance"), "{seen:?}");
         script(&machine.init(&spec.id));
-        assert!(machine.driver.gpus().await.unwrap()[1].faults.is_empty());
+        assert!(machine.driver.gpus().await.unwrap().seen[1].faults.is_empty());
+        let mut ended = Command::new("true").spawn().unwrap();
+        script(&ended.id());
+        ended.wait().unwrap();
+        let seen = machine.driver.gpus().await.unwrap().seen;
+        assert!(seen[1].faults.is_empty(), "what has ended uses nothing: {seen:?}");
+    });
+}
+
+/// What a GPU needs may come later than the engine: nothing is given up for it, and who runs is not stopped.
+#[test]
+fn what_is_not_there_yet_is_waited_for() {
+    on_a_machine(async |machine| {
+        let later = machine.data.path().join("later");
+        let waits = async |spec: &InstanceSpec| {
+            let refused = machine.driver.ensure_instance(spec).await;
+            assert!(matches!(&refused, Err(Error::Retry(_))), "{refused:?}");
+        };
+        waits(&with_gpus(machine, &["simulated-H100-7"])).await;
+        let mut spec = with_gpus(machine, &["simulated-H100-0"]);
+        machine.start(&spec).await;
+        for text in [
+            SPECIFICATION.replace("DATA/library.so.1", "DATA/later"),
+            SPECIFICATION
+                .replace("{path: /dev/trial0, major: 1, minor: 7}", "{path: /dev/trial0, hostPath: /dev/trial-no}"),
+        ] {
+            describe(machine.data.path(), &text);
+            spec.boot += 1;
+            waits(&spec).await;
+            machine.run(&spec.id, "true").await;
+        }
+        spec.gpus = vec!["simulated-H100-7".into()];
+        waits(&spec).await;
+        machine.run(&spec.id, "true").await;
+        describe(machine.data.path(), &SPECIFICATION.replace("DATA/library.so.1", "DATA/later"));
+        fs::write(&later, "it has come").unwrap();
+        spec.gpus = vec!["simulated-H100-0".into()];
+        machine.start(&spec).await;
+        assert_eq!(machine.run(&spec.id, "sudo cat /opt/trial/lib/library.so").await, "it has come");
     });
 }

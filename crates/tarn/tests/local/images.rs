@@ -2,6 +2,7 @@
 //! them. The tests make their images themselves.
 
 mod cache;
+mod devices;
 mod false_registry;
 mod hostile;
 mod maker;

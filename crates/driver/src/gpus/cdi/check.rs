@@ -25,7 +25,10 @@ const CLOSED: [&str; 5] = ["proc", "sys", "dev", ".tarn", "run/tarn"];
 
 /// Adds what a specification wants. `file` is where it is written, for the operator.
 pub(super) fn add(edits: &mut Edits, wanted: &ContainerEdits, file: &Path) -> Result<(), Unusable> {
-    let explain = |Unusable(why): Unusable| Unusable(format!("{}: {why}", file.display()));
+    let explain = |why: Unusable| match why {
+        Unusable::Absent(why) => Unusable::Absent(format!("{}: {why}", file.display())),
+        why @ (Unusable::Wrong(_) | Unusable::Unnamed(_)) => Unusable::Wrong(format!("{}: {why}", file.display())),
+    };
     wanted.env.iter().try_for_each(|line| variable(edits, line)).map_err(explain)?;
     wanted.device_nodes.iter().try_for_each(|wanted| node(edits, wanted)).map_err(explain)?;
     wanted.mounts.iter().try_for_each(|wanted| mount(edits, wanted)).map_err(explain)?;
@@ -33,7 +36,7 @@ pub(super) fn add(edits: &mut Edits, wanted: &ContainerEdits, file: &Path) -> Re
     let Edits { env, nodes, mounts, links, libraries } = edits;
     let most = [env.len(), nodes.len(), mounts.len(), links.len(), libraries.len()].into_iter().max();
     match most.is_some_and(|most| most > MAX_EACH) {
-        true => Err(explain(Unusable(format!("an instance would get more than {MAX_EACH} things of a kind")))),
+        true => Err(explain(Unusable::Wrong(format!("an instance would get more than {MAX_EACH} things of a kind")))),
         false => Ok(()),
     }
 }
@@ -44,7 +47,7 @@ fn variable(edits: &mut Edits, line: &str) -> Result<(), Unusable> {
         let is_name = !name.is_empty() && name.chars().all(plain) && !name.starts_with(|c: char| c.is_ascii_digit());
         is_name && value.len() <= MAX_VALUE && !value.contains(['\0', '\n', '\r'])
     });
-    let (name, value) = split.ok_or_else(|| Unusable(format!("{line:?} is not an environment variable")))?;
+    let (name, value) = split.ok_or_else(|| Unusable::Wrong(format!("{line:?} is not an environment variable")))?;
     edits.env.retain(|(other, _)| other != name);
     edits.env.push((name.to_owned(), value.to_owned()));
     Ok(())
@@ -55,16 +58,16 @@ fn node(edits: &mut Edits, wanted: &DeviceNode) -> Result<(), Unusable> {
     let below = path.strip_prefix("/dev").ok().and_then(|rest| rest.components().next());
     let first = below.and_then(|first| first.as_os_str().to_str());
     if first.is_none_or(|first| OWN_DEVICES.contains(&first)) {
-        return Err(Unusable(format!("{:?} is no place for a device of an instance", wanted.path)));
+        return Err(Unusable::Wrong(format!("{:?} is no place for a device of an instance", wanted.path)));
     }
     if !matches!(wanted.kind.as_deref(), None | Some("" | "c" | "u")) {
-        return Err(Unusable(format!("{:?} is no character device, and instances get no others", wanted.path)));
+        return Err(Unusable::Wrong(format!("{:?} is no character device, and instances get no others", wanted.path)));
     }
     let (major, minor) = match (wanted.major, wanted.minor) {
         (Some(major), Some(minor)) if major > 0 => number(major).zip(number(minor)),
         _ => on_host(&normal(wanted.host_path.as_deref().unwrap_or(&wanted.path))?)?,
     }
-    .ok_or_else(|| Unusable(format!("the numbers of {:?} are none of a device", wanted.path)))?;
+    .ok_or_else(|| Unusable::Wrong(format!("the numbers of {:?} are none of a device", wanted.path)))?;
     let access: String = match wanted.permissions.as_deref() {
         None | Some("") => "rw".into(),
         Some(text) => "rw".chars().filter(|right| text.contains(*right)).collect(),
@@ -72,12 +75,15 @@ fn node(edits: &mut Edits, wanted: &DeviceNode) -> Result<(), Unusable> {
     let mode = wanted.file_mode.unwrap_or(0o666) & 0o777;
     let (uid, gid) = (wanted.uid.unwrap_or(0), wanted.gid.unwrap_or(0));
     if uid.max(gid) > u32::from(u16::MAX) || access.is_empty() {
-        return Err(Unusable(format!("{:?} has an owner or permissions that an instance cannot have", wanted.path)));
+        return Err(Unusable::Wrong(format!(
+            "{:?} has an owner or permissions that an instance cannot have",
+            wanted.path
+        )));
     }
     let node = Node { path, major, minor, mode, uid, gid, access };
     match edits.nodes.iter().find(|other| other.path == node.path) {
         Some(other) if *other == node => Ok(()),
-        Some(_) => Err(Unusable(format!("{:?} would be two devices", wanted.path))),
+        Some(_) => Err(Unusable::Wrong(format!("{:?} would be two devices", wanted.path))),
         None => {
             edits.nodes.push(node);
             Ok(())
@@ -91,7 +97,7 @@ fn number(number: i64) -> Option<u32> {
 
 /// The numbers of a device of the host.
 fn on_host(path: &Path) -> Result<Option<(u32, u32)>, Unusable> {
-    let found = fs::metadata(path).map_err(|error| Unusable(format!("{}: {error}", path.display())))?;
+    let found = fs::metadata(path).map_err(|error| Unusable::Absent(format!("{}: {error}", path.display())))?;
     let is_device = found.file_type().is_char_device();
     Ok(is_device.then(|| (rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev()))))
 }
@@ -109,7 +115,7 @@ pub(super) fn inside(text: &str) -> Result<PathBuf, Unusable> {
     let path = normal(text)?;
     let relative = path.strip_prefix("/").unwrap_or(&path);
     match relative.as_os_str().is_empty() || CLOSED.iter().any(|closed| relative.starts_with(closed)) {
-        true => Err(Unusable(format!("nothing of the host may be at {text:?} in an instance"))),
+        true => Err(Unusable::Wrong(format!("nothing of the host may be at {text:?} in an instance"))),
         false => Ok(path),
     }
 }
@@ -120,6 +126,6 @@ fn normal(text: &str) -> Result<PathBuf, Unusable> {
     let is_plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
     match path.is_absolute() && path.components().all(is_plain) && text.len() <= MAX_PATH && !text.contains('\0') {
         true => Ok(path.components().collect()),
-        false => Err(Unusable(format!("{text:?} is not an absolute path without '..'"))),
+        false => Err(Unusable::Wrong(format!("{text:?} is not an absolute path without '..'"))),
     }
 }

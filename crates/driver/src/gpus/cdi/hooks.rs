@@ -17,7 +17,7 @@ pub(super) fn add(edits: &mut Edits, hook: &Hook) -> Result<(), Unusable> {
                 let Some((target, path)) = link.split_once("::") else { continue };
                 let path = check::inside(path)?;
                 if target.is_empty() || target.len() > check::MAX_PATH || target.contains('\0') {
-                    return Err(Unusable(format!("the link {link:?} has no sane target")));
+                    return Err(Unusable::Wrong(format!("the link {link:?} has no sane target")));
                 }
                 edits.links.push((target.to_owned(), path));
             }

@@ -71,21 +71,21 @@ impl Specification {
     pub(super) fn check(&self) -> Result<(), Unusable> {
         if !VERSIONS.contains(&self.cdi_version.as_str()) {
             let message = format!("its cdiVersion {:?} is not known here", self.cdi_version);
-            return Err(Unusable(message));
+            return Err(Unusable::Wrong(message));
         }
         let plain = |text: &str| {
             let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
             !text.is_empty() && text.len() <= 253 && text.chars().all(fits)
         };
         if !self.kind.split_once('/').is_some_and(|(vendor, class)| plain(vendor) && plain(class)) {
-            return Err(Unusable(format!("its kind {:?} is not a vendor, a slash and a class", self.kind)));
+            return Err(Unusable::Wrong(format!("its kind {:?} is not a vendor, a slash and a class", self.kind)));
         }
         if self.devices.len() > MAX_DEVICES {
-            return Err(Unusable(format!("it has more than {MAX_DEVICES} devices")));
+            return Err(Unusable::Wrong(format!("it has more than {MAX_DEVICES} devices")));
         }
         let is_name = |name: &str| plain(&name.replace(':', "-"));
         match self.devices.iter().find(|device| !is_name(&device.name)) {
-            Some(device) => Err(Unusable(format!("{:?} is not a name of a device", device.name))),
+            Some(device) => Err(Unusable::Wrong(format!("{:?} is not a name of a device", device.name))),
             None => Ok(()),
         }
     }

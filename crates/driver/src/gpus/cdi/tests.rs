@@ -66,7 +66,7 @@ fn a_later_directory_counts_more_and_one_directory_must_agree() {
     let (edits, _) = both.resolve(&[vec!["g".into()]]).unwrap();
     assert_eq!(edits.env, [("A".into(), "second".into())]);
     write(second.path(), "b.json", &text("third"));
-    let Unusable(why) = both.resolve(&[vec!["g".into()]]).unwrap_err();
+    let why = both.resolve(&[vec!["g".into()]]).unwrap_err().to_string();
     assert!(why.contains("two CDI specifications") && why.contains("b.json"), "{why}");
 }
 
@@ -109,7 +109,7 @@ fn what_an_instance_must_not_get_is_refused() {
         let text = format!(r#"{{"cdiVersion": "0.6.0", "kind": "vendor.example/gpu", "devices": [{device}]}}"#);
         write(directory.path(), "x.json", &text);
         let refused = one(directory.path(), "g");
-        assert!(refused.as_ref().is_err_and(|Unusable(why)| why.contains("x.json")), "{edits}: {refused:?}");
+        assert!(refused.as_ref().is_err_and(|why| why.to_string().contains("x.json")), "{edits}: {refused:?}");
     }
 }
 
@@ -142,4 +142,37 @@ fn a_file_that_is_none_is_left_out() {
     assert_eq!(one(directory.path(), "g").unwrap().1, Vec::<String>::new());
     fs::set_permissions(directory.path().join("x.json"), fs::Permissions::from_mode(0o666)).unwrap();
     assert_eq!(one(directory.path(), "g").unwrap().1, ["g"], "one that everybody may write is nobody's word");
+}
+
+#[test]
+fn why_a_gpu_cannot_be_used_is_known_beforehand() {
+    let directory = tempfile::tempdir().unwrap();
+    let there = directory.path().join("there");
+    fs::write(&there, "").unwrap();
+    let mount = |path: &Path| format!(r#""mounts": [{{"hostPath": {path:?}, "containerPath": "/x"}}]"#);
+    let devices = [
+        ("well", mount(&there)),
+        ("no-file", mount(&directory.path().join("not there"))),
+        ("no-node", r#""deviceNodes": [{"path": "/dev/x", "hostPath": "/dev/not-there"}]"#.into()),
+        ("wrong", r#""env": ["x"]"#.into()),
+    ];
+    let devices =
+        devices.map(|(name, edits)| format!(r#"{{"name": "{name}", "containerEdits": {{{edits}}}}}"#)).join(",");
+    let text = format!(r#"{{"cdiVersion": "0.6.0", "kind": "vendor.example/gpu", "devices": [{devices}]}}"#);
+    write(directory.path(), "x.json", &text);
+    let gpus = ["well", "GPU-1 well", "no-file", "no-node", "wrong", "unknown"];
+    let gpus = gpus.map(|names| names.split(' ').map(str::to_owned).collect());
+    let found = Directories(vec![directory.path().to_owned()]).check(&gpus);
+    let is_as_it_should = matches!(
+        found.as_slice(),
+        [
+            None,
+            None,
+            Some(Unusable::Absent(_)),
+            Some(Unusable::Absent(_)),
+            Some(Unusable::Wrong(_)),
+            Some(Unusable::Unnamed(_))
+        ]
+    );
+    assert!(is_as_it_should, "{found:?}");
 }

@@ -5,13 +5,19 @@ use std::ffi::{OsStr, c_uint};
 use std::ptr;
 
 use nvml_wrapper::{Device, Nvml};
-use nvml_wrapper_sys::bindings::{NvmlLib, nvmlReturn_enum_NVML_SUCCESS};
+use nvml_wrapper_sys::bindings::{
+    NvmlLib, nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT, nvmlReturn_enum_NVML_ERROR_NOT_FOUND,
+    nvmlReturn_enum_NVML_SUCCESS, nvmlReturn_t,
+};
 
 /// The name of the library where only the driver is installed.
 pub(super) const LIBRARY: &str = "libnvidia-ml.so.1";
 
 /// No GPU can be divided into more.
 const MAX_SLICES: u32 = 64;
+
+/// What a place without a slice is answered by, depending on the version.
+const EMPTY: [nvmlReturn_t; 2] = [nvmlReturn_enum_NVML_ERROR_NOT_FOUND, nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT];
 
 /// The functions of the library itself.
 pub(super) struct Raw {
@@ -41,23 +47,28 @@ impl Raw {
         (done == nvmlReturn_enum_NVML_SUCCESS).then_some(Remapped { pending: pending != 0, failed: failed != 0 })
     }
 
-    /// The slices of a GPU, as devices.
-    pub(super) fn slices<'nvml>(&self, device: &Device<'_>, nvml: &'nvml Nvml) -> Vec<Device<'nvml>> {
-        let functions =
-            (&self.library.nvmlDeviceGetMaxMigDeviceCount, &self.library.nvmlDeviceGetMigDeviceHandleByIndex);
-        let (Ok(count), Ok(at)) = functions else { return Vec::new() };
+    /// The slices of a GPU, as devices, each with its number: there may be gaps between them. `None` if that cannot be found out.
+    pub(super) fn slices<'nvml>(&self, device: &Device<'_>, nvml: &'nvml Nvml) -> Option<Vec<(u32, Device<'nvml>)>> {
+        let count = self.library.nvmlDeviceGetMaxMigDeviceCount.as_ref().ok()?;
+        let at = self.library.nvmlDeviceGetMigDeviceHandleByIndex.as_ref().ok()?;
         let mut most: c_uint = 0;
         // SAFETY: the handle is of a device that is borrowed, and the number outlives the call.
         if unsafe { count(device.handle(), &mut most) } != nvmlReturn_enum_NVML_SUCCESS {
-            return Vec::new();
+            return None;
         }
         let slice = |index| {
             let mut handle = ptr::null_mut();
-            // SAFETY: as above; a place without a slice is answered by an error, and the handle is not used then.
-            let done = unsafe { at(device.handle(), index, &mut handle) };
-            // SAFETY: NVML has just given out this handle, and `nvml` is borrowed for as long as the device exists.
-            (done == nvmlReturn_enum_NVML_SUCCESS).then(|| unsafe { Device::new(handle, nvml) })
+            // SAFETY: as above; what is not answered by success has not set the handle, and it is not used then.
+            match unsafe { at(device.handle(), index, &mut handle) } {
+                // SAFETY: NVML has just given out this handle, and `nvml` is borrowed for as long as the device exists.
+                done if done == nvmlReturn_enum_NVML_SUCCESS => {
+                    Some(Some((index, unsafe { Device::new(handle, nvml) })))
+                }
+                done if EMPTY.contains(&done) => Some(None),
+                _ => None,
+            }
         };
-        (0..most.min(MAX_SLICES)).filter_map(slice).collect()
+        let places: Option<Vec<_>> = (0..most.min(MAX_SLICES)).map(slice).collect();
+        Some(places?.into_iter().flatten().collect())
     }
 }
