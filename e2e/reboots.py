@@ -10,6 +10,7 @@ import os
 import signal
 import sqlite3
 import subprocess
+import time
 import uuid
 from contextlib import closing
 from pathlib import Path
@@ -76,6 +77,21 @@ class Reboots(Volumes, Jobs):
                 path.write_text(json.dumps(record))
         with closing(sqlite3.connect(self.data / "tarn.db", timeout=10)) as db, db:
             db.execute("update installation set value = ? where key = 'machine_boot'", (boot,))
+            # A real machine never has the same start twice; this one does.
+            db.execute("delete from installation where key = 'machine_boot_open'")
+
+    def open_requests(self) -> set[str]:
+        """The requests that the database holds and that have not ended."""
+        with closing(sqlite3.connect(self.data / "tarn.db", timeout=10)) as db:
+            return {row[0] for row in db.execute("select id from requests where ended_us is null")}
+
+    def turn_back(self, request: str, *, seconds=3600):
+        """A request that is under way had failed and was being undone, so long before the machine came up again."""
+        begun = int((time.time() - seconds) * 1e6)
+        change = "update requests set failure = 'turned back by a test', step = step + 1, deadline_us = ?, due_us = ?, lease_until_us = 0"
+        with closing(sqlite3.connect(self.data / "tarn.db", timeout=10)) as db, db:
+            done = db.execute(f"{change} where id = ? and ended_us is null and waiting = 0", (begun, begun, request))
+            assert done.rowcount == 1, f"{request} is not under way"
 
     def unmounted(self) -> bool:
         """Nothing of this cloud is mounted where this process can see it, so that a removal reaches nothing else."""
@@ -120,6 +136,14 @@ class Reboots(Volumes, Jobs):
             events += [each["detail"] for each in page if each["verb"] == verb]
             after = page[-1]["number"]
         return events
+
+    def objects(self, verb: str) -> list[str]:
+        """What all events of a kind were about."""
+        found, after = [], 0
+        while page := self.call("GET", f"/admin/event/list?after={after}&limit=1000", expect=200).json()["events"]:
+            found += [each["object"] for each in page if each["verb"] == verb]
+            after = page[-1]["number"]
+        return found
 
     def host_keys(self) -> set[str]:
         """The keys by which the gateway is known."""

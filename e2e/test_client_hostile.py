@@ -280,6 +280,19 @@ def test_a_program_learns_which_request_it_did_not_see_the_end_of(laptop, engine
     assert said.code == 1 and json.loads(said.text)["request_id"] == "r-000000000001", said
 
 
+def test_limits_come_in_pages(engine, laptop):
+    def page(connection):
+        after = connection.path.partition("after=")[2].partition("&")[0]
+        scope, following = {"": ("o-1", "o-1"), "o-1": ("o-2", "o-2"), "o-2": (None, None)}[after]
+        rows, message = ([{"scope": scope}], f"SCOPE  GPUS\n{scope}    0/4") if scope else ([], "Nobody has limits of his own.")
+        connection.answer({"limits": rows, "next_after": following, "message": message})
+
+    engine.does("/admin/limits", page, takes_all=True)
+    assert laptop.works("admin", "limits", "list").splitlines() == ["SCOPE  GPUS", "o-1    0/4", "o-2    0/4"]
+    listed = json.loads(laptop.works("admin", "limits", "list", "--json"))
+    assert [each["scope"] for each in listed["limits"]] == ["o-1", "o-2"] and listed["next_after"] is None
+
+
 def test_a_list_that_leads_to_itself(laptop, engine):
     """A list that never ends is left at some time."""
     engine.says("/cluster/list", {"clusters": [cluster()], "next_cursor": "again", "message": ""})

@@ -250,6 +250,86 @@ def test_certificates(tmp_path):
     assert report.code == 1
 
 
+def test_a_certificate_that_has_expired(tmp_path):
+    cert, key = certificate(tmp_path, 90)[1::2]
+    request = ["openssl", "req", "-new", "-key", key, "-subj", "/CN=tarn-test", "-out", tmp_path / "request.pem"]
+    subprocess.run(request, check=True, capture_output=True)
+    # The authority is told the days by themselves, because not every openssl lets a self-signed one begin in the past.
+    place = tmp_path / "authority"
+    place.mkdir()
+    (place / "index").write_text("")
+    (place / "serial").write_text("01\n")
+    (place / "settings").write_text(
+        f"[ca]\ndefault_ca=own\n[own]\ndatabase={place}/index\nserial={place}/serial\nnew_certs_dir={place}\n"
+        f"default_md=sha256\npolicy=any\n[any]\ncommonName=supplied\n"
+    )
+    sign = ["openssl", "ca", "-batch", "-selfsign", "-config", place / "settings", "-keyfile", key, "-in", tmp_path / "request.pem"]
+    days = ["-startdate", "20200101000000Z", "-enddate", "20210101000000Z", "-notext", "-out", cert]
+    subprocess.run([str(part) for part in [*sign, *days]], check=True, capture_output=True)
+    report = alone(tmp_path / "data", "--tls-cert", cert, "--tls-key", key)
+    report.has("failure", "certificate.valid")
+    assert "expired on 2021-01-01" in report.found["certificate.valid"]["found"]
+
+
+@pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
+def test_a_certificate_that_was_renewed_behind_the_engines_back(tmp_path):
+    options = certificate(tmp_path, 90)
+    server = Server(tmp_path / "data", *options, verify=tmp_path / "cert.pem")
+    # Which one it shows is for the doctor to see; it is not for this address.
+    server.session.verify = False
+    with server:
+        beside(server).has("ok", "certificate.served", "certificate.valid")
+        certificate(tmp_path, 365)
+        report = beside(server)
+        report.has("failure", "certificate.served")
+        assert "restart the engine" in report.found["certificate.served"]["todo"]
+        server.stop()
+        server.start()
+        beside(server).has("ok", "certificate.served")
+
+
+@pytest.mark.skipif("TARN_TEST_POSTGRES" not in os.environ, reason="needs scripts/with-postgres")
+def test_postgresql(tmp_path):
+    base, _, _ = os.environ["TARN_TEST_POSTGRES"].rpartition("/")
+    name, reader = f"doctor_{os.getpid()}", f"doctor_reader_{os.getpid()}"
+
+    def sql(database: str, text: str):
+        subprocess.run(["psql", f"{base}/{database}", "-q", "-v", "ON_ERROR_STOP=1", "-c", text], check=True, env=ENVIRONMENT)
+
+    sql("postgres", f"create database {name}")
+    with Server(tmp_path / "data", "--database", f"{base}/{name}") as server:
+        report = beside(server)
+        report.has("ok", "database.opens", "database.schema", "database.server", "database.clock", "database.master_key")
+        report.has("ok", "engine.answers", "drift.requests", "drift.jobs")
+        sql(name, f"create role {reader} login; grant select on all tables in schema public to {reader}")
+        try:
+            other = base.replace("postgres@", f"{reader}@")
+            report = doctor("--data", server.data, "--database", f"{other}/{name}", "--driver", "fake")
+            report.has("failure", "database.server")
+            assert "requests" in report.found["database.server"]["found"]
+        finally:
+            sql(name, f"drop owned by {reader}; drop role {reader}")
+        server.stop()
+    alone(tmp_path / "data", "--database", f"{base}/nowhere_{name}").has("failure", "database.opens")
+
+
+def test_the_process_of_the_engine_is_looked_at(tmp_path):
+    server = Server(tmp_path / "data")
+    server.command = ["sh", "-c", 'ulimit -n 512 && exec "$@"', "sh", *server.command]
+    with server:
+        # The doctor itself may open many files, the engine may not.
+        report = doctor(*server.command[6:])
+        report.has("warning", "limits.files")
+        assert "the engine may have only 512 files" in report.found["limits.files"]["found"]
+
+
+def test_with_made_up_machines_no_job_is_waited_for(server):
+    report = beside(server, "--full", seconds=100)
+    assert "fake driver" in report.steps["job run"]["message"] and report.steps["job run"]["ok"]
+    wrong = [step for step in report.steps.values() if not step["ok"]]
+    assert not wrong and {"cluster destroy", "volume detach", "volume destroy", "bucket delete"} <= set(report.steps), wrong
+
+
 def test_a_port_that_somebody_else_has(tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -300,6 +380,10 @@ def test_rules_of_others_and_the_rule_that_mends_them(tmp_path):
     todo = """python3 -c 'import json, sys; print(next(f["todo"] for f in json.load(open(sys.argv[1]))["findings"] if f["check"] == "network.firewall"))'"""
     script = f"""
     set -u
+    ip link add uplink type veth peer name elsewhere
+    ip address add 192.0.2.1/24 dev uplink
+    ip link set uplink up
+    ip route add default via 192.0.2.2
     {chain}
     "$@" > {before}
     rule=$({todo} {before})
@@ -313,6 +397,7 @@ def test_rules_of_others_and_the_rule_that_mends_them(tmp_path):
     )
     assert first["network.firewall"]["level"] == "failure", first["network.firewall"]
     assert "inet mine through" in first["network.firewall"]["found"]
+    assert "uplink" in first["network.firewall"]["todo"], "only the way to other machines is opened"
     assert second["network.firewall"]["level"] == "ok", second["network.firewall"]
 
 
@@ -333,7 +418,7 @@ def test_a_real_engine_and_a_whole_trial(cloud):
     expected = {"cluster create", "volume create", "volume attach", "job run", "job output", "object put", "object get"}
     assert expected | {"cluster destroy", "volume destroy", "bucket delete", "job delete"} <= set(report.steps)
     assert report.body["trial"] and documented() - set(report.found) <= {
-        "certificate.valid", "certificate.names", "certificate.key_file", "database.server", "database.clock", "engine.metrics",
+        "certificate.valid", "certificate.names", "certificate.served", "certificate.key_file", "database.server", "database.clock", "engine.metrics",
     }  # fmt: skip
     left_by(cloud)
 

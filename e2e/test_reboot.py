@@ -1,9 +1,11 @@
 """The machine goes down and comes up again: what ran comes back with its disk, address, volume, keys and jobs, and losses are told."""
 
 import os
+import subprocess
 
 from machines import needs_root
 from reboots import Reboots
+from registry import Layer, Registry, needs_registry
 from support import eventually
 
 pytestmark = needs_root
@@ -32,6 +34,8 @@ def test_everything_comes_back(tmp_path):
         # It is the last in line: whoever came later would wait behind it.
         waiting = ask(cloud, "waiting", kind="huge")
         cloud.go_down()
+        unfinished = cloud.open_requests()
+        assert {coming["request_id"], waiting["request_id"]} <= unfinished
 
         cloud.start()
         for before in (pair, box):
@@ -58,8 +62,11 @@ def test_everything_comes_back(tmp_path):
         (restart,) = [each for each in operations if each["request_type"] == "CLUSTER_RESTART"]
         assert restart["status"] == "COMPLETED" and "The machine was restarted" in restart["message"], restart
         (told,) = cloud.event("machine.rebooted")
-        assert told["clusters_brought_back"] == told["jobs_interrupted"] == 3 and told["clusters_failed"] == 0, told
+        assert told["clusters_coming_back"] == told["jobs_interrupted"] == 3 and told["clusters_failed"] == 0, told
         assert told["volumes_lost"] == told["disks_missing"] == told["instances_missing"] == 0, told
+        assert told["requests_resumed"] == len(unfinished), told
+        restarted = {each["id"] for each in (pair, box, last)}
+        assert restarted <= set(cloud.objects("cluster.restarted")), "that they came back is told of each"
         assert "the machine was restarted" in cloud.output()
 
         cloud.destroy_all()
@@ -96,7 +103,7 @@ def test_what_is_lost_is_told_and_the_rest_comes_back(tmp_path):
         assert "has lost its disk" in failed["explanation"], failed
         (told,) = cloud.event("machine.rebooted")
         assert told["volumes_lost"] == 2 and told["disks_missing"] == 1, told
-        assert told["clusters_failed"] == 3 and told["clusters_brought_back"] == 1, told
+        assert told["clusters_failed"] == 3 and told["clusters_coming_back"] == 1, told
         refused = cloud.call("POST", f"/cluster/restart/{clusters['diskless']['id']}", expect=202).json()["request_id"]
         assert "disk" in cloud.finish(refused, status="FAILED")["message"]
 
@@ -112,6 +119,47 @@ def test_what_is_lost_is_told_and_the_rest_comes_back(tmp_path):
         assert cloud.ssh("diskless", "cat file").out == "mine\n"
         cloud.destroy_all()
         eventually(lambda: not cloud.remains(), what=f"nothing of {cloud.installation}")
+
+
+@needs_registry
+def test_images_gpus_and_what_was_being_undone(tmp_path):
+    with Reboots(tmp_path) as cloud:
+        with Registry(tmp_path / "registry") as registry:
+            layer = Layer().directory("bin").add("bin/say", program(tmp_path), mode=0o755)
+            image = registry.push("small", layer.bytes())
+            imaged = cloud.create("imaged", container=image)
+        # The registry is gone: what comes back comes from what is kept.
+        assert cloud.ssh("imaged", "/bin/say").out == "from the image\n"
+        fast = cloud.create("fast", kind="2xH100")
+        gpus = lambda cluster: [gpu["id"] for node in cluster["instances"] for gpu in node["gpus"]]  # noqa: E731
+        assert len(gpus(fast)) == 2
+        undone = ask(cloud, "undone")
+        eventually(lambda: list((cloud.data / "instances").iterdir())[2:], what="the node of the third cluster")
+        cloud.go_down()
+        # It had failed and was being undone, and all of that an hour ago.
+        cloud.turn_back(undone["request_id"])
+        cloud.start()
+
+        message = cloud.finish(undone["request_id"], status="FAILED")["message"]
+        assert "turned back by a test" in message and "did not work either" not in message, message
+        assert cloud.info(undone["cluster_id"])["status"] == "FAILED"
+        cloud.state(imaged["id"], "RUNNING")
+        assert cloud.ssh("imaged", "/bin/say").out == "from the image\n"
+        again = cloud.state(fast["id"], "RUNNING")
+        assert gpus(again) == gpus(fast) and addresses(again) == addresses(fast)
+        (told,) = cloud.event("machine.rebooted")
+        assert told["clusters_coming_back"] == 2 and told["requests_resumed"] == 1, told
+        cloud.destroy_all()
+        eventually(lambda: not cloud.remains(), what=f"nothing of {cloud.installation}")
+        assert not list((cloud.data / "instances").iterdir())
+
+
+def program(directory) -> bytes:
+    """A program that needs nothing but the kernel."""
+    source = directory / "say.c"
+    source.write_text('#include <stdio.h>\nint main(void) { puts("from the image"); return 0; }\n')
+    subprocess.run(["cc", "-static", "-O1", "-o", str(directory / "say"), str(source)], check=True)
+    return (directory / "say").read_bytes()
 
 
 def ask(cloud, name: str, *, nodes=1, kind="tiny") -> dict:

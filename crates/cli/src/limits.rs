@@ -2,11 +2,16 @@
 
 use clap::{Args, Subcommand};
 use http::Method;
+use serde_json::Value;
 use tarn_api::admin::AdminLimitsPatch;
 
 use crate::commands::Context;
 use crate::failure::Result;
 use crate::{output, paths, show};
+
+/// How many are asked for at a time, and how often at most.
+const PAGE: u32 = 1000;
+const MAX_PAGES: usize = 100;
 
 /// What administrators do about limits.
 #[derive(Debug, Subcommand)]
@@ -52,7 +57,7 @@ pub struct Set {
 
 pub(crate) async fn run(ctx: &Context<'_>, limits: Limits) -> Result<()> {
     let body = match limits {
-        Limits::List => ctx.engine.get("/admin/limits", &[("limit", "1000".into())]).await?,
+        Limits::List => list(ctx).await?,
         Limits::Show { scope } => ctx.engine.get(&path(&scope)?, &[]).await?,
         Limits::Set(Set { scope, instances, cpus, gpus, volume_gb, object_gb }) => {
             let patch = AdminLimitsPatch {
@@ -67,6 +72,34 @@ pub(crate) async fn run(ctx: &Context<'_>, limits: Limits) -> Result<()> {
         Limits::Clear { scope } => ctx.engine.act(Method::DELETE, &path(&scope)?).await?,
     };
     show::once(ctx, &body, output::message)
+}
+
+/// All of them, in the body of the first page. What an engine says of a page are the lines of a table, each with its head.
+async fn list(ctx: &Context<'_>) -> Result<Value> {
+    let mut body = page(ctx, None).await?;
+    for _ in 1..MAX_PAGES {
+        let Some(after) = body["next_after"].as_str().map(str::to_owned) else { break };
+        let mut more = page(ctx, Some(after)).await?;
+        body["next_after"] = more["next_after"].take();
+        let (Some(all), Some(others)) = (body["limits"].as_array_mut(), more["limits"].as_array_mut()) else { break };
+        if others.is_empty() {
+            break;
+        }
+        all.append(others);
+        let lines = output::text(&more, "message").lines().skip(1);
+        let table = [output::text(&body, "message").trim_end()].into_iter().chain(lines).collect::<Vec<_>>().join("\n");
+        body["message"] = table.into();
+    }
+    if body["next_after"].is_string() {
+        output::tell("There is more than this.");
+    }
+    Ok(body)
+}
+
+async fn page(ctx: &Context<'_>, after: Option<String>) -> Result<Value> {
+    let limit = ("limit", PAGE.to_string());
+    let query: Vec<_> = after.map(|after| ("after", after)).into_iter().chain([limit]).collect();
+    ctx.engine.get("/admin/limits", &query).await
 }
 
 fn path(scope: &str) -> Result<String> {

@@ -25,7 +25,13 @@ pub struct Limits {
     pub cpu_milli: Option<u64>,
     pub gpus: Option<u64>,
     pub volume_gb: Option<u64>,
+    /// Objects come one by one, each in the place of another one perhaps: object storage asks [`fits`] itself.
     pub object_bytes: Option<u64>,
+}
+
+/// Whether so much more is within a limit. Nothing more always is: a limit may have been lowered since.
+pub fn fits(limit: u64, used: u64, more: u64) -> bool {
+    more == 0 || used.saturating_add(more) <= limit
 }
 
 impl Limits {
@@ -45,8 +51,7 @@ impl Limits {
         *self == Limits::default()
     }
 
-    /// Refuses what goes beyond a limit. Of what is not asked for there may be more than the limit says: it may have been lowered
-    /// since.
+    /// Refuses what goes beyond a limit.
     pub fn admit(&self, scope: &str, used: &Amounts, more: &Amounts) -> Result<(), Refused> {
         let plain: fn(u64) -> String = |count| count.to_string();
         let thousandths: fn(u64) -> String = |milli| format!("{}", milli as f64 / 1000.0);
@@ -55,10 +60,9 @@ impl Limits {
             (self.cpu_milli, used.cpu_milli, more.cpu_milli, thousandths, "CPUs"),
             (self.gpus, used.gpus, more.gpus, plain, "GPUs"),
             (self.volume_gb, used.volume_gb, more.volume_gb, plain, "GB of storage volumes"),
-            (self.object_bytes, used.object_bytes, more.object_bytes, plain, "bytes of objects"),
         ] {
             let Some(limit) = limit else { continue };
-            if more > 0 && used.saturating_add(more) > limit {
+            if !fits(limit, used, more) {
                 let whose = if scope.starts_with("o-") { "organization" } else { "user" };
                 let (limit, used, more) = (shown(limit), shown(used), shown(more));
                 return Err(Refused::LimitReached { whose, what, limit, used, more });

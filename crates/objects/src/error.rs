@@ -86,12 +86,14 @@ pub enum Error {
     #[error("the checksum does not match")]
     BadChecksum,
     /// The organization's quota does not allow it.
-    #[error("this does not fit: {used} of the quota of {quota} bytes are in use")]
+    #[error("there may be {quota} bytes of objects, there are {used} and this asks for {asked}")]
     QuotaExceeded {
         /// How much is allowed.
         quota: u64,
         /// How much there is.
         used: u64,
+        /// How much more was asked for.
+        asked: u64,
     },
     /// The disk is full.
     #[error("there is no space left for objects")]

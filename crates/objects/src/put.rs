@@ -95,10 +95,10 @@ impl Objects {
         let read = self.store().read(|tx| {
             let Some(quota) = limits::object_bytes(tx, place.org.as_str())?.or(configured) else { return Ok(()) };
             let used = crate::accounts::get(tx, &place.org)?.bytes;
-            let fits = |used: u64| used.saturating_add(wanted) <= quota;
+            let fits = |used: u64| tarn_model::limits::fits(quota, used, wanted);
             match fits(used) || fits(used.saturating_sub(replaced.bytes(tx, place)?)) {
                 true => Ok(()),
-                false => Err(Error::QuotaExceeded { quota, used }),
+                false => Err(Error::QuotaExceeded { quota, used, asked: wanted }),
             }
         });
         read.await?;
@@ -256,8 +256,12 @@ pub(crate) fn charge(tx: &mut Tx<'_>, org: &OrgId, bytes: i64, objects: i64, con
         false => None,
     };
     let total = accounts::charge(tx, org, bytes, objects)?.ok_or(Error::NotEnabled)?;
+    let asked = u64::try_from(bytes).unwrap_or_default();
+    let used = total.saturating_sub(asked);
     match quota {
-        Some(quota) if total > quota => Err(Error::QuotaExceeded { quota, used: total.saturating_sub(bytes as u64) }),
+        Some(quota) if !tarn_model::limits::fits(quota, used, asked) => {
+            Err(Error::QuotaExceeded { quota, used, asked })
+        }
         _ => Ok(()),
     }
 }

@@ -38,6 +38,9 @@ pub struct Overdue {
 /// How many are told of each.
 const MAX_TOLD: u32 = 20;
 
+/// How the engines say that there is no such table. Whatever else they say is no reason to believe that nothing was made.
+const MISSING: [&str; 2] = ["no such table", "(42P01)"];
+
 /// Asks the engine below.
 pub async fn health(store: &Store) -> Result<Health> {
     store.health().await
@@ -47,15 +50,16 @@ pub async fn health(store: &Store) -> Result<Health> {
 pub fn version(tx: &mut Tx<'_>) -> Result<Option<i64>> {
     match tx.query_one("select count(*) from migrations", &[]) {
         Ok(row) => row.map(|mut row| row.integer()).transpose(),
-        Err(crate::Error::Database(_)) => Ok(None),
+        Err(crate::Error::Database(why)) if MISSING.iter().any(|missing| why.contains(missing)) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// What has waited for longer than `grace` for somebody to do it.
+/// What has waited for longer than `grace` for somebody to do it. What is being undone is past its deadline, which is why: it is late
+/// when it is due.
 pub fn overdue(tx: &mut Tx<'_>, grace: Duration) -> Result<Overdue> {
     let late = tx.now().before(grace);
-    let sql = "select id from requests where ended_us is null and lease_until_us < $1 and (due_us < $1 or deadline_us < $1) \
+    let sql = "select id from requests where ended_us is null and lease_until_us < $1 and (due_us < $1 or (failure is null and deadline_us < $1)) \
                order by due_us, id limit $2";
     let requests = tx.query(sql, &[late.into(), MAX_TOLD.into()])?;
     let sql = "select id from jobs where ended_us is null and state in ('STARTING', 'RUNNING', 'STOPPING', 'COLLECTING') \

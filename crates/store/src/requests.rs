@@ -239,17 +239,14 @@ pub fn next_due(tx: &mut Tx<'_>) -> Result<Option<Time>> {
     tx.query_one(sql, &[now.into()])?.map(|mut row| row.time()).transpose()
 }
 
-/// Gives every open request that works time until then: while the machine was down nobody could work on it. Returns how many are
-/// open.
-pub fn prolong(tx: &mut Tx<'_>, until: Time) -> Result<u64> {
-    let sql = "update requests set deadline_us = $1 \
-               where ended_us is null and waiting = 0 and failure is null and deadline_us < $1";
-    tx.execute(sql, &[until.into()])?;
-    tx.query_one("select count(*) from requests where ended_us is null", &[])?.ok_or(Error::Conflict)?.count()
+/// Everything that is under way, oldest first.
+pub fn open(tx: &mut Tx<'_>) -> Result<Vec<Request>> {
+    let sql = select!("where ended_us is null order by created_us, id");
+    tx.query(sql, &[])?.into_iter().map(read).collect()
 }
 
-/// How many clusters are being brought back after a restart of the machine. Of all restarts only those by the engine have a note.
-pub fn count_brought_back(tx: &mut Tx<'_>) -> Result<u64> {
+/// How many clusters come back, or wait for their turn to, after a restart of the machine. Of all restarts only those by the engine have a note.
+pub fn count_coming_back(tx: &mut Tx<'_>) -> Result<u64> {
     let sql = "select count(*) from requests \
                where ended_us is null and type = 'CLUSTER_RESTART' and note is not null";
     tx.query_one(sql, &[])?.ok_or(Error::Conflict)?.count()

@@ -55,6 +55,9 @@ pub(crate) async fn serve(config: Config) -> Result<()> {
     looked.map_err(|e| Failure::doing("cannot look at the GPUs", e))?;
     let runner = Runner::new(control.clone());
     let dispatcher = Dispatcher::new(control.clone());
+    // What has no time is given up as soon as somebody works on it.
+    let given = reconcilers::reboots::give_time(&control).await;
+    given.map_err(|e| Failure::doing("cannot find out whether the machine was restarted", e))?;
     if let Err(error) = reconcilers::reboots::recover(&control).await {
         // What could not be looked at now is looked at again every few seconds.
         tracing::warn!(cause = ?error.cause, "whether the machine was restarted could not be found out: {error}");

@@ -14,8 +14,10 @@ pub(super) const OBJECT: &str = "proof.txt";
 
 pub(super) async fn run(trial: &mut Trial<'_, '_>) {
     let (ctx, name) = (trial.ctx, trial.name.clone());
-    let Some((keys, is_new)) = trial.step("object storage keys", find_keys(ctx)).await else { return };
-    trial.has_enabled = is_new;
+    let found = ctx.engine.get("/object-storage/credentials", &[]).await;
+    // It was not enabled before, and whatever is heard of the call that enables it, it is not to stay so.
+    trial.has_enabled = matches!(&found, Err(failure) if failure.code() == ExitCodes::NOT_FOUND);
+    let Some(keys) = trial.step("object storage keys", find_keys(ctx, found)).await else { return };
     let create = async {
         ctx.engine.uninterrupted().act(Method::PUT, &format!("/object-storage/bucket/create/{name}")).await?;
         Ok(name.clone())
@@ -40,14 +42,14 @@ pub(super) async fn run(trial: &mut Trial<'_, '_>) {
     trial.act("object get", get).await;
 }
 
-/// The keys of the account, and whether it was made for this.
-async fn find_keys(ctx: &Context<'_>) -> Result<((Keys, bool), String)> {
-    match ctx.engine.get("/object-storage/credentials", &[]).await {
+/// The keys of the account, which is made for this where there was none.
+async fn find_keys(ctx: &Context<'_>, found: Result<Value>) -> Result<(Keys, String)> {
+    match found {
         Err(failure) if failure.code() == ExitCodes::NOT_FOUND => {
             let body = ctx.engine.uninterrupted().act(Method::POST, "/object-storage/enable").await?;
-            Ok(((keys_of(&body)?, true), "object storage was enabled for this".to_owned()))
+            Ok((keys_of(&body)?, "object storage was enabled for this".to_owned()))
         }
-        found => Ok(((keys_of(&found?)?, false), "object storage is enabled".to_owned())),
+        found => Ok((keys_of(&found?)?, "object storage is enabled".to_owned())),
     }
 }
 

@@ -36,13 +36,15 @@ pub(super) async fn clean(trial: &mut Trial<'_, '_>) {
         Err(failure) => drop(trial.act("volume destroy", async { Err(failure) }).await),
     }
     // Where there is no object storage, there is no bucket.
-    if let Ok(body) = engine.get("/object-storage/bucket/list", &[]).await
+    let listed = engine.get("/object-storage/bucket/list", &[]).await;
+    if let Ok(body) = &listed
         && body["buckets"].as_array().into_iter().flatten().any(|bucket| *bucket == name.as_str())
     {
         let date = trial.means.date;
         trial.act("bucket delete", empty(&engine, &name, date)).await;
     }
-    if trial.has_enabled {
+    let is_enabled = !matches!(&listed, Err(failure) if failure.code() == ExitCodes::NOT_FOUND);
+    if trial.has_enabled && is_enabled {
         trial.act("object storage disable", disable(&engine)).await;
     }
 }

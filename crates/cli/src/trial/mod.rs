@@ -40,6 +40,8 @@ pub struct Means<'a> {
     pub mark: String,
     /// The present time as signatures write it: `20261116T070000Z`.
     pub date: &'a (dyn Fn() -> String + Sync),
+    /// Whether the engine runs what it is given; one with made up machines does not.
+    pub has_jobs: bool,
     /// Who is told of each step.
     pub tell: &'a mut (dyn FnMut(Step) + Send),
 }
@@ -70,7 +72,7 @@ struct Trial<'a, 'm> {
     ctx: &'a Context<'a>,
     /// What everything is called.
     name: String,
-    /// Whether object storage was enabled for it.
+    /// Whether object storage was not enabled before, and so is not to be afterwards.
     has_enabled: bool,
     /// Whether nothing new is made any more, and what there is goes.
     is_cleaning: bool,

@@ -18,12 +18,13 @@ use tarn_model::users::Owner;
 use tarn_store::{Tx, attachments, clusters, events, instances, requests, storage};
 
 use super::requests::RequestView;
+use super::withdraw::{leave_line, withdraw};
 use super::{Accepted, asked_by, whose};
 use crate::explain::Explainer;
 use crate::jobs::destroyed;
 use crate::jobs::ends::Ends;
 use crate::page::{self, cut, decode_cursor};
-use crate::requests::{New, conclude, start, start_completed};
+use crate::requests::{New, start, start_completed};
 use crate::{Caller, Control, Error, Listing, Page, Result};
 
 pub use super::create_cluster::{NewCluster, create};
@@ -129,7 +130,7 @@ pub async fn edit(control: &Control, caller: &Caller, cluster: &str, edit: Clust
     write.await
 }
 
-/// Begins to destroy a cluster. One that only waits for capacity leaves the line.
+/// Begins to destroy a cluster. One that only waits leaves the line.
 pub async fn destroy(control: &Control, caller: &Caller, cluster: &str) -> Result<Accepted> {
     let (me, asked, limit) = (caller.clone(), cluster.to_owned(), control.settings().work_deadline);
     let ends = Ends::default();
@@ -137,6 +138,7 @@ pub async fn destroy(control: &Control, caller: &Caller, cluster: &str) -> Resul
     let write = control.write(caller, move |tx| {
         recorded.begin();
         let cluster = find(tx, &me, &asked)?;
+        let cluster = withdraw(tx, cluster)?;
         let (now, held) = (tx.now(), attachments::of_cluster(tx, &cluster.id)?);
         let (was, owner) = (cluster.state.clone(), asked_by(&me, &cluster.owner));
         let cluster = cluster.begin_destroy(held.as_ref(), now)?;
@@ -288,19 +290,6 @@ pub(super) fn find(tx: &mut Tx<'_>, caller: &Caller, asked: &str) -> Result<Clus
 /// A request belongs to who asks for it, and to the organization of what it is about.
 pub(super) fn new<'a>(kind: RequestType, caller: &Caller, cluster: &'a Cluster) -> New<'a> {
     New { kind, owner: asked_by(caller, &cluster.owner), cluster: Some(&cluster.id), volume: None }
-}
-
-/// Ends the claim of a cluster that waits for capacity.
-fn leave_line(tx: &mut Tx<'_>, cluster: &Cluster) -> Result<()> {
-    for request in requests::open_of_cluster(tx, &cluster.id)? {
-        let mut request = requests::fence(tx, request)?;
-        request.waiting = false;
-        request.status = RequestStatus::Failed;
-        request.message = Some("the cluster was destroyed before it got its capacity".to_owned());
-        conclude(tx, request, "request.failed")?;
-    }
-    requests::wake_line(tx, crate::requests::LINE_WINDOW)?;
-    Ok(())
 }
 
 /// Whether the GPUs of a node are only declared. Under the fake driver they are, whatever the catalogue says today.

@@ -18,6 +18,7 @@ mod attach_storage;
 mod create_cluster;
 mod explain_jobs;
 mod pool;
+mod withdraw;
 
 use serde::{Deserialize, Serialize};
 use tarn_model::ids::{ClusterId, InstanceId, RequestId, VolumeId};

@@ -1,7 +1,7 @@
 //! What a restart of the machine ended at once: its clusters are brought back, a few at a time, and what was lost is told.
 //!
 //! A node that died alone is for its owner to judge. A machine that went down is nobody's fault, and whoever had a cluster expects
-//! to find it again. [`recover`] is called when the engine starts; the reconciler of the machines goes on from there.
+//! to find it again. [`give_time`] and [`recover`] are called when the engine starts; the reconciler of the machines goes on from there.
 
 use tarn_driver::{End, Observed};
 use tarn_model::Refused;
@@ -12,11 +12,14 @@ use tarn_store::{Tx, attachments, clusters, events, installation, instances, job
 
 use super::machines;
 use crate::audit::{Difference, differences};
-use crate::requests::{New, start};
+use crate::requests::{New, deadlines, start};
 use crate::{AfterReboot, Control, Error, Result, Settings};
 
 /// The key under which the database keeps which start of the machine it has seen last.
 const SEEN: &str = "machine_boot";
+
+/// The key under which it keeps what was open when the machine came up last.
+const OPEN: &str = "machine_boot_open";
 
 /// So many clusters are brought back at the same time: all at once would only wait for each other.
 const AT_ONCE: u32 = 4;
@@ -24,8 +27,8 @@ const AT_ONCE: u32 = 4;
 /// What a restart of the machine has ended or taken.
 #[derive(Debug, Default, serde::Serialize)]
 struct Losses {
-    /// Clusters that are being brought back.
-    clusters_brought_back: u64,
+    /// Clusters that begin to come back; that they did, or did not, is told by events of their own.
+    clusters_coming_back: u64,
     /// Clusters that failed, because they cannot be brought back or shall not.
     clusters_failed: u64,
     /// Requests that go on where they were.
@@ -42,16 +45,40 @@ struct Losses {
     unknown: u64,
 }
 
-/// To be called when the engine starts, before anything else works, and again until it succeeds: after a restart of the machine it
-/// begins to bring back what ran, and tells what was lost.
+/// What was open when the machine came up. It is kept until the losses were told: by then more may have begun, or have ended.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Open {
+    boot: String,
+    requests: u64,
+    jobs: u64,
+}
+
+/// To be called when the engine starts, before anything works: after a restart of the machine whatever is open has its time anew.
+/// That happens once for each restart, or nothing would ever come to its deadline on a machine that cannot be looked at.
+pub async fn give_time(control: &Control) -> Result<()> {
+    let Some(boot) = unseen(control).await? else { return Ok(()) };
+    let settings = control.settings().clone();
+    let write = control.store().write(move |tx| -> Result<()> {
+        if installation::get(tx, SEEN)?.is_none() || open_then(tx, &boot)?.is_some() {
+            return Ok(());
+        }
+        let all = requests::open(tx)?;
+        let open = Open { boot: boot.clone(), requests: all.len() as u64, jobs: jobs::count_interrupted(tx)? };
+        for request in all {
+            requests::save(tx, &deadlines::anew(request, tx.now(), &settings))?;
+        }
+        Ok(installation::set(tx, OPEN, &serde_json::to_string(&open).map_err(Error::internal)?)?)
+    });
+    write.await
+}
+
+/// To be called when the engine starts, after [`give_time`], and again until it succeeds: after a restart of the machine it begins
+/// to bring back what ran, and tells what was lost.
 pub async fn recover(control: &Control) -> Result<()> {
-    let Some(boot) = control.driver().machine_boot().await.map_err(Error::internal)? else { return Ok(()) };
-    let seen = control.store().read(|tx| installation::get(tx, SEEN)).await.map_err(Error::from)?;
-    if seen.as_ref() == Some(&boot) {
-        return Ok(());
-    }
-    let losses = match seen {
-        Some(_) => Some(take_stock(control).await?),
+    let Some(boot) = unseen(control).await? else { return Ok(()) };
+    let this = boot.clone();
+    let losses = match control.store().read(move |tx| open_then(tx, &this)).await? {
+        Some(open) => Some(take_stock(control, &open).await?),
         None => None,
     };
     let write = control.store().write(move |tx| -> Result<()> {
@@ -65,19 +92,31 @@ pub async fn recover(control: &Control) -> Result<()> {
     write.await
 }
 
+/// The present start of the machine, if what it has done is not told yet.
+async fn unseen(control: &Control) -> Result<Option<String>> {
+    let boot = control.driver().machine_boot().await.map_err(Error::internal)?;
+    let seen = control.store().read(|tx| installation::get(tx, SEEN)).await.map_err(Error::from)?;
+    Ok(boot.filter(|boot| seen.as_ref() != Some(boot)))
+}
+
+/// What was open when the machine came up this time, if that was written down.
+fn open_then(tx: &mut Tx<'_>, boot: &str) -> Result<Option<Open>> {
+    let kept = installation::get(tx, OPEN)?;
+    let kept: Option<Open> = kept.map(|text| serde_json::from_str(&text)).transpose().map_err(Error::internal)?;
+    Ok(kept.filter(|open| open.boot == boot))
+}
+
 /// Marks what a restart of the machine has done to everything, and counts it.
-async fn take_stock(control: &Control) -> Result<Losses> {
-    let until = control.clock().now().after(control.settings().work_deadline);
-    let write = control.store().write(move |tx| Ok((requests::prolong(tx, until)?, jobs::count_interrupted(tx)?)));
-    let (requests_resumed, jobs_interrupted) = write.await.map_err(|error: tarn_store::Error| Error::from(error))?;
+async fn take_stock(control: &Control, open: &Open) -> Result<Losses> {
     let observed = control.driver().observe().await.map_err(Error::internal)?;
     let before = control.store().read(clusters::count_failed).await.map_err(Error::from)?;
-    let mut losses = Losses { requests_resumed, jobs_interrupted, ..missing(control, &observed).await? };
+    let missing = missing(control, &observed).await?;
+    let mut losses = Losses { requests_resumed: open.requests, jobs_interrupted: open.jobs, ..missing };
     machines::tick(control).await?;
-    let read = control.store().read(|tx| Ok((clusters::count_failed(tx)?, requests::count_brought_back(tx)?)));
-    let (failed, brought_back) = read.await.map_err(|error: tarn_store::Error| Error::from(error))?;
+    let read = control.store().read(|tx| Ok((clusters::count_failed(tx)?, requests::count_coming_back(tx)?)));
+    let (failed, coming_back) = read.await.map_err(|error: tarn_store::Error| Error::from(error))?;
     losses.clusters_failed = failed.saturating_sub(before);
-    losses.clusters_brought_back = brought_back;
+    losses.clusters_coming_back = coming_back;
     tracing::warn!(?losses, "the machine was restarted; what ran on it is being brought back");
     metrics::counter!("tarn_machine_reboots_total").increment(1);
     Ok(losses)

@@ -7,6 +7,7 @@
 mod attach_storage;
 mod claim_cluster;
 mod create_storage;
+pub(crate) mod deadlines;
 mod destroy_storage;
 mod detach_storage;
 mod edit_cluster;

@@ -159,8 +159,6 @@ async fn how_far_a_pull_is_can_be_asked_here_and_elsewhere(#[values(Engine::Sqli
     assert!(said.contains("1 of 2 MB") && said.contains(request.as_str()), "{said}");
     // Another engine hears of it a little later, because it is written down.
     explained(&world, &elsewhere, request.as_str(), "(pull): pulls app: 1 of 2 MB").await;
-    let refused = clusters::destroy(&world.control, &world.caller, cluster.as_str()).await.unwrap_err();
-    assert_eq!(refused.kind, Kind::Conflict, "it is as busy as in any other step");
     pulling.finish().await;
     world.settle().await;
     let ended = world.request(&request).await;
@@ -222,4 +220,25 @@ async fn a_cluster_without_an_image_has_the_steps_that_it_always_had() {
     assert!(said.starts_with("Retries step 2 of 4 (provision); until "), "{said}");
     let said = world.request(&of_image).await.explanation.unwrap();
     assert!(said.starts_with("Retries step 3 of 5 (provision); until "), "{said}");
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_for_an_image_can_be_destroyed(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+    let Some(world) = world(engine).await else { return };
+    let (cluster, request) = world.create_of("1xCPU", 2, Some("app")).await;
+    let pulling = Pulling::of(&world).await;
+    explained(&world, &world.control, request.as_str(), "asks for app").await;
+    clusters::destroy(&world.control, &world.caller, cluster.as_str()).await.unwrap();
+    // The image comes all the same, and whoever fetched it must find that nobody wants it any more.
+    pulling.finish().await;
+    world.settle().await;
+    let claim = world.request(&request).await;
+    assert_eq!(claim.request.status, RequestStatus::Failed);
+    assert_eq!(claim.explanation.as_deref(), Some("the cluster was destroyed while its image was fetched"));
+    assert_eq!(world.info(&cluster).await.cluster.state.name(), "DESTROYED");
+    assert!(world.driver.images.lock().unwrap().is_empty(), "no instance was made");
+    let held = world.store.read(tarn_store::instances::held).await.unwrap();
+    assert_eq!(held, Default::default(), "its capacity is free again");
+    world.assert_agreement("after the destruction").await;
 }

@@ -2,25 +2,36 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rstest::rstest;
 use tarn_control::operations::{clusters, storage};
 use tarn_control::reconcilers::{machines, reboots};
+use tarn_control::runner::Runner;
 use tarn_control::runner::faults::{At, Fault, Faults};
 use tarn_control::{AfterReboot, Settings};
 use tarn_driver::{Driver, End};
 use tarn_model::ids::{ClusterId, RequestId};
 use tarn_model::requests::RequestStatus;
+use tarn_model::{Clock, Time};
 use tarn_store::testing::Engine;
 use tokio::runtime::Handle;
 
 use crate::support::{World, world};
 use crate::watched::Watched;
 
-/// What the engine does first when it starts again on the machine.
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// What the engine does first when it starts.
+async fn begin(world: &World) {
+    reboots::give_time(&world.control).await.unwrap();
+    reboots::recover(&world.control).await.unwrap();
+}
+
+/// The machine goes down and comes up again, and the engine with it.
 async fn come_up(world: &World) {
     world.driver.fake.reboot().await.unwrap();
-    reboots::recover(&world.control).await.unwrap();
+    begin(world).await;
 }
 
 /// Lets everything come back, one turn after the other.
@@ -69,7 +80,7 @@ async fn status(world: &World, request: &RequestId) -> RequestStatus {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_ran_comes_back(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
     let Some(world) = world(engine).await else { return };
-    reboots::recover(&world.control).await.unwrap();
+    begin(&world).await;
     assert!(world.events("machine.rebooted").await.is_empty(), "the first start is no restart");
     let (cluster, volume) = (world.running("1xH100", 2).await, world.ready_volume().await);
     storage::attach(&world.control, &world.caller, volume.as_str(), cluster.as_str(), true).await.unwrap();
@@ -82,7 +93,7 @@ async fn what_ran_comes_back(#[values(Engine::Sqlite, Engine::Postgres)] engine:
     let words = view.explanation.unwrap();
     assert!(words.starts_with("The machine was restarted, which was seen at "), "{words}");
     let told = world.events("machine.rebooted").await;
-    assert_eq!((told.len(), &told[0].detail["clusters_brought_back"]), (1, &1.into()), "{told:?}");
+    assert_eq!((told.len(), &told[0].detail["clusters_coming_back"]), (1, &1.into()), "{told:?}");
     settle(&world).await;
 
     let after = world.info(&cluster).await;
@@ -95,7 +106,7 @@ async fn what_ran_comes_back(#[values(Engine::Sqlite, Engine::Postgres)] engine:
     let request = clusters::operations(&world.control, &world.caller, cluster.as_str(), None, None).await.unwrap();
     let message = request[0].request.message.clone().unwrap();
     assert!(message.starts_with("The cluster runs again. The machine was restarted"), "{message}");
-    reboots::recover(&world.control).await.unwrap();
+    begin(&world).await;
     assert_eq!(world.events("machine.rebooted").await.len(), 1, "one restart is told once");
     assert!(world.events("instance.died").await.is_empty() && world.events("cluster.failed").await.is_empty());
 }
@@ -103,7 +114,7 @@ async fn what_ran_comes_back(#[values(Engine::Sqlite, Engine::Postgres)] engine:
 #[tokio::test(flavor = "multi_thread")]
 async fn a_few_come_back_at_a_time_and_all_do_in_the_end() {
     let Some(world) = world(Engine::Sqlite).await else { return };
-    reboots::recover(&world.control).await.unwrap();
+    begin(&world).await;
     let mut all = Vec::new();
     for _ in 0..7 {
         all.push(world.running("1xH100", 1).await);
@@ -130,7 +141,7 @@ async fn a_few_come_back_at_a_time_and_all_do_in_the_end() {
 async fn an_operator_may_leave_them() {
     let Some(world) = world(Engine::Sqlite).await else { return };
     let world = world.with_settings(Settings { after_reboot: AfterReboot::Leave, ..Settings::default() });
-    reboots::recover(&world.control).await.unwrap();
+    begin(&world).await;
     let cluster = world.running("1xCPU", 1).await;
     come_up(&world).await;
     let view = world.info(&cluster).await;
@@ -146,7 +157,7 @@ async fn an_operator_may_leave_them() {
 #[tokio::test(flavor = "multi_thread")]
 async fn with_a_lost_volume_or_disk_only_its_cluster_fails(#[values(false, true)] disk: bool) {
     let Some(world) = world(Engine::Sqlite).await else { return };
-    reboots::recover(&world.control).await.unwrap();
+    begin(&world).await;
     let (cluster, other, volume) =
         (world.running("1xCPU", 1).await, world.running("1xCPU", 1).await, world.ready_volume().await);
     storage::attach(&world.control, &world.caller, volume.as_str(), cluster.as_str(), true).await.unwrap();
@@ -157,7 +168,7 @@ async fn with_a_lost_volume_or_disk_only_its_cluster_fails(#[values(false, true)
         true => world.driver.fake.kill(&node, End::DiskMissing).await.unwrap(),
         false => world.driver.fake.lose(&volume).await.unwrap(),
     }
-    reboots::recover(&world.control).await.unwrap();
+    begin(&world).await;
     settle(&world).await;
     let view = world.info(&cluster).await;
     let words = view.explanation.unwrap();
@@ -166,7 +177,7 @@ async fn with_a_lost_volume_or_disk_only_its_cluster_fails(#[values(false, true)
     assert_eq!(state(&world, &other).await, "RUNNING");
     let told = world.events("machine.rebooted").await;
     let lost = if disk { "disks_missing" } else { "volumes_lost" };
-    assert_eq!((&told[0].detail[lost], &told[0].detail["clusters_brought_back"]), (&1.into(), &1.into()), "{told:?}");
+    assert_eq!((&told[0].detail[lost], &told[0].detail["clusters_coming_back"]), (&1.into(), &1.into()), "{told:?}");
     if !disk {
         world.driver.fake.mend(&volume).await.unwrap();
         machines::tick(&world.control).await.unwrap();
@@ -243,11 +254,151 @@ async fn a_destruction_goes_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_night_does_not_fail_what_was_under_way() {
     let Some(world) = world(Engine::Sqlite).await else { return };
-    reboots::recover(&world.control).await.unwrap();
+    begin(&world).await;
     let cluster = world.running("1xCPU", 1).await;
     let request = clusters::restart(&world.control, &world.caller, cluster.as_str()).await.unwrap().request;
-    world.wait(std::time::Duration::from_secs(3 * 24 * 3600)).await;
+    world.wait(72 * HOUR).await;
     come_up(&world).await;
     world.settle().await;
     assert_eq!((status(&world, &request).await, state(&world, &cluster).await), (RequestStatus::Completed, "RUNNING"));
+}
+
+/// Undoing does not work before the machine goes down.
+struct CannotUndo;
+
+impl Faults for CannotUndo {
+    fn at(&self, at: At) -> Fault {
+        match (at.step, at.undo) {
+            ("configure", false) => Fault::Permanent,
+            ("provision", true) => Fault::Crash,
+            _ => Fault::None,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_being_undone_is_undone_after_a_long_night() {
+    let Some(world) = world(Engine::Sqlite).await else { return };
+    begin(&world).await;
+    let (cluster, request) = world.create("1xH100", 1).await;
+    Runner::with_faults(world.control.clone(), Arc::new(CannotUndo)).tick().await.unwrap();
+    assert!(world.request(&request).await.request.failure.is_some(), "it is being undone");
+    world.wait(HOUR).await;
+    come_up(&world).await;
+    world.settle().await;
+    let ended = world.request(&request).await.request;
+    let message = ended.message.unwrap();
+    assert_eq!(ended.status, RequestStatus::Failed);
+    assert!(message.contains("made to fail for good") && !message.contains("did not work either"), "{message}");
+    assert_eq!(state(&world, &cluster).await, "FAILED");
+    assert!(world.driver.observe().await.unwrap().instances.is_empty(), "nothing is left of it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_restart_of_the_machine_undoing_has_an_end() {
+    let Some(world) = world(Engine::Sqlite).await else { return };
+    begin(&world).await;
+    let (_, request) = world.create("1xH100", 1).await;
+    Runner::with_faults(world.control.clone(), Arc::new(CannotUndo)).tick().await.unwrap();
+    world.wait(HOUR).await;
+    begin(&world).await;
+    world.settle().await;
+    let message = world.request(&request).await.request.message.unwrap();
+    assert!(message.contains("did not work either"), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn everybody_has_the_time_of_what_he_does() {
+    let Some(world) = world(Engine::Sqlite).await else { return };
+    begin(&world).await;
+    let settings = Settings::default();
+    world.running("8xH100", 1).await;
+    let (_, waits) = world.create("1xH100", 1).await;
+    world.settle().await;
+    let (_, pulls) = world.create_of("1xCPU", 1, Some("app")).await;
+    let crash = Arc::new(CrashesAt("pull"));
+    Runner::with_faults(world.control.clone(), crash).tick().await.unwrap();
+    let (_, works) = world.create("1xCPU", 1).await;
+    Runner::with_faults(world.control.clone(), Arc::new(CrashesAt("configure"))).tick().await.unwrap();
+    world.wait(48 * HOUR).await;
+    come_up(&world).await;
+    for (request, time) in
+        [(&waits, settings.capacity_deadline), (&pulls, settings.image_pull_deadline), (&works, settings.work_deadline)]
+    {
+        let found = world.request(request).await.request;
+        assert_eq!(left(&world, found.deadline), time.as_secs(), "{found:?}");
+    }
+    world.settle().await;
+    assert_eq!(status(&world, &waits).await, RequestStatus::Pending);
+    assert_eq!(status(&world, &pulls).await, RequestStatus::Completed);
+    assert_eq!(status(&world, &works).await, RequestStatus::Completed);
+}
+
+/// How many seconds there are until then. The clock goes on a little with each look at it.
+fn left(world: &World, until: Time) -> u64 {
+    until.until(world.clock.now()).as_secs_f64().round() as u64
+}
+
+/// The engine dies in a step, however often it comes to it.
+struct CrashesAt(&'static str);
+
+impl Faults for CrashesAt {
+    fn at(&self, at: At) -> Fault {
+        if at.step == self.0 && !at.undo { Fault::Crash } else { Fault::None }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn time_is_given_once_also_where_the_machine_cannot_be_looked_at() {
+    let Some(world) = world(Engine::Sqlite).await else { return };
+    begin(&world).await;
+    let (_, request) = world.create("1xCPU", 1).await;
+    Runner::with_faults(world.control.clone(), Arc::new(CrashesAt("provision"))).tick().await.unwrap();
+    world.wait(HOUR).await;
+    world.driver.fake.reboot().await.unwrap();
+    world.driver.blind.store(true, Ordering::SeqCst);
+    reboots::give_time(&world.control).await.unwrap();
+    let until = world.request(&request).await.request.deadline;
+    assert_eq!(left(&world, until), Settings::default().work_deadline.as_secs(), "before anything is looked at");
+    for _ in 0..3 {
+        world.wait(Settings::default().machines_every).await;
+        reboots::give_time(&world.control).await.unwrap();
+        assert!(reboots::recover(&world.control).await.is_err());
+    }
+    assert_eq!(world.request(&request).await.request.deadline, until, "not again and again");
+    world.driver.blind.store(false, Ordering::SeqCst);
+    world.settle().await;
+    reboots::recover(&world.control).await.unwrap();
+    let told = &world.events("machine.rebooted").await[0].detail;
+    assert_eq!(told["requests_resumed"], 1, "what was open when the machine came up, {told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_for_a_turn_can_be_destroyed() {
+    let Some(world) = world(Engine::Sqlite).await else { return };
+    begin(&world).await;
+    let mut all = Vec::new();
+    for _ in 0..6 {
+        all.push(world.running("1xH100", 1).await);
+    }
+    come_up(&world).await;
+    // Those whose turn it is come back, and nobody gives the others theirs.
+    world.settle().await;
+    let mut destroyed = 0;
+    for cluster in all {
+        if state(&world, &cluster).await == "RUNNING" {
+            continue;
+        }
+        assert_eq!(state(&world, &cluster).await, "RESTARTING");
+        clusters::destroy(&world.control, &world.caller, cluster.as_str()).await.unwrap();
+        world.settle().await;
+        assert_eq!(state(&world, &cluster).await, "DESTROYED");
+        let asked = clusters::operations(&world.control, &world.caller, cluster.as_str(), None, None).await.unwrap();
+        let ended: Vec<_> = asked.iter().map(|view| view.request.status).take(2).collect();
+        assert_eq!(ended, [RequestStatus::Completed, RequestStatus::Failed], "{asked:?}");
+        destroyed += 1;
+    }
+    assert_eq!(destroyed, 2);
+    settle(&world).await;
+    world.assert_agreement("after some were destroyed").await;
 }

@@ -57,10 +57,10 @@ impl From<Error> for S3Error {
             Error::BadChecksum => {
                 s3_error!(BadDigest, "The checksum or the size that you specified is not that of what was received.")
             }
-            Error::QuotaExceeded { quota, used } => custom(
+            Error::QuotaExceeded { .. } => custom(
                 "QuotaExceeded",
                 StatusCode::FORBIDDEN,
-                &format!("This does not fit: {used} of the quota of {quota} bytes are in use. Delete something first."),
+                &format!("This does not fit: {error}. Delete something first, or ask the operator for more."),
             ),
             Error::Full => custom(
                 "InsufficientStorage",

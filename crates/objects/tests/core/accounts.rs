@@ -46,7 +46,10 @@ async fn the_quota_holds_and_refusals_leave_nothing(#[values(Engine::Sqlite, Eng
     let Some(world) = with(engine, settings).await else { return };
     world.put("a", &[1; 60_000]).await.unwrap();
     let refused = world.put("b", &[1; 60_000]).await;
-    assert!(matches!(refused, Err(Error::QuotaExceeded { quota: 100_000, used: 60_000 })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Error::QuotaExceeded { quota: 100_000, used: 60_000, asked: 60_000 })),
+        "{refused:?}"
+    );
     world.put("c", &[1; 1000]).await.unwrap();
     assert_eq!(world.usage().await, (61_000, 2));
     world.has_files(1).await;

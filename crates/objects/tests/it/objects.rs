@@ -199,6 +199,8 @@ async fn a_quota_ends_where_it_is_said() {
     harness.put("photos", "a", vec![0; 9_000]).await;
     let more = harness.call("PUT", "/photos/b").body(vec![0; 2_000]).send().await;
     refused(&more, 403, "QuotaExceeded");
+    let words = "there may be 10000 bytes of objects, there are 9000 and this asks for 2000";
+    assert!(more.text().contains(words), "{}", more.text());
     assert_eq!(harness.call("DELETE", "/photos/a").send().await.status, 204);
     harness.put("photos", "b", vec![0; 2_000]).await;
 }

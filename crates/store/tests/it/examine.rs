@@ -57,24 +57,58 @@ async fn an_empty_database_has_no_version(#[values(Engine::Sqlite, Engine::Postg
 async fn what_nobody_works_on_is_overdue(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
     let Some(fresh) = fresh(engine).await else { return };
     let store = open(&fresh).await;
-    let request = |id: &str, due: &str, lease: &str, ended: &str| {
+    let later = "9000000000000000";
+    let with = |id: &str, (due, deadline): (&str, &str), lease: &str, ended: &str, failure: &str| {
         format!(
             "insert into requests (id, type, status, user_id, scope, waiting, step, attempts, due_us, deadline_us, \
-             lease_until_us, epoch, created_us, ended_us) values ('{id}', 'STORAGE_CREATE', 'PENDING', 'u-000000000000', \
-             'u-000000000000', 0, 0, 0, {due}, 9000000000000000, {lease}, 0, 1, {ended});"
+             lease_until_us, epoch, created_us, ended_us, failure) values ('{id}', 'STORAGE_CREATE', 'PENDING', \
+             'u-000000000000', 'u-000000000000', 0, 0, 0, {due}, {deadline}, {lease}, 0, 1, {ended}, {failure});"
         )
     };
-    let later = "9000000000000000";
+    let request = |id: &str, due: &str, lease: &str, ended: &str| with(id, (due, later), lease, ended, "null");
     let rows = [
         request("r-000000000000", "1", "0", "null"),
         request("r-000000000001", later, "0", "null"),
         request("r-000000000002", "1", later, "null"),
         request("r-000000000003", "1", "0", "5"),
+        // One that is being undone, in the pause before its next try, and one whose time is over.
+        with("r-000000000004", (later, "1"), "0", "null", "'it did not work'"),
+        with("r-000000000005", (later, "1"), "0", "null", "null"),
     ];
     raw(&fresh.database, &rows.concat()).await;
     let overdue = store.read(|tx| examine::overdue(tx, Duration::from_secs(60))).await.unwrap();
-    assert_eq!(overdue.requests, ["r-000000000000"]);
+    assert_eq!(overdue.requests, ["r-000000000000", "r-000000000005"]);
     assert_eq!(overdue.jobs, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_who_may_only_read_is_told_apart() {
+    let Some(fresh) = fresh(Engine::Postgres).await else { return };
+    drop(open(&fresh).await);
+    let Database::Postgres(url) = &fresh.database else { return };
+    let (address, name) = url.rsplit_once('/').unwrap();
+    let role = format!("{name}_reader");
+    let make = format!(
+        "create role {role} login password 'readers'; grant usage on schema public to {role}; \
+         grant select on all tables in schema public to {role}; revoke all on requests from {role};"
+    );
+    raw(&fresh.database, &make).await;
+    let host = address.rsplit_once('@').map_or_else(|| address.trim_start_matches("postgres://"), |(_, host)| host);
+    let host = host.trim_start_matches("postgresql://");
+    let reader = Database::Postgres(format!("postgres://{role}:readers@{host}/{name}"));
+    let looked = Store::look(&reader, false, Arc::new(ManualClock::default()), Arc::new(SeededIds::new(1))).await;
+    let looked = looked.unwrap();
+    let health = examine::health(&looked).await.unwrap();
+    let found = looked.read(examine::version).await;
+    raw(&fresh.database, &format!("revoke select on migrations from {role}")).await;
+    let hidden = looked.read(examine::version).await;
+    drop(looked);
+    raw(&fresh.database, &format!("drop owned by {role}; drop role {role};")).await;
+    for table in ["clusters", "events", "requests"] {
+        assert!(health.refused.iter().any(|refused| refused == table), "{health:?}");
+    }
+    assert_eq!(found.unwrap(), Some(examine::KNOWN));
+    assert!(hidden.is_err(), "what may not be read is not what is not there: {hidden:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -72,7 +72,7 @@ pub(super) const ALL: [Area; 17] = [
         checks: &["process.root", "process.capabilities", "process.environment"],
         is_machine: true,
         is_of_instances: true,
-        look: |_| blocking(examine::capabilities),
+        look: |patient| blocking(move || examine::capabilities(patient.subject())),
     },
     Area {
         name: "limits",
@@ -86,7 +86,7 @@ pub(super) const ALL: [Area; 17] = [
         ],
         is_machine: true,
         is_of_instances: false,
-        look: |_| blocking(examine::limits),
+        look: |patient| blocking(move || examine::limits(patient.subject())),
     },
     Area {
         name: "clock",
@@ -100,7 +100,7 @@ pub(super) const ALL: [Area; 17] = [
         checks: &["gpus.driver", "gpus.cdi"],
         is_machine: true,
         is_of_instances: true,
-        look: |_| blocking(examine::gpus),
+        look: |patient| blocking(move || examine::gpus(&patient.config.cdi())),
     },
     Area {
         name: "network",
@@ -132,10 +132,16 @@ pub(super) const ALL: [Area; 17] = [
     },
     Area {
         name: "certificate",
-        checks: &["certificate.usable", "certificate.valid", "certificate.names", "certificate.key_file"],
+        checks: &[
+            "certificate.usable",
+            "certificate.valid",
+            "certificate.names",
+            "certificate.served",
+            "certificate.key_file",
+        ],
         is_machine: false,
         is_of_instances: false,
-        look: |patient| blocking(move || certificate::look(&patient)),
+        look: |patient| Box::pin(certificate::look(patient)),
     },
     Area {
         name: "ports",
@@ -230,7 +236,8 @@ fn blocking(look: impl FnOnce() -> Vec<Finding> + Send + 'static) -> Findings {
 }
 
 async fn kernel(patient: Arc<Patient>) -> Vec<Finding> {
-    let mut findings = blocking(examine::kernel).await;
+    let subject = patient.subject();
+    let mut findings = blocking(move || examine::kernel(subject)).await;
     findings.push(examine::mounts(&patient.helper, &patient.data).await);
     findings.extend(examine::networks().await);
     findings

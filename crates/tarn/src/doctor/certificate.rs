@@ -1,7 +1,9 @@
-//! The certificate of HTTPS: that it can be used, for how long, for which names, and that nobody else reads its key.
+//! The certificate of HTTPS: that it can be used, for how long, for which names, that it is the one which clients are shown, and that
+//! nobody else reads its key.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::client::verify_server_name;
@@ -12,7 +14,8 @@ use tarn_driver::findings::Finding;
 use tarn_model::{Clock as _, Time};
 
 use super::patient::Patient;
-use super::validity;
+use super::running::Running;
+use super::{engine, validity};
 use crate::environment::SystemClock;
 use crate::tls;
 
@@ -20,7 +23,7 @@ use crate::tls;
 const SOON: Duration = Duration::from_secs(14 * 24 * 3600);
 
 /// Looks at it.
-pub(super) fn look(patient: &Patient) -> Vec<Finding> {
+pub(super) async fn look(patient: Arc<Patient>) -> Vec<Finding> {
     let (Some(cert), Some(key)) = (&patient.config.tls_cert, &patient.config.tls_key) else {
         return vec![Finding::ok("certificate.usable", "the engine speaks plain HTTP and needs no certificate")];
     };
@@ -29,6 +32,7 @@ pub(super) fn look(patient: &Patient) -> Vec<Finding> {
     if let Some(first) = first {
         findings.push(valid(&first, SystemClock.now()));
         findings.push(names(&first, patient.config.public_url.as_deref()));
+        findings.extend(served(&patient, &first).await);
     }
     findings.push(key_file(key));
     findings
@@ -79,6 +83,38 @@ fn names(cert: &CertificateDer<'_>, public_url: Option<&str>) -> Finding {
             "get a certificate for that name, or tell clients another with --public-url",
         ),
     }
+}
+
+/// Whether the engine that runs shows the certificate of the file; nothing where none runs, or it does not answer, which is told
+/// elsewhere. It reads the file at its start, so that one which was renewed since is of no use to clients.
+async fn served(patient: &Patient, file: &CertificateDer<'_>) -> Option<Finding> {
+    const CHECK: &str = "certificate.served";
+    if patient.running == Running::Nowhere && patient.database_file().is_some() {
+        return None;
+    }
+    // It is only looked at, and so need not be one that anybody trusts.
+    let change =
+        |builder: reqwest::ClientBuilder| builder.no_proxy().tls_info(true).tls_danger_accept_invalid_certs(true);
+    let client = engine::client(engine::PATIENCE, change).ok()?;
+    let address = Patient::own_address(&patient.config);
+    let answer = client.get(format!("{address}/healthz")).send().await.ok()?;
+    let shown = answer.extensions().get::<reqwest::tls::TlsInfo>()?.peer_certificate()?;
+    Some(compare(CHECK, shown, file, &address))
+}
+
+fn compare(check: &'static str, shown: &[u8], file: &[u8], address: &str) -> Finding {
+    if shown == file {
+        return Finding::ok(check, format!("it is what clients are shown at {address}"));
+    }
+    let until = match validity::of(shown) {
+        Some((_, until)) => format!(", which is valid until {until}"),
+        None => String::new(),
+    };
+    Finding::failure(
+        check,
+        format!("clients are shown another certificate at {address}{until}"),
+        "restart the engine: it reads its certificate at its start, and instances and jobs do not notice",
+    )
 }
 
 /// The host of an address.

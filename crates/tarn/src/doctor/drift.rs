@@ -110,7 +110,10 @@ async fn once(patient: &Patient, store: &Store) -> Result<(Drift, Option<Pool>),
                 let instance = &claimed.instance;
                 let seen = match seen {
                     None => "is not there".to_owned(),
-                    Some(seen) if !seen.running => "does not run".to_owned(),
+                    Some(seen) if !seen.running => match seen.end {
+                        Some(end) => format!("does not run ({})", end.name()),
+                        None => "does not run".to_owned(),
+                    },
                     Some(seen) => format!("runs in start {} with {} volumes", seen.boot, seen.volumes.len()),
                 };
                 let (id, state) = (&instance.id, instance.state.name());
@@ -154,7 +157,9 @@ fn told(drift: &Drift, running: &Running, pool: Option<Pool>) -> Vec<Finding> {
             list(&drift.instances),
             match is_here {
                 true => "the engine should have seen this: look at its log; restarting it does no harm",
-                false => "`tarn serve` marks what died and removes what has no row",
+                false => {
+                    "`tarn serve` brings back what ended with the machine, marks what died by itself, and removes what has no row"
+                }
             },
         ),
     };

@@ -12,7 +12,7 @@ use super::running::Running;
 use crate::environment::SystemClock;
 
 /// How long it may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The time in answers has whole seconds, and the way there takes time as well.
 const SKEW: Duration = Duration::from_secs(5);

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tarn_driver::local::examine::Subject;
 use tarn_store::{Store, installation};
 
 use super::running::{self, Running};
@@ -36,8 +37,7 @@ impl Patient {
         let data = std::path::absolute(&config.data).unwrap_or_else(|_| config.data.clone());
         let pool = config.pool().unwrap_or_else(|| data.join("volumes"));
         let program = std::env::current_exe().unwrap_or_default();
-        let scheme = if config.tls_cert.is_some() { "https" } else { "http" };
-        let own = format!("{scheme}://{}", machines::reachable(config.listen));
+        let own = Patient::own_address(&config);
         let (is_given, address) = (engine.is_some(), engine.unwrap_or(own).trim_end_matches('/').to_owned());
         let running = running::find(&data);
         let helper = vec![program.into(), machines::HELPER.into()];
@@ -47,6 +47,20 @@ impl Patient {
     /// Whether instances are made on this machine.
     pub(super) fn is_local(&self) -> bool {
         self.config.driver == DriverName::Local
+    }
+
+    /// Whose privileges and limits matter: those of the engine, where its number is known.
+    pub(super) fn subject(&self) -> Subject {
+        match self.running {
+            Running::Here { pid } => Subject::of(pid),
+            Running::Nowhere | Running::Unknown => Subject::of(None),
+        }
+    }
+
+    /// The address of the engine of this configuration, whatever else was given.
+    pub(super) fn own_address(config: &Config) -> String {
+        let scheme = if config.tls_cert.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", machines::reachable(config.listen))
     }
 
     /// The database, only to be read.

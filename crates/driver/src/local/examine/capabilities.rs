@@ -1,8 +1,8 @@
-//! What this process may do, and what the environment around it keeps from it.
+//! What the engine may do, and what the environment around it keeps from it. Where none runs, this process tells.
 
-use std::fs;
 use std::path::Path;
 
+use super::Subject;
 use crate::findings::Finding;
 
 /// A privilege: its number in the kernel, its name, and what does not work without it. The others are needed by every instance.
@@ -31,11 +31,11 @@ const PRIVILEGES: [Privilege; 16] = [
     ),
 ];
 
-/// Looks at this process.
-pub fn capabilities() -> Vec<Finding> {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+/// Looks at a process.
+pub fn capabilities(of: Subject) -> Vec<Finding> {
+    let status = of.file("status");
     let container = ["/.dockerenv", "/run/.containerenv"].into_iter().find(|path| Path::new(path).exists());
-    vec![user(), capabilities_of(&status, super::is_root()), environment(&status, container)]
+    vec![user(), capabilities_of(&status, of.name()), environment(&status, container, of.name())]
 }
 
 fn user() -> Finding {
@@ -50,13 +50,18 @@ fn user() -> Finding {
     }
 }
 
-fn capabilities_of(status: &str, is_root: bool) -> Finding {
+fn capabilities_of(status: &str, who: &str) -> Finding {
     const CHECK: &str = "process.capabilities";
+    let is_root = field(status, "Uid").is_none_or(|ids| ids.split_whitespace().nth(1) == Some("0"));
     if !is_root {
-        return Finding::skipped(CHECK, "the capabilities of root are not those of this user", super::AS_ROOT);
+        return Finding::skipped(
+            CHECK,
+            format!("{who} is not root, and has not the capabilities of root"),
+            super::AS_ROOT,
+        );
     }
     let Some(effective) = field(status, "CapEff").and_then(|text| u64::from_str_radix(text, 16).ok()) else {
-        return Finding::skipped(CHECK, "the kernel does not tell the capabilities of this process", "mount /proc");
+        return Finding::skipped(CHECK, format!("the kernel does not tell the capabilities of {who}"), "mount /proc");
     };
     let missing = || PRIVILEGES.iter().filter(|(number, ..)| effective & (1 << number) == 0);
     let needed: Vec<_> =
@@ -69,25 +74,27 @@ fn capabilities_of(status: &str, is_root: bool) -> Finding {
     let without: Vec<_> =
         missing().filter_map(|(_, name, without)| Some(format!("without CAP_{name} {}", (*without)?))).collect();
     match without.is_empty() {
-        true => Finding::ok(CHECK, "this process has every capability that the engine uses"),
+        true => Finding::ok(CHECK, format!("{who} has every capability that it needs")),
         false => Finding::note(CHECK, without.join("; "), todo),
     }
 }
 
-fn environment(status: &str, container: Option<&str>) -> Finding {
+fn environment(status: &str, container: Option<&str>, who: &str) -> Finding {
     const CHECK: &str = "process.environment";
     let filtered = field(status, "Seccomp") == Some("2");
     if field(status, "NoNewPrivs") == Some("1") {
         return Finding::failure(
             CHECK,
-            "this process may gain no privileges, and what it starts inherits that: `sudo` would not work in instances",
+            format!(
+                "{who} may gain no privileges, and what it starts inherits that: `sudo` would not work in instances"
+            ),
             "start the engine without NoNewPrivileges= or --security-opt=no-new-privileges",
         );
     }
     match (filtered, container) {
         (true, _) => Finding::warning(
             CHECK,
-            "the environment filters system calls of this process, and instances inherit that",
+            format!("the environment filters system calls of {who}, and instances inherit that"),
             "start it without a filter: --security-opt seccomp=unconfined, or no SystemCallFilter= in the service",
         ),
         (false, Some(mark)) => Finding::note(
@@ -95,7 +102,7 @@ fn environment(status: &str, container: Option<&str>) -> Finding {
             format!("this is a container ({mark}): devices, control groups and modules are what it was given"),
             "run the engine on the machine itself, if you can",
         ),
-        (false, None) => Finding::ok(CHECK, "nothing around this process holds it back"),
+        (false, None) => Finding::ok(CHECK, format!("nothing around {who} holds it back")),
     }
 }
 
@@ -110,20 +117,27 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named_with_what_it_is_needed_for() {
-        let with = |mask: u64| capabilities_of(&format!("Name:\tx\nCapEff:\t{mask:016x}\n"), true);
+        let with = |mask: u64| capabilities_of(&format!("Name:\tx\nCapEff:\t{mask:016x}\n"), "it");
         assert_eq!(with(u64::MAX).level, Level::Ok);
         let resource = with(!(1 << 24));
         assert!(resource.level == Level::Note && resource.found.contains("CAP_SYS_RESOURCE"), "{resource:?}");
         let none = with(0);
         assert!(none.level == Level::Failure && none.found.contains("CAP_SYS_ADMIN"), "{none:?}");
-        assert_eq!(capabilities_of("", true).level, Level::Skipped);
+        assert_eq!(capabilities_of("", "it").level, Level::Skipped);
+    }
+
+    #[test]
+    fn whoever_is_not_root_is_told_so() {
+        let status = |effective: u32| format!("Uid:\t1000\t{effective}\t0\t0\nCapEff:\tffffffffffffffff\n");
+        assert_eq!(capabilities_of(&status(1000), "the engine").level, Level::Skipped);
+        assert_eq!(capabilities_of(&status(0), "the engine").level, Level::Ok);
     }
 
     #[test]
     fn surroundings_that_hold_back_are_told() {
-        assert_eq!(environment("Seccomp:\t0\nNoNewPrivs:\t0\n", None).level, Level::Ok);
-        assert_eq!(environment("Seccomp:\t2\nSeccomp_filters:\t1\n", None).level, Level::Warning);
-        assert_eq!(environment("Seccomp:\t0\n", Some("/.dockerenv")).level, Level::Note);
-        assert_eq!(environment("NoNewPrivs:\t1\n", None).level, Level::Failure);
+        assert_eq!(environment("Seccomp:\t0\nNoNewPrivs:\t0\n", None, "it").level, Level::Ok);
+        assert_eq!(environment("Seccomp:\t2\nSeccomp_filters:\t1\n", None, "it").level, Level::Warning);
+        assert_eq!(environment("Seccomp:\t0\n", Some("/.dockerenv"), "it").level, Level::Note);
+        assert_eq!(environment("NoNewPrivs:\t1\n", None, "it").level, Level::Failure);
     }
 }

@@ -23,18 +23,22 @@ struct Chain<'a> {
     name: &'a str,
 }
 
-/// The obstacles to packets that are forwarded. `ours` is what the names of our interfaces begin with.
-pub(super) fn obstacles(ruleset: &Value, ours: &str) -> Vec<Obstacle> {
+/// The obstacles to packets that are forwarded. `ours` is what the names of our interfaces begin with, `uplink` the interface to
+/// other machines.
+pub(super) fn obstacles(ruleset: &Value, ours: &str, uplink: &str) -> Vec<Obstacle> {
     let mut found = Vec::new();
     for chain in hooked(ruleset, "forward") {
         let Some(how) = drops(ruleset, chain) else { continue };
         let chain = Chain { family: text(chain, "family"), table: text(chain, "table"), name: text(chain, "name") };
         let rules = || rules(ruleset, &chain);
-        let comes = rules().any(|rule| accepts(rule) && names(rule, "iifname", ours));
-        let answers = rules().any(|rule| accepts(rule) && (names(rule, "oifname", ours) || lets_answers_pass(rule)));
+        let passes =
+            |rule: &Value| accepts(rule) || target(rule).is_some_and(|to| ends_well(ruleset, &chain, to, MAX_JUMPS));
+        let comes = rules().any(|rule| names(rule, "iifname", ours) && passes(rule));
+        let goes = rules().any(|rule| names(rule, "oifname", ours) && passes(rule));
+        let answers = goes || rules().any(|rule| accepts(rule) && lets_answers_pass(rule));
         if !(comes && answers) {
             let place = format!("{} {} {}", chain.family, chain.table, chain.name);
-            found.push(Obstacle { place, how, remedy: remedy(ruleset, &chain, ours) });
+            found.push(Obstacle { place, how, remedy: remedy(ruleset, &chain, ours, uplink) });
         }
     }
     found
@@ -74,6 +78,26 @@ fn rules<'a>(ruleset: &'a Value, chain: &Chain<'a>) -> impl Iterator<Item = &'a 
     objects(ruleset, "rule").filter(move |rule| text(rule, "family") == family && text(rule, "table") == table)
 }
 
+/// So far it is followed where rules send packets.
+const MAX_JUMPS: u32 = 16;
+
+/// The chain to which a rule sends packets.
+fn target(rule: &Value) -> Option<&str> {
+    expressions(rule).find_map(|part| part["jump"]["target"].as_str().or(part["goto"]["target"].as_str()))
+}
+
+/// Whether a chain, or one to which it sends everything, lets pass whatever comes to its end. firewalld sends what belongs to a zone
+/// to a chain of that zone, which accepts without another word.
+fn ends_well(ruleset: &Value, table: &Chain<'_>, name: &str, jumps: u32) -> bool {
+    let own = |rule: &&Value| text(rule, "chain") == name;
+    rules(ruleset, table).filter(own).any(|rule| {
+        let mut parts = expressions(rule).filter(|part| part.get("counter").is_none() && part.get("log").is_none());
+        let is_for_all = parts.next().is_some() && parts.next().is_none();
+        let deeper = || target(rule).is_some_and(|to| jumps > 0 && ends_well(ruleset, table, to, jumps - 1));
+        is_for_all && (accepts(rule) || deeper())
+    })
+}
+
 fn accepts(rule: &Value) -> bool {
     expressions(rule).any(|part| part.get("accept").is_some())
 }
@@ -98,7 +122,7 @@ fn lets_answers_pass(rule: &Value) -> bool {
 }
 
 /// What to type. Programs that keep rules of their own want to be told in their own words, or forget it at their next start.
-fn remedy(ruleset: &Value, chain: &Chain<'_>, ours: &str) -> String {
+fn remedy(ruleset: &Value, chain: &Chain<'_>, ours: &str, uplink: &str) -> String {
     let Chain { family, table, name } = chain;
     let has = |wanted: &str| {
         objects(ruleset, "chain").any(|chain| text(chain, "name") == wanted && text(chain, "table") == *table)
@@ -107,18 +131,23 @@ fn remedy(ruleset: &Value, chain: &Chain<'_>, ours: &str) -> String {
         return format!("firewall-cmd --permanent --zone=trusted --add-interface='{ours}+' && firewall-cmd --reload");
     }
     if *family == "ip" && *table == "filter" {
-        return iptables(if has("DOCKER-USER") { "DOCKER-USER" } else { name }, ours, has("ufw-user-forward"));
+        return iptables(
+            if has("DOCKER-USER") { "DOCKER-USER" } else { name },
+            (ours, uplink),
+            has("ufw-user-forward"),
+        );
     }
     format!(
-        "nft insert rule {family} {table} {name} iifname '\"{ours}*\"' accept && \
+        "nft insert rule {family} {table} {name} iifname '\"{ours}*\"' oifname '\"{uplink}\"' accept && \
          nft insert rule {family} {table} {name} oifname '\"{ours}*\"' ct state established,related accept"
     )
 }
 
-/// The same for who has iptables.
-pub(super) fn iptables(chain: &str, ours: &str, has_ufw: bool) -> String {
+/// The same for who has iptables. Only the way to other machines is opened: what is accepted before Docker's own rules reaches its
+/// containers and networks as well, which tenants have no business with.
+pub(super) fn iptables(chain: &str, (ours, uplink): (&str, &str), has_ufw: bool) -> String {
     let rules = format!(
-        "iptables -I {chain} -i '{ours}+' -j ACCEPT && \
+        "iptables -I {chain} -i '{ours}+' -o '{uplink}' -j ACCEPT && \
          iptables -I {chain} -o '{ours}+' -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"
     );
     if has_ufw { format!("{rules} (and in /etc/ufw/before.rules, to keep it)") } else { rules }
@@ -153,7 +182,7 @@ mod tests {
     }
 
     fn found(objects: &[Value]) -> Vec<Obstacle> {
-        obstacles(&json!({ "nftables": objects }), OURS)
+        obstacles(&json!({ "nftables": objects }), OURS, "eth0")
     }
 
     fn interface(key: &str, name: &str) -> Value {
@@ -169,11 +198,20 @@ mod tests {
         ];
         let one = &found(&docker)[0];
         assert_eq!((one.place.as_str(), one.how), ("ip filter FORWARD", "its policy is drop"));
-        assert!(one.remedy.starts_with("iptables -I DOCKER-USER -i 'tabc123+' -j ACCEPT && "), "{}", one.remedy);
+        assert!(
+            one.remedy.starts_with("iptables -I DOCKER-USER -i 'tabc123+' -o 'eth0' -j ACCEPT && "),
+            "{}",
+            one.remedy
+        );
         let mended = [
             &docker[..],
             &[
-                rule("ip", "filter", "DOCKER-USER", json!([interface("iifname", "tabc123*"), { "accept": null }])),
+                rule(
+                    "ip",
+                    "filter",
+                    "DOCKER-USER",
+                    json!([interface("iifname", "tabc123*"), interface("oifname", "eth0"), { "accept": null }]),
+                ),
                 rule("ip", "filter", "DOCKER-USER", json!([interface("oifname", "tabc123*"), { "accept": null }])),
             ],
         ]
@@ -187,7 +225,7 @@ mod tests {
         assert!(
             found(std::slice::from_ref(&own))[0]
                 .remedy
-                .starts_with("nft insert rule inet mine fwd iifname '\"tabc123*\"' accept")
+                .starts_with("nft insert rule inet mine fwd iifname '\"tabc123*\"' oifname '\"eth0\"' accept")
         );
         let established = json!({ "match": { "op": "in", "left": { "ct": { "key": "state" } }, "right": ["established", "related"] } });
         let answers = rule("inet", "mine", "fwd", json!([established, { "accept": null }]));
@@ -205,6 +243,60 @@ mod tests {
         ]);
         assert_eq!(found[0].how, "its last rule drops everything");
         assert!(found[0].remedy.contains("firewall-cmd"), "{found:?}");
+    }
+
+    /// What firewalld writes: zones are chosen by the interface that a packet comes from, and each has chains of its own.
+    fn firewalld(trusted: &[&str]) -> Vec<Value> {
+        let fw = |chain: &str, expr: Value| rule("inet", "firewalld", chain, expr);
+        let to = |verb: &str, chain: &str| json!({ verb: { "target": chain } });
+        let states =
+            |names: Value| json!({ "match": { "op": "in", "left": { "ct": { "key": "state" } }, "right": names } });
+        let mut all = vec![
+            chain("inet", "firewalld", "filter_FORWARD", "forward", "accept"),
+            fw("filter_FORWARD", json!([states(json!({ "set": ["established", "related"] })), { "accept": null }])),
+            fw("filter_FORWARD", json!([interface("iifname", "lo"), { "accept": null }])),
+            fw("filter_FORWARD", json!([states(json!("invalid")), { "drop": null }])),
+            fw("filter_FORWARD", json!([to("jump", "filter_FORWARD_ZONES")])),
+            fw("filter_FORWARD", json!([{ "reject": { "type": "icmpx", "expr": "admin-prohibited" } }])),
+            fw("filter_FORWARD_ZONES", json!([interface("iifname", "eth0"), to("goto", "filter_FWD_public")])),
+        ];
+        for name in trusted {
+            all.push(fw("filter_FORWARD_ZONES", json!([interface("iifname", name), to("goto", "filter_FWD_trusted")])));
+        }
+        all.push(fw("filter_FORWARD_ZONES", json!([to("goto", "filter_FWD_public")])));
+        for zone in ["public", "trusted"] {
+            let own = format!("filter_FWD_{zone}");
+            for part in ["pre", "log", "deny", "allow", "post"] {
+                all.push(fw(&own, json!([to("jump", &format!("{own}_{part}"))])));
+            }
+        }
+        all.push(fw("filter_FWD_public_allow", json!([interface("oifname", "eth0"), { "accept": null }])));
+        all.push(fw("filter_FWD_trusted", json!([{ "counter": { "packets": 0, "bytes": 0 } }, { "accept": null }])));
+        all
+    }
+
+    #[test]
+    fn firewalld_is_well_with_what_it_was_told() {
+        assert_eq!(found(&firewalld(&[])).len(), 1);
+        assert_eq!(found(&firewalld(&["virbr0"])).len(), 1, "somebody else is trusted");
+        assert_eq!(found(&firewalld(&["tabc123*"])), [], "the advice has been followed");
+        let mut public = firewalld(&[]);
+        let goes = json!([interface("iifname", "tabc123*"), { "goto": { "target": "filter_FWD_public" } }]);
+        public.push(rule("inet", "firewalld", "filter_FORWARD_ZONES", goes));
+        assert_eq!(found(&public).len(), 1, "a zone that lets only some pass is not enough");
+    }
+
+    #[test]
+    fn chains_that_send_to_each_other_come_to_an_end() {
+        let round = |from: &str, to: &str| rule("inet", "mine", from, json!([{ "jump": { "target": to } }]));
+        let ours = json!([interface("iifname", "tabc123*"), { "jump": { "target": "a" } }]);
+        let all = [
+            chain("inet", "mine", "fwd", "forward", "drop"),
+            rule("inet", "mine", "fwd", ours),
+            round("a", "b"),
+            round("b", "a"),
+        ];
+        assert_eq!(found(&all).len(), 1);
     }
 
     #[test]

@@ -3,55 +3,92 @@
 use std::fs;
 use std::path::Path;
 
-use nvml_wrapper::Nvml;
-
 use super::setting;
 use crate::findings::Finding;
-
-/// Where descriptions of devices for containers are.
-const DESCRIPTIONS: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
+use crate::gpus::cdi::Directories;
+use crate::gpus::{Answer, Nvidia, Probe as _, Reading};
+use crate::listed;
 
 /// The number of the vendor, and what the class of a display or a compute device begins with.
 const VENDOR: &str = "0x10de";
 const CLASSES: [&str; 2] = ["0x03", "0x12"];
 
-/// Looks at them.
-pub fn gpus() -> Vec<Finding> {
+/// Looks at them, as the engine does. `directories` are where descriptions of devices are.
+pub fn gpus(directories: &Directories) -> Vec<Finding> {
     let on_bus = on_bus(Path::new("/sys/bus/pci/devices"));
-    let answered = Nvml::init().and_then(|nvml| Ok((nvml.device_count()?, nvml.sys_driver_version()?)));
-    let answered = answered.map_err(|error| error.to_string());
-    let found = answered.as_ref().map_or(0, |(count, _)| *count);
-    vec![driver(on_bus, answered), descriptions(found, described(&DESCRIPTIONS))]
+    let readings = Nvidia::open().map(|mut nvidia| nvidia.read());
+    let named: Vec<_> = readings.iter().flatten().flat_map(names).collect();
+    vec![driver(on_bus, readings.as_deref()), descriptions(&named, directories)]
 }
 
-fn driver(on_bus: usize, answered: Result<(u32, String), String>) -> Finding {
-    const CHECK: &str = "gpus.driver";
-    match (on_bus, answered) {
-        (0, Err(_)) => Finding::ok(CHECK, "there are no NVIDIA GPUs on this machine"),
-        (count, Err(why)) => Finding::warning(
-            CHECK,
-            format!("{count} NVIDIA GPUs are on the bus, but their library does not load: {why}"),
-            "install NVIDIA's driver with its library libnvidia-ml.so.1; `nvidia-smi` must list the GPUs",
-        ),
-        (on_bus, Ok((count, version))) if (count as usize) < on_bus => Finding::warning(
-            CHECK,
-            format!("{on_bus} NVIDIA GPUs are on the bus, but the driver {version} answers for {count} only"),
-            "look for Xid errors in the kernel's log (dmesg); a GPU that fell off its bus needs a reboot",
-        ),
-        (_, Ok((count, version))) => Finding::ok(CHECK, format!("{count} NVIDIA GPUs by driver {version}")),
+/// The names by which a GPU, or each of its slices, may be described, the best first.
+fn names(reading: &Reading) -> Vec<Vec<String>> {
+    let both = |id: &String, index: &Option<String>| std::iter::once(id.clone()).chain(index.clone()).collect();
+    match &reading.slices {
+        Some(slices) => slices.iter().map(|slice| both(&slice.id, &slice.index)).collect(),
+        None => vec![both(&reading.id, &reading.index)],
     }
 }
 
-fn descriptions(gpus: u32, files: usize) -> Finding {
-    const CHECK: &str = "gpus.cdi";
-    match (gpus, files) {
-        (0, _) => Finding::ok(CHECK, "no GPU needs a description (CDI)"),
-        (_, 0) => Finding::failure(
+fn driver(on_bus: usize, readings: Option<&[Reading]>) -> Finding {
+    const CHECK: &str = "gpus.driver";
+    let Some(readings) = readings else {
+        return match on_bus {
+            0 => Finding::ok(CHECK, "there are no NVIDIA GPUs on this machine"),
+            count => Finding::warning(
+                CHECK,
+                format!("{count} NVIDIA GPUs are on the bus, but the library of their driver does not load"),
+                "install NVIDIA's driver with its library libnvidia-ml.so.1; `nvidia-smi` must list the GPUs, or says why not",
+            ),
+        };
+    };
+    let version = readings.iter().find_map(|reading| reading.driver_version.clone());
+    let version = version.unwrap_or_else(|| "of an unknown version".to_owned());
+    let well = readings.iter().filter(|reading| reading.answer == Answer::Well).count();
+    match well < on_bus {
+        true => Finding::warning(
             CHECK,
-            "there are GPUs, but no description of them in /etc/cdi or /var/run/cdi: instances cannot get them",
-            "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
+            format!("{on_bus} NVIDIA GPUs are on the bus, but the driver {version} answers for {well} only"),
+            "look for Xid errors in the kernel's log (dmesg); a GPU that fell off its bus needs a reboot",
         ),
-        (_, files) => Finding::ok(CHECK, format!("{files} descriptions of devices")),
+        false => Finding::ok(CHECK, format!("{well} NVIDIA GPUs by driver {version}")),
+    }
+}
+
+/// Whether every GPU can be given to an instance, by what the engine itself reads.
+fn descriptions(gpus: &[Vec<String>], directories: &Directories) -> Finding {
+    const CHECK: &str = "gpus.cdi";
+    let (mut unnamed, mut unusable) = (Vec::new(), Vec::new());
+    for names in gpus {
+        match directories.resolve(std::slice::from_ref(names)) {
+            Ok((_, missing)) => unnamed.extend(missing),
+            Err(why) => unusable.push(why.to_string()),
+        }
+    }
+    let places: Vec<_> = directories.0.iter().map(|place| place.display().to_string()).collect();
+    let places = places.join(" and ");
+    let todo = "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml; gpus.cdi_dirs says where the engine looks";
+    // What is wrong with all of them is said once.
+    unusable.dedup();
+    match (gpus.is_empty(), unnamed.is_empty(), unusable.is_empty()) {
+        (true, ..) => Finding::ok(CHECK, "no GPU needs a description (CDI)"),
+        (_, _, false) => Finding::failure(
+            CHECK,
+            format!(
+                "instances cannot get these GPUs, because their descriptions cannot be used: {}",
+                listed(&unusable)
+            ),
+            todo,
+        ),
+        (_, false, _) => Finding::failure(
+            CHECK,
+            format!(
+                "instances cannot get these GPUs, because no description in {places} names them: {}",
+                listed(&unnamed)
+            ),
+            todo,
+        ),
+        (_, true, true) => Finding::ok(CHECK, format!("all {} GPUs and slices are described in {places}", gpus.len())),
     }
 }
 
@@ -64,16 +101,11 @@ fn on_bus(devices: &Path) -> usize {
     entries.filter(is_gpu).count()
 }
 
-fn described(directories: &[&str]) -> usize {
-    let entries = directories.iter().flat_map(|directory| fs::read_dir(directory).into_iter().flatten().flatten());
-    let is_description = |name: &str| [".json", ".yaml", ".yml"].iter().any(|end| name.ends_with(end));
-    entries.filter(|entry| is_description(&entry.file_name().to_string_lossy())).count()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::findings::Level;
+    use crate::gpus::Slice;
 
     #[test]
     fn gpus_that_nobody_answers_for_are_told() {
@@ -86,12 +118,50 @@ mod tests {
             fs::write(bus.path().join(name).join("class"), class).unwrap();
         }
         assert_eq!((on_bus(bus.path()), on_bus(Path::new("/no such bus"))), (1, 0));
-        assert_eq!(driver(0, Err("no library".into())).level, Level::Ok);
-        assert_eq!(driver(1, Err("no library".into())).level, Level::Warning);
-        assert_eq!(driver(2, Ok((1, "580".into()))).level, Level::Warning);
-        assert_eq!(driver(1, Ok((1, "580".into()))).level, Level::Ok);
-        assert_eq!(descriptions(1, 0).level, Level::Failure);
-        fs::write(bus.path().join("nvidia.yaml"), "").unwrap();
-        assert_eq!(described(&[bus.path().to_str().unwrap()]), 1);
+        assert_eq!(driver(0, None).level, Level::Ok);
+        assert_eq!(driver(1, None).level, Level::Warning);
+        let gpu = Reading { id: "GPU-1".into(), driver_version: Some("580".into()), ..Reading::default() };
+        assert_eq!(driver(2, Some(std::slice::from_ref(&gpu))).level, Level::Warning);
+        assert_eq!(driver(1, Some(std::slice::from_ref(&gpu))).level, Level::Ok);
+        assert_eq!(driver(1, Some(&[Reading { answer: Answer::Lost, ..gpu }])).level, Level::Warning);
+    }
+
+    #[test]
+    fn slices_are_described_in_the_place_of_their_gpu() {
+        let slice = Slice { id: "MIG-1".into(), index: Some("0:0".into()), ..Slice::default() };
+        let whole = Reading { id: "GPU-1".into(), index: Some("0".into()), ..Reading::default() };
+        assert_eq!(names(&whole), [["GPU-1", "0"]]);
+        assert_eq!(names(&Reading { slices: Some(vec![slice]), ..whole }), [["MIG-1", "0:0"]]);
+    }
+
+    #[test]
+    fn descriptions_are_read_as_the_engine_reads_them() {
+        let place = tempfile::tempdir().unwrap();
+        let directories = Directories(vec![place.path().to_owned()]);
+        let gpus = [vec!["GPU-1".to_owned(), "0".to_owned()], vec!["GPU-2".to_owned(), "1".to_owned()]];
+        let write = |nodes: [&str; 2]| {
+            let device = |(index, node): (usize, &&str)| {
+                let edits =
+                    serde_json::json!({ "deviceNodes": [{ "path": node, "hostPath": node.replace("gpu", "nu") }] });
+                serde_json::json!({ "name": index.to_string(), "containerEdits": edits })
+            };
+            let devices: Vec<_> = nodes.iter().enumerate().map(device).collect();
+            let kind = "vendor.example/gpu";
+            let text = serde_json::json!({ "cdiVersion": "0.6.0", "kind": kind, "devices": devices });
+            fs::write(place.path().join("vendor.json"), text.to_string()).unwrap();
+        };
+        fs::write(place.path().join("other.yaml"), "this is no description").unwrap();
+        let none = descriptions(&gpus, &directories);
+        assert!(none.level == Level::Failure && none.found.contains("GPU-1"), "any file is not enough: {none:?}");
+        write(["/dev/gpull", "/dev/gpull2"]);
+        let broken = descriptions(&gpus, &directories);
+        assert!(broken.level == Level::Failure && broken.found.contains("/dev/null2"), "{broken:?}");
+        write(["/dev/gpull", "/dev/gpull"]);
+        let good = descriptions(&gpus, &directories);
+        assert_eq!(good.level, Level::Ok, "{good:?}");
+        let more = [&gpus[..], &[vec!["GPU-3".to_owned(), "2".to_owned()]]].concat();
+        let unnamed = descriptions(&more, &directories);
+        assert!(unnamed.found.ends_with("names them: GPU-3"), "{unnamed:?}");
+        assert_eq!(descriptions(&[], &directories).level, Level::Ok);
     }
 }

@@ -5,21 +5,21 @@ use std::path::Path;
 
 use rustix::mount::{FsOpenFlags, fsopen};
 
-use super::{number, security, setting};
+use super::{Subject, number, security, setting};
 use crate::findings::Finding;
 
 /// The first version that maps ids below an overlay.
 const LEAST: (u32, u32) = (5, 19);
 
-/// Looks at the kernel.
-pub fn kernel() -> Vec<Finding> {
+/// Looks at the kernel, and at how it holds a process.
+pub fn kernel(of: Subject) -> Vec<Finding> {
     let mut findings = vec![version(rustix::system::uname().release().to_str().unwrap_or_default())];
     findings.push(overlay(&setting("/proc/filesystems"), Path::new("/lib/modules").exists()));
     findings.push(user_namespaces());
     findings.push(seccomp());
     findings.push(xfs());
     findings.push(loop_devices());
-    findings.push(security::found(&security::State::look()));
+    findings.push(security::found(&security::State::look(of)));
     findings
 }
 

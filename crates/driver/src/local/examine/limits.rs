@@ -1,8 +1,6 @@
-//! Limits of the kernel and of this process that many instances reach together.
+//! Limits of the kernel and of the engine that many instances reach together.
 
-use rustix::process::{Resource, getrlimit};
-
-use super::number;
+use super::{Subject, number};
 use crate::findings::{Finding, Level};
 
 /// A limit of the kernel: the check, its file, how it is set, from where on it is enough, and what it is of.
@@ -33,9 +31,9 @@ const LIMITS: [Limit; 5] = [
 const LEAST_FILES: u64 = 8192;
 
 /// Looks at all limits.
-pub fn limits() -> Vec<Finding> {
+pub fn limits(of: Subject) -> Vec<Finding> {
     let mut findings: Vec<_> = LIMITS.iter().map(|limit| judge(limit, number(limit.1))).collect();
-    findings.push(files(getrlimit(Resource::Nofile).maximum));
+    findings.push(files(of.most("Max open files"), of.name()));
     findings
 }
 
@@ -51,16 +49,16 @@ fn judge((check, _, setting, enough, what): &Limit, found: Option<u64>) -> Findi
     }
 }
 
-fn files(most: Option<u64>) -> Finding {
+fn files(most: Option<u64>, who: &str) -> Finding {
     const CHECK: &str = "limits.files";
     match most {
         Some(most) if most < LEAST_FILES => Finding::warning(
             CHECK,
-            format!("a process may have only {most} files and connections open"),
+            format!("{who} may have only {most} files and connections open"),
             "raise it: LimitNOFILE=1048576 in the service, or `ulimit -Hn 1048576` where the engine is started",
         ),
-        Some(most) => Finding::ok(CHECK, format!("a process may have {most} files and connections open")),
-        None => Finding::ok(CHECK, "a process may have any number of files and connections open"),
+        Some(most) => Finding::ok(CHECK, format!("{who} may have {most} files and connections open")),
+        None => Finding::ok(CHECK, format!("{who} may have any number of files and connections open")),
     }
 }
 
@@ -75,6 +73,6 @@ mod tests {
         assert!(few.todo.unwrap().contains("sysctl -w fs.inotify.max_user_instances=8192"));
         assert_eq!(judge(&LIMITS[0], Some(1024)).level, Level::Ok);
         assert_eq!(judge(&LIMITS[0], None).level, Level::Skipped);
-        assert_eq!((files(Some(1024)).level, files(None).level), (Level::Warning, Level::Ok));
+        assert_eq!((files(Some(1024), "it").level, files(None, "it").level), (Level::Warning, Level::Ok));
     }
 }

@@ -18,6 +18,7 @@ mod saved_rules;
 mod security;
 mod sight;
 mod space;
+mod subject;
 mod tools;
 mod tries;
 
@@ -33,6 +34,7 @@ pub use limits::limits;
 pub use network::{addresses, firewall};
 pub use sight::{Pool, Sight, sight};
 pub use space::{Place, space};
+pub use subject::Subject;
 pub use tools::tools;
 pub use tries::{mounts, networks};
 

@@ -93,12 +93,13 @@ async fn foreign_rules(data: &Path, is_open: bool) -> Finding {
     // Before the first start there is no id yet; the rules are the same with any.
     let installation = sight::installation(data);
     let ours = format!("t{}", installation.as_deref().unwrap_or("<installation>"));
-    let mut found = rules::obstacles(&ruleset, &ours);
+    let uplink = uplink(&setting("/proc/net/route")).unwrap_or_else(|| "<uplink>".to_owned());
+    let mut found = rules::obstacles(&ruleset, &ours, &uplink);
     if !setting(OLDER).is_empty()
         && let Some(save) = tools::program("iptables-legacy-save")
         && let Ok(saved) = tools::run(&save, &[]).await
     {
-        found.extend(saved_rules::obstacle(&saved, &ours));
+        found.extend(saved_rules::obstacle(&saved, &ours, &uplink));
     }
     if !found.is_empty() {
         let what: Vec<_> = found.iter().map(|one| format!("{} ({})", one.place, one.how)).collect();
@@ -114,5 +115,30 @@ async fn foreign_rules(data: &Path, is_open: bool) -> Finding {
             "see that they allow the ports of the API, of SSH and of S3 to whom you serve",
         ),
         false => Finding::ok(CHECK, "no rule of others drops what instances send"),
+    }
+}
+
+/// The interface of the default route, the one that is taken first.
+fn uplink(routes: &str) -> Option<String> {
+    let defaults = routes.lines().filter_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [name, "00000000", _, _, _, _, metric, "00000000", ..] = fields[..] else { return None };
+        Some((metric.parse::<u64>().ok()?, name.to_owned()))
+    });
+    defaults.min().map(|(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_machines_are_behind_the_default_route() {
+        let table = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n\
+                     wlan0\t00000000\t0101A8C0\t0003\t0\t0\t600\t00000000\t0\t0\t0\n\
+                     eth0\t00000000\t0101A8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0\n\
+                     docker0\t000011AC\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n";
+        assert_eq!(uplink(table).as_deref(), Some("eth0"));
+        assert_eq!(uplink(""), None);
     }
 }

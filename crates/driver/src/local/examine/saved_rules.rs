@@ -3,7 +3,7 @@
 use super::firewall::{Obstacle, iptables};
 
 /// The obstacle to packets that are forwarded, if there is one.
-pub(super) fn obstacle(saved: &str, ours: &str) -> Option<Obstacle> {
+pub(super) fn obstacle(saved: &str, ours: &str, uplink: &str) -> Option<Obstacle> {
     let filter: Vec<&str> = saved
         .lines()
         .map(str::trim)
@@ -26,7 +26,7 @@ pub(super) fn obstacle(saved: &str, ours: &str) -> Option<Obstacle> {
         return None;
     }
     let chain = if has("DOCKER-USER") { "DOCKER-USER" } else { "FORWARD" };
-    let remedy = iptables(chain, ours, has("ufw-user-forward")).replace("iptables ", "iptables-legacy ");
+    let remedy = iptables(chain, (ours, uplink), has("ufw-user-forward")).replace("iptables ", "iptables-legacy ");
     Some(Obstacle { place: "iptables-legacy filter FORWARD".into(), how: "its policy is drop", remedy })
 }
 
@@ -42,15 +42,15 @@ mod tests {
     fn a_policy_of_drop_is_found_until_ours_pass() {
         let saved = "*nat\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n*filter\n:INPUT ACCEPT [0:0]\n:FORWARD DROP [0:0]\n\
                      -A FORWARD -i docker0 -o eth0 -j ACCEPT\nCOMMIT\n";
-        let found = obstacle(saved, "tabc123").unwrap();
-        assert!(found.remedy.starts_with("iptables-legacy -I FORWARD -i 'tabc123+' -j ACCEPT"), "{found:?}");
+        let found = obstacle(saved, "tabc123", "eth0").unwrap();
+        assert!(found.remedy.starts_with("iptables-legacy -I FORWARD -i 'tabc123+' -o 'eth0' -j ACCEPT"), "{found:?}");
         let mended = saved.replace(
             "-A FORWARD",
-            "-A FORWARD -i tabc123+ -j ACCEPT\n-A FORWARD -o tabc123+ -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n-A FORWARD",
+            "-A FORWARD -i tabc123+ -o eth0 -j ACCEPT\n-A FORWARD -o tabc123+ -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n-A FORWARD",
         );
-        assert_eq!(obstacle(&mended, "tabc123"), None);
-        assert_eq!(obstacle("*filter\n:FORWARD ACCEPT [0:0]\nCOMMIT\n", "tabc123"), None);
-        assert_eq!(obstacle("*mangle\n:FORWARD DROP [0:0]\nCOMMIT\n", "tabc123"), None, "another table");
-        assert_eq!(obstacle("", "tabc123"), None);
+        assert_eq!(obstacle(&mended, "tabc123", "eth0"), None);
+        assert_eq!(obstacle("*filter\n:FORWARD ACCEPT [0:0]\nCOMMIT\n", "tabc123", "eth0"), None);
+        assert_eq!(obstacle("*mangle\n:FORWARD DROP [0:0]\nCOMMIT\n", "tabc123", "eth0"), None, "another table");
+        assert_eq!(obstacle("", "tabc123", "eth0"), None);
     }
 }

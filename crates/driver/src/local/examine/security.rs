@@ -1,6 +1,6 @@
 //! Security modules of the kernel that could keep an engine from its work.
 
-use super::setting;
+use super::{Subject, setting};
 use crate::findings::Finding;
 
 const CHECK: &str = "kernel.security_modules";
@@ -12,22 +12,25 @@ pub(super) struct State {
     pub(super) modules: String,
     /// `1` where SELinux forbids, `0` where it only complains, empty where it is not there.
     pub(super) selinux: String,
-    /// The profile that AppArmor has this process in.
+    /// The profile that AppArmor has a process in.
     pub(super) profile: String,
+    /// Which process that is.
+    pub(super) who: &'static str,
 }
 
 impl State {
-    pub(super) fn look() -> State {
+    pub(super) fn look(of: Subject) -> State {
         State {
             modules: setting("/sys/kernel/security/lsm"),
             selinux: setting("/sys/fs/selinux/enforce"),
-            profile: setting("/proc/self/attr/apparmor/current"),
+            profile: of.file("attr/apparmor/current"),
+            who: of.name(),
         }
     }
 }
 
 pub(super) fn found(state: &State) -> Finding {
-    let State { modules, selinux, profile } = state;
+    let State { modules, selinux, profile, who } = state;
     if selinux == "1" {
         return Finding::warning(
             CHECK,
@@ -38,9 +41,7 @@ pub(super) fn found(state: &State) -> Finding {
     if !profile.is_empty() && profile != "unconfined" {
         return Finding::warning(
             CHECK,
-            format!(
-                "AppArmor holds this process in the profile {profile}; an engine started the same way is held, too"
-            ),
+            format!("AppArmor holds {who} in the profile {profile}; an engine started the same way is held, too"),
             "start it unconfined, or allow mount, userns and network in that profile",
         );
     }

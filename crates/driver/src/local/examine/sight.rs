@@ -84,6 +84,7 @@ fn look(data: &Path, pool: PathBuf, run: PathBuf) -> Result<Option<Looked>, Erro
             leftovers.push(format!("the directory {}", entry.path().display()));
         }
     }
+    let mut devices = volumes::abandoned(&places.instances()).map_err(failed)?;
     let mut numbers = None;
     if places.pool.exists() {
         observed.volumes = volumes::in_pool(&places).map_err(failed)?;
@@ -92,9 +93,12 @@ fn look(data: &Path, pool: PathBuf, run: PathBuf) -> Result<Option<Looked>, Erro
         numbers = Some(Pool { free_bytes, taken_bytes, promised_bytes });
         let half = volumes::half_made(&places.pool).map_err(failed)?;
         leftovers.extend(half.iter().map(|path| format!("the half of a volume {}", path.display())));
-        let devices = volumes::abandoned(&places.pool).map_err(failed)?;
-        leftovers.extend(devices.into_iter().map(|(device, file)| format!("the loop device {device} of {file}")));
+        devices.extend(volumes::abandoned(&places.pool).map_err(failed)?);
     }
+    // The pool may be below the data, and a device is told once.
+    devices.sort();
+    devices.dedup();
+    leftovers.extend(devices.into_iter().map(|(device, file)| format!("the loop device {device} of {file}")));
     Ok(Some((places, records, Sight { installation, observed, leftovers, pool: numbers })))
 }
 
