@@ -59,7 +59,8 @@ pub(super) async fn ensure(engine: &Engine, spec: &InstanceSpec) -> Result<Obser
         if seen.boot > spec.boot || (seen.boot == spec.boot && seen.running) {
             if seen.running {
                 // An engine that died right after the start has not come to this.
-                launch::limit_cpu(engine, record).map_err(|error| failed("the processor time of an instance could not be limited", &error))?;
+                launch::limit_cpu(engine, record)
+                    .map_err(|error| failed("the processor time of an instance could not be limited", &error))?;
             }
             return Ok(seen);
         }
