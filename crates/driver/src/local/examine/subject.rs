@@ -41,8 +41,9 @@ mod tests {
 
     #[test]
     fn another_process_is_looked_at_by_its_own_files() {
-        let sleep = std::process::Command::new("sh").args(["-c", "ulimit -n 64; echo ready; exec sleep 60"]);
-        let mut sleep = { sleep }.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", "ulimit -n 64; echo ready; exec sleep 60"]).stdout(std::process::Stdio::piped());
+        let mut sleep = command.spawn().unwrap();
         let mut ready = [0; 6];
         std::io::Read::read_exact(sleep.stdout.as_mut().unwrap(), &mut ready).unwrap();
         let (other, own) = (Subject::of(Some(sleep.id())), Subject::of(None));
