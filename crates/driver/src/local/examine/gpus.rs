@@ -16,7 +16,9 @@ const CLASSES: [&str; 2] = ["0x03", "0x12"];
 /// Looks at them, as the engine does. `directories` are where descriptions of devices are.
 pub fn gpus(directories: &Directories) -> Vec<Finding> {
     let on_bus = on_bus(Path::new("/sys/bus/pci/devices"));
-    let readings = Nvidia::open().map(|mut nvidia| nvidia.read());
+    let found = Nvidia::default().read();
+    // Without a driver nothing is found, and it is not known to be all.
+    let readings = (found.is_complete || !found.gpus.is_empty()).then_some(found.gpus);
     let named: Vec<_> = readings.iter().flatten().flat_map(names).collect();
     vec![driver(on_bus, readings.as_deref()), descriptions(&named, directories)]
 }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command};
 
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
-use rustix::mount::{MountFlags, mount};
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::process::{Pid, Resource, Rlimit, WaitOptions, setrlimit, waitpid};
 use rustix::thread::{CapabilitySet, UnshareFlags, set_thread_res_uid};
 use tar::EntryType;
@@ -128,6 +128,9 @@ fn whoever_unpacks_can_do_nothing_else() {
     let outside =
         Outside { secret, listener: listener.local_addr().unwrap(), bystander: Pid::from_child(&bystander.0) };
     let before = |listener: &mut &PipeWriter| {
+        // What is mounted here is seen by nobody else, and goes with this process.
+        kernel::unshare(UnshareFlags::NEWNS).expect("root may");
+        mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).expect("it is our own");
         std::env::set_current_dir(place.path()).expect("it is there");
         for (name, attempt) in ATTEMPTS {
             // Each in a process of its own, because some of them change the one they are made in.
