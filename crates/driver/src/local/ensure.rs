@@ -44,7 +44,7 @@ pub(super) async fn fetch(engine: &Arc<Engine>, spec: &InstanceSpec) -> Result<(
         None => spec.container.clone(),
     };
     match wanted {
-        Some(name) => images::ensure(engine, &name, &|_| ()).await.map(drop),
+        Some(name) => images::fetch(engine, &name).await,
         None => Ok(()),
     }
 }

@@ -73,14 +73,23 @@ pub(super) async fn ensure(
     }
 }
 
+/// Makes the image of an exact name be there.
+pub(super) async fn fetch(engine: &Arc<Engine>, name: &str) -> Result<(), Error> {
+    exact_digest(name)?;
+    ensure(engine, name, &|_| ()).await.map(drop)
+}
+
 /// The image of an exact name, which stays for as long as the pins live. It is not fetched here: whoever holds it has locks that
 /// others wait for.
 pub(super) fn hold<'a>(engine: &'a Engine, name: &str) -> Result<(Stored, Pins<'a>), Error> {
-    let reference = names::parse(name)?;
-    let Some(digest) = reference.digest().and_then(names::hex) else {
-        return Err(Error::Permanent(format!("{name} does not say exactly which image is meant")));
-    };
-    engine.images.find(digest).ok_or_else(|| Error::Retry(format!("{name} had to make room, and is pulled again")))
+    let found = engine.images.find(&exact_digest(name)?);
+    found.ok_or_else(|| Error::Retry(format!("{name} had to make room, and is pulled again")))
+}
+
+/// The digest in an exact name: an instance is never made of what may be another image tomorrow.
+fn exact_digest(name: &str) -> Result<String, Error> {
+    let digest = names::parse(name)?.digest().and_then(names::hex).map(ToOwned::to_owned);
+    digest.ok_or_else(|| Error::Permanent(format!("{name} does not say exactly which image is meant")))
 }
 
 async fn pull<'a>(
