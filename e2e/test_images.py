@@ -211,12 +211,12 @@ def test_one_program_without_a_shell(tp, server, registry, create, push, volume,
     # A job needs a shell, and its owner is told so.
     ended = push("static", "say", status=None)
     assert ended["status"] in ("failed", "error") and "the image has no shell" in str(ended), ended
-    # A volume is at home, which is the root of everything for a user whom nobody wrote down.
+    # A volume is at home, which is made for a user whom nobody wrote down.
     data = volume(cluster, "static-data")
-    server.ssh("static", "say write /static-data/file 'on the volume'")
-    assert server.ssh("static", "say read /static-data/file").out == "on the volume\n"
+    server.ssh("static", "say write /home/4711/static-data/file 'on the volume'")
+    assert server.ssh("static", "say read /home/4711/static-data/file").out == "on the volume\n"
     tp("cluster", "detach", cluster["id"], data, "--wait")
-    assert server.ssh("static", "say read /static-data/file", code=1)
+    assert server.ssh("static", "say read /home/4711/static-data/file", code=1)
     # It starts again, too.
     server.finish(server.call("POST", "/cluster/restart/static", expect=202).json()["request_id"])
     assert server.ssh("static", "say").out.startswith("uid=4711")
