@@ -211,12 +211,12 @@ def test_one_program_without_a_shell(tp, server, registry, create, push, volume,
     # A job needs a shell, and its owner is told so.
     ended = push("static", "say", status=None)
     assert ended["status"] in ("failed", "error") and "the image has no shell" in str(ended), ended
-    # A volume is at home, which is the root of everything for a user whom nobody wrote down.
+    # A volume is at home, which is made for a user whom nobody wrote down.
     data = volume(cluster, "static-data")
-    server.ssh("static", "say write /static-data/file 'on the volume'")
-    assert server.ssh("static", "say read /static-data/file").out == "on the volume\n"
+    server.ssh("static", "say write /home/4711/static-data/file 'on the volume'")
+    assert server.ssh("static", "say read /home/4711/static-data/file").out == "on the volume\n"
     tp("cluster", "detach", cluster["id"], data, "--wait")
-    assert server.ssh("static", "say read /static-data/file", code=1)
+    assert server.ssh("static", "say read /home/4711/static-data/file", code=1)
     # It starts again, too.
     server.finish(server.call("POST", "/cluster/restart/static", expect=202).json()["request_id"])
     assert server.ssh("static", "say").out.startswith("uid=4711")
@@ -229,11 +229,21 @@ def test_odd_images_come_up(server, registry, create, program):
     odd.link("etc", "usr/etc").directory("usr").directory("usr/etc").add("usr/etc/passwd", passwd)
     odd.link("var", "nowhere").add("tmp", b"a file").link("home", "/home")
     odd.add("null", kind=tarfile.CHRTYPE, device=(1, 3)).add("pipe", kind=tarfile.FIFOTYPE).add("new\nline", b"")
-    create("odd", registry.push("odd", odd.bytes(), User="minus", Env=["PATH=/usr/local/bin:/bin", "WORD=", "=x", "A B=c"]))
+    create("odd", registry.push("odd", odd.bytes(), User="4711", Env=["PATH=/usr/local/bin:/bin", "WORD=", "=x", "A B=c"]))
     assert server.ssh("odd", "sudo /bin/say").out.startswith("uid=0")
     refused = server.ssh("odd", "say", code=None)
     assert refused.code == 255 and "Permission denied" in refused.errors, f"nobody may look into /bin: {refused}"
     server.destroy("odd")
+
+
+def test_a_user_whom_the_image_does_not_have_is_told(server, registry, program):
+    layer = Layer().directory("etc").add("etc/passwd", b"minus:x:-1:-1::/:/\n").add("say", program, mode=0o755)
+    for user in ("ghost", "minus"):
+        body = {"instance_type": "1xCPU", "tp_cluster_name": user, "container": registry.push(user, layer.bytes(), User=user)}
+        accepted = server.call("POST", "/cluster/create", json=body, expect=202).json()
+        said = server.finish(accepted["request_id"], status="FAILED")["message"]
+        assert f"the image has no user {user}, whom its USER names" in said, said
+        server.destroy(accepted["cluster_id"])
 
 
 def test_an_image_that_means_harm_harms_nothing(server, registry, program, tmp_path):

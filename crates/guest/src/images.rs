@@ -1,7 +1,8 @@
 //! Instances of container images: who runs programs there, with which shell, and where they begin.
 //!
 //! An image may have any user or none, and files of users that are missing, enormous or nonsense. Whatever it has, somebody can
-//! log in: what cannot be read counts as missing, and a user whom nobody wrote down is made up. Nothing is written for that.
+//! log in: what cannot be read counts as missing, and a number that nobody wrote down is a user all the same. Nothing is written
+//! for that. Only a name that nobody wrote down is nobody's, and is refused.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -21,20 +22,20 @@ const CLOSED: [&str; 2] = ["nologin", "false"];
 /// The largest number that a user or a group of an instance has.
 const MAX_ID: u32 = 65_535;
 
-/// The number of a user of whom an image says nothing but his name.
-const NOBODY: u32 = 65_534;
-
 /// The most variables of an image that its programs get.
 const MAX_VARIABLES: usize = 4096;
 
 /// The account that programs of an image run as.
 pub(crate) fn account(root: &Path, accounts: &Accounts, image: &Image) -> io::Result<Account> {
-    let (user, group) = match image.user.as_deref().unwrap_or("root").split_once(':') {
-        Some((user, group)) => (user, Some(group).filter(|group| !group.is_empty())),
-        None => (image.user.as_deref().unwrap_or("root"), None),
+    let whole = image.user.as_deref().unwrap_or_default();
+    let (user, group) = whole.split_once(':').unwrap_or((whole, ""));
+    let (user, group) = (if user.is_empty() { "root" } else { user }, Some(group).filter(|group| !group.is_empty()));
+    let number = if user == "root" { Some(0) } else { user.parse().ok() };
+    let mut account = match (accounts.named(user), number) {
+        (Some(known), _) => known,
+        (None, Some(uid)) => accounts.numbered(uid).unwrap_or_else(|| made_up(root, image, uid)),
+        (None, None) => return Err(unknown(user)),
     };
-    let known = accounts.named(user).or_else(|| accounts.numbered(user.parse().ok()?));
-    let mut account = known.unwrap_or_else(|| made_up(root, image, user));
     if let Some(group) = group {
         let number = accounts.group_named(group).or_else(|| group.parse().ok());
         let number = number.ok_or_else(|| io::Error::other(format!("the image has no group {}", shown(group))))?;
@@ -55,16 +56,28 @@ pub(crate) fn account(root: &Path, accounts: &Accounts, image: &Image) -> io::Re
     Ok(account)
 }
 
-/// A user whom the image does not know.
-fn made_up(root: &Path, image: &Image, user: &str) -> Account {
-    let uid = if user == "root" { 0 } else { user.parse().unwrap_or(NOBODY) };
-    let gid = if uid == NOBODY { NOBODY } else { 0 };
+/// What is said of a name that the image does not know.
+fn unknown(user: &str) -> io::Error {
+    io::Error::other(format!(
+        "the image has no user {}, whom its USER names: its /etc/passwd needs a line for him, or USER a number",
+        shown(user)
+    ))
+}
+
+/// A user of whom the image knows nothing but his number.
+fn made_up(root: &Path, image: &Image, uid: u32) -> Account {
+    let name = if uid == 0 { "root".to_owned() } else { uid.to_string() };
     let given = image.environment.iter().find(|(name, _)| name == "HOME").map(|(_, home)| home.as_str());
     let given = given.filter(|home| home.starts_with('/') && !home.contains('\0'));
-    let usual = if uid == 0 && root.join("root").is_dir() { "/root" } else { "/" };
-    let home = root.join(given.unwrap_or(usual).trim_start_matches('/'));
-    let name = if user.is_empty() || user.contains(['\0', '\n', ':']) { "user" } else { user };
-    Account { name: name.into(), uid, gid, groups: vec![gid], home, shell: PathBuf::new() }
+    let homes = root.join("home");
+    let usual = match uid {
+        0 if root.join("root").is_dir() => "/root".to_owned(),
+        // One that he may write, which is made when the instance starts.
+        1.. if homes.is_dir() || homes.symlink_metadata().is_err() => format!("/home/{uid}"),
+        _ => "/".to_owned(),
+    };
+    let home = root.join(given.unwrap_or(&usual).trim_start_matches('/'));
+    Account { name, uid, gid: 0, groups: vec![0], home, shell: PathBuf::new() }
 }
 
 /// The shell of a user, if he has one that lets him in, or else the best there is; none if the image has none.
@@ -126,20 +139,22 @@ mod tests {
         assert_eq!(of(Some("app:staff")).unwrap(), ("app".into(), 1000, vec![50]));
         assert_eq!(of(Some("1000:7")).unwrap().2, [7]);
         assert_eq!(of(Some("4711")).unwrap(), ("4711".into(), 4711, vec![0]));
-        assert_eq!(of(Some("nowhere")).unwrap(), ("nowhere".into(), NOBODY, vec![NOBODY]));
-        assert_eq!(of(Some("a\nb")).unwrap().0, "user");
+        assert_eq!(of(Some(":7")).unwrap(), ("root".into(), 0, vec![7]));
+        for nobody in ["ghost", "a\nb", "ghost:staff"] {
+            let said = of(Some(nobody)).unwrap_err().to_string();
+            assert!(said.contains("the image has no user") && said.contains("USER") && !said.contains('\n'), "{said}");
+        }
         assert!(of(Some("app:nowhere")).unwrap_err().to_string().contains("no group nowhere"));
     }
 
     #[test]
     fn nobody_becomes_root_by_a_number_that_means_nothing() {
-        for user in ["evil", "minus"] {
-            assert_eq!(of(Some(user)).unwrap().1, NOBODY, "the line says nothing");
+        for user in ["evil", "minus", "-1"] {
+            assert!(of(Some(user)).unwrap_err().to_string().contains("no user"), "{user}: the line says nothing");
         }
         for user in ["4294967295", "far", "70000", "1:70000", "0:4294967295"] {
             assert!(of(Some(user)).unwrap_err().to_string().contains("above 65535"), "{user}");
         }
-        assert_eq!(of(Some("-1")).unwrap().1, NOBODY);
     }
 
     #[test]
@@ -170,9 +185,12 @@ mod tests {
             directory: Some("/work".into()),
         };
         let home = |image: &Image| account(root.path(), &Accounts::default(), image).unwrap().home;
-        assert_eq!(home(&image(Some("5"))), root.path());
+        assert_eq!(home(&image(Some("5"))), root.path().join("home/5"));
+        assert_eq!(home(&image(Some("0"))), root.path());
         assert_eq!(home(&with("5", "/work")), root.path().join("work"));
         assert_eq!(home(&with("5", "/file")), root.path(), "a file is no home");
+        std::fs::write(root.path().join("home"), "").unwrap();
+        assert_eq!(home(&image(Some("5"))), root.path(), "there can be no homes");
         assert_eq!(directory(root.path(), &with("5", "/")), Some(root.path().join("work")));
         for nowhere in ["/file", "/missing", "relative", ""] {
             let image = Image { directory: Some(nowhere.into()), ..Image::default() };

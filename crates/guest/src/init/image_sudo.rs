@@ -20,6 +20,9 @@ const PLACE: &str = "sudo";
 /// Where it is put if nothing speaks against it.
 const USUAL: &str = "usr/local/bin";
 
+/// Where else it is put, the best first: where the system has its programs, and not among those of the image.
+const SYSTEM: [&str; 5] = ["usr/bin", "usr/local/sbin", "usr/sbin", "bin", "sbin"];
+
 /// Where programs are looked for if the image does not say.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -53,7 +56,8 @@ fn place(root: &Path, image: &Image) -> Option<PathBuf> {
     if before.contains(&usual) && make_usual() {
         return Some(usual.join("sudo"));
     }
-    match before.iter().find(|directory| is_free(directory)) {
+    let system = SYSTEM.iter().map(|directory| root.join(directory)).filter(|directory| before.contains(directory));
+    match system.chain(before.iter().cloned()).find(|directory| is_free(directory)) {
         Some(free) => Some(free.join("sudo")),
         // It is not found by its name then, but it is there.
         None => (theirs.is_none() && make_usual()).then(|| usual.join("sudo")),
@@ -93,10 +97,14 @@ mod tests {
         };
         assert_eq!(placed("/usr/local/bin:/usr/bin"), Some("usr/local/bin/sudo".into()), "it is made");
         fs::create_dir_all(at("usr/bin")).unwrap();
+        fs::create_dir_all(at("opt/bin")).unwrap();
+        fs::create_dir_all(at("sbin")).unwrap();
+        assert_eq!(placed("/opt/bin:/usr/local/bin"), Some("usr/local/bin/sudo".into()));
+        assert_eq!(placed("/opt/bin:/sbin:/usr/bin"), Some("usr/bin/sudo".into()), "not beside the image's programs");
+        assert_eq!(placed("/opt/bin:/sbin"), Some("sbin/sudo".into()));
         fs::write(at("usr/bin/sudo"), "theirs").unwrap();
         assert_eq!(placed("/usr/local/bin:/usr/bin"), Some("usr/local/bin/sudo".into()));
         assert_eq!(placed("/usr/bin:/usr/local/bin"), None, "theirs comes first");
-        fs::create_dir_all(at("opt/bin")).unwrap();
         assert_eq!(placed("/opt/bin:/usr/bin"), Some("opt/bin/sudo".into()));
         fs::set_permissions(at("opt/bin"), fs::Permissions::from_mode(0o777)).unwrap();
         assert_eq!(placed("/opt/bin:/usr/bin"), None, "others may write there");

@@ -131,7 +131,11 @@ async fn once(patient: &Patient, store: &Store) -> Result<(Drift, Option<Pool>),
                 drift.volumes.insert(id.to_string(), format!("{id} is {state} with {size} GB in the database: {seen}"));
             }
             Difference::UnknownVolume(id) => {
-                drift.strange.insert(id.to_string(), id.to_string());
+                let place = match patient.is_local() {
+                    true => patient.pool.join(id.as_str()).display().to_string(),
+                    false => id.to_string(),
+                };
+                drift.strange.insert(id.to_string(), place);
             }
         }
     }
@@ -168,7 +172,7 @@ fn told(drift: &Drift, running: &Running, pool: Option<Pool>) -> Vec<Finding> {
         (true, false) => Finding::warning(
             "drift.volumes",
             format!("these volumes are in the pool and have no row: {}", list(&drift.strange)),
-            "nothing removes them, because they may hold data; when you know that nobody needs them, remove their directories",
+            "nothing removes them, because they may hold data; when you know that nobody needs them, remove them there",
         ),
         (false, _) => Finding::failure(
             "drift.volumes",

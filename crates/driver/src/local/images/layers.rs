@@ -121,7 +121,8 @@ impl Pull<'_> {
         let gigabytes = most as f64 / 1e9;
         if images.others(self.layers, number).saturating_add(needs) > most {
             return Error::Permanent(format!(
-                "{name} is too large: unpacked, it takes more than the {gigabytes:.1} GB that the cache of images has"
+                "{name} is too large: unpacked, it takes more than the {gigabytes:.1} GB that the cache of images has; \
+                 the operator can give it more (images.cache_gb)"
             ));
         }
         if is_of_disk {

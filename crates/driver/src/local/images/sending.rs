@@ -9,12 +9,16 @@ use tokio::time::{Instant, timeout};
 
 use super::layers::{Layer, Pull, SILENCE};
 use super::registries::reason;
-use super::sources::{PAUSE, TRIES};
 use super::turns::{LEAST_RATE, TooSlow, Turn};
 use crate::Error;
 
 /// How long a registry may be silent in the middle of a layer.
 const STALL: Duration = Duration::from_secs(30);
+
+/// So often a registry that answers may break off without having sent anything to speak of, and how long to wait then. How long
+/// one may be away that does not answer is not counted here, but where it is asked.
+const TRIES: u32 = 3;
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Whoever has sent so much since the last trouble may have trouble again.
 const WORTH: u64 = 1 << 20;
@@ -73,7 +77,7 @@ pub(super) async fn send(
         troubles = if at - safe >= WORTH { 1 } else { troubles + 1 };
         safe = at;
         if troubles >= TRIES {
-            return Err(failed(sources.broke_off(&trouble)));
+            return Err(failed(sources.broke_off(&trouble, troubles)));
         }
         tokio::time::sleep(PAUSE).await;
     }

@@ -18,12 +18,17 @@ use super::registries::{self, Registry, Trouble};
 use super::settings::ImageSettings;
 use crate::Error;
 
-/// So often a registry is asked that does not answer.
-pub(super) const TRIES: u32 = 3;
+/// How long a registry may take for its answer, and for the rest of a document.
+const ANSWER: Duration = Duration::from_secs(9);
+const REST: Duration = Duration::from_secs(27);
 
-/// How long all tries may take together, and how long to wait in between.
-const PATIENCE: Duration = Duration::from_secs(27);
-pub(super) const PAUSE: Duration = Duration::from_secs(1);
+/// How long to wait before each further try, in seconds, when a registry does not answer. Of one that is not there its owner is
+/// told soon; but once layers are on their way, one that is just being restarted must not make all of it in vain.
+const DOCUMENT_PAUSES: [u64; 2] = [1, 2];
+const LAYER_PAUSES: [u64; 5] = [1, 2, 4, 8, 15];
+
+/// So often a document may break off.
+const TRIES: u32 = 3;
 
 /// Where an image comes from.
 pub(super) struct Sources {
@@ -69,8 +74,8 @@ impl Sources {
         let asked = part.rsplit('/').next().and_then(names::hex);
         let mut troubles = 0;
         loop {
-            let Given { answer, source } = self.patiently(part, 0).await?;
-            let read = tokio::time::timeout(PATIENCE, registries::read(answer, MAX_DOCUMENT)).await;
+            let Given { answer, source } = self.patiently(part, 0, &DOCUMENT_PAUSES).await?;
+            let read = tokio::time::timeout(REST, registries::read(answer, MAX_DOCUMENT)).await;
             let text = match read.unwrap_or_else(|_| Err(Trouble::Unreachable("it fell silent".into()))) {
                 Ok(text) => text,
                 Err(trouble) if self.leave(source, &trouble) => continue,
@@ -78,7 +83,7 @@ impl Sources {
                     troubles += 1;
                     continue;
                 }
-                Err(trouble) => return Err(self.explain(&trouble)),
+                Err(trouble) => return Err(self.explain(&trouble, troubles + 1)),
             };
             let digest: String = Sha256::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
             let is_right = asked.map_or_else(|| manifests::is_one(&text), |asked| asked == digest);
@@ -94,7 +99,7 @@ impl Sources {
 
     /// The bytes of a layer, from one of them on.
     pub(super) async fn layer(&self, digest: &str, from: u64) -> Result<Given, Error> {
-        let given = self.patiently(&format!("blobs/sha256:{digest}"), from).await?;
+        let given = self.patiently(&format!("blobs/sha256:{digest}"), from, &LAYER_PAUSES).await?;
         let mut gave = self.gave.lock().unwrap_or_else(PoisonError::into_inner);
         gave.entry(digest.to_owned()).or_default().insert(given.source);
         Ok(given)
@@ -130,8 +135,8 @@ impl Sources {
         true
     }
 
-    /// Asks the mirrors that are of help, once each, and then the registry itself, again when it does not answer.
-    async fn patiently(&self, part: &str, from: u64) -> Result<Given, Error> {
+    /// Asks the mirrors that are of help, once each, and then the registry itself, again after each pause when it does not answer.
+    async fn patiently(&self, part: &str, from: u64, pauses: &[u64]) -> Result<Given, Error> {
         for (source, mirror) in self.all[..self.all.len() - 1].iter().enumerate() {
             if mirror.is_left.load(Ordering::Relaxed) {
                 continue;
@@ -145,30 +150,32 @@ impl Sources {
                 Err(Trouble::Missing | Trouble::Closed | Trouble::NotForLogin | Trouble::LoginRefused) => {}
             }
         }
-        let mut trouble = Trouble::Missing;
-        for attempt in 0..TRIES {
-            tokio::time::sleep(PAUSE * attempt).await;
-            match self.ask(self.own(), part, from).await {
+        let (mut pauses, mut tries) = (pauses.iter(), 0);
+        loop {
+            tries += 1;
+            let trouble = match self.ask(self.own(), part, from).await {
                 Ok(answer) => return Ok(Given { answer, source: self.all.len() - 1 }),
-                Err(found) => trouble = found,
-            }
-            if !matches!(trouble, Trouble::Unreachable(_)) {
-                break;
+                Err(trouble) => trouble,
+            };
+            match pauses.next() {
+                Some(pause) if matches!(trouble, Trouble::Unreachable(_)) => {
+                    tokio::time::sleep(Duration::from_secs(*pause)).await;
+                }
+                _ => return Err(self.explain(&trouble, tries)),
             }
         }
-        Err(self.explain(&trouble))
     }
 
     async fn ask(&self, registry: &Registry, part: &str, from: u64) -> Result<Response, Trouble> {
-        let asked = tokio::time::timeout(PATIENCE / TRIES, registry.get(&self.repository, part, from)).await;
+        let asked = tokio::time::timeout(ANSWER, registry.get(&self.repository, part, from)).await;
         let asked = asked.unwrap_or_else(|_| Err(Trouble::Unreachable("it does not answer".into())));
         asked.inspect_err(|trouble| {
             tracing::info!(image = self.name, registry = registry.host, ?trouble, "an image was not given");
         })
     }
 
-    /// What the owner is told when the registry itself did not help.
-    fn explain(&self, trouble: &Trouble) -> Error {
+    /// What the owner is told when the registry itself did not help, however often it was tried.
+    fn explain(&self, trouble: &Trouble, tries: u32) -> Error {
         let (name, host, repository) = (&self.name, &self.own().host, &self.repository);
         Error::Permanent(match trouble {
             Trouble::Missing => format!("there is no image {name}: {host} has no such repository, tag or digest"),
@@ -185,16 +192,16 @@ impl Sources {
                     "{name} cannot be pulled: {host} has no {repository} for everybody, and this cloud has no login there"
                 )
             }
-            Trouble::Unreachable(why) => self.broke_off(why).to_string(),
+            Trouble::Unreachable(why) => self.broke_off(why, tries).to_string(),
             Trouble::Strange(why) => format!("{name} cannot be pulled: {host} does not answer like a registry: {why}"),
         })
     }
 
     /// What the owner is told when the registry cannot be reached.
-    pub(super) fn broke_off(&self, why: &str) -> Error {
+    pub(super) fn broke_off(&self, why: &str, tries: u32) -> Error {
         let (name, host) = (&self.name, &self.own().host);
         Error::Permanent(format!(
-            "{name} cannot be pulled: the registry {host} cannot be reached: {why}; it was tried {TRIES} times"
+            "{name} cannot be pulled: the registry {host} cannot be reached: {why}; it was tried {tries} times"
         ))
     }
 

@@ -98,8 +98,8 @@ pub(super) fn inspect(places: &Places, id: &VolumeId) -> io::Result<Volume> {
         return Ok(Volume::Absent);
     }
     let file = match File::open(places.volume_file(id)) {
-        // One that was moved aside meanwhile, to be removed, has no fault.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+        // One that was moved aside meanwhile, to be removed, has no fault. A file of a volume's name must not hide the others.
+        Err(error) if pool::is_missing(&error) => {
             let missing = Volume::Faulty { size_bytes: 0, fault: Fault::Missing };
             return Ok(if is_absent(&directory)? { Volume::Absent } else { missing });
         }
@@ -108,6 +108,9 @@ pub(super) fn inspect(places: &Places, id: &VolumeId) -> io::Result<Volume> {
     let found = file.metadata()?;
     let size_bytes = found.len();
     let faulty = |fault| Ok(Volume::Faulty { size_bytes, fault });
+    if !found.is_file() {
+        return faulty(Fault::Foreign);
+    }
     if directory.join(faults::FILE).exists() {
         return faulty(Fault::Damaged);
     }
@@ -131,5 +134,28 @@ fn is_absent(directory: &Path) -> io::Result<bool> {
         Ok(_) => Ok(false),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_only_has_the_name_of_a_volume_hides_no_other() {
+        let pool = tempfile::tempdir().unwrap();
+        let at = |name: &str| pool.path().join(name);
+        fs::write(at("s-000000000000"), "a file").unwrap();
+        fs::create_dir(at("s-000000000001")).unwrap();
+        fs::create_dir_all(at("s-000000000002/data.xfs")).unwrap();
+        fs::write(at("notes.txt"), "").unwrap();
+        let (installation, run) = ("zzzzzz".to_owned(), at("run"));
+        let places = Places { installation, data: at("data"), pool: pool.path().to_owned(), run };
+        let seen = in_pool(&places).unwrap();
+        let faults: Vec<_> = seen.values().map(|volume| volume.fault.as_deref().unwrap_or_default()).collect();
+        let [file, empty, directory] = faults[..] else { panic!("{seen:?}") };
+        assert!(file.contains("s-000000000000") && file.contains("is missing"), "{file}");
+        assert!(empty.contains("is missing") && directory.contains("does not hold its filesystem"), "{seen:?}");
+        assert!(pool::used(&places).is_ok());
     }
 }

@@ -124,11 +124,16 @@ pub(in crate::local) fn used(places: &Places) -> io::Result<Used> {
                 used.taken_bytes = used.taken_bytes.saturating_add(file.blocks().saturating_mul(512));
                 used.promised_bytes = used.promised_bytes.saturating_add(file.len());
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) if is_missing(&error) => {}
             Err(error) => return Err(error),
         }
     }
     Ok(used)
+}
+
+/// Whether the file of a volume is not there, be it because a stray file has the name of its directory.
+pub(super) fn is_missing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 /// What is free on the disk of the pool.

@@ -66,7 +66,7 @@ fn attempt(places: &Places, id: &VolumeId) -> io::Result<bool> {
 fn is_open(path: &Path) -> io::Result<bool> {
     let file = match fs::metadata(path) {
         Ok(found) => Some(Identity::of(&found)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) if pool::is_missing(&error) => None,
         Err(error) => return Err(error),
     };
     let devices = device::scan()?;

@@ -1,6 +1,7 @@
 //! A registry that does wrong on purpose: it sends other bytes, breaks off, or answers as nobody should.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -17,6 +18,8 @@ pub(crate) struct Answer {
     pub(crate) is_cut: bool,
     /// Whether it waits in the middle of it until the test is over.
     pub(crate) is_held: bool,
+    /// So many connections are closed without a word after it.
+    pub(crate) then_away: usize,
     /// Lines of its head.
     pub(crate) head: Vec<String>,
     /// The only `Authorization` it is given for, and what all others are told to do.
@@ -40,8 +43,13 @@ impl FalseRegistry {
         let (answers, asked) = (Answers::default(), Arc::<Mutex<Vec<String>>>::default());
         let (known, log) = (answers.clone(), asked.clone());
         let task = tokio::spawn(async move {
+            let away = Arc::<AtomicUsize>::default();
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(serve(stream, known.clone(), log.clone()));
+                if away.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
+                    log.lock().unwrap().push("away".to_owned());
+                    continue;
+                }
+                tokio::spawn(serve(stream, known.clone(), log.clone(), away.clone()));
             }
         });
         FalseRegistry { address, answers, asked, task }
@@ -87,7 +95,7 @@ impl FalseRegistry {
 }
 
 fn plain(status: u16, body: &[u8]) -> Answer {
-    Answer { status, body: body.to_vec(), is_cut: false, is_held: false, head: Vec::new(), wants: None }
+    Answer { status, body: body.to_vec(), is_cut: false, is_held: false, then_away: 0, head: Vec::new(), wants: None }
 }
 
 impl Drop for FalseRegistry {
@@ -96,7 +104,12 @@ impl Drop for FalseRegistry {
     }
 }
 
-async fn serve(stream: TcpStream, answers: Answers, asked: Arc<Mutex<Vec<String>>>) -> Option<()> {
+async fn serve(
+    stream: TcpStream,
+    answers: Answers,
+    asked: Arc<Mutex<Vec<String>>>,
+    away: Arc<AtomicUsize>,
+) -> Option<()> {
     let mut stream = BufReader::new(stream);
     let (mut path, mut from, mut proof) = (String::new(), 0, String::new());
     loop {
@@ -126,6 +139,7 @@ async fn serve(stream: TcpStream, answers: Answers, asked: Arc<Mutex<Vec<String>
         }
         _ => answer,
     };
+    away.fetch_add(answer.then_away, Ordering::Relaxed);
     let (status, from) = match answer.status {
         200 if from > 0 => (206, from),
         status => (status, 0),

@@ -117,6 +117,22 @@ fn whoever_unpacks_ends_when_nobody_listens_any_more() {
 }
 
 #[test]
+fn a_registry_that_is_away_in_the_middle_of_a_layer_is_waited_for() {
+    on_a_machine(async |machine| {
+        let registry = FalseRegistry::start().await;
+        let made = image(&[Writing::new().file("a", 0o644, &vec![5; 6 << 20]).pack(Packing::Plain)]);
+        let reference = registry.add("late", &made);
+        let blob = format!("/v2/late/blobs/{}", digest(&made.blobs[1]));
+        // Whoever pulls comes in vain three times, for which it waits some seconds.
+        registry.answer(&blob, &made.blobs[1], |answer| (answer.is_cut, answer.then_away) = (true, 3));
+        registry.then(&blob, &made.blobs[1], |_| ());
+        machine.driver.ensure_image(&reference, &quiet).await.unwrap();
+        assert_eq!((registry.count("away"), registry.count(&blob)), (3, 2));
+        assert!(registry.asked.lock().unwrap().contains(&format!("{blob} from {}", made.blobs[1].len() / 2)));
+    });
+}
+
+#[test]
 fn the_first_layer_that_fails_ends_the_others() {
     on_a_machine(async |machine| {
         let registry = FalseRegistry::start().await;
