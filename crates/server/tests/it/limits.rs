@@ -37,7 +37,9 @@ async fn set_shown_met_and_cleared(#[values(Engine::Sqlite, Engine::Postgres)] e
     for wrong in [json!({ "gpus": -1 }), json!({ "gpus": "many" }), json!({ "cpus": 1e30 })] {
         assert_eq!(patch(wrong).await.status, 422);
     }
-    assert_eq!(world.get(&admin, "/admin/limits/nonsense").await.refusal(), (400, "invalid_id".to_owned()));
+    let nonsense = world.get(&admin, "/admin/limits/nonsense").await;
+    assert_eq!(nonsense.refusal(), (400, "invalid_id".to_owned()));
+    assert!(nonsense.message().starts_with("`nonsense` is neither the id of an organization"), "{nonsense:?}");
     assert_eq!(world.get(&admin, "/admin/limits/o-000000000001").await.status, 404);
     let cleared = world.delete(&admin, &path).await;
     assert_eq!((cleared.status, &cleared.body["limits"]["volume_gb"]), (200, &json!(null)));
