@@ -220,7 +220,7 @@ async fn slices_of_a_gpu_are_types() {
     assert_eq!(view.gpus["gpu-0-mig-0"].facts.parent.as_deref(), Some("gpu-0"));
     let (waits, _) = world.create("1xH100MIG1G10GB", 1).await;
     world.settle().await;
-    assert!(explanation(&world, &waits).await.contains("1 H100MIG1G10GB GPUs, 0 are free"));
+    assert!(explanation(&world, &waits).await.contains("1 H100MIG1G10GB GPU, 0 are free"));
     world.assert_agreement("with slices").await;
 }
 
