@@ -22,7 +22,7 @@ async fn set_shown_met_and_cleared(#[values(Engine::Sqlite, Engine::Postgres)] e
     world.cluster(&ada, "first").await;
     let refused = world.post(&ada, "/cluster/create", json!({ "instance_type": "2xH100" })).await;
     assert_eq!(refused.refusal(), (409, "limit_reached".to_owned()));
-    assert!(refused.text("message").contains("the organization may have 1 GPUs, has 0 and this asks for 2"));
+    assert!(refused.text("message").contains("the organization may have 1 GPU, has 0 and this asks for 2"));
     let refused = world.post(&ada, "/storage/create", json!({ "size": 6 })).await;
     assert_eq!(refused.refusal(), (409, "limit_reached".to_owned()));
     let me = world.get(&ada, "/me").await.body;
