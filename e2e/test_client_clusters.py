@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from client import Said, ended, interrupt
+from client import ended, interrupt
 from support import eventually
 
 CLUSTER_ID = re.compile(r"\bc-[0-9a-hjkmnp-tv-z]{12}\b")
@@ -141,8 +141,10 @@ def test_ctrl_c_ends_the_wait_and_nothing_else(tarn, server):
     explained = tarn("cluster info patient").text
     assert "PENDING" in explained and "1st in line" in explained
     with tarn.running(f"request wait {request}") as client:
+        assert client.stderr.readline().startswith("Waits for 8 H100 GPUs, 0 are free"), "a log says what it waits for"
         tarn("cluster destroy everything --no-input --wait")
-        assert ended(client) == Said(0, "The cluster is running.\n", "")
+        said = ended(client)
+        assert (said.code, said.text) == (0, "The cluster is running.\n")
 
 
 def test_a_wait_for_what_fails(tarn, server):
@@ -151,10 +153,19 @@ def test_a_wait_for_what_fails(tarn, server):
         request = REQUEST_ID.search(client.stdout.readline())[0]
         tarn("cluster destroy patient --no-input --wait")
         said = ended(client)
-    assert said.code == 1 and said.errors.startswith("tarn: ")
+    assert said.code == 1 and said.errors.splitlines()[-1].startswith("tarn: ")
+    assert "keeps its name" not in said.errors, "it is gone"
     assert tarn.json(f"request wait {request}", code=1)["status"] == "FAILED"
     tarn(f"request wait {request}", code=1)
     assert "FAILED" in tarn(f"request info {request}").text
+
+
+def test_what_a_failed_creation_leaves_is_said(tarn):
+    said = tarn("cluster create 1xH100 --name broken --container fault.invalid/image --wait", code=1).errors
+    cluster = tarn.json("cluster info broken")["cluster_info"]
+    assert cluster["status"] == "FAILED" and "registry. The GPUs are simulated" in cluster["explanation"], cluster
+    assert f"cluster broken stays as FAILED and keeps its name: destroy it with `tarn cluster destroy {cluster['id']}`" in said
+    tarn(f"cluster destroy {cluster['id']} --no-input --wait")
 
 
 @pytest.mark.parametrize("answer, code", [("y", 0), ("YES", 0), ("n", 1), ("", 1)])

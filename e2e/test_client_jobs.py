@@ -202,7 +202,7 @@ def test_a_job_in_one_line(tarn, server, project):
     tarn("job run --on worker --keep true", loud=True)
     [kept] = clusters(server)
     server.destroy(kept)
-    body = tarn.json("job run --on worker", "echo hello")
+    body = tarn.json("job run --on worker --container host", "echo hello")
     assert body["job_info"]["status"] == "completed"
     nothing_else(server)
 
@@ -218,6 +218,7 @@ def test_a_job_in_one_line_that_fails(tarn, server):
     assert tarn.json("job run --on worker", "exit 4", code=1)["job_info"]["exit_code"] == 4
     assert "worker" in tarn("job run true --on 9xUNICORN", code=2).errors
     tarn("job run true --on worker --timeout nonsense", code=2)
+    assert "leave out https://" in tarn("job run true --on worker --container https://example.org/image", code=2).errors
     tarn("job run true --on worker --dir absent", code=2)
     assert "stopped after its timeout" in tarn("job run --on worker --timeout 1s", "sleep 1000", code=1).errors
     nothing_else(server)

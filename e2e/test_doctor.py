@@ -112,6 +112,15 @@ def test_before_the_first_start_nothing_is_made(tmp_path):
     assert not (tmp_path / "data").exists()
 
 
+def test_data_that_is_a_file_is_one_failure(tmp_path):
+    (tmp_path / "data").write_text("")
+    report = alone(tmp_path / "data")
+    report.has("failure", "configuration.readable")
+    assert "is not a directory" in report.found["configuration.readable"]["found"] and report.code == 1
+    assert not {"keys.data", "space.data", "database.opens", "network.addresses"} & set(report.found)
+    assert (tmp_path / "data").read_text() == ""
+
+
 def test_after_a_stop_the_database_is_read_and_left_alone(tmp_path):
     with Server(tmp_path / "data") as server:
         server.stop()

@@ -166,12 +166,36 @@ async fn create(ctx: &Context<'_>, create: Create) -> Result<()> {
         save_keys: true,
     };
     let accepted = ctx.engine.send(Method::POST, "/cluster/create", &body).await?;
+    let cluster = text(&accepted, "cluster_id").to_owned();
     if !create.ssh {
-        return accepted::finish(ctx, accepted, create.wait).await;
+        return match accepted::finish(ctx, accepted, create.wait).await {
+            Err(failure) => Err(left(ctx, &cluster, failure).await),
+            done => done,
+        };
     }
     output::tell(text(&accepted, "message"));
-    waits::wait_for_accepted(ctx, required(&accepted, "request_id")?).await?;
+    if let Err(failure) = waits::wait_for_accepted(ctx, required(&accepted, "request_id")?).await {
+        return Err(left(ctx, &cluster, failure).await);
+    }
     ssh::enter(ctx, &machines::find(ctx, required(&accepted, "cluster_id")?).await?, &[])
+}
+
+/// The same failure, and what it leaves: a cluster whose making failed stays with its name, until somebody destroys it.
+async fn left(ctx: &Context<'_>, cluster: &str, failure: Failure) -> Failure {
+    let has_failed = failure.body().is_some_and(|body| text(body, "status") == "FAILED");
+    let Ok(path) = paths::segment(cluster) else { return failure };
+    if !has_failed || ctx.options.json {
+        return failure;
+    }
+    match ctx.engine.silent().get(&format!("/cluster/info/{path}"), &[]).await {
+        Ok(body) if text(&body["cluster_info"], "status") == "FAILED" => {
+            let name = text(&body["cluster_info"], "name");
+            failure.and(&format!(
+                "cluster {name} stays as FAILED and keeps its name: destroy it with `tarn cluster destroy {cluster}`"
+            ))
+        }
+        _ => failure,
+    }
 }
 
 async fn edit(ctx: &Context<'_>, edit: Edit) -> Result<()> {

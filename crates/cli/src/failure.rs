@@ -53,7 +53,7 @@ impl Failure {
 
     /// The same, and something else.
     pub(crate) fn and(self, more: &str) -> Self {
-        Failure { message: format!("{}; and {more}", self.message), ..self }
+        Failure { message: format!("{}; and {more}", self.message.trim_end_matches('.')), ..self }
     }
 
     /// The same, with what a program shall read of it.

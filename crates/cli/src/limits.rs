@@ -18,7 +18,7 @@ const MAX_PAGES: usize = 100;
 pub enum Limits {
     /// Show what an organization or a user may have, and has
     Show {
-        /// The ID of an organization or a user
+        /// An organization, by its ID or name, or a user, by ID or e-mail address
         scope: String,
     },
     /// List all that have limits of their own
@@ -28,7 +28,7 @@ pub enum Limits {
     Set(Set),
     /// Take limits away; those of the configuration hold again
     Clear {
-        /// The ID of an organization or a user
+        /// An organization, by its ID or name, or a user, by ID or e-mail address
         scope: String,
     },
 }
@@ -36,7 +36,7 @@ pub enum Limits {
 #[derive(Args, Debug)]
 #[command(group(clap::ArgGroup::new("limit").required(true).multiple(true)))]
 pub struct Set {
-    /// The ID of an organization or a user
+    /// An organization, by its ID or name, or a user, by ID or e-mail address
     scope: String,
     /// Nodes of clusters
     #[arg(long, value_name = "N", group = "limit")]
@@ -58,7 +58,7 @@ pub struct Set {
 pub(crate) async fn run(ctx: &Context<'_>, limits: Limits) -> Result<()> {
     let body = match limits {
         Limits::List => list(ctx).await?,
-        Limits::Show { scope } => ctx.engine.get(&path(&scope)?, &[]).await?,
+        Limits::Show { scope } => ctx.engine.get(&path(ctx, scope).await?, &[]).await?,
         Limits::Set(Set { scope, instances, cpus, gpus, volume_gb, object_gb }) => {
             let patch = AdminLimitsPatch {
                 instances: instances.map(Some),
@@ -67,9 +67,9 @@ pub(crate) async fn run(ctx: &Context<'_>, limits: Limits) -> Result<()> {
                 volume_gb: volume_gb.map(Some),
                 object_gb: object_gb.map(Some),
             };
-            ctx.engine.send(Method::PATCH, &path(&scope)?, &patch).await?
+            ctx.engine.send(Method::PATCH, &path(ctx, scope).await?, &patch).await?
         }
-        Limits::Clear { scope } => ctx.engine.act(Method::DELETE, &path(&scope)?).await?,
+        Limits::Clear { scope } => ctx.engine.act(Method::DELETE, &path(ctx, scope).await?).await?,
     };
     show::once(ctx, &body, output::message)
 }
@@ -102,6 +102,19 @@ async fn page(ctx: &Context<'_>, after: Option<String>) -> Result<Value> {
     ctx.engine.get("/admin/limits", &query).await
 }
 
-fn path(scope: &str) -> Result<String> {
-    Ok(format!("/admin/limits/{}", paths::segment(scope)?))
+async fn path(ctx: &Context<'_>, scope: String) -> Result<String> {
+    let is_id = scope.starts_with("o-") || scope.starts_with("u-");
+    let found = if is_id { None } else { named(ctx, &scope).await? };
+    Ok(format!("/admin/limits/{}", paths::segment(found.as_ref().unwrap_or(&scope))?))
+}
+
+/// The ID of the organization of this name, or of the user of this e-mail address. Of what is neither, the engine says so.
+async fn named(ctx: &Context<'_>, name: &str) -> Result<Option<String>> {
+    let body = ctx.engine.list("/admin/user/list", &[("limit", PAGE.to_string())], "users").await?;
+    let users = || body["users"].as_array().into_iter().flatten();
+    let id = |by: &str, id: &str| {
+        let found = users().find(|user| output::text(user, by) == name)?;
+        Some(output::text(found, id).to_owned()).filter(|id| !id.is_empty())
+    };
+    Ok(id("org_name", "org_id").or_else(|| id("email", "user_id")))
 }

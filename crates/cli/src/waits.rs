@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::commands::Context;
 use crate::engine::Engine;
 use crate::failure::{Failure, Result};
-use crate::output::{line, text};
+use crate::output::{line, tell, text};
 use crate::paths;
 use crate::patience::Patience;
 
@@ -16,18 +16,27 @@ use crate::patience::Patience;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(2);
 
-/// Something that is told while it takes time: a line that changes for a person, nothing where nobody looks.
-pub(crate) struct Progress(ProgressBar);
+/// How long it is waited before something is said where no line can change.
+const QUIET: Duration = Duration::from_secs(3);
+
+/// Something that is told while it takes time: a line that changes for a person, and where nobody looks only what a log should have.
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    has_log: bool,
+}
 
 impl Progress {
     /// For nobody.
     pub(crate) fn hidden() -> Progress {
-        Progress(ProgressBar::hidden())
+        Progress { bar: ProgressBar::hidden(), has_log: false }
     }
 
     /// Nothing is told yet.
     pub(crate) fn new(ctx: &Context<'_>) -> Progress {
-        if ctx.is_silent() { Progress::hidden() } else { Progress::shown() }
+        match ctx.is_silent() {
+            true => Progress { bar: ProgressBar::hidden(), has_log: !ctx.options.json },
+            false => Progress::shown(),
+        }
     }
 
     /// For the person at the terminal.
@@ -36,23 +45,35 @@ impl Progress {
             .unwrap_or_else(|_| ProgressStyle::default_spinner());
         let bar = ProgressBar::new_spinner().with_style(style);
         bar.enable_steady_tick(Duration::from_millis(100));
-        Progress(bar)
+        Progress { bar, has_log: false }
     }
 
     /// Says something beside it.
     pub(crate) fn pause(&self, say: impl FnOnce()) {
-        self.0.suspend(say);
+        self.bar.suspend(say);
     }
 
     /// Tells what it is now.
     pub(crate) fn tell(&self, message: &str) {
-        self.0.set_message(line(message));
+        self.bar.set_message(line(message));
+    }
+
+    /// Says something that is worth a line where none can change.
+    fn log(&self, message: &str) {
+        if self.has_log {
+            tell(message);
+        }
+    }
+
+    /// What was told last.
+    fn told(&self) -> String {
+        self.bar.message()
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
     }
 }
 
@@ -75,8 +96,11 @@ pub(crate) async fn wait(ctx: &Context<'_>, request: &str, patience: Patience) -
     tokio::select! {
         biased;
         () = ctx.interrupts.pressed() => {
+            let told = Some(progress.told()).filter(|told| !told.is_empty());
             drop(progress);
-            Err(Failure::interrupted(format!("it goes on without you; wait for it again with `tarn request wait {request}`")))
+            let why = told.map(|told| format!(" ({told})")).unwrap_or_default();
+            let back = format!("wait for it again with `tarn request wait {request}`");
+            Err(Failure::interrupted(format!("it goes on without you; {back}{why}")))
         }
         ended = until_ended(&engine, request, patience, &progress) => ended,
     }
@@ -89,7 +113,7 @@ pub(crate) async fn until_ended(
     mut patience: Patience,
     progress: &Progress,
 ) -> Result<Value> {
-    let mut pause = FIRST_PAUSE;
+    let (mut pause, mut waited, mut said) = (FIRST_PAUSE, Duration::ZERO, String::new());
     let path = format!("/request/info/{}", paths::segment(request)?);
     loop {
         let body = match engine.get(&path, &[]).await {
@@ -107,9 +131,17 @@ pub(crate) async fn until_ended(
                 let why = if why.is_empty() { "it failed, and the engine does not say why" } else { why };
                 return Err(Failure::new(why.to_owned()).with_body(body));
             }
-            _ => progress.tell(text(&body, "message")),
+            status => {
+                let why = text(&body, "message");
+                progress.tell(why);
+                if status == "PENDING" && waited >= QUIET && said != why {
+                    progress.log(why);
+                    said = why.to_owned();
+                }
+            }
         }
         tokio::time::sleep(pause).await;
+        waited += pause;
         pause = (pause * 3 / 2).min(MAX_PAUSE);
     }
 }

@@ -117,7 +117,7 @@ impl From<tarn_objects::Error> for Error {
         use tarn_objects::Error as Objects;
         match error {
             Objects::NotEnabled => {
-                let message = "object storage is not enabled for your organization; run `tp object-storage enable`";
+                let message = "object storage is not enabled for your organization; `object-storage enable` enables it";
                 Error::new(Kind::NotFound, "object_storage_disabled", message)
             }
             Objects::Closing => Error::conflict("object_storage_closing", format!("{error}; try again in a moment")),

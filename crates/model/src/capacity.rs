@@ -124,20 +124,32 @@ impl fmt::Display for Shortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Shortage::Gpus { model, needed, free, withheld: None } => {
-                write!(f, "{needed} {model} GPUs, {free} are free")
+                write!(
+                    f,
+                    "{needed} {model} {}, {free} {} free",
+                    one(*needed, 1, ["GPU", "GPUs"]),
+                    one(*free, 1, ["is", "are"])
+                )
             }
             Shortage::Gpus { model, needed, free, withheld: Some(withheld) } => {
-                write!(f, "{needed} {model} GPUs, {free} are free ({withheld})")
+                let (what, verb) = (one(*needed, 1, ["GPU", "GPUs"]), one(*free, 1, ["is", "are"]));
+                write!(f, "{needed} {model} {what}, {free} {verb} free ({withheld})")
             }
             Shortage::Closed { reason } => write!(f, "the host to take on work again ({reason})"),
             Shortage::Cpu { needed_milli, free_milli } => {
-                write!(f, "{} CPUs, {} are free", *needed_milli as f64 / 1e3, *free_milli as f64 / 1e3)
+                let (what, verb) = (one(*needed_milli, 1000, ["CPU", "CPUs"]), one(*free_milli, 1000, ["is", "are"]));
+                write!(f, "{} {what}, {} {verb} free", *needed_milli as f64 / 1e3, *free_milli as f64 / 1e3)
             }
             Shortage::Memory { needed_bytes, free_bytes } => {
                 write!(f, "{:.1} GiB of memory, {:.1} GiB are free", gib(*needed_bytes), gib(*free_bytes))
             }
         }
     }
+}
+
+/// The word for exactly one, which is so much, or for any other amount.
+fn one(amount: u64, each: u64, [one, other]: [&'static str; 2]) -> &'static str {
+    if amount == each { one } else { other }
 }
 
 /// Places a claim: the ids of the GPUs for each node, or what is missing. `ahead` are the claims that wait in front of it.
@@ -254,6 +266,15 @@ mod tests {
         held.gpus.extend(placed.into_iter().flatten());
         let shortage = place(&machine(), &held, &[], &gpus(4)).unwrap_err();
         assert_eq!(shortage.to_string(), "4 H100 GPUs, 2 are free");
+    }
+
+    #[test]
+    fn one_is_not_many() {
+        let cpu = |needed_milli, free_milli| Shortage::Cpu { needed_milli, free_milli }.to_string();
+        assert_eq!([cpu(1000, 0), cpu(2000, 1000)], ["1 CPU, 0 are free", "2 CPUs, 1 is free"]);
+        assert_eq!(cpu(1500, 500), "1.5 CPUs, 0.5 are free");
+        let gpus = Shortage::Gpus { model: "H100".into(), needed: 1, free: 0, withheld: None };
+        assert_eq!(gpus.to_string(), "1 H100 GPU, 0 are free");
     }
 
     #[test]

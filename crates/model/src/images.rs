@@ -105,6 +105,9 @@ fn is_registry(part: &str) -> bool {
 }
 
 fn check_registry(registry: &str) -> Result<(), String> {
+    if ["https:", "http:"].iter().any(|scheme| registry.eq_ignore_ascii_case(scheme)) {
+        return Err(format!("leave out {registry}//: it begins with the name of its registry, such as docker.io"));
+    }
     if registry.contains('[') {
         return Err(format!(
             "'{registry}' is an address of IPv6, which names of images cannot have: give it a host name"
@@ -223,6 +226,7 @@ mod tests {
         for wrong in ["", "team", "https://docker.io", "docker.io/", "ghcr.io/*", "a.b:x", "[::1]:5000"] {
             assert!(check_place(wrong).is_err(), "{wrong}");
         }
+        assert!(check_place("https://docker.io").is_err_and(|why| why.starts_with("leave out https://")));
     }
 
     #[test]
@@ -261,7 +265,8 @@ mod tests {
             ("a@sha256:12", "64 hexadecimal"),
             ("a@sha512:12", "not of sha256"),
             ("a@b@c", "digest"),
-            ("https://a.b/c", "port"),
+            ("https://a.b/c", "leave out https://"),
+            ("HTTP://a.b:5000/c:1", "leave out HTTP://"),
         ] {
             let said = check(bad).expect_err(bad);
             assert!(said.contains(why), "{bad}: {said}");

@@ -55,16 +55,17 @@ impl Limits {
     pub fn admit(&self, scope: &str, used: &Amounts, more: &Amounts) -> Result<(), Refused> {
         let plain: fn(u64) -> String = |count| count.to_string();
         let thousandths: fn(u64) -> String = |milli| format!("{}", milli as f64 / 1000.0);
-        for (limit, used, more, shown, what) in [
-            (self.instances, used.instances, more.instances, plain, "instances"),
-            (self.cpu_milli, used.cpu_milli, more.cpu_milli, thousandths, "CPUs"),
-            (self.gpus, used.gpus, more.gpus, plain, "GPUs"),
-            (self.volume_gb, used.volume_gb, more.volume_gb, plain, "GB of storage volumes"),
+        for (limit, used, more, shown, [one, other]) in [
+            (self.instances, used.instances, more.instances, plain, ["instance", "instances"]),
+            (self.cpu_milli, used.cpu_milli, more.cpu_milli, thousandths, ["CPU", "CPUs"]),
+            (self.gpus, used.gpus, more.gpus, plain, ["GPU", "GPUs"]),
+            (self.volume_gb, used.volume_gb, more.volume_gb, plain, ["GB of storage volumes"; 2]),
         ] {
             let Some(limit) = limit else { continue };
             if !fits(limit, used, more) {
                 let whose = if scope.starts_with("o-") { "organization" } else { "user" };
                 let (limit, used, more) = (shown(limit), shown(used), shown(more));
+                let what = if limit == "1" { one } else { other };
                 return Err(Refused::LimitReached { whose, what, limit, used, more });
             }
         }

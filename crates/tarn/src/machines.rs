@@ -73,7 +73,7 @@ pub(crate) fn listen_ssh(config: &Config) -> Result<Option<TcpListener>> {
         DriverName::Fake => Ok(None),
         DriverName::Local => {
             let listener = TcpListener::bind(listen);
-            listener.map(Some).map_err(|e| Failure::doing(format!("cannot listen on {listen} (--ssh-listen)"), e))
+            listener.map(Some).map_err(|e| Failure::listening(listen, "--ssh-listen", &e))
         }
     }
 }

@@ -51,8 +51,8 @@ pub(crate) fn listen(config: &Config) -> Result<Option<TcpListener>> {
     match config.s3_listen {
         S3Listen::Nowhere => Ok(None),
         S3Listen::At(listen) => {
-            let hint = format!("cannot listen on {listen} for S3 (--s3-listen takes another address, or none)");
-            TcpListener::bind(listen).map(Some).map_err(|e| Failure::doing(hint, e))
+            let option = "--s3-listen, or none";
+            TcpListener::bind(listen).map(Some).map_err(|e| Failure::listening(listen, option, &e))
         }
     }
 }

@@ -37,7 +37,7 @@ pub(crate) async fn serve(config: Config) -> Result<()> {
     let alone = matches!(database, Database::Sqlite(_));
     let _lock = if alone { Some(data::lock(&config.data).await?) } else { None };
     let listen = config.listen;
-    let listener = TcpListener::bind(listen).map_err(|e| Failure::doing(format!("cannot listen on {listen}"), e))?;
+    let listener = TcpListener::bind(listen).map_err(|e| Failure::listening(listen, "--listen", &e))?;
     let tls = match (&config.tls_cert, &config.tls_key) {
         (Some(cert), Some(key)) => Some(tls::load(cert, key)?),
         _ => None,
@@ -174,7 +174,7 @@ fn greet(config: &Config, listener: &TcpListener, s3: Option<&TcpListener>) {
     let key = data::key_path(&std::path::absolute(&config.data).unwrap_or_else(|_| config.data.clone()));
     println!("Tarn {} is ready at {url}", env!("CARGO_PKG_VERSION"));
     if let Some(Ok(endpoint)) = s3.map(|listener| object_storage::endpoint(config, listener)) {
-        println!("Object storage (S3) is at {endpoint}; `tp object-storage enable` gives the keys.");
+        println!("Object storage (S3) is at {endpoint}; `tarn object-storage enable` gives the keys.");
     }
     if config.driver == DriverName::Fake {
         println!("It runs the fake driver: clusters and volumes are made up, for trials and tests.");

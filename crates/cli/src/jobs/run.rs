@@ -25,6 +25,9 @@ pub struct Run {
     /// How many machines; it runs on all of them
     #[arg(short, long, value_name = "NUMBER", default_value_t = 1)]
     num_nodes: u32,
+    /// The container image that the machines are started from, as `debian:12`; without it, they have the built-in one
+    #[arg(long, value_name = "IMAGE")]
+    container: Option<String>,
     /// Upload this directory, and run in it; without it nothing is uploaded
     #[arg(long, value_name = "PATH")]
     dir: Option<PathBuf>,
@@ -48,7 +51,12 @@ pub(crate) async fn run(ctx: &Context<'_>, run: Run) -> Result<()> {
     if let Some(missing) = directory.as_ref().filter(|path| !path.is_dir()) {
         return Err(Failure::usage(format!("{} is no directory", missing.display())));
     }
-    let body = json!({ "instance_type": run.on, "num_nodes": run.num_nodes, "save_keys": false });
+    let body = json!({
+        "instance_type": run.on,
+        "num_nodes": run.num_nodes,
+        "container": run.container,
+        "save_keys": false,
+    });
     // Nobody would know which cluster it is, if this was not heard to its end.
     let accepted = ctx.engine.uninterrupted().send(Method::POST, "/cluster/create", &body).await?;
     let cluster = required(&accepted, "cluster_id")?.to_owned();

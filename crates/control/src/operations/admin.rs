@@ -267,7 +267,11 @@ pub(super) fn account_scope(tx: &mut Tx<'_>, to: &str) -> Result<String> {
         return Ok(org.id.to_string());
     }
     let Ok(user) = to.parse::<UserId>() else {
-        let message = "'to' takes the id of an organization (o-…) or of a user (u-…)";
+        let shown: String = to.chars().take(64).collect();
+        let message = format!(
+            "`{}` is neither the id of an organization (o-…) nor of a user (u-…); the list of users has them",
+            shown.escape_debug()
+        );
         return Err(Error::invalid("invalid_id", message));
     };
     let user = users::get(tx, &user)?.ok_or_else(|| Error::not_found("user", to))?;

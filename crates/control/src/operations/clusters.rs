@@ -258,7 +258,11 @@ pub(super) fn fitting(control: &Control, name: &str, num_nodes: Option<u32>) -> 
     let catalogue = control.catalogue();
     let Some(kind) = catalogue.find(name) else {
         let known: Vec<_> = catalogue.types().iter().map(|kind| kind.name.as_str()).collect();
-        let message = format!("there is no such instance type here; there are {}", known.join(", "));
+        let meant = known.iter().find(|known| known.eq_ignore_ascii_case(name));
+        let meant = meant.map(|meant| format!("did you mean {meant}? ")).unwrap_or_default();
+        let shown: String = name.chars().take(64).collect();
+        let (shown, known) = (shown.escape_debug(), known.join(", "));
+        let message = format!("there is no instance type '{shown}' here; {meant}there are {known}");
         return Err(Error::invalid("unknown_instance_type", message));
     };
     let nodes = num_nodes.unwrap_or(1);

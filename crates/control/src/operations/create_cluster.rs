@@ -184,8 +184,12 @@ fn check_container(control: &Control, container: Option<&str>) -> Result<()> {
         true => Ok(()),
         false => {
             let places = allowed.unwrap_or_default().join(", ");
-            let places = if places.is_empty() { "no registry" } else { &places };
-            let message = format!("container images come from {places} here, and {image} does not; ask your operator");
+            let message = match places.is_empty() {
+                true => "container images are switched off here; leave container out".to_owned(),
+                false => {
+                    format!("container images come from {places} here, and {image} does not; ask your operator")
+                }
+            };
             Err(Error::invalid("registry_not_allowed", message))
         }
     }

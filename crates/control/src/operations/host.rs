@@ -1,5 +1,6 @@
 //! What administrators of the engine see and do about the host and its GPUs.
 
+use tarn_model::Time;
 use tarn_model::capacity::Held;
 use tarn_model::gpus::{Drain, Figures, Known, Seen};
 use tarn_model::ids::{ClusterId, InstanceId};
@@ -75,7 +76,8 @@ pub async fn drain(control: &Control, caller: &Caller, drained: Option<Reason>) 
     let me = caller.clone();
     let write = control.write(caller, move |tx| {
         let now = tx.now();
-        let drain = drained.clone().map(|Reason(reason)| Drain { reason, since: now });
+        let before = host::drain(tx)?;
+        let drain = drained.clone().map(|reason| reason.or_that_of(before).at(now));
         host::set_drain(tx, drain.as_ref())?;
         let verb = if drain.is_some() { "host.drain" } else { "host.undrain" };
         let detail = serde_json::json!({ "reason": drain.as_ref().and_then(|drain| drain.reason.as_deref()) });
@@ -97,7 +99,7 @@ pub async fn drain_gpu(control: &Control, caller: &Caller, gpu: &str, drained: O
     let verb = if drained.is_some() { "gpu.drain" } else { "gpu.undrain" };
     change(control, caller, gpu, verb, move |tx, known| {
         let now = tx.now();
-        let drain = drained.clone().map(|Reason(reason)| Drain { reason, since: now });
+        let drain = drained.clone().map(|reason| reason.or_that_of(known.drain.clone()).at(now));
         Ok(Known { drain, ..known })
     })
     .await
@@ -147,6 +149,15 @@ async fn forget(control: &Control, caller: &Caller, gpu: &str) -> Result<Option<
 pub struct Reason(pub Option<String>);
 
 impl Reason {
+    /// Who drains a second time without a word has not taken the first one back.
+    fn or_that_of(self, before: Option<Drain>) -> Reason {
+        Reason(self.0.or_else(|| before?.reason))
+    }
+
+    fn at(self, since: Time) -> Drain {
+        Drain { reason: self.0, since }
+    }
+
     fn check(&self) -> Result<()> {
         let is_wrong = |text: &String| text.chars().count() > 200 || text.chars().any(char::is_control);
         match self.0.as_ref().is_some_and(is_wrong) {
@@ -176,12 +187,17 @@ async fn change(
         let detail = serde_json::json!({ "reason": known.drain.as_ref().and_then(|drain| drain.reason.as_deref()) });
         events::record(tx, me.user.id.as_str(), events::ENGINE, &there.id, verb, &detail)?;
         let owner = instances::gpu_owners(tx)?.remove(&there.id);
-        let kept = owner.map(|(instance, _)| format!(" Instance {instance} keeps it.")).unwrap_or_default();
-        match known.withheld() {
-            Some(why) => Ok(format!("GPU {} is not offered: {why}.{kept}", there.id)),
-            None => {
+        match (known.withheld(), owner) {
+            (Some(why), None) => Ok(format!("GPU {} is not offered: {why}.", there.id)),
+            (Some(why), Some((instance, _))) => {
+                Ok(format!("GPU {} is not offered: {why}. Instance {instance} keeps it.", there.id))
+            }
+            (None, None) => {
                 requests::wake_line(tx, LINE_WINDOW)?;
-                Ok(format!("GPU {} is offered.{kept}", there.id))
+                Ok(format!("GPU {} is offered.", there.id))
+            }
+            (None, Some((instance, _))) => {
+                Ok(format!("GPU {} is offered again when instance {instance}, which has it, is gone.", there.id))
             }
         }
     });

@@ -106,7 +106,7 @@ pub async fn rotate_keys(control: &Control, caller: &Caller) -> Result<Opened> {
         rotated
     });
     let message = "The keys were replaced; the old ones open nothing any more, for nobody in the organization. Its members \
-                   get the new ones with `tp object-storage credentials`.";
+                   get the new ones with `object-storage credentials`.";
     Ok(opened(control, rotated.await?, endpoint, message.to_owned()))
 }
 

@@ -160,6 +160,11 @@ async fn a_gpu_is_drained(#[values(Engine::Sqlite, Engine::Postgres)] engine: En
     let said = host::drain_gpu(control, caller, "gpu-1", reason()).await.unwrap();
     assert!(said.contains("keeps it"), "{said}");
     assert_eq!(world.info(&small).await.explanation, None, "it is no concern of its owner's");
+    let again = host::drain_gpu(control, caller, "gpu-1", Some(Reason(None))).await.unwrap();
+    assert!(again.contains("a new fan"), "the reason stays until there is another: {again}");
+    let owned = host::drain_gpu(control, caller, "gpu-1", None).await.unwrap();
+    assert!(owned.contains("gpu-1 is offered again when instance i-") && !owned.contains("keeps it"), "{owned}");
+    host::drain_gpu(control, caller, "gpu-1", reason()).await.unwrap();
     clusters::destroy(control, caller, small.as_str()).await.unwrap();
     let (large, _) = world.create("8xH100", 1).await;
     world.settle().await;
@@ -170,7 +175,7 @@ async fn a_gpu_is_drained(#[values(Engine::Sqlite, Engine::Postgres)] engine: En
     }
     world.settle().await;
     assert_eq!(state(&world, &large).await, "RUNNING");
-    assert_eq!((world.events("gpu.drain").await.len(), world.events("gpu.undrain").await.len()), (2, 2));
+    assert_eq!((world.events("gpu.drain").await.len(), world.events("gpu.undrain").await.len()), (4, 3));
     let long = Some(Reason(Some("x".repeat(201))));
     let refused = host::drain_gpu(control, caller, "gpu-0", long).await.unwrap_err();
     assert_eq!(refused.code, "invalid_reason");
@@ -183,6 +188,7 @@ async fn the_host_is_drained(#[values(Engine::Sqlite, Engine::Postgres)] engine:
     let (control, caller) = (&world.control, &world.caller);
     let runs = world.running("1xCPU", 1).await;
     host::drain(control, caller, Some(Reason(Some("a new kernel".into())))).await.unwrap();
+    host::drain(control, caller, Some(Reason(None))).await.unwrap();
     let (waits, _) = world.create("1xCPU", 1).await;
     world.settle().await;
     assert_eq!((state(&world, &runs).await, state(&world, &waits).await), ("RUNNING", "PENDING"));
@@ -214,7 +220,7 @@ async fn slices_of_a_gpu_are_types() {
     assert_eq!(view.gpus["gpu-0-mig-0"].facts.parent.as_deref(), Some("gpu-0"));
     let (waits, _) = world.create("1xH100MIG1G10GB", 1).await;
     world.settle().await;
-    assert!(explanation(&world, &waits).await.contains("1 H100MIG1G10GB GPUs, 0 are free"));
+    assert!(explanation(&world, &waits).await.contains("1 H100MIG1G10GB GPU, 0 are free"));
     world.assert_agreement("with slices").await;
 }
 

@@ -100,6 +100,17 @@ async fn images_come_from_where_the_operator_allows_it() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn where_no_registry_is_allowed_images_are_switched_off() {
+    let Some(world) = world(Engine::Sqlite).await else { return };
+    let world = world.with_settings(Settings { allowed_registries: Some(Vec::new()), ..Settings::default() });
+    let container = Some("debian:12".to_owned());
+    let new = clusters::NewCluster { instance_type: "1xCPU".into(), container, ..Default::default() };
+    let refused = clusters::create(&world.control, &world.caller, new).await.unwrap_err();
+    assert_eq!(refused.code, "registry_not_allowed");
+    assert_eq!(refused.message, "container images are switched off here; leave container out");
+}
+
 /// A runner at work in the background, on a pull that tells what it is told to.
 struct Pulling {
     says: Option<mpsc::UnboundedSender<String>>,

@@ -22,7 +22,7 @@ async fn set_shown_met_and_cleared(#[values(Engine::Sqlite, Engine::Postgres)] e
     world.cluster(&ada, "first").await;
     let refused = world.post(&ada, "/cluster/create", json!({ "instance_type": "2xH100" })).await;
     assert_eq!(refused.refusal(), (409, "limit_reached".to_owned()));
-    assert!(refused.text("message").contains("the organization may have 1 GPUs, has 0 and this asks for 2"));
+    assert!(refused.text("message").contains("the organization may have 1 GPU, has 0 and this asks for 2"));
     let refused = world.post(&ada, "/storage/create", json!({ "size": 6 })).await;
     assert_eq!(refused.refusal(), (409, "limit_reached".to_owned()));
     let me = world.get(&ada, "/me").await.body;
@@ -37,7 +37,9 @@ async fn set_shown_met_and_cleared(#[values(Engine::Sqlite, Engine::Postgres)] e
     for wrong in [json!({ "gpus": -1 }), json!({ "gpus": "many" }), json!({ "cpus": 1e30 })] {
         assert_eq!(patch(wrong).await.status, 422);
     }
-    assert_eq!(world.get(&admin, "/admin/limits/nonsense").await.refusal(), (400, "invalid_id".to_owned()));
+    let nonsense = world.get(&admin, "/admin/limits/nonsense").await;
+    assert_eq!(nonsense.refusal(), (400, "invalid_id".to_owned()));
+    assert!(nonsense.message().starts_with("`nonsense` is neither the id of an organization"), "{nonsense:?}");
     assert_eq!(world.get(&admin, "/admin/limits/o-000000000001").await.status, 404);
     let cleared = world.delete(&admin, &path).await;
     assert_eq!((cleared.status, &cleared.body["limits"]["volume_gb"]), (200, &json!(null)));

@@ -43,7 +43,7 @@ async fn an_organization_has_keys_and_buckets(#[values(Engine::Sqlite, Engine::P
     for path in ["credentials", "configure/aws", "configure/rclone", "bucket/list"] {
         let refused = world.get(&ada, &format!("/object-storage/{path}")).await;
         assert_eq!(refused.refusal(), (404, "object_storage_disabled".to_owned()), "{path}");
-        assert!(refused.message().contains("tp object-storage enable"), "it says what to do");
+        assert!(refused.message().contains("`object-storage enable`"), "it says what to do");
     }
     let enabled = world.post(&ada, "/object-storage/enable", json!({})).await;
     assert_eq!((enabled.text("access_key_id").len(), enabled.text("secret_access_key").len()), (20, 40));

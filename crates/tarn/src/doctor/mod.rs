@@ -22,6 +22,7 @@ mod report;
 mod running;
 mod validity;
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -30,6 +31,7 @@ use tarn_cli::Surroundings;
 use tarn_driver::findings::Finding;
 
 use crate::config::{Config, ServeOptions};
+use crate::failure::{Failure, Result};
 use patient::Patient;
 use report::Report;
 
@@ -46,7 +48,7 @@ pub(crate) struct DoctorOptions {
 /// Examines everything; the code that the program ends with: 1 when something does not work.
 pub(crate) async fn run(options: DoctorOptions, client: tarn_cli::Options, around: Surroundings) -> ExitCode {
     let mut report = Report::begin(client.json, around.width.is_some() && !around.no_color);
-    let loaded = Config::load(&options.serve);
+    let loaded = Config::load(&options.serve).and_then(|config| may_be_directory(&config.data).map(|()| config));
     let is_loaded = loaded.is_ok();
     let config = match loaded {
         Ok(config) => config,
@@ -68,4 +70,35 @@ pub(crate) async fn run(options: DoctorOptions, client: tarn_cli::Options, aroun
         false => false,
     };
     report.end(interrupted)
+}
+
+/// Whether this is a directory, or can become one. Nothing that is said of what is in there would be true of a file.
+fn may_be_directory(data: &Path) -> Result<()> {
+    let is_wrong = match std::fs::metadata(data) {
+        Ok(found) => !found.is_dir(),
+        Err(error) => error.kind() == std::io::ErrorKind::NotADirectory,
+    };
+    match is_wrong {
+        true => {
+            let shown = data.display();
+            Err(Failure(format!("the data directory {shown} is not a directory; give another one as --data")))
+        }
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_is_a_directory_or_not_there_yet() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        assert!(may_be_directory(place.path()).is_ok() && may_be_directory(&place.path().join("later")).is_ok());
+        for wrong in [file.clone(), file.join("below")] {
+            assert!(may_be_directory(&wrong).is_err_and(|failure| failure.to_string().contains("is not a directory")));
+        }
+    }
 }

@@ -38,7 +38,11 @@ pub(super) async fn look(patient: Arc<Patient>) -> Vec<Finding> {
             return vec![Finding::failure(SETTINGS, failure.to_string(), todo)];
         }
     };
-    let settings = Finding::ok(SETTINGS, format!("something is said about {} registries", registries.len()));
+    let count = match registries.len() {
+        1 => "1 registry".to_owned(),
+        many => format!("{many} registries"),
+    };
+    let settings = Finding::ok(SETTINGS, format!("something is said about {count}"));
     let reachable = if !registries.is_empty() {
         reachable(&registries).await
     } else if patient.config.allows_docker() {
@@ -86,7 +90,11 @@ async fn reachable(registries: &[Registry]) -> Finding {
         (false, _) => Finding::failure(REACHABLE, format!("images cannot be pulled: {}{more}", lost.join("; ")), TODO),
         (true, false) => Finding::warning(REACHABLE, format!("mirrors do not answer: {}{more}", slow.join("; ")), TODO),
         (true, true) => {
-            Finding::ok(REACHABLE, format!("{} registries and mirrors answer{more}", all.len().min(MAX_ASKED)))
+            let told = match all.len().min(MAX_ASKED) {
+                1 => format!("{} answers", all[0].host),
+                many => format!("{many} registries and mirrors answer"),
+            };
+            Finding::ok(REACHABLE, format!("{told}{more}"))
         }
     }
 }

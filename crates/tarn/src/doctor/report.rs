@@ -96,10 +96,10 @@ impl Report {
         } else {
             let steps =
                 if failed_steps > 0 { format!(", failed steps of the trial: {failed_steps}") } else { String::new() };
-            let verdict = if healthy { "All is well" } else { "Something does not work" };
             let some = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
             let (notes, warnings) = (some(notes, "note"), some(warnings, "warning"));
             let failures = some(failures, "failure");
+            let verdict = verdict(healthy, &warnings);
             write(&format!("\n{verdict}: {ok} ok, {notes}, {warnings}, {failures}{steps}, {skipped} skipped.\n"));
         }
         match (interrupted, healthy) {
@@ -143,6 +143,15 @@ fn write(text: &str) {
     let _ = output.write_all(text.as_bytes()).and_then(|()| output.flush());
 }
 
+/// What all of it means in a word. What is warned of may not work before long, which is not well.
+fn verdict(healthy: bool, warnings: &str) -> String {
+    match (healthy, warnings) {
+        (false, _) => "Something does not work".to_owned(),
+        (true, "0 warnings") => "All is well".to_owned(),
+        (true, warnings) => format!("Nothing failed; {warnings}"),
+    }
+}
+
 /// Names of programs and of files may hold anything: nothing of it commands a terminal, and a line stays one.
 fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
@@ -161,5 +170,12 @@ mod tests {
         assert_eq!(Report::begin(false, false).coloured(Level::Warning, "warning"), "warning ");
         assert!(Report::begin(false, true).coloured(Level::Failure, "FAILURE").starts_with("\x1b[31;1mFAILURE"));
         assert_eq!(plain("a\x1b[2J\nb"), "a [2J b");
+    }
+
+    #[test]
+    fn all_is_well_without_a_warning_only() {
+        assert_eq!(verdict(true, "0 warnings"), "All is well");
+        assert_eq!(verdict(true, "2 warnings"), "Nothing failed; 2 warnings");
+        assert_eq!(verdict(false, "2 warnings"), "Something does not work");
     }
 }

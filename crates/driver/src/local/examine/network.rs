@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::{AS_ROOT, firewall as rules, saved_rules, setting, sight, tools};
 use crate::findings::Finding;
+use crate::local::installation;
 use crate::local::network::survey;
 
 /// Where the older iptables says which tables it has.
@@ -22,7 +23,13 @@ pub async fn firewall(data: &Path, is_open: bool) -> Vec<Finding> {
 /// Looks whether the addresses of instances are used by others.
 pub async fn addresses(data: &Path) -> Finding {
     const CHECK: &str = "network.addresses";
-    let installation = sight::installation(data);
+    let installation = match installation::known(data) {
+        Ok(installation) => installation,
+        Err(error) => {
+            let found = format!("which addresses instances have cannot be read at {}: {error}", data.display());
+            return Finding::skipped(CHECK, found, AS_ROOT);
+        }
+    };
     let remembered = sight::prefix(data);
     match survey::addresses(installation.as_deref(), remembered).await {
         Err(error) => Finding::skipped(CHECK, error.to_string(), AS_ROOT),
@@ -37,7 +44,15 @@ pub async fn addresses(data: &Path) -> Finding {
             let (free, all) = found.free;
             let prefix = found.prefix.map(|prefix| prefix.to_string()).unwrap_or_default();
             match found.overlaps.is_empty() {
-                true => Finding::ok(CHECK, format!("instances have {prefix}; {free} of {all} ranges are free")),
+                true => {
+                    let range = match (remembered, installation) {
+                        (Some(_), _) => format!("instances have {prefix}"),
+                        (None, Some(_)) => format!("the first instance gets an address of {prefix}"),
+                        // It follows from an id that is not made yet.
+                        (None, None) => "the addresses of instances are chosen when the engine first starts".to_owned(),
+                    };
+                    Finding::ok(CHECK, format!("{range}; {free} of {all} ranges are free"))
+                }
                 false => Finding::warning(
                     CHECK,
                     format!(
@@ -140,5 +155,15 @@ mod tests {
                      docker0\t000011AC\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n";
         assert_eq!(uplink(table).as_deref(), Some("eth0"));
         assert_eq!(uplink(""), None);
+    }
+
+    #[tokio::test]
+    async fn addresses_that_are_not_chosen_yet_are_not_told() {
+        let data = tempfile::tempdir().unwrap();
+        let before = addresses(data.path()).await.found;
+        assert!(!before.contains("/16") && before.contains("when the engine first starts"), "{before}");
+        std::fs::write(data.path().join("installation"), "zzzzzz").unwrap();
+        let after = addresses(data.path()).await.found;
+        assert!(after.contains("the first instance gets an address of ") && after.contains("/16"), "{after}");
     }
 }

@@ -143,7 +143,11 @@ fn status(state: &State) -> ClusterStatus {
 fn explained(explanation: Option<String>, simulated: bool) -> Option<String> {
     const NOTE: &str = "The GPUs are simulated: the operator declared them, and they do not exist.";
     match (explanation, simulated) {
-        (Some(text), true) => Some(format!("{text} {NOTE}")),
+        // A reason of a failure is no sentence, and others are.
+        (Some(text), true) => {
+            let stop = if text.ends_with(['.', '!', '?']) { "" } else { "." };
+            Some(format!("{text}{stop} {NOTE}"))
+        }
         (None, true) => Some(NOTE.to_owned()),
         (explanation, false) => explanation,
     }
@@ -161,5 +165,18 @@ struct Host<'a>(&'a Instance);
 impl Display for Host<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}", self.0.cluster, self.0.node)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_a_sentence_of_its_own() {
+        let said = |text: &str| explained(Some(text.to_owned()), true).unwrap();
+        assert!(said("restart it, or destroy it").starts_with("restart it, or destroy it. The GPUs are simulated"));
+        assert!(said("It waits.").starts_with("It waits. The GPUs are simulated"));
+        assert_eq!(explained(Some("it failed".to_owned()), false).as_deref(), Some("it failed"));
     }
 }
