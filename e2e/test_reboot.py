@@ -133,7 +133,7 @@ def test_images_gpus_and_what_was_being_undone(tmp_path):
         fast = cloud.create("fast", kind="2xH100")
         gpus = lambda cluster: [gpu["id"] for node in cluster["instances"] for gpu in node["gpus"]]  # noqa: E731
         assert len(gpus(fast)) == 2
-        undone = ask(cloud, "undone")
+        undone = ask(cloud, "undone", nodes=3)
         eventually(lambda: list((cloud.data / "instances").iterdir())[2:], what="the node of the third cluster")
         cloud.go_down()
         # It had failed and was being undone, and all of that an hour ago.

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use tarn_model::capacity::{Gpu, Inventory};
 use tarn_model::catalogue::{Catalogue, Prices};
-use tarn_model::gpus::{Figures, Seen};
+use tarn_model::gpus::{Fault, Figures, Seen};
 
 /// What this process has seen.
 pub(crate) struct Board(RwLock<Present>);
@@ -16,8 +16,8 @@ struct Present {
     inventory: Arc<Inventory>,
     catalogue: Arc<Catalogue>,
     figures: Arc<BTreeMap<String, Figures>>,
-    /// The GPUs of the inventory that were not there at the last look.
-    missed: Arc<BTreeSet<String>>,
+    /// The GPUs of the inventory that the last look has found to be gone.
+    lost: Arc<BTreeSet<String>>,
 }
 
 impl Present {
@@ -36,7 +36,7 @@ impl Present {
 impl Board {
     pub(crate) fn new(inventory: Inventory, catalogue: Catalogue) -> Self {
         let (inventory, catalogue) = (Arc::new(inventory), Arc::new(catalogue));
-        Board(RwLock::new(Present { inventory, catalogue, figures: Arc::default(), missed: Arc::default() }))
+        Board(RwLock::new(Present { inventory, catalogue, figures: Arc::default(), lost: Arc::default() }))
     }
 
     pub(crate) fn inventory(&self) -> Arc<Inventory> {
@@ -51,26 +51,27 @@ impl Board {
         self.present().figures
     }
 
-    /// Whether a GPU of the inventory was not there at the last look.
-    pub(crate) fn misses(&self, gpu: &str) -> bool {
-        self.present().missed.contains(gpu)
+    /// Whether the last look has found that a GPU of the inventory is not there. One that nobody answered for may be.
+    pub(crate) fn has_lost(&self, gpu: &str) -> bool {
+        self.present().lost.contains(gpu)
     }
 
     /// Remembers what was seen, and what was missed; says whether there are other GPUs than before.
     pub(crate) fn remember(&self, seen: &[Seen], missed: &[Seen], prices: &Prices) -> bool {
         let mut present = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        present.missed = Arc::new(missed.iter().map(|missed| missed.gpu.id.clone()).collect());
+        let lost = missed.iter().filter(|missed| missed.faults.contains(&Fault::Lost));
+        present.lost = Arc::new(lost.map(|lost| lost.gpu.id.clone()).collect());
         present.figures = Arc::new(seen.iter().map(|seen| (seen.gpu.id.clone(), seen.figures.clone())).collect());
         // What is missed is installed as far as anybody knows: who wants it waits for it, and is told why.
         let gpus: Vec<_> = seen.iter().chain(missed).map(|seen| seen.gpu.clone()).collect();
         present.install(gpus, prices)
     }
 
-    /// Takes a GPU that is missed off the inventory, without waiting for the next look.
+    /// Takes a GPU that is lost off the inventory, without waiting for the next look.
     pub(crate) fn forget(&self, gpu: &str, prices: &Prices) {
         let mut present = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        if present.missed.contains(gpu) {
-            Arc::make_mut(&mut present.missed).remove(gpu);
+        if present.lost.contains(gpu) {
+            Arc::make_mut(&mut present.lost).remove(gpu);
             let left = present.inventory.gpus.iter().filter(|left| left.id != gpu).cloned().collect();
             present.install(left, prices);
         }

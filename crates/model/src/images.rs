@@ -6,9 +6,9 @@ pub const HOST: &str = "host";
 /// The longest reference: room for a repository, a tag and a digest.
 pub const MAX_LENGTH: usize = 512;
 
-/// The registry that names without one mean, its old name, and whose its images are that nobody is named for.
+/// The registry that names without one mean, its other names, and whose its images are that nobody is named for.
 const DEFAULT_REGISTRY: &str = "docker.io";
-const DEFAULT_REGISTRY_ONCE: &str = "index.docker.io";
+const DEFAULT_REGISTRY_TOO: &[&str] = &["index.docker.io", "registry-1.docker.io"];
 const DEFAULT_OWNER: &str = "library";
 
 /// The longest name of a repository, with its registry, that registries take.
@@ -86,7 +86,7 @@ fn whole_name(reference: &str) -> String {
 fn with_known_registry(name: &str) -> String {
     let (registry, rest) = name.split_at(name.find('/').unwrap_or(name.len()));
     let registry = registry.to_ascii_lowercase();
-    let registry = if registry == DEFAULT_REGISTRY_ONCE { DEFAULT_REGISTRY } else { &registry };
+    let registry = if DEFAULT_REGISTRY_TOO.contains(&registry.as_str()) { DEFAULT_REGISTRY } else { &registry };
     format!("{registry}{rest}")
 }
 
@@ -203,6 +203,8 @@ mod tests {
             ("debian:12", "docker.io/library"),
             ("index.docker.io/debian", "docker.io/library/debian"),
             ("user/tool", "index.docker.io/user"),
+            ("debian", "registry-1.docker.io"),
+            ("registry-1.docker.io/library/debian", "docker.io"),
             ("GHCR.io/team/app", "ghcr.io/team"),
             ("ghcr.io/team/app", "GHCR.io"),
             ("127.0.0.1:5000/a:1", "127.0.0.1:5000"),

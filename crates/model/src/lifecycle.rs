@@ -108,7 +108,7 @@ impl State {
     }
 
     /// Somebody wants it gone. Besides RUNNING this is allowed while it only waits for capacity and after a failure: the
-    /// original leaves no way out of those two.
+    /// original leaves no way out of those two. Work that has changed nothing yet is given up first, which counts as a failure.
     pub fn destroy(self) -> Result<Self, Refused> {
         match self {
             State::Running | State::Pending | State::Failed { .. } => Ok(State::Destroying),

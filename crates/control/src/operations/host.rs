@@ -109,7 +109,7 @@ pub async fn drain_gpu(control: &Control, caller: &Caller, gpu: &str, drained: O
 /// that is not there is forgotten instead, unless somebody has it.
 pub async fn clear_gpu(control: &Control, caller: &Caller, gpu: &str) -> Result<String> {
     caller.must_administer()?;
-    if control.board().misses(gpu)
+    if control.board().has_lost(gpu)
         && let Some(said) = forget(control, caller, gpu).await?
     {
         return Ok(said);

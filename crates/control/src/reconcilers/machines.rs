@@ -34,7 +34,8 @@ pub async fn tick(control: &Control) -> Result<Duration> {
     Ok(control.settings().machines_every)
 }
 
-async fn look(control: &Control) -> Result<()> {
+/// Compares the machines with the database, and acts.
+pub(super) async fn look(control: &Control) -> Result<()> {
     let observed = match control.driver().observe().await {
         Ok(observed) => observed,
         Err(error) => {

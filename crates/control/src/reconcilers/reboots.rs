@@ -112,7 +112,8 @@ async fn take_stock(control: &Control, open: &Open) -> Result<Losses> {
     let before = control.store().read(clusters::count_failed).await.map_err(Error::from)?;
     let missing = missing(control, &observed).await?;
     let mut losses = Losses { requests_resumed: open.requests, jobs_interrupted: open.jobs, ..missing };
-    machines::tick(control).await?;
+    // Without what else is kept: should that fail, what was found would be counted anew by the next try, and wrongly.
+    machines::look(control).await?;
     let read = control.store().read(|tx| Ok((clusters::count_failed(tx)?, requests::count_coming_back(tx)?)));
     let (failed, coming_back) = read.await.map_err(|error: tarn_store::Error| Error::from(error))?;
     losses.clusters_failed = failed.saturating_sub(before);

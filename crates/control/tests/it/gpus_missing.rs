@@ -130,6 +130,22 @@ async fn one_that_is_gone_after_a_restart_is_listed_until_it_is_cleared() {
     assert_eq!(listed(&world).await.len(), 4, "what comes back is there again");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_nobody_answers_for_is_not_forgotten() {
+    let Some((world, installed)) = four().await else { return };
+    let (control, caller) = (&world.control, &world.caller);
+    installed.set(&[0, 1, 2], true);
+    look(&world).await;
+    host::drain_gpu(control, caller, "GPU-3", Some(host::Reason(None))).await.unwrap();
+    installed.set(&[], false);
+    look(&world).await;
+    host::clear_gpu(control, caller, "GPU-3").await.unwrap();
+    installed.set(&[0, 1, 2, 3], true);
+    look(&world).await;
+    let known = listed(&world).await.into_iter().find(|gpu| gpu.known.gpu.id == "GPU-3").unwrap().known;
+    assert_eq!((known.health.name(), known.drain.is_some()), ("RECOVERING", true), "it was only not seen");
+}
+
 /// A GPU that hangs at the first look: nobody knows what there is but the database.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_engine_starts_beside_a_gpu_that_hangs() {
