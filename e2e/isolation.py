@@ -118,7 +118,7 @@ ATTEMPTS: dict[str, Attempt] = {
     "too_many_pipes": by(LIMITS, says="words killed ENOMEM"),
     "too_much_memory": by(LIMITS, says="killed"),
     "too_much_in_sockets": by(LIMITS, says="words killed ENOMEM"),
-    "take_memory_by_rings_of_frames": by(SECCOMP),
+    "take_memory_by_rings_of_frames": by(SECCOMP, says="EPERM ENOSYS"),
     "too_much_in_dev_shm": by(LIMITS, says="ENOSPC killed"),
     "too_much_in_run": by(LIMITS, says="ENOSPC killed"),
     "too_many_terminals": by(LIMITS, says="ENOSPC"),

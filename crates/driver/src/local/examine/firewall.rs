@@ -139,15 +139,18 @@ fn remedy(ruleset: &Value, chain: &Chain<'_>, ours: &str, uplink: &str) -> Strin
     }
     format!(
         "nft insert rule {family} {table} {name} iifname '\"{ours}*\"' oifname '\"{uplink}\"' accept && \
+         nft insert rule {family} {table} {name} iifname '\"{ours}*\"' oifname '\"{ours}*\"' accept && \
          nft insert rule {family} {table} {name} oifname '\"{ours}*\"' ct state established,related accept"
     )
 }
 
-/// The same for who has iptables. Only the way to other machines is opened: what is accepted before Docker's own rules reaches its
+/// The same for who has iptables. What nodes of a cluster say to each other goes through here where bridged packets do, and is in
+/// no table of connections; clusters are kept apart by rules of our own. Only the way to other machines is opened: what is accepted before Docker's own rules reaches its
 /// containers and networks as well, which tenants have no business with.
 pub(super) fn iptables(chain: &str, (ours, uplink): (&str, &str), has_ufw: bool) -> String {
     let rules = format!(
         "iptables -I {chain} -i '{ours}+' -o '{uplink}' -j ACCEPT && \
+         iptables -I {chain} -i '{ours}+' -o '{ours}+' -j ACCEPT && \
          iptables -I {chain} -o '{ours}+' -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"
     );
     if has_ufw { format!("{rules} (and in /etc/ufw/before.rules, to keep it)") } else { rules }

@@ -26,9 +26,14 @@ const FAMILIES: &[u64] = &[LOCAL, 2, 10, 16, 17];
 const LOCAL: u64 = 1;
 
 /// `SOL_PACKET`, and its options `PACKET_RX_RING` and `PACKET_TX_RING`. Their memory is counted for nobody, so that a few calls
-/// would take all that the machine has.
+/// would take all that the machine has. Beyond the last option there are none yet.
 const FRAMES: u64 = 263;
 const RINGS: [u64; 2] = [5, 13];
+const LAST_OPTION: u64 = 31;
+
+/// Levels above that of frames which the families above have: netlink, TLS, and the kinds of TCP. They are listed, because the
+/// kernel looks at the lower half of a number only: "greater" would let all through that have something in the upper one.
+const HIGHER_LEVELS: &[u64] = &[270, 282, 284, 286];
 
 /// The personalities that programs really use: Linux, 32 bit, no address randomisation, and asking for the current one.
 const PERSONALITIES: &[u64] = &[0x0, 0x8, 0x2_0000, 0x2_0008, 0x4_0000, 0xffff_ffff];
@@ -135,19 +140,15 @@ fn only(call: &str, families: &[u64]) -> Vec<Value> {
 /// `setsockopt` for everything but rings of frames.
 fn all_options_but_rings() -> Vec<Value> {
     let rule = |action: &str, arguments: Value| json!({ "names": ["setsockopt"], "action": action, "args": arguments });
-    let level = |op: &str| json!({ "index": 1, "value": FRAMES, "op": op });
+    let level = |op: &str, value: u64| json!({ "index": 1, "value": value, "op": op });
     let option = |op: &str, value: u64| json!({ "index": 2, "value": value, "op": op });
-    let allowed = |option: Value| rule("SCMP_ACT_ALLOW", json!([level("SCMP_CMP_EQ"), option]));
-    let [first, last] = RINGS;
-    let mut rules = vec![
-        rule("SCMP_ACT_ALLOW", json!([level("SCMP_CMP_LT")])),
-        rule("SCMP_ACT_ALLOW", json!([level("SCMP_CMP_GT")])),
-        allowed(option("SCMP_CMP_LT", first)),
-        allowed(option("SCMP_CMP_GT", last)),
-    ];
-    rules.extend((first + 1..last).map(|between| allowed(option("SCMP_CMP_EQ", between))));
+    let allowed = |option: Value| rule("SCMP_ACT_ALLOW", json!([level("SCMP_CMP_EQ", FRAMES), option]));
+    let mut rules = vec![rule("SCMP_ACT_ALLOW", json!([level("SCMP_CMP_LT", FRAMES)]))];
+    rules.extend(HIGHER_LEVELS.iter().map(|higher| rule("SCMP_ACT_ALLOW", json!([level("SCMP_CMP_EQ", *higher)]))));
+    let others = (0..=LAST_OPTION).filter(|other| !RINGS.contains(other));
+    rules.extend(others.map(|other| allowed(option("SCMP_CMP_EQ", other))));
     rules.extend(RINGS.map(|ring| {
-        let mut refused = rule("SCMP_ACT_ERRNO", json!([level("SCMP_CMP_EQ"), option("SCMP_CMP_EQ", ring)]));
+        let mut refused = rule("SCMP_ACT_ERRNO", json!([level("SCMP_CMP_EQ", FRAMES), option("SCMP_CMP_EQ", ring)]));
         refused["errnoRet"] = NOT_PERMITTED.into();
         refused
     }));

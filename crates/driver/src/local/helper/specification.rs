@@ -214,9 +214,10 @@ fn huge_pages() -> Vec<Value> {
     let kilobytes = sizes.filter_map(|size| {
         size.file_name().to_str()?.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse::<u64>().ok()
     });
-    let named = kilobytes.map(|size| match size >> 20 {
-        0 => format!("{}MB", size >> 10),
-        gigabytes => format!("{gigabytes}GB"),
+    let named = kilobytes.map(|size| match (size >> 20, size >> 10) {
+        (0, 0) => format!("{size}KB"),
+        (0, megabytes) => format!("{megabytes}MB"),
+        (gigabytes, _) => format!("{gigabytes}GB"),
     });
     named.map(|size| json!({ "pageSize": size, "limit": 0 })).collect()
 }

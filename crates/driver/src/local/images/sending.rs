@@ -40,9 +40,10 @@ pub(super) async fn send(
 ) -> Result<(), Sending> {
     let (sources, failed) = (pull.sources, Sending::Failed);
     let (mut sum, mut at, mut troubles, mut safe) = (Sha256::new(), 0, 0, 0);
-    let mut began = Instant::now();
     loop {
         let mut given = sources.layer(&layer.digest, at).await.map_err(failed)?;
+        // What was waited for until somebody answered has bounds of its own.
+        let mut began = Instant::now();
         // One that cannot begin in the middle begins anew.
         let mut skip = if given.answer.status() == reqwest::StatusCode::PARTIAL_CONTENT { 0 } else { at };
         let trouble = loop {
@@ -52,6 +53,7 @@ pub(super) async fn send(
                 Ok(Err(error)) => break reason(&error),
                 Err(_) => break "it fell silent".to_owned(),
             };
+            turn.came(piece.len() as u64, began.elapsed()).map_err(|slow| failed(too_slow(pull, &slow)))?;
             let skipped = usize::try_from(skip).unwrap_or(usize::MAX).min(piece.len());
             skip -= skipped as u64;
             let piece = &piece[skipped..];
@@ -59,7 +61,6 @@ pub(super) async fn send(
             if at > layer.size {
                 return Err(failed(sources.does_not_match()));
             }
-            turn.came(piece.len() as u64, began.elapsed()).map_err(|slow| failed(too_slow(pull, &slow)))?;
             sum.update(piece);
             match timeout(SILENCE, input.write_all(piece)).await {
                 Ok(written) => written.map_err(|_| Sending::Closed)?,

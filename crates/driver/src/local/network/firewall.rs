@@ -53,6 +53,8 @@ impl Firewall {
         if !self.unlimited.load(Ordering::Relaxed) {
             let limited = rules(true);
             match load(identity, Family::Inet, &limited, &limited).await {
+                // Only the kernel's own word is taken for it: a load that fails once may succeed the next time.
+                Err(error) if nftables::takes(packets::COUNTED).await? => return Err(error),
                 Err(error) => why = Some(error),
                 loaded => return loaded,
             }

@@ -25,10 +25,24 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Services often run with a search path that lacks the directories of administration programs.
 const PROGRAMS: [&str; 3] = ["nft", "/usr/sbin/nft", "/sbin/nft"];
 
+const LOAD: &str = "load the firewall";
+
 /// Applies a text in one transaction: all of it or nothing.
 pub(super) async fn load(text: &str) -> Result<(), Error> {
-    let what = "load the firewall";
-    let mut child = spawn()?;
+    match run(&["-f", "-"], text).await? {
+        None => Ok(()),
+        Some(refusal) => Err(failed(LOAD, &io::Error::other(refusal))),
+    }
+}
+
+/// Whether nft and the kernel take a text, of which nothing is applied.
+pub(super) async fn takes(text: &str) -> Result<bool, Error> {
+    Ok(run(&["--check", "-f", "-"], text).await?.is_none())
+}
+
+/// Gives nft a text; its words, if it refuses.
+async fn run(arguments: &[&str], text: &str) -> Result<Option<String>, Error> {
+    let mut child = spawn(arguments)?;
     let mut input = child.stdin.take().expect("the input is a pipe");
     let run = async {
         // A program that ends early breaks the pipe; its own words then say more than that.
@@ -36,13 +50,13 @@ pub(super) async fn load(text: &str) -> Result<(), Error> {
         drop(input);
         let output = child.wait_with_output().await?;
         match output.status.success() {
-            true => written,
-            false => Err(io::Error::other(first_line(&output.stderr))),
+            true => written.map(|()| None),
+            false => Ok(Some(first_line(&output.stderr))),
         }
     };
     match tokio::time::timeout(LIMIT, run).await {
-        Ok(result) => result.map_err(|error| failed(what, &error)),
-        Err(_) => Err(Error::Retry(format!("cannot {what}: nft did not end in time"))),
+        Ok(result) => result.map_err(|error| failed(LOAD, &error)),
+        Err(_) => Err(Error::Retry(format!("cannot {LOAD}: nft did not end in time"))),
     }
 }
 
@@ -131,10 +145,10 @@ pub(super) fn change_set(
     }
 }
 
-fn spawn() -> Result<Child, Error> {
+fn spawn(arguments: &[&str]) -> Result<Child, Error> {
     for program in PROGRAMS {
         let mut command = Command::new(program);
-        command.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
         match command.spawn() {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             result => return result.map_err(|error| failed("start nft", &error)),

@@ -19,6 +19,19 @@ const METADATA: &str = "169.254.0.0/16, 100.100.100.200, 192.0.0.192";
 /// One more of them, which also is the name server of all machines there.
 const METADATA_WITH_NAMES: &str = "168.63.129.16";
 
+/// A text that only those take who can count flows.
+pub(super) const COUNTED: &str = "table inet tarn_probe {
+  set flows {
+    type ipv4_addr
+    size 16
+    flags dynamic
+  }
+  chain probe {
+    ct state new add @flows { ip saddr ct count over 1 } drop
+  }
+}
+";
+
 /// What is inside of the table. `is_limited` says that flows are counted, which not every kernel can.
 ///
 /// * `untracked` keeps what goes from node to node out of the kernel's table of flows, which all share: nothing here asks

@@ -17,12 +17,13 @@ const TELL: &str = "tell the bridge who is on a cable";
 
 /// Tells the bridge that the node with this address, and nobody else, is behind this port.
 pub(super) async fn guard(host: &Netlink, port: u32, address: Ipv4Addr) -> Result<(), Error> {
-    let options = LinkBridgePort::new(port).learning(false).flood(false).build();
-    host.handle.link().set_port(options).execute().await.map_err(|error| refused(TELL, error))?;
     let entry = host.handle.neighbours().add_bridge(port, &hardware_address(address)).replace();
     // An entry without an age, which stays at this port whatever comes through others.
     let entry = entry.state(NeighbourState::Noarp).flags(NeighbourFlags::Controller | NeighbourFlags::Sticky);
-    entry.execute().await.map_err(|error| refused(TELL, error))
+    entry.execute().await.map_err(|error| refused(TELL, error))?;
+    // Last, because a port that still learns is one that is not done.
+    let options = LinkBridgePort::new(port).learning(false).flood(false).build();
+    host.handle.link().set_port(options).execute().await.map_err(|error| refused(TELL, error))
 }
 
 /// Guards the ports of these nodes that are not: an engine before this one may have made them, or somebody changed them.
