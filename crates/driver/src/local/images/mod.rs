@@ -103,13 +103,14 @@ async fn pull<'a>(
     }
     let sources = Sources::new(reference, &images.settings).await?;
     tell.send_replace(format!("asks {} for {}", reference.registry(), sources.name));
-    let resolved = tokio::select! {
-        resolved = resolve(&sources, reference) => resolved?,
+    let answer = tokio::select! {
+        answer = ask(images, &sources, reference) => answer?,
         () = tell.closed() => return Err(Error::Retry("nobody waits for the image any more".into())),
     };
-    if let Some(found) = images.find(&resolved.stored.digest) {
-        return Ok(found);
-    }
+    let resolved = match answer {
+        Answer::Known(found) => return Ok(found),
+        Answer::New(resolved) => resolved,
+    };
     let pins = images.pin(resolved.stored.layers.clone());
     let mut wanted = resolved.layers;
     // An image may have the same layer twice.
@@ -166,10 +167,28 @@ struct Resolved {
     index: Option<String>,
 }
 
-async fn resolve(sources: &Sources, reference: &Reference) -> Result<Resolved, Error> {
-    let name = &sources.name;
+/// What a name leads to.
+enum Answer<'a> {
+    /// An image that is here.
+    Known((Stored, Pins<'a>)),
+    /// One that is not.
+    New(Resolved),
+}
+
+async fn ask<'a>(images: &'a Images, sources: &Sources, reference: &Reference) -> Result<Answer<'a>, Error> {
     let asked = reference.digest().or(reference.tag()).unwrap_or("latest");
-    let (text, first) = sources.document(&format!("manifests/{asked}")).await?;
+    let first = sources.document(&format!("manifests/{asked}")).await?;
+    // What a tag means may be here, and then nothing more has to be asked.
+    if let Some(found) = images.find(&first.1) {
+        return Ok(Answer::Known(found));
+    }
+    let resolved = resolve(sources, first).await?;
+    Ok(images.find(&resolved.stored.digest).map_or(Answer::New(resolved), Answer::Known))
+}
+
+/// Asks for the rest of what the first document, with its digest, says of an image.
+async fn resolve(sources: &Sources, (text, first): (Vec<u8>, String)) -> Result<Resolved, Error> {
+    let name = &sources.name;
     let (found, digest, index) = match manifests::understand(name, &text)? {
         Found::Elsewhere(digest) => {
             if names::hex(&digest).is_none() {
