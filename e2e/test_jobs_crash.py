@@ -72,6 +72,9 @@ def test_jobs_through_crashes_cancels_and_restarts(tmp_path):
             elif what := disturb(cloud, chance, works, done):
                 done[what] += 1
             time.sleep(chance.random() * 0.1)
+        # The last restart may not be over, and until it is nobody can look at the disk.
+        for cluster in CLUSTERS:
+            eventually(lambda: cloud.info(cluster)["status"] == "RUNNING", what=f"{cluster} runs, seed {SEED}")
         for work in works:
             check(cloud, work)
         compare(cloud, works)
