@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const MAX_ASKED: usize = 6;
 
 const REACHABLE: &str = "registries.reachable";
-const TODO: &str = "see that the name is right and that this machine reaches it (a proxy is taken from HTTPS_PROXY)";
+const HELP: &str = "see that the name is right and that this machine reaches it (a proxy is taken from HTTPS_PROXY)";
 
 /// One that is asked.
 #[derive(Debug, PartialEq, Eq)]
@@ -87,8 +87,8 @@ async fn reachable(registries: &[Registry]) -> Finding {
         more => format!("; {more} more were not asked"),
     };
     match (lost.is_empty(), slow.is_empty()) {
-        (false, _) => Finding::failure(REACHABLE, format!("images cannot be pulled: {}{more}", lost.join("; ")), TODO),
-        (true, false) => Finding::warning(REACHABLE, format!("mirrors do not answer: {}{more}", slow.join("; ")), TODO),
+        (false, _) => Finding::failure(REACHABLE, format!("images cannot be pulled: {}{more}", lost.join("; ")), HELP),
+        (true, false) => Finding::warning(REACHABLE, format!("mirrors do not answer: {}{more}", slow.join("; ")), HELP),
         (true, true) => {
             let told = match all.len().min(MAX_ASKED) {
                 1 => format!("{} answers", all[0].host),
