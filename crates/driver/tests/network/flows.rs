@@ -72,9 +72,11 @@ fn a_node_has_so_many_flows_to_the_world_and_leaves_none() {
         });
         let had = flows(*one);
         assert!((1_000..=16_384).contains(&had), "{had}");
-        let port = outside.namespace.run(listen);
+        let listener = outside.namespace.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap());
+        let port = listener.local_addr().unwrap().port();
         assert!(!greedy.run(move || connects(THEIRS, port)), "there is no room for one more");
-        assert!(modest.run(move || connects(THEIRS, port)), "nor is the modest one hindered");
+        // It stays open: the kernel soon stops to count for an address whose flows have all ended.
+        let _kept_open = modest.run(move || TcpStream::connect((THEIRS, port))).expect("the modest one is not hindered");
         assert_eq!(flows(*two), 1);
         network.detach(0, *one).await.unwrap();
         let left = if forgets() { 0 } else { had };
