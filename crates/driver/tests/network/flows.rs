@@ -76,7 +76,8 @@ fn a_node_has_so_many_flows_to_the_world_and_leaves_none() {
         let port = listener.local_addr().unwrap().port();
         assert!(!greedy.run(move || connects(THEIRS, port)), "there is no room for one more");
         // It stays open: the kernel soon stops to count for an address whose flows have all ended.
-        let _kept_open = modest.run(move || TcpStream::connect((THEIRS, port))).expect("the modest one is not hindered");
+        let _kept_open =
+            modest.run(move || TcpStream::connect((THEIRS, port))).expect("the modest one is not hindered");
         assert_eq!(flows(*two), 1);
         network.detach(0, *one).await.unwrap();
         let left = if forgets() { 0 } else { had };

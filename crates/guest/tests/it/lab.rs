@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tarn_guest::{Children, Guest, Settings};
@@ -127,6 +128,12 @@ impl Lab {
 
 /// The id of `nobody`, whom every machine knows.
 pub(crate) const SOMEBODY: u32 = 65_534;
+
+/// The id of a user whom no other test has: what a user may start is counted on the whole machine, for all tests together.
+pub(crate) fn nobody_elses() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    1_000_000 + std::process::id() * 16 + NEXT.fetch_add(1, Ordering::Relaxed)
+}
 
 pub(crate) fn is_root() -> bool {
     let is_root = rustix::process::getuid().is_root();
