@@ -144,9 +144,9 @@ pub(crate) fn interfaces() -> Vec<String> {
     text.lines().skip(2).filter_map(|line| line.split(':').next()).map(|name| name.trim().to_owned()).collect()
 }
 
-/// Looks again and again until something is so; every look takes a few milliseconds.
+/// Looks again and again until something is so; every look takes a few milliseconds, and the kernel a second or more.
 pub(crate) fn wait_until(mut is_so: impl FnMut() -> bool) {
-    assert!((0..2000).any(|_| is_so()), "it never came to be");
+    assert!((0..20_000).any(|_| is_so()), "it never came to be");
 }
 
 /// Runs a command line, which has to succeed.

@@ -6,7 +6,7 @@ use tarn_driver::Error;
 use tarn_driver::local::network::Network;
 
 use crate::machine::{Cluster, Namespace, command, interfaces, on_a_machine, snapshot};
-use crate::probes::{connects, connects_from, listen};
+use crate::probes::{connects, is_cut_off_from, listen};
 
 /// Both installations like the same prefix best: the last characters of their ids agree.
 #[test]
@@ -26,7 +26,7 @@ fn two_installations_keep_apart() {
         let (address, node) = &theirs.nodes[0];
         let port = node.run(listen);
         assert!(connects(*address, port));
-        assert!(!connects_from(&ours.nodes[0].1, *address, port));
+        assert!(is_cut_off_from(&ours.nodes[0].1, *address, port));
         let remembered = Network::open("baaaaa", Some(moved)).await.unwrap();
         assert_eq!(remembered.prefix(), moved);
         ours.remove(&first).await;
