@@ -2,7 +2,7 @@
 
 use tarn_link::{Answer, Endpoint, Frame, FromGuest, Purpose};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 
 use crate::lab::{DEADLINE, Lab, Link, SOMEBODY, eventually};
 
@@ -58,8 +58,11 @@ async fn a_connection_carries_data_and_both_ends() {
 #[tokio::test]
 async fn a_connection_that_cannot_be_made_is_refused() {
     let lab = Lab::new();
-    let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
-    for endpoint in [tcp("127.0.0.1", free), tcp("", 1), unix("/no/such/socket"), unix(""), Endpoint::Agent] {
+    // It is held without anybody listening at it, so that no other test can get it meanwhile.
+    let held = TcpSocket::new_v4().unwrap();
+    held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let nobody = held.local_addr().unwrap().port();
+    for endpoint in [tcp("127.0.0.1", nobody), tcp("", 1), unix("/no/such/socket"), unix(""), Endpoint::Agent] {
         let refused = lab.ask(Purpose::Connect(endpoint.clone())).await.unwrap_err();
         assert!(refused.to_string().contains("was not made"), "{endpoint:?}: {refused}");
     }

@@ -202,7 +202,9 @@ async fn the_clients_agent_answers_inside() {
     let agent =
         Command::new("ssh-agent").args(["-D", "-a"]).arg(&socket).stdout(std::process::Stdio::null()).spawn().unwrap();
     let _agent = SshAgent(agent);
-    crate::lab::eventually("the agent listens", || socket.exists()).await;
+    // Its socket is there a moment before anybody listens at it.
+    let listens = || std::os::unix::net::UnixStream::connect(&socket).is_ok();
+    crate::lab::eventually("the agent listens", listens).await;
     let added =
         Command::new("ssh-add").arg("-q").arg(server.path("key")).env("SSH_AUTH_SOCK", &socket).status().unwrap();
     assert!(added.success());

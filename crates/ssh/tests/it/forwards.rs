@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixStream};
 use tokio::task::JoinHandle;
 
 use crate::front::{Front, finish, free_port, noise, text, until};
@@ -97,7 +97,10 @@ async fn a_proxy_reaches_what_the_machine_reaches() {
 #[tokio::test]
 async fn a_port_where_nobody_listens_is_refused() {
     let front = Front::start().await;
-    let nobody = format!("127.0.0.1:{}", free_port());
+    // It is held without anybody listening at it, so that no other test can get it meanwhile.
+    let held = TcpSocket::new_v4().unwrap();
+    held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let nobody = held.local_addr().unwrap().to_string();
     let output = finish(front.ssh(&["-W", &nobody, "ubuntu@127.0.0.1"]), b"").await;
     assert!(!output.status.success());
     assert!(text(&output.stderr).contains("refused"), "{}", text(&output.stderr));
@@ -142,7 +145,8 @@ impl Agent {
         let mut agent = tokio::process::Command::new("ssh-agent");
         let agent = agent.args(["-D", "-a", &socket]).stdout(std::process::Stdio::null()).kill_on_drop(true);
         let process = agent.spawn().unwrap();
-        until("the agent listens", async || front.path("agent").exists().then_some(())).await;
+        // Its socket is there a moment before anybody listens at it.
+        until("the agent listens", async || UnixStream::connect(&socket).await.ok()).await;
         let mut add = tokio::process::Command::new("ssh-add");
         add.env("SSH_AUTH_SOCK", &socket).arg("-q").arg(front.path("other"));
         assert!(add.status().await.unwrap().success());

@@ -138,9 +138,11 @@ pub(crate) async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>
     tokio::time::timeout(DEADLINE, asking).await.unwrap_or_else(|_| panic!("{what}"))
 }
 
-/// A port that was free a moment ago.
+/// A free port that nobody gets by chance: those so low are given to nobody who does not ask for them, and each process of tests
+/// begins elsewhere.
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    let first = 10_000 + (std::process::id() % 20_000) as u16;
+    (first..).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap()
 }
 
 pub(crate) fn text(bytes: &[u8]) -> String {

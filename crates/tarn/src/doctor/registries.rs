@@ -147,11 +147,17 @@ mod tests {
         assert!(speaks(StatusCode::OK) && speaks(StatusCode::UNAUTHORIZED) && !speaks(StatusCode::NOT_FOUND));
     }
 
+    /// Holds a port at which nobody listens, so that nobody else gets it meanwhile.
+    fn held() -> tokio::net::TcpSocket {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("0.0.0.0:0".parse().unwrap()).unwrap();
+        socket
+    }
+
     #[tokio::test]
     async fn one_that_does_not_answer_is_told() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let host = listener.local_addr().unwrap().to_string();
-        drop(listener);
+        let held = held();
+        let host = format!("127.0.0.1:{}", held.local_addr().unwrap().port());
         let registry = Registry { host: host.clone(), plain_http: true, ..Registry::default() };
         let lost = reachable(&[registry]).await;
         assert!(lost.level == Level::Failure && lost.found.contains(&host), "{lost:?}");
@@ -170,9 +176,8 @@ mod tests {
             plain,
             [("a.example", false, true), ("plain.example:5000", true, true), ("m.example", false, false)]
         );
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        drop(listener);
+        let held = held();
+        let port = held.local_addr().unwrap().port();
         let many: Vec<_> = (1..=8).map(|n| named(&format!("127.0.0.{n}:{port}"), true, &[])).collect();
         let found = reachable(&many).await.found;
         assert!(found.ends_with("; 2 more were not asked"), "{found}");

@@ -36,7 +36,10 @@ fn a_failure_says_which_it_is() {
             let why = why(machine, &reference).await;
             assert!(why.contains(words), "{reference}: {why}");
         }
-        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        // It is held without anybody listening at it, so that no other test can get it meanwhile.
+        let held = tokio::net::TcpSocket::new_v4().unwrap();
+        held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let closed = held.local_addr().unwrap();
         let why = why(machine, &format!("{closed}/a")).await;
         assert!(why.contains(&format!("the registry {closed} cannot be reached: Connection refused")), "{why}");
     });
