@@ -17,6 +17,7 @@ use tarn_objects::internal;
 use tarn_store::testing::Engine;
 
 use crate::jobs_operations::new;
+use crate::jobs_support::eventually;
 use crate::support::{World, world};
 
 type Pieces = Vec<std::io::Result<bytes::Bytes>>;
@@ -75,13 +76,7 @@ fn files(dir: &Path) -> usize {
 /// Nothing of object storage may be on disk, soon.
 async fn nothing_is_left(world: &World) {
     let dir = world.fresh.dir.path().join("objects");
-    for _ in 0..500 {
-        if files(&dir) == 0 {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("{} files are left", files(&dir));
+    eventually("no files are left", || files(&dir) == 0).await;
 }
 
 #[rstest]

@@ -96,7 +96,7 @@ impl World {
 
     /// Waits until there are this many data files: removals end a moment after the answer.
     pub(crate) async fn has_files(&self, wanted: usize) {
-        for _ in 0..500 {
+        for _ in 0..6000 {
             if self.files() == wanted {
                 return;
             }

@@ -69,7 +69,7 @@ fn names(root: &Path) -> Vec<String> {
 }
 
 async fn settle(root: &Path, count: usize) {
-    for _ in 0..2000 {
+    for _ in 0..12_000 {
         if names(root).len() == count {
             return;
         }
