@@ -117,7 +117,7 @@ mod tests {
         drop(peer);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_peer_that_reads_slowly_is_waited_for_and_one_that_does_not_read_is_not() {
         let (near, mut far) = duplex(16);
         // Each read comes in time, and all of them together take longer than the patience.
