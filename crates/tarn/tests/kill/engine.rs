@@ -43,7 +43,7 @@ impl Tarn {
         let data = home.dir.path();
         let fake = format!("[fake]\nlatency_ms = [0, 25]\nfault_rate = 0.05\nseed = {}\n", seed >> 1);
         std::fs::write(data.join("config.toml"), format!("{CONFIG}{fake}")).unwrap();
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let mut command = Command::new(env!("CARGO_BIN_EXE_tarn"));
         command.args(["serve", "--listen", &format!("127.0.0.1:{port}"), "--driver", "fake", "--s3-listen", "none"]);
         command.arg("--data").arg(data).arg("--config").arg(data.join("config.toml")).stdout(Stdio::null());
@@ -56,7 +56,8 @@ impl Tarn {
         let (client, url) = (Client::new(), format!("http://127.0.0.1:{port}"));
         let fake = FakeDriver::open(data, Inventory::default(), Settings::default()).unwrap();
         let mut tarn = Tarn { child: Mutex::new(child), client, url, key: String::new(), fake };
-        for _ in 0..1000 {
+        // A minute: on a busy machine it takes seconds to begin.
+        for _ in 0..6000 {
             if tarn.client.get(format!("{}/healthz", tarn.url)).send().await.is_ok() {
                 tarn.key = std::fs::read_to_string(data.join("admin.key")).unwrap();
                 return tarn;
@@ -99,6 +100,13 @@ impl Tarn {
         let found = audit::differences(&store, &read_world(home.dir.path()).unwrap()).await.unwrap();
         found.iter().map(ToString::to_string).collect()
     }
+}
+
+/// A free port that nobody gets before the program does: those so low are given to nobody who does not ask for them, and each
+/// process of tests begins elsewhere.
+fn free_port() -> u16 {
+    let first = 10_000 + (std::process::id() % 20_000) as u16;
+    (first..).find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap()
 }
 
 /// Whatever happens to the test, the program does not outlive it.
