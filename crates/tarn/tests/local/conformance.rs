@@ -13,8 +13,8 @@ fn the_local_driver_conforms() {
 fn many_start_and_end_at_once() {
     on_a_machine(async |machine| {
         let specs: Vec<_> = (0..20).map(|_| machine.spec()).collect();
-        let started = futures::future::join_all(specs.iter().map(|spec| machine.driver.ensure_instance(spec))).await;
-        let mut addresses: Vec<_> = started.into_iter().map(|started| started.unwrap().private_ip).collect();
+        let started = futures::future::join_all(specs.iter().map(|spec| machine.start(spec))).await;
+        let mut addresses: Vec<_> = started.into_iter().map(|started| started.private_ip).collect();
         addresses.sort();
         addresses.dedup();
         assert_eq!(addresses.len(), specs.len(), "each has an address of its own");

@@ -27,7 +27,7 @@ fn ended_from_inside_is_an_exit() {
         let spec = machine.spec();
         machine.start(&spec).await;
         // The session ends with everything else, one way or the other.
-        let _ended = machine.attempt(&spec.id, "sudo kill -TERM 1").await;
+        let _ended = machine.outcome(&spec.id, "sudo kill -TERM 1").await;
         let seen = machine.until(&spec.id, |seen| !seen.running).await;
         assert_eq!(seen.end, Some(End::Exit));
     });

@@ -16,10 +16,11 @@ mod trouble;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use tarn_driver::{Driver, InstanceSpec};
 
-use crate::machine::{Machine, on_a_machine};
+use crate::machine::{Machine, PATIENCE, on_a_machine};
 use maker::{Packing, Writing, image};
 use registry::DockerRegistry;
 
@@ -37,6 +38,21 @@ impl Machine {
     /// A path in a running instance, as it is seen from there.
     fn seen(&self, spec: &InstanceSpec, path: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root", self.init(&spec.id))).join(path)
+    }
+
+    /// What the guest of an instance was told of its image. It is what the first process becomes, a moment after it was started.
+    async fn told(&self, spec: &InstanceSpec) -> tarn_link::Image {
+        let path = format!("/proc/{}/environ", self.init(&spec.id));
+        let told = async {
+            loop {
+                let environment = String::from_utf8_lossy(&fs::read(&path).unwrap()).into_owned();
+                if let Some(told) = environment.split('\0').find_map(|pair| pair.strip_prefix("TARN_IMAGE=")) {
+                    return serde_json::from_str(told).unwrap();
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, told).await.expect("the guest is told")
     }
 
     /// What is kept of layers.
@@ -141,11 +157,7 @@ fn an_image_is_seen_as_it_was_made() {
             assert!(machine.seen(&spec, path).exists(), "{path}");
         }
         assert_eq!(read("etc/hostname").as_deref(), Some("node-0\n"));
-        let environment = fs::read(format!("/proc/{}/environ", machine.init(&spec.id))).unwrap();
-        let environment = String::from_utf8_lossy(&environment).into_owned();
-        let told =
-            environment.split('\0').find_map(|pair| pair.strip_prefix("TARN_IMAGE=")).expect("the guest is told");
-        let told: tarn_link::Image = serde_json::from_str(told).unwrap();
+        let told = machine.told(&spec).await;
         assert_eq!(told.environment, [("GREETING".to_owned(), "hello world".to_owned())]);
         assert_eq!((told.user.as_deref(), told.directory.as_deref()), (Some("1000:1000"), Some("/srv")));
     });
@@ -184,6 +196,6 @@ fn an_image_of_nothing_but_one_file_starts() {
         assert!(machine.seen(&spec, "program").exists() && !machine.seen(&spec, "usr/bin").exists());
         let stream = machine.driver.connect(&spec.id).await.unwrap();
         let asked = tarn_link::opening::open(stream, tarn_link::Purpose::Health);
-        tokio::time::timeout(crate::machine::PATIENCE, asked).await.expect("the guest answers").unwrap();
+        tokio::time::timeout(PATIENCE, asked).await.expect("the guest answers").unwrap();
     });
 }

@@ -24,6 +24,19 @@ with socket.create_connection(('127.0.0.1', 7071), timeout=20) as c:
 print(len(data), data == bytes(range(256)) * (len(data) >> 8))
 ""#;
 
+/// Takes the port as soon as it is free, and keeps it.
+const HOLD: &str = r#"nohup python3 -c "
+import socket, time
+while True:
+    try:
+        listener = socket.create_server(('127.0.0.1', 7071))
+        break
+    except OSError:
+        time.sleep(0.02)
+open('held', 'w').close()
+time.sleep(1000)
+" > /dev/null 2>&1 & until [ -e held ]; do sleep 0.02; done"#;
+
 async fn ask(machine: &Machine, id: &InstanceId, purpose: Purpose) -> tarn_link::Result<Opened<Box<dyn Stream>>> {
     let stream = machine.driver.connect(id).await.unwrap();
     let asked = tokio::time::timeout(PATIENCE, opening::open(stream, purpose)).await.expect("the guest answers");
@@ -89,12 +102,8 @@ fn a_listener_ends_with_its_stream_and_leaves_programs_alone() {
         let door = ask(machine, &spec.id, listen()).await.unwrap();
         assert!(ask(machine, &spec.id, listen()).await.is_err(), "a port is given out once");
         drop(door);
-        // The port is free for a program, which the next one who asks for it does not push away.
-        let program = format!(
-            "nohup python3 -c \"import socket, time; s = socket.create_server(('127.0.0.1', {PORT})); \
-             open('held', 'w').close(); time.sleep(1000)\" > /dev/null 2>&1 & until [ -e held ]; do sleep 0.02; done"
-        );
-        machine.run(&spec.id, &program).await;
+        // Soon the port is free for a program, which the next one who asks for it does not push away.
+        machine.run(&spec.id, HOLD).await;
         let refused = ask(machine, &spec.id, listen()).await.err().expect("the program has the port");
         assert!(refused.to_string().contains("cannot listen"), "{refused}");
         machine.run(&spec.id, "pkill python3").await;

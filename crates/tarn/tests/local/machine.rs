@@ -24,8 +24,8 @@ use tarn_store::testing::ManualClock;
 /// The guest that the program under test embeds.
 const GUEST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tarn-guest"));
 
-/// As long as anything may take before a test gives up.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// As long as anything may take before a test gives up; a busy machine takes many times as long as an idle one.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Fresh ids, different in every test.
 pub(crate) struct Fresh(AtomicU64);
@@ -136,7 +136,22 @@ impl Machine {
     }
 
     pub(crate) async fn start(&self, spec: &InstanceSpec) -> ObservedInstance {
-        self.driver.ensure_instance(spec).await.unwrap()
+        self.ensure(spec).await.unwrap()
+    }
+
+    /// Starts an instance. Of two engines that choose the same addresses at the same moment, each may have to choose again: other
+    /// tests have engines on this machine.
+    pub(crate) async fn ensure(&self, spec: &InstanceSpec) -> Result<ObservedInstance, Error> {
+        let ensured = async {
+            loop {
+                match self.driver.ensure_instance(spec).await {
+                    Err(Error::Retry(why)) if why.contains("another interface of this machine uses addresses") => {}
+                    other => return other,
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, ensured).await.expect("there are addresses for everybody")
     }
 
     /// What a command says that works.
@@ -148,6 +163,11 @@ impl Machine {
 
     /// Runs a command as the user and gives its exit code and all that it says.
     pub(crate) async fn attempt(&self, id: &InstanceId, command: &str) -> (u32, String) {
+        self.outcome(id, command).await.expect("the session ends with its outcome")
+    }
+
+    /// The same; nothing when the guest ended before it told the outcome.
+    pub(crate) async fn outcome(&self, id: &InstanceId, command: &str) -> Option<(u32, String)> {
         let talk = async {
             let session = Session { program: Program::Exec(command.into()), ..Session::default() };
             let stream = self.driver.connect(id).await.unwrap();
@@ -157,12 +177,14 @@ impl Machine {
             let _unread = writer.eof().await;
             let mut output = Vec::new();
             loop {
-                match reader.read().await.unwrap().expect("the session ends with its outcome") {
+                match reader.read().await.ok()?? {
                     Frame::Data(data) | Frame::Stderr(data) => output.extend_from_slice(&data),
                     Frame::Eof => {}
                     Frame::Message(message) => match Frame::parse::<FromGuest>(&message).unwrap() {
-                        FromGuest::Exited { code } => return (code, String::from_utf8_lossy(&output).into_owned()),
-                        other => return (128, format!("{other:?} {}", String::from_utf8_lossy(&output))),
+                        FromGuest::Exited { code } => {
+                            return Some((code, String::from_utf8_lossy(&output).into_owned()));
+                        }
+                        other => return Some((128, format!("{other:?} {}", String::from_utf8_lossy(&output)))),
                     },
                 }
             }
@@ -205,7 +227,9 @@ pub(crate) fn traces(installation: &str) -> Vec<String> {
     traces.extend(mounts(installation).into_iter().map(|line| format!("mount {line}")));
     for process in fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path()) {
         let groups = fs::read_to_string(process.join("cgroup")).unwrap_or_default();
-        traces.extend(groups.contains(&group).then(|| format!("process {}", process.display())));
+        // One that is dead has its group until whoever started it has asked how it ended, which is up to him.
+        let is_dead = || fs::read_to_string(process.join("status")).map_or(true, |text| text.contains("State:\tZ"));
+        traces.extend((groups.contains(&group) && !is_dead()).then(|| format!("process {}", process.display())));
     }
     for interface in fs::read_dir("/sys/class/net").unwrap().flatten() {
         let name = interface.file_name().to_string_lossy().into_owned();

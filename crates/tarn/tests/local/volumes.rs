@@ -10,9 +10,9 @@ use std::os::unix::fs::MetadataExt;
 
 use tarn_driver::{Driver, Error, InstanceSpec, VolumeSpec};
 
-use crate::machine::{Machine, loops, names, open};
+use crate::machine::{Machine, names, open};
 use disks::Mounted;
-use looks::{Superblock, device_numbers, with_volumes};
+use looks::{Superblock, with_volumes};
 
 const GIB: u64 = 1 << 30;
 
@@ -48,12 +48,10 @@ fn nothing_of_a_volume_shows_on_the_machine() {
         let instance = InstanceSpec { volumes: vec![spec.id.clone()], ..machine.spec() };
         machine.start(&instance).await;
         assert_eq!(machine.driver.observe().await.unwrap().volumes.len(), 1);
-        let [device] = &device_numbers(&machine.data.path().join("volumes"))[..] else {
-            panic!("it is in use and has one device")
-        };
+        let device = machine.device().await;
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let data = machine.data.path().display().to_string();
-        let shown = |line: &&str| line.contains(&data) || line.split(' ').nth(2) == Some(device);
+        let shown = |line: &&str| line.contains(&data) || line.split(' ').nth(2) == Some(device.as_str());
         assert_eq!(mounts.lines().find(shown), None);
         machine.driver.remove_instance(&instance.id).await.unwrap();
         machine.no_loops().await;
@@ -135,11 +133,11 @@ fn many_at_once_make_one_volume_and_one_device() {
         assert_eq!(Superblock::of(&machine.file(&spec)).size_bytes, 2 * GIB);
         let instances = [machine.spec(), machine.spec(), machine.spec()];
         let starts = instances.map(|instance| InstanceSpec { volumes: vec![spec.id.clone()], ..instance });
-        for started in futures::future::join_all(starts.iter().map(|start| machine.driver.ensure_instance(start))).await
-        {
-            assert_eq!(started.unwrap().volumes, std::slice::from_ref(&spec.id));
+        for started in futures::future::join_all(starts.iter().map(|start| machine.start(start))).await {
+            assert_eq!(started.volumes, std::slice::from_ref(&spec.id));
         }
-        assert_eq!(loops(&machine.data.path().join("volumes")).len(), 1, "all of them share one filesystem");
+        // All of them share one filesystem.
+        machine.device().await;
     });
 }
 

@@ -10,7 +10,7 @@ use tarn_driver::{Driver, Error, InstanceSpec, VolumeSpec};
 
 use super::GIB;
 use super::disks::Mounted;
-use super::looks::{device_numbers, with_volumes};
+use super::looks::with_volumes;
 use crate::machine::Machine;
 
 /// What is done to the file of a volume, and what its owner is told.
@@ -58,7 +58,7 @@ fn what_the_kernel_will_not_mount_stays_refused_until_it_is_mended() {
         open(&file).read_exact_at(&mut header, 4096).unwrap();
         write(&file, 4096, &[0xff; 4096]);
         let instance = InstanceSpec { volumes: vec![spec.id.clone()], ..machine.spec() };
-        let started = machine.driver.ensure_instance(&instance).await;
+        let started = machine.ensure(&instance).await;
         assert!(matches!(&started, Err(Error::Permanent(why)) if why.contains("xfs_repair")), "{started:?}");
         let note = file.with_file_name("fault");
         assert!(fs::read_to_string(&note).unwrap().contains("xfs_repair"), "the operator finds what to do");
@@ -127,7 +127,7 @@ fn a_helper_mounts_nothing_but_the_file_that_it_was_told() {
         machine.start(&taker).await;
         let record = machine.data.path().join("instances").join(taker.id.as_str()).join("instance.json");
         let record: serde_json::Value = serde_json::from_slice(&fs::read(record).unwrap()).unwrap();
-        let [device] = &device_numbers(&machine.data.path().join("volumes"))[..] else { panic!("one is in use") };
+        let device = machine.device().await;
         let (_, minor) = device.split_once(':').unwrap();
         let file =
             |spec: &VolumeSpec| fs::metadata(machine.file(spec)).map(|found| [found.dev(), found.ino()]).unwrap();

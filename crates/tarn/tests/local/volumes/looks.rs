@@ -31,6 +31,20 @@ impl Machine {
         self.pool().join(spec.id.as_str()).join("data.xfs")
     }
 
+    /// The number of the only loop device that has the file of a volume of this machine. The kernel takes a moment to take one away
+    /// that was there before; a second one that somebody uses does not go.
+    pub(super) async fn device(&self) -> String {
+        let one = async {
+            loop {
+                match &device_numbers(&self.data.path().join("volumes"))[..] {
+                    [device] => return device.clone(),
+                    _ => tokio::time::sleep(Duration::from_millis(5)).await,
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, one).await.expect("it is in use and has one device")
+    }
+
     /// Waits until no loop device has the file of a volume of this machine: the kernel takes a moment for it.
     pub(super) async fn no_loops(&self) {
         let gone = async {
@@ -43,7 +57,7 @@ impl Machine {
 }
 
 /// The numbers of the loop devices that have files below a directory, as the list of mounts shows them.
-pub(super) fn device_numbers(below: &Path) -> Vec<String> {
+fn device_numbers(below: &Path) -> Vec<String> {
     let devices = fs::read_dir("/sys/block").unwrap().flatten().map(|device| device.path());
     let own = devices.filter(|device| {
         fs::read_to_string(device.join("loop/backing_file"))
