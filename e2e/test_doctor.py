@@ -1,6 +1,7 @@
 """`tarn doctor` on machines and engines that are well, and on some that are not. Other failures of the machine that runs this do not
 count: each test looks at the checks that it is about."""
 
+import base64
 import json
 import os
 import re
@@ -196,10 +197,12 @@ def test_secrets_are_not_shown(tmp_path):
 
 
 class Registry(BaseHTTPRequestHandler):
-    """Says what every registry says to who has not logged in."""
+    """Lets somebody in by his password, and says to everybody else what every registry says."""
 
     def do_GET(self):
-        self.send_response(401 if self.path == "/v2/" else 404)
+        is_known = self.headers["Authorization"] == "Basic " + base64.b64encode(b"someone:s3cr3t").decode()
+        self.send_response(404 if self.path != "/v2/" else 200 if is_known else 401)
+        self.send_header("WWW-Authenticate", 'Basic realm="registry"')
         self.send_header("Content-Length", "0")
         self.end_headers()
 
@@ -210,19 +213,24 @@ class Registry(BaseHTTPRequestHandler):
 def test_registries(tmp_path):
     config = tmp_path / "tarn.toml"
 
-    def report(port: int) -> Report:
-        login = 'username = "someone"\npassword = "s3cr3t"\n'
+    def report(port: int, password: str | None = None) -> Report:
+        login = f'username = "someone"\npassword = "{password}"\n' if password else ""
         config.write_text(f'[[images.registries]]\nhost = "127.0.0.1:{port}"\n{login}')
         return alone(tmp_path / "data", "--config", config)
 
-    lost = report(free_port())
+    lost = report(free_port(), "s3cr3t")
     lost.has("failure", "registries.reachable")
     assert "s3cr3t" not in json.dumps(lost.body)
     with ThreadingHTTPServer(("127.0.0.1", 0), Registry) as registry:
         threading.Thread(target=registry.serve_forever, daemon=True).start()
-        well = report(registry.server_address[1])
+        port = registry.server_address[1]
+        well, nobody, stranger = report(port, "s3cr3t"), report(port), report(port, "m1st4k3")
         registry.shutdown()
     well.has("ok", "registries.settings", "registries.reachable")
+    nobody.has("ok", "registries.reachable")
+    stranger.has("failure", "registries.reachable")
+    assert "refuses the login of someone" in stranger.found["registries.reachable"]["found"]
+    assert "m1st4k3" not in json.dumps(stranger.body)
     # Without a word about any, the usual one is asked, and nothing fails because of it.
     config.write_text("")
     usual = alone(tmp_path / "data", "--config", config)
