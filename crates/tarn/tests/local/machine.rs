@@ -135,8 +135,18 @@ impl Machine {
         }
     }
 
+    /// Starts an instance, again where the driver says that it may be tried again: other tests make networks, too.
     pub(crate) async fn start(&self, spec: &InstanceSpec) -> ObservedInstance {
-        self.driver.ensure_instance(spec).await.unwrap()
+        let starting = async {
+            loop {
+                match self.driver.ensure_instance(spec).await {
+                    Err(Error::Retry(why)) => eprintln!("tried again: {why}"),
+                    started => return started.unwrap(),
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, starting).await.expect("the instance starts")
     }
 
     /// What a command says that works.
