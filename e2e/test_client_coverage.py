@@ -13,7 +13,7 @@ from test_client_names import LINES
 from test_client_refusals import OPEN, REFUSED, USAGE
 from test_client_terminal import WATCHED
 
-# These are the engine's own (test_doctor.py), or say nothing that could fail.
+# These are the engine's own (test_doctor*.py), or say nothing that could fail.
 NOT_OURS = {"serve", "doctor", "openapi", "help"}
 # What these print is a text for a shell, or what `scp` says, or made by the client: no body of the API.
 NO_BODY = {"cp", "ssh-config", "completion", "admin key reset"}

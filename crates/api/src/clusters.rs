@@ -212,7 +212,7 @@ pub struct InstanceTypeInfo {
     pub hourly_rate: f64,
     /// Whether its GPUs are only declared by the operator and do not exist.
     pub simulated: bool,
-    /// How many instances of it would fit now, if nobody waited in line.
+    /// How many instances of it would be placed now, behind those that wait in line.
     #[serde(default)]
     pub available: u64,
 }

@@ -43,6 +43,17 @@ impl Board {
         self.present().inventory
     }
 
+    /// What of it can be given to anybody: not the GPUs that are gone, also when the database has just forgotten that they are.
+    pub(crate) fn present_inventory(&self) -> Arc<Inventory> {
+        let Present { inventory, lost, .. } = self.present();
+        if lost.is_empty() {
+            return inventory;
+        }
+        let mut inventory = Arc::unwrap_or_clone(inventory);
+        inventory.gpus.retain(|gpu| !lost.contains(&gpu.id));
+        Arc::new(inventory)
+    }
+
     pub(crate) fn catalogue(&self) -> Arc<Catalogue> {
         self.present().catalogue
     }
@@ -79,5 +90,23 @@ impl Board {
 
     fn present(&self) -> Present {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_gone_is_waited_for_and_never_given_to_anybody() {
+        let gpu = |id: &str| Gpu { id: id.to_owned(), model: "H100".to_owned(), simulated: true };
+        let (prices, inventory) = (Prices::default(), Inventory::default());
+        let board = Board::new(inventory.clone(), Catalogue::derived(&inventory, &prices));
+        let lost = Seen { faults: vec![Fault::Lost], ..Seen::plain(gpu("gpu-1")) };
+        board.remember(&[Seen::plain(gpu("gpu-0"))], &[lost], &prices);
+        assert_eq!(board.inventory().gpus, [gpu("gpu-0"), gpu("gpu-1")]);
+        assert_eq!(board.present_inventory().gpus, [gpu("gpu-0")]);
+        board.forget("gpu-1", &prices);
+        assert_eq!(board.inventory(), board.present_inventory());
     }
 }

@@ -157,8 +157,7 @@ pub fn place(inventory: &Inventory, held: &Held, ahead: &[Claim], claim: &Claim)
     if let Some(reason) = &held.closed {
         return Err(Shortage::Closed { reason: reason.clone() });
     }
-    let mut free = Free::of(inventory, held);
-    ahead.iter().for_each(|earlier| free.set_aside(earlier));
+    let free = Free::behind(inventory, held, ahead);
     free.check(claim).map_err(|shortage| shortage.explained(inventory, held))?;
     let wanted = claim.shape.gpu_model.as_deref();
     let mut devices = inventory
@@ -174,12 +173,12 @@ pub fn fits_ever(inventory: &Inventory, claim: &Claim) -> Result<(), Shortage> {
     Free::of(inventory, &Held::default()).check(claim)
 }
 
-/// How many instances of a shape could be placed now, if nobody waited.
-pub fn room(inventory: &Inventory, held: &Held, shape: &Shape) -> u64 {
+/// How many instances of a shape could be placed now, behind the claims that wait.
+pub fn room(inventory: &Inventory, held: &Held, ahead: &[Claim], shape: &Shape) -> u64 {
     if held.closed.is_some() {
         return 0;
     }
-    let free = Free::of(inventory, held);
+    let free = Free::behind(inventory, held, ahead);
     let gpus = shape.gpu_model.as_deref().map(|model| free.gpus.get(model).copied().unwrap_or(0));
     let of = |free: u64, each: u64| free.checked_div(each).unwrap_or(u64::MAX);
     let by_gpus = gpus.map_or(u64::MAX, |free| of(free, shape.gpus.into()));
@@ -203,6 +202,13 @@ impl<'a> Free<'a> {
             memory_bytes: inventory.memory_bytes.saturating_sub(held.memory_bytes),
             gpus,
         }
+    }
+
+    /// What those who wait leave over.
+    fn behind(inventory: &'a Inventory, held: &Held, ahead: &[Claim]) -> Self {
+        let mut free = Free::of(inventory, held);
+        ahead.iter().for_each(|earlier| free.set_aside(earlier));
+        free
     }
 
     fn set_aside(&mut self, claim: &Claim) {
@@ -289,6 +295,8 @@ mod tests {
         assert!(place(&machine(), &held, &[gpus(2)], &cpus(2)).is_err(), "one CPU is left beside what waits");
         assert!(place(&machine(), &held, &[gpus(2)], &cpus(1)).is_ok());
         assert!(place(&machine(), &held, &[gpus(8)], &gpus(1)).is_err(), "the small one must not starve the large one");
+        let room = |ahead: &[Claim]| room(&machine(), &held, ahead, &cpus(1).shape);
+        assert_eq!((room(&[]), room(&[gpus(2)]), room(&[gpus(8)])), (3, 1, 0), "what is told is what would be given");
     }
 
     #[test]
@@ -301,11 +309,14 @@ mod tests {
         let told = "8 H100 GPUs, 5 are free (2 of 8 H100 GPUs are not offered: gpu-0: Xid 79, gpu-1: drained)";
         assert_eq!(shortage, told, "one that somebody has would not help");
         assert!(fits_ever(&machine(), &gpus(8)).is_ok(), "they may come back");
-        assert_eq!((room(&machine(), &held, &gpus(2).shape), room(&machine(), &held, &cpus(3).shape)), (2, 2));
+        assert_eq!(
+            (room(&machine(), &held, &[], &gpus(2).shape), room(&machine(), &held, &[], &cpus(3).shape)),
+            (2, 2)
+        );
         let closed = Held { closed: Some("drained: a new kernel".into()), ..Held::default() };
         let shortage = place(&machine(), &closed, &[], &cpus(1)).unwrap_err();
         assert_eq!(shortage.to_string(), "the host to take on work again (drained: a new kernel)");
-        assert_eq!(room(&machine(), &closed, &cpus(1).shape), 0);
+        assert_eq!(room(&machine(), &closed, &[], &cpus(1).shape), 0);
     }
 
     #[test]

@@ -24,7 +24,7 @@ use crate::explain::Explainer;
 use crate::jobs::destroyed;
 use crate::jobs::ends::Ends;
 use crate::page::{self, cut, decode_cursor};
-use crate::requests::{New, start, start_completed};
+use crate::requests::{LINE_WINDOW, New, start, start_completed};
 use crate::{Caller, Control, Error, Listing, Page, Result};
 
 pub use super::create_cluster::{NewCluster, create};
@@ -245,11 +245,14 @@ pub fn catalogue(control: &Control) -> Arc<Catalogue> {
     control.catalogue()
 }
 
-/// Everything that can be asked for, and how many instances of each would fit now.
+/// Everything that can be asked for, and how many instances of each would be placed now, behind those that wait.
 pub async fn types(control: &Control) -> Result<Vec<(InstanceType, u64)>> {
-    let held = control.store().read(instances::held).await.map_err(Error::from)?;
+    let read =
+        control.store().read(|tx| -> Result<_> { Ok((instances::held(tx)?, instances::waiting(tx, LINE_WINDOW)?)) });
+    let (held, line) = read.await?;
+    let ahead: Vec<Claim> = line.into_iter().map(|(_, claim)| claim).collect();
     let (inventory, catalogue) = (control.inventory(), control.catalogue());
-    let counted = |kind: &InstanceType| (kind.clone(), capacity::room(&inventory, &held, &kind.shape));
+    let counted = |kind: &InstanceType| (kind.clone(), capacity::room(&inventory, &held, &ahead, &kind.shape));
     Ok(catalogue.types().iter().map(counted).collect())
 }
 

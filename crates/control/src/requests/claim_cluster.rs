@@ -28,15 +28,21 @@ pub(super) const DEFINITION: Definition = Definition {
 };
 
 fn reserve(ctx: Context<'_>) -> Work<'_> {
-    let (inventory, cluster) = (ctx.control.inventory(), ctx.cluster().clone());
+    let (board, cluster) = (ctx.control.board(), ctx.cluster().clone());
+    let (installed, present) = (board.inventory(), board.present_inventory());
     let settings = ctx.control.settings().clone();
     Box::pin(async move {
-        let commit: Commit = Box::new(move |tx| take_capacity(tx, &inventory, &cluster, &settings));
+        let commit: Commit = Box::new(move |tx| take_capacity(tx, [&installed, &present], &cluster, &settings));
         Ok(commit)
     })
 }
 
-fn take_capacity(tx: &mut Tx<'_>, inventory: &Inventory, id: &ClusterId, settings: &Settings) -> Result<Next> {
+fn take_capacity(
+    tx: &mut Tx<'_>,
+    [installed, present]: [&Inventory; 2],
+    id: &ClusterId,
+    settings: &Settings,
+) -> Result<Next> {
     let nodes = nodes::load(tx, id)?;
     // What is already here needs no fetching.
     let next = match nodes.cluster.wanted_image() {
@@ -48,7 +54,7 @@ fn take_capacity(tx: &mut Tx<'_>, inventory: &Inventory, id: &ClusterId, setting
     }
     if let Some(first) = nodes.instances.first() {
         let claim = Claim { shape: first.shape.clone(), nodes: nodes.cluster.num_nodes };
-        if let Err(shortage) = capacity::fits_ever(inventory, &claim) {
+        if let Err(shortage) = capacity::fits_ever(installed, &claim) {
             // The machine has shrunk. A claim that can never be served must not hold up those behind it.
             let message = format!("the machine no longer has what it takes: {shortage} when nothing runs");
             return Err(Error::conflict("does_not_fit", message));
@@ -59,7 +65,7 @@ fn take_capacity(tx: &mut Tx<'_>, inventory: &Inventory, id: &ClusterId, setting
         return Ok(Next::Wait);
     };
     let ahead: Vec<Claim> = line[..place].iter().map(|(_, claim)| claim.clone()).collect();
-    let Ok(gpus) = capacity::place(inventory, &instances::held(tx)?, &ahead, &line[place].1) else {
+    let Ok(gpus) = capacity::place(present, &instances::held(tx)?, &ahead, &line[place].1) else {
         return Ok(Next::Wait);
     };
     nodes::move_all(tx, id, "cluster.placed", State::provision, |instance: &mut Instance| {

@@ -139,19 +139,18 @@ impl Machine {
         self.ensure(spec).await.unwrap()
     }
 
-    /// Starts an instance. Of two engines that choose the same addresses at the same moment, each may have to choose again: other
-    /// tests have engines on this machine.
+    /// Starts an instance, again where the driver says that it may be tried again: other tests make networks, too.
     pub(crate) async fn ensure(&self, spec: &InstanceSpec) -> Result<ObservedInstance, Error> {
         let ensured = async {
             loop {
                 match self.driver.ensure_instance(spec).await {
-                    Err(Error::Retry(why)) if why.contains("another interface of this machine uses addresses") => {}
+                    Err(Error::Retry(why)) => eprintln!("tried again: {why}"),
                     other => return other,
                 }
-                tokio::time::sleep(Duration::from_millis(5)).await;
+                tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, ensured).await.expect("there are addresses for everybody")
+        tokio::time::timeout(PATIENCE, ensured).await.expect("the instance starts")
     }
 
     /// What a command says that works.

@@ -2,13 +2,14 @@
 //!
 //! A layer is unpacked once, into a directory of its own, and shared by all images that have it; an instance stands on
 //! mounts of its layers. Nothing here trusts an image or a registry. Start reading at [`ensure`], then `layers`, `sending` and
-//! `turns`; `cache` and `kept` are what is on disk, `room` and `eviction` what fits there, `sources` and `registries` how registries are asked,
+//! `turns`; `cache` and `kept` are what is on disk, `room` and `eviction` what fits there, `sources`, `registries` and `greetings` how registries are asked,
 //! `manifests` what they say.
 
 mod cache;
 mod challenges;
 mod clients;
 mod eviction;
+mod greetings;
 mod kept;
 mod layers;
 mod manifests;
@@ -30,6 +31,7 @@ use oci_spec::distribution::Reference;
 use tokio::sync::watch;
 
 pub(super) use cache::{Images, Pins};
+pub use greetings::greet;
 pub(super) use kept::Stored;
 pub use registries::is_loopback;
 pub use settings::{ImageSettings, Registry};

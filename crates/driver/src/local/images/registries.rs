@@ -59,7 +59,17 @@ impl Registry {
 
     /// Asks for a part of a repository, from a byte on.
     pub(super) async fn get(&self, repository: &str, part: &str, from: u64) -> Result<Response, Trouble> {
-        let answer = self.ask(repository, part, from).await?;
+        self.open(&format!("{repository}/{part}"), Some(repository), from).await
+    }
+
+    /// Asks for nothing in particular, as who this engine is there.
+    pub(super) async fn greet(&self) -> Result<(), Trouble> {
+        self.open("", None, 0).await.map(drop)
+    }
+
+    /// Asks for something, and once more with what proves who asks, if the registry wants to know.
+    async fn open(&self, path: &str, repository: Option<&str>, from: u64) -> Result<Response, Trouble> {
+        let answer = self.ask(path, from).await?;
         if answer.status() != StatusCode::UNAUTHORIZED {
             return judge(answer);
         }
@@ -72,7 +82,7 @@ impl Registry {
             None => None,
         };
         *self.proof.lock().await = Some(proof.ok_or(Trouble::Closed)?);
-        let answer = self.ask(repository, part, from).await?;
+        let answer = self.ask(path, from).await?;
         // A token was given for the login; a password is judged here only.
         let is_known = challenge != Some(Challenge::Basic) || answer.status() == StatusCode::FORBIDDEN;
         judge(answer).map_err(|trouble| match trouble {
@@ -82,9 +92,9 @@ impl Registry {
         })
     }
 
-    async fn ask(&self, repository: &str, part: &str, from: u64) -> Result<Response, Trouble> {
-        let mut call = self.client.get(format!("{}/{repository}/{part}", self.base));
-        if part.starts_with("manifests/") {
+    async fn ask(&self, path: &str, from: u64) -> Result<Response, Trouble> {
+        let mut call = self.client.get(format!("{}/{path}", self.base));
+        if path.contains("/manifests/") {
             call = call.header(ACCEPT, super::manifests::ACCEPTED);
         }
         if let Some(proof) = self.proof.lock().await.clone() {
@@ -96,17 +106,22 @@ impl Registry {
         call.send().await.map_err(|error| unsent(&error))
     }
 
+    /// Who this engine is there.
+    pub(super) fn login(&self) -> Option<&str> {
+        self.login.as_ref().map(|(username, _)| username.as_str())
+    }
+
     fn basic(&self) -> Option<HeaderValue> {
         let (username, password) = self.login.as_ref()?;
         let both = base64_simd::STANDARD.encode_to_string(format!("{username}:{password}"));
         secret(&format!("Basic {both}"))
     }
 
-    /// Gets a token that lets this engine pull from a repository. The registry says where, so the password goes there only
+    /// Gets a token that lets this engine pull from a repository, or in at all. The registry says where, so the password goes there only
     /// over a connection that is no less safe than the one to the registry itself: the client sees to that.
     async fn token(
         &self,
-        repository: &str,
+        repository: Option<&str>,
         realm: &str,
         service: Option<&str>,
     ) -> Result<Option<HeaderValue>, Trouble> {
@@ -115,8 +130,10 @@ impl Registry {
             token: Option<String>,
             access_token: Option<String>,
         }
-        let scope = format!("repository:{repository}:pull");
-        let mut call = self.client.get(realm).query(&[("scope", scope.as_str())]);
+        let mut call = self.client.get(realm);
+        if let Some(repository) = repository {
+            call = call.query(&[("scope", format!("repository:{repository}:pull"))]);
+        }
         if let Some(service) = service {
             call = call.query(&[("service", service)]);
         }

@@ -1,0 +1,167 @@
+"""`tarn doctor` on the machine itself: its disk and firewall, what is left on it, and whole trials on a real engine."""
+
+import json
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from doctors import alone, beside, doctor, documented
+from machines import needs_root
+from support import BINARY, ENVIRONMENT, eventually
+from volumes import Volumes
+
+DISK_MIB = 64
+
+
+@needs_root
+def test_a_disk_that_is_nearly_full(small_disk):
+    report = alone(small_disk)
+    report.has("failure", "space.data")
+    assert report.code == 1
+
+
+@needs_root
+def test_rules_of_others_and_the_rule_that_mends_them(tmp_path):
+    (tmp_path / "data").mkdir(mode=0o700)
+    (tmp_path / "data/installation").write_text("abc123")
+    chain = "nft add table inet mine; nft add chain inet mine through '{ type filter hook forward priority 0; policy drop; }'"
+    before, after = tmp_path / "before.json", tmp_path / "after.json"
+    todo = """python3 -c 'import json, sys; print(next(f["todo"] for f in json.load(open(sys.argv[1]))["findings"] if f["check"] == "network.firewall"))'"""
+    script = f"""
+    set -u
+    ip link add uplink type veth peer name elsewhere
+    ip address add 192.0.2.1/24 dev uplink
+    ip link set uplink up
+    ip route add default via 192.0.2.2
+    {chain}
+    "$@" > {before}
+    rule=$({todo} {before})
+    sh -ec "$rule"
+    "$@" > {after}
+    """
+    command = ["unshare", "--net", "sh", "-c", script, "sh", BINARY, "doctor", "--json", "--data", tmp_path / "data"]
+    subprocess.run([str(part) for part in command], env=ENVIRONMENT, stdin=subprocess.DEVNULL, timeout=120)
+    first, second = (
+        {each["check"]: each for each in json.loads(path.read_text())["findings"]} for path in (before, after)
+    )
+    assert first["network.firewall"]["level"] == "failure", first["network.firewall"]
+    assert "inet mine through" in first["network.firewall"]["found"]
+    assert "uplink" in first["network.firewall"]["todo"], "only the way to other machines is opened"
+    assert second["network.firewall"]["level"] == "ok", second["network.firewall"]
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory):
+    """A real engine with machines and volumes."""
+    with Volumes(tmp_path_factory.mktemp("doctor")) as running:
+        yield running
+
+
+@needs_root
+def test_a_real_engine_and_a_whole_trial(cloud):
+    report = beside(cloud, "--full")
+    report.has("ok", "kernel.idmapped_mounts", "kernel.links", "kernel.nf_tables", "ports.ssh", "engine.answers")
+    report.has("ok", "drift.instances", "drift.volumes", "drift.leftovers", "drift.promises")
+    wrong = [step for step in report.steps.values() if not step["ok"]]
+    assert not wrong, wrong
+    expected = {"cluster create", "volume create", "volume attach", "job run", "job output", "object put", "object get"}
+    assert expected | {"cluster destroy", "volume destroy", "bucket delete", "job delete"} <= set(report.steps)
+    assert report.body["trial"] and documented() - set(report.found) <= {
+        "certificate.valid", "certificate.names", "certificate.served", "certificate.key_file", "database.server", "database.clock", "engine.metrics",
+    }  # fmt: skip
+    left_by(cloud)
+
+
+def left_by(cloud):
+    """Nothing is left of a trial."""
+    names = [each["name"] for each in cloud.call("GET", "/cluster/list", expect=200).json()["clusters"] + cloud.volumes()]
+    assert not [name for name in names if name.startswith("doctor-")]
+    assert not cloud.call("GET", "/job/list", expect=200).json()["jobs"]
+
+
+@needs_root
+def test_a_trial_that_is_interrupted_leaves_nothing(cloud):
+    command = [str(BINARY), "doctor", *cloud.command[2:], "--full"]
+    process = subprocess.Popen(
+        command, env=ENVIRONMENT | {"TENSORPOOL_KEY": cloud.key}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        # As soon as there is a key, there will be a cluster.
+        for line in process.stdout:
+            if re.match(r"  ok +key ", line):
+                break
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+        assert process.wait(120) == 130, rest
+    finally:
+        process.kill()
+        process.wait()
+    left_by(cloud)
+
+
+@needs_root
+def test_what_belongs_to_no_instance_is_told(cloud):
+    top = Path("/sys/fs/cgroup")
+    top = top if (top / "cgroup.controllers").exists() else top / "memory"
+    group = top / f"tarn-{(cloud.data / 'installation').read_text().strip()}/i-000000000000"
+    made = [path for path in (group, group.parent) if not path.exists()]
+    group.mkdir(parents=True)
+    try:
+        report = beside(cloud)
+    finally:
+        for path in made:
+            path.rmdir()
+    report.has("warning", "drift.leftovers")
+    assert "i-000000000000" in report.found["drift.leftovers"]["found"]
+
+
+@needs_root
+def test_a_volume_whose_file_is_gone_is_told(cloud):
+    volume = cloud.make_volume("lost")
+    file = cloud.data / f"volumes/{volume}/data.xfs"
+    file.rename(file.with_name("away"))
+    try:
+        report = beside(cloud)
+        report.has("failure", "drift.volumes")
+        assert volume in report.found["drift.volumes"]["found"] and report.code == 1
+    finally:
+        file.with_name("away").rename(file)
+    eventually(lambda: cloud.volume(volume)["status"] == "READY", seconds=60, what="a volume that is right again")
+    cloud.destroy_volume(volume)
+
+
+@needs_root
+def test_an_engine_that_was_killed_and_its_machine(cloud):
+    cluster = cloud.create("alive")
+    cloud.process.kill()
+    cloud.process.wait()
+    report = doctor(*cloud.command[2:])
+    report.has("note", "engine.answers")
+    report.has("ok", "drift.instances", "drift.leftovers", "database.integrity", "ports.ssh")
+    full = doctor(*cloud.command[2:], "--full")
+    assert "tarn serve" in full.found["full"]["todo"] and full.code == 1
+    cloud.start()
+    cloud.destroy(cluster["id"])
+
+
+@needs_root
+def test_a_trial_says_which_step_failed(cloud):
+    cloud.stop()
+    usual = cloud.command
+    at = usual.index("--s3-listen") + 1
+    cloud.command = [*usual[:at], "none", *usual[at + 1 :]]
+    try:
+        cloud.start()
+        report = beside(cloud, "--full")
+        failed = [name for name, step in report.steps.items() if not step["ok"]]
+        assert failed == ["object storage keys"], report.body["trial"]
+        assert report.code == 1 and report.steps["object storage keys"]["message"]
+        left_by(cloud)
+        cloud.stop()
+    finally:
+        cloud.kill()
+        cloud.command = usual
+        cloud.start()
