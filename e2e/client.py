@@ -52,7 +52,7 @@ class Client:
         `loud` says that it may also speak on the error stream though it succeeds."""
         done = subprocess.run(
             self.command(line, *more), env=self.environment(key, **environment), cwd=where or self.home,
-            input=answer, capture_output=True, text=True, errors="replace", timeout=60,
+            input=answer, capture_output=True, text=True, errors="replace", timeout=180,
         )  # fmt: skip
         said = Said(done.returncode, done.stdout, done.stderr)
         assert said.code == code, f"{line} {more}: {said}"
@@ -109,7 +109,7 @@ def interrupt(process: subprocess.Popen) -> Said:
     return ended(process)
 
 
-def ended(process: subprocess.Popen, seconds=30) -> Said:
+def ended(process: subprocess.Popen, seconds=60) -> Said:
     """Waits for the end, and answers what was not read before. (`communicate` forgets what a line that was read has buffered.)"""
     deadline = threading.Timer(seconds, process.kill)
     deadline.start()
@@ -161,7 +161,7 @@ class Terminal:
         deadline = time.monotonic() + seconds
         while self.read(0.1):
             assert time.monotonic() < deadline, f"it does not end: {self.shown!r}"
-        assert self.process.wait(20) in (codes or (0,)), self.shown
+        assert self.process.wait(60) in (codes or (0,)), self.shown
         return self.shown
 
     def close(self):

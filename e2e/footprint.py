@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -16,7 +17,8 @@ def take() -> dict[str, frozenset]:
         "mounts": frozenset(line.split(" ", 5)[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()),
         "loop devices": lines("losetup", "--list", "--noheadings", "--output", "NAME"),
         "interfaces": frozenset(os.listdir("/sys/class/net")),
-        "routes": lines("ip", "route", "show", "table", "all"),
+        # Those that a router has told end some time, and how soon is no difference.
+        "routes": frozenset(re.sub(r" expires \d+sec", "", line) for line in lines("ip", "route", "show", "table", "all")),
         "tables": lines("nft", "list", "tables"),
         "cgroups": frozenset(str(path) for path in CGROUPS.glob("*/tarn*")) | frozenset(map(str, CGROUPS.glob("tarn*"))),
         "directories": frozenset(str(path) for path in Path("/run").glob("tarn*/**")),

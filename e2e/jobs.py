@@ -168,7 +168,7 @@ class Jobs(Machines):
     @contextmanager
     def socket(self, path: str, key: str | None = None):
         """A WebSocket whose first word has been said."""
-        with connect(self.url.replace("http", "ws", 1) + path, proxy=None, open_timeout=20) as connection:
+        with connect(self.url.replace("http", "ws", 1) + path, proxy=None, open_timeout=60) as connection:
             connection.send(json.dumps({"TENSORPOOL_KEY": key or self.key}))
             yield connection
 
@@ -179,13 +179,13 @@ class Jobs(Machines):
 
     def objects(self) -> set[str]:
         """The keys of all objects that jobs have, as the database knows them."""
-        with closing(sqlite3.connect(f"file:{self.data / 'tarn.db'}?mode=ro", uri=True, timeout=10)) as db:
+        with closing(sqlite3.connect(f"file:{self.data / 'tarn.db'}?mode=ro", uri=True, timeout=60)) as db:
             query = "select o.key from objects o join buckets b on b.id = o.bucket_id where b.org_id = 'o-000000000000'"
             return {key for (key,) in db.execute(query)}
 
     def rows(self) -> set[str]:
         """The jobs that the database knows, also those that are not shown any more."""
-        with closing(sqlite3.connect(f"file:{self.data / 'tarn.db'}?mode=ro", uri=True, timeout=10)) as db:
+        with closing(sqlite3.connect(f"file:{self.data / 'tarn.db'}?mode=ro", uri=True, timeout=60)) as db:
             return {job for (job,) in db.execute("select id from jobs")}
 
     def data_bytes(self) -> int:
@@ -239,7 +239,7 @@ class Jobs(Machines):
             return not left
 
         try:
-            eventually(gone, seconds=30, what="nothing of any job")
+            eventually(gone, what="nothing of any job")
         except AssertionError:
             raise AssertionError(f"left of jobs: {left}") from None
 

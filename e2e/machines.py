@@ -96,7 +96,7 @@ class Machines(Server):
             "-o", "LogLevel=ERROR", "-o", f"Port={self.ssh_port}",
         ]  # fmt: skip
 
-    def ssh(self, machine: str, *command, options=(), answer="", seconds=60, code=0) -> Ran:
+    def ssh(self, machine: str, *command, options=(), answer="", seconds=180, code=0) -> Ran:
         """Runs a command over SSH; `code` is the exit code that must come, `None` for any."""
         line = ["ssh", *self.options(), *options, f"{machine}@127.0.0.1", *command]
         done = subprocess.run(line, input=answer, env=ENVIRONMENT, capture_output=True, text=True, timeout=seconds)

@@ -75,21 +75,21 @@ class Reboots(Volumes, Jobs):
             if record["process"]:
                 record["process"]["boot_id"] = boot
                 path.write_text(json.dumps(record))
-        with closing(sqlite3.connect(self.data / "tarn.db", timeout=10)) as db, db:
+        with closing(sqlite3.connect(self.data / "tarn.db", timeout=60)) as db, db:
             db.execute("update installation set value = ? where key = 'machine_boot'", (boot,))
             # A real machine never has the same start twice; this one does.
             db.execute("delete from installation where key = 'machine_boot_open'")
 
     def open_requests(self) -> set[str]:
         """The requests that the database holds and that have not ended."""
-        with closing(sqlite3.connect(self.data / "tarn.db", timeout=10)) as db:
+        with closing(sqlite3.connect(self.data / "tarn.db", timeout=60)) as db:
             return {row[0] for row in db.execute("select id from requests where ended_us is null")}
 
     def turn_back(self, request: str, *, seconds=3600):
         """A request that is under way had failed and was being undone, so long before the machine came up again."""
         begun = int((time.time() - seconds) * 1e6)
         change = "update requests set failure = 'turned back by a test', step = step + 1, deadline_us = ?, due_us = ?, lease_until_us = 0"
-        with closing(sqlite3.connect(self.data / "tarn.db", timeout=10)) as db, db:
+        with closing(sqlite3.connect(self.data / "tarn.db", timeout=60)) as db, db:
             done = db.execute(f"{change} where id = ? and ended_us is null and waiting = 0", (begun, begun, request))
             assert done.rowcount == 1, f"{request} is not under way"
 

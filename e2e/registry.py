@@ -85,7 +85,7 @@ class Registry:
         assert self.process.poll() is None, (self.directory / "log").read_text()
         try:
             return self.session.get(f"http://{self.host}/v2/", timeout=5).status_code == 200
-        except requests.ConnectionError:
+        except (requests.ConnectionError, requests.Timeout):
             return False
 
     def push(self, name: str, *layers: bytes, tag="latest", architecture=ARCHITECTURE, **config) -> str:

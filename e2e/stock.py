@@ -19,7 +19,7 @@ class StockClient:
     """Runs the stock client: `tp("cluster", "list")`. A failure without `refused=True` fails the test. `where` is the
     directory that it runs in, `loud` says that it may show progress on the error stream."""
 
-    def __init__(self, url: str, key: str, home: Path, *, environment=ENVIRONMENT, seconds=90):
+    def __init__(self, url: str, key: str, home: Path, *, environment=ENVIRONMENT, seconds=300):
         home.mkdir(exist_ok=True)
         self.key, self.home, self.seconds = key, home, seconds
         self.environment = environment | {"HOME": str(home), "TENSORPOOL_ENGINE": url}

@@ -14,7 +14,8 @@ BINARY = Path(os.environ.get("TARN_BINARY", "target/debug/tarn")).resolve()
 # Only what is needed is inherited: a caller's TARN_… or proxy variables must not change what is tested.
 ENVIRONMENT = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
 ENVIRONMENT |= {"TARN_RATE_LIMIT_PER_SECOND": "0", "NO_PROXY": "*", "RUST_BACKTRACE": "1"}
-STOP_SECONDS = 6
+# A wait that has come to its end costs nothing. These are for machines that have much else to do: who runs into them hangs.
+STOP_SECONDS = WAIT_SECONDS = 60
 
 
 def free_port() -> int:
@@ -24,7 +25,7 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def eventually(observe, *, seconds=20, what="the condition"):
+def eventually(observe, *, seconds=WAIT_SECONDS, what="the condition"):
     """Polls until `observe` answers something true, and returns it."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -34,7 +35,7 @@ def eventually(observe, *, seconds=20, what="the condition"):
     raise AssertionError(f"{what} was not seen within {seconds} s")
 
 
-def tarn(*arguments, environment=None, seconds=20) -> subprocess.CompletedProcess:
+def tarn(*arguments, environment=None, seconds=60) -> subprocess.CompletedProcess:
     """Runs the binary to its end, for commands that end by themselves or are expected to refuse."""
     command = [str(BINARY), *map(str, arguments)]
     everything = ENVIRONMENT | (environment or {})
@@ -94,7 +95,7 @@ class Server:
                 ["setpriv", "--pdeathsig", "KILL", *self.command],
                 env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
-        eventually(self.answers, seconds=60, what=f"an answer of {self.url}/healthz")
+        eventually(self.answers, what=f"an answer of {self.url}/healthz")
         return self
 
     def answers(self) -> bool:
@@ -146,6 +147,6 @@ class Server:
             seen = self.call("GET", f"/request/info/{request_id}", key=key, expect=200).json()
             return seen if seen["status"] in ("COMPLETED", "FAILED") else None
 
-        seen = eventually(ended, seconds=60, what=f"the end of {request_id}")
+        seen = eventually(ended, seconds=180, what=f"the end of {request_id}")
         assert status in (None, seen["status"]), seen
         return seen

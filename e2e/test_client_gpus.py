@@ -80,7 +80,7 @@ def test_what_is_not_well_is_not_offered(tarn, server, faults, metrics):
     tarn("cluster create 8xH100 --name all")
     words = "1 of 8 H100 GPUs is not offered: simulated-H100-3: 2 memory errors could not be corrected"
     eventually(lambda: words in (tarn.json("cluster info all")["cluster_info"]["explanation"] or ""), seconds=60)
-    samples = server.session.get(f"http://127.0.0.1:{metrics}/metrics", timeout=5).text.splitlines()
+    samples = server.session.get(f"http://127.0.0.1:{metrics}/metrics", timeout=60).text.splitlines()
     hot = [each for each in samples if each.startswith("tarn_gpu_temperature_celsius{") and "simulated-H100-3" in each]
     assert len(hot) == 1 and hot[0].endswith(" 91"), hot
     faults.write_text("")

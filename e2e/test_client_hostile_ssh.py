@@ -132,7 +132,7 @@ def resolved(laptop, host: str) -> dict[str, str]:
     if not shutil.which("ssh"):
         pytest.skip("OpenSSH's client is not installed")
     config = laptop.home / ".ssh/config"
-    done = subprocess.run(["ssh", "-G", "-F", str(config), host], capture_output=True, text=True, timeout=20)
+    done = subprocess.run(["ssh", "-G", "-F", str(config), host], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done
     return dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
 

@@ -187,7 +187,7 @@ def clusters(server) -> list[str]:
 
 def nothing_else(server):
     """Waits until no cluster is left but the one of this file."""
-    eventually(lambda: not clusters(server), seconds=30, what="the end of the other clusters")
+    eventually(lambda: not clusters(server), what="the end of the other clusters")
 
 
 def test_a_job_in_one_line(tarn, server, project):

@@ -48,7 +48,7 @@ def test_ctrl_c_at_the_question_leaves_the_terminal_as_it_was(tarn, server):
         terminal.until("API key for http://127.0.0.1:7070: ")
         terminal.type("tp-half\x03")
         # By the signal itself, or by a program that took notice of it.
-        terminal.ends(130, -signal.SIGINT, seconds=10)
+        terminal.ends(130, -signal.SIGINT)
         assert termios.tcgetattr(terminal.master)[3] & termios.ECHO == echo
     assert not profiles(tarn).exists()
 

@@ -41,14 +41,14 @@ def is_open(cloud, machine="box") -> bool:
 
 
 def test_the_engine_answers_inside(cloud):
-    assert eventually(lambda: is_open(cloud), seconds=10, what="an answer inside")
+    assert eventually(lambda: is_open(cloud), what="an answer inside")
     assert cloud.call("GET", "/healthz").json() == json.loads(inside(cloud, "/healthz"))
     by_name = cloud.ssh("box", f"curl -s http://localhost:{cloud.port}/healthz").out
     assert json.loads(by_name)["status"] == "ok"
 
 
 def test_a_door_gives_no_right(cloud):
-    assert eventually(lambda: is_open(cloud), seconds=10, what="an answer inside")
+    assert eventually(lambda: is_open(cloud), what="an answer inside")
     status = lambda *options: inside(cloud, "/cluster/list", "-o", "/dev/null", "-w", "'%{http_code}'", *options)  # noqa: E731
     assert status() == "401"
     assert status("-H", "'Authorization: Bearer wrong'") == "401"
@@ -59,50 +59,50 @@ def test_a_door_gives_no_right(cloud):
 
 
 def test_nothing_else_of_the_host_is_there(cloud):
-    assert eventually(lambda: is_open(cloud), seconds=10, what="an answer inside")
+    assert eventually(lambda: is_open(cloud), what="an answer inside")
     for port in (cloud.ssh_port, free_port()):
         refused = cloud.ssh("box", f"curl -s -m 5 -o /dev/null http://127.0.0.1:{port}/", code=None)
         assert refused.code == 7, f"nobody listens there: {refused}"
 
 
 def test_many_calls_at_once(cloud):
-    assert eventually(lambda: is_open(cloud), seconds=10, what="an answer inside")
+    assert eventually(lambda: is_open(cloud), what="an answer inside")
     crowd = f"seq 300 | xargs -P 50 -I @ curl -s -m 30 -o /dev/null -w '%{{http_code}}\\n' http://127.0.0.1:{cloud.port}/healthz | sort | uniq -c"
     assert cloud.ssh("box", crowd).out.split() == ["300", "200"]
 
 
 def test_those_who_say_nothing_harm_nobody(cloud):
     other = cloud.create("neighbour")["id"]
-    assert eventually(lambda: is_open(cloud), seconds=10, what="an answer inside")
+    assert eventually(lambda: is_open(cloud), what="an answer inside")
     # More than the engine carries at once for one instance, and than the guest keeps waiting.
     silent = f"import socket, time; all = [socket.create_connection(('127.0.0.1', {cloud.port})) for _ in range(200)]; print('here', flush=True); time.sleep(1000)"
     cloud.ssh("box", f'nohup python3 -c "{silent}" > silent 2>&1 & echo $! > silent.pid')
     try:
         assert eventually(lambda: "here" in cloud.ssh("box", "cat silent").out, what="the crowd")
-        assert eventually(lambda: is_open(cloud, "neighbour"), seconds=10, what="an answer in the neighbour")
+        assert eventually(lambda: is_open(cloud, "neighbour"), what="an answer in the neighbour")
         assert cloud.call("GET", "/healthz").status_code == 200
     finally:
         cloud.ssh("box", "kill $(cat silent.pid)", code=None)
-    assert eventually(lambda: is_open(cloud), seconds=20, what="an answer after the crowd has gone")
+    assert eventually(lambda: is_open(cloud), what="an answer after the crowd has gone")
     cloud.destroy(other)
 
 
 def test_the_engine_may_die(cloud):
-    assert eventually(lambda: is_open(cloud), seconds=10, what="an answer inside")
+    assert eventually(lambda: is_open(cloud), what="an answer inside")
     cloud.process.kill()
     cloud.process.wait()
     cloud.start()
-    assert eventually(lambda: is_open(cloud), seconds=10, what="an answer of the next engine")
+    assert eventually(lambda: is_open(cloud), what="an answer of the next engine")
 
 
 def test_the_instance_may_restart(cloud):
-    assert eventually(lambda: is_open(cloud), seconds=10, what="an answer inside")
+    assert eventually(lambda: is_open(cloud), what="an answer inside")
     cloud.finish(cloud.call("POST", "/cluster/restart/box", expect=202).json()["request_id"])
-    assert eventually(lambda: is_open(cloud), seconds=10, what="an answer after the restart")
+    assert eventually(lambda: is_open(cloud), what="an answer after the restart")
 
 
 def test_a_port_that_is_taken_stays_so(cloud):
-    assert eventually(lambda: is_open(cloud), seconds=10, what="an answer inside")
+    assert eventually(lambda: is_open(cloud), what="an answer inside")
     cloud.ssh("box", "cat > squatter.py", answer=SQUATTER.format(port=cloud.port))
     cloud.ssh("box", "nohup sh -c 'until python3 squatter.py; do sleep 0.05; done' >/dev/null 2>&1 & echo started")
     # Without an engine the port is free. What the program writes is seen from outside, as nobody can log in now.

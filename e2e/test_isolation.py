@@ -331,7 +331,7 @@ def test_who_takes_the_place_of_the_guest_is_alone_with_it(cloud):
     subprocess.run(line, check=True, timeout=60, capture_output=True)
     (root,) = [root for root in cloud.roots() if (root / "home/ubuntu/impostor.py").exists()]
     said = root / "home/ubuntu/said"
-    eventually(lambda: said.exists() and "taken" in said.read_text(), seconds=30, what="an impostor")
+    eventually(lambda: said.exists() and "taken" in said.read_text(), what="an impostor")
     before = memory_of(cloud.process.pid)
     knocks = [subprocess.Popen(["ssh", *cloud.options(), "-o", "ConnectTimeout=5", "impostor@127.0.0.1", "true"],
                                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(12)]  # fmt: skip

@@ -273,10 +273,10 @@ def test_outputs_while_it_runs_and_afterwards(cloud):
     assert {path: cloud.fetch(url) for path, url in files.items()} == {"out/deep/a.txt": b"first\n", "out/b.txt": b"second\n"}
     assert cloud.pull(job, files=["out/b.txt"]).keys() == {"out/b.txt"}
     cloud.call("GET", f"/job/pull/{job}", params={"files": ["nothing"]}, expect=404)
-    part = cloud.session.get(files["out/b.txt"], headers={"Range": "bytes=2-4"}, timeout=20)
+    part = cloud.session.get(files["out/b.txt"], headers={"Range": "bytes=2-4"}, timeout=60)
     assert (part.status_code, part.content) == (206, b"con")
-    assert cloud.session.get(files["out/b.txt"][:-1] + "x", timeout=20).status_code in (400, 401, 403)
-    assert cloud.session.get(files["out/b.txt"].replace("b.txt", "c.txt"), timeout=20).status_code in (400, 401, 403)
+    assert cloud.session.get(files["out/b.txt"][:-1] + "x", timeout=60).status_code in (400, 401, 403)
+    assert cloud.session.get(files["out/b.txt"].replace("b.txt", "c.txt"), timeout=60).status_code in (400, 401, 403)
 
 
 def test_the_engine_dies_in_the_midst_of_it(cloud):
@@ -295,10 +295,10 @@ def test_the_engine_dies_in_the_midst_of_it(cloud):
 def test_listeners_follow(cloud):
     job = cloud.run("box", "echo one; until [ -e ~/two ]; do sleep 0.05; done; rm ~/two; echo two", venv=False)
     with cloud.socket(f"/job/listen/{job}") as connection:
-        assert '"one"' in connection.recv(timeout=20)
+        assert '"one"' in connection.recv(timeout=60)
         cloud.ssh("box", "touch two")
-        assert '"two"' in connection.recv(timeout=20)
-        assert '"success"' in connection.recv(timeout=20)
+        assert '"two"' in connection.recv(timeout=60)
+        assert '"success"' in connection.recv(timeout=60)
 
 
 def test_after_a_delete_nothing_is_left(cloud):
@@ -309,5 +309,5 @@ def test_after_a_delete_nothing_is_left(cloud):
     for each in cloud.jobs():
         cloud.delete(each["id"])
     cloud.call("GET", f"/job/info/{job}", expect=404)
-    assert cloud.session.get(url, timeout=20).status_code in (403, 404)
+    assert cloud.session.get(url, timeout=60).status_code in (403, 404)
     cloud.nothing_left("box")

@@ -309,7 +309,7 @@ def test_a_client_that_vanishes(cloud, tmp_path, moment):
 def next_command(connection) -> str:
     """The next thing that the engine wants to have run."""
     while True:
-        if command := json.loads(connection.recv(timeout=20)).get("command"):
+        if command := json.loads(connection.recv(timeout=60)).get("command"):
             return command
 
 

@@ -115,13 +115,13 @@ def test_keys_come_and_go_within_seconds(cloud, pair, tmp_path):
     comes_in = lambda: as_other(cloud, other, first) == 0  # noqa: E731
     assert not comes_in()
     key = cloud.call("POST", "/user/ssh-key/add", json={"public_key": line, "name": "other"}, expect=200).json()["key_id"]
-    assert eventually(comes_in, seconds=10, what="the new key opening the gateway")
+    assert eventually(comes_in, what="the new key opening the gateway")
     # The guest's own door, to which keys are pushed, is tried from the other node with an agent that holds the key.
     cloud.ssh(second, "umask 077; cat > other", answer=other.read_text())
     inner = f"ssh -i other -o IdentitiesOnly=yes -o IdentityFile=other {first} true"
-    assert eventually(lambda: cloud.ssh(second, inner, code=None).code == 0, seconds=10, what="the key in the guest")
+    assert eventually(lambda: cloud.ssh(second, inner, code=None).code == 0, what="the key in the guest")
     cloud.call("DELETE", f"/user/ssh-key/remove/{key}", expect=200)
-    assert eventually(lambda: not comes_in(), seconds=10, what="the removed key refused")
+    assert eventually(lambda: not comes_in(), what="the removed key refused")
 
 
 def as_other(cloud, identity, machine) -> int:
@@ -136,7 +136,7 @@ def as_other(cloud, identity, machine) -> int:
 def test_what_dies_is_told(cloud):
     cluster = cloud.create("mortal")
     cloud.ssh("mortal", "sudo kill -TERM 1", code=None)
-    dead = eventually(lambda: (seen := cloud.info(cluster["id"]))["status"] == "FAILED" and seen, seconds=30, what="FAILED")
+    dead = eventually(lambda: (seen := cloud.info(cluster["id"]))["status"] == "FAILED" and seen, what="FAILED")
     assert re.search(r"ended|exit", str(dead["explanation"])), dead
     cloud.destroy(cluster["id"])
 

@@ -44,7 +44,7 @@ def nothing_left(storage, s3, bucket):
 def connect(storage) -> socket.socket:
     """A connection to S3."""
     address = urlsplit(storage.account.endpoint)
-    return socket.create_connection((address.hostname, address.port), timeout=20)
+    return socket.create_connection((address.hostname, address.port), timeout=60)
 
 
 def head_of(signed, method: str, path: str, length: int) -> bytes:
@@ -71,7 +71,7 @@ def test_one_tenant_cannot_keep_the_others_from_bringing_bodies(storage, wire, s
             assert s3.list_objects_v2(Bucket=bucket)["KeyCount"] == 0, "reading goes on, and the one more waits"
             assert not one_more.done()
             slow.pop().close()
-            one_more.result(20)
+            one_more.result(60)
     s3.delete_object(Bucket=bucket, Key="one-more")
     remove_bucket(other, "theirs")
 

@@ -52,7 +52,7 @@ def trace(storage, directory: Path, work) -> list[Call]:
         if tracer.poll() is None:
             # It lets go of the server and ends.
             tracer.send_signal(signal.SIGINT)
-            tracer.wait(20)
+            tracer.wait(60)
     return parse(file.read_text(errors="replace"))
 
 

@@ -34,7 +34,7 @@ def test_metrics_have_a_listener_of_their_own(tmp_path):
     port = free_port()
     with Server(tmp_path / "data", "--metrics-listen", f"127.0.0.1:{port}") as server:
         server.call("GET", "/cluster/list", expect=200)
-        answer = server.session.get(f"http://127.0.0.1:{port}/metrics", timeout=5)
+        answer = server.session.get(f"http://127.0.0.1:{port}/metrics", timeout=60)
         assert answer.status_code == 200
         assert answer.headers["Content-Type"].startswith("text/plain")
         samples = [line for line in answer.text.splitlines() if line and not line.startswith("#")]
@@ -49,7 +49,7 @@ def test_s3_is_served_where_it_is_said(tmp_path):
     with Server(tmp_path / "data", "--public-s3", "https://s3.example.org/") as server:
         enabled = server.call("POST", "/object-storage/enable", expect=200).json()
         assert enabled["endpoint"] == "https://s3.example.org", "what clients are told"
-        assert server.session.get(server.s3_url, timeout=5).status_code == 403, "where it listens"
+        assert server.session.get(server.s3_url, timeout=60).status_code == 403, "where it listens"
         said = refuse(tmp_path / "other", "--s3-listen", f"127.0.0.1:{server.s3_port}")
         assert "--s3-listen" in said, f"a port that is taken names the option to change: {said}"
         server.stop()
@@ -57,7 +57,7 @@ def test_s3_is_served_where_it_is_said(tmp_path):
         assert server.call("GET", "/object-storage/credentials").status_code == 503
         assert server.call("GET", "/object-storage/usage", expect=200).json()["enabled"]
         with pytest.raises(requests.ConnectionError):
-            server.session.get(server.s3_url, timeout=5)
+            server.session.get(server.s3_url, timeout=60)
         server.stop()
 
 

@@ -134,7 +134,7 @@ def test_two_clusters_share_a_volume_and_its_owner_is_the_same(cloud):
     cloud.ssh("two", "rm shared && echo mine > shared")
     cloud.edit(volume, tp_storage_name="together")
     linked = lambda machine: cloud.ssh(machine, "readlink together", code=None).out.strip() == f"/mnt/{volume}"  # noqa: E731
-    eventually(lambda: linked("one") and linked("two"), seconds=10, what="the new name inside")
+    eventually(lambda: linked("one") and linked("two"), what="the new name inside")
     assert cloud.ssh("one", "ls").out.split() == ["together"], "the old name is gone"
     assert cloud.ssh("two", "cat shared").out.strip() == "mine", "what the user put there stays"
     # The data outlives one cluster, and the other goes on.

@@ -15,7 +15,7 @@ from .document import Document, check_refusal, seeds
 
 ELSEWHERE = os.environ.get("TARN_CONFORMANCE_ENGINE", "").rstrip("/")
 # Elsewhere, machines may have to be bought, started and filled first.
-PATIENCE = int(os.environ.get("TARN_CONFORMANCE_SECONDS", "900" if ELSEWHERE else "90"))
+PATIENCE = int(os.environ.get("TARN_CONFORMANCE_SECONDS", "900" if ELSEWHERE else "300"))
 # What would let an operator's own account, keys or agent in where only those of the test are meant.
 PRIVATE = ("TENSORPOOL_", "TARN_", "SSH_", "AWS_ACCESS", "AWS_SECRET", "AWS_SESSION", "AWS_PROFILE", "RCLONE_")
 
