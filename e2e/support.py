@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -16,13 +17,21 @@ ENVIRONMENT = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPD
 ENVIRONMENT |= {"TARN_RATE_LIMIT_PER_SECOND": "0", "NO_PROXY": "*", "RUST_BACKTRACE": "1"}
 # A wait that has come to its end costs nothing. These are for machines that have much else to do: who runs into them hangs.
 STOP_SECONDS = WAIT_SECONDS = 60
+# Below those that the kernel gives to whoever does not care: nobody comes to have one of them by chance, neither between its
+# choice and its use nor while its server is down.
+PORTS = range(12_000, 32_000)
+_given = set()
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A loopback port that nobody listens on. None is given twice."""
+    while True:
+        port = random.choice(PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            if port not in _given:
+                _given.add(port)
+                return port
 
 
 def eventually(observe, *, seconds=WAIT_SECONDS, what="the condition"):
