@@ -20,10 +20,10 @@ from machines import Machines
 from objects import data_files
 from support import eventually
 
-# What is stopped ends after its grace at the latest, and tests wait for that.
+# What is stopped ends after its grace at the latest, and tests wait for that; who listens says his last word within it.
 SETTINGS = """
 [jobs]
-stop_grace_seconds = 2
+stop_grace_seconds = 5
 max_unpacked_gb = 1
 
 [[types]]
@@ -102,7 +102,7 @@ class Jobs(Machines):
         """All jobs that are to be seen."""
         return self.call("GET", "/job/list?include_org=true&limit=1000", expect=200).json()["jobs"]
 
-    def wait(self, job: str, status: str | None = "completed", seconds=60) -> dict:
+    def wait(self, job: str, status: str | None = "completed", seconds=180) -> dict:
         """Waits for a job's end and checks which one it is; `None` accepts any."""
 
         def ended():
@@ -198,9 +198,9 @@ class Jobs(Machines):
         found = self.ssh(machine, "sudo sh -c 'ls /home/ubuntu/jobs /var/lib/tarn/jobs 2>/dev/null; true'").out
         return set(JOB_ID.findall(found))
 
-    def processes(self) -> dict[int, str]:
-        """The processes of jobs in all instances of this cloud, by what they inherited, and what keeps watch over them."""
-        instances = [path.name.encode() for path in (self.data / "instances").iterdir()]
+    def processes(self, *instances: str) -> dict[int, str]:
+        """The processes of jobs in these instances, or in all of this cloud, by what they inherited, and what keeps watch over them."""
+        instances = instances or [path.name for path in (self.data / "instances").iterdir()]
         found = {}
         for process in Path("/proc").glob("[0-9]*"):
             try:
@@ -209,7 +209,7 @@ class Jobs(Machines):
             except OSError:
                 continue
             ours = re.search(rb"(?:^|\0)TP_JOB_ID=", environment) or b"job-supervisor" in command
-            if ours and state not in "ZX" and any(instance in groups for instance in instances):
+            if ours and state not in "ZX" and any(instance.encode() in groups for instance in instances):
                 found[int(process.name)] = command.replace(b"\0", b" ").decode(errors="replace")
         return found
 

@@ -147,7 +147,7 @@ def test_names_of_files_are_theirs(tarn, server, project, job):
 
 
 def test_ctrl_c_leaves_the_job_running(tarn, server, project, job):
-    running = job("echo begun", "while [ ! -e /tmp/go ]; do sleep 0.1; done", "echo done")
+    running = job("rm -f /tmp/go; echo begun", "while [ ! -e /tmp/go ]; do sleep 0.1; done", "echo done")
     server.runs(running, b"begun")
     for line in (f"job listen {running}", f"job logs -f {running}"):
         with tarn.running(line) as client:
