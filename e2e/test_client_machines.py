@@ -30,8 +30,9 @@ def agent(server, tmp_path_factory):
     command = ["setpriv", "--pdeathsig", "KILL", "ssh-agent", "-D", "-a", str(socket)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
-        eventually(socket.exists, what="the agent")
-        subprocess.run(["ssh-add", "-q", str(server.identity)], env=ENVIRONMENT | {"SSH_AUTH_SOCK": str(socket)}, check=True)
+        # Its socket is there a moment before anybody listens.
+        add, told = ["ssh-add", "-q", str(server.identity)], ENVIRONMENT | {"SSH_AUTH_SOCK": str(socket)}
+        eventually(lambda: subprocess.run(add, env=told, stderr=subprocess.DEVNULL).returncode == 0, what="the agent")
         yield socket
     finally:
         process.kill()

@@ -137,7 +137,10 @@ def test_progress_is_for_people(tarn):
         eventually(lambda: tarn.json("cluster info third")["cluster_info"]["status"] == "PENDING", what="the third")
         tarn("cluster destroy third --no-input --wait")
         said = ended(client)
-    assert said.code == 1 and said.text == "" and said.errors.count("\n") == 1 and "\r" not in said.errors
+    # What it waits for is a line, too, where nothing comes for some seconds.
+    *waits, why = said.errors.splitlines()
+    assert said.code == 1 and said.text == "" and "\r" not in said.errors and why.startswith("tarn: "), said
+    assert all(line.startswith("Waits for 8 H100 GPUs") for line in waits), said
 
 
 def test_at_a_terminal_programs_get_nothing_but_json(tarn):

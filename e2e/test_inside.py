@@ -103,16 +103,20 @@ def test_the_instance_may_restart(cloud):
 
 def test_a_port_that_is_taken_stays_so(cloud):
     assert eventually(lambda: is_open(cloud), what="an answer inside")
-    cloud.ssh("box", "cat > squatter.py", answer=SQUATTER.format(port=cloud.port))
+    cloud.ssh("box", "rm -f squatting; cat > squatter.py", answer=SQUATTER.format(port=cloud.port))
     cloud.ssh("box", "nohup sh -c 'until python3 squatter.py; do sleep 0.05; done' >/dev/null 2>&1 & echo started")
-    # Without an engine the port is free. What the program writes is seen from outside, as nobody can log in now.
-    cloud.process.kill()
-    cloud.process.wait()
-    assert eventually(lambda: any((root / "home/ubuntu/squatting").exists() for root in cloud.roots()), what="the program in the port")
-    cloud.start()
-    assert inside(cloud, "/healthz") == "mine"
-    tried = lambda: cloud.output().count("the engine cannot answer inside")  # noqa: E731
-    assert eventually(lambda: tried() >= 2, what="an engine that goes on trying")
-    assert inside(cloud, "/healthz") == "mine", "and leaves the program alone each time"
-    cloud.ssh("box", "pkill -f '[s]quatter.py'", code=None)
+    try:
+        # Without an engine the port is free. What the program writes is seen from outside, as nobody can log in now.
+        cloud.process.kill()
+        cloud.process.wait()
+        assert eventually(lambda: any((root / "home/ubuntu/squatting").exists() for root in cloud.roots()), what="the program in the port")
+        cloud.start()
+        assert inside(cloud, "/healthz") == "mine"
+        tried = lambda: cloud.output().count("the engine cannot answer inside")  # noqa: E731
+        assert eventually(lambda: tried() >= 2, what="an engine that goes on trying")
+        assert inside(cloud, "/healthz") == "mine", "and leaves the program alone each time"
+    finally:
+        if cloud.process.poll() is not None:
+            cloud.start()
+        cloud.ssh("box", "pkill -f '[s]quatter.py'", code=None)
     assert eventually(lambda: is_open(cloud), seconds=60, what="the engine in the port that became free")

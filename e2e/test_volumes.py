@@ -90,6 +90,8 @@ def test_live_attach_and_detach_disturb_nobody(cloud):
     assert cloud.volume(volume)["attachments"] == [{"cluster_id": cluster["id"], "status": "ATTACHED"}]
 
     cloud.ssh(nodes[1], f"kill {sleeper}")
+    # It is told to end, and is somebody who holds on until it has.
+    eventually(lambda: cloud.ssh(nodes[1], f"test -e /proc/{sleeper}", code=None).code == 1, what="nobody who holds on")
     cloud.finish(cloud.detach(volume, cluster["id"], live=True)["request_id"])
     assert [cloud.mounted(node) for node in nodes] == [set(), set()]
     assert cloud.ssh("live", "readlink swift", code=1).out == "", "the link went with it"
