@@ -58,9 +58,27 @@ class Reboots(Volumes, Jobs):
         eventually(lambda: not self.remains(), what="nothing but the disks")
         self.age()
 
+    def in_the_midst(self, begin) -> list[dict]:
+        """Begins things and stops the engine before any of them is over, for whoever goes down then. What was faster is undone, and
+        begun once more."""
+        for _ in range(20):
+            begun = begin()
+            self.hold_engine()
+            if {each["request_id"] for each in begun} <= self.open_requests():
+                return begun
+            os.kill(self.process.pid, signal.SIGCONT)
+            for each in begun:
+                self.destroy(each["cluster_id"])
+        raise AssertionError("the engine is always faster")
+
+    def hold_engine(self):
+        """Stops the engine and waits until it stands still: until then each of its threads may start or write something."""
+        os.kill(self.process.pid, signal.SIGSTOP)
+        eventually(lambda: is_held(self.process.pid), what="an engine that stands still")
+
     def end_engine(self):
         """Ends the engine and everything it was just starting, at one moment: a stopped one starts nothing."""
-        os.kill(self.process.pid, signal.SIGSTOP)
+        self.hold_engine()
         family = descendants(self.process.pid)
         for process in [self.process.pid, *family]:
             with contextlib.suppress(ProcessLookupError):
@@ -149,6 +167,15 @@ class Reboots(Volumes, Jobs):
         """The keys by which the gateway is known."""
         done = subprocess.run(["ssh-keyscan", "-p", str(self.ssh_port), "127.0.0.1"], capture_output=True, text=True, timeout=60)
         return {line for line in done.stdout.splitlines() if line and not line.startswith("#")}
+
+
+def is_held(process: int) -> bool:
+    """Whether all threads of a process stand still. One that is gone meanwhile does, too."""
+    states = set()
+    for task in Path(f"/proc/{process}/task").iterdir():
+        with contextlib.suppress(OSError):
+            states.add((task / "stat").read_text().rsplit(")", 1)[1].split()[0])
+    return states <= set("TXZ")
 
 
 def descendants(process: int) -> list[int]:

@@ -29,10 +29,9 @@ def test_everything_comes_back(tmp_path):
         later = cloud.run("box", "cat ~/file", venv=False)
         keys = cloud.host_keys()
         gone = cloud.create("gone")
-        coming = ask(cloud, "coming", nodes=2)
         going = cloud.call("DELETE", f"/cluster/{gone['id']}", expect=202).json()["request_id"]
-        # It is the last in line: whoever came later would wait behind it.
-        waiting = ask(cloud, "waiting", kind="huge")
+        # The second is the last in line: whoever came later would wait behind it.
+        coming, waiting = cloud.in_the_midst(lambda: [ask(cloud, "coming", nodes=2), ask(cloud, "waiting", kind="huge")])
         cloud.go_down()
         unfinished = cloud.open_requests()
         assert {coming["request_id"], waiting["request_id"]} <= unfinished
@@ -133,8 +132,7 @@ def test_images_gpus_and_what_was_being_undone(tmp_path):
         fast = cloud.create("fast", kind="2xH100")
         gpus = lambda cluster: [gpu["id"] for node in cluster["instances"] for gpu in node["gpus"]]  # noqa: E731
         assert len(gpus(fast)) == 2
-        undone = ask(cloud, "undone", nodes=3)
-        eventually(lambda: list((cloud.data / "instances").iterdir())[2:], what="the node of the third cluster")
+        (undone,) = cloud.in_the_midst(lambda: [begun(cloud)])
         cloud.go_down()
         # It had failed and was being undone, and all of that an hour ago.
         cloud.turn_back(undone["request_id"])
@@ -166,6 +164,13 @@ def ask(cloud, name: str, *, nodes=1, kind="tiny") -> dict:
     """The answer to a call that creates a cluster, without waiting for it."""
     body = {"instance_type": kind, "tp_cluster_name": name, "num_nodes": nodes}
     return cloud.call("POST", "/cluster/create", json=body, expect=202).json()
+
+
+def begun(cloud) -> dict:
+    """A third cluster of which something is there."""
+    asked = ask(cloud, "undone", nodes=3)
+    eventually(lambda: list((cloud.data / "instances").iterdir())[2:], what="the node of the third cluster")
+    return asked
 
 
 def addresses(cluster: dict) -> list[tuple[str, str]]:
