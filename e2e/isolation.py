@@ -139,7 +139,7 @@ def outside(names, targets: dict) -> dict[str, str]:
     order = json.dumps({"names": list(names), "targets": targets})
     script = ATTEMPTS_FILE.read_text() + f"\nmain({order!r})\n"
     line = ["unshare", "--mount", "--uts", "--ipc", "--propagation", "private", "python3", "-"]
-    ran = subprocess.run(line, input=script, capture_output=True, text=True, timeout=120)
+    ran = subprocess.run(line, input=script, capture_output=True, text=True, timeout=600)
     assert ran.returncode == 0, ran
     return json.loads(ran.stdout.splitlines()[-1])
 
@@ -148,7 +148,7 @@ def run(cloud, names, targets: dict, machine="inside") -> dict[str, str]:
     """Runs attempts in an instance of the cluster `inside` as root, all in one session. Says for each `able`, or why not."""
     order = json.dumps({"names": [name for name in names if name not in BRIDGE], "targets": targets})
     script = ATTEMPTS_FILE.read_text() + f"\nmain({order!r})\n"
-    ran = cloud.ssh(machine, "sudo python3 -", answer=script, seconds=120, code=None)
+    ran = cloud.ssh(machine, "sudo python3 -", answer=script, seconds=600, code=None)
     assert ran.code == 0 and ran.out.strip(), ran
     outcomes = json.loads(ran.out.splitlines()[-1])
     if on_the_bridge := [name for name in names if name in BRIDGE]:
@@ -166,7 +166,7 @@ def send(cloud, names, targets: dict) -> dict[str, str]:
         listener.stdin.close()
         assert listener.stdout.readline() == "listening\n"
         order = json.dumps({"names": list(names), "targets": targets})
-        cloud.ssh("inside", "sudo python3 -", answer=ATTEMPTS_FILE.read_text() + f"\nsend_frames({order!r})\n", seconds=60)
+        cloud.ssh("inside", "sudo python3 -", answer=ATTEMPTS_FILE.read_text() + f"\nsend_frames({order!r})\n")
         seen = json.loads(listener.stdout.readline())
         assert listener.wait(60) == 0
     finally:

@@ -754,7 +754,7 @@ def attempt(name):
     pid = os.fork()
     if pid == 0:
         os.close(reader)
-        signal.alarm(60)
+        signal.alarm(180)
         # Whoever needs too much memory shall be the one who is killed.
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write("1000")

@@ -122,16 +122,37 @@ def cloud(tmp_path_factory, network):
 
 
 @pytest.fixture(scope="module")
-def outcomes(cloud):
+def all_outcomes(cloud):
     """All attempts, made once."""
     return cloud.attempt(isolation.ATTEMPTS)
 
 
 @pytest.fixture(scope="module")
-def outside(cloud):
+def all_outside(cloud):
     """The same by the machine's own root, of what an instance cannot be given or not every kernel has."""
     names = [name for name, each in isolation.ATTEMPTS.items() if each.optional or each.walls == isolation.NAMESPACES]
     return cloud.attempt(names, outside=True)
+
+
+def is_asked_again(request) -> bool:
+    """Whether a test went wrong and is run once more: then it wants to see it tried once more."""
+    return getattr(request.node, "execution_count", 1) > 1
+
+
+@pytest.fixture
+def outcomes(cloud, all_outcomes, name, request):
+    """The outcomes of the attempts inside."""
+    if is_asked_again(request):
+        all_outcomes.update(cloud.attempt([name]))
+    return all_outcomes
+
+
+@pytest.fixture
+def outside(cloud, all_outside, name, request):
+    """The outcomes of the attempts outside."""
+    if is_asked_again(request) and name in all_outside:
+        all_outside.update(cloud.attempt([name], outside=True))
+    return all_outside
 
 
 @pytest.mark.parametrize("name", isolation.ATTEMPTS)
@@ -305,8 +326,8 @@ guest = os.pidfd_open(1)
 listener = socket.socket(fileno=libc.syscall(438, guest, 3, 0))
 listener.setblocking(False)
 print("taken", flush=True)
-held, end, served = [], time.monotonic() + 15, 0
-while time.monotonic() < end:
+held, begin, served = [], time.monotonic(), 0
+while time.monotonic() < begin + 15 or served <= 3 and time.monotonic() < begin + 120:
     if not select.select([listener], [], [], 0.2)[0]:
         continue
     one, _ = listener.accept()
@@ -333,12 +354,12 @@ def test_who_takes_the_place_of_the_guest_is_alone_with_it(cloud):
     said = root / "home/ubuntu/said"
     eventually(lambda: said.exists() and "taken" in said.read_text(), what="an impostor")
     before = memory_of(cloud.process.pid)
-    knocks = [subprocess.Popen(["ssh", *cloud.options(), "-o", "ConnectTimeout=5", "impostor@127.0.0.1", "true"],
+    knocks = [subprocess.Popen(["ssh", *cloud.options(), "-o", "ConnectTimeout=60", "impostor@127.0.0.1", "true"],
                                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(12)]  # fmt: skip
     try:
         assert cloud.ssh("neighbour", "echo well").out == "well\n"
         assert cloud.call("GET", "/healthz").status_code == 200
-        eventually(lambda: said.read_text().splitlines()[1:], seconds=60, what="the end of the impostor")
+        eventually(lambda: said.read_text().splitlines()[1:], seconds=180, what="the end of the impostor")
         assert int(said.read_text().splitlines()[1]) > 3, "somebody came"
     finally:
         for knock in knocks:
