@@ -12,6 +12,8 @@ import pytest
 from support import ENVIRONMENT, Server, eventually
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="the local driver needs root: nothing real was made or tested")
+# What a cloud holds, and under which names it is listed.
+LISTS = {"job": "jobs", "cluster": "clusters", "storage": "volumes"}
 TYPES = """
 [capacity]
 cpus = 32.0
@@ -80,8 +82,42 @@ class Machines(Server):
 
     def destroyable(self, cluster: str):
         """The answer to a destroy, unless the cluster is busy. In a tuple: a refusal by itself counts as nothing."""
-        answer = self.call("DELETE", f"/cluster/{cluster}")
-        return (answer,) if answer.status_code == 202 or answer.json()["code"] == "cluster_gone" else None
+        return self.end_of(f"/cluster/{cluster}", f"/cluster/edit/{cluster}")
+
+    def end_of(self, path: str, edit: str):
+        """The answer to a destroy, unless something is busy or protected; what is protected will not be when it is asked again."""
+        answer = self.call("DELETE", path)
+        if answer.status_code == 202 or answer.json()["code"].endswith("_gone"):
+            return (answer,)
+        if answer.json()["code"] == "deletion_protected":
+            self.call("PATCH", edit, json={"deletion_protection": False})
+        return None
+
+    def listed(self, noun: str) -> list[dict]:
+        """All that there are."""
+        return self.call("GET", f"/{noun}/list?include_org=true&limit=1000", expect=200).json()[LISTS[noun]]
+
+    def holds(self) -> set[str]:
+        """Everything that there is, by its ids; from an engine that runs, whoever has ended it."""
+        if self.process.poll() is not None:
+            self.start()
+        return {each["id"] for noun in LISTS for each in self.listed(noun)}
+
+    def take_away(self, kept: set[str]):
+        """Takes away everything but this."""
+        for each in self.holds() - kept:
+            if each.startswith("j-"):
+                self.call("POST", f"/job/cancel/{each}")
+                gone = lambda: self.call("DELETE", f"/job/delete/{each}").status_code in (200, 404)  # noqa: E731
+                eventually(gone, what=f"the end of {each}")
+        for noun in ("cluster", "storage"):
+            for each in [each for each in self.listed(noun) if each["id"] not in kept]:
+                for cluster in each.get("attached_clusters", []):
+                    self.call("POST", "/storage/detach", json={"storage_id": each["id"], "cluster_id": cluster})
+                path, edit = f"/{noun}/{each['id']}", f"/{noun}/edit/{each['id']}"
+                (answer,) = eventually(lambda: self.end_of(path, edit), what=f"the end of {each['id']}")
+                if answer.status_code == 202:
+                    self.finish(answer.json()["request_id"])
 
     def roots(self) -> list[Path]:
         """The roots of all instances, as the host can look into them while they run."""

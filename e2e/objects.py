@@ -4,6 +4,7 @@
 of the S3 API itself, `test_objects_api_*.py`, at another S3, to see whether they ask for what others do, too."""
 
 import contextlib
+import functools
 import hashlib
 import itertools
 import os
@@ -46,7 +47,7 @@ class Account:
         )  # fmt: skip
 
 
-@dataclass
+@dataclass(eq=False)
 class Storage:
     """What the tests of a module share: an account, another tenant's, and the server behind them if it is ours."""
 
@@ -57,6 +58,23 @@ class Storage:
     def files(self) -> set[Path]:
         """The data files that there are."""
         return data_files(self.server.data)
+
+    def holds(self) -> set[tuple[Account, str]]:
+        """The buckets of both accounts; from a server that runs, whoever has ended it."""
+        if self.server and self.server.process.poll() is not None:
+            self.server.start()
+        listed = {account: client.list_buckets()["Buckets"] for account, client in self.clients.items()}
+        return {(account, bucket["Name"]) for account, buckets in listed.items() for bucket in buckets}
+
+    def take_away(self, kept: set[tuple[Account, str]]):
+        """Takes away all buckets but these."""
+        for account, name in self.holds() - kept:
+            remove_bucket(self.clients[account], name)
+
+    @functools.cached_property
+    def clients(self) -> dict[Account, object]:
+        """boto3 for each account."""
+        return {account: account.client() for account in (self.account, self.other) if account}
 
 
 def data_files(data: Path) -> set[Path]:
@@ -77,7 +95,8 @@ def enable(server: Server, key: str | None = None) -> Account:
 
 
 def new_tenant(server: Server, name: str) -> str:
-    """The API key of a user of an organization of its own."""
+    """The API key of a user of an organization of its own, which is another one each time."""
+    name = f"{name}-{next(_numbers)}"
     body = {"email": f"{name}@example.org", "org_name": name}
     return server.call("POST", "/admin/user/create", json=body, expect=200).json()["api_key"]
 

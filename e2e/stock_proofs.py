@@ -1,6 +1,7 @@
 """Which test shows what of each command of the stock client. Start reading at `PROOFS`."""
 
 from stock import StockClient
+from support import FAILED
 
 MODULES = {
     "clusters": "test_stock_client", "volumes": "test_stock_client_storage", "objects": "test_stock_client_objects",
@@ -63,9 +64,8 @@ PROOFS = {
 
 def held_to(client: StockClient, request):
     """A fixture's body that lends the client to a test, which must then have shown what `PROOFS` says that it shows."""
-    before = request.session.testsfailed
     yield client
-    if request.session.testsfailed == before:
+    if not request.node.stash[FAILED]:
         missing = claims(request.module.__name__, request.node.originalname) - client.shown
         assert not missing, f"{request.node.name} is said to show this of the stock client, and did not: {missing}"
 

@@ -9,6 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
 import requests
 
 BINARY = Path(os.environ.get("TARN_BINARY", "target/debug/tarn")).resolve()
@@ -21,6 +22,8 @@ STOP_SECONDS = WAIT_SECONDS = 60
 # choice and its use nor while its server is down.
 PORTS = range(12_000, 32_000)
 _given = set()
+# Whether a test has failed so far, for the ends of its fixtures.
+FAILED = pytest.StashKey[bool]()
 
 
 def free_port() -> int:
