@@ -33,10 +33,10 @@ def test_a_job_that_fills_the_disk(tmp_path, small_disk):
     with Jobs(tmp_path, name=small_disk.name) as cloud:
         cloud.create("box", kind="worker")
         job = cloud.run("box", "echo before", "head -c 2G /dev/zero > fill || echo full", "rm fill; echo after", venv=False)
-        cloud.runs(job, b"before")
         seen = cloud.wait(job, None)
         log = cloud.log_of(job)
-        assert seen["status"] == "completed" and b"No space" in log and log.endswith(b"full\nafter\n"), (seen, log)
+        assert seen["status"] == "completed" and log.startswith(b"before\n") and b"No space" in log, (seen, log)
+        assert log.endswith(b"full\nafter\n"), log
 
         stuck = cloud.run("box", "head -c 2G /dev/zero > fill || echo full", "sleep 31337", venv=False)
         full = lambda: int(cloud.ssh("box", "df -B1 --output=avail / | tail -1").out) < 1 << 20  # noqa: E731
