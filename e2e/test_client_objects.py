@@ -74,7 +74,7 @@ def run(tarn, program, *arguments, code=0) -> str:
     environment = ENVIRONMENT | {"HOME": str(tarn.home), "LC_ALL": "C.UTF-8"}
     done = subprocess.run(
         [str(program), *map(str, arguments)], env=environment, cwd=tarn.home, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600,
     )  # fmt: skip
     assert done.returncode == code, f"{program} {arguments}: {done.stdout}"
     return done.stdout

@@ -46,7 +46,7 @@ class Cloud(Machines):
 
     def python(self, cluster: str, script: str) -> str:
         """What a script says inside."""
-        return self.ssh(cluster, "python3 -", answer=script, seconds=120).out
+        return self.ssh(cluster, "python3 -", answer=script, seconds=600).out
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_a_full_disk_is_the_instances_own(cloud):
         assert cloud.ssh("box", "stat -c %s fill").out == f"{written}\n"
     assert cloud.ssh("box", "rm fill; echo room > word; sync; cat word").out == "room\n"
     given_back = lambda: cloud.disk("box").stat().st_blocks * 512 < written / 2  # noqa: E731
-    eventually(given_back, seconds=60, what="room that the machine has again")
+    eventually(given_back, seconds=180, what="room that the machine has again")
     cloud.destroy_all()
 
 

@@ -62,16 +62,19 @@ class Cloud(Machines):
 
     @contextmanager
     def speech_next_door(self):
-        """The nodes of the other cluster speak to each other."""
+        """The nodes of the other cluster speak to each other. Whoever listens only then can hear them, or not."""
         other = sorted(self.info("neighbour")["instances"], key=lambda node: node["name"])[1]["private_ip"]
-        speak = f"import socket, time\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\nwhile True: s.sendto(b'tarn-neighbours', ('{other}', 9)); time.sleep(0.02)"
+        speak = "import socket, time\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\nprint('speaks', flush=True)\n"
+        speak += f"while True: s.sendto(b'tarn-neighbours', ('{other}', 9)); time.sleep(0.02)"
         line = ["ssh", *self.options(), "neighbour@127.0.0.1", f'exec python3 -c "{speak}"']
-        speaker = subprocess.Popen(line, stdin=subprocess.DEVNULL)
+        speaker = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
         try:
+            assert speaker.stdout.readline() == "speaks\n"
             yield
         finally:
             speaker.kill()
             speaker.wait()
+            speaker.stdout.close()
 
     def attempt(self, names, outside=False) -> dict[str, str]:
         """The outcomes of attempts, all at once; inside, or by the machine's own root."""

@@ -51,7 +51,7 @@ class Client:
         """Runs it; answers what it said on both streams."""
         done = subprocess.run(
             [*self.command, *map(str, arguments)], env=self.environment, cwd=self.home, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600,
         )  # fmt: skip
         assert code in (None, done.returncode), f"{arguments}: {done.returncode}\n{done.stdout}"
         return done.stdout

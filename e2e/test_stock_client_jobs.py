@@ -134,7 +134,7 @@ def test_a_push_without_files(tp, server, project, tmp_path):
 
 
 def test_cancel(tp, server, push):
-    job = push("echo here; trap 'echo asked' TERM; while true; do sleep 0.1; done", venv=False)
+    job = push("trap 'echo asked' TERM; echo here; while true; do sleep 0.1; done", venv=False)
     server.runs(job, b"here")
     behind = push("echo never", venv=False)
     assert "pending" in tp("job", "info", behind).text

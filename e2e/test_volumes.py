@@ -50,7 +50,7 @@ def test_a_full_volume_harms_nobody_and_grows_under_the_writer(cloud, tp):
     cloud.ssh("filler", "cat > write.py", answer=STUBBORN_WRITER)
     cloud.ssh("filler", f"nohup python3 write.py /mnt/{volume}/fill >/dev/null 2>&1 & echo")
     says = lambda word: word in cloud.ssh("filler", "cat writer || true").out  # noqa: E731
-    eventually(lambda: says("refused 28"), seconds=120, what="ENOSPC inside")
+    eventually(lambda: says("refused 28"), seconds=600, what="ENOSPC inside")
     file = cloud.files()[volume].stat()
     assert file.st_size == file_size(1) and file.st_blocks * 512 <= file_size(1), "the host's disk holds no more of it"
     assert "No space left" in cloud.ssh("filler", f"cp /usr/bin/python3 /mnt/{volume}/more", code=1).errors
@@ -61,7 +61,7 @@ def test_a_full_volume_harms_nobody_and_grows_under_the_writer(cloud, tp):
     assert info["status"] == "READY"
     size = int(cloud.ssh("filler", f"df --block-size=1 --output=size /mnt/{volume} | tail -n 1").out)
     assert 1.8 * GIGABYTE < size <= file_size(2), "it is visible inside"
-    eventually(lambda: says("done"), seconds=120, what="the writer going on")
+    eventually(lambda: says("done"), seconds=600, what="the writer going on")
     assert cloud.started("filler") == began, "nothing was restarted"
     eventually(lambda: cloud.volume(volume)["used_gb"] >= 1, what="what is used")
     cloud.destroy(cluster["id"])
