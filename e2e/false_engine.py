@@ -27,7 +27,7 @@ from support import BINARY, ENVIRONMENT
 KEY = "tp-not-for-strangers"
 # What a terminal takes for a command, or what turns the order of letters around.
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\r\x08\x7f\x9b31m\u202egnp.exe\u2066\u200f"
-SECONDS = 60
+SECONDS = 180
 
 
 @dataclass

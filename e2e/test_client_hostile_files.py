@@ -271,7 +271,7 @@ def test_an_upload_that_is_refused_in_the_middle(laptop, engine, target, status,
         connection.wfile.flush()
         if not hangs_up:
             # Polite servers read on for a while, so that who sends can hear them.
-            connection.connection.settimeout(2)
+            connection.connection.settimeout(SECONDS)
             try:
                 while connection.connection.recv(1 << 20):
                     pass
