@@ -6,6 +6,8 @@ import re
 import subprocess
 from pathlib import Path
 
+from support import eventually
+
 CGROUPS = Path("/sys/fs/cgroup")
 
 
@@ -43,6 +45,21 @@ def difference(before: dict, after: dict) -> dict[str, dict]:
             if new["more"] or new["less"]:
                 changed[kind] = new
     return changed
+
+
+def as_before(before: dict, what: str):
+    """Waits until the machine holds what it held before; a failure says what it holds instead."""
+    changed = {}
+
+    def same() -> bool:
+        changed.clear()
+        changed.update(difference(before, take()))
+        return not changed
+
+    try:
+        eventually(same, what=what)
+    except AssertionError:
+        raise AssertionError(f"{what} was not seen: {changed}") from None
 
 
 def guests() -> list[str]:

@@ -7,7 +7,6 @@ import time
 import footprint
 from machines import Machines, needs_root
 from registry import Layer, Registry, needs_registry
-from support import eventually
 from volumes import Volumes
 
 pytestmark = needs_root
@@ -30,7 +29,7 @@ def test_rounds_with_kills_leave_nothing_behind(tmp_path):
             left.pop("namespaces", None)
             assert not left, f"round {number}, seed {SEED}: {left}"
             assert not list((cloud.data / "instances").iterdir()), f"round {number}, seed {SEED}"
-    eventually(lambda: not footprint.difference(before, footprint.take()), what=f"the machine as before, seed {SEED}")
+    footprint.as_before(before, f"the machine as before, seed {SEED}")
 
 
 def one_round(cloud, chance: random.Random, number: int, images: list[str]):
@@ -88,4 +87,4 @@ def test_a_crowd_at_once(tmp_path):
         for one in accepted:
             cloud.finish(one["request_id"])
             assert cloud.info(one["cluster_id"])["status"] == "RUNNING"
-    eventually(lambda: not footprint.difference(before, footprint.take()), what="the machine as before")
+    footprint.as_before(before, "the machine as before")

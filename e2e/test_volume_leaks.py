@@ -49,7 +49,7 @@ def test_rounds_with_kills_keep_the_data_and_leave_nothing_else(tmp_path):
         every_volume(cloud, model, f"the end, seed {SEED}")
         cloud.destroy_all()
         assert not list((cloud.data / "volumes").glob("s-*")), f"seed {SEED}"
-    eventually(lambda: not footprint.difference(before, footprint.take()), what=f"the machine as before, seed {SEED}")
+    footprint.as_before(before, f"the machine as before, seed {SEED}")
 
 
 def one_round(cloud, chance: random.Random, model: Model, number: int, where: str):
