@@ -38,12 +38,13 @@ def loop_devices(below: Path) -> dict[str, str]:
 
 
 def difference(before: dict, after: dict) -> dict[str, dict]:
-    """What came and what went, by kind; empty when nothing did."""
+    """What came and what went, by kind; empty when nothing did. Namespaces go with whoever is the last in them, and anybody may end
+    meanwhile who has nothing to do with this."""
     changed = {}
     for kind, old in before.items():
-        if new := {"more": sorted(map(str, after[kind] - old)), "less": sorted(map(str, old - after[kind]))}:
-            if new["more"] or new["less"]:
-                changed[kind] = new
+        gone = old - after[kind] if kind != "namespaces" else ()
+        if (came := after[kind] - old) or gone:
+            changed[kind] = {"more": sorted(map(str, came)), "less": sorted(map(str, gone))}
     return changed
 
 
