@@ -12,6 +12,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::files;
+use super::processes::number_inside;
 
 const ROOT: &str = "/sys/fs/cgroup";
 
@@ -54,7 +55,9 @@ pub(super) async fn kill(path: &Path) -> io::Result<()> {
             if processes.is_empty() {
                 return Ok(());
             }
-            for pid in processes.into_iter().filter_map(Pid::from_raw) {
+            // The guest before all others, which end with it: nobody is there to report what was only ended too.
+            let (first, others): (Vec<_>, Vec<_>) = processes.into_iter().partition(|pid| is_first(*pid));
+            for pid in first.into_iter().chain(others).filter_map(Pid::from_raw) {
                 // It may be gone already.
                 let _sent = kill_process(pid, Signal::KILL);
             }
@@ -62,6 +65,11 @@ pub(super) async fn kill(path: &Path) -> io::Result<()> {
         }
     };
     tokio::time::timeout(PATIENCE, all_gone).await.map_err(|_| io::Error::other("a process does not end"))?
+}
+
+/// Whether a process is the first one of an instance.
+fn is_first(pid: i32) -> bool {
+    number_inside(Path::new(&format!("/proc/{pid}"))) == Some(1)
 }
 
 /// Removes a group that nobody is in, and returns when it is gone.

@@ -16,11 +16,12 @@ use super::record::{Container, Record};
 use super::{cgroups, claim, files, gpus, image, images, launch, links, observe, remove, trees, volumes};
 use crate::{Error, InstanceSpec, ObservedInstance};
 
-/// How long a guest may take to answer that it will stop.
-const ANSWER: Duration = Duration::from_secs(2);
+/// How long a guest may take to answer that it will stop, on a busy machine as well: what jobs have said last is lost with one that
+/// is ended before.
+const ANSWER: Duration = Duration::from_secs(10);
 
-/// How long it may then take to end its processes.
-const GRACE: Duration = Duration::from_secs(10);
+/// How long it may then take to end its processes: longer than those have that the guest asks and then kills.
+const GRACE: Duration = Duration::from_secs(20);
 
 /// How long to wait before looking again.
 const PAUSE: Duration = Duration::from_millis(2);

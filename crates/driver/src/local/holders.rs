@@ -18,11 +18,11 @@ use rustix::process::Signal;
 use super::cgroups;
 use super::engine::blocking;
 use super::mount_tables;
-use super::processes::Process;
+use super::processes::{Process, number_inside};
 use crate::{Error, Holder};
 use sockets::Sockets;
 use tasks::Task;
-use uses::{Search, is_in, number_inside, program};
+use uses::{Search, is_in, program};
 
 /// How long to wait before looking again.
 const PAUSE: Duration = Duration::from_millis(20);

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +40,12 @@ pub(super) fn boot_id() -> io::Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
 
+/// The number by which a process is known in the innermost of its namespaces.
+pub(super) fn number_inside(process: &Path) -> Option<u32> {
+    let status = fs::read_to_string(process.join("status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_ascii_whitespace().next_back()?.parse().ok()
+}
+
 /// When the process began, or `None` when there is none or it is dead.
 fn started(pid: u32) -> io::Result<Option<u64>> {
     match fs::read_to_string(format!("/proc/{pid}/stat")) {
@@ -60,6 +67,12 @@ fn parse(stat: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_has_a_number_in_its_own_namespace() {
+        assert_eq!(number_inside(Path::new("/proc/self")), Some(std::process::id()));
+        assert_eq!(number_inside(Path::new("/proc/0")), None);
+    }
 
     #[test]
     fn this_process_is_alive() {

@@ -102,12 +102,6 @@ pub(super) fn is_in(process: &Path, group: &Path) -> bool {
     groups.lines().filter_map(|line| line.splitn(3, ':').nth(2)).any(|own| Path::new(own).starts_with(group))
 }
 
-/// The number by which a process is known in the innermost of its namespaces.
-pub(super) fn number_inside(process: &Path) -> Option<u32> {
-    let status = fs::read_to_string(process.join("status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_ascii_whitespace().next_back()?.parse().ok()
-}
-
 /// The name of a program, of which only plain characters are kept: who is inside chooses it.
 pub(super) fn program(process: &Path) -> String {
     let name = fs::read(process.join("comm")).unwrap_or_default();
@@ -130,7 +124,6 @@ mod tests {
         let _open = fs::File::open("/proc/self/stat").unwrap();
         assert!(search(files).is_used_by(&own), "a file is open there");
         assert!(!search(u64::MAX).is_used_by(&own));
-        assert_eq!(number_inside(Path::new("/proc/self")), Some(std::process::id()));
     }
 
     #[test]
