@@ -12,10 +12,11 @@ pub async fn greet(host: &str, settings: &ImageSettings, patience: Duration) -> 
     match asked.unwrap_or_else(|_| Err(Trouble::Unreachable("it does not answer".into()))) {
         // A login that is known may open single repositories only.
         Ok(()) | Err(Trouble::NotForLogin) => Ok(()),
-        Err(Trouble::Closed | Trouble::LoginRefused) => match registry.login() {
-            Some(login) => Err(format!("{host} refuses the login of {login}")),
+        Err(trouble @ (Trouble::Closed | Trouble::LoginRefused)) => match (registry.login(), trouble) {
             // Whoever asks for a login speaks as a registry does, and may still give some images to everybody.
-            None => Ok(()),
+            (None, _) => Ok(()),
+            (Some(login), Trouble::LoginRefused) => Err(format!("{host} refuses the login of {login}")),
+            (Some(login), _) => Err(format!("{host} lets nobody in, and does not ask for the login of {login}")),
         },
         Err(Trouble::Unreachable(why)) => Err(format!("{host}: {why}")),
         Err(Trouble::Missing) => Err(format!("{host} does not answer like a registry: status 404")),

@@ -2,8 +2,8 @@
 //!
 //! A layer is unpacked once, into a directory of its own, and shared by all images that have it; an instance stands on
 //! mounts of its layers. Nothing here trusts an image or a registry. Start reading at [`ensure`], then `layers`, `sending` and
-//! `turns`; `cache` and `kept` are what is on disk, `room` and `eviction` what fits there, `sources`, `registries` and `greetings` how registries are asked,
-//! `manifests` what they say.
+//! `turns`; `cache` and `kept` are what is on disk, `room` and `eviction` what fits there, `sources`,
+//! `registries` and `greetings` how registries are asked, `manifests` what they say.
 
 mod cache;
 mod challenges;
