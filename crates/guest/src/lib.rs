@@ -14,7 +14,6 @@ mod bounded;
 mod chance;
 mod children;
 mod configuration;
-pub mod door;
 mod images;
 pub mod inherited;
 pub mod init;
@@ -26,6 +25,7 @@ mod settings;
 pub mod sftp;
 pub mod sockets;
 mod spawn;
+pub mod ssh_server;
 pub mod sudo;
 
 pub use accounts::{Account, Accounts, of_sessions};

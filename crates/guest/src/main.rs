@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use tarn_guest::{Children, Guest, Settings, door, inherited, init, jobs, of_sessions, sftp, sockets, sudo};
+use tarn_guest::{Children, Guest, Settings, inherited, init, jobs, of_sessions, sftp, sockets, ssh_server, sudo};
 use tarn_link::Image;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -173,8 +173,8 @@ fn prepare(settings: &Settings) {
 /// The port may be held by a server of the user's for a while.
 async fn serve_ssh(guest: std::sync::Arc<Guest>, port: u16) {
     loop {
-        match door::listen(port).await {
-            Ok(listener) => return door::serve(guest, listener, std::future::pending()).await,
+        match ssh_server::listen(port).await {
+            Ok(listener) => return ssh_server::serve(guest, listener, std::future::pending()).await,
             Err(_) => tokio::time::sleep(std::time::Duration::from_secs(1)).await,
         }
     }

@@ -8,7 +8,7 @@
 mod app;
 mod gateway;
 mod http;
-mod inside;
+mod loopback_proxy;
 mod progress;
 mod serve;
 
@@ -16,5 +16,5 @@ pub use app::{App, Front, Limits};
 pub use gateway::serve_gateway;
 pub use http::openapi::openapi;
 pub use http::router::router;
-pub use inside::{Door, serve_inside};
+pub use loopback_proxy::{LoopbackProxy, serve_loopback_proxies};
 pub use serve::serve;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use tarn_ssh::{Denied, Door, Machine, Settings, Visit};
+use tarn_ssh::{Authorizer, Denied, Settings, Target, Visit};
 use tokio::sync::watch;
 
 #[path = "../tests/it/machine.rs"]
@@ -13,11 +13,11 @@ mod machine;
 
 struct OneKey(String);
 
-impl Door for OneKey {
-    fn enter<'a>(&'a self, visit: Visit<'a>) -> BoxFuture<'a, Result<Arc<dyn Machine>, Denied>> {
+impl Authorizer for OneKey {
+    fn enter<'a>(&'a self, visit: Visit<'a>) -> BoxFuture<'a, Result<Arc<dyn Target>, Denied>> {
         Box::pin(async move {
             match visit.key.fingerprint == self.0 {
-                true => Ok(Arc::new(machine::Host::default()) as Arc<dyn Machine>),
+                true => Ok(Arc::new(machine::Host::default()) as Arc<dyn Target>),
                 false => Err(Denied),
             }
         })

@@ -6,7 +6,7 @@ use russh::server::{ChannelOpenHandle, Handle, Msg};
 use russh::{Channel, ChannelOpenFailure};
 use tarn_link::{Endpoint, Purpose};
 
-use crate::Machine;
+use crate::Target;
 use crate::inbox::Inboxes;
 use crate::relay::{self, Line};
 
@@ -18,7 +18,7 @@ pub(crate) async fn connect(
     channel: Channel<Msg>,
     reply: ChannelOpenHandle,
     handle: Handle,
-    machine: Arc<dyn Machine>,
+    machine: Arc<dyn Target>,
     inboxes: Arc<Inboxes>,
     to: Endpoint,
 ) {
@@ -49,7 +49,7 @@ pub(crate) enum Origin {
 }
 
 /// Opens a channel to the client for a connection that the machine has announced, and carries it.
-pub(crate) async fn take(handle: Handle, machine: Arc<dyn Machine>, inboxes: Arc<Inboxes>, id: u64, origin: Origin) {
+pub(crate) async fn take(handle: Handle, machine: Arc<dyn Target>, inboxes: Arc<Inboxes>, id: u64, origin: Origin) {
     let channel = match origin {
         Origin::Tcp { address, port, from } => {
             handle.channel_open_forwarded_tcpip(address, port.into(), from.0, from.1.into()).await

@@ -9,7 +9,7 @@ use tarn_link::{Answer, Endpoint, FromGuest, Purpose};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 
-use crate::Machine;
+use crate::Target;
 use crate::forwards::{self, Origin};
 use crate::inbox::Inboxes;
 use crate::relay::{self, LinkStream};
@@ -37,7 +37,7 @@ impl Listeners {
         &mut self,
         asked: Asked,
         handle: Handle,
-        machine: Arc<dyn Machine>,
+        machine: Arc<dyn Target>,
         inboxes: Arc<Inboxes>,
         slots: Arc<Semaphore>,
     ) -> Result<u16, String> {
@@ -72,7 +72,7 @@ impl Listeners {
 struct Listener {
     asked: Asked,
     handle: Handle,
-    machine: Arc<dyn Machine>,
+    machine: Arc<dyn Target>,
     inboxes: Arc<Inboxes>,
     slots: Arc<Semaphore>,
 }

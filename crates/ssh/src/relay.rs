@@ -11,7 +11,7 @@ use std::time::Duration;
 use russh::server::{Handle, Msg};
 use russh::{ChannelId, ChannelWriteHalf};
 
-use crate::Machine;
+use crate::Target;
 use crate::inbox::{Inbox, Inboxes, Item};
 
 /// How long a machine has to answer.
@@ -24,7 +24,7 @@ const MAX_WORDS: usize = 300;
 pub(crate) type LinkStream = Box<dyn Stream>;
 
 /// Dials a machine and opens a stream; the error is for a person.
-pub(crate) async fn open(machine: &dyn Machine, purpose: Purpose) -> Result<(Answer, Opened<LinkStream>), String> {
+pub(crate) async fn open(machine: &dyn Target, purpose: Purpose) -> Result<(Answer, Opened<LinkStream>), String> {
     let opened = async {
         let stream = machine.dial().await.map_err(|e| e.to_string())?;
         opening::open(stream, purpose).await.map_err(|e| plain(&e.to_string()))

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::gate::{Gate, Ticket};
 use crate::visitor::{Place, Visitor};
 use crate::wire::{Cutter, Wire};
-use crate::{Door, Settings};
+use crate::{Authorizer, Settings};
 
 /// How long a connection has to say goodbye when the server stops.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -23,7 +23,7 @@ const GOODBYE: Duration = Duration::from_secs(1);
 pub async fn serve(
     listener: TcpListener,
     settings: watch::Receiver<Arc<Settings>>,
-    door: Arc<dyn Door>,
+    authorizer: Arc<dyn Authorizer>,
     stop: impl Future<Output = ()>,
 ) {
     let gate = Arc::new(Gate::default());
@@ -39,7 +39,7 @@ pub async fn serve(
                     let settings = settings.borrow().clone();
                     // Whoever comes too often, or finds the house full, is not even greeted.
                     if let Some(ticket) = gate.admit(from.ip(), &settings.limits, Instant::now()) {
-                        let connection = Connection { settings, door: door.clone(), ticket, stopping: stopping.subscribe() };
+                        let connection = Connection { settings, authorizer: authorizer.clone(), ticket, stopping: stopping.subscribe() };
                         connections.spawn(connection.run(stream, from));
                     }
                 }
@@ -57,7 +57,7 @@ pub async fn serve(
 
 struct Connection {
     settings: Arc<Settings>,
-    door: Arc<dyn Door>,
+    authorizer: Arc<dyn Authorizer>,
     ticket: Ticket,
     stopping: watch::Receiver<bool>,
 }
@@ -71,7 +71,7 @@ impl Connection {
         let (entered, mut has_entered) = watch::channel(false);
         let cutter = Arc::new(Cutter::default());
         let wire = Wire::new(stream, cutter.clone());
-        let place = Place { settings: self.settings.clone(), door: self.door, from, to };
+        let place = Place { settings: self.settings.clone(), authorizer: self.authorizer, from, to };
         let visitor = Visitor::new(place, self.ticket, entered);
         let grace = tokio::time::sleep(self.settings.limits.grace);
         tokio::pin!(grace);

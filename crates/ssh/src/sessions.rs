@@ -7,7 +7,7 @@ use tarn_link::opening::Opened;
 use tarn_link::{Endpoint, Frame, FromGuest, Purpose, Session};
 use tokio::task::JoinSet;
 
-use crate::Machine;
+use crate::Target;
 use crate::forwards::{self, Origin};
 use crate::inbox::Inboxes;
 use crate::relay::{self, Fed, Line, LinkStream};
@@ -16,7 +16,7 @@ use crate::relay::{self, Fed, Line, LinkStream};
 const FAILED: u32 = 255;
 
 /// Runs a session to its end: output, then how it ended, then the end of the channel.
-pub(crate) async fn run(line: Line, machine: Arc<dyn Machine>, inboxes: Arc<Inboxes>, session: Session) {
+pub(crate) async fn run(line: Line, machine: Arc<dyn Target>, inboxes: Arc<Inboxes>, session: Session) {
     let offers_agent = session.agent;
     let mut agents = JoinSet::new();
     let end = match relay::open(&*machine, Purpose::Session(Box::new(session))).await {
@@ -44,7 +44,7 @@ enum End {
 /// go on beside it.
 async fn talk(
     line: &Line,
-    machine: &Arc<dyn Machine>,
+    machine: &Arc<dyn Target>,
     inboxes: &Arc<Inboxes>,
     (mut reader, mut writer): Opened<LinkStream>,
     mut agents: Option<&mut JoinSet<()>>,

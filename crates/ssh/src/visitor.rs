@@ -15,7 +15,7 @@ use crate::gate::Ticket;
 use crate::inbox::Inboxes;
 use crate::listeners::{Asked, Listeners};
 use crate::relay::Line;
-use crate::{Door, Key, Machine, Settings, Visit, forwards, sessions};
+use crate::{Authorizer, Key, Settings, Target, Visit, forwards, sessions};
 
 /// Variables that a client may send for one session, and all of their bytes.
 const MAX_VARIABLES: usize = 128;
@@ -24,7 +24,7 @@ const MAX_ENVIRONMENT: usize = 64 << 10;
 /// Where a visitor stands.
 pub(crate) struct Place {
     pub(crate) settings: Arc<Settings>,
-    pub(crate) door: Arc<dyn Door>,
+    pub(crate) authorizer: Arc<dyn Authorizer>,
     pub(crate) from: SocketAddr,
     pub(crate) to: SocketAddr,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Visitor {
     place: Place,
     ticket: Ticket,
     entered: watch::Sender<bool>,
-    machine: Option<Arc<dyn Machine>>,
+    machine: Option<Arc<dyn Target>>,
     inboxes: Arc<Inboxes>,
     slots: Arc<Semaphore>,
     preparing: HashMap<ChannelId, Preparing>,
@@ -63,7 +63,7 @@ impl Visitor {
         let is_weak = matches!(algorithm, Algorithm::Rsa { hash: None } | Algorithm::Dsa);
         if let Some(key) = Key::of(key).filter(|_| !is_weak) {
             let visit = Visit { user, key: &key, from: self.place.from, proven };
-            if let Ok(machine) = self.place.door.enter(visit).await {
+            if let Ok(machine) = self.place.authorizer.enter(visit).await {
                 if proven {
                     self.machine = Some(machine);
                 }

@@ -13,7 +13,7 @@ use crate::Database;
 /// An engine to run a test on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub enum Engine {
+pub enum DatabaseKind {
     Sqlite,
     Postgres,
 }
@@ -29,11 +29,13 @@ pub struct Fresh {
 
 /// Makes an empty database; `None`, with a line that says so, where there is no PostgreSQL to test on.
 #[allow(clippy::disallowed_methods, reason = "tests are told by the environment where the server is")]
-pub async fn fresh(engine: Engine) -> Option<Fresh> {
+pub async fn fresh(engine: DatabaseKind) -> Option<Fresh> {
     let dir = tempfile::tempdir().expect("a temporary directory");
     match engine {
-        Engine::Sqlite => Some(Fresh { database: Database::Sqlite(dir.path().join("tarn.db")), dir, on_server: None }),
-        Engine::Postgres => {
+        DatabaseKind::Sqlite => {
+            Some(Fresh { database: Database::Sqlite(dir.path().join("tarn.db")), dir, on_server: None })
+        }
+        DatabaseKind::Postgres => {
             let Ok(server) = std::env::var("TARN_TEST_POSTGRES") else {
                 eprintln!("skipped: TARN_TEST_POSTGRES names no server; `make test` starts one");
                 return None;

@@ -10,7 +10,7 @@ use tarn_driver::fake::FakeDriver;
 use tarn_driver::gpus::Watch;
 use tarn_driver::local::{LocalDriver, LocalSettings, Protections};
 use tarn_model::capacity::Inventory;
-use tarn_server::Door;
+use tarn_server::LoopbackProxy;
 
 use crate::config::{Config, DriverName};
 use crate::failure::{Failure, Result};
@@ -79,12 +79,12 @@ pub(crate) fn listen_ssh(config: &Config) -> Result<Option<TcpListener>> {
 }
 
 /// What of the engine answers inside of every instance: the API, and S3 where it is served. Only where there is an inside.
-pub(crate) fn doors(config: &Config, api: &TcpListener, s3: Option<&TcpListener>) -> Vec<Door> {
+pub(crate) fn proxies(config: &Config, api: &TcpListener, s3: Option<&TcpListener>) -> Vec<LoopbackProxy> {
     match config.driver {
         DriverName::Fake => Vec::new(),
         DriverName::Local => {
-            let api = Door::to(api.local_addr().unwrap_or(config.listen), API_INSIDE);
-            let s3 = s3.and_then(|listener| listener.local_addr().ok()).map(|s3| Door::to(s3, S3_INSIDE));
+            let api = LoopbackProxy::to(api.local_addr().unwrap_or(config.listen), API_INSIDE);
+            let s3 = s3.and_then(|listener| listener.local_addr().ok()).map(|s3| LoopbackProxy::to(s3, S3_INSIDE));
             std::iter::once(api).chain(s3).collect()
         }
     }

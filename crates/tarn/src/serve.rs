@@ -70,8 +70,8 @@ pub(crate) async fn serve(config: Config) -> Result<()> {
 
     let (stop, stopped) = watch::channel(false);
     let mut reconcilers = tokio::spawn(reconcile::serve(control.clone()));
-    let doors = machines::doors(&config, &listener, s3.as_ref());
-    let mut inside = tokio::spawn(tarn_server::serve_inside(control.clone(), doors));
+    let proxies = machines::proxies(&config, &listener, s3.as_ref());
+    let mut inside = tokio::spawn(tarn_server::serve_loopback_proxies(control.clone(), proxies));
     let mut runner = tokio::spawn(runner.serve(wait(stopped.clone()), DRAIN));
     let mut dispatcher = tokio::spawn(dispatcher.serve(wait(stopped.clone()), DRAIN));
     let limits = Limits { per_second: config.rate_limit.per_second, burst: config.rate_limit.burst };

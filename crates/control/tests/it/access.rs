@@ -9,7 +9,7 @@ use tarn_control::operations::ssh_keys;
 use tarn_control::operations::storage::{self, VolumeEdit};
 use tarn_control::reconcilers::access;
 use tarn_model::ids::{ClusterId, InstanceId, VolumeId};
-use tarn_store::testing::Engine;
+use tarn_store::testing::DatabaseKind;
 
 use crate::support::{World, machine, world};
 
@@ -33,7 +33,7 @@ async fn keys(world: &World, node: &InstanceId) -> Vec<String> {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_come_and_go_while_it_runs(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn keys_come_and_go_while_it_runs(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = world(engine).await else { return };
     let (control, caller) = (&world.control, &world.caller);
     let (given, later) = (key(1, "given"), key(2, "later"));
@@ -57,7 +57,7 @@ async fn keys_come_and_go_while_it_runs(#[values(Engine::Sqlite, Engine::Postgre
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_is_shut_out_has_no_keys() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let (control, caller) = (&world.control, &world.caller);
     let new = NewUser { email: "ben@example.org".into(), org_name: Some("default".into()) };
     let made = admin::create_user(control, caller, new).await.unwrap();
@@ -76,7 +76,7 @@ async fn who_is_shut_out_has_no_keys() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_is_told_twice_except_by_a_new_engine() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     for _ in 0..2 {
         create(&world, vec![], false).await;
     }
@@ -93,7 +93,7 @@ async fn nobody_is_told_twice_except_by_a_new_engine() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_does_not_answer_is_tried_again_and_holds_up_nobody() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let (first, second) = (create(&world, vec![], false).await, create(&world, vec![], false).await);
     world.settle().await;
     let (deaf, other) = (node(&world, &first).await, node(&world, &second).await);
@@ -112,7 +112,7 @@ async fn one_that_does_not_answer_is_tried_again_and_holds_up_nobody() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn more_keys_than_fit_are_refused() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let (control, caller, long) = (&world.control, &world.caller, "x".repeat(8000));
     for number in 0..100 {
         ssh_keys::add(control, caller, &key(number, &long), None).await.unwrap();
@@ -146,7 +146,7 @@ async fn rename(world: &World, volume: &VolumeId, name: &str) {
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_volume_is_found_by_its_name_while_it_is_attached(
-    #[values(Engine::Sqlite, Engine::Postgres)] engine: Engine,
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
     #[values(true, false)] live: bool,
 ) {
     let Some(world) = world(engine).await else { return };

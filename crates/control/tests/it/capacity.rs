@@ -6,7 +6,7 @@ use rstest::rstest;
 use tarn_control::operations::clusters;
 use tarn_control::{Kind, Settings, reconcilers};
 use tarn_model::requests::RequestStatus;
-use tarn_store::testing::Engine;
+use tarn_store::testing::DatabaseKind;
 
 use crate::support::{World, machine, world};
 
@@ -16,7 +16,7 @@ async fn state(world: &World, cluster: &tarn_model::ids::ClusterId) -> &'static 
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn the_line_moves_in_order(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn the_line_moves_in_order(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = world(engine).await else { return };
     let first = world.running("4xH100", 1).await;
     let (large, large_request) = world.create("8xH100", 1).await;
@@ -40,7 +40,7 @@ async fn the_line_moves_in_order(#[values(Engine::Sqlite, Engine::Postgres)] eng
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_waits_can_be_destroyed() {
-    let Some(world) = world(Engine::Sqlite).await else {
+    let Some(world) = world(DatabaseKind::Sqlite).await else {
         return;
     };
     world.running("8xH100", 1).await;
@@ -56,7 +56,7 @@ async fn a_claim_that_waits_can_be_destroyed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn waiting_ends_at_its_deadline() {
-    let Some(world) = world(Engine::Sqlite).await else {
+    let Some(world) = world(DatabaseKind::Sqlite).await else {
         return;
     };
     world.running("8xH100", 1).await;
@@ -75,7 +75,7 @@ async fn waiting_ends_at_its_deadline() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_can_never_fit_is_refused_at_once() {
-    let Some(world) = world(Engine::Sqlite).await else {
+    let Some(world) = world(DatabaseKind::Sqlite).await else {
         return;
     };
     for (kind, nodes) in [("8xH100", 2), ("8xCPU", 1000), ("1xH100", 9)] {
@@ -87,7 +87,7 @@ async fn what_can_never_fit_is_refused_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_line_is_served_to_its_end() {
-    let Some(world) = world(Engine::Sqlite).await else {
+    let Some(world) = world(DatabaseKind::Sqlite).await else {
         return;
     };
     let mut line = vec![world.running("8xCPU", 1).await];
@@ -105,7 +105,7 @@ async fn a_long_line_is_served_to_its_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_can_never_fit_any_more_leaves_the_line() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     world.running("4xH100", 1).await;
     let (large, request) = world.create("8xH100", 1).await;
     let (small, _) = world.create("2xH100", 1).await;
@@ -122,7 +122,7 @@ async fn a_claim_that_can_never_fit_any_more_leaves_the_line() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_ended_is_remembered_for_thirty_days() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let (gone, kept) = (world.running("1xCPU", 1).await, world.running("1xCPU", 1).await);
     clusters::destroy(&world.control, &world.caller, gone.as_str()).await.unwrap();
     world.settle().await;

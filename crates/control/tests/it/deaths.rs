@@ -13,7 +13,7 @@ use tarn_driver::{Driver, End};
 use tarn_model::Clock;
 use tarn_model::ids::{ClusterId, InstanceId, RequestId, VolumeId};
 use tarn_model::requests::{Request, RequestStatus};
-use tarn_store::testing::Engine;
+use tarn_store::testing::DatabaseKind;
 use tokio::runtime::Handle;
 
 use crate::support::{World, world};
@@ -52,7 +52,7 @@ impl<F: AsyncFn(&Watched) + Send + Sync + 'static> Faults for Meanwhile<F> {
 }
 
 impl Scene {
-    async fn open(engine: Engine) -> Option<Scene> {
+    async fn open(engine: DatabaseKind) -> Option<Scene> {
         let world = world(engine).await?;
         let (cluster, volume) = (world.running("1xCPU", 2).await, world.ready_volume().await);
         let nodes = world.info(&cluster).await.instances.into_iter().map(|node| node.id).collect();
@@ -65,7 +65,7 @@ impl Scene {
         storage::attach(&world.control, &world.caller, volume, cluster, true).await.unwrap().request
     }
 
-    async fn attached(engine: Engine) -> Option<Scene> {
+    async fn attached(engine: DatabaseKind) -> Option<Scene> {
         let scene = Scene::open(engine).await?;
         scene.attach().await;
         scene.world.settle().await;
@@ -129,7 +129,7 @@ impl Scene {
 async fn a_dead_node_does_not_hold_up_a_live_detach(
     #[values("unmount", "confirm")] step: &'static str,
     #[values(false, true)] vanishes: bool,
-    #[values(Engine::Sqlite, Engine::Postgres)] engine: Engine,
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
 ) {
     let Some(scene) = Scene::attached(engine).await else { return };
     let (request, node) = (scene.detach(true).await, scene.nodes[1].clone());
@@ -148,7 +148,7 @@ async fn a_dead_node_does_not_hold_up_a_live_detach(
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_node_does_not_hold_up_the_undo_of_a_live_detach(
-    #[values(Engine::Sqlite, Engine::Postgres)] engine: Engine,
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
 ) {
     let Some(scene) = Scene::attached(engine).await else { return };
     let (request, nodes, volume) = (scene.detach(true).await, scene.nodes.clone(), scene.volume.clone());
@@ -170,7 +170,7 @@ async fn a_dead_node_does_not_hold_up_the_undo_of_a_live_detach(
 async fn what_has_a_fault_is_not_mounted_again(
     #[values(false, true)] live: bool,
     #[values(false, true)] lost: bool,
-    #[values(Engine::Sqlite, Engine::Postgres)] engine: Engine,
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
 ) {
     let Some(scene) = Scene::attached(engine).await else { return };
     let (request, volume) = (scene.detach(live).await, scene.volume.clone());
@@ -196,7 +196,7 @@ async fn what_has_a_fault_is_not_mounted_again(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_not_mounted_again_comes_with_a_restart() {
-    let Some(scene) = Scene::attached(Engine::Sqlite).await else { return };
+    let Some(scene) = Scene::attached(DatabaseKind::Sqlite).await else { return };
     let (request, volume) = (scene.detach(true).await, scene.volume.clone());
     let breaks = async move |driver: &Watched| driver.fake.damage(&volume, DAMAGE).await.unwrap();
     scene.ended(&request, "confirm", Fault::Permanent, breaks).await;
@@ -213,7 +213,7 @@ async fn what_was_not_mounted_again_comes_with_a_restart() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_node_undoes_a_live_attach(
     #[values("mount", "confirm")] step: &'static str,
-    #[values(Engine::Sqlite, Engine::Postgres)] engine: Engine,
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
 ) {
     let Some(scene) = Scene::open(engine).await else { return };
     let (request, node) = (scene.attach().await, scene.nodes[1].clone());
@@ -227,7 +227,7 @@ async fn a_dead_node_undoes_a_live_attach(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_used_already_stays_attached() {
-    let Some(scene) = Scene::open(Engine::Sqlite).await else { return };
+    let Some(scene) = Scene::open(DatabaseKind::Sqlite).await else { return };
     let (request, nodes, volume) = (scene.attach().await, scene.nodes.clone(), scene.volume.clone());
     let happens = async move |driver: &Watched| {
         driver.fake.hold(&volume, &nodes[0], "python3").await.unwrap();

@@ -6,7 +6,7 @@ use tarn_control::operations::gateway::{self, Found};
 use tarn_control::operations::{admin, clusters, ssh_keys};
 use tarn_model::ids::ClusterId;
 use tarn_store::events;
-use tarn_store::testing::Engine;
+use tarn_store::testing::DatabaseKind;
 
 use crate::support::{World, world};
 
@@ -53,7 +53,9 @@ impl World {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn every_name_of_an_instance_leads_to_it(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn every_name_of_an_instance_leads_to_it(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     let ada = world.member("ada@example.org", Some("ours")).await;
     ssh_keys::add(&world.control, &ada, KEY, None).await.unwrap();
@@ -79,7 +81,9 @@ async fn every_name_of_an_instance_leads_to_it(#[values(Engine::Sqlite, Engine::
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_open_what_is_their_owners_and_nothing_else(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn keys_open_what_is_their_owners_and_nothing_else(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     let ada = world.member("ada@example.org", Some("ours")).await;
     let ben = world.member("ben@example.org", Some("ours")).await;
@@ -101,7 +105,9 @@ async fn keys_open_what_is_their_owners_and_nothing_else(#[values(Engine::Sqlite
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_was_given_opens_that_cluster_only(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_key_that_was_given_opens_that_cluster_only(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     let ada = world.member("ada@example.org", Some("ours")).await;
     let eve = world.member("eve@example.org", Some("others")).await;
@@ -118,7 +124,9 @@ async fn a_key_that_was_given_opens_that_cluster_only(#[values(Engine::Sqlite, E
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_of_several_is_answered_with_their_ids(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_name_of_several_is_answered_with_their_ids(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     let ada = world.member("ada@example.org", Some("ours")).await;
     let eve = world.member("eve@example.org", Some("others")).await;
@@ -133,7 +141,7 @@ async fn a_name_of_several_is_answered_with_their_ids(#[values(Engine::Sqlite, E
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_login_is_an_event(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_login_is_an_event(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = world(engine).await else { return };
     let ada = world.member("ada@example.org", Some("ours")).await;
     ssh_keys::add(&world.control, &ada, KEY, None).await.unwrap();

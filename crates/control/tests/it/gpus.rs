@@ -11,7 +11,7 @@ use tarn_control::{Kind, Settings, reconcilers};
 use tarn_model::Clock;
 use tarn_model::ids::ClusterId;
 use tarn_store::instances;
-use tarn_store::testing::Engine;
+use tarn_store::testing::DatabaseKind;
 
 use crate::support::{FAULTS, World, world};
 
@@ -61,7 +61,9 @@ async fn available(world: &World, name: &str) -> u64 {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_well_is_not_offered_until_it_is(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn what_is_not_well_is_not_offered_until_it_is(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     script(&world, &fault(3, "throttled = true")).await;
     assert_eq!((available(&world, "8xH100").await, available(&world, "1xH100").await), (0, 7));
@@ -87,7 +89,7 @@ async fn what_is_not_well_is_not_offered_until_it_is(#[values(Engine::Sqlite, En
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_fatal_waits_for_the_operator() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let refused = host::clear_gpu(&world.control, &world.caller, "gpu-0").await.unwrap_err();
     assert_eq!((refused.kind, refused.code), (Kind::Conflict, "gpu_not_fatal"));
     script(&world, &fault(0, "xids = [79]")).await;
@@ -122,7 +124,9 @@ async fn what_is_fatal_waits_for_the_operator() {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_one_keeps_it_and_is_told(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn who_has_one_keeps_it_and_is_told(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     look(&world).await;
     let cluster = world.running("2xH100", 1).await;
@@ -147,7 +151,7 @@ async fn who_has_one_keeps_it_and_is_told(#[values(Engine::Sqlite, Engine::Postg
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gpu_is_drained(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_gpu_is_drained(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = world(engine).await else { return };
     let (control, caller) = (&world.control, &world.caller);
     let reason = || Some(Reason(Some("a new fan".into())));
@@ -183,7 +187,7 @@ async fn a_gpu_is_drained(#[values(Engine::Sqlite, Engine::Postgres)] engine: En
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn the_host_is_drained(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn the_host_is_drained(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = world(engine).await else { return };
     let (control, caller) = (&world.control, &world.caller);
     let runs = world.running("1xCPU", 1).await;
@@ -209,7 +213,7 @@ async fn the_host_is_drained(#[values(Engine::Sqlite, Engine::Postgres)] engine:
 
 #[tokio::test(flavor = "multi_thread")]
 async fn slices_of_a_gpu_are_types() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     script(&world, &fault(0, "mig = [\"1g.10gb\", \"1g.10gb\", \"2g.20gb\"]")).await;
     assert_eq!(available(&world, "1xH100").await, 7, "a divided one is not given away as a whole");
     assert_eq!((available(&world, "2xH100MIG1G10GB").await, available(&world, "1xH100MIG2G20GB").await), (1, 1));
@@ -227,7 +231,9 @@ async fn slices_of_a_gpu_are_types() {
 /// Whoever divides a GPU, or puts it together again, while somebody has it or a slice of it, gives nobody else a part of it.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gpu_and_its_slices_have_one_owner(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_gpu_and_its_slices_have_one_owner(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     let (control, caller) = (&world.control, &world.caller);
     look(&world).await;
@@ -268,7 +274,9 @@ async fn a_gpu_and_its_slices_have_one_owner(#[values(Engine::Sqlite, Engine::Po
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_gets_one_that_a_process_holds(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn nobody_gets_one_that_a_process_holds(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     script(&world, &fault(0, "processes = [4242]")).await;
     let small = world.running("1xH100", 1).await;
@@ -289,7 +297,7 @@ async fn nobody_gets_one_that_a_process_holds(#[values(Engine::Sqlite, Engine::P
 /// that is not offered.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn each_has_one_owner_at_most(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn each_has_one_owner_at_most(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = world(engine).await else { return };
     for round in 0..4 {
         let create = |kind: &str| {

@@ -6,7 +6,7 @@ use tarn_control::operations::clusters;
 use tarn_control::operations::host::{self, GpuView};
 use tarn_control::{Kind, Settings, reconcilers};
 use tarn_driver::gpus::{Probe, Reading, Readings, Watch};
-use tarn_store::testing::Engine;
+use tarn_store::testing::DatabaseKind;
 
 use crate::support::{World, world};
 
@@ -36,7 +36,7 @@ impl Installed {
 
 /// An engine with four real GPUs.
 async fn four() -> Option<(World, Installed)> {
-    let (world, installed) = (world(Engine::Sqlite).await?, Installed::default());
+    let (world, installed) = (world(DatabaseKind::Sqlite).await?, Installed::default());
     installed.set(&[0, 1, 2, 3], true);
     let watch = installed.watch(&world);
     Some((world.started_with(watch, 21).await, installed))

@@ -6,7 +6,7 @@ use rstest::rstest;
 use tarn_control::operations::admin::{self, NewUser};
 use tarn_control::operations::clusters::{self, NewCluster};
 use tarn_control::{Caller, Idempotency, Listing, reconcilers};
-use tarn_store::testing::Engine;
+use tarn_store::testing::DatabaseKind;
 
 use crate::support::world;
 
@@ -17,7 +17,9 @@ fn once(caller: &Caller, fingerprint: u8, seal: u8) -> Caller {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repeated_call_is_answered_the_same(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_repeated_call_is_answered_the_same(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     let new = || NewCluster { instance_type: "1xCPU".into(), ..Default::default() };
     let me = once(&world.caller, 1, 9);
@@ -35,7 +37,7 @@ async fn a_repeated_call_is_answered_the_same(#[values(Engine::Sqlite, Engine::P
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_is_shown_once_is_not_in_the_database() {
-    let Some(world) = world(Engine::Sqlite).await else {
+    let Some(world) = world(DatabaseKind::Sqlite).await else {
         return;
     };
     let me = once(&world.caller, 1, 9);
@@ -52,7 +54,7 @@ async fn a_key_that_is_shown_once_is_not_in_the_database() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_day_the_key_is_new_again() {
-    let Some(world) = world(Engine::Sqlite).await else {
+    let Some(world) = world(DatabaseKind::Sqlite).await else {
         return;
     };
     let new = || NewCluster { instance_type: "1xCPU".into(), ..Default::default() };

@@ -8,7 +8,7 @@ use tarn_control::operations::{clusters, requests};
 use tarn_control::runner::Runner;
 use tarn_control::{Control, Kind, Settings};
 use tarn_model::requests::RequestStatus;
-use tarn_store::testing::Engine;
+use tarn_store::testing::DatabaseKind;
 use tokio::sync::mpsc;
 
 use crate::support::{World, world};
@@ -18,7 +18,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_nodes_and_all_starts_are_of_one_exact_image() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let (cluster, request) = world.create_of("1xCPU", 2, Some("127.0.0.1:5000/app:1")).await;
     assert_eq!(world.info(&cluster).await.cluster.image, None, "nobody knows it yet");
     world.settle().await;
@@ -37,7 +37,7 @@ async fn all_nodes_and_all_starts_are_of_one_exact_image() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_pulled_fails_with_the_drivers_words() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let (cluster, request) = world.create_of("1xCPU", 1, Some("fault.invalid/app")).await;
     world.settle().await;
     let ended = world.request(&request).await;
@@ -54,7 +54,7 @@ async fn what_cannot_be_pulled_fails_with_the_drivers_words() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_word_for_the_built_in_image_means_none() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let (cluster, _) = world.create_of("1xCPU", 1, Some("host")).await;
     world.settle().await;
     let found = world.info(&cluster).await.cluster;
@@ -64,7 +64,7 @@ async fn the_word_for_the_built_in_image_means_none() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_name_that_is_none_is_refused_with_the_reason() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     for (container, why) in
         [("", "empty"), ("Debian", "capital letters"), ("a b", "' '"), ("a:b:c", "no tag"), ("a@b", "sha256")]
     {
@@ -81,7 +81,7 @@ async fn a_name_that_is_none_is_refused_with_the_reason() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn images_come_from_where_the_operator_allows_it() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let places = vec!["docker.io/library".to_owned(), "ghcr.io/team".to_owned()];
     let world = world.with_settings(Settings { allowed_registries: Some(places), ..Settings::default() });
     let create = async |container: &str| {
@@ -102,7 +102,7 @@ async fn images_come_from_where_the_operator_allows_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn where_no_registry_is_allowed_images_are_switched_off() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let world = world.with_settings(Settings { allowed_registries: Some(Vec::new()), ..Settings::default() });
     let container = Some("debian:12".to_owned());
     let new = clusters::NewCluster { instance_type: "1xCPU".into(), container, ..Default::default() };
@@ -154,7 +154,9 @@ async fn explained(world: &World, control: &Control, id: &str, wanted: &str) -> 
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn how_far_a_pull_is_can_be_asked_here_and_elsewhere(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn how_far_a_pull_is_can_be_asked_here_and_elsewhere(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     let (cluster, request) = world.create_of("1xCPU", 1, Some("app")).await;
     let elsewhere = world.beside();
@@ -179,7 +181,7 @@ async fn how_far_a_pull_is_can_be_asked_here_and_elsewhere(#[values(Engine::Sqli
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pull_has_its_own_deadline_and_the_rest_has_the_usual_one() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let (_, request) = world.create_of("1xCPU", 1, Some("app")).await;
     let began = tarn_model::Clock::now(&*world.clock);
     let pulling = Pulling::of(&world).await;
@@ -197,7 +199,7 @@ async fn a_pull_has_its_own_deadline_and_the_rest_has_the_usual_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pull_goes_on_while_it_tells_something_and_not_for_ever() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let step = Duration::from_millis(300);
     let settings = Settings { step_timeout: step, detach_grace: Duration::ZERO, ..Settings::default() };
     let world = world.with_settings(settings);
@@ -214,7 +216,7 @@ async fn a_pull_goes_on_while_it_tells_something_and_not_for_ever() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_without_an_image_has_the_steps_that_it_always_had() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     struct Failing;
     impl tarn_control::runner::faults::Faults for Failing {
         fn at(&self, at: tarn_control::runner::faults::At) -> tarn_control::runner::faults::Fault {
@@ -235,7 +237,9 @@ async fn a_cluster_without_an_image_has_the_steps_that_it_always_had() {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_for_an_image_can_be_destroyed(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn who_waits_for_an_image_can_be_destroyed(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     let (cluster, request) = world.create_of("1xCPU", 2, Some("app")).await;
     let pulling = Pulling::of(&world).await;

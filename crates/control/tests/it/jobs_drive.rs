@@ -7,13 +7,15 @@ use rstest::rstest;
 use tarn_control::operations::jobs;
 use tarn_link::JobEnd;
 use tarn_model::jobs::Outcome;
-use tarn_store::testing::Engine;
+use tarn_store::testing::DatabaseKind;
 
 use crate::jobs_support::{Stage, eventually};
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_runs_and_leaves_nothing_on_its_node(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_job_runs_and_leaves_nothing_on_its_node(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(stage) = Stage::open(engine, 1, 1).await else { return };
     let view = stage.run("commands = ['echo hello', 'echo world']").await;
     let ended = stage.ended(&view).await.job;
@@ -36,7 +38,7 @@ async fn a_job_fails(
     #[case] exit_code: Option<u8>,
     #[case] words: Option<&str>,
 ) {
-    let Some(stage) = Stage::open(Engine::Sqlite, 1, 1).await else { return };
+    let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     let view = stage.run(config).await;
     let ended = stage.ended(&view).await.job;
     let outcome = ended.state.outcome().unwrap();
@@ -52,7 +54,7 @@ async fn a_job_fails(
 #[case(JobEnd::TimedOut, 124, "its timeout of 1h 1s")]
 #[tokio::test(flavor = "multi_thread")]
 async fn an_end_is_explained(#[case] end: JobEnd, #[case] exit_code: u8, #[case] words: &str) {
-    let Some(stage) = Stage::open(Engine::Sqlite, 1, 1).await else { return };
+    let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     let view = stage.run("commands = ['wait']\ntimeout = 3601").await;
     stage.in_state(&view, "RUNNING").await;
     stage.guest(0).end_all(&end);
@@ -64,7 +66,7 @@ async fn an_end_is_explained(#[case] end: JobEnd, #[case] exit_code: u8, #[case]
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_is_cancelled(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_job_is_cancelled(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(stage) = Stage::open(engine, 1, 1).await else { return };
     let view = stage.run("commands = ['echo begun', 'wait']").await;
     stage.in_state(&view, "RUNNING").await;
@@ -76,7 +78,7 @@ async fn a_job_is_cancelled(#[values(Engine::Sqlite, Engine::Postgres)] engine: 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_that_break_lose_nothing_and_bring_nothing_twice(
-    #[values(Engine::Sqlite, Engine::Postgres)] engine: Engine,
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
 ) {
     let Some(stage) = Stage::open(engine, 1, 1).await else { return };
     stage.guest(0).breaks_after.store(30_000, Ordering::SeqCst);
@@ -88,7 +90,9 @@ async fn streams_that_break_lose_nothing_and_bring_nothing_twice(
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_driver_that_dies_is_replaced_in_any_state(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_driver_that_dies_is_replaced_in_any_state(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(stage) = Stage::open(engine, 1, 1).await else { return };
     stage.guest(0).state.lock().unwrap().outputs = vec![("model.bin".into(), vec![7; 300_000])];
     for round in 0..30u64 {
@@ -116,7 +120,7 @@ async fn a_driver_that_dies_is_replaced_in_any_state(#[values(Engine::Sqlite, En
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_is_heard_by_the_next_driver() {
-    let Some(stage) = Stage::open(Engine::Sqlite, 1, 1).await else { return };
+    let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     let view = stage.run("commands = ['wait']").await;
     stage.in_state(&view, "RUNNING").await;
     stage.crash().await;
@@ -128,7 +132,7 @@ async fn a_cancel_is_heard_by_the_next_driver() {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_is_tried_again(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_job_is_tried_again(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(stage) = Stage::open(engine, 1, 1).await else { return };
     let config = "commands = ['echo try', 'fail-first 9', 'echo good']\nretries = { count = 2, exit_codes = [9] }";
     let view = stage.run(config).await;
@@ -142,7 +146,7 @@ async fn a_job_is_tried_again(#[values(Engine::Sqlite, Engine::Postgres)] engine
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_node_is_a_fault_of_ours() {
-    let Some(stage) = Stage::open(Engine::Sqlite, 1, 1).await else { return };
+    let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     let once = stage.run("commands = ['echo here', 'wait']").await;
     stage.in_state(&once, "RUNNING").await;
     stage.guest(0).end_all(&JobEnd::Lost);
@@ -165,7 +169,7 @@ async fn a_lost_node_is_a_fault_of_ours() {
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_have_their_turn_in_order(#[values(1, 2)] parallel: usize) {
-    let Some(stage) = Stage::open(Engine::Sqlite, 1, parallel as u32).await else { return };
+    let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, parallel as u32).await else { return };
     let mut views = Vec::new();
     for _ in 0..4 {
         stage.world.clock.advance(std::time::Duration::from_millis(1));
@@ -191,7 +195,7 @@ async fn jobs_have_their_turn_in_order(#[values(1, 2)] parallel: usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_guest_is_waited_for() {
-    let Some(stage) = Stage::open(Engine::Sqlite, 1, 1).await else { return };
+    let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     stage.guest(0).change(|state| state.is_silent = true);
     let view = stage.run("commands = ['echo late']").await;
     stage.in_state(&view, "STARTING").await;
@@ -201,7 +205,7 @@ async fn a_slow_guest_is_waited_for() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn much_output_becomes_objects_and_reads_as_written() {
-    let Some(stage) = Stage::open(Engine::Sqlite, 1, 1).await else { return };
+    let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     let view = stage.run("commands = ['wait']").await;
     stage.in_state(&view, "RUNNING").await;
     let mut expected = String::new();
@@ -235,7 +239,7 @@ async fn much_output_becomes_objects_and_reads_as_written() {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_run_together(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn nodes_run_together(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(stage) = Stage::open(engine, 2, 1).await else { return };
     let view =
         stage.run("commands = ['env NODE_RANK', 'env NNODES', 'env MASTER_ADDR', 'count 3000']\nnodes = 'all'").await;
@@ -254,7 +258,7 @@ async fn nodes_run_together(#[values(Engine::Sqlite, Engine::Postgres)] engine: 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn the_cause_decides_in_whatever_order_it_is_heard(#[values(0, 1)] first: usize) {
-    let Some(stage) = Stage::open(Engine::Sqlite, 2, 1).await else { return };
+    let Some(stage) = Stage::open(DatabaseKind::Sqlite, 2, 1).await else { return };
     let view = stage.run("commands = ['wait']\nnodes = 'all'").await;
     stage.in_state(&view, "RUNNING").await;
     stage.crash().await;
@@ -275,7 +279,7 @@ async fn the_cause_decides_in_whatever_order_it_is_heard(#[values(0, 1)] first: 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guest_that_says_nonsense_fails_its_job() {
-    let Some(stage) = Stage::open(Engine::Sqlite, 1, 1).await else { return };
+    let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     stage.guest(0).change(|state| state.is_confused = true);
     let view = stage.run("commands = ['wait']").await;
     match stage.ended(&view).await.job.state.outcome().unwrap() {
@@ -286,7 +290,7 @@ async fn a_guest_that_says_nonsense_fails_its_job() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guest_without_room_gets_some() {
-    let Some(stage) = Stage::open(Engine::Sqlite, 1, 1).await else { return };
+    let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     let old = ["j-zzzzzzzzzzz1", "j-zzzzzzzzzzz2"];
     stage.guest(0).change(|state| state.remembered = old.map(str::to_owned).to_vec());
     let view = stage.run("commands = ['echo hi']").await;
@@ -296,7 +300,7 @@ async fn a_guest_without_room_gets_some() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_small_log_ends_as_objects_also_where_some_were_one() {
-    let Some(stage) = Stage::open(Engine::Sqlite, 1, 1).await else { return };
+    let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     let view = stage.run("commands = ['echo first', 'wait']").await;
     stage.in_state(&view, "RUNNING").await;
     let acknowledged = |length: u64| {
@@ -318,7 +322,7 @@ async fn a_small_log_ends_as_objects_also_where_some_were_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_failure_stops_the_other_nodes() {
-    let Some(stage) = Stage::open(Engine::Sqlite, 3, 1).await else { return };
+    let Some(stage) = Stage::open(DatabaseKind::Sqlite, 3, 1).await else { return };
     let view = stage.run("commands = ['wait-unless-rank 1']\nnodes = 'all'").await;
     match stage.ended(&view).await.job.state.outcome().unwrap() {
         Outcome::Error { exit_code: 7, reason: Some(reason) } if reason.contains("-1") => {}

@@ -14,7 +14,7 @@ use tarn_control::{JobSettings, Settings};
 use tarn_driver::End;
 use tarn_link::JobEnd;
 use tarn_model::jobs::{Outcome, Teardown};
-use tarn_store::testing::Engine;
+use tarn_store::testing::DatabaseKind;
 
 use crate::jobs_support::{Attempt, DEADLINE, Stage, State, eventually};
 use crate::support::world;
@@ -33,7 +33,9 @@ async fn cluster_state(stage: &Stage) -> &'static str {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn destroying_a_cluster_ends_its_jobs(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn destroying_a_cluster_ends_its_jobs(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(stage) = Stage::open(engine, 1, 1).await else { return };
     let running = stage.run("commands = ['echo begun', 'wait']").await;
     stage.in_state(&running, "RUNNING").await;
@@ -57,7 +59,7 @@ async fn destroying_a_cluster_ends_its_jobs(#[values(Engine::Sqlite, Engine::Pos
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_does_not_end_does_not_keep_its_cluster() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let settings = Settings { step_timeout: Duration::from_secs(1), ..Settings::default() };
     let stage = Stage::on(world.with_settings(settings), 1, 1).await;
     let view = stage.run("commands = ['echo begun', 'wait']").await;
@@ -77,7 +79,9 @@ async fn a_job_that_does_not_end_does_not_keep_its_cluster() {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_is_destroyed_after_its_last_job(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_cluster_is_destroyed_after_its_last_job(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(stage) = Stage::open(engine, 1, 2).await else { return };
     let other = stage.run("commands = ['wait']").await;
     stage.in_state(&other, "RUNNING").await;
@@ -106,7 +110,7 @@ async fn a_cluster_is_destroyed_after_its_last_job(#[values(Engine::Sqlite, Engi
 
 #[tokio::test(flavor = "multi_thread")]
 async fn protection_that_came_later_keeps_the_cluster() {
-    let Some(stage) = Stage::open(Engine::Sqlite, 1, 1).await else { return };
+    let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     let view = stage.run_with("commands = ['wait']", true).await;
     stage.in_state(&view, "RUNNING").await;
     let edit = clusters::ClusterEdit { deletion_protection: Some(true), ..Default::default() };
@@ -119,7 +123,7 @@ async fn protection_that_came_later_keeps_the_cluster() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_node_ends_its_job() {
-    let Some(stage) = Stage::open(Engine::Sqlite, 1, 1).await else { return };
+    let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     let view = stage.run("commands = ['echo begun', 'wait']").await;
     stage.in_state(&view, "RUNNING").await;
     eventually("its output is written down", || {
@@ -139,7 +143,7 @@ async fn a_dead_node_ends_its_job() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restarted_node_says_what_was_lost() {
-    let Some(stage) = Stage::open(Engine::Sqlite, 1, 1).await else { return };
+    let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     let view = stage.run("commands = ['echo begun', 'wait']\nretries = 1").await;
     stage.in_state(&view, "RUNNING").await;
     clusters::restart(&stage.world.control, &stage.world.caller, stage.cluster.as_str()).await.unwrap();
@@ -176,7 +180,7 @@ fn archive(bytes: usize) -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn files_reach_the_node_once_and_are_forgotten() {
-    let Some(stage) = Stage::open(Engine::Sqlite, 1, 1).await else { return };
+    let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     let (control, caller) = (&stage.world.control, &stage.world.caller);
     let new = NewJob {
         config: "commands = ['echo try', 'fail-first 5']\nretries = { count = 1, exit_codes = [5] }".into(),
@@ -198,7 +202,7 @@ async fn files_reach_the_node_once_and_are_forgotten() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn outputs_are_kept_up_to_a_limit() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let jobs = JobSettings { max_output_bytes: 500_000, max_log_bytes: 1_000, ..JobSettings::default() };
     let stage = Stage::on(world.with_settings(Settings { jobs, ..Settings::default() }), 1, 1).await;
     let files = [("a/b.txt", 10), ("large.bin", 300_000), ("too-large.bin", 300_000)];
@@ -217,7 +221,7 @@ async fn outputs_are_kept_up_to_a_limit() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_left_of_what_is_over() {
-    let Some(stage) = Stage::open(Engine::Sqlite, 1, 1).await else { return };
+    let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     let (control, caller) = (&stage.world.control, &stage.world.caller);
     let view = stage.run("commands = ['echo kept']").await;
     stage.ended(&view).await;
@@ -245,7 +249,7 @@ async fn nothing_is_left_of_what_is_over() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn old_jobs_and_drafts_are_forgotten() {
-    let Some(stage) = Stage::open(Engine::Sqlite, 1, 1).await else { return };
+    let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     let (control, caller) = (&stage.world.control, &stage.world.caller);
     let view = stage.run("commands = ['echo old']").await;
     stage.ended(&view).await;
@@ -269,7 +273,7 @@ async fn old_jobs_and_drafts_are_forgotten() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_job_that_waited_lets_its_cluster_go() {
-    let Some(stage) = Stage::open(Engine::Sqlite, 1, 1).await else { return };
+    let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     let running = stage.run("commands = ['wait']").await;
     stage.in_state(&running, "RUNNING").await;
     let waiting = stage.run_with("commands = ['echo never']", true).await;
@@ -284,7 +288,7 @@ async fn a_cancelled_job_that_waited_lets_its_cluster_go() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn machines_without_guests_run_no_jobs() {
-    let Some(stage) = Stage::open(Engine::Sqlite, 1, 1).await else { return };
+    let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     *stage.world.driver.dial.lock().unwrap() = None;
     let view = stage.run("commands = ['echo hi']").await;
     match stage.ended(&view).await.job.state.outcome().unwrap() {
@@ -301,7 +305,9 @@ async fn kept(stage: &Stage, view: &jobs::JobView) -> Vec<String> {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_does_not_wait_for_a_forgotten_draft(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_cluster_does_not_wait_for_a_forgotten_draft(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(stage) = Stage::open(engine, 1, 1).await else { return };
     let (control, caller) = (&stage.world.control, &stage.world.caller);
     let new = NewJob {
@@ -321,7 +327,7 @@ async fn a_cluster_does_not_wait_for_a_forgotten_draft(#[values(Engine::Sqlite, 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_with_the_only_copy_of_outputs_is_left() {
-    let Some(stage) = Stage::open(Engine::Sqlite, 1, 1).await else { return };
+    let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     stage.guest(0).state.lock().unwrap().outputs = vec![("a".into(), b"1".to_vec()), ("a".into(), b"2".to_vec())];
     let view = stage.run_with("commands = ['echo hi']\noutputs = ['*']", true).await;
     let ended = stage.ended(&view).await.job;
@@ -334,7 +340,7 @@ async fn a_cluster_with_the_only_copy_of_outputs_is_left() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn half_a_file_is_no_output() {
-    let Some(stage) = Stage::open(Engine::Sqlite, 1, 1).await else { return };
+    let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     stage.guest(0).change(|state| {
         state.outputs = ["a", "b", "c"].map(|path| (path.to_owned(), vec![7; 100_000])).to_vec();
         state.unreadable = vec!["b".into()];
@@ -348,7 +354,7 @@ async fn half_a_file_is_no_output() {
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn what_waits_to_run_again_is_collected_when_it_is_cancelled(
-    #[values(Engine::Sqlite, Engine::Postgres)] engine: Engine,
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
 ) {
     let Some(stage) = Stage::open(engine, 1, 1).await else { return };
     stage.guest(0).state.lock().unwrap().outputs = vec![("checkpoint".into(), vec![7; 1_000])];
@@ -382,7 +388,7 @@ async fn what_waits_to_run_again_is_collected_when_it_is_cancelled(
 #[case(5, Some("cut off"))]
 #[tokio::test(flavor = "multi_thread")]
 async fn output_is_said_to_be_cut_when_it_is(#[case] most: u64, #[case] said: Option<&str>) {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let jobs = JobSettings { max_log_bytes: most, ..JobSettings::default() };
     let stage = Stage::on(world.with_settings(Settings { jobs, ..Settings::default() }), 1, 1).await;
     let view = stage.run("commands = ['echo hello', 'fail-first 9']\nretries = { count = 1, exit_codes = [9] }").await;
@@ -397,7 +403,7 @@ async fn output_is_said_to_be_cut_when_it_is(#[case] most: u64, #[case] said: Op
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_does_not_answer_keeps_no_job() {
-    let Some(stage) = Stage::open(Engine::Sqlite, 1, 1).await else { return };
+    let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     let (control, caller) = (&stage.world.control, &stage.world.caller);
     let view = stage.run("commands = ['echo old']").await;
     stage.ended(&view).await;
@@ -417,7 +423,7 @@ async fn a_node_that_does_not_answer_keeps_no_job() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn where_there_are_no_jobs_no_place_is_made_for_them() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     reconcilers::jobs::tidy(&world.control).await.unwrap();
     reconcilers::jobs::sweep_shelf(&world.control).await.unwrap();
     let bucket = world.store.read(|tx| tarn_store::buckets::find(tx, &tarn_objects::internal::account(), "jobs")).await;

@@ -12,7 +12,7 @@ use tarn_model::objects::Details;
 use tarn_objects::files::Sums;
 use tarn_objects::internal;
 use tarn_objects::put::{Condition, Place};
-use tarn_store::testing::Engine;
+use tarn_store::testing::DatabaseKind;
 use tarn_store::{Error, job_logs};
 
 use crate::jobs_operations::{move_on, place, queued};
@@ -82,7 +82,9 @@ async fn to_the_end(mut follower: Follower) -> (Vec<u8>, State) {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn every_part_is_read_from_wherever_it_is(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn every_part_is_read_from_wherever_it_is(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     let (job, all) = written(&world).await;
     let total = all.len() as u64;
@@ -109,7 +111,9 @@ async fn every_part_is_read_from_wherever_it_is(#[values(Engine::Sqlite, Engine:
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_follower_gets_all_of_it_and_the_end(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_follower_gets_all_of_it_and_the_end(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     let (job, mut all) = written(&world).await;
     let follow = || logs::follow(&world.control, &world.caller, job.as_str());
@@ -134,7 +138,7 @@ async fn a_follower_gets_all_of_it_and_the_end(#[values(Engine::Sqlite, Engine::
 
 #[tokio::test(flavor = "multi_thread")]
 async fn followers_of_a_job_that_never_ran_hear_of_its_end() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let cluster = world.running("1xCPU", 1).await;
     let job = queued(&world, &cluster).await.id;
     let follow = || logs::follow(&world.control, &world.caller, job.as_str());
@@ -152,7 +156,7 @@ async fn followers_of_a_job_that_never_ran_hear_of_its_end() {
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn many_follow_a_running_job_and_each_gets_every_byte(
-    #[values(Engine::Sqlite, Engine::Postgres)] engine: Engine,
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
 ) {
     let Some(stage) = Stage::open(engine, 1, 1).await else { return };
     let view = stage.run("commands = ['wait']").await;

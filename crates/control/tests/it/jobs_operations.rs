@@ -8,7 +8,7 @@ use tarn_model::clusters::Cluster;
 use tarn_model::ids::{ClusterId, JobId};
 use tarn_model::jobs::{Job, JobNode, Outcome, State, Teardown};
 use tarn_model::{Refused, Time};
-use tarn_store::testing::Engine;
+use tarn_store::testing::DatabaseKind;
 use tarn_store::{Error, instances, job_nodes};
 
 use crate::support::{World, world};
@@ -58,7 +58,9 @@ fn code<T>(result: Result<T>) -> &'static str {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_waits_for_its_files_then_for_its_turn(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_job_waits_for_its_files_then_for_its_turn(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     let cluster = world.running("1xCPU", 1).await;
     let (control, me) = (&world.control, &world.caller);
@@ -90,7 +92,9 @@ async fn a_job_waits_for_its_files_then_for_its_turn(#[values(Engine::Sqlite, En
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_run_is_refused_at_once(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn what_cannot_run_is_refused_at_once(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     let (control, me) = (&world.control, &world.caller);
     let waiting = world.create("1xCPU", 1).await.0;
@@ -124,7 +128,7 @@ async fn what_cannot_run_is_refused_at_once(#[values(Engine::Sqlite, Engine::Pos
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_line_has_an_end() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let cluster = world.running("1xCPU", 1).await;
     let runs = (0..MAX_OPEN).map(|_| jobs::run(&world.control, &world.caller, new(&cluster)));
     let made: Vec<_> = futures::future::join_all(runs).await.into_iter().map(|made| made.unwrap().job).collect();
@@ -135,7 +139,7 @@ async fn a_line_has_an_end() {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn only_its_owner_sees_a_job(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn only_its_owner_sees_a_job(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = world(engine).await else { return };
     let cluster = world.running("1xCPU", 1).await;
     let id = queued(&world, &cluster).await.id;
@@ -152,7 +156,9 @@ async fn only_its_owner_sees_a_job(#[values(Engine::Sqlite, Engine::Postgres)] e
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn canceling_ends_what_waits_and_stops_what_runs(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn canceling_ends_what_waits_and_stops_what_runs(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     let cluster = world.running("1xCPU", 1).await;
     let (control, me) = (&world.control, &world.caller);
@@ -187,7 +193,7 @@ async fn canceling_ends_what_waits_and_stops_what_runs(#[values(Engine::Sqlite, 
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_deleted_is_gone(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn what_was_deleted_is_gone(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = world(engine).await else { return };
     let cluster = world.running("1xCPU", 1).await;
     let (control, me) = (&world.control, &world.caller);
@@ -211,7 +217,7 @@ async fn what_was_deleted_is_gone(#[values(Engine::Sqlite, Engine::Postgres)] en
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repeated_call_makes_one_job(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_repeated_call_makes_one_job(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = world(engine).await else { return };
     let cluster = world.running("1xCPU", 1).await;
     let wish = Idempotency { key: "again".into(), fingerprint: [1; 32], seal: [2; 32] };
@@ -224,7 +230,7 @@ async fn a_repeated_call_makes_one_job(#[values(Engine::Sqlite, Engine::Postgres
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn an_ended_job_says_how(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn an_ended_job_says_how(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = world(engine).await else { return };
     let cluster = world.running("1xCPU", 1).await;
     let failed = |reason: &str| Outcome::Failed { reason: reason.into() };
@@ -256,7 +262,7 @@ async fn an_ended_job_says_how(#[values(Engine::Sqlite, Engine::Postgres)] engin
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_waits_for_a_cluster_that_is_not_there() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let cluster = world.running("1xCPU", 1).await;
     let job = queued(&world, &cluster).await;
     let draft = jobs::create(&world.control, &world.caller, new(&cluster)).await.unwrap().job;

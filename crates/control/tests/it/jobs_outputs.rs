@@ -11,7 +11,7 @@ use tarn_model::objects::Details;
 use tarn_objects::files::Sums;
 use tarn_objects::internal;
 use tarn_objects::put::{Condition, Place};
-use tarn_store::testing::Engine;
+use tarn_store::testing::DatabaseKind;
 
 use crate::jobs_operations::{move_on, place, queued};
 use crate::support::{World, world};
@@ -86,7 +86,9 @@ fn guest(world: &World, said: Said) {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_kept_is_listed_and_read(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn what_was_kept_is_listed_and_read(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     let job = running(&world).await;
     let large: Vec<u8> = (0..300_000_u32).map(|at| (at % 253) as u8).collect();
@@ -132,7 +134,7 @@ async fn what_was_kept_is_listed_and_read(#[values(Engine::Sqlite, Engine::Postg
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_running_job_its_node_is_asked() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let job = running(&world).await;
     let (control, me) = (&world.control, &world.caller);
     let silent = outputs::list(control, me, job.as_str(), &[]).await.unwrap_err();
@@ -167,7 +169,7 @@ async fn of_a_running_job_its_node_is_asked() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_waits_has_no_outputs() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let cluster = world.running("1xCPU", 1).await;
     let job = queued(&world, &cluster).await.id;
     let listed = outputs::list(&world.control, &world.caller, job.as_str(), &[]).await.unwrap();

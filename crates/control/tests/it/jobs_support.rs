@@ -13,7 +13,7 @@ use tarn_driver::Error;
 use tarn_link::opening::accept;
 use tarn_link::{Answer, Frame, FromJob, FromOutputs, JobEnd, JobOrder, KnownJob, Purpose, Reader, ToJob, Writer};
 use tarn_model::ids::{ClusterId, InstanceId};
-use tarn_store::testing::Engine;
+use tarn_store::testing::DatabaseKind;
 use tokio::io::{DuplexStream, ReadHalf, WriteHalf};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -351,7 +351,7 @@ impl Drop for Stage {
 }
 
 impl Stage {
-    pub(crate) async fn open(engine: Engine, nodes: u32, jobs_parallel: u32) -> Option<Stage> {
+    pub(crate) async fn open(engine: DatabaseKind, nodes: u32, jobs_parallel: u32) -> Option<Stage> {
         Some(Stage::on(world(engine).await?, nodes, jobs_parallel).await)
     }
 

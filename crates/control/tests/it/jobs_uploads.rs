@@ -14,7 +14,7 @@ use tarn_model::Clock;
 use tarn_model::ids::JobId;
 use tarn_objects::find::Which;
 use tarn_objects::internal;
-use tarn_store::testing::Engine;
+use tarn_store::testing::DatabaseKind;
 
 use crate::jobs_operations::new;
 use crate::jobs_support::eventually;
@@ -81,7 +81,7 @@ async fn nothing_is_left(world: &World) {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn an_archive_comes_once(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn an_archive_comes_once(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = world(engine).await else { return };
     let job = draft(&world).await;
     let data = archive(1, 500_000);
@@ -99,7 +99,9 @@ async fn an_archive_comes_once(#[values(Engine::Sqlite, Engine::Postgres)] engin
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn of_several_at_once_one_is_kept_whole(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn of_several_at_once_one_is_kept_whole(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     let job = draft(&world).await;
     let archives: Vec<Vec<u8>> = (1..5).map(|seed| archive(seed, 60_000 + seed as usize * 1000)).collect();
@@ -114,7 +116,7 @@ async fn of_several_at_once_one_is_kept_whole(#[values(Engine::Sqlite, Engine::P
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_hangs_up_leaves_nothing() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let job = draft(&world).await;
     let data = archive(3, 900_000);
     let half = stream::iter(pieces(&data[..600_000])).chain(stream::pending());
@@ -137,7 +139,7 @@ async fn whoever_hangs_up_leaves_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_too_much_is_refused() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let jobs = JobSettings { max_upload_bytes: 100_000, max_unpacked_bytes: 80_000, ..JobSettings::default() };
     let world = world.with_settings(Settings { jobs, ..Settings::default() });
     let job = draft(&world).await;
@@ -153,7 +155,7 @@ async fn what_is_too_much_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_draft_that_is_given_up_takes_no_files() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let job = draft(&world).await;
     let (control, id) = (world.control.clone(), job.clone());
     let data = archive(5, 400_000);
@@ -175,7 +177,7 @@ async fn a_draft_that_is_given_up_takes_no_files() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn signatures_are_good_for_one_thing_and_for_a_while() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let control = &world.control;
     let (job, other): (JobId, JobId) = ("j-000000000001".parse().unwrap(), "j-000000000002".parse().unwrap());
     let expires = world.clock.now().after(Grant::Output.lasts());

@@ -6,7 +6,7 @@ use tarn_control::operations::limits::{self, LimitsEdit, LimitsView};
 use tarn_control::operations::storage::{self, NewVolume, VolumeEdit};
 use tarn_control::{Error, Settings};
 use tarn_model::limits::{Amounts, Limits};
-use tarn_store::testing::Engine;
+use tarn_store::testing::DatabaseKind;
 
 use crate::support::{World, world};
 
@@ -32,7 +32,9 @@ async fn used(world: &World) -> Amounts {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_calls_with_room_for_one_one_is_refused(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn of_two_calls_with_room_for_one_one_is_refused(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     set(&world, LimitsEdit { gpus: Some(Some(3)), volume_gb: Some(Some(15)), ..Default::default() }).await;
     let all = futures::future::join_all((0..8).map(|_| create(&world, "2xH100", 1))).await;
@@ -50,7 +52,9 @@ async fn of_two_calls_with_room_for_one_one_is_refused(#[values(Engine::Sqlite, 
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waits_counts_and_what_is_gone_does_not(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn what_waits_counts_and_what_is_gone_does_not(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     set(&world, LimitsEdit { instances: Some(Some(3)), cpu_milli: Some(Some(20_000)), ..Default::default() }).await;
     let first = world.running("8xH100", 1).await;
@@ -68,7 +72,7 @@ async fn what_waits_counts_and_what_is_gone_does_not(#[values(Engine::Sqlite, En
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn growth_is_counted_and_a_lowered_limit_breaks_nothing(
-    #[values(Engine::Sqlite, Engine::Postgres)] engine: Engine,
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
 ) {
     let Some(world) = world(engine).await else { return };
     let id = volume(&world, 10).await.unwrap();
@@ -96,7 +100,7 @@ async fn growth_is_counted_and_a_lowered_limit_breaks_nothing(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_configuration_holds_for_everybody_else() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let configured = Limits { instances: Some(1), ..Limits::default() };
     let world = world.with_settings(Settings { limits: configured, ..Settings::default() });
     assert_eq!(create(&world, "1xCPU", 2).await.unwrap_err().code, "limit_reached");

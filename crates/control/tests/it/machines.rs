@@ -10,7 +10,7 @@ use tarn_driver::{Driver, End, InstanceSpec, Observed, VolumeSpec};
 use tarn_model::capacity::Shape;
 use tarn_model::ids::{ClusterId, InstanceId};
 use tarn_store::instances;
-use tarn_store::testing::Engine;
+use tarn_store::testing::DatabaseKind;
 
 use crate::support::{World, world};
 
@@ -28,7 +28,9 @@ async fn states(world: &World, cluster: &ClusterId) -> Vec<&'static str> {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_death_is_told_and_the_others_run_on(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_death_is_told_and_the_others_run_on(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     let cluster = world.running("1xH100", 2).await;
     let nodes = world.info(&cluster).await.instances;
@@ -71,7 +73,9 @@ async fn a_death_is_told_and_the_others_run_on(#[values(Engine::Sqlite, Engine::
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_vanished_is_lost_and_can_be_destroyed(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn what_vanished_is_lost_and_can_be_destroyed(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     let cluster = world.running("1xH100", 2).await;
     let node = world.info(&cluster).await.instances[0].id.clone();
@@ -87,7 +91,7 @@ async fn what_vanished_is_lost_and_can_be_destroyed(#[values(Engine::Sqlite, Eng
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_request_works_on_is_left_to_it() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let cluster = world.running("1xCPU", 1).await;
     let node = world.info(&cluster).await.instances[0].id.clone();
     clusters::restart(&world.control, &world.caller, cluster.as_str()).await.unwrap();
@@ -100,7 +104,9 @@ async fn what_a_request_works_on_is_left_to_it() {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_death_is_told_though_not_everything_can_be_seen(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_death_is_told_though_not_everything_can_be_seen(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     let (first, second) = (world.running("1xCPU", 2).await, world.running("1xCPU", 1).await);
     let node = world.info(&first).await.instances[1].id.clone();
@@ -115,7 +121,7 @@ async fn a_death_is_told_though_not_everything_can_be_seen(#[values(Engine::Sqli
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_keeps_instances_apart_is_kept_at_every_look_and_hides_no_death() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let cluster = world.running("1xCPU", 1).await;
     let before = world.driver.kept.load(Ordering::SeqCst);
     tick(&world).await;
@@ -129,7 +135,7 @@ async fn what_keeps_instances_apart_is_kept_at_every_look_and_hides_no_death() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_old_observation_kills_nobody() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let cluster = world.running("1xCPU", 1).await;
     *world.driver.late.lock().unwrap() = Some(Observed::default());
     tick(&world).await;
@@ -139,7 +145,9 @@ async fn an_old_observation_kills_nobody() {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn an_orphan_is_removed_after_its_grace(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn an_orphan_is_removed_after_its_grace(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     let owned = world.running("1xCPU", 1).await;
     let orphan: InstanceId = "i-000000000000".parse().unwrap();

@@ -10,7 +10,7 @@ use tarn_control::requests::{Undo, definition};
 use tarn_control::runner::faults::{At, Fault, Faults};
 use tarn_model::ids::RequestId;
 use tarn_model::requests::{RequestStatus, RequestType};
-use tarn_store::testing::Engine;
+use tarn_store::testing::DatabaseKind;
 
 use crate::support::{World, world};
 
@@ -49,7 +49,7 @@ impl Faults for Plan {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_step_survives_every_fault(
     #[case] kind: RequestType,
-    #[values(Engine::Sqlite, Engine::Postgres)] engine: Engine,
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
 ) {
     for step in definition(kind).steps {
         let at = At { kind, step: step.name, undo: false };
@@ -83,7 +83,7 @@ async fn every_undo_survives_every_fault(#[case] kind: RequestType) {
         let at = At { kind, step: last.name, undo: false };
         let context = format!("{kind:?} gives up at {} live {live}", last.name);
         let case = Case { live, at, fault: Fault::Permanent, gives_up_at: None };
-        let Some((world, id)) = run(Engine::Sqlite, case, &context).await else { return };
+        let Some((world, id)) = run(DatabaseKind::Sqlite, case, &context).await else { return };
         let ended = world.request(&id).await.request;
         assert_eq!(ended.status, RequestStatus::Failed, "{context}");
         assert!(ended.message.unwrap().contains("made to fail for good"), "{context}");
@@ -93,7 +93,7 @@ async fn every_undo_survives_every_fault(#[case] kind: RequestType) {
             let at = At { kind, step: step.name, undo: true };
             let context = format!("{context}, undo of {} {fault:?}", step.name);
             let case = Case { live, at, fault, gives_up_at: Some(last.name) };
-            let Some((world, id)) = run(Engine::Sqlite, case, &context).await else { return };
+            let Some((world, id)) = run(DatabaseKind::Sqlite, case, &context).await else { return };
             assert_eq!(world.request(&id).await.request.status, RequestStatus::Failed, "{context}");
         }
     }
@@ -111,7 +111,7 @@ async fn an_undo_that_never_works_ends_and_says_so() {
             }
         }
     }
-    let Some(world) = world(Engine::Sqlite).await else {
+    let Some(world) = world(DatabaseKind::Sqlite).await else {
         return;
     };
     let (cluster, id) = world.create("1xH100", 1).await;
@@ -145,7 +145,7 @@ fn ways(kind: RequestType) -> &'static [bool] {
 }
 
 /// Prepares what the request needs, starts it, runs it with the fault, and compares the database with the world.
-async fn run(engine: Engine, case: Case, context: &str) -> Option<(World, RequestId)> {
+async fn run(engine: DatabaseKind, case: Case, context: &str) -> Option<(World, RequestId)> {
     let Case { live, at, fault, gives_up_at } = case;
     let world = world(engine).await?;
     let id = start(&world, at.kind, live).await;
@@ -217,7 +217,7 @@ async fn a_live_attach_that_cannot_be_undone_stays_attached() {
             }
         }
     }
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let (volume, cluster) = (world.ready_volume().await, world.running("1xCPU", 1).await);
     let (control, caller) = (&world.control, &world.caller);
     storage::attach(control, caller, volume.as_str(), cluster.as_str(), true).await.unwrap();

@@ -3,12 +3,12 @@
 use rstest::rstest;
 use tarn_control::operations::storage::{self, NewVolume, VolumeEdit};
 use tarn_control::{Kind, Settings};
-use tarn_store::testing::Engine;
+use tarn_store::testing::DatabaseKind;
 
 use crate::support::{World, world};
 
 /// A pool of 10,000 GB, under these limits.
-async fn pool(engine: Engine, overcommit: f64, cap_gb: Option<u64>) -> Option<World> {
+async fn pool(engine: DatabaseKind, overcommit: f64, cap_gb: Option<u64>) -> Option<World> {
     let settings = Settings { storage_overcommit: overcommit, storage_cap_gb: cap_gb, ..Default::default() };
     Some(world(engine).await?.with_settings(settings))
 }
@@ -28,7 +28,7 @@ async fn no_more_is_promised_than_is_allowed(
     #[case] cap_gb: Option<u64>,
     #[case] limit_gb: u64,
     #[case] has: &str,
-    #[values(Engine::Sqlite, Engine::Postgres)] engine: Engine,
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
 ) {
     let Some(world) = pool(engine, overcommit, cap_gb).await else { return };
     let (control, caller) = (&world.control, &world.caller);
@@ -56,7 +56,7 @@ async fn no_more_is_promised_than_is_allowed(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_promised_before_is_kept_when_less_is_allowed() {
-    let Some(world) = pool(Engine::Sqlite, 2.0, Some(100)).await else { return };
+    let Some(world) = pool(DatabaseKind::Sqlite, 2.0, Some(100)).await else { return };
     let new = NewVolume { size_gb: 150, ..Default::default() };
     let volume = storage::create(&world.control, &world.caller, new).await.unwrap().volume.unwrap();
     world.settle().await;

@@ -4,13 +4,15 @@ use rstest::rstest;
 use tarn_control::operations::{clusters, ssh, storage};
 use tarn_control::runner::Runner;
 use tarn_control::{Kind, Listing};
-use tarn_store::testing::Engine;
+use tarn_store::testing::DatabaseKind;
 
 use crate::support::world;
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn two_attaches_race_for_one_cluster(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn two_attaches_race_for_one_cluster(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     let cluster = world.running("1xCPU", 1).await;
     let (first, second) = (world.ready_volume().await, world.ready_volume().await);
@@ -27,7 +29,7 @@ async fn two_attaches_race_for_one_cluster(#[values(Engine::Sqlite, Engine::Post
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn several_runners_share_the_work(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn several_runners_share_the_work(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = world(engine).await else { return };
     let mut made = Vec::new();
     for _ in 0..8 {
@@ -50,7 +52,7 @@ async fn several_runners_share_the_work(#[values(Engine::Sqlite, Engine::Postgre
 
 #[tokio::test(flavor = "multi_thread")]
 async fn strangers_see_nothing_and_change_nothing() {
-    let Some(world) = world(Engine::Sqlite).await else {
+    let Some(world) = world(DatabaseKind::Sqlite).await else {
         return;
     };
     let (cluster, volume) = (world.running("1xCPU", 1).await, world.ready_volume().await);
@@ -73,7 +75,7 @@ async fn strangers_see_nothing_and_change_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_busy_or_protected_is_not_destroyed() {
-    let Some(world) = world(Engine::Sqlite).await else {
+    let Some(world) = world(DatabaseKind::Sqlite).await else {
         return;
     };
     let (cluster, volume) = (world.running("1xCPU", 1).await, world.ready_volume().await);
@@ -97,7 +99,7 @@ async fn what_is_busy_or_protected_is_not_destroyed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn attaching_restarts_every_node_unless_it_is_live() {
-    let Some(world) = world(Engine::Sqlite).await else {
+    let Some(world) = world(DatabaseKind::Sqlite).await else {
         return;
     };
     let (cluster, volume) = (world.running("1xCPU", 2).await, world.ready_volume().await);

@@ -14,7 +14,7 @@ use tarn_driver::{Driver, End};
 use tarn_model::ids::{ClusterId, RequestId};
 use tarn_model::requests::RequestStatus;
 use tarn_model::{Clock, Time};
-use tarn_store::testing::Engine;
+use tarn_store::testing::DatabaseKind;
 use tokio::runtime::Handle;
 
 use crate::support::{World, world};
@@ -78,7 +78,7 @@ async fn status(world: &World, request: &RequestId) -> RequestStatus {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_ran_comes_back(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn what_ran_comes_back(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = world(engine).await else { return };
     begin(&world).await;
     assert!(world.events("machine.rebooted").await.is_empty(), "the first start is no restart");
@@ -113,7 +113,7 @@ async fn what_ran_comes_back(#[values(Engine::Sqlite, Engine::Postgres)] engine:
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_few_come_back_at_a_time_and_all_do_in_the_end() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     begin(&world).await;
     let mut all = Vec::new();
     for _ in 0..7 {
@@ -139,7 +139,7 @@ async fn a_few_come_back_at_a_time_and_all_do_in_the_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_may_leave_them() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let world = world.with_settings(Settings { after_reboot: AfterReboot::Leave, ..Settings::default() });
     begin(&world).await;
     let cluster = world.running("1xCPU", 1).await;
@@ -156,7 +156,7 @@ async fn an_operator_may_leave_them() {
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn with_a_lost_volume_or_disk_only_its_cluster_fails(#[values(false, true)] disk: bool) {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     begin(&world).await;
     let (cluster, other, volume) =
         (world.running("1xCPU", 1).await, world.running("1xCPU", 1).await, world.ready_volume().await);
@@ -193,7 +193,7 @@ async fn with_a_lost_volume_or_disk_only_its_cluster_fails(#[values(false, true)
 #[case("confirm")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_goes_on(#[case] step: &'static str) {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let (cluster, request) = world.create("1xH100", 2).await;
     goes_down(&world, step).await;
     assert_eq!((status(&world, &request).await, state(&world, &cluster).await), (RequestStatus::Completed, "RUNNING"));
@@ -205,7 +205,7 @@ async fn a_claim_goes_on(#[case] step: &'static str) {
 #[case("confirm")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_goes_on(#[case] step: &'static str) {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let cluster = world.running("1xCPU", 2).await;
     let request = clusters::restart(&world.control, &world.caller, cluster.as_str()).await.unwrap().request;
     goes_down(&world, step).await;
@@ -223,7 +223,7 @@ async fn an_attach_and_a_detach_go_on(
     if (step == "mount" && detaches) || (step == "unmount" && !detaches) {
         return;
     }
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let (cluster, volume) = (world.running("1xCPU", 2).await, world.ready_volume().await);
     let (control, caller) = (&world.control, &world.caller);
     let mut request = storage::attach(control, caller, volume.as_str(), cluster.as_str(), live).await.unwrap().request;
@@ -240,7 +240,7 @@ async fn an_attach_and_a_detach_go_on(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_destruction_goes_on() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let cluster = world.running("1xCPU", 2).await;
     let request = clusters::destroy(&world.control, &world.caller, cluster.as_str()).await.unwrap().request;
     goes_down(&world, "end jobs").await;
@@ -253,7 +253,7 @@ async fn a_destruction_goes_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_night_does_not_fail_what_was_under_way() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     begin(&world).await;
     let cluster = world.running("1xCPU", 1).await;
     let request = clusters::restart(&world.control, &world.caller, cluster.as_str()).await.unwrap().request;
@@ -278,7 +278,7 @@ impl Faults for CannotUndo {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_being_undone_is_undone_after_a_long_night() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     begin(&world).await;
     let (cluster, request) = world.create("1xH100", 1).await;
     Runner::with_faults(world.control.clone(), Arc::new(CannotUndo)).tick().await.unwrap();
@@ -296,7 +296,7 @@ async fn what_was_being_undone_is_undone_after_a_long_night() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_restart_of_the_machine_undoing_has_an_end() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     begin(&world).await;
     let (_, request) = world.create("1xH100", 1).await;
     Runner::with_faults(world.control.clone(), Arc::new(CannotUndo)).tick().await.unwrap();
@@ -309,7 +309,7 @@ async fn without_a_restart_of_the_machine_undoing_has_an_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn everybody_has_the_time_of_what_he_does() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     begin(&world).await;
     let settings = Settings::default();
     world.running("4xH100", 1).await;
@@ -350,7 +350,7 @@ impl Faults for CrashesAt {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn time_is_given_once_also_where_the_machine_cannot_be_looked_at() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     begin(&world).await;
     let (_, request) = world.create("1xCPU", 1).await;
     Runner::with_faults(world.control.clone(), Arc::new(CrashesAt("provision"))).tick().await.unwrap();
@@ -375,7 +375,7 @@ async fn time_is_given_once_also_where_the_machine_cannot_be_looked_at() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_waits_for_a_turn_can_be_destroyed() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     begin(&world).await;
     let mut all = Vec::new();
     for _ in 0..6 {

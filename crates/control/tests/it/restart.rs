@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tarn_control::operations::{clusters, storage};
 use tarn_control::runner::faults::{At, Fault, Faults};
 use tarn_model::requests::{RequestStatus, RequestType};
-use tarn_store::testing::Engine;
+use tarn_store::testing::DatabaseKind;
 
 use crate::support::world;
 
@@ -20,7 +20,7 @@ impl Faults for Never {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_what_has_its_nodes_is_restarted() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let (control, caller) = (&world.control, &world.caller);
     let refused = async |id: &str| clusters::restart(control, caller, id).await.unwrap_err().code;
     let (cluster, _) = world.create("1xH100", 1).await;
@@ -44,7 +44,7 @@ async fn only_what_has_its_nodes_is_restarted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_that_fails_can_be_tried_again() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let (cluster, volume) = (world.running("1xH100", 2).await, world.ready_volume().await);
     let (control, caller) = (&world.control, &world.caller);
     storage::attach(control, caller, volume.as_str(), cluster.as_str(), true).await.unwrap();

@@ -18,7 +18,7 @@ use tarn_model::requests::Request;
 use tarn_objects::Objects;
 use tarn_store::Store;
 use tarn_store::events::{self, Event};
-use tarn_store::testing::{Engine, Fresh, ManualClock, SeededIds, fresh};
+use tarn_store::testing::{DatabaseKind, Fresh, ManualClock, SeededIds, fresh};
 
 use crate::watched::Watched;
 
@@ -45,7 +45,7 @@ pub(crate) fn machine() -> Inventory {
     }
 }
 
-pub(crate) async fn world(engine: Engine) -> Option<World> {
+pub(crate) async fn world(engine: DatabaseKind) -> Option<World> {
     let fresh = fresh(engine).await?;
     let (clock, ids) = (Arc::new(ManualClock::default()), Arc::new(SeededIds::new(7)));
     let store = Store::open(&fresh.database, clock.clone(), ids.clone()).await.unwrap();

@@ -10,7 +10,7 @@ use tarn_control::runner::faults::{At, Fault, Faults};
 use tarn_driver::Driver;
 use tarn_model::ids::{ClusterId, VolumeId};
 use tarn_model::requests::RequestStatus;
-use tarn_store::testing::Engine;
+use tarn_store::testing::DatabaseKind;
 
 use crate::support::{World, world};
 
@@ -46,7 +46,7 @@ impl Faults for Sometimes {
 async fn who_was_killed_is_told_though_the_step_went_wrong(
     #[case] fault: Fault,
     #[case] ends: RequestStatus,
-    #[values(Engine::Sqlite, Engine::Postgres)] engine: Engine,
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
 ) {
     let Some(world) = world(engine).await else { return };
     let (cluster, volume) = attached(&world).await;
@@ -70,7 +70,7 @@ async fn who_was_killed_is_told_though_the_step_went_wrong(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_was_killed_is_told_though_the_detach_failed() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let (cluster, volume) = attached(&world).await;
     let node = world.info(&cluster).await.instances[0].clone();
     world.driver.fake.hold(&volume, &node.id, "python3").await.unwrap();
@@ -86,7 +86,9 @@ async fn who_was_killed_is_told_though_the_detach_failed() {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_missing_is_not_made_again_by_growing(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn what_is_missing_is_not_made_again_by_growing(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     let volume = world.ready_volume().await;
     world.driver.fake.lose(&volume).await.unwrap();
@@ -109,7 +111,7 @@ async fn what_is_missing_is_not_made_again_by_growing(#[values(Engine::Sqlite, E
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_old_observation_spoils_nothing() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let volume = world.ready_volume().await;
     *world.driver.late.lock().unwrap() = Some(tarn_driver::Observed::default());
     machines::tick(&world.control).await.unwrap();
@@ -119,7 +121,7 @@ async fn an_old_observation_spoils_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_never_made_does_not_recover() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let new = storage::NewVolume { size_gb: 10, ..Default::default() };
     let volume = storage::create(&world.control, &world.caller, new).await.unwrap().volume.unwrap();
     world.settle_with_faults(Arc::new(Sometimes("confirm", Fault::Permanent, AtomicUsize::new(1)))).await;
@@ -131,7 +133,7 @@ async fn what_was_never_made_does_not_recover() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_whose_volume_fails_meanwhile_says_so_and_there_is_a_way_out() {
-    let Some(world) = world(Engine::Sqlite).await else { return };
+    let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let (cluster, volume) = attached(&world).await;
     let (control, caller) = (&world.control, &world.caller);
     let request = clusters::restart(control, caller, cluster.as_str()).await.unwrap().request;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use super::engine::Engine;
+use super::local_host::LocalHost;
 use super::protections::Protection;
 use super::record::{Container, Record};
 use super::{cpus, gpus, ids};
@@ -11,14 +11,14 @@ use crate::{Error, InstanceSpec};
 
 /// Writes an instance into the records in memory: a new one with what is free, or one that exists as it shall be now.
 pub(super) fn claim(
-    engine: &Engine,
+    host: &LocalHost,
     spec: &InstanceSpec,
     (image, container): (PathBuf, Option<Container>),
 ) -> Result<Record, Error> {
     let available =
-        cpus::available().map_err(|error| super::engine::failed("the CPUs could not be counted", &error))?;
-    let mut records = engine.records();
-    gpus::check(&records, &engine.gpus.last(), spec)?;
+        cpus::available().map_err(|error| super::local_host::failed("the CPUs could not be counted", &error))?;
+    let mut records = host.records();
+    gpus::check(&records, &host.gpus.last(), spec)?;
     let others = records.values().filter(|other| other.id != spec.id);
     let loads = others.map(|other| (other.cpus.as_slice(), other.cpu_milli));
     let cpus = cpus::choose(&available, spec.shape.cpu_milli, loads);
@@ -32,12 +32,12 @@ pub(super) fn claim(
         None => {
             let slots = records.values().map(|other| other.slot).collect();
             let peer = records.values().find(|other| other.cluster == spec.cluster).map(|peer| peer.slot);
-            let slot = peer.map_or_else(|| engine.network.choose_slot(&slots), Ok)?;
+            let slot = peer.map_or_else(|| host.network.choose_slot(&slots), Ok)?;
             let addresses: BTreeSet<_> = records.values().map(|other| other.address).collect();
             let bases = records.values().map(|other| other.id_base).collect();
-            let mut id_base = ids::choose(&engine.places.installation, &bases)
+            let mut id_base = ids::choose(&host.places.installation, &bases)
                 .ok_or_else(|| Error::Retry("every range of user ids is taken".into()))?;
-            if !engine.protections.have(Protection::UserNamespace) {
+            if !host.protections.have(Protection::UserNamespace) {
                 id_base = 0;
             }
             Record {
@@ -49,7 +49,7 @@ pub(super) fn claim(
                 gpus: spec.gpus.clone(),
                 boot: spec.boot,
                 slot,
-                address: engine.network.address(slot, &addresses)?,
+                address: host.network.address(slot, &addresses)?,
                 id_base,
                 cpus,
                 image,

@@ -7,8 +7,8 @@ use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use super::engine::Engine;
 use super::helper::order::{Order, Report};
+use super::local_host::LocalHost;
 
 /// No report is longer.
 const MAX_REPORT: u64 = 64 << 10;
@@ -22,8 +22,8 @@ pub(super) struct Helper {
 
 impl Helper {
     /// Starts one.
-    pub(super) fn spawn(engine: &Engine) -> io::Result<Self> {
-        Helper::run(&engine.helper)
+    pub(super) fn spawn(host: &LocalHost) -> io::Result<Self> {
+        Helper::run(&host.helper)
     }
 
     /// Starts one by its program and its first arguments.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tarn_model::ids::VolumeId;
 
 use super::dialogue::Helper;
-use super::engine::{Engine, failed};
 use super::helper::order::{Mount, Order, Refused, Report, Unmount, Volume, Why};
+use super::local_host::{LocalHost, failed};
 use super::processes::Process;
 use super::volumes::Device;
 use super::{filesystems, volumes};
@@ -25,7 +25,7 @@ const NOT_GROWN: &str = "the volume could not be grown";
 /// Mounts volumes in the instance that has this first process; those that are mounted there already stay. The devices must be
 /// open until this returns.
 pub(super) async fn mount(
-    engine: &Engine,
+    host: &LocalHost,
     process: &Process,
     id_base: u32,
     volumes: &[(VolumeId, Device)],
@@ -38,25 +38,25 @@ pub(super) async fn mount(
     };
     let volumes = volumes.iter().map(volume).collect();
     let order = Order::Mount(Mount { process: process.clone(), id_base, volumes });
-    match run(engine, &order).await.map_err(|error| failed(NOT_MOUNTED, &error))? {
+    match run(host, &order).await.map_err(|error| failed(NOT_MOUNTED, &error))? {
         None => Ok(()),
-        Some(refused) => Err(explain(engine, refused).await),
+        Some(refused) => Err(explain(host, refused).await),
     }
 }
 
 /// Unmounts a volume from the instance that has this first process. Says whether it is unmounted now: it is not while
 /// processes use it.
-pub(super) async fn unmount(engine: &Engine, process: &Process, id: &VolumeId, number: u64) -> Result<bool, Error> {
+pub(super) async fn unmount(host: &LocalHost, process: &Process, id: &VolumeId, number: u64) -> Result<bool, Error> {
     let order = Order::Unmount(Unmount { process: process.clone(), id: id.clone(), number });
-    match run(engine, &order).await.map_err(|error| failed(NOT_UNMOUNTED, &error))? {
+    match run(host, &order).await.map_err(|error| failed(NOT_UNMOUNTED, &error))? {
         None => Ok(true),
         Some(Refused { why: Why::Busy, .. }) => Ok(false),
-        Some(refused) => Err(explain(engine, refused).await),
+        Some(refused) => Err(explain(host, refused).await),
     }
 }
 
 /// Grows the filesystem of a volume to the size of its device, wherever it is mounted.
-pub(super) async fn grow(engine: &Engine, device: &Device) -> Result<(), Error> {
+pub(super) async fn grow(host: &LocalHost, device: &Device) -> Result<(), Error> {
     let path = device.path.clone();
     let grown = tokio::task::spawn_blocking(move || filesystems::grow(&path)).await;
     let error = match grown {
@@ -68,21 +68,21 @@ pub(super) async fn grow(engine: &Engine, device: &Device) -> Result<(), Error> 
         Err(stopped) if stopped.is_panic() => std::panic::resume_unwind(stopped.into_panic()),
         Err(_) => return Err(Error::Retry("the engine is stopping".into())),
     };
-    let known = || volumes::opened(engine).ok()?.remove(&device.number);
+    let known = || volumes::opened(host).ok()?.remove(&device.number);
     if error.kind() == io::ErrorKind::StorageFull {
         tracing::warn!(%error, "{NOT_GROWN}");
         return Err(Error::Retry(format!("{NOT_GROWN}: there is no room left in it to note that it is larger")));
     }
     match known() {
-        Some(id) if filesystems::is_damage(&error) => Err(volumes::damaged(engine, &id, &error.to_string()).await),
-        Some(id) if filesystems::is_failure(&error) => Err(volumes::unreadable(engine, &id, &error.to_string()).await),
+        Some(id) if filesystems::is_damage(&error) => Err(volumes::damaged(host, &id, &error.to_string()).await),
+        Some(id) if filesystems::is_failure(&error) => Err(volumes::unreadable(host, &id, &error.to_string()).await),
         _ => Err(failed(NOT_GROWN, &error)),
     }
 }
 
 /// Has one order carried out; `Some` when a volume was refused.
-async fn run(engine: &Engine, order: &Order) -> io::Result<Option<Refused>> {
-    let mut helper = Helper::spawn(engine)?;
+async fn run(host: &LocalHost, order: &Order) -> io::Result<Option<Refused>> {
+    let mut helper = Helper::spawn(host)?;
     let talk = async {
         helper.order(order).await?;
         match helper.hear().await? {
@@ -98,11 +98,11 @@ async fn run(engine: &Engine, order: &Order) -> io::Result<Option<Refused>> {
 }
 
 /// What the owner is told.
-async fn explain(engine: &Engine, refused: Refused) -> Error {
+async fn explain(host: &LocalHost, refused: Refused) -> Error {
     let volume = &refused.volume;
     match refused.why {
-        Why::Damaged { reason } => volumes::damaged(engine, volume, &reason).await,
-        Why::Unreadable { reason } => volumes::unreadable(engine, volume, &reason).await,
+        Why::Damaged { reason } => volumes::damaged(host, volume, &reason).await,
+        Why::Unreadable { reason } => volumes::unreadable(host, volume, &reason).await,
         Why::Taken { what } => Error::Permanent(format!("{volume} cannot be mounted in the instance: {what}")),
         Why::Busy => Error::Permanent(format!("{volume} is in use in the instance")),
         Why::Ended => Error::Retry("the instance has ended".into()),

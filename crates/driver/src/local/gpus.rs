@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use tarn_model::capacity::Gpu;
 use tarn_model::gpus::{Fault, Look, Seen};
 
-use super::engine::{Engine, Records, blocking};
+use super::local_host::{LocalHost, Records, blocking};
 use crate::gpus::cdi::{Directories, Edits, Unusable};
 use crate::gpus::{PATIENCE, Watch};
 use crate::{Error, InstanceSpec};
@@ -34,18 +34,18 @@ impl Gpus {
 }
 
 /// Looks at all of them. A process belongs to the owner of a GPU if it is in the control group of that instance.
-pub(super) async fn look(engine: &Engine) -> Result<Look, Error> {
-    let (records, places) = (engine.shared_records(), engine.places.clone());
+pub(super) async fn look(host: &LocalHost) -> Result<Look, Error> {
+    let (records, places) = (host.shared_records(), host.places.clone());
     // Who owns one is asked when its processes are known: whoever has come to use it in between has a record by then.
     let is_owners = move |gpu: &str, pid: u32| {
         let records = records.lock().unwrap_or_else(PoisonError::into_inner);
         let owner = records.values().find(|record| record.gpus.iter().any(|owned| owned == gpu));
         is_of(pid, owner.map(|record| places.cgroup(&record.id)).as_deref())
     };
-    let mut look = engine.gpus.watch.look_within(PATIENCE, is_owners).await?;
+    let mut look = host.gpus.watch.look_within(PATIENCE, is_owners).await?;
     if look.seen.iter().any(|seen| !seen.gpu.simulated) {
-        let (watch, cdi) = (engine.gpus.watch.clone(), engine.gpus.cdi.clone());
-        let complaints = engine.gpus.complaints.clone();
+        let (watch, cdi) = (host.gpus.watch.clone(), host.gpus.cdi.clone());
+        let complaints = host.gpus.complaints.clone();
         look = blocking("the CDI specifications could not be read", move || {
             examine(&watch, &cdi, &complaints, &mut look.seen);
             Ok(look)
@@ -90,11 +90,11 @@ pub(super) fn check(records: &Records, known: &[Gpu], spec: &InstanceSpec) -> Re
 }
 
 /// What an instance needs that gets these GPUs. A simulated one needs nothing, but gets what a specification says of it.
-pub(super) async fn edits(engine: &Engine, gpus: &[String]) -> Result<Edits, Error> {
+pub(super) async fn edits(host: &LocalHost, gpus: &[String]) -> Result<Edits, Error> {
     if gpus.is_empty() {
         return Ok(Edits::default());
     }
-    let (watch, cdi) = (engine.gpus.watch.clone(), engine.gpus.cdi.clone());
+    let (watch, cdi) = (host.gpus.watch.clone(), host.gpus.cdi.clone());
     let known = watch.last();
     let names: Vec<Vec<String>> = gpus.iter().map(|gpu| watch.names(gpu)).collect();
     let is_real = move |id: &String| known.iter().any(|gpu| gpu.id == *id && !gpu.simulated);

@@ -16,7 +16,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use super::cgroups;
-use super::engine::blocking;
+use super::local_host::blocking;
 use super::mount_tables;
 use super::processes::{Process, number_inside};
 use crate::{Error, Holder};

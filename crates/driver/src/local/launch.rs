@@ -7,8 +7,8 @@ use tarn_model::ids::VolumeId;
 
 use super::dialogue::Helper;
 use super::disks::{self, Disk, Opened};
-use super::engine::{Engine, failed};
 use super::helper::order::{self, BEGIN, Layers, Order, Report, Start};
+use super::local_host::{LocalHost, failed};
 use super::processes::Process;
 use super::protections::Protection;
 use super::record::Record;
@@ -34,18 +34,18 @@ const FAILED: &str = "the instance could not be started";
 
 /// Starts an instance whose directories, bridge and record exist, with these volumes, and records its process.
 pub(super) async fn launch(
-    engine: &Engine,
+    host: &LocalHost,
     (record, devices): (Record, Edits),
     disk: Disk,
     volumes: &[(VolumeId, Device)],
 ) -> Result<Record, Error> {
     // It stays open until the helper has mounted it.
     let opened = disks::open(&disk).await?;
-    let _turn = engine.helpers.acquire().await.map_err(|_| Error::Retry("the engine is stopping".into()))?;
-    let mut helper = Helper::spawn(engine).map_err(|error| failed(FAILED, &error))?;
+    let _turn = host.helpers.acquire().await.map_err(|_| Error::Retry("the engine is stopping".into()))?;
+    let mut helper = Helper::spawn(host).map_err(|error| failed(FAILED, &error))?;
     let patience = if volumes.is_empty() { PATIENCE } else { PATIENCE + errands::PATIENCE };
     let done =
-        tokio::time::timeout(patience, talk(&mut helper, engine, (record, devices), (&disk, &opened), volumes)).await;
+        tokio::time::timeout(patience, talk(&mut helper, host, (record, devices), (&disk, &opened), volumes)).await;
     let done = done.unwrap_or_else(|_| Err(failed(FAILED, &io::Error::other("the helper took too long"))));
     helper.end(done.is_ok()).await;
     done
@@ -53,20 +53,20 @@ pub(super) async fn launch(
 
 async fn talk(
     helper: &mut Helper,
-    engine: &Engine,
+    host: &LocalHost,
     (mut record, devices): (Record, Edits),
     (disk, opened): (&Disk, &Opened),
     volumes: &[(VolumeId, Device)],
 ) -> Result<Record, Error> {
     let lost = |error: io::Error| failed(FAILED, &error);
-    let order = order(engine, (&record, devices), opened, volumes);
+    let order = order(host, (&record, devices), opened, volumes);
     helper.order(&Order::Start(Box::new(order))).await.map_err(lost)?;
     let Report::Namespaces { pid: keeper } = helper.hear().await.map_err(lost)? else {
         return Err(lost(io::Error::other("the helper made no namespaces")));
     };
     // The network is made and connected while the helper goes on. The record keeps others from removing it again.
     let (connected, created, settled) =
-        tokio::join!(connect(engine, &record, keeper), helper.hear(), disks::settle(disk));
+        tokio::join!(connect(host, &record, keeper), helper.hear(), disks::settle(disk));
     connected?;
     settled?;
     let Report::Created { pid } = created.map_err(lost)? else {
@@ -75,14 +75,14 @@ async fn talk(
     let process = Process::find(pid).map_err(lost)?;
     let process = process.ok_or_else(|| lost(io::Error::other("the instance ended at once")))?;
     if !volumes.is_empty() {
-        errands::mount(engine, &process, record.id_base, volumes).await?;
+        errands::mount(host, &process, record.id_base, volumes).await?;
     }
     record.process = Some(process);
-    engine.save(&record).await?;
+    host.save(&record).await?;
     helper.say(BEGIN).await.map_err(lost)?;
     match helper.hear().await.map_err(lost)? {
         Report::Begun => {
-            limit_cpu(engine, &record).map_err(lost)?;
+            limit_cpu(host, &record).map_err(lost)?;
             Ok(record)
         }
         _ => Err(lost(io::Error::other("the helper did not begin"))),
@@ -90,22 +90,27 @@ async fn talk(
 }
 
 /// Limits the processor time of an instance that runs.
-pub(super) fn limit_cpu(engine: &Engine, record: &Record) -> io::Result<()> {
-    match engine.protections.have(Protection::CgroupLimits) {
-        true => cgroups::limit_cpu(&engine.places.cgroup(&record.id), record.cpu_milli),
+pub(super) fn limit_cpu(host: &LocalHost, record: &Record) -> io::Result<()> {
+    match host.protections.have(Protection::CgroupLimits) {
+        true => cgroups::limit_cpu(&host.places.cgroup(&record.id), record.cpu_milli),
         false => Ok(()),
     }
 }
 
-async fn connect(engine: &Engine, record: &Record, keeper: u32) -> Result<(), Error> {
-    engine.network.ensure_base().await?;
-    engine.network.ensure_bridge(record.slot).await?;
-    engine.network.attach(record.slot, record.address, keeper).await
+async fn connect(host: &LocalHost, record: &Record, keeper: u32) -> Result<(), Error> {
+    host.network.ensure_base().await?;
+    host.network.ensure_bridge(record.slot).await?;
+    host.network.attach(record.slot, record.address, keeper).await
 }
 
-fn order(engine: &Engine, (record, devices): (&Record, Edits), disk: &Opened, volumes: &[(VolumeId, Device)]) -> Start {
-    let places = &engine.places;
-    let limited = engine.protections.have(Protection::CgroupLimits);
+fn order(
+    host: &LocalHost,
+    (record, devices): (&Record, Edits),
+    disk: &Opened,
+    volumes: &[(VolumeId, Device)],
+) -> Start {
+    let places = &host.places;
+    let limited = host.protections.have(Protection::CgroupLimits);
     let disk = match disk {
         Opened::Directory(path) => order::Disk::Directory(path.clone()),
         Opened::Device(device) => {
@@ -118,18 +123,18 @@ fn order(engine: &Engine, (record, devices): (&Record, Edits), disk: &Opened, vo
         image: record.image.clone(),
         container: record.container.as_ref().map(|container| Layers {
             // The helper needs the highest first.
-            layers: container.layers.iter().rev().map(|layer| engine.images.tree(layer)).collect(),
+            layers: container.layers.iter().rev().map(|layer| host.images.tree(layer)).collect(),
             image: container.image.clone(),
         }),
         disk,
         run: places.run_of(&record.id),
-        guest: engine.guest.clone(),
+        guest: host.guest.clone(),
         id_base: record.id_base,
         cgroup: places.cgroup(&record.id).display().to_string(),
         cpus: cpus::list(&record.cpus),
-        memory_bytes: if limited { record.memory_bytes } else { engine.inventory.memory_bytes },
+        memory_bytes: if limited { record.memory_bytes } else { host.inventory.memory_bytes },
         pids: if limited { pids(record.cpus.len(), record.memory_bytes) } else { UNLIMITED_PIDS },
-        protections: engine.protections.clone(),
+        protections: host.protections.clone(),
         volumes: volumes.iter().map(|(id, _)| id.clone()).collect(),
         devices,
     }

@@ -7,7 +7,7 @@ use tarn_link::{Purpose, opening};
 use tarn_model::ids::InstanceId;
 use tokio::net::UnixStream;
 
-use super::engine::Engine;
+use super::local_host::LocalHost;
 use crate::{Access, Error};
 
 /// How long a guest may take to answer.
@@ -17,11 +17,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MAX_WORDS: usize = 300;
 
 /// A new stream to the guest. It listens from before its instance begins until the end.
-pub(super) async fn connect(engine: &Engine, id: &InstanceId) -> Result<UnixStream, Error> {
-    if engine.record(id).is_none() {
+pub(super) async fn connect(host: &LocalHost, id: &InstanceId) -> Result<UnixStream, Error> {
+    if host.record(id).is_none() {
         return Err(Error::Permanent(format!("there is no instance {id}")));
     }
-    match UnixStream::connect(engine.places.control(id)).await {
+    match UnixStream::connect(host.places.control(id)).await {
         Ok(stream) => Ok(stream),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
             Err(Error::Retry("the instance does not run".into()))
@@ -34,14 +34,14 @@ pub(super) async fn connect(engine: &Engine, id: &InstanceId) -> Result<UnixStre
 }
 
 /// Gives the guest its keys and names.
-pub(super) async fn configure(engine: &Engine, id: &InstanceId, access: &Access) -> Result<(), Error> {
-    say(engine, id, Purpose::Configure(Box::new(access.clone())), PATIENCE).await
+pub(super) async fn configure(host: &LocalHost, id: &InstanceId, access: &Access) -> Result<(), Error> {
+    say(host, id, Purpose::Configure(Box::new(access.clone())), PATIENCE).await
 }
 
 /// Says one thing to the guest and waits for its answer.
-pub(super) async fn say(engine: &Engine, id: &InstanceId, purpose: Purpose, patience: Duration) -> Result<(), Error> {
+pub(super) async fn say(host: &LocalHost, id: &InstanceId, purpose: Purpose, patience: Duration) -> Result<(), Error> {
     let talk = async {
-        let stream = connect(engine, id).await?;
+        let stream = connect(host, id).await?;
         match opening::open(stream, purpose).await {
             Ok(_) => Ok(()),
             Err(tarn_link::Error::Refused(reason)) => {

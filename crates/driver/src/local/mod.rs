@@ -14,7 +14,6 @@ mod claim;
 mod cpus;
 mod dialogue;
 mod disks;
-mod engine;
 mod ensure;
 mod errands;
 pub mod examine;
@@ -31,6 +30,7 @@ mod installation;
 mod last_word;
 mod launch;
 mod links;
+mod local_host;
 mod mount_tables;
 mod mounts;
 pub mod network;
@@ -61,24 +61,24 @@ use crate::{
     Access, Capabilities, Driver, Error, GuestStream, Holder, InstanceSpec, Observed, ObservedInstance, ObservedVolume,
     VolumeSpec,
 };
-use engine::Engine;
+use local_host::LocalHost;
 
 /// The driver that makes instances on this machine.
 #[derive(Clone)]
 pub struct LocalDriver {
-    engine: Arc<Engine>,
+    host: Arc<LocalHost>,
 }
 
 impl LocalDriver {
     /// Finds again what was made before, sweeps away what was left half made, and is ready. The first time on a machine it
     /// makes the image, which takes seconds.
     pub async fn open(settings: LocalSettings) -> Result<Self, Error> {
-        Ok(LocalDriver { engine: Arc::new(open::open(settings).await?) })
+        Ok(LocalDriver { host: Arc::new(open::open(settings).await?) })
     }
 
     /// The id that everything of this installation carries on the machine.
     pub fn installation(&self) -> &str {
-        &self.engine.places.installation
+        &self.host.places.installation
     }
 
     /// Runs a changing verb to its end, also when nobody waits for it any more: half a start must not be left to chance.
@@ -101,68 +101,67 @@ impl Driver for LocalDriver {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let volumes = self.engine.volumes.supported();
+        let volumes = self.host.volumes.supported();
         Capabilities { volumes, live_mounts: volumes, containers: true }
     }
 
     async fn inventory(&self) -> Result<Inventory, Error> {
-        Ok(Inventory { gpus: self.engine.gpus.last(), ..self.engine.inventory.clone() })
+        Ok(Inventory { gpus: self.host.gpus.last(), ..self.host.inventory.clone() })
     }
 
     async fn gpus(&self) -> Result<Look, Error> {
-        gpus::look(&self.engine).await
+        gpus::look(&self.host).await
     }
 
     async fn machine_boot(&self) -> Result<Option<String>, Error> {
-        let boot =
-            processes::boot_id().map_err(|error| engine::failed("the machine could not be looked at", &error))?;
+        let boot = processes::boot_id().map_err(|error| local_host::failed("the machine could not be looked at", &error))?;
         Ok(Some(boot))
     }
 
     async fn ensure_image(&self, reference: &str, progress: &(dyn Fn(String) + Send + Sync)) -> Result<String, Error> {
-        images::ensure(&self.engine, reference, progress).await
+        images::ensure(&self.host, reference, progress).await
     }
 
     async fn ensure_instance(&self, spec: &InstanceSpec) -> Result<ObservedInstance, Error> {
-        ensure::fetch(&self.engine, spec).await?;
-        let (engine, spec) = (self.engine.clone(), spec.clone());
-        self.to_the_end(async move { ensure::ensure(&engine, &spec).await }).await
+        ensure::fetch(&self.host, spec).await?;
+        let (host, spec) = (self.host.clone(), spec.clone());
+        self.to_the_end(async move { ensure::ensure(&host, &spec).await }).await
     }
 
     async fn configure_instance(&self, id: &InstanceId, access: &Access) -> Result<(), Error> {
-        links::configure(&self.engine, id, access).await
+        links::configure(&self.host, id, access).await
     }
 
     async fn connect(&self, id: &InstanceId) -> Result<GuestStream, Error> {
-        Ok(Box::new(links::connect(&self.engine, id).await?))
+        Ok(Box::new(links::connect(&self.host, id).await?))
     }
 
     async fn remove_instance(&self, id: &InstanceId) -> Result<(), Error> {
-        let (engine, id) = (self.engine.clone(), id.clone());
-        self.to_the_end(async move { remove::remove(&engine, &id).await }).await
+        let (host, id) = (self.host.clone(), id.clone());
+        self.to_the_end(async move { remove::remove(&host, &id).await }).await
     }
 
     async fn pool(&self) -> Result<u64, Error> {
-        volumes::capacity(&self.engine).await
+        volumes::capacity(&self.host).await
     }
 
     async fn ensure_volume(&self, spec: &VolumeSpec) -> Result<ObservedVolume, Error> {
-        let (engine, spec) = (self.engine.clone(), spec.clone());
-        self.to_the_end(async move { volumes::ensure(&engine, &spec).await }).await
+        let (host, spec) = (self.host.clone(), spec.clone());
+        self.to_the_end(async move { volumes::ensure(&host, &spec).await }).await
     }
 
     async fn remove_volume(&self, id: &VolumeId) -> Result<(), Error> {
-        let (engine, id) = (self.engine.clone(), id.clone());
-        self.to_the_end(async move { volumes::remove(&engine, &id).await }).await
+        let (host, id) = (self.host.clone(), id.clone());
+        self.to_the_end(async move { volumes::remove(&host, &id).await }).await
     }
 
     async fn ensure_mount(&self, volume: &VolumeId, instance: &InstanceId) -> Result<(), Error> {
-        let (engine, volume, instance) = (self.engine.clone(), volume.clone(), instance.clone());
-        self.to_the_end(async move { mounts::ensure(&engine, &volume, &instance).await }).await
+        let (host, volume, instance) = (self.host.clone(), volume.clone(), instance.clone());
+        self.to_the_end(async move { mounts::ensure(&host, &volume, &instance).await }).await
     }
 
     async fn holders(&self, volume: &VolumeId, instance: &InstanceId) -> Result<Vec<Holder>, Error> {
-        mounts::held(&self.engine, volume, instance).await
+        mounts::held(&self.host, volume, instance).await
     }
 
     async fn end_holders(
@@ -171,40 +170,40 @@ impl Driver for LocalDriver {
         instance: &InstanceId,
         grace: Duration,
     ) -> Result<Vec<Holder>, Error> {
-        let (engine, volume, instance) = (self.engine.clone(), volume.clone(), instance.clone());
-        self.to_the_end(async move { mounts::free(&engine, &volume, &instance, grace).await }).await
+        let (host, volume, instance) = (self.host.clone(), volume.clone(), instance.clone());
+        self.to_the_end(async move { mounts::free(&host, &volume, &instance, grace).await }).await
     }
 
     async fn remove_mount(&self, volume: &VolumeId, instance: &InstanceId) -> Result<(), Error> {
-        let (engine, volume, instance) = (self.engine.clone(), volume.clone(), instance.clone());
-        self.to_the_end(async move { mounts::remove(&engine, &volume, &instance).await }).await
+        let (host, volume, instance) = (self.host.clone(), volume.clone(), instance.clone());
+        self.to_the_end(async move { mounts::remove(&host, &volume, &instance).await }).await
     }
 
     async fn keep(&self) -> Result<(), Error> {
-        self.engine.private.again();
+        self.host.private.again();
         // With none left, all of it is removed, and stays so.
-        let _gate = self.engine.gate.lock().await;
-        if self.engine.records().is_empty() {
+        let _gate = self.host.gate.lock().await;
+        if self.host.records().is_empty() {
             return Ok(());
         }
-        self.engine.network.keep().await
+        self.host.network.keep().await
     }
 
     async fn observe_instance(&self, id: &InstanceId) -> Result<Option<ObservedInstance>, Error> {
-        observe::one(&self.engine, id)
+        observe::one(&self.host, id)
     }
 
     async fn memory_kills(&self, id: &InstanceId) -> Result<Option<u64>, Error> {
-        Ok(cgroups::memory_kills(&self.engine.places.cgroup(id)).ok())
+        Ok(cgroups::memory_kills(&self.host.places.cgroup(id)).ok())
     }
 
     async fn observe_volume(&self, id: &VolumeId) -> Result<Option<ObservedVolume>, Error> {
-        volumes::one(&self.engine, id).await
+        volumes::one(&self.host, id).await
     }
 
     async fn observe(&self) -> Result<Observed, Error> {
-        let mut observed = observe::all(&self.engine)?;
-        observed.volumes = volumes::all(&self.engine).await?;
+        let mut observed = observe::all(&self.host)?;
+        observed.volumes = volumes::all(&self.host).await?;
         Ok(observed)
     }
 }

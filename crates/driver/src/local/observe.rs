@@ -5,7 +5,7 @@ use std::io;
 
 use tarn_model::ids::{InstanceId, VolumeId};
 
-use super::engine::{Engine, failed};
+use super::local_host::{LocalHost, failed};
 use super::mount_tables::{self, Mount};
 use super::places::Places;
 use super::record::Record;
@@ -13,24 +13,24 @@ use super::{cgroups, disks, last_word};
 use crate::{End, Error, Observed, ObservedInstance};
 
 /// Looks at one instance.
-pub(super) fn one(engine: &Engine, id: &InstanceId) -> Result<Option<ObservedInstance>, Error> {
-    engine.record(id).map(|record| look(engine, &record)).transpose()
+pub(super) fn one(host: &LocalHost, id: &InstanceId) -> Result<Option<ObservedInstance>, Error> {
+    host.record(id).map(|record| look(host, &record)).transpose()
 }
 
 /// Looks at all of them.
-pub(super) fn all(engine: &Engine) -> Result<Observed, Error> {
-    let records: Vec<Record> = engine.records().values().cloned().collect();
+pub(super) fn all(host: &LocalHost) -> Result<Observed, Error> {
+    let records: Vec<Record> = host.records().values().cloned().collect();
     let mut observed = Observed::default();
     for record in records {
-        let seen = look(engine, &record)?;
+        let seen = look(host, &record)?;
         observed.instances.insert(record.id, seen);
     }
     Ok(observed)
 }
 
 /// Looks at what is on record.
-pub(super) fn look(engine: &Engine, record: &Record) -> Result<ObservedInstance, Error> {
-    see(&engine.places, record)
+pub(super) fn look(host: &LocalHost, record: &Record) -> Result<ObservedInstance, Error> {
+    see(&host.places, record)
 }
 
 /// The same for who has no engine, only its places.

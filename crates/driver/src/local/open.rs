@@ -9,9 +9,9 @@ use std::time::Duration;
 use tarn_model::ids::InstanceId;
 
 use super::disks::Disks;
-use super::engine::{Engine, blocking, failed};
 use super::gpus::{self, Gpus};
 use super::images::{ImageSettings, Images};
+use super::local_host::{LocalHost, blocking, failed};
 use super::network::{Network, Prefix};
 use super::places::Places;
 use super::record::Record;
@@ -24,7 +24,7 @@ use crate::Error;
 const TRIES: u32 = 40;
 const PAUSE: Duration = Duration::from_millis(50);
 
-pub(super) async fn open(settings: LocalSettings) -> Result<Engine, Error> {
+pub(super) async fn open(settings: LocalSettings) -> Result<LocalHost, Error> {
     check_machine(&settings)?;
     let (data, run, pool, binary) = (settings.data, settings.run, settings.pool, settings.guest);
     let (places, alone, pool) = take(data, run, pool).await?;
@@ -41,14 +41,14 @@ pub(super) async fn open(settings: LocalSettings) -> Result<Engine, Error> {
     let shared = (network, volumes, disks, open_images(&places, settings.images, &records).await?);
     let gpus = Gpus::new(settings.gpus, settings.cdi);
     let (programs, given) = ((settings.helper, guest), (settings.inventory, gpus));
-    let engine = Engine::new(places, programs, given, shared, protections, records, alone);
-    if let Err(error) = gpus::look(&engine).await {
+    let host = LocalHost::new(places, programs, given, shared, protections, records, alone);
+    if let Err(error) = gpus::look(&host).await {
         // What runs without GPUs must not wait for one that hangs; they are looked at again every few seconds.
         tracing::warn!(%error, "the GPUs could not be looked at");
     }
-    sweep(&engine).await?;
-    make_image(&engine).await?;
-    Ok(engine)
+    sweep(&host).await?;
+    make_image(&host).await?;
+    Ok(host)
 }
 
 /// Finds the container images. Whoever was unpacking a layer for an engine that died may still be about to end, and to leave
@@ -159,10 +159,10 @@ fn load(places: &Places) -> io::Result<BTreeMap<InstanceId, Record>> {
 }
 
 /// Removes what has no record: it can only be what was left when the engine died between two steps.
-async fn sweep(engine: &Engine) -> Result<(), Error> {
+async fn sweep(host: &LocalHost) -> Result<(), Error> {
     let what = "what was left of a removed instance could not be swept away";
-    let places = &engine.places;
-    let known = |name: &str| name.parse::<InstanceId>().is_ok_and(|id| engine.records().contains_key(&id));
+    let places = &host.places;
+    let known = |name: &str| name.parse::<InstanceId>().is_ok_and(|id| host.records().contains_key(&id));
     for name in cgroups::below(&places.cgroups()).map_err(|error| failed(what, &error))? {
         if !known(&name) {
             let group = places.cgroups().join(&name);
@@ -176,17 +176,17 @@ async fn sweep(engine: &Engine) -> Result<(), Error> {
             trees::remove(&entry.path()).map_err(|error| failed(what, &error))?;
         }
     }
-    let (slots, addresses) = engine.records().values().map(|record| (record.slot, record.address)).unzip();
-    engine.network.sweep(&slots, &addresses).await?;
-    if engine.records().is_empty() {
-        remove::leave_machine(engine).await?;
+    let (slots, addresses) = host.records().values().map(|record| (record.slot, record.address)).unzip();
+    host.network.sweep(&slots, &addresses).await?;
+    if host.records().is_empty() {
+        remove::leave_machine(host).await?;
     }
     Ok(())
 }
 
-async fn make_image(engine: &Engine) -> Result<(), Error> {
-    let (images, skeletons) = (engine.places.images(), engine.places.skeletons());
-    let used: Vec<_> = engine.records().values().map(|record| record.image.clone()).collect();
+async fn make_image(host: &LocalHost) -> Result<(), Error> {
+    let (images, skeletons) = (host.places.images(), host.places.skeletons());
+    let used: Vec<_> = host.records().values().map(|record| record.image.clone()).collect();
     let what = "the image of this machine could not be made";
     let is_used = move |path: &Path| used.iter().any(|image| image == path);
     let (own, own_used) = (images.clone(), is_used.clone());
@@ -194,7 +194,7 @@ async fn make_image(engine: &Engine) -> Result<(), Error> {
     if blocking(what, is_settled).await? {
         return Ok(());
     }
-    let private = engine.private.paths().await.map_err(|error| failed(what, &error))?;
+    let private = host.private.paths().await.map_err(|error| failed(what, &error))?;
     blocking(what, move || {
         image::sweep(&images, &private, is_used)?;
         image::ensure(&images, &private).map(drop)

@@ -51,7 +51,7 @@ impl Guest {
     pub fn new(settings: Settings, children: Arc<Children>) -> io::Result<Arc<Self>> {
         let state = State::load(&settings.root)?;
         let jobs = Jobs::load(&settings.root);
-        let ssh = watch::Sender::new(Arc::new(crate::door::settings(state.host_key())?));
+        let ssh = watch::Sender::new(Arc::new(crate::ssh_server::settings(state.host_key())?));
         Ok(Arc::new(Guest {
             settings,
             children,
@@ -168,7 +168,7 @@ impl Guest {
         configuration::apply(&self.settings.root, &account, &mut state, configuration).map_err(|e| e.to_string())?;
         if before != state.host_key() {
             // Only connections that begin from now on see the new key; nobody is thrown out.
-            self.ssh.send_replace(Arc::new(crate::door::settings(state.host_key()).map_err(|e| e.to_string())?));
+            self.ssh.send_replace(Arc::new(crate::ssh_server::settings(state.host_key()).map_err(|e| e.to_string())?));
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use tarn_guest::door;
+use tarn_guest::ssh_server;
 use tarn_link::{Configuration, Purpose};
 use tokio::net::TcpListener;
 
@@ -22,7 +22,7 @@ impl Server {
         let lab = Lab::of_somebody().unwrap_or_else(Lab::new);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        tokio::spawn(door::serve(lab.guest.clone(), listener, std::future::pending()));
+        tokio::spawn(ssh_server::serve(lab.guest.clone(), listener, std::future::pending()));
         let server = Server { lab, port, directory: tempfile::tempdir().unwrap() };
         let (key, public_key) = key_pair();
         server.write("key", &key);

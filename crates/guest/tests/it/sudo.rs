@@ -6,10 +6,10 @@ use std::process::{Command, Output};
 use crate::lab::{GUEST, is_root};
 
 /// A directory with a setuid copy of the program and the files of users.
-struct Machine(tempfile::TempDir);
+struct Target(tempfile::TempDir);
 
-impl Machine {
-    fn new() -> Option<Machine> {
+impl Target {
+    fn new() -> Option<Target> {
         if !is_root() {
             return None;
         }
@@ -22,7 +22,7 @@ impl Machine {
             member:x:1001:1001::/:/bin/sh\nother:x:1002:1002::/:/bin/sh\nwww:x:33:33::/var/www:/bin/sh\n";
         std::fs::write(at("passwd"), users).unwrap();
         std::fs::write(at("group"), "root:x:0:\nsudo:x:27:member\nwww:x:33:\nvideo:x:44:www\n").unwrap();
-        Some(Machine(directory))
+        Some(Target(directory))
     }
 
     /// Runs `sudo` with arguments as a user, with an environment that he should not be able to pass on.
@@ -52,7 +52,7 @@ impl Machine {
 
 #[test]
 fn the_user_and_members_of_the_group_become_anybody() {
-    let Some(machine) = Machine::new() else { return };
+    let Some(machine) = Target::new() else { return };
     assert_eq!(machine.says(1000, &["id", "-u"]), "0");
     assert_eq!(machine.says(1001, &["-n", "id", "-u"]), "0");
     assert_eq!(machine.says(0, &["id", "-u"]), "0");
@@ -65,7 +65,7 @@ fn the_user_and_members_of_the_group_become_anybody() {
 
 #[test]
 fn others_and_mistakes_are_refused() {
-    let Some(machine) = Machine::new() else { return };
+    let Some(machine) = Target::new() else { return };
     assert_eq!(machine.refuses(1002, &["id"]), "sudo: other is not allowed to run sudo here");
     assert_eq!(machine.refuses(4711, &["id"]), "sudo: you do not exist in the passwd database");
     assert_eq!(machine.refuses(1000, &["no-such-program"]), "sudo: no-such-program: command not found");
@@ -76,7 +76,7 @@ fn others_and_mistakes_are_refused() {
 
 #[test]
 fn the_copy_that_becomes_root_is_nothing_but_sudo() {
-    let Some(machine) = Machine::new() else { return };
+    let Some(machine) = Target::new() else { return };
     std::fs::rename(machine.0.path().join("sudo"), machine.0.path().join("guest")).unwrap();
     std::os::unix::fs::symlink("guest", machine.0.path().join("sudo")).unwrap();
     let other_name = machine.0.path().join("guest").display().to_string();
@@ -91,7 +91,7 @@ fn the_copy_that_becomes_root_is_nothing_but_sudo() {
 
 #[test]
 fn the_environment_is_made_anew() {
-    let Some(machine) = Machine::new() else { return };
+    let Some(machine) = Target::new() else { return };
     let text = machine.says(1000, &["A=b", "env"]);
     for line in [
         "HOME=/root",
@@ -111,7 +111,7 @@ fn the_environment_is_made_anew() {
 
 #[test]
 fn shells_are_started_as_asked() {
-    let Some(machine) = Machine::new() else { return };
+    let Some(machine) = Target::new() else { return };
     assert_eq!(machine.says(1000, &["-s", "printf", "%s", "a;id"]), "a;id");
     assert_eq!(machine.says(1000, &["-i", "pwd"]), "/root");
     assert_eq!(machine.says(1000, &["-D", "/usr", "pwd"]), "/usr");

@@ -1,17 +1,7 @@
-//! S3 as clients speak it, in this process: every call is signed and goes through the whole service.
+//! Object storage from the outside: `files` are the bytes on disk, `backend` the rules over the store without HTTP, and `s3` the
+//! whole service as clients speak to it.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod authorization;
-mod buckets;
-mod conditions;
-mod copies;
-mod harness;
-mod hosts;
-mod listing;
-mod multipart;
-mod objects;
-mod operations;
-mod reading;
-mod signer;
-mod tagging;
-mod versions;
+mod backend;
+mod files;
+mod s3;

@@ -3,7 +3,7 @@
 //! Who may enter is decided by `control`; the protocol is the business of `tarn-ssh`. Start reading at [`serve_gateway`], then
 //! at `door.rs`.
 
-mod door;
+mod authorizer;
 
 use std::future::Future;
 use std::net::TcpListener;
@@ -20,7 +20,7 @@ pub async fn serve_gateway(listener: TcpListener, control: Control, stop: impl F
     match listener {
         Ok(listener) => {
             let (_, settings) = watch::channel(Arc::new(settings));
-            tarn_ssh::serve(listener, settings, Arc::new(door::Gateway::new(control)), stop).await;
+            tarn_ssh::serve(listener, settings, Arc::new(authorizer::Gateway::new(control)), stop).await;
         }
         Err(error) => tracing::error!(%error, "the SSH gateway cannot listen"),
     }

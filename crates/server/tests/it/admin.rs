@@ -3,11 +3,11 @@
 use rstest::rstest;
 use serde_json::json;
 
-use crate::harness::{Engine, World};
+use crate::harness::{DatabaseKind, World};
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn users_and_keys(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn users_and_keys(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = World::open(engine).await else { return };
     let admin = &world.admin;
     let made = world.post(admin, "/admin/user/create", json!({ "email": "ada@example.org", "org_name": "acme" })).await;
@@ -41,7 +41,7 @@ async fn users_and_keys(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engi
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn grants(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn grants(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = World::open(engine).await else { return };
     let key = world.user("ada@example.org", Some("acme")).await;
     let me = world.get(&key, "/me").await;
@@ -62,7 +62,7 @@ async fn grants(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn events(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn events(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = World::open(engine).await else { return };
     let key = world.user("ada@example.org", None).await;
     world.post(&key, "/cluster/create", json!({ "instance_type": "1xCPU", "tp_cluster_name": "one" })).await;
@@ -80,7 +80,7 @@ async fn events(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bad_input() {
-    let world = World::open(Engine::Sqlite).await.unwrap();
+    let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     for email in ["", "ada", "a b@c", "a\u{0}@b", "@"] {
         let refused = world.post(&world.admin, "/admin/user/create", json!({ "email": email })).await;
         assert_eq!(refused.refusal(), (400, "invalid_email".to_owned()), "{email:?}");

@@ -6,7 +6,7 @@ use axum::http::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Call, Engine, World};
+use crate::harness::{Call, DatabaseKind, World};
 use crate::jobs::CONFIG;
 
 /// What another tenant's key gets.
@@ -157,7 +157,9 @@ fn operations() -> Vec<(Method, String, String)> {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_good_key_nothing_else_is_looked_at(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn without_a_good_key_nothing_else_is_looked_at(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = World::open(engine).await else { return };
     let disabled = world.user("gone@example.org", None).await;
     let id = world.get(&disabled, "/me").await.text("user_id");
@@ -194,7 +196,7 @@ async fn without_a_good_key_nothing_else_is_looked_at(#[values(Engine::Sqlite, E
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn another_tenant_gets_nothing(
-    #[values(Engine::Sqlite, Engine::Postgres)] engine: Engine,
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
     #[values(None, Some("evil"))] org: Option<&str>,
 ) {
     let Some(world) = World::open(engine).await else { return };
@@ -252,7 +254,7 @@ async fn another_tenant_gets_nothing(
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn another_tenants_name_is_unknown(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn another_tenants_name_is_unknown(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = World::open(engine).await else { return };
     let owner = world.user("ada@example.org", Some("acme")).await;
     let stranger = world.user("eve@example.org", Some("evil")).await;

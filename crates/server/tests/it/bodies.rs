@@ -3,7 +3,7 @@
 use axum::http::Method;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Call, Engine, World};
+use crate::harness::{Answer, Call, DatabaseKind, World};
 
 async fn post(world: &World, path: &str, body: &[u8]) -> Answer {
     world.call(Call::new(Method::POST, path).key(&world.admin).raw(body)).await
@@ -20,7 +20,7 @@ fn errors(answer: &Answer) -> Vec<(Value, &str, &str)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_error_each() {
-    let world = World::open(Engine::Sqlite).await.unwrap();
+    let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let string = "Input should be a valid string";
     let cases: Vec<(&str, &str, Value, &str, &str)> = vec![
         ("/cluster/create", "{}", json!(["instance_type"]), "missing", "Field required"),
@@ -166,7 +166,7 @@ async fn one_error_each() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_error_at_once() {
-    let world = World::open(Engine::Sqlite).await.unwrap();
+    let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let body = json!({ "num_nodes": 0, "public_keys": [1, "x", null], "save_keys": "yes", "tp_cluster_name": 5 });
     let refused = post(&world, "/cluster/create", body.to_string().as_bytes()).await;
     insta::assert_json_snapshot!("every_error_at_once", refused.body["detail"]);
@@ -178,7 +178,7 @@ async fn every_error_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_no_json() {
-    let world = World::open(Engine::Sqlite).await.unwrap();
+    let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let deep = [vec![b'['; 100_000], vec![b']'; 100_000]].concat();
     let cases: [(&[u8], i64); 8] = [
         (b"{", 0),
@@ -199,7 +199,7 @@ async fn what_is_no_json() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_too_large() {
-    let world = World::open(Engine::Sqlite).await.unwrap();
+    let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let body = [br#"{"size": 1}"#.to_vec(), vec![b' '; 1 << 20]].concat();
     assert_eq!(post(&world, "/storage/create", &body).await.refusal(), (413, "body_too_large".to_owned()));
     let body = &body[..1 << 20];
@@ -208,7 +208,7 @@ async fn what_is_too_large() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_the_content_type_it_is_json() {
-    let world = World::open(Engine::Sqlite).await.unwrap();
+    let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     for kind in ["text/plain", "application/x-www-form-urlencoded", "application/json; charset=utf-8", "nonsense"] {
         let call = Call::new(Method::POST, "/storage/create").key(&world.admin).header("content-type", kind.as_bytes());
         assert_eq!(world.call(call.json(&json!({ "size": 1.0, "unknown": {} }))).await.status, 202, "{kind}");
@@ -217,7 +217,7 @@ async fn whatever_the_content_type_it_is_json() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn names_that_are_none() {
-    let world = World::open(Engine::Sqlite).await.unwrap();
+    let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     for name in ["", "Upper", "ümlaut", "a b", "a\u{0}b", "a\n", "1a", &"a".repeat(64), "a\u{202e}b", "$(id)"] {
         let cluster = json!({ "instance_type": "1xCPU", "tp_cluster_name": name });
         let volume = json!({ "size": 1, "name": name });

@@ -3,11 +3,11 @@
 use rstest::rstest;
 use serde_json::json;
 
-use crate::harness::{Engine, World};
+use crate::harness::{DatabaseKind, World};
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_life(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_life(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = World::open(engine).await else { return };
     let key = world.user("ada@example.org", Some("acme")).await;
 
@@ -50,7 +50,7 @@ async fn a_life(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn restarting(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn restarting(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = World::open(engine).await else { return };
     let key = world.user("ada@example.org", None).await;
     let cluster = world.cluster(&key, "trainer").await;
@@ -78,7 +78,7 @@ async fn restarting(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) 
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn editing(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn editing(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = World::open(engine).await else { return };
     let key = world.user("ada@example.org", None).await;
     let cluster = world.cluster(&key, "first").await;
@@ -106,7 +106,9 @@ async fn editing(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_does_not_fit_waits_and_says_for_what(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn what_does_not_fit_waits_and_says_for_what(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = World::open(engine).await else { return };
     let key = world.user("ada@example.org", None).await;
     let create = |name: &'static str| json!({ "instance_type": "8xH100", "tp_cluster_name": name });
@@ -136,7 +138,7 @@ async fn what_does_not_fit_waits_and_says_for_what(#[values(Engine::Sqlite, Engi
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_may_be_called_like_a_verb(#[values("create", "list", "quote", "types", "info")] name: &str) {
-    let world = World::open(Engine::Sqlite).await.unwrap();
+    let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let key = world.user("ada@example.org", None).await;
     let cluster = world.cluster(&key, name).await;
     let gone = world.delete(&key, &format!("/cluster/{name}")).await;
@@ -145,7 +147,7 @@ async fn a_cluster_may_be_called_like_a_verb(#[values("create", "list", "quote",
 
 #[tokio::test(flavor = "multi_thread")]
 async fn prices_and_types() {
-    let world = World::open(Engine::Sqlite).await.unwrap();
+    let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let key = &world.admin;
     let quote = world.get(key, "/cluster/quote?instance_type=2xH100&num_nodes=3").await;
     assert_eq!((quote.status, &quote.body["hourly_rate"]), (200, &json!(11.94)));
@@ -162,7 +164,7 @@ async fn prices_and_types() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ssh() {
-    let world = World::open(Engine::Sqlite).await.unwrap();
+    let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let key = world.user("ada@example.org", None).await;
     let cluster = world.cluster(&key, "node").await;
     let info = world.get(&key, &format!("/cluster/info/{cluster}")).await;

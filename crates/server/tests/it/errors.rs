@@ -8,11 +8,11 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::harness::{Answer, Call, Engine, World, fresh_postgres};
+use crate::harness::{Answer, Call, DatabaseKind, World, fresh_postgres};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_refusal_is_an_object_with_four_fields() {
-    let world = World::open(Engine::Sqlite).await.unwrap();
+    let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let get = |path: &str| Call::new(Method::GET, path).key(&world.admin);
     let cases = [
         (get("/nowhere"), 404, "unknown_route"),
@@ -42,7 +42,7 @@ async fn every_refusal_is_an_object_with_four_fields() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_on_get_is_refused_and_an_empty_one_is_none() {
-    let world = World::open(Engine::Sqlite).await.unwrap();
+    let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let get = |body: &[u8]| world.call(Call::new(Method::GET, "/cluster/list").key(&world.admin).raw(body));
     assert_eq!(get(b"").await.status, 200);
     for body in [&b"{"[..], b"{}", b"\xff", &[b'x'; 2 << 20]] {
@@ -53,7 +53,7 @@ async fn a_body_on_get_is_refused_and_an_empty_one_is_none() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_rate_is_limited_per_key() {
     let limits = Limits { per_second: 1, burst: 3 };
-    let world = World::with_limits(Engine::Sqlite, limits).await.unwrap();
+    let world = World::with_limits(DatabaseKind::Sqlite, limits).await.unwrap();
     let other = world.user("ada@example.org", None).await;
     assert_eq!(world.get(&world.admin, "/me").await.status, 200);
     assert_eq!(world.get(&world.admin, "/me").await.status, 200);
@@ -86,7 +86,7 @@ async fn until_refused(world: &World) -> Answer {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn health() {
-    let world = World::open(Engine::Sqlite).await.unwrap();
+    let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let answer = world.call(Call::new(Method::GET, "/healthz")).await;
     assert_eq!((answer.status, answer.body), (200, json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION") })));
     let stock = json!({

@@ -25,15 +25,15 @@ async fn guest(instance: String, stream: tokio::io::DuplexStream) {
     writer.message(&FromGuest::Exited { code: 3 }).await.unwrap();
 }
 
-struct Engine {
+struct DatabaseKind {
     world: World,
     port: u16,
     directory: TempDir,
 }
 
-impl Engine {
+impl DatabaseKind {
     /// An engine with a gateway, and two keys in a directory.
-    async fn start() -> Engine {
+    async fn start() -> DatabaseKind {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let (limits, ssh) = (Limits { per_second: 0, burst: 0 }, SshEndpoint { host: "127.0.0.1".into(), port });
@@ -56,7 +56,7 @@ impl Engine {
         let known = directory.path().join("known_hosts");
         let config = format!("Host *\n  StrictHostKeyChecking no\n  UserKnownHostsFile {}\n", known.display());
         std::fs::write(directory.path().join("config"), config).unwrap();
-        Engine { world, port, directory }
+        DatabaseKind { world, port, directory }
     }
 
     /// Runs a command line that the engine gave, with more arguments at its end, as `tp ssh` does.
@@ -78,7 +78,7 @@ fn read(directory: &TempDir, name: impl AsRef<Path>) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_command_that_the_engine_gives_logs_in() {
-    let engine = Engine::start().await;
+    let engine = DatabaseKind::start().await;
     let (world, ada) = (&engine.world, engine.world.user("ada@example.org", None).await);
     let key = read(&engine.directory, "mine.pub");
     assert_eq!(world.post(&ada, "/user/ssh-key/add", json!({ "public_key": key })).await.status, 200);
@@ -106,7 +106,7 @@ async fn the_command_that_the_engine_gives_logs_in() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_host_key_is_not_trusted_whatever_the_person_has_configured() {
-    let engine = Engine::start().await;
+    let engine = DatabaseKind::start().await;
     let (world, ada) = (&engine.world, engine.world.user("ada@example.org", None).await);
     let cluster = world.cluster(&ada, "work").await;
     let info = world.get(&ada, &format!("/cluster/info/{cluster}")).await;

@@ -26,7 +26,7 @@ use crate::redact::redact;
 
 /// The databases that everything must work on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Engine {
+pub(crate) enum DatabaseKind {
     Sqlite,
     Postgres,
 }
@@ -48,15 +48,15 @@ pub(crate) struct World {
 
 impl World {
     /// A world without a limit on calls. `None` when there is no PostgreSQL to test on.
-    pub(crate) async fn open(engine: Engine) -> Option<World> {
+    pub(crate) async fn open(engine: DatabaseKind) -> Option<World> {
         World::with_limits(engine, Limits { per_second: 0, burst: 0 }).await
     }
 
     /// A world with limits on calls.
-    pub(crate) async fn with_limits(engine: Engine, limits: Limits) -> Option<World> {
+    pub(crate) async fn with_limits(engine: DatabaseKind, limits: Limits) -> Option<World> {
         let database = match engine {
-            Engine::Sqlite => None,
-            Engine::Postgres => Some(Database::Postgres(fresh_postgres().await?)),
+            DatabaseKind::Sqlite => None,
+            DatabaseKind::Postgres => Some(Database::Postgres(fresh_postgres().await?)),
         };
         Some(World::on(database, limits).await)
     }

@@ -4,7 +4,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use tarn_control::reconcilers;
 
-use crate::harness::{Engine, World};
+use crate::harness::{DatabaseKind, World};
 
 async fn gpus(world: &World) -> Vec<Value> {
     world.get(&world.admin, "/admin/gpu/list").await.body["gpus"].as_array().unwrap().clone()
@@ -12,7 +12,9 @@ async fn gpus(world: &World) -> Vec<Value> {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gpu_is_drained_and_offered_again(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_gpu_is_drained_and_offered_again(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = World::open(engine).await else { return };
     let admin = &world.admin;
     let all = gpus(&world).await;
@@ -44,7 +46,9 @@ async fn a_gpu_is_drained_and_offered_again(#[values(Engine::Sqlite, Engine::Pos
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn the_host_is_drained_and_takes_on_work_again(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn the_host_is_drained_and_takes_on_work_again(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = World::open(engine).await else { return };
     let admin = &world.admin;
     let before = world.get(admin, "/admin/host/info").await;
@@ -63,7 +67,7 @@ async fn the_host_is_drained_and_takes_on_work_again(#[values(Engine::Sqlite, En
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_shows_its_gpus() {
-    let Some(world) = World::open(Engine::Sqlite).await else { return };
+    let Some(world) = World::open(DatabaseKind::Sqlite).await else { return };
     reconcilers::gpus::tick(&world.control).await.unwrap();
     let kind = gpus(&world).await[0]["model"].as_str().unwrap().to_owned();
     let body = json!({ "instance_type": format!("1x{kind}"), "tp_cluster_name": "box" });

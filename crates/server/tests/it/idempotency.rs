@@ -4,7 +4,7 @@ use axum::http::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Call, Engine, World};
+use crate::harness::{Answer, Call, DatabaseKind, World};
 
 async fn post(world: &World, key: &str, path: &str, once: &str, body: &Value) -> Answer {
     let call = Call::new(Method::POST, path).key(key).header("idempotency-key", once.as_bytes());
@@ -13,7 +13,9 @@ async fn post(world: &World, key: &str, path: &str, once: &str, body: &Value) ->
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_call_is_answered_the_same(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn the_same_call_is_answered_the_same(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = World::open(engine).await else { return };
     let (ada, ben) =
         (world.user("ada@example.org", Some("acme")).await, world.user("ben@example.org", Some("acme")).await);
@@ -36,7 +38,7 @@ async fn the_same_call_is_answered_the_same(#[values(Engine::Sqlite, Engine::Pos
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_without_a_body_too(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_call_without_a_body_too(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = World::open(engine).await else { return };
     let key = world.user("ada@example.org", None).await;
     let cluster = world.cluster(&key, "one").await;
@@ -55,7 +57,9 @@ async fn a_call_without_a_body_too(#[values(Engine::Sqlite, Engine::Postgres)] e
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_comes_again_only_to_its_key(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_secret_comes_again_only_to_its_key(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = World::open(engine).await else { return };
     let body = json!({ "email": "ada@example.org" });
     let first = post(&world, &world.admin, "/admin/user/create", "once", &body).await;
@@ -69,7 +73,7 @@ async fn a_secret_comes_again_only_to_its_key(#[values(Engine::Sqlite, Engine::P
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_call_leaves_the_key_free() {
-    let world = World::open(Engine::Sqlite).await.unwrap();
+    let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let refused = post(&world, &world.admin, "/cluster/create", "once", &json!({ "instance_type": "9xZ80" })).await;
     assert_eq!(refused.status, 400);
     let better = post(&world, &world.admin, "/cluster/create", "once", &json!({ "instance_type": "1xCPU" })).await;
@@ -78,7 +82,7 @@ async fn a_refused_call_leaves_the_key_free() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_that_are_none_are_refused() {
-    let world = World::open(Engine::Sqlite).await.unwrap();
+    let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     for key in [&b""[..], b"two words", b"caf\xc3\xa9", &[b'k'; 256]] {
         let call = Call::new(Method::POST, "/cluster/create").key(&world.admin).header("idempotency-key", key);
         let refused = world.call(call.json(&json!({ "instance_type": "1xCPU" }))).await;

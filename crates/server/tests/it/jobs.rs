@@ -11,7 +11,7 @@ use tarn_objects::internal;
 use tarn_objects::put::{Condition, Place};
 use tower::ServiceExt;
 
-use crate::harness::{Answer, Call, Engine, World};
+use crate::harness::{Answer, Call, DatabaseKind, World};
 
 /// How the tests reach the engine.
 const HOST: &str = "engine.example.org:7070";
@@ -85,7 +85,9 @@ pub(crate) fn archive(name: &str, content: &[u8]) -> Vec<u8> {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_is_made_uploaded_started_and_ended(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_job_is_made_uploaded_started_and_ended(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = World::open(engine).await else { return };
     let ada = world.user("ada@example.org", Some("acme")).await;
     world.cluster(&ada, "box").await;
@@ -129,7 +131,7 @@ async fn a_job_is_made_uploaded_started_and_ended(#[values(Engine::Sqlite, Engin
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_file_to_begin_with_can_be_run() {
-    let world = World::open(Engine::Sqlite).await.unwrap();
+    let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let cluster = world.cluster(&world.admin, "box").await;
     let begun = world.get(&world.admin, "/job/init").await;
     let (template, other) = (begun.text("empty_tp_config"), begun.text("config"));
@@ -140,7 +142,7 @@ async fn the_file_to_begin_with_can_be_run() {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_makes_no_job_is_told(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn what_makes_no_job_is_told(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = World::open(engine).await else { return };
     let ada = world.user("ada@example.org", None).await;
     let cluster = world.cluster(&ada, "box").await;
@@ -171,7 +173,7 @@ async fn what_makes_no_job_is_told(#[values(Engine::Sqlite, Engine::Postgres)] e
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signature_is_good_for_one_thing() {
-    let world = World::open(Engine::Sqlite).await.unwrap();
+    let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let cluster = world.cluster(&world.admin, "box").await;
     let body = json!({ "tp_config": CONFIG, "cluster_id": cluster });
     let (one, other) = (world.create_job(&world.admin, body.clone()).await, world.create_job(&world.admin, body).await);
@@ -209,7 +211,7 @@ async fn a_signature_is_good_for_one_thing() {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_log_is_read_byte_by_byte(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_log_is_read_byte_by_byte(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = World::open(engine).await else { return };
     let ada = world.user("ada@example.org", None).await;
     let cluster = world.cluster(&ada, "box").await;
@@ -262,7 +264,7 @@ async fn a_log_is_read_byte_by_byte(#[values(Engine::Sqlite, Engine::Postgres)] 
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn outputs_are_pulled(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn outputs_are_pulled(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = World::open(engine).await else { return };
     let ada = world.user("ada@example.org", None).await;
     let cluster = world.cluster(&ada, "box").await;

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Engine, World};
+use crate::harness::{DatabaseKind, World};
 use crate::sockets::Served;
 
 /// A world with a job that waits, and a socket in front of it.
 async fn start() -> (World, Served, String) {
-    let world = World::open(Engine::Sqlite).await.unwrap();
+    let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let cluster = world.cluster(&world.admin, "box").await;
     let job = world.pending_job(&world.admin, &cluster).await;
     let served = Served::new(&world);

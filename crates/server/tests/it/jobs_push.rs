@@ -13,7 +13,7 @@ use tarn_objects::find::Which;
 use tarn_objects::internal;
 use tempfile::TempDir;
 
-use crate::harness::{Engine, World};
+use crate::harness::{DatabaseKind, World};
 use crate::jobs::CONFIG;
 use crate::sockets::{Came, Peer, Served, run};
 
@@ -56,7 +56,7 @@ async fn uploaded(world: &World, job: &str) -> Option<Vec<u8>> {
 
 /// A world with a cluster `box`, and a socket in front of it.
 async fn start() -> (World, Served) {
-    let world = World::open(Engine::Sqlite).await.unwrap();
+    let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     world.cluster(&world.admin, "box").await;
     let served = Served::new(&world);
     (world, served)

@@ -3,11 +3,11 @@
 use rstest::rstest;
 use serde_json::json;
 
-use crate::harness::{Engine, World};
+use crate::harness::{DatabaseKind, World};
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn set_shown_met_and_cleared(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn set_shown_met_and_cleared(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = World::open(engine).await else { return };
     let (admin, ada) = (world.admin.clone(), world.user("ada@example.org", Some("acme")).await);
     let org = world.get(&ada, "/me").await.text("org_id");

@@ -3,7 +3,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Engine, World};
+use crate::harness::{DatabaseKind, World};
 
 /// Every page of a list, as the names in `field`.
 async fn pages(world: &World, key: &str, path: &str, list: &str, field: &str) -> Vec<Vec<String>> {
@@ -28,7 +28,7 @@ async fn pages(world: &World, key: &str, path: &str, list: &str, field: &str) ->
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn come_in_pages(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn come_in_pages(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = World::open(engine).await else { return };
     let key = world.user("ada@example.org", None).await;
     for name in ["a1", "a2", "a3", "a4", "a5"] {
@@ -46,7 +46,7 @@ async fn come_in_pages(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engin
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cursor_that_is_none_is_refused() {
-    let world = World::open(Engine::Sqlite).await.unwrap();
+    let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     for list in ["/cluster/list", "/storage/list", "/request/list", "/admin/user/list", "/admin/key/list"] {
         for cursor in ["x", "%00", "1.%27", "zz.c-0", "1", ".", "%F0%9F%92%A9.a", "ffffffffffffffffff.a"] {
             let refused = world.get(&world.admin, &format!("{list}?cursor={cursor}")).await;
@@ -58,7 +58,9 @@ async fn a_cursor_that_is_none_is_refused() {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn show_ones_own_or_the_organizations(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn show_ones_own_or_the_organizations(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = World::open(engine).await else { return };
     let (ada, ben) =
         (world.user("ada@example.org", Some("acme")).await, world.user("ben@example.org", Some("acme")).await);

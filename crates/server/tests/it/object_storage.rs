@@ -11,7 +11,7 @@ use tarn_model::objects::Details;
 use tarn_objects::files::Sums;
 use tarn_objects::put::{Condition, Place};
 
-use crate::harness::{Answer, Call, Engine, World};
+use crate::harness::{Answer, Call, DatabaseKind, World};
 
 /// The body with the keys replaced, which differ in every run.
 fn without_keys(answer: &Answer, keys: &Answer) -> Value {
@@ -36,7 +36,9 @@ async fn put(world: &World, org: &OrgId, bucket: &str) {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn an_organization_has_keys_and_buckets(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn an_organization_has_keys_and_buckets(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = World::open(engine).await else { return };
     let (ada, ben) =
         (world.user("ada@example.org", Some("acme")).await, world.user("ben@example.org", Some("acme")).await);
@@ -78,7 +80,7 @@ async fn an_organization_has_keys_and_buckets(#[values(Engine::Sqlite, Engine::P
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn tenants_do_not_meet(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn tenants_do_not_meet(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = World::open(engine).await else { return };
     let (ada, eve) =
         (world.user("ada@example.org", Some("acme")).await, world.user("eve@example.org", Some("evil")).await);
@@ -98,7 +100,9 @@ async fn tenants_do_not_meet(#[values(Engine::Sqlite, Engine::Postgres)] engine:
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_that_were_replaced_open_nothing(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn keys_that_were_replaced_open_nothing(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = World::open(engine).await else { return };
     let ada = world.user("ada@example.org", Some("acme")).await;
     assert_eq!(
@@ -125,7 +129,9 @@ async fn keys_that_were_replaced_open_nothing(#[values(Engine::Sqlite, Engine::P
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn giving_it_up_loses_nothing_by_mistake(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn giving_it_up_loses_nothing_by_mistake(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = World::open(engine).await else { return };
     let ada = world.user("ada@example.org", Some("acme")).await;
     let missing = world.delete(&ada, "/object-storage/disable").await;
@@ -161,7 +167,7 @@ async fn giving_it_up_loses_nothing_by_mistake(#[values(Engine::Sqlite, Engine::
 /// Between the commit and the moment when the old key is forgotten nobody may hang up.
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_stop_although_nobody_waits_for_it() {
-    let world = World::open(Engine::Sqlite).await.unwrap();
+    let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let ada = world.user("ada@example.org", Some("acme")).await;
     let mut key = world.post(&ada, "/object-storage/enable", json!({})).await.text("access_key_id");
     let (objects, mut replaced) = (world.control.objects(), Vec::new());
@@ -204,7 +210,7 @@ async fn eventually(is_so: impl AsyncFn() -> bool) {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bucket_goes_with_its_uploads(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_bucket_goes_with_its_uploads(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = World::open(engine).await else { return };
     let ada = world.user("ada@example.org", Some("acme")).await;
     world.post(&ada, "/object-storage/enable", json!({})).await;
@@ -233,7 +239,7 @@ async fn a_bucket_goes_with_its_uploads(#[values(Engine::Sqlite, Engine::Postgre
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn names_follow_the_rules(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn names_follow_the_rules(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = World::open(engine).await else { return };
     let ada = world.user("ada@example.org", Some("acme")).await;
     world.post(&ada, "/object-storage/enable", json!({})).await;

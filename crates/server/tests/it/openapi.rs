@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use rstest::rstest;
 use serde_json::Value;
 
-use crate::harness::{Engine, World};
+use crate::harness::{DatabaseKind, World};
 
 /// Everything in `seed` must be in `ours` and be equal; ours may say more.
 fn compare(path: &str, seed: &Value, ours: &Value, differences: &mut Vec<String>) {
@@ -104,7 +104,7 @@ fn fields_have_titles_and_nothing_is_left_of_the_other_style() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_is_served_without_a_key() {
-    let world = World::open(Engine::Sqlite).await.unwrap();
+    let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let call = crate::harness::Call::new(axum::http::Method::GET, "/openapi.json");
     let answer = world.call(call).await;
     assert_eq!((answer.status, answer.body), (200, tarn_server::openapi()));

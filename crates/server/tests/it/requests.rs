@@ -3,11 +3,11 @@
 use rstest::rstest;
 use serde_json::json;
 
-use crate::harness::{Engine, World};
+use crate::harness::{DatabaseKind, World};
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn lists_and_filters(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn lists_and_filters(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = World::open(engine).await else { return };
     let (ada, ben) =
         (world.user("ada@example.org", Some("acme")).await, world.user("ben@example.org", Some("acme")).await);
@@ -32,7 +32,7 @@ async fn lists_and_filters(#[values(Engine::Sqlite, Engine::Postgres)] engine: E
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ids_of_the_wrong_kind_are_refused() {
-    let world = World::open(Engine::Sqlite).await.unwrap();
+    let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let cluster = world.cluster(&world.admin, "trainer").await;
     for id in [cluster.as_str(), "r-", "r-0", "%F0%9F%92%A9", "%00", "%FF", "r-00000000000O", "..", "a%2Fb"] {
         let refused = world.get(&world.admin, &format!("/request/info/{id}")).await;

@@ -8,13 +8,13 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::harness::{Engine, World};
+use crate::harness::{DatabaseKind, World};
 
 /// Nothing here takes so long unless it hangs.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 async fn start(drain: Duration) -> (World, SocketAddr, oneshot::Sender<()>, JoinHandle<std::io::Result<()>>) {
-    let world = World::open(Engine::Sqlite).await.unwrap();
+    let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel();

@@ -3,13 +3,13 @@
 use rstest::rstest;
 use serde_json::json;
 
-use crate::harness::{Engine, World};
+use crate::harness::{DatabaseKind, World};
 
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILM+rvN+ot98qgEN796jTiQfZfG1KaT0PtFDJ/XFSqti user@example.com";
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_life(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_life(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = World::open(engine).await else { return };
     let (ada, ben) =
         (world.user("ada@example.org", Some("acme")).await, world.user("ben@example.org", Some("acme")).await);
@@ -31,7 +31,7 @@ async fn a_life(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_no_key_is_refused() {
-    let world = World::open(Engine::Sqlite).await.unwrap();
+    let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let private = "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----";
     for text in ["", "hello", "ssh-ed25519 AAAA", private, "ssh-ed25519 \u{0} x", "é"] {
         let refused = world.post(&world.admin, "/user/ssh-key/add", json!({ "public_key": text })).await;

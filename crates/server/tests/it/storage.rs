@@ -3,11 +3,11 @@
 use rstest::rstest;
 use serde_json::json;
 
-use crate::harness::{Engine, World};
+use crate::harness::{DatabaseKind, World};
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_life(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_life(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = World::open(engine).await else { return };
     let key = world.user("ada@example.org", Some("acme")).await;
     let cluster = world.cluster(&key, "trainer").await;
@@ -55,7 +55,7 @@ async fn a_life(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn editing(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn editing(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = World::open(engine).await else { return };
     let key = world.user("ada@example.org", None).await;
     let body = json!({ "size_gb": 10, "tp_storage_name": "data", "deletion_protection": true });
@@ -88,7 +88,7 @@ async fn editing(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn prices() {
-    let world = World::open(Engine::Sqlite).await.unwrap();
+    let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let quote = world.get(&world.admin, "/storage/quote?size_gb=100").await;
     assert_eq!((quote.status, &quote.body["hourly_rate"]), (200, &json!(0.013699)));
     for (query, kind) in [("", "missing"), ("?size_gb=0", "greater_than_equal"), ("?size_gb=x", "int_parsing")] {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tarn_driver::End;
 use tarn_model::ids::{InstanceId, VolumeId};
 
-use crate::harness::{Engine, World};
+use crate::harness::{DatabaseKind, World};
 
 const FAULT: &str = "its filesystem is damaged; ask the operator to repair it";
 
@@ -19,7 +19,7 @@ struct Scene {
 
 impl Scene {
     /// A volume on a running cluster of two nodes.
-    async fn open(engine: Engine) -> Option<Scene> {
+    async fn open(engine: DatabaseKind) -> Option<Scene> {
         let world = World::open(engine).await?;
         let key = world.admin.clone();
         let body = json!({ "instance_type": "1xCPU", "tp_cluster_name": "trainer", "num_nodes": 2 });
@@ -66,7 +66,9 @@ impl Scene {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_volume_fails_and_comes_right_again(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_volume_fails_and_comes_right_again(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(scene) = Scene::open(engine).await else { return };
     let Scene { world, key, volume, .. } = &scene;
     for lost in [false, true] {
@@ -113,7 +115,7 @@ async fn a_volume_fails_and_comes_right_again(#[values(Engine::Sqlite, Engine::P
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_volume_leaves_a_running_cluster(
-    #[values(Engine::Sqlite, Engine::Postgres)] engine: Engine,
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
     #[values(true, false)] live: bool,
 ) {
     let Some(scene) = Scene::open(engine).await else { return };
@@ -140,7 +142,9 @@ async fn a_failed_volume_leaves_a_running_cluster(
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failed_volume_leaves_a_failed_cluster(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_failed_volume_leaves_a_failed_cluster(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(scene) = Scene::open(engine).await else { return };
     let Scene { world, key, volume, nodes, .. } = &scene;
     let stubborn = world.fake.hold(volume, &nodes[1], "python3").await.unwrap();
@@ -170,7 +174,9 @@ async fn a_failed_volume_leaves_a_failed_cluster(#[values(Engine::Sqlite, Engine
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failed_cluster_goes_and_leaves_the_volume(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_failed_cluster_goes_and_leaves_the_volume(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(scene) = Scene::open(engine).await else { return };
     let Scene { world, key, volume, nodes, .. } = &scene;
     world.fake.kill(&nodes[0], End::Lost).await.unwrap();

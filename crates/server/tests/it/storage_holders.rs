@@ -4,7 +4,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use tarn_model::ids::{InstanceId, VolumeId};
 
-use crate::harness::{Engine, World};
+use crate::harness::{DatabaseKind, World};
 
 /// A cluster of two nodes with a volume on it: their ids, with those of the nodes.
 async fn attached(world: &World, key: &str) -> (String, VolumeId, Vec<InstanceId>) {
@@ -27,7 +27,9 @@ async fn attachments(world: &World, key: &str, volume: &VolumeId) -> Value {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_does_not_leave_is_killed_and_named(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn whoever_does_not_leave_is_killed_and_named(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = World::open(engine).await else { return };
     let key = &world.admin;
     let (cluster, volume, nodes) = attached(&world, key).await;
@@ -63,7 +65,7 @@ async fn whoever_does_not_leave_is_killed_and_named(#[values(Engine::Sqlite, Eng
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn live_nobody_is_killed(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn live_nobody_is_killed(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = World::open(engine).await else { return };
     let key = &world.admin;
     let (cluster, volume, nodes) = attached(&world, key).await;
@@ -94,7 +96,7 @@ async fn live_nobody_is_killed(#[values(Engine::Sqlite, Engine::Postgres)] engin
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_used_is_shown(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn what_is_used_is_shown(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = World::open(engine).await else { return };
     let key = &world.admin;
     let made = world.post(key, "/storage/create", json!({ "size": 10, "name": "data" })).await.text("storage_id");

@@ -7,7 +7,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use tarn_server::Limits;
 
-use crate::harness::{Answer, Call, Engine, World};
+use crate::harness::{Answer, Call, DatabaseKind, World};
 
 fn attach(volume: &str, cluster: &str) -> Value {
     json!({ "storage_id": volume, "cluster_ids": [cluster] })
@@ -27,7 +27,7 @@ async fn volume_status(world: &World, key: &str, volume: &str) -> Value {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn sizes(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn sizes(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = World::open(engine).await else { return };
     let volume = world.volume(&world.admin, "data").await;
     let edit = format!("/storage/edit/{volume}");
@@ -69,7 +69,7 @@ async fn sizes(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_pool_tells_its_numbers(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_full_pool_tells_its_numbers(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = World::open(engine).await else { return };
     let create = async |size: u64| world.post(&world.admin, "/storage/create", json!({ "size": size })).await;
     assert_eq!(create(600).await.status, 202);
@@ -83,7 +83,7 @@ async fn a_full_pool_tells_its_numbers(#[values(Engine::Sqlite, Engine::Postgres
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn ids_and_numbers_of_clusters(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn ids_and_numbers_of_clusters(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = World::open(engine).await else { return };
     let key = &world.admin;
     let (cluster, volume) = (world.cluster(key, "trainer").await, world.volume(key, "data").await);
@@ -126,7 +126,7 @@ async fn ids_and_numbers_of_clusters(#[values(Engine::Sqlite, Engine::Postgres)]
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn other_tenants(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn other_tenants(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = World::open(engine).await else { return };
     let (ada, eve) = (world.user("ada@example.org", None).await, world.user("eve@example.org", None).await);
     let (hers, mine) = (world.volume(&ada, "data").await, world.volume(&eve, "data").await);
@@ -146,7 +146,7 @@ async fn other_tenants(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engin
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn states(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn states(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = World::open(engine).await else { return };
     let key = &world.admin;
     let post = async |path: &str, body: Value| world.post(key, path, body).await;
@@ -201,7 +201,7 @@ async fn states(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn races_have_one_winner(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn races_have_one_winner(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = World::open(engine).await else { return };
     let key = &world.admin;
     let cluster = world.cluster(key, "trainer").await;

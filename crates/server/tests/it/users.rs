@@ -3,11 +3,11 @@
 use rstest::rstest;
 use serde_json::json;
 
-use crate::harness::{Engine, World};
+use crate::harness::{DatabaseKind, World};
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn who_am_i(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn who_am_i(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = World::open(engine).await else { return };
     let key = world.user("ada@example.org", Some("acme")).await;
     let before = world.get(&key, "/user/info").await;
@@ -23,7 +23,7 @@ async fn who_am_i(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn organizations(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn organizations(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = World::open(engine).await else { return };
     let first = world.user("ada@example.org", Some("acme")).await;
     let second = world.user("ben@example.org", Some("acme")).await;
@@ -36,7 +36,7 @@ async fn organizations(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engin
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn preferences(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn preferences(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = World::open(engine).await else { return };
     let key = world.user("ada@example.org", None).await;
     let path = "/user/preferences";

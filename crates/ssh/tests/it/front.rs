@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use tarn_ssh::{Denied, Door, Limits, Machine, Settings, Visit};
+use tarn_ssh::{Authorizer, Denied, Limits, Settings, Target, Visit};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
@@ -29,11 +29,11 @@ pub(crate) struct Front {
 /// Lets the owner of one key in, as `ubuntu`.
 struct OneKey(String);
 
-impl Door for OneKey {
-    fn enter<'a>(&'a self, visit: Visit<'a>) -> BoxFuture<'a, Result<Arc<dyn Machine>, Denied>> {
+impl Authorizer for OneKey {
+    fn enter<'a>(&'a self, visit: Visit<'a>) -> BoxFuture<'a, Result<Arc<dyn Target>, Denied>> {
         Box::pin(async move {
             match visit.user == "ubuntu" && visit.key.fingerprint == self.0 {
-                true => Ok(Arc::new(Host::default()) as Arc<dyn Machine>),
+                true => Ok(Arc::new(Host::default()) as Arc<dyn Target>),
                 false => Err(Denied),
             }
         })

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use futures::future::BoxFuture;
 use tarn_link::opening;
 use tarn_link::{Answer, Endpoint, Frame, FromGuest, Program, Purpose, Reader, Session, Stream, ToGuest, Writer};
-use tarn_ssh::Machine;
+use tarn_ssh::Target;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::process::Command;
@@ -25,7 +25,7 @@ pub(crate) struct Host {
     last: Arc<AtomicU64>,
 }
 
-impl Machine for Host {
+impl Target for Host {
     fn dial(&self) -> BoxFuture<'_, io::Result<Box<dyn Stream>>> {
         Box::pin(async {
             let (ours, theirs) = UnixStream::pair()?;

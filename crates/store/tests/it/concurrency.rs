@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rstest::rstest;
 use tarn_model::Money;
 use tarn_model::ledger::{Account, Transfer};
-use tarn_store::testing::Engine;
+use tarn_store::testing::DatabaseKind;
 use tarn_store::{Error, clusters, events, ledger};
 
 use crate::support::{cluster, world};
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 8)]
-async fn every_write_counts_once(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn every_write_counts_once(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = world(engine).await else { return };
     let done = Arc::new(AtomicBool::new(false));
     let reader = tokio::spawn({
@@ -60,7 +60,9 @@ async fn every_write_counts_once(#[values(Engine::Sqlite, Engine::Postgres)] eng
 /// On the thread of the runtime's own `block_on`: whoever blocks there must not take the wake-ups of those beside him.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn many_in_one_task_all_come_to_their_end(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn many_in_one_task_all_come_to_their_end(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     for round in 0..100 {
         let calls = (0..8).map(|number| {
@@ -83,7 +85,7 @@ async fn many_in_one_task_all_come_to_their_end(#[values(Engine::Sqlite, Engine:
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_operation_leaves_nothing_and_harms_nobody(
-    #[values(Engine::Sqlite, Engine::Postgres)] engine: Engine,
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
 ) {
     let Some(world) = world(engine).await else { return };
     let (kept, lost) = (cluster(&*world.ids, &world.owner, "kept", 1), cluster(&*world.ids, &world.owner, "lost", 2));
@@ -101,7 +103,7 @@ async fn a_refused_operation_leaves_nothing_and_harms_nobody(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_panicking_operation_does_not_end_the_writer() {
-    let Some(world) = world(Engine::Sqlite).await else {
+    let Some(world) = world(DatabaseKind::Sqlite).await else {
         return;
     };
     let panicked = world.store.write(|_| -> Result<(), Error> { panic!("on purpose") }).await;

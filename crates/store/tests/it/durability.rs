@@ -1,14 +1,14 @@
 //! What was acknowledged is there after the store was opened again, and a database of the future is left alone.
 
 use rstest::rstest;
-use tarn_store::testing::Engine;
+use tarn_store::testing::DatabaseKind;
 use tarn_store::{Database, Error, Store, clusters};
 
 use crate::support::{cluster, world};
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn opening_again_finds_everything(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn opening_again_finds_everything(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = world(engine).await else { return };
     let made = cluster(&*world.ids, &world.owner, "heron", 1);
     let row = made.clone();
@@ -19,7 +19,7 @@ async fn opening_again_finds_everything(#[values(Engine::Sqlite, Engine::Postgre
 
 #[tokio::test(flavor = "multi_thread")]
 async fn readers_cannot_write() {
-    let Some(world) = world(Engine::Sqlite).await else {
+    let Some(world) = world(DatabaseKind::Sqlite).await else {
         return;
     };
     let made = cluster(&*world.ids, &world.owner, "heron", 1);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rstest::rstest;
-use tarn_store::testing::{Engine, Fresh, ManualClock, SeededIds, fresh};
+use tarn_store::testing::{DatabaseKind, Fresh, ManualClock, SeededIds, fresh};
 use tarn_store::{Database, Store, examine, installation};
 
 use crate::support::raw;
@@ -19,7 +19,9 @@ async fn open(fresh: &Fresh) -> Store {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_look_reads_beside_a_writer_and_writes_nothing(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_look_reads_beside_a_writer_and_writes_nothing(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(fresh) = fresh(engine).await else { return };
     let store = open(&fresh).await;
     let looked = look(&fresh, false).await.unwrap();
@@ -31,8 +33,8 @@ async fn a_look_reads_beside_a_writer_and_writes_nothing(#[values(Engine::Sqlite
     assert_eq!(looked.read(examine::version).await.unwrap(), Some(examine::KNOWN));
     let health = examine::health(&looked).await.unwrap();
     match engine {
-        Engine::Sqlite => assert_eq!(health.faults, Some(Vec::new())),
-        Engine::Postgres => {
+        DatabaseKind::Sqlite => assert_eq!(health.faults, Some(Vec::new())),
+        DatabaseKind::Postgres => {
             assert_eq!((health.is_byte_order, health.refused.len()), (Some(true), 0), "{health:?}");
             assert!(health.now.is_some() && health.engine.starts_with("PostgreSQL "));
         }
@@ -41,7 +43,9 @@ async fn a_look_reads_beside_a_writer_and_writes_nothing(#[values(Engine::Sqlite
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn an_empty_database_has_no_version(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn an_empty_database_has_no_version(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(fresh) = fresh(engine).await else { return };
     if let Database::Sqlite(path) = &fresh.database {
         assert!(look(&fresh, true).await.is_err(), "nothing is made by a look");
@@ -54,7 +58,7 @@ async fn an_empty_database_has_no_version(#[values(Engine::Sqlite, Engine::Postg
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_nobody_works_on_is_overdue(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn what_nobody_works_on_is_overdue(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(fresh) = fresh(engine).await else { return };
     let store = open(&fresh).await;
     let later = "9000000000000000";
@@ -83,7 +87,7 @@ async fn what_nobody_works_on_is_overdue(#[values(Engine::Sqlite, Engine::Postgr
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_who_may_only_read_is_told_apart() {
-    let Some(fresh) = fresh(Engine::Postgres).await else { return };
+    let Some(fresh) = fresh(DatabaseKind::Postgres).await else { return };
     drop(open(&fresh).await);
     let Database::Postgres(url) = &fresh.database else { return };
     let (address, name) = url.rsplit_once('/').unwrap();
@@ -113,7 +117,7 @@ async fn a_user_who_may_only_read_is_told_apart() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn where_nobody_else_is_nothing_is_put_beside_the_file() {
-    let fresh = fresh(Engine::Sqlite).await.unwrap();
+    let fresh = fresh(DatabaseKind::Sqlite).await.unwrap();
     let Database::Sqlite(path) = &fresh.database else { return };
     raw(&fresh.database, "pragma journal_mode = wal; create table something (name text); pragma journal_mode = delete; pragma journal_mode = wal;").await;
     let files = || std::fs::read_dir(path.parent().unwrap()).unwrap().count();

@@ -4,7 +4,7 @@ use rstest::rstest;
 use tarn_model::Time;
 use tarn_model::capacity::Gpu;
 use tarn_model::gpus::{Drain, Facts, Health, Known};
-use tarn_store::testing::Engine;
+use tarn_store::testing::DatabaseKind;
 use tarn_store::{Error, gpus, host, instances};
 
 use crate::support::world;
@@ -23,7 +23,7 @@ fn known(id: &str, health: Health) -> Known {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn gpus_come_back(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn gpus_come_back(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = world(engine).await else { return };
     let (reason, since) = ("why".to_owned(), Time::from_micros(5));
     let healths = [
@@ -54,7 +54,7 @@ async fn gpus_come_back(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engi
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn the_host_is_drained_and_not(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn the_host_is_drained_and_not(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = world(engine).await else { return };
     for reason in [None, Some("kernel".to_owned())] {
         let drain = Drain { reason, since: Time::from_micros(7) };

@@ -10,7 +10,7 @@ use tarn_model::job_configs::{self, Config};
 use tarn_model::jobs::{Job, JobNode, Outcome, State, Teardown};
 use tarn_model::lifecycle;
 use tarn_store::job_standings::{self, Standing};
-use tarn_store::testing::Engine;
+use tarn_store::testing::DatabaseKind;
 use tarn_store::{Error, Listing, Whose, clusters, instances, job_logs, job_nodes, jobs};
 
 use crate::support::{World, cluster, instance, world};
@@ -91,7 +91,7 @@ async fn admit(world: &World) -> Vec<JobId> {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn jobs_come_back_as_they_went_in(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn jobs_come_back_as_they_went_in(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = world(engine).await else { return };
     let cluster = add_cluster(&world, 1).await;
     let draft = job(&world, &cluster, 5);
@@ -141,7 +141,9 @@ async fn jobs_come_back_as_they_went_in(#[values(Engine::Sqlite, Engine::Postgre
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn lists_are_newest_first_and_counted(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn lists_are_newest_first_and_counted(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     let cluster = add_cluster(&world, 1).await;
     let mut made = Vec::new();
@@ -163,7 +165,9 @@ async fn lists_are_newest_first_and_counted(#[values(Engine::Sqlite, Engine::Pos
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn turns_come_in_order_and_places_are_kept(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn turns_come_in_order_and_places_are_kept(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     let (one, two) = (add_cluster(&world, 1).await, add_cluster(&world, 2).await);
     add(&world, &job(&world, &one, 1)).await;
@@ -195,7 +199,9 @@ async fn turns_come_in_order_and_places_are_kept(#[values(Engine::Sqlite, Engine
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_lost_his_lease_writes_nothing(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn whoever_lost_his_lease_writes_nothing(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     let cluster = add_cluster(&world, 1).await;
     let id = queued(&world, &cluster, 10).await.id;
@@ -228,7 +234,7 @@ async fn whoever_lost_his_lease_writes_nothing(#[values(Engine::Sqlite, Engine::
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_and_logs_come_back(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn nodes_and_logs_come_back(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = world(engine).await else { return };
     let cluster = add_cluster(&world, 1).await;
     let id = queued(&world, &cluster, 10).await.id;
@@ -288,7 +294,7 @@ async fn nodes_and_logs_come_back(#[values(Engine::Sqlite, Engine::Postgres)] en
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_old_is_found(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn what_is_old_is_found(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = world(engine).await else { return };
     let cluster = add_cluster(&world, 1).await;
     let draft = job(&world, &cluster, 5);
@@ -318,7 +324,7 @@ async fn what_is_old_is_found(#[values(Engine::Sqlite, Engine::Postgres)] engine
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hidden_draft_holds_no_cluster(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_hidden_draft_holds_no_cluster(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = world(engine).await else { return };
     let cluster = add_cluster(&world, 1).await;
     let draft = Job { teardown: Teardown::Wanted, ..job(&world, &cluster, 5) };

@@ -7,7 +7,7 @@ use tarn_model::ids::SshKeyId;
 use tarn_model::lifecycle::State;
 use tarn_model::ssh_keys::{Parsed, SshKey, parse};
 use tarn_model::users::Owner;
-use tarn_store::testing::Engine;
+use tarn_store::testing::DatabaseKind;
 use tarn_store::{Error, Store, cluster_keys, clusters, expiry, installation, ssh_keys, users};
 
 use crate::support::{World, cluster, raw, user, world};
@@ -42,7 +42,9 @@ async fn opened(store: &Store, key: &Parsed) -> Vec<String> {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_opens_what_it_was_saved_for_or_given_to(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_key_opens_what_it_was_saved_for_or_given_to(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     let (first, second) = (parse(FIRST).unwrap(), parse(SECOND).unwrap());
     let eve = user(&*world.ids, "eve@example.org", None);
@@ -78,7 +80,9 @@ async fn a_key_opens_what_it_was_saved_for_or_given_to(#[values(Engine::Sqlite, 
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_withdrawn_key_opens_nothing_in_its_scope(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_withdrawn_key_opens_nothing_in_its_scope(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     let (first, second) = (parse(FIRST).unwrap(), parse(SECOND).unwrap());
     let eve = user(&*world.ids, "eve@example.org", None);
@@ -105,7 +109,7 @@ async fn a_withdrawn_key_opens_nothing_in_its_scope(#[values(Engine::Sqlite, Eng
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_given_before_there_were_fingerprints_open_their_clusters(
-    #[values(Engine::Sqlite, Engine::Postgres)] engine: Engine,
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
 ) {
     let Some(world) = world(engine).await else { return };
     let first = parse(FIRST).unwrap();
@@ -123,7 +127,9 @@ async fn keys_given_before_there_were_fingerprints_open_their_clusters(
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_forgotten_leaves_no_keys(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn what_is_forgotten_leaves_no_keys(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     let first = parse(FIRST).unwrap();
     let gone = Cluster { state: State::Destroyed, ..cluster(&*world.ids, &world.owner, "gone", 2) };
@@ -136,7 +142,9 @@ async fn what_is_forgotten_leaves_no_keys(#[values(Engine::Sqlite, Engine::Postg
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn an_installation_remembers_the_first_word(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn an_installation_remembers_the_first_word(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     for value in ["one", "two"] {
         let kept = world.store.write(move |tx| installation::remember_once(tx, "secret_key", value)).await.unwrap();

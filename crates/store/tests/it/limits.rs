@@ -2,14 +2,14 @@
 
 use rstest::rstest;
 use tarn_model::limits::{Amounts, Limits};
-use tarn_store::testing::Engine;
+use tarn_store::testing::DatabaseKind;
 use tarn_store::{installation, limits};
 
 use crate::support::world;
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn are_kept_listed_and_forgotten(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn are_kept_listed_and_forgotten(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = world(engine).await else { return };
     let store = &world.store;
     let some = Limits { gpus: Some(0), object_bytes: Some(1 << 50), ..Limits::default() };
@@ -35,7 +35,7 @@ async fn are_kept_listed_and_forgotten(#[values(Engine::Sqlite, Engine::Postgres
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_seen_last_is_replaced(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn what_was_seen_last_is_replaced(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = world(engine).await else { return };
     let store = &world.store;
     for value in ["first", "second"] {

@@ -5,14 +5,16 @@ use std::sync::Arc;
 use rstest::rstest;
 use tarn_model::ids::VolumeId;
 use tarn_model::storage::{Left, VolumeState};
-use tarn_store::testing::{Engine, ManualClock, SeededIds, fresh};
+use tarn_store::testing::{DatabaseKind, ManualClock, SeededIds, fresh};
 use tarn_store::{Store, storage};
 
 use crate::support::raw;
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_failed_before_had_no_data_to_come_back(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn what_failed_before_had_no_data_to_come_back(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(fresh) = fresh(engine).await else { return };
     let before = [
         "create table migrations (version bigint primary key);",

@@ -7,7 +7,7 @@ use tarn_model::lifecycle::State;
 use tarn_model::preferences::Preferences;
 use tarn_model::storage::{Attachment, AttachmentState, Left, Volume, VolumeState};
 use tarn_model::{Money, Time};
-use tarn_store::testing::Engine;
+use tarn_store::testing::DatabaseKind;
 use tarn_store::users::ApiKey;
 use tarn_store::{
     Error, Listing, Whose, attachments, clusters, events, idempotency, instances, ledger, storage, users,
@@ -17,7 +17,9 @@ use crate::support::{cluster, instance, user, world};
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn clusters_come_back_and_guard_their_version(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn clusters_come_back_and_guard_their_version(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     let made = cluster(&*world.ids, &world.owner, "heron", 5);
     let (added, id) = (made.clone(), made.id.clone());
@@ -36,7 +38,9 @@ async fn clusters_come_back_and_guard_their_version(#[values(Engine::Sqlite, Eng
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_is_free_again_after_the_destruction(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_name_is_free_again_after_the_destruction(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     let first = cluster(&*world.ids, &world.owner, "heron", 1);
     let second = cluster(&*world.ids, &world.owner, "heron", 2);
@@ -51,7 +55,9 @@ async fn a_name_is_free_again_after_the_destruction(#[values(Engine::Sqlite, Eng
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn lists_are_newest_first_and_go_on_where_they_ended(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn lists_are_newest_first_and_go_on_where_they_ended(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     let rows: Vec<_> = (0..25).map(|n| cluster(&*world.ids, &world.owner, &format!("c{n}"), 100 + n / 2)).collect();
     let nodes: Vec<_> = rows.iter().map(|row| instance(&*world.ids, &row.id, 0)).collect();
@@ -89,7 +95,9 @@ async fn lists_are_newest_first_and_go_on_where_they_ended(#[values(Engine::Sqli
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failed_volume_keeps_what_is_left_of_it(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_failed_volume_keeps_what_is_left_of_it(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     for (left, promised_gb) in [(Left::Nothing, 0), (Left::Parts, 7), (Left::Data, 14)] {
         let volume = Volume {
@@ -117,7 +125,7 @@ async fn a_failed_volume_keeps_what_is_left_of_it(#[values(Engine::Sqlite, Engin
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn volumes_and_attachments(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn volumes_and_attachments(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = world(engine).await else { return };
     let on = cluster(&*world.ids, &world.owner, "heron", 1);
     let volume = Volume {
@@ -159,7 +167,9 @@ async fn volumes_and_attachments(#[values(Engine::Sqlite, Engine::Postgres)] eng
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_authenticate_until_they_are_revoked(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn keys_authenticate_until_they_are_revoked(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     let key = ApiKey {
         id: ApiKeyId::fresh(&*world.ids),
@@ -184,7 +194,9 @@ async fn keys_authenticate_until_they_are_revoked(#[values(Engine::Sqlite, Engin
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn the_ledger_sums_and_the_log_is_ordered(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn the_ledger_sums_and_the_log_is_ordered(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     for (n, micros) in [5_000_000i64, -1_500_000, 1].into_iter().enumerate() {
         let write = world.store.write(move |tx| -> Result<(), Error> {
@@ -207,7 +219,9 @@ async fn the_ledger_sums_and_the_log_is_ordered(#[values(Engine::Sqlite, Engine:
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn idempotent_outcomes_are_kept_for_their_time(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn idempotent_outcomes_are_kept_for_their_time(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     let kept = idempotency::Kept { fingerprint: vec![1; 32], outcome: vec![2, 0, 3] };
     let (me, keep) = (world.owner.user.clone(), kept.clone());

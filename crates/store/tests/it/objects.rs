@@ -5,7 +5,7 @@ use tarn_model::Time;
 use tarn_model::buckets::{Bucket, Versioning};
 use tarn_model::ids::{BucketId, ContentId, FileId, VersionId};
 use tarn_model::objects::{Algorithm, Body, Checksum, Details, Marker, Object, Part, Scope, Upload, Version};
-use tarn_store::testing::Engine;
+use tarn_store::testing::DatabaseKind;
 use tarn_store::{Error, accounts, buckets, objects, parts, uploads, versions};
 
 use crate::support::{World, world};
@@ -45,7 +45,7 @@ fn object(bucket: &Bucket, key: &str, sequence: i64, body: Body) -> Object {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn accounts_count_and_have_one_key(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn accounts_count_and_have_one_key(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = world(engine).await else { return };
     let org = world.owner.org.clone().unwrap();
     let of = org.clone();
@@ -73,7 +73,9 @@ async fn accounts_count_and_have_one_key(#[values(Engine::Sqlite, Engine::Postgr
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn objects_come_back_and_are_replaced(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn objects_come_back_and_are_replaced(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     let bucket = bucket(&world, "first").await;
     let content = ContentId::fresh(&*world.ids);
@@ -98,7 +100,9 @@ async fn objects_come_back_and_are_replaced(#[values(Engine::Sqlite, Engine::Pos
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_are_listed_in_the_order_of_their_bytes(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn keys_are_listed_in_the_order_of_their_bytes(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     let (bucket, other) = (bucket(&world, "first").await, bucket(&world, "other").await);
     let mut keys = ["b", "a", "a/b", "a-b", "A", "é", "z", "ｚ", "\u{10ffff}", "\u{1}", "a b", "aé", "\u{e000}", "🦀"];
@@ -124,7 +128,9 @@ async fn keys_are_listed_in_the_order_of_their_bytes(#[values(Engine::Sqlite, En
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn versions_are_listed_newest_first(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn versions_are_listed_newest_first(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     let bucket = bucket(&world, "first").await;
     let ids: Vec<_> = (0..3).map(|_| VersionId::fresh(&*world.ids)).collect();
@@ -157,7 +163,7 @@ async fn versions_are_listed_newest_first(#[values(Engine::Sqlite, Engine::Postg
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn uploads_and_parts_come_back(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn uploads_and_parts_come_back(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = world(engine).await else { return };
     let bucket = bucket(&world, "first").await;
     let upload = |key: &str, created| Upload {

@@ -6,7 +6,7 @@ use rstest::rstest;
 use tarn_model::Time;
 use tarn_model::ids::RequestId;
 use tarn_model::requests::{Request, RequestStatus, RequestType};
-use tarn_store::testing::Engine;
+use tarn_store::testing::DatabaseKind;
 use tarn_store::{Error, requests};
 
 use crate::support::{World, cluster, world};
@@ -41,7 +41,9 @@ async fn insert(world: &World, request: &Request) {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_has_one_holder_and_a_fence(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_lease_has_one_holder_and_a_fence(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     insert(&world, &request(&world, 5, false)).await;
     let lease = || world.store.write(|tx| requests::lease_due(tx, LEASE, 10));
@@ -65,7 +67,9 @@ async fn a_lease_has_one_holder_and_a_fence(#[values(Engine::Sqlite, Engine::Pos
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn the_line_is_first_come_first_served(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn the_line_is_first_come_first_served(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     let line: Vec<_> =
         (1..=3).map(|n| Request { due: Time::from_micros(i64::MAX), ..request(&world, n, true) }).collect();
@@ -86,7 +90,9 @@ async fn the_line_is_first_come_first_served(#[values(Engine::Sqlite, Engine::Po
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_leased_does_not_hide_what_is_due(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn what_is_leased_does_not_hide_what_is_due(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     insert(&world, &request(&world, 1, false)).await;
     world.store.write(|tx| requests::lease_due(tx, LEASE, 1)).await.unwrap();
@@ -99,7 +105,9 @@ async fn what_is_leased_does_not_hide_what_is_due(#[values(Engine::Sqlite, Engin
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_note_outlives_the_progress_and_is_fenced(#[values(Engine::Sqlite, Engine::Postgres)] engine: Engine) {
+async fn a_note_outlives_the_progress_and_is_fenced(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+) {
     let Some(world) = world(engine).await else { return };
     insert(&world, &request(&world, 5, false)).await;
     let leased = world.store.write(|tx| requests::lease_due(tx, LEASE, 10)).await.unwrap().pop().unwrap();

@@ -8,7 +8,7 @@ use tarn_model::ids::{ClusterId, InstanceId, OrgId, UserId};
 use tarn_model::lifecycle::State;
 use tarn_model::users::{Organization, Owner, User};
 use tarn_model::{Ids, Money, Time};
-use tarn_store::testing::{Engine, Fresh, ManualClock, SeededIds, fresh};
+use tarn_store::testing::{DatabaseKind, Fresh, ManualClock, SeededIds, fresh};
 use tarn_store::{Database, Error, Store, users};
 
 pub(crate) struct World {
@@ -19,7 +19,7 @@ pub(crate) struct World {
     pub(crate) fresh: Fresh,
 }
 
-pub(crate) async fn world(engine: Engine) -> Option<World> {
+pub(crate) async fn world(engine: DatabaseKind) -> Option<World> {
     let fresh = fresh(engine).await?;
     let (clock, ids) = (Arc::new(ManualClock::default()), Arc::new(SeededIds::new(7)));
     let store = Store::open(&fresh.database, clock.clone(), ids.clone()).await.unwrap();

@@ -19,7 +19,7 @@ use std::time::Duration;
 use rustix::fs::statvfs;
 use tarn_model::ids::InstanceId;
 
-use super::engine::{Engine, blocking, failed};
+use super::local_host::{LocalHost, blocking, failed};
 use super::places::Places;
 use super::protections::{Protection, Protections};
 use super::record::Record;
@@ -100,9 +100,9 @@ pub(super) fn is_there(places: &Places, id: &InstanceId) -> io::Result<bool> {
 }
 
 /// Refuses what has had a disk that is gone: an empty one in its place would look like its own.
-pub(super) fn must_be_there(engine: &Engine, record: &Record) -> Result<(), Error> {
+pub(super) fn must_be_there(host: &LocalHost, record: &Record) -> Result<(), Error> {
     let had_one = record.had_disk || record.process.is_some() || record.boot > 1;
-    match is_there(&engine.places, &record.id) {
+    match is_there(&host.places, &record.id) {
         Ok(false) if had_one => Err(Error::Permanent(
             "the disk of the instance is not where it was kept; the operator may bring it back, or destroy the cluster"
                 .into(),
@@ -113,8 +113,8 @@ pub(super) fn must_be_there(engine: &Engine, record: &Record) -> Result<(), Erro
 }
 
 /// The disk of an instance, made if there is none: whoever has had one was asked for it before.
-pub(super) async fn ensure(engine: &Engine, record: &Record) -> Result<Disk, Error> {
-    let (places, record, template) = (engine.places.clone(), record.clone(), engine.disks.template.clone());
+pub(super) async fn ensure(host: &LocalHost, record: &Record) -> Result<Disk, Error> {
+    let (places, record, template) = (host.places.clone(), record.clone(), host.disks.template.clone());
     blocking(FAILED, move || {
         let (directory, path) = (places.disk(&record.id), places.disk_file(&record.id));
         if directory.exists() {
@@ -162,9 +162,9 @@ pub(super) async fn settle(disk: &Disk) -> Result<(), Error> {
 }
 
 /// Removes the disk of an instance that has no process any more, when the kernel has taken its mount apart.
-pub(super) async fn remove(engine: &Engine, id: &InstanceId) -> Result<(), Error> {
-    let (directory, file) = (engine.places.disk(id), engine.places.disk_file(id));
-    released(&engine.places.instance(id)).await?;
+pub(super) async fn remove(host: &LocalHost, id: &InstanceId) -> Result<(), Error> {
+    let (directory, file) = (host.places.disk(id), host.places.disk_file(id));
+    released(&host.places.instance(id)).await?;
     blocking("the disk of an instance could not be removed", move || {
         trees::remove(&directory)?;
         trees::remove(&file)

@@ -10,8 +10,8 @@ use std::time::Duration;
 use tokio::process::Command;
 
 use crate::Error;
-use crate::local::engine::{blocking, failed};
 use crate::local::files;
+use crate::local::local_host::{blocking, failed};
 
 const FAILED: &str = "the template of the disks could not be made";
 

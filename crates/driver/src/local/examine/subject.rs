@@ -9,8 +9,8 @@ pub struct Subject(Option<u32>);
 
 impl Subject {
     /// The engine of this number, or this process where none is known.
-    pub fn of(engine: Option<u32>) -> Subject {
-        Subject(engine)
+    pub fn of(host: Option<u32>) -> Subject {
+        Subject(host)
     }
 
     /// What it is called in a sentence.

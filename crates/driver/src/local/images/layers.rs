@@ -19,9 +19,9 @@ use super::sources::Sources;
 use super::turns::Turn;
 use crate::Error;
 use crate::local::dialogue::{self, Helper};
-use crate::local::engine::{Engine, blocking, failed};
 use crate::local::helper::order::{Order, Report, Unpack, Unpacked};
 use crate::local::ids;
+use crate::local::local_host::{LocalHost, blocking, failed};
 
 /// So many files, directories and links may be in a layer.
 const MAX_ENTRIES: u64 = 2_000_000;
@@ -50,7 +50,7 @@ pub(super) struct Layer {
 
 /// A pull that is under way.
 pub(super) struct Pull<'a> {
-    pub(super) engine: &'a Engine,
+    pub(super) host: &'a LocalHost,
     pub(super) sources: &'a Sources,
     /// The registry that has the image.
     pub(super) registry: &'a str,
@@ -61,10 +61,10 @@ pub(super) struct Pull<'a> {
 
 /// Makes a layer be there.
 pub(super) async fn fetch(pull: &Pull<'_>, layer: &Layer) -> Result<(), Error> {
-    let images = &pull.engine.images;
+    let images = &pull.host.images;
     // Whoever pulls the same one waits here, and finds it then. But nobody waits for what another registry may never send.
     let name = format!("layer {} of {}", layer.digest, pull.registry);
-    let _one_at_a_time = pull.unless_given_up(pull.engine.lock(&name)).await?;
+    let _one_at_a_time = pull.unless_given_up(pull.host.lock(&name)).await?;
     if pull.is_there(layer)? {
         return Ok(());
     }
@@ -96,7 +96,7 @@ impl Pull<'_> {
     }
 
     fn is_there(&self, layer: &Layer) -> Result<bool, Error> {
-        let Some(known) = self.engine.images.use_layer(&layer.digest) else { return Ok(false) };
+        let Some(known) = self.host.images.use_layer(&layer.digest) else { return Ok(false) };
         if !known.archive.is_empty() && known.archive != layer.archive {
             return Err(self.sources.does_not_match());
         }
@@ -116,7 +116,7 @@ impl Pull<'_> {
     /// What the owner is told when a layer needs at least so much, and there is no room for it. Only an image that would not fit
     /// alone is refused for good: others go, and so does what they take.
     fn no_room(&self, number: u64, needs: u64, is_of_disk: bool) -> Error {
-        let (images, name) = (&self.engine.images, &self.sources.name);
+        let (images, name) = (&self.host.images, &self.sources.name);
         let most = images.settings.cache_bytes;
         let gigabytes = most as f64 / 1e9;
         if images.others(self.layers, number).saturating_add(needs) > most {
@@ -137,9 +137,9 @@ impl Pull<'_> {
 
     /// Evicts what nobody needs until everything fits that is there and that is coming.
     async fn make_room(&self, number: u64, needs: u64) -> Result<(), Error> {
-        let images = &self.engine.images;
+        let images = &self.host.images;
         loop {
-            match images.evict(|| in_use(self.engine)).map_err(|error| failed(FAILED, &error))? {
+            match images.evict(|| in_use(self.host)).map_err(|error| failed(FAILED, &error))? {
                 Fits::Yes => return Ok(()),
                 Fits::Without(away) => {
                     let own = images.clone();
@@ -163,14 +163,14 @@ impl Pull<'_> {
 }
 
 /// The digests of all layers that instances stand on.
-fn in_use(engine: &Engine) -> BTreeSet<String> {
-    engine.records().values().filter_map(|record| record.container.as_ref()).flat_map(|c| c.layers.clone()).collect()
+fn in_use(host: &LocalHost) -> BTreeSet<String> {
+    host.records().values().filter_map(|record| record.container.as_ref()).flat_map(|c| c.layers.clone()).collect()
 }
 
 /// Lets a layer be unpacked, and gives it its name.
 async fn bring(pull: &Pull<'_>, layer: &Layer, (number, place): (u64, &Path), mut turn: Turn<'_>) -> Result<(), Error> {
     let (unpacked, opaque) = unpack(pull, layer, (number, place), &mut turn).await?;
-    let (own, directory, wanted) = (pull.engine.images.clone(), place.to_owned(), layer.clone());
+    let (own, directory, wanted) = (pull.host.images.clone(), place.to_owned(), layer.clone());
     let kept = blocking(FAILED, move || {
         let hides_all = opaque.hide_lower(&directory.join("root"))?;
         let known = Known::new(wanted.archive, unpacked.bytes, hides_all);
@@ -189,7 +189,7 @@ async fn unpack(
     turn: &mut Turn<'_>,
 ) -> Result<(Unpacked, Opaque), Error> {
     let lost = |error: io::Error| failed(FAILED, &error);
-    let room = pull.engine.images.room(|| in_use(pull.engine)).map_err(lost)?;
+    let room = pull.host.images.room(|| in_use(pull.host)).map_err(lost)?;
     if room.bytes < layer.size {
         return Err(pull.no_room(number, layer.size, room.is_of_disk));
     }
@@ -199,7 +199,7 @@ async fn unpack(
         most_bytes: room.bytes,
         most_entries: MAX_ENTRIES,
     });
-    let mut helper = Helper::spawn(pull.engine).map_err(lost)?;
+    let mut helper = Helper::spawn(pull.host).map_err(lost)?;
     let ordered = helper.order(&order).await;
     let (child, input, mut output) = helper.into_parts();
     let done = async {
@@ -286,7 +286,7 @@ async fn listen(
 ) -> Result<(Unpacked, Opaque), Heard> {
     let mut opaque = Opaque::default();
     let grow = async |bytes| {
-        pull.engine.images.note(number, &layer.digest, bytes);
+        pull.host.images.note(number, &layer.digest, bytes);
         pull.make_room(number, bytes).await.map_err(Heard::Failed)
     };
     loop {

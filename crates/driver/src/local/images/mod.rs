@@ -36,7 +36,7 @@ pub(super) use kept::Stored;
 pub use registries::is_loopback;
 pub use settings::{ImageSettings, Registry};
 
-use super::engine::{Engine, blocking};
+use super::local_host::{LocalHost, blocking};
 use crate::Error;
 use layers::{Layer, Pull};
 use manifests::Found;
@@ -47,13 +47,13 @@ const FAILED: &str = "an image could not be written down";
 
 /// Makes an image be there, and returns its exact name. Whoever no longer waits for it ends the pull.
 pub(super) async fn ensure(
-    engine: &Arc<Engine>,
+    host: &Arc<LocalHost>,
     reference: &str,
     progress: &(dyn Fn(String) + Send + Sync),
 ) -> Result<String, Error> {
     let reference = names::parse(reference)?;
     let (tell, mut told) = watch::channel(String::new());
-    let (own, wanted) = (engine.clone(), reference.clone());
+    let (own, wanted) = (host.clone(), reference.clone());
     // A task of its own, so that what is half done is cleared away also when nobody waits for it any more.
     let mut pulling = tokio::spawn(async move { pull(&own, &wanted, tell).await.map(|(stored, _)| stored) });
     let pulled = loop {
@@ -76,15 +76,15 @@ pub(super) async fn ensure(
 }
 
 /// Makes the image of an exact name be there.
-pub(super) async fn fetch(engine: &Arc<Engine>, name: &str) -> Result<(), Error> {
+pub(super) async fn fetch(host: &Arc<LocalHost>, name: &str) -> Result<(), Error> {
     exact_digest(name)?;
-    ensure(engine, name, &|_| ()).await.map(drop)
+    ensure(host, name, &|_| ()).await.map(drop)
 }
 
 /// The image of an exact name, which stays for as long as the pins live. It is not fetched here: whoever holds it has locks that
 /// others wait for.
-pub(super) fn hold<'a>(engine: &'a Engine, name: &str) -> Result<(Stored, Pins<'a>), Error> {
-    let found = engine.images.find(&exact_digest(name)?);
+pub(super) fn hold<'a>(host: &'a LocalHost, name: &str) -> Result<(Stored, Pins<'a>), Error> {
+    let found = host.images.find(&exact_digest(name)?);
     found.ok_or_else(|| Error::Retry(format!("{name} had to make room, and is pulled again")))
 }
 
@@ -95,11 +95,11 @@ fn exact_digest(name: &str) -> Result<String, Error> {
 }
 
 async fn pull<'a>(
-    engine: &'a Engine,
+    host: &'a LocalHost,
     reference: &Reference,
     tell: watch::Sender<String>,
 ) -> Result<(Stored, Pins<'a>), Error> {
-    let images = &engine.images;
+    let images = &host.images;
     if let Some(found) = reference.digest().and_then(names::hex).and_then(|digest| images.find(digest)) {
         return Ok(found);
     }
@@ -121,7 +121,7 @@ async fn pull<'a>(
     let bytes = wanted.iter().map(|layer| layer.size).sum();
     let progress = Progress::new(sources.name.clone(), wanted.len() as u64, bytes, tell);
     let (registry, layers) = (reference.registry(), resolved.stored.layers.as_slice());
-    let pull = Pull { engine, sources: &sources, registry, layers, progress };
+    let pull = Pull { host, sources: &sources, registry, layers, progress };
     let coming = Coming { pull, layers: &wanted, next: AtomicUsize::new(0), failure: OnceLock::new() };
     tokio::join!(coming.fetch(), coming.fetch(), coming.fetch());
     if let Some(failure) = coming.failure.into_inner() {

@@ -6,8 +6,8 @@ use tarn_model::ids::VolumeId;
 
 use super::{make, pool};
 use crate::Error;
-use crate::local::engine::{Engine, blocking};
 use crate::local::files;
+use crate::local::local_host::{LocalHost, blocking};
 
 /// The file beside a volume's own that says that its filesystem is damaged.
 pub(super) const FILE: &str = "fault";
@@ -69,20 +69,20 @@ const ROOM: u64 = 16 << 20;
 
 /// The refusal for its owner when the kernel could not read or write a volume. On a full disk that says nothing of the volume;
 /// on any other it is most often how the kernel speaks of damage, and then nobody touches the volume until somebody has looked.
-pub(in crate::local) async fn unreadable(engine: &Engine, id: &VolumeId, reason: &str) -> Error {
-    match pool::free(&engine.places.pool) {
+pub(in crate::local) async fn unreadable(host: &LocalHost, id: &VolumeId, reason: &str) -> Error {
+    match pool::free(&host.places.pool) {
         Ok(free) if free < ROOM => {
             tracing::warn!(%id, reason, "a volume could not be used: the disk of the volumes is full");
             make::full("the volume could not be used")
         }
-        _ => damaged(engine, id, reason).await,
+        _ => damaged(host, id, reason).await,
     }
 }
 
 /// Keeps for good that the kernel found the filesystem of a volume damaged, and gives the refusal for its owner. Nothing
 /// touches its data until an operator has mended it and removed what was written down here.
-pub(in crate::local) async fn damaged(engine: &Engine, id: &VolumeId, reason: &str) -> Error {
-    let (path, text) = (engine.places.volume(id).join(FILE), advice(&engine.places.volume_file(id), reason));
+pub(in crate::local) async fn damaged(host: &LocalHost, id: &VolumeId, reason: &str) -> Error {
+    let (path, text) = (host.places.volume(id).join(FILE), advice(&host.places.volume_file(id), reason));
     tracing::warn!(%id, reason, file = %path.display(), "a volume is damaged: this file says what to do");
     let what = "the fault of a volume could not be written down";
     if let Err(error) = blocking(what, move || files::write_durably(&path, text.as_bytes(), 0o600)).await {

@@ -10,8 +10,8 @@ use super::device;
 use super::look::{self, Volume};
 use super::{make, open, pool};
 use crate::Error;
-use crate::local::engine::{Engine, blocking};
 use crate::local::errands;
+use crate::local::local_host::{LocalHost, blocking};
 use crate::local::places::Places;
 
 const FAILED: &str = "the volume could not be grown";
@@ -23,14 +23,14 @@ pub(super) const TAIL: u64 = 1 << 20;
 const ROOM: (u64, u64) = (64 << 10, 16 << 20);
 
 /// Makes a volume that exists at least so large, while the caller holds its lock.
-pub(super) async fn grow(engine: &Engine, id: &VolumeId, size_bytes: u64) -> Result<(), Error> {
-    let (places, own) = (engine.places.clone(), id.clone());
+pub(super) async fn grow(host: &LocalHost, id: &VolumeId, size_bytes: u64) -> Result<(), Error> {
+    let (places, own) = (host.places.clone(), id.clone());
     if !blocking(FAILED, move || lengthen(&places, &own, size_bytes)).await?? {
         return Ok(());
     }
-    let device = open::open(engine, id).await?;
+    let device = open::open(host, id).await?;
     let device = blocking(FAILED, move || device.resize().map(|()| device)).await?;
-    errands::grow(engine, &device).await
+    errands::grow(host, &device).await
 }
 
 /// Makes the file longer, if it has to be, and says whether its filesystem has to follow.

@@ -12,8 +12,8 @@ use super::faults::{self, Fault};
 use super::probe::{Live, probe};
 use super::superblock::Superblock;
 use super::{grow, pool};
-use crate::local::engine::{Engine, blocking};
 use crate::local::filesystems::{is_damage, is_failure};
+use crate::local::local_host::{LocalHost, blocking};
 use crate::local::places::Places;
 use crate::{Error, ObservedVolume};
 
@@ -30,16 +30,16 @@ pub(super) enum Volume {
 }
 
 /// Looks at one volume.
-pub(in crate::local) async fn one(engine: &Engine, id: &VolumeId) -> Result<Option<ObservedVolume>, Error> {
-    engine.volumes.check(&engine.places)?;
-    let (places, id) = (engine.places.clone(), id.clone());
+pub(in crate::local) async fn one(host: &LocalHost, id: &VolumeId) -> Result<Option<ObservedVolume>, Error> {
+    host.volumes.check(&host.places)?;
+    let (places, id) = (host.places.clone(), id.clone());
     blocking(FAILED, move || observe(&places, &id, &device::scan()?)).await
 }
 
 /// Looks at all volumes.
-pub(in crate::local) async fn all(engine: &Engine) -> Result<BTreeMap<VolumeId, ObservedVolume>, Error> {
-    engine.volumes.check(&engine.places)?;
-    let places = engine.places.clone();
+pub(in crate::local) async fn all(host: &LocalHost) -> Result<BTreeMap<VolumeId, ObservedVolume>, Error> {
+    host.volumes.check(&host.places)?;
+    let places = host.places.clone();
     blocking(FAILED, move || in_pool(&places)).await
 }
 

@@ -14,7 +14,7 @@ use tokio::process::Command;
 
 use super::{look, pool};
 use crate::Error;
-use crate::local::engine::{Engine, blocking, failed};
+use crate::local::local_host::{LocalHost, blocking, failed};
 use crate::local::places::Places;
 use crate::local::{files, trees};
 
@@ -36,8 +36,8 @@ const JOURNAL: (u64, u64, u64) = (2_048, 64 << 20, 2 << 30);
 const REST: u64 = 16 << 20;
 
 /// Makes a volume that does not exist, while the caller holds its lock. What fails leaves nothing.
-pub(super) async fn make(engine: &Engine, mkfs: &Path, id: &VolumeId, size_bytes: u64) -> Result<(), Error> {
-    let draft = Arc::new(Draft::of(&engine.places, id, size_bytes));
+pub(super) async fn make(host: &LocalHost, mkfs: &Path, id: &VolumeId, size_bytes: u64) -> Result<(), Error> {
+    let draft = Arc::new(Draft::of(&host.places, id, size_bytes));
     let made = async {
         let own = draft.clone();
         blocking(FAILED, move || own.begin()).await??;

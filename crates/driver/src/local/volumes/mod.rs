@@ -37,7 +37,7 @@ pub(super) use open::open;
 pub(super) use pool::{Used, half_made, open as open_pool, sweep, used};
 pub(super) use remove::remove;
 
-use super::engine::{Engine, blocking};
+use super::local_host::{LocalHost, blocking};
 use super::places::Places;
 use crate::Error;
 use tools::Tools;
@@ -83,17 +83,17 @@ impl Volumes {
 }
 
 /// How many bytes all volumes may have together.
-pub(super) async fn capacity(engine: &Engine) -> Result<u64, Error> {
-    engine.volumes.check(&engine.places)?;
-    let places = engine.places.clone();
+pub(super) async fn capacity(host: &LocalHost) -> Result<u64, Error> {
+    host.volumes.check(&host.places)?;
+    let places = host.places.clone();
     blocking("the room for volumes could not be measured", move || pool::capacity(&places)).await
 }
 
 /// The volumes that have a loop device now, by its number.
-pub(super) fn opened(engine: &Engine) -> io::Result<BTreeMap<u64, VolumeId>> {
+pub(super) fn opened(host: &LocalHost) -> io::Result<BTreeMap<u64, VolumeId>> {
     let mut files = BTreeMap::new();
-    for id in pool::volumes(&engine.places.pool)? {
-        if let Ok(file) = fs::metadata(engine.places.volume_file(&id)) {
+    for id in pool::volumes(&host.places.pool)? {
+        if let Ok(file) = fs::metadata(host.places.volume_file(&id)) {
             files.insert(Identity::of(&file), id);
         }
     }

@@ -12,7 +12,7 @@ use super::device::{self, Device};
 use super::faults::Fault;
 use super::look::{self, Volume};
 use crate::Error;
-use crate::local::engine::{Engine, blocking};
+use crate::local::local_host::{LocalHost, blocking};
 use crate::local::places::Places;
 
 /// How long to wait before looking again.
@@ -22,13 +22,13 @@ const PAUSE: Duration = Duration::from_millis(2);
 const TRIES: u32 = 1_000;
 
 /// Opens a volume. One volume never has two devices: they would be two filesystems on the same blocks.
-pub(in crate::local) async fn open(engine: &Engine, id: &VolumeId) -> Result<Device, Error> {
-    engine.volumes.mkfs()?;
-    engine.volumes.check(&engine.places)?;
+pub(in crate::local) async fn open(host: &LocalHost, id: &VolumeId) -> Result<Device, Error> {
+    host.volumes.mkfs()?;
+    host.volumes.check(&host.places)?;
     // Whoever stops waiting does not stop the work that has begun, so the work itself holds the lock.
-    let turn = Arc::new(engine.lock(&super::device_lock(id)).await);
+    let turn = Arc::new(host.lock(&super::device_lock(id)).await);
     for _ in 0..TRIES {
-        let (places, id, turn) = (engine.places.clone(), id.clone(), turn.clone());
+        let (places, id, turn) = (host.places.clone(), id.clone(), turn.clone());
         let found = blocking("the volume could not be opened", move || {
             let _turn = turn;
             attempt(&places, &id)

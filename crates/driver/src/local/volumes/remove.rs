@@ -11,7 +11,7 @@ use tarn_model::ids::VolumeId;
 use super::device::{self, Identity};
 use super::pool;
 use crate::Error;
-use crate::local::engine::{Engine, blocking};
+use crate::local::local_host::{LocalHost, blocking};
 use crate::local::places::Places;
 use crate::local::{files, observe, trees};
 
@@ -22,12 +22,12 @@ const PAUSE: Duration = Duration::from_millis(5);
 const TRIES: u32 = 1_000;
 
 /// Removes the volume; what is not there is removed already. Refused while an instance, or whoever else, has it open.
-pub(in crate::local) async fn remove(engine: &Engine, id: &VolumeId) -> Result<(), Error> {
-    engine.volumes.check(&engine.places)?;
-    let _one_at_a_time = engine.lock(id).await;
-    let turn = Arc::new(engine.lock(&super::device_lock(id)).await);
+pub(in crate::local) async fn remove(host: &LocalHost, id: &VolumeId) -> Result<(), Error> {
+    host.volumes.check(&host.places)?;
+    let _one_at_a_time = host.lock(id).await;
+    let turn = Arc::new(host.lock(&super::device_lock(id)).await);
     for _ in 0..TRIES {
-        let (places, own, turn) = (engine.places.clone(), id.clone(), turn.clone());
+        let (places, own, turn) = (host.places.clone(), id.clone(), turn.clone());
         let removed = blocking("the volume could not be removed", move || {
             let _turn = turn;
             attempt(&places, &own)
@@ -36,7 +36,7 @@ pub(in crate::local) async fn remove(engine: &Engine, id: &VolumeId) -> Result<(
             return Ok(());
         }
         // The kernel takes a moment to take apart what an instance had that has just ended.
-        if observe::all(engine)?.instances.values().any(|instance| instance.volumes.contains(id)) {
+        if observe::all(host)?.instances.values().any(|instance| instance.volumes.contains(id)) {
             return Err(Error::Permanent(format!("volume {id} is mounted in an instance")));
         }
         tokio::time::sleep(PAUSE).await;

@@ -1,0 +1,125 @@
+//! The world beyond the machine, and what goes there and comes from there.
+
+use std::net::{Ipv4Addr, TcpListener};
+
+use tarn_driver::local::network::Network;
+
+use crate::network::machine::{Cluster, Namespace, command, on_a_machine, wait_until};
+use crate::network::probes::{caller_seen, connects, connects_from, is_cut_off_from, listen};
+
+const OURS: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
+pub(crate) const THEIRS: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
+/// Where clouds have their metadata services.
+const METADATA: [Ipv4Addr; 4] = [
+    Ipv4Addr::new(169, 254, 169, 254),
+    Ipv4Addr::new(168, 63, 129, 16),
+    Ipv4Addr::new(100, 100, 100, 200),
+    Ipv4Addr::new(192, 0, 0, 192),
+];
+/// Something of the operator's that is not for tenants.
+const OFFICE: Ipv4Addr = Ipv4Addr::new(192, 168, 7, 7);
+
+/// Another machine on a cable. It also plays the clouds' metadata services and the operator's office, and knows a way back to all
+/// that is private.
+pub(crate) struct Outside {
+    pub(crate) namespace: Namespace,
+}
+
+impl Outside {
+    pub(crate) fn new() -> Outside {
+        let namespace = Namespace::new();
+        command(&format!("ip link add uplink type veth peer name cable netns {}", namespace.pid()));
+        command(&format!("ip address add {OURS}/24 dev uplink"));
+        command("ip link set uplink up");
+        namespace.command(&format!("ip address add {THEIRS}/24 dev cable"));
+        for address in METADATA.iter().chain([&OFFICE]) {
+            command(&format!("ip route add {address}/32 via {THEIRS}"));
+            namespace.command(&format!("ip address add {address}/32 dev cable"));
+        }
+        namespace.command("ip link set cable up");
+        namespace.command(&format!("ip route add 10.0.0.0/8 via {OURS}"));
+        let is_up = |text: String| text.contains("state UP");
+        wait_until(|| is_up(command("ip -o link show uplink")) && is_up(namespace.command("ip -o link show cable")));
+        Outside { namespace }
+    }
+}
+
+#[test]
+fn instances_go_out_with_the_address_of_the_machine() {
+    on_a_machine(|| async {
+        let network = Network::open("aaaaaa", None).await.unwrap();
+        let cluster = Cluster::start(&network, 0, 1).await;
+        let outside = Outside::new();
+        let listener = outside.namespace.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap());
+        assert_eq!(caller_seen(&listener, &cluster.nodes[0].1, THEIRS), OURS);
+    });
+}
+
+#[test]
+fn metadata_services_are_for_the_host() {
+    on_a_machine(|| async {
+        let network = Network::open("aaaaaa", None).await.unwrap();
+        let cluster = Cluster::start(&network, 0, 1).await;
+        let outside = Outside::new();
+        let port = outside.namespace.run(listen);
+        assert!(connects_from(&cluster.nodes[0].1, THEIRS, port));
+        for service in METADATA {
+            assert!(connects(service, port), "{service}");
+            assert!(is_cut_off_from(&cluster.nodes[0].1, service, port), "{service}");
+        }
+    });
+}
+
+/// In one cloud the address of the metadata service is that of the name server, too.
+#[test]
+fn names_can_be_asked_for_in_every_cloud() {
+    on_a_machine(|| async {
+        let network = Network::open("aaaaaa", None).await.unwrap();
+        let cluster = Cluster::start(&network, 0, 1).await;
+        let outside = Outside::new();
+        let service = METADATA[1];
+        outside.namespace.run(move || {
+            let listener = TcpListener::bind((service, 53)).unwrap();
+            std::thread::spawn(move || for _ in listener.incoming() {});
+        });
+        assert!(connects_from(&cluster.nodes[0].1, service, 53));
+    });
+}
+
+#[test]
+fn what_the_operator_denies_is_out_of_reach() {
+    on_a_machine(|| async {
+        let network = Network::open("aaaaaa", None).await.unwrap();
+        let cluster = Cluster::start(&network, 0, 2).await;
+        let outside = Outside::new();
+        let port = outside.namespace.run(listen);
+        let [(_, node), (peer_address, peer)] = &cluster.nodes[..] else { panic!() };
+        assert!(connects_from(node, OFFICE, port), "nothing is denied that nobody named");
+        // Networks may overlap each other, the metadata services and the addresses of the clusters.
+        let denied = ["192.168.0.0/16", "192.168.7.7", "10.0.0.0/8", "169.254.0.0/16"];
+        let nodes = cluster.nodes.iter().map(|(address, _)| *address).collect();
+        let strict = Network::open("aaaaaa", Some(network.prefix())).await.unwrap();
+        let strict = strict.with(nodes, tarn_driver::local::Protections::default());
+        let strict = strict.denying(denied.map(|network| network.parse().unwrap()).to_vec());
+        strict.keep().await.unwrap();
+        assert!(connects(OFFICE, port) && connects_from(node, THEIRS, port));
+        assert!(is_cut_off_from(node, OFFICE, port));
+        let peer_port = peer.run(listen);
+        assert!(connects_from(node, *peer_address, peer_port) && connects(*peer_address, peer_port));
+    });
+}
+
+#[test]
+fn nobody_comes_in() {
+    on_a_machine(|| async {
+        let network = Network::open("aaaaaa", None).await.unwrap();
+        let cluster = Cluster::start(&network, 0, 1).await;
+        let outside = Outside::new();
+        let (address, node) = &cluster.nodes[0];
+        let port = node.run(listen);
+        assert!(connects(*address, port));
+        assert!(is_cut_off_from(&outside.namespace, *address, port));
+        network.remove_base().await.unwrap();
+        assert!(connects_from(&outside.namespace, *address, port), "it was the firewall that kept them out");
+    });
+}

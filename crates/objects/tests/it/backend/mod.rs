@@ -1,0 +1,9 @@
+//! Object storage without HTTP, on both databases and real files.
+
+mod accounts;
+mod hangups;
+mod random;
+mod readers;
+mod space;
+mod support;
+mod uploads;

@@ -1,0 +1,107 @@
+//! Object storage with an account and a bucket in it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use tarn_model::ids::OrgId;
+use tarn_model::objects::{Details, Object};
+use tarn_objects::files::Sums;
+use tarn_objects::find::Which;
+use tarn_objects::put::{Condition, Place, Stored};
+use tarn_objects::{Error, Objects, Parts, Result, Settings};
+use tarn_store::Store;
+use tarn_store::testing::{DatabaseKind, Fresh, ManualClock, SeededIds, fresh};
+
+pub(crate) struct World {
+    pub(crate) objects: Objects,
+    pub(crate) store: Store,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) org: OrgId,
+    pub(crate) directory: PathBuf,
+    pub(crate) fresh: Fresh,
+}
+
+pub(crate) async fn world(engine: DatabaseKind) -> Option<World> {
+    with(engine, Settings { reserve_bytes: 0, ..Settings::default() }).await
+}
+
+pub(crate) async fn with(engine: DatabaseKind, settings: Settings) -> Option<World> {
+    let fresh = fresh(engine).await?;
+    let (clock, ids) = (Arc::new(ManualClock::default()), Arc::new(SeededIds::new(7)));
+    let store = Store::open(&fresh.database, clock.clone(), ids.clone()).await.unwrap();
+    let org = OrgId::fresh(&*ids);
+    let directory = fresh.dir.path().join("objects");
+    let parts = Parts {
+        store: store.clone(),
+        directory: directory.clone(),
+        secret: [7; 32],
+        settings,
+        clock: clock.clone(),
+        ids,
+    };
+    let objects = Objects::open(parts).unwrap();
+    let of = org.clone();
+    store.write(move |tx| tarn_objects::accounts::enable(tx, &of).map(drop)).await.unwrap();
+    objects.create_bucket(&org, "first").await.unwrap();
+    Some(World { objects, store, clock, org, directory, fresh })
+}
+
+impl World {
+    pub(crate) fn place(&self, key: &str) -> Place {
+        Place { org: self.org.clone(), bucket: "first".to_owned(), key: key.to_owned() }
+    }
+
+    pub(crate) async fn put(&self, key: &str, data: &[u8]) -> Result<Stored> {
+        self.put_if(key, data, Condition::default()).await
+    }
+
+    pub(crate) async fn put_if(&self, key: &str, data: &[u8], condition: Condition) -> Result<Stored> {
+        let place = self.place(key);
+        let mut intake = self.objects.intake(&place, Some(data.len() as u64), Sums::with(None)).await?;
+        intake.push(Bytes::copy_from_slice(data)).await?;
+        self.objects.put(&place, intake.finish().await?, Details::default(), condition).await
+    }
+
+    pub(crate) async fn find(&self, key: &str, which: &Which) -> Result<Object> {
+        self.objects.find(&self.org, "first", key, which).await
+    }
+
+    pub(crate) async fn get(&self, key: &str, which: &Which) -> Result<Vec<u8>> {
+        let object = self.find(key, which).await?;
+        self.read(&object).await
+    }
+
+    pub(crate) async fn read(&self, object: &Object) -> Result<Vec<u8>> {
+        let mut reading = self.objects.read(object, 0..object.size).await?;
+        let mut data = Vec::new();
+        while let Some(piece) = reading.next().await {
+            data.extend_from_slice(&piece.map_err(Error::from)?);
+        }
+        Ok(data)
+    }
+
+    /// How many bytes and objects the account has.
+    pub(crate) async fn usage(&self) -> (u64, u64) {
+        let account = self.store.read(|tx| tarn_objects::accounts::get(tx, &self.org)).await.unwrap();
+        (account.bytes, account.objects)
+    }
+
+    /// How many data files there are.
+    pub(crate) fn files(&self) -> usize {
+        let shards = std::fs::read_dir(&self.directory).unwrap();
+        shards.map(|shard| std::fs::read_dir(shard.unwrap().path()).unwrap().count()).sum()
+    }
+
+    /// Waits until there are this many data files: removals end a moment after the answer.
+    pub(crate) async fn has_files(&self, wanted: usize) {
+        for _ in 0..6000 {
+            if self.files() == wanted {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        panic!("there are {} files, not {wanted}", self.files());
+    }
+}

@@ -1,0 +1,259 @@
+//! A service on a fresh database and a temporary directory, and calls to it.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, Request};
+use sha2::{Digest, Sha256};
+use tarn_model::ids::OrgId;
+use tarn_objects::accounts::{self, Credentials};
+use tarn_objects::s3::{Service, service};
+use tarn_objects::{Objects, Parts, Settings};
+use tarn_store::Store;
+use tarn_store::testing::{DatabaseKind, Fresh, ManualClock, SeededIds, fresh};
+use tower::Service as _;
+
+use crate::s3::signer::{Signer, escape, hex, names};
+
+/// Object storage with one organization that uses it.
+pub(crate) struct Harness {
+    pub(crate) objects: Objects,
+    pub(crate) credentials: Credentials,
+    pub(crate) service: Service,
+    store: Store,
+    _fresh: Fresh,
+}
+
+/// The host to which calls go unless they say another.
+pub(crate) const HOST: &str = "127.0.0.1:7071";
+
+impl Harness {
+    /// `None` where there is no such database to test on.
+    pub(crate) async fn new(engine: DatabaseKind) -> Option<Self> {
+        Self::with(engine, Settings { reserve_bytes: 0, ..Settings::default() }).await
+    }
+
+    pub(crate) async fn with(engine: DatabaseKind, settings: Settings) -> Option<Self> {
+        let fresh = fresh(engine).await?;
+        let (clock, ids) = (Arc::new(ManualClock::default()), Arc::new(SeededIds::new(7)));
+        let store = Store::open(&fresh.database, clock.clone(), ids.clone()).await.unwrap();
+        let directory = fresh.dir.path().join("objects");
+        let parts = Parts { store: store.clone(), directory, secret: [7; 32], settings, clock, ids };
+        let objects = Objects::open(parts).unwrap();
+        let service = service(objects.clone(), vec!["s3.example.org".to_owned()]);
+        let credentials = enable(&store, &objects, "o-000000000001").await;
+        Some(Harness { objects, credentials, service, store, _fresh: fresh })
+    }
+
+    /// Another organization's credentials.
+    pub(crate) async fn other(&self) -> Credentials {
+        enable(&self.store, &self.objects, "o-000000000002").await
+    }
+
+    /// Replaces the keys; the credentials here are the old ones then.
+    pub(crate) async fn rotate(&self) {
+        let org: OrgId = "o-000000000001".parse().unwrap();
+        self.store.write(move |tx| accounts::rotate(tx, &org)).await.unwrap();
+        self.objects.forget_keys();
+    }
+
+    /// A call to a path, which is escaped already, with its query.
+    pub(crate) fn call(&self, method: &str, target: &str) -> Call {
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let Credentials { access_key_id, secret_access_key } = &self.credentials;
+        Call {
+            service: self.service.clone(),
+            signer: Signer::new(access_key_id, secret_access_key),
+            method: method.to_owned(),
+            path: path.to_owned(),
+            query: query.to_owned(),
+            headers: vec![("host".to_owned(), HOST.to_owned())],
+            body: Vec::new(),
+        }
+    }
+
+    pub(crate) async fn bucket(&self, name: &str) {
+        assert_eq!(self.call("PUT", &format!("/{name}")).send().await.status, 200);
+    }
+
+    pub(crate) async fn put(&self, bucket: &str, key: &str, body: impl Into<Vec<u8>>) -> Answer {
+        let answer = self.call("PUT", &format!("/{bucket}/{}", escape(key))).body(body).send().await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        answer
+    }
+
+    pub(crate) async fn get(&self, bucket: &str, key: &str) -> Answer {
+        self.call("GET", &format!("/{bucket}/{}", escape(key))).send().await
+    }
+
+    pub(crate) async fn versioning(&self, bucket: &str, status: &str) {
+        let body = format!("<VersioningConfiguration><Status>{status}</Status></VersioningConfiguration>");
+        assert_eq!(self.call("PUT", &format!("/{bucket}?versioning")).body(body).send().await.status, 200);
+    }
+}
+
+async fn enable(store: &Store, objects: &Objects, org: &str) -> Credentials {
+    let org: OrgId = org.parse().unwrap();
+    let enable = store.write(move |tx| accounts::enable(tx, &org));
+    let (account, _) = enable.await.unwrap();
+    objects.credentials(&account)
+}
+
+/// A call that is not sent yet.
+pub(crate) struct Call {
+    pub(crate) service: Service,
+    pub(crate) signer: Signer,
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) query: String,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Call {
+    pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.retain(|(known, _)| known != name);
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub(crate) fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
+        self.body = body.into();
+        self
+    }
+
+    pub(crate) fn signed_by(mut self, credentials: &Credentials) -> Self {
+        self.signer = Signer::new(&credentials.access_key_id, &credentials.secret_access_key);
+        self
+    }
+
+    /// Signs the call with its headers and sends it.
+    pub(crate) async fn send(self) -> Answer {
+        let hash = hex(&Sha256::digest(&self.body));
+        let length = self.body.len().to_string();
+        let call = if self.headers.iter().any(|(name, _)| name == "content-length") || self.body.is_empty() {
+            self
+        } else {
+            self.header("content-length", &length)
+        };
+        let (call, _) = call.sign(&hash);
+        call.send_as_it_is().await
+    }
+
+    /// Signs the call and says which signature it got. `payload` is what is said of the body.
+    pub(crate) fn sign(self, payload: &str) -> (Self, String) {
+        let date = self.signer.date.clone();
+        let mut call = self.header("x-amz-date", &date).header("x-amz-content-sha256", payload);
+        call.headers.sort();
+        let query = sorted(&call.query);
+        let signature = call.signer.sign_request(&call.method, &call.path, &query, &call.headers, payload);
+        let (names, scope) = (names(&call.headers), call.signer.scope());
+        let key = call.signer.access_key.clone();
+        let authorization =
+            format!("AWS4-HMAC-SHA256 Credential={key}/{scope}, SignedHeaders={names}, Signature={signature}");
+        (call.header("authorization", &authorization), signature)
+    }
+
+    /// Sends the body in signed chunks, after something was done to their bytes.
+    pub(crate) async fn send_chunked(self, size: usize, change: impl FnOnce(&mut Vec<u8>)) -> Answer {
+        let body = self.body.clone();
+        let (mut call, seed) = self
+            .header("content-encoding", "aws-chunked")
+            .header("x-amz-decoded-content-length", &body.len().to_string())
+            .sign("STREAMING-AWS4-HMAC-SHA256-PAYLOAD");
+        call.body = call.signer.chunks(&seed, &body, size);
+        change(&mut call.body);
+        call.send_as_it_is().await
+    }
+
+    /// Sends these bytes as a body in chunks without signatures.
+    pub(crate) async fn send_unsigned_chunks(self, decoded: usize, trailer: &str, encoded: Vec<u8>) -> Answer {
+        let (mut call, _) = self
+            .header("content-encoding", "aws-chunked")
+            .header("x-amz-decoded-content-length", &decoded.to_string())
+            .header("x-amz-trailer", trailer)
+            .sign("STREAMING-UNSIGNED-PAYLOAD-TRAILER");
+        call.body = encoded;
+        call.send_as_it_is().await
+    }
+
+    /// Moves the signature into the query, and says the path with it.
+    pub(crate) fn presigned(mut self, seconds: u64) -> Self {
+        self.headers.sort();
+        let (key, scope, date) =
+            (&self.signer.access_key, escape(&self.signer.scope()).replace('/', "%2F"), &self.signer.date);
+        let signed = names(&self.headers).replace(';', "%3B");
+        let mut query = format!(
+            "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential={key}%2F{scope}&X-Amz-Date={date}&X-Amz-Expires={seconds}\
+             &X-Amz-SignedHeaders={signed}"
+        );
+        if !self.query.is_empty() {
+            query = format!("{}&{query}", self.query);
+        }
+        let query = sorted(&query);
+        let signature = self.signer.sign_request(&self.method, &self.path, &query, &self.headers, "UNSIGNED-PAYLOAD");
+        self.query = format!("{query}&X-Amz-Signature={signature}");
+        self
+    }
+
+    pub(crate) async fn send_as_it_is(mut self) -> Answer {
+        let query = if self.query.is_empty() { String::new() } else { format!("?{}", self.query) };
+        let mut request = Request::builder().method(self.method.as_str()).uri(format!("{}{query}", self.path));
+        for (name, value) in &self.headers {
+            request = request.header(name, value);
+        }
+        let request = request.body(http_body_util::Full::new(bytes::Bytes::from(self.body))).unwrap();
+        let response = self.service.call(request).await.map_err(s3s::StdError::from).unwrap();
+        let (parts, mut body) = response.into_parts();
+        let body = body.store_all_limited(usize::MAX).await.unwrap().to_vec();
+        Answer { status: parts.status.as_u16(), headers: parts.headers, body }
+    }
+}
+
+/// A query as signatures want it.
+fn sorted(query: &str) -> String {
+    let with_value = |pair: &str| if pair.contains('=') { pair.to_owned() } else { format!("{pair}=") };
+    let mut pairs: Vec<String> = query.split('&').filter(|pair| !pair.is_empty()).map(with_value).collect();
+    pairs.sort();
+    pairs.join("&")
+}
+
+/// What came back.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// The text of the first element of this name.
+    pub(crate) fn xml(&self, element: &str) -> Option<String> {
+        self.all(element).into_iter().next()
+    }
+
+    /// The texts of all elements of this name.
+    pub(crate) fn all(&self, element: &str) -> Vec<String> {
+        let text = self.text();
+        let (open, close) = (format!("<{element}>"), format!("</{element}>"));
+        text.split(&open).skip(1).filter_map(|rest| Some(rest.split_once(&close)?.0.to_owned())).collect()
+    }
+
+    /// The status and the code of an error.
+    pub(crate) fn refusal(&self) -> (u16, String) {
+        (self.status, self.xml("Code").unwrap_or_default())
+    }
+}
+
+/// That a call was refused with this status and code.
+#[track_caller]
+pub(crate) fn refused(answer: &Answer, status: u16, code: &str) {
+    assert_eq!(answer.refusal(), (status, code.to_owned()), "{}", answer.text());
+}
