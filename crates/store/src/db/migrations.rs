@@ -1,7 +1,7 @@
 //! The migrations, in order. They only add; what is to be removed waits a release.
 
 /// Each is run once, in a transaction of its own.
-pub(super) const ALL: [&str; 8] = [
+pub(crate) const ALL: [&str; 8] = [
     include_str!("../../../../migrations/0001_spine.sql"),
     include_str!("../../../../migrations/0002_machines.sql"),
     include_str!("../../../../migrations/0003_volumes.sql"),

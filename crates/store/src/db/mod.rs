@@ -1,6 +1,6 @@
 //! One small executor with four kinds of values over two engines. Nothing outside of this folder knows which engine it is.
 
-mod migrations;
+pub(crate) mod migrations;
 mod postgres;
 mod sqlite;
 mod value;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rstest::rstest;
-use tarn_store::testing::{DatabaseKind, Fresh, ManualClock, SeededIds, fresh};
+use tarn_store::testing::{DatabaseKind, Fresh, ManualClock, SeededIds, empty, fresh};
 use tarn_store::{Database, Store, examine, installation};
 
 use crate::support::raw;
@@ -46,7 +46,7 @@ async fn a_look_reads_beside_a_writer_and_writes_nothing(
 async fn an_empty_database_has_no_version(
     #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
 ) {
-    let Some(fresh) = fresh(engine).await else { return };
+    let Some(fresh) = empty(engine).await else { return };
     if let Database::Sqlite(path) = &fresh.database {
         assert!(look(&fresh, true).await.is_err(), "nothing is made by a look");
         assert!(!path.exists());

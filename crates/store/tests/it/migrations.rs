@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rstest::rstest;
 use tarn_model::ids::VolumeId;
 use tarn_model::storage::{Left, VolumeState};
-use tarn_store::testing::{DatabaseKind, ManualClock, SeededIds, fresh};
+use tarn_store::testing::{DatabaseKind, ManualClock, SeededIds, empty};
 use tarn_store::{Store, storage};
 
 use crate::support::raw;
@@ -15,7 +15,7 @@ use crate::support::raw;
 async fn what_failed_before_had_no_data_to_come_back(
     #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
 ) {
-    let Some(fresh) = fresh(engine).await else { return };
+    let Some(fresh) = empty(engine).await else { return };
     let before = [
         "create table migrations (version bigint primary key);",
         include_str!("../../../../migrations/0001_spine.sql"),
