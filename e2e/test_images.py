@@ -246,6 +246,7 @@ def test_a_user_whom_the_image_does_not_have_is_told(server, registry, program):
         server.destroy(accepted["cluster_id"])
 
 
+@pytest.mark.alone
 def test_an_image_that_means_harm_harms_nothing(server, registry, program, tmp_path):
     before, mark = footprint.take(), f"escaped-{free_port()}"
     outside = tmp_path / "outside"
