@@ -11,8 +11,8 @@ use tarn_model::{Clock, Ids};
 use tarn_store::{Store, Tx};
 
 use crate::accounts::Remembered;
-use crate::body::Pins;
 use crate::files::Files;
+use crate::operations::body::Pins;
 use crate::upkeep::Counters;
 use crate::{Error, Result};
 

@@ -6,7 +6,7 @@ use crate::db::Param;
 
 /// Whose rows a list shows.
 #[derive(Clone, Copy, Debug)]
-pub enum Whose<'a> {
+pub enum OwnerFilter<'a> {
     /// What this user created.
     User {
         /// The user.
@@ -22,7 +22,7 @@ pub enum Whose<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Listing<'a> {
     /// Whose rows.
-    pub whose: Whose<'a>,
+    pub whose: OwnerFilter<'a>,
     /// Also what has ended.
     pub all: bool,
     /// The last row of the page before: only older ones follow.
@@ -34,7 +34,7 @@ pub struct Listing<'a> {
 impl<'a> Listing<'a> {
     /// The parameters `$1` whose, `$2` and `$3` from where on, `$4` how many.
     pub(crate) fn params(&self) -> Vec<Param<'a>> {
-        let (Whose::User { user: whose, .. } | Whose::Scope(whose)) = self.whose;
+        let (OwnerFilter::User { user: whose, .. } | OwnerFilter::Scope(whose)) = self.whose;
         let (time, id) = self.after.unwrap_or((Time::from_micros(i64::MAX), ""));
         vec![whose.into(), time.into(), id.into(), self.limit.into()]
     }
@@ -42,7 +42,7 @@ impl<'a> Listing<'a> {
     /// The same and, where all rows of one user are asked for, `$5` his scope: the index of all rows is by scope.
     pub(crate) fn params_with_scope(&self) -> Vec<Param<'a>> {
         let mut params = self.params();
-        if let (Whose::User { scope, .. }, true) = (self.whose, self.all) {
+        if let (OwnerFilter::User { scope, .. }, true) = (self.whose, self.all) {
             params.push(scope.into());
         }
         params
@@ -54,19 +54,19 @@ impl<'a> Listing<'a> {
 macro_rules! list_sql {
     ($select:ident, $listing:expr) => {
         match ($listing.whose, $listing.all) {
-            ($crate::Whose::User { .. }, false) => $select!(
+            ($crate::OwnerFilter::User { .. }, false) => $select!(
                 "where user_id = $1 and state <> 'DESTROYED' and (created_us, id) < ($2, $3) \
                  order by created_us desc, id desc limit $4"
             ),
-            ($crate::Whose::User { .. }, true) => $select!(
+            ($crate::OwnerFilter::User { .. }, true) => $select!(
                 "where scope = $5 and user_id = $1 and (created_us, id) < ($2, $3) \
                  order by created_us desc, id desc limit $4"
             ),
-            ($crate::Whose::Scope(_), false) => $select!(
+            ($crate::OwnerFilter::Scope(_), false) => $select!(
                 "where scope = $1 and state <> 'DESTROYED' and (created_us, id) < ($2, $3) \
                  order by created_us desc, id desc limit $4"
             ),
-            ($crate::Whose::Scope(_), true) => {
+            ($crate::OwnerFilter::Scope(_), true) => {
                 $select!("where scope = $1 and (created_us, id) < ($2, $3) order by created_us desc, id desc limit $4")
             }
         }

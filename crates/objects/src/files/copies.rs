@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use tarn_model::ids::FileId;
 
 use super::directory::{Directory, shard_name};
-use super::draft::Draft;
 use super::pending::Pending;
+use super::writing::draft::Draft;
 
 /// How much is copied at a time; in between, the kernel is asked to begin with writing.
 const STEP_BYTES: u64 = 8 << 20;

@@ -18,7 +18,7 @@ use tarn_model::Ids;
 use tarn_model::ids::FileId;
 
 use super::pending::Pending;
-use super::rounds::{Rounds, Since};
+use super::sync_rounds::{Rounds, Since};
 
 /// How many subdirectories there are: one for each pair of base32 characters.
 const SHARDS: u64 = 1024;

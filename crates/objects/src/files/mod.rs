@@ -8,15 +8,12 @@
 mod buffers;
 mod copies;
 mod directory;
-mod draft;
-mod intake;
 mod pending;
-mod reading;
-mod rounds;
+mod reader;
 mod sums;
 mod sweep;
-mod writeback;
-mod writer;
+mod sync_rounds;
+mod writing;
 
 use std::collections::HashSet;
 use std::io;
@@ -29,12 +26,12 @@ use tarn_model::{Ids, Time};
 
 use buffers::Buffers;
 use directory::Directory;
-pub use intake::{Intake, Received, Taken};
 pub use pending::Pending;
-pub use reading::Reading;
+pub use reader::Reading;
 use sums::Hashers;
 pub use sums::Sums;
 pub use sweep::Swept;
+pub use writing::intake::{Intake, Received, Taken};
 
 /// Bodies up to this size stay in memory and go into the row.
 pub const INLINE_MAX: usize = 16 << 10;

@@ -7,7 +7,7 @@ use tarn_model::ids::FileId;
 use tokio::runtime::Handle;
 
 use super::directory::Directory;
-use super::rounds::Since;
+use super::sync_rounds::Since;
 
 /// A durable file that no row names yet, which the sweep lets be while this lives. Dropped before a transaction names it, it
 /// is removed again.

@@ -7,14 +7,14 @@ use s3s::service::S3ServiceBuilder;
 use s3s::validation::NameValidation;
 use tarn_model::buckets::check_name;
 
-use super::Adapter;
-use super::front::Service;
-use super::gate::{Gate, Keys};
-use super::hosts::Domains;
 use crate::Objects;
+use crate::s3::Adapter;
+use crate::s3::ingress::access::{Gate, Keys};
+use crate::s3::ingress::domains::Domains;
+use crate::s3::ingress::front::Service;
 
 /// How large a body of XML may be: a list of 10,000 parts with checksums fits.
-pub(super) const MAX_XML_BYTES: usize = 4 << 20;
+pub(in crate::s3) const MAX_XML_BYTES: usize = 4 << 20;
 
 /// S3 in front of object storage. Buckets have hosts of their own below each of these domains, and below `localhost`.
 pub fn service(objects: Objects, domains: Vec<String>) -> Service {

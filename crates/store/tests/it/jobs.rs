@@ -9,9 +9,9 @@ use tarn_model::ids::JobId;
 use tarn_model::job_configs::{self, Config};
 use tarn_model::jobs::{Job, JobNode, Outcome, State, Teardown};
 use tarn_model::lifecycle;
-use tarn_store::job_standings::{self, Standing};
+use tarn_store::job_status::{self, JobStatus};
 use tarn_store::testing::DatabaseKind;
-use tarn_store::{Error, Listing, Whose, clusters, instances, job_logs, job_nodes, jobs};
+use tarn_store::{Error, Listing, OwnerFilter, clusters, instances, job_logs, job_nodes, jobs};
 
 use crate::support::{World, cluster, instance, world};
 
@@ -79,7 +79,7 @@ async fn queued(world: &World, cluster: &Cluster, created: i64) -> Job {
 async fn admit(world: &World) -> Vec<JobId> {
     let write = world.store.write(|tx| -> Result<_, Error> {
         let mut admitted = Vec::new();
-        for job in jobs::whose_turn_it_is(tx)? {
+        for job in jobs::admissible(tx)? {
             let job = job.moved(tx.now(), State::admit).unwrap();
             jobs::save(tx, &job)?;
             admitted.push(job.id);
@@ -152,7 +152,7 @@ async fn lists_are_newest_first_and_counted(
     }
     made.reverse();
     let scope = world.owner.scope().to_owned();
-    for whose in [Whose::Scope(&scope), Whose::User { user: world.owner.user.as_str(), scope: &scope }] {
+    for whose in [OwnerFilter::Scope(&scope), OwnerFilter::User { user: world.owner.user.as_str(), scope: &scope }] {
         let listing = Listing { whose, all: false, after: None, limit: 10 };
         let listed = world.store.read(|tx| jobs::list(tx, &listing)).await.unwrap();
         assert_eq!(listed.iter().map(|job| job.id.clone()).collect::<Vec<_>>(), made);
@@ -313,12 +313,12 @@ async fn what_is_old_is_found(#[values(DatabaseKind::Sqlite, DatabaseKind::Postg
     let expired = |until: i64| world.store.read(move |tx| jobs::expired(tx, Time::from_micros(until), 10));
     assert_eq!((expired(49).await.unwrap().len(), expired(50).await.unwrap().len()), (0, 1));
     let mut ids: Vec<JobId> = (0..70).map(|_| JobId::fresh(&*world.ids)).collect();
-    assert!(world.store.read(|tx| job_standings::of(tx, &ids)).await.unwrap().is_empty());
+    assert!(world.store.read(|tx| job_status::of_jobs(tx, &ids)).await.unwrap().is_empty());
     ids.extend([draft.id.clone(), ended.id.clone()]);
-    let mut found = world.store.read(|tx| job_standings::of(tx, &ids)).await.unwrap();
+    let mut found = world.store.read(|tx| job_status::of_jobs(tx, &ids)).await.unwrap();
     found.sort_by_key(|standing| standing.ended);
     let standing =
-        |job: &Job| Standing { id: job.id.clone(), attempt: 1, is_placed: false, ended: job.ended, is_hidden: false };
+        |job: &Job| JobStatus { id: job.id.clone(), attempt: 1, is_placed: false, ended: job.ended, is_hidden: false };
     assert_eq!(found, [standing(&draft), standing(&ended)]);
 }
 

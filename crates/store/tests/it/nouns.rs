@@ -10,7 +10,7 @@ use tarn_model::{Money, Time};
 use tarn_store::testing::DatabaseKind;
 use tarn_store::users::ApiKey;
 use tarn_store::{
-    Error, Listing, Whose, attachments, clusters, events, idempotency, instances, ledger, storage, users,
+    Error, Listing, OwnerFilter, attachments, clusters, events, idempotency, instances, ledger, storage, users,
 };
 
 use crate::support::{cluster, instance, user, world};
@@ -71,9 +71,10 @@ async fn lists_are_newest_first_and_go_on_where_they_ended(
         nodes.iter().try_for_each(|node| instances::insert(tx, node))
     });
     write.await.unwrap();
-    for whose in
-        [Whose::Scope(world.owner.scope()), Whose::User { user: world.owner.user.as_str(), scope: world.owner.scope() }]
-    {
+    for whose in [
+        OwnerFilter::Scope(world.owner.scope()),
+        OwnerFilter::User { user: world.owner.user.as_str(), scope: world.owner.scope() },
+    ] {
         for all in [false, true] {
             let mut seen: Vec<(tarn_model::Time, String)> = Vec::new();
             loop {

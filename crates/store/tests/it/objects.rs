@@ -54,7 +54,7 @@ async fn accounts_count_and_have_one_key(#[values(DatabaseKind::Sqlite, Database
         accounts::charge(tx, &of, 500, 2)?;
         accounts::count_requests(tx, &of, 7)?;
         let bytes = accounts::charge(tx, &of, 100, 0)?;
-        accounts::relieve(tx, &of, 200, 1)?;
+        accounts::release_usage(tx, &of, 200, 1)?;
         accounts::set_access_key(tx, &of, "KEY2")?;
         Ok(bytes)
     });

@@ -1,0 +1,55 @@
+//! ListObjectsV2: the list that goes on with a token.
+
+use s3s::dto::{ListObjectsV2Input, ListObjectsV2Output};
+use s3s::{S3Request, S3Response, S3Result, s3_error};
+
+use crate::Objects;
+use crate::s3::listing;
+use crate::s3::listing::encoding::Encoding;
+use crate::s3::shared::caller;
+
+pub(in crate::s3) async fn list_objects_v2(
+    objects: &Objects,
+    request: S3Request<ListObjectsV2Input>,
+) -> S3Result<S3Response<ListObjectsV2Output>> {
+    let org = caller::organization(&request)?;
+    let input = request.input;
+    let encoding = Encoding::of(input.encoding_type.as_ref())?;
+    let limit = listing::limit(input.max_keys, "max-keys")?;
+    let reached = input.continuation_token.as_deref().filter(|token| !token.is_empty()).map(opened).transpose()?;
+    let after = reached.as_deref().or(input.start_after.as_deref());
+    let query = listing::query(input.prefix.as_deref(), input.delimiter.as_deref(), after, limit)?;
+    let page = objects.list(&org, &input.bucket, &query).await?;
+    let next = listing::last(&page, |listed| &listed.key).filter(|_| page.more).map(token);
+    let (is_truncated, count) = (page.more, page.entries.len());
+    let owner = input.fetch_owner.unwrap_or(false).then(|| listing::owner(&org));
+    let (found, prefixes) = listing::split(page.entries, encoding);
+    let contents = found.into_iter().map(|listed| listing::object(listed, owner.clone(), encoding)).collect();
+    Ok(S3Response::new(ListObjectsV2Output {
+        name: Some(input.bucket),
+        prefix: Some(encoding.text(query.prefix)),
+        max_keys: Some(limit as i32),
+        key_count: Some(count as i32),
+        continuation_token: input.continuation_token,
+        is_truncated: Some(is_truncated),
+        next_continuation_token: next,
+        contents: Some(contents),
+        common_prefixes: Some(prefixes),
+        delimiter: query.delimiter.map(|delimiter| encoding.text(delimiter)),
+        encoding_type: encoding.told(),
+        start_after: input.start_after.map(|start| encoding.text(start)),
+        request_charged: None,
+    }))
+}
+
+/// Where a page ended, in a form that fits everywhere.
+fn token(entry: &str) -> String {
+    base64_simd::URL_SAFE_NO_PAD.encode_to_string(entry)
+}
+
+/// Where the page before ended.
+fn opened(token: &str) -> S3Result<String> {
+    let bytes = base64_simd::URL_SAFE_NO_PAD.decode_to_vec(token).ok();
+    let entry = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
+    entry.ok_or_else(|| s3_error!(InvalidArgument, "The continuation token provided is incorrect"))
+}

@@ -1,0 +1,83 @@
+//! The lists of objects and versions: one file per S3 operation. What all lists have in common is here: limits, prefixes,
+//! delimiters and markers.
+
+pub(in crate::s3) mod encoding;
+pub(in crate::s3) mod list_object_versions;
+pub(in crate::s3) mod list_objects;
+pub(in crate::s3) mod list_objects_v2;
+
+use s3s::dto::{CommonPrefix, CommonPrefixList, ETag, ObjectStorageClass, Owner};
+use s3s::{S3Result, s3_error};
+use tarn_model::ids::OrgId;
+use tarn_model::objects::Listed;
+
+use crate::list::{Entry, MAX_PAGE, Page, Query};
+use crate::s3::listing::encoding::Encoding;
+use crate::s3::shared::times;
+
+/// How many entries a call wants; no page has more than a thousand.
+pub(in crate::s3) fn limit(asked: Option<i32>, name: &str) -> S3Result<u32> {
+    match asked.map(u32::try_from) {
+        None => Ok(MAX_PAGE),
+        Some(Ok(limit)) => Ok(limit.min(MAX_PAGE)),
+        Some(Err(_)) => {
+            Err(s3_error!(InvalidArgument, "Argument {name} must be an integer between 0 and {}", i32::MAX))
+        }
+    }
+}
+
+/// Which keys a call wants. Where a text is empty, nothing is asked for.
+pub(in crate::s3) fn query(
+    prefix: Option<&str>,
+    delimiter: Option<&str>,
+    after: Option<&str>,
+    limit: u32,
+) -> S3Result<Query> {
+    let owned = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(str::to_owned);
+    for (name, text) in [("prefix", prefix), ("delimiter", delimiter), ("marker", after)] {
+        // No key has one, and not every database takes one.
+        if text.is_some_and(|text| text.contains('\0')) {
+            return Err(s3_error!(InvalidArgument, "Argument {name} must not contain NUL"));
+        }
+    }
+    Ok(Query { prefix: owned(prefix).unwrap_or_default(), delimiter: owned(delimiter), after: owned(after), limit })
+}
+
+/// Where a page ends.
+pub(in crate::s3) fn last<'p, T>(page: &'p Page<T>, key: impl Fn(&'p T) -> &'p str) -> Option<&'p str> {
+    page.entries.last().map(|entry| match entry {
+        Entry::Item(item) => key(item),
+        Entry::Prefix(prefix) => prefix,
+    })
+}
+
+/// The things of a page, and the common prefixes.
+pub(in crate::s3) fn split<T>(entries: Vec<Entry<T>>, encoding: Encoding) -> (Vec<T>, CommonPrefixList) {
+    let (mut items, mut prefixes) = (Vec::new(), Vec::new());
+    for entry in entries {
+        match entry {
+            Entry::Item(item) => items.push(item),
+            Entry::Prefix(prefix) => prefixes.push(CommonPrefix { prefix: Some(encoding.text(prefix)) }),
+        }
+    }
+    (items, prefixes)
+}
+
+/// How lists tell of an object.
+pub(in crate::s3) fn object(listed: Listed, owner: Option<Owner>, encoding: Encoding) -> s3s::dto::Object {
+    let (size, etag) = listed.object.unzip();
+    s3s::dto::Object {
+        key: Some(encoding.text(listed.key)),
+        last_modified: Some(times::timestamp(listed.modified)),
+        e_tag: etag.map(ETag::Strong),
+        size: size.map(|size| size as i64),
+        storage_class: Some(ObjectStorageClass::from_static(ObjectStorageClass::STANDARD)),
+        owner,
+        ..Default::default()
+    }
+}
+
+/// Whose everything is.
+pub(in crate::s3) fn owner(org: &OrgId) -> Owner {
+    Owner { id: Some(org.to_string()), display_name: Some(org.to_string()) }
+}

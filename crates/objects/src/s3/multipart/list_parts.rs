@@ -1,0 +1,62 @@
+//! ListParts.
+
+use s3s::dto::{ETag, Initiator, ListPartsInput, ListPartsOutput, StorageClass};
+use s3s::{S3Request, S3Response, S3Result, s3_error};
+use tarn_model::objects::{Algorithm, Part};
+
+use crate::Objects;
+use crate::s3::listing;
+use crate::s3::shared::{caller, checksums, times};
+
+pub(in crate::s3) async fn list_parts(
+    objects: &Objects,
+    request: S3Request<ListPartsInput>,
+) -> S3Result<S3Response<ListPartsOutput>> {
+    let place = caller::place(&request, &request.input.bucket, &request.input.key)?;
+    let input = request.input;
+    let limit = listing::limit(input.max_parts, "max-parts")?;
+    let after = marker(input.part_number_marker)?;
+    // One more than is shown tells whether there is more.
+    let (upload, mut parts) = objects.parts(&place, &input.upload_id, after, limit + 1).await?;
+    let more = limit > 0 && parts.len() as u32 > limit;
+    parts.truncate(limit as usize);
+    let algorithm = upload.checksum.map(|(algorithm, _)| algorithm);
+    let owner = listing::owner(&place.org);
+    Ok(S3Response::new(ListPartsOutput {
+        bucket: Some(place.bucket),
+        key: Some(place.key),
+        upload_id: Some(input.upload_id),
+        initiator: Some(Initiator { id: owner.id.clone(), display_name: owner.display_name.clone() }),
+        owner: Some(owner),
+        storage_class: Some(StorageClass::from_static(StorageClass::STANDARD)),
+        part_number_marker: Some(after as i32),
+        next_part_number_marker: parts.last().map(|part| part.number as i32),
+        max_parts: Some(limit as i32),
+        is_truncated: Some(more),
+        checksum_algorithm: algorithm.map(checksums::algorithm_name),
+        checksum_type: upload.checksum.map(|(_, scope)| checksums::scope_name(scope)),
+        parts: Some(parts.into_iter().map(|part| told(part, algorithm)).collect()),
+        ..Default::default()
+    }))
+}
+
+/// After which part to begin.
+pub(in crate::s3) fn marker(asked: Option<i32>) -> S3Result<u32> {
+    u32::try_from(asked.unwrap_or(0)).map_err(|_| {
+        s3_error!(InvalidArgument, "Argument part-number-marker must be an integer between 0 and {}", i32::MAX)
+    })
+}
+
+fn told(part: Part, algorithm: Option<Algorithm>) -> s3s::dto::Part {
+    let mut told = s3s::dto::Part {
+        part_number: Some(part.number as i32),
+        size: Some(part.size as i64),
+        e_tag: Some(ETag::Strong(part.etag)),
+        last_modified: Some(times::timestamp(part.modified)),
+        ..Default::default()
+    };
+    if let Some((algorithm, value)) = algorithm.zip(part.checksum) {
+        checksums::tell!(told, algorithm, value);
+    }
+    told
+}

@@ -1,0 +1,97 @@
+//! The body of a request on its way in, and what can be wrong with it.
+
+use futures::StreamExt;
+use s3s::dto::StreamingBlob;
+use s3s::{S3Error, S3Request, S3Result, StdError, s3_error};
+use tarn_model::objects::MAX_PUT_BYTES;
+
+use crate::Error;
+use crate::files::{Intake, Received};
+use crate::s3::shared::errors::custom;
+
+/// How long the body says it is; what is too long for a single request is refused before it was sent.
+pub(in crate::s3) fn declared(content_length: Option<i64>) -> S3Result<Option<u64>> {
+    let Some(length) = content_length else {
+        return Ok(None);
+    };
+    let length =
+        u64::try_from(length).map_err(|_| s3_error!(InvalidArgument, "A body cannot have fewer than no bytes."))?;
+    match length > MAX_PUT_BYTES {
+        true => Err(Error::TooLarge(MAX_PUT_BYTES).into()),
+        false => Ok(Some(length)),
+    }
+}
+
+/// The MD5 that a client announced.
+pub(in crate::s3) fn announced_md5<T>(request: &S3Request<T>) -> S3Result<Option<[u8; 16]>> {
+    // s3s takes an empty header for none.
+    let Some(text) = request.headers.get("content-md5") else {
+        return Ok(None);
+    };
+    let bytes = base64_simd::STANDARD.decode_to_vec(text.as_bytes()).ok().and_then(|bytes| bytes.try_into().ok());
+    let refuse = || s3_error!(InvalidDigest, "The Content-MD5 you specified is not the base64 of 16 bytes.");
+    bytes.map(Some).ok_or_else(refuse)
+}
+
+/// Reads a body to its end. Its length and MD5 are compared with what was said of it.
+pub(in crate::s3) async fn receive(
+    mut intake: Intake,
+    body: Option<StreamingBlob>,
+    declared: Option<u64>,
+    md5: Option<[u8; 16]>,
+) -> S3Result<Received> {
+    let mut size = 0_u64;
+    if let Some(mut body) = body {
+        while let Some(piece) = body.next().await {
+            let piece = piece.map_err(|error| broken(&error))?;
+            size += piece.len() as u64;
+            if declared.is_some_and(|declared| size > declared) {
+                return Err(incomplete());
+            }
+            if size > MAX_PUT_BYTES {
+                return Err(Error::TooLarge(MAX_PUT_BYTES).into());
+            }
+            intake.push(piece).await.map_err(Error::from)?;
+        }
+    }
+    if declared.is_some_and(|declared| size != declared) {
+        return Err(incomplete());
+    }
+    let received = intake.finish().await.map_err(Error::from)?;
+    match md5.is_some() && md5 != received.md5 {
+        true => Err(s3_error!(BadDigest, "The Content-MD5 you specified did not match what we received.")),
+        false => Ok(received),
+    }
+}
+
+fn incomplete() -> S3Error {
+    s3_error!(IncompleteBody, "You did not provide the number of bytes specified by the Content-Length HTTP header.")
+}
+
+/// What a body that broke off means. s3s keeps the types of its failures to itself, so their texts decide.
+pub(in crate::s3) fn broken(error: &StdError) -> S3Error {
+    let text = error.to_string();
+    let is = |what: &str| text.contains(what);
+    if is(crate::s3::ingress::chunks::TOO_LARGE) {
+        s3_error!(
+            InvalidRequest,
+            "A chunk of the body is too large: send chunks of at most {} MiB.",
+            crate::s3::ingress::chunks::MAX_CHUNK >> 20
+        )
+    } else if is("SignatureMismatch") {
+        s3_error!(SignatureDoesNotMatch, "The signature of a chunk does not match what we received.")
+    } else if is("Sha256Mismatch") {
+        not_as_signed()
+    } else if is("FormatError") || is("TooLarge") || is("TooManyTrailerHeaders") {
+        s3_error!(IncompleteBody, "The body is not well-formed in the encoding aws-chunked.")
+    } else {
+        // The rest is a connection that ended early; nobody will read this.
+        incomplete()
+    }
+}
+
+/// That a body is not the one that was signed.
+pub(in crate::s3) fn not_as_signed() -> S3Error {
+    let message = "The provided 'x-amz-content-sha256' header does not match what was computed.";
+    custom("XAmzContentSHA256Mismatch", http::StatusCode::BAD_REQUEST, message)
+}

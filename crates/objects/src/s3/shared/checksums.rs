@@ -1,0 +1,310 @@
+//! Checksums of bodies: which one a call asks for, whether it is right, and how answers tell it.
+//!
+//! A client names the checksum in a header, in a trailer behind the body, or asks for one by its algorithm only. The bytes
+//! are summed while they come in; nothing is read again here.
+
+use http::StatusCode;
+use s3s::dto::{ChecksumAlgorithm, ChecksumType};
+use s3s::{S3Error, S3Request, S3Result, TrailingHeaders, s3_error};
+use tarn_model::objects::{Algorithm, Checksum, Scope};
+
+use crate::files::{Received, Sums};
+use crate::s3::shared::errors::custom;
+
+/// The checksum that a call asks for.
+#[derive(Debug, Default)]
+pub(in crate::s3) struct Asked {
+    /// Which one, if any.
+    pub(in crate::s3) algorithm: Option<Algorithm>,
+    claim: Claim,
+}
+
+/// What the client says that the checksum is.
+#[derive(Debug, Default)]
+enum Claim {
+    /// Nothing.
+    #[default]
+    None,
+    /// This, in base64.
+    Value(String),
+    /// It comes behind the body.
+    Trailer(Option<TrailingHeaders>),
+}
+
+/// What a call with a body asks for.
+pub(in crate::s3) fn asked<T>(request: &S3Request<T>) -> S3Result<Asked> {
+    let (mut claimed, mut trailer, mut named) = (None, None, None);
+    for (name, value) in &request.headers {
+        let text = || value.to_str().map_err(|_| invalid_value(name.as_str()));
+        match name.as_str() {
+            "x-amz-checksum-type" | "x-amz-checksum-mode" => {}
+            "x-amz-sdk-checksum-algorithm" | "x-amz-checksum-algorithm" => named = Some(parse(text()?)?),
+            "x-amz-trailer" => {
+                for announced in text()?.split(',').map(|part| part.trim().to_ascii_lowercase()) {
+                    if let Some(algorithm) = announced.strip_prefix(PREFIX) {
+                        once(&mut trailer, parse(algorithm)?)?;
+                    }
+                }
+            }
+            other => {
+                if let Some(algorithm) = other.strip_prefix(PREFIX) {
+                    let algorithm = parse(algorithm)?;
+                    once(&mut claimed, (algorithm, checked(algorithm, text()?)?))?;
+                }
+            }
+        }
+    }
+    let (algorithm, claim) = match (claimed, trailer) {
+        (Some(_), Some(_)) => return Err(several()),
+        (Some((algorithm, value)), None) => (Some(algorithm), Claim::Value(value)),
+        (None, Some(algorithm)) => (Some(algorithm), Claim::Trailer(request.trailing_headers.clone())),
+        (None, None) => (named, Claim::None),
+    };
+    match (named, algorithm) {
+        (Some(named), Some(algorithm)) if named != algorithm => Err(invalid_value("x-amz-sdk-checksum-algorithm")),
+        _ => Ok(Asked { algorithm, claim }),
+    }
+}
+
+impl Asked {
+    /// The sums that the body needs: always the MD5, from which the ETag follows.
+    pub(in crate::s3) fn sums(&self) -> Sums {
+        Sums::with(self.algorithm)
+    }
+
+    /// Compares what came with what the client says. To be called when the body is in. Returns the checksum in base64.
+    pub(in crate::s3) fn verify(&self, received: &Received) -> S3Result<Option<String>> {
+        let Some(algorithm) = self.algorithm else {
+            return Ok(None);
+        };
+        let right = of(received, algorithm);
+        let claimed = match &self.claim {
+            Claim::None => return Ok(right),
+            Claim::Value(value) => value.clone(),
+            Claim::Trailer(trailers) => trailing(algorithm, trailers.as_ref())?,
+        };
+        match right.as_ref() == Some(&claimed) {
+            true => Ok(right),
+            false => Err(s3_error!(
+                BadDigest,
+                "The {} you specified did not match the calculated checksum.",
+                algorithm.name()
+            )),
+        }
+    }
+
+    /// As [`Asked::verify`], as the checksum of a whole object.
+    pub(in crate::s3) fn checksum(&self, received: &Received) -> S3Result<Option<Checksum>> {
+        let value = self.verify(received)?;
+        let whole = |(algorithm, value)| Checksum { algorithm, scope: Scope::Full, value };
+        Ok(self.algorithm.zip(value).map(whole))
+    }
+}
+
+/// A checksum of what came, in base64, if it was summed.
+pub(in crate::s3) fn of(received: &Received, algorithm: Algorithm) -> Option<String> {
+    let encoded = |sum: &[u8]| base64_simd::STANDARD.encode_to_string(sum);
+    match algorithm {
+        Algorithm::Crc32 => received.crc32.as_ref().map(|sum| encoded(sum)),
+        Algorithm::Crc32c => received.crc32c.as_ref().map(|sum| encoded(sum)),
+        Algorithm::Crc64Nvme => received.crc64nvme.as_ref().map(|sum| encoded(sum)),
+        Algorithm::Sha1 => received.sha1.as_ref().map(|sum| encoded(sum)),
+        Algorithm::Sha256 => received.sha256.as_ref().map(|sum| encoded(sum)),
+    }
+}
+
+/// The algorithm that a call names; the name may be in any case.
+pub(in crate::s3) fn parse(name: &str) -> S3Result<Algorithm> {
+    Algorithm::from_name(&name.to_ascii_uppercase()).ok_or_else(|| {
+        s3_error!(
+            InvalidRequest,
+            "Checksum algorithm provided is unsupported. Please try again with any of the valid types: \
+             [CRC32, CRC32C, CRC64NVME, SHA1, SHA256]"
+        )
+    })
+}
+
+/// Checks that a text is a checksum of this algorithm in base64.
+pub(in crate::s3) fn checked(algorithm: Algorithm, value: &str) -> S3Result<String> {
+    let length = match algorithm {
+        Algorithm::Crc32 | Algorithm::Crc32c => 4,
+        Algorithm::Crc64Nvme => 8,
+        Algorithm::Sha1 => 20,
+        Algorithm::Sha256 => 32,
+    };
+    match base64_simd::STANDARD.decode_to_vec(value) {
+        Ok(sum) if sum.len() == length => Ok(value.to_owned()),
+        _ => Err(invalid_value(&format!("{PREFIX}{}", algorithm.name().to_ascii_lowercase()))),
+    }
+}
+
+/// That a call comes with another checksum than its upload was begun with.
+pub(in crate::s3) fn mismatch(wanted: Algorithm, given: Algorithm) -> S3Error {
+    let name = |algorithm: Algorithm| algorithm.name().to_ascii_lowercase();
+    s3_error!(
+        InvalidRequest,
+        "Checksum Type mismatch occurred, expected checksum Type: {}, actual checksum Type: {}",
+        name(wanted),
+        name(given)
+    )
+}
+
+/// How answers name an algorithm.
+pub(in crate::s3) fn algorithm_name(algorithm: Algorithm) -> ChecksumAlgorithm {
+    ChecksumAlgorithm::from_static(algorithm.name())
+}
+
+/// How answers say of what a checksum is.
+pub(in crate::s3) fn scope_name(scope: Scope) -> ChecksumType {
+    ChecksumType::from_static(scope.name())
+}
+
+/// The one checksum among the five fields that inputs have for it; several are refused.
+macro_rules! told {
+    ($input:expr) => {
+        $crate::s3::shared::checksums::only([
+            (tarn_model::objects::Algorithm::Crc32, $input.checksum_crc32.as_deref()),
+            (tarn_model::objects::Algorithm::Crc32c, $input.checksum_crc32c.as_deref()),
+            (tarn_model::objects::Algorithm::Crc64Nvme, $input.checksum_crc64nvme.as_deref()),
+            (tarn_model::objects::Algorithm::Sha1, $input.checksum_sha1.as_deref()),
+            (tarn_model::objects::Algorithm::Sha256, $input.checksum_sha256.as_deref()),
+        ])
+    };
+}
+pub(in crate::s3) use told;
+
+/// Writes a checksum in base64 into the one of the five fields that outputs have for it.
+macro_rules! tell {
+    ($output:expr, $algorithm:expr, $value:expr) => {
+        match $algorithm {
+            tarn_model::objects::Algorithm::Crc32 => $output.checksum_crc32 = Some($value),
+            tarn_model::objects::Algorithm::Crc32c => $output.checksum_crc32c = Some($value),
+            tarn_model::objects::Algorithm::Crc64Nvme => $output.checksum_crc64nvme = Some($value),
+            tarn_model::objects::Algorithm::Sha1 => $output.checksum_sha1 = Some($value),
+            tarn_model::objects::Algorithm::Sha256 => $output.checksum_sha256 = Some($value),
+        }
+    };
+}
+pub(in crate::s3) use tell;
+
+/// The one that is there.
+pub(in crate::s3) fn only(fields: [(Algorithm, Option<&str>); 5]) -> S3Result<Option<(Algorithm, String)>> {
+    let mut found = None;
+    for (algorithm, value) in fields {
+        if let Some(value) = value {
+            once(&mut found, (algorithm, value.to_owned()))?;
+        }
+    }
+    Ok(found)
+}
+
+const PREFIX: &str = "x-amz-checksum-";
+
+fn trailing(algorithm: Algorithm, trailers: Option<&TrailingHeaders>) -> S3Result<String> {
+    let name = format!("{PREFIX}{}", algorithm.name().to_ascii_lowercase());
+    let value = trailers.and_then(|trailers| trailers.read(|headers| headers.get(&name).cloned())).flatten();
+    match value.as_ref().map(|value| value.to_str()) {
+        Some(Ok(value)) => checked(algorithm, value.trim()),
+        Some(Err(_)) => Err(invalid_value(&name)),
+        None => Err(custom(
+            "MalformedTrailerError",
+            StatusCode::BAD_REQUEST,
+            &format!("The request announces the trailer {name}, and it did not come."),
+        )),
+    }
+}
+
+fn once<T>(slot: &mut Option<T>, value: T) -> S3Result<()> {
+    match slot.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(several()),
+    }
+}
+
+fn several() -> S3Error {
+    s3_error!(InvalidRequest, "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.")
+}
+
+fn invalid_value(header: &str) -> S3Error {
+    s3_error!(InvalidRequest, "Value for {header} header is invalid.")
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Uri};
+
+    use super::*;
+    use crate::files::Taken;
+
+    fn ask(headers: &[(&'static str, &'static str)]) -> S3Result<Asked> {
+        let headers: HeaderMap = headers
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+            .collect();
+        asked(&S3Request {
+            input: (),
+            method: Method::PUT,
+            uri: Uri::from_static("/"),
+            headers,
+            extensions: Extensions::new(),
+            credentials: None,
+            region: None,
+            service: None,
+            trailing_headers: None,
+        })
+    }
+
+    /// The CRC32 of "123456789".
+    fn nine() -> Received {
+        let (body, crc32) = (Taken::Inline(b"123456789".to_vec()), Some([0xcb, 0xf4, 0x39, 0x26]));
+        Received { size: 9, md5: None, crc32, crc32c: None, crc64nvme: None, sha1: None, sha256: None, body }
+    }
+
+    fn code<T: std::fmt::Debug>(result: S3Result<T>) -> (String, u16) {
+        let error = result.unwrap_err();
+        (error.code().as_str().to_owned(), error.status_code().unwrap().as_u16())
+    }
+
+    #[test]
+    fn one_checksum_can_be_asked_for_in_many_ways() {
+        assert_eq!(ask(&[("content-type", "a/b"), ("x-amz-checksum-mode", "ENABLED")]).unwrap().algorithm, None);
+        for headers in [
+            [("x-amz-checksum-crc32", "y/Q5Jg=="), ("x-amz-sdk-checksum-algorithm", "CRC32")],
+            [("x-amz-sdk-checksum-algorithm", "crc32"), ("x-amz-date", "now")],
+            [("x-amz-checksum-algorithm", "CRC32"), ("x-amz-checksum-type", "FULL_OBJECT")],
+            [("x-amz-trailer", "X-Amz-Checksum-Crc32, x-other"), ("x-amz-sdk-checksum-algorithm", "CRC32")],
+        ] {
+            assert_eq!(ask(&headers).unwrap().algorithm, Some(Algorithm::Crc32), "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn more_than_one_or_none_that_is_known_is_refused() {
+        for headers in [
+            [("x-amz-checksum-crc32", "y/Q5Jg=="), ("x-amz-checksum-crc32c", "y/Q5Jg==")],
+            [("x-amz-checksum-crc32", "y/Q5Jg=="), ("x-amz-trailer", "x-amz-checksum-crc32")],
+            [("x-amz-trailer", "x-amz-checksum-crc32,x-amz-checksum-sha1"), ("x-amz-date", "now")],
+            [("x-amz-checksum-crc32", "y/Q5Jg=="), ("x-amz-sdk-checksum-algorithm", "SHA1")],
+            [("x-amz-checksum-crc32", "y/Q5"), ("x-amz-date", "now")],
+            [("x-amz-checksum-crc32", "bad"), ("x-amz-date", "now")],
+            [("x-amz-checksum-adler", "y/Q5Jg=="), ("x-amz-date", "now")],
+            [("x-amz-sdk-checksum-algorithm", "MD4"), ("x-amz-date", "now")],
+        ] {
+            assert_eq!(code(ask(&headers)), ("InvalidRequest".to_owned(), 400), "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn what_came_is_compared() {
+        let right = ask(&[("x-amz-checksum-crc32", "y/Q5Jg==")]).unwrap();
+        let checksum = right.checksum(&nine()).unwrap().unwrap();
+        assert_eq!((checksum.value.as_str(), checksum.scope), ("y/Q5Jg==", Scope::Full));
+        let wrong = ask(&[("x-amz-checksum-crc32", "AAAAAA==")]).unwrap();
+        assert_eq!(code(wrong.verify(&nine())), ("BadDigest".to_owned(), 400));
+        let missing = ask(&[("x-amz-trailer", "x-amz-checksum-crc32")]).unwrap();
+        assert_eq!(code(missing.verify(&nine())), ("MalformedTrailerError".to_owned(), 400));
+        let named = ask(&[("x-amz-sdk-checksum-algorithm", "CRC32")]).unwrap();
+        assert_eq!(named.verify(&nine()).unwrap().as_deref(), Some("y/Q5Jg=="));
+        assert_eq!(ask(&[]).unwrap().verify(&nine()).unwrap(), None);
+    }
+}
