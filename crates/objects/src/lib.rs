@@ -16,6 +16,6 @@ mod objects;
 mod operations;
 
 pub use error::{Error, Result};
-pub use objects::{Objects, Parts, Settings};
-pub use operations::body::Reading;
+pub use objects::{Components, Objects, Settings};
+pub use operations::body::ObjectReader;
 pub use operations::{complete, copy, delete, find, list, list_versions, put, uploads};

@@ -1,4 +1,4 @@
-//! The reading of one file. What lies in memory is read in place; a thread is asked only when a disk is.
+//! Reading one file. Cached bytes are read in place; a blocking thread is used only when the disk is.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
@@ -17,11 +17,11 @@ use tokio::task::JoinHandle;
 use super::Files;
 use super::buffers::{BUFFER_BYTES, Buffer};
 
-/// How far the kernel is asked to read ahead of what had to come from the disk.
+/// How far the kernel is asked to read ahead of bytes that came from the disk.
 const AHEAD_BYTES: u64 = 2 << 20;
 
-/// Bytes of a file, in order and in pieces of any size.
-pub struct Reading {
+/// A stream of the bytes of a file, in pieces of any size.
+pub struct FileReader {
     files: Files,
     id: FileId,
     offset: u64,
@@ -33,23 +33,22 @@ enum Source {
     Closed,
     Opening(JoinHandle<io::Result<File>>),
     Open(Arc<File>),
-    /// A thread reads the next piece.
     Waiting(Arc<File>, JoinHandle<io::Result<Buffer>>),
 }
 
-impl Reading {
-    pub(super) fn new(files: &Files, id: &FileId, offset: u64, length: u64) -> Reading {
-        Reading { files: files.clone(), id: id.clone(), offset, remaining: length, source: Source::Closed }
+impl FileReader {
+    pub(super) fn new(files: &Files, id: &FileId, offset: u64, length: u64) -> FileReader {
+        FileReader { files: files.clone(), id: id.clone(), offset, remaining: length, source: Source::Closed }
     }
 
-    /// How many bytes are still to come.
+    /// Returns the number of bytes left.
     pub fn remaining(&self) -> u64 {
         self.remaining
     }
 
-    /// Opens the file, so that one that is not there any more is noticed before an answer begins. From here on it can be
-    /// read to its end, also when it is removed.
-    pub async fn opened(&mut self) -> io::Result<()> {
+    /// Opens the file, so that a missing file is noticed before a response starts. From here on it can be read to its
+    /// end, even when it is removed.
+    pub async fn wait_until_open(&mut self) -> io::Result<()> {
         std::future::poll_fn(|ctx| self.poll_open(ctx)).await.map(|_| ())
     }
 
@@ -81,22 +80,22 @@ impl Reading {
                 return Poll::Ready(buffer);
             }
             let file = ready!(self.poll_open(ctx))?;
-            if let Some(buffer) = self.begin(file) {
+            if let Some(buffer) = self.start_read(file) {
                 return Poll::Ready(Ok(buffer));
             }
         }
     }
 
-    /// Reads the next piece if it is in memory, and else leaves it to a thread.
-    fn begin(&mut self, file: Arc<File>) -> Option<Buffer> {
+    /// Reads the next piece if it is cached; otherwise starts a blocking thread for it.
+    fn start_read(&mut self, file: Arc<File>) -> Option<Buffer> {
         let wanted = usize::try_from(self.remaining).unwrap_or(BUFFER_BYTES).min(BUFFER_BYTES);
-        let mut buffer = self.files.0.buffers.take(None);
+        let mut buffer = self.files.0.buffers.take_buffer(None);
         let offset = self.offset;
         let read =
             buffer.fill(wanted, |room| preadv2(&file, &mut [IoSliceMut::new(room)], offset, ReadWriteFlags::NOWAIT));
         match read {
             Ok(_) => Some(buffer),
-            // It is on the disk, or the file system does not know the question; a thread that may wait finds out.
+            // The bytes are on the disk, or the file system lacks the flag. A blocking thread finds the actual error.
             Err(_) => {
                 let reader = file.clone();
                 let thread = tokio::task::spawn_blocking(move || read_from_disk(&reader, buffer, offset, wanted));
@@ -108,14 +107,14 @@ impl Reading {
 }
 
 fn read_from_disk(file: &File, mut buffer: Buffer, offset: u64, wanted: usize) -> io::Result<Buffer> {
-    // The next pieces come from the disk while this one is on its way to the client. It is a hint, so it may fail.
+    // Later pieces are read from the disk while this one is sent to the client. It is a hint, so it may fail.
     let ahead = std::num::NonZeroU64::new(wanted as u64 + AHEAD_BYTES);
     let _ = fadvise(file, offset, ahead, Advice::WillNeed);
     buffer.fill(wanted, |room| file.read_at(room, offset))?;
     Ok(buffer)
 }
 
-impl Stream for Reading {
+impl Stream for FileReader {
     type Item = io::Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, ctx: &mut Context<'_>) -> Poll<Option<Self::Item>> {

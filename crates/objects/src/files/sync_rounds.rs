@@ -1,10 +1,11 @@
-//! One call for many: whoever comes while a round runs waits for the next one, which serves all who came until it began.
+//! Shared syncs: a caller that arrives during a round waits for the next one, which serves all callers that arrived
+//! before it started.
 
 use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 #[derive(Default)]
-pub(super) struct Rounds {
+pub(super) struct SyncRounds {
     state: Mutex<State>,
     ended: Condvar,
 }
@@ -12,32 +13,32 @@ pub(super) struct Rounds {
 #[derive(Default)]
 struct State {
     begun: u64,
-    /// The last round that went well.
+    /// The last successful round.
     done: u64,
     running: bool,
-    /// How many rounds have failed, and how the last of them did.
+    /// The number of failed rounds, and the last error.
     failures: u64,
     failure: Option<(io::ErrorKind, String)>,
 }
 
-/// How many rounds had failed when something was changed.
+/// The number of failed rounds before a change was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Since(u64);
+pub(super) struct FailureCount(u64);
 
-impl Rounds {
-    /// To be asked before a change is made that is to be covered.
-    pub(super) fn since(&self) -> Since {
-        Since(self.lock().failures)
+impl SyncRounds {
+    /// Returns the current number of failures. Must be called before the change that a round is to cover.
+    pub(super) fn since(&self) -> FailureCount {
+        FailureCount(self.lock().failures)
     }
 
-    /// Returns when a round that began after this call has gone well. A round that fails is an error to everybody whose
-    /// change was made before its end: the kernel tells a failure once, and a later round that goes well says nothing of what
-    /// was lost in this one.
-    pub(super) fn covered(&self, since: Since, run: impl Fn() -> io::Result<()>) -> io::Result<()> {
+    /// Waits until a round that started after this call succeeds. A round that fails is an error for every caller whose
+    /// change was made before its end: the kernel reports a failure once, and a later successful round says nothing
+    /// about what was lost in this one.
+    pub(super) fn wait_for_round(&self, since: FailureCount, run: impl Fn() -> io::Result<()>) -> io::Result<()> {
         let mut state = self.lock();
         let wanted = state.begun + 1;
         loop {
-            state.check(since)?;
+            state.check_failures(since)?;
             if state.done >= wanted {
                 return Ok(());
             }
@@ -70,7 +71,7 @@ impl Rounds {
 }
 
 impl State {
-    fn check(&self, since: Since) -> io::Result<()> {
+    fn check_failures(&self, since: FailureCount) -> io::Result<()> {
         match &self.failure {
             Some((kind, reason)) if self.failures > since.0 => Err(io::Error::new(*kind, reason.clone())),
             _ => Ok(()),
@@ -85,11 +86,11 @@ mod tests {
 
     use super::*;
 
-    /// A change counts as covered only when a round began after it was made.
+    /// A change is covered only by a round that started after it.
     #[test]
-    fn no_change_is_left_out() {
+    fn every_change_is_covered() {
         let (rounds, made, covered, runs) =
-            (Rounds::default(), AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+            (SyncRounds::default(), AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
@@ -103,7 +104,7 @@ mod tests {
                             covered.fetch_max(seen, Ordering::SeqCst);
                             Ok(())
                         };
-                        rounds.covered(since, run).unwrap();
+                        rounds.wait_for_round(since, run).unwrap();
                         assert!(covered.load(Ordering::SeqCst) >= mine);
                     }
                 });
@@ -112,24 +113,25 @@ mod tests {
         assert!(runs.load(Ordering::SeqCst) <= 4000);
     }
 
+    /// A failed round is an error for every change made before its end.
     #[test]
-    fn a_failure_is_told_to_all_whose_change_was_made_before_its_end() {
-        let (rounds, full) = (Rounds::default(), io::ErrorKind::StorageFull);
+    fn failure_reaches_all_earlier_changes() {
+        let (rounds, full) = (SyncRounds::default(), io::ErrorKind::StorageFull);
         let before = rounds.since();
         let begun = Barrier::new(2);
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| {
                 begun.wait();
-                rounds.covered(before, || Ok(()))
+                rounds.wait_for_round(before, || Ok(()))
             });
-            let failed = rounds.covered(before, || {
+            let failed = rounds.wait_for_round(before, || {
                 begun.wait();
                 Err(full.into())
             });
             assert_eq!(failed.unwrap_err().kind(), full);
-            // Whether it waited for the round or came after it, a round of its own would have told it nothing.
+            // Whether it waited for the round or came after it, a round of its own would have reported nothing.
             assert_eq!(waiting.join().unwrap().unwrap_err().kind(), full);
         });
-        rounds.covered(rounds.since(), || Ok(())).unwrap();
+        rounds.wait_for_round(rounds.since(), || Ok(())).unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! Reading what an object holds. Files that are being read are not removed before their readers have left.
+//! Reading the bytes of an object. A file is not removed before its last reader is done.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -17,41 +17,42 @@ use crate::files::{self, Files};
 use crate::{Error, Objects, Result};
 
 impl Objects {
-    /// Reads the bytes of an object that was just found. `NoSuchVersion` when it is gone already: look again.
-    pub async fn read(&self, object: &Object, range: Range<u64>) -> Result<Reading> {
+    /// Reads the bytes of an object that was just found. `NoSuchVersion` when it has been removed since: the caller
+    /// looks it up again.
+    pub async fn read(&self, object: &Object, range: Range<u64>) -> Result<ObjectReader> {
         let content = match &object.body {
             Body::Inline(data) => {
                 let slice = data.get(range.start as usize..range.end as usize).unwrap_or_default();
-                return Ok(Reading::Inline(Some(Bytes::copy_from_slice(slice))));
+                return Ok(ObjectReader::Inline(Some(Bytes::copy_from_slice(slice))));
             }
             Body::Parts(content) => content.clone(),
         };
         let before = self.store().generation();
         let parts: Vec<Part> =
             self.store().read(|tx| parts::list(tx, &content, 0, MAX_PARTS).map_err(Error::from)).await?;
-        let (mut pieces, remaining) = (pieces(&parts, &range), range.end - range.start);
+        let (mut pieces, remaining) = (file_pieces(&parts, &range), range.end - range.start);
         if pieces.iter().map(|piece| piece.2).sum::<u64>() != remaining {
             return Err(Error::NoSuchVersion);
         }
         let pinned = self.pins().pin(self.clone(), pieces.iter().map(|piece| piece.0.clone()).collect())?;
-        // Files are removed after their rows: if a row is still there now that they are pinned, so are all files.
-        if (before.is_none() || before != self.store().generation()) && !self.is_there(&parts).await? {
+        // Files are removed after their rows. If a row still exists now that the files are pinned, so do all files.
+        if (before.is_none() || before != self.store().generation()) && !self.content_exists(&parts).await? {
             return Err(Error::NoSuchVersion);
         }
         let files = self.files().clone();
         let mut current = pieces.pop_front().map(|(file, offset, length)| files.read(&file, offset, length));
-        // What cannot be read at all is better told by an error than by an answer that breaks off.
+        // A file that cannot be opened should cause an error response, not a response that breaks off.
         if let Some(first) = &mut current
-            && let Err(error) = first.opened().await
+            && let Err(error) = first.wait_until_open().await
         {
-            // Where replicas share the files, another one may have removed this one since.
-            return Err(if self.is_there(&parts).await? { error.into() } else { Error::NoSuchVersion });
+            // Where replicas share the files, another replica may have removed this one.
+            return Err(if self.content_exists(&parts).await? { error.into() } else { Error::NoSuchVersion });
         }
-        Ok(Reading::Files(Box::new(FromFiles { files, remaining, pieces, current, _pinned: pinned })))
+        Ok(ObjectReader::Files(Box::new(FilesReader { files, remaining, pieces, current, _pinned: pinned })))
     }
 
-    /// Whether the content that has these parts is still there.
-    async fn is_there(&self, parts: &[Part]) -> Result<bool> {
+    /// Returns whether the content with these parts still exists.
+    async fn content_exists(&self, parts: &[Part]) -> Result<bool> {
         let Some(first) = parts.first() else {
             return Ok(true);
         };
@@ -59,26 +60,27 @@ impl Objects {
         Ok(read.await?.is_some())
     }
 
-    /// Removes files that no row names any more, each as soon as nobody reads it. It goes on when nobody waits for it.
+    /// Removes files that no row refers to any more, each as soon as it has no reader. Continues when the caller stops
+    /// waiting.
     pub(crate) async fn remove_files(&self, files: Vec<FileId>) {
         if !files.is_empty() {
-            let free = self.pins().doom(files);
-            // Its end is only a matter of time; whether it came to it is told to the log.
-            let _ = tokio::spawn(self.clone().remove_free(free)).await;
+            let free = self.pins().mark_for_removal(files);
+            // A failure is logged there.
+            let _ = tokio::spawn(self.clone().remove_unread_files(free)).await;
         }
     }
 
-    /// Removes files that are doomed and that nobody reads.
-    async fn remove_free(self, free: Vec<FileId>) {
+    /// Removes files that are marked for removal and have no reader.
+    async fn remove_unread_files(self, free: Vec<FileId>) {
         self.files().remove(free.clone()).await;
-        self.pins().forget(&free);
+        self.pins().finish_removal(&free);
     }
 }
 
-/// Which bytes of which files make up a range: file, offset and length.
+/// One piece of a range: file, offset and length.
 type Piece = (FileId, u64, u64);
 
-fn pieces(parts: &[Part], range: &Range<u64>) -> VecDeque<Piece> {
+fn file_pieces(parts: &[Part], range: &Range<u64>) -> VecDeque<Piece> {
     let mut start = 0;
     let mut pieces = VecDeque::new();
     for part in parts {
@@ -92,46 +94,46 @@ fn pieces(parts: &[Part], range: &Range<u64>) -> VecDeque<Piece> {
     pieces
 }
 
-/// The bytes of an object, piece by piece.
-pub enum Reading {
-    /// All at once.
+/// A stream of the bytes of an object.
+pub enum ObjectReader {
+    /// The bytes of a small object.
     Inline(Option<Bytes>),
-    /// From files.
-    Files(Box<FromFiles>),
+    /// The bytes come from files.
+    Files(Box<FilesReader>),
 }
 
-/// Bytes out of files, one after the other.
-pub struct FromFiles {
+/// A stream of the bytes of several files, one after the other.
+pub struct FilesReader {
     files: Files,
     pieces: VecDeque<Piece>,
-    current: Option<files::Reading>,
+    current: Option<files::FileReader>,
     remaining: u64,
-    _pinned: Pinned,
+    _pinned: PinnedFiles,
 }
 
-impl Reading {
-    /// How many bytes are still to come.
+impl ObjectReader {
+    /// Returns the number of bytes left.
     pub fn remaining(&self) -> u64 {
         match self {
-            Reading::Inline(data) => data.as_ref().map_or(0, |data| data.len() as u64),
-            Reading::Files(reading) => reading.remaining,
+            ObjectReader::Inline(data) => data.as_ref().map_or(0, |data| data.len() as u64),
+            ObjectReader::Files(reading) => reading.remaining,
         }
     }
 }
 
-impl Stream for Reading {
+impl Stream for ObjectReader {
     type Item = io::Result<Bytes>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         match self.get_mut() {
-            Reading::Inline(data) => Poll::Ready(data.take().filter(|data| !data.is_empty()).map(Ok)),
-            Reading::Files(reading) => reading.poll(cx),
+            ObjectReader::Inline(data) => Poll::Ready(data.take().filter(|data| !data.is_empty()).map(Ok)),
+            ObjectReader::Files(reading) => reading.poll_bytes(cx),
         }
     }
 }
 
-impl FromFiles {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+impl FilesReader {
+    fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         loop {
             if self.current.is_none() {
                 let Some((file, offset, length)) = self.pieces.pop_front() else {
@@ -154,14 +156,14 @@ impl FromFiles {
     }
 }
 
-/// Which files are being read, and which of them are to be removed when that is over.
+/// The files that are being read, and those to be removed after their last reader.
 #[derive(Clone, Default)]
-pub(crate) struct Pins(Arc<Mutex<Table>>);
+pub(crate) struct FilePins(Arc<Mutex<PinTable>>);
 
 #[derive(Default)]
-struct Table {
+struct PinTable {
     readers: HashMap<FileId, Readers>,
-    doomed: HashSet<FileId>,
+    being_removed: HashSet<FileId>,
 }
 
 #[derive(Default)]
@@ -170,26 +172,26 @@ struct Readers {
     remove: bool,
 }
 
-impl Pins {
-    /// Keeps files from being removed; `NoSuchVersion` when one is being removed now.
-    fn pin(&self, objects: Objects, files: Vec<FileId>) -> Result<Pinned> {
+impl FilePins {
+    /// Pins files against removal. `NoSuchVersion` when one is being removed.
+    fn pin(&self, objects: Objects, files: Vec<FileId>) -> Result<PinnedFiles> {
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if files.iter().any(|file| table.doomed.contains(file)) {
+        if files.iter().any(|file| table.being_removed.contains(file)) {
             return Err(Error::NoSuchVersion);
         }
         for file in &files {
             table.readers.entry(file.clone()).or_default().count += 1;
         }
-        Ok(Pinned { objects, files })
+        Ok(PinnedFiles { objects, files })
     }
 
-    /// Of these files, those that can be removed now; nobody will begin to read them. The others are removed by their last
-    /// reader.
-    fn doom(&self, files: Vec<FileId>) -> Vec<FileId> {
+    /// Marks files for removal, so that no new reader pins them. Returns those that can be removed now; the others are
+    /// removed by their last reader.
+    fn mark_for_removal(&self, files: Vec<FileId>) -> Vec<FileId> {
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut free = Vec::new();
         for file in files {
-            table.doomed.insert(file.clone());
+            table.being_removed.insert(file.clone());
             match table.readers.get_mut(&file) {
                 Some(readers) => readers.remove = true,
                 None => free.push(file),
@@ -198,21 +200,21 @@ impl Pins {
         free
     }
 
-    /// Those of the files that are being read or removed.
-    pub(crate) fn held(&self, files: Vec<FileId>) -> Vec<FileId> {
+    /// Returns those of the files that are being read or removed.
+    pub(crate) fn pinned_or_removed(&self, files: Vec<FileId>) -> Vec<FileId> {
         let table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_held = |file: &FileId| table.readers.contains_key(file) || table.doomed.contains(file);
-        files.into_iter().filter(is_held).collect()
+        let is_in_use = |file: &FileId| table.readers.contains_key(file) || table.being_removed.contains(file);
+        files.into_iter().filter(is_in_use).collect()
     }
 
-    fn forget(&self, files: &[FileId]) {
+    fn finish_removal(&self, files: &[FileId]) {
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for file in files {
-            table.doomed.remove(file);
+            table.being_removed.remove(file);
         }
     }
 
-    /// One reader less of each; returns the files that waited for their last one.
+    /// Removes one reader of each file. Returns the files whose last reader this was and that are to be removed.
     fn unpin(&self, files: &[FileId]) -> Vec<FileId> {
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut free = Vec::new();
@@ -232,20 +234,20 @@ impl Pins {
     }
 }
 
-/// Files that are being read.
-struct Pinned {
+/// Pins on files that are being read.
+struct PinnedFiles {
     objects: Objects,
     files: Vec<FileId>,
 }
 
-impl Drop for Pinned {
+impl Drop for PinnedFiles {
     fn drop(&mut self) {
         let free = self.objects.pins().unpin(&self.files);
         if !free.is_empty()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
-            // Without a runtime the engine is ending, and the sweep of the next start finds them.
-            runtime.spawn(self.objects.clone().remove_free(free));
+            // Without a runtime the engine is stopping, and the sweep after the next start removes them.
+            runtime.spawn(self.objects.clone().remove_unread_files(free));
         }
     }
 }

@@ -10,72 +10,71 @@ use tarn_model::objects::{
 };
 use tarn_store::{Tx, objects, parts, uploads};
 
-use crate::put::{Arrival, Condition, Place, Stored, charge, hexadecimal, settle};
+use crate::put::{Condition, NewObject, ObjectLocation, Stored, charge_account, hexadecimal, replace_object};
 use crate::{Error, Objects, Result, buckets};
 
-/// A part that the client wants to use.
+/// A part that the client lists for the object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chosen {
-    /// Which one.
+pub struct ChosenPart {
     pub number: u32,
-    /// The ETag that it should have, without quotes.
+    /// The expected ETag, without quotes.
     pub etag: String,
-    /// The checksum that it should have, in base64.
+    /// The expected checksum, in base64.
     pub checksum: Option<String>,
 }
 
-/// What the client says of the whole.
+/// The properties of the object that the client expects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
-    /// The checksum in base64.
+    /// The expected checksum, in base64.
     pub checksum: Option<String>,
-    /// The size.
+    /// The expected size.
     pub size: Option<u64>,
 }
 
-/// What an upload became, and its checksum.
+/// The stored object and its checksum.
 pub type Completed = (Stored, Option<Checksum>);
 
 impl Objects {
-    /// Makes an object of the chosen parts; the others are removed.
+    /// Turns the chosen parts into an object. The other parts are removed.
     pub async fn complete_upload(
         &self,
-        place: &Place,
+        location: &ObjectLocation,
         upload: &str,
-        chosen: Vec<Chosen>,
+        chosen: Vec<ChosenPart>,
         expected: Expected,
         condition: Condition,
     ) -> Result<Completed> {
         if !chosen.is_sorted_by(|one, next| one.number < next.number) {
             return Err(Error::InvalidPartOrder);
         }
-        let (place, id) = (place.clone(), upload.to_owned());
-        let complete = move |tx: &mut Tx<'_>| match crate::uploads::find(tx, &place, &id) {
-            Ok(upload) => complete(tx, &place, upload, &chosen, &expected, &condition),
-            Err(Error::NoSuchUpload) => Ok((completed(tx, &place, &id, &chosen)?, Vec::new())),
+        let (location, id) = (location.clone(), upload.to_owned());
+        let complete = move |tx: &mut Tx<'_>| match crate::uploads::find_upload(tx, &location, &id) {
+            Ok(upload) => complete_in_transaction(tx, &location, upload, &chosen, &expected, &condition),
+            Err(Error::NoSuchUpload) => Ok((find_completed(tx, &location, &id, &chosen)?, Vec::new())),
             Err(error) => Err(error),
         };
         self.write_and_remove(complete).await
     }
 }
 
-fn complete(
+fn complete_in_transaction(
     tx: &mut Tx<'_>,
-    place: &Place,
+    location: &ObjectLocation,
     upload: Upload,
-    chosen: &[Chosen],
+    chosen: &[ChosenPart],
     expected: &Expected,
     condition: &Condition,
 ) -> Result<(Completed, Vec<FileId>)> {
-    let bucket = buckets::find(tx, &place.org, &place.bucket)?;
+    let bucket = buckets::find(tx, &location.org, &location.bucket)?;
     let mut there: HashMap<u32, Part> =
         parts::list(tx, &upload.id, 0, MAX_PARTS)?.into_iter().map(|part| (part.number, part)).collect();
-    let used = choose(&mut there, chosen)?;
+    let used = take_chosen_parts(&mut there, chosen)?;
     let size = used.iter().map(|part| part.size).sum();
     if size > MAX_OBJECT_BYTES {
         return Err(Error::TooLarge(MAX_OBJECT_BYTES));
     }
-    let checksum = upload.checksum.and_then(|(algorithm, scope)| sum_of(&used, algorithm, scope));
+    let checksum = upload.checksum.and_then(|(algorithm, scope)| whole_checksum(&used, algorithm, scope));
     let wrong_sum = expected.checksum.is_some() && expected.checksum != checksum.as_ref().map(|sum| sum.value.clone());
     if wrong_sum || expected.size.is_some_and(|expected| expected != size) {
         return Err(Error::BadChecksum);
@@ -88,19 +87,19 @@ fn complete(
     uploads::remove(tx, &upload.id)?;
     let mut details = upload.details;
     details.checksum = checksum.clone();
-    let etag = etag_of(used.iter().map(|part| part.etag.as_str()));
-    let arrival = Arrival { size, etag, details, body: Body::Parts(upload.id), parts: Vec::new() };
-    let stored = settle(tx, &bucket, &place.key, arrival, condition, &mut files)?;
-    // The bytes of the parts are in the account since they came.
-    charge(tx, &bucket.org, -(unused as i64), 1, None)?;
+    let etag = multipart_etag(used.iter().map(|part| part.etag.as_str()));
+    let object = NewObject { size, etag, details, body: Body::Parts(upload.id), parts: Vec::new() };
+    let stored = replace_object(tx, &bucket, &location.key, object, condition, &mut files)?;
+    // The account was charged for the parts when they were received.
+    charge_account(tx, &bucket.org, -(unused as i64), 1, None)?;
     Ok(((stored, checksum), files))
 }
 
-/// Whoever lost the answer asks again: what the upload became is told once more, as long as it is there.
-fn completed(tx: &mut Tx<'_>, place: &Place, id: &str, chosen: &[Chosen]) -> Result<Completed> {
-    let bucket = buckets::find(tx, &place.org, &place.bucket)?;
-    let object = objects::get(tx, &bucket.id, &place.key)?.ok_or(Error::NoSuchUpload)?;
-    let etag = etag_of(chosen.iter().map(|part| part.etag.as_str()));
+/// A client that lost the response asks again. Returns what the upload became, as long as that object is current.
+fn find_completed(tx: &mut Tx<'_>, location: &ObjectLocation, id: &str, chosen: &[ChosenPart]) -> Result<Completed> {
+    let bucket = buckets::find(tx, &location.org, &location.bucket)?;
+    let object = objects::get(tx, &bucket.id, &location.key)?.ok_or(Error::NoSuchUpload)?;
+    let etag = multipart_etag(chosen.iter().map(|part| part.etag.as_str()));
     match &object.body {
         Body::Parts(content) if content.as_str() == id && object.etag == etag => {
             let version = (bucket.versioning != Versioning::Off).then_some(object.version);
@@ -111,10 +110,10 @@ fn completed(tx: &mut Tx<'_>, place: &Place, id: &str, chosen: &[Chosen]) -> Res
     }
 }
 
-/// Takes the chosen parts out of those that are there.
-fn choose(there: &mut HashMap<u32, Part>, chosen: &[Chosen]) -> Result<Vec<Part>> {
+/// Removes the chosen parts from the map and checks them.
+fn take_chosen_parts(there: &mut HashMap<u32, Part>, chosen: &[ChosenPart]) -> Result<Vec<Part>> {
     let mut used = Vec::with_capacity(chosen.len());
-    for Chosen { number, etag, checksum } in chosen {
+    for ChosenPart { number, etag, checksum } in chosen {
         let part = there.remove(number).filter(|part| part.etag == *etag).ok_or(Error::InvalidPart(*number))?;
         if checksum.is_some() && *checksum != part.checksum {
             return Err(Error::InvalidPart(*number));
@@ -130,8 +129,8 @@ fn choose(there: &mut HashMap<u32, Part>, chosen: &[Chosen]) -> Result<Vec<Part>
     }
 }
 
-/// The MD5 of the MD5s, and how many there were.
-fn etag_of<'a>(etags: impl ExactSizeIterator<Item = &'a str>) -> String {
+/// The ETag of a multipart object: the MD5 of the MD5s, and the number of parts.
+fn multipart_etag<'a>(etags: impl ExactSizeIterator<Item = &'a str>) -> String {
     let (mut md5, count) = (Md5::new(), etags.len());
     for etag in etags {
         let bytes = (0..16).filter_map(|at| u8::from_str_radix(etag.get(at * 2..at * 2 + 2)?, 16).ok());
@@ -140,8 +139,8 @@ fn etag_of<'a>(etags: impl ExactSizeIterator<Item = &'a str>) -> String {
     format!("{}-{count}", hexadecimal(md5.finalize().as_ref()))
 }
 
-/// The checksum of the whole, from those of the parts; `None` when a part has none.
-fn sum_of(parts: &[Part], algorithm: Algorithm, scope: Scope) -> Option<Checksum> {
+/// Returns the checksum of the object, computed from those of the parts; `None` when a part has none.
+fn whole_checksum(parts: &[Part], algorithm: Algorithm, scope: Scope) -> Option<Checksum> {
     let decoded = parts.iter().map(|part| {
         let bytes = base64_simd::STANDARD.decode_to_vec(part.checksum.as_deref()?).ok()?;
         Some((bytes, part.size))
@@ -152,7 +151,7 @@ fn sum_of(parts: &[Part], algorithm: Algorithm, scope: Scope) -> Option<Checksum
             let joined: Vec<u8> = sums.iter().flat_map(|(sum, _)| sum.clone()).collect();
             format!("{}-{}", base64_simd::STANDARD.encode_to_string(digest(algorithm, &joined)), parts.len())
         }
-        Scope::Full => base64_simd::STANDARD.encode_to_string(joined_crc(&sums, algorithm)?),
+        Scope::Full => base64_simd::STANDARD.encode_to_string(combine_crcs(&sums, algorithm)?),
     };
     Some(Checksum { algorithm, scope, value })
 }
@@ -167,8 +166,8 @@ fn digest(algorithm: Algorithm, data: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The CRC of bytes of which only the CRCs of the pieces are known. Hashes cannot be joined so.
-fn joined_crc(sums: &[(Vec<u8>, u64)], algorithm: Algorithm) -> Option<Vec<u8>> {
+/// Computes the CRC of joined pieces from the CRCs of the pieces. This is impossible for hashes.
+fn combine_crcs(sums: &[(Vec<u8>, u64)], algorithm: Algorithm) -> Option<Vec<u8>> {
     let (crc, width) = match algorithm {
         Algorithm::Crc32 => (crc_fast::CrcAlgorithm::Crc32IsoHdlc, 4),
         Algorithm::Crc32c => (crc_fast::CrcAlgorithm::Crc32Iscsi, 4),

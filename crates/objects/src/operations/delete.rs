@@ -1,4 +1,4 @@
-//! Deleting: an object, one of its versions, or, where versions are kept, only the sight of it.
+//! Deleting an object or one of its versions. Where versions are kept, a delete marker hides the object.
 
 use tarn_model::buckets::{Bucket, Versioning};
 use tarn_model::ids::{ContentId, FileId, OrgId, VersionId};
@@ -8,30 +8,31 @@ use tarn_store::{Tx, accounts, objects, parts, versions};
 use crate::put::next_sequence;
 use crate::{Objects, Result, buckets};
 
-/// What a deletion did.
+/// The result of a deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deleted {
-    /// The version that was deleted, or the mark of deletion that was made; the inner `None` is "null". `None` where the
-    /// bucket keeps no versions.
+    /// The deleted version, or the delete marker that was created; the inner `None` is "null". `None` where the bucket
+    /// keeps no versions.
     pub version: Option<Option<VersionId>>,
-    /// Whether that version is the mark of a deletion.
+    /// Whether that version is a delete marker.
     pub marker: bool,
 }
 
 impl Objects {
-    /// Deletes a key: for good where no versions are kept, else by a mark. A key that is not there is deleted already.
+    /// Deletes a key: permanently where no versions are kept, otherwise with a delete marker. Deleting a missing key
+    /// succeeds.
     pub async fn delete(&self, org: &OrgId, bucket: &str, key: &str) -> Result<Deleted> {
         let (org, bucket, key) = (org.clone(), bucket.to_owned(), key.to_owned());
         let delete = move |tx: &mut Tx<'_>| {
             let bucket = buckets::find(tx, &org, &bucket)?;
             let mut files = Vec::new();
-            let deleted = delete(tx, &bucket, &key, &mut files)?;
+            let deleted = delete_current(tx, &bucket, &key, &mut files)?;
             Ok((deleted, files))
         };
         self.write_and_remove(delete).await
     }
 
-    /// Deletes one version for good; `None` is "null". One that is not there is deleted already.
+    /// Deletes one version permanently; `None` is "null". Deleting a missing version succeeds.
     pub async fn delete_version(
         &self,
         org: &OrgId,
@@ -43,20 +44,20 @@ impl Objects {
         let delete = move |tx: &mut Tx<'_>| {
             let bucket = buckets::find(tx, &org, &bucket)?;
             let mut files = Vec::new();
-            let deleted = delete_version(tx, &bucket, &key, version.as_ref(), &mut files)?;
+            let deleted = delete_stored_version(tx, &bucket, &key, version.as_ref(), &mut files)?;
             Ok((deleted, files))
         };
         self.write_and_remove(delete).await
     }
 }
 
-fn delete(tx: &mut Tx<'_>, bucket: &Bucket, key: &str, files: &mut Vec<FileId>) -> Result<Deleted> {
+fn delete_current(tx: &mut Tx<'_>, bucket: &Bucket, key: &str, files: &mut Vec<FileId>) -> Result<Deleted> {
     let current = objects::get(tx, &bucket.id, key)?;
     let version = match bucket.versioning {
         Versioning::Off => {
             if let Some(object) = current {
                 objects::remove(tx, &bucket.id, key)?;
-                discard(tx, bucket, &object, files)?;
+                discard_object(tx, bucket, &object, files)?;
             }
             return Ok(Deleted::default());
         }
@@ -67,12 +68,12 @@ fn delete(tx: &mut Tx<'_>, bucket: &Bucket, key: &str, files: &mut Vec<FileId>) 
     if let Some(object) = current {
         objects::remove(tx, &bucket.id, key)?;
         match (&version, &object.version) {
-            (None, None) => discard(tx, bucket, &object, files)?,
+            (None, None) => discard_object(tx, bucket, &object, files)?,
             _ => versions::insert(tx, &Version::Object(object))?,
         }
     }
     if version.is_none() {
-        discard_null(tx, bucket, key, files)?;
+        discard_null_version(tx, bucket, key, files)?;
     }
     let (id, modified) = (bucket.id.clone(), tx.now());
     let marker = Marker { bucket: id, key: key.to_owned(), version: version.clone(), sequence, modified };
@@ -80,7 +81,7 @@ fn delete(tx: &mut Tx<'_>, bucket: &Bucket, key: &str, files: &mut Vec<FileId>) 
     Ok(Deleted { version: Some(version), marker: true })
 }
 
-fn delete_version(
+fn delete_stored_version(
     tx: &mut Tx<'_>,
     bucket: &Bucket,
     key: &str,
@@ -92,8 +93,8 @@ fn delete_version(
         && object.version.as_ref() == version
     {
         objects::remove(tx, &bucket.id, key)?;
-        discard(tx, bucket, &object, files)?;
-        reveal(tx, bucket, key)?;
+        discard_object(tx, bucket, &object, files)?;
+        restore_newest_version(tx, bucket, key)?;
         return Ok(deleted(false));
     }
     let Some(found) = versions::get(tx, &bucket.id, key, version)? else {
@@ -102,20 +103,20 @@ fn delete_version(
     versions::remove(tx, &bucket.id, key, found.sequence())?;
     let marker = match &found {
         Version::Object(object) => {
-            discard(tx, bucket, object, files)?;
+            discard_object(tx, bucket, object, files)?;
             false
         }
         Version::Marker(_) => true,
     };
-    // What a mark of deletion hid is seen again when the mark is gone.
+    // An object hidden by a delete marker becomes current when the marker is gone.
     if objects::get(tx, &bucket.id, key)?.is_none() {
-        reveal(tx, bucket, key)?;
+        restore_newest_version(tx, bucket, key)?;
     }
     Ok(deleted(marker))
 }
 
-/// Makes the newest version of a key the one that is seen, unless that is the mark of a deletion.
-fn reveal(tx: &mut Tx<'_>, bucket: &Bucket, key: &str) -> Result<()> {
+/// Makes the newest version of a key current, unless it is a delete marker.
+fn restore_newest_version(tx: &mut Tx<'_>, bucket: &Bucket, key: &str) -> Result<()> {
     if let Some(Version::Object(object)) = versions::newest(tx, &bucket.id, key)? {
         versions::remove(tx, &bucket.id, key, object.sequence)?;
         objects::put(tx, &object)?;
@@ -123,27 +124,27 @@ fn reveal(tx: &mut Tx<'_>, bucket: &Bucket, key: &str) -> Result<()> {
     Ok(())
 }
 
-/// Forgets the version "null" among the older ones: where versions are suspended it is the one that is overwritten.
-pub(crate) fn discard_null(tx: &mut Tx<'_>, bucket: &Bucket, key: &str, files: &mut Vec<FileId>) -> Result<()> {
+/// Removes the old version "null". Where versioning is suspended, it is the version that gets overwritten.
+pub(crate) fn discard_null_version(tx: &mut Tx<'_>, bucket: &Bucket, key: &str, files: &mut Vec<FileId>) -> Result<()> {
     if let Some(old) = versions::get(tx, &bucket.id, key, None)? {
         versions::remove(tx, &bucket.id, key, old.sequence())?;
         if let Version::Object(object) = &old {
-            discard(tx, bucket, object, files)?;
+            discard_object(tx, bucket, object, files)?;
         }
     }
     Ok(())
 }
 
-/// Takes an object whose row is gone out of the account, and forgets its parts. Their files are to be removed after the
-/// commit.
-pub(crate) fn discard(tx: &mut Tx<'_>, bucket: &Bucket, object: &Object, files: &mut Vec<FileId>) -> Result<()> {
+/// Removes the parts of an object whose row is removed, and subtracts it from the account. The files are to be removed
+/// after the commit.
+pub(crate) fn discard_object(tx: &mut Tx<'_>, bucket: &Bucket, object: &Object, files: &mut Vec<FileId>) -> Result<()> {
     if let Body::Parts(content) = &object.body {
         discard_parts(tx, content, files)?;
     }
     Ok(accounts::release_usage(tx, &bucket.org, object.size, 1)?)
 }
 
-/// Forgets the parts of a content and says how many bytes they had.
+/// Removes the parts of a content and returns their size in bytes.
 pub(crate) fn discard_parts(tx: &mut Tx<'_>, content: &ContentId, files: &mut Vec<FileId>) -> Result<u64> {
     let all = parts::list(tx, content, 0, MAX_PARTS)?;
     parts::remove_all(tx, content)?;

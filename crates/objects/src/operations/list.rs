@@ -1,4 +1,4 @@
-//! Listing keys in byte order, page by page; what lies behind a delimiter is jumped over, not read.
+//! Listing keys in byte order, page by page. Keys behind a delimiter are skipped without being read.
 
 use tarn_model::ids::{BucketId, OrgId};
 use tarn_model::objects::Listed;
@@ -6,37 +6,36 @@ use tarn_store::{Tx, objects};
 
 use crate::{Objects, Result, buckets};
 
-/// How many entries a page has at most.
+/// The maximum number of entries of a page.
 pub const MAX_PAGE: u32 = 1000;
 
-/// Which keys are wanted.
+/// Which keys to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
-    /// Only keys that begin so.
+    /// Lists only keys with this prefix.
     pub prefix: String,
-    /// Keys that are equal up to this text, behind the prefix, become one entry.
+    /// Keys that are equal up to this delimiter, after the prefix, become one entry.
     pub delimiter: Option<String>,
-    /// Only entries after this one.
+    /// Lists only entries after this one.
     pub after: Option<String>,
-    /// How many entries, at most [`MAX_PAGE`].
+    /// The number of entries, at most [`MAX_PAGE`].
     pub limit: u32,
 }
 
 /// A page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page<T> {
-    /// What was found.
     pub entries: Vec<Entry<T>>,
-    /// Whether there is more after the last entry.
+    /// Whether there are more entries after the last one.
     pub more: bool,
 }
 
 /// An entry of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry<T> {
-    /// A thing.
+    /// A key.
     Item(T),
-    /// All keys that begin so.
+    /// All keys with this common prefix.
     Prefix(String),
 }
 
@@ -45,30 +44,30 @@ impl Objects {
     pub async fn list(&self, org: &OrgId, bucket: &str, query: &Query) -> Result<Page<Listed>> {
         let read = self.store().read(|tx| {
             let bucket = buckets::find(tx, org, bucket)?;
-            list(tx, &bucket.id, query)
+            list_keys(tx, &bucket.id, query)
         });
         read.await
     }
 }
 
-fn list(tx: &mut Tx<'_>, bucket: &BucketId, query: &Query) -> Result<Page<Listed>> {
+fn list_keys(tx: &mut Tx<'_>, bucket: &BucketId, query: &Query) -> Result<Page<Listed>> {
     let start = query.after.as_deref().map(|after| query.start_after(after));
     let source =
         |tx: &mut Tx<'_>, from: &str, until: Option<&str>, limit| Ok(objects::list(tx, bucket, from, until, limit)?);
-    walk(tx, query, start.unwrap_or_else(|| Some(query.prefix.clone())), Vec::new(), source, |listed| &listed.key)
+    build_page(tx, query, start.unwrap_or_else(|| Some(query.prefix.clone())), Vec::new(), source, |listed| &listed.key)
 }
 
 impl Query {
-    /// Where to go on after an entry; `None` is the end. After a common prefix, nothing of it is wanted any more.
+    /// Returns where to continue after an entry; `None` is the end. After a common prefix, all of its keys are skipped.
     pub(crate) fn start_after(&self, after: &str) -> Option<String> {
         match self.common_prefix(after) {
             Some(prefix) if prefix == after => successor(after),
-            _ => Some(format!("{after}{FIRST}")),
+            _ => Some(format!("{after}{SMALLEST_CHARACTER}")),
         }
         .map(|start| start.max(self.prefix.clone()))
     }
 
-    /// The common prefix under which a key is listed, if it is.
+    /// Returns the common prefix under which a key is listed, if any.
     pub(crate) fn common_prefix<'k>(&self, key: &'k str) -> Option<&'k str> {
         let delimiter = self.delimiter.as_deref().filter(|delimiter| !delimiter.is_empty())?;
         let rest = key.strip_prefix(self.prefix.as_str())?;
@@ -77,9 +76,9 @@ impl Query {
     }
 }
 
-/// Walks over rows that a source gives in the order of their keys, and makes a page of them. `first` are rows that come
-/// before those of the source.
-pub(crate) fn walk<T>(
+/// Builds a page from the rows of a source, which are in the order of their keys. `first` are rows that come before
+/// those of the source.
+pub(crate) fn build_page<T>(
     tx: &mut Tx<'_>,
     query: &Query,
     start: Option<String>,
@@ -95,9 +94,9 @@ pub(crate) fn walk<T>(
     }
     let mut rows = first.into_iter();
     let mut from = start;
-    // Whether the last look gave all there was.
+    // Whether the last batch was the last one of the source.
     let mut last_was_short = false;
-    let mut look = if query.delimiter.is_some() { FIRST_LOOK } else { MAX_PAGE + 1 };
+    let mut batch = if query.delimiter.is_some() { FIRST_BATCH } else { MAX_PAGE + 1 };
     loop {
         for row in rows.by_ref() {
             let prefix = query.common_prefix(key(&row)).map(str::to_owned);
@@ -120,19 +119,19 @@ pub(crate) fn walk<T>(
         let Some(next) = from.take().filter(|_| !last_was_short) else {
             return Ok(page);
         };
-        // One more than there is room for tells whether there is more.
-        let wanted = (limit - page.entries.len() as u32 + 1).min(look);
+        // One row more than fits shows whether there are more.
+        let wanted = (limit - page.entries.len() as u32 + 1).min(batch);
         let found = source(tx, &next, until.as_deref(), wanted)?;
         last_was_short = (found.len() as u32) < wanted;
         from = match found.last() {
             Some(row) => match query.common_prefix(key(row)) {
                 Some(prefix) => {
-                    look = FIRST_LOOK;
+                    batch = FIRST_BATCH;
                     successor(prefix)
                 }
                 None => {
-                    look = look.saturating_mul(2);
-                    Some(format!("{}{FIRST}", key(row)))
+                    batch = batch.saturating_mul(2);
+                    Some(format!("{}{SMALLEST_CHARACTER}", key(row)))
                 }
             },
             None => None,
@@ -141,18 +140,18 @@ pub(crate) fn walk<T>(
     }
 }
 
-/// How many rows are read at a time where each may stand for a thousand others that are jumped over.
-const FIRST_LOOK: u32 = 8;
+/// The first batch size where each row may stand for many keys that are skipped.
+const FIRST_BATCH: u32 = 8;
 
-/// The smallest character that a key can have: NUL is refused.
-const FIRST: char = '\u{1}';
+/// The smallest character of a key: NUL is refused.
+const SMALLEST_CHARACTER: char = '\u{1}';
 
-/// The smallest text that is greater than everything that begins with this one; `None` when there is none.
+/// Returns the smallest text that is greater than every text with this prefix; `None` when there is none.
 pub(crate) fn successor(text: &str) -> Option<String> {
     let mut characters: Vec<char> = text.chars().collect();
     while let Some(last) = characters.pop() {
         let next = match last {
-            // The range of surrogates is not part of any text.
+            // Surrogates are not part of any text.
             '\u{d7ff}' => Some('\u{e000}'),
             '\u{10ffff}' => None,
             other => char::from_u32(other as u32 + 1),
@@ -169,8 +168,9 @@ pub(crate) fn successor(text: &str) -> Option<String> {
 mod tests {
     use super::*;
 
+    /// The successor of a text follows exactly the texts with that prefix.
     #[test]
-    fn a_successor_is_behind_all_that_begins_so_and_nothing_else() {
+    fn successor_follows_all_with_prefix() {
         for (text, next) in [("a", "b"), ("a/", "a0"), ("\u{d7ff}", "\u{e000}"), ("a\u{10ffff}", "b"), ("é", "ê")] {
             assert_eq!(successor(text).as_deref(), Some(next));
             assert!(format!("{text}\u{10ffff}\u{10ffff}").as_str() < next);
@@ -179,8 +179,9 @@ mod tests {
         assert_eq!(successor(""), None);
     }
 
+    /// Common prefixes end with the delimiter.
     #[test]
-    fn common_prefixes_end_with_the_delimiter() {
+    fn common_prefixes_end_with_delimiter() {
         let query = Query { prefix: "a/".to_owned(), delimiter: Some("/".to_owned()), ..Query::default() };
         assert_eq!(query.common_prefix("a/b/c"), Some("a/b/"));
         assert_eq!(query.common_prefix("a/b"), None);

@@ -1,32 +1,31 @@
-//! Listing all versions of all keys: by key, and the newest first within a key.
+//! Listing all versions of all keys: ordered by key, and newest first within a key.
 
 use tarn_model::ids::{BucketId, OrgId, VersionId};
 use tarn_model::objects::Listed;
 use tarn_store::{Tx, objects, versions};
 
-use crate::list::{MAX_PAGE, Page, Query, walk};
+use crate::list::{MAX_PAGE, Page, Query, build_page};
 use crate::{Error, Objects, Result, buckets};
 
 /// A version in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedVersion {
-    /// What is known of it.
     pub listed: Listed,
-    /// Whether it is the newest of its key.
+    /// Whether it is the newest version of its key.
     pub latest: bool,
 }
 
-/// Where to go on within a key.
+/// Where to continue within a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum After {
     /// After this version; `None` is "null".
     Version(Option<VersionId>),
-    /// After the version with this number, which may be gone by now.
+    /// After the version with this number, which may have been deleted.
     Sequence(i64),
 }
 
 impl Objects {
-    /// Lists the versions of a bucket. `within` goes on within the key that `query.after` names.
+    /// Lists the versions of a bucket. `within` continues within the key that `query.after` names.
     pub async fn list_versions(
         &self,
         org: &OrgId,
@@ -36,26 +35,38 @@ impl Objects {
     ) -> Result<Page<ListedVersion>> {
         let read = self.store().read(|tx| {
             let bucket = buckets::find(tx, org, bucket)?;
-            list(tx, &bucket.id, query, within)
+            list_bucket_versions(tx, &bucket.id, query, within)
         });
         read.await
     }
 }
 
-fn list(tx: &mut Tx<'_>, bucket: &BucketId, query: &Query, within: Option<After>) -> Result<Page<ListedVersion>> {
+fn list_bucket_versions(
+    tx: &mut Tx<'_>,
+    bucket: &BucketId,
+    query: &Query,
+    within: Option<After>,
+) -> Result<Page<ListedVersion>> {
     let (start, first) = match &query.after {
         None => (Some(query.prefix.clone()), Vec::new()),
         Some(key) => match within {
             None => (query.start_after(key), Vec::new()),
-            Some(after) => (query.start_after(key), rest_of(tx, bucket, key, after, query.limit)?),
+            Some(after) => (query.start_after(key), older_versions(tx, bucket, key, after, query.limit)?),
         },
     };
-    let source = |tx: &mut Tx<'_>, from: &str, until: Option<&str>, limit: u32| both(tx, bucket, from, until, limit);
-    walk(tx, query, start, first, source, |version| &version.listed.key)
+    let source =
+        |tx: &mut Tx<'_>, from: &str, until: Option<&str>, limit: u32| merge_tables(tx, bucket, from, until, limit);
+    build_page(tx, query, start, first, source, |version| &version.listed.key)
 }
 
-/// The versions of one key that come after one of them.
-fn rest_of(tx: &mut Tx<'_>, bucket: &BucketId, key: &str, after: After, limit: u32) -> Result<Vec<ListedVersion>> {
+/// Returns the versions of one key after the given one.
+fn older_versions(
+    tx: &mut Tx<'_>,
+    bucket: &BucketId,
+    key: &str,
+    after: After,
+    limit: u32,
+) -> Result<Vec<ListedVersion>> {
     let sequence = match after {
         After::Sequence(sequence) => sequence,
         After::Version(version) => match objects::get(tx, bucket, key)?.filter(|object| object.version == version) {
@@ -67,9 +78,15 @@ fn rest_of(tx: &mut Tx<'_>, bucket: &BucketId, key: &str, after: After, limit: u
     Ok(rest.into_iter().map(|listed| ListedVersion { listed, latest: false }).collect())
 }
 
-/// What both tables hold, merged: the one that is seen comes before the older ones of its key. All versions of the last key
-/// are there, or more than a page holds.
-fn both(tx: &mut Tx<'_>, bucket: &BucketId, from: &str, until: Option<&str>, limit: u32) -> Result<Vec<ListedVersion>> {
+/// Merges the rows of both tables: the current object comes before the older versions of its key. The result holds all
+/// versions of the last key, or more than fit on a page.
+fn merge_tables(
+    tx: &mut Tx<'_>,
+    bucket: &BucketId,
+    from: &str,
+    until: Option<&str>,
+    limit: u32,
+) -> Result<Vec<ListedVersion>> {
     let mut seen = objects::list(tx, bucket, from, until, limit)?.into_iter().peekable();
     let mut older = versions::list(tx, bucket, from, until, limit)?.into_iter().peekable();
     let mut merged: Vec<ListedVersion> = Vec::new();
@@ -85,7 +102,7 @@ fn both(tx: &mut Tx<'_>, bucket: &BucketId, from: &str, until: Option<&str>, lim
         let latest = merged.last().is_none_or(|last| last.listed.key != listed.key);
         merged.push(ListedVersion { listed, latest });
     }
-    // Whoever goes on does so with the next key, so nothing of this one may be left.
+    // The next batch starts with the next key, so no version of this key may be left out.
     if let Some(Listed { key, sequence, .. }) = merged.last().map(|last| last.listed.clone()) {
         let rest = versions::list_of(tx, bucket, &key, sequence, MAX_PAGE + 1)?;
         merged.extend(rest.into_iter().map(|listed| ListedVersion { listed, latest: false }));

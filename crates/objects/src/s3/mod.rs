@@ -1,8 +1,9 @@
-//! The S3 protocol in front of [`Objects`], with the crate s3s: it parses and signs, this adapter decides.
+//! The S3 protocol in front of [`Objects`]. The crate s3s parses requests and checks signatures; this adapter
+//! implements the operations.
 //!
-//! A request comes through `front`, which guards s3s, is checked in `gate`, and reaches the file of its operation, named as
-//! S3 names it. What an operation needs from others is in `conditions`, `checksums`, `errors` and `headers`. What S3 has
-//! and is not listed here answers NotImplemented.
+//! A call passes `ingress`, which guards s3s and finds the calling organization, and reaches the file of its operation,
+//! which has the S3 name of the operation. The operations are in `buckets`, `objects`, `listing`, `multipart` and
+//! `tagging`; what they share is in `shared`. S3 operations that are not listed here respond with NotImplemented.
 
 mod buckets;
 mod ingress;

@@ -1,4 +1,4 @@
-//! Attachments: which volume is on which cluster. One that ended has no row.
+//! Attachments: which volume is attached to which cluster. An attachment that ended has no row.
 
 use tarn_model::ids::{ClusterId, VolumeId};
 use tarn_model::storage::{Attachment, AttachmentState};
@@ -6,7 +6,7 @@ use tarn_model::storage::{Attachment, AttachmentState};
 use crate::db::{Param, Row};
 use crate::{Error, Result, Tx};
 
-/// Adds a new attachment; `Taken` when the cluster has one already.
+/// Adds an attachment. `Taken` when the cluster has one already.
 pub fn insert(tx: &mut Tx<'_>, attachment: &Attachment) -> Result<()> {
     let sql = "insert into attachments (cluster_id, volume_id, state, live, since_us) values ($1, $2, $3, $4, $5)";
     tx.execute(
@@ -36,52 +36,52 @@ pub fn save(tx: &mut Tx<'_>, attachment: &Attachment) -> Result<()> {
     )
 }
 
-/// Ends an attachment.
+/// Removes an attachment.
 pub fn remove(tx: &mut Tx<'_>, cluster: &ClusterId, volume: &VolumeId) -> Result<()> {
     let sql = "delete from attachments where cluster_id = $1 and volume_id = $2";
     tx.execute(sql, &[cluster.as_str().into(), volume.as_str().into()])?;
     Ok(())
 }
 
-/// The volume on a cluster.
+/// Returns the attachment of a cluster.
 pub fn of_cluster(tx: &mut Tx<'_>, cluster: &ClusterId) -> Result<Option<Attachment>> {
     let sql = "select cluster_id, volume_id, state, live, since_us from attachments where cluster_id = $1";
-    tx.query_one(sql, &[cluster.as_str().into()])?.map(read).transpose()
+    tx.query_one(sql, &[cluster.as_str().into()])?.map(read_attachment).transpose()
 }
 
-/// The clusters a volume is on.
+/// Returns the attachments of a volume.
 pub fn of_volume(tx: &mut Tx<'_>, volume: &VolumeId) -> Result<Vec<Attachment>> {
     let sql =
         "select cluster_id, volume_id, state, live, since_us from attachments where volume_id = $1 order by since_us";
-    tx.query(sql, &[volume.as_str().into()])?.into_iter().map(read).collect()
+    tx.query(sql, &[volume.as_str().into()])?.into_iter().map(read_attachment).collect()
 }
 
-/// The volumes on several clusters. Queries are made for twenty at a time.
+/// Returns the attachments of several clusters. Each query covers twenty ids.
 pub fn of_clusters(tx: &mut Tx<'_>, clusters: &[&str]) -> Result<Vec<Attachment>> {
     let sql = "select cluster_id, volume_id, state, live, since_us from attachments where cluster_id in \
                ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)";
-    by_twenty(tx, sql, clusters)
+    query_by_ids(tx, sql, clusters)
 }
 
-/// The clusters that several volumes are on. Queries are made for twenty at a time.
+/// Returns the attachments of several volumes. Each query covers twenty ids.
 pub fn of_volumes(tx: &mut Tx<'_>, volumes: &[&str]) -> Result<Vec<Attachment>> {
     let sql = "select cluster_id, volume_id, state, live, since_us from attachments where volume_id in \
                ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20) order by since_us";
-    by_twenty(tx, sql, volumes)
+    query_by_ids(tx, sql, volumes)
 }
 
-fn by_twenty(tx: &mut Tx<'_>, sql: &'static str, ids: &[&str]) -> Result<Vec<Attachment>> {
-    let mut found = Vec::new();
-    for some in ids.chunks(20) {
-        let params: [Param<'_>; 20] = std::array::from_fn(|at| some.get(at).copied().into());
+fn query_by_ids(tx: &mut Tx<'_>, sql: &'static str, ids: &[&str]) -> Result<Vec<Attachment>> {
+    let mut attachments = Vec::new();
+    for batch in ids.chunks(20) {
+        let params: [Param<'_>; 20] = std::array::from_fn(|at| batch.get(at).copied().into());
         for row in tx.query(sql, &params)? {
-            found.push(read(row)?);
+            attachments.push(read_attachment(row)?);
         }
     }
-    Ok(found)
+    Ok(attachments)
 }
 
-fn read(mut row: Row) -> Result<Attachment> {
+fn read_attachment(mut row: Row) -> Result<Attachment> {
     let (cluster, volume) = (row.id()?, row.id()?);
     let state = match row.text()?.as_str() {
         "ATTACHING" => AttachmentState::Attaching,

@@ -1,11 +1,11 @@
-//! The keys that were given to a cluster when it was created, besides those that its owners have saved.
+//! SSH keys given with the creation of a cluster, in addition to those that its owners saved.
 
 use tarn_model::ids::ClusterId;
 use tarn_model::ssh_keys::{self, Parsed};
 
 use crate::{Result, Tx};
 
-/// Keeps the keys that were given for this cluster only.
+/// Saves the keys of one cluster.
 pub fn save(tx: &mut Tx<'_>, id: &ClusterId, keys: &[Parsed]) -> Result<()> {
     if keys.is_empty() {
         return Ok(());
@@ -16,7 +16,7 @@ pub fn save(tx: &mut Tx<'_>, id: &ClusterId, keys: &[Parsed]) -> Result<()> {
     keys.iter().try_for_each(|key| save_fingerprint(tx, id.as_str(), &key.fingerprint))
 }
 
-/// The keys that were given for this cluster only, as they open it: none while its creator is disabled.
+/// Returns the keys of one cluster that open it: none while its creator is disabled.
 pub fn opening(tx: &mut Tx<'_>, id: &ClusterId) -> Result<Vec<String>> {
     let sql = "select k.public_keys from cluster_keys k join clusters c on c.id = k.cluster_id \
                join users u on u.id = c.user_id where k.cluster_id = $1 and u.disabled = 0";
@@ -25,14 +25,14 @@ pub fn opening(tx: &mut Tx<'_>, id: &ClusterId) -> Result<Vec<String>> {
     Ok(text.lines().map(str::to_owned).collect())
 }
 
-/// How many bytes the longest list of given keys has among the live clusters of a scope.
+/// Returns the size in bytes of the longest key list of the live clusters of a scope.
 pub fn longest_bytes(tx: &mut Tx<'_>, scope: &str) -> Result<u64> {
     let sql = "select cast(coalesce(max(octet_length(k.public_keys)), 0) as bigint) from cluster_keys k \
                join clusters c on c.id = k.cluster_id where c.scope = $1 and c.state <> 'DESTROYED'";
     tx.query_one(sql, &[scope.into()])?.ok_or(crate::Error::Conflict)?.count()
 }
 
-/// Takes a key away from all live clusters of a scope to which it was given; returns from how many.
+/// Removes a key from all live clusters of a scope. Returns the number of clusters it was removed from.
 pub fn withdraw(tx: &mut Tx<'_>, scope: &str, fingerprint: &str) -> Result<u64> {
     let sql = "select k.cluster_id, k.public_keys from cluster_fingerprints f join clusters c on c.id = f.cluster_id \
                join cluster_keys k on k.cluster_id = f.cluster_id \
@@ -56,8 +56,8 @@ pub fn withdraw(tx: &mut Tx<'_>, scope: &str, fingerprint: &str) -> Result<u64> 
     Ok(clusters)
 }
 
-/// Adds the fingerprints of keys that were given before there was a place for them, for some clusters whose ids come after
-/// `after`. Returns the last of these ids; `None` when there are no more.
+/// Adds missing fingerprints for a batch of clusters whose ids come after `after`: keys saved by older versions have
+/// none. Returns the last id of the batch; `None` when there are no more.
 pub(crate) fn fill_fingerprints(tx: &mut Tx<'_>, after: &str) -> Result<Option<String>> {
     let sql = "select k.cluster_id, k.public_keys from cluster_keys k where k.cluster_id > $1 \
                and not exists (select 1 from cluster_fingerprints f where f.cluster_id = k.cluster_id) \

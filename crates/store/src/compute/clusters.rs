@@ -20,7 +20,7 @@ macro_rules! select {
     };
 }
 
-/// Adds a new cluster; `Taken` when its owner has a live one of that name.
+/// Adds a cluster. `Taken` when its owner has a live cluster of that name.
 pub fn insert(tx: &mut Tx<'_>, cluster: &Cluster) -> Result<()> {
     let sql = "insert into clusters (id, scope, name, user_id, org_id, instance_type, num_nodes, hourly_rate_micros, container, \
                image, deletion_protection, jobs_parallel, state, reason, since_us, created_us, version) \
@@ -50,7 +50,8 @@ pub fn insert(tx: &mut Tx<'_>, cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Saves what can change; `Conflict` when it was changed since it was read, `Taken` when the new name is in use.
+/// Saves the mutable columns. `Conflict` when the row was changed since it was read, `Taken` when the new name is in
+/// use.
 pub fn save(tx: &mut Tx<'_>, cluster: &Cluster) -> Result<()> {
     let sql = "update clusters set name = $1, deletion_protection = $2, state = $3, reason = $4, since_us = $5, image = $6, \
                version = version + 1 where id = $7 and version = $8";
@@ -69,29 +70,29 @@ pub fn save(tx: &mut Tx<'_>, cluster: &Cluster) -> Result<()> {
     )
 }
 
-/// The cluster of this id, whoever owns it.
+/// Returns the cluster with this id, of any owner.
 pub fn get(tx: &mut Tx<'_>, id: &ClusterId) -> Result<Option<Cluster>> {
-    tx.query_one(select!("where id = $1"), &[id.as_str().into()])?.map(read).transpose()
+    tx.query_one(select!("where id = $1"), &[id.as_str().into()])?.map(read_cluster).transpose()
 }
 
-/// The live cluster of this name within a scope.
+/// Returns the live cluster with this name in a scope.
 pub fn find(tx: &mut Tx<'_>, scope: &str, name: &str) -> Result<Option<Cluster>> {
     let sql = select!("where scope = $1 and name = $2 and state <> 'DESTROYED'");
-    tx.query_one(sql, &[scope.into(), name.into()])?.map(read).transpose()
+    tx.query_one(sql, &[scope.into(), name.into()])?.map(read_cluster).transpose()
 }
 
-/// A page of clusters, newest first.
+/// Returns a page of clusters, newest first.
 pub fn list(tx: &mut Tx<'_>, listing: &Listing<'_>) -> Result<Vec<Cluster>> {
     let sql = list_sql!(select, listing);
-    tx.query(sql, &listing.params_with_scope())?.into_iter().map(read).collect()
+    tx.query(sql, &listing.params_with_scope())?.into_iter().map(read_cluster).collect()
 }
 
-/// Every cluster that may have instances: what is neither waiting for its capacity nor destroyed.
+/// Returns every cluster that may have instances: those that neither wait for capacity nor are destroyed.
 pub fn placed(tx: &mut Tx<'_>) -> Result<Vec<Cluster>> {
-    tx.query(select!("where state <> 'DESTROYED' and state <> 'PENDING'"), &[])?.into_iter().map(read).collect()
+    tx.query(select!("where state <> 'DESTROYED' and state <> 'PENDING'"), &[])?.into_iter().map(read_cluster).collect()
 }
 
-/// How many live clusters a scope has, and what those that run cost per hour in micro-dollars.
+/// Returns the number of live clusters of a scope and the hourly cost of the running ones in micro-dollars.
 pub fn totals(tx: &mut Tx<'_>, scope: &str) -> Result<(u64, i64)> {
     let sql = "select count(*), cast(coalesce(sum(case when state = 'RUNNING' then hourly_rate_micros else 0 end), 0) as bigint) \
                from clusters where scope = $1 and state <> 'DESTROYED'";
@@ -99,8 +100,8 @@ pub fn totals(tx: &mut Tx<'_>, scope: &str) -> Result<(u64, i64)> {
     Ok((row.count()?, row.integer()?))
 }
 
-/// The live clusters that a key opens, newest first, at most a thousand: those of the scopes in which somebody has saved it,
-/// and those to which it was given. What a disabled user saved or gave opens nothing.
+/// Returns the live clusters that a key opens, newest first, at most a thousand: those of the scopes in which a user
+/// saved it, and those created with it. Keys of disabled users open nothing.
 pub fn opened_by(tx: &mut Tx<'_>, fingerprint: &str) -> Result<Vec<Cluster>> {
     let sql = select!(
         "where state <> 'DESTROYED' and id in (\
@@ -111,15 +112,15 @@ pub fn opened_by(tx: &mut Tx<'_>, fingerprint: &str) -> Result<Vec<Cluster>> {
            where f.fingerprint = $1 and u.disabled = 0 and c.state <> 'DESTROYED') \
          order by created_us desc, id desc limit 1000"
     );
-    tx.query(sql, &[fingerprint.into()])?.into_iter().map(read).collect()
+    tx.query(sql, &[fingerprint.into()])?.into_iter().map(read_cluster).collect()
 }
 
-/// How many have failed.
+/// Returns the number of failed clusters.
 pub fn count_failed(tx: &mut Tx<'_>) -> Result<u64> {
     tx.query_one("select count(*) from clusters where state = 'FAILED'", &[])?.ok_or(Error::Conflict)?.count()
 }
 
-fn read(mut row: Row) -> Result<Cluster> {
+fn read_cluster(mut row: Row) -> Result<Cluster> {
     let id = row.id()?;
     let name = row.text()?;
     let owner = Owner { user: row.id()?, org: row.maybe_id()? };
@@ -141,7 +142,7 @@ fn read(mut row: Row) -> Result<Cluster> {
     })
 }
 
-/// The two columns of a state: its name and the reason of a failure.
+/// Reads the two columns of a state: its name and the reason of a failure.
 pub(crate) fn read_state(row: &mut Row) -> Result<State> {
     let (name, reason) = (row.text()?, row.maybe_text()?);
     State::from_name(&name, reason).ok_or_else(|| Error::Corrupt(format!("there is no state {name}")))

@@ -1,4 +1,4 @@
-//! GPUs as they were seen last: what they are, how they are, and whether they are offered.
+//! GPUs as they were last observed: what they are, their health, and whether they are offered.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ macro_rules! select {
     };
 }
 
-/// Saves all that is known of a GPU.
+/// Saves everything known about a GPU.
 pub fn save(tx: &mut Tx<'_>, known: &Known) -> Result<()> {
     let sql = "insert into gpus (id, model, simulated, memory_bytes, driver_version, cuda_version, bus_id, parent, health, \
                reason, since_us, cleared_us, drain_reason, drained_us, withheld) \
@@ -56,36 +56,36 @@ pub fn save(tx: &mut Tx<'_>, known: &Known) -> Result<()> {
     Ok(())
 }
 
-/// The GPU of this id.
+/// Returns the GPU with this id.
 pub fn get(tx: &mut Tx<'_>, id: &str) -> Result<Option<Known>> {
-    tx.query_one(select!("where id = $1"), &[id.into()])?.map(read).transpose()
+    tx.query_one(select!("where id = $1"), &[id.into()])?.map(read_gpu).transpose()
 }
 
-/// Every GPU that was ever seen, by id.
+/// Returns every GPU that was ever observed, by id.
 pub fn all(tx: &mut Tx<'_>) -> Result<BTreeMap<String, Known>> {
     let rows = tx.query(select!("order by id"), &[])?;
-    rows.into_iter().map(|row| read(row).map(|known| (known.gpu.id.clone(), known))).collect()
+    rows.into_iter().map(|row| read_gpu(row).map(|known| (known.gpu.id.clone(), known))).collect()
 }
 
-/// The GPUs that are not offered, and why.
+/// Returns the GPUs that are withheld, with the reason.
 pub fn withheld(tx: &mut Tx<'_>) -> Result<BTreeMap<String, String>> {
     let rows = tx.query("select id, withheld from gpus where withheld is not null", &[])?;
     rows.into_iter().map(|mut row| Ok((row.text()?, row.text()?))).collect()
 }
 
-/// Every slice, with the GPU that it is of.
+/// Returns every slice with the GPU that it belongs to.
 pub fn slices(tx: &mut Tx<'_>) -> Result<Vec<(String, String)>> {
     let rows = tx.query("select id, parent from gpus where parent is not null order by id", &[])?;
     rows.into_iter().map(|mut row| Ok((row.text()?, row.text()?))).collect()
 }
 
-/// Forgets a GPU, and with it that it was drained.
+/// Removes a GPU together with its drain.
 pub fn forget(tx: &mut Tx<'_>, id: &str) -> Result<()> {
     tx.execute("delete from gpus where id = $1", &[id.into()])?;
     Ok(())
 }
 
-fn read(mut row: Row) -> Result<Known> {
+fn read_gpu(mut row: Row) -> Result<Known> {
     Ok(Known {
         gpu: Gpu { id: row.text()?, model: row.text()?, simulated: row.flag()? },
         facts: Facts {

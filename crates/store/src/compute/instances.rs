@@ -1,4 +1,4 @@
-//! Instances: the nodes of clusters, and what they hold of the machine.
+//! Instances: the nodes of clusters, and the host capacity they hold.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ macro_rules! select {
     };
 }
 
-/// Adds a new instance.
+/// Adds an instance.
 pub fn insert(tx: &mut Tx<'_>, instance: &Instance) -> Result<()> {
     let sql = "insert into instances (id, cluster_id, node, state, reason, cpu_milli, memory_bytes, gpu_count, gpu_model, gpus, \
                holds_capacity, boot, private_ip) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
@@ -46,7 +46,7 @@ pub fn insert(tx: &mut Tx<'_>, instance: &Instance) -> Result<()> {
     Ok(())
 }
 
-/// Saves what can change. The cluster's version guards it: both are always saved together.
+/// Saves the mutable columns. The cluster's version guards them: both rows are always saved together.
 pub fn save(tx: &mut Tx<'_>, instance: &Instance) -> Result<()> {
     let sql = "update instances set state = $1, reason = $2, gpus = $3, holds_capacity = $4, boot = $5, private_ip = $6 \
                where id = $7";
@@ -64,20 +64,20 @@ pub fn save(tx: &mut Tx<'_>, instance: &Instance) -> Result<()> {
     )
 }
 
-/// The instance of this id.
+/// Returns the instance with this id.
 pub fn get(tx: &mut Tx<'_>, id: &InstanceId) -> Result<Option<Instance>> {
-    tx.query_one(select!("where id = $1"), &[id.as_str().into()])?.map(read).transpose()
+    tx.query_one(select!("where id = $1"), &[id.as_str().into()])?.map(read_instance).transpose()
 }
 
-/// The instances of a cluster, by node.
+/// Returns the instances of a cluster, ordered by node.
 pub fn of_cluster(tx: &mut Tx<'_>, cluster: &ClusterId) -> Result<Vec<Instance>> {
     tx.query(select!("where cluster_id = $1 order by node"), &[cluster.as_str().into()])?
         .into_iter()
-        .map(read)
+        .map(read_instance)
         .collect()
 }
 
-/// The instances of several clusters, by cluster and node. Queries are made for twenty clusters at a time.
+/// Returns the instances of several clusters, ordered by cluster and node. Each query covers twenty clusters.
 pub fn of_clusters(tx: &mut Tx<'_>, clusters: &[Cluster]) -> Result<BTreeMap<ClusterId, Vec<Instance>>> {
     let sql = select!(
         "where cluster_id in ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20) \
@@ -87,14 +87,14 @@ pub fn of_clusters(tx: &mut Tx<'_>, clusters: &[Cluster]) -> Result<BTreeMap<Clu
     for some in clusters.chunks(20) {
         let ids: [Param<'_>; 20] = std::array::from_fn(|at| some.get(at).map(|cluster| cluster.id.as_str()).into());
         for row in tx.query(sql, &ids)? {
-            let instance = read(row)?;
+            let instance = read_instance(row)?;
             found.entry(instance.cluster.clone()).or_default().push(instance);
         }
     }
     Ok(found)
 }
 
-/// What all placed instances hold together, and what is not offered to anybody.
+/// Returns what all placed instances hold together, and what is withheld from new ones.
 pub fn held(tx: &mut Tx<'_>) -> Result<Held> {
     let sql = "select cast(coalesce(sum(cpu_milli), 0) as bigint), cast(coalesce(sum(memory_bytes), 0) as bigint) \
                from instances where holds_capacity = 1";
@@ -111,7 +111,7 @@ pub fn held(tx: &mut Tx<'_>) -> Result<Held> {
     Ok(held)
 }
 
-/// Who owns which GPU: the instance, and the cluster it belongs to.
+/// Returns the owner of each GPU: the instance and its cluster.
 pub fn gpu_owners(tx: &mut Tx<'_>) -> Result<BTreeMap<String, (InstanceId, ClusterId)>> {
     let sql = "select id, cluster_id, gpus from instances where holds_capacity = 1 and gpus <> ''";
     let mut owners = BTreeMap::new();
@@ -122,7 +122,7 @@ pub fn gpu_owners(tx: &mut Tx<'_>) -> Result<BTreeMap<String, (InstanceId, Clust
     Ok(owners)
 }
 
-/// The claims that wait in the line, oldest first, each with its cluster; at most `limit`.
+/// Returns the claims in the capacity queue, oldest first, each with its cluster; at most `limit`.
 pub fn waiting(tx: &mut Tx<'_>, limit: u32) -> Result<Vec<(ClusterId, Claim)>> {
     let sql = "select r.cluster_id, c.num_nodes, i.cpu_milli, i.memory_bytes, i.gpu_count, i.gpu_model \
                from requests r join clusters c on c.id = r.cluster_id join instances i on i.cluster_id = c.id and i.node = 0 \
@@ -136,19 +136,18 @@ pub fn waiting(tx: &mut Tx<'_>, limit: u32) -> Result<Vec<(ClusterId, Claim)>> {
         .collect()
 }
 
-/// What the database says about an instance, for comparing it with the world.
+/// An instance as the database records it, for comparison with what the driver observes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimed {
-    /// The instance.
     pub instance: Instance,
-    /// The volume that should be mounted in it.
+    /// The volume that should be mounted in the instance.
     pub volume: Option<VolumeId>,
-    /// Whether a request is changing it at this moment.
+    /// Whether a request is changing the instance at the moment.
     pub busy: bool,
 }
 
-/// Every instance of a cluster that is not destroyed; both are destroyed together, and clusters have an index for it. The
-/// cross join tells SQLite to begin there, and not with the instances of all that ever was.
+/// Returns every instance of a cluster that is not destroyed. Both are destroyed together, and only clusters have an
+/// index on the state: the cross join makes SQLite start there instead of reading all instances that ever existed.
 pub fn claimed(tx: &mut Tx<'_>) -> Result<Vec<Claimed>> {
     let sql = "select i.id, i.cluster_id, i.node, i.state, i.reason, i.cpu_milli, i.memory_bytes, i.gpu_count, i.gpu_model, \
                i.gpus, i.holds_capacity, i.boot, i.private_ip, a.volume_id, \
@@ -158,24 +157,24 @@ pub fn claimed(tx: &mut Tx<'_>) -> Result<Vec<Claimed>> {
     let rows = tx.query(sql, &[])?;
     rows.into_iter()
         .map(|mut row| {
-            let instance = read_columns(&mut row)?;
+            let instance = read_instance_columns(&mut row)?;
             Ok(Claimed { instance, volume: row.maybe_id()?, busy: row.flag()? })
         })
         .collect()
 }
 
-/// The instances that run, and which start of each that is. For the cross join see [`claimed`].
+/// Returns the running instances with the number of their current boot. [`claimed`] explains the cross join.
 pub fn running(tx: &mut Tx<'_>) -> Result<Vec<(InstanceId, u32)>> {
     let sql = "select i.id, i.boot from clusters c cross join instances i \
                where c.state <> 'DESTROYED' and i.cluster_id = c.id and i.state = 'RUNNING'";
     tx.query(sql, &[])?.into_iter().map(|mut row| Ok((row.id()?, row.count()?))).collect()
 }
 
-fn read(mut row: Row) -> Result<Instance> {
-    read_columns(&mut row)
+fn read_instance(mut row: Row) -> Result<Instance> {
+    read_instance_columns(&mut row)
 }
 
-fn read_columns(row: &mut Row) -> Result<Instance> {
+fn read_instance_columns(row: &mut Row) -> Result<Instance> {
     Ok(Instance {
         id: row.id()?,
         cluster: row.id()?,

@@ -19,12 +19,12 @@ macro_rules! select {
     };
 }
 
-/// Adds a new volume; `Taken` when its owner has a live one of that name.
+/// Adds a volume. `Taken` when its owner has a live volume of that name.
 pub fn insert(tx: &mut Tx<'_>, volume: &Volume) -> Result<()> {
     let sql = "insert into volumes (id, scope, name, user_id, org_id, size_gb, first_size_gb, to_gb, remains, has_data, \
                deletion_protection, state, reason, since_us, created_us, version) \
                values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
-    let Columns { to_gb, remains, has_data, reason } = Columns::of(&volume.state);
+    let Columns { to_gb, remains, has_data, reason } = Columns::from_state(&volume.state);
     tx.execute(
         sql,
         &[
@@ -49,11 +49,12 @@ pub fn insert(tx: &mut Tx<'_>, volume: &Volume) -> Result<()> {
     Ok(())
 }
 
-/// Saves what can change; `Conflict` when it was changed since it was read, `Taken` when the new name is in use.
+/// Saves the mutable columns. `Conflict` when the row was changed since it was read, `Taken` when the new name is in
+/// use.
 pub fn save(tx: &mut Tx<'_>, volume: &Volume) -> Result<()> {
     let sql = "update volumes set name = $1, size_gb = $2, to_gb = $3, remains = $4, has_data = $5, deletion_protection = $6, \
                state = $7, reason = $8, since_us = $9, version = version + 1 where id = $10 and version = $11";
-    let Columns { to_gb, remains, has_data, reason } = Columns::of(&volume.state);
+    let Columns { to_gb, remains, has_data, reason } = Columns::from_state(&volume.state);
     tx.execute_guarded(
         sql,
         &[
@@ -72,24 +73,24 @@ pub fn save(tx: &mut Tx<'_>, volume: &Volume) -> Result<()> {
     )
 }
 
-/// The volume of this id, whoever owns it.
+/// Returns the volume with this id, of any owner.
 pub fn get(tx: &mut Tx<'_>, id: &VolumeId) -> Result<Option<Volume>> {
-    tx.query_one(select!("where id = $1"), &[id.as_str().into()])?.map(read).transpose()
+    tx.query_one(select!("where id = $1"), &[id.as_str().into()])?.map(read_volume).transpose()
 }
 
-/// The live volume of this name within a scope.
+/// Returns the live volume with this name in a scope.
 pub fn find(tx: &mut Tx<'_>, scope: &str, name: &str) -> Result<Option<Volume>> {
     let sql = select!("where scope = $1 and name = $2 and state <> 'DESTROYED'");
-    tx.query_one(sql, &[scope.into(), name.into()])?.map(read).transpose()
+    tx.query_one(sql, &[scope.into(), name.into()])?.map(read_volume).transpose()
 }
 
-/// A page of volumes, newest first.
+/// Returns a page of volumes, newest first.
 pub fn list(tx: &mut Tx<'_>, listing: &Listing<'_>) -> Result<Vec<Volume>> {
     let sql = list_sql!(select, listing);
-    tx.query(sql, &listing.params_with_scope())?.into_iter().map(read).collect()
+    tx.query(sql, &listing.params_with_scope())?.into_iter().map(read_volume).collect()
 }
 
-/// How many live volumes a scope has, and their size in gigabytes.
+/// Returns the number of live volumes of a scope and their total size in gigabytes.
 pub fn totals(tx: &mut Tx<'_>, scope: &str) -> Result<(u64, u64)> {
     let sql = "select count(*), cast(coalesce(sum(size_gb), 0) as bigint) from volumes \
                where scope = $1 and remains = 1";
@@ -97,13 +98,13 @@ pub fn totals(tx: &mut Tx<'_>, scope: &str) -> Result<(u64, u64)> {
     Ok((row.count()?, row.count()?))
 }
 
-/// What all volumes promise together, in gigabytes; one that grows counts with its new size.
+/// Returns the total size of all volumes in gigabytes. A volume that is being resized counts with its new size.
 pub fn promised_gb(tx: &mut Tx<'_>) -> Result<u64> {
     let sql = "select cast(coalesce(sum(coalesce(to_gb, size_gb)), 0) as bigint) from volumes where remains = 1";
     tx.query_one(sql, &[])?.ok_or(Error::Conflict)?.count()
 }
 
-/// Every volume that is not destroyed, and whether a request is changing it at this moment.
+/// Returns every volume that is not destroyed, and whether a request is changing it at the moment.
 pub fn claimed(tx: &mut Tx<'_>) -> Result<Vec<(Volume, bool)>> {
     let busy = "select distinct volume_id from requests where ended_us is null and volume_id is not null";
     let busy: Vec<VolumeId> = tx.query(busy, &[])?.into_iter().map(|mut row| row.id()).collect::<Result<_>>()?;
@@ -111,25 +112,25 @@ pub fn claimed(tx: &mut Tx<'_>) -> Result<Vec<(Volume, bool)>> {
     volumes
         .into_iter()
         .map(|row| {
-            let volume = read(row)?;
+            let volume = read_volume(row)?;
             let is_busy = busy.contains(&volume.id);
             Ok((volume, is_busy))
         })
         .collect()
 }
 
-/// What a state carries besides its name, as it is kept.
+/// The columns of a state besides its name.
 struct Columns<'a> {
     to_gb: Option<u64>,
-    /// Whether something of it may be there, so that it counts.
+    /// Whether something of the volume may exist on the host, so that it counts against capacity.
     remains: bool,
-    /// Whether a failed one may come right again.
+    /// Whether a failed volume has data and may recover.
     has_data: bool,
     reason: Option<&'a str>,
 }
 
 impl<'a> Columns<'a> {
-    fn of(state: &'a VolumeState) -> Self {
+    fn from_state(state: &'a VolumeState) -> Self {
         let plain = Columns { to_gb: None, remains: true, has_data: false, reason: None };
         match state {
             VolumeState::Pending | VolumeState::Creating | VolumeState::Ready | VolumeState::Destroying => plain,
@@ -145,7 +146,7 @@ impl<'a> Columns<'a> {
     }
 }
 
-fn read(mut row: Row) -> Result<Volume> {
+fn read_volume(mut row: Row) -> Result<Volume> {
     let id = row.id()?;
     let name = row.text()?;
     let owner = Owner { user: row.id()?, org: row.maybe_id()? };

@@ -1,4 +1,4 @@
-//! The nodes that a job runs on, and how far its output there is written down.
+//! The nodes of a job, and how much of the output of each node is saved.
 
 use tarn_model::ids::{InstanceId, JobId};
 use tarn_model::jobs::JobNode;
@@ -6,7 +6,7 @@ use tarn_model::jobs::JobNode;
 use crate::db::Row;
 use crate::{Result, Tx};
 
-/// Puts the nodes of an attempt in the place of those of the attempt before.
+/// Replaces the nodes of the previous attempt by those of a new attempt.
 pub fn replace(tx: &mut Tx<'_>, job: &JobId, nodes: &[JobNode]) -> Result<()> {
     tx.execute("delete from job_nodes where job_id = $1", &[job.as_str().into()])?;
     let sql =
@@ -27,26 +27,26 @@ pub fn replace(tx: &mut Tx<'_>, job: &JobId, nodes: &[JobNode]) -> Result<()> {
     Ok(())
 }
 
-/// Writes down how far the output of a node is known, and whether the attempt has ended there.
+/// Saves how much of a node's output is saved, and whether the attempt has ended there.
 pub fn advance(tx: &mut Tx<'_>, node: &JobNode) -> Result<()> {
     let sql = "update job_nodes set log_offset = $1, ended = $2 where job_id = $3 and node = $4";
     tx.execute_guarded(sql, &[node.log_offset.into(), node.ended.into(), node.job.as_str().into(), node.node.into()])
 }
 
-/// The nodes of a job, in order.
+/// Returns the nodes of a job, in order.
 pub fn of_job(tx: &mut Tx<'_>, job: &JobId) -> Result<Vec<JobNode>> {
     let sql =
         "select job_id, node, instance_id, boot, log_offset, ended from job_nodes where job_id = $1 order by node";
-    tx.query(sql, &[job.as_str().into()])?.into_iter().map(read).collect()
+    tx.query(sql, &[job.as_str().into()])?.into_iter().map(read_job_node).collect()
 }
 
-/// What jobs of all times have on an instance.
+/// Returns the nodes of all jobs that ever ran on an instance.
 pub fn of_instance(tx: &mut Tx<'_>, instance: &InstanceId) -> Result<Vec<JobNode>> {
     let sql = "select job_id, node, instance_id, boot, log_offset, ended from job_nodes where instance_id = $1";
-    tx.query(sql, &[instance.as_str().into()])?.into_iter().map(read).collect()
+    tx.query(sql, &[instance.as_str().into()])?.into_iter().map(read_job_node).collect()
 }
 
-fn read(mut row: Row) -> Result<JobNode> {
+fn read_job_node(mut row: Row) -> Result<JobNode> {
     Ok(JobNode {
         job: row.id()?,
         node: row.count()?,

@@ -9,13 +9,13 @@ use super::Leased;
 use crate::db::Row;
 use crate::{Error, Listing, OwnerFilter, Result, Tx};
 
-/// Adds a new job.
+/// Adds a job.
 pub fn insert(tx: &mut Tx<'_>, job: &Job) -> Result<()> {
     let sql = "insert into jobs (id, scope, user_id, org_id, cluster_id, instance_type, name, config, teardown, archive_bytes, \
                state, outcome, since_us, attempt, note, log_bytes, removing, created_us, queued_us, started_us, ended_us, \
                lease_until_us, epoch, version) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, 0, 0, \
                $16, $17, $18, $19, 0, 0, $20)";
-    let (config, outcome) = (json(&job.config)?, outcome_of(job)?);
+    let (config, outcome) = (to_json(&job.config)?, outcome_json(job)?);
     tx.execute(
         sql,
         &[
@@ -44,13 +44,13 @@ pub fn insert(tx: &mut Tx<'_>, job: &Job) -> Result<()> {
     Ok(())
 }
 
-/// Saves what can change but for the length of the log, which is its driver's; `Conflict` when it was changed since it was
-/// read.
+/// Saves the mutable columns except the length of the log, which only the lease holder writes. `Conflict` when the row
+/// was changed since it was read.
 pub fn save(tx: &mut Tx<'_>, job: &Job) -> Result<()> {
     let sql = "update jobs set teardown = $1, archive_bytes = $2, state = $3, outcome = $4, since_us = $5, attempt = $6, \
                note = $7, queued_us = $8, started_us = $9, ended_us = $10, version = version + 1 \
                where id = $11 and version = $12";
-    let outcome = outcome_of(job)?;
+    let outcome = outcome_json(job)?;
     tx.execute_guarded(
         sql,
         &[
@@ -70,14 +70,14 @@ pub fn save(tx: &mut Tx<'_>, job: &Job) -> Result<()> {
     )
 }
 
-/// The job of this id, whoever owns it, unless it was deleted.
+/// Returns the job with this id, of any owner, unless it was deleted.
 pub fn get(tx: &mut Tx<'_>, id: &JobId) -> Result<Option<Job>> {
-    tx.query_one(select!("where id = $1 and removing = 0"), &[id.as_str().into()])?.map(read).transpose()
+    tx.query_one(select!("where id = $1 and removing = 0"), &[id.as_str().into()])?.map(read_job).transpose()
 }
 
-/// A page of jobs, newest first, also of those that have ended.
+/// Returns a page of jobs, newest first, including ended ones.
 pub fn list(tx: &mut Tx<'_>, listing: &Listing<'_>) -> Result<Vec<Job>> {
-    let sql = match listing.whose {
+    let sql = match listing.owner {
         OwnerFilter::User { .. } => select!(
             "where user_id = $1 and removing = 0 and (created_us, id) < ($2, $3) order by created_us desc, id desc limit $4"
         ),
@@ -85,36 +85,36 @@ pub fn list(tx: &mut Tx<'_>, listing: &Listing<'_>) -> Result<Vec<Job>> {
             "where scope = $1 and removing = 0 and (created_us, id) < ($2, $3) order by created_us desc, id desc limit $4"
         ),
     };
-    tx.query(sql, &listing.params())?.into_iter().map(read).collect()
+    tx.query(sql, &listing.params())?.into_iter().map(read_job).collect()
 }
 
-/// The jobs of a cluster that have not ended, in the order of their turns; those that were not started come first.
+/// Returns the jobs of a cluster that have not ended, in queue order. Drafts come first.
 pub fn open_of_cluster(tx: &mut Tx<'_>, cluster: &ClusterId) -> Result<Vec<Job>> {
     let sql =
         select!("where cluster_id = $1 and ended_us is null and removing = 0 order by coalesce(queued_us, 0), id");
-    tx.query(sql, &[cluster.as_str().into()])?.into_iter().map(read).collect()
+    tx.query(sql, &[cluster.as_str().into()])?.into_iter().map(read_job).collect()
 }
 
-/// Whether a job of a cluster has not ended.
+/// Returns whether a cluster has a job that has not ended.
 pub fn is_any_open(tx: &mut Tx<'_>, cluster: &ClusterId) -> Result<bool> {
     let sql = "select 1 from jobs where cluster_id = $1 and ended_us is null and removing = 0 limit 1";
     Ok(tx.query_one(sql, &[cluster.as_str().into()])?.is_some())
 }
 
-/// How many jobs of a cluster have not ended.
+/// Returns the number of jobs of a cluster that have not ended.
 pub fn count_open_of_cluster(tx: &mut Tx<'_>, cluster: &ClusterId) -> Result<u64> {
     let sql = "select count(*) from jobs where cluster_id = $1 and ended_us is null and removing = 0";
     tx.query_one(sql, &[cluster.as_str().into()])?.ok_or(Error::Conflict)?.count()
 }
 
-/// How long the log of a job is and whether the job has ended; `None` when there is no such job any more.
+/// Returns the length of a job's log and whether the job has ended; `None` when there is no such job.
 pub fn progress(tx: &mut Tx<'_>, id: &JobId) -> Result<Option<(u64, bool)>> {
     let sql = "select log_bytes, ended_us from jobs where id = $1 and removing = 0";
     let row = tx.query_one(sql, &[id.as_str().into()])?;
     row.map(|mut row| Ok((row.count()?, row.maybe_integer()?.is_some()))).transpose()
 }
 
-/// Lets a draft wait as long as if it had just been made; `Conflict` when it is none any more.
+/// Restarts the expiry of a draft. `Conflict` when the job is no draft any more.
 pub fn refresh_draft(tx: &mut Tx<'_>, id: &JobId) -> Result<()> {
     let now = tx.now();
     let sql = "update jobs set since_us = $1 where id = $2 and state = 'DRAFT' and removing = 0";
@@ -129,19 +129,19 @@ fn teardown_number(teardown: Teardown) -> i64 {
     }
 }
 
-fn json(value: &impl serde::Serialize) -> Result<String> {
+fn to_json(value: &impl serde::Serialize) -> Result<String> {
     serde_json::to_string(value).map_err(|error| Error::Corrupt(error.to_string()))
 }
 
-fn outcome_of(job: &Job) -> Result<Option<String>> {
-    job.state.outcome().map(json).transpose()
+fn outcome_json(job: &Job) -> Result<Option<String>> {
+    job.state.outcome().map(to_json).transpose()
 }
 
-pub(super) fn read(row: Row) -> Result<Job> {
-    read_leased(row).map(|leased| leased.job)
+pub(super) fn read_job(row: Row) -> Result<Job> {
+    read_leased_job(row).map(|leased| leased.job)
 }
 
-pub(super) fn read_leased(mut row: Row) -> Result<Leased> {
+pub(super) fn read_leased_job(mut row: Row) -> Result<Leased> {
     let corrupt = |error: serde_json::Error| Error::Corrupt(error.to_string());
     let id = row.id()?;
     let owner = Owner { user: row.id()?, org: row.maybe_id()? };

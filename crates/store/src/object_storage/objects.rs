@@ -1,4 +1,4 @@
-//! Objects as they are seen without asking for a version: one row a key.
+//! Current objects: one row per key.
 
 use tarn_model::ids::{BucketId, OrgId};
 use tarn_model::objects::{Body, Listed, Marker, Object, Version};
@@ -6,7 +6,7 @@ use tarn_model::objects::{Body, Listed, Marker, Object, Version};
 use crate::db::{Param, Row};
 use crate::{Error, Result, Tx};
 
-/// Puts an object into its place and forgets what was there before.
+/// Saves the current object of a key and replaces the previous one.
 pub fn put(tx: &mut Tx<'_>, object: &Object) -> Result<()> {
     let sql = "insert into objects (bucket_id, key, version_id, sequence, modified_us, size, etag, content_id, details, data) \
                values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) on conflict (bucket_id, key) do update set \
@@ -18,28 +18,28 @@ pub fn put(tx: &mut Tx<'_>, object: &Object) -> Result<()> {
     Ok(())
 }
 
-/// The object of this key.
+/// Returns the current object of a key.
 pub fn get(tx: &mut Tx<'_>, bucket: &BucketId, key: &str) -> Result<Option<Object>> {
     let sql = "select bucket_id, key, version_id, sequence, modified_us, size, etag, content_id, details, data from objects \
                where bucket_id = $1 and key = $2";
-    tx.query_one(sql, &[bucket.as_str().into(), key.into()])?.map(read).transpose()
+    tx.query_one(sql, &[bucket.as_str().into(), key.into()])?.map(read_object).transpose()
 }
 
-/// The object of this key in the bucket that an organization calls by this name: one look instead of two.
+/// Returns the current object of a key in the named bucket of an organization: one query instead of two.
 pub fn find(tx: &mut Tx<'_>, org: &OrgId, bucket: &str, key: &str) -> Result<Option<Object>> {
     let sql = "select o.bucket_id, o.key, o.version_id, o.sequence, o.modified_us, o.size, o.etag, o.content_id, o.details, \
                o.data from buckets b join objects o on o.bucket_id = b.id \
                where b.org_id = $1 and b.name = $2 and o.key = $3";
-    tx.query_one(sql, &[org.as_str().into(), bucket.into(), key.into()])?.map(read).transpose()
+    tx.query_one(sql, &[org.as_str().into(), bucket.into(), key.into()])?.map(read_object).transpose()
 }
 
-/// Forgets the object of this key.
+/// Removes the current object of a key.
 pub fn remove(tx: &mut Tx<'_>, bucket: &BucketId, key: &str) -> Result<()> {
     tx.execute("delete from objects where bucket_id = $1 and key = $2", &[bucket.as_str().into(), key.into()])?;
     Ok(())
 }
 
-/// Saves the details of an object that is still the same; `Conflict` when it is not.
+/// Saves the details of an object. `Conflict` when it was replaced since it was read.
 pub fn save_details(tx: &mut Tx<'_>, object: &Object) -> Result<()> {
     let sql = "update objects set details = $1 where bucket_id = $2 and key = $3 and sequence = $4";
     let details = details_of(object)?;
@@ -49,7 +49,7 @@ pub fn save_details(tx: &mut Tx<'_>, object: &Object) -> Result<()> {
     )
 }
 
-/// Keys in byte order, beginning with `from` and ending before `until`.
+/// Returns keys in byte order, starting with `from` and ending before `until`.
 pub fn list(tx: &mut Tx<'_>, bucket: &BucketId, from: &str, until: Option<&str>, limit: u32) -> Result<Vec<Listed>> {
     let rows = match until {
         Some(until) => {
@@ -66,7 +66,7 @@ pub fn list(tx: &mut Tx<'_>, bucket: &BucketId, from: &str, until: Option<&str>,
     rows.into_iter().map(read_listed).collect()
 }
 
-/// The columns of an object, in the order in which it is written.
+/// The columns of an object, in the order of the insert statements.
 pub(crate) fn columns<'a>(object: &'a Object, details: &'a str) -> [Param<'a>; 10] {
     let (content, data) = match &object.body {
         Body::Inline(data) => (Param::Null, Param::Bytes(data)),
@@ -90,14 +90,14 @@ pub(crate) fn details_of(object: &Object) -> Result<String> {
     serde_json::to_string(&object.details).map_err(|error| Error::Corrupt(error.to_string()))
 }
 
-fn read(row: Row) -> Result<Object> {
+fn read_object(row: Row) -> Result<Object> {
     match read_version(row)? {
         Version::Object(object) => Ok(object),
         Version::Marker(_) => Err(Error::Corrupt("an object has no ETag".to_owned())),
     }
 }
 
-/// Reads a row of objects or of versions; without an ETag it is the mark of a deletion.
+/// Reads a row of objects or versions. A row without an ETag is a delete marker.
 pub(crate) fn read_version(mut row: Row) -> Result<Version> {
     let (bucket, key, version) = (row.id()?, row.text()?, row.maybe_id()?);
     let (sequence, modified, size) = (row.integer()?, row.time()?, row.count()?);

@@ -1,4 +1,4 @@
-//! The parts of contents and the files they are in. A file that no part names is not needed.
+//! The parts of contents, and the data files that hold them. A file that no part refers to is an orphan.
 
 use tarn_model::ids::{ContentId, FileId};
 use tarn_model::objects::Part;
@@ -31,29 +31,29 @@ pub fn insert(tx: &mut Tx<'_>, part: &Part) -> Result<()> {
     Ok(())
 }
 
-/// A part by its number.
+/// Returns a part by its number.
 pub fn get(tx: &mut Tx<'_>, content: &ContentId, number: u32) -> Result<Option<Part>> {
     let sql = select!("where content_id = $1 and number = $2");
-    tx.query_one(sql, &[content.as_str().into(), number.into()])?.map(read).transpose()
+    tx.query_one(sql, &[content.as_str().into(), number.into()])?.map(read_part).transpose()
 }
 
-/// The parts after this number, in order.
+/// Returns the parts after this number, in order.
 pub fn list(tx: &mut Tx<'_>, content: &ContentId, after: u32, limit: u32) -> Result<Vec<Part>> {
     let sql = select!("where content_id = $1 and number > $2 order by number limit $3");
     let rows = tx.query(sql, &[content.as_str().into(), after.into(), limit.into()])?;
-    rows.into_iter().map(read).collect()
+    rows.into_iter().map(read_part).collect()
 }
 
-/// Forgets a part.
+/// Removes a part.
 pub fn remove(tx: &mut Tx<'_>, content: &ContentId, number: u32) -> Result<()> {
     let sql = "delete from parts where content_id = $1 and number = $2";
     tx.execute(sql, &[content.as_str().into(), number.into()])?;
     Ok(())
 }
 
-/// Forgets the parts of a content but those with these numbers.
+/// Removes the parts of a content except those with these numbers.
 pub fn remove_others(tx: &mut Tx<'_>, content: &ContentId, kept: &[u32]) -> Result<()> {
-    // One character for every number, so that it is one statement for ten thousand parts, too.
+    // One character per part number, so that one statement serves ten thousand parts.
     let mut marks = vec![b'-'; kept.iter().max().map_or(0, |last| *last as usize)];
     for number in kept.iter().filter(|number| **number > 0) {
         marks[*number as usize - 1] = b'x';
@@ -64,23 +64,23 @@ pub fn remove_others(tx: &mut Tx<'_>, content: &ContentId, kept: &[u32]) -> Resu
     Ok(())
 }
 
-/// Forgets all parts of a content.
+/// Removes all parts of a content.
 pub fn remove_all(tx: &mut Tx<'_>, content: &ContentId) -> Result<()> {
     tx.execute("delete from parts where content_id = $1", &[content.as_str().into()])?;
     Ok(())
 }
 
-/// Whether a file belongs to a part.
+/// Returns whether a part refers to a file.
 pub fn has_file(tx: &mut Tx<'_>, file: &FileId) -> Result<bool> {
     Ok(tx.query_one("select 1 from parts where file_id = $1", &[file.as_str().into()])?.is_some())
 }
 
-/// Whether there are any files at all.
+/// Returns whether there are any parts, and so any files.
 pub fn any(tx: &mut Tx<'_>) -> Result<bool> {
     Ok(tx.query_one("select 1 from parts limit 1", &[])?.is_some())
 }
 
-fn read(mut row: Row) -> Result<Part> {
+fn read_part(mut row: Row) -> Result<Part> {
     Ok(Part {
         content: row.id()?,
         number: row.count()?,

@@ -1,4 +1,4 @@
-//! Uploads in parts that have begun and are not complete.
+//! Multipart uploads that are not complete.
 
 use tarn_model::Time;
 use tarn_model::ids::{BucketId, ContentId};
@@ -33,19 +33,19 @@ pub fn insert(tx: &mut Tx<'_>, upload: &Upload) -> Result<()> {
     Ok(())
 }
 
-/// The upload with this id.
+/// Returns the upload with this id.
 pub fn get(tx: &mut Tx<'_>, id: &ContentId) -> Result<Option<Upload>> {
-    tx.query_one(select!("where id = $1"), &[id.as_str().into()])?.map(read).transpose()
+    tx.query_one(select!("where id = $1"), &[id.as_str().into()])?.map(read_upload).transpose()
 }
 
-/// The uploads of one key after this id, by id.
+/// Returns the uploads of one key after this id, ordered by id.
 pub fn list_of(tx: &mut Tx<'_>, bucket: &BucketId, key: &str, after: &str, limit: u32) -> Result<Vec<Upload>> {
     let sql = select!("where bucket_id = $1 and key = $2 and id > $3 order by bucket_id, key, id limit $4");
     let rows = tx.query(sql, &[bucket.as_str().into(), key.into(), after.into(), limit.into()])?;
-    rows.into_iter().map(read).collect()
+    rows.into_iter().map(read_upload).collect()
 }
 
-/// Uploads by key and id, beginning with the key `from` and ending before `until`.
+/// Returns uploads ordered by key and id, starting with the key `from` and ending before `until`.
 pub fn list(tx: &mut Tx<'_>, bucket: &BucketId, from: &str, until: Option<&str>, limit: u32) -> Result<Vec<Upload>> {
     let rows = match until {
         Some(until) => {
@@ -57,36 +57,36 @@ pub fn list(tx: &mut Tx<'_>, bucket: &BucketId, from: &str, until: Option<&str>,
             tx.query(sql, &[bucket.as_str().into(), from.into(), limit.into()])?
         }
     };
-    rows.into_iter().map(read).collect()
+    rows.into_iter().map(read_upload).collect()
 }
 
-/// Uploads that began before `time`, oldest first, beginning after one that was seen.
-pub fn before(tx: &mut Tx<'_>, time: Time, after: (Time, &str), limit: u32) -> Result<Vec<(Time, ContentId)>> {
+/// Returns uploads created before `time`, oldest first, after the one given.
+pub fn created_before(tx: &mut Tx<'_>, time: Time, after: (Time, &str), limit: u32) -> Result<Vec<(Time, ContentId)>> {
     let sql = "select created_us, id from uploads where created_us < $1 and created_us >= $2 \
                and (created_us > $2 or id > $3) order by created_us, id limit $4";
     let rows = tx.query(sql, &[time.into(), after.0.into(), after.1.into(), limit.into()])?;
     rows.into_iter().map(|mut row| Ok((row.time()?, row.id()?))).collect()
 }
 
-/// Some uploads of a bucket.
-pub fn any(tx: &mut Tx<'_>, bucket: &BucketId, limit: u32) -> Result<Vec<ContentId>> {
+/// Returns some uploads of a bucket.
+pub fn some_of_bucket(tx: &mut Tx<'_>, bucket: &BucketId, limit: u32) -> Result<Vec<ContentId>> {
     let rows =
         tx.query("select id from uploads where bucket_id = $1 limit $2", &[bucket.as_str().into(), limit.into()])?;
     rows.into_iter().map(|mut row| row.id()).collect()
 }
 
-/// Forgets an upload; `Conflict` when somebody else has done so.
+/// Removes an upload. `Conflict` when it is already removed.
 pub fn remove(tx: &mut Tx<'_>, id: &ContentId) -> Result<()> {
     tx.execute_guarded("delete from uploads where id = $1", &[id.as_str().into()])
 }
 
-fn read(mut row: Row) -> Result<Upload> {
+fn read_upload(mut row: Row) -> Result<Upload> {
     let (id, bucket, key) = (row.id()?, row.id()?, row.text()?);
     let details = serde_json::from_str(&row.text()?).map_err(|error| Error::Corrupt(error.to_string()))?;
     let checksum = match (row.maybe_text()?, row.maybe_text()?) {
         (Some(algorithm), Some(scope)) => match (Algorithm::from_name(&algorithm), Scope::from_name(&scope)) {
             (Some(algorithm), Some(scope)) => Some((algorithm, scope)),
-            _ => return Err(Error::Corrupt(format!("{algorithm} and {scope} are no checksum"))),
+            _ => return Err(Error::Corrupt(format!("there is no checksum {algorithm} with scope {scope}"))),
         },
         _ => None,
     };

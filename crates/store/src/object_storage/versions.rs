@@ -1,4 +1,4 @@
-//! Versions of objects that were overwritten, and the marks of deletions.
+//! Old versions of objects, and delete markers.
 
 use tarn_model::ids::{BucketId, VersionId};
 use tarn_model::objects::{Listed, Object, Version};
@@ -49,7 +49,7 @@ pub fn insert(tx: &mut Tx<'_>, version: &Version) -> Result<()> {
     Ok(())
 }
 
-/// The version with this id; `None` is the one that S3 calls "null".
+/// Returns the version with this id; `None` is the one that S3 calls "null".
 pub fn get(tx: &mut Tx<'_>, bucket: &BucketId, key: &str, version: Option<&VersionId>) -> Result<Option<Version>> {
     let place = [bucket.as_str().into(), key.into()];
     let row = match version {
@@ -62,13 +62,13 @@ pub fn get(tx: &mut Tx<'_>, bucket: &BucketId, key: &str, version: Option<&Versi
     row.map(read_version).transpose()
 }
 
-/// The newest version of a key.
+/// Returns the newest version of a key.
 pub fn newest(tx: &mut Tx<'_>, bucket: &BucketId, key: &str) -> Result<Option<Version>> {
     let sql = select!("where bucket_id = $1 and key = $2 order by sequence desc limit 1");
     tx.query_one(sql, &[bucket.as_str().into(), key.into()])?.map(read_version).transpose()
 }
 
-/// Forgets a version.
+/// Removes a version.
 pub fn remove(tx: &mut Tx<'_>, bucket: &BucketId, key: &str, sequence: i64) -> Result<()> {
     let sql = "delete from versions where bucket_id = $1 and key = $2 and sequence = $3";
     tx.execute(sql, &[bucket.as_str().into(), key.into(), sequence.into()])?;
@@ -85,14 +85,15 @@ pub fn save_details(tx: &mut Tx<'_>, object: &Object) -> Result<()> {
     )
 }
 
-/// The versions of one key that are older than `before`, newest first.
+/// Returns the versions of one key that are older than `before`, newest first.
 pub fn list_of(tx: &mut Tx<'_>, bucket: &BucketId, key: &str, before: i64, limit: u32) -> Result<Vec<Listed>> {
     let sql = select_listed!("where bucket_id = $1 and key = $2 and sequence < $3 order by sequence desc limit $4");
     let rows = tx.query(sql, &[bucket.as_str().into(), key.into(), before.into(), limit.into()])?;
     rows.into_iter().map(read_listed).collect()
 }
 
-/// Versions of keys in byte order, newest first within a key, beginning with the key `from` and ending before `until`.
+/// Returns versions ordered by the bytes of their keys, newest first within a key, starting with the key `from` and
+/// ending before `until`.
 pub fn list(tx: &mut Tx<'_>, bucket: &BucketId, from: &str, until: Option<&str>, limit: u32) -> Result<Vec<Listed>> {
     let rows = match until {
         Some(until) => {
@@ -110,8 +111,8 @@ pub fn list(tx: &mut Tx<'_>, bucket: &BucketId, from: &str, until: Option<&str>,
     rows.into_iter().map(read_listed).collect()
 }
 
-/// Some versions of a bucket that is being emptied.
-pub fn any(tx: &mut Tx<'_>, bucket: &BucketId, limit: u32) -> Result<Vec<Version>> {
+/// Returns some versions of a bucket that is being emptied.
+pub fn some_of_bucket(tx: &mut Tx<'_>, bucket: &BucketId, limit: u32) -> Result<Vec<Version>> {
     let rows = tx.query(select!("where bucket_id = $1 limit $2"), &[bucket.as_str().into(), limit.into()])?;
     rows.into_iter().map(read_version).collect()
 }

@@ -1,11 +1,11 @@
-//! The ledger: transfers are added and never changed; a balance is the sum of an account's entries.
+//! The ledger. Transfers are added and never changed. A balance is the sum of an account's entries.
 
 use tarn_model::Money;
 use tarn_model::ledger::{Account, Transfer};
 
 use crate::{Error, Result, Tx};
 
-/// Writes a transfer under an id that nobody has used.
+/// Adds a transfer under an unused id.
 pub fn record(tx: &mut Tx<'_>, id: &str, actor: &str, transfer: &Transfer) -> Result<()> {
     let sql = "insert into ledger_transactions (id, at_us, actor, description) values ($1, $2, $3, $4)";
     let now = tx.now();
@@ -17,7 +17,7 @@ pub fn record(tx: &mut Tx<'_>, id: &str, actor: &str, transfer: &Transfer) -> Re
     Ok(())
 }
 
-/// What an account holds.
+/// Returns the balance of an account.
 pub fn balance(tx: &mut Tx<'_>, account: &Account) -> Result<Money> {
     let sql = "select cast(coalesce(sum(amount_micros), 0) as bigint) from ledger_entries where account = $1";
     tx.query_one(sql, &[account.as_str().into()])?.ok_or(Error::Conflict)?.money()

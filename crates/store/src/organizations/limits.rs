@@ -1,22 +1,22 @@
-//! Limits of organizations and of users without one, and what counts against them.
+//! Limits of organizations and of users without one, and the usage that counts against them.
 
 use tarn_model::limits::{Amounts, Limits};
 
 use crate::db::Row;
 use crate::{Error, Result, Tx};
 
-/// The own limits of a scope; none at all when nothing was set.
+/// Returns the limits of a scope; without a row it has none.
 pub fn get(tx: &mut Tx<'_>, scope: &str) -> Result<Limits> {
     let sql = "select instances, cpu_milli, gpus, volume_gb, object_bytes from limits where scope = $1";
-    Ok(tx.query_one(sql, &[scope.into()])?.map(read).transpose()?.unwrap_or_default())
+    Ok(tx.query_one(sql, &[scope.into()])?.map(read_limits).transpose()?.unwrap_or_default())
 }
 
-/// How many bytes of objects an organization may have, if it has a limit of its own.
+/// Returns how many bytes of objects an organization may store, if it has a limit.
 pub fn object_bytes(tx: &mut Tx<'_>, scope: &str) -> Result<Option<u64>> {
     Ok(get(tx, scope)?.object_bytes)
 }
 
-/// Sets all limits of a scope. With none left it is forgotten.
+/// Sets all limits of a scope. Without any limit the row is removed.
 pub fn set(tx: &mut Tx<'_>, scope: &str, limits: &Limits) -> Result<()> {
     tx.execute("delete from limits where scope = $1", &[scope.into()])?;
     if limits.is_empty() {
@@ -38,16 +38,16 @@ pub fn set(tx: &mut Tx<'_>, scope: &str, limits: &Limits) -> Result<()> {
     Ok(())
 }
 
-/// The scopes that have limits of their own, in the order of their ids, after this one.
+/// Returns the scopes that have limits, ordered by id, after this one.
 pub fn list(tx: &mut Tx<'_>, after: &str, limit: u32) -> Result<Vec<String>> {
     let sql = "select scope from limits where scope > $1 order by scope limit $2";
     tx.query(sql, &[after.into(), limit.into()])?.into_iter().map(|mut row| row.text()).collect()
 }
 
-/// What a scope has now. A cluster that waits for capacity counts with all of its nodes, and one that failed with what it still
-/// holds; a volume that grows counts with its new size.
+/// Returns the current usage of a scope. A cluster that waits for capacity counts with all of its nodes, and a failed
+/// one with what it still holds. A volume that is being resized counts with its new size.
 pub fn used(tx: &mut Tx<'_>, scope: &str) -> Result<Amounts> {
-    // The cross join begins with the clusters of the scope, which are few.
+    // The cross join starts with the few clusters of the scope.
     let sql = "select count(*), cast(coalesce(sum(i.cpu_milli), 0) as bigint), cast(coalesce(sum(i.gpu_count), 0) as bigint) \
                from clusters c cross join instances i where c.scope = $1 and c.state <> 'DESTROYED' \
                and i.cluster_id = c.id and (i.holds_capacity = 1 or c.state = 'PENDING')";
@@ -61,7 +61,7 @@ pub fn used(tx: &mut Tx<'_>, scope: &str) -> Result<Amounts> {
     Ok(Amounts { volume_gb, object_bytes, ..nodes })
 }
 
-fn read(mut row: Row) -> Result<Limits> {
+fn read_limits(mut row: Row) -> Result<Limits> {
     let mut amount = || -> Result<Option<u64>> {
         let value = row.maybe_integer()?;
         value.map(u64::try_from).transpose().map_err(|error| Error::Corrupt(error.to_string()))

@@ -1,4 +1,4 @@
-//! Users, organizations and API keys. Of a key only its hash is kept.
+//! Users, organizations and API keys. Only the hash of a key is stored.
 
 use tarn_model::Time;
 use tarn_model::ids::{ApiKeyId, OrgId, UserId};
@@ -11,13 +11,9 @@ use crate::{Error, Result, Tx};
 /// An API key, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiKey {
-    /// Its id.
     pub id: ApiKeyId,
-    /// Whose it is.
     pub user: UserId,
-    /// When it was made.
     pub created: Time,
-    /// When it stopped working.
     pub revoked: Option<Time>,
 }
 
@@ -31,18 +27,18 @@ macro_rules! select {
     };
 }
 
-/// The user behind a key that works, and the key's id.
+/// Returns the user of a valid key, and the key's id.
 pub fn authenticate(tx: &mut Tx<'_>, hash: &[u8; 32]) -> Result<Option<(User, ApiKeyId)>> {
     let sql = "select u.id, u.email, u.org_id, u.org_admin, u.engine_admin, u.disabled, u.created_us, k.id \
                from api_keys k join users u on u.id = k.user_id where k.hash = $1 and k.revoked_us is null";
     let Some(mut row) = tx.query_one(sql, &[hash.as_slice().into()])? else {
         return Ok(None);
     };
-    let user = read_columns(&mut row)?;
+    let user = read_user_columns(&mut row)?;
     Ok(Some((user, row.id()?)))
 }
 
-/// Adds a user; `Taken` when there is one with that address.
+/// Adds a user. `Taken` when the email address is in use.
 pub fn insert(tx: &mut Tx<'_>, user: &User) -> Result<()> {
     let sql = "insert into users (id, email, org_id, org_admin, engine_admin, disabled, created_us) \
                values ($1, $2, $3, $4, $5, $6, $7)";
@@ -61,35 +57,35 @@ pub fn insert(tx: &mut Tx<'_>, user: &User) -> Result<()> {
     Ok(())
 }
 
-/// The user of this id.
+/// Returns the user with this id.
 pub fn get(tx: &mut Tx<'_>, id: &UserId) -> Result<Option<User>> {
-    tx.query_one(select!("where u.id = $1"), &[id.as_str().into()])?.map(read).transpose()
+    tx.query_one(select!("where u.id = $1"), &[id.as_str().into()])?.map(read_user).transpose()
 }
 
-/// The user with this address.
+/// Returns the user with this email address.
 pub fn find(tx: &mut Tx<'_>, email: &str) -> Result<Option<User>> {
-    tx.query_one(select!("where u.email = $1"), &[email.into()])?.map(read).transpose()
+    tx.query_one(select!("where u.email = $1"), &[email.into()])?.map(read_user).transpose()
 }
 
-/// The oldest administrator of the engine who is not shut out.
+/// Returns the oldest engine administrator who is not disabled.
 pub fn first_admin(tx: &mut Tx<'_>) -> Result<Option<User>> {
     let sql = select!("where u.engine_admin = 1 and u.disabled = 0 order by u.created_us, u.id limit 1");
-    tx.query_one(sql, &[])?.map(read).transpose()
+    tx.query_one(sql, &[])?.map(read_user).transpose()
 }
 
-/// A page of all users, newest first.
+/// Returns a page of all users, newest first.
 pub fn list(tx: &mut Tx<'_>, after: Option<(Time, &str)>, limit: u32) -> Result<Vec<User>> {
     let (time, id) = after.unwrap_or((Time::from_micros(i64::MAX), ""));
     let sql = select!("where (u.created_us, u.id) < ($1, $2) order by u.created_us desc, u.id desc limit $3");
-    tx.query(sql, &[time.into(), id.into(), limit.into()])?.into_iter().map(read).collect()
+    tx.query(sql, &[time.into(), id.into(), limit.into()])?.into_iter().map(read_user).collect()
 }
 
-/// Shuts a user out, or lets him in again.
+/// Disables or enables a user.
 pub fn set_disabled(tx: &mut Tx<'_>, id: &UserId, disabled: bool) -> Result<()> {
     tx.execute_guarded("update users set disabled = $1 where id = $2", &[disabled.into(), id.as_str().into()])
 }
 
-/// A user's preferences; those of a new user are all off.
+/// Returns a user's preferences. All preferences of a new user are off.
 pub fn preferences(tx: &mut Tx<'_>, id: &UserId) -> Result<Preferences> {
     let row = tx.query_one("select preferences from users where id = $1", &[id.as_str().into()])?;
     match row.map(|mut row| row.maybe_text()).transpose()?.flatten() {
@@ -104,54 +100,54 @@ pub fn save_preferences(tx: &mut Tx<'_>, id: &UserId, preferences: &Preferences)
     tx.execute_guarded("update users set preferences = $1 where id = $2", &[(&text).into(), id.as_str().into()])
 }
 
-/// Adds an organization; `Taken` when there is one of that name.
+/// Adds an organization. `Taken` when the name is in use.
 pub fn insert_org(tx: &mut Tx<'_>, org: &Organization) -> Result<()> {
     let sql = "insert into organizations (id, name, created_us) values ($1, $2, $3)";
     tx.execute(sql, &[org.id.as_str().into(), (&org.name).into(), org.created.into()])?;
     Ok(())
 }
 
-/// The organization of this id.
+/// Returns the organization with this id.
 pub fn org(tx: &mut Tx<'_>, id: &OrgId) -> Result<Option<Organization>> {
     let sql = "select id, name, created_us from organizations where id = $1";
-    tx.query_one(sql, &[id.as_str().into()])?.map(read_org).transpose()
+    tx.query_one(sql, &[id.as_str().into()])?.map(read_organization).transpose()
 }
 
-/// The organization of this name.
+/// Returns the organization with this name.
 pub fn find_org(tx: &mut Tx<'_>, name: &str) -> Result<Option<Organization>> {
     let sql = "select id, name, created_us from organizations where name = $1";
-    tx.query_one(sql, &[name.into()])?.map(read_org).transpose()
+    tx.query_one(sql, &[name.into()])?.map(read_organization).transpose()
 }
 
-/// The members of an organization, oldest first; at most a thousand.
+/// Returns the members of an organization, oldest first; at most a thousand.
 pub fn members(tx: &mut Tx<'_>, id: &OrgId) -> Result<Vec<User>> {
     let sql = select!("where u.org_id = $1 order by u.created_us, u.id limit 1000");
-    tx.query(sql, &[id.as_str().into()])?.into_iter().map(read).collect()
+    tx.query(sql, &[id.as_str().into()])?.into_iter().map(read_user).collect()
 }
 
-/// Adds a key.
+/// Adds an API key.
 pub fn insert_key(tx: &mut Tx<'_>, key: &ApiKey, hash: &[u8; 32]) -> Result<()> {
     let sql = "insert into api_keys (id, hash, user_id, created_us) values ($1, $2, $3, $4)";
     tx.execute(sql, &[key.id.as_str().into(), hash.as_slice().into(), key.user.as_str().into(), key.created.into()])?;
     Ok(())
 }
 
-/// The key of this id.
+/// Returns the API key with this id.
 pub fn key(tx: &mut Tx<'_>, id: &ApiKeyId) -> Result<Option<ApiKey>> {
     let sql = "select id, user_id, created_us, revoked_us from api_keys where id = $1";
-    tx.query_one(sql, &[id.as_str().into()])?.map(read_key).transpose()
+    tx.query_one(sql, &[id.as_str().into()])?.map(read_api_key).transpose()
 }
 
-/// A page of keys, of one user or of all, newest first.
+/// Returns a page of API keys, of one user or of all, newest first.
 pub fn keys(tx: &mut Tx<'_>, user: Option<&UserId>, after: Option<(Time, &str)>, limit: u32) -> Result<Vec<ApiKey>> {
     let (time, id) = after.unwrap_or((Time::from_micros(i64::MAX), ""));
     let sql = "select id, user_id, created_us, revoked_us from api_keys \
                where ($1 = '' or user_id = $1) and (created_us, id) < ($2, $3) order by created_us desc, id desc limit $4";
     let user = user.map_or("", UserId::as_str);
-    tx.query(sql, &[user.into(), time.into(), id.into(), limit.into()])?.into_iter().map(read_key).collect()
+    tx.query(sql, &[user.into(), time.into(), id.into(), limit.into()])?.into_iter().map(read_api_key).collect()
 }
 
-/// Ends a key; one that has ended already stays as it is.
+/// Revokes an API key. A revoked key stays as it is.
 pub fn revoke_key(tx: &mut Tx<'_>, id: &ApiKeyId) -> Result<()> {
     let sql = "update api_keys set revoked_us = $1 where id = $2 and revoked_us is null";
     let now = tx.now();
@@ -159,7 +155,7 @@ pub fn revoke_key(tx: &mut Tx<'_>, id: &ApiKeyId) -> Result<()> {
     Ok(())
 }
 
-/// Ends every key of a user.
+/// Revokes every API key of a user.
 pub fn revoke_keys_of(tx: &mut Tx<'_>, user: &UserId) -> Result<()> {
     let sql = "update api_keys set revoked_us = $1 where user_id = $2 and revoked_us is null";
     let now = tx.now();
@@ -167,11 +163,11 @@ pub fn revoke_keys_of(tx: &mut Tx<'_>, user: &UserId) -> Result<()> {
     Ok(())
 }
 
-fn read(mut row: Row) -> Result<User> {
-    read_columns(&mut row)
+fn read_user(mut row: Row) -> Result<User> {
+    read_user_columns(&mut row)
 }
 
-fn read_columns(row: &mut Row) -> Result<User> {
+fn read_user_columns(row: &mut Row) -> Result<User> {
     Ok(User {
         id: row.id()?,
         email: row.text()?,
@@ -183,11 +179,11 @@ fn read_columns(row: &mut Row) -> Result<User> {
     })
 }
 
-fn read_org(mut row: Row) -> Result<Organization> {
+fn read_organization(mut row: Row) -> Result<Organization> {
     Ok(Organization { id: row.id()?, name: row.text()?, created: row.time()? })
 }
 
-fn read_key(mut row: Row) -> Result<ApiKey> {
+fn read_api_key(mut row: Row) -> Result<ApiKey> {
     Ok(ApiKey {
         id: row.id()?,
         user: row.id()?,

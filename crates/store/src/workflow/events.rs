@@ -1,30 +1,29 @@
-//! The event log: who did what to which object, when. Append-only.
+//! The event log: which actor did what to which object, and when. Append-only.
 
 use tarn_model::Time;
 
 use crate::{Error, Result, Tx};
 
-/// The actor of what nobody asked for: the engine itself.
+/// The actor of events that no user caused: the engine itself.
 pub const ENGINE: &str = "engine";
 
-/// One thing that happened.
+/// One entry of the event log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// Its number; a reader that has seen one will never meet a smaller one later.
+    /// The number of the event. A reader that has seen one never sees a smaller one later.
     pub number: i64,
-    /// When it happened.
     pub at: Time,
-    /// The user who did it, or [`ENGINE`].
+    /// The id of the user, or [`ENGINE`].
     pub actor: String,
-    /// The id of what it was done to.
+    /// The id of the object.
     pub object: String,
-    /// What was done, as `noun.verb`.
+    /// The event verb, as `noun.verb`.
     pub verb: String,
-    /// The particulars; never a secret.
+    /// Details of the event; never a secret.
     pub detail: serde_json::Value,
 }
 
-/// Writes down what is being done in this transaction.
+/// Adds an event within this transaction.
 pub fn record(
     tx: &mut Tx<'_>,
     actor: &str,
@@ -43,7 +42,7 @@ pub fn record(
     Ok(())
 }
 
-/// What happened after the event of this number, oldest first.
+/// Returns the events after this number, oldest first.
 pub fn after(tx: &mut Tx<'_>, number: i64, limit: u32) -> Result<Vec<Event>> {
     let sql =
         "select number, at_us, actor, object, verb, detail from events where number > $1 order by number limit $2";

@@ -55,7 +55,7 @@ pub fn insert(tx: &mut Tx<'_>, request: &Request) -> Result<()> {
     Ok(())
 }
 
-/// Saves the progress of a request; `Conflict` when the lease of this epoch was lost.
+/// Saves the progress of a request. `Conflict` when the lease of this epoch was lost.
 pub fn save(tx: &mut Tx<'_>, request: &Request) -> Result<()> {
     let sql = "update requests set status = $1, waiting = $2, step = $3, failure = $4, attempts = $5, due_us = $6, \
                deadline_us = $7, message = $8, ended_us = $9 where id = $10 and epoch = $11 and ended_us is null";
@@ -77,14 +77,14 @@ pub fn save(tx: &mut Tx<'_>, request: &Request) -> Result<()> {
     )
 }
 
-/// Writes down what a step has done that the caller must be told in the end; `Conflict` when the lease was lost. It is no part
-/// of the progress, because a step that did something may fail all the same.
+/// Saves a note about what a step did, for the final message to the user. `Conflict` when the lease was lost. It is not
+/// part of the progress, because a step can do something and still fail.
 pub fn set_note(tx: &mut Tx<'_>, request: &Request, note: &str) -> Result<()> {
     let sql = "update requests set note = $1 where id = $2 and epoch = $3 and ended_us is null";
     tx.execute_guarded(sql, &[note.into(), request.id.as_str().into(), request.epoch.into()])
 }
 
-/// What the steps of a request have written down.
+/// Returns the note that the steps of a request saved.
 pub fn note(tx: &mut Tx<'_>, id: &RequestId) -> Result<Option<String>> {
     match tx.query_one("select note from requests where id = $1", &[id.as_str().into()])? {
         Some(mut row) => row.maybe_text(),
@@ -92,13 +92,13 @@ pub fn note(tx: &mut Tx<'_>, id: &RequestId) -> Result<Option<String>> {
     }
 }
 
-/// Writes down how far a step is that takes long, for those who ask elsewhere; `Conflict` when the lease was lost.
+/// Saves the progress of a long step, for readers in other processes. `Conflict` when the lease was lost.
 pub fn set_progress(tx: &mut Tx<'_>, request: &Request, progress: &str) -> Result<()> {
     let sql = "update requests set progress = $1 where id = $2 and epoch = $3 and ended_us is null";
     tx.execute_guarded(sql, &[progress.into(), request.id.as_str().into(), request.epoch.into()])
 }
 
-/// How far a step was when that was last written down.
+/// Returns the last saved progress of a step.
 pub fn progress(tx: &mut Tx<'_>, id: &RequestId) -> Result<Option<String>> {
     match tx.query_one("select progress from requests where id = $1", &[id.as_str().into()])? {
         Some(mut row) => row.maybe_text(),
@@ -106,37 +106,41 @@ pub fn progress(tx: &mut Tx<'_>, id: &RequestId) -> Result<Option<String>> {
     }
 }
 
-/// The request of this id.
+/// Returns the request with this id.
 pub fn get(tx: &mut Tx<'_>, id: &RequestId) -> Result<Option<Request>> {
-    tx.query_one(select!("where id = $1"), &[id.as_str().into()])?.map(read).transpose()
+    tx.query_one(select!("where id = $1"), &[id.as_str().into()])?.map(read_request).transpose()
 }
 
-/// What is under way for a cluster, oldest first.
+/// Returns the open requests of a cluster, oldest first.
 pub fn open_of_cluster(tx: &mut Tx<'_>, id: &ClusterId) -> Result<Vec<Request>> {
     let sql = select!("where cluster_id = $1 and ended_us is null order by created_us, id");
-    tx.query(sql, &[id.as_str().into()])?.into_iter().map(read).collect()
+    tx.query(sql, &[id.as_str().into()])?.into_iter().map(read_request).collect()
 }
 
-/// What is under way for a volume, oldest first.
+/// Returns the open requests of a volume, oldest first.
 pub fn open_of_volume(tx: &mut Tx<'_>, id: &VolumeId) -> Result<Vec<Request>> {
     let sql = select!("where volume_id = $1 and ended_us is null order by created_us, id");
-    tx.query(sql, &[id.as_str().into()])?.into_iter().map(read).collect()
+    tx.query(sql, &[id.as_str().into()])?.into_iter().map(read_request).collect()
 }
 
-/// Everything that was ever asked of a cluster, newest first; filters with an empty text let all pass.
+/// Returns all requests of a cluster, newest first. An empty filter matches everything.
 pub fn of_cluster(tx: &mut Tx<'_>, id: &ClusterId, kind: &str, status: &str, limit: u32) -> Result<Vec<Request>> {
     let sql = select!(
         "where cluster_id = $1 and ($2 = '' or type = $2) and ($3 = '' or status = $3) \
          order by created_us desc, id desc limit $4"
     );
-    tx.query(sql, &[id.as_str().into(), kind.into(), status.into(), limit.into()])?.into_iter().map(read).collect()
+    tx.query(sql, &[id.as_str().into(), kind.into(), status.into(), limit.into()])?
+        .into_iter()
+        .map(read_request)
+        .collect()
 }
 
-/// A page of requests, newest first; a type that is an empty text lets all pass.
+/// Returns a page of requests, newest first. An empty type matches everything.
 pub fn list(tx: &mut Tx<'_>, listing: &Listing<'_>, kind: &str, status: Option<RequestStatus>) -> Result<Vec<Request>> {
-    // Open ones are few and have indexes of their own, so that asking for them does not walk through all of history.
+    // There are few open requests, and they have their own indexes, so that a query for them does not scan the whole
+    // history.
     let open = status.is_some_and(|status| !status.is_terminal());
-    let sql = match (listing.whose, open) {
+    let sql = match (listing.owner, open) {
         (OwnerFilter::User { .. }, false) => select!(
             "where scope = $7 and user_id = $1 and (created_us, id) < ($2, $3) and ($5 = '' or type = $5) \
              and ($6 = '' or status = $6) order by created_us desc, id desc limit $4"
@@ -157,20 +161,20 @@ pub fn list(tx: &mut Tx<'_>, listing: &Listing<'_>, kind: &str, status: Option<R
     let mut params = listing.params();
     params.push(kind.into());
     params.push(status.map_or("", RequestStatus::name).into());
-    if let OwnerFilter::User { scope, .. } = listing.whose {
+    if let OwnerFilter::User { scope, .. } = listing.owner {
         params.push(scope.into());
     }
-    tx.query(sql, &params)?.into_iter().map(read).collect()
+    tx.query(sql, &params)?.into_iter().map(read_request).collect()
 }
 
-/// Leases what is due: nobody else will touch it until `lease` has passed. Returned with the new epoch.
+/// Leases due requests. No other runner takes them until `lease` has passed. They are returned with their new epoch.
 pub fn lease_due(tx: &mut Tx<'_>, lease: Duration, limit: u32) -> Result<Vec<Request>> {
     let now = tx.now();
     let sql = select!("where ended_us is null and due_us <= $1 and lease_until_us <= $1 order by due_us, id limit $2");
     let found = tx.query(sql, &[now.into(), limit.into()])?;
     let mut leased = Vec::with_capacity(found.len());
     for row in found {
-        let mut request = read(row)?;
+        let mut request = read_request(row)?;
         if request.status == RequestStatus::Pending && !request.waiting {
             request.status = RequestStatus::Processing;
         }
@@ -184,27 +188,27 @@ pub fn lease_due(tx: &mut Tx<'_>, lease: Duration, limit: u32) -> Result<Vec<Req
     Ok(leased)
 }
 
-/// Prolongs a lease; `Conflict` when it was lost.
+/// Extends a lease. `Conflict` when it was lost.
 pub fn renew(tx: &mut Tx<'_>, request: &Request, lease: Duration) -> Result<()> {
     let until = tx.now().after(lease);
     let sql = "update requests set lease_until_us = $1 where id = $2 and epoch = $3 and ended_us is null";
     tx.execute_guarded(sql, &[until.into(), request.id.as_str().into(), request.epoch.into()])
 }
 
-/// Gives a lease back, so that the next runner need not wait for it to pass.
+/// Releases a lease, so that the next runner need not wait for it to expire.
 pub fn release(tx: &mut Tx<'_>, request: &Request) -> Result<()> {
     let sql = "update requests set lease_until_us = 0 where id = $1 and epoch = $2";
     tx.execute(sql, &[request.id.as_str().into(), request.epoch.into()])?;
     Ok(())
 }
 
-/// Ends every lease. Only for a process that knows to be alone with the database: the holders are dead.
+/// Ends every lease. Only for a process that is alone with the database: all former holders have stopped.
 pub fn release_all(tx: &mut Tx<'_>) -> Result<u64> {
     let sql = "update requests set lease_until_us = 0, epoch = epoch + 1 where ended_us is null and lease_until_us > 0";
     tx.execute(sql, &[])
 }
 
-/// Takes a request out of its runner's hands, so that the caller may decide about it.
+/// Takes a request from its runner by raising the epoch, so that the caller can change it.
 pub fn fence(tx: &mut Tx<'_>, mut request: Request) -> Result<Request> {
     let sql = "update requests set epoch = epoch + 1 where id = $1 and epoch = $2";
     tx.execute_guarded(sql, &[request.id.as_str().into(), request.epoch.into()])?;
@@ -212,7 +216,7 @@ pub fn fence(tx: &mut Tx<'_>, mut request: Request) -> Result<Request> {
     Ok(request)
 }
 
-/// Makes the first `limit` of the line due now, because capacity may have become free.
+/// Makes the first `limit` requests of the capacity queue due now, because capacity may have become free.
 pub fn wake_line(tx: &mut Tx<'_>, limit: u32) -> Result<u64> {
     let now = tx.now();
     let sql = "update requests set due_us = $1 where due_us > $1 and id in \
@@ -220,39 +224,40 @@ pub fn wake_line(tx: &mut Tx<'_>, limit: u32) -> Result<u64> {
     tx.execute(sql, &[now.into(), limit.into()])
 }
 
-/// The first of the line, in their order.
+/// Returns the first requests of the capacity queue, in order.
 pub fn line(tx: &mut Tx<'_>, limit: u32) -> Result<Vec<RequestId>> {
     let sql = "select id from requests where waiting = 1 order by created_us, id limit $1";
     tx.query(sql, &[limit.into()])?.into_iter().map(|mut row| row.id()).collect()
 }
 
-/// How many stand in the line, counted up to `limit`.
+/// Returns the length of the capacity queue, counted up to `limit`.
 pub fn line_length(tx: &mut Tx<'_>, limit: u32) -> Result<u64> {
     let sql = "select count(*) from (select 1 from requests where waiting = 1 limit $1) as line";
     tx.query_one(sql, &[limit.into()])?.ok_or(Error::Conflict)?.count()
 }
 
-/// When the next request becomes due that nobody has leased.
+/// Returns when the next unleased request becomes due.
 pub fn next_due(tx: &mut Tx<'_>) -> Result<Option<Time>> {
     let now = tx.now();
     let sql = "select due_us from requests where ended_us is null and lease_until_us <= $1 order by due_us, id limit 1";
     tx.query_one(sql, &[now.into()])?.map(|mut row| row.time()).transpose()
 }
 
-/// Everything that is under way, oldest first.
+/// Returns all open requests, oldest first.
 pub fn open(tx: &mut Tx<'_>) -> Result<Vec<Request>> {
     let sql = select!("where ended_us is null order by created_us, id");
-    tx.query(sql, &[])?.into_iter().map(read).collect()
+    tx.query(sql, &[])?.into_iter().map(read_request).collect()
 }
 
-/// How many clusters come back, or wait for their turn to, after a restart of the machine. Of all restarts only those by the engine have a note.
+/// Returns the number of clusters that are being restored, or wait for it, after a restart of the host. Only restarts
+/// requested by the engine have a note.
 pub fn count_coming_back(tx: &mut Tx<'_>) -> Result<u64> {
     let sql = "select count(*) from requests \
                where ended_us is null and type = 'CLUSTER_RESTART' and note is not null";
     tx.query_one(sql, &[])?.ok_or(Error::Conflict)?.count()
 }
 
-/// Whether a cluster waits for its turn to be brought back.
+/// Returns whether a cluster waits to be restored.
 pub fn is_any_to_bring_back(tx: &mut Tx<'_>) -> Result<bool> {
     let sql = "select id from requests where ended_us is null and type = 'CLUSTER_RESTART' and note is not null \
                and status = 'PENDING' and due_us > $1 limit 1";
@@ -260,7 +265,7 @@ pub fn is_any_to_bring_back(tx: &mut Tx<'_>) -> Result<bool> {
     Ok(tx.query_one(sql, &[now.into()])?.is_some())
 }
 
-/// Makes those that wait longest for being brought back due now, with a new deadline, until so many are under way.
+/// Makes the requests that wait longest to be restored due now, with a new deadline, until `at_once` of them are open.
 pub fn bring_back(tx: &mut Tx<'_>, at_once: u32, deadline: Time) -> Result<()> {
     let now = tx.now();
     let sql = "select count(*) from requests where ended_us is null and type = 'CLUSTER_RESTART' and note is not null \
@@ -273,7 +278,7 @@ pub fn bring_back(tx: &mut Tx<'_>, at_once: u32, deadline: Time) -> Result<()> {
     Ok(())
 }
 
-fn read(mut row: Row) -> Result<Request> {
+fn read_request(mut row: Row) -> Result<Request> {
     let id = row.id()?;
     let (kind, status) = (row.text()?, row.text()?);
     let owner = Owner { user: row.id()?, org: row.maybe_id()? };

@@ -1,4 +1,4 @@
-//! A file that is being written, from its beginning to its end. Everything here may block.
+//! A file that is being written. Everything here may block.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -11,7 +11,7 @@ use super::writeback;
 use crate::files::directory::Directory;
 use crate::files::pending::Pending;
 
-/// After how many bytes the kernel is asked to begin with writing.
+/// The number of bytes after which the kernel is asked to start writing.
 const STRIDE_BYTES: u64 = 4 << 20;
 
 pub(in crate::files) struct Draft {
@@ -28,7 +28,7 @@ impl Draft {
         Ok(Draft { file, pending, directory: directory.clone(), written: 0, begun: 0 })
     }
 
-    /// Writes chunks behind what was written before.
+    /// Appends chunks to the file.
     pub(in crate::files) fn write(&mut self, chunks: &[Bytes]) -> io::Result<()> {
         let mut slices: Vec<IoSlice<'_>> = chunks.iter().map(|chunk| IoSlice::new(chunk)).collect();
         let mut left = &mut slices[..];
@@ -38,17 +38,17 @@ impl Draft {
                 return Err(io::ErrorKind::WriteZero.into());
             }
             IoSlice::advance_slices(&mut left, written);
-            self.advance(written as u64)?;
+            self.count_written(written as u64)?;
         }
         Ok(())
     }
 
-    /// Counts bytes that are in the file now. A file that grows into the reserve of the disk is refused: what was announced
-    /// of it, and of others at the same time, may have been less.
-    pub(in crate::files) fn advance(&mut self, written: u64) -> io::Result<()> {
+    /// Counts bytes that were written. A file that grows into the reserve of the disk is refused: the announced sizes
+    /// of this and of concurrent files may have been too small.
+    pub(in crate::files) fn count_written(&mut self, written: u64) -> io::Result<()> {
         self.written += written;
         if self.written - self.begun >= STRIDE_BYTES {
-            writeback::begin(&self.file, self.begun, self.written - self.begun);
+            writeback::begin_writeback(&self.file, self.begun, self.written - self.begun);
             self.begun = self.written;
             if self.directory.is_full()? {
                 return Err(io::ErrorKind::StorageFull.into());
@@ -57,8 +57,8 @@ impl Draft {
         Ok(())
     }
 
-    /// Returns when the bytes and the name are on disk. After a failure the file is removed: what a disk did with bytes that
-    /// it refused is not known.
+    /// Syncs the bytes and the name to disk. After a failure the file is removed: it is unknown what the disk did with
+    /// the bytes.
     pub(in crate::files) fn finish(self) -> io::Result<Pending> {
         self.file.sync_data()?;
         self.directory.sync_name(&self.pending)?;

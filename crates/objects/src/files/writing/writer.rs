@@ -1,7 +1,7 @@
-//! The writing of one body, beside the task that receives it. Sums are not known here.
+//! Writing one body, beside the task that receives it. Nothing here knows sums.
 //!
-//! Chunks wait in a line, and one blocking thread at a time empties it. The end of the body is the last in the line, so that
-//! a small file is made, written and synced in one go.
+//! Chunks are queued, and one blocking thread at a time writes them. The end of the body is the last entry of the
+//! queue, so that a small file is created, written and synced in one run.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,8 +14,8 @@ use super::draft::Draft;
 use crate::files::directory::Directory;
 use crate::files::pending::Pending;
 
-/// How many chunks are worth waking a thread for, when the body has not ended.
-const WORTHWHILE: usize = 2;
+/// The number of queued chunks that starts a thread before the body has ended.
+const CHUNKS_PER_WAKE: usize = 2;
 
 pub(in crate::files) struct Writer(Arc<Shared>);
 
@@ -27,14 +27,14 @@ struct Shared {
 #[derive(Default)]
 struct State {
     chunks: VecDeque<Bytes>,
-    /// The file, while no thread has it.
+    /// The file, while no thread writes it.
     draft: Option<Draft>,
     running: bool,
-    /// Why nothing is written any more; the one who hears of it first takes the reason.
+    /// The error that stopped writing. The first caller that sees it takes it.
     failed: Option<Option<io::Error>>,
-    /// Nobody wants the file any more.
+    /// Whether the body was dropped.
     abandoned: bool,
-    asker: Option<oneshot::Sender<io::Result<Pending>>>,
+    waiter: Option<oneshot::Sender<io::Result<Pending>>>,
 }
 
 impl Writer {
@@ -42,34 +42,34 @@ impl Writer {
         Writer(Arc::new(Shared { directory: directory.clone(), state: Mutex::default() }))
     }
 
-    /// Brings the next chunk. How many may wait is for the caller to limit. A failure is that of an earlier chunk.
+    /// Queues the next chunk. The caller limits the number of queued chunks. An error is that of an earlier chunk.
     pub(in crate::files) fn push(&self, chunk: Bytes) -> io::Result<()> {
         let mut state = self.0.lock();
-        state.check()?;
+        state.take_failure()?;
         state.chunks.push_back(chunk);
-        if state.chunks.len() >= WORTHWHILE {
+        if state.chunks.len() >= CHUNKS_PER_WAKE {
             self.0.wake(state);
         }
         Ok(())
     }
 
-    /// Ends the body with its last chunk, and returns when the file is on disk.
+    /// Finishes the body with its last chunk, and returns when the file is on disk.
     pub(in crate::files) async fn finish(self, last: Option<Bytes>) -> io::Result<Pending> {
-        let answer = {
+        let result = {
             let mut state = self.0.lock();
-            state.check()?;
+            state.take_failure()?;
             state.chunks.extend(last);
-            let (asker, answer) = oneshot::channel();
-            state.asker = Some(asker);
+            let (waiter, result) = oneshot::channel();
+            state.waiter = Some(waiter);
             self.0.wake(state);
-            answer
+            result
         };
-        answer.await.unwrap_or_else(|_| Err(io::Error::other("the thread that wrote the file has ended")))
+        result.await.unwrap_or_else(|_| Err(io::Error::other("the thread that wrote the file has ended")))
     }
 }
 
 impl Drop for Writer {
-    /// After the end of the body has been answered this changes nothing.
+    /// Has no effect after the end of the body was reported.
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.abandoned = true;
@@ -80,7 +80,7 @@ impl Drop for Writer {
 }
 
 impl State {
-    fn check(&mut self) -> io::Result<()> {
+    fn take_failure(&mut self) -> io::Result<()> {
         match &mut self.failed {
             None => Ok(()),
             Some(reason) => Err(reason.take().unwrap_or_else(|| io::Error::other("the body could not be written"))),
@@ -93,18 +93,18 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a thread, unless one is at work and will see what is new.
+    /// Starts a thread, unless one is running and will see the new chunks.
     fn wake(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         if !std::mem::replace(&mut state.running, true) {
             let draft = state.draft.take();
             drop(state);
             let shared = self.clone();
-            tokio::task::spawn_blocking(move || shared.run(draft));
+            tokio::task::spawn_blocking(move || shared.write_pending_chunks(draft));
         }
     }
 
-    /// Works until there is nothing to do.
-    fn run(&self, mut draft: Option<Draft>) {
+    /// Writes queued chunks until there are none.
+    fn write_pending_chunks(&self, mut draft: Option<Draft>) {
         loop {
             let chunks: Vec<Bytes> = {
                 let mut state = self.lock();
@@ -114,14 +114,14 @@ impl Shared {
                 }
                 let chunks: Vec<_> = state.chunks.drain(..).collect();
                 if chunks.is_empty() {
-                    let Some(asker) = state.asker.take() else {
+                    let Some(waiter) = state.waiter.take() else {
                         state.running = false;
                         state.draft = draft;
                         return;
                     };
                     drop(state);
-                    // A file that nobody takes any more is removed with the answer.
-                    let _ = asker.send(self.take_or_create(&mut draft).and_then(Draft::finish));
+                    // A result without a receiver is dropped, which removes the file.
+                    let _ = waiter.send(self.take_or_create(&mut draft).and_then(Draft::finish));
                     return;
                 }
                 chunks
@@ -132,7 +132,7 @@ impl Shared {
                 Ok(())
             });
             if let Err(error) = written {
-                return self.fail(error);
+                return self.record_failure(error);
             }
         }
     }
@@ -141,13 +141,13 @@ impl Shared {
         draft.take().map_or_else(|| Draft::create(&self.directory), Ok)
     }
 
-    /// Leaves the line closed: `running` stays, so that no thread starts again.
-    fn fail(&self, error: io::Error) {
+    /// Leaves the queue closed: `running` stays set, so that no thread starts again.
+    fn record_failure(&self, error: io::Error) {
         let mut state = self.lock();
         state.chunks.clear();
-        match state.asker.take() {
-            // Who asked may have gone, and then nobody wants to know.
-            Some(asker) => drop(asker.send(Err(error))),
+        match state.waiter.take() {
+            // The caller may have stopped waiting.
+            Some(waiter) => drop(waiter.send(Err(error))),
             None => state.failed = Some(Some(error)),
         }
     }

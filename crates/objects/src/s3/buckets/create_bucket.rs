@@ -10,13 +10,13 @@ pub(in crate::s3) async fn create_bucket(
     objects: &Objects,
     request: S3Request<CreateBucketInput>,
 ) -> S3Result<S3Response<CreateBucketOutput>> {
-    refuse_what_is_not_done(&request.input)?;
+    reject_unsupported_options(&request.input)?;
     let bucket = objects.create_bucket(&caller::organization(&request)?, &request.input.bucket).await?;
     Ok(S3Response::new(CreateBucketOutput { location: Some(format!("/{}", bucket.name)) }))
 }
 
-/// Nothing is taken that would be promised and not kept.
-fn refuse_what_is_not_done(input: &CreateBucketInput) -> S3Result<()> {
+/// Rejects options that would be accepted without effect.
+fn reject_unsupported_options(input: &CreateBucketInput) -> S3Result<()> {
     if input.object_lock_enabled_for_bucket == Some(true) {
         return Err(s3_error!(NotImplemented, "Object Lock is not implemented."));
     }

@@ -7,7 +7,7 @@ use crate::Objects;
 use crate::s3::REGION;
 use crate::s3::shared::{caller, times};
 
-/// How many buckets a page has at most.
+/// The maximum number of buckets of a page.
 const MAX_PAGE: i32 = 10_000;
 
 pub(in crate::s3) async fn list_buckets(
@@ -32,12 +32,12 @@ pub(in crate::s3) async fn list_buckets(
         continuation_token: found.last().filter(|_| more).map(|last| last.name.clone()),
         owner: Some(Owner { display_name: Some(org.to_string()), id: Some(org.to_string()) }),
         prefix,
-        buckets: Some(found.into_iter().map(shown).collect()),
+        buckets: Some(found.into_iter().map(bucket_entry).collect()),
     };
     Ok(S3Response::new(output))
 }
 
-fn shown(bucket: tarn_model::buckets::Bucket) -> Bucket {
+fn bucket_entry(bucket: tarn_model::buckets::Bucket) -> Bucket {
     Bucket {
         bucket_region: Some(REGION.to_owned()),
         creation_date: Some(times::timestamp(bucket.created)),

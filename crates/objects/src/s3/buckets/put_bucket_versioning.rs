@@ -18,11 +18,11 @@ pub(in crate::s3) async fn put_bucket_versioning(
     let versioning = match wanted.status.as_ref().map(BucketVersioningStatus::as_str) {
         Some(BucketVersioningStatus::ENABLED) => Versioning::Enabled,
         Some(BucketVersioningStatus::SUSPENDED) => Versioning::Suspended,
-        Some(_) => return Err(s3_error!(MalformedXML, "The status of versioning is Enabled or Suspended.")),
+        Some(_) => return Err(s3_error!(MalformedXML, "The versioning status must be Enabled or Suspended.")),
         None => {
             return Err(s3_error!(
                 IllegalVersioningConfigurationException,
-                "The versioning configuration must say Enabled or Suspended."
+                "The versioning configuration must have the status Enabled or Suspended."
             ));
         }
     };

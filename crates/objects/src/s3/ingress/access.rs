@@ -1,4 +1,4 @@
-//! Who may enter: the keys that sign, and whose they are.
+//! Access control: looks up the access key that signed a request, and the organization it belongs to.
 
 use std::sync::OnceLock;
 
@@ -10,18 +10,18 @@ use s3s::{S3Result, s3_error};
 use tarn_model::ids::OrgId;
 
 use crate::Objects;
-use crate::s3::ingress::body_permits::Turns;
+use crate::s3::ingress::body_permits::BodyPermits;
 
 tokio::task_local! {
-    /// Whose the key of the request at hand is. The signature is checked before there is anything to write this on.
+    /// The organization of the current request. The signature is checked before the request has a place to store it.
     pub(in crate::s3) static CALLER: OnceLock<OrgId>;
 }
 
-/// Looks keys up.
-pub(in crate::s3) struct Keys(pub(in crate::s3) Objects);
+/// Looks up the secrets of access keys.
+pub(in crate::s3) struct AccessKeys(pub(in crate::s3) Objects);
 
 #[async_trait]
-impl S3Auth for Keys {
+impl S3Auth for AccessKeys {
     async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
         let Some(org) = self.0.organization_of(access_key).await? else {
             return Err(s3_error!(
@@ -29,29 +29,29 @@ impl S3Auth for Keys {
                 "The AWS Access Key Id you provided does not exist in our records. Ask for the current credentials."
             ));
         };
-        // Where nobody waits for it, the gate looks again.
+        // Outside of a request there is no slot, and the access check looks the key up again.
         let _ = CALLER.try_with(|caller| caller.set(org));
         Ok(SecretKey::from(self.0.secret_of(access_key)))
     }
 }
 
-/// Headers by which a client says whose it expects a bucket to be.
+/// Headers in which a client names the owner that it expects a bucket to have.
 const OWNERS: [&str; 2] = ["x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"];
 
-/// Lets in who has signed, and who brings a body only when it is their turn.
-pub(in crate::s3) struct Gate {
+/// Admits signed requests, and those with a body only with a permit.
+pub(in crate::s3) struct AccessCheck {
     objects: Objects,
-    turns: Turns,
+    permits: BodyPermits,
 }
 
-impl Gate {
+impl AccessCheck {
     pub(in crate::s3) fn new(objects: Objects) -> Self {
-        Gate { objects, turns: Turns::new() }
+        AccessCheck { objects, permits: BodyPermits::new() }
     }
 }
 
 #[async_trait]
-impl S3Access for Gate {
+impl S3Access for AccessCheck {
     async fn check(&self, cx: &mut S3AccessContext<'_>) -> S3Result<()> {
         let Some(credentials) = cx.credentials() else {
             return Err(s3_error!(AccessDenied, "Anonymous calls are not allowed. Sign the request."));
@@ -67,12 +67,12 @@ impl S3Access for Gate {
         self.objects.count_request(&org);
         let others = OWNERS.iter().filter_map(|name| cx.headers().get(*name)).any(|owner| owner != org.as_str());
         if others {
-            return Err(s3_error!(AccessDenied, "The bucket belongs to another owner than the one that you expect."));
+            return Err(s3_error!(AccessDenied, "The bucket does not belong to the owner that you expect."));
         }
         if matches!(*cx.method(), Method::PUT | Method::POST) {
-            // Nothing of the body was read before this, and the turn ends with the call.
-            let turn = self.turns.take(&org).await;
-            cx.extensions_mut().insert(turn);
+            // The body has not been read yet. The permit is released at the end of the call.
+            let permit = self.permits.acquire_permit(&org).await;
+            cx.extensions_mut().insert(permit);
         }
         cx.extensions_mut().insert(org);
         Ok(())

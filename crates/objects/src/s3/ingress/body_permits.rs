@@ -1,6 +1,6 @@
-//! Turns: how many calls may bring a body at the same time. Each holds some memory, so the others wait, with their bodies unread
-//! on the way. An organization can take only a part of the turns: the rest stays with the others. What a call does is not known
-//! here.
+//! Permits for calls with a body. Each such call holds some memory, so only a limited number run at the same time, and
+//! the others wait with their bodies unread. An organization gets only a part of the permits, so that some are left for
+//! the others. Nothing here knows operations.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,49 +8,49 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tarn_model::ids::OrgId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How many turns there are.
-const ALL: usize = 256;
+/// The number of permits.
+const MAX_PERMITS: usize = 256;
 
-/// How many of them an organization may have.
-const EACH: usize = 64;
+/// The maximum number of permits of one organization.
+const MAX_PERMITS_PER_ORGANIZATION: usize = 64;
 
-pub(in crate::s3) struct Turns {
+pub(in crate::s3) struct BodyPermits {
     all: Arc<Semaphore>,
-    each: usize,
-    of: Mutex<HashMap<OrgId, Arc<Semaphore>>>,
+    per_organization: usize,
+    by_organization: Mutex<HashMap<OrgId, Arc<Semaphore>>>,
 }
 
-/// A turn, which ends when the last clone is dropped.
+/// A permit, which is released when the last clone is dropped.
 #[derive(Clone)]
-pub(in crate::s3) struct Turn {
+pub(in crate::s3) struct BodyPermit {
     _permits: Arc<[OwnedSemaphorePermit; 2]>,
 }
 
-impl Turns {
+impl BodyPermits {
     pub(in crate::s3) fn new() -> Self {
-        Self::with(ALL, EACH)
+        Self::with_limits(MAX_PERMITS, MAX_PERMITS_PER_ORGANIZATION)
     }
 
-    fn with(all: usize, each: usize) -> Self {
-        Turns { all: Arc::new(Semaphore::new(all)), each, of: Mutex::default() }
+    fn with_limits(all: usize, per_organization: usize) -> Self {
+        BodyPermits { all: Arc::new(Semaphore::new(all)), per_organization, by_organization: Mutex::default() }
     }
 
-    /// Waits for a turn.
-    pub(in crate::s3) async fn take(&self, org: &OrgId) -> Turn {
-        // In this order whoever waits for the own organization keeps nothing from others.
-        let own = self.of(org).acquire_owned().await.expect("nobody closes the semaphore");
-        let all = self.all.clone().acquire_owned().await.expect("nobody closes the semaphore");
-        Turn { _permits: Arc::new([own, all]) }
+    /// Waits for a permit.
+    pub(in crate::s3) async fn acquire_permit(&self, org: &OrgId) -> BodyPermit {
+        // In this order a call that waits for its own organization holds no permit that others could use.
+        let own = self.organization_semaphore(org).acquire_owned().await.expect("the semaphore is never closed");
+        let all = self.all.clone().acquire_owned().await.expect("the semaphore is never closed");
+        BodyPermit { _permits: Arc::new([own, all]) }
     }
 
-    fn of(&self, org: &OrgId) -> Arc<Semaphore> {
-        let mut known = self.of.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(turns) = known.get(org) {
-            return turns.clone();
+    fn organization_semaphore(&self, org: &OrgId) -> Arc<Semaphore> {
+        let mut known = self.by_organization.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(permits) = known.get(org) {
+            return permits.clone();
         }
-        // Those whom nobody uses are forgotten when another comes, so that there are never many.
-        known.retain(|_, turns| Arc::strong_count(turns) > 1);
-        known.entry(org.clone()).or_insert_with(|| Arc::new(Semaphore::new(self.each))).clone()
+        // Unused semaphores are removed when another organization is added, so that there are never many.
+        known.retain(|_, permits| Arc::strong_count(permits) > 1);
+        known.entry(org.clone()).or_insert_with(|| Arc::new(Semaphore::new(self.per_organization))).clone()
     }
 }
 
@@ -64,20 +64,21 @@ mod tests {
         format!("o-{number:012}").parse().unwrap()
     }
 
+    /// An organization cannot take all permits.
     #[tokio::test]
-    async fn an_organization_cannot_take_all() {
-        let turns = Turns::with(3, 2);
-        let first = turns.take(&org(1)).await;
-        let second = turns.take(&org(1)).await;
-        assert!(turns.take(&org(1)).now_or_never().is_none(), "it has all that it may have");
-        let other = turns.take(&org(2)).now_or_never().expect("there is one for the others");
-        assert!(turns.take(&org(3)).now_or_never().is_none(), "and no more");
+    async fn organization_cannot_take_all_permits() {
+        let permits = BodyPermits::with_limits(3, 2);
+        let first = permits.acquire_permit(&org(1)).await;
+        let second = permits.acquire_permit(&org(1)).await;
+        assert!(permits.acquire_permit(&org(1)).now_or_never().is_none(), "the organization has its maximum");
+        let other = permits.acquire_permit(&org(2)).now_or_never().expect("a permit is left for others");
+        assert!(permits.acquire_permit(&org(3)).now_or_never().is_none(), "all permits are in use");
         drop((first.clone(), second));
-        let again = turns.take(&org(1)).now_or_never().expect("one has ended");
+        let again = permits.acquire_permit(&org(1)).now_or_never().expect("one was released");
         drop(first);
-        turns.take(&org(3)).now_or_never().expect("so has another");
+        permits.acquire_permit(&org(3)).now_or_never().expect("another was released");
         drop((other, again));
-        turns.take(&org(4)).await;
-        assert_eq!(turns.of.lock().unwrap().len(), 1, "who is idle is forgotten");
+        permits.acquire_permit(&org(4)).await;
+        assert_eq!(permits.by_organization.lock().unwrap().len(), 1, "idle organizations are removed");
     }
 }

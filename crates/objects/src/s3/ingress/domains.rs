@@ -1,25 +1,25 @@
-//! The host of a request: `bucket.domain` names a bucket, everything else leaves that to the path.
+//! The host of a request: `bucket.domain` names a bucket; for other hosts the path names it.
 
 use s3s::S3Result;
 use s3s::host::{S3Host, VirtualHost};
 
-/// The names under which buckets have hosts of their own.
+/// The domains below which buckets have their own host names.
 pub(in crate::s3) struct Domains(Vec<String>);
 
 impl Domains {
-    /// These, without their ports, and `localhost`.
+    /// Uses these domains without their ports, and `localhost`.
     pub(in crate::s3) fn new(domains: Vec<String>) -> Self {
         let mut all: Vec<String> = domains.iter().map(|domain| without_port(domain).to_ascii_lowercase()).collect();
         all.push("localhost".to_owned());
         all.retain(|domain| !domain.is_empty() && domain.parse::<std::net::IpAddr>().is_err());
-        // The longest name comes first: it leaves the shorter bucket.
+        // The longest domain comes first: it leaves the shorter bucket name.
         all.sort_by_key(|domain| std::cmp::Reverse(domain.len()));
         all.dedup();
         Domains(all)
     }
 
-    /// The bucket that a host names.
-    fn bucket(&self, host: &str) -> Option<String> {
+    /// Returns the bucket that a host names.
+    fn bucket_of_host(&self, host: &str) -> Option<String> {
         let host = without_port(host).trim_end_matches('.').to_ascii_lowercase();
         for domain in &self.0 {
             if let Some(rest) = host.strip_suffix(domain.as_str()) {
@@ -36,7 +36,7 @@ impl Domains {
 
 impl S3Host for Domains {
     fn parse_host_header<'a>(&'a self, host: &'a str) -> S3Result<VirtualHost<'a>> {
-        Ok(match self.bucket(host) {
+        Ok(match self.bucket_of_host(host) {
             Some(bucket) => VirtualHost::new(host).with_bucket(bucket),
             None => VirtualHost::new(host),
         })
@@ -54,8 +54,9 @@ fn without_port(host: &str) -> &str {
 mod tests {
     use super::*;
 
+    /// Only hosts below a domain name buckets.
     #[test]
-    fn only_names_below_a_domain_are_buckets() {
+    fn only_hosts_below_domains_are_buckets() {
         let domains =
             Domains::new(vec!["s3.example.org:7071".to_owned(), "example.org".to_owned(), "10.0.0.1".to_owned()]);
         for (host, bucket) in [
@@ -75,7 +76,7 @@ mod tests {
             (".localhost", None),
             ("", None),
         ] {
-            assert_eq!(domains.bucket(host).as_deref(), bucket, "{host}");
+            assert_eq!(domains.bucket_of_host(host).as_deref(), bucket, "{host}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! What is left of a body when a call was refused before it was read.
+//! Draining the rest of a body when a call was refused before the body was read.
 //!
-//! Many clients send all of a body before they look at the answer. If the connection were closed on them they would see a
-//! reset instead of the refusal, so the rest is read and thrown away, up to a limit.
+//! Many clients send the whole body before they read the response. If the connection were closed, they would see a
+//! reset instead of the refusal, so the rest is read and discarded, up to a limit.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -11,31 +11,31 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::runtime::Handle;
 
-/// How many bytes are thrown away at most.
-const MAX_BYTES: usize = 64 << 20;
+/// The maximum number of discarded bytes.
+const MAX_DRAINED_BYTES: usize = 64 << 20;
 
-/// For how long.
-const MAX_TIME: Duration = Duration::from_secs(30);
+/// The timeout for discarding them.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A body whose rest is read when it is dropped.
-pub(in crate::s3) struct Whole<B: Body<Data = Bytes> + Send + 'static> {
+pub(in crate::s3) struct DrainedBody<B: Body<Data = Bytes> + Send + 'static> {
     inner: Option<Pin<Box<B>>>,
-    /// Whether the client sends it by itself. One that waits to be asked need not send it at all.
-    comes: bool,
+    /// Whether the client sends the body without 100-continue, or the body has been requested.
+    is_sent: bool,
 }
 
-impl<B: Body<Data = Bytes> + Send + 'static> Whole<B> {
-    pub(in crate::s3) fn new(inner: B, waits_to_be_asked: bool) -> Self {
-        Whole { inner: Some(Box::pin(inner)), comes: !waits_to_be_asked }
+impl<B: Body<Data = Bytes> + Send + 'static> DrainedBody<B> {
+    pub(in crate::s3) fn new(inner: B, expects_continue: bool) -> Self {
+        DrainedBody { inner: Some(Box::pin(inner)), is_sent: !expects_continue }
     }
 }
 
-impl<B: Body<Data = Bytes> + Send + 'static> Body for Whole<B> {
+impl<B: Body<Data = Bytes> + Send + 'static> Body for DrainedBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        self.comes = true;
+        self.is_sent = true;
         let Some(inner) = &mut self.inner else {
             return Poll::Ready(None);
         };
@@ -55,20 +55,20 @@ impl<B: Body<Data = Bytes> + Send + 'static> Body for Whole<B> {
     }
 }
 
-impl<B: Body<Data = Bytes> + Send + 'static> Drop for Whole<B> {
+impl<B: Body<Data = Bytes> + Send + 'static> Drop for DrainedBody<B> {
     fn drop(&mut self) {
-        let rest = self.inner.take().filter(|inner| self.comes && !inner.is_end_stream());
+        let rest = self.inner.take().filter(|inner| self.is_sent && !inner.is_end_stream());
         if let (Some(rest), Ok(runtime)) = (rest, Handle::try_current()) {
-            runtime.spawn(tokio::time::timeout(MAX_TIME, throw_away(rest)));
+            runtime.spawn(tokio::time::timeout(DRAIN_TIMEOUT, drain_body(rest)));
         }
     }
 }
 
-async fn throw_away<B: Body<Data = Bytes>>(mut rest: Pin<Box<B>>) {
+async fn drain_body<B: Body<Data = Bytes>>(mut rest: Pin<Box<B>>) {
     let mut bytes = 0;
     while let Some(Ok(frame)) = std::future::poll_fn(|cx| rest.as_mut().poll_frame(cx)).await {
         bytes += frame.data_ref().map_or(0, Bytes::len);
-        if bytes > MAX_BYTES {
+        if bytes > MAX_DRAINED_BYTES {
             return;
         }
     }
@@ -83,7 +83,7 @@ mod tests {
 
     type Sent = mpsc::Receiver<Bytes>;
 
-    /// A body that comes through a channel.
+    /// A body that arrives through a channel.
     struct Channel(Sent);
 
     impl Body for Channel {
@@ -98,10 +98,10 @@ mod tests {
         }
     }
 
-    /// Whether a client can send all of its body although nobody wants it.
-    async fn can_be_sent(pieces: usize, size: usize, waits: bool) -> bool {
+    /// Returns whether a client can send its whole body although it is discarded.
+    async fn can_send_all(pieces: usize, size: usize, expects_continue: bool) -> bool {
         let (mut sender, receiver) = mpsc::channel(0);
-        drop(Whole::new(Channel(receiver), waits));
+        drop(DrainedBody::new(Channel(receiver), expects_continue));
         for _ in 0..pieces {
             if sender.send(Bytes::from(vec![0; size])).await.is_err() {
                 return false;
@@ -110,10 +110,11 @@ mod tests {
         true
     }
 
+    /// A refused body can be sent to its end, within limits.
     #[tokio::test]
-    async fn a_refused_body_can_be_sent_to_its_end_within_limits() {
-        assert!(can_be_sent(100, 1000, false).await);
-        assert!(!can_be_sent(70, 1 << 20, false).await);
-        assert!(!can_be_sent(100, 1000, true).await, "who waits to be asked is not");
+    async fn refused_body_is_drained_within_limits() {
+        assert!(can_send_all(100, 1000, false).await);
+        assert!(!can_send_all(70, 1 << 20, false).await);
+        assert!(!can_send_all(100, 1000, true).await, "a client that waits for 100-continue is not read");
     }
 }

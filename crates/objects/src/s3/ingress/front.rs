@@ -1,4 +1,5 @@
-//! In front of s3s: what it would take in too kindly is refused here, and every answer gets its number.
+//! The HTTP service in front of s3s. It refuses requests that s3s would accept wrongly, and gives every response a
+//! request id.
 
 use std::sync::OnceLock;
 use std::task::{Context, Poll};
@@ -13,8 +14,8 @@ use tarn_model::buckets::BadBucketName;
 
 use crate::Objects;
 use crate::s3::REGION;
-use crate::s3::ingress::chunks::Guarded;
-use crate::s3::ingress::drain::Whole;
+use crate::s3::ingress::chunks::SplitChunks;
+use crate::s3::ingress::drain::DrainedBody;
 use crate::s3::ingress::{access, signing};
 use crate::s3::service::MAX_XML_BYTES;
 use crate::s3::shared::body;
@@ -46,118 +47,121 @@ where
     }
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
-        let number = format!("{:016X}", self.objects.ids().bits());
+        let request_id = format!("{:016X}", self.objects.ids().bits());
         let resource = request.uri().path().to_owned();
-        let waits = request.headers().contains_key(EXPECT);
+        let expects_continue = request.headers().contains_key(EXPECT);
         let (parts, body) = request.into_parts();
-        let (size, must_close) = (body.size_hint().lower(), waits && parts.version < Version::HTTP_2);
-        // Whoever waits to be asked for nothing never is, and botocore then loses its place in the next answers.
-        let asked_for_nothing = body.is_end_stream();
-        let refusal = refusal(&parts);
+        let (size, must_close) = (body.size_hint().lower(), expects_continue && parts.version < Version::HTTP_2);
+        // A client that expects 100-continue never gets it for an empty body, and botocore then misreads the following
+        // responses.
+        let has_empty_body = body.is_end_stream();
+        let refusal = find_refusal(&parts);
         let body = match (is_chunked(&parts), body.is_end_stream()) {
-            (true, _) => Body::http_body_unsync(Guarded::new(Whole::new(body, waits))),
+            (true, _) => Body::http_body_unsync(SplitChunks::new(DrainedBody::new(body, expects_continue))),
             (false, true) => Body::empty(),
-            (false, false) => Body::http_body_unsync(Whole::new(body, waits)),
+            (false, false) => Body::http_body_unsync(DrainedBody::new(body, expects_continue)),
         };
         let inner = self.inner.clone();
         Box::pin(async move {
-            let answer = match refusal {
-                Some(refusal) => spoken(refusal)?,
+            let response = match refusal {
+                Some(refusal) => error_response(refusal)?,
                 None => {
-                    let answer = inner.call(http::Request::from_parts(parts, body));
-                    access::CALLER.scope(OnceLock::new(), answer).await?
+                    let response = inner.call(http::Request::from_parts(parts, body));
+                    access::CALLER.scope(OnceLock::new(), response).await?
                 }
             };
-            let answer = match size > 0 && is_unread(&answer) {
-                true if size > MAX_XML_BYTES as u64 => spoken(s3_error!(MaxMessageLengthExceeded))?,
-                true => spoken(body::not_as_signed())?,
-                false => answer,
+            let response = match size > 0 && is_unparsed_xml(&response) {
+                true if size > MAX_XML_BYTES as u64 => error_response(s3_error!(MaxMessageLengthExceeded))?,
+                true => error_response(body::sha256_mismatch())?,
+                false => response,
             };
-            let mut answer = numbered(answer, &number, &resource);
-            if must_close && (asked_for_nothing || !answer.status().is_success()) {
-                // The body of a refused call was not asked for, and nobody knows whether it comes.
-                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            let mut response = add_request_id(response, &request_id, &resource);
+            if must_close && (has_empty_body || !response.status().is_success()) {
+                // The body of a refused call was not requested, and it is unknown whether the client sends it.
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            Ok(answer)
+            Ok(response)
         })
     }
 }
 
-fn spoken(error: S3Error) -> Result<HttpResponse, HttpError> {
+fn error_response(error: S3Error) -> Result<HttpResponse, HttpError> {
     error.to_http_response().map_err(|error| HttpError::new(StdError::from(error)))
 }
 
-/// What s3s must not see.
-fn refusal(parts: &request::Parts) -> Option<S3Error> {
+/// Returns the error for a request that s3s must not see.
+fn find_refusal(parts: &request::Parts) -> Option<S3Error> {
     let has_nul = |text: &str| text.contains("%00");
     let from = parts.headers.get(s3s::header::X_AMZ_COPY_SOURCE).and_then(|value| value.to_str().ok());
     if parts.uri.path_and_query().is_some_and(|all| has_nul(all.as_str())) || from.is_some_and(has_nul) {
-        return Some(s3_error!(InvalidArgument, "A key cannot have a NUL."));
+        return Some(s3_error!(InvalidArgument, "A key cannot contain NUL."));
     }
     if parts.method == Method::POST && parts.headers.get(CONTENT_TYPE).is_some_and(is_form) {
         return Some(s3_error!(NotImplemented, "Uploads by forms are not implemented. Use a presigned PUT."));
     }
-    signing::refusal(&parts.headers, parts.uri.query())
+    signing::signing_refusal(&parts.headers, parts.uri.query())
 }
 
-/// Whether a content type is that of a form, in any case of its letters.
+/// Returns whether a content type is that of a form, ignoring case.
 fn is_form(kind: &HeaderValue) -> bool {
     const FORM: &[u8] = b"multipart/form-data";
     kind.as_bytes().get(..FORM.len()).is_some_and(|start| start.eq_ignore_ascii_case(FORM))
 }
 
-/// Whether the body comes in chunks that announce their sizes.
+/// Returns whether the body consists of chunks that announce their sizes.
 fn is_chunked(parts: &request::Parts) -> bool {
     let said = parts.headers.get_all(s3s::header::X_AMZ_CONTENT_SHA256);
     said.iter().any(|value| value.as_bytes().starts_with(b"STREAMING-"))
 }
 
-/// Whether s3s could not read the XML of a request. It calls that a failure of its own and says nothing else, while ours say
-/// what to do.
-fn is_unread(answer: &HttpResponse) -> bool {
+/// Returns whether s3s could not parse the XML of a request. It reports that as an internal error without a message,
+/// while our errors have one.
+fn is_unparsed_xml(response: &HttpResponse) -> bool {
     let silent = |body: &[u8]| !body.windows(9).any(|window| window == b"<Message>");
-    answer.status() == StatusCode::INTERNAL_SERVER_ERROR && answer.body().bytes().is_some_and(|body| silent(&body))
+    response.status() == StatusCode::INTERNAL_SERVER_ERROR && response.body().bytes().is_some_and(|body| silent(&body))
 }
 
-/// Gives an answer its number, and an error what else S3's errors have.
-fn numbered(response: HttpResponse, number: &str, resource: &str) -> HttpResponse {
+/// Adds the request id to a response, and to an error the other elements of S3's errors.
+fn add_request_id(response: HttpResponse, request_id: &str, resource: &str) -> HttpResponse {
     let (mut parts, mut body) = response.into_parts();
-    if let Ok(number) = HeaderValue::from_str(number) {
-        parts.headers.insert(s3s::header::X_AMZ_REQUEST_ID, number);
+    if let Ok(request_id) = HeaderValue::from_str(request_id) {
+        parts.headers.insert(s3s::header::X_AMZ_REQUEST_ID, request_id);
     }
     if parts.status == StatusCode::NOT_MODIFIED {
         body = Body::empty();
     } else if parts.status == StatusCode::OK && parts.headers.contains_key(CONTENT_RANGE) {
-        // s3s forgets this for HEAD.
+        // s3s does not set this status for HEAD.
         parts.status = StatusCode::PARTIAL_CONTENT;
     } else if parts.status.is_client_error() || parts.status.is_server_error() {
-        body = completed(&mut parts, body, number, resource);
+        body = complete_error_body(&mut parts, body, request_id, resource);
     }
     HttpResponse::from_parts(parts, body)
 }
 
-fn completed(parts: &mut response::Parts, body: Body, number: &str, resource: &str) -> Body {
+fn complete_error_body(parts: &mut response::Parts, body: Body, request_id: &str, resource: &str) -> Body {
     let text = body.bytes().and_then(|bytes| String::from_utf8(bytes.to_vec()).ok());
     let Some(text) = text.as_deref().and_then(|text| text.strip_suffix("</Error>")) else {
         return body;
     };
-    let text = &without_default(text);
+    let text = &strip_default_message(text);
     let message = match text.contains("<Message>") {
         true => String::new(),
-        false => format!("<Message>{}</Message>", usual_message(text)),
+        false => format!("<Message>{}</Message>", default_message(text)),
     };
     let region = match text.contains("<Code>AuthorizationHeaderMalformed<") {
         true => format!("<Region>{REGION}</Region>"),
         false => String::new(),
     };
     let resource = resource.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    let text = format!("{text}{message}{region}<Resource>{resource}</Resource><RequestId>{number}</RequestId></Error>");
+    let text =
+        format!("{text}{message}{region}<Resource>{resource}</Resource><RequestId>{request_id}</RequestId></Error>");
     parts.headers.remove(CONTENT_LENGTH);
     Body::from(text)
 }
 
-/// Takes out what s3s says of operations that nobody wrote: it promises them ("not implemented yet"), and not all will come.
-fn without_default(error: &str) -> String {
+/// Removes the message of s3s for missing operations: it says "not implemented yet", and some will never be
+/// implemented.
+fn strip_default_message(error: &str) -> String {
     const PROMISE: &str = " is not implemented yet</Message>";
     let found = error.split_once("<Message>").and_then(|(start, rest)| Some((start, rest.split_once(PROMISE)?.1)));
     match found {
@@ -166,18 +170,18 @@ fn without_default(error: &str) -> String {
     }
 }
 
-/// What to say where s3s says nothing but a code.
-fn usual_message(error: &str) -> String {
+/// Returns the message for errors for which s3s has only a code.
+fn default_message(error: &str) -> String {
     let code = error.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>")).map_or("", |(code, _)| code);
     let text = match code {
         "InvalidBucketName" => return format!("The specified bucket is not valid: {BadBucketName}."),
         "KeyTooLongError" => "Your key is too long: a key has at most 1024 bytes.",
-        "InvalidURI" => "The URI cannot be understood. Escape it as UTF-8.",
+        "InvalidURI" => "The URI cannot be parsed. Escape it as UTF-8.",
         "SignatureDoesNotMatch" => {
             "The request signature we calculated does not match the signature you provided. Check your secret access key \
              and how you sign."
         }
-        "MalformedXML" => "The XML you provided was not well-formed or is not what this call takes.",
+        "MalformedXML" => "The XML you provided was not well-formed or is not what this operation accepts.",
         "MaxMessageLengthExceeded" => "Your request was too big.",
         "MissingContentLength" => "You must provide the Content-Length HTTP header.",
         "IncompleteBody" => "You did not provide the number of bytes specified by the Content-Length HTTP header.",
@@ -192,11 +196,12 @@ fn usual_message(error: &str) -> String {
 mod tests {
     use super::*;
 
+    /// The default message of s3s for missing operations is removed.
     #[test]
-    fn nothing_is_promised_that_may_never_come() {
+    fn default_message_is_stripped() {
         let of_s3s = "<Error><Code>NotImplemented</Code><Message>GetBucketWebsite is not implemented yet</Message>";
-        assert_eq!(without_default(of_s3s), "<Error><Code>NotImplemented</Code>");
+        assert_eq!(strip_default_message(of_s3s), "<Error><Code>NotImplemented</Code>");
         let ours = "<Error><Code>NotImplemented</Code><Message>Object Lock is not implemented.</Message>";
-        assert_eq!(without_default(ours), ours);
+        assert_eq!(strip_default_message(ours), ours);
     }
 }

@@ -1,21 +1,21 @@
-//! `encoding-type=url`: how lists write keys that XML cannot hold.
+//! `encoding-type=url`: the encoding of keys that XML cannot contain.
 
 use s3s::dto::EncodingType;
 use s3s::{S3Result, s3_error};
 
-/// How a list writes keys and what comes from keys.
+/// The encoding of keys and prefixes in a list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::s3) enum Encoding {
-    /// As they are.
+    /// No encoding.
     #[default]
     Plain,
-    /// As in an address, with the slashes left as they are.
+    /// Percent-encoding, except slashes.
     Url,
 }
 
 impl Encoding {
-    /// The one that a call asks for.
-    pub(in crate::s3) fn of(asked: Option<&EncodingType>) -> S3Result<Self> {
+    /// Parses the encoding that a call requests.
+    pub(in crate::s3) fn from_request(asked: Option<&EncodingType>) -> S3Result<Self> {
         match asked.map(EncodingType::as_str) {
             None => Ok(Encoding::Plain),
             Some(EncodingType::URL) => Ok(Encoding::Url),
@@ -23,23 +23,23 @@ impl Encoding {
         }
     }
 
-    /// A key, a prefix, a delimiter or a marker as the list writes it.
-    pub(in crate::s3) fn text(self, text: String) -> String {
+    /// Encodes a key, a prefix, a delimiter or a marker.
+    pub(in crate::s3) fn encode_text(self, text: String) -> String {
         match self {
             Encoding::Plain => text,
-            Encoding::Url => encoded(&text),
+            Encoding::Url => percent_encode(&text),
         }
     }
 
-    /// As [`Encoding::text`], but left alone where that makes no difference to who decodes it: some clients show the prefix
-    /// of the old list as it came.
-    pub(in crate::s3) fn gentle(self, text: String) -> String {
+    /// Like [`Encoding::encode_text`], but leaves texts unchanged that decode to themselves: some clients show the
+    /// prefix of the old list without decoding it.
+    pub(in crate::s3) fn encode_if_needed(self, text: String) -> String {
         let differs = |c: char| matches!(c, '%' | '+') || (c.is_ascii_control() && !matches!(c, '\n' | '\t'));
-        if text.contains(differs) { self.text(text) } else { text }
+        if text.contains(differs) { self.encode_text(text) } else { text }
     }
 
-    /// What the answer says about it.
-    pub(in crate::s3) fn told(self) -> Option<EncodingType> {
+    /// Returns the encoding type of the response.
+    pub(in crate::s3) fn response_type(self) -> Option<EncodingType> {
         match self {
             Encoding::Plain => None,
             Encoding::Url => Some(EncodingType::from_static(EncodingType::URL)),
@@ -47,7 +47,7 @@ impl Encoding {
     }
 }
 
-fn encoded(text: &str) -> String {
+fn percent_encode(text: &str) -> String {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     let mut encoded = String::with_capacity(text.len() + text.len() / 4);
     for byte in text.bytes() {
@@ -69,9 +69,10 @@ fn encoded(text: &str) -> String {
 mod tests {
     use super::*;
 
+    /// Keys are encoded so that any decoder can read them.
     #[test]
-    fn names_are_written_so_that_any_decoder_reads_them() {
-        let url = Encoding::of(Some(&EncodingType::from_static("url"))).unwrap();
+    fn encoded_keys_are_decodable() {
+        let url = Encoding::from_request(Some(&EncodingType::from_static("url"))).unwrap();
         for (name, written) in [
             ("foo+1/bar", "foo%2B1/bar"),
             ("quux ab/", "quux%20ab/"),
@@ -79,12 +80,12 @@ mod tests {
             ("100%", "100%25"),
             ("a-b_c.d~e*", "a-b_c.d~e*"),
         ] {
-            assert_eq!(url.text(name.to_owned()), written);
-            assert_eq!(Encoding::Plain.text(name.to_owned()), name);
+            assert_eq!(url.encode_text(name.to_owned()), written);
+            assert_eq!(Encoding::Plain.encode_text(name.to_owned()), name);
         }
-        assert_eq!(url.gentle("ü \n".to_owned()), "ü \n");
-        assert_eq!(url.gentle("a+b".to_owned()), "a%2Bb");
-        let refused = Encoding::of(Some(&EncodingType::from_static("base64"))).unwrap_err();
+        assert_eq!(url.encode_if_needed("ü \n".to_owned()), "ü \n");
+        assert_eq!(url.encode_if_needed("a+b".to_owned()), "a%2Bb");
+        let refused = Encoding::from_request(Some(&EncodingType::from_static("base64"))).unwrap_err();
         assert_eq!(refused.code().as_str(), "InvalidArgument");
     }
 }

@@ -15,8 +15,8 @@ use crate::list::{Entry, MAX_PAGE, Page, Query};
 use crate::s3::listing::encoding::Encoding;
 use crate::s3::shared::times;
 
-/// How many entries a call wants; no page has more than a thousand.
-pub(in crate::s3) fn limit(asked: Option<i32>, name: &str) -> S3Result<u32> {
+/// Parses the number of entries that a call requests. A page has at most a thousand.
+pub(in crate::s3) fn page_limit(asked: Option<i32>, name: &str) -> S3Result<u32> {
     match asked.map(u32::try_from) {
         None => Ok(MAX_PAGE),
         Some(Ok(limit)) => Ok(limit.min(MAX_PAGE)),
@@ -26,8 +26,8 @@ pub(in crate::s3) fn limit(asked: Option<i32>, name: &str) -> S3Result<u32> {
     }
 }
 
-/// Which keys a call wants. Where a text is empty, nothing is asked for.
-pub(in crate::s3) fn query(
+/// Builds the query of a call. Empty texts count as absent.
+pub(in crate::s3) fn list_query(
     prefix: Option<&str>,
     delimiter: Option<&str>,
     after: Option<&str>,
@@ -35,7 +35,7 @@ pub(in crate::s3) fn query(
 ) -> S3Result<Query> {
     let owned = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(str::to_owned);
     for (name, text) in [("prefix", prefix), ("delimiter", delimiter), ("marker", after)] {
-        // No key has one, and not every database takes one.
+        // No key contains NUL, and not every database accepts it.
         if text.is_some_and(|text| text.contains('\0')) {
             return Err(s3_error!(InvalidArgument, "Argument {name} must not contain NUL"));
         }
@@ -43,31 +43,31 @@ pub(in crate::s3) fn query(
     Ok(Query { prefix: owned(prefix).unwrap_or_default(), delimiter: owned(delimiter), after: owned(after), limit })
 }
 
-/// Where a page ends.
-pub(in crate::s3) fn last<'p, T>(page: &'p Page<T>, key: impl Fn(&'p T) -> &'p str) -> Option<&'p str> {
+/// Returns the last key or prefix of a page.
+pub(in crate::s3) fn last_key<'p, T>(page: &'p Page<T>, key: impl Fn(&'p T) -> &'p str) -> Option<&'p str> {
     page.entries.last().map(|entry| match entry {
         Entry::Item(item) => key(item),
         Entry::Prefix(prefix) => prefix,
     })
 }
 
-/// The things of a page, and the common prefixes.
-pub(in crate::s3) fn split<T>(entries: Vec<Entry<T>>, encoding: Encoding) -> (Vec<T>, CommonPrefixList) {
+/// Splits the entries of a page into items and common prefixes.
+pub(in crate::s3) fn split_entries<T>(entries: Vec<Entry<T>>, encoding: Encoding) -> (Vec<T>, CommonPrefixList) {
     let (mut items, mut prefixes) = (Vec::new(), Vec::new());
     for entry in entries {
         match entry {
             Entry::Item(item) => items.push(item),
-            Entry::Prefix(prefix) => prefixes.push(CommonPrefix { prefix: Some(encoding.text(prefix)) }),
+            Entry::Prefix(prefix) => prefixes.push(CommonPrefix { prefix: Some(encoding.encode_text(prefix)) }),
         }
     }
     (items, prefixes)
 }
 
-/// How lists tell of an object.
-pub(in crate::s3) fn object(listed: Listed, owner: Option<Owner>, encoding: Encoding) -> s3s::dto::Object {
+/// Converts an object to its entry in a list.
+pub(in crate::s3) fn object_entry(listed: Listed, owner: Option<Owner>, encoding: Encoding) -> s3s::dto::Object {
     let (size, etag) = listed.object.unzip();
     s3s::dto::Object {
-        key: Some(encoding.text(listed.key)),
+        key: Some(encoding.encode_text(listed.key)),
         last_modified: Some(times::timestamp(listed.modified)),
         e_tag: etag.map(ETag::Strong),
         size: size.map(|size| size as i64),
@@ -77,7 +77,7 @@ pub(in crate::s3) fn object(listed: Listed, owner: Option<Owner>, encoding: Enco
     }
 }
 
-/// Whose everything is.
-pub(in crate::s3) fn owner(org: &OrgId) -> Owner {
+/// Returns the owner of all objects of an organization.
+pub(in crate::s3) fn owner_of(org: &OrgId) -> Owner {
     Owner { id: Some(org.to_string()), display_name: Some(org.to_string()) }
 }

@@ -10,13 +10,13 @@ pub(in crate::s3) async fn abort_multipart_upload(
     objects: &Objects,
     request: S3Request<AbortMultipartUploadInput>,
 ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
-    let place = caller::place(&request, &request.input.bucket, &request.input.key)?;
+    let location = caller::object_location(&request, &request.input.bucket, &request.input.key)?;
     if let Some(begun) = &request.input.if_match_initiated_time {
-        let upload = objects.upload(&place, &request.input.upload_id).await?;
-        if times::whole(upload.created) != *begun {
+        let upload = objects.upload(&location, &request.input.upload_id).await?;
+        if times::whole_seconds(upload.created) != *begun {
             return Err(s3_error!(PreconditionFailed, "The upload was initiated at another time."));
         }
     }
-    objects.abort_upload(&place, &request.input.upload_id).await?;
+    objects.abort_upload(&location, &request.input.upload_id).await?;
     Ok(S3Response::new(AbortMultipartUploadOutput::default()))
 }

@@ -1,14 +1,14 @@
 //! CompleteMultipartUpload: the parts become an object.
 //!
-//! A client whose answer was lost may ask again: when the object is still the one that this upload became, that is told once
-//! more.
+//! A client that lost the response may ask again: while the object is still the one that this upload became, the same
+//! response is returned.
 
 use s3s::dto::{CompleteMultipartUploadInput, CompleteMultipartUploadOutput, CompletedPart, CompletedPartList, ETag};
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 use tarn_model::objects::{Algorithm, Checksum, MAX_PARTS, Scope, Upload};
 
-use crate::complete::{Chosen, Expected};
-use crate::put::Place;
+use crate::complete::{ChosenPart, Expected};
+use crate::put::ObjectLocation;
 use crate::s3::shared::{caller, checksums, conditions, version_ids};
 use crate::{Error, Objects};
 
@@ -16,24 +16,25 @@ pub(in crate::s3) async fn complete_multipart_upload(
     objects: &Objects,
     request: S3Request<CompleteMultipartUploadInput>,
 ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
-    let place = caller::place(&request, &request.input.bucket, &request.input.key)?;
+    let location = caller::object_location(&request, &request.input.bucket, &request.input.key)?;
     let mut input = request.input;
-    let condition = conditions::for_put(input.if_match.as_ref(), input.if_none_match.as_ref())?;
+    let condition = conditions::put_condition(input.if_match.as_ref(), input.if_none_match.as_ref())?;
     let listed = input.multipart_upload.take().and_then(|list| list.parts).unwrap_or_default();
     if listed.is_empty() || listed.len() > MAX_PARTS as usize {
         return Err(s3_error!(MalformedXML, "Specify from 1 to {MAX_PARTS} parts."));
     }
-    let upload = match objects.upload(&place, &input.upload_id).await {
+    let upload = match objects.upload(&location, &input.upload_id).await {
         Ok(upload) => Some(upload),
-        // What it has become already is told again, if the parts are the same; of the rest nothing is known any more.
+        // The upload may be complete already. The same response is returned if the parts are the same; nothing else is
+        // known about the upload.
         Err(Error::NoSuchUpload) => None,
         Err(error) => return Err(error.into()),
     };
-    let expected = upload.as_ref().map(|upload| expected(&input, upload, listed.len())).transpose()?;
+    let expected = upload.as_ref().map(|upload| expected_whole(&input, upload, listed.len())).transpose()?;
     let expected = expected.unwrap_or_default();
     let size_alone = expected.size.is_some() && expected.checksum.is_none();
-    let chosen = chosen(listed, upload.and_then(|upload| upload.checksum))?;
-    let done = objects.complete_upload(&place, &input.upload_id, chosen, expected, condition).await;
+    let chosen = chosen_parts(listed, upload.and_then(|upload| upload.checksum))?;
+    let done = objects.complete_upload(&location, &input.upload_id, chosen, expected, condition).await;
     let (stored, checksum) = done.map_err(|error| match error {
         Error::BadChecksum if size_alone => s3_error!(
             InvalidRequest,
@@ -41,32 +42,32 @@ pub(in crate::s3) async fn complete_multipart_upload(
         ),
         other => other.into(),
     })?;
-    Ok(told(place, stored.etag, version_ids::shown(stored.version.as_ref()), checksum))
+    Ok(complete_output(location, stored.etag, version_ids::stored_version(stored.version.as_ref()), checksum))
 }
 
-fn told(
-    place: Place,
+fn complete_output(
+    location: ObjectLocation,
     etag: String,
     version_id: Option<String>,
     checksum: Option<Checksum>,
 ) -> S3Response<CompleteMultipartUploadOutput> {
     let mut output = CompleteMultipartUploadOutput {
-        location: Some(format!("/{}/{}", place.bucket, place.key)),
-        bucket: Some(place.bucket),
-        key: Some(place.key),
+        location: Some(format!("/{}/{}", location.bucket, location.key)),
+        bucket: Some(location.bucket),
+        key: Some(location.key),
         e_tag: Some(ETag::Strong(etag)),
         version_id,
         ..Default::default()
     };
     if let Some(Checksum { algorithm, scope, value }) = checksum {
-        checksums::tell!(output, algorithm, value);
+        checksums::set_checksum!(output, algorithm, value);
         output.checksum_type = Some(checksums::scope_name(scope));
     }
     S3Response::new(output)
 }
 
-/// What the client says of the whole.
-fn expected(input: &CompleteMultipartUploadInput, upload: &Upload, parts: usize) -> S3Result<Expected> {
+/// Returns the properties of the object that the client expects.
+fn expected_whole(input: &CompleteMultipartUploadInput, upload: &Upload, parts: usize) -> S3Result<Expected> {
     let size = input.mpu_object_size.map(u64::try_from).transpose();
     let size = size.map_err(|_| s3_error!(InvalidArgument, "Value for x-amz-mp-object-size header is invalid."))?;
     if let (Some(asked), Some((_, scope))) = (&input.checksum_type, upload.checksum)
@@ -78,34 +79,38 @@ fn expected(input: &CompleteMultipartUploadInput, upload: &Upload, parts: usize)
             scope.name()
         ));
     }
-    let checksum = match (checksums::told!(input)?, upload.checksum) {
+    let checksum = match (checksums::given_checksum!(input)?, upload.checksum) {
         (None, _) => None,
         (Some(_), None) => {
             return Err(s3_error!(
                 InvalidRequest,
-                "The upload was created without a checksum algorithm. Name one when you begin."
+                "The upload was created without a checksum algorithm. Name one when you start the upload."
             ));
         }
-        (Some((given, _)), Some((wanted, _))) if given != wanted => return Err(checksums::mismatch(wanted, given)),
-        // The number of parts at the end may be left out.
+        (Some((given, _)), Some((wanted, _))) if given != wanted => {
+            return Err(checksums::algorithm_mismatch(wanted, given));
+        }
+        // The client may leave out the number of parts at the end.
         (Some((_, value)), Some((_, Scope::Composite))) if !value.contains('-') => Some(format!("{value}-{parts}")),
         (Some((_, value)), Some(_)) => Some(value),
     };
     Ok(Expected { checksum, size })
 }
 
-fn chosen(listed: CompletedPartList, checksum: Option<(Algorithm, Scope)>) -> S3Result<Vec<Chosen>> {
-    listed.into_iter().map(|part| choice(part, checksum)).collect()
+fn chosen_parts(listed: CompletedPartList, checksum: Option<(Algorithm, Scope)>) -> S3Result<Vec<ChosenPart>> {
+    listed.into_iter().map(|part| chosen_part(part, checksum)).collect()
 }
 
-fn choice(part: CompletedPart, checksum: Option<(Algorithm, Scope)>) -> S3Result<Chosen> {
-    let given = checksums::told!(part)?;
+fn chosen_part(part: CompletedPart, checksum: Option<(Algorithm, Scope)>) -> S3Result<ChosenPart> {
+    let given = checksums::given_checksum!(part)?;
     let (Some(number), Some(etag)) = (part.part_number, part.e_tag) else {
         return Err(s3_error!(MalformedXML, "Each part has a PartNumber and an ETag."));
     };
-    let number = crate::s3::multipart::upload_part::number(number)?;
+    let number = crate::s3::multipart::upload_part::part_number(number)?;
     let checksum = match (given, checksum) {
-        (Some((given, _)), Some((wanted, _))) if given != wanted => return Err(checksums::mismatch(wanted, given)),
+        (Some((given, _)), Some((wanted, _))) if given != wanted => {
+            return Err(checksums::algorithm_mismatch(wanted, given));
+        }
         (Some((_, value)), Some(_)) => Some(value),
         (None, Some((algorithm, Scope::Composite))) => {
             return Err(s3_error!(
@@ -115,8 +120,9 @@ fn choice(part: CompletedPart, checksum: Option<(Algorithm, Scope)>) -> S3Result
                 algorithm.name().to_ascii_lowercase()
             ));
         }
-        // Those of an upload without a checksum were verified when they came, and are not kept.
+        // The checksums of an upload without an algorithm were verified when the parts were received, and are not
+        // stored.
         (None, Some((_, Scope::Full))) | (_, None) => None,
     };
-    Ok(Chosen { number, etag: etag.into_value(), checksum })
+    Ok(ChosenPart { number, etag: etag.into_value(), checksum })
 }

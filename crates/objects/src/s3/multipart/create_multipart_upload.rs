@@ -1,4 +1,4 @@
-//! CreateMultipartUpload: what the object will be is said now, its bytes come later.
+//! CreateMultipartUpload: sets the metadata of the object; its bytes follow later.
 
 use s3s::dto::{CreateMultipartUploadInput, CreateMultipartUploadOutput};
 use s3s::{S3Request, S3Response, S3Result, s3_error};
@@ -11,14 +11,14 @@ pub(in crate::s3) async fn create_multipart_upload(
     objects: &Objects,
     mut request: S3Request<CreateMultipartUploadInput>,
 ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
-    let place = caller::place(&request, &request.input.bucket, &request.input.key)?;
-    let details = headers::given!(request.input).into_details()?;
+    let location = caller::object_location(&request, &request.input.bucket, &request.input.key)?;
+    let details = headers::take_object_headers!(request.input).into_details()?;
     let algorithm = request.input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str());
-    let checksum = checksum(algorithm, request.input.checksum_type.as_ref().map(|scope| scope.as_str()))?;
-    let upload = objects.begin_upload(&place, details, checksum).await?;
+    let checksum = parse_checksum(algorithm, request.input.checksum_type.as_ref().map(|scope| scope.as_str()))?;
+    let upload = objects.begin_upload(&location, details, checksum).await?;
     Ok(S3Response::new(CreateMultipartUploadOutput {
-        bucket: Some(place.bucket),
-        key: Some(place.key),
+        bucket: Some(location.bucket),
+        key: Some(location.key),
         upload_id: Some(upload.id.to_string()),
         checksum_algorithm: checksum.map(|(algorithm, _)| checksums::algorithm_name(algorithm)),
         checksum_type: checksum.map(|(_, scope)| checksums::scope_name(scope)),
@@ -26,9 +26,9 @@ pub(in crate::s3) async fn create_multipart_upload(
     }))
 }
 
-/// Which checksum the parts will have, and of what the whole will have one. Only CRCs of parts can be joined, and of
-/// CRC64NVME there is nothing else.
-fn checksum(algorithm: Option<&str>, scope: Option<&str>) -> S3Result<Option<(Algorithm, Scope)>> {
+/// Parses the checksum algorithm of the parts and the checksum type of the object. Only CRCs of parts can be combined,
+/// and CRC64NVME has no other type.
+fn parse_checksum(algorithm: Option<&str>, scope: Option<&str>) -> S3Result<Option<(Algorithm, Scope)>> {
     let algorithm = match (algorithm, scope) {
         (None, None) => return Ok(None),
         (None, Some(_)) => {
@@ -37,7 +37,7 @@ fn checksum(algorithm: Option<&str>, scope: Option<&str>) -> S3Result<Option<(Al
                 "The x-amz-checksum-type header can only be used with the x-amz-checksum-algorithm header."
             ));
         }
-        (Some(name), _) => checksums::parse(name)?,
+        (Some(name), _) => checksums::parse_algorithm(name)?,
     };
     let scope = match scope {
         Some(name) => Scope::from_name(&name.to_ascii_uppercase())
@@ -62,14 +62,15 @@ fn checksum(algorithm: Option<&str>, scope: Option<&str>) -> S3Result<Option<(Al
 mod tests {
     use super::*;
 
+    /// Not every algorithm supports every checksum type.
     #[test]
-    fn not_every_checksum_can_be_of_everything() {
+    fn checksum_types_are_checked() {
         use Algorithm::{Crc32, Crc64Nvme, Sha256};
-        assert_eq!(checksum(None, None).unwrap(), None);
-        assert_eq!(checksum(Some("crc32"), None).unwrap(), Some((Crc32, Scope::Composite)));
-        assert_eq!(checksum(Some("CRC32"), Some("FULL_OBJECT")).unwrap(), Some((Crc32, Scope::Full)));
-        assert_eq!(checksum(Some("CRC64NVME"), None).unwrap(), Some((Crc64Nvme, Scope::Full)));
-        assert_eq!(checksum(Some("SHA256"), None).unwrap(), Some((Sha256, Scope::Composite)));
+        assert_eq!(parse_checksum(None, None).unwrap(), None);
+        assert_eq!(parse_checksum(Some("crc32"), None).unwrap(), Some((Crc32, Scope::Composite)));
+        assert_eq!(parse_checksum(Some("CRC32"), Some("FULL_OBJECT")).unwrap(), Some((Crc32, Scope::Full)));
+        assert_eq!(parse_checksum(Some("CRC64NVME"), None).unwrap(), Some((Crc64Nvme, Scope::Full)));
+        assert_eq!(parse_checksum(Some("SHA256"), None).unwrap(), Some((Sha256, Scope::Composite)));
         for (algorithm, scope) in [
             (Some("SHA256"), Some("FULL_OBJECT")),
             (Some("CRC64NVME"), Some("COMPOSITE")),
@@ -77,7 +78,7 @@ mod tests {
             (Some("CRC32"), Some("HALF")),
             (None, Some("COMPOSITE")),
         ] {
-            assert_eq!(checksum(algorithm, scope).unwrap_err().code().as_str(), "InvalidRequest");
+            assert_eq!(parse_checksum(algorithm, scope).unwrap_err().code().as_str(), "InvalidRequest");
         }
     }
 }

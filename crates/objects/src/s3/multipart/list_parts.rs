@@ -12,19 +12,19 @@ pub(in crate::s3) async fn list_parts(
     objects: &Objects,
     request: S3Request<ListPartsInput>,
 ) -> S3Result<S3Response<ListPartsOutput>> {
-    let place = caller::place(&request, &request.input.bucket, &request.input.key)?;
+    let location = caller::object_location(&request, &request.input.bucket, &request.input.key)?;
     let input = request.input;
-    let limit = listing::limit(input.max_parts, "max-parts")?;
-    let after = marker(input.part_number_marker)?;
-    // One more than is shown tells whether there is more.
-    let (upload, mut parts) = objects.parts(&place, &input.upload_id, after, limit + 1).await?;
+    let limit = listing::page_limit(input.max_parts, "max-parts")?;
+    let after = parse_part_marker(input.part_number_marker)?;
+    // One part more than the limit shows whether there are more.
+    let (upload, mut parts) = objects.parts(&location, &input.upload_id, after, limit + 1).await?;
     let more = limit > 0 && parts.len() as u32 > limit;
     parts.truncate(limit as usize);
     let algorithm = upload.checksum.map(|(algorithm, _)| algorithm);
-    let owner = listing::owner(&place.org);
+    let owner = listing::owner_of(&location.org);
     Ok(S3Response::new(ListPartsOutput {
-        bucket: Some(place.bucket),
-        key: Some(place.key),
+        bucket: Some(location.bucket),
+        key: Some(location.key),
         upload_id: Some(input.upload_id),
         initiator: Some(Initiator { id: owner.id.clone(), display_name: owner.display_name.clone() }),
         owner: Some(owner),
@@ -35,20 +35,20 @@ pub(in crate::s3) async fn list_parts(
         is_truncated: Some(more),
         checksum_algorithm: algorithm.map(checksums::algorithm_name),
         checksum_type: upload.checksum.map(|(_, scope)| checksums::scope_name(scope)),
-        parts: Some(parts.into_iter().map(|part| told(part, algorithm)).collect()),
+        parts: Some(parts.into_iter().map(|part| part_entry(part, algorithm)).collect()),
         ..Default::default()
     }))
 }
 
-/// After which part to begin.
-pub(in crate::s3) fn marker(asked: Option<i32>) -> S3Result<u32> {
+/// Parses the number of the part after which the list starts.
+pub(in crate::s3) fn parse_part_marker(asked: Option<i32>) -> S3Result<u32> {
     u32::try_from(asked.unwrap_or(0)).map_err(|_| {
         s3_error!(InvalidArgument, "Argument part-number-marker must be an integer between 0 and {}", i32::MAX)
     })
 }
 
-fn told(part: Part, algorithm: Option<Algorithm>) -> s3s::dto::Part {
-    let mut told = s3s::dto::Part {
+fn part_entry(part: Part, algorithm: Option<Algorithm>) -> s3s::dto::Part {
+    let mut entry = s3s::dto::Part {
         part_number: Some(part.number as i32),
         size: Some(part.size as i64),
         e_tag: Some(ETag::Strong(part.etag)),
@@ -56,7 +56,7 @@ fn told(part: Part, algorithm: Option<Algorithm>) -> s3s::dto::Part {
         ..Default::default()
     };
     if let Some((algorithm, value)) = algorithm.zip(part.checksum) {
-        checksums::tell!(told, algorithm, value);
+        checksums::set_checksum!(entry, algorithm, value);
     }
-    told
+    entry
 }

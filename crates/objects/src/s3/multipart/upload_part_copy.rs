@@ -1,4 +1,4 @@
-//! UploadPartCopy: a part out of an object that is there.
+//! UploadPartCopy: a part from an existing object.
 
 use std::ops::Range;
 
@@ -8,33 +8,33 @@ use tarn_model::ids::OrgId;
 use tarn_model::objects::{MAX_PUT_BYTES, Object, Upload};
 
 use crate::files::{Received, Sums};
-use crate::put::{Place, Replaced, check_key};
+use crate::put::{ObjectLocation, Replaced, check_key};
 use crate::s3::multipart::upload_part;
 use crate::s3::shared::conditions::Conditions;
 use crate::s3::shared::{caller, checksums, times, version_ids};
 use crate::{Error, Objects};
 
-/// How often the source is looked up when it is replaced while it is being copied.
-const TRIES: u32 = 3;
+/// How often the source is looked up when it is replaced while it is copied.
+const MAX_TRIES: u32 = 3;
 
 pub(in crate::s3) async fn upload_part_copy(
     objects: &Objects,
     request: S3Request<UploadPartCopyInput>,
 ) -> S3Result<S3Response<UploadPartCopyOutput>> {
-    let place = caller::place(&request, &request.input.bucket, &request.input.key)?;
+    let location = caller::object_location(&request, &request.input.bucket, &request.input.key)?;
     let input = request.input;
-    let number = upload_part::number(input.part_number)?;
-    let wanted = input.copy_source_range.as_deref().map(range).transpose()?;
-    let upload = objects.upload(&place, &input.upload_id).await?;
+    let number = upload_part::part_number(input.part_number)?;
+    let wanted = input.copy_source_range.as_deref().map(parse_copy_range).transpose()?;
+    let upload = objects.upload(&location, &input.upload_id).await?;
     let algorithm = upload.checksum.map(|(algorithm, _)| algorithm);
-    let (source, received) = copied(objects, &place, &input, &upload, wanted).await?;
-    let checksum = algorithm.and_then(|algorithm| checksums::of(&received, algorithm));
-    let part = objects.put_part(&place, &input.upload_id, number, received, checksum.clone()).await?;
+    let (source, received) = receive_source(objects, &location, &input, &upload, wanted).await?;
+    let checksum = algorithm.and_then(|algorithm| checksums::received_checksum(&received, algorithm));
+    let part = objects.put_part(&location, &input.upload_id, number, received, checksum.clone()).await?;
     let modified = times::timestamp(part.modified);
     let mut result =
         CopyPartResult { e_tag: Some(ETag::Strong(part.etag)), last_modified: Some(modified), ..Default::default() };
     if let Some((algorithm, value)) = algorithm.zip(checksum) {
-        checksums::tell!(result, algorithm, value);
+        checksums::set_checksum!(result, algorithm, value);
     }
     Ok(S3Response::new(UploadPartCopyOutput {
         copy_part_result: Some(result),
@@ -43,36 +43,36 @@ pub(in crate::s3) async fn upload_part_copy(
     }))
 }
 
-/// The bytes of the source, taken in as a part. A source that is replaced meanwhile is looked up again.
-async fn copied(
+/// Receives the bytes of the source as a part. A source that is replaced meanwhile is looked up again.
+async fn receive_source(
     objects: &Objects,
-    place: &Place,
+    location: &ObjectLocation,
     input: &UploadPartCopyInput,
     upload: &Upload,
     wanted: Option<Range<u64>>,
 ) -> S3Result<(Object, Received)> {
     let sums = Sums::with(upload.checksum.map(|(algorithm, _)| algorithm));
-    let replaced = Replaced::Part(upload, upload_part::number(input.part_number)?);
+    let replaced = Replaced::Part(upload, upload_part::part_number(input.part_number)?);
     let mut tries = 0;
     loop {
         tries += 1;
-        let source = source(objects, &place.org, input).await?;
-        let range = within(wanted.clone(), source.size)?;
-        objects.make_room(place, &replaced, Some(range.end - range.start)).await?;
-        match objects.take_again(&source, range, sums, true).await {
-            Err(Error::NoSuchVersion) if tries < TRIES => {}
+        let source = find_source_object(objects, &location.org, input).await?;
+        let range = range_in_source(wanted.clone(), source.size)?;
+        objects.check_room(location, &replaced, Some(range.end - range.start)).await?;
+        match objects.receive_again(&source, range, sums, true).await {
+            Err(Error::NoSuchVersion) if tries < MAX_TRIES => {}
             taken => return Ok((source, taken?)),
         }
     }
 }
 
-async fn source(objects: &Objects, org: &OrgId, input: &UploadPartCopyInput) -> S3Result<Object> {
+async fn find_source_object(objects: &Objects, org: &OrgId, input: &UploadPartCopyInput) -> S3Result<Object> {
     let CopySource::Bucket { bucket, key, version_id } = &input.copy_source else {
         return Err(s3_error!(NotImplemented, "Name the source as bucket/key."));
     };
     check_key(key)?;
-    let which = version_ids::which(version_id.as_deref())?;
-    let source = objects.find(org, bucket, key, &which).await?;
+    let selector = version_ids::parse_selector(version_id.as_deref())?;
+    let source = objects.find(org, bucket, key, &selector).await?;
     let conditions = Conditions {
         if_match: input.copy_source_if_match.as_ref(),
         if_none_match: input.copy_source_if_none_match.as_ref(),
@@ -83,8 +83,8 @@ async fn source(objects: &Objects, org: &OrgId, input: &UploadPartCopyInput) -> 
     Ok(source)
 }
 
-/// The range that a call wants. Here both ends must be given.
-fn range(text: &str) -> S3Result<Range<u64>> {
+/// Parses the range that a call requests. Both ends are required here.
+fn parse_copy_range(text: &str) -> S3Result<Range<u64>> {
     let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten();
     let parsed = || {
         let (first, last) = text.strip_prefix("bytes=")?.split_once('-')?;
@@ -100,12 +100,12 @@ fn range(text: &str) -> S3Result<Range<u64>> {
     })
 }
 
-/// The range in a source of this size; without one, all of it.
-fn within(wanted: Option<Range<u64>>, size: u64) -> S3Result<Range<u64>> {
+/// Returns the range in a source of this size; without one, all of it.
+fn range_in_source(wanted: Option<Range<u64>>, size: u64) -> S3Result<Range<u64>> {
     let range = match wanted {
         None => 0..size,
         Some(range) if range.end <= size => range,
-        Some(_) => return Err(outside(size)),
+        Some(_) => return Err(range_outside(size)),
     };
     match range.end - range.start > MAX_PUT_BYTES {
         true => Err(s3_error!(
@@ -117,7 +117,7 @@ fn within(wanted: Option<Range<u64>>, size: u64) -> S3Result<Range<u64>> {
     }
 }
 
-fn outside(size: u64) -> S3Error {
+fn range_outside(size: u64) -> S3Error {
     s3_error!(InvalidArgument, "Range specified is not valid for source object of size: {size}")
 }
 
@@ -125,18 +125,19 @@ fn outside(size: u64) -> S3Error {
 mod tests {
     use super::*;
 
+    /// A range has both ends within the source.
     #[test]
-    fn a_range_has_both_ends_within_the_source() {
-        assert_eq!(range("bytes=0-4").unwrap(), 0..5);
+    fn copy_range_is_within_source() {
+        assert_eq!(parse_copy_range("bytes=0-4").unwrap(), 0..5);
         for bad in
             ["0-2", "bytes=0", "bytes=a-b", "bytes=0-", "bytes=-2", "bytes=3-2", "bytes=0-2,3-5", "bytes=+1-2", ""]
         {
-            assert_eq!(range(bad).unwrap_err().code().as_str(), "InvalidArgument", "{bad}");
+            assert_eq!(parse_copy_range(bad).unwrap_err().code().as_str(), "InvalidArgument", "{bad}");
         }
-        assert_eq!(range(&format!("bytes=0-{}", u64::MAX)).unwrap_err().code().as_str(), "InvalidArgument");
-        assert_eq!(within(Some(0..5), 5).unwrap(), 0..5);
-        assert_eq!(within(None, 0).unwrap(), 0..0);
-        assert_eq!(within(Some(5..6), 5).unwrap_err().code().as_str(), "InvalidArgument");
-        assert_eq!(within(None, MAX_PUT_BYTES + 1).unwrap_err().code().as_str(), "InvalidRequest");
+        assert_eq!(parse_copy_range(&format!("bytes=0-{}", u64::MAX)).unwrap_err().code().as_str(), "InvalidArgument");
+        assert_eq!(range_in_source(Some(0..5), 5).unwrap(), 0..5);
+        assert_eq!(range_in_source(None, 0).unwrap(), 0..0);
+        assert_eq!(range_in_source(Some(5..6), 5).unwrap_err().code().as_str(), "InvalidArgument");
+        assert_eq!(range_in_source(None, MAX_PUT_BYTES + 1).unwrap_err().code().as_str(), "InvalidRequest");
     }
 }

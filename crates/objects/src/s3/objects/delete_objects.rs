@@ -1,4 +1,4 @@
-//! DeleteObjects: many keys in one call, each of which may fail alone.
+//! DeleteObjects: many keys in one call, each of which may fail separately.
 
 use futures::StreamExt;
 use s3s::dto::{DeleteObjectsInput, DeleteObjectsOutput, DeletedObject, Error, ObjectIdentifier};
@@ -7,15 +7,15 @@ use tarn_model::ids::OrgId;
 
 use crate::Objects;
 use crate::delete::Deleted;
-use crate::find::Which;
+use crate::find::VersionSelector;
 use crate::put::check_key;
 use crate::s3::shared::{caller, version_ids};
 
-/// How many keys a call may have.
+/// The maximum number of keys of a call.
 const MAX_KEYS: usize = 1000;
 
-/// How many are deleted at once. The store commits together what comes together.
-const AT_ONCE: usize = 64;
+/// The number of concurrent deletions. The store commits concurrent writes together.
+const MAX_CONCURRENT: usize = 64;
 
 pub(in crate::s3) async fn delete_objects(
     objects: &Objects,
@@ -33,13 +33,13 @@ pub(in crate::s3) async fn delete_objects(
         let outcome = delete_one(objects, org, bucket, &wanted).await;
         (wanted, outcome)
     });
-    let outcomes: Vec<_> = futures::stream::iter(each).buffered(AT_ONCE).collect().await;
+    let outcomes: Vec<_> = futures::stream::iter(each).buffered(MAX_CONCURRENT).collect().await;
     let (mut deleted, mut errors) = (Vec::new(), Vec::new());
     for (wanted, outcome) in outcomes {
         match outcome {
             Ok(_) if quiet => {}
-            Ok(done) => deleted.push(told(wanted, &done)),
-            Err(error) => errors.push(failed(wanted, &error)),
+            Ok(done) => deleted.push(deleted_entry(wanted, &done)),
+            Err(error) => errors.push(error_entry(wanted, &error)),
         }
     }
     let output = DeleteObjectsOutput { deleted: Some(deleted), errors: Some(errors), ..DeleteObjectsOutput::default() };
@@ -51,22 +51,22 @@ async fn delete_one(objects: &Objects, org: &OrgId, bucket: &str, wanted: &Objec
     if wanted.e_tag.is_some() || wanted.size.is_some() || wanted.last_modified_time.is_some() {
         return Err(s3_error!(NotImplemented, "A deletion cannot have conditions."));
     }
-    Ok(match version_ids::which(wanted.version_id.as_deref())? {
-        Which::Current => objects.delete(org, bucket, &wanted.key).await?,
-        Which::Version(version) => objects.delete_version(org, bucket, &wanted.key, version.as_ref()).await?,
+    Ok(match version_ids::parse_selector(wanted.version_id.as_deref())? {
+        VersionSelector::Current => objects.delete(org, bucket, &wanted.key).await?,
+        VersionSelector::Version(version) => objects.delete_version(org, bucket, &wanted.key, version.as_ref()).await?,
     })
 }
 
-fn told(wanted: ObjectIdentifier, done: &Deleted) -> DeletedObject {
+fn deleted_entry(wanted: ObjectIdentifier, done: &Deleted) -> DeletedObject {
     DeletedObject {
         delete_marker: done.marker.then_some(true),
-        delete_marker_version_id: version_ids::shown(done.version.as_ref()).filter(|_| done.marker),
+        delete_marker_version_id: version_ids::stored_version(done.version.as_ref()).filter(|_| done.marker),
         key: Some(wanted.key),
         version_id: wanted.version_id,
     }
 }
 
-fn failed(wanted: ObjectIdentifier, error: &S3Error) -> Error {
+fn error_entry(wanted: ObjectIdentifier, error: &S3Error) -> Error {
     Error {
         code: Some(error.code().as_str().to_owned()),
         key: Some(wanted.key),

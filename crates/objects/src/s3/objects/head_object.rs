@@ -5,8 +5,8 @@ use s3s::{S3Request, S3Response, S3Result};
 
 use crate::Objects;
 use crate::s3::shared::conditions::Conditions;
-use crate::s3::shared::descriptions::describe;
-use crate::s3::shared::ranges::slice;
+use crate::s3::shared::descriptions::describe_object;
+use crate::s3::shared::ranges::requested_slice;
 use crate::s3::shared::{caller, headers, version_ids};
 
 pub(in crate::s3) async fn head_object(
@@ -15,9 +15,9 @@ pub(in crate::s3) async fn head_object(
 ) -> S3Result<S3Response<HeadObjectOutput>> {
     let org = caller::organization(&request)?;
     let input = request.input;
-    headers::refuse_own_keys(input.sse_customer_algorithm.is_some() || input.sse_customer_key.is_some())?;
-    let which = version_ids::which(input.version_id.as_deref())?;
-    let mut object = objects.find(&org, &input.bucket, &input.key, &which).await?;
+    headers::reject_customer_keys(input.sse_customer_algorithm.is_some() || input.sse_customer_key.is_some())?;
+    let selector = version_ids::parse_selector(input.version_id.as_deref())?;
+    let mut object = objects.find(&org, &input.bucket, &input.key, &selector).await?;
     let conditions = Conditions {
         if_match: input.if_match.as_ref(),
         if_none_match: input.if_none_match.as_ref(),
@@ -25,10 +25,10 @@ pub(in crate::s3) async fn head_object(
         if_unmodified_since: input.if_unmodified_since.as_ref(),
     };
     conditions.check_read(&object)?;
-    let slice = slice(objects, &object, input.range, input.part_number).await?;
+    let slice = requested_slice(objects, &object, input.range, input.part_number).await?;
     let checksums = input.checksum_mode.as_ref().is_some_and(|mode| mode.as_str() == ChecksumMode::ENABLED);
-    let version = version_ids::of(&object, &which);
-    let mut output = describe!(HeadObjectOutput, object, slice, version, checksums);
+    let version = version_ids::found_version(&object, &selector);
+    let mut output = describe_object!(HeadObjectOutput, object, slice, version, checksums);
     output.cache_control = input.response_cache_control.or(output.cache_control);
     output.content_disposition = input.response_content_disposition.or(output.content_disposition);
     output.content_encoding = input.response_content_encoding.or(output.content_encoding);

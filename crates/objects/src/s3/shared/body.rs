@@ -1,4 +1,4 @@
-//! The body of a request on its way in, and what can be wrong with it.
+//! Receiving the body of a request, and its errors.
 
 use futures::StreamExt;
 use s3s::dto::StreamingBlob;
@@ -9,22 +9,22 @@ use crate::Error;
 use crate::files::{Intake, Received};
 use crate::s3::shared::errors::custom;
 
-/// How long the body says it is; what is too long for a single request is refused before it was sent.
-pub(in crate::s3) fn declared(content_length: Option<i64>) -> S3Result<Option<u64>> {
+/// Parses the declared length of the body. A body that is too long for a single request is refused before it is sent.
+pub(in crate::s3) fn declared_length(content_length: Option<i64>) -> S3Result<Option<u64>> {
     let Some(length) = content_length else {
         return Ok(None);
     };
     let length =
-        u64::try_from(length).map_err(|_| s3_error!(InvalidArgument, "A body cannot have fewer than no bytes."))?;
+        u64::try_from(length).map_err(|_| s3_error!(InvalidArgument, "A body cannot have a negative length."))?;
     match length > MAX_PUT_BYTES {
         true => Err(Error::TooLarge(MAX_PUT_BYTES).into()),
         false => Ok(Some(length)),
     }
 }
 
-/// The MD5 that a client announced.
+/// Parses the MD5 that the client sends in a header.
 pub(in crate::s3) fn announced_md5<T>(request: &S3Request<T>) -> S3Result<Option<[u8; 16]>> {
-    // s3s takes an empty header for none.
+    // s3s ignores an empty header.
     let Some(text) = request.headers.get("content-md5") else {
         return Ok(None);
     };
@@ -33,8 +33,8 @@ pub(in crate::s3) fn announced_md5<T>(request: &S3Request<T>) -> S3Result<Option
     bytes.map(Some).ok_or_else(refuse)
 }
 
-/// Reads a body to its end. Its length and MD5 are compared with what was said of it.
-pub(in crate::s3) async fn receive(
+/// Receives a body to its end. Compares its length and MD5 with the declared ones.
+pub(in crate::s3) async fn receive_body(
     mut intake: Intake,
     body: Option<StreamingBlob>,
     declared: Option<u64>,
@@ -43,10 +43,10 @@ pub(in crate::s3) async fn receive(
     let mut size = 0_u64;
     if let Some(mut body) = body {
         while let Some(piece) = body.next().await {
-            let piece = piece.map_err(|error| broken(&error))?;
+            let piece = piece.map_err(|error| body_error(&error))?;
             size += piece.len() as u64;
             if declared.is_some_and(|declared| size > declared) {
-                return Err(incomplete());
+                return Err(incomplete_body());
             }
             if size > MAX_PUT_BYTES {
                 return Err(Error::TooLarge(MAX_PUT_BYTES).into());
@@ -55,7 +55,7 @@ pub(in crate::s3) async fn receive(
         }
     }
     if declared.is_some_and(|declared| size != declared) {
-        return Err(incomplete());
+        return Err(incomplete_body());
     }
     let received = intake.finish().await.map_err(Error::from)?;
     match md5.is_some() && md5 != received.md5 {
@@ -64,34 +64,34 @@ pub(in crate::s3) async fn receive(
     }
 }
 
-fn incomplete() -> S3Error {
+fn incomplete_body() -> S3Error {
     s3_error!(IncompleteBody, "You did not provide the number of bytes specified by the Content-Length HTTP header.")
 }
 
-/// What a body that broke off means. s3s keeps the types of its failures to itself, so their texts decide.
-pub(in crate::s3) fn broken(error: &StdError) -> S3Error {
+/// Converts the error of a body. s3s does not export its error types, so their texts decide.
+pub(in crate::s3) fn body_error(error: &StdError) -> S3Error {
     let text = error.to_string();
-    let is = |what: &str| text.contains(what);
-    if is(crate::s3::ingress::chunks::TOO_LARGE) {
+    let mentions = |what: &str| text.contains(what);
+    if mentions(crate::s3::ingress::chunks::TOO_LARGE) {
         s3_error!(
             InvalidRequest,
             "A chunk of the body is too large: send chunks of at most {} MiB.",
             crate::s3::ingress::chunks::MAX_CHUNK >> 20
         )
-    } else if is("SignatureMismatch") {
+    } else if mentions("SignatureMismatch") {
         s3_error!(SignatureDoesNotMatch, "The signature of a chunk does not match what we received.")
-    } else if is("Sha256Mismatch") {
-        not_as_signed()
-    } else if is("FormatError") || is("TooLarge") || is("TooManyTrailerHeaders") {
+    } else if mentions("Sha256Mismatch") {
+        sha256_mismatch()
+    } else if mentions("FormatError") || mentions("TooLarge") || mentions("TooManyTrailerHeaders") {
         s3_error!(IncompleteBody, "The body is not well-formed in the encoding aws-chunked.")
     } else {
-        // The rest is a connection that ended early; nobody will read this.
-        incomplete()
+        // Other errors mean that the connection ended early, so no client reads this response.
+        incomplete_body()
     }
 }
 
-/// That a body is not the one that was signed.
-pub(in crate::s3) fn not_as_signed() -> S3Error {
+/// The error for a body that is not the one that was signed.
+pub(in crate::s3) fn sha256_mismatch() -> S3Error {
     let message = "The provided 'x-amz-content-sha256' header does not match what was computed.";
     custom("XAmzContentSHA256Mismatch", http::StatusCode::BAD_REQUEST, message)
 }

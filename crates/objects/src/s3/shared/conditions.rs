@@ -7,7 +7,7 @@ use tarn_model::objects::Object;
 use crate::put::Condition;
 use crate::s3::shared::times;
 
-/// What a call asks of the object that it reads.
+/// The conditions of a call that reads an object.
 pub(in crate::s3) struct Conditions<'a> {
     pub(in crate::s3) if_match: Option<&'a ETagCondition>,
     pub(in crate::s3) if_none_match: Option<&'a ETagCondition>,
@@ -15,50 +15,50 @@ pub(in crate::s3) struct Conditions<'a> {
     pub(in crate::s3) if_unmodified_since: Option<&'a Timestamp>,
 }
 
-/// What keeps a call from reading an object.
+/// Why a condition of a read does not hold.
 #[derive(Debug, PartialEq, Eq)]
-enum Unmet {
-    /// It is another one: 412.
+enum UnmetCondition {
+    /// The object differs: 412.
     Failed,
-    /// The client has it already: 304.
+    /// The client has the object already: 304.
     NotModified,
 }
 
 impl Conditions<'_> {
-    /// For a GET or HEAD: 412 or 304.
+    /// Checks the conditions of a GET or HEAD: 412 or 304.
     pub(in crate::s3) fn check_read(&self, object: &Object) -> S3Result<()> {
-        match self.unmet(object) {
+        match self.find_unmet(object) {
             None => Ok(()),
-            Some(Unmet::Failed) => Err(failed()),
-            Some(Unmet::NotModified) => Err(not_modified(object)),
+            Some(UnmetCondition::Failed) => Err(precondition_failed()),
+            Some(UnmetCondition::NotModified) => Err(not_modified(object)),
         }
     }
 
-    /// For the source of a copy, where both are a 412.
+    /// Checks the conditions on the source of a copy, where both cases are a 412.
     pub(in crate::s3) fn check_copy(&self, object: &Object) -> S3Result<()> {
-        match self.unmet(object) {
+        match self.find_unmet(object) {
             None => Ok(()),
-            Some(_) => Err(failed()),
+            Some(_) => Err(precondition_failed()),
         }
     }
 
-    /// Names of ETags are more exact than times: where one is given, the time beside it says nothing.
-    fn unmet(&self, object: &Object) -> Option<Unmet> {
+    /// ETags are more exact than times: where an ETag is given, the time beside it is ignored.
+    fn find_unmet(&self, object: &Object) -> Option<UnmetCondition> {
         match (self.if_match, self.if_unmodified_since) {
-            (Some(wanted), _) if !names(wanted, &object.etag) => return Some(Unmet::Failed),
-            (None, Some(time)) if times::whole(object.modified) > *time => return Some(Unmet::Failed),
+            (Some(wanted), _) if !matches_etag(wanted, &object.etag) => return Some(UnmetCondition::Failed),
+            (None, Some(time)) if times::whole_seconds(object.modified) > *time => return Some(UnmetCondition::Failed),
             _ => {}
         }
         match (self.if_none_match, self.if_modified_since) {
-            (Some(known), _) if names(known, &object.etag) => Some(Unmet::NotModified),
-            (None, Some(time)) if times::whole(object.modified) <= *time => Some(Unmet::NotModified),
+            (Some(known), _) if matches_etag(known, &object.etag) => Some(UnmetCondition::NotModified),
+            (None, Some(time)) if times::whole_seconds(object.modified) <= *time => Some(UnmetCondition::NotModified),
             _ => None,
         }
     }
 }
 
-/// Whether a condition names this ETag. s3s hands a list on as one ETag, with the quotes between its members.
-fn names(condition: &ETagCondition, etag: &str) -> bool {
+/// Returns whether a condition matches this ETag. s3s passes a list as one ETag, with the quotes between its members.
+fn matches_etag(condition: &ETagCondition, etag: &str) -> bool {
     match condition {
         ETagCondition::Any => true,
         ETagCondition::ETag(listed) => {
@@ -67,11 +67,11 @@ fn names(condition: &ETagCondition, etag: &str) -> bool {
     }
 }
 
-fn failed() -> S3Error {
+fn precondition_failed() -> S3Error {
     crate::Error::PreconditionFailed.into()
 }
 
-/// A 304 has no body, and tells what would have been told.
+/// A 304 has no body, but the headers that the full response would have.
 fn not_modified(object: &Object) -> S3Error {
     let mut error = crate::s3::shared::errors::custom("NotModified", http::StatusCode::NOT_MODIFIED, "Not Modified");
     let mut headers = http::HeaderMap::new();
@@ -85,8 +85,8 @@ fn not_modified(object: &Object) -> S3Error {
     error
 }
 
-/// What a put, a copy or the completion of an upload asks of what is there.
-pub(in crate::s3) fn for_put(
+/// Parses the condition of a put, a copy or the completion of an upload.
+pub(in crate::s3) fn put_condition(
     if_match: Option<&ETagCondition>,
     if_none_match: Option<&ETagCondition>,
 ) -> S3Result<Condition> {
@@ -94,7 +94,7 @@ pub(in crate::s3) fn for_put(
         None => false,
         Some(ETagCondition::Any) => true,
         Some(ETagCondition::ETag(_)) => {
-            return Err(s3_error!(NotImplemented, "If-None-Match of a write takes only *."));
+            return Err(s3_error!(NotImplemented, "If-None-Match of a write accepts only *."));
         }
     };
     if if_absent && if_match.is_some() {

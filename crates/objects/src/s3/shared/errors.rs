@@ -1,5 +1,5 @@
-//! Failures as S3 tells them: each has S3's own code, and a message that says what to do. What only the operator may know
-//! goes to the log.
+//! Errors as S3 reports them: each has S3's own code, and a message that says what to do. Details for the operator go
+//! to the log.
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -20,11 +20,11 @@ impl From<Error> for S3Error {
             Error::BucketExists => {
                 s3_error!(
                     BucketAlreadyOwnedByYou,
-                    "You have a bucket of this name already. Use it, or choose another name."
+                    "You already have a bucket of this name. Use it, or choose another name."
                 )
             }
             Error::TooManyBuckets(_) => s3_error!(TooManyBuckets, "{error}. Delete one that is not needed."),
-            Error::UploadsOpen => s3_error!(OperationAborted, "At present {error}. Try again when they are over."),
+            Error::UploadsOpen => s3_error!(OperationAborted, "Currently {error}. Try again when they have ended."),
             Error::NoSuchBucket => s3_error!(NoSuchBucket, "The specified bucket does not exist. Create it first."),
             Error::NoSuchKey { marker: None } => s3_error!(NoSuchKey, "The specified key does not exist."),
             Error::NoSuchKey { marker: Some(version) } => with_marker(
@@ -39,7 +39,7 @@ impl From<Error> for S3Error {
             Error::NoSuchUpload => {
                 s3_error!(
                     NoSuchUpload,
-                    "The upload does not exist; it may have been completed or aborted. Begin another."
+                    "The upload does not exist; it may have been completed or aborted. Start another."
                 )
             }
             Error::BadKey => s3_error!(InvalidArgument, "{error}."),
@@ -55,7 +55,7 @@ impl From<Error> for S3Error {
             }
             Error::TooLarge(_) => s3_error!(EntityTooLarge, "Your proposed upload exceeds the maximum: {error}."),
             Error::BadChecksum => {
-                s3_error!(BadDigest, "The checksum or the size that you specified is not that of what was received.")
+                s3_error!(BadDigest, "The checksum or the size that you specified does not match what was received.")
             }
             Error::QuotaExceeded { .. } => custom(
                 "QuotaExceeded",
@@ -68,37 +68,37 @@ impl From<Error> for S3Error {
                 "There is no space left for objects. Delete something, or ask the operator.",
             ),
             Error::Store(tarn_store::Error::Unavailable(_)) => {
-                tracing::error!(%error, "a call of S3 failed");
-                s3_error!(ServiceUnavailable, "The service is unavailable at present. Try again.")
+                tracing::error!(%error, "an S3 call failed");
+                s3_error!(ServiceUnavailable, "The service is currently unavailable. Try again.")
             }
             Error::Store(_) | Error::File(_) => {
-                tracing::error!(%error, "a call of S3 failed");
+                tracing::error!(%error, "an S3 call failed");
                 s3_error!(
                     InternalError,
-                    "We encountered an internal error. Try again, and tell the operator if it stays."
+                    "We encountered an internal error. Try again, and tell the operator if it persists."
                 )
             }
         }
     }
 }
 
-/// An error whose code is not one of S3's.
+/// Returns an error whose code is not one of S3's.
 pub(in crate::s3) fn custom(code: &'static str, status: StatusCode, message: &str) -> S3Error {
     let mut error = S3Error::with_message(S3ErrorCode::Custom(code.into()), message.to_owned());
     error.set_status_code(status);
     error
 }
 
-/// Says beside the error which mark of deletion is meant.
+/// Adds the headers that identify a delete marker to an error.
 fn with_marker(error: S3Error, version: Option<&VersionId>) -> S3Error {
-    let id = HeaderValue::from_str(&version_ids::text(version)).expect("the id of a version is plain text");
+    let id = HeaderValue::from_str(&version_ids::version_text(version)).expect("the id of a version is plain text");
     with_headers(
         error,
         [(s3s::header::X_AMZ_DELETE_MARKER, HeaderValue::from_static("true")), (s3s::header::X_AMZ_VERSION_ID, id)],
     )
 }
 
-/// Adds headers to an error. They take the place of the one that says what its body is, so that is said again.
+/// Adds headers to an error. They replace the content type, so that is added again.
 pub(in crate::s3) fn with_headers(
     mut error: S3Error,
     headers: impl IntoIterator<Item = (HeaderName, HeaderValue)>,

@@ -1,4 +1,4 @@
-//! What clients say of an object in headers, and what is said back to them.
+//! The headers in which clients describe an object, and what is stored of them.
 
 use s3s::dto::{Metadata, ObjectCannedACL, StorageClass, Timestamp, TimestampFormat};
 use s3s::{S3Result, s3_error};
@@ -6,15 +6,15 @@ use tarn_model::objects::Details;
 
 use crate::s3::tagging::tags;
 
-/// How many bytes names and values of the user's own metadata may have.
+/// The maximum size in bytes of the names and values of user metadata.
 const MAX_METADATA_BYTES: usize = 2048;
 
-/// How many bytes names and values of all headers that are kept may have, the user's own metadata included.
-const MAX_KEPT_BYTES: usize = 8192;
+/// The maximum size in bytes of the names and values of all stored headers, including user metadata.
+const MAX_STORED_BYTES: usize = 8192;
 
-/// The headers of a call that brings an object: a put, a copy or the beginning of an upload.
+/// The headers of a call that creates an object: a put, a copy or the start of an upload.
 #[derive(Default)]
-pub(in crate::s3) struct Given {
+pub(in crate::s3) struct ObjectHeaders {
     pub(in crate::s3) cache_control: Option<String>,
     pub(in crate::s3) content_disposition: Option<String>,
     pub(in crate::s3) content_encoding: Option<String>,
@@ -26,18 +26,18 @@ pub(in crate::s3) struct Given {
     pub(in crate::s3) tagging: Option<String>,
     pub(in crate::s3) storage_class: Option<StorageClass>,
     pub(in crate::s3) acl: Option<ObjectCannedACL>,
-    /// Whether something is asked for that encrypts.
+    /// Whether encryption is requested.
     pub(in crate::s3) encrypted: bool,
-    /// Whether something is asked for that keeps the object from being deleted.
+    /// Whether an object lock is requested.
     pub(in crate::s3) locked: bool,
-    /// Whether others are to get access.
+    /// Whether access is granted to others.
     pub(in crate::s3) granted: bool,
 }
 
-/// Takes the headers out of an input, which is the same for the three kinds of calls.
-macro_rules! given {
+/// Takes the headers out of an input. The inputs of the three operations have the same fields.
+macro_rules! take_object_headers {
     ($input:expr) => {
-        $crate::s3::shared::headers::Given {
+        $crate::s3::shared::headers::ObjectHeaders {
             cache_control: $input.cache_control.take(),
             content_disposition: $input.content_disposition.take(),
             content_encoding: $input.content_encoding.take(),
@@ -63,32 +63,32 @@ macro_rules! given {
         }
     };
 }
-pub(in crate::s3) use given;
+pub(in crate::s3) use take_object_headers;
 
-impl Given {
-    /// What is kept of the headers, with the tags.
+impl ObjectHeaders {
+    /// Returns the stored part of the headers, with the tags.
     pub(in crate::s3) fn into_details(self) -> S3Result<Details> {
-        self.refuse_what_is_not_done()?;
-        let tags = self.tagging.as_deref().map(tags::from_header).transpose()?.unwrap_or_default();
-        let metadata = own_metadata(self.metadata)?;
-        let expires = self.expires.as_ref().map(http_date).transpose()?;
+        self.reject_unsupported_headers()?;
+        let tags = self.tagging.as_deref().map(tags::tags_from_header).transpose()?.unwrap_or_default();
+        let metadata = user_metadata(self.metadata)?;
+        let expires = self.expires.as_ref().map(format_expires).transpose()?;
         let named = [
             ("content-type", self.content_type),
             ("cache-control", self.cache_control),
             ("content-disposition", self.content_disposition),
-            ("content-encoding", self.content_encoding.and_then(without_chunked)),
+            ("content-encoding", self.content_encoding.and_then(strip_aws_chunked)),
             ("content-language", self.content_language),
             ("expires", expires),
             ("x-amz-website-redirect-location", self.website_redirect_location),
         ];
         let headers = named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
         let details = Details { headers, metadata, tags, checksum: None };
-        check_size(&details)?;
+        check_stored_bytes(&details)?;
         Ok(details)
     }
 
-    /// Nothing is taken that would be promised and not kept.
-    pub(in crate::s3) fn refuse_what_is_not_done(&self) -> S3Result<()> {
+    /// Rejects options that would be accepted without effect.
+    pub(in crate::s3) fn reject_unsupported_headers(&self) -> S3Result<()> {
         if self.storage_class.as_ref().is_some_and(|class| class.as_str() != StorageClass::STANDARD) {
             return Err(s3_error!(InvalidStorageClass, "The only storage class is STANDARD."));
         }
@@ -113,28 +113,28 @@ impl Given {
     }
 }
 
-/// Refuses more headers than a row should have. Tags have limits of their own.
-pub(in crate::s3) fn check_size(details: &Details) -> S3Result<()> {
-    let kept = details.headers.iter().chain(&details.metadata);
-    match kept.map(|(name, value)| name.len() + value.len()).sum::<usize>() > MAX_KEPT_BYTES {
+/// Rejects more headers than a row should have. Tags have their own limits.
+pub(in crate::s3) fn check_stored_bytes(details: &Details) -> S3Result<()> {
+    let stored = details.headers.iter().chain(&details.metadata);
+    match stored.map(|(name, value)| name.len() + value.len()).sum::<usize>() > MAX_STORED_BYTES {
         true => Err(s3_error!(
             RequestHeaderSectionTooLarge,
-            "The headers that are kept with the object exceed the maximum of {MAX_KEPT_BYTES} bytes in all."
+            "The headers that are kept with the object exceed the maximum of {MAX_STORED_BYTES} bytes in all."
         )),
         false => Ok(()),
     }
 }
 
-/// Refuses calls that bring the key to an object's encryption.
-pub(in crate::s3) fn refuse_own_keys(brought: bool) -> S3Result<()> {
+/// Rejects calls that send their own encryption key.
+pub(in crate::s3) fn reject_customer_keys(brought: bool) -> S3Result<()> {
     match brought {
-        true => Err(s3_error!(InvalidRequest, "The object is not encrypted by the server. Leave the key away.")),
+        true => Err(s3_error!(InvalidRequest, "The object is not encrypted by the server. Leave the key out.")),
         false => Ok(()),
     }
 }
 
-/// The encoding of the object itself: `aws-chunked` is only how it travels.
-fn without_chunked(encoding: String) -> Option<String> {
+/// Returns the encoding of the object itself: `aws-chunked` is only used in transit.
+fn strip_aws_chunked(encoding: String) -> Option<String> {
     if !encoding.contains("aws-chunked") {
         return Some(encoding);
     }
@@ -143,7 +143,7 @@ fn without_chunked(encoding: String) -> Option<String> {
     (!others.is_empty()).then(|| others.join(","))
 }
 
-fn own_metadata(metadata: Option<Metadata>) -> S3Result<Vec<(String, String)>> {
+fn user_metadata(metadata: Option<Metadata>) -> S3Result<Vec<(String, String)>> {
     let mut all: Vec<(String, String)> = metadata.unwrap_or_default().into_iter().collect();
     let bytes: usize = all.iter().map(|(name, value)| name.len() + value.len()).sum();
     if bytes > MAX_METADATA_BYTES {
@@ -156,8 +156,8 @@ fn own_metadata(metadata: Option<Metadata>) -> S3Result<Vec<(String, String)>> {
     Ok(all)
 }
 
-fn http_date(time: &Timestamp) -> S3Result<String> {
+fn format_expires(time: &Timestamp) -> S3Result<String> {
     let mut text = Vec::new();
     let formatted = time.format(TimestampFormat::HttpDate, &mut text).ok().and_then(|()| String::from_utf8(text).ok());
-    formatted.ok_or_else(|| s3_error!(InvalidArgument, "The date in Expires cannot be kept."))
+    formatted.ok_or_else(|| s3_error!(InvalidArgument, "The date in Expires cannot be stored."))
 }

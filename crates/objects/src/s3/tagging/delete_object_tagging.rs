@@ -12,8 +12,8 @@ pub(in crate::s3) async fn delete_object_tagging(
 ) -> S3Result<S3Response<DeleteObjectTaggingOutput>> {
     let org = caller::organization(&request)?;
     let input = request.input;
-    let which = version_ids::which(input.version_id.as_deref())?;
-    let object = objects.set_tags(&org, &input.bucket, &input.key, &which, Vec::new()).await?;
+    let selector = version_ids::parse_selector(input.version_id.as_deref())?;
+    let object = objects.set_tags(&org, &input.bucket, &input.key, &selector, Vec::new()).await?;
     let version_id = object.version.map(|version| version.to_string());
     Ok(S3Response::new(DeleteObjectTaggingOutput { version_id }))
 }

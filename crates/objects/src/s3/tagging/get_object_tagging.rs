@@ -13,8 +13,8 @@ pub(in crate::s3) async fn get_object_tagging(
 ) -> S3Result<S3Response<GetObjectTaggingOutput>> {
     let org = caller::organization(&request)?;
     let input = request.input;
-    let which = version_ids::which(input.version_id.as_deref())?;
-    let object = objects.find(&org, &input.bucket, &input.key, &which).await?;
+    let selector = version_ids::parse_selector(input.version_id.as_deref())?;
+    let object = objects.find(&org, &input.bucket, &input.key, &selector).await?;
     let version_id = object.version.map(|version| version.to_string());
-    Ok(S3Response::new(GetObjectTaggingOutput { tag_set: tags::to_set(object.details.tags), version_id }))
+    Ok(S3Response::new(GetObjectTaggingOutput { tag_set: tags::tags_to_set(object.details.tags), version_id }))
 }

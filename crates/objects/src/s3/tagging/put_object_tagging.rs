@@ -13,9 +13,9 @@ pub(in crate::s3) async fn put_object_tagging(
 ) -> S3Result<S3Response<PutObjectTaggingOutput>> {
     let org = caller::organization(&request)?;
     let input = request.input;
-    let which = version_ids::which(input.version_id.as_deref())?;
-    let tags = tags::from_set(input.tagging.tag_set)?;
-    let object = objects.set_tags(&org, &input.bucket, &input.key, &which, tags).await?;
+    let selector = version_ids::parse_selector(input.version_id.as_deref())?;
+    let tags = tags::tags_from_set(input.tagging.tag_set)?;
+    let object = objects.set_tags(&org, &input.bucket, &input.key, &selector, tags).await?;
     let version_id = object.version.map(|version| version.to_string());
     Ok(S3Response::new(PutObjectTaggingOutput { version_id }))
 }
