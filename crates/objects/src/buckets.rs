@@ -59,8 +59,8 @@ impl Objects {
     /// Removes an empty bucket and its open uploads.
     pub async fn remove_bucket(&self, org: &OrgId, name: &str) -> Result<()> {
         for _ in 0..MAX_REMOVAL_TRIES {
-            let (of, called) = (org.clone(), name.to_owned());
-            match self.store().write(move |tx| remove(tx, &of, &called)).await {
+            let (bucket_org, bucket_name) = (org.clone(), name.to_owned());
+            match self.store().write(move |tx| remove(tx, &bucket_org, &bucket_name)).await {
                 Err(Error::UploadsOpen) => self.abort_uploads(org, name).await?,
                 removed => return removed,
             }
@@ -71,9 +71,9 @@ impl Objects {
     /// Aborts the open uploads of a bucket that is otherwise empty, in batches.
     pub async fn abort_uploads(&self, org: &OrgId, name: &str) -> Result<()> {
         loop {
-            let (of, called) = (org.clone(), name.to_owned());
+            let (bucket_org, bucket_name) = (org.clone(), name.to_owned());
             let abort = move |tx: &mut Tx<'_>| {
-                let (bucket, mut files) = (find(tx, &of, &called)?, Vec::new());
+                let (bucket, mut files) = (find(tx, &bucket_org, &bucket_name)?, Vec::new());
                 if !buckets::is_empty(tx, &bucket.id)? {
                     return Err(Error::BucketNotEmpty);
                 }

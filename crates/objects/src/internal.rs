@@ -76,8 +76,8 @@ impl Objects {
     /// Creates the account and a bucket in it, unless they exist.
     pub async fn ensure_internal(&self, bucket: &str) -> Result<()> {
         let (org, bucket) = (account(), bucket.to_owned());
-        let there = self.store().read(|tx| tarn_store::buckets::find(tx, &org, &bucket)).await?;
-        if there.is_some() {
+        let existing = self.store().read(|tx| tarn_store::buckets::find(tx, &org, &bucket)).await?;
+        if existing.is_some() {
             return Ok(());
         }
         let write = self.store().write(move |tx| {

@@ -1,8 +1,8 @@
 //! Object storage: buckets and objects of organizations, and the S3 protocol in front of them.
 //!
-//! The store says what exists, and [`files`] keeps the bytes of what is too large for a row. [`Objects`] joins both and knows
-//! nothing of HTTP; [`s3`] is the adapter for the protocol. This crate must not know clusters, requests or drivers. Start
-//! reading at [`put`] for how an object is stored, and at [`s3`] for how a call arrives.
+//! The store says what exists, and [`files`] keeps the bytes of what is too large for a row. [`Objects`] joins both and
+//! knows nothing of HTTP; [`s3`] is the adapter for the protocol. This crate must not know clusters, requests or
+//! drivers. Start reading at [`put`] for how an object is stored, and at [`s3`] for how a call arrives.
 
 pub mod accounts;
 pub mod buckets;

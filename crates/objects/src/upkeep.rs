@@ -101,8 +101,8 @@ impl Objects {
 
     async fn empty_account(&self, org: &OrgId) -> Result<()> {
         loop {
-            let of = org.clone();
-            if self.write_and_remove(move |tx| empty_some_buckets(tx, &of)).await? {
+            let account_org = org.clone();
+            if self.write_and_remove(move |tx| empty_some_buckets(tx, &account_org)).await? {
                 return Ok(());
             }
         }
@@ -161,8 +161,8 @@ fn empty_some_buckets(tx: &mut Tx<'_>, org: &OrgId) -> Result<(bool, Vec<FileId>
 
 /// Removes a batch of a bucket's content. Returns whether there was anything.
 fn empty_bucket(tx: &mut Tx<'_>, bucket: &Bucket, files: &mut Vec<FileId>) -> Result<bool> {
-    let seen = objects::list(tx, &bucket.id, "", None, BATCH)?;
-    for listed in &seen {
+    let current = objects::list(tx, &bucket.id, "", None, BATCH)?;
+    for listed in &current {
         if files.len() >= BATCH as usize {
             return Ok(true);
         }
@@ -171,7 +171,7 @@ fn empty_bucket(tx: &mut Tx<'_>, bucket: &Bucket, files: &mut Vec<FileId>) -> Re
             discard_object(tx, bucket, &object, files)?;
         }
     }
-    if !seen.is_empty() {
+    if !current.is_empty() {
         return Ok(true);
     }
     let older = versions::some_of_bucket(tx, &bucket.id, BATCH)?;

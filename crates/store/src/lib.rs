@@ -1,8 +1,8 @@
 //! The store: the only SQL of Tarn, with one text for SQLite and PostgreSQL.
 //!
-//! Each noun has a file of plain functions over a transaction, [`Tx`]; [`Store`] runs them. The files are grouped in folders,
-//! and the crate root exports all of them side by side. The store knows the `model` and nothing of a request's steps, drivers
-//! or HTTP. Start reading at [`clusters`] for a noun and at [`db`] for the two databases.
+//! Each noun has a file of plain functions over a transaction, [`Tx`]; [`Store`] runs them. The files are grouped in
+//! folders, and the crate root exports all of them side by side. The store knows the `model` and nothing of a request's
+//! steps, drivers or HTTP. Start reading at [`clusters`] for a noun and at [`db`] for the two databases.
 
 pub mod db;
 pub mod examine;

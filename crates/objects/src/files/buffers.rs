@@ -8,7 +8,7 @@ use tokio::sync::OwnedSemaphorePermit;
 pub(super) const BUFFER_BYTES: usize = 256 << 10;
 
 /// The maximum number of unused buffers, 8 MiB in all.
-const KEPT: usize = 32;
+const MAX_UNUSED_BUFFERS: usize = 32;
 
 /// The unused buffers.
 #[derive(Default)]
@@ -19,7 +19,7 @@ impl Buffers {
     pub(super) fn take_buffer(self: &Arc<Self>, permit: Option<OwnedSemaphorePermit>) -> Buffer {
         let memory = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let memory = memory.unwrap_or_else(|| vec![0; BUFFER_BYTES].into_boxed_slice());
-        Buffer { memory, used: 0, home: self.clone(), _permit: permit }
+        Buffer { memory, used: 0, pool: self.clone(), _permit: permit }
     }
 }
 
@@ -27,7 +27,7 @@ impl Buffers {
 pub(super) struct Buffer {
     memory: Box<[u8]>,
     used: usize,
-    home: Arc<Buffers>,
+    pool: Arc<Buffers>,
     _permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -67,9 +67,9 @@ impl AsRef<[u8]> for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let memory = std::mem::take(&mut self.memory);
-        let mut kept = self.home.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() < KEPT {
-            kept.push(memory);
+        let mut unused = self.pool.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if unused.len() < MAX_UNUSED_BUFFERS {
+            unused.push(memory);
         }
     }
 }

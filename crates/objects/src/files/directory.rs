@@ -40,10 +40,10 @@ pub(super) struct Directory {
     reserve_bytes: u64,
     ids: Arc<dyn Ids>,
     /// The number of ids handed out, starting at a random number. It selects the subdirectory.
-    given: AtomicU64,
+    ids_handed_out: AtomicU64,
     shards: Vec<Shard>,
     /// Held while a subdirectory is created.
-    making: Mutex<()>,
+    creating: Mutex<()>,
     in_flight: Mutex<HashSet<FileId>>,
 }
 
@@ -66,9 +66,17 @@ impl Directory {
         File::open(parent)?.sync_all()?;
         let root = rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         rustix::fs::fchmod(&root, Mode::RWXU)?;
-        let given = AtomicU64::new(ids.bits());
+        let ids_handed_out = AtomicU64::new(ids.bits());
         let shards = (0..PAIRS).map(|_| Shard::default()).collect();
-        Ok(Directory { root, reserve_bytes, ids, given, shards, making: Mutex::default(), in_flight: Mutex::default() })
+        Ok(Directory {
+            root,
+            reserve_bytes,
+            ids,
+            ids_handed_out,
+            shards,
+            creating: Mutex::default(),
+            in_flight: Mutex::default(),
+        })
     }
 
     /// Returns the bytes that an unprivileged user could still write, including the reserve.
@@ -167,7 +175,7 @@ impl Directory {
     fn with_fresh_id<T>(self: &Arc<Self>, make: impl Fn(&str) -> Result<T, Errno>) -> io::Result<(T, Pending)> {
         let mut tries = 0;
         loop {
-            let shard = (self.given.fetch_add(1, Ordering::Relaxed) / IDS_PER_SHARD) % SHARDS;
+            let shard = (self.ids_handed_out.fetch_add(1, Ordering::Relaxed) / IDS_PER_SHARD) % SHARDS;
             let id = FileId::fresh(&ChosenBits(shard << 50 | self.ids.bits() >> 14));
             self.ensure_shard(&id)?;
             // An id in flight is in use, too, even if it has no file yet.
@@ -188,14 +196,14 @@ impl Directory {
         }
         // One thread at a time: the kernel reports a failed sync once, and a second thread would take the subdirectory
         // for durable.
-        let _alone = self.making.lock().unwrap_or_else(PoisonError::into_inner);
-        let made = match rustix::fs::mkdirat(&self.root, shard_name(id), Mode::RWXU) {
+        let _alone = self.creating.lock().unwrap_or_else(PoisonError::into_inner);
+        let created = match rustix::fs::mkdirat(&self.root, shard_name(id), Mode::RWXU) {
             Ok(()) => true,
             Err(Errno::EXIST) => false,
             Err(error) => return Err(error.into()),
         };
         if let Err(error) = rustix::fs::fsync(&self.root) {
-            if made {
+            if created {
                 // So that the next caller has to create it again.
                 let _ = rustix::fs::unlinkat(&self.root, shard_name(id), AtFlags::REMOVEDIR);
             }

@@ -102,12 +102,12 @@ impl Files {
 
     /// Like [`Files::free_bytes`], but up to a second old, for frequent callers that need little space.
     pub fn recent_free_bytes(&self, now: Time) -> io::Result<u64> {
-        let mut seen = self.0.recent_free.lock().unwrap_or_else(PoisonError::into_inner);
-        match *seen {
+        let mut recent = self.0.recent_free.lock().unwrap_or_else(PoisonError::into_inner);
+        match *recent {
             Some((when, free)) if when <= now && now < when.after(FREE_BYTES_MAX_AGE) => Ok(free),
             _ => {
                 let free = self.free_bytes()?;
-                *seen = Some((now, free));
+                *recent = Some((now, free));
                 Ok(free)
             }
         }

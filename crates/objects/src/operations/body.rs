@@ -116,7 +116,7 @@ impl ObjectReader {
     pub fn remaining(&self) -> u64 {
         match self {
             ObjectReader::Inline(data) => data.as_ref().map_or(0, |data| data.len() as u64),
-            ObjectReader::Files(reading) => reading.remaining,
+            ObjectReader::Files(reader) => reader.remaining,
         }
     }
 }
@@ -127,7 +127,7 @@ impl Stream for ObjectReader {
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         match self.get_mut() {
             ObjectReader::Inline(data) => Poll::Ready(data.take().filter(|data| !data.is_empty()).map(Ok)),
-            ObjectReader::Files(reading) => reading.poll_bytes(cx),
+            ObjectReader::Files(reader) => reader.poll_bytes(cx),
         }
     }
 }

@@ -67,9 +67,9 @@ fn complete_in_transaction(
     condition: &Condition,
 ) -> Result<(Completed, Vec<FileId>)> {
     let bucket = buckets::find(tx, &location.org, &location.bucket)?;
-    let mut there: HashMap<u32, Part> =
+    let mut stored_parts: HashMap<u32, Part> =
         parts::list(tx, &upload.id, 0, MAX_PARTS)?.into_iter().map(|part| (part.number, part)).collect();
-    let used = take_chosen_parts(&mut there, chosen)?;
+    let used = take_chosen_parts(&mut stored_parts, chosen)?;
     let size = used.iter().map(|part| part.size).sum();
     if size > MAX_OBJECT_BYTES {
         return Err(Error::TooLarge(MAX_OBJECT_BYTES));
@@ -79,8 +79,8 @@ fn complete_in_transaction(
     if wrong_sum || expected.size.is_some_and(|expected| expected != size) {
         return Err(Error::BadChecksum);
     }
-    let unused: u64 = there.values().map(|part| part.size).sum();
-    let mut files: Vec<FileId> = there.into_values().map(|part| part.file).collect();
+    let unused: u64 = stored_parts.values().map(|part| part.size).sum();
+    let mut files: Vec<FileId> = stored_parts.into_values().map(|part| part.file).collect();
     if !files.is_empty() {
         parts::remove_others(tx, &upload.id, &used.iter().map(|part| part.number).collect::<Vec<u32>>())?;
     }
@@ -111,10 +111,10 @@ fn find_completed(tx: &mut Tx<'_>, location: &ObjectLocation, id: &str, chosen: 
 }
 
 /// Removes the chosen parts from the map and checks them.
-fn take_chosen_parts(there: &mut HashMap<u32, Part>, chosen: &[ChosenPart]) -> Result<Vec<Part>> {
+fn take_chosen_parts(stored_parts: &mut HashMap<u32, Part>, chosen: &[ChosenPart]) -> Result<Vec<Part>> {
     let mut used = Vec::with_capacity(chosen.len());
     for ChosenPart { number, etag, checksum } in chosen {
-        let part = there.remove(number).filter(|part| part.etag == *etag).ok_or(Error::InvalidPart(*number))?;
+        let part = stored_parts.remove(number).filter(|part| part.etag == *etag).ok_or(Error::InvalidPart(*number))?;
         if checksum.is_some() && *checksum != part.checksum {
             return Err(Error::InvalidPart(*number));
         }

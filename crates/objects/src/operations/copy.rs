@@ -52,10 +52,10 @@ impl Objects {
         sums: Sums,
         as_file: bool,
     ) -> Result<Received> {
-        let mut reading = self.read(from, range).await?;
+        let mut reader = self.read(from, range).await?;
         let files = self.files();
         let mut intake = if as_file { files.intake_file(sums) } else { files.intake(sums) };
-        while let Some(piece) = reading.next().await {
+        while let Some(piece) = reader.next().await {
             intake.push(piece.map_err(read_error)?).await?;
         }
         Ok(intake.finish().await?)

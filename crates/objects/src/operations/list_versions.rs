@@ -87,17 +87,17 @@ fn merge_tables(
     until: Option<&str>,
     limit: u32,
 ) -> Result<Vec<ListedVersion>> {
-    let mut seen = objects::list(tx, bucket, from, until, limit)?.into_iter().peekable();
+    let mut current = objects::list(tx, bucket, from, until, limit)?.into_iter().peekable();
     let mut older = versions::list(tx, bucket, from, until, limit)?.into_iter().peekable();
     let mut merged: Vec<ListedVersion> = Vec::new();
     while merged.len() < limit as usize {
-        let take_seen = match (seen.peek(), older.peek()) {
-            (Some(seen), Some(older)) => seen.key <= older.key,
+        let take_current = match (current.peek(), older.peek()) {
+            (Some(current), Some(older)) => current.key <= older.key,
             (Some(_), None) => true,
             (None, Some(_)) => false,
             (None, None) => break,
         };
-        let next = if take_seen { seen.next() } else { older.next() };
+        let next = if take_current { current.next() } else { older.next() };
         let Some(listed) = next else { break };
         let latest = merged.last().is_none_or(|last| last.listed.key != listed.key);
         merged.push(ListedVersion { listed, latest });

@@ -1,4 +1,4 @@
-//! The operations on objects and uploads, without any protocol: put, copy, find, read, list, delete and upload in parts.
+//! Operations on objects and uploads, without any protocol: put, copy, find, read, list, delete and multipart upload.
 //!
 //! Each file adds methods to [`Objects`](crate::Objects). Start reading at [`put`].
 

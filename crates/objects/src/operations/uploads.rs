@@ -164,15 +164,15 @@ pub(crate) fn remove_upload(tx: &mut Tx<'_>, org: &OrgId, upload: &ContentId, fi
 
 /// Removes a batch of a bucket's uploads. Returns whether there were any.
 pub(crate) fn abort_some_uploads(tx: &mut Tx<'_>, bucket: &Bucket, files: &mut Vec<FileId>) -> Result<bool> {
-    let some = uploads::some_of_bucket(tx, &bucket.id, BATCH)?;
-    for upload in &some {
+    let ids = uploads::some_of_bucket(tx, &bucket.id, BATCH)?;
+    for upload in &ids {
         // An upload may have ten thousand files, so only few such uploads fit into one transaction.
         if files.len() >= BATCH as usize {
             break;
         }
         remove_upload(tx, &bucket.org, upload, files)?;
     }
-    Ok(!some.is_empty())
+    Ok(!ids.is_empty())
 }
 
 /// Returns the upload with this id, if it is for this location.

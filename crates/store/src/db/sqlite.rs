@@ -55,8 +55,8 @@ impl Sqlite {
     /// Opens the file, creating it if it does not exist, and migrates its schema.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         // Only the owner may read it. The files that SQLite creates beside it get the same mode.
-        let made = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path);
-        made.map_err(|error| Error::Unavailable(format!("{}: {error}", path.display())))?;
+        let created = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path);
+        created.map_err(|error| Error::Unavailable(format!("{}: {error}", path.display())))?;
         let mut connection = open_connection(path, OpenFlags::default())?;
         connection
             .execute_batch(

@@ -1,7 +1,7 @@
 //! Leases of jobs.
 //!
-//! A lease raises the job's epoch, and everything its holder writes is guarded by that number: an engine that lost its lease
-//! can write nothing.
+//! A lease raises the job's epoch, and everything its holder writes is guarded by that number: an engine that lost its
+//! lease can write nothing.
 
 use std::time::Duration;
 

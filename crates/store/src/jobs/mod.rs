@@ -1,7 +1,8 @@
 //! Jobs: rows, the queue of each cluster, leases, logs and nodes.
 //!
-//! The engine that runs a job holds its lease ([`Leased`]): every write names the epoch of that lease, so that an engine that
-//! lost it can write nothing. Start reading at [`insert`] for the rows and at [`lease_undriven`] for the leases.
+//! The engine that runs a job holds its lease ([`Leased`]): every write names the epoch of that lease, so that an
+//! engine that lost it can write nothing. Start reading at [`insert`] for the rows and at [`lease_undriven`] for the
+//! leases.
 
 /// Every query for jobs reads the same columns, in the order of [`rows::read`].
 macro_rules! select {

@@ -1,4 +1,4 @@
-//! The end of jobs: drafts and jobs that expire, hidden jobs that are being removed, and clusters destroyed after a job.
+//! The end of jobs: expired drafts and jobs, hidden jobs that are being removed, and clusters destroyed after a job.
 
 use tarn_model::Time;
 use tarn_model::ids::{ClusterId, JobId};

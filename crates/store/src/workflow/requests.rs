@@ -1,7 +1,7 @@
 //! Requests: what the API shows, and what runners lease.
 //!
-//! A lease raises the request's epoch, and everything its holder writes is guarded by that number: a runner that lost its
-//! lease can write nothing.
+//! A lease raises the request's epoch, and everything its holder writes is guarded by that number: a runner that lost
+//! its lease can write nothing.
 
 use std::time::Duration;
 

@@ -110,15 +110,16 @@ fn is_form(kind: &HeaderValue) -> bool {
 
 /// Returns whether the body consists of chunks that announce their sizes.
 fn is_chunked(parts: &request::Parts) -> bool {
-    let said = parts.headers.get_all(s3s::header::X_AMZ_CONTENT_SHA256);
-    said.iter().any(|value| value.as_bytes().starts_with(b"STREAMING-"))
+    let values = parts.headers.get_all(s3s::header::X_AMZ_CONTENT_SHA256);
+    values.iter().any(|value| value.as_bytes().starts_with(b"STREAMING-"))
 }
 
 /// Returns whether s3s could not parse the XML of a request. It reports that as an internal error without a message,
 /// while our errors have one.
 fn is_unparsed_xml(response: &HttpResponse) -> bool {
-    let silent = |body: &[u8]| !body.windows(9).any(|window| window == b"<Message>");
-    response.status() == StatusCode::INTERNAL_SERVER_ERROR && response.body().bytes().is_some_and(|body| silent(&body))
+    let has_no_message = |body: &[u8]| !body.windows(9).any(|window| window == b"<Message>");
+    response.status() == StatusCode::INTERNAL_SERVER_ERROR
+        && response.body().bytes().is_some_and(|body| has_no_message(&body))
 }
 
 /// Adds the request id to a response, and to an error the other elements of S3's errors.

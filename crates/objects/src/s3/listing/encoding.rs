@@ -15,8 +15,8 @@ pub(in crate::s3) enum Encoding {
 
 impl Encoding {
     /// Parses the encoding that a call requests.
-    pub(in crate::s3) fn from_request(asked: Option<&EncodingType>) -> S3Result<Self> {
-        match asked.map(EncodingType::as_str) {
+    pub(in crate::s3) fn from_request(requested: Option<&EncodingType>) -> S3Result<Self> {
+        match requested.map(EncodingType::as_str) {
             None => Ok(Encoding::Plain),
             Some(EncodingType::URL) => Ok(Encoding::Url),
             Some(_) => Err(s3_error!(InvalidArgument, "Invalid Encoding Method specified in Request")),

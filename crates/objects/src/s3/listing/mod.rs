@@ -1,5 +1,5 @@
-//! The lists of objects and versions: one file per S3 operation. What all lists have in common is here: limits, prefixes,
-//! delimiters and markers.
+//! The lists of objects and versions: one file per S3 operation. This file holds what all lists have in common: limits,
+//! prefixes, delimiters and markers.
 
 pub(in crate::s3) mod encoding;
 pub(in crate::s3) mod list_object_versions;
@@ -16,8 +16,8 @@ use crate::s3::listing::encoding::Encoding;
 use crate::s3::shared::times;
 
 /// Parses the number of entries that a call requests. A page has at most a thousand.
-pub(in crate::s3) fn page_limit(asked: Option<i32>, name: &str) -> S3Result<u32> {
-    match asked.map(u32::try_from) {
+pub(in crate::s3) fn page_limit(requested: Option<i32>, name: &str) -> S3Result<u32> {
+    match requested.map(u32::try_from) {
         None => Ok(MAX_PAGE),
         Some(Ok(limit)) => Ok(limit.min(MAX_PAGE)),
         Some(Err(_)) => {

@@ -32,11 +32,11 @@ pub(in crate::s3) async fn complete_multipart_upload(
     };
     let expected = upload.as_ref().map(|upload| expected_whole(&input, upload, listed.len())).transpose()?;
     let expected = expected.unwrap_or_default();
-    let size_alone = expected.size.is_some() && expected.checksum.is_none();
+    let only_size_expected = expected.size.is_some() && expected.checksum.is_none();
     let chosen = chosen_parts(listed, upload.and_then(|upload| upload.checksum))?;
     let done = objects.complete_upload(&location, &input.upload_id, chosen, expected, condition).await;
     let (stored, checksum) = done.map_err(|error| match error {
-        Error::BadChecksum if size_alone => s3_error!(
+        Error::BadChecksum if only_size_expected => s3_error!(
             InvalidRequest,
             "The provided 'x-amz-mp-object-size' header does not match the size of the parts that were received."
         ),
@@ -70,8 +70,8 @@ fn complete_output(
 fn expected_whole(input: &CompleteMultipartUploadInput, upload: &Upload, parts: usize) -> S3Result<Expected> {
     let size = input.mpu_object_size.map(u64::try_from).transpose();
     let size = size.map_err(|_| s3_error!(InvalidArgument, "Value for x-amz-mp-object-size header is invalid."))?;
-    if let (Some(asked), Some((_, scope))) = (&input.checksum_type, upload.checksum)
-        && asked.as_str() != scope.name()
+    if let (Some(requested), Some((_, scope))) = (&input.checksum_type, upload.checksum)
+        && requested.as_str() != scope.name()
     {
         return Err(s3_error!(
             InvalidRequest,

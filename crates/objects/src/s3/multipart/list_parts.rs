@@ -41,8 +41,8 @@ pub(in crate::s3) async fn list_parts(
 }
 
 /// Parses the number of the part after which the list starts.
-pub(in crate::s3) fn parse_part_marker(asked: Option<i32>) -> S3Result<u32> {
-    u32::try_from(asked.unwrap_or(0)).map_err(|_| {
+pub(in crate::s3) fn parse_part_marker(requested: Option<i32>) -> S3Result<u32> {
+    u32::try_from(requested.unwrap_or(0)).map_err(|_| {
         s3_error!(InvalidArgument, "Argument part-number-marker must be an integer between 0 and {}", i32::MAX)
     })
 }

@@ -24,8 +24,8 @@ pub(in crate::s3) async fn upload_part(
     let received = body::receive_body(intake, input.body, declared, md5).await?;
     let checksum = requested.verify(&received)?;
     // Without an algorithm of the upload, the checksum of the part has been verified and is not needed any more.
-    let kept = checksum.clone().filter(|_| upload.checksum.is_some());
-    let part = objects.put_part(&location, &input.upload_id, number, received, kept).await?;
+    let stored_checksum = checksum.clone().filter(|_| upload.checksum.is_some());
+    let part = objects.put_part(&location, &input.upload_id, number, received, stored_checksum).await?;
     let mut output = UploadPartOutput { e_tag: Some(ETag::Strong(part.etag)), ..Default::default() };
     if let Some((algorithm, value)) = requested.algorithm.zip(checksum) {
         checksums::set_checksum!(output, algorithm, value);

@@ -1,5 +1,5 @@
-//! Random puts, copies, deletions and changes of versioning against a simple model: what is listed, what is read, what is
-//! counted, and which files there are must agree after every step.
+//! Compares random puts, copies, deletions and changes of versioning with a simple model: lists, contents, usage and
+//! files must agree after every step.
 
 use std::collections::BTreeMap;
 
