@@ -140,7 +140,7 @@ impl Dispatcher {
                 admit(tx, job, &instances)?;
             }
             let mut taken = Vec::new();
-            for leased in jobs::lease_undriven(tx, lease, free)? {
+            for leased in jobs::lease_available(tx, lease, free)? {
                 let nodes = job_nodes::of_job(tx, &leased.job.id)?;
                 let instances = nodes_of(tx, &mut known, &leased.job.cluster)?;
                 taken.push(Taken { leased, nodes, instances });

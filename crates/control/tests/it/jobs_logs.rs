@@ -36,7 +36,8 @@ async fn write(world: &World, job: &JobId, start: u64, data: &[u8], as_object: b
         job_logs::insert(tx, &job, start, data.len() as u64, (!as_object).then_some(&data))?;
         tarn_store::jobs::release_all(tx)?;
         let lease = Duration::from_secs(10);
-        let leased = tarn_store::jobs::lease_undriven(tx, lease, 1000)?.into_iter().find(|leased| leased.job.id == job);
+        let leased =
+            tarn_store::jobs::lease_available(tx, lease, 1000)?.into_iter().find(|leased| leased.job.id == job);
         let epoch = leased.ok_or(Error::Conflict)?.epoch;
         tarn_store::jobs::set_log_bytes(tx, &job, epoch, start + data.len() as u64, lease)
     });

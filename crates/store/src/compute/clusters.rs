@@ -9,7 +9,7 @@ use crate::db::Row;
 use crate::listing::list_sql;
 use crate::{Error, Listing, Result, Tx};
 
-/// Every query of this file reads the same columns, in the order of [`read`].
+/// Every query of this file reads the same columns, in the order of [`read_cluster`].
 macro_rules! select {
     ($rest:literal) => {
         concat!(

@@ -9,7 +9,7 @@ use tarn_model::gpus::{Drain, Facts, Health, Known};
 use crate::db::Row;
 use crate::{Error, Result, Tx};
 
-/// Every query of this file reads the same columns, in the order of [`read`].
+/// Every query of this file reads the same columns, in the order of [`read_gpu`].
 macro_rules! select {
     ($rest:literal) => {
         concat!(

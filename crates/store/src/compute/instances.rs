@@ -10,7 +10,7 @@ use crate::clusters::read_state;
 use crate::db::{Param, Row};
 use crate::{Error, Result, Tx};
 
-/// Every query of this file reads the same columns, in the order of [`read`].
+/// Every query of this file reads the same columns, in the order of [`read_instance`].
 macro_rules! select {
     ($rest:literal) => {
         concat!(

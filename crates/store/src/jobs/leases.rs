@@ -26,7 +26,7 @@ pub fn leased(tx: &mut Tx<'_>, id: &JobId, epoch: i64) -> Result<Job> {
 }
 
 /// Leases jobs that are admitted to their cluster and that no engine runs, oldest first.
-pub fn lease_undriven(tx: &mut Tx<'_>, lease: Duration, limit: u32) -> Result<Vec<Leased>> {
+pub fn lease_available(tx: &mut Tx<'_>, lease: Duration, limit: u32) -> Result<Vec<Leased>> {
     let now = tx.now();
     let sql = select!(
         "where ended_us is null and state in ('STARTING', 'RUNNING', 'STOPPING', 'COLLECTING') and lease_until_us <= $1 \

@@ -1,10 +1,10 @@
 //! Jobs: rows, the queue of each cluster, leases, logs and nodes.
 //!
 //! The engine that runs a job holds its lease ([`Leased`]): every write names the epoch of that lease, so that an
-//! engine that lost it can write nothing. Start reading at [`insert`] for the rows and at [`lease_undriven`] for the
+//! engine that lost it can write nothing. Start reading at [`insert`] for the rows and at [`lease_available`] for the
 //! leases.
 
-/// Every query for jobs reads the same columns, in the order of [`rows::read`].
+/// Every query for jobs reads the same columns, in the order of [`rows::read_job`].
 macro_rules! select {
     ($rest:literal) => {
         concat!(
@@ -25,6 +25,6 @@ mod removal;
 mod rows;
 
 pub use admission::{admissible, count_interrupted, is_any_due, line};
-pub use leases::{Leased, is_lost, lease_undriven, leased, release, release_all, renew, set_log_bytes};
+pub use leases::{Leased, is_lost, lease_available, leased, release, release_all, renew, set_log_bytes};
 pub use removal::{expired, expired_drafts, remove, removing, set_removing, tearing_down, tears_down, unknown};
 pub use rows::{count_open_of_cluster, get, insert, is_any_open, list, open_of_cluster, progress, refresh_draft, save};

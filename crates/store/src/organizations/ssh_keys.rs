@@ -10,7 +10,7 @@ use crate::{Error, OwnerFilter, Result, Tx};
 /// The maximum number of keys of a scope. All of them are installed on every new cluster.
 pub const MAX_PER_SCOPE: u64 = 1000;
 
-/// Every query of this file reads the same columns, in the order of [`read`].
+/// Every query of this file reads the same columns, in the order of [`read_ssh_key`].
 macro_rules! select {
     ($rest:literal) => {
         concat!("select id, user_id, org_id, name, public_key, fingerprint, created_us from ssh_keys ", $rest)

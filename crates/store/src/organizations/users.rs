@@ -17,7 +17,7 @@ pub struct ApiKey {
     pub revoked: Option<Time>,
 }
 
-/// Every query for users reads the same columns, in the order of [`read`].
+/// Every query for users reads the same columns, in the order of [`read_user`].
 macro_rules! select {
     ($rest:literal) => {
         concat!(

@@ -13,7 +13,7 @@ use tarn_model::users::Owner;
 use crate::db::Row;
 use crate::{Error, Listing, OwnerFilter, Result, Tx};
 
-/// Every query of this file reads the same columns, in the order of [`read`].
+/// Every query of this file reads the same columns, in the order of [`read_request`].
 macro_rules! select {
     ($rest:literal) => {
         concat!(

@@ -204,7 +204,7 @@ async fn lost_lease_writes_nothing(#[values(DatabaseKind::Sqlite, DatabaseKind::
     let cluster = add_cluster(&world, 1).await;
     let id = queued(&world, &cluster, 10).await.id;
     admit(&world).await;
-    let lease = || world.store.write(|tx| jobs::lease_undriven(tx, LEASE, 10));
+    let lease = || world.store.write(|tx| jobs::lease_available(tx, LEASE, 10));
     let first = lease().await.unwrap().pop().unwrap();
     assert_eq!((&first.job.id, first.epoch), (&id, 1));
     assert!(lease().await.unwrap().is_empty());
