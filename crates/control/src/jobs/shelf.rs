@@ -8,11 +8,11 @@ use futures::StreamExt;
 use tarn_model::ids::JobId;
 use tarn_model::objects::{Listed, MAX_KEY_BYTES, Object};
 use tarn_objects::files::{self, Sums};
-use tarn_objects::find::Which;
-use tarn_objects::internal::NotPut;
+use tarn_objects::find::VersionSelector;
+use tarn_objects::internal::PutError;
 use tarn_objects::list::{Entry, MAX_PAGE, Query};
-use tarn_objects::put::Place;
-use tarn_objects::{Error as Failure, Reading, internal};
+use tarn_objects::put::ObjectLocation;
+use tarn_objects::{Error as Failure, ObjectReader, internal};
 use tarn_store::Tx;
 
 use crate::{Control, Error, Kind, Result};
@@ -35,7 +35,7 @@ pub(crate) const FULL: &str = "storage_full";
 /// Something on its way to the shelf. Dropped before it is finished, it leaves nothing.
 pub(crate) struct Intake {
     control: Control,
-    place: Place,
+    place: ObjectLocation,
     intake: files::Intake,
 }
 
@@ -58,8 +58,8 @@ impl Intake {
         let received = self.intake.finish().await.map_err(|error| failed(error.into()))?;
         match self.control.objects().put_with(&self.place, received, also).await {
             Ok(value) => Ok(value),
-            Err(NotPut::Object(error)) => Err(failed(error)),
-            Err(NotPut::Other(error)) => Err(error),
+            Err(PutError::Object(error)) => Err(failed(error)),
+            Err(PutError::Other(error)) => Err(error),
         }
     }
 }
@@ -70,7 +70,7 @@ pub(crate) async fn put_files(control: &Control, job: &JobId, declared: Option<u
 }
 
 /// The archive of a job's files and its size.
-pub(crate) async fn read_files(control: &Control, job: &JobId) -> Result<(u64, Reading)> {
+pub(crate) async fn read_files(control: &Control, job: &JobId) -> Result<(u64, ObjectReader)> {
     open(control, &files_key(job), |size| 0..size).await?.ok_or_else(|| missing(job, "the archive of its files"))
 }
 
@@ -85,7 +85,7 @@ pub(crate) async fn put_list(control: &Control, job: &JobId, size: u64) -> Resul
 }
 
 /// The list of the files that a draft waits for and its size, if there is one.
-pub(crate) async fn read_list(control: &Control, job: &JobId) -> Result<Option<(u64, Reading)>> {
+pub(crate) async fn read_list(control: &Control, job: &JobId) -> Result<Option<(u64, ObjectReader)>> {
     open(control, &list_key(job), |size| 0..size).await
 }
 
@@ -157,7 +157,7 @@ pub(crate) async fn open_output(
     job: &JobId,
     path: &str,
     range: impl Fn(u64) -> Range<u64>,
-) -> Result<Option<(u64, Reading)>> {
+) -> Result<Option<(u64, ObjectReader)>> {
     match path.len() {
         1..=MAX_PATH_BYTES => open(control, &output_key(job, path), range).await,
         _ => Ok(None),
@@ -198,17 +198,17 @@ pub(crate) async fn ready(control: &Control) -> Result<()> {
 
 async fn intake(control: &Control, key: String, declared: Option<u64>) -> Result<Intake> {
     ready(control).await?;
-    let place = Place { org: internal::account(), bucket: BUCKET.to_owned(), key };
+    let place = ObjectLocation { org: internal::account(), bucket: BUCKET.to_owned(), key };
     let intake = control.objects().intake(&place, declared, Sums::default()).await.map_err(failed)?;
     Ok(Intake { control: control.clone(), place, intake })
 }
 
-async fn open(control: &Control, key: &str, range: impl Fn(u64) -> Range<u64>) -> Result<Option<(u64, Reading)>> {
+async fn open(control: &Control, key: &str, range: impl Fn(u64) -> Range<u64>) -> Result<Option<(u64, ObjectReader)>> {
     let (objects, org) = (control.objects(), internal::account());
     let mut tries = 0;
     loop {
         tries += 1;
-        let object: Object = match objects.find(&org, BUCKET, key, &Which::Current).await {
+        let object: Object = match objects.find(&org, BUCKET, key, &VersionSelector::Current).await {
             Ok(object) => object,
             Err(Failure::NoSuchKey { .. } | Failure::NoSuchBucket) => return Ok(None),
             Err(other) => return Err(failed(other)),

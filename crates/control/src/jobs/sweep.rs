@@ -9,7 +9,7 @@ use futures::StreamExt;
 use tarn_link::KnownJob;
 use tarn_model::ids::{InstanceId, JobId};
 use tarn_store::instances;
-use tarn_store::job_standings::{self, Standing};
+use tarn_store::job_status::{self, JobStatus};
 
 use super::guests;
 use super::hand::Shared;
@@ -100,7 +100,7 @@ async fn look(control: &Control, node: &InstanceId) -> Looked {
     // A guest chooses its words: only what can be an id is one.
     let known = known.into_iter().take(MAX_JOBS).filter_map(|known| Some((known.job.parse().ok()?, known)));
     let (ids, known): (Vec<JobId>, Vec<KnownJob>) = known.unzip();
-    let standings = match control.store().read(|tx| job_standings::of(tx, &ids)).await {
+    let standings = match control.store().read(|tx| job_status::of_jobs(tx, &ids)).await {
         Ok(standings) => standings,
         Err(error) => {
             let error: tarn_store::Error = error;
@@ -120,7 +120,11 @@ async fn look(control: &Control, node: &InstanceId) -> Looked {
 }
 
 /// What the rows have to say about what a guest knows.
-fn errands<'a>(ids: &'a [JobId], known: &[KnownJob], standings: &HashMap<JobId, Standing>) -> Vec<(&'a JobId, Errand)> {
+fn errands<'a>(
+    ids: &'a [JobId],
+    known: &[KnownJob],
+    standings: &HashMap<JobId, JobStatus>,
+) -> Vec<(&'a JobId, Errand)> {
     let (mut errands, mut ended) = (Vec::new(), Vec::new());
     for (id, known) in ids.iter().zip(known) {
         match standings.get(id) {
@@ -141,7 +145,7 @@ fn errands<'a>(ids: &'a [JobId], known: &[KnownJob], standings: &HashMap<JobId, 
 }
 
 /// What has to be done about a job that has a row.
-fn about(standing: &Standing, known: &KnownJob) -> Vec<Errand> {
+fn about(standing: &JobStatus, known: &KnownJob) -> Vec<Errand> {
     let is_over = |attempt: &&u32| **attempt < standing.attempt || standing.ended.is_some();
     let over = known.attempts.iter().filter(is_over);
     match known.running && !standing.is_placed {
@@ -175,14 +179,14 @@ mod tests {
         KnownJob { job: id(number).to_string(), attempts: attempts.to_vec(), running }
     }
 
-    fn standing(number: usize, ended: Option<i64>) -> (JobId, Standing) {
+    fn standing(number: usize, ended: Option<i64>) -> (JobId, JobStatus) {
         let ended = ended.map(Time::from_micros);
         let standing =
-            Standing { id: id(number), attempt: 2, is_placed: ended.is_none(), ended, is_hidden: number == 3 };
+            JobStatus { id: id(number), attempt: 2, is_placed: ended.is_none(), ended, is_hidden: number == 3 };
         (id(number), standing)
     }
 
-    fn told(known: &[KnownJob], standings: impl IntoIterator<Item = (JobId, Standing)>) -> Vec<(JobId, Errand)> {
+    fn told(known: &[KnownJob], standings: impl IntoIterator<Item = (JobId, JobStatus)>) -> Vec<(JobId, Errand)> {
         let ids: Vec<JobId> = known.iter().map(|known| known.job.parse().unwrap()).collect();
         let errands = errands(&ids, known, &standings.into_iter().collect());
         errands.into_iter().map(|(id, errand)| (id.clone(), errand)).collect()
