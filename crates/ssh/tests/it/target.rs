@@ -129,7 +129,7 @@ impl LocalTarget {
                 tokio::select! {
                     read = read(&mut stdout, &mut data) => output.data(&data[..read]).await?,
                     read = read(&mut stderr, &mut errors) => output.stderr(&errors[..read]).await?,
-                    stream = accept_agent_connection(&agent) => output.message(&self.announce(stream, Endpoint::Agent)).await?,
+                    stream = accept_agent(&agent) => output.message(&self.announce(stream, Endpoint::Agent)).await?,
                 }
             }
             let status = child.wait().await?;
@@ -158,7 +158,7 @@ async fn read<R: AsyncRead + Unpin>(from: &mut Option<R>, into: &mut [u8]) -> us
     read
 }
 
-async fn accept_agent_connection(agent: &Option<UnixListener>) -> UnixStream {
+async fn accept_agent(agent: &Option<UnixListener>) -> UnixStream {
     match agent {
         Some(listener) => listener.accept().await.unwrap().0,
         None => std::future::pending().await,
