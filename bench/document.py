@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench import machine
+from bench import host
 
 DOCUMENT = Path("docs/benchmarks.md")
 TITLE = """# Benchmarks
@@ -39,7 +39,7 @@ def replace(name: str, text: str, document: Path = DOCUMENT):
 def circumstances() -> str:
     """When, of what and where: figures without them mean nothing. A tree that differs from its commit says so."""
     done = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True)
-    return f"{datetime.date.today()}, commit {done.stdout.strip() or 'unknown'}, {machine.description()}."
+    return f"{datetime.date.today()}, commit {done.stdout.strip() or 'unknown'}, {host.description()}."
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from support import BINARY, ENVIRONMENT, Server
 
 
 @dataclass
-class Said:
+class ClientResult:
     """What one run of a client did."""
 
     code: int
@@ -47,16 +47,16 @@ class Client:
         """The words of a command."""
         return [str(self.program), *shlex.split(line), *map(str, more)]
 
-    def __call__(self, line: str, *more, code=0, key=None, answer="", where=None, loud=False, **environment) -> Said:
+    def __call__(self, line: str, *more, code=0, key=None, answer="", where=None, loud=False, **environment) -> ClientResult:
         """Runs it to its end, away from any terminal. `answer` is its standard input, `where` the directory that it runs in,
         `loud` says that it may also speak on the error stream though it succeeds."""
         done = subprocess.run(
             self.command(line, *more), env=self.environment(key, **environment), cwd=where or self.home,
             input=answer, capture_output=True, text=True, errors="replace", timeout=180,
         )  # fmt: skip
-        said = Said(done.returncode, done.stdout, done.stderr)
+        said = ClientResult(done.returncode, done.stdout, done.stderr)
         assert said.code == code, f"{line} {more}: {said}"
-        check_words(said, loud=loud or "--json" in line)
+        check_streams(said, loud=loud or "--json" in line)
         return said
 
     def json(self, line: str, *more, code=0, **options) -> dict:
@@ -93,7 +93,7 @@ class Client:
             terminal.close()
 
 
-def check_words(said: Said, *, loud: bool):
+def check_streams(said: ClientResult, *, loud: bool):
     """Success says nothing on the error stream; a failure says why, in one line, unless the line was not understood at all."""
     assert "panicked" not in said.errors, said
     if said.code == 0:
@@ -103,19 +103,19 @@ def check_words(said: Said, *, loud: bool):
         assert last.startswith("tarn: ") and len(last.split()) >= 3, said
 
 
-def interrupt(process: subprocess.Popen) -> Said:
+def interrupt(process: subprocess.Popen) -> ClientResult:
     """Presses Ctrl-C, and answers how it ended."""
     process.send_signal(signal.SIGINT)
-    return ended(process)
+    return wait_for_end(process)
 
 
-def ended(process: subprocess.Popen, seconds=60) -> Said:
+def wait_for_end(process: subprocess.Popen, seconds=60) -> ClientResult:
     """Waits for the end, and answers what was not read before. (`communicate` forgets what a line that was read has buffered.)"""
     deadline = threading.Timer(seconds, process.kill)
     deadline.start()
     try:
         text, errors = process.stdout.read(), process.stderr.read()
-        return Said(process.wait(), text, errors)
+        return ClientResult(process.wait(), text, errors)
     finally:
         deadline.cancel()
 
@@ -144,7 +144,7 @@ class Terminal:
         self.shown += data.decode(errors="replace")
         return bool(data)
 
-    def until(self, word: str, *, seconds=60) -> str:
+    def read_until(self, word: str, *, seconds=60) -> str:
         """Reads until a word is shown; answers everything up to its end, which is not looked at again."""
         deadline = time.monotonic() + seconds
         while word not in self.shown:
@@ -156,7 +156,7 @@ class Terminal:
         """Types something; `\\x03` is Ctrl-C."""
         os.write(self.master, text.encode())
 
-    def ends(self, *codes, seconds=60) -> str:
+    def wait_for_end(self, *codes, seconds=60) -> str:
         """Reads until the program has ended, with one of these codes; answers what was shown and not looked at before."""
         deadline = time.monotonic() + seconds
         while self.read(0.1):

@@ -11,7 +11,7 @@ import pytest
 
 from client import Client
 from stock import StockClient
-from stock_proofs import held_to
+from stock_proofs import verify_proofs
 from support import FAILED, Server
 
 # Whoever runs the tests in the background may let Ctrl-C be ignored, and every program that they start would inherit that.
@@ -28,16 +28,16 @@ def pytest_runtest_makereport(item, call):
 
 
 @pytest.fixture(autouse=True)
-def as_it_was(request):
+def remove_leftovers_after_failure(request):
     """A test that fails leaves nothing in what it shares with the other tests of its file: they would stumble over it, and so would
     the same test when it is run once more."""
     request.node.stash[FAILED] = False
     shared = [request.getfixturevalue(name) for name in ("cloud", "server", "storage") if name in request.fixturenames]
-    before = [(each, each.holds()) for each in dict.fromkeys(shared) if hasattr(each, "holds")]
+    before = [(each, each.existing()) for each in dict.fromkeys(shared) if hasattr(each, "existing")]
     yield
     if request.node.stash[FAILED]:
         for each, kept in before:
-            each.take_away(kept)
+            each.remove_except(kept)
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def tarn(server, tmp_path) -> Client:
 @pytest.fixture
 def tp(server, tmp_path, request):
     """The stock client with the administrator's key: `tp("cluster", "list")`."""
-    yield from held_to(StockClient(server.url, server.key, tmp_path / "home"), request)
+    yield from verify_proofs(StockClient(server.url, server.key, tmp_path / "home"), request)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from support import BINARY, ENVIRONMENT, Server, free_port
 
 PAGE = Path(__file__).resolve().parent.parent / "docs/operating/doctor.md"
 # Nothing here leaves the machine: the way out ends at a port where nobody listens.
-ELSEWHERE = {"HTTPS_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1,localhost"}
+NO_NETWORK = {"HTTPS_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1,localhost"}
 
 
 class Report:
@@ -24,30 +24,30 @@ class Report:
     def level(self, check: str) -> str:
         return self.found[check]["level"]
 
-    def has(self, level: str, *checks: str):
+    def expect_level(self, level: str, *checks: str):
         """Whether all of these have that level."""
         wrong = {check: self.found.get(check) for check in checks if (self.found.get(check) or {}).get("level") != level}
         assert not wrong, json.dumps(wrong, indent=1)
 
 
-def run(*options, prefix=(), environment=None, seconds=240, **more) -> subprocess.CompletedProcess:
+def run_doctor(*options, prefix=(), environment=None, seconds=240, **more) -> subprocess.CompletedProcess:
     command = [*map(str, prefix), str(BINARY), "doctor", *map(str, options)]
     return subprocess.run(
-        command, env=ENVIRONMENT | ELSEWHERE | (environment or {}), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        command, env=ENVIRONMENT | NO_NETWORK | (environment or {}), stdin=subprocess.DEVNULL, capture_output=True, text=True,
         timeout=seconds, **more,
     )  # fmt: skip
 
 
 def doctor(*options, **more) -> Report:
-    return Report(run("--json", *options, **more))
+    return Report(run_doctor("--json", *options, **more))
 
 
-def beside(server: Server, *options, **more) -> Report:
+def doctor_of_engine(server: Server, *options, **more) -> Report:
     """The doctor with the options of an engine, and with the key of its administrator."""
     return doctor(*server.command[2:], *options, environment={"TENSORPOOL_KEY": server.key}, **more)
 
 
-def alone(data: Path, *options, **more) -> Report:
+def doctor_without_engine(data: Path, *options, **more) -> Report:
     """The doctor where no engine runs, on ports that are free."""
     ports = [part for name in ("listen", "ssh-listen", "s3-listen") for part in (f"--{name}", f"127.0.0.1:{free_port()}")]
     return doctor("--data", data, *ports, *options, **more)

@@ -11,10 +11,10 @@ from support import eventually
 CGROUPS = Path("/sys/fs/cgroup")
 
 
-def take() -> dict[str, frozenset]:
+def take_snapshot() -> dict[str, frozenset]:
     """Everything that could be left behind, each kind as a set that shows in a failed comparison what it is."""
     return {
-        "processes": frozenset(guests()),
+        "processes": frozenset(guest_processes()),
         "namespaces": frozenset(namespaces()),
         "mounts": frozenset(line.split(" ", 5)[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()),
         "loop devices": lines("losetup", "--list", "--noheadings", "--output", "NAME"),
@@ -48,22 +48,22 @@ def difference(before: dict, after: dict) -> dict[str, dict]:
     return changed
 
 
-def as_before(before: dict, what: str):
+def wait_until_restored(before: dict, what: str):
     """Waits until the machine holds what it held before; a failure says what it holds instead."""
     changed = {}
 
-    def same() -> bool:
+    def is_restored() -> bool:
         changed.clear()
-        changed.update(difference(before, take()))
+        changed.update(difference(before, take_snapshot()))
         return not changed
 
     try:
-        eventually(same, what=what)
+        eventually(is_restored, what=what)
     except AssertionError:
         raise AssertionError(f"{what} was not seen: {changed}") from None
 
 
-def guests() -> list[str]:
+def guest_processes() -> list[str]:
     """The processes of instances, by what they were started as; those that are only waiting to be reaped do not count."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):

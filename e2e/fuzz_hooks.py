@@ -20,36 +20,36 @@ CHOICE = strategies.integers(0, 2**32 - 1)
 @schemathesis.hook
 def flatmap_path_parameters(context, path_parameters):
     """Ids and names in the path."""
-    return CHOICE.map(lambda choice: mixed(path_parameters, choice))
+    return CHOICE.map(lambda choice: exchange_values(path_parameters, choice))
 
 
 @schemathesis.hook
 def flatmap_query(context, query):
     """Ids and types in the query."""
-    return CHOICE.map(lambda choice: hurried(mixed(query, choice)))
+    return CHOICE.map(lambda choice: shorten_wait(exchange_values(query, choice)))
 
 
 @schemathesis.hook
 def flatmap_body(context, body):
     """Ids, types and keys in the body, or all of it."""
-    return CHOICE.map(lambda choice: exchanged(context.operation.label, mixed(body, choice), choice))
+    return CHOICE.map(lambda choice: exchange_value(context.operation.label, exchange_values(body, choice), choice))
 
 
-def hurried(query):
+def shorten_wait(query):
     """The same without a long wait: nobody writes to the logs that are asked for."""
     if isinstance(query, dict) and query.get("wait") in range(2, 61):
         return query | {"wait": query["wait"] % 2}
     return query
 
 
-def mixed(given, choice: int):
+def exchange_values(given, choice: int):
     """The same object with some of its values exchanged; what is not an object stays what it is."""
     if not isinstance(given, dict):
         return given
-    return {name: exchanged(name, value, choice) for name, value in given.items()}
+    return {name: exchange_value(name, value, choice) for name, value in given.items()}
 
 
-def exchanged(name: str, value, choice: int):
+def exchange_value(name: str, value, choice: int):
     """The value, or one that exists. The name takes part, so that two properties do not always go together."""
     number = zlib.crc32(f"{choice} {name}".encode("utf-8", "backslashreplace"))
     if name not in VALUES or number % 2:

@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from machines import ENVIRONMENT
+from instances import ENVIRONMENT
 
 ATTEMPTS_FILE = Path(__file__).with_name("isolation_attempts.py")
 PROTECTIONS = (
@@ -27,114 +27,114 @@ NAMESPACES = ("namespaces",)
 class Attempt(NamedTuple):
     """What refuses an attempt, and the ways in which that is said; `optional` is what not every kernel has."""
 
-    walls: tuple[str, ...]
+    protections: tuple[str, ...]
     refusals: tuple[str, ...]
     optional: bool = False
 
 
-def by(*walls: str, says="EPERM", optional=False) -> Attempt:
-    return Attempt(walls, tuple(says.split()), optional)
+def refused_by(*protections: str, says="EPERM", optional=False) -> Attempt:
+    return Attempt(protections, tuple(says.split()), optional)
 
 
 ALL_RIGHTS = (SECCOMP, CAPABILITIES, IDS)
 
 ATTEMPTS: dict[str, Attempt] = {
     # Other processes.
-    "signal_a_process_of_the_host": by(*NAMESPACES, says="ENOENT"),
-    "trace_a_process_of_the_host": by(*NAMESPACES, says="ENOENT"),
-    "read_memory_of_a_process_of_the_host": by(*NAMESPACES, says="ENOENT"),
-    "see_namespaces_of_the_host": by(*NAMESPACES, says="words"),
-    "enter_a_namespace": by(SECCOMP, CAPABILITIES),
+    "signal_a_process_of_the_host": refused_by(*NAMESPACES, says="ENOENT"),
+    "trace_a_process_of_the_host": refused_by(*NAMESPACES, says="ENOENT"),
+    "read_memory_of_a_process_of_the_host": refused_by(*NAMESPACES, says="ENOENT"),
+    "see_namespaces_of_the_host": refused_by(*NAMESPACES, says="words"),
+    "enter_a_namespace": refused_by(SECCOMP, CAPABILITIES),
     # Devices and disks.
-    "open_fuse": by(DEVICES, says="ENOENT"),
-    "open_host_devices": by(DEVICES, says="words"),
-    "attach_a_loop_device": by(DEVICES),
-    "make_a_tunnel": by(DEVICES),
-    "make_a_disk_device": by(CAPABILITIES, DEVICES, IDS),
-    "make_a_memory_device": by(CAPABILITIES, DEVICES, IDS),
-    "read_kernel_messages": by(*ALL_RIGHTS),
-    "read_kcore": by(MASKS, CAPABILITIES, IDS, says="ENODATA", optional=True),
-    "read_counts_of_physical_pages": by(IDS, says="EACCES"),
-    "read_the_map_of_memory": by(IDS, says="EACCES"),
+    "open_fuse": refused_by(DEVICES, says="ENOENT"),
+    "open_host_devices": refused_by(DEVICES, says="words"),
+    "attach_a_loop_device": refused_by(DEVICES),
+    "make_a_tunnel": refused_by(DEVICES),
+    "make_a_disk_device": refused_by(CAPABILITIES, DEVICES, IDS),
+    "make_a_memory_device": refused_by(CAPABILITIES, DEVICES, IDS),
+    "read_kernel_messages": refused_by(*ALL_RIGHTS),
+    "read_kcore": refused_by(MASKS, CAPABILITIES, IDS, says="ENODATA", optional=True),
+    "read_counts_of_physical_pages": refused_by(IDS, says="EACCES"),
+    "read_the_map_of_memory": refused_by(IDS, says="EACCES"),
     # /proc and /sys.
-    "read_interrupts": by(MASKS, says="ENODATA"),
-    "write_a_setting_of_the_network": by(MASKS, CAPABILITIES, says="EACCES EROFS"),
-    "write_core_pattern": by(MASKS, IDS, says="EACCES EROFS"),
-    "write_modprobe_path": by(MASKS, IDS, says="EACCES EROFS"),
-    "write_sysrq": by(MASKS, IDS, says="EACCES EROFS"),
-    "write_binfmt_misc": by(SECCOMP, CAPABILITIES),
-    "write_uevent_helper": by(MASKS, IDS, says="EACCES EROFS"),
-    "write_to_sys": by(MASKS, IDS, says="words"),
-    "write_release_agent": by(*NAMESPACES),
-    "write_to_a_control_group": by(*ALL_RIGHTS),
-    "protect_oneself_from_the_oom_killer": by(CAPABILITIES, IDS, says="EACCES", optional=True),
+    "read_interrupts": refused_by(MASKS, says="ENODATA"),
+    "write_a_setting_of_the_network": refused_by(MASKS, CAPABILITIES, says="EACCES EROFS"),
+    "write_core_pattern": refused_by(MASKS, IDS, says="EACCES EROFS"),
+    "write_modprobe_path": refused_by(MASKS, IDS, says="EACCES EROFS"),
+    "write_sysrq": refused_by(MASKS, IDS, says="EACCES EROFS"),
+    "write_binfmt_misc": refused_by(SECCOMP, CAPABILITIES),
+    "write_uevent_helper": refused_by(MASKS, IDS, says="EACCES EROFS"),
+    "write_to_sys": refused_by(MASKS, IDS, says="words"),
+    "write_release_agent": refused_by(*NAMESPACES),
+    "write_to_a_control_group": refused_by(*ALL_RIGHTS),
+    "protect_oneself_from_the_oom_killer": refused_by(CAPABILITIES, IDS, says="EACCES", optional=True),
     # Namespaces and mounts.
-    "make_a_user_namespace": by(SECCOMP, says="ENOSYS EPERM"),
-    "make_a_user_namespace_by_clone3": by(SECCOMP, says="ENOSYS"),
-    "make_a_mount_namespace": by(SECCOMP, CAPABILITIES, says="ENOSYS EPERM"),
-    "mount_tmpfs": by(SECCOMP, CAPABILITIES),
-    "mount_by_the_new_calls": by(SECCOMP, CAPABILITIES),
-    "clone_a_mount": by(SECCOMP, CAPABILITIES),
-    "change_attributes_of_a_mount": by(SECCOMP, CAPABILITIES),
-    "remount_proc_sys_writable": by(SECCOMP, CAPABILITIES),
-    "make_a_mount_shared": by(SECCOMP, CAPABILITIES),
-    "unmount_a_mask": by(SECCOMP, CAPABILITIES),
-    "change_the_root": by(SECCOMP, CAPABILITIES),
-    "open_a_file_by_handle": by(*ALL_RIGHTS),
+    "make_a_user_namespace": refused_by(SECCOMP, says="ENOSYS EPERM"),
+    "make_a_user_namespace_by_clone3": refused_by(SECCOMP, says="ENOSYS"),
+    "make_a_mount_namespace": refused_by(SECCOMP, CAPABILITIES, says="ENOSYS EPERM"),
+    "mount_tmpfs": refused_by(SECCOMP, CAPABILITIES),
+    "mount_by_the_new_calls": refused_by(SECCOMP, CAPABILITIES),
+    "clone_a_mount": refused_by(SECCOMP, CAPABILITIES),
+    "change_attributes_of_a_mount": refused_by(SECCOMP, CAPABILITIES),
+    "remount_proc_sys_writable": refused_by(SECCOMP, CAPABILITIES),
+    "make_a_mount_shared": refused_by(SECCOMP, CAPABILITIES),
+    "unmount_a_mask": refused_by(SECCOMP, CAPABILITIES),
+    "change_the_root": refused_by(SECCOMP, CAPABILITIES),
+    "open_a_file_by_handle": refused_by(*ALL_RIGHTS),
     # The kernel.
-    "load_a_module": by(*ALL_RIGHTS, optional=True),
-    "load_a_kernel": by(*ALL_RIGHTS, optional=True),
-    "reboot": by(SECCOMP, CAPABILITIES),
-    "swap_on_a_file": by(*ALL_RIGHTS),
-    "set_the_clock": by(*ALL_RIGHTS),
-    "set_the_name_of_the_host": by(SECCOMP, CAPABILITIES),
-    "load_a_bpf_program": by(*ALL_RIGHTS),
-    "count_performance_events_of_the_machine": by(*ALL_RIGHTS),
-    "use_io_uring": by(SECCOMP),
-    "handle_page_faults": by(SECCOMP),
-    "add_a_key": by(SECCOMP),
-    "list_keys_of_others": by(MASKS, IDS, says="ENOENT"),
-    "read_keys_of_others": by(SECCOMP),
-    "make_an_unusual_socket": by(SECCOMP, says="EAFNOSUPPORT"),
-    "make_a_vsock": by(SECCOMP, says="EAFNOSUPPORT"),
+    "load_a_module": refused_by(*ALL_RIGHTS, optional=True),
+    "load_a_kernel": refused_by(*ALL_RIGHTS, optional=True),
+    "reboot": refused_by(SECCOMP, CAPABILITIES),
+    "swap_on_a_file": refused_by(*ALL_RIGHTS),
+    "set_the_clock": refused_by(*ALL_RIGHTS),
+    "set_the_name_of_the_host": refused_by(SECCOMP, CAPABILITIES),
+    "load_a_bpf_program": refused_by(*ALL_RIGHTS),
+    "count_performance_events_of_the_machine": refused_by(*ALL_RIGHTS),
+    "use_io_uring": refused_by(SECCOMP),
+    "handle_page_faults": refused_by(SECCOMP),
+    "add_a_key": refused_by(SECCOMP),
+    "list_keys_of_others": refused_by(MASKS, IDS, says="ENOENT"),
+    "read_keys_of_others": refused_by(SECCOMP),
+    "make_an_unusual_socket": refused_by(SECCOMP, says="EAFNOSUPPORT"),
+    "make_a_vsock": refused_by(SECCOMP, says="EAFNOSUPPORT"),
     # The network.
-    "change_the_own_address": by(CAPABILITIES, says="words"),
-    "change_the_own_hardware_address": by(CAPABILITIES, says="words"),
-    "load_firewall_rules": by(CAPABILITIES),
-    "reach_another_cluster": by(FIREWALL, says="ETIMEDOUT words"),
-    "reach_the_gateway": by(FIREWALL, says="ETIMEDOUT words"),
-    "reach_every_address_of_the_host": by(FIREWALL, says="words"),
-    "reach_the_metadata_service": by(FIREWALL, says="ETIMEDOUT words"),
-    "hear_another_cluster": by(*NAMESPACES, says="words"),
-    "answer_for_the_gateway": by(ADDRESSES, says="words"),
-    "send_with_another_hardware_address": by(ADDRESSES, says="words"),
-    "send_with_another_address": by(FIREWALL, ADDRESSES, says="words"),
-    "send_into_a_vlan": by(ADDRESSES, says="words"),
-    "announce_a_router": by(FIREWALL, ADDRESSES, says="words"),
-    "answer_as_dhcp": by(ADDRESSES, says="words"),
-    "send_an_unknown_protocol": by(ADDRESSES, says="words"),
+    "change_the_own_address": refused_by(CAPABILITIES, says="words"),
+    "change_the_own_hardware_address": refused_by(CAPABILITIES, says="words"),
+    "load_firewall_rules": refused_by(CAPABILITIES),
+    "reach_another_cluster": refused_by(FIREWALL, says="ETIMEDOUT words"),
+    "reach_the_gateway": refused_by(FIREWALL, says="ETIMEDOUT words"),
+    "reach_every_address_of_the_host": refused_by(FIREWALL, says="words"),
+    "reach_the_metadata_service": refused_by(FIREWALL, says="ETIMEDOUT words"),
+    "hear_another_cluster": refused_by(*NAMESPACES, says="words"),
+    "answer_for_the_gateway": refused_by(ADDRESSES, says="words"),
+    "send_with_another_hardware_address": refused_by(ADDRESSES, says="words"),
+    "send_with_another_address": refused_by(FIREWALL, ADDRESSES, says="words"),
+    "send_into_a_vlan": refused_by(ADDRESSES, says="words"),
+    "announce_a_router": refused_by(FIREWALL, ADDRESSES, says="words"),
+    "answer_as_dhcp": refused_by(ADDRESSES, says="words"),
+    "send_an_unknown_protocol": refused_by(ADDRESSES, says="words"),
     # Too much of everything.
-    "too_many_processes": by(LIMITS, says="words EAGAIN"),
-    "too_many_pipes": by(LIMITS, says="words killed ENOMEM"),
-    "too_much_memory": by(LIMITS, says="killed"),
-    "too_much_in_sockets": by(LIMITS, says="words killed ENOMEM"),
-    "take_memory_by_rings_of_frames": by(SECCOMP, says="EPERM ENOSYS"),
-    "too_much_in_dev_shm": by(LIMITS, says="ENOSPC killed"),
-    "too_much_in_run": by(LIMITS, says="ENOSPC killed"),
-    "too_many_terminals": by(LIMITS, says="ENOSPC"),
-    "too_much_on_the_disk": by("disk-limit", says="ENOSPC"),
-    "more_inodes_than_the_disk_has_room_for": by("disk-limit", says="words"),
-    "more_processor_time": by(LIMITS, says="words"),
+    "too_many_processes": refused_by(LIMITS, says="words EAGAIN"),
+    "too_many_pipes": refused_by(LIMITS, says="words killed ENOMEM"),
+    "too_much_memory": refused_by(LIMITS, says="killed"),
+    "too_much_in_sockets": refused_by(LIMITS, says="words killed ENOMEM"),
+    "take_memory_by_rings_of_frames": refused_by(SECCOMP, says="EPERM ENOSYS"),
+    "too_much_in_dev_shm": refused_by(LIMITS, says="ENOSPC killed"),
+    "too_much_in_run": refused_by(LIMITS, says="ENOSPC killed"),
+    "too_many_terminals": refused_by(LIMITS, says="ENOSPC"),
+    "too_much_on_the_disk": refused_by("disk-limit", says="ENOSPC"),
+    "more_inodes_than_the_disk_has_room_for": refused_by("disk-limit", says="words"),
+    "more_processor_time": refused_by(LIMITS, says="words"),
 }
 
-BRIDGE = tuple(name for name, attempt in ATTEMPTS.items() if ADDRESSES in attempt.walls)
+BRIDGE = tuple(name for name, attempt in ATTEMPTS.items() if ADDRESSES in attempt.protections)
 """What is sent to the second node of the cluster, and succeeded when it came there."""
 
-PROOFS = sorted(ATTEMPTS, key=lambda name: (len(ATTEMPTS[name].walls), ATTEMPTS[name].walls))
+PROOFS = sorted(ATTEMPTS, key=lambda name: (len(ATTEMPTS[name].protections), ATTEMPTS[name].protections))
 """The attempts in an order in which those come together that need the same engine."""
 
 
-def outside(names, targets: dict) -> dict[str, str]:
+def run_on_host(names, targets: dict) -> dict[str, str]:
     """The outcomes of attempts by the machine's own root. In mounts of its own, because some of them mount something."""
     order = json.dumps({"names": list(names), "targets": targets})
     script = ATTEMPTS_FILE.read_text() + f"\nmain({order!r})\n"
@@ -144,19 +144,19 @@ def outside(names, targets: dict) -> dict[str, str]:
     return json.loads(ran.stdout.splitlines()[-1])
 
 
-def run(cloud, names, targets: dict, machine="inside") -> dict[str, str]:
+def run_inside(cloud, names, targets: dict, instance="inside") -> dict[str, str]:
     """Runs attempts in an instance of the cluster `inside` as root, all in one session. Says for each `able`, or why not."""
     order = json.dumps({"names": [name for name in names if name not in BRIDGE], "targets": targets})
     script = ATTEMPTS_FILE.read_text() + f"\nmain({order!r})\n"
-    ran = cloud.ssh(machine, "sudo python3 -", answer=script, seconds=600, code=None)
+    ran = cloud.ssh(instance, "sudo python3 -", answer=script, seconds=600, code=None)
     assert ran.code == 0 and ran.out.strip(), ran
     outcomes = json.loads(ran.out.splitlines()[-1])
     if on_the_bridge := [name for name in names if name in BRIDGE]:
-        outcomes |= send(cloud, on_the_bridge, targets)
+        outcomes |= send_frames(cloud, on_the_bridge, targets)
     return outcomes
 
 
-def send(cloud, names, targets: dict) -> dict[str, str]:
+def send_frames(cloud, names, targets: dict) -> dict[str, str]:
     """Frames that the second node must not see. The last one is honest and comes through: by then the others have come or will not."""
     second = targets["second"]
     line = ["ssh", *cloud.options(), f"{second['name']}@127.0.0.1", "sudo python3 -"]

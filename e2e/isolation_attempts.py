@@ -42,7 +42,7 @@ def call(name, *arguments):
     return answer
 
 
-def heard(codes, name, *arguments):
+def expect_error(codes, name, *arguments):
     """A system call with nonsense, to which the kernel says so by one of these codes, but only to those who may make it."""
     try:
         call(name, *arguments)
@@ -51,12 +51,12 @@ def heard(codes, name, *arguments):
             raise
 
 
-def opened(path, flags=os.O_RDONLY):
+def check_open(path, flags=os.O_RDONLY):
     """Whether a file can be opened; nothing is read or written."""
     os.close(os.open(path, flags))
 
 
-def first_byte(path):
+def read_first_byte(path):
     """Reads one byte; an empty file gives none and counts as hidden."""
     with open(path, "rb", buffering=0) as file:
         if not file.read(1):
@@ -94,9 +94,9 @@ def trace_a_process_of_the_host():
 def read_memory_of_a_process_of_the_host():
     """Its map, and its memory by a call, of an address where nothing is."""
     pid = bystander()
-    first_byte(f"/proc/{pid}/maps")
+    read_first_byte(f"/proc/{pid}/maps")
     place = ctypes.create_string_buffer(struct.pack("<QQ", 8, 8))
-    heard([errno.EFAULT], "process_vm_readv", pid, place, 1, place, 1, 0)
+    expect_error([errno.EFAULT], "process_vm_readv", pid, place, 1, place, 1, 0)
 
 
 def see_namespaces_of_the_host():
@@ -118,14 +118,14 @@ def enter_a_namespace():
 
 
 def open_fuse():
-    opened("/dev/fuse", os.O_RDWR)
+    check_open("/dev/fuse", os.O_RDWR)
 
 
 def open_host_devices():
     for name in ("mem", "kmem", "port", "kmsg", "kvm", "loop-control", "loop0", "vda", "sda", "nvme0n1", "btrfs-control", "net/tun",
                  "mapper/control", "vfio/vfio", "hwrng", "cpu_dma_latency", "snapshot", "uinput", "vhost-net"):  # fmt: skip
         try:
-            opened(f"/dev/{name}")
+            check_open(f"/dev/{name}")
         except OSError:
             continue
         return
@@ -136,7 +136,7 @@ def make_device(kind, major, minor):
     path = f"/dev/device-{os.getpid()}"
     os.mknod(path, kind | 0o600, os.makedev(major, minor))
     try:
-        opened(path)
+        check_open(path)
     finally:
         os.unlink(path)
 
@@ -161,14 +161,14 @@ def make_a_memory_device():
 
 def attach_a_loop_device():
     try:
-        opened("/dev/loop-control", os.O_RDWR)
+        check_open("/dev/loop-control", os.O_RDWR)
     except OSError:
         make_device(0o020000, 10, 237)
 
 
 def make_a_tunnel():
     try:
-        opened("/dev/net/tun", os.O_RDWR)
+        check_open("/dev/net/tun", os.O_RDWR)
     except OSError:
         make_device(0o020000, 10, 200)
 
@@ -176,73 +176,73 @@ def make_a_tunnel():
 def read_kernel_messages():
     """Their number, which only those are told who may read them."""
     try:
-        opened("/proc/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+        check_open("/proc/kmsg", os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         call("syslog", 10, 0, 0)
 
 
 def read_kcore():
-    first_byte("/proc/kcore")
+    read_first_byte("/proc/kcore")
 
 
 def read_counts_of_physical_pages():
-    opened("/proc/kpagecount")
+    check_open("/proc/kpagecount")
 
 
 def read_the_map_of_memory():
-    first_byte("/proc/slabinfo" if os.path.exists("/proc/slabinfo") else "/proc/vmallocinfo")
+    read_first_byte("/proc/slabinfo" if os.path.exists("/proc/slabinfo") else "/proc/vmallocinfo")
 
 
 # --- /proc and /sys
 
 
 def read_interrupts():
-    first_byte("/proc/interrupts")
+    read_first_byte("/proc/interrupts")
 
 
 def write_a_setting_of_the_network():
-    opened("/proc/sys/net/ipv4/conf/all/forwarding", os.O_WRONLY)
+    check_open("/proc/sys/net/ipv4/conf/all/forwarding", os.O_WRONLY)
 
 
 def write_core_pattern():
-    opened("/proc/sys/kernel/core_pattern", os.O_WRONLY)
+    check_open("/proc/sys/kernel/core_pattern", os.O_WRONLY)
 
 
 def write_modprobe_path():
-    opened("/proc/sys/kernel/modprobe" if os.path.exists("/proc/sys/kernel/modprobe") else "/proc/sys/kernel/panic", os.O_WRONLY)
+    check_open("/proc/sys/kernel/modprobe" if os.path.exists("/proc/sys/kernel/modprobe") else "/proc/sys/kernel/panic", os.O_WRONLY)
 
 
 def write_sysrq():
     path = "/proc/sysrq-trigger"
-    opened(path if os.path.exists(path) else "/proc/sys/kernel/panic_on_oops", os.O_WRONLY)
+    check_open(path if os.path.exists(path) else "/proc/sys/kernel/panic_on_oops", os.O_WRONLY)
 
 
-def place():
+def temporary_directory():
     path = f"/tmp/place-{os.getpid()}"
     os.makedirs(path, exist_ok=True)
     return path
 
 
-def opened_in_a_mount(kind, options, files):
+def check_open_in_mount(kind, options, files):
     """Mounts something, and opens one of its files for writing."""
-    path = place()
+    path = temporary_directory()
     call("mount", b"none", path.encode(), kind, 0, options)
     try:
         for name in files:
             if os.path.exists(f"{path}/{name}"):
-                return opened(f"{path}/{name}", os.O_WRONLY)
+                return check_open(f"{path}/{name}", os.O_WRONLY)
         refused(f"{kind.decode()} is without {files}")
     finally:
         call("umount2", path.encode(), 2)
 
 
 def write_binfmt_misc():
-    opened_in_a_mount(b"binfmt_misc", 0, ["register"])
+    check_open_in_mount(b"binfmt_misc", 0, ["register"])
 
 
 def write_uevent_helper():
     path = "/sys/kernel/uevent_helper"
-    opened(path if os.path.exists(path) else "/sys/kernel/mm/transparent_hugepage/enabled", os.O_WRONLY)
+    check_open(path if os.path.exists(path) else "/sys/kernel/mm/transparent_hugepage/enabled", os.O_WRONLY)
 
 
 def write_to_sys():
@@ -250,7 +250,7 @@ def write_to_sys():
     for top, directories, names in os.walk("/sys"):
         for name in names:
             try:
-                opened(os.path.join(top, name), os.O_WRONLY)
+                check_open(os.path.join(top, name), os.O_WRONLY)
             except OSError:
                 continue
             return
@@ -262,11 +262,11 @@ def write_to_sys():
 def control_groups(files):
     """One of the files of the control groups, in whichever version there is."""
     try:
-        return opened_in_a_mount(b"cgroup", b"memory", files)
+        return check_open_in_mount(b"cgroup", b"memory", files)
     except OSError as error:
         if error.errno not in (errno.ENODEV, errno.EINVAL, errno.EBUSY):
             raise
-    opened_in_a_mount(b"cgroup2", 0, files)
+    check_open_in_mount(b"cgroup2", 0, files)
 
 
 def write_release_agent():
@@ -309,7 +309,7 @@ def mount(source, place, kind, flags=0):
 
 
 def mount_tmpfs():
-    path = place().encode()
+    path = temporary_directory().encode()
     mount(b"none", path, b"tmpfs")
     call("umount2", path, 2)
 
@@ -343,7 +343,7 @@ def unmount_a_mask():
 
 def change_the_root():
     """To where it is: who may is told that it is busy."""
-    heard([errno.EBUSY, errno.EINVAL], "pivot_root", b"/", b"/tmp")
+    expect_error([errno.EBUSY, errno.EINVAL], "pivot_root", b"/", b"/tmp")
 
 
 def open_a_file_by_handle():
@@ -357,17 +357,17 @@ def open_a_file_by_handle():
 
 def load_a_module():
     """A module that is none: who may load gets another refusal."""
-    heard([errno.ENOEXEC], "init_module", ctypes.create_string_buffer(b"no module at all"), 16, b"")
+    expect_error([errno.ENOEXEC], "init_module", ctypes.create_string_buffer(b"no module at all"), 16, b"")
 
 
 def load_a_kernel():
     """No parts of no architecture: who may load gets another refusal."""
-    heard([errno.EINVAL], "kexec_load", 0, 0, 0, 0xFFFF0000)
+    expect_error([errno.EINVAL], "kexec_load", 0, 0, 0, 0xFFFF0000)
 
 
 def reboot():
     """With a wrong word, to which the kernel says so only to those who may."""
-    heard([errno.EINVAL], "reboot", 0, 0, 0, 0)
+    expect_error([errno.EINVAL], "reboot", 0, 0, 0, 0)
 
 
 def swap_on_a_file():
@@ -375,14 +375,14 @@ def swap_on_a_file():
     path = f"/tmp/swap-{os.getpid()}"
     open(path, "wb").close()
     try:
-        heard([errno.EINVAL], "swapon", path.encode(), 0)
+        expect_error([errno.EINVAL], "swapon", path.encode(), 0)
     finally:
         os.unlink(path)
 
 
 def set_the_clock():
     """To a zone that there is none of, which is refused as well, but only after who may not."""
-    heard([errno.EINVAL], "settimeofday", 0, ctypes.create_string_buffer(struct.pack("<ii", 100_000, 0)))
+    expect_error([errno.EINVAL], "settimeofday", 0, ctypes.create_string_buffer(struct.pack("<ii", 100_000, 0)))
 
 
 def set_the_name_of_the_host():
@@ -443,7 +443,7 @@ def make_a_vsock():
 # --- the network
 
 
-def ran(*command):
+def run_command(*command):
     try:
         done = subprocess.run(command, capture_output=True, text=True)
     except FileNotFoundError as error:
@@ -453,13 +453,13 @@ def ran(*command):
 
 
 def change_the_own_address():
-    ran("ip", "address", "add", "10.99.99.99/32", "dev", "eth0")
-    ran("ip", "address", "del", "10.99.99.99/32", "dev", "eth0")
+    run_command("ip", "address", "add", "10.99.99.99/32", "dev", "eth0")
+    run_command("ip", "address", "del", "10.99.99.99/32", "dev", "eth0")
 
 
 def change_the_own_hardware_address():
     mine = open("/sys/class/net/eth0/address").read().strip()
-    ran("ip", "link", "set", "eth0", "address", mine)
+    run_command("ip", "link", "set", "eth0", "address", mine)
 
 
 def load_firewall_rules():
@@ -600,7 +600,7 @@ def listen_for_frames():
 # --- too much of everything
 
 
-def crowd(number, work):
+def spawn_processes(number, work):
     """So many processes, of several users, each of whom has few; they end with this one. Says how many did their work."""
     held, other = os.pipe()
     told, tell = os.pipe()
@@ -634,12 +634,12 @@ def too_many_processes():
         for _ in range(TARGETS["too_many_processes"] // 8):
             threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
 
-    crowd(8, work)
+    spawn_processes(8, work)
 
 
 def too_many_pipes():
     """Each is a little memory of the kernel."""
-    crowd(TARGETS["too_many_pipes"] // 4000, lambda _: [os.pipe() for _ in range(4000)])
+    spawn_processes(TARGETS["too_many_pipes"] // 4000, lambda _: [os.pipe() for _ in range(4000)])
 
 
 def too_much_in_sockets():

@@ -16,7 +16,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from footprint import CGROUPS
-from machines import Machines
+from instances import Instances
 from objects import data_files
 from support import eventually
 
@@ -33,7 +33,7 @@ memory_mib = 512
 """
 ENDED = ("completed", "error", "failed", "canceled")
 JOB_ID = re.compile(r"\bj-[0-9a-hjkmnp-tv-z]{12}\b")
-NOBODYS = "j-000000000000"
+NO_JOB = "j-000000000000"
 
 
 def config(*commands: str, **keys) -> str:
@@ -68,7 +68,7 @@ def archive_of(entries: list[tuple[tarfile.TarInfo, bytes]]) -> bytes:
     return out.getvalue()
 
 
-class Jobs(Machines):
+class Jobs(Instances):
     """`Machines` that also runs jobs and looks at what is left of them."""
 
     def __init__(self, directory: Path, *options, name="engine", settings=""):
@@ -113,7 +113,7 @@ class Jobs(Machines):
         assert status in (None, seen["status"]), f"{seen}\n{self.log_of(job)[-2000:]!r}"
         return seen
 
-    def runs(self, job: str, word: bytes = b""):
+    def wait_until_running(self, job: str, word: bytes = b""):
         """Waits until a job runs, and has written a word."""
 
         def seen():
@@ -155,7 +155,7 @@ class Jobs(Machines):
         """Restarts the nodes of a cluster and waits until they run again."""
         self.finish(self.call("POST", f"/cluster/restart/{cluster}", expect=202).json()["request_id"])
 
-    def wait_until_gone(self, cluster: str):
+    def wait_until_destroyed(self, cluster: str):
         """Waits until a cluster that something else destroys is destroyed."""
         eventually(lambda: self.info(cluster)["status"] == "DESTROYED", seconds=60, what=f"the end of {cluster}")
 
@@ -175,9 +175,9 @@ class Jobs(Machines):
     def listen(self, job: str, key: str | None = None) -> tuple[list[dict], int]:
         """All that a listener hears, and the code with which it is told good-bye."""
         with self.socket(f"/job/listen/{job}", key) as connection:
-            return hear(connection), connection.close_code
+            return receive_frames(connection), connection.close_code
 
-    def objects(self) -> set[str]:
+    def object_keys(self) -> set[str]:
         """The keys of all objects that jobs have, as the database knows them."""
         with closing(sqlite3.connect(f"file:{self.data / 'tarn.db'}?mode=ro", uri=True, timeout=60)) as db:
             query = "select o.key from objects o join buckets b on b.id = o.bucket_id where b.org_id = 'o-000000000000'"
@@ -193,9 +193,9 @@ class Jobs(Machines):
         done = subprocess.run(["du", "-sk", "--exclude=instances", str(self.data)], capture_output=True, text=True)
         return int(done.stdout.split()[0]) * 1024
 
-    def directories(self, machine: str) -> set[str]:
+    def directories(self, instance: str) -> set[str]:
         """The jobs of which a node holds something."""
-        found = self.ssh(machine, "sudo sh -c 'ls /home/ubuntu/jobs /var/lib/tarn/jobs 2>/dev/null; true'").out
+        found = self.ssh(instance, "sudo sh -c 'ls /home/ubuntu/jobs /var/lib/tarn/jobs 2>/dev/null; true'").out
         return set(JOB_ID.findall(found))
 
     def processes(self, *instances: str) -> dict[int, str]:
@@ -213,7 +213,7 @@ class Jobs(Machines):
                 found[int(process.name)] = command.replace(b"\0", b" ").decode(errors="replace")
         return found
 
-    def crowd(self, cluster: str) -> int:
+    def process_count(self, cluster: str) -> int:
         """How many processes the first node of a cluster has, as its control group counts them."""
         return int((self.control_group(cluster) / "pids.current").read_text())
 
@@ -222,15 +222,15 @@ class Jobs(Machines):
         instance = self.info(cluster)["instances"][0]["id"]
         return [*CGROUPS.glob(f"pids/tarn*/{instance}"), *CGROUPS.glob(f"tarn*/{instance}")][0]
 
-    def pull_the_plug(self, cluster: str):
+    def kill_first_process(self, cluster: str):
         """Ends the first node of a cluster from outside, with all that it holds: its first process is the oldest one."""
         inhabitants = (self.control_group(cluster) / "cgroup.procs").read_text().split()
-        os.kill(min(map(int, inhabitants), key=started), signal.SIGKILL)
+        os.kill(min(map(int, inhabitants), key=process_start_time), signal.SIGKILL)
 
-    def nothing_left(self, *machines: str):
+    def wait_until_nothing_left(self, *instances: str):
         """Waits until no job has left a process, a directory, an object, a file or a row."""
-        look = {"processes": self.processes, "objects": self.objects, "rows": self.rows, "files": lambda: data_files(self.data)}
-        look |= {machine: lambda machine=machine: self.directories(machine) for machine in machines}
+        look = {"processes": self.processes, "objects": self.object_keys, "rows": self.rows, "files": lambda: data_files(self.data)}
+        look |= {instance: lambda instance=instance: self.directories(instance) for instance in instances}
         left = {}
 
         def gone() -> bool:
@@ -244,7 +244,7 @@ class Jobs(Machines):
             raise AssertionError(f"left of jobs: {left}") from None
 
 
-def started(process: int) -> int:
+def process_start_time(process: int) -> int:
     """When a process started, in the kernel's ticks."""
     try:
         return int(Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[19])
@@ -252,16 +252,16 @@ def started(process: int) -> int:
         return 1 << 62
 
 
-def hear(connection) -> list[dict]:
+def receive_frames(connection) -> list[dict]:
     """Everything that comes until the other side closes."""
-    heard = []
+    frames = []
     try:
         while True:
-            heard.append(json.loads(connection.recv(timeout=60)))
+            frames.append(json.loads(connection.recv(timeout=60)))
     except ConnectionClosed:
-        return heard
+        return frames
 
 
-def spoken(heard: list[dict]) -> str:
+def printed_text(frames: list[dict]) -> str:
     """The lines that a listener printed before the last word."""
-    return "".join(f"{frame['message']}\n" for frame in heard[:-1] if frame.get("message"))
+    return "".join(f"{frame['message']}\n" for frame in frames[:-1] if frame.get("message"))

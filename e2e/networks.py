@@ -17,7 +17,7 @@ with socket.create_server(("0.0.0.0", 80)) as listener:
 
 
 @contextmanager
-def own_network():
+def private_network():
     """Moves whoever calls, and all that he starts, into a network with nothing in it but himself."""
     libc = ctypes.CDLL(None, use_errno=True)
     before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
@@ -33,7 +33,7 @@ def own_network():
 
 
 @contextmanager
-def world():
+def external_network():
     """A network beyond this one, in which somebody answers as the metadata service of a cloud would."""
     command = ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "python3", "-c", WORLD]
     beyond = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

@@ -19,7 +19,7 @@ from botocore.exceptions import ClientError
 
 from support import Server, eventually
 
-ELSEWHERE = os.environ.get("TARN_TEST_S3_ENDPOINT")
+EXTERNAL_ENDPOINT = os.environ.get("TARN_TEST_S3_ENDPOINT")
 KIB, MIB = 1 << 10, 1 << 20
 # An object of up to this size lies in the database; a larger one is a file.
 INLINE = 16 * KIB
@@ -59,16 +59,16 @@ class Storage:
         """The data files that there are."""
         return data_files(self.server.data)
 
-    def holds(self) -> set[tuple[Account, str]]:
+    def existing(self) -> set[tuple[Account, str]]:
         """The buckets of both accounts; from a server that runs, whoever has ended it."""
         if self.server and self.server.process.poll() is not None:
             self.server.start()
         listed = {account: client.list_buckets()["Buckets"] for account, client in self.clients.items()}
         return {(account, bucket["Name"]) for account, buckets in listed.items() for bucket in buckets}
 
-    def take_away(self, kept: set[tuple[Account, str]]):
+    def remove_except(self, kept: set[tuple[Account, str]]):
         """Takes away all buckets but these."""
-        for account, name in self.holds() - kept:
+        for account, name in self.existing() - kept:
             remove_bucket(self.clients[account], name)
 
     @functools.cached_property
@@ -121,9 +121,9 @@ def own_storage(directory: Path, *options, settings=""):
 @pytest.fixture(scope="module")
 def storage(tmp_path_factory):
     """One for the whole file: tests keep to buckets of their own."""
-    if ELSEWHERE:
+    if EXTERNAL_ENDPOINT:
         keys = (os.environ["TARN_TEST_S3_ACCESS_KEY"], os.environ["TARN_TEST_S3_SECRET_KEY"])
-        yield Storage(Account(ELSEWHERE, *keys, os.environ.get("TARN_TEST_S3_REGION", "us-east-1")))
+        yield Storage(Account(EXTERNAL_ENDPOINT, *keys, os.environ.get("TARN_TEST_S3_REGION", "us-east-1")))
     else:
         with own_storage(tmp_path_factory.mktemp("objects")) as running:
             yield running

@@ -5,10 +5,10 @@ import functools
 import hashlib
 import zlib
 
-from objects_wire import SIGNED_CHUNKS, SIGNED_CHUNKS_TRAILER, UNSIGNED_CHUNKS_TRAILER, Answer, Wire
+from objects_wire import SIGNED_CHUNKS, SIGNED_CHUNKS_TRAILER, UNSIGNED_CHUNKS_TRAILER, Response, Wire
 
 
-def send_chunks(wire: Wire, path: str, chunks: list[bytes], kind: str, *, trailer=None, spoil=None, headers=None) -> Answer:
+def send_chunks(wire: Wire, path: str, chunks: list[bytes], kind: str, *, trailer=None, spoil=None, headers=None) -> Response:
     """Puts an object in chunks; `trailer` is a pair of name and value; `spoil` changes the body after it was signed."""
     size = sum(map(len, chunks))
     headers = {"content-encoding": "aws-chunked", "x-amz-decoded-content-length": str(size)} | (headers or {})

@@ -45,7 +45,7 @@ class Model:
     unanswered: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def of(self, key: str) -> Possible:
+    def contents_of(self, key: str) -> Possible:
         """What a key may have now."""
         with self.lock:
             if shared := self.shared.get(key):
@@ -82,7 +82,7 @@ class Model:
 
     def files(self) -> int:
         """How many files there must be, when everything is settled."""
-        current = [each for key in self.keys() for each in self.of(key)]
+        current = [each for key in self.keys() for each in self.contents_of(key)]
         return sum(each.files for each in [*current, *self.versions.contents()] if each)
 
 
@@ -97,7 +97,7 @@ class Versions:
     # Versions that may have been removed.
     doomed: set[str] = field(default_factory=set)
 
-    def of(self, key: str) -> dict[str, Content | None]:
+    def contents_of(self, key: str) -> dict[str, Content | None]:
         """The versions of a key."""
         return self.certain.setdefault(key, {})
 
@@ -107,7 +107,7 @@ class Versions:
 
     def compare(self, key: str, seen: dict[str, str | None]):
         """`seen` has the checksum of each version that there is; what was not certain is so afterwards."""
-        certain, added = self.of(key), self.added.pop(key, [])
+        certain, added = self.contents_of(key), self.added.pop(key, [])
         for version in [version for version in certain if version not in seen]:
             assert version in self.doomed, f"{key}: version {version} is lost"
             del certain[version]

@@ -19,7 +19,7 @@ SECONDS = 60
 
 
 @dataclass
-class Answer:
+class Response:
     """What came back; header names are in lower case."""
 
     status: int
@@ -96,13 +96,13 @@ class Wire:
         signature = _hmac(self.key(at, region), to_sign(moment, scope, canonical)).hex()
         return f"{path}?{text}&X-Amz-Signature={signature}"
 
-    def call(self, method, path, query="", *, body=b"", headers=None, payload=None, **signing) -> Answer:
+    def call(self, method, path, query="", *, body=b"", headers=None, payload=None, **signing) -> Response:
         """One signed request; `payload` is what is claimed of the body."""
         payload = hashlib.sha256(body).hexdigest() if payload is None else payload
         signed = self.sign(method, path, query, headers=headers, payload=payload, **signing)
         return self.send(method, path + (f"?{query}" if query else ""), headers=signed.headers, body=body)
 
-    def send(self, method, target, *, headers=None, body=b"", length=None) -> Answer:
+    def send(self, method, target, *, headers=None, body=b"", length=None) -> Response:
         """Sends as told, also what makes no sense, and reads the answer even when the body was not wanted."""
         headers = {"host": f"{self.host}:{self.port}"} | (headers or {})
         connection = http.client.HTTPConnection(self.host, self.port, timeout=SECONDS)
@@ -118,7 +118,7 @@ class Wire:
                 pass
             answer = connection.getresponse()
             lower = {name.lower(): value for name, value in answer.getheaders()}
-            return Answer(answer.status, lower, answer.read())
+            return Response(answer.status, lower, answer.read())
         finally:
             connection.close()
 

@@ -54,24 +54,24 @@ def steps(text: str) -> list[Step]:
     return found
 
 
-def typed(command: str) -> str:
+def strip_comment(command: str) -> str:
     """A command without the words for its reader."""
     return re.sub(r"\s+# .*$", "", command)
 
 
-def agrees(expected: list[str], printed: str) -> bool:
+def output_matches(expected: list[str], printed: str) -> bool:
     """Whether that is what the page shows. What nobody sees does not count: spaces and empty lines at an end."""
     line = lambda text: re.escape(text.rstrip()).replace("…", "[^\n]*") + "\n"  # noqa: E731
-    pattern = "".join("(?:[^\n]*\n)*" if text.strip() == "…" else line(text) for text in trimmed(expected))
-    return re.fullmatch(pattern, "".join(f"{text}\n" for text in trimmed(printed.splitlines()))) is not None
+    pattern = "".join("(?:[^\n]*\n)*" if text.strip() == "…" else line(text) for text in trim_lines(expected))
+    return re.fullmatch(pattern, "".join(f"{text}\n" for text in trim_lines(printed.splitlines()))) is not None
 
 
-def trimmed(lines: list[str]) -> list[str]:
+def trim_lines(lines: list[str]) -> list[str]:
     """Lines without what nobody sees."""
     return "\n".join(text.rstrip() for text in lines).rstrip("\n").splitlines()
 
 
-def script(page: list[Step], results: Path) -> str:
+def shell_script(page: list[Step], results: Path) -> str:
     """What a shell does for a page. It leaves what each command printed, and its code, and ends where one fails."""
     parts = ["last=0"]
     for number, step in enumerate(page):
@@ -98,7 +98,7 @@ class Cloud:
         self.config.write_text(SETTINGS)
         # OpenSSH finds the home of a person here, whatever HOME says.
         self.passwd = directory / "passwd"
-        self.passwd.write_text(at_home(Path("/etc/passwd").read_text(), self.home))
+        self.passwd.write_text(passwd_with_home(Path("/etc/passwd").read_text(), self.home))
         self.process = None
 
     def __enter__(self):
@@ -137,7 +137,7 @@ class Cloud:
         """The administrator's key."""
         return (self.place / "tarn-data/admin.key").read_text().strip()
 
-    def acquaint(self) -> dict[str, str]:
+    def register_user(self) -> dict[str, str]:
         """Lets the person be known to the engine, with a pair of SSH keys; the variables by which clients know that."""
         key = self.home / ".ssh/id_ed25519"
         key.parent.mkdir(mode=0o700)
@@ -149,7 +149,7 @@ class Cloud:
         """Only what is needed is inherited: nothing of the caller's may change what is shown."""
         return {"LANG": "C.UTF-8", "HOME": str(self.home), "PATH": f"{self.programs}:{os.environ['PATH']}"}
 
-    def inside(self, *command) -> list[str]:
+    def command_in_network(self, *command) -> list[str]:
         """A command line that runs something where the engine is, by the person whose home it is."""
         enter = ["nsenter", f"--net=/proc/{self.process.pid}/ns/net", "unshare", "--mount"]
         return [*enter, "sh", "-c", 'mount --bind "$0" /etc/passwd && exec "$@"', str(self.passwd), *map(str, command)]
@@ -158,19 +158,19 @@ class Cloud:
         """Runs a page; what is wrong with it, one text for each step."""
         results = self.directory / "results"
         results.mkdir()
-        (self.directory / "page.sh").write_text(script(page, results))
-        shell = self.inside("bash", "--noprofile", "--norc", self.directory / "page.sh")
+        (self.directory / "page.sh").write_text(shell_script(page, results))
+        shell = self.command_in_network("bash", "--noprofile", "--norc", self.directory / "page.sh")
         done = subprocess.run(
             shell, cwd=self.place, env=self.environment() | variables, stdin=subprocess.DEVNULL,
             capture_output=True, text=True, timeout=PAGE_SECONDS,
         )  # fmt: skip
-        wrong = [said for number, step in enumerate(page) if (said := judge(step, results / str(number)))]
+        wrong = [said for number, step in enumerate(page) if (said := check_step(step, results / str(number)))]
         # What comes after a command that failed says nothing more.
         return wrong[:1] if done.returncode else wrong
 
     def tarn(self, *arguments, check=True) -> str:
         """What our client prints; `check` says that it must succeed."""
-        command = self.inside(self.place / "target/release/tarn", "--no-input", *arguments)
+        command = self.command_in_network(self.place / "target/release/tarn", "--no-input", *arguments)
         environment = self.environment() | {"TENSORPOOL_KEY": self.key}
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=check, timeout=180).stdout
 
@@ -186,7 +186,7 @@ class Cloud:
                     self.tarn(noun, "destroy", each["id"], "--wait", check=False)
 
 
-def judge(step: Step, out: Path) -> str | None:
+def check_step(step: Step, out: Path) -> str | None:
     """What is wrong with what a command did, if something is."""
     code = out.with_name(f"{out.name}.code")
     printed = out.read_text(errors="replace") if out.exists() else ""
@@ -194,13 +194,13 @@ def judge(step: Step, out: Path) -> str | None:
         return f"line {step.line}: {step.command}\ndid not come to its end; printed:\n{printed}"
     if code.read_text().strip() != "0" and not step.may_fail:
         return f"line {step.line}: {step.command}\nended with {code.read_text().strip()}; printed:\n{printed}"
-    if step.expected is not None and not agrees(step.expected, printed):
+    if step.expected is not None and not output_matches(step.expected, printed):
         shown = "\n".join(step.expected)
         return f"line {step.line}: {step.command}\nthe page shows:\n{shown}\nit printed:\n{printed}"
     return None
 
 
-def at_home(passwd: str, home: Path) -> str:
+def passwd_with_home(passwd: str, home: Path) -> str:
     """The users of this machine, of whom root lives elsewhere."""
     users = [line.split(":") for line in passwd.splitlines()]
     moved = [[*each[:5], str(home), *each[6:]] if each[2:3] == ["0"] else each for each in users]

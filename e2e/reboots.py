@@ -44,21 +44,21 @@ class Reboots(Volumes, Jobs):
         assert len(found) == 6 and found.isalnum(), found
         return found
 
-    def go_down(self):
+    def power_off(self):
         """The machine loses its power: only what is on disk is left, and it belongs to an earlier start of the machine."""
         self.end_engine()
         for group in self.groups():
-            empty(group)
+            remove_control_group(group)
         for name in self.interfaces():
             subprocess.run(["ip", "link", "delete", name], capture_output=True)
         for family, table in self.tables():
             subprocess.run(["nft", "delete", "table", family, table], check=True)
         eventually(lambda: self.unmounted() and not footprint.loop_devices(self.data), what="no loop device")
         subprocess.run(["rm", "-rf", "--one-file-system", str(self.running())], check=True)
-        eventually(lambda: not self.remains(), what="nothing but the disks")
-        self.age()
+        eventually(lambda: not self.leftovers(), what="nothing but the disks")
+        self.change_boot_id()
 
-    def in_the_midst(self, begin) -> list[dict]:
+    def hold_engine_during(self, begin) -> list[dict]:
         """Begins things and stops the engine before any of them is over, for whoever goes down then. What was faster is undone, and
         begun once more."""
         for _ in range(20):
@@ -74,7 +74,7 @@ class Reboots(Volumes, Jobs):
     def hold_engine(self):
         """Stops the engine and waits until it stands still: until then each of its threads may start or write something."""
         os.kill(self.process.pid, signal.SIGSTOP)
-        eventually(lambda: is_held(self.process.pid), what="an engine that stands still")
+        eventually(lambda: is_stopped(self.process.pid), what="an engine that stands still")
 
     def end_engine(self):
         """Ends the engine and everything it was just starting, at one moment: a stopped one starts nothing."""
@@ -85,7 +85,7 @@ class Reboots(Volumes, Jobs):
                 os.kill(process, signal.SIGKILL)
         self.process.wait()
 
-    def age(self):
+    def change_boot_id(self):
         """Whatever is on record is of another start of the machine than the present one."""
         boot = str(uuid.uuid4())
         for path in (self.data / "instances").glob("*/instance.json"):
@@ -103,7 +103,7 @@ class Reboots(Volumes, Jobs):
         with closing(sqlite3.connect(self.data / "tarn.db", timeout=60)) as db:
             return {row[0] for row in db.execute("select id from requests where ended_us is null")}
 
-    def turn_back(self, request: str, *, seconds=3600):
+    def mark_as_undoing(self, request: str, *, seconds=3600):
         """A request that is under way had failed and was being undone, so long before the machine came up again."""
         begun = int((time.time() - seconds) * 1e6)
         change = "update requests set failure = 'turned back by a test', step = step + 1, deadline_us = ?, due_us = ?, lease_until_us = 0"
@@ -136,18 +136,18 @@ class Reboots(Volumes, Jobs):
         tables = [tuple(line.split()[1:3]) for line in listed.splitlines()]
         return [(family, name) for family, name in tables if name == f"tarn_{self.installation}"]
 
-    def remains(self) -> dict:
+    def leftovers(self) -> dict:
         """What of this cloud is on the machine besides its data directory; empty when nothing is."""
         found = {"groups": self.groups(), "interfaces": self.interfaces(), "tables": self.tables()}
         found |= {"devices": footprint.loop_devices(self.data), "directory": [self.running()] if self.running().exists() else []}
         return {kind: what for kind, what in found.items() if what}
 
-    def state(self, cluster: str, status: str, *, seconds=120) -> dict:
+    def wait_for_cluster_status(self, cluster: str, status: str, *, seconds=120) -> dict:
         """Waits until a cluster has a status."""
         seen = lambda: (info := self.info(cluster))["status"] == status and info  # noqa: E731
         return eventually(seen, seconds=seconds, what=f"{cluster} {status}")
 
-    def event(self, verb: str) -> list[dict]:
+    def event_details(self, verb: str) -> list[dict]:
         """The particulars of all events of a kind."""
         events, after = [], 0
         while page := self.call("GET", f"/admin/event/list?after={after}&limit=1000", expect=200).json()["events"]:
@@ -155,7 +155,7 @@ class Reboots(Volumes, Jobs):
             after = page[-1]["number"]
         return events
 
-    def objects(self, verb: str) -> list[str]:
+    def event_objects(self, verb: str) -> list[str]:
         """What all events of a kind were about."""
         found, after = [], 0
         while page := self.call("GET", f"/admin/event/list?after={after}&limit=1000", expect=200).json()["events"]:
@@ -169,7 +169,7 @@ class Reboots(Volumes, Jobs):
         return {line for line in done.stdout.splitlines() if line and not line.startswith("#")}
 
 
-def is_held(process: int) -> bool:
+def is_stopped(process: int) -> bool:
     """Whether all threads of a process stand still. One that is gone meanwhile does, too."""
     states = set()
     for task in Path(f"/proc/{process}/task").iterdir():
@@ -188,7 +188,7 @@ def descendants(process: int) -> list[int]:
     return found
 
 
-def inhabitants(group: Path) -> set[int]:
+def group_processes(group: Path) -> set[int]:
     """The processes of a control group and of those below it."""
     found = set()
     for place in group.rglob("cgroup.procs"):
@@ -197,23 +197,23 @@ def inhabitants(group: Path) -> set[int]:
     return found
 
 
-def tell(processes: set[int], what: signal.Signals):
+def send_signal(processes: set[int], what: signal.Signals):
     """Sends a signal to all that are still there."""
     for process in processes:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, what)
 
 
-def empty(group: Path):
+def remove_control_group(group: Path):
     """Ends every process of a control group and those below it, and removes them."""
     # Nobody may see the end of another: with the power everybody goes at one moment.
     held: set[int] = set()
-    while (found := inhabitants(group)) - held:
-        tell(found - held, signal.SIGSTOP)
+    while (found := group_processes(group)) - held:
+        send_signal(found - held, signal.SIGSTOP)
         held |= found
 
     def gone() -> bool:
-        tell(found := inhabitants(group), signal.SIGKILL)
+        send_signal(found := group_processes(group), signal.SIGKILL)
         return not found
 
     eventually(gone, seconds=60, what=f"nobody in {group}")

@@ -71,7 +71,7 @@ class Registry:
                 ["setpriv", "--pdeathsig", "KILL", "docker-registry", "serve", str(config)],
                 env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
-        eventually(self.answers, seconds=60, what="an answer of the registry")
+        eventually(self.is_serving, seconds=60, what="an answer of the registry")
         return self
 
     def __exit__(self, *_):
@@ -80,7 +80,7 @@ class Registry:
             self.process.kill()
             self.process.wait()
 
-    def answers(self) -> bool:
+    def is_serving(self) -> bool:
         """Whether it serves."""
         assert self.process.poll() is None, (self.directory / "log").read_text()
         try:
@@ -200,12 +200,12 @@ def source() -> tuple[list[str], str]:
     return [], suite
 
 
-class HeldBack:
+class PausingProxy:
     """A way to a registry that lets so many bytes through, and the rest when it is told to: what happens in between can be
     looked at for as long as that takes."""
 
     def __init__(self, registry: Registry, first: int):
-        self.registry, self.first, self.go_on = registry, first, threading.Event()
+        self.registry, self.first, self.resume = registry, first, threading.Event()
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.host = f"127.0.0.1:{self.listener.getsockname()[1]}"
         threading.Thread(target=self.serve, daemon=True).start()
@@ -214,7 +214,7 @@ class HeldBack:
         return self
 
     def __exit__(self, *_):
-        self.go_on.set()
+        self.resume.set()
         self.listener.close()
 
     def serve(self):
@@ -225,15 +225,15 @@ class HeldBack:
             except OSError:
                 return
             server = socket.create_connection(("127.0.0.1", self.registry.port))
-            threading.Thread(target=self.carry, args=(client, server, False), daemon=True).start()
-            threading.Thread(target=self.carry, args=(server, client, True), daemon=True).start()
+            threading.Thread(target=self.forward, args=(client, server, False), daemon=True).start()
+            threading.Thread(target=self.forward, args=(server, client, True), daemon=True).start()
 
-    def carry(self, source: socket.socket, target: socket.socket, holds: bool):
+    def forward(self, source: socket.socket, target: socket.socket, holds: bool):
         """Carries bytes one way until there are no more."""
         with contextlib.suppress(OSError):
             while data := source.recv(16384):
                 target.sendall(data)
                 self.first -= len(data) if holds else 0
                 if holds and self.first < 0:
-                    self.go_on.wait(120)
+                    self.resume.wait(120)
             target.shutdown(socket.SHUT_WR)

@@ -9,7 +9,7 @@ from unittest import mock
 
 from tensorpool import main as stock
 
-from client import Said
+from client import ClientResult
 from support import ENVIRONMENT
 
 CLIENT = Path(sys.executable).with_name("tp")
@@ -25,7 +25,7 @@ class StockClient:
         self.environment = environment | {"HOME": str(home), "TENSORPOOL_ENGINE": url}
         self.shown = set()
 
-    def __call__(self, *arguments, key=None, refused=False, with_key=True, answer="", where=None, loud=False) -> Said:
+    def __call__(self, *arguments, key=None, refused=False, with_key=True, answer="", where=None, loud=False) -> ClientResult:
         arguments = list(map(str, arguments))
         environment = self.environment | ({"TENSORPOOL_KEY": key or self.key} if with_key else {})
         done = subprocess.run(
@@ -34,7 +34,7 @@ class StockClient:
         )  # fmt: skip
         # Away from a terminal, the client writes its progress as lines that begin with an asterisk.
         lines = [line for line in done.stdout.splitlines() if not line.startswith("* ")]
-        said = Said(done.returncode, "\n".join(lines), "" if loud and done.returncode == 0 else done.stderr)
+        said = ClientResult(done.returncode, "\n".join(lines), "" if loud and done.returncode == 0 else done.stderr)
         (check_refusal if refused else check_success)(said)
         # That nothing works without a key is no proof for any command.
         if with_key:
@@ -42,13 +42,13 @@ class StockClient:
         return said
 
 
-def check_success(said: Said):
+def check_success(said: ClientResult):
     """Success is exit code 0 and nothing on the error stream."""
     assert said.code == 0, said
     assert not said.errors, said
 
 
-def check_refusal(said: Said):
+def check_refusal(said: ClientResult):
     """A refusal is exit code 1 and words for a person: no crash, not the client's stand-in for a missing message."""
     assert said.code == 1, said
     assert len(said.text.split()) >= 3, said

@@ -5,7 +5,7 @@ from support import FAILED
 
 MODULES = {
     "clusters": "test_stock_client", "volumes": "test_stock_client_storage", "objects": "test_stock_client_objects",
-    "account": "test_stock_client_account", "jobs": "test_stock_client_jobs", "machines": "test_stock_client_machines",
+    "account": "test_stock_client_account", "jobs": "test_stock_client_jobs", "instances": "test_stock_client_instances",
     "conformance": "conformance.test_jobs",
 }  # fmt: skip
 # For each command a test that it works, and tests that it is refused: for a wrong id or name, and in a wrong state. One
@@ -51,8 +51,8 @@ PROOFS = {
     "job listen": ("conformance::the_life_of_a_job", "jobs::what_is_not_there_or_not_yours", "jobs::a_job_that_fails"),
     "job pull": ("conformance::the_life_of_a_job", "jobs::what_is_not_there_or_not_yours"),
     "ssh": (
-        "machines::from_a_key_to_a_shell_and_back", "clusters::wrong_ids",
-        "machines::a_stopped_machine_cannot_be_entered",
+        "instances::from_a_key_to_a_shell_and_back", "clusters::wrong_ids",
+        "instances::a_stopped_machine_cannot_be_entered",
     ),
     "me": ("account::me",),
     "me sshkey add": ("account::ssh_keys", "account::what_is_refused"),
@@ -62,24 +62,24 @@ PROOFS = {
 }  # fmt: skip
 
 
-def held_to(client: StockClient, request):
+def verify_proofs(client: StockClient, request):
     """A fixture's body that lends the client to a test, which must then have shown what `PROOFS` says that it shows."""
     yield client
     if not request.node.stash[FAILED]:
-        missing = claims(request.module.__name__, request.node.originalname) - client.shown
+        missing = claimed_proofs(request.module.__name__, request.node.originalname) - client.shown
         assert not missing, f"{request.node.name} is said to show this of the stock client, and did not: {missing}"
 
 
-def claims(module: str, name: str) -> set[tuple[str, str]]:
+def claimed_proofs(module: str, name: str) -> set[tuple[str, str]]:
     """What a test is said to show."""
     shown = set()
     for command, (works, *refused) in PROOFS.items():
-        shown |= {(command, "works")} if place(works) == (module, name) else set()
-        shown |= {(command, "refused")} if (module, name) in map(place, refused) else set()
+        shown |= {(command, "works")} if proof_location(works) == (module, name) else set()
+        shown |= {(command, "refused")} if (module, name) in map(proof_location, refused) else set()
     return shown
 
 
-def place(proof: str) -> tuple[str, str]:
+def proof_location(proof: str) -> tuple[str, str]:
     """The module and the name of a test."""
     module, name = proof.split("::")
     return MODULES[module], f"test_{name}"

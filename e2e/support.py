@@ -59,7 +59,7 @@ def tarn(*arguments, environment=None, seconds=60) -> subprocess.CompletedProces
     )
 
 
-def refuse(data, *options) -> str:
+def refused_start(data, *options) -> str:
     """`tarn serve` where it is expected to refuse to start; returns what it said."""
     defaults = ["--data", data, "--driver", "fake"]
     if "--s3-listen" not in options:
@@ -110,10 +110,10 @@ class Server:
                 ["setpriv", "--pdeathsig", "KILL", *self.command],
                 env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
-        eventually(self.answers, what=f"an answer of {self.url}/healthz")
+        eventually(self.is_healthy, what=f"an answer of {self.url}/healthz")
         return self
 
-    def answers(self) -> bool:
+    def is_healthy(self) -> bool:
         """Whether `/healthz` says 200; fails at once when the process has ended."""
         if self.process.poll() is not None:
             raise AssertionError(f"tarn serve ended with {self.process.returncode}:\n{self.output()}")

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from client import ended, interrupt
+from client import interrupt, wait_for_end
 from support import eventually
 
 CLUSTER_ID = re.compile(r"\bc-[0-9a-hjkmnp-tv-z]{12}\b")
@@ -25,10 +25,10 @@ def test_a_cluster_lives_and_ends(tarn, server, public_key):
         head, row = listed.splitlines()
         assert head.split()[:5] == ["NAME", "ID", "STATUS", "TYPE", "NODES"]
         assert row.split()[:5] == ["first-light", cluster, "RUNNING", "1xH100", "2"]
-    machines = tarn("cluster list --instances").text
+    instances = tarn("cluster list --instances").text
     info = tarn(f"cluster info {cluster}").text
     for instance in seen(server, cluster)["instances"]:
-        assert instance["id"] in machines and instance["name"] in machines and instance["id"] in info
+        assert instance["id"] in instances and instance["name"] in instances and instance["id"] in info
     assert tarn("cluster info first-light").text == info
     assert "is being destroyed" in tarn("cluster destroy first-light --no-input --wait").text
     assert "no clusters" in tarn("cluster list").text
@@ -143,7 +143,7 @@ def test_ctrl_c_ends_the_wait_and_nothing_else(tarn, server):
     with tarn.running(f"request wait {request}") as client:
         assert client.stderr.readline().startswith("Waits for 8 H100 GPUs, 0 are free"), "a log says what it waits for"
         tarn("cluster destroy everything --no-input --wait")
-        said = ended(client)
+        said = wait_for_end(client)
         assert (said.code, said.text) == (0, "The cluster is running.\n")
 
 
@@ -152,7 +152,7 @@ def test_a_wait_for_what_fails(tarn, server):
     with tarn.running("cluster create 8xH100 --name patient --wait") as client:
         request = REQUEST_ID.search(client.stdout.readline())[0]
         tarn("cluster destroy patient --no-input --wait")
-        said = ended(client)
+        said = wait_for_end(client)
     assert said.code == 1 and said.errors.splitlines()[-1].startswith("tarn: ")
     assert "keeps its name" not in said.errors, "it is gone"
     assert tarn.json(f"request wait {request}", code=1)["status"] == "FAILED"
@@ -172,9 +172,9 @@ def test_what_a_failed_creation_leaves_is_said(tarn):
 def test_what_is_destroyed_is_asked_for_at_a_terminal(tarn, server, answer, code):
     tarn("cluster create 1xCPU --name box --wait")
     with tarn.terminal("cluster destroy box --wait") as terminal:
-        assert "Destroy cluster box" in terminal.until("[y/N]")
+        assert "Destroy cluster box" in terminal.read_until("[y/N]")
         terminal.type(answer + "\n")
-        shown = terminal.ends(code)
+        shown = terminal.wait_for_end(code)
     gone = not server.call("GET", "/cluster/list", expect=200).json()["clusters"]
     assert gone == (code == 0) and ("nothing was done" in shown) == (code == 1)
 

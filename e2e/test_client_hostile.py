@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from false_engine import HOSTILE, SECONDS, brief, complaint, elsewhere, engine, finish, laptop  # noqa: F401
+from stub_engine import HOSTILE, SECONDS, case_id, engine, error_line, finish, laptop, other_server  # noqa: F401
 from support import eventually, free_port
 
 HTML = "<html><head><title>502 Bad Gateway</title></head>\n<body><h1>502 Bad Gateway</h1><hr>some proxy</body></html>"
@@ -59,11 +59,11 @@ def test_a_server_of_something_else(laptop, greeting):
 
 def test_a_server_that_never_answers_can_be_left(laptop, engine):
     """Nobody has to wait for it: Ctrl-C works at once."""
-    engine.does("*", lambda connection: engine.over.wait(SECONDS))
+    engine.set_handler("*", lambda connection: engine.stopped.wait(SECONDS))
     commands = ("me", "job logs j-000000000001", "job listen j-000000000001", "request wait r-000000000001")
     for number, command in enumerate(commands, 1):
         process = laptop.start(*command.split())
-        eventually(lambda: len(engine.asked) >= number, what="the question")
+        eventually(lambda: len(engine.calls) >= number, what="the question")
         process.send_signal(signal.SIGINT)
         said = finish(process)
         assert said.code in (130, -signal.SIGINT) and not said.text, said
@@ -71,17 +71,17 @@ def test_a_server_that_never_answers_can_be_left(laptop, engine):
 
 def test_it_hangs_up_in_the_middle(laptop, engine):
     def half(connection):
-        connection.begin(200, {"Content-Type": "application/json", "Content-Length": 4096})
+        connection.send_head(200, {"Content-Type": "application/json", "Content-Length": 4096})
         connection.wfile.write(b'{"message": "almost')
 
-    engine.does("*", half)
+    engine.set_handler("*", half)
     for command in (["me"], ["cluster", "list"], ["cluster", "create", "1xCPU"], ["job", "pull", "j-000000000001"]):
         laptop.fails(1, *command)
 
 
 @pytest.mark.parametrize("status", [200, 403, 404, 500, 502, 503])
 def test_a_web_page(laptop, engine, status):
-    engine.says("*", HTML, status=status, kind="text/html")
+    engine.set_response("*", HTML, status=status, kind="text/html")
     for command in COMMANDS:
         line = laptop.fails(1, *command)
         assert engine.url in line and str(status) in line, line
@@ -90,10 +90,10 @@ def test_a_web_page(laptop, engine, status):
 NO_BODIES = ["[]", "7", "null", '"text"', '{"message": "al', "", "\ufeff{}", "[" * 5000, b"\xff\xfe{}"]
 
 
-@pytest.mark.parametrize("body", NO_BODIES, ids=brief)
+@pytest.mark.parametrize("body", NO_BODIES, ids=case_id)
 def test_what_is_no_body(laptop, engine, body):
     for status in (200, 500):
-        engine.says("*", body, status=status)
+        engine.set_response("*", body, status=status)
         laptop.fails(1, "me")
 
 
@@ -101,7 +101,7 @@ def test_what_is_no_body(laptop, engine, body):
 def test_a_long_error(laptop, engine, kind):
     """Ten megabytes are no line."""
     long = "long " * 2_000_000
-    engine.says("*", HTML + long if kind == "page" else {kind: long}, status=500)
+    engine.set_response("*", HTML + long if kind == "page" else {kind: long}, status=500)
     laptop.fails(1, "me")
     laptop.fails(1, "job", "logs", "j-000000000001")
 
@@ -111,13 +111,13 @@ def test_an_error_without_end(laptop, engine):
     sent = []
 
     def flood(connection):
-        connection.begin(500, {"Content-Type": "text/html", "Transfer-Encoding": "chunked"})
+        connection.send_head(500, {"Content-Type": "text/html", "Transfer-Encoding": "chunked"})
         for _ in range(192):
             connection.wfile.write(b"%x\r\n%s\r\n" % (1 << 20, b"x" * (1 << 20)))
             sent.append(1)
         connection.wfile.write(b"0\r\n\r\n")
 
-    engine.does("*", flood)
+    engine.set_handler("*", flood)
     for command in (["me"], ["job", "logs", "j-000000000001"]):
         sent.clear()
         laptop.fails(1, *command)
@@ -131,11 +131,11 @@ def test_an_error_without_end(laptop, engine):
 def test_what_is_refused(laptop, engine, status, code):
     """By the engine's own words; a key that is not known by what to do about it."""
     for body in ({"message": "too many moons", "detail": "too many moons"}, {"detail": "too many moons"}):
-        engine.says("*", body, status=status, Retry_After="7")
+        engine.set_response("*", body, status=status, Retry_After="7")
         for command in COMMANDS:
             line = laptop.fails(code, *command)
             assert ("tarn login" if status == 401 else "too many moons") in line, line
-    engine.says("*", {}, status=status)
+    engine.set_response("*", {}, status=status)
     line = laptop.fails(code, "me")
     assert str(status) in line or status == 401, line
 
@@ -146,7 +146,7 @@ def test_words_are_found_where_other_engines_put_them(laptop, engine):
         {"message": None, "error": "too many moons"},
         {"external_message": "too many moons"},
     ):
-        engine.says("*", body, status=500)
+        engine.set_response("*", body, status=500)
         assert "too many moons" in laptop.fails(1, "me")
 
 
@@ -156,38 +156,38 @@ def test_all_errors_of_a_body_are_told(laptop, engine):
         {"loc": ["body", "public_keys", 0], "msg": "is no key", "type": "value_error"},
     ]
     for wrong in (detail, [{"loc": None, "msg": None}, *detail], detail + ["text", 7]):
-        engine.says("*", {"detail": wrong}, status=422)
+        engine.set_response("*", {"detail": wrong}, status=422)
         line = laptop.fails(2, "cluster", "create", "1xCPU")
         for word in ("num_nodes", "must be at least 1", "public_keys", "is no key"):
             assert word in line, line
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_the_key_follows_no_redirect(laptop, engine, elsewhere, status):
-    elsewhere.says("*", {"email": "someone@example.org", "clusters": []})
+def test_the_key_follows_no_redirect(laptop, engine, other_server, status):
+    other_server.set_response("*", {"email": "someone@example.org", "clusters": []})
     for body in ("", {"message": "moved"}):
-        engine.says("*", body, status=status, Location=f"{elsewhere.url}/me")
+        engine.set_response("*", body, status=status, Location=f"{other_server.url}/me")
         for command in (["me"], ["cluster", "list"], ["cluster", "create", "1xCPU"], ["job", "logs", "j-000000000001"]):
             laptop.fails(1, *command)
-    assert not elsewhere.asked
+    assert not other_server.calls
 
 
 def cluster(**more) -> dict:
     """A cluster as today's engines show it."""
-    machine = {"id": "i-1", "name": "box-0", "status": "RUNNING", "private_ip": "10.0.0.2"}
+    instance = {"id": "i-1", "name": "box-0", "status": "RUNNING", "private_ip": "10.0.0.2"}
     return {
         "id": "c-000000000001", "name": "box", "status": "RUNNING", "instance_type": "1xCPU", "num_nodes": 1,
-        "instances": [machine], "storage": ["s-000000000001"], "deletion_protection": False, "hourly_rate": 0.5,
+        "instances": [instance], "storage": ["s-000000000001"], "deletion_protection": False, "hourly_rate": 0.5,
         "created_at": "2026-01-01T00:00:00Z",
     } | more  # fmt: skip
 
 
 def test_a_newer_engine(laptop, engine):
     """Words and fields that nobody knew are shown, or nothing; nothing breaks."""
-    machine = {"id": "i-1", "status": "DREAMING", "x": 1}
-    newer = cluster(status="HIBERNATING", moons=[1, {"a": None}], instances=[machine])
-    engine.says("/cluster/list", {"clusters": [newer], "next": {"page": 2}, "message": ""})
-    engine.says("/cluster/info/box", {"cluster_info": newer, "warnings": ["x"]})
+    instance = {"id": "i-1", "status": "DREAMING", "x": 1}
+    newer = cluster(status="HIBERNATING", moons=[1, {"a": None}], instances=[instance])
+    engine.set_response("/cluster/list", {"clusters": [newer], "next": {"page": 2}, "message": ""})
+    engine.set_response("/cluster/info/box", {"cluster_info": newer, "warnings": ["x"]})
     assert "HIBERNATING" in laptop.works("cluster", "list", "--instances")
     assert "HIBERNATING" in (text := laptop.works("cluster", "info", "box")) and "DREAMING" in text
     assert json.loads(laptop.works("cluster", "list", "--json"))["clusters"] == [newer]
@@ -197,9 +197,9 @@ def test_a_newer_engine(laptop, engine):
 def test_a_word_that_is_no_end_yet_is_waited_for(laptop, engine):
     words = iter(["PENDING", "DAYDREAMING", "COMPLETED"])
     accepted = {"cluster_id": "c-000000000001", "request_id": "r-000000000001", "message": "accepted", "new": 1}
-    engine.says("/cluster/create", accepted, status=202)
+    engine.set_response("/cluster/create", accepted, status=202)
     info = "/request/info/r-000000000001"
-    engine.does(info, lambda connection: connection.answer({"status": next(words), "message": "well"}))
+    engine.set_handler(info, lambda connection: connection.respond({"status": next(words), "message": "well"}))
     assert "well" in laptop.works("cluster", "create", "1xCPU", "--wait")
 
 
@@ -215,14 +215,14 @@ FIELDS = [*cluster(), "attempt", "exit_code", "log_bytes", "size_gb", "commands"
 def test_an_older_engine(laptop, engine, missing):
     """What is missing is left out: nobody wants to read `null`."""
     for noun, (name, field) in INFOS.items():
-        engine.says(f"/{noun}/info/{name}", {field: missing} if field else missing)
-        engine.says(f"/{noun}/list", {LISTS[noun]: [missing]})
+        engine.set_response(f"/{noun}/info/{name}", {field: missing} if field else missing)
+        engine.set_response(f"/{noun}/list", {LISTS[noun]: [missing]})
         for command in ("info", "list"):
             text = laptop.works(noun, command, *([name] if command == "info" else []))
             assert "null" not in text.lower() and "()" not in text, (noun, text)
-    engine.says("/user/info", missing)
+    engine.set_response("/user/info", missing)
     assert "null" not in laptop.works("me")
-    engine.says("*", {})
+    engine.set_response("*", {})
     for command in (["me"], ["me", "preferences"], ["cluster", "list", "--instances"], ["cluster", "types"]):
         assert "null" not in laptop.works(*command)
 
@@ -232,11 +232,11 @@ def test_wrong_types(laptop, engine, wrong):
     """Everything that is to be a text or a number or a list is something else, once after the other."""
     row = dict.fromkeys(FIELDS, wrong)
     for noun, (name, field) in INFOS.items():
-        engine.says(f"/{noun}/info/{name}", {field: row} if field else row)
-        engine.says(f"/{noun}/list", {LISTS[noun]: [row, wrong], "next_cursor": None})
+        engine.set_response(f"/{noun}/info/{name}", {field: row} if field else row)
+        engine.set_response(f"/{noun}/list", {LISTS[noun]: [row, wrong], "next_cursor": None})
         laptop.works(noun, "info", name)
         laptop.works(noun, "list")
-    engine.says("*", dict.fromkeys(["clusters", "cluster_info", "types", "message", "balance", "upload_url"], wrong))
+    engine.set_response("*", dict.fromkeys(["clusters", "cluster_info", "types", "message", "balance", "upload_url"], wrong))
     for command in (["me"], ["cluster", "list", "--instances"], ["cluster", "info", "y"], ["cluster", "types"]):
         laptop.works(*command)
     (laptop.work / "job.tp.toml").write_text('commands = ["true"]\n')
@@ -247,35 +247,35 @@ def test_wrong_types(laptop, engine, wrong):
 def test_who_listens_outlives_a_restart_of_the_engine(laptop, engine):
     """Also before the job has printed anything, and without losing or repeating a byte."""
     job = {"id": "j-000000000001", "status": "completed", "explanation": "done"}
-    engine.says("/job/info/j-000000000001", {"job_info": job, "message": ""})
+    engine.set_response("/job/info/j-000000000001", {"job_info": job, "message": ""})
     answers = iter(["", None, None, "one\n", None, "two\n"])
 
     def log(connection):
         piece = next(answers)
         if piece is not None:
             headers = {"X-Log-Ended": str(piece == "two\n").lower(), "X-Log-Size": "8"}
-            connection.answer(piece.encode(), kind="text/plain", headers=headers)
+            connection.respond(piece.encode(), kind="text/plain", headers=headers)
 
-    engine.does("/job/logs/j-000000000001", log)
+    engine.set_handler("/job/logs/j-000000000001", log)
     assert laptop.works("job", "listen", "j-000000000001") == "one\ntwo\n"
-    assert [asked.query.split("&")[0] for asked in engine.asked if "/logs/" in asked.path] == ["offset=0"] * 4 + ["offset=4"] * 2
+    assert [call.query.split("&")[0] for call in engine.calls if "/logs/" in call.path] == ["offset=0"] * 4 + ["offset=4"] * 2
 
 
 def test_who_waits_outlives_a_restart_of_the_engine(laptop, engine):
-    engine.says("/cluster/create", {"request_id": "r-000000000001", "message": "accepted"}, status=202)
+    engine.set_response("/cluster/create", {"request_id": "r-000000000001", "message": "accepted"}, status=202)
     answers = iter([None, 503, 200])
 
     def look(connection):
         if status := next(answers):
-            connection.answer({"status": "COMPLETED", "message": "it runs"}, status)
+            connection.respond({"status": "COMPLETED", "message": "it runs"}, status)
 
-    engine.does("/request/info/r-000000000001", look)
+    engine.set_handler("/request/info/r-000000000001", look)
     assert "it runs" in laptop.works("cluster", "create", "1xCPU", "--wait")
 
 
 def test_a_program_learns_which_request_it_did_not_see_the_end_of(laptop, engine):
-    engine.says("/cluster/create", {"request_id": "r-000000000001", "message": "accepted"}, status=202)
-    engine.says("/request/info/r-000000000001", "<html>", status=500)
+    engine.set_response("/cluster/create", {"request_id": "r-000000000001", "message": "accepted"}, status=202)
+    engine.set_response("/request/info/r-000000000001", "<html>", status=500)
     said = laptop.run("cluster", "create", "1xCPU", "--wait", "--json")
     assert said.code == 1 and json.loads(said.text)["request_id"] == "r-000000000001", said
 
@@ -285,9 +285,9 @@ def test_limits_come_in_pages(engine, laptop):
         after = connection.path.partition("after=")[2].partition("&")[0]
         scope, following = {"": ("o-1", "o-1"), "o-1": ("o-2", "o-2"), "o-2": (None, None)}[after]
         rows, message = ([{"scope": scope}], f"SCOPE  GPUS\n{scope}    0/4") if scope else ([], "Nobody has limits of his own.")
-        connection.answer({"limits": rows, "next_after": following, "message": message})
+        connection.respond({"limits": rows, "next_after": following, "message": message})
 
-    engine.does("/admin/limits", page, takes_all=True)
+    engine.set_handler("/admin/limits", page, reads_body=True)
     assert laptop.works("admin", "limits", "list").splitlines() == ["SCOPE  GPUS", "o-1    0/4", "o-2    0/4"]
     listed = json.loads(laptop.works("admin", "limits", "list", "--json"))
     assert [each["scope"] for each in listed["limits"]] == ["o-1", "o-2"] and listed["next_after"] is None
@@ -295,15 +295,15 @@ def test_limits_come_in_pages(engine, laptop):
 
 def test_a_list_that_leads_to_itself(laptop, engine):
     """A list that never ends is left at some time."""
-    engine.says("/cluster/list", {"clusters": [cluster()], "next_cursor": "again", "message": ""})
+    engine.set_response("/cluster/list", {"clusters": [cluster()], "next_cursor": "again", "message": ""})
     said = laptop.run("cluster", "list")
-    assert said.code in (0, 1) and len(engine.asked) <= 1000, said
+    assert said.code in (0, 1) and len(engine.calls) <= 1000, said
 
 
 TYPED = ["", ".", "..", "../user/info", "a/b", "a?b=c#d", "a b", "a\nb", HOSTILE, "%2e%2e", "x" * 5000]
 
 
-@pytest.mark.parametrize("name", TYPED, ids=brief)
+@pytest.mark.parametrize("name", TYPED, ids=case_id)
 def test_whatever_is_typed_stays_one_part_of_a_path(laptop, engine, name):
     """Names do not lead to something else of the engine's, least of all when something is to be destroyed."""
     for command, below in (
@@ -312,18 +312,18 @@ def test_whatever_is_typed_stays_one_part_of_a_path(laptop, engine, name):
         (["job", "logs"], "/job/logs/"),
         (["request", "wait"], "/request/info/"),
     ):
-        engine.asked.clear()
+        engine.calls.clear()
         said = laptop.run(*command, name)
-        assert complaint(said, said.code) and said.code in (2, 3), "refused here, or not found there"
+        assert error_line(said, said.code) and said.code in (2, 3), "refused here, or not found there"
         # It may be looked up by its name before.
-        for asked in [asked for asked in engine.asked if asked.path != "/job/list"]:
-            part = asked.path.removeprefix(below)
-            assert asked.path.startswith(below) and part and "/" not in part and "b=c" not in asked.query, asked
+        for call in [call for call in engine.calls if call.path != "/job/list"]:
+            part = call.path.removeprefix(below)
+            assert call.path.startswith(below) and part and "/" not in part and "b=c" not in call.query, call
 
 
 def test_a_request_of_a_strange_name_stays_one_part_of_a_path(laptop, engine):
     accepted = {"cluster_id": "c-000000000001", "request_id": "../../user/info?x", "message": "accepted"}
-    engine.says("/cluster/create", accepted, status=202)
+    engine.set_response("/cluster/create", accepted, status=202)
     laptop.run("cluster", "create", "1xCPU", "--wait")
     assert [path.count("/") for path in engine.paths("GET")] == [3], engine.paths("GET")
 
@@ -332,12 +332,12 @@ def test_an_argument_that_is_no_text(laptop, engine):
     for command in (["cluster", "info", b"\xff"], ["cluster", "create", "1xCPU", "--name", b"\xff"], [b"\xff"]):
         said = finish(laptop.start(*command))
         assert said.code == 2 and not said.text and "panicked" not in said.errors, said
-    assert not engine.asked
+    assert not engine.calls
 
 
 def test_hostile_words_in_errors(laptop, engine):
     detail = [{"loc": [HOSTILE], "msg": HOSTILE}]
     for body in ({"message": f"no\n{HOSTILE}\ntarn: fine"}, {"detail": detail}, HOSTILE, f"<h1>{HOSTILE}"):
-        engine.says("*", body, status=422 if isinstance(body, dict) else 502)
+        engine.set_response("*", body, status=422 if isinstance(body, dict) else 502)
         for command in COMMANDS:
             laptop.fails(2 if isinstance(body, dict) else 1, *command)

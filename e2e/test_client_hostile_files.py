@@ -10,8 +10,8 @@ import threading
 
 import pytest
 
-from false_engine import HOSTILE, SECONDS, brief, complaint, finish
-from false_engine import elsewhere, engine, laptop, nobodys  # noqa: F401
+from stub_engine import HOSTILE, SECONDS, case_id, error_line, finish
+from stub_engine import engine, laptop, other_server, unprivileged_laptop  # noqa: F401
 from support import eventually
 
 CONFIG = 'commands = ["true"]\n'
@@ -23,21 +23,21 @@ def found(directory) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def offer(engine, elsewhere):
+def offer(engine, other_server):
     """Lets a job have these outputs, which lie elsewhere."""
 
     def set_outputs(*paths, url=None):
-        where = {path: url or f"{elsewhere.url}/{number}" for number, path in enumerate(paths)}
-        engine.says("/job/pull/j-000000000001", {"download_map": where, "message": "there they are"})
+        where = {path: url or f"{other_server.url}/{number}" for number, path in enumerate(paths)}
+        engine.set_response("/job/pull/j-000000000001", {"download_map": where, "message": "there they are"})
 
-    elsewhere.says("*", b"content")
+    other_server.set_response("*", b"content")
     return set_outputs
 
 
 AWAY = ["../x", "/x", "a/../../x", "..", ".", "", "/", "./../x", "a/b/../../../x", "~/../x", "a\0b", "//x", "../work/x"]
 
 
-@pytest.mark.parametrize("path", AWAY, ids=brief)
+@pytest.mark.parametrize("path", AWAY, ids=case_id)
 def test_outputs_stay_below_the_directory(laptop, offer, tmp_path, path):
     before = found(tmp_path)
     offer(path if path != "/x" else f"{tmp_path}/x")
@@ -74,35 +74,35 @@ def test_hostile_names_of_outputs(laptop, offer):
 NO_ADDRESSES = ["file:///etc/hostname", "ftp://127.0.0.1/x", "//x", "x", "", "data:,x", "http://[::1", HOSTILE]
 
 
-@pytest.mark.parametrize("url", NO_ADDRESSES, ids=brief)
+@pytest.mark.parametrize("url", NO_ADDRESSES, ids=case_id)
 def test_addresses_that_are_none(laptop, engine, offer, url):
     offer("x", url=url or " ")
     laptop.fails(1, "job", "pull", "j-000000000001")
     (laptop.work / "job.tp.toml").write_text(CONFIG)
-    engine.says("/job/create", {"job_id": "j-000000000001", "upload_url": url, "message": "made"}, status=201)
+    engine.set_response("/job/create", {"job_id": "j-000000000001", "upload_url": url, "message": "made"}, status=201)
     laptop.fails(1, "job", "push", "job.tp.toml", "box")
     assert set(found(laptop.work)) == {"job.tp.toml"}
     assert "/job/start/j-000000000001" not in engine.paths("POST")
 
 
-def test_signed_addresses_get_no_key(laptop, engine, offer, elsewhere):
+def test_signed_addresses_get_no_key(laptop, engine, offer, other_server):
     """Not even the engine's own: their signature is all the right that they need."""
-    engine.says("/signed", b"content")
+    engine.set_response("/signed", b"content")
     offer("mine", url=f"{engine.url}/signed")
     laptop.works("job", "pull", "j-000000000001")
-    assert "authorization" not in engine.asked[-1].headers and engine.asked[-1].path == "/signed"
-    assert "authorization" in engine.asked[0].headers
+    assert "authorization" not in engine.calls[-1].headers and engine.calls[-1].path == "/signed"
+    assert "authorization" in engine.calls[0].headers
     offer("theirs")
     laptop.works("job", "pull", "j-000000000001")
-    assert len(elsewhere.asked) == 1 and set(found(laptop.work)) == {"mine", "theirs"}
+    assert len(other_server.calls) == 1 and set(found(laptop.work)) == {"mine", "theirs"}
 
 
-def test_a_signed_address_that_is_refused(laptop, offer, elsewhere):
+def test_a_signed_address_that_is_refused(laptop, offer, other_server):
     """The line speaks of the files, not of an engine whose address might be wrong; nobody else sees the signature."""
-    offer("x", "y", url=f"{elsewhere.url}/x?signature=do-not-show")
+    offer("x", "y", url=f"{other_server.url}/x?signature=do-not-show")
     for status, kind in ((403, "application/xml"), (404, "text/html"), (500, "text/plain"), (302, "text/plain")):
         page = "<Error><Code>AccessDenied</Code></Error>"
-        elsewhere.says("*", page, status=status, kind=kind, Location="http://127.0.0.1:1/")
+        other_server.set_response("*", page, status=status, kind=kind, Location="http://127.0.0.1:1/")
         line = laptop.fails(1, "job", "pull", "j-000000000001")
         assert str(status) in line and "do-not-show" not in line, line
         assert "not what an engine says" not in line and laptop.variables["TENSORPOOL_ENGINE"] not in line, line
@@ -110,14 +110,14 @@ def test_a_signed_address_that_is_refused(laptop, offer, elsewhere):
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_download_that_breaks_leaves_no_half_file(laptop, offer, elsewhere, chunked):
+def test_a_download_that_breaks_leaves_no_half_file(laptop, offer, other_server, chunked):
     def half(connection):
         length = {"Transfer-Encoding": "chunked"} if chunked else {"Content-Length": 100_000}
-        connection.begin(200, length)
+        connection.send_head(200, length)
         connection.wfile.write((b"%x\r\n" % 60_000 if chunked else b"") + b"x" * 50_000)
 
     offer("x")
-    elsewhere.does("*", half)
+    other_server.set_handler("*", half)
     for before in ({}, {"x": b"old"}):
         for name, content in before.items():
             (laptop.work / name).write_bytes(content)
@@ -126,14 +126,14 @@ def test_a_download_that_breaks_leaves_no_half_file(laptop, offer, elsewhere, ch
         assert laptop.variables["TENSORPOOL_ENGINE"] not in line, f"the engine is not who broke off: {line}"
 
 
-def test_an_interrupted_download_leaves_no_half_file(laptop, offer, elsewhere):
+def test_an_interrupted_download_leaves_no_half_file(laptop, offer, other_server):
     def slow(connection):
-        connection.begin(200, {"Content-Length": 100_000})
+        connection.send_head(200, {"Content-Length": 100_000})
         connection.wfile.write(b"x" * 50_000)
-        elsewhere.over.wait(SECONDS)
+        other_server.stopped.wait(SECONDS)
 
     offer("deep/x")
-    elsewhere.does("*", slow)
+    other_server.set_handler("*", slow)
     process = laptop.start("job", "pull", "j-000000000001")
     eventually(lambda: found(laptop.work), what="the part that has come")
     process.send_signal(signal.SIGINT)
@@ -143,16 +143,16 @@ def test_an_interrupted_download_leaves_no_half_file(laptop, offer, elsewhere):
 
 
 @pytest.fixture
-def target(laptop, engine, elsewhere):
+def target(laptop, engine, other_server):
     """Lets jobs be made, whose files go elsewhere."""
     (laptop.work / "job.tp.toml").write_text(CONFIG)
-    url = f"{elsewhere.url}/up?signature=do-not-show"
-    engine.says("/job/create", {"job_id": "j-000000000001", "upload_url": url, "message": "made"}, status=201)
+    url = f"{other_server.url}/up?signature=do-not-show"
+    engine.set_response("/job/create", {"job_id": "j-000000000001", "upload_url": url, "message": "made"}, status=201)
     started = {"job_id": "j-000000000001", "status": "pending", "message": "started"}
-    engine.says("/job/start/j-000000000001", started, status=202)
-    engine.says("/job/delete/j-000000000001", {"job_id": "j-000000000001", "message": "deleted"})
-    elsewhere.says("*", {"job_id": "j-000000000001", "bytes": 1, "message": "taken"})
-    return elsewhere
+    engine.set_response("/job/start/j-000000000001", started, status=202)
+    engine.set_response("/job/delete/j-000000000001", {"job_id": "j-000000000001", "message": "deleted"})
+    other_server.set_response("*", {"job_id": "j-000000000001", "bytes": 1, "message": "taken"})
+    return other_server
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def names(laptop, target):
     """What is in the archive that was uploaded last, by name."""
 
     def read() -> dict[bytes, tarfile.TarInfo]:
-        archive = tarfile.open(fileobj=io.BytesIO(gzip.decompress(target.asked[-1].body)), errors="surrogateescape")
+        archive = tarfile.open(fileobj=io.BytesIO(gzip.decompress(target.calls[-1].body)), errors="surrogateescape")
         return {os.fsencode(entry.name): entry for entry in archive.getmembers()}
 
     return read
@@ -218,31 +218,31 @@ def test_a_file_that_grows_and_one_that_shrinks(laptop, target, names):
                 file.flush()
                 os.truncate(shrinks, size)
 
-    def take(connection):
-        asked = target.asked[-1]
+    def read_while_changing(connection):
+        call = target.calls[-1]
         changing = threading.Thread(target=change)
         changing.start()
-        asked.body = connection.take()
+        call.body = connection.read_body()
         over.set()
         changing.join()
-        connection.answer({"message": "taken"})
+        connection.respond({"message": "taken"})
 
-    target.does("*", take)
+    target.set_handler("*", read_while_changing)
     push(laptop)
     assert {b"grows", b"shrinks"} <= set(names())
 
 
 @pytest.mark.parametrize("kind", ["file", "directory"])
-def test_what_may_not_be_read(nobodys, engine, target, kind):
+def test_what_may_not_be_read(unprivileged_laptop, engine, target, kind):
     """The line names the file; the engine is not to blame."""
-    (nobodys.work / "job.tp.toml").write_text(CONFIG)
-    secret = nobodys.work / "secret"
+    (unprivileged_laptop.work / "job.tp.toml").write_text(CONFIG)
+    secret = unprivileged_laptop.work / "secret"
     if kind == "file":
         secret.write_text("x")
     else:
         secret.mkdir()
     secret.chmod(0)
-    line = push(nobodys, 1)
+    line = push(unprivileged_laptop, 1)
     assert "secret" in line and "ermission denied" in line, line
     assert "cannot be reached" not in line and "TENSORPOOL_ENGINE" not in line, line
     if "/job/create" in engine.paths("POST"):
@@ -250,12 +250,12 @@ def test_what_may_not_be_read(nobodys, engine, target, kind):
 
 
 def test_an_upload_that_is_interrupted(laptop, engine, target):
-    target.does("*", lambda connection: target.over.wait(SECONDS))
+    target.set_handler("*", lambda connection: target.stopped.wait(SECONDS))
     process = laptop.start("job", "push", "job.tp.toml", "box")
-    eventually(lambda: target.asked, what="the upload")
+    eventually(lambda: target.calls, what="the upload")
     process.send_signal(signal.SIGINT)
     said = finish(process)
-    assert not said.text and "interrupted" in complaint(said, 130)
+    assert not said.text and "interrupted" in error_line(said, 130)
     check_no_job(engine)
 
 
@@ -267,7 +267,7 @@ def test_an_upload_that_is_refused_in_the_middle(laptop, engine, target, status,
 
     def refuse(connection):
         connection.rfile.read(100_000)
-        connection.answer({"message": "too many moons"}, status)
+        connection.respond({"message": "too many moons"}, status)
         connection.wfile.flush()
         if not hangs_up:
             # Polite servers read on for a while, so that who sends can hear them.
@@ -278,7 +278,7 @@ def test_an_upload_that_is_refused_in_the_middle(laptop, engine, target, status,
             except OSError:
                 pass
 
-    target.does("*", refuse)
+    target.set_handler("*", refuse)
     line = push(laptop, 1)
     assert "do-not-show" not in line
     if not hangs_up:
@@ -289,7 +289,7 @@ def test_an_upload_that_is_refused_in_the_middle(laptop, engine, target, status,
 
 def test_an_upload_that_breaks(laptop, engine, target):
     (laptop.work / "large").write_bytes(os.urandom(5_000_000))
-    target.does("*", lambda connection: connection.rfile.read(100_000))
+    target.set_handler("*", lambda connection: connection.rfile.read(100_000))
     line = push(laptop, 1)
     assert engine.url not in line, f"the engine is not who broke off: {line}"
     check_no_job(engine)
@@ -297,20 +297,20 @@ def test_an_upload_that_breaks(laptop, engine, target):
 
 def test_a_page_instead_of_a_receipt(laptop, engine, target):
     """A proxy that takes the files with a friendly page has not taken them."""
-    target.says("*", "<html>Welcome</html>", kind="text/html")
+    target.set_response("*", "<html>Welcome</html>", kind="text/html")
     push(laptop, 1)
     check_no_job(engine)
 
 
 def test_a_start_that_is_refused(laptop, engine, target):
-    engine.says("/job/start/j-000000000001", {"message": "the cluster is gone"}, status=409)
+    engine.set_response("/job/start/j-000000000001", {"message": "the cluster is gone"}, status=409)
     assert "the cluster is gone" in push(laptop, 4)
     assert engine.paths("DELETE") == ["/job/delete/j-000000000001"], "a job that did not start is none"
 
 
 def test_a_start_of_which_nothing_is_heard(laptop, engine, target):
     """The line names the job: it may run."""
-    engine.does("/job/start/j-000000000001", lambda connection: None)
+    engine.set_handler("/job/start/j-000000000001", lambda connection: None)
     assert "j-000000000001" in push(laptop, 1)
     assert not engine.paths("DELETE")
 
@@ -335,14 +335,14 @@ def test_the_key_is_not_uploaded(laptop, names):
 NO_JOBS = [b"commands = [", b"\xff\xfe", b'ignore = ["[z-a]"]', b"\0", b"x" * 5_000_000]
 
 
-@pytest.mark.parametrize("text", NO_JOBS, ids=brief)
+@pytest.mark.parametrize("text", NO_JOBS, ids=case_id)
 def test_a_file_that_is_none(laptop, engine, target, text):
     """It is refused here, before the engine hears of it."""
     path = laptop.work / "job.tp.toml"
     path.write_bytes(text)
     said = laptop.run("job", "push", "job.tp.toml", "box")
-    assert complaint(said, said.code) and said.code in (1, 2)
+    assert error_line(said, said.code) and said.code in (1, 2)
     path.unlink()
     assert str(path) in laptop.fails(1, "job", "push", "job.tp.toml", "box")
     laptop.fails(1, "job", "push", ".", "box")
-    assert not engine.asked
+    assert not engine.calls

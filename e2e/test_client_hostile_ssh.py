@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from false_engine import HOSTILE, brief, engine, laptop  # noqa: F401
+from stub_engine import HOSTILE, case_id, engine, laptop  # noqa: F401
 
 PAYLOAD = "touch pwned"
 REFUSED = [
@@ -28,9 +28,9 @@ REFUSED = [
 HARMLESS = 'ssh -p 7022 -o "KnownHostsCommand=/bin/echo tarn ssh-ed25519 AAAA" i-1@127.0.0.1'
 
 
-def box(command=HARMLESS, *, name="box", machine="box-0", instance="i-1") -> dict:
+def box(command=HARMLESS, *, name="box", node_name="box-0", instance="i-1") -> dict:
     """A cluster of one machine, which the engine describes so."""
-    node = {"id": instance, "name": machine, "status": "RUNNING", "ssh_command": command}
+    node = {"id": instance, "name": node_name, "status": "RUNNING", "ssh_command": command}
     return {"id": "c-000000000001", "name": name, "status": "RUNNING", "instances": [node]}
 
 
@@ -40,8 +40,8 @@ def offer(engine):
 
     def set_clusters(*clusters):
         numbered = [cluster | {"id": f"c-{number}"} for number, cluster in enumerate(clusters)]
-        engine.says("/cluster/list", {"clusters": numbered, "next_cursor": None, "message": ""})
-        engine.says("/cluster/info/box", {"cluster_info": clusters[0], "message": ""})
+        engine.set_response("/cluster/list", {"clusters": numbered, "next_cursor": None, "message": ""})
+        engine.set_response("/cluster/info/box", {"cluster_info": clusters[0], "message": ""})
 
     return set_clusters
 
@@ -53,35 +53,35 @@ def nothing_was_run(laptop, tmp_path):
     assert not list(tmp_path.rglob("pwned"))
 
 
-@pytest.mark.parametrize("command", REFUSED, ids=brief)
+@pytest.mark.parametrize("command", REFUSED, ids=case_id)
 def test_a_way_in_that_is_no_plain_ssh(laptop, engine, offer, command):
-    sung = [laptop.canary(name) for name in ("ssh", "scp", "touch", "id")]
+    recorded = [laptop.canary(name) for name in ("ssh", "scp", "touch", "id")]
     offer(box(command))
     accepted = {"cluster_id": "box", "request_id": "r-000000000001", "message": "accepted"}
-    engine.says("/cluster/create", accepted, status=202)
-    engine.says("/request/info/r-000000000001", {"status": "COMPLETED", "message": "it runs"})
+    engine.set_response("/cluster/create", accepted, status=202)
+    engine.set_response("/request/info/r-000000000001", {"status": "COMPLETED", "message": "it runs"})
     laptop.fails(1, "ssh", "box")
     said = laptop.run("cluster", "create", "1xCPU", "--ssh")
     assert said.code == 1, said
     laptop.fails(1, "cp", "box:/etc/hostname", ".")
-    assert not any(path.exists() for path in sung), "nothing is started"
+    assert not any(path.exists() for path in recorded), "nothing is started"
     laptop.run("ssh-config")
     written = "".join(path.read_text() for path in laptop.home.rglob("*") if path.is_file())
     for word in ("Proxy", "KnownHostsCommand", PAYLOAD, "evil"):
         assert word not in written, written
 
 
-@pytest.mark.parametrize("wrong", [7, None, [], {"ssh": 1}, ["ssh", "i-1@127.0.0.1"]], ids=brief)
+@pytest.mark.parametrize("wrong", [7, None, [], {"ssh": 1}, ["ssh", "i-1@127.0.0.1"]], ids=case_id)
 def test_a_way_in_that_is_no_text(laptop, offer, wrong):
-    sung = laptop.canary("ssh")
+    recorded = laptop.canary("ssh")
     offer(box(wrong))
     laptop.fails(1, "ssh", "box")
-    assert not sung.exists()
+    assert not recorded.exists()
 
 
 def test_options_of_the_engine_reach_no_ssh(laptop, offer):
     """A plain ssh is understood; of its options only the port and the host's key count."""
-    sung, copied = laptop.canary("ssh"), laptop.canary("scp")
+    recorded, copied = laptop.canary("ssh"), laptop.canary("scp")
     extra = [
         f'-o "ProxyCommand={PAYLOAD}"', f'-o "LocalCommand={PAYLOAD}"', "-o PermitLocalCommand=yes",
         "-o ForwardAgent=yes", "-o StrictHostKeyChecking=no", "-o UserKnownHostsFile=/dev/null", "-o SendEnv=*",
@@ -90,11 +90,11 @@ def test_options_of_the_engine_reach_no_ssh(laptop, offer):
     offer(box(HARMLESS.replace("ssh ", f"ssh {' '.join(extra)} ", 1)))
     assert laptop.run("ssh", "box", "uptime", "-p").code == 0
     assert laptop.run("cp", "box:/etc/hostname", ".").code == 0
-    for words in (sung.read_text().splitlines(), copied.read_text().splitlines()):
+    for words in (recorded.read_text().splitlines(), copied.read_text().splitlines()):
         for bad in ("Command", "Forward", "SendEnv", "Include", "StrictHostKeyChecking=no", "=/dev/null\n"):
             assert not [word for word in words if bad in f"{word}\n" and "GlobalKnownHostsFile" not in word], words
         assert "StrictHostKeyChecking=yes" in words and "Port=7022" in words
-    assert sung.read_text().splitlines()[-3:] == ["i-1@127.0.0.1", "uptime", "-p"]
+    assert recorded.read_text().splitlines()[-3:] == ["i-1@127.0.0.1", "uptime", "-p"]
 
 
 BAD_NAMES = [
@@ -103,10 +103,10 @@ BAD_NAMES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BAD_NAMES, ids=brief)
+@pytest.mark.parametrize("name", BAD_NAMES, ids=case_id)
 def test_names_cannot_break_the_configuration_of_ssh(laptop, offer, name):
     """Neither more than names is written, nor a name that is somebody else's: `ssh github.com` stays what it was."""
-    offer(box(name=name), box(name="good", instance="i-2", machine="good-0"), box(machine=name), box(instance=name))
+    offer(box(name=name), box(name="good", instance="i-2", node_name="good-0"), box(node_name=name), box(instance=name))
     laptop.works("ssh-config", "--print")
     laptop.works("ssh-config")
     written = (laptop.configuration / "ssh_config").read_text()
@@ -163,7 +163,7 @@ EXTRA = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("extra", EXTRA, ids=brief)
+@pytest.mark.parametrize("extra", EXTRA, ids=case_id)
 @pytest.mark.parametrize("program", ["aws", "rclone"])
 def test_sections_cannot_carry_commands_or_replace_others(laptop, engine, program, extra):
     """Files of other programs get one section of the engine's, with keys and addresses and nothing that is run."""
@@ -174,7 +174,7 @@ def test_sections_cannot_carry_commands_or_replace_others(laptop, engine, progra
         (laptop.home / file).write_text(mine)
     for text in ("{good}{extra}", "{extra}{good}", "{extra}"):
         sections = {name: text.format(good=good, extra=extra) for name, good in GOOD[program].items()}
-        engine.says(f"/object-storage/configure/{program}", sections)
+        engine.set_response(f"/object-storage/configure/{program}", sections)
         laptop.run("object-storage", "configure", program)
         for file in files:
             parsed = configparser.ConfigParser(interpolation=None, strict=False)

@@ -7,7 +7,7 @@ import pytest
 
 from client import interrupt
 from jobs import JOB_ID, Jobs, config
-from machines import needs_root
+from instances import needs_root
 from support import eventually
 
 pytestmark = needs_root
@@ -148,7 +148,7 @@ def test_names_of_files_are_theirs(tarn, server, project, job):
 
 def test_ctrl_c_leaves_the_job_running(tarn, server, project, job):
     running = job("rm -f /tmp/go; echo begun", "while [ ! -e /tmp/go ]; do sleep 0.1; done", "echo done")
-    server.runs(running, b"begun")
+    server.wait_until_running(running, b"begun")
     for line in (f"job listen {running}", f"job logs -f {running}"):
         with tarn.running(line) as client:
             assert client.stdout.readline() == "begun\n"
@@ -157,14 +157,14 @@ def test_ctrl_c_leaves_the_job_running(tarn, server, project, job):
     assert tarn(f"job logs {running}").text == "begun\n"
     assert server.job(running)["status"] == "running"
     with tarn.terminal(f"job listen {running}") as terminal:
-        terminal.until("begun")
+        terminal.read_until("begun")
         server.ssh("box", "touch /tmp/go")
-        assert "done" in terminal.ends(0)
+        assert "done" in terminal.wait_for_end(0)
 
 
 def test_cancel(tarn, server, job):
     first, second = job("sleep 1000"), job("sleep 1000")
-    server.runs(first)
+    server.wait_until_running(first)
     assert "--no-input" in tarn(f"job cancel {first}", code=2).errors
     assert "canceled" in tarn(f"job cancel {first} --no-input --wait").text
     tarn(f"job listen {first}", code=1)
@@ -173,9 +173,9 @@ def test_cancel(tarn, server, job):
     assert tarn.json(f"job cancel {second} --no-input", code=4)["code"]
     third = job("sleep 1000")
     with tarn.terminal(f"job cancel {third} --wait") as terminal:
-        terminal.until("[y/N]")
+        terminal.read_until("[y/N]")
         terminal.type("y\n")
-        terminal.ends(0)
+        terminal.wait_for_end(0)
     fourth = job("sleep 1000")
     assert tarn.json(f"job cancel {fourth} --no-input --wait")["job_info"]["status"] == "canceled"
 

@@ -35,9 +35,9 @@ def test_in_json_and_elsewhere(tarn, server, tmp_path):
 
 def test_a_key_that_is_typed_is_not_shown(tarn, server):
     with tarn.terminal(f"login --engine {server.url}", **OTHERS) as terminal:
-        terminal.until(f"API key for {server.url}: ")
+        terminal.read_until(f"API key for {server.url}: ")
         terminal.type(f"{server.key}\n")
-        shown = terminal.ends()
+        shown = terminal.wait_for_end()
     assert "admin@localhost" in shown and server.key not in shown
     assert server.key in profiles(tarn).read_text()
 
@@ -45,10 +45,10 @@ def test_a_key_that_is_typed_is_not_shown(tarn, server):
 def test_ctrl_c_at_the_question_leaves_the_terminal_as_it_was(tarn, server):
     with tarn.terminal("login", **OTHERS) as terminal:
         echo = termios.tcgetattr(terminal.master)[3] & termios.ECHO
-        terminal.until("API key for http://127.0.0.1:7070: ")
+        terminal.read_until("API key for http://127.0.0.1:7070: ")
         terminal.type("tp-half\x03")
         # By the signal itself, or by a program that took notice of it.
-        terminal.ends(130, -signal.SIGINT)
+        terminal.wait_for_end(130, -signal.SIGINT)
         assert termios.tcgetattr(terminal.master)[3] & termios.ECHO == echo
     assert not profiles(tarn).exists()
 
@@ -63,7 +63,7 @@ def test_what_is_not_a_key_is_not_kept(tarn, server):
     assert "--stdin" in tarn("login --no-input", code=2).errors
     assert not profiles(tarn).exists()
     with tarn.terminal("login --no-input") as terminal:
-        assert "--stdin" in terminal.ends(2)
+        assert "--stdin" in terminal.wait_for_end(2)
 
 
 def test_a_better_key_takes_the_place_of_the_old_one(tarn, server, user):

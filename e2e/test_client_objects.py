@@ -57,9 +57,9 @@ def test_disable(tarn, server):
     assert "--no-input" in tarn("object-storage disable", code=2).errors
     for answer, code in (("n", 1), ("y", 0)):
         with tarn.terminal("object-storage disable") as terminal:
-            terminal.until("[y/N]")
+            terminal.read_until("[y/N]")
             terminal.type(f"{answer}\n")
-            terminal.ends(code)
+            terminal.wait_for_end(code)
     with pytest.raises(s3.exceptions.ClientError, match="InvalidAccessKeyId"):
         s3.list_buckets()
     s3 = enable(server).client()

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from client import ended, interrupt
+from client import interrupt, wait_for_end
 from support import eventually
 
 CLEAR = "\x1b[2J"
@@ -48,12 +48,12 @@ def test_what_is_watched_is_shown_again_when_it_changes(tarn, server, things):
         for program in programs:
             assert program.stdout.readline() == "{\n"
         for terminal in people:
-            terminal.until(CLEAR)
+            terminal.read_until(CLEAR)
         change(tarn, server, things)
         for line, terminal in zip(lines, people, strict=True):
-            terminal.until(CLEAR)
+            terminal.read_until(CLEAR)
             terminal.type("\x03")
-            assert "panicked" not in terminal.ends(0), line
+            assert "panicked" not in terminal.wait_for_end(0), line
         for line, title, pipe in zip(lines, titles, pipes, strict=True):
             seen = read_until(pipe, lambda text, title=title: text.startswith((title, "There are no")))
             said = interrupt(pipe)
@@ -88,9 +88,9 @@ def decoded(text: str) -> list[dict]:
 
 def test_a_job_is_watched(tarn, server, things):
     with tarn.terminal(f"job info {things['job']} --watch") as terminal:
-        assert things["job"] in terminal.until("Commands")
+        assert things["job"] in terminal.read_until("Commands")
         terminal.type("\x03")
-        terminal.ends(0)
+        terminal.wait_for_end(0)
 
 
 def test_what_is_not_there_cannot_be_watched(tarn):
@@ -103,10 +103,10 @@ def test_what_is_not_there_cannot_be_watched(tarn):
 def test_status_words_have_colours_where_somebody_looks(tarn):
     tarn("cluster create 1xCPU --name box --wait")
     with tarn.terminal("cluster list") as terminal:
-        coloured = terminal.ends()
+        coloured = terminal.wait_for_end()
     assert re.search(r"\x1b\[[0-9;]+m *RUNNING *\x1b\[", coloured), coloured
     with tarn.terminal("cluster list", NO_COLOR="1") as terminal:
-        assert terminal.ends() == COLOUR.sub("", coloured)
+        assert terminal.wait_for_end() == COLOUR.sub("", coloured)
     assert "\x1b" not in tarn("cluster list").text
 
 
@@ -116,7 +116,7 @@ def test_everything_fits_the_terminal(tarn, columns):
     tarn("storage create 1 --wait")
     for line in ("cluster list --instances", "storage list", "request list", "cluster types", "admin user list"):
         with tarn.terminal(line, columns=columns) as terminal:
-            shown = COLOUR.sub("", terminal.ends())
+            shown = COLOUR.sub("", terminal.wait_for_end())
         titles = {row.split()[0] for row in shown.splitlines() if row}
         # Where a table has no room, things are shown one below the other, and what is too long is the terminal's to break.
         is_table = not all(re.fullmatch(r"[A-Z$/-]+", title) for title in titles)
@@ -128,15 +128,15 @@ def test_everything_fits_the_terminal(tarn, columns):
 def test_progress_is_for_people(tarn):
     tarn("cluster create 8xH100 --name everything --wait")
     with tarn.terminal("cluster create 8xH100 --name patient --wait") as terminal:
-        terminal.until("is being created")
-        terminal.until("1st in line")
+        terminal.read_until("is being created")
+        terminal.read_until("1st in line")
         terminal.type("\x03")
-        assert "tarn request wait r-" in terminal.ends(130)
+        assert "tarn request wait r-" in terminal.wait_for_end(130)
     with tarn.running("cluster create 8xH100 --name third --wait") as client:
         client.stdout.readline()
         eventually(lambda: tarn.json("cluster info third")["cluster_info"]["status"] == "PENDING", what="the third")
         tarn("cluster destroy third --no-input --wait")
-        said = ended(client)
+        said = wait_for_end(client)
     # What it waits for is a line, too, where nothing comes for some seconds.
     *waits, why = said.errors.splitlines()
     assert said.code == 1 and said.text == "" and "\r" not in said.errors and why.startswith("tarn: "), said
@@ -145,6 +145,6 @@ def test_progress_is_for_people(tarn):
 
 def test_at_a_terminal_programs_get_nothing_but_json(tarn):
     with tarn.terminal("cluster create 1xCPU --wait --json") as terminal:
-        assert json.loads(terminal.ends())["status"] == "COMPLETED"
+        assert json.loads(terminal.wait_for_end())["status"] == "COMPLETED"
     with tarn.terminal("cluster destroy nobody --json") as terminal:
-        assert "--no-input" in json.loads(terminal.ends(2))["message"]
+        assert "--no-input" in json.loads(terminal.wait_for_end(2))["message"]

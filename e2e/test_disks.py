@@ -6,7 +6,7 @@ from pathlib import Path
 
 import footprint
 import pytest
-from machines import Machines, needs_root
+from instances import Instances, needs_root
 from support import eventually
 
 pytestmark = needs_root
@@ -25,7 +25,7 @@ except OSError as error:
 """
 
 
-class Cloud(Machines):
+class Cloud(Instances):
     """Machines with small disks, unless it is said otherwise."""
 
     def __init__(self, directory: Path, **options):

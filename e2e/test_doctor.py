@@ -8,8 +8,8 @@ import sqlite3
 import subprocess
 from pathlib import Path
 
-from doctors import Report, alone, beside, doctor, documented, run
-from machines import needs_root
+from doctors import Report, doctor, doctor_of_engine, doctor_without_engine, documented, run_doctor
+from instances import needs_root
 from support import BINARY, ENVIRONMENT, Server, free_port
 
 LEVELS = {"ok", "note", "warning", "failure", "skipped"}
@@ -21,17 +21,17 @@ def files(directory: Path) -> set[str]:
 
 def test_a_healthy_engine(server):
     before = files(server.data)
-    report = beside(server)
-    report.has("ok", "engine.answers", "engine.version", "engine.clock", "database.opens", "database.schema")
-    report.has("ok", "database.integrity", "database.master_key", "keys.data", "keys.secret", "keys.admin")
-    report.has("ok", "ports.api", "ports.s3", "drift.instances", "drift.volumes", "drift.requests", "drift.jobs")
+    report = doctor_of_engine(server)
+    report.expect_level("ok", "engine.answers", "engine.version", "engine.clock", "database.opens", "database.schema")
+    report.expect_level("ok", "database.integrity", "database.master_key", "keys.data", "keys.secret", "keys.admin")
+    report.expect_level("ok", "ports.api", "ports.s3", "drift.instances", "drift.volumes", "drift.requests", "drift.jobs")
     assert f"process {server.process.pid}" in report.found["ports.api"]["found"]
     assert report.body["configuration"]["listen"] == f"127.0.0.1:{server.port}"
     assert files(server.data) == before, "it writes nothing into the data"
 
 
 def test_the_body_is_as_the_page_says(server):
-    report = beside(server)
+    report = doctor_of_engine(server)
     body = report.body
     assert set(body) == {"version", "tarn", "healthy", "counts", "findings", "trial", "configuration"}
     assert body["version"] == 1 and body["trial"] is None and set(body["counts"]) == LEVELS
@@ -44,23 +44,23 @@ def test_the_body_is_as_the_page_says(server):
 
 
 def test_people_read_a_list(server):
-    done = run(*server.command[2:])
+    done = run_doctor(*server.command[2:])
     assert re.search(r"^  ok       database\.opens +SQLite ", done.stdout, re.M), done.stdout
     assert "\x1b" not in done.stdout and "The configuration in effect" in done.stdout
     assert re.search(r"\d+ ok, \d+ notes?, \d+ warnings?, \d+ failures?, \d+ skipped\.$", done.stdout.strip())
 
 
 def test_before_the_first_start_nothing_is_made(tmp_path):
-    report = alone(tmp_path / "data")
-    report.has("note", "engine.answers", "database.opens", "keys.data")
-    report.has("ok", "ports.api", "ports.ssh", "ports.s3")
+    report = doctor_without_engine(tmp_path / "data")
+    report.expect_level("note", "engine.answers", "database.opens", "keys.data")
+    report.expect_level("ok", "ports.api", "ports.ssh", "ports.s3")
     assert not (tmp_path / "data").exists()
 
 
 def test_data_that_is_a_file_is_one_failure(tmp_path):
     (tmp_path / "data").write_text("")
-    report = alone(tmp_path / "data")
-    report.has("failure", "configuration.readable")
+    report = doctor_without_engine(tmp_path / "data")
+    report.expect_level("failure", "configuration.readable")
     assert "is not a directory" in report.found["configuration.readable"]["found"] and report.code == 1
     assert not {"keys.data", "space.data", "database.opens", "network.addresses"} & set(report.found)
     assert (tmp_path / "data").read_text() == ""
@@ -71,8 +71,8 @@ def test_after_a_stop_the_database_is_read_and_left_alone(tmp_path):
         server.stop()
     before = files(server.data)
     report = doctor(*server.command[2:])
-    report.has("ok", "database.opens", "database.integrity", "database.master_key", "ports.api", "drift.instances")
-    report.has("note", "engine.answers")
+    report.expect_level("ok", "database.opens", "database.integrity", "database.master_key", "ports.api", "drift.instances")
+    report.expect_level("note", "engine.answers")
     assert files(server.data) == before
 
 
@@ -83,8 +83,8 @@ def test_a_killed_engine_leaves_a_log_that_is_read(tmp_path):
         server.process.kill()
         server.process.wait()
         report = doctor(*server.command[2:])
-        report.has("ok", "database.opens", "database.integrity", "drift.volumes", "drift.requests")
-        report.has("note", "engine.answers")
+        report.expect_level("ok", "database.opens", "database.integrity", "drift.volumes", "drift.requests")
+        report.expect_level("note", "engine.answers")
         server.start()
         server.stop()
 
@@ -101,12 +101,12 @@ def test_a_schema_that_this_program_does_not_know(tmp_path):
 
     change("insert into migrations (version) values (999)")
     newer = doctor(*options)
-    newer.has("failure", "database.schema")
-    newer.has("skipped", "drift.instances")
+    newer.expect_level("failure", "database.schema")
+    newer.expect_level("skipped", "drift.instances")
     assert newer.code == 1 and not newer.body["healthy"]
     change("delete from migrations where version > 3")
     older = doctor(*options)
-    older.has("note", "database.schema")
+    older.expect_level("note", "database.schema")
 
 
 def test_a_database_that_is_damaged(tmp_path):
@@ -128,14 +128,14 @@ def test_a_configuration_that_is_wrong(tmp_path):
     config = tmp_path / "tarn.toml"
     config.write_text("lisen = '127.0.0.1:1'\n")
     report = doctor("--config", config)
-    report.has("failure", "configuration.readable")
+    report.expect_level("failure", "configuration.readable")
     assert "unknown field" in report.found["configuration.readable"]["found"] and report.code == 1
     assert "kernel.version" in report.found and "database.opens" not in report.found
 
 
 def test_secrets_are_not_shown(tmp_path):
-    report = alone(tmp_path / "data", environment={"TARN_DATABASE": f"postgres://tarn:s3cr3t@127.0.0.1:{free_port()}/tarn"})
-    report.has("failure", "database.opens")
+    report = doctor_without_engine(tmp_path / "data", environment={"TARN_DATABASE": f"postgres://tarn:s3cr3t@127.0.0.1:{free_port()}/tarn"})
+    report.expect_level("failure", "database.opens")
     assert "s3cr3t" not in json.dumps(report.body)
     assert report.body["configuration"]["database"].startswith("postgres://tarn:(hidden)@")
 
@@ -153,6 +153,6 @@ def test_another_user_is_told_what_was_not_looked_at(server):
     finally:
         os.close(program)
     report = Report(done)
-    report.has("skipped", "process.root", "kernel.idmapped_mounts", "network.firewall", "database.opens", "drift.instances")
-    report.has("ok", "engine.answers")
+    report.expect_level("skipped", "process.root", "kernel.idmapped_mounts", "network.firewall", "database.opens", "drift.instances")
+    report.expect_level("ok", "engine.answers")
     assert report.code == (0 if report.body["counts"]["failure"] == 0 else 1)

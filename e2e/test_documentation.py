@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from machines import needs_root
-from pages import ROOT, Cloud, Step, agrees, steps, typed
+from instances import needs_root
+from pages import ROOT, Cloud, Step, output_matches, steps, strip_comment
 from support import BINARY, tarn
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -29,7 +29,7 @@ def test_what_a_page_shows_is_what_happens(page, tmp_path):
         if program in typed_here.split() and not shutil.which(program):
             pytest.skip(f"{program} is not installed: the page was not run")
     with Cloud(tmp_path, BINARY, (STOCK,)) as cloud:
-        known = {} if page.name in FIRST else cloud.acquaint()
+        known = {} if page.name in FIRST else cloud.register_user()
         wrong = cloud.run(steps(page.read_text()), **known)
         assert not wrong, f"{page.name}, " + "\n\n".join(wrong)
 
@@ -50,7 +50,7 @@ def test_what_is_printed_is_compared():
         (["first", "…"], "first\n"),
         ([], ""),
     ):
-        assert agrees(expected, printed), (expected, printed)
+        assert output_matches(expected, printed), (expected, printed)
     for expected, printed in (
         (["one"], "one\ntwo\n"),
         (["one", "two"], "one\n"),
@@ -59,7 +59,7 @@ def test_what_is_printed_is_compared():
         (["a.c"], "abc\n"),
         ([], "something\n"),
     ):
-        assert not agrees(expected, printed), (expected, printed)
+        assert not output_matches(expected, printed), (expected, printed)
 
 
 def test_every_command_is_on_a_page():
@@ -80,7 +80,7 @@ def commands(*above: str) -> list[str]:
 def test_the_recording_is_of_the_tour():
     """It is made by scripts/record; a tour that has changed needs another one."""
     shown = [text.text for text in ElementTree.parse(ROOT / "docs/first-ten-minutes.svg").iter(f"{SVG}text")]
-    tour = [typed(step.command) for step in steps((ROOT / "README.md").read_text())]
+    tour = [strip_comment(step.command) for step in steps((ROOT / "README.md").read_text())]
     assert [command for command in tour if command not in shown] == []
 
 

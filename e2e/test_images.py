@@ -13,8 +13,8 @@ import pytest
 
 import footprint
 from jobs import JOB_ID, Jobs, config
-from machines import needs_root
-from registry import HeldBack, Layer, Registry, debian, needs_registry, plain_shell
+from instances import needs_root
+from registry import Layer, PausingProxy, Registry, debian, needs_registry, plain_shell
 from support import ENVIRONMENT, eventually, free_port
 
 pytestmark = [needs_root, needs_registry]
@@ -248,7 +248,7 @@ def test_a_user_whom_the_image_does_not_have_is_told(server, registry, program):
 
 @pytest.mark.alone
 def test_an_image_that_means_harm_harms_nothing(server, registry, program, tmp_path):
-    before, mark = footprint.take(), f"escaped-{free_port()}"
+    before, mark = footprint.take_snapshot(), f"escaped-{free_port()}"
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "kept").write_text("untouched")
@@ -280,12 +280,12 @@ def test_an_image_that_means_harm_harms_nothing(server, registry, program, tmp_p
         assert [file.name for file in outside.iterdir()] == ["kept"], name
         assert (outside / "kept").read_text() == "untouched", name
         assert not os.path.lexists(f"/tmp/{mark}"), name
-    assert not footprint.difference(before, footprint.take()).keys() - {"namespaces"}
+    assert not footprint.difference(before, footprint.take_snapshot()).keys() - {"namespaces"}
 
 
 def test_how_far_a_pull_is_can_be_seen(server, registry, program):
     noise = random.Random(8).randbytes(6_000_000)
-    with HeldBack(registry, 3_000_000) as slow:
+    with PausingProxy(registry, 3_000_000) as slow:
         name = registry.push("slow", Layer().add("noise", noise).add("say", program, mode=0o755).bytes()).split("/", 1)[1]
         body = {"instance_type": "1xCPU", "tp_cluster_name": "slow", "container": f"{slow.host}/{name}"}
         accepted = server.call("POST", "/cluster/create", json=body, expect=202).json()
@@ -298,6 +298,6 @@ def test_how_far_a_pull_is_can_be_seen(server, registry, program):
             return said if "(pull)" in said and " MB" in said and " MB" in cluster else None
 
         assert f"step 2 of 5 (pull): pulls {slow.host}/slow" in eventually(told, seconds=60, what="the progress of a pull")
-        slow.go_on.set()
+        slow.resume.set()
         server.finish(accepted["request_id"])
         server.destroy("slow")

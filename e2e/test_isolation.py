@@ -14,7 +14,7 @@ from pathlib import Path
 import isolation
 import networks
 import pytest
-from machines import Machines, needs_root
+from instances import Instances, needs_root
 from support import eventually
 
 pytestmark = [needs_root, pytest.mark.alone]
@@ -25,7 +25,7 @@ MIB = 1 << 20
 PAGE = Path(__file__).parent.parent / "docs/operating/security.md"
 
 
-class Cloud(Machines):
+class Cloud(Instances):
     """Two clusters of one tenant, of which even those must not reach each other."""
 
     def __init__(self, directory: Path, without=""):
@@ -61,7 +61,7 @@ class Cloud(Machines):
         }  # fmt: skip
 
     @contextmanager
-    def speech_next_door(self):
+    def traffic_in_other_cluster(self):
         """The nodes of the other cluster speak to each other. Whoever listens only then can hear them, or not."""
         other = sorted(self.info("neighbour")["instances"], key=lambda node: node["name"])[1]["private_ip"]
         speak = "import socket, time\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\nprint('speaks', flush=True)\n"
@@ -80,9 +80,9 @@ class Cloud(Machines):
         """The outcomes of attempts, all at once; inside, or by the machine's own root."""
         bystander = subprocess.Popen(["sleep", BYSTANDER])
         try:
-            with socket.create_server(("0.0.0.0", 0)) as listener, self.speech_next_door():
+            with socket.create_server(("0.0.0.0", 0)) as listener, self.traffic_in_other_cluster():
                 targets = self.targets(listener.getsockname()[1], bystander.pid)
-                outcomes = isolation.outside(names, targets) if outside else isolation.run(self, names, targets)
+                outcomes = isolation.run_on_host(names, targets) if outside else isolation.run_inside(self, names, targets)
             assert bystander.poll() is None, "a process of the host was ended"
         finally:
             bystander.kill()
@@ -112,7 +112,7 @@ def handle_of_the_root_of(path: Path) -> bytes:
 @pytest.fixture(scope="module", autouse=True)
 def network():
     """Nothing of this is sent anywhere, whatever is switched off."""
-    with networks.own_network(), networks.world():
+    with networks.private_network(), networks.external_network():
         yield
 
 
@@ -133,11 +133,11 @@ def all_outcomes(cloud):
 @pytest.fixture(scope="module")
 def all_outside(cloud):
     """The same by the machine's own root, of what an instance cannot be given or not every kernel has."""
-    names = [name for name, each in isolation.ATTEMPTS.items() if each.optional or each.walls == isolation.NAMESPACES]
+    names = [name for name, each in isolation.ATTEMPTS.items() if each.optional or each.protections == isolation.NAMESPACES]
     return cloud.attempt(names, outside=True)
 
 
-def is_asked_again(request) -> bool:
+def is_rerun(request) -> bool:
     """Whether a test went wrong and is run once more: then it wants to see it tried once more."""
     return getattr(request.node, "execution_count", 1) > 1
 
@@ -145,15 +145,15 @@ def is_asked_again(request) -> bool:
 @pytest.fixture
 def outcomes(cloud, all_outcomes, name, request):
     """The outcomes of the attempts inside."""
-    if is_asked_again(request):
+    if is_rerun(request):
         all_outcomes.update(cloud.attempt([name]))
     return all_outcomes
 
 
 @pytest.fixture
-def outside(cloud, all_outside, name, request):
+def run_on_host(cloud, all_outside, name, request):
     """The outcomes of the attempts outside."""
-    if is_asked_again(request) and name in all_outside:
+    if is_rerun(request) and name in all_outside:
         all_outside.update(cloud.attempt([name], outside=True))
     return all_outside
 
@@ -167,22 +167,22 @@ def test_refused(outcomes, outside, name):
 
 
 @pytest.fixture(scope="module")
-def weak(tmp_path_factory, network):
+def engine_without(tmp_path_factory, network):
     """One installation, started again without this or that. Clusters are made anew each time."""
     directory = tmp_path_factory.mktemp("weak")
     running, last = [], []
 
-    def start(walls) -> Cloud:
+    def start(protections) -> Cloud:
         """An engine without some protections: the one that runs, or another."""
-        if last == [walls]:
+        if last == [protections]:
             return running[0]
-        last[:] = [walls]
+        last[:] = [protections]
         if running:
             running[0].destroy_all()
             running[0].stop()
-            running[0].environment["TARN_TEST_WITHOUT"] = ",".join(walls)
+            running[0].environment["TARN_TEST_WITHOUT"] = ",".join(protections)
         else:
-            running.append(Cloud(directory, ",".join(walls)))
+            running.append(Cloud(directory, ",".join(protections)))
         running[0].start()
         assert "INSTANCES ARE NOT ISOLATED" in running[0].output()
         running[0].populate()
@@ -194,14 +194,14 @@ def weak(tmp_path_factory, network):
 
 
 @pytest.fixture(scope="module")
-def proofs(weak):
+def proofs(engine_without):
     """The outcomes of all attempts that only these protections refuse, in an engine without them."""
     known = {}
 
     def prove(name: str) -> str:
-        walls = isolation.ATTEMPTS[name].walls
+        protections = isolation.ATTEMPTS[name].protections
         if name not in known:
-            known.update(weak(walls).attempt([each for each, attempt in isolation.ATTEMPTS.items() if attempt.walls == walls]))
+            known.update(engine_without(protections).attempt([each for each, attempt in isolation.ATTEMPTS.items() if attempt.protections == protections]))
         # Whoever asks again because it went wrong wants to see it tried again.
         return known.pop(name)
 
@@ -212,24 +212,24 @@ def proofs(weak):
 def test_without_its_protection_it_succeeds(proofs, outside, name):
     """Whoever switches a wall off gets through. So the test above cannot pass by trying the wrong thing."""
     attempt = isolation.ATTEMPTS[name]
-    outcome = outside[name] if attempt.walls == isolation.NAMESPACES else proofs(name)
+    outcome = outside[name] if attempt.protections == isolation.NAMESPACES else proofs(name)
     if attempt.optional and outside[name] != "able" and outcome != "able":
         pytest.skip(f"the machine's own root cannot do it either: {outside[name]}")
     assert outcome == "able"
 
 
 def test_every_protection_has_an_attempt_that_only_it_refuses():
-    alone = {attempt.walls for attempt in isolation.ATTEMPTS.values() if len(attempt.walls) == 1}
-    assert alone - {isolation.NAMESPACES} == {(wall,) for wall in isolation.PROTECTIONS}
-    assert all(attempt.walls for attempt in isolation.ATTEMPTS.values())
+    alone = {attempt.protections for attempt in isolation.ATTEMPTS.values() if len(attempt.protections) == 1}
+    assert alone - {isolation.NAMESPACES} == {(protection,) for protection in isolation.PROTECTIONS}
+    assert all(attempt.protections for attempt in isolation.ATTEMPTS.values())
 
 
 def test_the_page_lists_every_attempt():
     """The table of the page is the table of the suite."""
     listed = PAGE.read_text().split("## The attempts")[1]
     rows = re.findall(r"^\| `(\w+)` \| ([^|]*) \|", listed, re.MULTILINE)
-    expected = {name: attempt.walls for name, attempt in isolation.ATTEMPTS.items()}
-    assert {name: tuple(re.findall(r"`([a-z-]+)`", walls)) for name, walls in rows} == expected
+    expected = {name: attempt.protections for name, attempt in isolation.ATTEMPTS.items()}
+    assert {name: tuple(re.findall(r"`([a-z-]+)`", protections)) for name, protections in rows} == expected
 
 
 def test_nothing_of_the_host_can_be_read(cloud, tmp_path):
@@ -277,9 +277,9 @@ print("done")
     second = sorted(cloud.info("inside")["instances"], key=lambda node: node["name"])[1]
     cloud.ssh("inside", "cat > flood.py", answer=flood)
     assert cloud.ssh("inside", f"python3 flood.py {second['private_ip']}", seconds=120).out == "done\n"
-    for machine in ("inside", second["name"], "neighbour"):
-        well = lambda machine=machine: cloud.ssh(machine, "echo well", code=None).out == "well\n"  # noqa: E731
-        eventually(well, seconds=60, what=f"a way into {machine}")
+    for instance in ("inside", second["name"], "neighbour"):
+        well = lambda instance=instance: cloud.ssh(instance, "echo well", code=None).out == "well\n"  # noqa: E731
+        eventually(well, seconds=60, what=f"a way into {instance}")
     assert cloud.call("GET", "/healthz").status_code == 200 and "panicked" not in cloud.output()
 
 
@@ -288,7 +288,7 @@ def test_links_in_the_place_of_files_that_the_guest_writes(cloud):
     before = Path("/etc/hosts").read_text()
     made = cloud.create("links")
     spoil = "set -e; rm -f /etc/hosts && ln -s /proc/1/root/../../../../etc/hosts /etc/hosts; rm -rf /home/ubuntu/.ssh && ln -s /etc /home/ubuntu/.ssh"
-    as_root(cloud, spoil, machine="links")
+    as_root(cloud, spoil, instance="links")
     # The guest refuses to follow them. Whether it can do without is the tenant's affair.
     cloud.finish(cloud.call("POST", "/cluster/restart/links", expect=202).json()["request_id"], status=None)
     followed = [root for root in cloud.roots() if (root / "etc/authorized_keys").exists()]
@@ -296,11 +296,11 @@ def test_links_in_the_place_of_files_that_the_guest_writes(cloud):
     assert not followed and Path("/etc/hosts").read_text() == before
 
 
-@pytest.mark.parametrize("walls", [(), ("disk-limit",)], ids=["one-file", "a-directory"])
-def test_a_destroy_while_everything_moves(cloud, weak, walls):
+@pytest.mark.parametrize("protections", [(), ("disk-limit",)], ids=["one-file", "a-directory"])
+def test_a_destroy_while_everything_moves(cloud, engine_without, protections):
     """Trees that are renamed all the time, and links where directories were: removal goes its way and no other. A disk is one file
     to whoever removes it; only without its limit there is a tree to walk."""
-    cloud = weak(walls) if walls else cloud
+    cloud = engine_without(protections) if protections else cloud
     made = cloud.create("moving")
     kept = Path("/usr/share/doc")
     before = sorted(kept.iterdir())[:50]
@@ -396,8 +396,8 @@ def test_a_hog_does_not_starve_its_neighbour(cloud):
         cloud.ssh("inside", "sudo pkill -f '[t]ail /dev/zero'; pkill -u ubuntu -x bash; true", code=None)
 
 
-def as_root(cloud, script: str, machine="inside", **more) -> str:
+def as_root(cloud, script: str, instance="inside", **more) -> str:
     """What a script prints as root in an instance. Whatever its commands do, it must come to its end."""
-    ran = cloud.ssh(machine, "sudo bash -s", answer=f"{script}\necho the end\n", **more)
+    ran = cloud.ssh(instance, "sudo bash -s", answer=f"{script}\necho the end\n", **more)
     assert ran.out.endswith("the end\n"), ran
     return ran.out.removesuffix("the end\n")

@@ -5,8 +5,8 @@ import zipfile
 
 import pytest
 
-from jobs import Jobs, archive, config, spoken
-from machines import needs_root
+from jobs import Jobs, archive, config, printed_text
+from instances import needs_root
 from support import eventually
 
 pytestmark = needs_root
@@ -96,9 +96,9 @@ def test_bytes_are_kept_and_text_is_heard(cloud):
     job = cloud.run("box", bytes_, venv=False)
     cloud.wait(job)
     assert cloud.log_of(job) == b"a\0b\xff\n10%\r20%\r30%\n" + "grüße\n".encode() + b"no end"
-    heard, code = cloud.listen(job)
-    assert spoken(heard).splitlines() == ["ab\N{REPLACEMENT CHARACTER}", "30%", "grüße", "no end"]
-    assert heard[-1]["status"] == "success" and code == 1000
+    frames, code = cloud.listen(job)
+    assert printed_text(frames).splitlines() == ["ab\N{REPLACEMENT CHARACTER}", "30%", "grüße", "no end"]
+    assert frames[-1]["status"] == "success" and code == 1000
 
 
 def test_one_shell_for_all_commands(cloud):
@@ -125,7 +125,7 @@ def test_out_of_memory(cloud):
 def test_in_order_and_explained(cloud):
     first = cloud.run("box", "rm -f ~/go; echo here; until [ -e ~/go ]; do sleep 0.05; done", venv=False)
     others = [cloud.run("box", "true", venv=False) for _ in range(3)]
-    cloud.runs(first, b"here")
+    cloud.wait_until_running(first, b"here")
     assert [cloud.job(job)["status"] for job in others] == ["pending"] * 3
     assert "3" in cloud.job(others[2])["explanation"], "how many are before it"
     running = cloud.job(first)["explanation"]
@@ -177,13 +177,13 @@ def test_its_time_is_over(cloud):
 def test_a_restarted_node(cloud):
     script = "echo run >> count; echo attempt $(wc -l < count); [ $(wc -l < count) = 2 ] || sleep 31337; echo done"
     again = cloud.run("box", script, retries=1, venv=False)
-    cloud.runs(again, b"attempt 1")
+    cloud.wait_until_running(again, b"attempt 1")
     cloud.restart("box")
     assert cloud.wait(again)["attempt"] == 2
     assert cloud.log_of(again) == b"attempt 1\nattempt 2\ndone\n"
 
     once = cloud.run("box", script, venv=False)
-    cloud.runs(once, b"attempt 1")
+    cloud.wait_until_running(once, b"attempt 1")
     cloud.restart("box")
     ended = cloud.wait(once, "failed")
     assert ended["exit_code"] is None and "restarted" in ended["explanation"], ended
@@ -193,8 +193,8 @@ def test_a_restarted_node(cloud):
 def test_a_node_that_dies(cloud):
     cluster = cloud.create("mortal", kind="worker")
     job = cloud.run("mortal", "echo here; sleep 31337", venv=False)
-    cloud.runs(job, b"here")
-    cloud.pull_the_plug("mortal")
+    cloud.wait_until_running(job, b"here")
+    cloud.kill_first_process("mortal")
     ended = cloud.wait(job, "failed")
     assert ended["exit_code"] is None and "node" in ended["explanation"] and cloud.log_of(job) == b"here\n", ended
     cloud.destroy(cluster["id"])
@@ -211,13 +211,13 @@ def test_the_cluster_is_destroyed(cloud):
     cluster = cloud.create("doomed", kind="worker")
     running = cloud.run("doomed", "echo some; sleep 31337", venv=False)
     waiting = cloud.run("doomed", "echo none", venv=False)
-    cloud.runs(running, b"some")
+    cloud.wait_until_running(running, b"some")
     cloud.destroy(cluster["id"])
     for job in (running, waiting):
         ended = cloud.wait(job, "failed")
         assert "destroyed" in ended["explanation"], ended
     assert cloud.log_of(running) == b"some\n" and cloud.log_of(waiting) == b""
-    assert spoken(cloud.listen(running)[0]) == "some\n"
+    assert printed_text(cloud.listen(running)[0]) == "some\n"
     assert not cloud.processes(*(node["id"] for node in cluster["instances"]))
     cloud.submit("doomed", config("true"), files=False, start=True, expect=404)
     assert cloud.submit(cluster["id"], config("true"), files=False, start=True, expect=409)["code"]
@@ -264,7 +264,7 @@ def test_variables(cloud):
 def test_outputs_while_it_runs_and_afterwards(cloud):
     script = "rm -f ~/on; mkdir -p out/deep; echo first > out/deep/a.txt; echo ready; until [ -e ~/on ]; do sleep 0.05; done; echo second > out/b.txt; exit 9"
     job = cloud.run("box", script, outputs=["out/**", "missing-*"], venv=False)
-    cloud.runs(job, b"ready")
+    cloud.wait_until_running(job, b"ready")
     assert cloud.pull(job, dry_run=True) == {"out/deep/a.txt": None}
     assert cloud.fetch(cloud.pull(job, system="linux")["out/deep/a.txt"]) == b"first\n"
     cloud.ssh("box", "touch on")
@@ -285,13 +285,13 @@ def test_the_engine_dies_in_the_midst_of_it(cloud):
     writes = f"rm -f ~/last; for i in $(seq 1 60); do echo line $i; sleep 0.05; {waits}; done; echo result > r.txt"
     job = cloud.run("box", writes, outputs=["r.txt"], venv=False)
     for line in (5, 20, 35):
-        cloud.runs(job, f"line {line}\n".encode())
+        cloud.wait_until_running(job, f"line {line}\n".encode())
         cloud.crash()
     cloud.ssh("box", "touch last")
     whole = "".join(f"line {number}\n" for number in range(1, 61))
     assert cloud.text(job) == whole
-    heard, _ = cloud.listen(job)
-    assert spoken(heard) == whole and heard[-1]["status"] == "success"
+    frames, _ = cloud.listen(job)
+    assert printed_text(frames) == whole and frames[-1]["status"] == "success"
     assert cloud.job(job)["attempt"] == 1
     assert cloud.fetch(cloud.pull(job)["r.txt"]) == b"result\n"
 
@@ -308,10 +308,10 @@ def test_listeners_follow(cloud):
 def test_after_a_delete_nothing_is_left(cloud):
     job = cloud.run("box", "echo text; echo kept > kept.txt", outputs=["kept.txt"], files={"a": b"b"}, venv=False)
     cloud.wait(job)
-    assert job in cloud.directories("box") and any(key.startswith(job) for key in cloud.objects())
+    assert job in cloud.directories("box") and any(key.startswith(job) for key in cloud.object_keys())
     url = cloud.pull(job)["kept.txt"]
     for each in cloud.jobs():
         cloud.delete(each["id"])
     cloud.call("GET", f"/job/info/{job}", expect=404)
     assert cloud.session.get(url, timeout=60).status_code in (403, 404)
-    cloud.nothing_left("box")
+    cloud.wait_until_nothing_left("box")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jobs import ENDED, Jobs, config
-from machines import needs_root
+from instances import needs_root
 from support import eventually
 
 pytestmark = needs_root
@@ -80,7 +80,7 @@ def test_jobs_through_crashes_cancels_and_restarts(tmp_path):
         compare(cloud, works)
         for work in works:
             cloud.delete(work.job)
-        cloud.nothing_left(*CLUSTERS)
+        cloud.wait_until_nothing_left(*CLUSTERS)
         assert "panicked" not in cloud.output()
     ends = {status: sum(work.ended == status for work in works) for status in ENDED}
     print(f"{done}, {ends}")
@@ -199,7 +199,7 @@ def compare(cloud: Jobs, works: list[Work]):
     eventually(lambda: not cloud.processes(), what=f"no process of any job, seed {SEED}")
     known = {work.job for work in works}
     assert cloud.rows() == known, f"seed {SEED}"
-    assert {key.split("/")[0] for key in cloud.objects()} <= known, f"seed {SEED}"
+    assert {key.split("/")[0] for key in cloud.object_keys()} <= known, f"seed {SEED}"
     for cluster in CLUSTERS:
         assert cloud.directories(cluster) <= known, f"seed {SEED}"
     with closing(sqlite3.connect(f"file:{Path(cloud.data) / 'tarn.db'}?mode=ro", uri=True)) as db:

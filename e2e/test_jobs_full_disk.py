@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from jobs import Jobs
-from machines import needs_root
+from instances import needs_root
 from support import eventually
 
 pytestmark = needs_root
@@ -45,7 +45,7 @@ def test_a_job_that_fills_the_disk(tmp_path, small_disk):
         assert cloud.ssh("box", "echo alive").out == "alive\n"
         assert cloud.call("GET", f"/job/info/{stuck}", expect=200)
         cloud.ssh("box", f"rm jobs/{stuck}/fill")
-        cloud.runs(stuck, b"full\n")
+        cloud.wait_until_running(stuck, b"full\n")
         cloud.cancel(stuck)
         assert cloud.text(cloud.run("box", "echo well", venv=False)) == "well\n"
         assert "panicked" not in cloud.output()

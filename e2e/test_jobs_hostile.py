@@ -11,8 +11,8 @@ import zlib
 
 import pytest
 
-from jobs import Jobs, archive, archive_of, config, hear, spoken
-from machines import needs_root
+from jobs import Jobs, archive, archive_of, config, printed_text, receive_frames
+from instances import needs_root
 from support import FAILED, eventually
 
 pytestmark = needs_root
@@ -138,7 +138,7 @@ def refuse_archive(cloud, body: bytes):
     assert answer.status_code in (400, 413, 422), f"{answer.status_code} {answer.text}"
     assert len(answer.json()["message"].split()) >= 3 and str(cloud.data) not in answer.text
     cloud.call("POST", f"/job/start/{made['job_id']}", expect=409)
-    assert not {key for key in cloud.objects() if key.startswith(made["job_id"])}
+    assert not {key for key in cloud.object_keys() if key.startswith(made["job_id"])}
     discard(cloud, made["job_id"])
     cloud.ssh("box", "! ls /tmp/planted ~/planted ~/jobs/planted 2>/dev/null")
 
@@ -168,7 +168,7 @@ def test_a_directory_that_moves_while_it_is_collected(cloud):
     moves = 'for to in real /etc; do until [ "$(readlink d)" = $to ]; do sleep 0.01; done; done; echo ready'
     commands = ["rm -f ~/end; mkdir real; echo fine > real/passwd", moving, moves, "until [ -e ~/end ]; do sleep 0.05; done"]
     job = cloud.run("box", *commands, outputs=["d/passwd", "real/passwd"], venv=False)
-    cloud.runs(job, b"ready")
+    cloud.wait_until_running(job, b"ready")
     try:
         for _ in range(10):
             for url in cloud.pull(job).values():
@@ -184,15 +184,15 @@ def test_a_fork_bomb(cloud):
     cluster = cloud.create("crowded", kind="worker")
     job = cloud.run("crowded", "echo boom; bomb() { bomb | bomb & }; bomb; sleep 31337", venv=False)
     try:
-        cloud.runs(job, b"boom")
-        eventually(lambda: cloud.crowd("crowded") > 1000, what="many processes")
+        cloud.wait_until_running(job, b"boom")
+        eventually(lambda: cloud.process_count("crowded") > 1000, what="many processes")
         assert cloud.ssh("box", "echo alive").out == "alive\n", "neighbours feel nothing"
         eventually(lambda: cloud.ssh("crowded", "echo alive", code=None).out == "alive\n", what="somebody who gets in meanwhile")
         cloud.cancel(job)
-        assert eventually(lambda: cloud.crowd("crowded") < 20, what="few processes")
+        assert eventually(lambda: cloud.process_count("crowded") < 20, what="few processes")
         assert cloud.text(cloud.run("crowded", "echo well", venv=False)) == "well\n"
     except BaseException:
-        cloud.pull_the_plug("crowded")
+        cloud.kill_first_process("crowded")
         raise
     cloud.destroy(cluster["id"])
 
@@ -245,9 +245,9 @@ def test_lines_without_end_and_control_characters(cloud):
     cloud.wait(job)
     assert len(cloud.log_of(job)) > 3_100_000
     # The client takes frames of less than 1 MiB only, and ends otherwise.
-    heard, code = cloud.listen(job)
-    assert code == 1000 and heard[-1]["status"] == "success"
-    assert spoken(heard).replace("\n", "").startswith("x" * 3_000_000)
+    frames, code = cloud.listen(job)
+    assert code == 1000 and frames[-1]["status"] == "success"
+    assert printed_text(frames).replace("\n", "").startswith("x" * 3_000_000)
 
 
 @pytest.mark.parametrize(
@@ -274,8 +274,8 @@ def test_files_that_are_too_much(cloud, text):
     assert len(answer["message"].split()) >= 3
     with cloud.socket("/job/push") as connection:
         connection.send(json.dumps({"tp_config": text, "system": "Linux", "cluster_id": "box", "teardown_cluster": False}))
-        heard = hear(connection)
-        assert connection.close_code == 4422 and heard[-1]["status"] == "error" and heard[-1]["message"]
+        frames = receive_frames(connection)
+        assert connection.close_code == 4422 and frames[-1]["status"] == "error" and frames[-1]["message"]
         assert len(connection.close_reason.encode()) <= 123
     assert cloud.rows() <= before
 
@@ -284,21 +284,21 @@ def test_who_says_nothing_or_nonsense(cloud):
     push = {"tp_config": config("true"), "system": "Linux", "cluster_id": "c-000000000000", "teardown_cluster": False}
     with cloud.socket("/job/push") as connection:
         connection.send(json.dumps(push))
-        assert hear(connection)[-1]["status"] == "error" and connection.close_code == 4404
+        assert receive_frames(connection)[-1]["status"] == "error" and connection.close_code == 4404
     with cloud.socket("/job/push", key="tp-" + "x" * 40) as connection:
-        assert hear(connection)[-1]["status"] == "error" and connection.close_code == 4401
+        assert receive_frames(connection)[-1]["status"] == "error" and connection.close_code == 4401
     for word in ("no json", "[]", "{}", '{"tp_config": 3}', "{" * 10_000):
         with cloud.socket("/job/push") as connection:
             connection.send(word)
-            assert hear(connection)[-1]["status"] == "error" and 4400 <= connection.close_code < 4500
-    heard, code = cloud.listen("j-000000000000")
-    assert heard[-1]["status"] == "error" and code == 4404
+            assert receive_frames(connection)[-1]["status"] == "error" and 4400 <= connection.close_code < 4500
+    frames, code = cloud.listen("j-000000000000")
+    assert frames[-1]["status"] == "error" and code == 4404
 
 
 @pytest.mark.parametrize("moment", ["before the listing", "after the listing", "after the upload"])
 def test_a_client_that_vanishes(cloud, tmp_path, moment):
     (tmp_path / "large.bin").write_bytes(os.urandom(5 * MIB))
-    before, objects = cloud.rows(), cloud.objects()
+    before, objects = cloud.rows(), cloud.object_keys()
     with cloud.socket("/job/push") as connection:
         push = {"tp_config": config("true"), "system": "Linux", "cluster_id": "box", "teardown_cluster": False}
         connection.send(json.dumps(push))
@@ -311,13 +311,13 @@ def test_a_client_that_vanishes(cloud, tmp_path, moment):
             command = next_command(connection)
         if moment == "after the upload":
             done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True)
-            assert done.returncode == 0 and cloud.objects() - objects, done
+            assert done.returncode == 0 and cloud.object_keys() - objects, done
         assert cloud.rows() - before, "it was there"
         # As when a cable is pulled: no word of good-bye.
         connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         connection.socket.close()
     # What earlier jobs had may go meanwhile.
-    eventually(lambda: cloud.rows() <= before and cloud.objects() <= objects, what="nothing of the job")
+    eventually(lambda: cloud.rows() <= before and cloud.object_keys() <= objects, what="nothing of the job")
     assert not list(tmp_path.glob("*.gz")) and len(list(tmp_path.iterdir())) == 1
 
 
@@ -345,4 +345,4 @@ def test_an_upload_that_stops(cloud):
 def test_at_the_end_nothing_is_left(cloud):
     for job in cloud.jobs():
         cloud.delete(job["id"])
-    cloud.nothing_left("box")
+    cloud.wait_until_nothing_left("box")

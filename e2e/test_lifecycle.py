@@ -9,7 +9,7 @@ import subprocess
 import pytest
 import requests
 
-from support import ENVIRONMENT, Server, refuse, tarn
+from support import ENVIRONMENT, Server, refused_start, tarn
 
 API_KEY = re.compile(r"tp-[A-Za-z0-9]{40}")
 
@@ -40,13 +40,13 @@ def test_a_restart_keeps_everything(tmp_path):
 
 
 def test_a_second_process_on_the_same_data_refuses(server):
-    said = refuse(server.data)
+    said = refused_start(server.data)
     assert str(server.data) in said or "already" in said, said
     server.call("GET", "/me", expect=200)
 
 
 def test_a_taken_port_is_named(server, tmp_path):
-    said = refuse(tmp_path / "other", "--listen", f"127.0.0.1:{server.port}")
+    said = refused_start(tmp_path / "other", "--listen", f"127.0.0.1:{server.port}")
     assert str(server.port) in said and "in use" in said.lower(), said
 
 

@@ -124,7 +124,7 @@ def put_parts(s3, chance: random.Random, model: Model, key: str, _prefix):
 def copy(s3, chance: random.Random, model: Model, key: str, prefix: str):
     """A copy of an object of the same thread."""
     source = f"{prefix}{chance.randrange(KEYS_EACH)}"
-    known = list(model.of(source))
+    known = list(model.contents_of(source))
     if source != key and len(known) == 1 and known[0]:
         from_ = f"{BUCKET}/{source}"
         change(model, {key: known[0]}, lambda: s3.copy_object(Bucket=BUCKET, Key=key, CopySource=from_))
@@ -148,9 +148,9 @@ def delete_many(s3, chance: random.Random, model: Model, key: str, prefix: str):
 
 def look(s3, _chance, model: Model, key: str, _prefix):
     """A read of what the thread itself has written is never stale, and nobody sees what nobody wrote."""
-    before = model.of(key)
+    before = model.contents_of(key)
     seen = observe(s3, BUCKET, key)
-    fine = before | model.of(key)
+    fine = before | model.contents_of(key)
     assert seen in {each and each.sum for each in fine}, f"{key}: {seen}, not {fine}"
 
 
@@ -168,21 +168,21 @@ def put_version(s3, chance: random.Random, model: Model, _key, prefix: str):
     except BotoCoreError:
         versions.added.setdefault(key, []).append(after)
         raise
-    versions.of(key)[made["VersionId"]] = after
-    if len(versions.of(key)) > MOST_VERSIONS:
+    versions.contents_of(key)[made["VersionId"]] = after
+    if len(versions.contents_of(key)) > MOST_VERSIONS:
         delete_version(s3, chance, model, _key, prefix)
 
 
 def delete_version(s3, chance: random.Random, model: Model, _key, prefix: str):
     """The end of a version, and of no other."""
-    keys = [key for key in (f"{prefix}{each}" for each in range(KEYS_VERSIONED)) if model.versions.of(key)]
+    keys = [key for key in (f"{prefix}{each}" for each in range(KEYS_VERSIONED)) if model.versions.contents_of(key)]
     if not keys:
         return
-    key = max(keys, key=lambda key: len(model.versions.of(key)))
-    version = chance.choice([*model.versions.of(key)])
+    key = max(keys, key=lambda key: len(model.versions.contents_of(key)))
+    version = chance.choice([*model.versions.contents_of(key)])
     model.versions.doomed.add(version)
     s3.delete_object(Bucket=VERSIONED, Key=key, VersionId=version)
-    del model.versions.of(key)[version]
+    del model.versions.contents_of(key)[version]
 
 
 def observe(s3, bucket: str, key: str, **which) -> str | None:
@@ -200,8 +200,8 @@ def compare(storage, s3, model: Model, where: str):
     with ThreadPoolExecutor(THREADS) as threads:
         seen = dict(zip(keys, threads.map(lambda key: observe(s3, BUCKET, key), keys)))
     for key, sum_ in seen.items():
-        fits = {each for each in model.of(key) if (each and each.sum) == sum_}
-        assert fits, f"{where}: {key} is {sum_}, not one of {model.of(key)}"
+        fits = {each for each in model.contents_of(key) if (each and each.sum) == sum_}
+        assert fits, f"{where}: {key} is {sum_}, not one of {model.contents_of(key)}"
         model.settle(key, fits)
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
     listed = {each["Key"] for page in pages for each in page.get("Contents", [])}

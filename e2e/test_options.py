@@ -7,7 +7,7 @@ import pytest
 import requests
 
 from client import Client
-from support import ENVIRONMENT, Server, free_port, refuse
+from support import ENVIRONMENT, Server, free_port, refused_start
 
 
 def test_tls(tmp_path):
@@ -26,8 +26,8 @@ def test_tls(tmp_path):
         assert "SSL_CERT_FILE" in client("me", code=1).errors, "a certificate that nobody vouches for"
         assert "admin@localhost" in client("me", SSL_CERT_FILE=certificate).text
         server.stop()
-    refuse(tmp_path / "other", "--tls-cert", certificate)
-    refuse(tmp_path / "other", "--tls-cert", certificate, "--tls-key", tmp_path / "missing.pem")
+    refused_start(tmp_path / "other", "--tls-cert", certificate)
+    refused_start(tmp_path / "other", "--tls-cert", certificate, "--tls-key", tmp_path / "missing.pem")
 
 
 def test_metrics_have_a_listener_of_their_own(tmp_path):
@@ -50,7 +50,7 @@ def test_s3_is_served_where_it_is_said(tmp_path):
         enabled = server.call("POST", "/object-storage/enable", expect=200).json()
         assert enabled["endpoint"] == "https://s3.example.org", "what clients are told"
         assert server.session.get(server.s3_url, timeout=60).status_code == 403, "where it listens"
-        said = refuse(tmp_path / "other", "--s3-listen", f"127.0.0.1:{server.s3_port}")
+        said = refused_start(tmp_path / "other", "--s3-listen", f"127.0.0.1:{server.s3_port}")
         assert "--s3-listen" in said, f"a port that is taken names the option to change: {said}"
         server.stop()
     with Server(tmp_path / "data", "--s3-listen", "none") as server:
@@ -79,7 +79,7 @@ def test_the_configuration_file(tmp_path):
 def test_a_wrong_configuration_is_refused(tmp_path, text):
     config = tmp_path / "tarn.toml"
     config.write_text(text)
-    said = refuse(tmp_path / "data", "--config", config)
+    said = refused_start(tmp_path / "data", "--config", config)
     assert "tarn.toml" in said, said
     if "no_such" in text:
         assert "no_such" in said, said
@@ -96,4 +96,4 @@ def test_wrong_options_are_refused(tmp_path):
         ["--database", "mysql://127.0.0.1/x"],
         ["--no-such-option"],
     ):
-        refuse(tmp_path / "data", *options)
+        refused_start(tmp_path / "data", *options)

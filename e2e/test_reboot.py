@@ -4,7 +4,7 @@ import os
 import subprocess
 
 import pytest
-from machines import needs_root
+from instances import needs_root
 from reboots import Reboots
 from registry import Layer, Registry, needs_registry
 from support import eventually
@@ -22,24 +22,24 @@ def test_everything_comes_back(tmp_path):
         cloud.ssh("pair", f"echo on the volume > /mnt/{volume}/file && sync /mnt/{volume}/file")
         cloud.ssh("box", "echo on the disk > file && sync file")
         lost, again = cloud.run("box", "echo started; sleep 31337", venv=False), cloud.run("pair", TWICE, retries=1, venv=False)
-        cloud.runs(lost, b"started")
-        cloud.runs(again, b"attempt 1")
+        cloud.wait_until_running(lost, b"started")
+        cloud.wait_until_running(again, b"attempt 1")
         last = cloud.create("last")
         final = cloud.run("last", "echo started; sleep 31337", teardown=True, venv=False)
-        cloud.runs(final, b"started")
+        cloud.wait_until_running(final, b"started")
         later = cloud.run("box", "cat ~/file", venv=False)
         keys = cloud.host_keys()
         gone = cloud.create("gone")
         going = cloud.call("DELETE", f"/cluster/{gone['id']}", expect=202).json()["request_id"]
         # The second is the last in line: whoever came later would wait behind it.
-        coming, waiting = cloud.in_the_midst(lambda: [ask(cloud, "coming", nodes=2), ask(cloud, "waiting", kind="huge")])
-        cloud.go_down()
+        coming, waiting = cloud.hold_engine_during(lambda: [request_cluster(cloud, "coming", nodes=2), request_cluster(cloud, "waiting", kind="huge")])
+        cloud.power_off()
         unfinished = cloud.open_requests()
         assert {coming["request_id"], waiting["request_id"]} <= unfinished
 
         cloud.start()
         for before in (pair, box):
-            after = cloud.state(before["id"], "RUNNING")
+            after = cloud.wait_for_cluster_status(before["id"], "RUNNING")
             assert addresses(after) == addresses(before)
         cloud.finish(going)
         cloud.finish(coming["request_id"])
@@ -55,22 +55,22 @@ def test_everything_comes_back(tmp_path):
         ended = cloud.wait(lost, "failed")
         assert "restarted" in ended["explanation"] and cloud.log_of(lost) == b"started\n", ended
         cloud.wait(final, "failed")
-        cloud.wait_until_gone(last["id"])
+        cloud.wait_until_destroyed(last["id"])
         assert cloud.text(later) == "on the disk\n"
         assert cloud.text(again) == "attempt 1\nattempt 2\ndone\n"
         operations = cloud.call("GET", f"/cluster/operations/{box['id']}", expect=200).json()["operations"]
         (restart,) = [each for each in operations if each["request_type"] == "CLUSTER_RESTART"]
         assert restart["status"] == "COMPLETED" and "The machine was restarted" in restart["message"], restart
-        (told,) = cloud.event("machine.rebooted")
+        (told,) = cloud.event_details("machine.rebooted")
         assert told["clusters_coming_back"] == told["jobs_interrupted"] == 3 and told["clusters_failed"] == 0, told
         assert told["volumes_lost"] == told["disks_missing"] == told["instances_missing"] == 0, told
         assert told["requests_resumed"] == len(unfinished), told
         restarted = {each["id"] for each in (pair, box, last)}
-        assert restarted <= set(cloud.objects("cluster.restarted")), "that they came back is told of each"
+        assert restarted <= set(cloud.event_objects("cluster.restarted")), "that they came back is told of each"
         assert "the machine was restarted" in cloud.output()
 
         cloud.destroy_all()
-        eventually(lambda: not cloud.remains(), what=f"nothing of {cloud.installation}")
+        eventually(lambda: not cloud.leftovers(), what=f"nothing of {cloud.installation}")
         assert not list((cloud.data / "instances").iterdir()) and not cloud.files()
 
 
@@ -83,7 +83,7 @@ def test_what_is_lost_is_told_and_the_rest_comes_back(tmp_path):
             cloud.finish(cloud.attach(volume, clusters[name]["id"], live=True)["request_id"])
             cloud.ssh(name, f"echo {name} > /mnt/{volume}/file && sync /mnt/{volume}/file")
         cloud.ssh("diskless", "echo mine > file && sync file")
-        cloud.go_down()
+        cloud.power_off()
 
         files, disk = cloud.files(), cloud.data / "instances" / clusters["diskless"]["instances"][0]["id"] / "disk.xfs"
         away = {files[volumes["gone"]]: tmp_path / "volume", disk: tmp_path / "disk"}
@@ -94,14 +94,14 @@ def test_what_is_lost_is_told_and_the_rest_comes_back(tmp_path):
             file.seek(0)
             file.write(os.urandom(4096))
         cloud.start()
-        cloud.state(clusters["whole"]["id"], "RUNNING")
+        cloud.wait_for_cluster_status(clusters["whole"]["id"], "RUNNING")
         for name, volume in volumes.items():
-            failed = cloud.state(clusters[name]["id"], "FAILED")
+            failed = cloud.wait_for_cluster_status(clusters[name]["id"], "FAILED")
             assert "could not be brought back" in failed["explanation"] and volume in failed["explanation"], failed
-            assert cloud.becomes(volume, "FAILED")
-        failed = cloud.state(clusters["diskless"]["id"], "FAILED")
+            assert cloud.wait_for_volume_status(volume, "FAILED")
+        failed = cloud.wait_for_cluster_status(clusters["diskless"]["id"], "FAILED")
         assert "has lost its disk" in failed["explanation"], failed
-        (told,) = cloud.event("machine.rebooted")
+        (told,) = cloud.event_details("machine.rebooted")
         assert told["volumes_lost"] == 2 and told["disks_missing"] == 1, told
         assert told["clusters_failed"] == 3 and told["clusters_coming_back"] == 1, told
         refused = cloud.call("POST", f"/cluster/restart/{clusters['diskless']['id']}", expect=202).json()["request_id"]
@@ -112,13 +112,13 @@ def test_what_is_lost_is_told_and_the_rest_comes_back(tmp_path):
         with open(files[volumes["damaged"]], "r+b") as file:
             file.write(start)
         for name, volume in volumes.items():
-            cloud.becomes(volume, "READY")
+            cloud.wait_for_volume_status(volume, "READY")
             cloud.restart(name)
             assert cloud.ssh(name, f"cat /mnt/{volume}/file").out == f"{name}\n"
         cloud.restart("diskless")
         assert cloud.ssh("diskless", "cat file").out == "mine\n"
         cloud.destroy_all()
-        eventually(lambda: not cloud.remains(), what=f"nothing of {cloud.installation}")
+        eventually(lambda: not cloud.leftovers(), what=f"nothing of {cloud.installation}")
 
 
 @needs_registry
@@ -133,23 +133,23 @@ def test_images_gpus_and_what_was_being_undone(tmp_path):
         fast = cloud.create("fast", kind="2xH100")
         gpus = lambda cluster: [gpu["id"] for node in cluster["instances"] for gpu in node["gpus"]]  # noqa: E731
         assert len(gpus(fast)) == 2
-        (undone,) = cloud.in_the_midst(lambda: [begun(cloud)])
-        cloud.go_down()
+        (undone,) = cloud.hold_engine_during(lambda: [cluster_in_progress(cloud)])
+        cloud.power_off()
         # It had failed and was being undone, and all of that an hour ago.
-        cloud.turn_back(undone["request_id"])
+        cloud.mark_as_undoing(undone["request_id"])
         cloud.start()
 
         message = cloud.finish(undone["request_id"], status="FAILED")["message"]
         assert "turned back by a test" in message and "did not work either" not in message, message
         assert cloud.info(undone["cluster_id"])["status"] == "FAILED"
-        cloud.state(imaged["id"], "RUNNING")
+        cloud.wait_for_cluster_status(imaged["id"], "RUNNING")
         assert cloud.ssh("imaged", "/bin/say").out == "from the image\n"
-        again = cloud.state(fast["id"], "RUNNING")
+        again = cloud.wait_for_cluster_status(fast["id"], "RUNNING")
         assert gpus(again) == gpus(fast) and addresses(again) == addresses(fast)
-        (told,) = cloud.event("machine.rebooted")
+        (told,) = cloud.event_details("machine.rebooted")
         assert told["clusters_coming_back"] == 2 and told["requests_resumed"] == 1, told
         cloud.destroy_all()
-        eventually(lambda: not cloud.remains(), what=f"nothing of {cloud.installation}")
+        eventually(lambda: not cloud.leftovers(), what=f"nothing of {cloud.installation}")
         assert not list((cloud.data / "instances").iterdir())
 
 
@@ -161,15 +161,15 @@ def program(directory) -> bytes:
     return (directory / "say").read_bytes()
 
 
-def ask(cloud, name: str, *, nodes=1, kind="tiny") -> dict:
+def request_cluster(cloud, name: str, *, nodes=1, kind="tiny") -> dict:
     """The answer to a call that creates a cluster, without waiting for it."""
     body = {"instance_type": kind, "tp_cluster_name": name, "num_nodes": nodes}
     return cloud.call("POST", "/cluster/create", json=body, expect=202).json()
 
 
-def begun(cloud) -> dict:
+def cluster_in_progress(cloud) -> dict:
     """A third cluster of which something is there."""
-    asked = ask(cloud, "undone", nodes=3)
+    asked = request_cluster(cloud, "undone", nodes=3)
     eventually(lambda: list((cloud.data / "instances").iterdir())[2:], what="the node of the third cluster")
     return asked
 

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 import requests
 
-from machines import Machines, needs_root
+from instances import Instances, needs_root
 from registry import LOGIN, Layer, Registry, needs_registry
 from support import free_port
 
@@ -59,7 +59,7 @@ def registry(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def closed(tmp_path_factory):
+def registry_with_login(tmp_path_factory):
     """A registry with a login."""
     with Registry(tmp_path_factory.mktemp("closed"), login=True) as running:
         yield running
@@ -91,23 +91,23 @@ def forwarding(registry, certificate):
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory, closed, certificate, forwarding):
+def server(tmp_path_factory, registry_with_login, certificate, forwarding):
     """A cloud that has two logins in a file of `docker login`: the right one for a registry, and a wrong one for its other name."""
     place = tmp_path_factory.mktemp("registries")
     login = lambda *pair: {"auth": base64.b64encode(":".join(pair).encode()).decode()}  # noqa: E731
-    auths = {f"http://{closed.host}/v2/": login(*LOGIN), f"localhost:{closed.port}": login(LOGIN[0], "wrong")}
+    auths = {f"http://{registry_with_login.host}/v2/": login(*LOGIN), f"localhost:{registry_with_login.port}": login(LOGIN[0], "wrong")}
     (place / "config.json").write_text(json.dumps({"auths": auths}))
     settings = f'[images]\nregistry_auth_file = "{place / "config.json"}"\n'
     for name in ("encrypted", "down"):
         settings += f'[[images.registries]]\nhost = "{forwarding[name].host}"\nplain_http = false\n'
-    machines = Machines(place, settings=settings)
-    machines.environment["SSL_CERT_FILE"] = str(certificate[0])
-    with machines as running:
+    instances = Instances(place, settings=settings)
+    instances.environment["SSL_CERT_FILE"] = str(certificate[0])
+    with instances as running:
         yield running
 
 
 @pytest.fixture
-def refuse(server):
+def refused_create(server):
     """Asks for a cluster that cannot be; answers why, as the request and the cluster say it."""
 
     def run(image: str) -> str:
@@ -127,29 +127,29 @@ def small(word: str) -> bytes:
     return Layer().add("word", word.encode()).bytes()
 
 
-def test_what_cannot_be_pulled_says_which(server, registry, refuse):
+def test_what_cannot_be_pulled_says_which(server, registry, refused_create):
     registry.push("small", small("small"))
     for name in ("no-such:1", "small:no-such-tag"):
         whole = f"{registry.host}/{name}"
-        assert f"there is no image {whole}: {registry.host} has no such repository, tag or digest" in refuse(whole)
+        assert f"there is no image {whole}: {registry.host} has no such repository, tag or digest" in refused_create(whole)
     other = registry.push("other", small("other"), architecture="s390x")
-    assert f"{other} is not for this machine, which is linux/" in (said := refuse(other)) and said.endswith("there is linux/s390x"), said
+    assert f"{other} is not for this machine, which is linux/" in (said := refused_create(other)) and said.endswith("there is linux/s390x"), said
     nowhere = f"127.0.0.1:{free_port()}"
-    assert f"the registry {nowhere} cannot be reached: Connection refused" in refuse(f"{nowhere}/small")
+    assert f"the registry {nowhere} cannot be reached: Connection refused" in refused_create(f"{nowhere}/small")
     for wrong, why in (("Debian", "capital letters"), ("a:b:c", "no tag"), ("a@sha256:1", "64 hexadecimal"), ("a b", "in it"), ("[::1]:5000/a", "IPv6")):
         refused = server.call("POST", "/cluster/create", json={"instance_type": "1xCPU", "container": wrong}, expect=400)
         assert refused.json()["code"] == "invalid_container" and why in refused.text, refused.text
 
 
-def test_logins_are_those_of_the_file(server, closed, refuse, tmp_path):
-    image = closed.push("small", small("closed"))
+def test_logins_are_those_of_the_file(server, registry_with_login, refused_create, tmp_path):
+    image = registry_with_login.push("small", small("closed"))
     assert server.create("known", container=image)["container"] == image
     server.destroy("known")
     # The same registry under the name for which the file has a wrong password.
     image = image.replace("127.0.0.1", "localhost")
-    assert f"localhost:{closed.port} refuses the login that this cloud has for it" in refuse(image)
+    assert f"localhost:{registry_with_login.port} refuses the login that this cloud has for it" in refused_create(image)
     with Registry(tmp_path / "other", login=True) as other:
-        said = refuse(other.push("small", small("other login")))
+        said = refused_create(other.push("small", small("other login")))
         assert f"{other.host} has no small for everybody, and this cloud has no login there" in said
 
 
@@ -162,10 +162,10 @@ def test_digests_name_images_exactly(server, registry):
         server.destroy("exact")
 
 
-def test_what_is_encrypted_stays_so_and_what_is_not_may_become_so(server, registry, forwarding, refuse):
+def test_what_is_encrypted_stays_so_and_what_is_not_may_become_so(server, registry, forwarding, refused_create):
     for name in ("encrypted", "up"):
         image = registry.push(name, small(name)).replace(registry.host, forwarding[name].host)
         server.create(name, container=image)
         server.destroy(name)
     image = registry.push("down", small("down")).replace(registry.host, forwarding["down"].host)
-    assert f"{forwarding['down'].host} does not answer like a registry: it sends this engine where it must not go" in refuse(image)
+    assert f"{forwarding['down'].host} does not answer like a registry: it sends this engine where it must not go" in refused_create(image)

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from machines import Machines, needs_root
+from instances import Instances, needs_root
 from support import ENVIRONMENT, eventually, free_port
 
 pytestmark = needs_root
@@ -18,7 +18,7 @@ HOST = "box@127.0.0.1"
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory):
     """One cloud with one machine for the whole file."""
-    with Machines(tmp_path_factory.mktemp("ssh")) as running:
+    with Instances(tmp_path_factory.mktemp("ssh")) as running:
         running.create("box", kind="1xCPU")
         yield running
 

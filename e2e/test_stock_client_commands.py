@@ -6,7 +6,7 @@ import inspect
 import pytest
 
 from stock import commands, needs
-from stock_proofs import PROOFS, place
+from stock_proofs import PROOFS, proof_location
 from support import Server
 
 WRONG_KEY = "tp-" + "x" * 40
@@ -28,7 +28,7 @@ def test_a_command_has_its_tests(command):
     works, *refused = PROOFS[command]
     assert refused or not needs(commands()[command]), "what is given something can be given something wrong"
     for test in (works, *refused):
-        module, name = place(test)
+        module, name = proof_location(test)
         # A test without the client would never be held to what it claims.
         assert "tp" in inspect.signature(getattr(importlib.import_module(module), name)).parameters, test
 

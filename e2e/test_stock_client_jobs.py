@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs import JOB_ID, NOBODYS, Jobs, config
-from machines import needs_root
+from jobs import JOB_ID, NO_JOB, Jobs, config
+from instances import needs_root
 
 pytestmark = needs_root
 # Prints the SHA-256 of every file below, by its name in hexadecimal digits: names may hold anything.
@@ -135,7 +135,7 @@ def test_a_push_without_files(tp, server, project, tmp_path):
 
 def test_cancel(tp, server, push):
     job = push("trap 'echo asked' TERM; echo here; while true; do sleep 0.1; done", venv=False)
-    server.runs(job, b"here")
+    server.wait_until_running(job, b"here")
     behind = push("echo never", venv=False)
     assert "pending" in tp("job", "info", behind).text
     assert "canceled" in tp("job", "cancel", behind, "--wait", "--no-input").text
@@ -151,7 +151,7 @@ def test_teardown(tp, server, push, project):
     cluster = server.create("once", kind="worker")["id"]
     job = push("echo last words > words.txt; cat words.txt; exit 4", outputs=["*.txt"], cluster=cluster, teardown=True, venv=False)
     assert "exit code 4" in tp("job", "listen", job, refused=True).text
-    server.wait_until_gone(cluster)
+    server.wait_until_destroyed(cluster)
     assert "last words" in tp("job", "listen", job, refused=True).text
     there = project.parent / "elsewhere"
     there.mkdir()
@@ -192,7 +192,7 @@ def test_a_file_that_is_wrong(tp, server, project, text, words):
 
 
 def test_what_is_not_there_or_not_yours(tp, server, user, project):
-    for job in (NOBODYS, "nonsense"):
+    for job in (NO_JOB, "nonsense"):
         for command in (["info", job], ["listen", job], ["pull", job], ["cancel", job, "--no-input"], ["delete", job]):
             tp("job", *command, refused=True)
     (project / "job.tp.toml").write_text(config("true"))

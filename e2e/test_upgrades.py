@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from jobs import archive
-from machines import needs_root
+from instances import needs_root
 from objects import Account
 from upgrades import LARGE, PART, Upgrades
 
@@ -18,7 +18,7 @@ def test_data_of_older_programs(tmp_path, fixture):
     facts = cloud.unpack(fixture)
     with cloud:
         # What ran comes back, with its disk and its volume.
-        cloud.state(facts["box"], "RUNNING")
+        cloud.wait_for_cluster_status(facts["box"], "RUNNING")
         assert cloud.ssh("box", "cat file").out == "on the disk\n"
         assert cloud.ssh("box", f"cat /mnt/{facts['volume']}/file").out == "on the volume\n"
         # Requests go on: one was under way, one waits for capacity that does not exist.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import footprint
 import pytest
-from machines import needs_root
+from instances import needs_root
 from support import eventually
 from volumes import Volumes, file_size
 
@@ -41,7 +41,7 @@ class Model:
 
 def test_rounds_with_kills_keep_the_data_and_leave_nothing_else(tmp_path):
     chance, model = random.Random(SEED), Model()
-    before = footprint.take()
+    before = footprint.take_snapshot()
     with Volumes(tmp_path) as cloud:
         for number in range(ROUNDS):
             where = f"round {number}, seed {SEED}"
@@ -50,7 +50,7 @@ def test_rounds_with_kills_keep_the_data_and_leave_nothing_else(tmp_path):
         every_volume(cloud, model, f"the end, seed {SEED}")
         cloud.destroy_all()
         assert not list((cloud.data / "volumes").glob("s-*")), f"seed {SEED}"
-    footprint.as_before(before, f"the machine as before, seed {SEED}")
+    footprint.wait_until_restored(before, f"the machine as before, seed {SEED}")
 
 
 def one_round(cloud, chance: random.Random, model: Model, number: int, where: str):

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from machines import needs_root
+from instances import needs_root
 from support import eventually
 from volumes import GIGABYTE, Volumes, file_size
 
@@ -46,7 +46,7 @@ def server(cloud):
 def test_a_full_volume_harms_nobody_and_grows_under_the_writer(cloud, tp):
     cluster, volume = cloud.create("filler"), cloud.make_volume("full")
     cloud.finish(cloud.attach(volume, cluster["id"])["request_id"])
-    began = cloud.started("filler")
+    began = cloud.init_start_time("filler")
     cloud.ssh("filler", "cat > write.py", answer=STUBBORN_WRITER)
     cloud.ssh("filler", f"nohup python3 write.py /mnt/{volume}/fill >/dev/null 2>&1 & echo")
     says = lambda word: word in cloud.ssh("filler", "cat writer || true").out  # noqa: E731
@@ -62,7 +62,7 @@ def test_a_full_volume_harms_nobody_and_grows_under_the_writer(cloud, tp):
     size = int(cloud.ssh("filler", f"df --block-size=1 --output=size /mnt/{volume} | tail -n 1").out)
     assert 1.8 * GIGABYTE < size <= file_size(2), "it is visible inside"
     eventually(lambda: says("done"), seconds=600, what="the writer going on")
-    assert cloud.started("filler") == began, "nothing was restarted"
+    assert cloud.init_start_time("filler") == began, "nothing was restarted"
     eventually(lambda: cloud.volume(volume)["used_gb"] >= 1, what="what is used")
     cloud.destroy(cluster["id"])
     cloud.destroy_volume(volume)
@@ -73,7 +73,7 @@ def test_live_attach_and_detach_disturb_nobody(cloud):
     nodes = [node["name"] for node in cluster["instances"]]
     beat = "nohup sh -c 'while :; do date +%s.%N > beat; sleep 0.1; done' >/dev/null 2>&1 & echo $!"
     heart = cloud.ssh("live", beat).out.strip()
-    began = [cloud.started(node) for node in nodes]
+    began = [cloud.init_start_time(node) for node in nodes]
     cloud.finish(cloud.attach(volume, cluster["id"], live=True)["request_id"])
     assert [cloud.mounted(node) for node in nodes] == [{volume}, {volume}]
     assert cloud.ssh("live", "echo here > swift/note && readlink swift").out.strip() == f"/mnt/{volume}"
@@ -97,7 +97,7 @@ def test_live_attach_and_detach_disturb_nobody(cloud):
     assert cloud.ssh("live", "readlink swift", code=1).out == "", "the link went with it"
     cloud.ssh("live", f"sudo sh -c 'echo lost > /mnt/{volume}/file'", code=None)
     assert cloud.ssh("live", f"ls -A /mnt/{volume} 2>/dev/null || true").out == "", "an empty mount point takes nothing"
-    assert [cloud.started(node) for node in nodes] == began
+    assert [cloud.init_start_time(node) for node in nodes] == began
     cloud.ssh("live", f"kill -0 {heart} && kill {heart}")
     eventually(lambda: volume not in cloud.devices(), what="no loop device left")
     cloud.destroy(cluster["id"])
@@ -111,10 +111,10 @@ def test_a_detach_ends_who_holds_on_and_says_so(cloud):
     stubborn += "file = open('held/file', 'w'); open('ready', 'w'); time.sleep(600)"
     holder = cloud.ssh("holder", f'nohup python3 -c "{stubborn}" >/dev/null 2>&1 & echo $!').out.strip()
     eventually(lambda: cloud.ssh("holder", "ls ready", code=None).code == 0, what="somebody who holds on")
-    began = cloud.started("holder")
+    began = cloud.init_start_time("holder")
     ended = cloud.finish(cloud.detach(volume, cluster["id"])["request_id"])
     assert "python3" in ended["message"] and holder in ended["message"], ended
-    assert cloud.started("holder") != began, "a detach that is not live restarts"
+    assert cloud.init_start_time("holder") != began, "a detach that is not live restarts"
     assert cloud.mounted("holder") == set()
     cloud.destroy(cluster["id"])
     cloud.destroy_volume(volume)
@@ -135,7 +135,7 @@ def test_two_clusters_share_a_volume_and_its_owner_is_the_same(cloud):
 
     cloud.ssh("two", "rm shared && echo mine > shared")
     cloud.edit(volume, tp_storage_name="together")
-    linked = lambda machine: cloud.ssh(machine, "readlink together", code=None).out.strip() == f"/mnt/{volume}"  # noqa: E731
+    linked = lambda instance: cloud.ssh(instance, "readlink together", code=None).out.strip() == f"/mnt/{volume}"  # noqa: E731
     eventually(lambda: linked("one") and linked("two"), what="the new name inside")
     assert cloud.ssh("one", "ls").out.split() == ["together"], "the old name is gone"
     assert cloud.ssh("two", "cat shared").out.strip() == "mine", "what the user put there stays"
@@ -178,7 +178,7 @@ def test_a_lost_or_damaged_volume_is_failed_and_left_alone(cloud, tmp_path):
         broken.write(os.urandom(64 << 10))
     before = digest(file)
     for volume in volumes:
-        info = cloud.becomes(volume, "FAILED", seconds=120)
+        info = cloud.wait_for_volume_status(volume, "FAILED", seconds=120)
         assert len(info["explanation"].split()) > 5 and str(cloud.data) not in info["explanation"], info
         assert cloud.attach(volume, cluster["id"], live=True, expect=409)["message"]
         assert cloud.call("PATCH", f"/storage/edit/{volume}", json={"size_gb": 2}).status_code == 409
@@ -186,7 +186,7 @@ def test_a_lost_or_damaged_volume_is_failed_and_left_alone(cloud, tmp_path):
     assert not place.exists(), "nothing was made in its place"
 
     os.rename(aside, place)
-    cloud.becomes(lost, "READY", seconds=120)
+    cloud.wait_for_volume_status(lost, "READY", seconds=120)
     cloud.finish(cloud.attach(lost, cluster["id"], live=True)["request_id"])
     assert cloud.ssh("mourner", "cat lost/file").out.strip() == "precious"
     cloud.destroy_volume(damaged)

@@ -43,18 +43,18 @@ class Upgrades(Reboots):
         ended = self.run("box", "echo ended; echo 42 > result.txt", outputs=["*.txt"], venv=False)
         self.wait(ended)
         running = self.run("box", TWICE, retries=1, venv=False)
-        self.runs(running, b"attempt 1")
+        self.wait_until_running(running, b"attempt 1")
         pending = self.run("box", "cat ~/file", venv=False)
         draft = self.submit("box", 'commands = ["cat message"]\nvenv = false\n')
-        coming, waiting = self.in_the_midst(lambda: [self.ask("coming", "tiny"), self.ask("waiting", "huge")])
-        self.go_down()
+        coming, waiting = self.hold_engine_during(lambda: [self.request_cluster("coming", "tiny"), self.request_cluster("waiting", "huge")])
+        self.power_off()
         return {
             "directory": str(self.directory), "user_key": key, "box": box["id"], "volume": volume, "access_key": account.access_key, "secret_key": account.secret_key,
             "upload": upload, "tag": tag, "ended": ended, "running": running, "pending": pending, "draft": draft["job_id"],
             "upload_path": draft["upload_url"].split(f":{self.port}", 1)[1], "coming": coming, "waiting": waiting,
         }  # fmt: skip
 
-    def ask(self, name: str, kind: str) -> dict:
+    def request_cluster(self, name: str, kind: str) -> dict:
         """The accepted claim of a cluster."""
         return self.call("POST", "/cluster/create", json={"instance_type": kind, "tp_cluster_name": name}, expect=202).json()
 
@@ -66,7 +66,7 @@ class Upgrades(Reboots):
         for path in [self.data / "volumes.pool", *(self.data / "instances").glob("*/instance.json")]:
             path.write_text(path.read_text().replace(facts["directory"], str(self.directory)))
         # Its instances belong to an earlier boot of another host, never to a process that runs here.
-        self.age()
+        self.change_boot_id()
         return facts
 
 

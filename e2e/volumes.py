@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import footprint
-from machines import Machines
+from instances import Instances
 from support import eventually
 
 # How long processes may take to leave a volume is waited for in the tests, so it is short there. They promise more than a
@@ -21,7 +21,7 @@ def file_size(gigabytes: int) -> int:
     return -(-gigabytes * GIGABYTE // 4096) * 4096
 
 
-class Volumes(Machines):
+class Volumes(Instances):
     """`Machines` that also makes, attaches and looks at volumes. What a test leaves is destroyed."""
 
     def __init__(self, directory: Path, *options, name="engine"):
@@ -64,16 +64,16 @@ class Volumes(Machines):
         """Clusters first, because they hold volumes."""
         super().destroy_all()
         for volume in self.volumes():
-            answer = eventually(lambda: self.goes(volume["id"]), seconds=60, what=f"the end of {volume['id']}")
+            answer = eventually(lambda: self.try_destroy_volume(volume["id"]), seconds=60, what=f"the end of {volume['id']}")
             if answer.status_code == 202:
                 self.finish(answer.json()["request_id"])
 
-    def goes(self, volume: str):
+    def try_destroy_volume(self, volume: str):
         """The answer to a destroy, unless the volume is busy."""
         answer = self.call("DELETE", f"/storage/{volume}")
         return answer if answer.status_code == 202 or answer.json()["code"] == "storage_gone" else None
 
-    def becomes(self, volume: str, status: str, *, seconds=60) -> dict:
+    def wait_for_volume_status(self, volume: str, status: str, *, seconds=60) -> dict:
         """Waits until the volume has a status."""
         seen = lambda: (info := self.volume(volume))["status"] == status and info  # noqa: E731
         return eventually(seen, seconds=seconds, what=f"{volume} {status}")
@@ -86,11 +86,11 @@ class Volumes(Machines):
         """The volumes that have a loop device."""
         return {Path(file).parent.name for file in footprint.loop_devices(self.data / "volumes").values()}
 
-    def mounted(self, machine: str) -> set[str]:
+    def mounted(self, instance: str) -> set[str]:
         """The volumes that somebody inside sees at their places."""
-        lines = self.ssh(machine, "cat /proc/self/mountinfo").out.splitlines()
+        lines = self.ssh(instance, "cat /proc/self/mountinfo").out.splitlines()
         return {place.removeprefix("/mnt/") for line in lines if (place := line.split()[4]).startswith("/mnt/")}
 
-    def started(self, machine: str) -> str:
+    def init_start_time(self, instance: str) -> str:
         """When the init of a machine began: another one after every restart."""
-        return self.ssh(machine, "cat /proc/1/stat").out.rsplit(")", 1)[1].split()[19]
+        return self.ssh(instance, "cat /proc/1/stat").out.rsplit(")", 1)[1].split()[19]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench import document
 from bench.images import pulls, registry, report, starts
-from bench.instances import people
+from bench.instances import ssh_client
 from bench.instances.tarn import Tarn
 from bench.progress import step
 
@@ -35,7 +35,7 @@ def main():
 
 def run(work: Path, options) -> str:
     """All figures, as the section that shows them."""
-    key = people.identity(work / "key")
+    key = ssh_client.identity(work / "key")
     with registry.Registry(work) as source:
         small = source.push("small", [registry.layer(1, 64)])
         large = source.push("large", step("making an image", registry.layers, options.megabytes))

@@ -7,7 +7,7 @@ import threading
 import time
 from pathlib import Path
 
-from bench import machine
+from bench import host
 from bench.images.starts import start
 from bench.instances.baselines import podman_store
 from bench.instances.tarn import Tarn
@@ -39,9 +39,9 @@ def watched(pid: int):
 
     def look():
         while not over.wait(0.01):
-            for child in machine.tree(pid)[1:]:
+            for child in host.tree(pid)[1:]:
                 with contextlib.suppress(OSError):
-                    most[0] = max(most[0], int(machine.field(f"/proc/{child}/status", "VmHWM", "0 kB").split()[0]) / 1024)
+                    most[0] = max(most[0], int(host.field(f"/proc/{child}/status", "VmHWM", "0 kB").split()[0]) / 1024)
 
     watcher = threading.Thread(target=look)
     watcher.start()

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from bench import document, servers
-from bench.instances import baselines, people, report, tarn, throughput
+from bench.instances import baselines, ssh_client, report, tarn, throughput
 from bench.progress import step
 
 
@@ -33,7 +33,7 @@ def main():
 
 def run(work: Path, options) -> str:
     """All figures, as the section that shows them."""
-    key = people.identity(work / "key")
+    key = ssh_client.identity(work / "key")
     step("a root for the baselines", baselines.prepare, key)
     with tarn.Tarn(work, key) as engine:
         starts = step("starts", take_turns, work, key, engine, options.repetitions)

@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.instances import people
+from bench.instances import ssh_client
 
 ROOT = Path("target/bench/rootfs").resolve()
 START = """#!/bin/sh
@@ -93,7 +93,7 @@ def measure(kind, work: Path, key: Path, port: int) -> tuple[float, float]:
         while not banner("127.0.0.1", port):
             time.sleep(0.001)
         words = time.monotonic() - began
-        done = people.ssh(key, port, "root", "true")
+        done = ssh_client.ssh(key, port, "root", "true")
         assert done.returncode == 0, done
         return words, time.monotonic() - began
 

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from bench import servers
-from bench.instances import people
+from bench.instances import ssh_client
 from bench.instances.baselines import banner
 
 CONFIG = """
@@ -90,7 +90,7 @@ def first_command(tarn: Tarn, name: str) -> float:
     """Seconds from the call to the end of the first command over SSH."""
     began = time.monotonic()
     accepted = tarn.ask(name)
-    done = people.ssh(tarn.key, tarn.ssh_port, name, "true")
+    done = ssh_client.ssh(tarn.key, tarn.ssh_port, name, "true")
     took = time.monotonic() - began
     assert done.returncode == 0, done
     tarn.finish(accepted["request_id"])
@@ -116,7 +116,7 @@ def guest_resident(tarn: Tarn) -> float:
     """Mebibytes that the init of an instance holds while somebody is logged in."""
     accepted = tarn.ask("resident")
     tarn.finish(accepted["request_id"])
-    said = people.ssh(tarn.key, tarn.ssh_port, "resident", "cat /proc/1/status")
+    said = ssh_client.ssh(tarn.key, tarn.ssh_port, "resident", "cat /proc/1/status")
     tarn.destroy(accepted["cluster_id"])
     return int(said.stdout.split("VmRSS:")[1].split()[0]) / 1024
 

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from bench import servers
-from bench.instances import people
+from bench.instances import ssh_client
 from bench.instances.baselines import banner
 from bench.instances.tarn import Tarn
 
@@ -16,7 +16,7 @@ MEBIBYTES = 1024
 @contextlib.contextmanager
 def sshd(work: Path, key: Path):
     """OpenSSH's server as it comes, on a port of its own; answers the port."""
-    port, host_key = servers.free_port(), people.identity(work / "host-key")
+    port, host_key = servers.free_port(), ssh_client.identity(work / "host-key")
     keys = work / "authorized_keys"
     keys.write_text(key.with_suffix(".pub").read_text())
     Path("/run/sshd").mkdir(exist_ok=True)
@@ -65,11 +65,11 @@ def rate(way, *arguments) -> float:
 
 def cat(key: Path, port: int, user: str):
     """Out of the machine."""
-    command = ["ssh", *people.options(key, port), f"{user}@127.0.0.1", f"head -c {MEBIBYTES}M /dev/zero"]
+    command = ["ssh", *ssh_client.options(key, port), f"{user}@127.0.0.1", f"head -c {MEBIBYTES}M /dev/zero"]
     subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True, timeout=300)
 
 
 def scp(key: Path, port: int, user: str, source: Path, target: str):
     """Into the machine, onto its disk."""
-    command = ["scp", "-q", *people.options(key, port), str(source), f"{user}@127.0.0.1:{target}"]
+    command = ["scp", "-q", *ssh_client.options(key, port), str(source), f"{user}@127.0.0.1:{target}"]
     subprocess.run(command, stdin=subprocess.DEVNULL, check=True, timeout=300)

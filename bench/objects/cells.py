@@ -5,7 +5,7 @@ import os
 import statistics
 from pathlib import Path
 
-from bench import machine
+from bench import host
 from bench.objects.client import Sample
 
 CONNECTIONS = (1, 16)
@@ -56,7 +56,7 @@ def one_cell(system, bucket: str, size: int, connections: int, seconds: float) -
 
 def peak_mib(pid: int) -> float:
     """The most memory that a process has held since it began, or since that was reset."""
-    return int(machine.field(f"/proc/{pid}/status", "VmHWM", "0 kB").split()[0]) / 1024
+    return int(host.field(f"/proc/{pid}/status", "VmHWM", "0 kB").split()[0]) / 1024
 
 
 def median(samples: list[Sample]) -> Sample:

@@ -6,7 +6,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import machine, servers
+from bench import host, servers
 
 S3BENCH = Path("target/bench/release/s3bench").resolve()
 LONGEST_SECONDS = 3600
@@ -41,11 +41,11 @@ class Client:
 
     def measure(self, pid: int, *command) -> Sample:
         """One command, with the processor time of the server and of everybody else."""
-        server, whole, client = machine.cpu_seconds(pid), machine.busy_seconds(), children_seconds()
+        server, whole, client = host.cpu_seconds(pid), host.busy_seconds(), children_seconds()
         seen = self.run(*command)
-        server = machine.cpu_seconds(pid) - server
+        server = host.cpu_seconds(pid) - server
         client = children_seconds() - client
-        busy, had = (after - before for after, before in zip(machine.busy_seconds(), whole, strict=True))
+        busy, had = (after - before for after, before in zip(host.busy_seconds(), whole, strict=True))
         return Sample(
             operations=seen["operations"],
             rate=seen["operations"] / seen["seconds"],

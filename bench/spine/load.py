@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 from dataclasses import dataclass
 
-from bench import machine
+from bench import host
 
 CONNECTIONS = 64
 THREADS = 2
@@ -64,11 +64,11 @@ def run(call: Call, seconds: float) -> Sample:
             script.flush()
             command += ["-s", script.name]
         pid = call.server.pid
-        server, whole, client = machine.cpu_seconds(pid), machine.busy_seconds(), children_seconds()
+        server, whole, client = host.cpu_seconds(pid), host.busy_seconds(), children_seconds()
         done = subprocess.run([*command, url], capture_output=True, text=True, timeout=seconds + 60)
-        server = machine.cpu_seconds(pid) - server
+        server = host.cpu_seconds(pid) - server
         client = children_seconds() - client
-        busy, had = (after - before for after, before in zip(machine.busy_seconds(), whole, strict=True))
+        busy, had = (after - before for after, before in zip(host.busy_seconds(), whole, strict=True))
     text = done.stdout
     if done.returncode or "Non-2xx" in text or "Socket errors" in text:
         raise RuntimeError(f"{call.method} {url} did not work:\n{text}{done.stderr}")
@@ -77,7 +77,7 @@ def run(call: Call, seconds: float) -> Sample:
         p50_ms=percentile(text, 50),
         p99_ms=percentile(text, 99),
         cpu_us=server / int(re.search(r"(\d+) requests in", text)[1]) * 1e6,
-        resident_mib=machine.resident_mib(pid),
+        resident_mib=host.resident_mib(pid),
         others_percent=100 * max(0, busy - server - client) / max(had, 0.01),
     )
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench import machine, servers
+from bench import host, servers
 from bench.spine import rows
 from bench.spine.load import Call, Sample, compare, run
 
@@ -123,7 +123,7 @@ def memory(plan: Plan, base: Path) -> tuple[float, list[float]]:
     with server:
         run(Call(server, "/cluster/list", key(data)), plan.seconds)
         run(info(server, data), plan.seconds)
-        return machine.resident_mib(server.pid), [statistics.median(starts), min(starts), max(starts)]
+        return host.resident_mib(server.pid), [statistics.median(starts), min(starts), max(starts)]
 
 
 def key(data: Path) -> dict:

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from bench import document
-from bench.instances import people
+from bench.instances import ssh_client
 from bench.instances.tarn import Tarn
 from bench.progress import step
 from bench.volumes import changes, fio, report
@@ -35,7 +35,7 @@ def main():
 
 def run(work: Path, options) -> str:
     """All figures, as the section that shows them."""
-    key = people.identity(work / "key")
+    key = ssh_client.identity(work / "key")
     with Tarn(work, key) as engine:
         times = step("changes", changes.take_turns, engine, options.repetitions)
         rates = step("bytes", fio.compare, engine, options.rounds, options.seconds)

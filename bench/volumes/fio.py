@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from bench.instances import people
+from bench.instances import ssh_client
 from bench.instances.tarn import Tarn
 from bench.volumes import changes
 
@@ -91,7 +91,7 @@ def on_host(place: Path, line: list[str]) -> float:
 
 def inside(tarn: Tarn, volume: str, line: list[str]) -> float:
     """One run in the instance."""
-    return speed(people.ssh(tarn.key, tarn.ssh_port, "bytes", *line, f"--filename=/mnt/{volume}/bench"))
+    return speed(ssh_client.ssh(tarn.key, tarn.ssh_port, "bytes", *line, f"--filename=/mnt/{volume}/bench"))
 
 
 def speed(done: subprocess.CompletedProcess) -> float:

@@ -11,16 +11,16 @@ import requests
 from jobs import Jobs
 from objects import Account, remove_bucket
 from stock import StockClient
-from stock_proofs import held_to
+from stock_proofs import verify_proofs
 from support import Server
 from volumes import SETTINGS
 
-from .engine import ELSEWHERE, PATIENCE, Engine
-from .machine import Machine
+from .engine import EXTERNAL_ENGINE, TIMEOUT_SECONDS, Engine
+from .instance_access import InstanceAccess
 
 
 @contextmanager
-def started(directory: Path):
+def own_engine(directory: Path):
     """An engine of our own, when none was named: with real machines if that is possible here, which needs root."""
     if os.geteuid() == 0:
         with Jobs(directory, settings=SETTINGS) as server:
@@ -31,18 +31,18 @@ def started(directory: Path):
 
 
 @contextmanager
-def named(directory: Path):
+def external_engine(directory: Path):
     """The engine that somebody else runs."""
     key = os.environ.get("TARN_CONFORMANCE_KEY") or os.environ.get("TENSORPOOL_KEY")
     if not key:
-        pytest.exit(f"say in TENSORPOOL_KEY with which key to call {ELSEWHERE}", returncode=2)
+        pytest.exit(f"say in TENSORPOOL_KEY with which key to call {EXTERNAL_ENGINE}", returncode=2)
     try:
-        engine = Engine(ELSEWHERE, key, directory, kind=os.environ.get("TARN_CONFORMANCE_TYPE"))
+        engine = Engine(EXTERNAL_ENGINE, key, directory, kind=os.environ.get("TARN_CONFORMANCE_TYPE"))
         answer = engine.call("GET", "/user/info")
     except (requests.RequestException, ValueError) as failure:
-        pytest.exit(f"no engine answers at {ELSEWHERE}: {failure}", returncode=2)
+        pytest.exit(f"no engine answers at {EXTERNAL_ENGINE}: {failure}", returncode=2)
     if not answer.ok:
-        pytest.exit(f"{ELSEWHERE} refuses the key: {answer.json()['message']}", returncode=2)
+        pytest.exit(f"{EXTERNAL_ENGINE} refuses the key: {answer.json()['message']}", returncode=2)
     yield engine
 
 
@@ -50,7 +50,7 @@ def named(directory: Path):
 def engine(tmp_path_factory):
     """The engine under test. What the run makes there is taken away at its end, also after a failure."""
     directory = tmp_path_factory.mktemp("conformance")
-    with (named if ELSEWHERE else started)(directory) as engine:
+    with (external_engine if EXTERNAL_ENGINE else own_engine)(directory) as engine:
         try:
             yield engine
         finally:
@@ -60,8 +60,8 @@ def engine(tmp_path_factory):
 @pytest.fixture
 def tp(engine, tmp_path, request):
     """The stock client, as somebody with the key runs it."""
-    client = StockClient(engine.url, engine.key, tmp_path / "home", environment=engine.environment, seconds=PATIENCE)
-    yield from held_to(client, request)
+    client = StockClient(engine.url, engine.key, tmp_path / "home", environment=engine.environment, seconds=TIMEOUT_SECONDS)
+    yield from verify_proofs(client, request)
 
 
 @pytest.fixture(scope="package")
@@ -71,7 +71,7 @@ def cluster(engine) -> dict:
 
 
 @pytest.fixture(scope="package")
-def machine(engine, cluster) -> Machine:
+def access(engine, cluster) -> InstanceAccess:
     """A way into the machine of that cluster."""
     told = engine.call("GET", f"/ssh/{cluster['instances'][0]['id']}", expect=200).json().get("message") or ""
     if "fake driver" in told:
@@ -79,13 +79,13 @@ def machine(engine, cluster) -> Machine:
     for program in ("ssh", "scp", "sftp", "rsync"):
         if not shutil.which(program):
             pytest.skip(f"{program} is missing here")
-    return Machine(engine, cluster["instances"][0]["id"])
+    return InstanceAccess(engine, cluster["instances"][0]["id"])
 
 
 @pytest.fixture(scope="package")
 def account(engine) -> Account:
     """Object storage, switched on for as long as the run takes if it was off."""
-    engine.offers("POST", "/object-storage/enable")
+    engine.skip_unless_offered("POST", "/object-storage/enable")
     off = engine.call("GET", "/object-storage/credentials").status_code == 404
     answer = engine.call("POST", "/object-storage/enable")
     if answer.status_code in (403, 503):

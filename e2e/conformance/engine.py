@@ -8,21 +8,21 @@ from pathlib import Path
 import pytest
 import requests
 
-from machines import make_identity
+from instances import make_identity
 from support import ENVIRONMENT, Server, eventually
 
 from .document import Document, check_refusal, seeds
 
-ELSEWHERE = os.environ.get("TARN_CONFORMANCE_ENGINE", "").rstrip("/")
+EXTERNAL_ENGINE = os.environ.get("TARN_CONFORMANCE_ENGINE", "").rstrip("/")
 # Elsewhere, machines may have to be bought, started and filled first.
-PATIENCE = int(os.environ.get("TARN_CONFORMANCE_SECONDS", "900" if ELSEWHERE else "300"))
+TIMEOUT_SECONDS = int(os.environ.get("TARN_CONFORMANCE_SECONDS", "900" if EXTERNAL_ENGINE else "300"))
 # What would let an operator's own account, keys or agent in where only those of the test are meant.
 PRIVATE = ("TENSORPOOL_", "TARN_", "SSH_", "AWS_ACCESS", "AWS_SECRET", "AWS_SESSION", "AWS_PROFILE", "RCLONE_")
 
 
 def environment() -> dict[str, str]:
     """What programs inherit. The way to an engine elsewhere may need an operator's proxies and authorities."""
-    if not ELSEWHERE:
+    if not EXTERNAL_ENGINE:
         return ENVIRONMENT
     return {name: value for name, value in os.environ.items() if not name.startswith(PRIVATE)}
 
@@ -39,7 +39,7 @@ class Engine:
         self.public_key = self.identity.with_suffix(".pub")
         self.environment = environment()
         self.session = requests.Session()
-        self.session.trust_env = bool(ELSEWHERE)
+        self.session.trust_env = bool(EXTERNAL_ENGINE)
         self.jobs, self.enabled, self.names = set(), False, 0
         self.documents = seeds()
         answer = self.session.get(f"{url}/openapi.json", timeout=30)
@@ -57,16 +57,16 @@ class Engine:
 
     def finish(self, request_id: str, status="COMPLETED") -> dict:
         """Waits for a request's end, in the pace that the engine asks for, and checks which end it is."""
-        deadline, seen = time.monotonic() + PATIENCE, None
+        deadline, seen = time.monotonic() + TIMEOUT_SECONDS, None
         while time.monotonic() < deadline:
             answer = self.call("GET", f"/request/info/{request_id}", expect=200)
             if (seen := answer.json())["status"] in ("COMPLETED", "FAILED"):
                 assert seen["status"] == status, seen
                 return seen
             time.sleep(min(int(answer.headers["Retry-After"]), 10))
-        raise AssertionError(f"{request_id} did not end within {PATIENCE} s: {seen}")
+        raise AssertionError(f"{request_id} did not end within {TIMEOUT_SECONDS} s: {seen}")
 
-    def offers(self, method: str, path: str):
+    def skip_unless_offered(self, method: str, path: str):
         """Skips the test when the engine describes itself and has no such operation."""
         if self.own and self.own.operation(method, path) is None:
             pytest.skip(f"this engine does not offer {method} {path}")
@@ -101,7 +101,7 @@ class Engine:
         """The volume as the API shows it."""
         return self.call("GET", f"/storage/info/{volume}", expect=200).json()["storage_info"]
 
-    def mine(self, path: str, field: str) -> list[str]:
+    def own_ids(self, path: str, field: str) -> list[str]:
         """The ids of what this run has made, of one kind."""
         answer = self.call("GET", path)
         listed = answer.json()[field] if answer.ok else []
@@ -129,12 +129,12 @@ class Engine:
 
     def clean_clusters(self):
         """Destroys all clusters; one that is on its way somewhere when it has arrived."""
-        for cluster in self.mine("/cluster/list", "clusters"):
+        for cluster in self.own_ids("/cluster/list", "clusters"):
             self.destroy(f"/cluster/{cluster}")
 
     def clean_volumes(self):
         """Destroys all volumes, which no cluster holds any more."""
-        for volume in self.mine("/storage/list", "volumes"):
+        for volume in self.own_ids("/storage/list", "volumes"):
             self.destroy(f"/storage/{volume}")
 
     def destroy(self, path: str):
@@ -146,7 +146,7 @@ class Engine:
             # In a tuple: a refusal by itself counts as nothing.
             return (None,) if is_gone else answer.ok and (answer,)
 
-        (answer,) = eventually(accepted, seconds=PATIENCE, what=f"202 for DELETE {path}")
+        (answer,) = eventually(accepted, seconds=TIMEOUT_SECONDS, what=f"202 for DELETE {path}")
         if answer:
             self.finish(answer.json()["request_id"])
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from machines import make_identity
+from instances import make_identity
 
 CLUSTER_ID = re.compile(r"\bc-[0-9A-Za-z_-]+")
 
@@ -16,9 +16,9 @@ def test_me(tp, engine):
 
 def test_ssh_keys(tp, engine, tmp_path):
     saved = make_identity(tmp_path / "saved").with_suffix(".pub")
-    before = engine.mine("/user/ssh-key/list", "keys")
+    before = engine.own_ids("/user/ssh-key/list", "keys")
     tp("me", "sshkey", "add", saved, "--name", engine.name())
-    [key] = [each for each in engine.mine("/user/ssh-key/list", "keys") if each not in before]
+    [key] = [each for each in engine.own_ids("/user/ssh-key/list", "keys") if each not in before]
     assert key in tp("me", "sshkey", "list").text
     tp("me", "sshkey", "remove", key)
     assert key not in tp("me", "sshkey", "list").text

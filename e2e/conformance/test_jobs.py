@@ -9,7 +9,7 @@ import pytest
 from jobs import JOB_ID, config
 from support import eventually
 
-from .engine import PATIENCE
+from .engine import TIMEOUT_SECONDS
 
 TRAIN = """\
 import sys
@@ -28,9 +28,9 @@ def project(tmp_path) -> Path:
 
 
 @pytest.fixture
-def push(tp, engine, machine, cluster, project):
+def push(tp, engine, access, cluster, project):
     """Pushes the project with a file of these keys; answers the id of the job."""
-    engine.offers("GET", "/job/init")
+    engine.skip_unless_offered("GET", "/job/init")
 
     def run(*commands, **keys) -> str:
         (project / "job.tp.toml").write_text(config(*commands, **keys))
@@ -43,7 +43,7 @@ def push(tp, engine, machine, cluster, project):
 
 
 def test_init(tp, engine, project):
-    engine.offers("GET", "/job/init")
+    engine.skip_unless_offered("GET", "/job/init")
     for name in ("job.tp.toml", "job1.tp.toml"):
         assert name in tp("job", "init", where=project).text
         assert {"commands", "outputs", "ignore"} <= tomllib.loads((project / name).read_text()).keys()
@@ -93,7 +93,7 @@ def test_a_job_that_fails(tp, engine, push):
 def test_cancel(tp, engine, push):
     job = push("sleep 3600")
     status = lambda: engine.call("GET", f"/job/info/{job}", expect=200).json()["job_info"]["status"]  # noqa: E731
-    eventually(lambda: status() == "running", seconds=PATIENCE, what=f"{job} running")
+    eventually(lambda: status() == "running", seconds=TIMEOUT_SECONDS, what=f"{job} running")
     tp("job", "delete", job, refused=True)
     tp("job", "cancel", job, "--wait", "--no-input")
     assert status() == "canceled"
@@ -101,7 +101,7 @@ def test_cancel(tp, engine, push):
 
 
 def test_what_is_not_there(tp, engine, project):
-    engine.offers("GET", "/job/init")
+    engine.skip_unless_offered("GET", "/job/init")
     for command in (["info"], ["listen"], ["pull"], ["cancel", "--no-input"], ["delete"]):
         tp("job", *command, "j-000000000000", refused=True)
     (project / "job.tp.toml").write_text(config("true"))

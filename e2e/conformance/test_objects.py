@@ -10,7 +10,7 @@ import pytest
 
 from objects import MIB, complete, keys_of, md5, put, read, refused, upload_parts
 
-from .engine import PATIENCE
+from .engine import TIMEOUT_SECONDS
 
 
 def test_the_stock_client_and_its_buckets(tp, account, bucket):
@@ -65,7 +65,7 @@ def test_rclone(tp, engine, bucket, account, tmp_path):
     def rclone(*arguments) -> str:
         done = subprocess.run(
             [program, *map(str, arguments)], env=engine.environment | places,
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_SECONDS,
         )  # fmt: skip
         assert done.returncode == 0, f"{arguments}: {done}"
         return done.stdout + done.stderr

@@ -31,7 +31,7 @@ SECONDS = 180
 
 
 @dataclass
-class Asked:
+class ReceivedCall:
     """One request that came. The names of its headers are in lower case."""
 
     method: str
@@ -41,13 +41,13 @@ class Asked:
     body: bytes
 
 
-class FalseEngine:
+class StubEngine:
     """HTTP on loopback, by a script. What nobody scripted is answered as by an engine that has nothing."""
 
     def __init__(self):
-        self.asked: list[Asked] = []
+        self.calls: list[ReceivedCall] = []
         self.script = {}
-        self.over = threading.Event()
+        self.stopped = threading.Event()
         self.listener = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Handler,), {"engine": self}))
         self.listener.daemon_threads, self.listener.block_on_close = True, False
         self.url = f"http://127.0.0.1:{self.listener.server_port}"
@@ -57,28 +57,28 @@ class FalseEngine:
         return self
 
     def __exit__(self, *_):
-        self.over.set()
+        self.stopped.set()
         self.listener.shutdown()
         self.listener.server_close()
 
-    def says(self, path: str, body, *, status=200, kind="application/json", **headers):
+    def set_response(self, path: str, body, *, status=200, kind="application/json", **headers):
         """Scripts the answer to a path, `*` for all others. Texts and bytes go as they are, anything else as JSON."""
-        self.does(path, lambda connection: connection.answer(body, status, kind, headers), takes_all=True)
+        self.set_handler(path, lambda connection: connection.respond(body, status, kind, headers), reads_body=True)
 
-    def does(self, path: str, act, *, takes_all=False):
+    def set_handler(self, path: str, act, *, reads_body=False):
         """Scripts what happens to a connection; the request's body is still to be read, unless all is taken first."""
-        self.script[path] = (act, takes_all)
+        self.script[path] = (act, reads_body)
 
     def paths(self, method: str) -> list[str]:
         """What was asked by a method, in order."""
-        return [asked.path for asked in self.asked if asked.method == method]
+        return [call.path for call in self.calls if call.method == method]
 
 
 class Handler(BaseHTTPRequestHandler):
     """One connection of the false engine."""
 
     protocol_version = "HTTP/1.1"
-    engine: FalseEngine
+    engine: StubEngine
 
     def handle_one_request(self):
         with suppress(ConnectionError):
@@ -87,17 +87,17 @@ class Handler(BaseHTTPRequestHandler):
     def act(self):
         """Writes down what is asked and follows the script."""
         path, _, query = self.path.partition("?")
-        act, takes_all = self.engine.script.get(path) or self.engine.script.get("*") or (NOTHING, True)
-        asked = Asked(self.command, path, query, {name.lower(): value for name, value in self.headers.items()}, b"")
-        self.engine.asked.append(asked)
-        if takes_all:
-            asked.body = self.take()
+        act, reads_body = self.engine.script.get(path) or self.engine.script.get("*") or (respond_not_found, True)
+        call = ReceivedCall(self.command, path, query, {name.lower(): value for name, value in self.headers.items()}, b"")
+        self.engine.calls.append(call)
+        if reads_body:
+            call.body = self.read_body()
         self.close_connection = True
         act(self)
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = act
 
-    def take(self) -> bytes:
+    def read_body(self) -> bytes:
         """The body of the request."""
         if self.headers.get("Transfer-Encoding") != "chunked":
             return self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -108,14 +108,14 @@ class Handler(BaseHTTPRequestHandler):
         self.rfile.readline()
         return b"".join(pieces)
 
-    def answer(self, body, status=200, kind="application/json", headers=None):
+    def respond(self, body, status=200, kind="application/json", headers=None):
         """Sends an answer."""
         body = body if isinstance(body, (bytes, str)) else json.dumps(body)
         body = body.encode() if isinstance(body, str) else body
-        self.begin(status, {"Content-Type": kind, "Content-Length": len(body)} | (headers or {}))
+        self.send_head(status, {"Content-Type": kind, "Content-Length": len(body)} | (headers or {}))
         self.wfile.write(body)
 
-    def begin(self, status: int, headers: dict):
+    def send_head(self, status: int, headers: dict):
         """Sends the beginning of an answer."""
         self.send_response(status)
         for name, value in headers.items():
@@ -127,13 +127,13 @@ class Handler(BaseHTTPRequestHandler):
         """What was asked is remembered, not printed."""
 
 
-def NOTHING(connection: Handler):
+def respond_not_found(connection: Handler):
     """What an engine says that has nothing."""
-    connection.answer({"message": "there is no such thing", "code": "not_found"}, 404)
+    connection.respond({"message": "there is no such thing", "code": "not_found"}, 404)
 
 
 @dataclass
-class Said:
+class ClientResult:
     """What one run of the client did."""
 
     code: int
@@ -170,7 +170,7 @@ class Laptop:
         given = [each if isinstance(each, bytes) else str(each) for each in arguments]
         return subprocess.Popen([*self.before, str(BINARY), *given], **everything)
 
-    def run(self, *arguments, answer=None, **options) -> Said:
+    def run(self, *arguments, answer=None, **options) -> ClientResult:
         """Runs the client to its end."""
         if answer is not None:
             options["stdin"] = subprocess.PIPE
@@ -180,7 +180,7 @@ class Laptop:
         """Runs the client where it must fail: one clear line on standard error, which is returned, and nothing else."""
         said = self.run(*arguments, **options)
         assert not said.text, said
-        return complaint(said, code)
+        return error_line(said, code)
 
     def works(self, *arguments, **options) -> str:
         """Runs the client where it must work; what it prints, of which nothing commands a terminal."""
@@ -191,11 +191,11 @@ class Laptop:
 
     def canary(self, name: str) -> Path:
         """A program that only writes down its arguments, one for each line; where it does."""
-        sung = self.bin.with_name(f"{name}.sung")
+        recorded = self.bin.with_name(f"{name}.sung")
         program = self.bin / name
-        program.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" >> '{sung}'\n")
+        program.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" >> '{recorded}'\n")
         program.chmod(0o755)
-        return sung
+        return recorded
 
     def terminal(self, *arguments, columns=80, **variables) -> tuple[int, str]:
         """Runs the client on a terminal of so many columns; its code and all that it wrote there."""
@@ -250,12 +250,12 @@ class Terminal:
         raise AssertionError(f"the client did not end: {self.read()!r}")
 
 
-def brief(value) -> str:
+def case_id(value) -> str:
     """A name for a case, whatever it is."""
     return ascii(value)[:30]
 
 
-def finish(process: subprocess.Popen, answer=None) -> Said:
+def finish(process: subprocess.Popen, answer=None) -> ClientResult:
     """Waits for the end of the client; what it did."""
     try:
         text, errors = process.communicate(answer.encode() if answer is not None else None, timeout=SECONDS)
@@ -263,10 +263,10 @@ def finish(process: subprocess.Popen, answer=None) -> Said:
         if process.poll() is None:
             process.kill()
             process.wait()
-    return Said(process.returncode, (text or b"").decode(), (errors or b"").decode())
+    return ClientResult(process.returncode, (text or b"").decode(), (errors or b"").decode())
 
 
-def complaint(said: Said, code: int) -> str:
+def error_line(said: ClientResult, code: int) -> str:
     """The one line by which a person learns why it failed."""
     assert said.code == code, said
     assert said.errors.startswith("tarn: ") and said.errors.endswith("\n"), said
@@ -291,18 +291,18 @@ BIDIRECTIONAL = "\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2
 @pytest.fixture
 def engine():
     """An engine that is none."""
-    with FalseEngine() as running:
+    with StubEngine() as running:
         yield running
 
 
 @pytest.fixture
-def elsewhere():
+def other_server():
     """Somebody else's server, who must never learn the key."""
-    with FalseEngine() as running:
+    with StubEngine() as running:
         yield running
-        for asked in running.asked:
-            assert KEY not in f"{asked}", "the key is for the engine only"
-            assert "authorization" not in asked.headers, "the key is for the engine only"
+        for call in running.calls:
+            assert KEY not in f"{call}", "the key is for the engine only"
+            assert "authorization" not in call.headers, "the key is for the engine only"
 
 
 @pytest.fixture
@@ -312,17 +312,17 @@ def laptop(tmp_path, engine) -> Laptop:
 
 
 @pytest.fixture
-def nobodys(engine):
+def unprivileged_laptop(engine):
     """The same of somebody who is not root and owns nothing: neither his home nor his directory can be written."""
     if os.geteuid() != 0:
         pytest.skip("becoming somebody else needs root: nothing was tested")
     place = Path(tempfile.mkdtemp(prefix="tarn-nobodys-"))
     try:
         place.chmod(0o755)
-        machine = Laptop(place, engine.url)
-        machine.before = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
-        if subprocess.run([*machine.before, "test", "-x", str(BINARY)], check=False).returncode:
+        unprivileged = Laptop(place, engine.url)
+        unprivileged.before = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+        if subprocess.run([*unprivileged.before, "test", "-x", str(BINARY)], check=False).returncode:
             pytest.skip(f"{BINARY} lies where others than root cannot start it: nothing was tested")
-        yield machine
+        yield unprivileged
     finally:
         shutil.rmtree(place)

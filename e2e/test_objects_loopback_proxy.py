@@ -2,7 +2,7 @@
 
 import pytest
 
-from machines import Machines, needs_root
+from instances import Instances, needs_root
 from objects import MIB, enable, put, read
 from support import eventually
 
@@ -21,7 +21,7 @@ print(hashlib.sha256(content).hexdigest())
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory):
     """One cloud with one machine for the whole file."""
-    with Machines(tmp_path_factory.mktemp("inside")) as running:
+    with Instances(tmp_path_factory.mktemp("inside")) as running:
         running.create("box")
         yield running
 

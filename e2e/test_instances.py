@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from machines import Machines, make_identity, needs_root
+from instances import Instances, make_identity, needs_root
 from support import eventually
 
 pytestmark = needs_root
@@ -13,7 +13,7 @@ pytestmark = needs_root
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory):
     """One cloud for the whole file: machines take a moment."""
-    with Machines(tmp_path_factory.mktemp("machines")) as running:
+    with Instances(tmp_path_factory.mktemp("machines")) as running:
         yield running
 
 
@@ -124,11 +124,11 @@ def test_keys_come_and_go_within_seconds(cloud, pair, tmp_path):
     assert eventually(lambda: not comes_in(), what="the removed key refused")
 
 
-def as_other(cloud, identity, machine) -> int:
+def as_other(cloud, identity, instance) -> int:
     """The exit code of a login with another key."""
     mine, cloud.identity = cloud.identity, identity
     try:
-        return cloud.ssh(machine, "true", code=None).code
+        return cloud.ssh(instance, "true", code=None).code
     finally:
         cloud.identity = mine
 

@@ -4,50 +4,50 @@ import os
 
 import pytest
 
-from .machine import Machine
+from .instance_access import InstanceAccess
 
 
 
-def test_ssh(machine):
-    assert machine.ssh("echo out; echo err >&2") == "out\n"
-    assert machine.ssh("cat", answer="in and out") == "in and out"
-    machine.ssh("exit 7", code=7)
+def test_ssh(access):
+    assert access.ssh("echo out; echo err >&2") == "out\n"
+    assert access.ssh("cat", answer="in and out") == "in and out"
+    access.ssh("exit 7", code=7)
 
 
-def test_the_stock_client_logs_in(tp, engine, machine):
-    name = machine.ssh("hostname").strip()
+def test_the_stock_client_logs_in(tp, engine, access):
+    name = access.ssh("hostname").strip()
     # What the client is given beyond the instance goes to ssh.
-    assert name in tp("ssh", machine.instance, *machine.options, "hostname", loud=True).text
+    assert name in tp("ssh", access.instance, *access.options, "hostname", loud=True).text
     tp("ssh", "i-000000000000", refused=True)
 
 
-def test_scp_and_sftp(engine, machine, tmp_path):
+def test_scp_and_sftp(engine, access, tmp_path):
     (tmp_path / "there").write_bytes(content := os.urandom(3 << 20))
     place = engine.name()
-    machine.run("scp", tmp_path / "there", f"{machine.host}:{place}")
-    machine.run("scp", f"{machine.host}:{place}", tmp_path / "back")
+    access.run("scp", tmp_path / "there", f"{access.host}:{place}")
+    access.run("scp", f"{access.host}:{place}", tmp_path / "back")
     assert (tmp_path / "back").read_bytes() == content
     batch = f"rename {place} {place}-renamed\nget {place}-renamed {tmp_path}/again\nrm {place}-renamed\n"
-    machine.run("sftp", "-b", "-", machine.host, answer=batch)
+    access.run("sftp", "-b", "-", access.host, answer=batch)
     assert (tmp_path / "again").read_bytes() == content
 
 
-def test_rsync(engine, machine, tmp_path):
+def test_rsync(engine, access, tmp_path):
     source, place = tmp_path / "source", engine.name()
     source.mkdir()
     for number in range(20):
         (source / f"file {number}").write_text(str(number) * number)
-    machine.rsync("-a", f"{source}/", f"{machine.host}:{place}/")
+    access.rsync("-a", f"{source}/", f"{access.host}:{place}/")
     (source / "file 1").unlink()
-    machine.rsync("-a", "--delete", f"{source}/", f"{machine.host}:{place}/")
-    machine.rsync("-a", f"{machine.host}:{place}/", f"{tmp_path}/back/")
-    machine.ssh(f"rm -r {place}")
+    access.rsync("-a", "--delete", f"{source}/", f"{access.host}:{place}/")
+    access.rsync("-a", f"{access.host}:{place}/", f"{tmp_path}/back/")
+    access.ssh(f"rm -r {place}")
     contents = [{file.name: file.read_text() for file in each.iterdir()} for each in (source, tmp_path / "back")]
     assert contents[0] == contents[1] and len(contents[0]) == 19
 
 
-def test_data_outlives_the_cluster_it_was_written_on(tp, engine, machine):
-    engine.offers("POST", "/storage/create")
+def test_data_outlives_the_cluster_it_was_written_on(tp, engine, access):
+    engine.skip_unless_offered("POST", "/storage/create")
     answer = engine.call("POST", "/storage/create", json={"name": engine.name(), "size": 1})
     if answer.status_code == 400:
         pytest.skip(f"this engine has no volumes: {answer.json()['message']}")
@@ -62,7 +62,7 @@ def test_data_outlives_the_cluster_it_was_written_on(tp, engine, machine):
         pytest.skip(f"this engine attaches no volume to {engine.type()}: {eligible.json()['message']}")
     for request in eligible.json()["request_ids"]:
         engine.finish(request)
-    inside = Machine(engine, first["instances"][0]["id"])
+    inside = InstanceAccess(engine, first["instances"][0]["id"])
     inside.ssh(f"head -c 5000000 /dev/urandom | sudo tee /mnt/{volume}/file > /dev/null && sync /mnt/{volume}/file")
     checksum = inside.ssh(f"sha256sum < /mnt/{volume}/file")
     assert first["id"] in tp("storage", "info", volume).text
@@ -73,7 +73,7 @@ def test_data_outlives_the_cluster_it_was_written_on(tp, engine, machine):
     tp("cluster", "destroy", first["id"], "--no-input", "--wait")
     second = engine.create()
     tp("cluster", "attach", second["id"], volume, "--wait")
-    assert Machine(engine, second["instances"][0]["id"]).ssh(f"sha256sum < /mnt/{volume}/file") == checksum
+    assert InstanceAccess(engine, second["instances"][0]["id"]).ssh(f"sha256sum < /mnt/{volume}/file") == checksum
 
     # Destroying a cluster takes the volume off it and keeps the data.
     tp("cluster", "destroy", second["id"], "--no-input", "--wait")

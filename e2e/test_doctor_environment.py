@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from doctors import Report, alone, beside, doctor
+from doctors import Report, doctor, doctor_of_engine, doctor_without_engine
 from support import ENVIRONMENT, Server, free_port
 
 
@@ -35,28 +35,28 @@ def test_registries(tmp_path):
     def report(port: int, password: str | None = None) -> Report:
         login = f'username = "someone"\npassword = "{password}"\n' if password else ""
         config.write_text(f'[[images.registries]]\nhost = "127.0.0.1:{port}"\n{login}')
-        return alone(tmp_path / "data", "--config", config)
+        return doctor_without_engine(tmp_path / "data", "--config", config)
 
     lost = report(free_port(), "s3cr3t")
-    lost.has("failure", "registries.reachable")
+    lost.expect_level("failure", "registries.reachable")
     assert "s3cr3t" not in json.dumps(lost.body)
     with ThreadingHTTPServer(("127.0.0.1", 0), Registry) as registry:
         threading.Thread(target=registry.serve_forever, daemon=True).start()
         port = registry.server_address[1]
         well, nobody, stranger = report(port, "s3cr3t"), report(port), report(port, "m1st4k3")
         registry.shutdown()
-    well.has("ok", "registries.settings", "registries.reachable")
-    nobody.has("ok", "registries.reachable")
-    stranger.has("failure", "registries.reachable")
+    well.expect_level("ok", "registries.settings", "registries.reachable")
+    nobody.expect_level("ok", "registries.reachable")
+    stranger.expect_level("failure", "registries.reachable")
     assert "refuses the login of someone" in stranger.found["registries.reachable"]["found"]
     assert "m1st4k3" not in json.dumps(stranger.body)
     # Without a word about any, the usual one is asked, and nothing fails because of it.
     config.write_text("")
-    usual = alone(tmp_path / "data", "--config", config)
-    usual.has("warning", "registries.reachable")
+    usual = doctor_without_engine(tmp_path / "data", "--config", config)
+    usual.expect_level("warning", "registries.reachable")
     assert "docker.io" in usual.found["registries.reachable"]["found"]
     config.write_text('[images]\nallowed_registries = ["127.0.0.1:1"]\n')
-    alone(tmp_path / "data", "--config", config).has("ok", "registries.reachable")
+    doctor_without_engine(tmp_path / "data", "--config", config).expect_level("ok", "registries.reachable")
 
 
 def certificate(directory: Path, days: int) -> list:
@@ -73,16 +73,16 @@ def certificate(directory: Path, days: int) -> list:
 
 def test_certificates(tmp_path):
     well = certificate(tmp_path, 90)
-    report = alone(tmp_path / "data", *well, "--public-url", "https://cloud.example.org")
-    report.has("ok", "certificate.usable", "certificate.valid", "certificate.names", "certificate.key_file")
-    report = alone(tmp_path / "data", *well, "--public-url", "https://other.example.org")
-    report.has("failure", "certificate.names")
+    report = doctor_without_engine(tmp_path / "data", *well, "--public-url", "https://cloud.example.org")
+    report.expect_level("ok", "certificate.usable", "certificate.valid", "certificate.names", "certificate.key_file")
+    report = doctor_without_engine(tmp_path / "data", *well, "--public-url", "https://other.example.org")
+    report.expect_level("failure", "certificate.names")
     (tmp_path / "key.pem").chmod(0o644)
-    report = alone(tmp_path / "data", *certificate(tmp_path, 2)[:2], "--tls-key", tmp_path / "key.pem")
-    report.has("warning", "certificate.valid")
+    report = doctor_without_engine(tmp_path / "data", *certificate(tmp_path, 2)[:2], "--tls-key", tmp_path / "key.pem")
+    report.expect_level("warning", "certificate.valid")
     (tmp_path / "cert.pem").write_text("this is no certificate")
-    report = alone(tmp_path / "data", *well)
-    report.has("failure", "certificate.usable")
+    report = doctor_without_engine(tmp_path / "data", *well)
+    report.expect_level("failure", "certificate.usable")
     assert report.code == 1
 
 
@@ -102,8 +102,8 @@ def test_a_certificate_that_has_expired(tmp_path):
     sign = ["openssl", "ca", "-batch", "-selfsign", "-config", place / "settings", "-keyfile", key, "-in", tmp_path / "request.pem"]
     days = ["-startdate", "20200101000000Z", "-enddate", "20210101000000Z", "-notext", "-out", cert]
     subprocess.run([str(part) for part in [*sign, *days]], check=True, capture_output=True)
-    report = alone(tmp_path / "data", "--tls-cert", cert, "--tls-key", key)
-    report.has("failure", "certificate.valid")
+    report = doctor_without_engine(tmp_path / "data", "--tls-cert", cert, "--tls-key", key)
+    report.expect_level("failure", "certificate.valid")
     assert "expired on 2021-01-01" in report.found["certificate.valid"]["found"]
 
 
@@ -114,14 +114,14 @@ def test_a_certificate_that_was_renewed_behind_the_engines_back(tmp_path):
     # Which one it shows is for the doctor to see; it is not for this address.
     server.session.verify = False
     with server:
-        beside(server).has("ok", "certificate.served", "certificate.valid")
+        doctor_of_engine(server).expect_level("ok", "certificate.served", "certificate.valid")
         certificate(tmp_path, 365)
-        report = beside(server)
-        report.has("failure", "certificate.served")
+        report = doctor_of_engine(server)
+        report.expect_level("failure", "certificate.served")
         assert "restart the engine" in report.found["certificate.served"]["todo"]
         server.stop()
         server.start()
-        beside(server).has("ok", "certificate.served")
+        doctor_of_engine(server).expect_level("ok", "certificate.served")
 
 
 @pytest.mark.skipif("TARN_TEST_POSTGRES" not in os.environ, reason="needs scripts/with-postgres")
@@ -134,19 +134,19 @@ def test_postgresql(tmp_path):
 
     sql("postgres", f"create database {name}")
     with Server(tmp_path / "data", "--database", f"{base}/{name}") as server:
-        report = beside(server)
-        report.has("ok", "database.opens", "database.schema", "database.server", "database.clock", "database.master_key")
-        report.has("ok", "engine.answers", "drift.requests", "drift.jobs")
+        report = doctor_of_engine(server)
+        report.expect_level("ok", "database.opens", "database.schema", "database.server", "database.clock", "database.master_key")
+        report.expect_level("ok", "engine.answers", "drift.requests", "drift.jobs")
         sql(name, f"create role {reader} login; grant select on all tables in schema public to {reader}")
         try:
             other = base.replace("postgres@", f"{reader}@")
             report = doctor("--data", server.data, "--database", f"{other}/{name}", "--driver", "fake")
-            report.has("failure", "database.server")
+            report.expect_level("failure", "database.server")
             assert "requests" in report.found["database.server"]["found"]
         finally:
             sql(name, f"drop owned by {reader}; drop role {reader}")
         server.stop()
-    alone(tmp_path / "data", "--database", f"{base}/nowhere_{name}").has("failure", "database.opens")
+    doctor_without_engine(tmp_path / "data", "--database", f"{base}/nowhere_{name}").expect_level("failure", "database.opens")
 
 
 def test_the_process_of_the_engine_is_looked_at(tmp_path):
@@ -155,12 +155,12 @@ def test_the_process_of_the_engine_is_looked_at(tmp_path):
     with server:
         # The doctor itself may open many files, the engine may not.
         report = doctor(*server.command[6:])
-        report.has("warning", "limits.files")
+        report.expect_level("warning", "limits.files")
         assert "the engine may have only 512 files" in report.found["limits.files"]["found"]
 
 
 def test_with_made_up_machines_no_job_is_waited_for(server):
-    report = beside(server, "--full", seconds=100)
+    report = doctor_of_engine(server, "--full", seconds=100)
     assert "fake driver" in report.steps["job run"]["message"] and report.steps["job run"]["ok"]
     wrong = [step for step in report.steps.values() if not step["ok"]]
     assert not wrong and {"cluster destroy", "volume detach", "volume destroy", "bucket delete"} <= set(report.steps), wrong
@@ -171,12 +171,12 @@ def test_a_port_that_somebody_else_has(tmp_path):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         report = doctor("--data", tmp_path / "data", "--listen", f"127.0.0.1:{taken.getsockname()[1]}")
-    report.has("failure", "ports.api")
+    report.expect_level("failure", "ports.api")
     assert f"process {os.getpid()}" in report.found["ports.api"]["found"] and report.code == 1
     elsewhere = doctor("--data", tmp_path / "data", "--listen", "192.0.2.7:7070")
-    elsewhere.has("failure", "ports.api")
+    elsewhere.expect_level("failure", "ports.api")
 
 
 def test_no_engine_at_an_address_that_was_given(tmp_path):
-    report = alone(tmp_path / "data", "--engine", f"http://127.0.0.1:{free_port()}")
-    report.has("failure", "engine.answers")
+    report = doctor_without_engine(tmp_path / "data", "--engine", f"http://127.0.0.1:{free_port()}")
+    report.expect_level("failure", "engine.answers")

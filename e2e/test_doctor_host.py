@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from doctors import alone, beside, doctor, documented
-from machines import needs_root
+from doctors import doctor, doctor_of_engine, doctor_without_engine, documented
+from instances import needs_root
 from support import BINARY, ENVIRONMENT, eventually
 from volumes import Volumes
 
@@ -18,8 +18,8 @@ DISK_MIB = 64
 
 @needs_root
 def test_a_disk_that_is_nearly_full(small_disk):
-    report = alone(small_disk)
-    report.has("failure", "space.data")
+    report = doctor_without_engine(small_disk)
+    report.expect_level("failure", "space.data")
     assert report.code == 1
 
 
@@ -62,9 +62,9 @@ def cloud(tmp_path_factory):
 
 @needs_root
 def test_a_real_engine_and_a_whole_trial(cloud):
-    report = beside(cloud, "--full")
-    report.has("ok", "kernel.idmapped_mounts", "kernel.links", "kernel.nf_tables", "ports.ssh", "engine.answers")
-    report.has("ok", "drift.instances", "drift.volumes", "drift.leftovers", "drift.promises")
+    report = doctor_of_engine(cloud, "--full")
+    report.expect_level("ok", "kernel.idmapped_mounts", "kernel.links", "kernel.nf_tables", "ports.ssh", "engine.answers")
+    report.expect_level("ok", "drift.instances", "drift.volumes", "drift.leftovers", "drift.promises")
     wrong = [step for step in report.steps.values() if not step["ok"]]
     assert not wrong, wrong
     expected = {"cluster create", "volume create", "volume attach", "job run", "job output", "object put", "object get"}
@@ -110,11 +110,11 @@ def test_what_belongs_to_no_instance_is_told(cloud):
     made = [path for path in (group, group.parent) if not path.exists()]
     group.mkdir(parents=True)
     try:
-        report = beside(cloud)
+        report = doctor_of_engine(cloud)
     finally:
         for path in made:
             path.rmdir()
-    report.has("warning", "drift.leftovers")
+    report.expect_level("warning", "drift.leftovers")
     assert "i-000000000000" in report.found["drift.leftovers"]["found"]
 
 
@@ -124,8 +124,8 @@ def test_a_volume_whose_file_is_gone_is_told(cloud):
     file = cloud.data / f"volumes/{volume}/data.xfs"
     file.rename(file.with_name("away"))
     try:
-        report = beside(cloud)
-        report.has("failure", "drift.volumes")
+        report = doctor_of_engine(cloud)
+        report.expect_level("failure", "drift.volumes")
         assert volume in report.found["drift.volumes"]["found"] and report.code == 1
     finally:
         file.with_name("away").rename(file)
@@ -139,8 +139,8 @@ def test_an_engine_that_was_killed_and_its_machine(cloud):
     cloud.process.kill()
     cloud.process.wait()
     report = doctor(*cloud.command[2:])
-    report.has("note", "engine.answers")
-    report.has("ok", "drift.instances", "drift.leftovers", "database.integrity", "ports.ssh")
+    report.expect_level("note", "engine.answers")
+    report.expect_level("ok", "drift.instances", "drift.leftovers", "database.integrity", "ports.ssh")
     full = doctor(*cloud.command[2:], "--full")
     assert "tarn serve" in full.found["full"]["todo"] and full.code == 1
     cloud.start()
@@ -155,7 +155,7 @@ def test_a_trial_says_which_step_failed(cloud):
     cloud.command = [*usual[:at], "none", *usual[at + 1 :]]
     try:
         cloud.start()
-        report = beside(cloud, "--full")
+        report = doctor_of_engine(cloud, "--full")
         failed = [name for name, step in report.steps.items() if not step["ok"]]
         assert failed == ["object storage keys"], report.body["trial"]
         assert report.code == 1 and report.steps["object storage keys"]["message"]

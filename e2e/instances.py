@@ -27,7 +27,7 @@ memory_mib = 256
 
 
 @dataclass
-class Ran:
+class SshResult:
     """How a command over SSH ended."""
 
     code: int
@@ -35,7 +35,7 @@ class Ran:
     errors: str
 
 
-class Machines(Server):
+class Instances(Server):
     """`tarn serve` with the local driver, and a person's SSH key. Whatever a test leaves running is destroyed."""
 
     def __init__(self, directory: Path, *options, name="engine", settings=""):
@@ -76,15 +76,15 @@ class Machines(Server):
         for cluster in self.call("GET", "/cluster/list?include_org=true", expect=200).json()["clusters"]:
             # One that is on its way somewhere can be destroyed once it has arrived.
             what = f"the end of {cluster['id']}"
-            (answer,) = eventually(lambda: self.destroyable(cluster["id"]), seconds=60, what=what)
+            (answer,) = eventually(lambda: self.try_destroy_cluster(cluster["id"]), seconds=60, what=what)
             if answer.status_code == 202:
                 self.finish(answer.json()["request_id"])
 
-    def destroyable(self, cluster: str):
+    def try_destroy_cluster(self, cluster: str):
         """The answer to a destroy, unless the cluster is busy. In a tuple: a refusal by itself counts as nothing."""
-        return self.end_of(f"/cluster/{cluster}", f"/cluster/edit/{cluster}")
+        return self.try_destroy(f"/cluster/{cluster}", f"/cluster/edit/{cluster}")
 
-    def end_of(self, path: str, edit: str):
+    def try_destroy(self, path: str, edit: str):
         """The answer to a destroy, unless something is busy or protected; what is protected will not be when it is asked again."""
         answer = self.call("DELETE", path)
         if answer.status_code == 202 or answer.json()["code"].endswith("_gone"):
@@ -97,15 +97,15 @@ class Machines(Server):
         """All that there are."""
         return self.call("GET", f"/{noun}/list?include_org=true&limit=1000", expect=200).json()[LISTS[noun]]
 
-    def holds(self) -> set[str]:
+    def existing(self) -> set[str]:
         """Everything that there is, by its ids; from an engine that runs, whoever has ended it."""
         if self.process.poll() is not None:
             self.start()
         return {each["id"] for noun in LISTS for each in self.listed(noun)}
 
-    def take_away(self, kept: set[str]):
+    def remove_except(self, kept: set[str]):
         """Takes away everything but this."""
-        for each in self.holds() - kept:
+        for each in self.existing() - kept:
             if each.startswith("j-"):
                 self.call("POST", f"/job/cancel/{each}")
                 gone = lambda: self.call("DELETE", f"/job/delete/{each}").status_code in (200, 404)  # noqa: E731
@@ -115,7 +115,7 @@ class Machines(Server):
                 for cluster in each.get("attached_clusters", []):
                     self.call("POST", "/storage/detach", json={"storage_id": each["id"], "cluster_id": cluster})
                 path, edit = f"/{noun}/{each['id']}", f"/{noun}/edit/{each['id']}"
-                (answer,) = eventually(lambda: self.end_of(path, edit), what=f"the end of {each['id']}")
+                (answer,) = eventually(lambda: self.try_destroy(path, edit), what=f"the end of {each['id']}")
                 if answer.status_code == 202:
                     self.finish(answer.json()["request_id"])
 
@@ -132,11 +132,11 @@ class Machines(Server):
             "-o", "LogLevel=ERROR", "-o", f"Port={self.ssh_port}",
         ]  # fmt: skip
 
-    def ssh(self, machine: str, *command, options=(), answer="", seconds=180, code=0) -> Ran:
+    def ssh(self, instance: str, *command, options=(), answer="", seconds=180, code=0) -> SshResult:
         """Runs a command over SSH; `code` is the exit code that must come, `None` for any."""
-        line = ["ssh", *self.options(), *options, f"{machine}@127.0.0.1", *command]
+        line = ["ssh", *self.options(), *options, f"{instance}@127.0.0.1", *command]
         done = subprocess.run(line, input=answer, env=ENVIRONMENT, capture_output=True, text=True, timeout=seconds)
-        ran = Ran(done.returncode, done.stdout, done.stderr)
+        ran = SshResult(done.returncode, done.stdout, done.stderr)
         assert code in (None, ran.code), f"{command}: {ran}"
         return ran
 

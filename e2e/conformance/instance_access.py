@@ -3,10 +3,10 @@
 import shlex
 import subprocess
 
-from .engine import PATIENCE, Engine
+from .engine import TIMEOUT_SECONDS, Engine
 
 
-class Machine:
+class InstanceAccess:
     """A way into an instance: the one that the engine tells, with the run's key and nothing of the caller's."""
 
     def __init__(self, engine: Engine, instance: str):
@@ -28,7 +28,7 @@ class Machine:
         """Runs one of the programs and answers what it printed; `code` is the exit code that must come."""
         line = [program, *self.options, *map(str, arguments)]
         done = subprocess.run(
-            line, input=answer, env=self.environment, capture_output=True, text=True, timeout=PATIENCE
+            line, input=answer, env=self.environment, capture_output=True, text=True, timeout=TIMEOUT_SECONDS
         )
         assert done.returncode == code, f"{line}: {done}"
         return done.stdout
@@ -40,5 +40,5 @@ class Machine:
     def rsync(self, *arguments):
         """Runs rsync over ssh."""
         line = ["rsync", "-e", shlex.join(["ssh", *self.options]), *map(str, arguments)]
-        done = subprocess.run(line, env=self.environment, capture_output=True, text=True, timeout=PATIENCE)
+        done = subprocess.run(line, env=self.environment, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
         assert done.returncode == 0, f"{line}: {done}"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from machines import Machines, needs_root
+from instances import Instances, needs_root
 
 pytestmark = needs_root
 
@@ -10,7 +10,7 @@ pytestmark = needs_root
 @pytest.fixture
 def server(tmp_path):
     """A cloud whose machines are real; the client's fixture uses it in the fake one's place."""
-    with Machines(tmp_path) as running:
+    with Instances(tmp_path) as running:
         yield running
 
 

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from client import Client
-from machines import Machines, needs_root
+from instances import Instances, needs_root
 from support import ENVIRONMENT, eventually
 
 MISSING = [program for program in ("ssh", "ssh-agent", "scp", "sftp", "rsync") if not shutil.which(program)]
@@ -18,7 +18,7 @@ pytestmark = [needs_root, pytest.mark.skipif(bool(MISSING), reason=f"not install
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """One cloud with a cluster of two machines for the whole file."""
-    with Machines(tmp_path_factory.mktemp("client-machines")) as running:
+    with Instances(tmp_path_factory.mktemp("client-machines")) as running:
         running.create("box", nodes=2)
         yield running
 
@@ -49,8 +49,8 @@ def test_ssh_by_every_name(tarn, server):
     cluster = server.info("box")
     first, second = cluster["instances"]
     names = {"box": first, cluster["id"]: first, first["id"]: first, second["id"]: second, second["name"]: second}
-    for name, machine in names.items():
-        assert tarn(f"ssh {name} hostname").text.strip() == machine["name"]
+    for name, instance in names.items():
+        assert tarn(f"ssh {name} hostname").text.strip() == instance["name"]
     assert tarn.json("ssh box") == first
     assert tarn.json(f"ssh {second['name']} hostname") == second, "nobody logs in"
     known = tarn.home / ".config/tarn/known_hosts"
@@ -61,9 +61,9 @@ def test_ctrl_c_ends_a_copy(tarn, server):
     with open(tarn.home / "big", "wb") as file:
         file.truncate(1 << 30)
     with tarn.terminal("cp big box:") as terminal:
-        terminal.until("%")
+        terminal.read_until("%")
         terminal.type("\x03")
-        assert "not everything was copied" in terminal.ends(130)
+        assert "not everything was copied" in terminal.wait_for_end(130)
     server.ssh("box", "rm", "-f", "big")
 
 
@@ -79,8 +79,8 @@ def test_what_runs_there_ends_here(tarn):
 def test_a_shell_at_a_terminal(tarn, server):
     with tarn.terminal("ssh box") as terminal:
         terminal.type("echo $((6 * 7)) $(hostname); exit 5\n")
-        terminal.until(f"42 {server.info('box')['instances'][0]['name']}")
-        terminal.ends(5)
+        terminal.read_until(f"42 {server.info('box')['instances'][0]['name']}")
+        terminal.wait_for_end(5)
 
 
 def test_who_cannot_come_in(tarn, server, user):
@@ -141,7 +141,7 @@ def test_copies_that_are_refused(tarn, server):
 def test_progress_of_a_copy_at_a_terminal(tarn):
     (tarn.home / "large").write_bytes(os.urandom(5 << 20))
     with tarn.terminal("cp large box:") as terminal:
-        assert "100%" in terminal.ends()
+        assert "100%" in terminal.wait_for_end()
 
 
 @pytest.fixture
@@ -170,8 +170,8 @@ def test_plain_ssh_knows_the_machines(tarn, server, configured):
     cluster = server.info("box")
     first, second = cluster["instances"]
     names = {"box": first, "box-0": first, "box-1": second, first["name"]: first, second["name"]: second, second["id"]: second}
-    for name, machine in names.items():
-        assert configured("ssh", "-F", configured.config, "-o", "BatchMode=yes", name, "hostname").strip() == machine["name"]
+    for name, instance in names.items():
+        assert configured("ssh", "-F", configured.config, "-o", "BatchMode=yes", name, "hostname").strip() == instance["name"]
     configured("ssh", "-F", configured.config, "box", "exit 9", code=9)
     (tarn.home / "file").write_text("hello")
     configured("scp", "-F", configured.config, "file", "box:by-scp")
@@ -224,10 +224,10 @@ def test_from_nothing_to_a_shell(tarn, server):
     said = tarn(f"cluster create tiny -i {public} --name fresh --ssh", answer="hostname\nexit 6\n", code=6, loud=True)
     assert said.text.strip() == server.info("fresh")["instances"][0]["name"]
     with tarn.terminal(f"cluster create tiny -i {public} --name second --ssh") as terminal:
-        terminal.until("is being created")
+        terminal.read_until("is being created")
         terminal.type("echo here $((1 + 1)); exit\n")
-        terminal.until("here 2")
-        terminal.ends(0)
+        terminal.read_until("here 2")
+        terminal.wait_for_end(0)
     assert server.info("second")["status"] == "RUNNING", "who logs out keeps the cluster"
     tarn("cluster create 9xUNICORN --ssh", code=2)
     assert "--json" in tarn.json("cluster create tiny --ssh", code=2)["message"]
