@@ -10,7 +10,8 @@ from support import ENVIRONMENT
 API_KEY = re.compile(r"^API key: (tp-\w{40})$", re.M)
 
 
-def test_who_one_is(tarn, user):
+def test_me_shows_caller(tarn, user):
+    """`tarn me` and its preferences describe the caller."""
     said = tarn("me").text
     assert "admin@localhost" in said and "default" in said and "$0.00" in said
     body = tarn.json("me")
@@ -20,7 +21,8 @@ def test_who_one_is(tarn, user):
     assert tarn.json("me preferences")["autopay_enabled"] is False
 
 
-def test_ssh_keys(tarn, public_key):
+def test_sshkey_add_list_remove(tarn, public_key):
+    """SSH keys are added, listed and removed; a private key is refused."""
     assert "no saved keys" in tarn("me sshkey list").text
     key = tarn.json(f"me sshkey add {public_key} --name laptop")["key_id"]
     for listed in (tarn("me sshkey list").text, tarn("me sshkey ls").text, tarn("me sshkey list --org").text):
@@ -39,7 +41,8 @@ def test_ssh_keys(tarn, public_key):
     assert "private key" in tarn("me sshkey add id", code=2).errors
 
 
-def test_requests(tarn, user):
+def test_request_list_info_wait(tarn, user):
+    """Requests of the caller and of the organization are listed and shown, but not to another tenant."""
     assert "no requests" in tarn("request list").text
     ended = tarn.json("cluster create 1xCPU --name box --wait")
     request = ended["request_id"]
@@ -55,8 +58,8 @@ def test_requests(tarn, user):
     assert tarn.json(f"request wait {request}", key=stranger, code=1)["code"]
 
 
-def test_lists_are_whole(tarn, server):
-    """There are more jobs than a page has."""
+def test_list_reads_every_page(tarn, server):
+    """A list shows all jobs, although they need more than one page."""
     tarn("cluster create 1xCPU --name box --wait")
     body = {"tp_config": 'commands = ["true"]', "cluster_id": "box", "files": True}
     jobs = {server.call("POST", "/job/create", json=body, expect=201).json()["job_id"] for _ in range(105)}
@@ -65,7 +68,8 @@ def test_lists_are_whole(tarn, server):
     assert len(tarn("job list").text.splitlines()) == 106
 
 
-def test_users(tarn, server):
+def test_user_create_list_disable(tarn, server):
+    """Administrators create, list, disable and enable users; a disabled user cannot call."""
     said = tarn("admin user create ann@example.org --org lab").text
     key = API_KEY.search(said)[1]
     me = tarn.json("me", key=key)
@@ -89,7 +93,8 @@ def test_users(tarn, server):
     tarn(f"admin user disable {tarn.json('me')['user_id']}", code=4)
 
 
-def test_api_keys(tarn):
+def test_api_key_create_list_revoke(tarn):
+    """API keys are created, listed without their secret, and revoked."""
     user = tarn.json("admin user create ann@example.org")["user_id"]
     second = API_KEY.search(tarn(f"admin key create {user}").text)[1]
     tarn("me", key=second)
@@ -105,7 +110,8 @@ def test_api_keys(tarn):
     assert tarn.json(f"admin key revoke {other}")["message"]
 
 
-def test_a_lost_key_is_replaced(tarn, server):
+def test_key_reset_replaces_lost_key(tarn, server):
+    """`tarn admin key reset` replaces the administrator's key, and the old one is refused."""
     old = server.key
     assert "new key" in tarn(f"admin key reset --data {server.data}").text
     assert server.key != old
@@ -113,7 +119,8 @@ def test_a_lost_key_is_replaced(tarn, server):
     tarn("me")
 
 
-def test_grants(tarn):
+def test_grant_changes_balance(tarn):
+    """A grant changes the balance of an organization or a user."""
     organization, user = tarn.json("me")["org_id"], tarn.json("admin user create ann@example.org")["user_id"]
     assert tarn(f"admin grant {organization} 25.50 --description gift").text
     assert "$25.50" in tarn("me").text and tarn.json("me")["balance"] == 25.5
@@ -124,7 +131,8 @@ def test_grants(tarn):
     assert tarn.json(f"admin grant {user} 1e30", code=2)["message"]
 
 
-def test_limits(tarn, user):
+def test_limits_set_show_clear(tarn, user):
+    """Limits of an organization or a user are set, enforced, shown and cleared."""
     organization, loner = tarn.json("me")["org_id"], tarn.json("admin user create ann@example.org")["user_id"]
     assert "Nobody has limits" in tarn("admin limits list").text
     said = tarn(f"admin limits set {organization} --gpus 4 --instances 3").text
@@ -149,14 +157,16 @@ def test_limits(tarn, user):
     assert "limits.change" in tarn("admin events").text
 
 
-def test_the_organization(tarn, user):
+def test_org_info_lists_members(tarn, user):
+    """`tarn admin org info` lists the members of the caller's organization."""
     user("member@example.org", "default")
     assert "member@example.org" in tarn("admin org info").text
     assert {member["email"] for member in tarn.json("admin org info")["members"]} == {"admin@localhost", "member@example.org"}
     assert tarn.json("admin org info", key=user("loner@example.org"), code=3)["code"]
 
 
-def test_events(tarn):
+def test_events_follow_a_number(tarn):
+    """Events are listed, all of them or those after a given number."""
     tarn("admin user create ann@example.org")
     said = tarn("admin events").text
     assert "user.create" in said
@@ -167,13 +177,14 @@ def test_events(tarn):
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_shells_complete_the_commands(tarn, shell):
+def test_completion_prints_script(tarn, shell):
+    """The completion script of each shell contains the commands and flags."""
     script = tarn(f"completion {shell}", TENSORPOOL_KEY=None).text
     assert "object-storage" in script and "deletion-protection" in script
 
 
-def test_bash_takes_the_completion(tarn):
-    """What Tab does: bash calls the function with the words so far, and reads what it found."""
+def test_bash_completes_a_command(tarn):
+    """Bash calls the completion function with the words so far and reads its result, as it does after Tab."""
     (tarn.home / "script").write_text(tarn("completion bash").text)
     ask = """
         source ./script

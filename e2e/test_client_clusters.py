@@ -16,7 +16,8 @@ def seen(server, cluster: str) -> dict:
     return server.call("GET", f"/cluster/info/{cluster}", expect=200).json()["cluster_info"]
 
 
-def test_a_cluster_lives_and_ends(tarn, server, public_key):
+def test_cluster_create_list_info_destroy(tarn, server, public_key):
+    """A cluster is created, listed, shown and destroyed."""
     said = tarn(f"cluster create 1xH100 -i {public_key} --name first-light --num-nodes 2 --wait").text
     [cluster] = CLUSTER_ID.findall(said)
     assert said.splitlines()[-1] == "The cluster is running."
@@ -35,7 +36,8 @@ def test_a_cluster_lives_and_ends(tarn, server, public_key):
     assert seen(server, cluster)["status"] == "DESTROYED"
 
 
-def test_a_cluster_in_json(tarn, server, public_key):
+def test_cluster_commands_print_json(tarn, server, public_key):
+    """The same commands print the API's bodies with `--json`."""
     accepted = tarn.json(f"cluster create 1xCPU --public-key {public_key} --name box -n 1")
     server.finish(accepted["request_id"])
     assert tarn.json("cluster info box")["cluster_info"]["id"] == accepted["cluster_id"]
@@ -48,13 +50,15 @@ def test_a_cluster_in_json(tarn, server, public_key):
     assert {kind["name"] for kind in tarn.json("cluster types")["types"]} >= {"1xCPU", "8xH100"}
 
 
-def test_what_is_said_without_waiting_leads_on(tarn):
+def test_create_without_wait_names_request(tarn):
+    """Without `--wait` the client prints the request, for which `tarn request wait` waits."""
     said = tarn("cluster create 1xCPU").text
     assert CLUSTER_ID.search(said)
     assert tarn(f"request wait {REQUEST_ID.search(said)[0]}").text == "The cluster is running.\n"
 
 
-def test_options_of_create_arrive(tarn, server):
+def test_create_options_reach_engine(tarn, server):
+    """The options of `cluster create` reach the engine."""
     tarn("cluster create 1xCPU --name one --deletion-protection --jobs-parallel 3 --container example.org/image:1 --wait")
     cluster = seen(server, "one")
     assert cluster["deletion_protection"] is True and cluster["container"] == "example.org/image:1"
@@ -62,7 +66,8 @@ def test_options_of_create_arrive(tarn, server):
     assert "jobs_parallel" in tarn("cluster create 1xCPU --jobs-parallel 0", code=2).errors
 
 
-def test_what_cannot_be_created(tarn, server, public_key, tmp_path):
+def test_create_refusals(tarn, server, public_key, tmp_path):
+    """Unknown types, wrong counts, taken or invalid names and unusable keys are refused."""
     tarn("cluster create 1xCPU --name taken --wait")
     assert "8xH100" in tarn("cluster create 9xUNICORN", code=2).errors, "it says what there is"
     assert "num_nodes" in tarn("cluster create 1xCPU -n 0", code=2).errors
@@ -78,7 +83,8 @@ def test_what_cannot_be_created(tarn, server, public_key, tmp_path):
     assert len(server.call("GET", "/cluster/list", expect=200).json()["clusters"]) == 1
 
 
-def test_edit_and_deletion_protection(tarn, server):
+def test_edit_changes_name_and_protection(tarn, server):
+    """`cluster edit` changes the name and the deletion protection, which refuses to destroy."""
     tarn("cluster create 1xCPU --name guarded --deletion-protection --wait")
     assert "protect" in tarn("cluster destroy guarded --no-input", code=4).errors
     assert tarn.json("cluster rm guarded --no-input", code=4)["code"] == "deletion_protected"
@@ -93,7 +99,8 @@ def test_edit_and_deletion_protection(tarn, server):
     tarn("cluster rm renamed --no-input --wait")
 
 
-def test_a_restart(tarn, server):
+def test_cluster_restarts(tarn, server):
+    """A running cluster restarts; a destroyed one is refused."""
     tarn("cluster create 1xCPU --name box --wait")
     assert REQUEST_ID.search(tarn("cluster restart box --wait").text)
     assert seen(server, "box")["status"] == "RUNNING"
@@ -101,7 +108,8 @@ def test_a_restart(tarn, server):
     tarn(f"cluster restart {server.call('GET', '/cluster/list?all=true').json()['clusters'][0]['id']}", code=4)
 
 
-def test_volumes_come_and_go(tarn, server):
+def test_volume_attach_and_detach(tarn, server):
+    """Volumes are attached to a cluster and detached, with a restart or live."""
     tarn("cluster create 1xCPU --name box --wait")
     volume = tarn.json("storage create 1 --name data --wait")["object_id"]
     assert tarn(f"cluster attach box {volume} --wait").text.splitlines()[-1]
@@ -119,7 +127,8 @@ def test_volumes_come_and_go(tarn, server):
     server.finish(request)
 
 
-def test_the_organization_sees_what_its_members_made(tarn, user):
+def test_org_lists_clusters_of_members(tarn, user):
+    """`--org` lists the clusters of all members, and none of another organization."""
     member, stranger = user("member@example.org", "default"), user("stranger@example.com", "elsewhere")
     cluster = tarn.json("cluster create 1xCPU --name shared --wait", key=member)["object_id"]
     assert cluster not in tarn("cluster list").text
@@ -130,7 +139,8 @@ def test_the_organization_sees_what_its_members_made(tarn, user):
     tarn("cluster info shared", key=stranger, code=3)
 
 
-def test_ctrl_c_ends_the_wait_and_nothing_else(tarn, server):
+def test_ctrl_c_ends_only_the_wait(tarn, server):
+    """Ctrl-C ends the client's wait; the request continues and can be waited for again."""
     tarn("cluster create 8xH100 --name everything --wait")
     with tarn.running("cluster create 8xH100 --name patient --wait") as client:
         request = REQUEST_ID.search(client.stdout.readline())[0]
@@ -147,7 +157,8 @@ def test_ctrl_c_ends_the_wait_and_nothing_else(tarn, server):
         assert (said.code, said.text) == (0, "The cluster is running.\n")
 
 
-def test_a_wait_for_what_fails(tarn, server):
+def test_failed_request_ends_wait(tarn, server):
+    """A wait for a request that fails ends with exit code 1 and the reason."""
     tarn("cluster create 8xH100 --name everything --wait")
     with tarn.running("cluster create 8xH100 --name patient --wait") as client:
         request = REQUEST_ID.search(client.stdout.readline())[0]
@@ -160,7 +171,8 @@ def test_a_wait_for_what_fails(tarn, server):
     assert "FAILED" in tarn(f"request info {request}").text
 
 
-def test_what_a_failed_creation_leaves_is_said(tarn):
+def test_failed_create_names_leftover(tarn):
+    """After a failed create the client names the cluster that keeps its name, and how to destroy it."""
     said = tarn("cluster create 1xH100 --name broken --container fault.invalid/image --wait", code=1).errors
     cluster = tarn.json("cluster info broken")["cluster_info"]
     assert cluster["status"] == "FAILED" and "registry. The GPUs are simulated" in cluster["explanation"], cluster
@@ -169,7 +181,8 @@ def test_what_a_failed_creation_leaves_is_said(tarn):
 
 
 @pytest.mark.parametrize("answer, code", [("y", 0), ("YES", 0), ("n", 1), ("", 1)])
-def test_what_is_destroyed_is_asked_for_at_a_terminal(tarn, server, answer, code):
+def test_destroy_asks_at_terminal(tarn, server, answer, code):
+    """At a terminal `cluster destroy` asks first and destroys only after a yes."""
     tarn("cluster create 1xCPU --name box --wait")
     with tarn.terminal("cluster destroy box --wait") as terminal:
         assert "Destroy cluster box" in terminal.read_until("[y/N]")
@@ -179,7 +192,8 @@ def test_what_is_destroyed_is_asked_for_at_a_terminal(tarn, server, answer, code
     assert gone == (code == 0) and ("nothing was done" in shown) == (code == 1)
 
 
-def test_where_nobody_can_be_asked_nothing_is_destroyed(tarn, server):
+def test_destroy_without_terminal_needs_no_input(tarn, server):
+    """Away from a terminal `cluster destroy` needs `--no-input`."""
     tarn("cluster create 1xCPU --name box --wait")
     assert "--no-input" in tarn("cluster destroy box", code=2).errors
     assert "--no-input" in tarn.json("cluster destroy box", code=2)["message"]

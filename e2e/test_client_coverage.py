@@ -88,13 +88,15 @@ def lines_of(command: str) -> list[tuple[str, bool, bool]]:
     return [each for each in tried() if command_of(each[0], commands()) == command]
 
 
-def test_the_help_is_walked():
+def test_help_lists_commands():
+    """The walk through `--help` finds the commands and their flags."""
     assert len(commands()) > 50 and "job run" in commands() and "me" in commands()
     assert {"wait", "ssh", "container"} <= commands()["cluster create"]
 
 
 @pytest.mark.parametrize("command", sorted(commands()))
-def test_every_command_and_flag_is_tested(command):
+def test_command_and_flags_have_tests(command):
+    """Each command has a test that works, a test that fails, and a test of each flag."""
     lines = lines_of(command)
     assert any(is_success for _, is_success, _ in lines), f"no test of `tarn {command}` that works"
     assert any(not is_success for _, is_success, _ in lines), f"no test of `tarn {command}` that fails"
@@ -105,7 +107,8 @@ def test_every_command_and_flag_is_tested(command):
 
 
 @pytest.mark.parametrize("command", sorted(commands().keys() - NO_BODY))
-def test_every_command_speaks_json(command):
+def test_command_has_json_tests(command):
+    """Each command has a test with `--json` that works and one that fails."""
     assert command in OPERATIONS, f"it is not written down what answers `tarn {command}`"
     lines = lines_of(command)
     for kind in (True, False):

@@ -35,7 +35,8 @@ def gpu(tarn, number: int) -> dict:
     return tarn.json("admin gpu list")["gpus"][number]
 
 
-def test_the_host(tarn):
+def test_host_drain_and_undrain(tarn):
+    """A drained host accepts no new clusters, gives the reason, and keeps what runs."""
     said = tarn("admin host").text
     assert "takes on new clusters" in said and "simulated-H100-7" in said and "H100 (simulated)" in said
     host = tarn.json("admin host")["host"]
@@ -55,7 +56,8 @@ def test_the_host(tarn):
     assert tarn.json("admin host drain")["message"] and tarn.json("admin host undrain")["message"]
 
 
-def test_gpus_are_drained(tarn):
+def test_gpu_drain_and_undrain(tarn):
+    """A drained GPU is not offered; an instance that holds it keeps it."""
     listed = tarn("admin gpu list").text
     assert tarn("admin gpu ls").text == listed and listed.count("GOOD") == 8
     assert "not offered: drained by an operator" in tarn("admin gpu drain simulated-H100-0 --reason", "a new fan").text
@@ -72,7 +74,8 @@ def test_gpus_are_drained(tarn):
     assert not any(each["withheld"] for each in tarn.json("admin gpu list")["gpus"])
 
 
-def test_what_is_not_well_is_not_offered(tarn, server, faults, metrics):
+def test_faulty_gpu_is_not_offered(tarn, server, faults, metrics):
+    """A GPU with a fault is not offered until it recovers or an administrator clears it."""
     faults.write_text('[[gpu]]\nid = "simulated-H100-3"\nuncorrected_errors = 2\ntemperature_celsius = 91\n')
     eventually(lambda: gpu(tarn, 3)["health"] == "BAD", seconds=60)
     types = {each["name"]: each["available"] for each in tarn.json("cluster types")["types"]}
@@ -106,7 +109,8 @@ def test_what_is_not_well_is_not_offered(tarn, server, faults, metrics):
     assert tarn.json("admin gpu clear simulated-H100-3")["message"]
 
 
-def test_slices(tarn, faults):
+def test_mig_slices_are_offered(tarn, faults):
+    """MIG slices are offered as types of their own, and a divided GPU is not offered as a whole."""
     faults.write_text('[[gpu]]\nid = "simulated-H100-0"\nmig = ["1g.10gb", "1g.10gb"]\n')
     eventually(lambda: len(tarn.json("admin gpu list")["gpus"]) == 9, seconds=60)
     tarn("cluster create 2xH100MIG1G10GB --name slices --wait")

@@ -18,7 +18,8 @@ COMMANDS = [
 ]  # fmt: skip
 
 
-def test_no_server(laptop):
+def test_no_server_is_reported(laptop):
+    """When no server listens, the error names the address and the variable it comes from."""
     laptop.variables["TENSORPOOL_ENGINE"] = f"http://127.0.0.1:{free_port()}"
     for command in (*COMMANDS, ["job", "listen", "j-000000000001"], ["ssh", "box"], ["ssh-config"]):
         line = laptop.fails(1, *command)
@@ -26,19 +27,21 @@ def test_no_server(laptop):
     assert not any(laptop.home.iterdir())
 
 
-def test_a_name_that_nobody_has(laptop):
+def test_unknown_host_is_named(laptop):
+    """The error names a host that does not resolve."""
     laptop.variables["TENSORPOOL_ENGINE"] = "http://nobody.invalid:7070"
     assert "nobody.invalid" in laptop.fails(1, "me")
 
 
-def test_not_https_after_all(laptop, engine):
+def test_https_to_plain_http_is_reported(laptop, engine):
+    """An https address of a plain HTTP server is reported with the address."""
     laptop.variables["TENSORPOOL_ENGINE"] = engine.url.replace("http://", "https://")
     assert engine.url.removeprefix("http://") in laptop.fails(1, "me")
 
 
 @pytest.mark.parametrize("greeting", [b"", b"SSH-2.0-OpenSSH_9.6\r\n", b"HTTP/1.1 999999 ?\r\n\r\n", b"\x00" * 4096])
-def test_a_server_of_something_else(laptop, greeting):
-    """Whoever listens there speaks another language, or hangs up."""
+def test_other_protocol_is_reported(laptop, greeting):
+    """A server that speaks another protocol, or closes the connection, causes one clear line."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def greet():
@@ -57,8 +60,8 @@ def test_a_server_of_something_else(laptop, greeting):
         laptop.fails(1, "me")
 
 
-def test_a_server_that_never_answers_can_be_left(laptop, engine):
-    """Nobody has to wait for it: Ctrl-C works at once."""
+def test_ctrl_c_ends_call_without_response(laptop, engine):
+    """Ctrl-C ends a call that gets no response at once."""
     engine.set_handler("*", lambda connection: engine.stopped.wait(SECONDS))
     commands = ("me", "job logs j-000000000001", "job listen j-000000000001", "request wait r-000000000001")
     for number, command in enumerate(commands, 1):
@@ -69,7 +72,8 @@ def test_a_server_that_never_answers_can_be_left(laptop, engine):
         assert said.code in (130, -signal.SIGINT) and not said.text, said
 
 
-def test_it_hangs_up_in_the_middle(laptop, engine):
+def test_truncated_response_is_reported(laptop, engine):
+    """A response that ends too early is reported."""
     def half(connection):
         connection.send_head(200, {"Content-Type": "application/json", "Content-Length": 4096})
         connection.wfile.write(b'{"message": "almost')
@@ -80,7 +84,8 @@ def test_it_hangs_up_in_the_middle(laptop, engine):
 
 
 @pytest.mark.parametrize("status", [200, 403, 404, 500, 502, 503])
-def test_a_web_page(laptop, engine, status):
+def test_web_page_is_reported(laptop, engine, status):
+    """A web page instead of a response is reported with the address and the status."""
     engine.set_response("*", HTML, status=status, kind="text/html")
     for command in COMMANDS:
         line = laptop.fails(1, *command)
@@ -91,23 +96,24 @@ NO_BODIES = ["[]", "7", "null", '"text"', '{"message": "al', "", "\ufeff{}", "["
 
 
 @pytest.mark.parametrize("body", NO_BODIES, ids=case_id)
-def test_what_is_no_body(laptop, engine, body):
+def test_invalid_body_is_reported(laptop, engine, body):
+    """A body that is no JSON object is reported."""
     for status in (200, 500):
         engine.set_response("*", body, status=status)
         laptop.fails(1, "me")
 
 
 @pytest.mark.parametrize("kind", ["page", "message", "detail"])
-def test_a_long_error(laptop, engine, kind):
-    """Ten megabytes are no line."""
+def test_long_error_is_shortened(laptop, engine, kind):
+    """An error of ten megabytes is shortened to one line."""
     long = "long " * 2_000_000
     engine.set_response("*", HTML + long if kind == "page" else {kind: long}, status=500)
     laptop.fails(1, "me")
     laptop.fails(1, "job", "logs", "j-000000000001")
 
 
-def test_an_error_without_end(laptop, engine):
-    """An answer that does not end is left before it fills the memory."""
+def test_endless_error_is_abandoned(laptop, engine):
+    """The client stops reading an endless error body before it fills the memory."""
     sent = []
 
     def flood(connection):
@@ -128,8 +134,8 @@ def test_an_error_without_end(laptop, engine):
     ("status", "code"),
     [(400, 2), (401, 1), (402, 1), (403, 1), (404, 3), (409, 4), (413, 1), (422, 2), (429, 1), (500, 1), (503, 1)],
 )
-def test_what_is_refused(laptop, engine, status, code):
-    """By the engine's own words; a key that is not known by what to do about it."""
+def test_refusal_shows_engine_message(laptop, engine, status, code):
+    """A refusal is shown in the engine's words and sets the exit code; an unknown key says how to log in."""
     for body in ({"message": "too many moons", "detail": "too many moons"}, {"detail": "too many moons"}):
         engine.set_response("*", body, status=status, Retry_After="7")
         for command in COMMANDS:
@@ -140,7 +146,8 @@ def test_what_is_refused(laptop, engine, status, code):
     assert str(status) in line or status == 401, line
 
 
-def test_words_are_found_where_other_engines_put_them(laptop, engine):
+def test_message_is_found_in_other_fields(laptop, engine):
+    """The message is also found in the fields in which other engines send it."""
     for body in (
         {"message": "", "detail": "too many moons"},
         {"message": None, "error": "too many moons"},
@@ -150,7 +157,8 @@ def test_words_are_found_where_other_engines_put_them(laptop, engine):
         assert "too many moons" in laptop.fails(1, "me")
 
 
-def test_all_errors_of_a_body_are_told(laptop, engine):
+def test_validation_errors_are_all_shown(laptop, engine):
+    """All validation errors of a body are shown."""
     detail = [
         {"loc": ["body", "num_nodes"], "msg": "must be at least 1", "type": "value_error"},
         {"loc": ["body", "public_keys", 0], "msg": "is no key", "type": "value_error"},
@@ -163,7 +171,8 @@ def test_all_errors_of_a_body_are_told(laptop, engine):
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_the_key_follows_no_redirect(laptop, engine, other_server, status):
+def test_redirect_gets_no_key(laptop, engine, other_server, status):
+    """The client follows no redirect, so no other server gets the key."""
     other_server.set_response("*", {"email": "someone@example.org", "clusters": []})
     for body in ("", {"message": "moved"}):
         engine.set_response("*", body, status=status, Location=f"{other_server.url}/me")
@@ -182,8 +191,8 @@ def cluster(**more) -> dict:
     } | more  # fmt: skip
 
 
-def test_a_newer_engine(laptop, engine):
-    """Words and fields that nobody knew are shown, or nothing; nothing breaks."""
+def test_newer_engine_is_tolerated(laptop, engine):
+    """Unknown states and fields of a newer engine are shown or ignored, and break nothing."""
     instance = {"id": "i-1", "status": "DREAMING", "x": 1}
     newer = cluster(status="HIBERNATING", moons=[1, {"a": None}], instances=[instance])
     engine.set_response("/cluster/list", {"clusters": [newer], "next": {"page": 2}, "message": ""})
@@ -194,7 +203,8 @@ def test_a_newer_engine(laptop, engine):
     assert json.loads(laptop.works("cluster", "info", "box", "--json"))["warnings"] == ["x"]
 
 
-def test_a_word_that_is_no_end_yet_is_waited_for(laptop, engine):
+def test_unknown_status_is_waited_for(laptop, engine):
+    """The client keeps waiting while a request has a status that it does not know."""
     words = iter(["PENDING", "DAYDREAMING", "COMPLETED"])
     accepted = {"cluster_id": "c-000000000001", "request_id": "r-000000000001", "message": "accepted", "new": 1}
     engine.set_response("/cluster/create", accepted, status=202)
@@ -212,8 +222,8 @@ FIELDS = [*cluster(), "attempt", "exit_code", "log_bytes", "size_gb", "commands"
 
 
 @pytest.mark.parametrize("missing", [{"id": "x-1"}, dict.fromkeys(FIELDS)], ids=["missing", "null"])
-def test_an_older_engine(laptop, engine, missing):
-    """What is missing is left out: nobody wants to read `null`."""
+def test_older_engine_fields_are_left_out(laptop, engine, missing):
+    """Fields that an older engine does not send are left out: `null` is never shown."""
     for noun, (name, field) in INFOS.items():
         engine.set_response(f"/{noun}/info/{name}", {field: missing} if field else missing)
         engine.set_response(f"/{noun}/list", {LISTS[noun]: [missing]})
@@ -228,8 +238,8 @@ def test_an_older_engine(laptop, engine, missing):
 
 
 @pytest.mark.parametrize("wrong", [7, -1.5, True, "text", [], [[1]], {}, {"a": {"b": 1}}], ids=ascii)
-def test_wrong_types(laptop, engine, wrong):
-    """Everything that is to be a text or a number or a list is something else, once after the other."""
+def test_wrong_field_types_are_tolerated(laptop, engine, wrong):
+    """Every field in turn has a wrong type, and the client still works or fails cleanly."""
     row = dict.fromkeys(FIELDS, wrong)
     for noun, (name, field) in INFOS.items():
         engine.set_response(f"/{noun}/info/{name}", {field: row} if field else row)
@@ -244,8 +254,8 @@ def test_wrong_types(laptop, engine, wrong):
         laptop.fails(1, *command)
 
 
-def test_who_listens_outlives_a_restart_of_the_engine(laptop, engine):
-    """Also before the job has printed anything, and without losing or repeating a byte."""
+def test_listen_survives_engine_restart(laptop, engine):
+    """Listening survives a restart of the engine without losing or repeating a byte, also before the first output."""
     job = {"id": "j-000000000001", "status": "completed", "explanation": "done"}
     engine.set_response("/job/info/j-000000000001", {"job_info": job, "message": ""})
     answers = iter(["", None, None, "one\n", None, "two\n"])
@@ -261,7 +271,8 @@ def test_who_listens_outlives_a_restart_of_the_engine(laptop, engine):
     assert [call.query.split("&")[0] for call in engine.calls if "/logs/" in call.path] == ["offset=0"] * 4 + ["offset=4"] * 2
 
 
-def test_who_waits_outlives_a_restart_of_the_engine(laptop, engine):
+def test_wait_survives_engine_restart(laptop, engine):
+    """Waiting for a request survives a restart of the engine."""
     engine.set_response("/cluster/create", {"request_id": "r-000000000001", "message": "accepted"}, status=202)
     answers = iter([None, 503, 200])
 
@@ -273,14 +284,16 @@ def test_who_waits_outlives_a_restart_of_the_engine(laptop, engine):
     assert "it runs" in laptop.works("cluster", "create", "1xCPU", "--wait")
 
 
-def test_a_program_learns_which_request_it_did_not_see_the_end_of(laptop, engine):
+def test_failed_wait_names_request_in_json(laptop, engine):
+    """When a wait breaks off, the JSON output names the request."""
     engine.set_response("/cluster/create", {"request_id": "r-000000000001", "message": "accepted"}, status=202)
     engine.set_response("/request/info/r-000000000001", "<html>", status=500)
     said = laptop.run("cluster", "create", "1xCPU", "--wait", "--json")
     assert said.code == 1 and json.loads(said.text)["request_id"] == "r-000000000001", said
 
 
-def test_limits_come_in_pages(engine, laptop):
+def test_limits_list_reads_every_page(engine, laptop):
+    """`admin limits list` reads all pages and prints one table."""
     def page(connection):
         after = connection.path.partition("after=")[2].partition("&")[0]
         scope, following = {"": ("o-1", "o-1"), "o-1": ("o-2", "o-2"), "o-2": (None, None)}[after]
@@ -293,8 +306,8 @@ def test_limits_come_in_pages(engine, laptop):
     assert [each["scope"] for each in listed["limits"]] == ["o-1", "o-2"] and listed["next_after"] is None
 
 
-def test_a_list_that_leads_to_itself(laptop, engine):
-    """A list that never ends is left at some time."""
+def test_endless_list_is_abandoned(laptop, engine):
+    """The client stops reading a list whose pages never end."""
     engine.set_response("/cluster/list", {"clusters": [cluster()], "next_cursor": "again", "message": ""})
     said = laptop.run("cluster", "list")
     assert said.code in (0, 1) and len(engine.calls) <= 1000, said
@@ -304,8 +317,8 @@ TYPED = ["", ".", "..", "../user/info", "a/b", "a?b=c#d", "a b", "a\nb", HOSTILE
 
 
 @pytest.mark.parametrize("name", TYPED, ids=case_id)
-def test_whatever_is_typed_stays_one_part_of_a_path(laptop, engine, name):
-    """Names do not lead to something else of the engine's, least of all when something is to be destroyed."""
+def test_typed_name_stays_one_path_segment(laptop, engine, name):
+    """A typed name never addresses another route, above all not when something is to be destroyed."""
     for command, below in (
         (["cluster", "info"], "/cluster/info/"),
         (["cluster", "destroy", "--no-input"], "/cluster/"),
@@ -321,21 +334,24 @@ def test_whatever_is_typed_stays_one_part_of_a_path(laptop, engine, name):
             assert call.path.startswith(below) and part and "/" not in part and "b=c" not in call.query, call
 
 
-def test_a_request_of_a_strange_name_stays_one_part_of_a_path(laptop, engine):
+def test_request_id_stays_one_path_segment(laptop, engine):
+    """A request ID of the engine never addresses another route."""
     accepted = {"cluster_id": "c-000000000001", "request_id": "../../user/info?x", "message": "accepted"}
     engine.set_response("/cluster/create", accepted, status=202)
     laptop.run("cluster", "create", "1xCPU", "--wait")
     assert [path.count("/") for path in engine.paths("GET")] == [3], engine.paths("GET")
 
 
-def test_an_argument_that_is_no_text(laptop, engine):
+def test_non_utf8_argument_is_refused(laptop, engine):
+    """An argument that is not UTF-8 is a usage error."""
     for command in (["cluster", "info", b"\xff"], ["cluster", "create", "1xCPU", "--name", b"\xff"], [b"\xff"]):
         said = finish(laptop.start(*command))
         assert said.code == 2 and not said.text and "panicked" not in said.errors, said
     assert not engine.calls
 
 
-def test_hostile_words_in_errors(laptop, engine):
+def test_error_text_cannot_control_terminal(laptop, engine):
+    """Control characters in an error never reach the terminal."""
     detail = [{"loc": [HOSTILE], "msg": HOSTILE}]
     for body in ({"message": f"no\n{HOSTILE}\ntarn: fine"}, {"detail": detail}, HOSTILE, f"<h1>{HOSTILE}"):
         engine.set_response("*", body, status=422 if isinstance(body, dict) else 502)

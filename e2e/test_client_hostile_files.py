@@ -38,7 +38,8 @@ AWAY = ["../x", "/x", "a/../../x", "..", ".", "", "/", "./../x", "a/b/../../../x
 
 
 @pytest.mark.parametrize("path", AWAY, ids=case_id)
-def test_outputs_stay_below_the_directory(laptop, offer, tmp_path, path):
+def test_outputs_stay_below_directory(laptop, offer, tmp_path, path):
+    """A pull writes nothing outside the directory, whatever the paths of the outputs are."""
     before = found(tmp_path)
     offer(path if path != "/x" else f"{tmp_path}/x")
     laptop.fails(1, "job", "pull", "j-000000000001")
@@ -46,8 +47,8 @@ def test_outputs_stay_below_the_directory(laptop, offer, tmp_path, path):
     assert found(tmp_path) == before, "nothing is written anywhere"
 
 
-def test_outputs_do_not_leave_through_links(laptop, offer, tmp_path):
-    """A link that is here already is for who made it: an engine does not write through it."""
+def test_pull_follows_no_links(laptop, offer, tmp_path):
+    """A pull does not write through a symbolic link that the user has in the directory."""
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "kept").write_text("mine")
@@ -61,7 +62,8 @@ def test_outputs_do_not_leave_through_links(laptop, offer, tmp_path):
             assert found(outside) == {"kept": b"mine"}, path
 
 
-def test_hostile_names_of_outputs(laptop, offer):
+def test_output_names_cannot_control_terminal(laptop, offer):
+    """Outputs with hostile names are pulled and shown without control characters."""
     offer(f"a{HOSTILE}b".replace("\0", ""), "two\nlines")
     laptop.works("job", "pull", "j-000000000001", "--dry-run")
     laptop.works("job", "pull", "j-000000000001")
@@ -75,7 +77,8 @@ NO_ADDRESSES = ["file:///etc/hostname", "ftp://127.0.0.1/x", "//x", "x", "", "da
 
 
 @pytest.mark.parametrize("url", NO_ADDRESSES, ids=case_id)
-def test_addresses_that_are_none(laptop, engine, offer, url):
+def test_invalid_transfer_urls_are_refused(laptop, engine, offer, url):
+    """Download and upload URLs that are not HTTP are refused."""
     offer("x", url=url or " ")
     laptop.fails(1, "job", "pull", "j-000000000001")
     (laptop.work / "job.tp.toml").write_text(CONFIG)
@@ -85,8 +88,8 @@ def test_addresses_that_are_none(laptop, engine, offer, url):
     assert "/job/start/j-000000000001" not in engine.paths("POST")
 
 
-def test_signed_addresses_get_no_key(laptop, engine, offer, other_server):
-    """Not even the engine's own: their signature is all the right that they need."""
+def test_signed_urls_get_no_key(laptop, engine, offer, other_server):
+    """Signed URLs get no API key, not even those of the engine: the signature is the authorization."""
     engine.set_response("/signed", b"content")
     offer("mine", url=f"{engine.url}/signed")
     laptop.works("job", "pull", "j-000000000001")
@@ -97,8 +100,8 @@ def test_signed_addresses_get_no_key(laptop, engine, offer, other_server):
     assert len(other_server.calls) == 1 and set(found(laptop.work)) == {"mine", "theirs"}
 
 
-def test_a_signed_address_that_is_refused(laptop, offer, other_server):
-    """The line speaks of the files, not of an engine whose address might be wrong; nobody else sees the signature."""
+def test_refused_download_hides_signature(laptop, offer, other_server):
+    """The error is about the files, not about the engine's address, and does not show the signature."""
     offer("x", "y", url=f"{other_server.url}/x?signature=do-not-show")
     for status, kind in ((403, "application/xml"), (404, "text/html"), (500, "text/plain"), (302, "text/plain")):
         page = "<Error><Code>AccessDenied</Code></Error>"
@@ -110,7 +113,8 @@ def test_a_signed_address_that_is_refused(laptop, offer, other_server):
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_download_that_breaks_leaves_no_half_file(laptop, offer, other_server, chunked):
+def test_broken_download_leaves_no_partial_file(laptop, offer, other_server, chunked):
+    """A download that breaks off leaves the old file or none."""
     def half(connection):
         length = {"Transfer-Encoding": "chunked"} if chunked else {"Content-Length": 100_000}
         connection.send_head(200, length)
@@ -126,7 +130,8 @@ def test_a_download_that_breaks_leaves_no_half_file(laptop, offer, other_server,
         assert laptop.variables["TENSORPOOL_ENGINE"] not in line, f"the engine is not who broke off: {line}"
 
 
-def test_an_interrupted_download_leaves_no_half_file(laptop, offer, other_server):
+def test_interrupted_download_leaves_no_partial_file(laptop, offer, other_server):
+    """A download that the user interrupts leaves no partial file."""
     def slow(connection):
         connection.send_head(200, {"Content-Length": 100_000})
         connection.wfile.write(b"x" * 50_000)
@@ -177,8 +182,8 @@ def push(laptop, code=None, **options):
     return laptop.works(*arguments, **options) if code is None else laptop.fails(code, *arguments, **options)
 
 
-def test_strange_files(laptop, names):
-    """What is no file stays here; any name goes."""
+def test_push_skips_special_files(laptop, names):
+    """A push skips pipes and sockets, keeps links as links, and takes any file name."""
     os.mkfifo(laptop.work / "fifo")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(laptop.work / "socket"))
@@ -193,7 +198,8 @@ def test_strange_files(laptop, names):
     assert names()[b"up"].issym(), "what a link leads to is not uploaded"
 
 
-def test_ten_thousand_files(laptop, names):
+def test_push_takes_ten_thousand_files(laptop, names):
+    """A push takes ten thousand files."""
     for number in range(10_000):
         directory = laptop.work / f"d{number % 10}"
         directory.mkdir(exist_ok=True)
@@ -202,8 +208,8 @@ def test_ten_thousand_files(laptop, names):
     assert len(names()) == 10_011
 
 
-def test_a_file_that_grows_and_one_that_shrinks(laptop, target, names):
-    """The archive is whole, whatever happens to files meanwhile."""
+def test_push_survives_changing_files(laptop, target, names):
+    """The archive stays valid while files grow and shrink during the push."""
     over = threading.Event()
     grows, shrinks = laptop.work / "grows", laptop.work / "shrinks"
     grows.write_bytes(os.urandom(3_000_000))
@@ -233,8 +239,8 @@ def test_a_file_that_grows_and_one_that_shrinks(laptop, target, names):
 
 
 @pytest.mark.parametrize("kind", ["file", "directory"])
-def test_what_may_not_be_read(unprivileged_laptop, engine, target, kind):
-    """The line names the file; the engine is not to blame."""
+def test_unreadable_file_is_named(unprivileged_laptop, engine, target, kind):
+    """The error names the file that cannot be read and does not blame the engine."""
     (unprivileged_laptop.work / "job.tp.toml").write_text(CONFIG)
     secret = unprivileged_laptop.work / "secret"
     if kind == "file":
@@ -249,7 +255,8 @@ def test_what_may_not_be_read(unprivileged_laptop, engine, target, kind):
         check_no_job(engine)
 
 
-def test_an_upload_that_is_interrupted(laptop, engine, target):
+def test_interrupted_upload_deletes_job(laptop, engine, target):
+    """An upload that the user interrupts deletes the draft of the job."""
     target.set_handler("*", lambda connection: target.stopped.wait(SECONDS))
     process = laptop.start("job", "push", "job.tp.toml", "box")
     eventually(lambda: target.calls, what="the upload")
@@ -261,8 +268,8 @@ def test_an_upload_that_is_interrupted(laptop, engine, target):
 
 @pytest.mark.parametrize("status", [403, 413, 500])
 @pytest.mark.parametrize("hangs_up", [True, False])
-def test_an_upload_that_is_refused_in_the_middle(laptop, engine, target, status, hangs_up):
-    """What the other side said is told, although not all was sent."""
+def test_refusal_during_upload_is_shown(laptop, engine, target, status, hangs_up):
+    """A refusal during the upload is shown, although not everything was sent."""
     (laptop.work / "large").write_bytes(os.urandom(20_000_000))
 
     def refuse(connection):
@@ -287,7 +294,8 @@ def test_an_upload_that_is_refused_in_the_middle(laptop, engine, target, status,
     check_no_job(engine)
 
 
-def test_an_upload_that_breaks(laptop, engine, target):
+def test_broken_upload_deletes_job(laptop, engine, target):
+    """A broken upload is not blamed on the engine and deletes the draft."""
     (laptop.work / "large").write_bytes(os.urandom(5_000_000))
     target.set_handler("*", lambda connection: connection.rfile.read(100_000))
     line = push(laptop, 1)
@@ -295,28 +303,29 @@ def test_an_upload_that_breaks(laptop, engine, target):
     check_no_job(engine)
 
 
-def test_a_page_instead_of_a_receipt(laptop, engine, target):
-    """A proxy that takes the files with a friendly page has not taken them."""
+def test_web_page_after_upload_is_failure(laptop, engine, target):
+    """A web page as the response to an upload is a failure: a proxy has taken the files."""
     target.set_response("*", "<html>Welcome</html>", kind="text/html")
     push(laptop, 1)
     check_no_job(engine)
 
 
-def test_a_start_that_is_refused(laptop, engine, target):
+def test_refused_start_deletes_job(laptop, engine, target):
+    """A refused start deletes the draft of the job."""
     engine.set_response("/job/start/j-000000000001", {"message": "the cluster is gone"}, status=409)
     assert "the cluster is gone" in push(laptop, 4)
     assert engine.paths("DELETE") == ["/job/delete/j-000000000001"], "a job that did not start is none"
 
 
-def test_a_start_of_which_nothing_is_heard(laptop, engine, target):
-    """The line names the job: it may run."""
+def test_unanswered_start_names_job(laptop, engine, target):
+    """When the start gets no response, the error names the job, because it may run."""
     engine.set_handler("/job/start/j-000000000001", lambda connection: None)
     assert "j-000000000001" in push(laptop, 1)
     assert not engine.paths("DELETE")
 
 
-def test_the_key_is_not_uploaded(laptop, names):
-    """`.env` is where the stock client keeps it; who wants it on the machine says so."""
+def test_env_file_with_key_is_not_uploaded(laptop, names):
+    """A `.env` with a key is not uploaded unless the job's file includes it."""
     (laptop.work / ".env").write_text("X=1\nTENSORPOOL_KEY=tp-secret\n")
     (laptop.work / "deep").mkdir()
     (laptop.work / "deep/.env").write_text("TENSORPOOL_KEY=tp-other\n")
@@ -336,8 +345,8 @@ NO_JOBS = [b"commands = [", b"\xff\xfe", b'ignore = ["[z-a]"]', b"\0", b"x" * 5_
 
 
 @pytest.mark.parametrize("text", NO_JOBS, ids=case_id)
-def test_a_file_that_is_none(laptop, engine, target, text):
-    """It is refused here, before the engine hears of it."""
+def test_invalid_job_file_is_refused_locally(laptop, engine, target, text):
+    """An invalid job file is refused before the engine is called."""
     path = laptop.work / "job.tp.toml"
     path.write_bytes(text)
     said = laptop.run("job", "push", "job.tp.toml", "box")

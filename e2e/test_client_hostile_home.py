@@ -31,15 +31,15 @@ WRITING = [["login", "--stdin"], ["ssh-config"], ["object-storage", "configure",
 
 
 @pytest.mark.parametrize("command", WRITING, ids=" ".join)
-def test_a_home_that_cannot_be_written(unprivileged_laptop, command):
-    """The line names the file that cannot be written."""
+def test_unwritable_home_is_named(unprivileged_laptop, command):
+    """The error names the file that cannot be written."""
     line = unprivileged_laptop.fails(1, *command, answer=f"{KEY}\n")
     assert str(unprivileged_laptop.home) in line or str(unprivileged_laptop.work) in line, line
     assert not any(unprivileged_laptop.home.rglob("*")) and not any(unprivileged_laptop.work.rglob("*"))
 
 
-def test_logging_in_to_a_machine_needs_no_home_that_can_be_written(unprivileged_laptop):
-    """Either `ssh` is started all the same, or the line says which file is in the way; the home stays as it is."""
+def test_ssh_with_unwritable_home(unprivileged_laptop):
+    """`tarn ssh` starts `ssh` or names the file in the way, and changes nothing in the home."""
     recorded = unprivileged_laptop.canary("ssh")
     recorded.touch(mode=0o666)
     recorded.chmod(0o666)
@@ -50,17 +50,19 @@ def test_logging_in_to_a_machine_needs_no_home_that_can_be_written(unprivileged_
     assert not any(unprivileged_laptop.home.rglob("*"))
 
 
-def test_reading_needs_no_home_that_can_be_written(unprivileged_laptop):
+def test_reading_works_with_unwritable_home(unprivileged_laptop):
+    """Commands that only read need no writable home."""
     assert ME["email"] in unprivileged_laptop.works("me")
 
 
-def test_a_home_that_cannot_be_entered(unprivileged_laptop):
-    """Who brings engine and key along needs nothing from there."""
+def test_engine_and_key_need_no_home(unprivileged_laptop):
+    """With engine and key in the environment the client needs nothing from the home."""
     unprivileged_laptop.home.chmod(0)
     assert ME["email"] in unprivileged_laptop.works("me")
 
 
-def test_no_home(laptop):
+def test_missing_home_is_reported(laptop):
+    """Without a usable `HOME` reading works, and writing says what is missing."""
     laptop.variables["HOME"] = "not/absolute"
     assert ME["email"] in laptop.works("me")
     for command in (["login", "--stdin"], ["ssh-config"], ["object-storage", "configure", "rclone"]):
@@ -73,7 +75,8 @@ def test_no_home(laptop):
     assert ME["email"] in laptop.works("me")
 
 
-def test_a_directory_that_is_gone(laptop):
+def test_removed_working_directory_is_tolerated(laptop):
+    """The client works in a directory that was removed."""
     gone = laptop.work / "gone"
     gone.mkdir()
     process = laptop.start("me", cwd=gone, env=laptop.variables, preexec_fn=gone.rmdir)
@@ -81,8 +84,8 @@ def test_a_directory_that_is_gone(laptop):
 
 
 @pytest.mark.parametrize("key", ["a\nb", "a\r\nX-Evil: 1", "\x1b[2J", "a\x7fb"], ids=case_id)
-def test_keys_that_are_none(laptop, engine, key):
-    """They are not shown, and nothing is sent."""
+def test_malformed_keys_are_refused(laptop, engine, key):
+    """Malformed keys are not shown and not sent."""
     laptop.variables["TENSORPOOL_KEY"] = key
     line = laptop.fails(1, "me")
     assert "key" in line and key not in line and "tarn login" in line
@@ -92,7 +95,8 @@ def test_keys_that_are_none(laptop, engine, key):
     assert not engine.calls and not (laptop.configuration / "profiles.toml").exists()
 
 
-def test_no_key(laptop, engine):
+def test_missing_key_is_reported(laptop, engine):
+    """Without a key the error says how to give one, and nothing is sent."""
     for value in ("", None):
         laptop.variables["TENSORPOOL_KEY"] = value
         if value is None:
@@ -111,8 +115,8 @@ NO_ENVS = [
 
 
 @pytest.mark.parametrize("content", NO_ENVS, ids=case_id)
-def test_a_damaged_env(laptop, engine, content):
-    """A file `.env` without a key is like none; the line says what to do."""
+def test_env_without_key_counts_as_none(laptop, engine, content):
+    """A `.env` without a usable key counts as none, and the error says what to do."""
     del laptop.variables["TENSORPOOL_KEY"]
     if content == "directory":
         (laptop.work / ".env").mkdir()
@@ -126,8 +130,8 @@ def test_a_damaged_env(laptop, engine, content):
     assert ME["email"] in laptop.works("me")
 
 
-def test_an_env_that_never_ends(laptop):
-    """One that is no file is not read: nobody would write to the other side of a pipe."""
+def test_env_that_is_a_pipe_is_not_read(laptop):
+    """A `.env` that is no regular file is not read: reading a pipe would block."""
     os.mkfifo(laptop.work / ".env")
     assert ME["email"] in laptop.works("me")
     del laptop.variables["TENSORPOOL_KEY"]
@@ -141,8 +145,8 @@ NO_PROFILES = [
 
 
 @pytest.mark.parametrize("content", NO_PROFILES, ids=case_id)
-def test_damaged_profiles(laptop, engine, content):
-    """The line names the file, which stays as it is: somebody may want to mend it."""
+def test_damaged_profiles_are_named_and_kept(laptop, engine, content):
+    """The error names the damaged profiles file, which is left for the user to repair."""
     path = laptop.configuration / "profiles.toml"
     path.parent.mkdir(parents=True)
     if content == "directory":
@@ -156,8 +160,8 @@ def test_damaged_profiles(laptop, engine, content):
     assert not engine.calls
 
 
-def test_profiles_are_for_their_owner(laptop):
-    """Also if somebody had opened them to others."""
+def test_profiles_become_private_again(laptop):
+    """A login makes the profiles file private again, also after its mode was opened."""
     laptop.works("login", "--stdin", answer=f"{KEY}\n")
     path = laptop.configuration / "profiles.toml"
     path.chmod(0o666)
@@ -171,8 +175,8 @@ FOREIGN = [b"# caf\xe9\nHost x\n", b"# long\n" * 1_000_000, "directory"]
 
 @pytest.mark.parametrize("content", FOREIGN, ids=case_id)
 @pytest.mark.parametrize("file", [".ssh/config", ".config/rclone/rclone.conf", ".config/tarn/known_hosts"])
-def test_files_of_others_that_are_not_understood_stay(laptop, file, content):
-    """Either the rest of it is kept, byte for byte, or the line names it and nothing was changed."""
+def test_foreign_files_are_kept(laptop, file, content):
+    """The rest of another program's file is kept byte for byte, or the error names it and nothing changes."""
     path = laptop.home / file
     path.parent.mkdir(parents=True)
     if content == "directory":
@@ -188,13 +192,15 @@ def test_files_of_others_that_are_not_understood_stay(laptop, file, content):
     assert not [each for each in path.parent.iterdir() if "new" in each.name], "nothing half is left"
 
 
-def test_a_profile_that_is_not_there(laptop, engine):
+def test_unknown_profile_is_refused(laptop, engine):
+    """An unknown profile is refused, and nothing is sent."""
     for name in ("work", f"a\n{HOSTILE}"):
         assert "tarn login" in laptop.fails(3, "me", "--profile", name)
     assert not engine.calls
 
 
-def test_a_login_that_is_refused_keeps_nothing(laptop, engine):
+def test_refused_login_stores_nothing(laptop, engine):
+    """A refused login stores nothing."""
     for status in (401, 500):
         engine.set_response("/user/info", {"message": "no"}, status=status)
         laptop.fails(1, "login", "--stdin", answer=f"{KEY}\n")
@@ -203,8 +209,8 @@ def test_a_login_that_is_refused_keeps_nothing(laptop, engine):
     assert not any(laptop.home.iterdir())
 
 
-def test_the_key_of_a_profile_is_for_its_engine(laptop, engine, other_server):
-    """Another engine on the command line or in the environment does not get what was kept for this one."""
+def test_profile_key_goes_only_to_its_engine(laptop, engine, other_server):
+    """The key of a profile is not sent to another engine from the command line or the environment."""
     laptop.works("login", "--stdin", answer=f"{KEY}\n")
     del laptop.variables["TENSORPOOL_KEY"], laptop.variables["TENSORPOOL_ENGINE"]
     assert ME["email"] in laptop.works("me")
@@ -221,8 +227,8 @@ NO_ADDRESSES = [
 
 
 @pytest.mark.parametrize("address", NO_ADDRESSES, ids=case_id)
-def test_addresses_that_are_none(laptop, engine, address):
-    """They are refused as what they are: no engine has to be looked for."""
+def test_invalid_engine_addresses_are_refused(laptop, engine, address):
+    """Invalid engine addresses are refused before any engine is called."""
     if address.strip():
         laptop.variables["TENSORPOOL_ENGINE"] = address
         laptop.fails(2, "me")
@@ -231,8 +237,8 @@ def test_addresses_that_are_none(laptop, engine, address):
     assert not engine.calls and not any(laptop.home.iterdir())
 
 
-def test_an_address_with_more(laptop, engine):
-    """Below a path an engine is found, with any number of slashes behind it; a password is not for the screen."""
+def test_address_with_path_or_password(laptop, engine):
+    """An address may have a path and trailing slashes; a password in it is never shown."""
     engine.set_response("/cloud/user/info", ME)
     for path in ("/cloud", "/cloud/", "/cloud//"):
         laptop.variables["TENSORPOOL_ENGINE"] = engine.url + path
@@ -245,14 +251,15 @@ def test_an_address_with_more(laptop, engine):
 
 
 @pytest.mark.parametrize("more", ["?x=1", "#x", "/?x=1#y"])
-def test_an_address_with_a_question(laptop, engine, more):
+def test_address_with_query_is_refused(laptop, engine, more):
+    """An address with a query or a fragment is refused."""
     laptop.variables["TENSORPOOL_ENGINE"] = engine.url + more
     laptop.fails(2, "me")
     assert not engine.calls
 
 
-def test_who_leaves_the_question_for_the_key_has_his_terminal_back(laptop):
-    """What is typed is not shown while it is asked for, and is again after Ctrl-C."""
+def test_ctrl_c_at_key_prompt_restores_echo(laptop):
+    """Typing is not echoed at the key prompt, and is echoed again after Ctrl-C."""
     with Terminal(laptop, "login") as terminal:
         eventually(lambda: "API key" in terminal.read(), what="the question")
         eventually(lambda: not terminal.echoes(), what="a terminal that shows nothing")
@@ -262,7 +269,8 @@ def test_who_leaves_the_question_for_the_key_has_his_terminal_back(laptop):
         assert terminal.echoes()
 
 
-def test_who_leaves_the_pipe_for_the_key(laptop):
+def test_ctrl_c_ends_key_from_pipe(laptop):
+    """Ctrl-C ends `login --stdin` while it waits for the key."""
     process = laptop.start("login", "--stdin", stdin=subprocess.PIPE)
     # It listens for signals before it reads.
     eventually(lambda: b"SigCgt" in status(process) and caught(process, signal.SIGINT), what="a client that listens")
@@ -282,8 +290,8 @@ def caught(process, kind) -> bool:
     return bool(int(mask, 16) >> (kind - 1) & 1)
 
 
-def test_what_is_to_be_ignored_stays_so(laptop, engine):
-    """`nohup tarn …` goes on when its terminal is closed."""
+def test_ignored_signal_stays_ignored(laptop, engine):
+    """A signal that is ignored at the start stays ignored: `nohup tarn …` survives its terminal."""
     engine.set_handler("*", lambda connection: engine.stopped.wait(SECONDS))
     process = laptop.start("me", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
     eventually(lambda: engine.calls, what="the question")

@@ -106,8 +106,8 @@ def hostile_engine(engine, laptop):
 
 
 @pytest.mark.parametrize("line", SHOWN)
-def test_nobody_else_commands_the_terminal(laptop, hostile_engine, line):
-    """Neither through a pipe, which somebody may look at later, nor on a terminal."""
+def test_engine_texts_cannot_control_terminal(laptop, hostile_engine, line):
+    """Texts of the engine contain no control characters, neither in a pipe nor on a terminal."""
     command = line.split()
     said = laptop.run(*command, answer="tp-x\n")
     assert "panicked" not in said.errors
@@ -120,8 +120,8 @@ def test_nobody_else_commands_the_terminal(laptop, hostile_engine, line):
     assert "owned\x07" not in written and "\x1b]" not in written
 
 
-def test_json_is_escaped(laptop, hostile_engine):
-    """A program reads the very text; a person who looks at it is safe all the same."""
+def test_json_escapes_control_characters(laptop, hostile_engine):
+    """A program reads the exact text from JSON, and the output is still safe on a terminal."""
     for command in (["cluster", "list"], ["cluster", "info", "x"], ["request", "wait", "r-000000000001"]):
         text = laptop.run(*command, "--json").text
         assert HOSTILE in all_texts(json.loads(text)), "to the letter"
@@ -139,8 +139,8 @@ def all_texts(value) -> str:
     return "".join(map(all_texts, value)) if isinstance(value, list) else str(value)
 
 
-def test_a_name_cannot_pass_for_a_field(laptop, engine):
-    """A text of two lines does not become two lines that look like the client's own."""
+def test_name_with_newline_stays_one_line(laptop, engine):
+    """A name with a newline does not print a second line that looks like a field."""
     engine.set_response("/cluster/info/box", {"cluster_info": CLUSTER | {"name": "box\nStatus       DESTROYED"}})
     lines = laptop.works("cluster", "info", "box").splitlines()
     assert len([line for line in lines if line.startswith("Status")]) == 1, lines
@@ -149,7 +149,8 @@ def test_a_name_cannot_pass_for_a_field(laptop, engine):
 
 
 @pytest.mark.parametrize("columns", [1, 2, 7, 20, 79, 65535])
-def test_terminals_of_any_width(laptop, columns):
+def test_output_fits_any_terminal_width(laptop, columns):
+    """Output works at every terminal width, and IDs stay whole."""
     for command in (["cluster", "list", "--instances"], ["cluster", "info", "box"], ["job", "info", "j-000000000001"]):
         code, written = laptop.terminal(*command, columns=columns, NO_COLOR="1")
         assert code == 0, written
@@ -162,13 +163,15 @@ def test_terminals_of_any_width(laptop, columns):
                 assert len(line) <= columns or max(map(len, line.split())) > columns - 10, line
 
 
-def test_a_narrow_terminal_gets_errors_whole(laptop, engine):
+def test_narrow_terminal_shows_whole_error(laptop, engine):
+    """A narrow terminal shows the whole error."""
     engine.set_response("*", {"message": "there are too many moons in the sky for this"}, status=409)
     code, written = laptop.terminal("cluster", "info", "y", columns=20)
     assert code == 4 and "too many moons in the sky" in written.replace("\r\n", " "), written
 
 
-def test_colours_are_for_terminals_that_want_them(laptop):
+def test_colors_only_on_willing_terminals(laptop):
+    """Colors appear on a terminal without `NO_COLOR`, and nowhere else."""
     _, written = laptop.terminal("cluster", "list", NO_COLOR="1")
     assert "\x1b" not in written, written
     _, written = laptop.terminal("cluster", "list")
@@ -182,8 +185,8 @@ READ = ["cluster list", "cluster list --json", "job logs j-000000000001", "job l
 
 @pytest.mark.parametrize("line", READ)
 @pytest.mark.parametrize("reader", ["head -c 0", "head -1", "true"])
-def test_who_reads_no_further(laptop, line, reader):
-    """Is not complained to, and does not have to wait."""
+def test_closed_pipe_ends_client_quietly(laptop, line, reader):
+    """A reader that closes the pipe ends the client at once and without an error."""
     process = laptop.start(*line.split())
     read = subprocess.Popen(reader.split(), stdin=process.stdout, stdout=subprocess.DEVNULL)
     process.stdout.close()
@@ -194,8 +197,8 @@ def test_who_reads_no_further(laptop, line, reader):
 
 
 @pytest.mark.parametrize("line", ["cluster list --watch", "job listen j-000000000002", "job logs -f j-000000000002"])
-def test_what_goes_on_ends_with_its_reader(laptop, engine, line):
-    """`tarn job logs -f … | head -1` gives the prompt back although the job goes on, and `--watch` as well."""
+def test_following_ends_with_reader(laptop, engine, line):
+    """`tarn job logs -f … | head -1` and `--watch` end when the reader does, although the job continues."""
     state = {"count": 0}
 
     def list_clusters(connection):
@@ -219,15 +222,15 @@ def test_what_goes_on_ends_with_its_reader(laptop, engine, line):
 
 
 @pytest.mark.parametrize("line", [*READ[:-1], "ssh-config --print"])
-def test_a_full_disk(laptop, line):
-    """What could not be written is not passed for written."""
+def test_full_disk_is_a_failure(laptop, line):
+    """Output that could not be written is a failure."""
     with open("/dev/full", "wb") as full:
         said = laptop.run(*line.split(), stdout=full)
     error_line(said, 1)
 
 
-def test_a_closed_output(laptop):
-    """There is nobody to tell; nothing breaks, and no connection is taken for the output."""
+def test_closed_stdout_is_tolerated(laptop):
+    """A closed standard output breaks nothing, and no connection takes its descriptor."""
     for command in ("cluster list", "job logs j-000000000001", "me"):
         done = subprocess.run(
             ["sh", "-c", f'exec "$0" {command} >&-', str(BINARY)], env=laptop.variables, cwd=laptop.work,
@@ -236,7 +239,8 @@ def test_a_closed_output(laptop):
         assert done.returncode in (0, 1, 3) and "panicked" not in done.stderr, done
 
 
-def test_errors_that_cannot_be_written_change_no_code(laptop, engine):
+def test_unwritable_stderr_keeps_exit_code(laptop, engine):
+    """An error stream that cannot be written does not change the exit code."""
     engine.set_response("*", {"message": "no"}, status=409)
     with open("/dev/full", "wb") as full:
         assert laptop.run("cluster", "info", "y", stderr=full).code == 4
@@ -255,8 +259,8 @@ def job_run_engine(engine):
     return engine
 
 
-def test_no_machine_is_left_behind_by_who_cannot_be_told(laptop, job_run_engine):
-    """`tarn job run` destroys what it made, although nobody can read what it says."""
+def test_job_run_destroys_cluster_without_output(laptop, job_run_engine):
+    """`tarn job run` destroys its cluster although its output cannot be written."""
     with open("/dev/full", "wb") as full:
         for options in ({"stderr": full}, {"stdout": full}, {"stdout": full, "stderr": full}):
             job_run_engine.calls.clear()
@@ -266,8 +270,8 @@ def test_no_machine_is_left_behind_by_who_cannot_be_told(laptop, job_run_engine)
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("when", ["cluster", "job"])
-def test_no_machine_is_left_behind_by_who_interrupts(laptop, job_run_engine, when, how):
-    """While the cluster is made or the job runs; what is said is what is true then."""
+def test_job_run_destroys_cluster_on_signal(laptop, job_run_engine, when, how):
+    """A signal during the create or the job destroys the cluster, and the messages say so."""
     if when == "cluster":
         job_run_engine.set_response("/request/info/r-000000000001", {"status": "PENDING", "message": "waits"})
     job_run_engine.set_response("/job/info/j-000000000001", {"job_info": JOB | {"status": "running"}})
@@ -282,8 +286,8 @@ def test_no_machine_is_left_behind_by_who_interrupts(laptop, job_run_engine, whe
     assert "goes on" not in said.errors, f"nothing goes on without its cluster: {said}"
 
 
-def test_a_cluster_that_cannot_be_destroyed_yet_is_destroyed_later(laptop, job_run_engine):
-    """Ctrl-C while it is made: engines refuse to destroy it then."""
+def test_job_run_retries_refused_destroy(laptop, job_run_engine):
+    """A destroy that the engine refuses while it creates the cluster is tried again."""
     state = {"made": False}
 
     def look(connection):
@@ -305,7 +309,8 @@ def test_a_cluster_that_cannot_be_destroyed_yet_is_destroyed_later(laptop, job_r
     assert job_run_engine.paths("DELETE") == ["/cluster/c-000000000001"] * 2
 
 
-def test_who_reads_no_further_of_a_job_in_one_line_is_told_that_it_was_stopped(laptop, job_run_engine):
+def test_job_run_fails_when_reader_closes(laptop, job_run_engine):
+    """`tarn job run` whose reader closes the pipe destroys the cluster and fails."""
     job_run_engine.set_response("/job/info/j-000000000001", {"job_info": JOB | {"status": "running"}})
     headers = {"X-Log-Ended": "false", "X-Log-Size": "1000000000"}
     job_run_engine.set_handler(
@@ -321,8 +326,8 @@ def test_who_reads_no_further_of_a_job_in_one_line_is_told_that_it_was_stopped(l
     assert job_run_engine.paths("DELETE") == ["/cluster/c-000000000001"]
 
 
-def test_ctrl_c_ends_a_wait_on_a_terminal(laptop, engine):
-    """The terminal is as it was, and the last line says how to come back."""
+def test_ctrl_c_restores_terminal_after_wait(laptop, engine):
+    """Ctrl-C during a wait restores the terminal, and the last line says how to wait again."""
     engine.set_response("/request/info/r-000000000001", {"status": "PENDING", "message": f"waits for {HOSTILE} moons"})
     with Terminal(laptop, "request", "wait", "r-000000000001", columns=60) as terminal:
         eventually(lambda: "moons" in terminal.read(), what="what is waited for")

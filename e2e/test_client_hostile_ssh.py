@@ -54,7 +54,8 @@ def nothing_was_run(laptop, tmp_path):
 
 
 @pytest.mark.parametrize("command", REFUSED, ids=case_id)
-def test_a_way_in_that_is_no_plain_ssh(laptop, engine, offer, command):
+def test_unsafe_ssh_commands_are_refused(laptop, engine, offer, command):
+    """An `ssh_command` that is not a plain ssh is refused, and nothing of it is run or written."""
     recorded = [laptop.canary(name) for name in ("ssh", "scp", "touch", "id")]
     offer(box(command))
     accepted = {"cluster_id": "box", "request_id": "r-000000000001", "message": "accepted"}
@@ -72,15 +73,16 @@ def test_a_way_in_that_is_no_plain_ssh(laptop, engine, offer, command):
 
 
 @pytest.mark.parametrize("wrong", [7, None, [], {"ssh": 1}, ["ssh", "i-1@127.0.0.1"]], ids=case_id)
-def test_a_way_in_that_is_no_text(laptop, offer, wrong):
+def test_non_text_ssh_command_is_refused(laptop, offer, wrong):
+    """An `ssh_command` that is no text is refused."""
     recorded = laptop.canary("ssh")
     offer(box(wrong))
     laptop.fails(1, "ssh", "box")
     assert not recorded.exists()
 
 
-def test_options_of_the_engine_reach_no_ssh(laptop, offer):
-    """A plain ssh is understood; of its options only the port and the host's key count."""
+def test_ssh_options_of_engine_are_dropped(laptop, offer):
+    """Of the options in an `ssh_command` only the port and the host key are used."""
     recorded, copied = laptop.canary("ssh"), laptop.canary("scp")
     extra = [
         f'-o "ProxyCommand={PAYLOAD}"', f'-o "LocalCommand={PAYLOAD}"', "-o PermitLocalCommand=yes",
@@ -104,8 +106,8 @@ BAD_NAMES = [
 
 
 @pytest.mark.parametrize("name", BAD_NAMES, ids=case_id)
-def test_names_cannot_break_the_configuration_of_ssh(laptop, offer, name):
-    """Neither more than names is written, nor a name that is somebody else's: `ssh github.com` stays what it was."""
+def test_names_cannot_inject_ssh_config(laptop, offer, name):
+    """Names add nothing else to the SSH configuration, and take no host of the user: `ssh github.com` is unchanged."""
     offer(box(name=name), box(name="good", instance="i-2", node_name="good-0"), box(node_name=name), box(instance=name))
     laptop.works("ssh-config", "--print")
     laptop.works("ssh-config")
@@ -137,8 +139,8 @@ def resolved(laptop, host: str) -> dict[str, str]:
     return dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
 
 
-def test_a_name_of_ones_own_configuration_stays_ones_own(laptop, offer):
-    """Who has a host `work` already gets to it by that name, whatever an engine calls its clusters."""
+def test_own_ssh_host_takes_precedence(laptop, offer):
+    """A host of the user's own configuration takes precedence over a cluster of that name."""
     config = laptop.home / ".ssh/config"
     config.parent.mkdir()
     config.write_text("Host work\n    HostName work.example.org\n    User me\n")
@@ -165,8 +167,8 @@ EXTRA = [
 
 @pytest.mark.parametrize("extra", EXTRA, ids=case_id)
 @pytest.mark.parametrize("program", ["aws", "rclone"])
-def test_sections_cannot_carry_commands_or_replace_others(laptop, engine, program, extra):
-    """Files of other programs get one section of the engine's, with keys and addresses and nothing that is run."""
+def test_config_sections_are_restricted(laptop, engine, program, extra):
+    """Other programs' files get one section with keys and addresses, and no setting that runs a command."""
     mine = "[default]\naws_access_key_id = mine\n\n[mine]\ntype = local\n"
     files = [".aws/credentials", ".aws/config"] if program == "aws" else [".config/rclone/rclone.conf"]
     for file in files:

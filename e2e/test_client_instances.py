@@ -46,6 +46,7 @@ def tarn(server, agent, tmp_path) -> Client:
 
 
 def test_ssh_by_every_name(tarn, server):
+    """`tarn ssh` finds an instance by the name or ID of its cluster or by its own."""
     cluster = server.info("box")
     first, second = cluster["instances"]
     names = {"box": first, cluster["id"]: first, first["id"]: first, second["id"]: second, second["name"]: second}
@@ -57,7 +58,8 @@ def test_ssh_by_every_name(tarn, server):
     assert len(known.read_text().splitlines()) == 1 and stat.S_IMODE(known.stat().st_mode) == 0o600
 
 
-def test_ctrl_c_ends_a_copy(tarn, server):
+def test_ctrl_c_ends_copy(tarn, server):
+    """Ctrl-C ends a copy with exit code 130."""
     with open(tarn.home / "big", "wb") as file:
         file.truncate(1 << 30)
     with tarn.terminal("cp big box:") as terminal:
@@ -67,7 +69,8 @@ def test_ctrl_c_ends_a_copy(tarn, server):
     server.ssh("box", "rm", "-f", "big")
 
 
-def test_what_runs_there_ends_here(tarn):
+def test_ssh_passes_streams_and_exit_code(tarn):
+    """`tarn ssh` passes input, both outputs, options and the exit code of a command."""
     assert tarn("ssh box exit 7", code=7, loud=True).text == ""
     said = tarn("ssh box", "echo out; echo err >&2", loud=True)
     assert (said.text, said.errors) == ("out\n", "err\n")
@@ -76,14 +79,16 @@ def test_what_runs_there_ends_here(tarn):
     assert tarn("ssh box -o SetEnv=LC_TARN=hello", "echo $LC_TARN").text.strip() == "hello"
 
 
-def test_a_shell_at_a_terminal(tarn, server):
+def test_ssh_opens_shell_at_terminal(tarn, server):
+    """At a terminal `tarn ssh` opens a shell."""
     with tarn.terminal("ssh box") as terminal:
         terminal.type("echo $((6 * 7)) $(hostname); exit 5\n")
         terminal.read_until(f"42 {server.info('box')['instances'][0]['name']}")
         terminal.wait_for_end(5)
 
 
-def test_who_cannot_come_in(tarn, server, user):
+def test_ssh_refusals(tarn, server, user):
+    """Unknown names, other tenants, destroyed clusters, a missing key and a missing `ssh` are reported."""
     assert "neither a cluster nor a machine" in tarn("ssh nobody", code=3).errors
     assert tarn.json("ssh nobody", code=3)["message"]
     stranger = user("stranger@example.com", "elsewhere")
@@ -99,7 +104,8 @@ def test_who_cannot_come_in(tarn, server, user):
     assert "ssh is not installed" in tarn("ssh box true", code=1, PATH="/nonexistent").errors
 
 
-def test_a_changed_host_key_is_taken_from_the_engine(tarn):
+def test_changed_host_key_comes_from_engine(tarn):
+    """The host key is replaced by the one that the engine reports."""
     tarn("ssh box true")
     known = tarn.home / ".config/tarn/known_hosts"
     alias, kind, _ = known.read_text().split()
@@ -109,7 +115,8 @@ def test_a_changed_host_key_is_taken_from_the_engine(tarn):
     assert known.read_text().startswith("other ssh-ed25519 AAAA\n") and len(known.read_text().splitlines()) == 2
 
 
-def test_copies_both_ways(tarn, tmp_path):
+def test_cp_copies_both_ways(tarn, tmp_path):
+    """`tarn cp` copies files and directories in both directions."""
     tree = tarn.home / "tree"
     (tree / "deep").mkdir(parents=True)
     (tree / "deep/leaf with space").write_bytes(content := os.urandom(300_000))
@@ -126,7 +133,8 @@ def test_copies_both_ways(tarn, tmp_path):
     assert tarn.json("cp ./a:b box:again")["message"]
 
 
-def test_copies_that_are_refused(tarn, server):
+def test_cp_refusals(tarn, server):
+    """Copies without a remote side, between two instances or of missing files are refused."""
     assert "NAME:PATH" in tarn("cp here there", code=2).errors
     second = server.info("box")["instances"][1]["name"]
     assert "one side must be here" in tarn(f"cp box:x {second}:y", code=2).errors
@@ -138,7 +146,8 @@ def test_copies_that_are_refused(tarn, server):
     assert tarn.json("cp box:absent .", code=1)["message"]
 
 
-def test_progress_of_a_copy_at_a_terminal(tarn):
+def test_cp_shows_progress_at_terminal(tarn):
+    """At a terminal `tarn cp` shows its progress."""
     (tarn.home / "large").write_bytes(os.urandom(5 << 20))
     with tarn.terminal("cp large box:") as terminal:
         assert "100%" in terminal.wait_for_end()
@@ -166,7 +175,8 @@ def configured(tarn):
     return run
 
 
-def test_plain_ssh_knows_the_machines(tarn, server, configured):
+def test_ssh_config_serves_openssh_and_rsync(tarn, server, configured):
+    """With the written configuration ssh, scp, sftp and rsync reach the instances by name."""
     cluster = server.info("box")
     first, second = cluster["instances"]
     names = {"box": first, "box-0": first, "box-1": second, first["name"]: first, second["name"]: second, second["id"]: second}
@@ -183,7 +193,8 @@ def test_plain_ssh_knows_the_machines(tarn, server, configured):
     assert configured("ssh", "-F", configured.config, "box", "cat by-rsync") == "hello"
 
 
-def test_ssh_config_follows_what_there_is(tarn, server, configured):
+def test_ssh_config_follows_clusters(tarn, server, configured):
+    """`tarn ssh-config` adds new clusters, removes destroyed ones, and is included once."""
     before = configured.config.read_text()
     assert "late" not in tarn("ssh-config --print").text
     late = server.create("late")
@@ -199,7 +210,8 @@ def test_ssh_config_follows_what_there_is(tarn, server, configured):
     assert stat.S_IMODE((tarn.home / ".config/tarn/ssh_config").stat().st_mode) == 0o600
 
 
-def test_a_home_with_a_space_in_it(server, agent, tmp_path):
+def test_home_with_space_works(server, agent, tmp_path):
+    """ssh, cp and ssh-config work in a home whose path contains a space."""
     tarn = Client(server, tmp_path / "a home", SSH_AUTH_SOCK=agent)
     assert tarn("ssh box echo hello").text == "hello\n"
     (tarn.home / "a file").write_text("content")
@@ -212,14 +224,16 @@ def test_a_home_with_a_space_in_it(server, agent, tmp_path):
     assert (done.returncode, done.stdout) == (0, "hello\n"), done
 
 
-def test_a_home_without_ssh_gets_it(tarn):
+def test_ssh_config_creates_ssh_directory(tarn):
+    """`tarn ssh-config` creates `~/.ssh` with safe modes."""
     tarn("ssh-config")
     config = tarn.home / ".ssh/config"
     assert stat.S_IMODE(config.parent.stat().st_mode) == 0o700 and stat.S_IMODE(config.stat().st_mode) & 0o022 == 0
     assert config.read_text() == f'Include "{tarn.home}/.config/tarn/ssh_config"\n'
 
 
-def test_from_nothing_to_a_shell(tarn, server):
+def test_create_with_ssh_opens_shell(tarn, server):
+    """`cluster create --ssh` creates a cluster and opens a shell; logging out keeps the cluster."""
     public = server.identity.with_suffix(".pub")
     said = tarn(f"cluster create tiny -i {public} --name fresh --ssh", answer="hostname\nexit 6\n", code=6, loud=True)
     assert said.text.strip() == server.info("fresh")["instances"][0]["name"]

@@ -45,7 +45,8 @@ def files(place) -> set[str]:
     return {str(path.relative_to(place)) for path in place.rglob("*") if path.is_file()}
 
 
-def test_init(tarn, project):
+def test_init_writes_template(tarn, project):
+    """`job init` writes a template and overwrites no file."""
     for name in ("job.tp.toml", "job1.tp.toml"):
         assert name in tarn("job init", where=project).text
     assert "train.tp.toml" in tarn("job init train", where=project).text
@@ -58,7 +59,8 @@ def test_init(tarn, project):
     assert files(project) == before
 
 
-def test_the_life_of_a_job(tarn, server, project):
+def test_job_push_listen_pull_delete(tarn, server, project):
+    """A job is pushed, followed, listed, pulled and deleted."""
     (project / "data").mkdir()
     (project / "data/weights").write_bytes(weights := os.urandom(300_000))
     (project / "data/secret").write_text("not uploaded")
@@ -96,7 +98,8 @@ def test_the_life_of_a_job(tarn, server, project):
         tarn(line, code=3)
 
 
-def test_a_job_in_json(tarn, server, project, job):
+def test_job_commands_print_json(tarn, server, project, job):
+    """The commands print JSON, and the job's output goes to the error stream."""
     first = job("echo one; echo two >&2")
     assert server.text(first) == "one\ntwo\n"
     said = tarn(f"--json job listen {first}")
@@ -114,7 +117,8 @@ def test_a_job_in_json(tarn, server, project, job):
     assert tarn.json(f"job logs {failed['id']}")["job_info"] == failed, "to show a log is no judgement"
 
 
-def test_a_job_that_fails(tarn, project, job):
+def test_failed_job_sets_exit_code(tarn, project, job):
+    """A failed job is reported with its exit code, and its log stays readable."""
     failed = job("echo before", "exit 3", "echo after")
     said = tarn(f"job listen {failed}", code=1)
     assert said.text == "before\n" and "exit code 3" in said.errors and said.errors.count("\n") == 1
@@ -131,8 +135,8 @@ ODD_NAMES = [
 ]  # fmt: skip
 
 
-def test_names_of_files_are_theirs(tarn, server, project, job):
-    """They go up, and come back under the same names."""
+def test_unusual_file_names_round_trip(tarn, server, project, job):
+    """Files with unusual names are uploaded and pulled under the same names."""
     for name in ODD_NAMES:
         (project / "in" / name).parent.mkdir(parents=True, exist_ok=True)
         (project / "in" / name).write_text(name)
@@ -146,7 +150,8 @@ def test_names_of_files_are_theirs(tarn, server, project, job):
         assert (tarn.home / str(number) / "out" / name).read_text() == name
 
 
-def test_ctrl_c_leaves_the_job_running(tarn, server, project, job):
+def test_ctrl_c_leaves_job_running(tarn, server, project, job):
+    """Ctrl-C ends the listening; the job continues."""
     running = job("rm -f /tmp/go; echo begun", "while [ ! -e /tmp/go ]; do sleep 0.1; done", "echo done")
     server.wait_until_running(running, b"begun")
     for line in (f"job listen {running}", f"job logs -f {running}"):
@@ -162,7 +167,8 @@ def test_ctrl_c_leaves_the_job_running(tarn, server, project, job):
         assert "done" in terminal.wait_for_end(0)
 
 
-def test_cancel(tarn, server, job):
+def test_cancel_ends_job(tarn, server, job):
+    """A job is canceled after a confirmation, or with `--no-input`."""
     first, second = job("sleep 1000"), job("sleep 1000")
     server.wait_until_running(first)
     assert "--no-input" in tarn(f"job cancel {first}", code=2).errors
@@ -190,7 +196,8 @@ def nothing_else(server):
     eventually(lambda: not clusters(server), what="the end of the other clusters")
 
 
-def test_a_job_in_one_line(tarn, server, project):
+def test_job_run_creates_and_destroys_cluster(tarn, server, project):
+    """`job run` creates a cluster, runs the job, pulls the outputs and destroys the cluster."""
     (project / "input").write_text("from here\n")
     command = "echo hello; mkdir out; echo kept > out/file; ls"
     said = tarn("job run --on worker --timeout 1m --output", "out/*", command, loud=True)
@@ -207,7 +214,8 @@ def test_a_job_in_one_line(tarn, server, project):
     nothing_else(server)
 
 
-def test_a_job_in_one_line_that_fails(tarn, server):
+def test_failed_job_run_pulls_outputs(tarn, server):
+    """A `job run` that fails still pulls the outputs and destroys the cluster."""
     said = tarn("job run --on worker --output", "*.txt", "echo kept > a.txt; echo before; exit 3", code=1)
     assert said.text == "before\n" and "exit code 3" in said.errors.splitlines()[-1]
     assert (tarn.home / "a.txt").read_text() == "kept\n", "outputs are kept however it ended"
@@ -224,7 +232,8 @@ def test_a_job_in_one_line_that_fails(tarn, server):
     nothing_else(server)
 
 
-def test_ctrl_c_during_a_job_in_one_line_leaves_nothing(tarn, server):
+def test_ctrl_c_during_job_run_destroys_cluster(tarn, server):
+    """Ctrl-C during `job run` destroys the cluster."""
     with tarn.running("job run --on worker", "echo begun; sleep 1000") as client:
         assert client.stdout.readline() == "begun\n"
         said = interrupt(client)
@@ -232,7 +241,8 @@ def test_ctrl_c_during_a_job_in_one_line_leaves_nothing(tarn, server):
     nothing_else(server)
 
 
-def test_a_teardown(tarn, server, project):
+def test_push_with_teardown_destroys_cluster(tarn, server, project):
+    """`job push --teardown` destroys the cluster after the job."""
     server.create("brief", kind="worker")
     (project / "job.tp.toml").write_text(config("echo last words"))
     said = tarn("job push job.tp.toml brief --teardown --listen", where=project)

@@ -16,7 +16,8 @@ def profiles(tarn):
     return tarn.home / ".config/tarn/profiles.toml"
 
 
-def test_a_key_is_kept_for_its_owner_alone(tarn, server):
+def test_login_stores_key_privately(tarn, server):
+    """A login stores the key in a file that only its owner can read."""
     said = tarn(f"login --stdin --engine {server.url}", answer=f"{server.key}\n", **OTHERS).text
     assert "admin@localhost" in said and server.url in said and server.key not in said
     assert stat.S_IMODE(profiles(tarn).stat().st_mode) == 0o600
@@ -25,7 +26,8 @@ def test_a_key_is_kept_for_its_owner_alone(tarn, server):
     assert [path.name for path in profiles(tarn).parent.iterdir()] == ["profiles.toml"], "nothing else is left"
 
 
-def test_in_json_and_elsewhere(tarn, server, tmp_path):
+def test_login_json_and_xdg_config_home(tarn, server, tmp_path):
+    """A login prints JSON, and stores the key below `XDG_CONFIG_HOME`."""
     place = tmp_path / "configuration"
     body = tarn.json("login --stdin", answer=server.key, TENSORPOOL_KEY=None, XDG_CONFIG_HOME=place)
     assert body["email"] == "admin@localhost"
@@ -33,7 +35,8 @@ def test_in_json_and_elsewhere(tarn, server, tmp_path):
     tarn("me", XDG_CONFIG_HOME=place, **OTHERS)
 
 
-def test_a_key_that_is_typed_is_not_shown(tarn, server):
+def test_typed_key_is_not_echoed(tarn, server):
+    """A key that is typed at the prompt is not echoed."""
     with tarn.terminal(f"login --engine {server.url}", **OTHERS) as terminal:
         terminal.read_until(f"API key for {server.url}: ")
         terminal.type(f"{server.key}\n")
@@ -42,7 +45,8 @@ def test_a_key_that_is_typed_is_not_shown(tarn, server):
     assert server.key in profiles(tarn).read_text()
 
 
-def test_ctrl_c_at_the_question_leaves_the_terminal_as_it_was(tarn, server):
+def test_ctrl_c_at_prompt_restores_terminal(tarn, server):
+    """Ctrl-C at the prompt restores the terminal and stores nothing."""
     with tarn.terminal("login", **OTHERS) as terminal:
         echo = termios.tcgetattr(terminal.master)[3] & termios.ECHO
         terminal.read_until("API key for http://127.0.0.1:7070: ")
@@ -53,7 +57,8 @@ def test_ctrl_c_at_the_question_leaves_the_terminal_as_it_was(tarn, server):
     assert not profiles(tarn).exists()
 
 
-def test_what_is_not_a_key_is_not_kept(tarn, server):
+def test_invalid_key_is_not_stored(tarn, server):
+    """An invalid key is refused and not stored."""
     said = tarn("login --stdin", answer="tp-nonsense\n", code=1)
     assert "does not know the API key" in said.errors
     assert tarn.json("login --stdin", answer="tp-nonsense\n", code=1)["code"] == "invalid_key"
@@ -66,7 +71,8 @@ def test_what_is_not_a_key_is_not_kept(tarn, server):
         assert "--stdin" in terminal.wait_for_end(2)
 
 
-def test_a_better_key_takes_the_place_of_the_old_one(tarn, server, user):
+def test_second_login_replaces_key(tarn, server, user):
+    """A second login replaces the stored key."""
     for key in (server.key, user("ann@example.org")):
         tarn("login --stdin", answer=key, TENSORPOOL_KEY=None)
     assert "ann@example.org" in tarn("me", **OTHERS).text
@@ -74,7 +80,8 @@ def test_a_better_key_takes_the_place_of_the_old_one(tarn, server, user):
     assert stat.S_IMODE(profiles(tarn).stat().st_mode) == 0o600
 
 
-def test_several_engines(tarn, server, tmp_path, user):
+def test_profiles_select_engine_and_key(tarn, server, tmp_path, user):
+    """Profiles select engine and key, by flag, by variable or as the last one used."""
     with Server(tmp_path / "other") as other:
         tarn("login --stdin --profile home", answer=server.key)
         tarn(f"login --stdin --profile work --engine {other.url}", answer=other.key, TENSORPOOL_KEY=None)
@@ -90,7 +97,8 @@ def test_several_engines(tarn, server, tmp_path, user):
     assert "school" in tarn.json("me --profile school", code=3)["message"]
 
 
-def test_which_key_counts(tarn, server, user):
+def test_key_precedence(tarn, server, user):
+    """A named profile comes first, then the environment, then `.env`, then the current profile."""
     keys = {name: user(f"{name}@example.org") for name in ("profile", "file", "environment")}
     said = tarn("login --stdin", answer=keys["profile"], loud=True).errors
     assert "TENSORPOOL_KEY" in said and "comes before" in said
@@ -109,12 +117,14 @@ def test_which_key_counts(tarn, server, user):
 
 
 @pytest.mark.parametrize("line", ["TENSORPOOL_KEY={}", 'TENSORPOOL_KEY="{}"', "TENSORPOOL_KEY = {}  ", "TENSORPOOL_KEY={}\r"])
-def test_ways_to_write_a_key(tarn, server, line):
+def test_env_file_key_formats(tarn, server, line):
+    """A key in `.env` may be quoted, padded or end in a carriage return."""
     (tarn.home / ".env").write_text(line.format(server.key) + "\n")
     tarn("me", TENSORPOOL_KEY=None)
 
 
-def test_which_engine_counts(tarn, server):
+def test_engine_precedence(tarn, server):
+    """`--engine` comes before the environment, which comes before the profile."""
     nowhere = "http://127.0.0.1:1"
     tarn("me --engine", f"{server.url}/", TENSORPOOL_ENGINE=nowhere)
     tarn("--engine", server.url, "me", TENSORPOOL_ENGINE=nowhere)
@@ -125,7 +135,8 @@ def test_which_engine_counts(tarn, server):
     tarn("me", TENSORPOOL_ENGINE=f" {server.url}/ ")
 
 
-def test_a_damaged_file_is_named(tarn):
+def test_damaged_profiles_file_is_named(tarn):
+    """The error names a damaged profiles file; a key in the environment works without it."""
     profiles(tarn).parent.mkdir(parents=True)
     profiles(tarn).write_text("current = [")
     assert str(profiles(tarn)) in tarn("me", TENSORPOOL_KEY=None, code=1).errors

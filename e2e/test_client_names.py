@@ -36,7 +36,8 @@ ID = re.compile(r"\b([a-z])-[0-9a-hjkmnp-tv-z]{12}\b")
 
 
 @pytest.mark.parametrize("name", ["tarn", "tp"])
-def test_what_a_user_of_tp_types(server, tmp_path, public_key, name):
+def test_tp_commands_work_under_both_names(server, tmp_path, public_key, name):
+    """Every command line of the stock client works, as `tarn` and as `tp`."""
     (tmp_path / name).symlink_to(BINARY)
     client = Client(server, tmp_path / "home", tmp_path / name)
     known = {"public_key": public_key}

@@ -19,7 +19,8 @@ VENV = Path(sys.executable).parent
 SHOWN = re.compile(r"^(Access Key ID|Secret Access Key|Endpoint|Region): +(\S+)$", re.M)
 
 
-def test_enable_shows_keys_that_work(tarn):
+def test_enable_shows_credentials(tarn):
+    """`object-storage enable` shows the credentials, and a second time the same ones."""
     said = tarn("object-storage enable").text
     shown = dict(SHOWN.findall(said))
     assert len(shown) == 4 and dict(SHOWN.findall(tarn("object-storage credentials").text)) == shown
@@ -28,7 +29,8 @@ def test_enable_shows_keys_that_work(tarn):
     assert tarn.json("object-storage credentials")["secret_access_key"] == shown["Secret Access Key"]
 
 
-def test_buckets(tarn, server):
+def test_bucket_create_list_delete(tarn, server):
+    """Buckets are created, listed and deleted; taken names and full buckets are refused."""
     s3 = enable(server).client()
     assert "no buckets" in tarn("object-storage bucket list").text
     assert "photos" in tarn("object-storage bucket create photos").text
@@ -47,7 +49,8 @@ def test_buckets(tarn, server):
     assert [bucket["Name"] for bucket in s3.list_buckets()["Buckets"]] == []
 
 
-def test_disable(tarn, server):
+def test_disable_needs_confirmation(tarn, server):
+    """`object-storage disable` asks first, and needs `--force` while there are objects."""
     s3 = enable(server).client()
     tarn("object-storage bucket create photos")
     put(s3, "photos", "key")
@@ -80,7 +83,8 @@ def run(tarn, program, *arguments, code=0) -> str:
     return done.stdout
 
 
-def test_aws_finds_it(tarn, server):
+def test_configure_aws_serves_aws_and_boto3(tarn, server):
+    """With the written profile aws-cli and boto3 reach the storage; other profiles are kept."""
     enable(server)
     tarn("object-storage bucket create photos")
     credentials, config = tarn.home / ".aws/credentials", tarn.home / ".aws/config"
@@ -114,7 +118,8 @@ def boto3_session(tarn) -> boto3.Session:
 
 
 @pytest.mark.parametrize("rclone", [VENV / "rclone", "/usr/bin/rclone"], ids=["newest", "debian"])
-def test_rclone_finds_it(tarn, server, rclone):
+def test_configure_rclone_serves_rclone(tarn, server, rclone):
+    """With the written remote rclone reaches the storage; other remotes are kept."""
     if not shutil.which(rclone):
         pytest.skip(f"{rclone} is missing: scripts/install-missing test")
     enable(server)

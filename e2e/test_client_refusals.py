@@ -101,32 +101,37 @@ def server(tmp_path_factory):
 
 
 @pytest.mark.parametrize("code, line", REFUSED)
-def test_what_the_engine_refuses(tarn, code, line):
+def test_refusal_is_one_line(tarn, code, line):
+    """A refusal of the engine is one line on the error stream and one body in JSON."""
     said = tarn(line, code=code)
     assert said.text == "" and said.errors.count("\n") == 1, "one line, and only for people"
     assert tarn.json(line, code=code)["message"] in said.errors
 
 
 @pytest.mark.parametrize("line", [*OPEN, *(line for _, line in REFUSED)])
-def test_without_a_good_key_nothing_works(tarn, line):
+def test_command_needs_valid_key(tarn, line):
+    """No command works without a key or with an unknown one."""
     said = tarn(line, code=1, TENSORPOOL_KEY=None)
     assert "TENSORPOOL_KEY" in said.errors and "tarn login" in said.errors and said.text == ""
     assert tarn.json(line, code=1, key="tp-" + "0" * 40)["code"] == "invalid_key"
 
 
-def test_a_wrong_key_in_words(tarn):
+def test_unknown_key_says_how_to_log_in(tarn):
+    """An unknown key is reported with the way to log in."""
     said = tarn("me", code=1, key="tp-" + "0" * 40)
     assert "does not know the API key" in said.errors and "tarn login" in said.errors and said.text == ""
     assert "TENSORPOOL_KEY" in tarn.json("me", code=1, TENSORPOOL_KEY=None)["message"]
 
 
 @pytest.mark.parametrize("line", USAGE)
-def test_what_nobody_understands(tarn, line):
+def test_usage_error_exits_with_2(tarn, line):
+    """A line that cannot be parsed is a usage error."""
     said = tarn(line, code=2)
     assert said.errors and said.text == ""
 
 
-def test_only_administrators_administer(tarn, user):
+def test_admin_commands_need_administrator(tarn, user):
+    """Administration commands are refused to other users."""
     key = user("someone@example.org", "elsewhere")
     lines = ["admin user list", "admin events", "admin key list", "admin user create a@example.org", "admin grant u-000000000000 5"]
     lines += ["admin host", "admin host drain", "admin host undrain", "admin gpu list", "admin gpu drain simulated-H100-0"]
@@ -136,7 +141,8 @@ def test_only_administrators_administer(tarn, user):
     assert "organization" in tarn("object-storage enable", key=user("hermit@example.org"), code=1).errors
 
 
-def test_files_that_are_not_there_or_not_what_they_should_be(tarn, tmp_path):
+def test_missing_or_invalid_files_are_reported(tarn, tmp_path):
+    """Files that are missing or invalid are reported."""
     for line in ("me sshkey add absent.pub", "cluster create 1xCPU -i absent.pub", "job push absent.tp.toml box"):
         assert "cannot be read" in tarn(line, code=1).errors
         assert "cannot be read" in tarn.json(line, code=1)["message"]
@@ -149,18 +155,21 @@ def test_files_that_are_not_there_or_not_what_they_should_be(tarn, tmp_path):
         tarn.json("job push job.tp.toml box", code=code)
 
 
-def test_the_database_itself(server, tarn, tmp_path):
+def test_key_reset_without_database_is_refused(server, tarn, tmp_path):
+    """`admin key reset` is refused where there is no database."""
     assert "no database" in tarn(f"admin key reset --data {tmp_path / 'nowhere'}", code=1).errors
 
 
-def test_nobody_is_there(tarn):
+def test_unreachable_engine_is_one_line(tarn):
+    """An unreachable engine is reported in one line."""
     for line in OPEN:
         said = tarn(line, "--engine", "http://127.0.0.1:1", code=1)
         assert "http://127.0.0.1:1 cannot be reached" in said.errors and said.errors.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", ["tarn", "tp", "anything"])
-def test_every_name_says_what_it_can_do(server, tmp_path, name):
+def test_help_shows_program_name(server, tmp_path, name):
+    """Help and version work under every program name."""
     (tmp_path / name).symlink_to(Client(server, tmp_path / "home").program)
     client, own = Client(server, tmp_path / "home", tmp_path / name), Client(server, tmp_path / "home")
     assert client("--help").text == client("help").text == own("--help").text.replace("Usage: tarn ", f"Usage: {name} ")

@@ -5,7 +5,8 @@ import re
 STORAGE_ID = re.compile(r"\bs-[0-9a-hjkmnp-tv-z]{12}\b")
 
 
-def test_a_volume_lives_and_ends(tarn, server):
+def test_volume_create_edit_destroy(tarn, server):
+    """A volume is created, listed, shown, resized and destroyed."""
     said = tarn("storage create 3 --name data --wait").text
     [volume] = STORAGE_ID.findall(said)
     assert said.splitlines()[-1] == "The storage is ready."
@@ -23,7 +24,8 @@ def test_a_volume_lives_and_ends(tarn, server):
     assert "DESTROYED" in tarn(f"storage info {volume}").text
 
 
-def test_a_volume_in_json(tarn, server):
+def test_volume_commands_print_json(tarn, server):
+    """The same commands print the API's bodies with `--json`."""
     accepted = tarn.json("storage create 1 --name data --deletion-protection")
     server.finish(accepted["request_id"])
     volume = accepted["storage_id"]
@@ -37,7 +39,8 @@ def test_a_volume_in_json(tarn, server):
     assert tarn.json("storage list")["volumes"] == []
 
 
-def test_what_a_volume_refuses(tarn):
+def test_volume_refusals(tarn):
+    """Shrinking, a taken or invalid name and destroying an attached volume are refused."""
     volume = tarn.json("storage create 2 --name data --wait")["object_id"]
     assert "grow" in tarn(f"storage edit {volume} --size 1", code=4).errors
     assert "taken" in tarn("storage create 1 --name data", code=4).errors
@@ -48,7 +51,8 @@ def test_what_a_volume_refuses(tarn):
     assert "--no-input" in tarn(f"storage destroy {volume}", code=2).errors
 
 
-def test_a_volume_is_asked_for_before_it_goes(tarn):
+def test_volume_destroy_asks_at_terminal(tarn):
+    """At a terminal `storage destroy` asks first."""
     volume = tarn.json("storage create 1 --wait")["object_id"]
     for answer, code in (("n", 1), ("y", 0)):
         with tarn.terminal(f"storage destroy {volume} --wait") as terminal:
@@ -58,7 +62,8 @@ def test_a_volume_is_asked_for_before_it_goes(tarn):
         assert (volume in tarn("storage list").text) == (code == 1)
 
 
-def test_the_organization_shares_volumes(tarn, user):
+def test_org_lists_volumes_of_members(tarn, user):
+    """`--org` lists the volumes of all members, and none of another organization."""
     member, stranger = user("member@example.org", "default"), user("stranger@example.com", "elsewhere")
     volume = tarn.json("storage create 1 --wait", key=member)["object_id"]
     assert volume not in tarn("storage list").text

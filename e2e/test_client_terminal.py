@@ -38,7 +38,8 @@ WATCHED = ["cluster list --watch", "cluster info {cluster} --watch", "storage li
            "job list --watch", "request list --watch", "request info {request} --watch"]  # fmt: skip
 
 
-def test_what_is_watched_is_shown_again_when_it_changes(tarn, server, things):
+def test_watch_shows_changes(tarn, server, things):
+    """`--watch` shows each change, at a terminal, in a pipe and as JSON documents."""
     lines = [line.format(**things) for line in WATCHED]
     with contextlib.ExitStack() as stack:
         people = [stack.enter_context(tarn.terminal(line)) for line in lines]
@@ -86,21 +87,24 @@ def decoded(text: str) -> list[dict]:
     return documents
 
 
-def test_a_job_is_watched(tarn, server, things):
+def test_job_info_watch_shows_job(tarn, server, things):
+    """`job info --watch` shows the job until Ctrl-C."""
     with tarn.terminal(f"job info {things['job']} --watch") as terminal:
         assert things["job"] in terminal.read_until("Commands")
         terminal.type("\x03")
         terminal.wait_for_end(0)
 
 
-def test_what_is_not_there_cannot_be_watched(tarn):
+def test_watch_of_missing_object_is_refused(tarn):
+    """`--watch` of a missing object, or with an unknown key, is refused."""
     for line in ("cluster info nobody", "storage info s-000000000000", "job info j-000000000000", "request info r-000000000000"):
         tarn(f"{line} --watch", code=3)
     for noun in ("cluster", "storage", "job", "request"):
         tarn(f"{noun} list --watch", code=1, key="tp-wrong")
 
 
-def test_status_words_have_colours_where_somebody_looks(tarn):
+def test_status_is_colored_only_at_terminal(tarn):
+    """States are colored at a terminal without `NO_COLOR`, and not in a pipe."""
     tarn("cluster create 1xCPU --name box --wait")
     with tarn.terminal("cluster list") as terminal:
         coloured = terminal.wait_for_end()
@@ -111,7 +115,8 @@ def test_status_words_have_colours_where_somebody_looks(tarn):
 
 
 @pytest.mark.parametrize("columns", [20, 40, 60, 80, 120])
-def test_everything_fits_the_terminal(tarn, columns):
+def test_tables_fit_terminal(tarn, columns):
+    """Tables are no wider than the terminal, and IDs stay whole."""
     cluster = tarn.json("cluster create 1xCPU --name a-rather-long-name-of-a-cluster-that-somebody-chose --wait")["object_id"]
     tarn("storage create 1 --wait")
     for line in ("cluster list --instances", "storage list", "request list", "cluster types", "admin user list"):
@@ -125,7 +130,8 @@ def test_everything_fits_the_terminal(tarn, columns):
             assert cluster in shown and "RUNNING" in shown, "an ID can be copied from it"
 
 
-def test_progress_is_for_people(tarn):
+def test_progress_only_at_terminal(tarn):
+    """Progress is drawn at a terminal, and is plain lines in a pipe."""
     tarn("cluster create 8xH100 --name everything --wait")
     with tarn.terminal("cluster create 8xH100 --name patient --wait") as terminal:
         terminal.read_until("is being created")
@@ -143,7 +149,8 @@ def test_progress_is_for_people(tarn):
     assert all(line.startswith("Waits for 8 H100 GPUs") for line in waits), said
 
 
-def test_at_a_terminal_programs_get_nothing_but_json(tarn):
+def test_json_at_terminal_is_only_json(tarn):
+    """With `--json` a terminal shows nothing but JSON."""
     with tarn.terminal("cluster create 1xCPU --wait --json") as terminal:
         assert json.loads(terminal.wait_for_end())["status"] == "COMPLETED"
     with tarn.terminal("cluster destroy nobody --json") as terminal:

@@ -57,7 +57,8 @@ def cloud(tmp_path_factory):
     assert not footprint.loop_devices(running.data)
 
 
-def test_a_full_disk_is_the_instances_own(cloud):
+def test_full_disk_affects_only_its_instance(cloud):
+    """A full instance disk affects no other instance, survives restarts, and gives freed space back."""
     cloud.create("box")
     cloud.create("other")
     assert cloud.disk("box").suffix == ".xfs" and footprint.loop_devices(cloud.data)
@@ -77,7 +78,8 @@ def test_a_full_disk_is_the_instances_own(cloud):
     cloud.destroy_all()
 
 
-def test_what_an_instance_keeps_through_restarts_and_crashes(cloud):
+def test_disk_survives_restarts_and_crashes(cloud):
+    """An instance keeps its files through restarts and a killed engine; destroy removes them."""
     cloud.create("box")
     cloud.ssh("box", "echo one > file; sudo sh -c 'echo two > /etc/two; echo three > /usr/local/three'; sync")
     cloud.restart("box")
@@ -91,7 +93,8 @@ def test_what_an_instance_keeps_through_restarts_and_crashes(cloud):
     assert not place.parent.exists() and not footprint.loop_devices(cloud.data)
 
 
-def test_a_disk_that_is_gone_is_not_made_anew(cloud):
+def test_missing_disk_is_not_recreated(cloud):
+    """A missing disk fails the restart and is not replaced by an empty one."""
     made = cloud.create("box")
     disk, elsewhere = cloud.disk("box"), cloud.directory / "elsewhere"
     # Whoever moves it away while it is mounted: the instance goes on, the next start has nothing to stand on.
@@ -104,8 +107,8 @@ def test_a_disk_that_is_gone_is_not_made_anew(cloud):
     cloud.destroy_all()
 
 
-def test_disks_from_before_there_was_a_limit(cloud):
-    """Yesterday's instances have a directory. They start as they are; new ones get a disk with a limit."""
+def test_directory_disks_of_old_instances_start(cloud):
+    """Instances from before the disk limit have a directory and start with it; new ones get a disk with a limit."""
     cloud.stop()
     cloud.environment["TARN_TEST_WITHOUT"] = "disk-limit"
     cloud.start()
@@ -140,8 +143,8 @@ def small_disk(tmp_path):
         subprocess.run(["umount", "--lazy", place], check=True)
 
 
-def test_a_full_disk_of_the_machine(tmp_path, small_disk):
-    """Disks may promise more than there is. When it is used up, writers are told, disks live on, and nobody new comes."""
+def test_full_host_disk_reports_write_errors(tmp_path, small_disk):
+    """When the host's disk is full, writers get errors, instance disks survive, and new instances wait."""
     assert os.path.ismount(small_disk), "never fill what is not the small disk"
     with Cloud(tmp_path, name=small_disk.name) as cloud:
         cloud.create("box")

@@ -19,7 +19,8 @@ def files(directory: Path) -> set[str]:
     return {str(path.relative_to(directory)) for path in directory.rglob("*")}
 
 
-def test_a_healthy_engine(server):
+def test_healthy_engine_is_ok(server):
+    """A healthy engine passes all checks, and the doctor writes nothing into its data."""
     before = files(server.data)
     report = doctor_of_engine(server)
     report.expect_level("ok", "engine.answers", "engine.version", "engine.clock", "database.opens", "database.schema")
@@ -30,7 +31,8 @@ def test_a_healthy_engine(server):
     assert files(server.data) == before, "it writes nothing into the data"
 
 
-def test_the_body_is_as_the_page_says(server):
+def test_body_matches_documentation(server):
+    """The JSON body has the fields and check names that the documentation lists."""
     report = doctor_of_engine(server)
     body = report.body
     assert set(body) == {"version", "tarn", "healthy", "counts", "findings", "trial", "configuration"}
@@ -43,21 +45,24 @@ def test_the_body_is_as_the_page_says(server):
     assert body["healthy"] == (body["counts"]["failure"] == 0) == (report.code == 0)
 
 
-def test_people_read_a_list(server):
+def test_text_report_lists_findings(server):
+    """Without `--json` the doctor prints a list and a summary."""
     done = run_doctor(*server.command[2:])
     assert re.search(r"^  ok       database\.opens +SQLite ", done.stdout, re.M), done.stdout
     assert "\x1b" not in done.stdout and "The configuration in effect" in done.stdout
     assert re.search(r"\d+ ok, \d+ notes?, \d+ warnings?, \d+ failures?, \d+ skipped\.$", done.stdout.strip())
 
 
-def test_before_the_first_start_nothing_is_made(tmp_path):
+def test_doctor_before_first_start_creates_nothing(tmp_path):
+    """Before the first start the doctor creates no data directory."""
     report = doctor_without_engine(tmp_path / "data")
     report.expect_level("note", "engine.answers", "database.opens", "keys.data")
     report.expect_level("ok", "ports.api", "ports.ssh", "ports.s3")
     assert not (tmp_path / "data").exists()
 
 
-def test_data_that_is_a_file_is_one_failure(tmp_path):
+def test_data_path_that_is_a_file_is_one_failure(tmp_path):
+    """A data path that is a file is one failure, and dependent checks are left out."""
     (tmp_path / "data").write_text("")
     report = doctor_without_engine(tmp_path / "data")
     report.expect_level("failure", "configuration.readable")
@@ -66,7 +71,8 @@ def test_data_that_is_a_file_is_one_failure(tmp_path):
     assert (tmp_path / "data").read_text() == ""
 
 
-def test_after_a_stop_the_database_is_read_and_left_alone(tmp_path):
+def test_stopped_engine_database_is_checked(tmp_path):
+    """The database of a stopped engine is checked without changing a file."""
     with Server(tmp_path / "data") as server:
         server.stop()
     before = files(server.data)
@@ -76,7 +82,8 @@ def test_after_a_stop_the_database_is_read_and_left_alone(tmp_path):
     assert files(server.data) == before
 
 
-def test_a_killed_engine_leaves_a_log_that_is_read(tmp_path):
+def test_killed_engine_wal_is_read(tmp_path):
+    """The write-ahead log of a killed engine is read."""
     with Server(tmp_path / "data") as server:
         accepted = server.call("POST", "/storage/create", json={"name": "v", "size": 1}, expect=202).json()
         server.finish(accepted["request_id"])
@@ -89,7 +96,8 @@ def test_a_killed_engine_leaves_a_log_that_is_read(tmp_path):
         server.stop()
 
 
-def test_a_schema_that_this_program_does_not_know(tmp_path):
+def test_unknown_schema_is_reported(tmp_path):
+    """A newer schema is a failure and an older one a note."""
     with Server(tmp_path / "data") as server:
         server.stop()
     options = server.command[2:]
@@ -109,7 +117,8 @@ def test_a_schema_that_this_program_does_not_know(tmp_path):
     older.expect_level("note", "database.schema")
 
 
-def test_a_database_that_is_damaged(tmp_path):
+def test_damaged_database_is_failure(tmp_path):
+    """A damaged database is a failure."""
     with Server(tmp_path / "data") as server:
         server.stop()
     # Otherwise all that matters may still be in the log beside it.
@@ -124,7 +133,8 @@ def test_a_database_that_is_damaged(tmp_path):
     assert report.code == 1
 
 
-def test_a_configuration_that_is_wrong(tmp_path):
+def test_invalid_configuration_is_failure(tmp_path):
+    """An invalid configuration is a failure, and checks that do not need it still run."""
     config = tmp_path / "tarn.toml"
     config.write_text("lisen = '127.0.0.1:1'\n")
     report = doctor("--config", config)
@@ -133,7 +143,8 @@ def test_a_configuration_that_is_wrong(tmp_path):
     assert "kernel.version" in report.found and "database.opens" not in report.found
 
 
-def test_secrets_are_not_shown(tmp_path):
+def test_secrets_are_hidden(tmp_path):
+    """The report hides passwords."""
     report = doctor_without_engine(tmp_path / "data", environment={"TARN_DATABASE": f"postgres://tarn:s3cr3t@127.0.0.1:{free_port()}/tarn"})
     report.expect_level("failure", "database.opens")
     assert "s3cr3t" not in json.dumps(report.body)
@@ -141,7 +152,8 @@ def test_secrets_are_not_shown(tmp_path):
 
 
 @needs_root
-def test_another_user_is_told_what_was_not_looked_at(server):
+def test_unprivileged_user_sees_skipped_checks(server):
+    """For an unprivileged user the report lists the checks that were skipped."""
     server.data.chmod(0o700)
     program = os.open(BINARY, os.O_RDONLY)
     try:

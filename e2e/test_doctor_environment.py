@@ -29,7 +29,8 @@ class Registry(BaseHTTPRequestHandler):
         pass
 
 
-def test_registries(tmp_path):
+def test_registries_are_checked(tmp_path):
+    """Configured registries are checked for reachability and for their logins."""
     config = tmp_path / "tarn.toml"
 
     def report(port: int, password: str | None = None) -> Report:
@@ -71,7 +72,8 @@ def certificate(directory: Path, days: int) -> list:
     return ["--tls-cert", cert, "--tls-key", key]
 
 
-def test_certificates(tmp_path):
+def test_certificates_are_checked(tmp_path):
+    """Certificates are checked for their names, their age and their key file."""
     well = certificate(tmp_path, 90)
     report = doctor_without_engine(tmp_path / "data", *well, "--public-url", "https://cloud.example.org")
     report.expect_level("ok", "certificate.usable", "certificate.valid", "certificate.names", "certificate.key_file")
@@ -86,7 +88,8 @@ def test_certificates(tmp_path):
     assert report.code == 1
 
 
-def test_a_certificate_that_has_expired(tmp_path):
+def test_expired_certificate_is_failure(tmp_path):
+    """An expired certificate is a failure."""
     cert, key = certificate(tmp_path, 90)[1::2]
     request = ["openssl", "req", "-new", "-key", key, "-subj", "/CN=tarn-test", "-out", tmp_path / "request.pem"]
     subprocess.run(request, check=True, capture_output=True)
@@ -108,7 +111,8 @@ def test_a_certificate_that_has_expired(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
-def test_a_certificate_that_was_renewed_behind_the_engines_back(tmp_path):
+def test_renewed_certificate_needs_restart(tmp_path):
+    """A certificate that was renewed on disk but is not yet served is a failure until the engine restarts."""
     options = certificate(tmp_path, 90)
     server = Server(tmp_path / "data", *options, verify=tmp_path / "cert.pem")
     # Which one it shows is for the doctor to see; it is not for this address.
@@ -125,7 +129,8 @@ def test_a_certificate_that_was_renewed_behind_the_engines_back(tmp_path):
 
 
 @pytest.mark.skipif("TARN_TEST_POSTGRES" not in os.environ, reason="needs scripts/with-postgres")
-def test_postgresql(tmp_path):
+def test_postgresql_is_checked(tmp_path):
+    """A PostgreSQL database is checked, and missing rights are named."""
     base, _, _ = os.environ["TARN_TEST_POSTGRES"].rpartition("/")
     name, reader = f"doctor_{os.getpid()}", f"doctor_reader_{os.getpid()}"
 
@@ -149,7 +154,8 @@ def test_postgresql(tmp_path):
     doctor_without_engine(tmp_path / "data", "--database", f"{base}/nowhere_{name}").expect_level("failure", "database.opens")
 
 
-def test_the_process_of_the_engine_is_looked_at(tmp_path):
+def test_engine_process_limits_are_checked(tmp_path):
+    """The limits of the engine's own process are checked, not those of the doctor."""
     server = Server(tmp_path / "data")
     server.command = ["sh", "-c", 'ulimit -n 512 && exec "$@"', "sh", *server.command]
     with server:
@@ -159,14 +165,16 @@ def test_the_process_of_the_engine_is_looked_at(tmp_path):
         assert "the engine may have only 512 files" in report.found["limits.files"]["found"]
 
 
-def test_with_made_up_machines_no_job_is_waited_for(server):
+def test_trial_with_fake_driver_skips_job(server):
+    """The trial on the fake driver waits for no job."""
     report = doctor_of_engine(server, "--full", seconds=100)
     assert "fake driver" in report.steps["job run"]["message"] and report.steps["job run"]["ok"]
     wrong = [step for step in report.steps.values() if not step["ok"]]
     assert not wrong and {"cluster destroy", "volume detach", "volume destroy", "bucket delete"} <= set(report.steps), wrong
 
 
-def test_a_port_that_somebody_else_has(tmp_path):
+def test_taken_port_names_process(tmp_path):
+    """A port that another process holds is a failure that names the process."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -177,6 +185,7 @@ def test_a_port_that_somebody_else_has(tmp_path):
     elsewhere.expect_level("failure", "ports.api")
 
 
-def test_no_engine_at_an_address_that_was_given(tmp_path):
+def test_unreachable_engine_is_failure(tmp_path):
+    """An engine that does not respond at the given address is a failure."""
     report = doctor_without_engine(tmp_path / "data", "--engine", f"http://127.0.0.1:{free_port()}")
     report.expect_level("failure", "engine.answers")

@@ -17,14 +17,16 @@ DISK_MIB = 64
 
 
 @needs_root
-def test_a_disk_that_is_nearly_full(small_disk):
+def test_nearly_full_disk_is_failure(small_disk):
+    """A nearly full disk is a failure."""
     report = doctor_without_engine(small_disk)
     report.expect_level("failure", "space.data")
     assert report.code == 1
 
 
 @needs_root
-def test_rules_of_others_and_the_rule_that_mends_them(tmp_path):
+def test_firewall_advice_fixes_foreign_rules(tmp_path):
+    """Firewall rules that drop forwarded traffic are a failure, and the suggested rule fixes it."""
     (tmp_path / "data").mkdir(mode=0o700)
     (tmp_path / "data/installation").write_text("abc123")
     chain = "nft add table inet mine; nft add chain inet mine through '{ type filter hook forward priority 0; policy drop; }'"
@@ -61,7 +63,8 @@ def cloud(tmp_path_factory):
 
 
 @needs_root
-def test_a_real_engine_and_a_whole_trial(cloud):
+def test_trial_on_real_engine_passes(cloud):
+    """The whole trial passes on a real engine and leaves nothing."""
     report = doctor_of_engine(cloud, "--full")
     report.expect_level("ok", "kernel.idmapped_mounts", "kernel.links", "kernel.nf_tables", "ports.ssh", "engine.answers")
     report.expect_level("ok", "drift.instances", "drift.volumes", "drift.leftovers", "drift.promises")
@@ -83,7 +86,8 @@ def left_by(cloud):
 
 
 @needs_root
-def test_a_trial_that_is_interrupted_leaves_nothing(cloud):
+def test_interrupted_trial_leaves_nothing(cloud):
+    """An interrupted trial leaves nothing."""
     command = [str(BINARY), "doctor", *cloud.command[2:], "--full"]
     process = subprocess.Popen(
         command, env=ENVIRONMENT | {"TENSORPOOL_KEY": cloud.key}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
@@ -103,7 +107,8 @@ def test_a_trial_that_is_interrupted_leaves_nothing(cloud):
 
 
 @needs_root
-def test_what_belongs_to_no_instance_is_told(cloud):
+def test_orphaned_control_group_is_reported(cloud):
+    """A control group that belongs to no instance is reported."""
     top = Path("/sys/fs/cgroup")
     top = top if (top / "cgroup.controllers").exists() else top / "memory"
     group = top / f"tarn-{(cloud.data / 'installation').read_text().strip()}/i-000000000000"
@@ -119,7 +124,8 @@ def test_what_belongs_to_no_instance_is_told(cloud):
 
 
 @needs_root
-def test_a_volume_whose_file_is_gone_is_told(cloud):
+def test_missing_volume_file_is_reported(cloud):
+    """A volume without its file is reported, and recovers when the file returns."""
     volume = cloud.make_volume("lost")
     file = cloud.data / f"volumes/{volume}/data.xfs"
     file.rename(file.with_name("away"))
@@ -134,7 +140,8 @@ def test_a_volume_whose_file_is_gone_is_told(cloud):
 
 
 @needs_root
-def test_an_engine_that_was_killed_and_its_machine(cloud):
+def test_killed_engine_with_instance_is_checked(cloud):
+    """The host of a killed engine is checked while its instance runs; a trial needs the engine."""
     cluster = cloud.create("alive")
     cloud.process.kill()
     cloud.process.wait()
@@ -148,7 +155,8 @@ def test_an_engine_that_was_killed_and_its_machine(cloud):
 
 
 @needs_root
-def test_a_trial_says_which_step_failed(cloud):
+def test_trial_names_failed_step(cloud):
+    """A trial names the step that failed."""
     cloud.stop()
     usual = cloud.command
     at = usual.index("--s3-listen") + 1

@@ -23,7 +23,8 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 @needs_root
 @pytest.mark.parametrize("page", SHOWN, ids=lambda page: page.stem)
-def test_what_a_page_shows_is_what_happens(page, tmp_path):
+def test_page_examples_run(page, tmp_path):
+    """The examples of a page run and print what the page shows."""
     typed_here = " ".join(step.command for step in steps(page.read_text()))
     for program in TOOLS:
         if program in typed_here.split() and not shutil.which(program):
@@ -35,14 +36,15 @@ def test_what_a_page_shows_is_what_happens(page, tmp_path):
 
 
 @needs_root
-def test_a_page_that_is_wrong_is_found(tmp_path):
-    """Otherwise the test above would say nothing."""
+def test_wrong_example_is_found(tmp_path):
+    """A wrong example fails, so the test above can fail."""
     with Cloud(tmp_path / "cloud", BINARY) as cloud:
         true, lie = Step(1, "echo heron", ["her…"]), Step(2, "echo heron", ["crane"])
         assert "it printed:\nheron" in cloud.run([true, lie])[0]
 
 
-def test_what_is_printed_is_compared():
+def test_output_patterns_match():
+    """`…` matches within a line, or any number of lines, and nothing else does."""
     for expected, printed in (
         (["one", "two"], "one  \ntwo\n\n"),
         (["c-… RUNNING"], "c-7k2m RUNNING\n"),
@@ -62,7 +64,8 @@ def test_what_is_printed_is_compared():
         assert not output_matches(expected, printed), (expected, printed)
 
 
-def test_every_command_is_on_a_page():
+def test_every_command_is_documented():
+    """Every command is on a page."""
     said = "\n".join(page.read_text() for page in PAGES)
     missing = [command for command in commands() if command not in said]
     assert not missing
@@ -77,14 +80,15 @@ def commands(*above: str) -> list[str]:
     return sum(below, []) if below else [" ".join(("tarn", *above))]
 
 
-def test_the_recording_is_of_the_tour():
-    """It is made by scripts/record; a tour that has changed needs another one."""
+def test_recording_shows_tour():
+    """The recording shows the tour of README.md; scripts/record makes a new one."""
     shown = [text.text for text in ElementTree.parse(ROOT / "docs/first-ten-minutes.svg").iter(f"{SVG}text")]
     tour = [strip_comment(step.command) for step in steps((ROOT / "README.md").read_text())]
     assert [command for command in tour if command not in shown] == []
 
 
-def test_links_lead_somewhere():
+def test_links_resolve():
+    """The links between pages resolve."""
     wrong = []
     for page in PAGES:
         for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):

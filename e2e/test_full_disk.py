@@ -17,7 +17,8 @@ def create(server, name):
 
 
 @needs_root
-def test_a_full_disk_refuses_and_recovers(small_disk):
+def test_full_disk_refuses_and_recovers(small_disk):
+    """A full disk refuses writes with 503, keeps what was acknowledged, and recovers."""
     assert os.path.ismount(small_disk), "never fill what is not the small disk"
     ballast = small_disk / "ballast"
     with Server(small_disk) as server:

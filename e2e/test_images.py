@@ -125,7 +125,8 @@ def with_a_user(root: bytes) -> bytes:
     return layer.add("opt/tools/greet", b"#!/bin/sh\necho $GREETING from $0\n", mode=0o755).bytes()
 
 
-def test_a_debian_with_a_user_an_environment_and_a_directory(tp, server, registry, create, push, volume, tmp_path):
+def test_debian_image_with_user_and_environment(tp, server, registry, create, push, volume, tmp_path):
+    """A Debian image keeps its user, environment and working directory in sessions, jobs and volumes."""
     root = debian()
     image = registry.push(
         "org/debian", root, with_a_user(root), tag="12", User="app", WorkingDir="/srv/work",
@@ -173,7 +174,8 @@ def test_a_debian_with_a_user_an_environment_and_a_directory(tp, server, registr
     server.destroy(cluster["id"])
 
 
-def test_a_handful_of_programs_around_a_plain_shell(tp, server, registry, create, push, volume):
+def test_image_with_plain_shell(tp, server, registry, create, push, volume):
+    """An image with a plain shell and few programs runs sessions, jobs and volumes."""
     layer, empty = plain_shell(), Layer().directory("work").bytes()
     # The same empty layer twice, as whoever names a directory to work in twice has it.
     cluster = create("plain", registry.push("org/plain", empty, layer, empty, WorkingDir="/work", Env=["PATH=/bin", "WORD=given"]))
@@ -190,7 +192,8 @@ def test_a_handful_of_programs_around_a_plain_shell(tp, server, registry, create
     server.destroy("plain")
 
 
-def test_one_program_without_a_shell(tp, server, registry, create, push, volume, program):
+def test_image_without_shell(tp, server, registry, create, push, volume, program):
+    """An image without a shell runs single programs, and says what a shell would need."""
     layer = Layer().directory("bin").add("bin/say", program, mode=0o755).directory("work")
     config = {"User": "4711:7", "WorkingDir": "/work", "Env": ["PATH=/bin", "WORD=given"]}
     cluster = create("static", registry.push("static", layer.bytes(), **config))
@@ -223,7 +226,8 @@ def test_one_program_without_a_shell(tp, server, registry, create, push, volume,
     server.destroy("static")
 
 
-def test_odd_images_come_up(server, registry, create, program):
+def test_odd_images_start(server, registry, create, program):
+    """Images with unusual files and accounts start."""
     passwd = b"evil:x:4294967295:4294967295::/:/bin/sh\nminus:x:-1:-1::/:/\n" + b"x" * 5_000_000
     odd = Layer().directory("bin", mode=0o700).add("bin/say", program, mode=0o4755)
     odd.link("etc", "usr/etc").directory("usr").directory("usr/etc").add("usr/etc/passwd", passwd)
@@ -236,7 +240,8 @@ def test_odd_images_come_up(server, registry, create, program):
     server.destroy("odd")
 
 
-def test_a_user_whom_the_image_does_not_have_is_told(server, registry, program):
+def test_missing_image_user_is_reported(server, registry, program):
+    """A `USER` that the image does not have fails the create with a reason."""
     layer = Layer().directory("etc").add("etc/passwd", b"minus:x:-1:-1::/:/\n").add("say", program, mode=0o755)
     for user in ("ghost", "minus"):
         body = {"instance_type": "1xCPU", "tp_cluster_name": user, "container": registry.push(user, layer.bytes(), User=user)}
@@ -247,7 +252,8 @@ def test_a_user_whom_the_image_does_not_have_is_told(server, registry, program):
 
 
 @pytest.mark.alone
-def test_an_image_that_means_harm_harms_nothing(server, registry, program, tmp_path):
+def test_malicious_image_changes_nothing_outside(server, registry, program, tmp_path):
+    """A malicious image changes nothing outside its instance, and is refused or harmless."""
     before, mark = footprint.take_snapshot(), f"escaped-{free_port()}"
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -283,7 +289,8 @@ def test_an_image_that_means_harm_harms_nothing(server, registry, program, tmp_p
     assert not footprint.difference(before, footprint.take_snapshot()).keys() - {"namespaces"}
 
 
-def test_how_far_a_pull_is_can_be_seen(server, registry, program):
+def test_pull_progress_is_shown(server, registry, program):
+    """The request and the cluster show how far a pull is."""
     noise = random.Random(8).randbytes(6_000_000)
     with PausingProxy(registry, 3_000_000) as slow:
         name = registry.push("slow", Layer().add("noise", noise).add("say", program, mode=0o755).bytes()).split("/", 1)[1]

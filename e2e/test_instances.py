@@ -23,7 +23,8 @@ def pair(cloud):
     return cloud.create("pair", nodes=2)
 
 
-def test_a_person_finds_a_usual_machine(cloud, pair):
+def test_instance_looks_like_usual_host(cloud, pair):
+    """A user finds the usual accounts, directories and sudo in an instance."""
     node = pair["instances"][0]
     inside = lambda *command, **more: cloud.ssh(node["id"], *command, **more).out.strip()  # noqa: E731
     assert inside("whoami") == "ubuntu"
@@ -41,7 +42,8 @@ def test_a_person_finds_a_usual_machine(cloud, pair):
     assert "guest" in inside("cat /proc/1/comm")
 
 
-def test_limits_are_those_of_the_type(cloud, pair):
+def test_type_limits_are_enforced(cloud, pair):
+    """Memory and processes are limited as the instance type says."""
     node = pair["instances"][0]["id"]
     hungry = "python3 -c 'b = bytearray(600 << 20); print(len(b))'"
     assert cloud.ssh(node, hungry, code=None).code != 0, "more memory than the type has"
@@ -53,6 +55,7 @@ def test_limits_are_those_of_the_type(cloud, pair):
 
 
 def test_nodes_reach_each_other_by_name(cloud, pair):
+    """The nodes of a cluster reach each other by name over SSH."""
     first, second = (node["name"] for node in pair["instances"])
     assert cloud.ssh(first, "ssh", second, "hostname").out.strip() == second
     assert cloud.ssh(second, "ssh", first, "hostname").out.strip() == first
@@ -60,6 +63,7 @@ def test_nodes_reach_each_other_by_name(cloud, pair):
 
 
 def test_packages_can_be_installed(cloud, pair):
+    """Debian and Python packages can be installed."""
     node = pair["instances"][0]["id"]
     build = (
         "mkdir -p hello/DEBIAN hello/usr/bin && "
@@ -80,7 +84,8 @@ def test_packages_can_be_installed(cloud, pair):
     assert "tarn-hello" in cloud.ssh(node, "dpkg -l tarn-hello").out
 
 
-def test_a_restart_keeps_what_matters(cloud, pair):
+def test_restart_keeps_disk_and_addresses(cloud, pair):
+    """A restart keeps the disk, names and addresses, and clears /dev/shm."""
     node = pair["instances"][0]
     cloud.ssh(node["id"], "echo kept > kept; sudo touch /etc/mine; echo gone > /dev/shm/gone")
     before = cloud.ssh(node["id"], "cat /proc/1/stat").out.split()[21]
@@ -94,7 +99,8 @@ def test_a_restart_keeps_what_matters(cloud, pair):
     assert cloud.ssh(node["id"], "ssh", pair["instances"][1]["name"], "true").code == 0
 
 
-def test_the_engine_may_die(cloud, pair):
+def test_instance_survives_engine_kill(cloud, pair):
+    """An instance and its processes survive a killed engine."""
     node = pair["instances"][0]["id"]
     cloud.ssh(node, "nohup sh -c 'while :; do date +%s.%N > beat; sleep 0.1; done' >/dev/null 2>&1 & echo started")
     identity = cloud.ssh(node, "cat /proc/sys/kernel/random/boot_id; cat /proc/1/stat").out.split()[22]
@@ -108,7 +114,8 @@ def test_the_engine_may_die(cloud, pair):
     cloud.ssh(node, "pkill -f 'while :' || true", code=None)
 
 
-def test_keys_come_and_go_within_seconds(cloud, pair, tmp_path):
+def test_ssh_keys_change_within_seconds(cloud, pair, tmp_path):
+    """Added and removed SSH keys take effect at the gateway and in the guest within seconds."""
     first, second = (node["name"] for node in pair["instances"])
     other = make_identity(tmp_path / "other")
     line = other.with_suffix(".pub").read_text()
@@ -133,7 +140,8 @@ def as_other(cloud, identity, instance) -> int:
         cloud.identity = mine
 
 
-def test_what_dies_is_told(cloud):
+def test_dead_instance_fails_cluster(cloud):
+    """A dead instance fails its cluster with an explanation."""
     cluster = cloud.create("mortal")
     cloud.ssh("mortal", "sudo kill -TERM 1", code=None)
     dead = eventually(lambda: (seen := cloud.info(cluster["id"]))["status"] == "FAILED" and seen, what="FAILED")
@@ -141,7 +149,8 @@ def test_what_dies_is_told(cloud):
     cloud.destroy(cluster["id"])
 
 
-def test_a_stranger_is_refused(cloud, pair, tmp_path):
+def test_unknown_ssh_key_is_refused(cloud, pair, tmp_path):
+    """An unknown SSH key is refused, also for a name that does not exist."""
     stranger = make_identity(tmp_path / "stranger")
     assert as_other(cloud, stranger, pair["instances"][0]["id"]) == 255
     assert as_other(cloud, stranger, "no-such-machine") == 255

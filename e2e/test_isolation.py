@@ -159,7 +159,8 @@ def run_on_host(cloud, all_outside, name, request):
 
 
 @pytest.mark.parametrize("name", isolation.ATTEMPTS)
-def test_refused(outcomes, outside, name):
+def test_attempt_is_refused(outcomes, outside, name):
+    """Each attempt is refused as the table says."""
     outcome, attempt = outcomes[name], isolation.ATTEMPTS[name]
     if attempt.optional and outside[name] != "able" and outcome != "able":
         pytest.skip(f"the machine's own root cannot do it either: {outside[name]}")
@@ -209,8 +210,8 @@ def proofs(engine_without):
 
 
 @pytest.mark.parametrize("name", isolation.PROOFS)
-def test_without_its_protection_it_succeeds(proofs, outside, name):
-    """Whoever switches a wall off gets through. So the test above cannot pass by trying the wrong thing."""
+def test_attempt_succeeds_without_protection(proofs, outside, name):
+    """Without its protections each attempt succeeds, so the test above cannot pass by trying the wrong thing."""
     attempt = isolation.ATTEMPTS[name]
     outcome = outside[name] if attempt.protections == isolation.NAMESPACES else proofs(name)
     if attempt.optional and outside[name] != "able" and outcome != "able":
@@ -218,21 +219,23 @@ def test_without_its_protection_it_succeeds(proofs, outside, name):
     assert outcome == "able"
 
 
-def test_every_protection_has_an_attempt_that_only_it_refuses():
+def test_every_protection_has_its_own_attempt():
+    """Every protection has an attempt that only this protection refuses."""
     alone = {attempt.protections for attempt in isolation.ATTEMPTS.values() if len(attempt.protections) == 1}
     assert alone - {isolation.NAMESPACES} == {(protection,) for protection in isolation.PROTECTIONS}
     assert all(attempt.protections for attempt in isolation.ATTEMPTS.values())
 
 
-def test_the_page_lists_every_attempt():
-    """The table of the page is the table of the suite."""
+def test_page_lists_every_attempt():
+    """The table in docs/operating/security.md is the table of the suite."""
     listed = PAGE.read_text().split("## The attempts")[1]
     rows = re.findall(r"^\| `(\w+)` \| ([^|]*) \|", listed, re.MULTILINE)
     expected = {name: attempt.protections for name, attempt in isolation.ATTEMPTS.items()}
     assert {name: tuple(re.findall(r"`([a-z-]+)`", protections)) for name, protections in rows} == expected
 
 
-def test_nothing_of_the_host_can_be_read(cloud, tmp_path):
+def test_host_secrets_are_unreadable(cloud, tmp_path):
+    """Root inside reads no file, password hash, socket or command line of the host."""
     secret = f"tarn-secret-{os.getpid()}"
     hidden = [tmp_path / "secret", cloud.data / "probe", Path("/root") / f".{secret}", Path("/home") / secret]
     for path in hidden:
@@ -258,8 +261,8 @@ def test_nothing_of_the_host_can_be_read(cloud, tmp_path):
             path.unlink()
 
 
-def test_garbage_and_crowds_at_what_listens_inside(cloud):
-    """The SSH server of a node and the engine's doors, which are all that an instance can speak to."""
+def test_flooded_listeners_survive(cloud):
+    """The SSH server of a node and the loopback proxy survive garbage and many connections."""
     flood = """
 import os, socket, sys
 for address, port in (("127.0.0.1", 22), ("127.0.0.1", %d), (sys.argv[1], 22)):
@@ -283,8 +286,8 @@ print("done")
     assert cloud.call("GET", "/healthz").status_code == 200 and "panicked" not in cloud.output()
 
 
-def test_links_in_the_place_of_files_that_the_guest_writes(cloud):
-    """The guest writes where it means to, or not at all, wherever root inside points its files."""
+def test_guest_follows_no_planted_links(cloud):
+    """The guest follows no links that root inside plants in place of the files that it writes."""
     before = Path("/etc/hosts").read_text()
     made = cloud.create("links")
     spoil = "set -e; rm -f /etc/hosts && ln -s /proc/1/root/../../../../etc/hosts /etc/hosts; rm -rf /home/ubuntu/.ssh && ln -s /etc /home/ubuntu/.ssh"
@@ -297,9 +300,9 @@ def test_links_in_the_place_of_files_that_the_guest_writes(cloud):
 
 
 @pytest.mark.parametrize("protections", [(), ("disk-limit",)], ids=["one-file", "a-directory"])
-def test_a_destroy_while_everything_moves(cloud, engine_without, protections):
-    """Trees that are renamed all the time, and links where directories were: removal goes its way and no other. A disk is one file
-    to whoever removes it; only without its limit there is a tree to walk."""
+def test_destroy_survives_moving_tree(cloud, engine_without, protections):
+    """A destroy removes only the instance while directories are renamed and replaced by links. A disk is one
+    file to the engine; only without its limit there is a tree to walk."""
     cloud = engine_without(protections) if protections else cloud
     made = cloud.create("moving")
     kept = Path("/usr/share/doc")
@@ -347,8 +350,8 @@ print(served, flush=True)
 """
 
 
-def test_who_takes_the_place_of_the_guest_is_alone_with_it(cloud):
-    """Root inside owns the guest. What the engine hears from him is garbage without end, or nothing: it harms nobody else."""
+def test_fake_guest_affects_only_its_instance(cloud):
+    """Root inside may replace the guest. Endless garbage or silence from it affects no other instance."""
     made = cloud.create("impostor")
     cloud.ssh("impostor", "cat > impostor.py", answer=IMPOSTOR)
     line = ["ssh", *cloud.options(), "impostor@127.0.0.1", "sudo setsid -f sh -c 'exec python3 impostor.py > said 2>&1 < /dev/null'"]
@@ -377,8 +380,8 @@ def memory_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_a_hog_does_not_starve_its_neighbour(cloud):
-    """One instance takes all the time, memory and processes that it may have; another one still works."""
+def test_busy_instance_does_not_starve_others(cloud):
+    """An instance that uses all its processor time, memory and processes does not starve another one."""
     hog = "for i in 1 2 3 4 5 6 7 8; do (while :; do :; done) & done; (tail /dev/zero) & sleep 600"
     line = ["ssh", *cloud.options(), "inside@127.0.0.1", hog]
     running = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

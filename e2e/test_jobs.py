@@ -51,6 +51,7 @@ def pair(cloud):
 
 
 def test_create_upload_start(cloud):
+    """A job is created, gets its files once, starts and returns its outputs."""
     text = config("cat in/put.txt", "echo out > result.txt", outputs=["result.txt"], venv=False, name="by-hand")
     made = cloud.submit("box", text)
     job = made["job_id"]
@@ -72,7 +73,8 @@ def test_create_upload_start(cloud):
     assert cloud.fetch(cloud.pull(job)["result.txt"]) == b"out\n"
 
 
-def test_the_same_call_twice_is_one_job(cloud):
+def test_idempotency_key_creates_one_job(cloud):
+    """Two calls with the same idempotency key create one job."""
     body = {"tp_config": config("true", venv=False), "cluster_id": "box", "files": False, "start": True}
     key = {"Idempotency-Key": "once-only"}
     answers = [cloud.call("POST", "/job/create", json=body, headers=key, expect=201).json()["job_id"] for _ in range(2)]
@@ -80,7 +82,8 @@ def test_the_same_call_twice_is_one_job(cloud):
     cloud.wait(answers[0])
 
 
-def test_ranges_of_a_log(cloud):
+def test_log_ranges(cloud):
+    """A log is read in ranges of bytes; invalid ranges are refused."""
     job = cloud.run("box", "seq 1 20000", venv=False)
     whole = "".join(f"{number}\n" for number in range(1, 20001)).encode()
     assert cloud.text(job).encode() == whole
@@ -91,7 +94,8 @@ def test_ranges_of_a_log(cloud):
         cloud.call("GET", f"/job/logs/{job}", params=wrong, expect=422)
 
 
-def test_bytes_are_kept_and_text_is_heard(cloud):
+def test_log_keeps_bytes_listener_gets_text(cloud):
+    """The log keeps every byte; a listener gets lines of text."""
     bytes_ = r"printf 'a\0b\377\n'; printf '10%%\r20%%\r30%%\n'; printf 'gr\303'; printf '\274\303\237e\n'; printf 'no end'"
     job = cloud.run("box", bytes_, venv=False)
     cloud.wait(job)
@@ -101,7 +105,8 @@ def test_bytes_are_kept_and_text_is_heard(cloud):
     assert frames[-1]["status"] == "success" and code == 1000
 
 
-def test_one_shell_for_all_commands(cloud):
+def test_commands_share_one_shell(cloud):
+    """All commands run in one shell, and a syntax error ends the job."""
     commands = ["cd /tmp", "export WORD='a b'", "shout() { echo \"$1!\"; }", "pwd; echo $WORD; shout hey", "echo error >&2"]
     assert cloud.text(cloud.run("box", *commands, venv=False)) == "/tmp\na b\nhey!\nerror\n"
     broken = cloud.run("box", "echo one", "if then", "echo two", venv=False)
@@ -112,17 +117,20 @@ def test_one_shell_for_all_commands(cloud):
 @pytest.mark.parametrize(
     "command, code, words", [("exit 42", 42, "42"), ("false", 1, "1"), ("kill -9 $$", 137, "KILL"), ("nonsense-program", 127, "127")]
 )
-def test_how_commands_fail(cloud, command, code, words):
+def test_failed_command_sets_exit_code(cloud, command, code, words):
+    """A failed command sets the exit code and the explanation."""
     ended = cloud.wait(cloud.run("box", command, "echo not reached", venv=False), "error")
     assert ended["exit_code"] == code and words in ended["message"] + ended["explanation"], ended
 
 
-def test_out_of_memory(cloud):
+def test_out_of_memory_is_explained(cloud):
+    """A job that exceeds its memory fails with an explanation."""
     ended = cloud.wait(cloud.run("box", "python3 -c \"b'x' * (1 << 30)\"", venv=False), "error")
     assert ended["exit_code"] == 137 and "ran out of memory (limit 0.5 GiB)" in ended["explanation"], ended
 
 
-def test_in_order_and_explained(cloud):
+def test_jobs_run_in_order(cloud):
+    """Jobs run in the order of their start, and each says what it waits for."""
     first = cloud.run("box", "rm -f ~/go; echo here; until [ -e ~/go ]; do sleep 0.05; done", venv=False)
     others = [cloud.run("box", "true", venv=False) for _ in range(3)]
     cloud.wait_until_running(first, b"here")
@@ -136,7 +144,8 @@ def test_in_order_and_explained(cloud):
         assert before["ended_at"] <= after["started_at"]
 
 
-def test_as_many_at_once_as_the_cluster_allows(cloud):
+def test_jobs_parallel_limits_concurrency(cloud):
+    """No more jobs run at once than the cluster allows."""
     cluster = cloud.create("wide", kind="worker", jobs_parallel=2)
     meet = "touch ~/{}; until [ -e ~/{} ]; do sleep 0.05; done"
     jobs = [cloud.run("wide", meet.format(*names), venv=False) for names in (("a", "b"), ("b", "a"))]
@@ -146,21 +155,24 @@ def test_as_many_at_once_as_the_cluster_allows(cloud):
     cloud.destroy(cluster["id"])
 
 
-def test_all_nodes_meet(cloud, pair):
+def test_nodes_all_runs_on_every_node(cloud, pair):
+    """With `nodes = "all"` the job runs on every node, and the nodes reach each other."""
     job = cloud.run("pair", "python3 meet.py", files={"meet.py": RENDEZVOUS.encode()}, nodes="all", venv=False)
     assert sorted(cloud.text(job).splitlines()) == ["rank 0 of 2: 1", "rank 1 of 2: 1"]
     first = cloud.run("pair", "echo $NODE_RANK $NNODES; hostname", venv=False)
     assert cloud.text(first).split()[-1] == pair["instances"][0]["name"]
 
 
-def test_the_first_failure_on_any_node_ends_all(cloud, pair):
+def test_first_node_failure_ends_job(cloud, pair):
+    """The first failure on any node ends the job on all nodes."""
     fails = "if [ $NODE_RANK = 1 ]; then sleep 0.2; exit 7; else sleep 31337; fi"
     ended = cloud.wait(cloud.run("pair", fails, nodes="all", venv=False), "error")
     assert ended["exit_code"] == 7
     eventually(lambda: not cloud.processes(), what="no process of it on any node")
 
 
-def test_lines_of_nodes_are_not_torn(cloud, pair):
+def test_node_lines_stay_whole(cloud, pair):
+    """Lines of different nodes are not mixed in the log."""
     line = "seq -f \"$NODE_RANK:%06g:$(printf 'x%.0s' $(seq 100))\" 1 3000"
     lines = cloud.text(cloud.run("pair", line, nodes="all", venv=False)).splitlines()
     for rank in "01":
@@ -169,12 +181,14 @@ def test_lines_of_nodes_are_not_torn(cloud, pair):
     assert len(lines) == 6000
 
 
-def test_its_time_is_over(cloud):
+def test_timeout_ends_job(cloud):
+    """A job is stopped after its timeout."""
     ended = cloud.wait(cloud.run("box", "echo started; sleep 31337", timeout="1s", venv=False), "error")
     assert ended["exit_code"] == 124 and "timeout" in ended["explanation"], ended
 
 
-def test_a_restarted_node(cloud):
+def test_node_restart_retries_or_fails_job(cloud):
+    """A restarted node starts the next attempt of a job with retries and fails a job without."""
     script = "echo run >> count; echo attempt $(wc -l < count); [ $(wc -l < count) = 2 ] || sleep 31337; echo done"
     again = cloud.run("box", script, retries=1, venv=False)
     cloud.wait_until_running(again, b"attempt 1")
@@ -190,7 +204,8 @@ def test_a_restarted_node(cloud):
     assert cloud.log_of(once) == b"attempt 1\n"
 
 
-def test_a_node_that_dies(cloud):
+def test_dead_node_fails_job(cloud):
+    """The death of a node fails its job and keeps the log."""
     cluster = cloud.create("mortal", kind="worker")
     job = cloud.run("mortal", "echo here; sleep 31337", venv=False)
     cloud.wait_until_running(job, b"here")
@@ -200,14 +215,16 @@ def test_a_node_that_dies(cloud):
     cloud.destroy(cluster["id"])
 
 
-def test_tried_again_after_an_exit_code(cloud):
+def test_exit_codes_are_retried(cloud):
+    """Only the listed exit codes are retried."""
     script = "echo run >> count; [ $(wc -l < count) = 3 ] || exit 75"
     tried = cloud.wait(cloud.run("box", script, retries={"count": 5, "exit_codes": [75]}, venv=False))
     assert tried["attempt"] == 3
     assert cloud.wait(cloud.run("box", "exit 76", retries={"count": 5, "exit_codes": [75]}, venv=False), "error")["attempt"] == 1
 
 
-def test_the_cluster_is_destroyed(cloud):
+def test_cluster_destroy_fails_jobs(cloud):
+    """Destroying the cluster fails its running and waiting jobs and keeps their logs."""
     cluster = cloud.create("doomed", kind="worker")
     running = cloud.run("doomed", "echo some; sleep 31337", venv=False)
     waiting = cloud.run("doomed", "echo none", venv=False)
@@ -235,7 +252,8 @@ def wheel() -> bytes:
     return out.getvalue()
 
 
-def test_an_environment_of_its_own_for_python(cloud):
+def test_venv_belongs_to_one_job(cloud):
+    """The virtual environment of a job belongs to this job only."""
     name = "tiny_thing-1.0-py3-none-any.whl"
     install = f"pip install --quiet --no-index --disable-pip-version-check ./{name}"
     show = "python -c 'import sys, tiny_thing; print(tiny_thing.word, sys.prefix == sys.base_prefix, sys.prefix)'"
@@ -248,12 +266,14 @@ def test_an_environment_of_its_own_for_python(cloud):
     assert cloud.text(plain) == "True\nnone\n"
 
 
-def test_who_and_where_it_is(cloud):
+def test_job_user_and_directory(cloud):
+    """A job runs as the user `ubuntu`, in its own directory and without a terminal."""
     job = cloud.run("box", "whoami; pwd; sudo -n id -u; echo $TP_JOB_ID; tty || true", venv=False)
     assert cloud.text(job).splitlines() == ["ubuntu", f"/home/ubuntu/jobs/{job}", "0", job, "not a tty"]
 
 
-def test_variables(cloud):
+def test_environment_variables_reach_job(cloud):
+    """Variables of the job's file reach the job, and stay out of the engine's log."""
     env = {"PLAIN": "x", "QUOTED": "it's \"$HOME\" `id` \\ grüße", "NUMBER": 3, "FLAG": True}
     script = "printf '%s\\n' \"$PLAIN\" \"$QUOTED\" \"$NUMBER\" \"$FLAG\"; set -a; . ./.env; echo $SECRET"
     job = cloud.run("box", script, files={".env": b"SECRET=from-a-file\n"}, env=env, venv=False)
@@ -261,7 +281,8 @@ def test_variables(cloud):
     assert "it's" not in cloud.output() and "from-a-file" not in cloud.output(), "variables stay out of the log"
 
 
-def test_outputs_while_it_runs_and_afterwards(cloud):
+def test_outputs_during_and_after_run(cloud):
+    """Outputs are pulled while the job runs and after it ended, by signed URLs."""
     script = "rm -f ~/on; mkdir -p out/deep; echo first > out/deep/a.txt; echo ready; until [ -e ~/on ]; do sleep 0.05; done; echo second > out/b.txt; exit 9"
     job = cloud.run("box", script, outputs=["out/**", "missing-*"], venv=False)
     cloud.wait_until_running(job, b"ready")
@@ -279,7 +300,8 @@ def test_outputs_while_it_runs_and_afterwards(cloud):
     assert cloud.session.get(files["out/b.txt"].replace("b.txt", "c.txt"), timeout=60).status_code in (400, 401, 403)
 
 
-def test_the_engine_dies_in_the_midst_of_it(cloud):
+def test_job_survives_engine_kills(cloud):
+    """A job survives a killed engine without losing or repeating a byte."""
     # However long the engine takes to come back, the job has not ended before the last time.
     waits = "[ $i != 45 ] || until [ -e ~/last ]; do sleep 0.05; done"
     writes = f"rm -f ~/last; for i in $(seq 1 60); do echo line $i; sleep 0.05; {waits}; done; echo result > r.txt"
@@ -296,7 +318,8 @@ def test_the_engine_dies_in_the_midst_of_it(cloud):
     assert cloud.fetch(cloud.pull(job)["r.txt"]) == b"result\n"
 
 
-def test_listeners_follow(cloud):
+def test_listener_follows_output(cloud):
+    """A listener gets the output as it is written."""
     job = cloud.run("box", "rm -f ~/two; echo one; until [ -e ~/two ]; do sleep 0.05; done; echo two", venv=False)
     with cloud.socket(f"/job/listen/{job}") as connection:
         assert '"one"' in connection.recv(timeout=60)
@@ -305,7 +328,8 @@ def test_listeners_follow(cloud):
         assert '"success"' in connection.recv(timeout=60)
 
 
-def test_after_a_delete_nothing_is_left(cloud):
+def test_delete_leaves_nothing(cloud):
+    """A deleted job leaves no directory, object, file or row."""
     job = cloud.run("box", "echo text; echo kept > kept.txt", outputs=["kept.txt"], files={"a": b"b"}, venv=False)
     cloud.wait(job)
     assert job in cloud.directories("box") and any(key.startswith(job) for key in cloud.object_keys())

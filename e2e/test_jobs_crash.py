@@ -60,7 +60,8 @@ class Work:
         return b""
 
 
-def test_jobs_through_crashes_cancels_and_restarts(tmp_path):
+def test_jobs_survive_crashes_cancels_and_restarts(tmp_path):
+    """Every job ends once, as what was done to it allows, and its log holds what it wrote."""
     print(f"seed {SEED}, {COUNT} jobs")
     chance, works, done = random.Random(SEED), [], {"crash": 0, "cancel": 0, "restart": 0}
     with Jobs(tmp_path) as cloud:

@@ -28,7 +28,8 @@ def small_disk(tmp_path):
         subprocess.run(["umount", "--lazy", place], check=True)
 
 
-def test_a_job_that_fills_the_disk(tmp_path, small_disk):
+def test_job_with_full_disk_continues(tmp_path, small_disk):
+    """A job that fills the node's disk gets an error and continues; the engine keeps its own space."""
     assert os.path.ismount(small_disk), "never fill what is not the small disk"
     with Jobs(tmp_path, name=small_disk.name) as cloud:
         cloud.create("box", kind="worker")

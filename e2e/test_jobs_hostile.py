@@ -74,35 +74,39 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("entries", HOSTILE.values(), ids=HOSTILE.keys())
-def test_an_archive_that_reaches_out(cloud, entries):
+def test_archive_entries_outside_are_refused(cloud, entries):
+    """Archive entries that lead outside the directory are refused."""
     refuse_archive(cloud, archive_of(entries))
 
 
 @pytest.mark.parametrize("cut", [0, 5, 100, -30, -9, -1])
-def test_an_archive_that_is_cut_off(cloud, cut):
+def test_truncated_archive_is_refused(cloud, cut):
+    """A truncated archive is refused."""
     refuse_archive(cloud, archive({"a": os.urandom(1000), "b": b"x" * 5000})[:cut])
 
 
 @pytest.mark.parametrize("body", [b"nonsense" * 100, b"\x1f\x8b" + b"\0" * 100, zlib.compress(b"x" * 10_000)])
-def test_no_archive_at_all(cloud, body):
+def test_non_archive_is_refused(cloud, body):
+    """A body that is no archive is refused."""
     refuse_archive(cloud, body)
 
 
-def test_a_changed_byte(cloud):
+def test_corrupted_archive_is_refused(cloud):
+    """An archive with a changed byte is refused."""
     body = bytearray(archive({"a": os.urandom(5000)}))
     body[2500] ^= 1
     refuse_archive(cloud, bytes(body))
 
 
-def test_an_archive_that_grows(cloud):
-    """Ten gibibytes of zeros in ten megabytes; what is allowed here is one gigabyte."""
+def test_decompression_bomb_is_refused(cloud):
+    """Ten gibibytes of zeros in ten megabytes are refused; the limit here is one gigabyte."""
     before = cloud.data_bytes()
     refuse_archive(cloud, bomb(10 * GIB))
     assert cloud.data_bytes() < before + 64 * MIB
 
 
-def test_a_file_of_holes(cloud):
-    """Ten gibibytes by a header of GNU's for sparse files: there are no more bytes than that."""
+def test_sparse_bomb_is_refused(cloud):
+    """A sparse file of ten gibibytes in a GNU header is refused without taking disk space."""
     info = tarfile.TarInfo("holes")
     info.type, info.size = tarfile.GNUTYPE_SPARSE, 0
     block = bytearray(info.tobuf(tarfile.GNU_FORMAT))
@@ -149,7 +153,8 @@ def discard(cloud, job: str):
     eventually(lambda: job not in cloud.rows(), what=f"no row of {job}")
 
 
-def test_outputs_that_reach_out(cloud):
+def test_outputs_outside_are_not_collected(cloud):
+    """Outputs outside the job's directory are not collected."""
     links = ["ln -s /etc/shadow direct", "ln -s / all", "ln -s ../../../../etc/passwd up", "mkfifo pipe", "ln -s in/side inner"]
     outputs = ["direct", "all/etc/hostname", "up", "pipe", "in", "inner", "all"]
     job = cloud.run("box", *links, "mkdir in", "echo fine > in/side", outputs=outputs, venv=False)
@@ -161,8 +166,8 @@ def test_outputs_that_reach_out(cloud):
         cloud.submit("box", config("true", outputs=[pattern]), files=False, start=True, expect=422)
 
 
-def test_a_directory_that_moves_while_it_is_collected(cloud):
-    """A link that changes its target all the time never leads out."""
+def test_moving_link_never_leads_outside(cloud):
+    """A link that changes its target all the time never leads outside."""
     moving = "(while true; do ln -sfn real d; ln -sfn /etc d; done) &"
     # It has moved both ways when it is looked at.
     moves = 'for to in real /etc; do until [ "$(readlink d)" = $to ]; do sleep 0.01; done; done; echo ready'
@@ -179,8 +184,8 @@ def test_a_directory_that_moves_while_it_is_collected(cloud):
     cloud.wait(job)
 
 
-def test_a_fork_bomb(cloud):
-    """On a machine of its own: if it cannot be ended, nothing but that is lost, and the machine is taken away from outside."""
+def test_fork_bomb_is_canceled(cloud):
+    """A fork bomb is canceled. It has its own instance, so that a failure costs only that instance."""
     cluster = cloud.create("crowded", kind="worker")
     job = cloud.run("crowded", "echo boom; bomb() { bomb | bomb & }; bomb; sleep 31337", venv=False)
     try:
@@ -197,14 +202,15 @@ def test_a_fork_bomb(cloud):
     cloud.destroy(cluster["id"])
 
 
-def test_nobody_puts_himself_first(cloud):
-    """The guest comes before everybody else in its instance, to be able to end a bomb; what it starts does not."""
+def test_only_guest_has_high_priority(cloud):
+    """The guest has the highest priority in its instance, to be able to end a bomb; its children do not."""
     first = "ps -o ni= -p 1; nice; sudo nice; sudo nice -n -5 nice 2>/dev/null"
     assert cloud.ssh("box", first).out.split() == ["-20", "0", "0", "0"]
     assert cloud.text(cloud.run("box", first, venv=False)).split() == ["-20", "0", "0", "0"]
 
 
-def test_a_flood(cloud):
+def test_large_log_is_kept_whole(cloud):
+    """A log of 200 MiB is kept whole."""
     line = "all work and no play makes jack a dull boy"
     job = cloud.run("box", f"yes '{line}' | head -c 200M", venv=False)
     cloud.wait(job, seconds=300)
@@ -214,7 +220,8 @@ def test_a_flood(cloud):
     cloud.delete(job)
 
 
-def test_a_flood_without_end_is_canceled(cloud):
+def test_endless_log_is_canceled(cloud):
+    """A job with endless output is canceled, and its log stays consistent."""
     job = cloud.run("box", "yes", venv=False)
     eventually(lambda: cloud.job(job)["log_bytes"] > 20 * MIB, seconds=180, what="much of it")
     assert cloud.call("GET", "/healthz").status_code == 200
@@ -224,7 +231,8 @@ def test_a_flood_without_end_is_canceled(cloud):
     cloud.delete(job)
 
 
-def test_daemons_end_with_their_job(cloud):
+def test_daemons_end_with_job(cloud):
+    """Daemons that a job starts end with the job."""
     twice = "import os\nif os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)\n"
     daemon = twice + "os.environ.clear()\nos.execve('/bin/sleep', ['sleep', '31337'], {})\n"
     commands = ["setsid nohup sleep 31337 >/dev/null 2>&1 &", "python3 daemon.py", "(trap '' TERM HUP; sleep 31337) & disown", "echo done"]
@@ -234,12 +242,14 @@ def test_daemons_end_with_their_job(cloud):
     assert left.code == 1, left
 
 
-def test_nothing_comes_from_stdin(cloud):
+def test_stdin_is_empty(cloud):
+    """The standard input of a job is empty."""
     commands = ["cat", "read word || echo nothing", "python3 -c 'import sys; print(repr(sys.stdin.read()))'"]
     assert cloud.text(cloud.run("box", *commands, venv=False)) == "nothing\n''\n"
 
 
-def test_lines_without_end_and_control_characters(cloud):
+def test_long_lines_and_control_characters(cloud):
+    """Long lines and control characters are logged, and reach listeners in frames of limited size."""
     script = "head -c 3000000 /dev/zero | tr '\\0' x; echo; printf '\\033[31mred\\033[0m\\a\\b\\n'; head -c 100000 /dev/urandom"
     job = cloud.run("box", script, venv=False)
     cloud.wait(job)
@@ -268,7 +278,8 @@ def test_lines_without_end_and_control_characters(cloud):
     ],
     ids=range(12),
 )  # fmt: skip
-def test_files_that_are_too_much(cloud, text):
+def test_excessive_job_files_are_refused(cloud, text):
+    """Job files that exceed the limits are refused, over REST and over the WebSocket."""
     before = cloud.rows()
     answer = cloud.submit("box", text, files=False, start=True, expect=422)
     assert len(answer["message"].split()) >= 3
@@ -280,7 +291,8 @@ def test_files_that_are_too_much(cloud, text):
     assert cloud.rows() <= before
 
 
-def test_who_says_nothing_or_nonsense(cloud):
+def test_invalid_socket_messages_are_refused(cloud):
+    """Invalid messages on the WebSocket end it with an error and a close code."""
     push = {"tp_config": config("true"), "system": "Linux", "cluster_id": "c-000000000000", "teardown_cluster": False}
     with cloud.socket("/job/push") as connection:
         connection.send(json.dumps(push))
@@ -296,7 +308,8 @@ def test_who_says_nothing_or_nonsense(cloud):
 
 
 @pytest.mark.parametrize("moment", ["before the listing", "after the listing", "after the upload"])
-def test_a_client_that_vanishes(cloud, tmp_path, moment):
+def test_vanished_client_leaves_no_job(cloud, tmp_path, moment):
+    """A client that vanishes during a push leaves no job and no object."""
     (tmp_path / "large.bin").write_bytes(os.urandom(5 * MIB))
     before, objects = cloud.rows(), cloud.object_keys()
     with cloud.socket("/job/push") as connection:
@@ -328,7 +341,8 @@ def next_command(connection) -> str:
             return command
 
 
-def test_an_upload_that_stops(cloud):
+def test_aborted_upload_can_be_repeated(cloud):
+    """An aborted upload can be repeated."""
     made = cloud.submit("box", config("true", venv=False))
     path = made["upload_url"].split(f":{cloud.port}", 1)[1]
     body = archive({"a": os.urandom(4 * MIB)})
@@ -342,7 +356,8 @@ def test_an_upload_that_stops(cloud):
     cloud.wait(made["job_id"])
 
 
-def test_at_the_end_nothing_is_left(cloud):
+def test_deleted_jobs_leave_nothing(cloud):
+    """After all jobs are deleted nothing is left of them."""
     for job in cloud.jobs():
         cloud.delete(job["id"])
     cloud.wait_until_nothing_left("box")

@@ -17,7 +17,8 @@ SEED = int(os.environ.get("TARN_LEAK_SEED", "3"))
 
 
 @needs_registry
-def test_rounds_with_kills_leave_nothing_behind(tmp_path):
+def test_rounds_with_kills_leave_nothing(tmp_path):
+    """Rounds of create, restart and destroy with kills of the engine leave nothing on the host."""
     chance = random.Random(SEED)
     before = footprint.take_snapshot()
     with Registry(tmp_path / "registry") as registry, Volumes(tmp_path) as cloud:
@@ -65,7 +66,8 @@ def kill_and_restart_engine(cloud, chance: random.Random, within: float):
     cloud.start()
 
 
-def test_two_engines_leave_each_other_alone(tmp_path):
+def test_two_engines_do_not_interfere(tmp_path):
+    """Two engines on one host do not interfere with each other."""
     with Instances(tmp_path, name="one") as one, Instances(tmp_path, name="two") as two:
         mine, other = one.create("mine"), two.create("other")
         one.process.kill()
@@ -80,7 +82,8 @@ def test_two_engines_leave_each_other_alone(tmp_path):
         assert two.ssh("again", "hostname").out.strip() == again["instances"][0]["name"]
 
 
-def test_a_crowd_at_once(tmp_path):
+def test_many_clusters_at_once_leave_nothing(tmp_path):
+    """Many clusters at once start and leave nothing."""
     before = footprint.take_snapshot()
     with Instances(tmp_path) as cloud:
         bodies = [{"instance_type": "tiny", "tp_cluster_name": f"crowd-{number}"} for number in range(PARALLEL_CLUSTERS)]

@@ -14,7 +14,8 @@ from support import ENVIRONMENT, Server, refused_start, tarn
 API_KEY = re.compile(r"tp-[A-Za-z0-9]{40}")
 
 
-def test_the_first_start_writes_the_key_and_nothing_else(server):
+def test_first_start_writes_admin_key(server):
+    """The first start writes the administrator's key to a private file and not to the log."""
     path = server.data / "admin.key"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert API_KEY.fullmatch(path.read_text().removesuffix("\n"))
@@ -24,7 +25,8 @@ def test_the_first_start_writes_the_key_and_nothing_else(server):
     assert server.key not in output, "a secret does not belong into a log"
 
 
-def test_a_restart_keeps_everything(tmp_path):
+def test_restart_keeps_state(tmp_path):
+    """A restart keeps the key and the clusters."""
     with Server(tmp_path / "data") as first:
         key = first.key
         made = first.call("POST", "/cluster/create", json={"instance_type": "1xH100"}, expect=202).json()
@@ -39,18 +41,21 @@ def test_a_restart_keeps_everything(tmp_path):
         second.stop()
 
 
-def test_a_second_process_on_the_same_data_refuses(server):
+def test_second_engine_on_same_data_is_refused(server):
+    """A second engine on the same data directory refuses to start."""
     said = refused_start(server.data)
     assert str(server.data) in said or "already" in said, said
     server.call("GET", "/me", expect=200)
 
 
-def test_a_taken_port_is_named(server, tmp_path):
+def test_taken_port_is_named(server, tmp_path):
+    """An engine whose port is taken names the port."""
     said = refused_start(tmp_path / "other", "--listen", f"127.0.0.1:{server.port}")
     assert str(server.port) in said and "in use" in said.lower(), said
 
 
-def test_an_idle_connection_does_not_hold_up_the_stop(server):
+def test_idle_connections_do_not_delay_stop(server):
+    """Idle connections do not delay a stop."""
     # Calls under way have so long. A machine that has much else to do may need it by itself, but not always.
     assert any(stopped_with_idle_connections(server) < 4.5 for _ in range(5))
 
@@ -67,7 +72,8 @@ def stopped_with_idle_connections(server) -> float:
     return took
 
 
-def test_a_lost_key_is_replaced(server):
+def test_key_reset_replaces_admin_key(server):
+    """`tarn admin key reset` replaces the administrator's key."""
     old = server.key
     server.stop()
     done = tarn("admin", "key", "reset", "--data", server.data)
@@ -81,7 +87,8 @@ def test_a_lost_key_is_replaced(server):
 
 
 @pytest.mark.skipif("TARN_TEST_POSTGRES" not in os.environ, reason="needs scripts/with-postgres")
-def test_postgresql_works_the_same(tmp_path):
+def test_postgresql_keeps_state(tmp_path):
+    """An engine on PostgreSQL keeps its state through restarts."""
     base, _, _ = os.environ["TARN_TEST_POSTGRES"].rpartition("/")
     name = f"lifecycle_{os.getpid()}"
     create = ["psql", os.environ["TARN_TEST_POSTGRES"], "-qc", f"create database {name}"]

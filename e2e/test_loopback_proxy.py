@@ -41,14 +41,16 @@ def engine_responds_inside(cloud, instance="box") -> bool:
     return said.startswith("{") and json.loads(said).get("status") == "ok"
 
 
-def test_the_engine_answers_inside(cloud):
+def test_engine_responds_inside_instance(cloud):
+    """The engine responds inside the instance as it does outside."""
     assert eventually(lambda: engine_responds_inside(cloud), what="an answer inside")
     assert cloud.call("GET", "/healthz").json() == json.loads(curl_inside(cloud, "/healthz"))
     by_name = cloud.ssh("box", f"curl -s http://localhost:{cloud.port}/healthz").out
     assert json.loads(by_name)["status"] == "ok"
 
 
-def test_a_door_gives_no_right(cloud):
+def test_loopback_proxy_grants_no_rights(cloud):
+    """Calls through the loopback proxy need a key as all others do."""
     assert eventually(lambda: engine_responds_inside(cloud), what="an answer inside")
     status = lambda *options: curl_inside(cloud, "/cluster/list", "-o", "/dev/null", "-w", "'%{http_code}'", *options)  # noqa: E731
     assert status() == "401"
@@ -59,20 +61,23 @@ def test_a_door_gives_no_right(cloud):
     assert [cluster["name"] for cluster in clusters] == ["box"]
 
 
-def test_nothing_else_of_the_host_is_there(cloud):
+def test_no_other_host_port_is_reachable(cloud):
+    """No other port of the host is reachable inside."""
     assert eventually(lambda: engine_responds_inside(cloud), what="an answer inside")
     for port in (cloud.ssh_port, free_port()):
         refused = cloud.ssh("box", f"curl -s -m 5 -o /dev/null http://127.0.0.1:{port}/", code=None)
         assert refused.code == 7, f"nobody listens there: {refused}"
 
 
-def test_many_calls_at_once(cloud):
+def test_many_parallel_calls_succeed(cloud):
+    """Many parallel calls succeed."""
     assert eventually(lambda: engine_responds_inside(cloud), what="an answer inside")
     crowd = f"seq 300 | xargs -P 50 -I @ curl -s -m 30 -o /dev/null -w '%{{http_code}}\\n' http://127.0.0.1:{cloud.port}/healthz | sort | uniq -c"
     assert cloud.ssh("box", crowd).out.split() == ["300", "200"]
 
 
-def test_those_who_say_nothing_harm_nobody(cloud):
+def test_silent_connections_block_no_one(cloud):
+    """Silent connections block neither another instance nor later calls."""
     other = cloud.create("neighbour")["id"]
     assert eventually(lambda: engine_responds_inside(cloud), what="an answer inside")
     # More than the engine carries at once for one instance, and than the guest keeps waiting.
@@ -88,7 +93,8 @@ def test_those_who_say_nothing_harm_nobody(cloud):
     cloud.destroy(other)
 
 
-def test_the_engine_may_die(cloud):
+def test_proxy_returns_after_engine_kill(cloud):
+    """The proxy works again after the engine was killed."""
     assert eventually(lambda: engine_responds_inside(cloud), what="an answer inside")
     cloud.process.kill()
     cloud.process.wait()
@@ -96,13 +102,15 @@ def test_the_engine_may_die(cloud):
     assert eventually(lambda: engine_responds_inside(cloud), what="an answer of the next engine")
 
 
-def test_the_instance_may_restart(cloud):
+def test_proxy_returns_after_instance_restart(cloud):
+    """The proxy works again after a restart of the instance."""
     assert eventually(lambda: engine_responds_inside(cloud), what="an answer inside")
     cloud.finish(cloud.call("POST", "/cluster/restart/box", expect=202).json()["request_id"])
     assert eventually(lambda: engine_responds_inside(cloud), what="an answer after the restart")
 
 
-def test_a_port_that_is_taken_stays_so(cloud):
+def test_taken_port_is_left_to_its_program(cloud):
+    """A program inside that holds the port keeps it; the engine retries until the port is free."""
     assert eventually(lambda: engine_responds_inside(cloud), what="an answer inside")
     cloud.ssh("box", "rm -f squatting; cat > squatter.py", answer=SQUATTER.format(port=cloud.port))
     cloud.ssh("box", "nohup sh -c 'until python3 squatter.py; do sleep 0.05; done' >/dev/null 2>&1 & echo started")

@@ -13,7 +13,8 @@ BAD_NAMES = [
 
 
 @pytest.mark.parametrize("name", GOOD_NAMES)
-def test_good_names(s3, name):
+def test_valid_bucket_names_work(s3, name):
+    """Buckets with valid names can be created, used and deleted."""
     s3.create_bucket(Bucket=name)
     try:
         assert name in [each["Name"] for each in s3.list_buckets()["Buckets"]]
@@ -26,12 +27,14 @@ def test_good_names(s3, name):
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)
-def test_bad_names(storage, name):
+def test_invalid_bucket_names_are_refused(storage, name):
+    """Invalid bucket names are refused."""
     # boto3 would not even send some of these.
     assert Wire(storage.account).call("PUT", f"/{name}").outcome == (400, "InvalidBucketName")
 
 
-def test_the_list_is_sorted_and_dated(s3, new_bucket):
+def test_bucket_list_is_sorted_and_dated(s3, new_bucket):
+    """The list of buckets is sorted, with dates and the owner."""
     names = sorted(new_bucket() for _ in range(3))
     listed = s3.list_buckets()
     seen = [each["Name"] for each in listed["Buckets"]]
@@ -40,7 +43,8 @@ def test_the_list_is_sorted_and_dated(s3, new_bucket):
     assert listed["Owner"]["ID"]
 
 
-def test_what_is_not_there(s3):
+def test_missing_bucket_is_refused(s3):
+    """Every operation on a missing bucket is refused."""
     missing = "bucket-that-nobody-made"
     with refused(404):
         s3.head_bucket(Bucket=missing)
@@ -57,7 +61,8 @@ def test_what_is_not_there(s3):
         s3.delete_objects(Bucket=missing, Delete={"Objects": [{"Key": "key"}]})
 
 
-def test_delete_wants_an_empty_bucket(s3, new_bucket):
+def test_delete_needs_empty_bucket(s3, new_bucket):
+    """A bucket can only be deleted when it is empty."""
     bucket = new_bucket()
     put(s3, bucket, "key")
     with refused(409, "BucketNotEmpty"):
@@ -71,7 +76,8 @@ def test_delete_wants_an_empty_bucket(s3, new_bucket):
         s3.head_bucket(Bucket=bucket)
 
 
-def test_a_bucket_with_old_versions_is_not_empty(s3, new_bucket):
+def test_bucket_with_old_versions_is_not_empty(s3, new_bucket):
+    """A bucket that has only old versions is not empty."""
     bucket = new_bucket(versioned=True)
     put(s3, bucket, "key")
     s3.delete_object(Bucket=bucket, Key="key")
@@ -80,14 +86,16 @@ def test_a_bucket_with_old_versions_is_not_empty(s3, new_bucket):
         s3.delete_bucket(Bucket=bucket)
 
 
-def test_creating_twice_keeps_what_is_in_it(s3, bucket):
+def test_second_create_keeps_contents(s3, bucket):
+    """A second create is refused and keeps the contents."""
     put(s3, bucket, "key")
     with refused(409, "BucketAlreadyOwnedByYou"):
         s3.create_bucket(Bucket=bucket)
     assert read(s3, bucket, "key") == b"key"
 
 
-def test_a_name_can_be_used_again(s3, new_bucket):
+def test_bucket_name_is_reusable(s3, new_bucket):
+    """The name of a deleted bucket can be used again."""
     bucket = new_bucket()
     put(s3, bucket, "old")
     s3.delete_object(Bucket=bucket, Key="old")
@@ -96,20 +104,23 @@ def test_a_name_can_be_used_again(s3, new_bucket):
     assert s3.list_objects_v2(Bucket=bucket)["KeyCount"] == 0
 
 
-def test_head_and_location(s3, bucket):
+def test_head_bucket_and_location(s3, bucket):
+    """HEAD and the location of a bucket are served."""
     assert s3.head_bucket(Bucket=bucket)["ResponseMetadata"]["HTTPStatusCode"] == 200
     assert "LocationConstraint" in s3.get_bucket_location(Bucket=bucket)
 
 
 @pytest.mark.parametrize("region", ["global", "eu-central-1"])
-def test_any_region_will_do(s3, new_bucket, region):
+def test_any_region_is_accepted(s3, new_bucket, region):
+    """Any region is accepted as the location constraint."""
     name = new_bucket()
     s3.delete_bucket(Bucket=name)
     s3.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": region})
     s3.head_bucket(Bucket=name)
 
 
-def test_a_malformed_configuration(storage):
+def test_malformed_create_body_is_refused(storage):
+    """A malformed body of a create is refused."""
     for body in (b"<CreateBucketConfiguration><Location", b"not XML at all", b"<Other/>"):
         answer = Wire(storage.account).call("PUT", "/bucket-by-bad-xml", body=body)
         assert answer.outcome == (400, "MalformedXML"), body
@@ -140,12 +151,14 @@ NOT_DONE = {
 
 
 @pytest.mark.parametrize("operation", NOT_DONE)
-def test_what_is_not_done_says_so(s3, bucket, operation):
+def test_unsupported_bucket_operations_return_501(s3, bucket, operation):
+    """Unsupported bucket operations return 501."""
     with refused(501, "NotImplemented"):
         getattr(s3, operation)(Bucket=bucket, **NOT_DONE[operation])
 
 
-def test_object_operations_that_are_not_done_say_so(s3, bucket):
+def test_unsupported_object_operations_return_501(s3, bucket):
+    """Unsupported object operations return 501."""
     put(s3, bucket, "key")
     with refused(501, "NotImplemented"):
         s3.get_object_torrent(Bucket=bucket, Key="key")
@@ -155,7 +168,8 @@ def test_object_operations_that_are_not_done_say_so(s3, bucket):
         s3.put_object_legal_hold(Bucket=bucket, Key="key", LegalHold={"Status": "ON"})
 
 
-def test_methods_that_make_no_sense(storage, bucket):
+def test_unexpected_methods_are_refused(storage, bucket):
+    """Methods that a path does not have are refused."""
     wire = Wire(storage.account)
     for method, path in (("PATCH", f"/{bucket}/key"), ("DELETE", "/"), ("PUT", "/")):
         answer = wire.call(method, path)

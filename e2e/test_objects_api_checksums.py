@@ -17,7 +17,8 @@ def sums_of_parts(algorithm: str) -> list[str]:
 
 @pytest.mark.parametrize("algorithm", SUMS)
 @pytest.mark.parametrize("size", CONTENTS)
-def test_right_ones(s3, bucket, algorithm, size):
+def test_correct_checksum_is_stored(s3, bucket, algorithm, size):
+    """A correct checksum is accepted, stored and returned on request."""
     field, content = f"Checksum{algorithm}", CONTENTS[size]
     wanted = checksum(algorithm, content)
     done = s3.put_object(Bucket=bucket, Key="key", Body=content, **{field: wanted})
@@ -32,7 +33,8 @@ def test_right_ones(s3, bucket, algorithm, size):
 
 @pytest.mark.parametrize("algorithm", SUMS)
 @pytest.mark.parametrize("size", CONTENTS)
-def test_wrong_ones(storage, s3, bucket, algorithm, size):
+def test_wrong_checksum_is_refused(storage, s3, bucket, algorithm, size):
+    """A wrong checksum is refused, and nothing is stored."""
     header = {f"x-amz-checksum-{algorithm.lower()}": checksum(algorithm, b"something else")}
     answer = Wire(storage.account).call("PUT", f"/{bucket}/key", body=CONTENTS[size], headers=header)
     assert answer.outcome == (400, "BadDigest")
@@ -41,26 +43,30 @@ def test_wrong_ones(storage, s3, bucket, algorithm, size):
 
 
 @pytest.mark.parametrize("value", ["", "not base64!", "AAAA", "A" * 400])
-def test_ones_that_are_none(storage, s3, bucket, value):
+def test_malformed_checksum_is_refused(storage, s3, bucket, value):
+    """A malformed checksum is refused."""
     answer = Wire(storage.account).call("PUT", f"/{bucket}/key", body=b"x", headers={"x-amz-checksum-crc32": value})
     assert answer.status == 400 and answer.code in ("InvalidRequest", "BadDigest", "InvalidDigest", "InvalidArgument"), answer
     with refused(404):
         s3.head_object(Bucket=bucket, Key="key")
 
 
-def test_one_is_enough(storage, bucket):
+def test_two_checksums_are_refused(storage, bucket):
+    """Two checksums in one call are refused."""
     both = {"x-amz-checksum-crc32": checksum("CRC32", b"x"), "x-amz-checksum-sha1": checksum("SHA1", b"x")}
     answer = Wire(storage.account).call("PUT", f"/{bucket}/key", body=b"x", headers=both)
     assert answer.outcome == (400, "InvalidRequest")
 
 
-def test_a_range_has_no_checksum_of_the_whole(s3, bucket):
+def test_range_has_no_whole_checksum(s3, bucket):
+    """A range is returned without the checksum of the whole object."""
     put(s3, bucket, "key", body=b"content")
     # boto3 would verify it, and fail.
     assert read(s3, bucket, "key", Range="bytes=1-2", ChecksumMode="ENABLED") == b"on"
 
 
-def test_a_copy_keeps_it_or_gets_another(s3, bucket):
+def test_copy_keeps_or_replaces_checksum(s3, bucket):
+    """A copy keeps the checksum, or gets one of the requested algorithm."""
     s3.put_object(Bucket=bucket, Key="from", Body=b"content", ChecksumSHA1=checksum("SHA1", b"content"))
     s3.copy_object(Bucket=bucket, Key="kept", CopySource=f"{bucket}/from")
     assert s3.head_object(Bucket=bucket, Key="kept", ChecksumMode="ENABLED")["ChecksumSHA1"] == checksum("SHA1", b"content")
@@ -85,7 +91,8 @@ def send_parts(s3, bucket: str, algorithm: str, kind: str) -> tuple[str, list[di
 
 
 @pytest.mark.parametrize("algorithm", ["CRC32", "CRC32C", "SHA1", "SHA256"])
-def test_parts_with_a_checksum_of_checksums(s3, bucket, algorithm):
+def test_composite_checksum_of_parts(s3, bucket, algorithm):
+    """A multipart upload can have a checksum of the checksums of its parts."""
     field = f"Checksum{algorithm}"
     upload, parts = send_parts(s3, bucket, algorithm, "COMPOSITE")
     seen = s3.list_parts(Bucket=bucket, Key="key", UploadId=upload)
@@ -102,7 +109,8 @@ def test_parts_with_a_checksum_of_checksums(s3, bucket, algorithm):
 
 
 @pytest.mark.parametrize("algorithm", ["CRC32", "CRC32C", "CRC64NVME"])
-def test_parts_with_a_checksum_of_the_whole(s3, bucket, algorithm):
+def test_full_object_checksum_of_parts(s3, bucket, algorithm):
+    """A multipart upload can have a checksum of the whole object."""
     field = f"Checksum{algorithm}"
     whole = checksum(algorithm, b"".join(PARTS))
     upload, parts = send_parts(s3, bucket, algorithm, "FULL_OBJECT")
@@ -114,13 +122,15 @@ def test_parts_with_a_checksum_of_the_whole(s3, bucket, algorithm):
     assert (head[field], head["ChecksumType"]) == (whole, "FULL_OBJECT")
 
 
-def test_kinds_that_do_not_go_together(s3, bucket):
+def test_mismatched_checksum_types_are_refused(s3, bucket):
+    """Algorithms and checksum types that do not go together are refused."""
     for algorithm, kind in (("SHA256", "FULL_OBJECT"), ("SHA1", "FULL_OBJECT"), ("CRC64NVME", "COMPOSITE")):
         with refused(400, "InvalidRequest"):
             s3.create_multipart_upload(Bucket=bucket, Key="key", ChecksumAlgorithm=algorithm, ChecksumType=kind)
 
 
-def test_a_wrong_part(storage, s3, bucket):
+def test_wrong_part_checksum_is_refused(storage, s3, bucket):
+    """A part with a wrong checksum is refused and not stored."""
     upload = s3.create_multipart_upload(Bucket=bucket, Key="key", ChecksumAlgorithm="SHA256")["UploadId"]
     wrong = {"x-amz-checksum-sha256": checksum("SHA256", b"other")}
     query = f"partNumber=1&uploadId={upload}"
@@ -130,7 +140,8 @@ def test_a_wrong_part(storage, s3, bucket):
 
 
 @pytest.mark.parametrize("size", [1000, 100_000])
-def test_a_body_that_is_not_what_was_signed(storage, s3, bucket, size):
+def test_body_that_differs_from_signature_is_refused(storage, s3, bucket, size):
+    """A body that is not the signed one is refused."""
     answer = Wire(storage.account).call("PUT", f"/{bucket}/key", body=b"x" * size, payload="0" * 64)
     assert answer.outcome == (400, "XAmzContentSHA256Mismatch")
     with refused(404):

@@ -22,7 +22,8 @@ RANGES = {
 
 @pytest.mark.parametrize("content", [SMALL, LARGE], ids=["small", "large"])
 @pytest.mark.parametrize("name", RANGES)
-def test_ranges(s3, bucket, content, name):
+def test_ranges_are_served(s3, bucket, content, name):
+    """Ranges of an object are served."""
     header, start, end = RANGES[name]
     put(s3, bucket, "key", body=content)
     seen = s3.get_object(Bucket=bucket, Key="key", Range=header)
@@ -36,20 +37,23 @@ def test_ranges(s3, bucket, content, name):
 
 
 @pytest.mark.parametrize("header", ["bytes=100-200", "bytes=100-", "bytes=-0"])
-def test_ranges_outside(s3, bucket, header):
+def test_unsatisfiable_ranges_are_refused(s3, bucket, header):
+    """Ranges outside the object are refused."""
     put(s3, bucket, "key", body=SMALL)
     with refused(416, "InvalidRange"):
         s3.get_object(Bucket=bucket, Key="key", Range=header)
 
 
-def test_an_empty_object_has_no_ranges(s3, bucket):
+def test_empty_object_has_no_ranges(s3, bucket):
+    """An empty object has no ranges."""
     put(s3, bucket, "key", body=b"")
     with refused(416, "InvalidRange"):
         s3.get_object(Bucket=bucket, Key="key", Range="bytes=0-0")
 
 
 @pytest.mark.parametrize("header", ["bytes=7-4", "bytes=a-b", "bytes=-", "lines=1-2", "bytes=1-2,4-5", "bytes"])
-def test_ranges_that_are_none(storage, s3, bucket, header):
+def test_malformed_ranges_are_ignored_or_refused(storage, s3, bucket, header):
+    """Malformed ranges are ignored or refused."""
     put(s3, bucket, "key", body=SMALL)
     answer = Wire(storage.account).call("GET", f"/{bucket}/key", headers={"range": header})
     assert answer.status in (200, 400, 416), answer
@@ -64,7 +68,8 @@ def dated(s3, bucket):
     return head["ETag"], head["LastModified"]
 
 
-def test_conditions_that_hold(s3, bucket, dated):
+def test_met_conditions_return_object(s3, bucket, dated):
+    """Conditions that are met return the object."""
     etag, modified = dated
     hour = timedelta(hours=1)
     for condition in (
@@ -79,7 +84,8 @@ def test_conditions_that_hold(s3, bucket, dated):
         s3.head_object(Bucket=bucket, Key="key", **condition)
 
 
-def test_conditions_that_fail(s3, bucket, dated):
+def test_failed_conditions_return_412(s3, bucket, dated):
+    """Conditions that fail return 412."""
     etag, modified = dated
     hour = timedelta(hours=1)
     for condition in ({"IfMatch": '"other"'}, {"IfUnmodifiedSince": modified - hour}):
@@ -89,7 +95,8 @@ def test_conditions_that_fail(s3, bucket, dated):
             s3.head_object(Bucket=bucket, Key="key", **condition)
 
 
-def test_not_modified(storage, s3, bucket, dated):
+def test_unmodified_object_returns_304(storage, s3, bucket, dated):
+    """An unmodified object returns 304 with its entity tag and no body."""
     etag, modified = dated
     text = modified.strftime("%a, %d %b %Y %H:%M:%S GMT")
     for header in ({"if-none-match": etag}, {"if-none-match": "*"}, {"if-modified-since": text}):
@@ -98,14 +105,16 @@ def test_not_modified(storage, s3, bucket, dated):
             assert (answer.status, answer.body, answer.headers["etag"]) == (304, b"", etag), header
 
 
-def test_a_condition_and_a_range(s3, bucket, dated):
+def test_condition_applies_to_range(s3, bucket, dated):
+    """A condition also applies to a range."""
     etag, _ = dated
     assert read(s3, bucket, "key", IfMatch=etag, Range="bytes=0-2") == b"con"
     with refused(412, "PreconditionFailed"):
         read(s3, bucket, "key", IfMatch='"other"', Range="bytes=0-2")
 
 
-def test_put_only_if_there_is_none(s3, bucket):
+def test_put_if_none_match_creates_once(s3, bucket):
+    """A put with `If-None-Match: *` writes only when there is no object."""
     for content in (b"first", b"x" * 50_000):
         s3.put_object(Bucket=bucket, Key=f"key-{len(content)}", Body=content, IfNoneMatch="*")
         with refused(412, "PreconditionFailed"):
@@ -115,7 +124,8 @@ def test_put_only_if_there_is_none(s3, bucket):
         s3.put_object(Bucket=bucket, Key=f"key-{len(content)}", Body=content, IfNoneMatch="*")
 
 
-def test_put_only_over_what_is_known(s3, bucket):
+def test_put_if_match_replaces_known_object(s3, bucket):
+    """A put with `If-Match` replaces only the object with that entity tag."""
     etag = s3.put_object(Bucket=bucket, Key="key", Body=b"first")["ETag"]
     with refused(412, "PreconditionFailed"):
         s3.put_object(Bucket=bucket, Key="key", Body=b"lost", IfMatch='"other"')
@@ -127,7 +137,8 @@ def test_put_only_over_what_is_known(s3, bucket):
         s3.put_object(Bucket=bucket, Key="missing", Body=b"lost", IfMatch=etag)
 
 
-def test_a_deleted_version_is_none(s3, new_bucket):
+def test_delete_marker_counts_as_no_object(s3, new_bucket):
+    """A delete marker counts as no object for `If-None-Match`."""
     bucket = new_bucket(versioned=True)
     s3.put_object(Bucket=bucket, Key="key", Body=b"1", IfNoneMatch="*")
     with refused(412, "PreconditionFailed"):
@@ -137,7 +148,8 @@ def test_a_deleted_version_is_none(s3, new_bucket):
     assert read(s3, bucket, "key") == b"3"
 
 
-def test_completing_under_a_condition(s3, bucket):
+def test_complete_with_condition(s3, bucket):
+    """Completing a multipart upload can have a condition."""
     put(s3, bucket, "taken")
     upload, parts = upload_parts(s3, bucket, "taken", [b"part"])
     with refused(412, "PreconditionFailed"):
@@ -149,7 +161,8 @@ def test_completing_under_a_condition(s3, bucket):
 
 
 @pytest.mark.parametrize("size", [10, 30_000])
-def test_of_many_writers_one_wins(s3, bucket, size):
+def test_one_of_parallel_conditional_puts_wins(s3, bucket, size):
+    """Of many parallel puts with `If-None-Match` exactly one wins."""
     def write(number: int) -> int:
         try:
             s3.put_object(Bucket=bucket, Key="key", Body=bytes([number]) * size, IfNoneMatch="*")

@@ -11,7 +11,8 @@ CONTENTS = {"empty": b"", "small": b"content", "large": b"content" * 10_000}
 
 
 @pytest.mark.parametrize("size", CONTENTS)
-def test_copies(s3, bucket, new_bucket, size):
+def test_copy_is_independent_of_source(s3, bucket, new_bucket, size):
+    """A copy within or between buckets has the same content and is independent of its source."""
     elsewhere = new_bucket()
     put(s3, bucket, "from", body=CONTENTS[size])
     etag = s3.head_object(Bucket=bucket, Key="from")["ETag"]
@@ -26,20 +27,23 @@ def test_copies(s3, bucket, new_bucket, size):
     assert read(s3, elsewhere, "to") == CONTENTS[size]
 
 
-def test_a_copy_over_another(s3, bucket):
+def test_copy_overwrites_target(s3, bucket):
+    """A copy overwrites its target."""
     put(s3, bucket, "from", "to")
     s3.copy_object(Bucket=bucket, Key="to", CopySource=f"{bucket}/from")
     assert read(s3, bucket, "to") == b"from"
 
 
 @pytest.mark.parametrize("key", ["a b+c", "ü/日本", "?versionId=x", "..", "a//b", "100%", "a&b=c"])
-def test_sources_with_special_names(s3, bucket, key):
+def test_copy_source_with_special_name(s3, bucket, key):
+    """A copy source may have any name."""
     put(s3, bucket, key)
     s3.copy_object(Bucket=bucket, Key="to", CopySource={"Bucket": bucket, "Key": key})
     assert read(s3, bucket, "to") == key.encode()
 
 
-def test_a_copy_to_itself_must_change_something(s3, bucket):
+def test_copy_to_itself_needs_change(s3, bucket):
+    """A copy of an object to itself must change something."""
     s3.put_object(Bucket=bucket, Key="key", Body=b"x", Metadata={"a": "1"}, ContentType="text/plain")
     source = {"Bucket": bucket, "Key": "key"}
     with refused(400, "InvalidRequest"):
@@ -50,7 +54,8 @@ def test_a_copy_to_itself_must_change_something(s3, bucket):
     assert read(s3, bucket, "key") == b"x"
 
 
-def test_metadata_goes_along_or_is_replaced(s3, bucket):
+def test_copy_keeps_or_replaces_metadata(s3, bucket):
+    """A copy keeps metadata and tags, or replaces them with the `REPLACE` directive."""
     s3.put_object(
         Bucket=bucket, Key="from", Body=b"x", Metadata={"a": "1"}, ContentType="text/plain", CacheControl="no-cache",
         Tagging="t=1",
@@ -70,7 +75,8 @@ def test_metadata_goes_along_or_is_replaced(s3, bucket):
     assert s3.get_object_tagging(Bucket=bucket, Key="new")["TagSet"] == [{"Key": "u", "Value": "2"}]
 
 
-def test_sources_that_are_missing(s3, bucket):
+def test_missing_copy_source_is_refused(s3, bucket):
+    """Missing sources, buckets and keys are refused."""
     with refused(404, "NoSuchKey"):
         s3.copy_object(Bucket=bucket, Key="to", CopySource=f"{bucket}/missing")
     with refused(404, "NoSuchBucket"):
@@ -83,7 +89,8 @@ def test_sources_that_are_missing(s3, bucket):
     assert keys_of(s3.list_objects_v2(Bucket=bucket)) == ["from"]
 
 
-def test_copies_under_a_condition(s3, bucket):
+def test_copy_with_condition(s3, bucket):
+    """A copy can have conditions on its source."""
     put(s3, bucket, "from")
     head = s3.head_object(Bucket=bucket, Key="from")
     etag, modified, hour = head["ETag"], head["LastModified"], timedelta(hours=1)
@@ -103,7 +110,8 @@ def test_copies_under_a_condition(s3, bucket):
     assert keys_of(s3.list_objects_v2(Bucket=bucket)) == ["from"]
 
 
-def test_copies_of_versions(s3, versioned, new_bucket):
+def test_copy_of_version(s3, versioned, new_bucket):
+    """A copy can name a version of its source."""
     versions = [s3.put_object(Bucket=versioned, Key="key", Body=f"{number}")["VersionId"] for number in range(3)]
     plain = new_bucket()
     for number, version in enumerate(versions):
@@ -122,7 +130,8 @@ def test_copies_of_versions(s3, versioned, new_bucket):
         s3.copy_object(Bucket=plain, Key="to", CopySource={"Bucket": versioned, "Key": "other", "VersionId": versions[0]})
 
 
-def test_deleting_many(s3, bucket):
+def test_delete_many_objects(s3, bucket):
+    """One call deletes many objects; a missing one counts as deleted."""
     keys = [f"key-{number}" for number in range(5)]
     put(s3, bucket, *keys, "kept")
     doomed = {"Objects": [{"Key": key} for key in [*keys, "missing", "kept"[:2]]]}
@@ -132,14 +141,16 @@ def test_deleting_many(s3, bucket):
     assert keys_of(s3.list_objects_v2(Bucket=bucket)) == ["kept"]
 
 
-def test_deleting_many_quietly(s3, bucket):
+def test_delete_many_quietly(s3, bucket):
+    """A quiet delete of many objects returns only errors."""
     put(s3, bucket, "a", "b")
     done = s3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": "a"}, {"Key": "b"}], "Quiet": True})
     assert "Deleted" not in done and "Errors" not in done
     assert "Contents" not in s3.list_objects_v2(Bucket=bucket)
 
 
-def test_deleting_a_thousand_and_no_more(s3, bucket):
+def test_delete_many_is_limited_to_thousand(s3, bucket):
+    """One call deletes at most a thousand objects."""
     put(s3, bucket, "key-1", "key-1000")
     keys = [{"Key": f"key-{number}"} for number in range(1001)]
     with refused(400, "MalformedXML"):
@@ -150,7 +161,8 @@ def test_deleting_a_thousand_and_no_more(s3, bucket):
     assert "Contents" not in s3.list_objects_v2(Bucket=bucket)
 
 
-def test_deleting_nothing(storage, bucket):
+def test_empty_delete_body_is_refused(storage, bucket):
+    """A delete without objects, or with a malformed body, is refused."""
     for body in (b"<Delete></Delete>", b"<Delete><Object></Object></Delete>", b"<Delete>", b"<Other/>"):
         answer = Wire(storage.account).call("POST", f"/{bucket}", "delete=", body=body)
         assert answer.outcome == (400, "MalformedXML"), body
@@ -158,14 +170,16 @@ def test_deleting_nothing(storage, bucket):
     assert answer.status == 400 and answer.code in ("MalformedXML", "MissingRequestBodyError"), answer
 
 
-def test_deleting_one_that_cannot_be(s3, bucket):
+def test_delete_many_reports_invalid_key(s3, bucket):
+    """An invalid key is reported, and the other objects are deleted."""
     put(s3, bucket, "key")
     done = s3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": "key"}, {"Key": "x" * 1025}]})
     assert [each["Key"] for each in done["Deleted"]] == ["key"]
     assert [each["Code"] for each in done["Errors"]] == ["KeyTooLongError"]
 
 
-def test_deleting_versions(s3, versioned):
+def test_delete_many_versions(s3, versioned):
+    """One call deletes versions and delete markers."""
     versions = [s3.put_object(Bucket=versioned, Key="key", Body=f"{number}")["VersionId"] for number in range(3)]
     doomed = [{"Key": "key", "VersionId": version} for version in versions[:2]]
     done = s3.delete_objects(Bucket=versioned, Delete={"Objects": doomed})

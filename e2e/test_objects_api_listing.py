@@ -22,18 +22,21 @@ def names(page: dict) -> tuple[list[str], list[str]]:
     return keys_of(page), prefixes_of(page)
 
 
-def test_an_empty_bucket(listing):
+def test_empty_bucket_lists_nothing(listing):
+    """An empty bucket lists nothing."""
     page = listing()
     assert names(page) == ([], []) and page["IsTruncated"] is False
 
 
-def test_the_order_is_that_of_the_bytes(s3, bucket, listing):
+def test_keys_are_sorted_by_bytes(s3, bucket, listing):
+    """Keys are listed in the order of their UTF-8 bytes."""
     keys = ["a", "B", "a/", "a-", "a0", "é", "z", "~", " ", "!", "日本", "\U0001f600", "\ufb00", "aa"]
     put(s3, bucket, *keys, body="")
     assert keys_of(listing()) == sorted(keys, key=str.encode)
 
 
-def test_what_is_said_of_an_object(s3, bucket, listing):
+def test_listing_describes_object(s3, bucket, listing):
+    """A listing contains the size, entity tag, storage class and time of an object."""
     put(s3, bucket, "key", body="content")
     (seen,) = listing()["Contents"]
     head = s3.head_object(Bucket=bucket, Key="key")
@@ -54,7 +57,8 @@ def test_what_is_said_of_an_object(s3, bucket, listing):
         ("", TREE, []),
     ],
 )
-def test_delimiters(s3, bucket, listing, delimiter, keys, prefixes):
+def test_delimiters_group_keys(s3, bucket, listing, delimiter, keys, prefixes):
+    """A delimiter groups keys into common prefixes."""
     put(s3, bucket, *TREE)
     page = listing(Delimiter=delimiter)
     assert names(page) == (keys, prefixes)
@@ -62,7 +66,8 @@ def test_delimiters(s3, bucket, listing, delimiter, keys, prefixes):
 
 
 @pytest.mark.parametrize("delimiter", ["%", " ", "\n", "+", "ü"])
-def test_unusual_delimiters_divide(s3, bucket, listing, delimiter):
+def test_unusual_delimiters_group_keys(s3, bucket, listing, delimiter):
+    """Unusual delimiters group keys as well."""
     put(s3, bucket, f"b{delimiter}ar", f"b{delimiter}az", f"c{delimiter}ab", "foo", body="")
     assert names(listing(Delimiter=delimiter)) == (["foo"], [f"b{delimiter}", f"c{delimiter}"])
 
@@ -84,20 +89,23 @@ def test_unusual_delimiters_divide(s3, bucket, listing, delimiter):
         ("y", "z", [], []),
     ],
 )
-def test_prefixes(s3, bucket, listing, prefix, delimiter, keys, prefixes):
+def test_prefixes_filter_keys(s3, bucket, listing, prefix, delimiter, keys, prefixes):
+    """A prefix filters keys, with and without a delimiter."""
     put(s3, bucket, *TREE)
     page = listing(Prefix=prefix, Delimiter=delimiter)
     assert names(page) == (keys, prefixes)
     assert page["Prefix"] == prefix
 
 
-def test_a_key_that_is_a_prefix_is_a_common_prefix(s3, bucket, listing):
+def test_key_that_ends_in_delimiter_is_common_prefix(s3, bucket, listing):
+    """A key that ends in the delimiter is a common prefix."""
     put(s3, bucket, "asdf/", "asdf", body="")
     assert names(listing(Delimiter="/")) == (["asdf"], ["asdf/"])
     assert names(listing(Prefix="asdf/", Delimiter="/")) == (["asdf/"], [])
 
 
-def test_pages_of_every_size_give_the_same(s3, bucket, listing, request):
+def test_every_page_size_lists_the_same(s3, bucket, listing, request):
+    """Pages of every size list the same keys."""
     put(s3, bucket, *TREE)
     for size in (1, 2, 3, 5, 1000):
         pages = list(s3.get_paginator(request.node.callspec.params["listing"]).paginate(
@@ -107,7 +115,8 @@ def test_pages_of_every_size_give_the_same(s3, bucket, listing, request):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_pages_count_prefixes_once(s3, bucket, listing, request, size):
+def test_pages_count_common_prefix_once(s3, bucket, listing, request, size):
+    """A common prefix counts once, however its keys are spread over pages."""
     put(s3, bucket, *TREE)
     pages = list(s3.get_paginator(request.node.callspec.params["listing"]).paginate(
         Bucket=bucket, Delimiter="/", PaginationConfig={"PageSize": size}))  # fmt: skip
@@ -116,13 +125,15 @@ def test_pages_count_prefixes_once(s3, bucket, listing, request, size):
     assert [page["IsTruncated"] for page in pages] == [True] * (len(pages) - 1) + [False]
 
 
-def test_a_thousand_at_most(s3, bucket, listing):
+def test_page_has_at_most_thousand_keys(s3, bucket, listing):
+    """A page has at most a thousand keys."""
     page = listing()
     assert page["MaxKeys"] == 1000
     assert listing(MaxKeys=5000)["ResponseMetadata"]["HTTPStatusCode"] == 200
 
 
-def test_no_keys_asked_for(s3, bucket, listing):
+def test_max_keys_zero_lists_nothing(s3, bucket, listing):
+    """`max-keys=0` lists nothing."""
     put(s3, bucket, *TREE)
     page = listing(MaxKeys=0)
     assert names(page) == ([], []) and page["IsTruncated"] is False
@@ -130,7 +141,8 @@ def test_no_keys_asked_for(s3, bucket, listing):
 
 @pytest.mark.parametrize("form", ["", "list-type=2&"])
 @pytest.mark.parametrize("value", ["blah", "%0A", "-1", "1.5", "99999999999999999999"])
-def test_a_number_of_keys_that_is_none(storage, bucket, form, value):
+def test_invalid_max_keys_is_refused(storage, bucket, form, value):
+    """An invalid `max-keys` is refused."""
     assert Wire(storage.account).call("GET", f"/{bucket}", f"{form}max-keys={value}").outcome == (400, "InvalidArgument")
 
 
@@ -138,7 +150,8 @@ def test_a_number_of_keys_that_is_none(storage, bucket, form, value):
     ("marker", "keys"),
     [("", TREE), ("boo/bar", TREE[2:]), ("bo", TREE[1:]), ("zzz", []), ("\n", TREE), ("%", TREE), ("asdf", TREE[1:])],
 )
-def test_markers(s3, bucket, marker, keys):
+def test_marker_starts_listing_after_key(s3, bucket, marker, keys):
+    """A marker starts the listing after a key."""
     put(s3, bucket, *TREE)
     page = s3.list_objects(Bucket=bucket, Marker=marker)
     assert keys_of(page) == keys and page["Marker"] == marker
@@ -146,7 +159,8 @@ def test_markers(s3, bucket, marker, keys):
     assert keys_of(page) == keys and page.get("StartAfter", "") == marker
 
 
-def test_the_next_marker_comes_with_a_delimiter(s3, bucket):
+def test_next_marker_comes_with_delimiter(s3, bucket):
+    """The old form returns `NextMarker` with a delimiter."""
     put(s3, bucket, *TREE)
     first = s3.list_objects(Bucket=bucket, Delimiter="/", MaxKeys=2)
     assert (names(first), first["NextMarker"]) == ((["asdf"], ["boo/"]), "boo/")
@@ -155,7 +169,8 @@ def test_the_next_marker_comes_with_a_delimiter(s3, bucket):
     assert "NextMarker" not in second
 
 
-def test_tokens_continue(s3, bucket):
+def test_continuation_token_continues_listing(s3, bucket):
+    """A continuation token continues the listing and takes precedence over `StartAfter`."""
     put(s3, bucket, *TREE)
     first = s3.list_objects_v2(Bucket=bucket, MaxKeys=1, StartAfter="b")
     assert (first["KeyCount"], first["IsTruncated"], keys_of(first)) == (1, True, ["boo/bar"])
@@ -166,12 +181,14 @@ def test_tokens_continue(s3, bucket):
     assert grouped["KeyCount"] == 3, "prefixes count"
 
 
-def test_a_token_nobody_gave_out(storage, bucket):
+def test_invalid_continuation_token_is_refused(storage, bucket):
+    """An invalid continuation token is refused."""
     answer = Wire(storage.account).call("GET", f"/{bucket}", "continuation-token=%00%ff&list-type=2")
     assert answer.outcome == (400, "InvalidArgument")
 
 
-def test_owners_are_told_when_asked_for(s3, bucket):
+def test_owner_is_listed_on_request(s3, bucket):
+    """The new form lists owners only on request."""
     put(s3, bucket, "key")
     assert s3.list_objects(Bucket=bucket)["Contents"][0]["Owner"]["ID"]
     assert "Owner" not in s3.list_objects_v2(Bucket=bucket)["Contents"][0]
@@ -182,7 +199,8 @@ SPECIAL = ["asdf+b", "foo+1/bar", "foo/bar/xyzzy", "quux ab/thud", "a&b<c>'\"", 
 SPECIAL += ["\x01\x1f\x7f"]
 
 
-def test_names_are_encoded_when_asked_for(storage, s3, bucket):
+def test_names_are_url_encoded_on_request(storage, s3, bucket):
+    """Names are URL-encoded on request."""
     put(s3, bucket, *SPECIAL, body="")
     for form in ("", "&list-type=2"):
         answer = Wire(storage.account).call("GET", f"/{bucket}", "encoding-type=url" + form)
@@ -195,17 +213,20 @@ def test_names_are_encoded_when_asked_for(storage, s3, bucket):
         assert [unquote_plus(prefix) for prefix in found] == ["foo+1/", "foo/", "quux ab/", "ü/"]
 
 
-def test_an_encoding_that_is_none(storage, bucket):
+def test_unknown_encoding_is_refused(storage, bucket):
+    """An unknown encoding is refused."""
     assert Wire(storage.account).call("GET", f"/{bucket}", "encoding-type=base64").outcome == (400, "InvalidArgument")
 
 
-def test_special_names_page_by_page(s3, bucket, listing, request):
+def test_special_names_list_page_by_page(s3, bucket, listing, request):
+    """Special names are listed page by page."""
     put(s3, bucket, *SPECIAL, body="")
     pages = s3.get_paginator(request.node.callspec.params["listing"]).paginate(Bucket=bucket, PaginationConfig={"PageSize": 1})
     assert [key for page in pages for key in keys_of(page)] == sorted(SPECIAL, key=str.encode)
 
 
-def test_a_delete_shows_at_once(s3, bucket, listing):
+def test_listing_shows_delete_at_once(s3, bucket, listing):
+    """A listing shows a delete at once."""
     put(s3, bucket, *TREE)
     s3.delete_object(Bucket=bucket, Key="boo/bar")
     assert names(listing(Delimiter="/", Prefix="boo/")) == ([], ["boo/baz/"])
@@ -213,6 +234,7 @@ def test_a_delete_shows_at_once(s3, bucket, listing):
     assert names(listing(Delimiter="/")) == (["asdf"], ["cquux/"])
 
 
-def test_long_prefixes_of_one_branch_are_skipped_over(s3, bucket, listing):
+def test_large_common_prefix_is_skipped(s3, bucket, listing):
+    """A common prefix with many keys leaves room for the keys after it."""
     put(s3, bucket, *[f"deep/{number:03}" for number in range(60)], "eels", body="")
     assert names(listing(Delimiter="/", MaxKeys=2)) == (["eels"], ["deep/"])

@@ -21,7 +21,8 @@ def etag_of(contents: list[bytes]) -> str:
 @pytest.mark.parametrize(
     "sizes", [[7], [0], [PART], [PART, 1], [PART - 1], [PART + 1, 0], [PART, PART + 1, 600_000]], ids=str
 )
-def test_sizes(s3, bucket, sizes):
+def test_multipart_upload_of_every_size(s3, bucket, sizes):
+    """Uploads with parts of every size become objects, visible only after completion."""
     contents = [(BIG + b"x")[:size] for size in sizes]
     upload, parts = upload_parts(s3, bucket, "key", contents, Metadata={"a": "1"}, ContentType="text/plain")
     assert "Contents" not in s3.list_objects_v2(Bucket=bucket), "nothing is visible before the end"
@@ -37,6 +38,7 @@ def test_sizes(s3, bucket, sizes):
 
 
 def test_ranges_cross_parts(s3, bucket):
+    """Ranges cross the borders of parts."""
     upload, parts = upload_parts(s3, bucket, "key", [BIG, BIG, b"tail"])
     complete(s3, bucket, "key", upload, parts)
     whole = BIG + BIG + b"tail"
@@ -46,6 +48,7 @@ def test_ranges_cross_parts(s3, bucket):
 
 
 def test_parts_in_any_order_with_gaps(s3, bucket):
+    """Parts may be sent in any order and with gaps in their numbers."""
     upload = s3.create_multipart_upload(Bucket=bucket, Key="key")["UploadId"]
     contents = {10_000: b"tail", 3: BIG, 700: BIG[::-1]}
     etags = {
@@ -57,7 +60,8 @@ def test_parts_in_any_order_with_gaps(s3, bucket):
     assert read(s3, bucket, "key") == BIG + BIG[::-1] + b"tail"
 
 
-def test_a_part_sent_again_counts_once(s3, bucket):
+def test_repeated_part_replaces_first(s3, bucket):
+    """A part that is sent again replaces the first one."""
     upload, parts = upload_parts(s3, bucket, "key", [BIG, b"first try"])
     again = s3.upload_part(Bucket=bucket, Key="key", UploadId=upload, PartNumber=2, Body=b"second")
     assert len(s3.list_parts(Bucket=bucket, Key="key", UploadId=upload)["Parts"]) == 2
@@ -67,13 +71,15 @@ def test_a_part_sent_again_counts_once(s3, bucket):
     assert read(s3, bucket, "key") == BIG + b"second"
 
 
-def test_parts_that_are_left_out_are_gone(s3, bucket):
+def test_omitted_parts_are_dropped(s3, bucket):
+    """Parts that the completion does not list are dropped."""
     upload, parts = upload_parts(s3, bucket, "key", [BIG, b"unwanted"])
     complete(s3, bucket, "key", upload, parts[:1])
     assert read(s3, bucket, "key") == BIG
 
 
-def test_over_an_object(s3, bucket):
+def test_upload_overwrites_object_at_completion(s3, bucket):
+    """An upload overwrites an object when it is completed, and not before."""
     put(s3, bucket, "key", body=b"old")
     upload, parts = upload_parts(s3, bucket, "key", [b"new"])
     assert read(s3, bucket, "key") == b"old"
@@ -81,7 +87,8 @@ def test_over_an_object(s3, bucket):
     assert read(s3, bucket, "key") == b"new"
 
 
-def test_uploads_to_one_key_do_not_meet(s3, bucket):
+def test_uploads_to_one_key_are_independent(s3, bucket):
+    """Uploads to the same key are independent."""
     one, parts_of_one = upload_parts(s3, bucket, "key", [b"one"])
     two, parts_of_two = upload_parts(s3, bucket, "key", [b"two"])
     assert one != two
@@ -91,7 +98,8 @@ def test_uploads_to_one_key_do_not_meet(s3, bucket):
     assert read(s3, bucket, "key") == b"one"
 
 
-def test_ends_that_cannot_be(s3, bucket):
+def test_invalid_completions_are_refused(s3, bucket):
+    """Invalid completions are refused and leave the upload usable."""
     small, small_parts = upload_parts(s3, bucket, "key", [b"too small", b"tail"])
     with refused(400, "EntityTooSmall"):
         complete(s3, bucket, "key", small, small_parts)
@@ -114,7 +122,8 @@ def test_ends_that_cannot_be(s3, bucket):
     assert read(s3, bucket, "key") == BIG + b"tail"
 
 
-def test_an_end_in_bad_words(storage, s3, bucket):
+def test_malformed_completion_is_refused(storage, s3, bucket):
+    """A malformed body of a completion is refused."""
     upload, _ = upload_parts(s3, bucket, "key", [b"part"])
     bad = [
         b"", b"<CompleteMultipartUpload>", b"nonsense", b"<Other/>",
@@ -126,14 +135,16 @@ def test_an_end_in_bad_words(storage, s3, bucket):
 
 
 @pytest.mark.parametrize("number", ["0", "10001", "-1", "abc", "99999999999999999999"])
-def test_part_numbers_that_cannot_be(storage, s3, bucket, number):
+def test_invalid_part_numbers_are_refused(storage, s3, bucket, number):
+    """Invalid part numbers are refused."""
     upload = s3.create_multipart_upload(Bucket=bucket, Key="key")["UploadId"]
     query = f"partNumber={number}&uploadId={upload}"
     answer = Wire(storage.account).call("PUT", f"/{bucket}/key", query, body=b"x")
     assert answer.outcome == (400, "InvalidArgument")
 
 
-def test_more_parts_than_there_can_be(storage, s3, bucket):
+def test_too_many_parts_are_refused(storage, s3, bucket):
+    """A completion with more than ten thousand parts is refused."""
     upload, _ = upload_parts(s3, bucket, "key", [b"part"])
     part = "<Part><PartNumber>{}</PartNumber><ETag>" + md5(b"part").strip('"') + "</ETag></Part>"
     listed = "".join(part.format(number) for number in range(1, 10_002))
@@ -144,14 +155,16 @@ def test_more_parts_than_there_can_be(storage, s3, bucket):
 
 
 @pytest.mark.parametrize("upload", ["nonsense", "..%2F..", "x" * 2000])
-def test_uploads_that_are_none(storage, bucket, upload):
+def test_unknown_upload_ids_are_refused(storage, bucket, upload):
+    """Unknown upload IDs are refused."""
     wire, path = Wire(storage.account), f"/{bucket}/key"
     for method, query in (("PUT", f"partNumber=1&uploadId={upload}"), ("GET", f"uploadId={upload}"),
                           ("DELETE", f"uploadId={upload}")):  # fmt: skip
         assert wire.call(method, path, query).outcome == (404, "NoSuchUpload"), method
 
 
-def test_aborting(s3, bucket):
+def test_abort_ends_upload(s3, bucket):
+    """An aborted upload is gone."""
     upload, parts = upload_parts(s3, bucket, "key", [BIG, b"tail"])
     s3.abort_multipart_upload(Bucket=bucket, Key="key", UploadId=upload)
     with refused(404, "NoSuchUpload"):
@@ -164,7 +177,8 @@ def test_aborting(s3, bucket):
     assert keys_of(s3.list_objects_v2(Bucket=bucket)) == []
 
 
-def test_listing_parts(s3, bucket):
+def test_list_parts_in_pages(s3, bucket):
+    """Parts are listed, in pages."""
     upload, parts = upload_parts(s3, bucket, "key", [b"%d" % number for number in range(5)])
     page = s3.list_parts(Bucket=bucket, Key="key", UploadId=upload)
     assert [(part["PartNumber"], part["ETag"], part["Size"]) for part in page["Parts"]] == [
@@ -179,7 +193,8 @@ def test_listing_parts(s3, bucket):
     assert [[part["PartNumber"] for part in page["Parts"]] for page in pages] == [[1, 2], [3, 4], [5]]
 
 
-def test_listing_uploads(s3, bucket):
+def test_list_uploads_in_pages(s3, bucket):
+    """Uploads are listed, in pages, by prefix and by delimiter."""
     made = [(key, s3.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"]) for key in ("b", "a", "a", "c/d", "c/e")]
     page = s3.list_multipart_uploads(Bucket=bucket)
     seen = [(upload["Key"], upload["UploadId"]) for upload in page["Uploads"]]
@@ -194,7 +209,8 @@ def test_listing_uploads(s3, bucket):
 
 
 @pytest.mark.parametrize("key", ["plain", " ", "ü 日本", "?versionId=", "a//../b"])
-def test_copied_parts(s3, bucket, key):
+def test_part_copy_with_range(s3, bucket, key):
+    """A part can be copied from a range of an object."""
     source = hashlib.shake_128(b"source").digest(PART + 1000)
     put(s3, bucket, key, body=source)
     upload = s3.create_multipart_upload(Bucket=bucket, Key="to")["UploadId"]
@@ -210,7 +226,8 @@ def test_copied_parts(s3, bucket, key):
     assert read(s3, bucket, "to") == source
 
 
-def test_a_copied_whole(s3, bucket):
+def test_part_copy_of_whole_object(s3, bucket):
+    """A part can be copied from a whole object."""
     for size in (0, 100, 100_000):
         put(s3, bucket, "from", body=BIG[:size])
         upload = s3.create_multipart_upload(Bucket=bucket, Key="to")["UploadId"]
@@ -219,7 +236,8 @@ def test_a_copied_whole(s3, bucket):
         assert read(s3, bucket, "to") == BIG[:size]
 
 
-def test_copied_parts_of_versions_and_of_parts(s3, versioned):
+def test_part_copy_of_version_across_parts(s3, versioned):
+    """A part can be copied from a version, across the borders of its parts."""
     upload, parts = upload_parts(s3, versioned, "from", [BIG, b"tail"])
     version = complete(s3, versioned, "from", upload, parts)["VersionId"]
     put(s3, versioned, "from", body=b"newer")
@@ -237,7 +255,8 @@ def test_copied_parts_of_versions_and_of_parts(s3, versioned):
 @pytest.mark.parametrize(
     "text", ["0-2", "bytes=0", "bytes=hello-world", "bytes=0-bar", "bytes=hello-", "bytes=0-2,3-5", "bytes=3-2", "bytes=-2"]
 )
-def test_copied_parts_with_ranges_that_are_none(s3, bucket, text):
+def test_part_copy_with_malformed_range_is_refused(s3, bucket, text):
+    """A part copy with a malformed range is refused."""
     put(s3, bucket, "from", body=b"hello")
     upload = s3.create_multipart_upload(Bucket=bucket, Key="to")["UploadId"]
     with refused(400, "InvalidArgument"):
@@ -246,7 +265,8 @@ def test_copied_parts_with_ranges_that_are_none(s3, bucket, text):
         )
 
 
-def test_copied_parts_of_what_is_not_there(s3, bucket):
+def test_part_copy_of_missing_source_is_refused(s3, bucket):
+    """A part copy from a missing source, or outside its range, is refused."""
     put(s3, bucket, "from", body=b"hello")
     upload = s3.create_multipart_upload(Bucket=bucket, Key="to")["UploadId"]
     place = {"Bucket": bucket, "Key": "to", "UploadId": upload, "PartNumber": 1}
@@ -263,7 +283,8 @@ def test_copied_parts_of_what_is_not_there(s3, bucket):
     assert "Parts" not in s3.list_parts(Bucket=bucket, Key="to", UploadId=upload)
 
 
-def test_reading_by_part(s3, bucket):
+def test_read_by_part_number(s3, bucket):
+    """An object can be read by part number."""
     contents = [BIG, BIG[::-1], b"tail"]
     upload, parts = upload_parts(s3, bucket, "key", contents)
     complete(s3, bucket, "key", upload, parts)
@@ -281,7 +302,8 @@ def test_reading_by_part(s3, bucket):
         s3.get_object(Bucket=bucket, Key="plain", PartNumber=2)
 
 
-def test_a_copy_of_what_came_in_parts(s3, bucket):
+def test_copy_of_multipart_object(s3, bucket):
+    """An object that was uploaded in parts can be copied."""
     upload, parts = upload_parts(s3, bucket, "from", [BIG, b"tail"], Metadata={"a": "1"})
     complete(s3, bucket, "from", upload, parts)
     s3.copy_object(Bucket=bucket, Key="to", CopySource=f"{bucket}/from")
@@ -290,7 +312,8 @@ def test_a_copy_of_what_came_in_parts(s3, bucket):
     assert s3.head_object(Bucket=bucket, Key="to")["Metadata"] == {"a": "1"}
 
 
-def test_tags_and_attributes(s3, bucket):
+def test_multipart_tags_and_attributes(s3, bucket):
+    """A multipart upload sets tags, and its attributes count the parts."""
     upload, parts = upload_parts(s3, bucket, "key", [BIG, b"tail"], Tagging="a=1")
     complete(s3, bucket, "key", upload, parts)
     assert s3.get_object_tagging(Bucket=bucket, Key="key")["TagSet"] == [{"Key": "a", "Value": "1"}]

@@ -30,13 +30,15 @@ def browser():
 
 
 @pytest.mark.parametrize("payload", [None, UNSIGNED], ids=["signed", "unsigned"])
-def test_one_piece(wire, s3, bucket, payload):
+def test_single_body_is_accepted(wire, s3, bucket, payload):
+    """A body in one piece is accepted, signed or unsigned."""
     assert wire.call("PUT", f"/{bucket}/key", body=WHOLE, payload=payload).status == 200
     assert read(s3, bucket, "key") == WHOLE
 
 
 @pytest.mark.parametrize("chunks", [CHUNKS, [b"small"], []], ids=["many", "one", "none"])
-def test_signed_chunks(wire, s3, bucket, chunks):
+def test_signed_chunks_are_accepted(wire, s3, bucket, chunks):
+    """Signed chunks are accepted, and `aws-chunked` is not stored."""
     assert send_chunks(wire, f"/{bucket}/key", chunks, SIGNED_CHUNKS).status == 200
     seen = s3.get_object(Bucket=bucket, Key="key")
     assert seen["Body"].read() == b"".join(chunks)
@@ -45,7 +47,8 @@ def test_signed_chunks(wire, s3, bucket, chunks):
 
 @pytest.mark.parametrize("kind", [SIGNED_CHUNKS_TRAILER, UNSIGNED_CHUNKS_TRAILER])
 @pytest.mark.parametrize("algorithm", ["CRC32", "CRC32C", "CRC64NVME", "SHA1", "SHA256"])
-def test_chunks_with_a_checksum_behind_them(wire, s3, bucket, kind, algorithm):
+def test_trailing_checksum_is_verified(wire, s3, bucket, kind, algorithm):
+    """A trailing checksum is verified."""
     name = f"x-amz-checksum-{algorithm.lower()}"
     answer = send_chunks(wire, f"/{bucket}/key", CHUNKS, kind, trailer=(name, checksum(algorithm, WHOLE)))
     assert answer.status == 200, answer
@@ -57,7 +60,8 @@ def test_chunks_with_a_checksum_behind_them(wire, s3, bucket, kind, algorithm):
         s3.head_object(Bucket=bucket, Key="wrong")
 
 
-def test_a_real_encoding_stays(wire, s3, bucket):
+def test_content_encoding_is_kept(wire, s3, bucket):
+    """A content encoding beside `aws-chunked` is kept."""
     headers = {"content-encoding": "gzip,aws-chunked"}
     assert send_chunks(wire, f"/{bucket}/key", CHUNKS, SIGNED_CHUNKS, headers=headers).status == 200
     assert s3.head_object(Bucket=bucket, Key="key")["ContentEncoding"] == "gzip"
@@ -72,7 +76,8 @@ SPOILS = {
 
 @pytest.mark.parametrize("kind", [SIGNED_CHUNKS, SIGNED_CHUNKS_TRAILER])
 @pytest.mark.parametrize("how", SPOILS)
-def test_a_chunk_tampered_with(wire, s3, bucket, kind, how):
+def test_altered_chunk_is_refused(wire, s3, bucket, kind, how):
+    """An altered chunk is refused."""
     trailer = ("x-amz-checksum-crc32", checksum("CRC32", WHOLE)) if kind == SIGNED_CHUNKS_TRAILER else None
     answer = send_chunks(wire, f"/{bucket}/key", CHUNKS, kind, trailer=trailer, spoil=SPOILS[how])
     assert answer.outcome == (403, "SignatureDoesNotMatch")
@@ -80,7 +85,8 @@ def test_a_chunk_tampered_with(wire, s3, bucket, kind, how):
         s3.head_object(Bucket=bucket, Key="key")
 
 
-def test_a_trailer_tampered_with(wire, s3, bucket):
+def test_altered_trailer_is_refused(wire, s3, bucket):
+    """An altered trailer is refused."""
     right, wrong = checksum("CRC32", WHOLE), checksum("CRC32", b"other")
     answer = send_chunks(
         wire, f"/{bucket}/key", CHUNKS, SIGNED_CHUNKS_TRAILER, trailer=("x-amz-checksum-crc32", right),
@@ -101,7 +107,8 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("how", BROKEN)
-def test_chunks_that_are_none(wire, s3, bucket, how):
+def test_malformed_chunks_are_refused(wire, s3, bucket, how):
+    """Malformed chunks are refused."""
     answer = send_chunks(wire, f"/{bucket}/key", CHUNKS, SIGNED_CHUNKS, spoil=BROKEN[how])
     assert answer.status in (400, 403) and answer.code, answer
     with refused(404):
@@ -109,7 +116,8 @@ def test_chunks_that_are_none(wire, s3, bucket, how):
 
 
 @pytest.mark.parametrize("length", ["5", "99999999", "abc", "-1", None])
-def test_a_wrong_length_of_the_chunks(wire, s3, bucket, length):
+def test_wrong_decoded_length_is_refused(wire, s3, bucket, length):
+    """A wrong decoded length is refused."""
     headers = {"content-encoding": "aws-chunked"} | ({"x-amz-decoded-content-length": length} if length else {})
     signed = wire.sign("PUT", f"/{bucket}/key", headers=headers, payload=UNSIGNED_CHUNKS_TRAILER)
     answer = wire.send("PUT", f"/{bucket}/key", headers=signed.headers, body=b"4\r\nbody\r\n0\r\n\r\n")
@@ -118,7 +126,8 @@ def test_a_wrong_length_of_the_chunks(wire, s3, bucket, length):
         s3.head_object(Bucket=bucket, Key="key")
 
 
-def test_strangers(storage, wire, bucket):
+def test_unauthenticated_calls_are_refused(storage, wire, bucket):
+    """Calls without a signature, with an unknown key or with a wrong secret are refused."""
     assert wire.send("GET", f"/{bucket}").outcome == (403, "AccessDenied")
     assert wire.send("PUT", f"/{bucket}/key", body=b"x").outcome == (403, "AccessDenied")
     unknown = Wire(replace(storage.account, access_key="AKIDUNKNOWN000000000"))
@@ -129,18 +138,21 @@ def test_strangers(storage, wire, bucket):
 
 
 @pytest.mark.parametrize("hours", [-1, 1, -24 * 365])
-def test_a_clock_that_is_wrong(wire, bucket, hours):
+def test_skewed_clock_is_refused(wire, bucket, hours):
+    """A signature that is an hour off is refused."""
     answer = wire.call("GET", f"/{bucket}", at=datetime.now(UTC) + timedelta(hours=hours))
     assert answer.outcome == (403, "RequestTimeTooSkewed")
 
 
-def test_a_clock_that_is_nearly_right(wire, bucket):
+def test_slightly_skewed_clock_is_accepted(wire, bucket):
+    """A signature that is ten minutes off is accepted."""
     for minutes in (-10, 10):
         assert wire.call("GET", f"/{bucket}", at=datetime.now(UTC) + timedelta(minutes=minutes)).status == 200
 
 
 @pytest.mark.parametrize("region", ["us-east-1", "global", "anywhere"])
-def test_any_region(wire, bucket, region):
+def test_any_signing_region_is_accepted(wire, bucket, region):
+    """Any region in a signature is accepted."""
     assert wire.call("GET", f"/{bucket}", region=region).status == 200
 
 
@@ -148,13 +160,15 @@ def test_any_region(wire, bucket, region):
     "header", ["", "nonsense", "AWS4-HMAC-SHA256", "AWS4-HMAC-SHA256 Credential=a/b, SignedHeaders=host, Signature=c",
                "AWS a:b", "Bearer x", "AWS4-HMAC-SHA256 " + "x" * 5000]
 )  # fmt: skip
-def test_authorizations_that_are_none(wire, bucket, header):
+def test_malformed_authorization_is_refused(wire, bucket, header):
+    """A malformed authorization is refused."""
     headers = wire.sign("GET", f"/{bucket}").headers | {"authorization": header}
     answer = wire.send("GET", f"/{bucket}", headers=headers)
     assert answer.status in (400, 403) and answer.code, answer
 
 
-def test_what_was_signed_cannot_be_changed(wire, s3, bucket):
+def test_altered_signed_call_is_refused(wire, s3, bucket):
+    """A signed call whose method, path, query or headers are altered is refused."""
     put(s3, bucket, "key", "other")
     signed = wire.sign("GET", f"/{bucket}/key", headers={"range": "bytes=0-1"})
     assert wire.send("GET", f"/{bucket}/key", headers=signed.headers).status == 206
@@ -165,7 +179,8 @@ def test_what_was_signed_cannot_be_changed(wire, s3, bucket):
     assert read(s3, bucket, "key") == b"key"
 
 
-def test_presigned_by_boto3(s3, bucket, browser):
+def test_boto3_presigned_urls_work(s3, bucket, browser):
+    """URLs that boto3 presigns work for their method and headers only."""
     place = {"Bucket": bucket, "Key": "a b/ü"}
     url = s3.generate_presigned_url("put_object", Params=place | {"ContentType": "text/plain"}, ExpiresIn=60)
     assert browser.put(url, data=b"content", headers={"Content-Type": "text/plain"}).status_code == 200
@@ -183,7 +198,8 @@ def test_presigned_by_boto3(s3, bucket, browser):
     assert read(s3, bucket, "a b/ü") == b"content"
 
 
-def test_presigned_for_a_time(wire, s3, bucket):
+def test_presigned_url_expires(wire, s3, bucket):
+    """A presigned URL is valid for its time."""
     put(s3, bucket, "key")
     hour, path = timedelta(hours=1), f"/{bucket}/key"
     now = datetime.now(UTC)
@@ -196,7 +212,8 @@ def test_presigned_for_a_time(wire, s3, bucket):
         assert answer.outcome == (400, "AuthorizationQueryParametersError"), seconds
 
 
-def test_presigned_and_altered(wire, s3, bucket):
+def test_altered_presigned_url_is_refused(wire, s3, bucket):
+    """An altered presigned URL is refused."""
     put(s3, bucket, "key", "other")
     url = wire.presign("GET", f"/{bucket}/key")
     assert wire.send("GET", url).status == 200
@@ -209,7 +226,8 @@ def test_presigned_and_altered(wire, s3, bucket):
     assert wire.send("GET", missing).status in (400, 403)
 
 
-def test_virtual_hosts(storage, wire, bucket, new_bucket):
+def test_virtual_host_addressing_works(storage, wire, bucket, new_bucket):
+    """Buckets are also addressed by host name."""
     address = urlsplit(storage.account.endpoint)
     for name in (bucket, new_bucket()):
         host = {"host": f"{name}.localhost:{address.port}"}

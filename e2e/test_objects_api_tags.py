@@ -17,7 +17,8 @@ def set_tags(s3, bucket: str, tags: list[tuple[str, str]]):
     s3.put_object_tagging(Bucket=bucket, Key="key", Tagging={"TagSet": listed})
 
 
-def test_tags_come_and_go(s3, bucket):
+def test_tags_set_and_delete(s3, bucket):
+    """Tags are set, replaced and deleted."""
     put(s3, bucket, "key")
     assert tags_of(s3, bucket) == {}
     assert "TagCount" not in s3.get_object(Bucket=bucket, Key="key")
@@ -29,7 +30,8 @@ def test_tags_come_and_go(s3, bucket):
     assert tags_of(s3, bucket) == {}
 
 
-def test_as_many_and_as_long_as_can_be(s3, bucket):
+def test_tags_up_to_limits_are_accepted(s3, bucket):
+    """Ten tags of the maximum length are accepted."""
     put(s3, bucket, "key")
     tags = [(f"{number}" + "k" * 127, "v" * 256) for number in range(10)]
     set_tags(s3, bucket, tags)
@@ -43,7 +45,8 @@ def test_as_many_and_as_long_as_can_be(s3, bucket):
     ],
     ids=["eleven", "long key", "long value", "twice"],
 )  # fmt: skip
-def test_too_much(s3, bucket, tags):
+def test_tags_beyond_limits_are_refused(s3, bucket, tags):
+    """Tags beyond the limits are refused, and the old ones are kept."""
     put(s3, bucket, "key")
     set_tags(s3, bucket, [("old", "1")])
     with refused(400, "InvalidTag", "BadRequest", "MalformedXML"):
@@ -51,7 +54,8 @@ def test_too_much(s3, bucket, tags):
     assert tags_of(s3, bucket) == {"old": "1"}
 
 
-def test_tags_with_the_put(s3, bucket):
+def test_put_sets_tags(s3, bucket):
+    """A put sets tags, and the next put replaces them."""
     s3.put_object(Bucket=bucket, Key="key", Body=b"x", Tagging="a=1&b%20c=%C3%BC&d")
     assert tags_of(s3, bucket) == {"a": "1", "b c": "ü", "d": ""}
     put(s3, bucket, "key")
@@ -62,14 +66,16 @@ def test_tags_with_the_put(s3, bucket):
         s3.head_object(Bucket=bucket, Key="other")
 
 
-def test_tags_of_what_is_missing(s3, bucket):
+def test_tags_of_missing_object_are_refused(s3, bucket):
+    """Tags of a missing object are refused."""
     with refused(404, "NoSuchKey"):
         tags_of(s3, bucket)
     with refused(404, "NoSuchKey"):
         set_tags(s3, bucket, [("a", "1")])
 
 
-def test_tags_in_bad_words(storage, s3, bucket):
+def test_malformed_tags_are_refused(storage, s3, bucket):
+    """Malformed tag bodies are refused."""
     put(s3, bucket, "key")
     for body in (b"<Tagging>", b"<Tagging><TagSet><Tag><Key>a</Key></TagSet></Tagging>", b"<Other/>"):
         answer = Wire(storage.account).call("PUT", f"/{bucket}/key", "tagging=", body=body)

@@ -25,21 +25,24 @@ def listed(s3, bucket: str, **options) -> list[tuple[str, str, bool]]:
     return [(each["Key"], each["VersionId"], each["IsLatest"]) for each in both]
 
 
-def test_switching_on_and_off(s3, bucket):
+def test_versioning_is_enabled_and_suspended(s3, bucket):
+    """Versioning can be enabled and suspended."""
     assert "Status" not in s3.get_bucket_versioning(Bucket=bucket)
     for status in ("Enabled", "Suspended", "Enabled"):
         s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": status})
         assert s3.get_bucket_versioning(Bucket=bucket)["Status"] == status
 
 
-def test_a_status_that_is_none(storage, bucket):
+def test_invalid_versioning_status_is_refused(storage, bucket):
+    """An invalid versioning status is refused."""
     for status in ("Off", "enabled", ""):
         body = f"<VersioningConfiguration><Status>{status}</Status></VersioningConfiguration>".encode()
         answer = Wire(storage.account).call("PUT", f"/{bucket}", "versioning=", body=body)
         assert answer.status == 400 and answer.code in ("MalformedXML", "IllegalVersioningConfigurationException"), answer
 
 
-def test_every_version_can_be_read(s3, versioned):
+def test_every_version_is_readable(s3, versioned):
+    """Every version is readable, and the last one is the latest."""
     contents = [b"one", b"two" * 10_000, b""]
     versions = write(s3, versioned, "key", *contents)
     assert len(set(versions)) == 3
@@ -52,7 +55,8 @@ def test_every_version_can_be_read(s3, versioned):
     assert len(keys_of(s3.list_objects_v2(Bucket=versioned))) == 1
 
 
-def test_a_delete_only_marks(s3, versioned):
+def test_delete_adds_marker(s3, versioned):
+    """A delete adds a marker; removing the marker restores the object."""
     (version,) = write(s3, versioned, "key", b"content")
     done = s3.delete_object(Bucket=versioned, Key="key")
     marker = done["VersionId"]
@@ -76,13 +80,15 @@ def test_a_delete_only_marks(s3, versioned):
     assert read(s3, versioned, "key") == b"content"
 
 
-def test_markers_of_what_never_was(s3, versioned):
+def test_delete_of_missing_key_adds_marker(s3, versioned):
+    """A delete of a key that never existed adds a marker."""
     done = s3.delete_object(Bucket=versioned, Key="never")
     assert done["DeleteMarker"] is True
     assert listed(s3, versioned) == [("never", done["VersionId"], True)]
 
 
-def test_deleting_one_version(s3, versioned):
+def test_delete_of_one_version(s3, versioned):
+    """A deleted version is gone, and the one before becomes the latest."""
     versions = write(s3, versioned, "key", b"0", b"1", b"2")
     done = s3.delete_object(Bucket=versioned, Key="key", VersionId=versions[1])
     assert done["VersionId"] == versions[1] and "DeleteMarker" not in done
@@ -98,7 +104,8 @@ def test_deleting_one_version(s3, versioned):
     s3.delete_bucket(Bucket=versioned)
 
 
-def test_versions_that_are_not_there(s3, versioned):
+def test_missing_versions_are_refused(s3, versioned):
+    """Versions that do not exist are refused."""
     one, other = write(s3, versioned, "one", b"1")[0], write(s3, versioned, "other", b"2")[0]
     for version in (other, one[:-1] + ("a" if one[-1] != "a" else "b")):
         with refused(404, "NoSuchVersion"):
@@ -111,7 +118,8 @@ def test_versions_that_are_not_there(s3, versioned):
         assert outcome["ResponseMetadata"]["HTTPStatusCode"] in (400, 404), outcome
 
 
-def test_what_was_there_before_is_the_null_version(s3, bucket):
+def test_earlier_object_is_null_version(s3, bucket):
+    """An object from before versioning is the null version."""
     put(s3, bucket, "key", body=b"before")
     s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
     (version,) = write(s3, bucket, "key", b"after")
@@ -123,7 +131,8 @@ def test_what_was_there_before_is_the_null_version(s3, bucket):
     assert listed(s3, bucket) == []
 
 
-def test_suspension_overwrites_only_the_null_version(s3, versioned):
+def test_suspended_put_overwrites_null_version(s3, versioned):
+    """While versioning is suspended, a put overwrites only the null version."""
     versions = write(s3, versioned, "key", b"0", b"1")
     suspend(s3, versioned)
     for content in (b"null 1", b"null 2"):
@@ -133,7 +142,8 @@ def test_suspension_overwrites_only_the_null_version(s3, versioned):
     assert read(s3, versioned, "key", VersionId=versions[1]) == b"1"
 
 
-def test_suspension_marks_with_the_null_version(s3, versioned):
+def test_suspended_delete_adds_null_marker(s3, versioned):
+    """While versioning is suspended, a delete adds a null marker, which the next put replaces."""
     (version,) = write(s3, versioned, "key", b"kept")
     suspend(s3, versioned)
     put(s3, versioned, "key", body=b"null")
@@ -149,14 +159,16 @@ def test_suspension_marks_with_the_null_version(s3, versioned):
     assert read(s3, versioned, "key") == b"kept"
 
 
-def test_a_plain_bucket_deletes_the_null_version(s3, bucket):
+def test_unversioned_object_is_null_version(s3, bucket):
+    """In a bucket without versioning the object is the null version."""
     put(s3, bucket, "key")
     assert listed(s3, bucket) == [("key", "null", True)]
     s3.delete_object(Bucket=bucket, Key="key", VersionId="null")
     assert listed(s3, bucket) == []
 
 
-def test_lists_page_by_page(s3, versioned):
+def test_versions_list_page_by_page(s3, versioned):
+    """Versions are listed page by page, by prefix, by delimiter and from a marker."""
     made = [(key, version) for key in ("a", "b/c", "b/d") for version in write(s3, versioned, key, b"0", b"1", b"2")[::-1]]
     s3.delete_object(Bucket=versioned, Key="a")
     for size in (1, 2, 4, 1000):
@@ -177,12 +189,14 @@ def test_lists_page_by_page(s3, versioned):
     assert {each["Key"] for each in after["Versions"]} == {"b/d"}
 
 
-def test_a_marker_of_a_version_wants_one_of_a_key(storage, versioned):
+def test_version_marker_needs_key_marker(storage, versioned):
+    """A version marker needs a key marker."""
     answer = Wire(storage.account).call("GET", f"/{versioned}", "version-id-marker=x&versions=")
     assert answer.outcome == (400, "InvalidArgument")
 
 
-def test_writers_at_once_all_count(s3, versioned):
+def test_parallel_puts_all_become_versions(s3, versioned):
+    """Parallel puts all become versions."""
     def one(number: int) -> tuple[str, bytes]:
         content = b"%d" % number * (1 if number % 2 else 20_000)
         return s3.put_object(Bucket=versioned, Key="key", Body=content)["VersionId"], content
@@ -197,7 +211,8 @@ def test_writers_at_once_all_count(s3, versioned):
     assert read(s3, versioned, "key") == made[seen[0][1]]
 
 
-def test_removers_at_once_leave_nothing(s3, versioned):
+def test_parallel_deletes_remove_all_versions(s3, versioned):
+    """Parallel deletes remove all versions."""
     versions = write(s3, versioned, "key", *[b"%d" % number for number in range(12)])
     with ThreadPoolExecutor(8) as removers:
         list(removers.map(lambda version: s3.delete_object(Bucket=versioned, Key="key", VersionId=version), versions))
@@ -206,7 +221,8 @@ def test_removers_at_once_leave_nothing(s3, versioned):
         read(s3, versioned, "key")
 
 
-def test_uploads_make_versions(s3, versioned):
+def test_multipart_uploads_become_versions(s3, versioned):
+    """Multipart uploads become versions."""
     versions = []
     for content in (b"one", b"two"):
         upload, parts = upload_parts(s3, versioned, "key", [content])
@@ -215,7 +231,8 @@ def test_uploads_make_versions(s3, versioned):
     assert listed(s3, versioned) == [("key", versions[1], True), ("key", versions[0], False)]
 
 
-def test_metadata_and_tags_belong_to_a_version(s3, versioned):
+def test_metadata_and_tags_belong_to_version(s3, versioned):
+    """Metadata and tags belong to a version."""
     first = s3.put_object(Bucket=versioned, Key="key", Body=b"1", Metadata={"a": "1"}, Tagging="t=1")["VersionId"]
     second = s3.put_object(Bucket=versioned, Key="key", Body=b"2", Metadata={"a": "2"})["VersionId"]
     assert s3.head_object(Bucket=versioned, Key="key", VersionId=first)["Metadata"] == {"a": "1"}
@@ -227,7 +244,8 @@ def test_metadata_and_tags_belong_to_a_version(s3, versioned):
     assert s3.get_object_tagging(Bucket=versioned, Key="key", VersionId=first)["TagSet"] == []
 
 
-def test_old_versions_keep_names_that_xml_cannot_hold(s3, versioned):
+def test_versions_keep_names_beyond_xml(s3, versioned):
+    """Versions keep key names that XML cannot contain."""
     keys = ["a+b c", "ü&<>", "\x01\n"]
     for key in keys:
         write(s3, versioned, key, b"0", b"1")

@@ -82,7 +82,8 @@ def aws(storage, tmp_path):
     return Client(home, str(VENV / "aws"), "--endpoint-url", said["endpoint"], environment=more)
 
 
-def test_aws_syncs(aws, tree, tmp_path):
+def test_aws_cli_syncs(aws, tree, tmp_path):
+    """aws-cli syncs a tree both ways."""
     aws("s3", "mb", "s3://aws-sync")
     aws("s3", "sync", "--no-progress", tree, "s3://aws-sync/tree")
     assert "upload" not in aws("s3", "sync", tree, "s3://aws-sync/tree"), "a second time there is nothing to do"
@@ -98,7 +99,8 @@ def test_aws_syncs(aws, tree, tmp_path):
     aws("s3", "rb", "s3://aws-sync")
 
 
-def test_aws_copies_and_lists(aws, tree, tmp_path):
+def test_aws_cli_copies_and_lists(aws, tree, tmp_path):
+    """aws-cli copies, lists, moves and presigns."""
     aws("s3", "mb", "s3://aws-copy")
     aws("s3", "cp", "--no-progress", tree / "large", "s3://aws-copy/large")
     assert "-3" in aws("s3api", "head-object", "--bucket", "aws-copy", "--key", "large"), "it went in parts"
@@ -115,7 +117,8 @@ def test_aws_copies_and_lists(aws, tree, tmp_path):
         assert hashlib.sha256(browser.get(url).content).digest() == hashlib.sha256((tree / "large").read_bytes()).digest()
 
 
-def test_aws_calls_the_api(aws, tmp_path):
+def test_aws_cli_calls_s3api(aws, tmp_path):
+    """`aws s3api` sets checksums, tags and versioning."""
     aws("s3api", "create-bucket", "--bucket", "aws-api")
     (tmp_path / "body").write_bytes(b"content")
     place = ("--bucket", "aws-api", "--key", "key")
@@ -145,6 +148,7 @@ def rclone(request, storage, tmp_path):
 
 
 def test_rclone_syncs(rclone, tree, tmp_path, request):
+    """rclone syncs and checks a tree, and copies on the server."""
     place = f"tp:rclone-{request.node.callspec.params['rclone']}"
     fill(tree / "large", 50 * MIB)
     rclone("mkdir", place)
@@ -167,7 +171,8 @@ def test_rclone_syncs(rclone, tree, tmp_path, request):
     assert place.removeprefix("tp:") not in rclone("lsd", "tp:")
 
 
-def test_rclone_streams_and_keeps_times(rclone, tree, request):
+def test_rclone_keeps_times_and_hashes(rclone, tree, request):
+    """rclone keeps modification times and hashes."""
     place = f"tp:rclone-more-{request.node.callspec.params['rclone']}"
     os.utime(tree / "empty", (1_000_000_000, 1_000_000_000))
     rclone("copy", tree / "empty", place)
@@ -191,7 +196,8 @@ def s3cmd(storage, tmp_path):
     return Client(home, sys.executable, str(VENV / "s3cmd"))
 
 
-def test_s3cmd(s3cmd, tree, tmp_path):
+def test_s3cmd_syncs(s3cmd, tree, tmp_path):
+    """s3cmd puts, gets, syncs, copies and deletes."""
     s3cmd("mb", "s3://s3cmd")
     assert "s3://s3cmd" in s3cmd("ls")
     s3cmd("put", tree / "large", "s3://s3cmd/large")
@@ -215,6 +221,7 @@ def test_s3cmd(s3cmd, tree, tmp_path):
 
 
 def test_boto3_transfers_with_threads(storage, s3, new_bucket, tree, tmp_path):
+    """boto3 transfers files in parts and with threads."""
     bucket = new_bucket()
     parts = TransferConfig(multipart_threshold=5 * MIB, multipart_chunksize=5 * MIB, max_concurrency=8)
     s3.upload_file(str(tree / "large"), bucket, "large", Config=parts)
@@ -234,7 +241,8 @@ def test_boto3_transfers_with_threads(storage, s3, new_bucket, tree, tmp_path):
         assert all(threads.map(there_and_back, [name for name in sums(tree) if name != "large"]))
 
 
-def test_boto3_resources(storage, new_bucket):
+def test_boto3_resources_work(storage, new_bucket):
+    """boto3's resources work."""
     bucket = storage.account.client(boto3.resource).Bucket(new_bucket())
     for name in ("a/1", "a/2", "b"):
         bucket.put_object(Key=name, Body=name)

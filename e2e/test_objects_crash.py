@@ -20,7 +20,8 @@ THREADS, KEYS_EACH, KEYS_SHARED, KEYS_VERSIONED, MOST_VERSIONS = 8, 8, 4, 2, 4
 BUCKET, VERSIONED = "crash", "crash-versions"
 
 
-def test_rounds_with_kills_keep_what_was_acknowledged(tmp_path):
+def test_rounds_with_kills_keep_acknowledged_objects(tmp_path):
+    """Rounds of changes with kills of the engine keep every acknowledged object and no other file."""
     print(f"seed {SEED}, {ROUNDS} rounds")
     chance, model = random.Random(SEED), Model(shared={f"shared/{each}": Shared() for each in range(KEYS_SHARED)})
     with own_storage(tmp_path) as storage:

@@ -22,7 +22,8 @@ def configured(tmp_path, name: str, directory) -> Server:
     return Server(tmp_path / name, "--config", config)
 
 
-def test_a_directory_belongs_to_one_installation(tmp_path):
+def test_directory_belongs_to_one_installation(tmp_path):
+    """An engine refuses an object directory that is not its own."""
     with Server(tmp_path / "first") as first:
         s3 = enable(first).client()
         s3.create_bucket(Bucket="kept")

@@ -53,7 +53,8 @@ def head_of(signed, method: str, path: str, length: int) -> bytes:
     return "\r\n".join([*lines, f"content-length: {length}", "", ""]).encode()
 
 
-def test_one_tenant_cannot_keep_the_others_from_bringing_bodies(storage, wire, s3, bucket, new_bucket, nothing_left):
+def test_slow_tenant_does_not_block_others(storage, wire, s3, bucket, new_bucket, nothing_left):
+    """A tenant with many slow uploads does not block the uploads of another tenant."""
     before = storage.files()
     other = storage.other.client()
     theirs = new_bucket(other)
@@ -76,7 +77,8 @@ def test_one_tenant_cannot_keep_the_others_from_bringing_bodies(storage, wire, s
 
 
 @pytest.mark.parametrize("sent", [0, 10, 100_000, 3 * MIB])
-def test_hanging_up_in_the_midst_of_a_put(storage, wire, bucket, nothing_left, sent):
+def test_aborted_put_leaves_nothing(storage, wire, bucket, nothing_left, sent):
+    """A put whose connection closes leaves nothing."""
     path = f"/{bucket}/key"
     with connect(storage) as connection:
         signed = wire.sign("PUT", path, payload=UNSIGNED)
@@ -85,7 +87,8 @@ def test_hanging_up_in_the_midst_of_a_put(storage, wire, bucket, nothing_left, s
             eventually(lambda: storage.files(), what="a file that grows")
 
 
-def test_hanging_up_leaves_the_old_object(storage, wire, s3, bucket):
+def test_aborted_put_keeps_old_object(storage, wire, s3, bucket):
+    """A put whose connection closes keeps the old object."""
     put(s3, bucket, "key", body=b"old" * 10_000)
     before = storage.files()
     with connect(storage) as connection:
@@ -95,7 +98,8 @@ def test_hanging_up_leaves_the_old_object(storage, wire, s3, bucket):
     assert read(s3, bucket, "key") == b"old" * 10_000
 
 
-def test_hanging_up_in_the_midst_of_a_part(storage, wire, s3, bucket, nothing_left):
+def test_aborted_part_leaves_nothing(storage, wire, s3, bucket, nothing_left):
+    """A part whose connection closes leaves nothing."""
     upload = s3.create_multipart_upload(Bucket=bucket, Key="key")["UploadId"]
     with connect(storage) as connection:
         signed = wire.sign("PUT", f"/{bucket}/key", f"partNumber=1&uploadId={upload}", payload=UNSIGNED)
@@ -105,7 +109,8 @@ def test_hanging_up_in_the_midst_of_a_part(storage, wire, s3, bucket, nothing_le
     s3.abort_multipart_upload(Bucket=bucket, Key="key", UploadId=upload)
 
 
-def test_more_than_was_announced_is_not_the_object(storage, wire, s3, bucket):
+def test_bytes_beyond_length_are_ignored(storage, wire, s3, bucket):
+    """Bytes beyond the announced length are not part of the object."""
     path = f"/{bucket}/key"
     with connect(storage) as connection:
         signed = wire.sign("PUT", path, payload=hashlib.sha256(b"12345").hexdigest())
@@ -115,20 +120,23 @@ def test_more_than_was_announced_is_not_the_object(storage, wire, s3, bucket):
 
 
 @pytest.mark.parametrize("length", ["-1", "abc", "99999999999999999999999", "5, 6"])
-def test_lengths_that_are_none(wire, bucket, nothing_left, length):
+def test_invalid_lengths_are_refused(wire, bucket, nothing_left, length):
+    """Invalid lengths are refused."""
     signed = wire.sign("PUT", f"/{bucket}/key", payload=UNSIGNED)
     answer = wire.send("PUT", f"/{bucket}/key", headers=signed.headers, body=b"x", length=length)
     assert answer.status in (400, 411), answer
 
 
-def test_more_than_an_object_can_be(wire, bucket, nothing_left):
+def test_oversized_object_is_refused(wire, bucket, nothing_left):
+    """An object beyond the maximum size is refused."""
     signed = wire.sign("PUT", f"/{bucket}/key", payload=UNSIGNED)
     answer = wire.send("PUT", f"/{bucket}/key", headers=signed.headers | {"expect": "100-continue"}, length=(5 << 30) + 1)
     assert answer.outcome == (400, "EntityTooLarge")
 
 
 @pytest.mark.parametrize("size", [100, 200_000])
-def test_a_put_that_is_refused_leaves_no_file(wire, bucket, nothing_left, size):
+def test_refused_put_leaves_no_file(wire, bucket, nothing_left, size):
+    """A refused put leaves no file."""
     body = b"x" * size
     assert wire.call("PUT", f"/{bucket}/key", body=body, payload="0" * 64).outcome == (400, "XAmzContentSHA256Mismatch")
     wrong = {"content-md5": "rL0Y20zC+Fzt72VPzMSk2A=="}
@@ -147,13 +155,15 @@ DEEP = b"<Delete>" + b"<Object>" * 100_000 + b"</Object>" * 100_000 + b"</Delete
 
 
 @pytest.mark.parametrize("body", [BOMB, OUTSIDE, DEEP, b"\xff\xfe", b"<Delete", b"\0" * 100], ids=range(6))
-def test_documents_that_mean_harm(wire, bucket, nothing_left, body):
+def test_malicious_xml_is_refused(wire, bucket, nothing_left, body):
+    """Malicious XML is refused."""
     answer = wire.call("POST", f"/{bucket}", "delete=", body=body)
     assert answer.status == 400 and answer.code in ("MalformedXML", "MaxMessageLengthExceeded"), answer
     assert len(answer.body) < 5000
 
 
-def test_documents_that_are_too_large(wire, bucket, nothing_left):
+def test_oversized_xml_is_refused(wire, bucket, nothing_left):
+    """Oversized XML is refused."""
     body = b"<Delete>" + b"<Object><Key>x</Key></Object>" * (30 * MIB // 29) + b"</Delete>"
     for path, query in ((f"/{bucket}", "delete="), (f"/{bucket}/key", "tagging="), (f"/{bucket}", "versioning=")):
         answer = wire.call("POST" if query == "delete=" else "PUT", path, query, body=body)
@@ -165,13 +175,15 @@ def test_documents_that_are_too_large(wire, bucket, nothing_left):
     ["/%2e%2e/%2e%2e/etc/passwd", "//", "/?", "/%", "/%zz/key", "/a?%", "/" + "x" * 20_000, "/?list-type=2&list-type=1",
      "/..", "/../../objects", "*", "http://127.0.0.1:1/x"],
 )  # fmt: skip
-def test_targets_that_are_strange(storage, wire, target):
+def test_strange_targets_are_refused(storage, wire, target):
+    """Strange request targets are refused, and the response names no path of the host."""
     answer = wire.send("GET", target)
     assert 400 <= answer.status < 500, answer
     assert str(storage.server.data).encode() not in answer.body, "no path of the machine is told"
 
 
-def test_heads_that_are_too_much(storage, s3):
+def test_oversized_headers_are_refused(storage, s3):
+    """Oversized or malformed request heads are refused."""
     heads = [
         b"GET / HTTP/1.1\r\nhost: x\r\n" + b"".join(b"x-%d: y\r\n" % number for number in range(5000)) + b"\r\n",
         b"GET / HTTP/1.1\r\nhost: x\r\nx: " + b"y" * MIB + b"\r\n\r\n",
@@ -191,6 +203,7 @@ def test_heads_that_are_too_much(storage, s3):
 
 
 def test_keys_never_become_paths(storage, s3, bucket):
+    """Keys never become paths in the data directory."""
     before = {path for path in storage.server.data.parent.rglob("*")}
     keys = ["../escape", "/etc/escape", "objects/../../escape", "..%2fescape", "a\\..\\escape"]
     put(s3, bucket, *keys, body=b"x" * 50_000)
@@ -199,7 +212,8 @@ def test_keys_never_become_paths(storage, s3, bucket):
     assert len([path for path in made if path.is_file() and "objects" in path.parts]) == len(keys)
 
 
-def test_errors_look_as_s3s(wire, bucket):
+def test_errors_have_s3_form(wire, bucket):
+    """Errors have the form of S3, with a request ID and escaped text."""
     answer = wire.call("GET", f"/{bucket}/missing%3Cb%3E%26")
     assert answer.outcome == (404, "NoSuchKey")
     assert answer.headers["content-type"] == "application/xml"

@@ -15,7 +15,8 @@ SETTINGS = "[object_storage]\nquota_gb = 1\n"
 LARGE = 90_000_000
 
 
-def test_a_quota(tmp_path):
+def test_quota_is_enforced(tmp_path):
+    """The quota refuses puts, copies and parts beyond it, and other tenants are not affected."""
     with own_storage(tmp_path, settings=SETTINGS) as storage:
         s3, other = storage.account.client(), storage.other.client()
         for client in (s3, other):
@@ -48,7 +49,8 @@ def test_a_quota(tmp_path):
         assert s3.head_object(Bucket="full", Key="put")["ContentLength"] == 40_000_000
 
 
-def test_a_limit_of_one_organization(tmp_path):
+def test_organization_limit_is_enforced(tmp_path):
+    """A limit of one organization applies to it only, and lowering it loses nothing."""
     with own_storage(tmp_path) as storage:
         s3, other, server = storage.account.client(), storage.other.client(), storage.server
         for client in (s3, other):
@@ -76,7 +78,8 @@ def test_a_limit_of_one_organization(tmp_path):
 
 
 @needs_root
-def test_a_full_disk(small_disk, tmp_path):
+def test_full_disk_refuses_and_recovers(small_disk, tmp_path):
+    """A full disk refuses writes, keeps the objects, and recovers."""
     assert os.path.ismount(small_disk), "never fill what is not the small disk"
     ballast = small_disk / "ballast"
     # By itself it would leave more of the disk alone than this one has.
@@ -111,7 +114,8 @@ def test_a_full_disk(small_disk, tmp_path):
 
 
 @needs_root
-def test_a_part_of_the_disk_is_left_alone(small_disk, tmp_path):
+def test_reserve_of_disk_is_kept(small_disk, tmp_path):
+    """Writes are refused when they would use the reserve of the disk."""
     assert os.path.ismount(small_disk), "never fill what is not the small disk"
     config = tmp_path / "tarn.toml"
     config.write_text("[object_storage]\nreserve_mb = 0\n")

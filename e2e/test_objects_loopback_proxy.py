@@ -41,6 +41,7 @@ def presigned(s3, operation: str, key: str) -> str:
 
 
 def test_presigned_urls_work_inside(cloud, s3):
+    """Presigned URLs work inside an instance."""
     content = bytes(range(256)) * (4 * MIB // 256)
     put(s3, "inside", "source", body=content)
     urls = f"{presigned(s3, 'get_object', 'source')} {presigned(s3, 'put_object', 'target')}"
@@ -49,13 +50,15 @@ def test_presigned_urls_work_inside(cloud, s3):
     assert read(s3, "inside", "target") == content[::-1]
 
 
-def test_strangers_inside_get_nothing(cloud, s3):
+def test_unsigned_calls_inside_are_refused(cloud, s3):
+    """Unsigned calls inside an instance are refused."""
     put(s3, "inside", "secret")
     command = f"curl --silent --output /dev/null --write-out '%{{http_code}}' http://127.0.0.1:{cloud.s3_port}/inside/secret"
     assert eventually(lambda: answered(cloud, command), what="an answer of S3 inside") == "403"
 
 
-def test_it_answers_again_after_a_restart(cloud, s3):
+def test_s3_inside_returns_after_engine_kill(cloud, s3):
+    """S3 responds inside again after the engine was killed."""
     put(s3, "inside", "kept", body=b"kept")
     cloud.process.kill()
     cloud.process.wait()

@@ -95,17 +95,20 @@ def check(calls: list[Call], steps: list[str]):
     assert last.ended < answer.began, f"{answer} came before {last} had ended"
 
 
-def test_a_file_then_its_name_then_the_row_then_the_answer(storage, tmp_path):
+def test_put_syncs_file_directory_row_before_response(storage, tmp_path):
+    """A large put syncs the file, its directory and the row before the response."""
     s3 = storage.account.client()
     check(trace(storage, tmp_path, lambda: put(s3, "order", "large", body=os.urandom(100_000))), [FILE, DIRECTORY, DATABASE])
 
 
-def test_a_row_then_the_answer(storage, tmp_path):
+def test_inline_put_syncs_row_before_response(storage, tmp_path):
+    """A small put syncs the row before the response."""
     s3 = storage.account.client()
     check(trace(storage, tmp_path, lambda: put(s3, "order", "small", body=b"small")), [DATABASE])
 
 
-def test_a_part_is_an_acknowledged_thing_of_its_own(storage, tmp_path):
+def test_part_is_synced_before_response(storage, tmp_path):
+    """A part is synced before its response."""
     s3 = storage.account.client()
     upload, _ = upload_parts(s3, "order", "parts", [])
 
@@ -115,7 +118,8 @@ def test_a_part_is_an_acknowledged_thing_of_its_own(storage, tmp_path):
     check(trace(storage, tmp_path, work), [FILE, DIRECTORY, DATABASE])
 
 
-def test_the_new_name_of_a_copy_then_the_row(storage, tmp_path):
+def test_copy_syncs_directory_before_row(storage, tmp_path):
+    """A copy syncs the directory of its new name before the row."""
     s3 = storage.account.client()
     put(s3, "order", "original", body=os.urandom(100_000))
     work = lambda: s3.copy_object(Bucket="order", Key="copy", CopySource="order/original")  # noqa: E731

@@ -18,7 +18,8 @@ def theirs(storage):
     return storage.other.client()
 
 
-def test_the_same_name_is_another_bucket(s3, theirs):
+def test_tenants_may_use_same_bucket_name(s3, theirs):
+    """Two tenants may use the same bucket name for different buckets."""
     for client, content in ((s3, b"ours"), (theirs, b"theirs")):
         client.create_bucket(Bucket="shared-name")
         put(client, "shared-name", "key", body=content * 10_000)
@@ -32,7 +33,8 @@ def test_the_same_name_is_another_bucket(s3, theirs):
     assert read(theirs, "shared-name", "key") == b"theirs" * 10_000
 
 
-def test_what_is_not_yours_is_not_there(s3, theirs, new_bucket):
+def test_other_tenant_sees_no_bucket(s3, theirs, new_bucket):
+    """To another tenant a bucket and its uploads do not exist."""
     bucket = new_bucket()
     version = s3.put_object(Bucket=bucket, Key="key", Body=b"secret").get("VersionId", "null")
     upload = s3.create_multipart_upload(Bucket=bucket, Key="key")["UploadId"]
@@ -65,7 +67,8 @@ def test_what_is_not_yours_is_not_there(s3, theirs, new_bucket):
     assert read(s3, bucket, "key") == b"secret"
 
 
-def test_rotated_keys_stop_the_old_ones_at_once(storage):
+def test_rotated_keys_revoke_old_keys(storage):
+    """Rotated keys revoke the old ones at once, also on open connections and in presigned URLs."""
     server = storage.server
     key = new_tenant(server, "rotating")
     old = enable(server, key)
@@ -86,7 +89,8 @@ def test_rotated_keys_stop_the_old_ones_at_once(storage):
     storage.account.client().list_buckets()
 
 
-def test_disable_by_force_takes_everything(storage):
+def test_forced_disable_removes_everything(storage):
+    """A forced disable removes buckets and objects."""
     server = storage.server
     key = new_tenant(server, "leaving")
     client = enable(server, key).client()
@@ -105,7 +109,8 @@ def test_disable_by_force_takes_everything(storage):
     assert len(storage.files() - before) <= 1
 
 
-def test_a_restart_keeps_keys_and_objects(tmp_path):
+def test_restart_keeps_keys_and_objects(tmp_path):
+    """A restart keeps keys and objects."""
     with own_storage(tmp_path) as storage:
         client = storage.account.client()
         client.create_bucket(Bucket="kept")

@@ -10,7 +10,8 @@ from client import Client
 from support import ENVIRONMENT, Server, free_port, refused_start
 
 
-def test_tls(tmp_path):
+def test_tls_is_served(tmp_path):
+    """With a certificate the engine serves only TLS; half a configuration is refused."""
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
@@ -30,7 +31,8 @@ def test_tls(tmp_path):
     refused_start(tmp_path / "other", "--tls-cert", certificate, "--tls-key", tmp_path / "missing.pem")
 
 
-def test_metrics_have_a_listener_of_their_own(tmp_path):
+def test_metrics_have_own_listener(tmp_path):
+    """Metrics are served on their own listener only."""
     port = free_port()
     with Server(tmp_path / "data", "--metrics-listen", f"127.0.0.1:{port}") as server:
         server.call("GET", "/cluster/list", expect=200)
@@ -45,7 +47,8 @@ def test_metrics_have_a_listener_of_their_own(tmp_path):
         server.stop()
 
 
-def test_s3_is_served_where_it_is_said(tmp_path):
+def test_s3_address_options(tmp_path):
+    """The S3 listener and its public address are options, and `none` switches it off."""
     with Server(tmp_path / "data", "--public-s3", "https://s3.example.org/") as server:
         enabled = server.call("POST", "/object-storage/enable", expect=200).json()
         assert enabled["endpoint"] == "https://s3.example.org", "what clients are told"
@@ -61,7 +64,8 @@ def test_s3_is_served_where_it_is_said(tmp_path):
         server.stop()
 
 
-def test_the_configuration_file(tmp_path):
+def test_configuration_file_is_read(tmp_path):
+    """Values of the configuration file are used."""
     config = tmp_path / "tarn.toml"
     config.write_text('simulated_gpus = "2xL40S"\n')
     environment = {name: value for name, value in ENVIRONMENT.items() if name != "TARN_SIMULATED_GPUS"}
@@ -76,7 +80,8 @@ def test_the_configuration_file(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["no_such_key = 1\n", "[no_such_table]\nx = 1\n", "this is not toml"])
-def test_a_wrong_configuration_is_refused(tmp_path, text):
+def test_invalid_configuration_is_refused(tmp_path, text):
+    """An invalid configuration file is refused and named."""
     config = tmp_path / "tarn.toml"
     config.write_text(text)
     said = refused_start(tmp_path / "data", "--config", config)
@@ -85,7 +90,8 @@ def test_a_wrong_configuration_is_refused(tmp_path, text):
         assert "no_such" in said, said
 
 
-def test_wrong_options_are_refused(tmp_path):
+def test_invalid_options_are_refused(tmp_path):
+    """Invalid options are refused."""
     for options in (
         ["--config", tmp_path / "missing.toml"],
         ["--listen", "nonsense"],

@@ -15,7 +15,8 @@ pytestmark = [needs_root, pytest.mark.alone]
 TWICE = "echo run >> count; echo attempt $(wc -l < count); [ $(wc -l < count) = 2 ] || sleep 31337; echo done"
 
 
-def test_everything_comes_back(tmp_path):
+def test_state_returns_after_reboot(tmp_path):
+    """After a reboot clusters, volumes, keys, requests and jobs continue."""
     with Reboots(tmp_path) as cloud:
         pair, box, volume = cloud.create("pair", nodes=2), cloud.create("box"), cloud.make_volume("kept")
         cloud.finish(cloud.attach(volume, pair["id"], live=True)["request_id"])
@@ -74,7 +75,8 @@ def test_everything_comes_back(tmp_path):
         assert not list((cloud.data / "instances").iterdir()) and not cloud.files()
 
 
-def test_what_is_lost_is_told_and_the_rest_comes_back(tmp_path):
+def test_lost_disks_fail_only_their_clusters(tmp_path):
+    """After a reboot lost volumes and disks fail their clusters, are reported, and the others return."""
     with Reboots(tmp_path) as cloud:
         names = ["gone", "damaged", "diskless", "whole"]
         clusters = {name: cloud.create(name) for name in names}
@@ -122,7 +124,8 @@ def test_what_is_lost_is_told_and_the_rest_comes_back(tmp_path):
 
 
 @needs_registry
-def test_images_gpus_and_what_was_being_undone(tmp_path):
+def test_images_gpus_and_undo_survive_reboot(tmp_path):
+    """After a reboot images and GPUs return, and an interrupted undo continues."""
     with Reboots(tmp_path) as cloud:
         with Registry(tmp_path / "registry") as registry:
             layer = Layer().directory("bin").add("bin/say", program(tmp_path), mode=0o755)

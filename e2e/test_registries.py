@@ -127,7 +127,8 @@ def small(word: str) -> bytes:
     return Layer().add("word", word.encode()).bytes()
 
 
-def test_what_cannot_be_pulled_says_which(server, registry, refused_create):
+def test_failed_pull_names_image_and_reason(server, registry, refused_create):
+    """A failed pull names the image and the reason."""
     registry.push("small", small("small"))
     for name in ("no-such:1", "small:no-such-tag"):
         whole = f"{registry.host}/{name}"
@@ -141,7 +142,8 @@ def test_what_cannot_be_pulled_says_which(server, registry, refused_create):
         assert refused.json()["code"] == "invalid_container" and why in refused.text, refused.text
 
 
-def test_logins_are_those_of_the_file(server, registry_with_login, refused_create, tmp_path):
+def test_registry_logins_come_from_file(server, registry_with_login, refused_create, tmp_path):
+    """Registry logins come from the file, and a wrong or missing one is reported."""
     image = registry_with_login.push("small", small("closed"))
     assert server.create("known", container=image)["container"] == image
     server.destroy("known")
@@ -153,7 +155,8 @@ def test_logins_are_those_of_the_file(server, registry_with_login, refused_creat
         assert f"{other.host} has no small for everybody, and this cloud has no login there" in said
 
 
-def test_digests_name_images_exactly(server, registry):
+def test_digest_selects_exact_image(server, registry):
+    """A digest selects exactly that image."""
     image = registry.push("exact", small("exact"), tag="1")
     first, repository = registry.digest, image.removesuffix(":1")
     registry.push("exact", small("moved"), tag="1")
@@ -162,7 +165,8 @@ def test_digests_name_images_exactly(server, registry):
         server.destroy("exact")
 
 
-def test_what_is_encrypted_stays_so_and_what_is_not_may_become_so(server, registry, forwarding, refused_create):
+def test_redirect_never_drops_tls(server, registry, forwarding, refused_create):
+    """A redirect may change from plain HTTP to TLS, and never from TLS to plain HTTP."""
     for name in ("encrypted", "up"):
         image = registry.push(name, small(name)).replace(registry.host, forwarding[name].host)
         server.create(name, container=image)

@@ -104,7 +104,8 @@ def values(server, tmp_path) -> Path:
     return path
 
 
-def test_nothing_is_found(server, metrics, values, tmp_path):
+def test_fuzzing_finds_no_fault(server, metrics, values, tmp_path):
+    """Fuzzing finds no fault and calls nearly every operation successfully."""
     # No operation is left out, not even those that end keys and users: the engine refuses to end the key that calls.
     # The counting at the end sees to it, for every call after such a loss would pass as a documented 401.
     before = successes(server, metrics)

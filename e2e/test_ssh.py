@@ -46,7 +46,8 @@ def large(tmp_path):
     return path
 
 
-def test_commands_end_as_they_would_at_home(cloud):
+def test_commands_keep_streams_and_exit_code(cloud):
+    """Commands keep their streams, exit codes and environment."""
     assert cloud.ssh("box", "exit 7", code=7).code == 7
     assert cloud.ssh("box", "kill -TERM $$", code=None).code == 255, "OpenSSH says 255 for a signal"
     split = cloud.ssh("box", "echo out; echo err >&2")
@@ -58,13 +59,15 @@ def test_commands_end_as_they_would_at_home(cloud):
     assert cloud.ssh("box", "echo $LC_TARN", options=["-o", "SetEnv=LC_TARN=hello"]).out.strip() == "hello"
 
 
-def test_a_terminal_has_a_size(cloud):
+def test_terminal_is_allocated(cloud):
+    """A terminal is allocated on request."""
     assert cloud.ssh("box", "stty size < /dev/tty", options=["-tt"]).out.split() == ["0", "0"]
     assert cloud.ssh("box", "test -t 0 && test -t 1 && tty", options=["-tt"]).out.startswith("/dev/pts/")
 
 
 @pytest.mark.parametrize("protocol", [[], ["-O"]], ids=["sftp", "legacy"])
-def test_scp_both_ways(cloud, large, tmp_path, protocol):
+def test_scp_copies_both_ways(cloud, large, tmp_path, protocol):
+    """scp copies files and directories both ways."""
     run(cloud, "scp", *protocol, "-p", large, f"{HOST}:there")
     run(cloud, "scp", *protocol, "-p", f"{HOST}:there", tmp_path / "back")
     assert checksum(large) == checksum(tmp_path / "back")
@@ -75,7 +78,8 @@ def test_scp_both_ways(cloud, large, tmp_path, protocol):
     assert run(cloud, "scp", *protocol, f"{HOST}:absent", tmp_path, code=None).returncode != 0
 
 
-def test_sftp_is_complete(cloud, large):
+def test_sftp_commands_work(cloud, large):
+    """The commands of sftp work."""
     batch = f"""
 put {large} one
 rename one two
@@ -100,7 +104,8 @@ df
     assert "link" in facts.errors
 
 
-def test_rsync(cloud, tmp_path):
+def test_rsync_copies_changes(cloud, tmp_path):
+    """rsync copies a tree and its changes."""
     source = tmp_path / "source"
     source.mkdir()
     for number in range(50):
@@ -113,7 +118,8 @@ def test_rsync(cloud, tmp_path):
     assert cloud.ssh("box", "ls copy | wc -l; cat 'copy/file 1'; rm -r copy").out.split() == ["50", "second"]
 
 
-def test_a_port_inside_is_brought_outside(cloud):
+def test_local_forwarding_works(cloud):
+    """`ssh -L` reaches a port inside."""
     port = free_port()
     cloud.ssh("box", "nohup python3 -c \"import socket; s = socket.create_server(('127.0.0.1', 9000))\nwhile True:\n  c, _ = s.accept(); c.sendall(b'from inside:' + c.recv(100)); c.close()\" >/dev/null 2>&1 & echo ok")
     tunnel = subprocess.Popen(["ssh", *cloud.options(), "-N", "-L", f"127.0.0.1:{port}:localhost:9000", HOST], env=ENVIRONMENT)
@@ -134,7 +140,8 @@ def ask(port: int) -> bytes:
         return b""
 
 
-def test_a_port_outside_is_brought_inside(cloud):
+def test_remote_forwarding_works(cloud):
+    """`ssh -R` reaches a port outside."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         outside = server.getsockname()[1]
 
@@ -149,7 +156,8 @@ def test_a_port_outside_is_brought_inside(cloud):
         assert said.out.strip() == "from outside:hi"
 
 
-def test_the_agent_comes_along(cloud, tmp_path):
+def test_agent_is_forwarded(cloud, tmp_path):
+    """The SSH agent is forwarded."""
     agent = subprocess.run(["ssh-agent", "-s", "-a", str(tmp_path / "agent")], env=ENVIRONMENT, capture_output=True, text=True, check=True)
     pid = int(agent.stdout.split("SSH_AGENT_PID=")[1].split(";")[0])
     try:
@@ -163,7 +171,8 @@ def test_the_agent_comes_along(cloud, tmp_path):
         os.kill(pid, 15)
 
 
-def test_one_connection_carries_many_sessions(cloud, tmp_path):
+def test_connection_carries_many_sessions(cloud, tmp_path):
+    """One connection carries many sessions."""
     shared = ["-o", f"ControlPath={tmp_path}/control", "-o", "ControlMaster=auto", "-o", "ControlPersist=20"]
     assert cloud.ssh("box", "echo first", options=shared).out == "first\n"
     several = [subprocess.Popen(["ssh", *cloud.options(), *shared, HOST, f"sleep 0.2; echo {n}"], env=ENVIRONMENT, stdout=subprocess.PIPE) for n in range(8)]
@@ -171,7 +180,8 @@ def test_one_connection_carries_many_sessions(cloud, tmp_path):
     cloud.ssh("box", options=[*shared, "-O", "exit"], code=None)
 
 
-def test_the_answer_of_the_api_is_a_command(cloud, tmp_path):
+def test_api_ssh_command_logs_in(cloud, tmp_path):
+    """The command that the API returns logs in without further configuration."""
     import shlex
 
     instance = cloud.info("box")["instances"][0]["id"]

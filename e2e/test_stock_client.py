@@ -20,7 +20,8 @@ def create(tp, server, public_key):
     return run
 
 
-def test_a_cluster_lives_and_ends(tp, server, create):
+def test_cluster_create_list_info_destroy(tp, server, create):
+    """A cluster is created, listed, shown and destroyed."""
     cluster = create("first-light", "-n", "2")
     assert cluster["status"] == "RUNNING"
     assert len(cluster["instances"]) == 2
@@ -42,12 +43,14 @@ def test_a_cluster_lives_and_ends(tp, server, create):
     assert seen["status"] == "DESTROYED"
 
 
-def test_create_without_waiting_says_the_id(tp, public_key):
+def test_create_without_wait_names_cluster(tp, public_key):
+    """Without `--wait` the message names the cluster."""
     said = tp("cluster", "create", "1xCPU", "-i", public_key)
     assert CLUSTER_ID.search(said.text), "the message is all the user gets, so it must name the cluster"
 
 
-def test_what_cannot_be_created(tp, server, public_key, tmp_path, create):
+def test_create_refusals(tp, server, public_key, tmp_path, create):
+    """Unknown types, wrong counts, taken or invalid names and unusable keys are refused."""
     create("taken")
     for options in (
         ["9xUNICORN"],
@@ -64,7 +67,8 @@ def test_what_cannot_be_created(tp, server, public_key, tmp_path, create):
     assert len(server.call("GET", "/cluster/list", expect=200).json()["clusters"]) == 1
 
 
-def test_edit_and_deletion_protection(tp, create):
+def test_edit_changes_name_and_protection(tp, create):
+    """An edit changes the name and the deletion protection, which refuses to destroy."""
     cluster = create("guarded", "--deletion-protection")
     said = tp("cluster", "destroy", cluster["id"], "--no-input", refused=True)
     assert "protect" in said.text.lower()
@@ -73,7 +77,8 @@ def test_edit_and_deletion_protection(tp, create):
     tp("cluster", "rm", "renamed", "--no-input", "--wait")
 
 
-def test_edit_refuses(tp, create):
+def test_edit_refusals(tp, create):
+    """Taken, invalid and missing names and unknown clusters are refused."""
     create("one")
     create("two")
     tp("cluster", "edit", "two", "--name", "one", refused=True)
@@ -82,15 +87,16 @@ def test_edit_refuses(tp, create):
     assert "--name" in tp("cluster", "edit", "two", refused=True).text, "there is nothing to change"
 
 
-def test_wrong_ids(tp):
+def test_wrong_ids_are_refused(tp):
+    """Wrong IDs are refused."""
     for wrong in (NO_CLUSTER, "no-such-name", "s-000000000000"):
         tp("cluster", "info", wrong, refused=True)
         tp("cluster", "destroy", wrong, "--no-input", refused=True)
     tp("ssh", "i-000000000000", refused=True)
 
 
-def test_what_is_over(tp, create):
-    """A cluster that was destroyed can be looked at, and nothing else; so can none of its machines."""
+def test_destroyed_cluster_is_read_only(tp, create):
+    """A destroyed cluster can be shown, and every change or login is refused."""
     cluster = create("gone")
     tp("cluster", "destroy", cluster["id"], "--no-input", "--wait")
     assert "DESTROYED" in tp("cluster", "info", cluster["id"]).text
@@ -102,14 +108,16 @@ def test_what_is_over(tp, create):
         assert "destroyed" in said.text.lower(), said
 
 
-def test_a_question_answered_with_no_destroys_nothing(tp, create):
+def test_declined_destroy_keeps_cluster(tp, create):
+    """A destroy that is not confirmed keeps the cluster."""
     cluster = create("kept")
     assert "cancelled" in tp("cluster", "destroy", cluster["id"], refused=True).text
     assert cluster["id"] in tp("cluster", "list").text
     tp("cluster", "destroy", cluster["id"], "--wait", answer="y\n")
 
 
-def test_the_organization_sees_what_its_members_made(tp, server, create, user):
+def test_org_lists_clusters_of_members(tp, server, create, user):
+    """`--org` lists the clusters of all members, and none of another organization."""
     organization = server.call("GET", "/user/organization/info", expect=200).json()["org_name"]
     member, stranger = user("member@example.org", organization), user("stranger@example.com", "elsewhere")
     cluster = create("shared", key=member)
@@ -121,7 +129,8 @@ def test_the_organization_sees_what_its_members_made(tp, server, create, user):
     tp("cluster", "destroy", cluster["id"], "--no-input", key=stranger, refused=True)
 
 
-def test_a_full_cloud_explains_the_wait(tp, server, create, public_key):
+def test_full_cloud_explains_wait(tp, server, create, public_key):
+    """A cluster that waits for capacity says what it waits for."""
     create("everything", kind="8xH100")
     tp("cluster", "create", "2xH100", "-i", public_key, "--name", "patient")
     info = server.call("GET", "/cluster/info/patient", expect=200).json()["cluster_info"]
@@ -132,8 +141,8 @@ def test_a_full_cloud_explains_the_wait(tp, server, create, public_key):
     tp("cluster", "destroy", "patient", "--no-input", "--wait")
 
 
-def test_the_ssh_command_can_be_executed(server, create):
-    """The fake has no machine to log in to; the client splits the command, appends arguments and executes it."""
+def test_ssh_command_is_executable(server, create):
+    """The client can split and execute the command; the fake driver has no instance to log in to."""
     instance = create("reachable")["instances"][0]
     for system in ("Linux", "linux", "Darwin", "Windows"):
         answer = server.call("GET", f"/ssh/{instance['id']}", params={"system": system}, expect=200).json()
@@ -141,7 +150,8 @@ def test_the_ssh_command_can_be_executed(server, create):
         assert not set(answer["command"]) & set("|&;<>$`~")
 
 
-def test_keys(tp):
+def test_invalid_keys_are_refused(tp):
+    """Unknown, malformed and missing keys are refused."""
     tp("cluster", "list", key="tp-" + "x" * 40, refused=True)
     tp("me", key="nonsense", refused=True)
     assert tp("cluster", "list", with_key=False, refused=True)

@@ -7,7 +7,8 @@ from conftest import write_public_key
 KEY_ID = re.compile(r"\bk-[0-9a-hjkmnp-tv-z]{12}\b")
 
 
-def test_me(tp, server, user):
+def test_me_shows_caller(tp, server, user):
+    """`tp me` shows the caller and the engine."""
     key = user("ann@example.org", "lake")
     said = tp("me", key=key).text
     assert "ann@example.org" in said and "lake" in said
@@ -15,12 +16,13 @@ def test_me(tp, server, user):
     assert f"TENSORPOOL_ENGINE={server.url}" in said
 
 
-def test_preferences_are_elsewhere(tp):
-    """The client only says where they are; that it may go on is still for the engine to say."""
+def test_preferences_are_allowed(tp):
+    """`tp me preferences` only prints a link, after the engine has accepted the key."""
     assert "preferences" in tp("me", "preferences").text
 
 
-def test_ssh_keys(tp, server, public_key):
+def test_sshkey_add_list_remove(tp, server, public_key):
+    """SSH keys are added, listed and removed."""
     added = tp("me", "sshkey", "add", public_key, "--name", "laptop").text
     saved = server.call("GET", "/user/ssh-key/list", expect=200).json()["keys"]
     assert [key["name"] for key in saved] == ["laptop"]
@@ -35,14 +37,16 @@ def test_ssh_keys(tp, server, public_key):
     tp("me", "sshkey", "rm", key_id, refused=True)
 
 
-def test_a_cluster_saves_the_key_it_was_given(tp, server, tmp_path):
+def test_create_saves_given_key(tp, server, tmp_path):
+    """`tp cluster create -i` saves the key in the account."""
     path = write_public_key(tmp_path / "other.pub")
     tp("cluster", "create", "1xCPU", "-i", path)
     saved = server.call("GET", "/user/ssh-key/list", expect=200).json()["keys"]
     assert path.read_text().split()[1] in [key["public_key"].split()[1] for key in saved]
 
 
-def test_what_is_refused(tp, user, tmp_path, public_key):
+def test_sshkey_refusals(tp, user, tmp_path, public_key):
+    """Invalid key files, unknown IDs and keys of other users are refused."""
     for number, text in enumerate(("hello", "ssh-ed25519 AAAA", "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n")):
         bad = tmp_path / f"bad-{number}.pub"
         bad.write_text(text)

@@ -19,12 +19,14 @@ def server(tmp_path_factory):
         yield running
 
 
-def test_the_client_has_the_commands_that_are_known():
+def test_proofs_cover_every_command():
+    """`PROOFS` lists exactly the commands of the client."""
     assert commands().keys() == PROOFS.keys()
 
 
 @pytest.mark.parametrize("command", PROOFS)
-def test_a_command_has_its_tests(command):
+def test_command_has_proofs(command):
+    """Each command has a test of its success and tests of its refusals."""
     works, *refused = PROOFS[command]
     assert refused or not needs(commands()[command]), "what is given something can be given something wrong"
     for test in (works, *refused):
@@ -34,7 +36,8 @@ def test_a_command_has_its_tests(command):
 
 
 @pytest.mark.parametrize("command", commands())
-def test_a_command_needs_a_key(tp, server, command):
+def test_command_needs_key(tp, server, command):
+    """No command works without a key or with an unknown one."""
     given = ["1" if action.type is int else f"some-{action.dest}" for action in needs(commands()[command])]
     said = tp(*command.split(), *given, with_key=False, refused=True).text
     assert "TENSORPOOL_KEY" in said and not (tp.home / ".env").exists()
@@ -43,7 +46,8 @@ def test_a_command_needs_a_key(tp, server, command):
     assert server.call("GET", "/request/list", expect=200).json()["requests"] == []
 
 
-def test_a_key_of_the_directory(tp, server):
+def test_env_file_key_is_used(tp, server):
+    """The key of `.env` in the directory is used."""
     (tp.home / ".env").write_text(f"OTHER=1\nTENSORPOOL_KEY='{server.key}'\n")
     assert "admin@" in tp("me", with_key=False).text
     (tp.home / ".env").write_text(f"TENSORPOOL_KEY={WRONG_KEY}\n")

@@ -14,7 +14,8 @@ def server(tmp_path):
         yield running
 
 
-def test_from_a_key_to_a_shell_and_back(tp, server):
+def test_key_to_shell_and_destroy(tp, server):
+    """From adding a key to a shell in each node, and to the destroyed cluster."""
     public = server.identity.with_suffix(".pub")
     tp("me", "sshkey", "add", public)
     key = server.call("GET", "/user/ssh-key/list", expect=200).json()["keys"][0]["id"]
@@ -39,7 +40,8 @@ def test_from_a_key_to_a_shell_and_back(tp, server):
     assert cluster["id"] not in tp("cluster", "list").text
 
 
-def test_a_stopped_machine_cannot_be_entered(tp, server):
+def test_ssh_to_destroyed_instance_is_refused(tp, server):
+    """SSH to a destroyed instance is refused."""
     cluster = server.create("gone")
     server.destroy(cluster["id"])
     tp("ssh", cluster["instances"][0]["id"], refused=True)

@@ -68,7 +68,8 @@ def write(project: Path, name: bytes | str, content: bytes):
         file.write(content)
 
 
-def test_init_writes_a_file_that_can_be_pushed(tp, server, project):
+def test_init_writes_pushable_file(tp, server, project):
+    """`tp job init` writes a file that can be pushed."""
     for name in ("job.tp.toml", "job1.tp.toml"):
         assert name in tp("job", "init", where=project).text
         keys = tomllib.loads((project / name).read_text())
@@ -77,7 +78,8 @@ def test_init_writes_a_file_that_can_be_pushed(tp, server, project):
     server.wait(JOB_ID.search(said.text)[0], None)
 
 
-def test_a_job_that_fails(tp, push):
+def test_failed_job_is_reported(tp, push):
+    """A failed job is reported with its exit code."""
     job = push("echo before", "exit 3", "echo after")
     heard = tp("job", "listen", job, refused=True).text
     assert "before" in heard and "after" not in heard and "exit code 3" in heard
@@ -86,7 +88,8 @@ def test_a_job_that_fails(tp, push):
     assert "No changed files" not in tp("job", "pull", job).text, "nothing to pull is said in the engine's words"
 
 
-def test_files_arrive_whatever_their_names_are(server, push, project):
+def test_unusual_file_names_are_uploaded(server, push, project):
+    """Files with unusual names, links and modes are uploaded."""
     for number, name in enumerate(ODD_NAMES):
         write(project, name, f"{number}\n".encode() * (number + 1))
     (project / "empty directory").mkdir()
@@ -106,7 +109,8 @@ def test_files_arrive_whatever_their_names_are(server, push, project):
     assert b"pwned" not in os.listdir(os.fsencode(project)), "a name is not a command"
 
 
-def test_outputs_come_back_whatever_their_names_are(tp, server, push, project):
+def test_unusual_output_names_are_pulled(tp, server, push, project):
+    """Outputs with unusual names are pulled."""
     names = [name.decode() for name in ODD_NAMES if b"\xe9" not in name]
     for name in names:
         write(project, f"out/{name}", name.encode() * 3)
@@ -119,7 +123,8 @@ def test_outputs_come_back_whatever_their_names_are(tp, server, push, project):
         assert (there / "kept" / name).read_bytes() == name.encode() * 3, name
 
 
-def test_what_is_ignored_stays_at_home(server, push, project):
+def test_ignored_files_are_not_uploaded(server, push, project):
+    """Ignored files are not uploaded."""
     for name in ("keep.py", "data/raw/huge.bin", "data/small.csv", "logs/a.log", "logs/important.log", "sub/b.log", "node_modules/x/y.js"):
         write(project, name, b"x")
     ignore = ["data/raw/", "*.log", "!important.log", "/node_modules", "job.tp.toml"]
@@ -127,13 +132,15 @@ def test_what_is_ignored_stays_at_home(server, push, project):
     assert server.text(job).split() == ["./data/small.csv", "./keep.py", "./logs/important.log"]
 
 
-def test_a_push_without_files(tp, server, project, tmp_path):
+def test_push_without_files(tp, server, project, tmp_path):
+    """A push from an empty directory uploads nothing."""
     (tmp_path / "else.tp.toml").write_text(config("ls -A | wc -l", venv=False))
     said = tp("job", "push", "../else.tp.toml", "box", where=project, loud=True)
     assert server.text(JOB_ID.search(said.text)[0]) == "0\n"
 
 
-def test_cancel(tp, server, push):
+def test_cancel_ends_job(tp, server, push):
+    """Waiting and running jobs are canceled; the process gets SIGTERM first."""
     job = push("trap 'echo asked' TERM; echo here; while true; do sleep 0.1; done", venv=False)
     server.wait_until_running(job, b"here")
     behind = push("echo never", venv=False)
@@ -147,7 +154,8 @@ def test_cancel(tp, server, push):
     assert "canceled" in tp("job", "listen", job, refused=True).text
 
 
-def test_teardown(tp, server, push, project):
+def test_teardown_destroys_cluster(tp, server, push, project):
+    """`--teardown` destroys the cluster after the job and keeps log and outputs."""
     cluster = server.create("once", kind="worker")["id"]
     job = push("echo last words > words.txt; cat words.txt; exit 4", outputs=["*.txt"], cluster=cluster, teardown=True, venv=False)
     assert "exit code 4" in tp("job", "listen", job, refused=True).text
@@ -159,7 +167,8 @@ def test_teardown(tp, server, push, project):
     assert (there / "words.txt").read_text() == "last words\n"
 
 
-def test_teardown_of_a_protected_cluster_is_refused(tp, server, project):
+def test_teardown_of_protected_cluster_is_refused(tp, server, project):
+    """`--teardown` of a protected cluster is refused."""
     cluster = server.create("safe", deletion_protection=True)["id"]
     (project / "job.tp.toml").write_text(config("true"))
     said = tp("job", "push", "job.tp.toml", cluster, "--teardown", where=project, refused=True)
@@ -182,7 +191,8 @@ def test_teardown_of_a_protected_cluster_is_refused(tp, server, project):
         ("", ["commands"]),
     ],
 )
-def test_a_file_that_is_wrong(tp, server, project, text, words):
+def test_invalid_job_file_is_refused(tp, server, project, text, words):
+    """An invalid job file is refused with the line and the key."""
     before = server.jobs()
     (project / "job.tp.toml").write_text(text)
     said = tp("job", "push", "job.tp.toml", "box", where=project, refused=True).text
@@ -191,7 +201,8 @@ def test_a_file_that_is_wrong(tp, server, project, text, words):
     assert server.jobs() == before
 
 
-def test_what_is_not_there_or_not_yours(tp, server, user, project):
+def test_missing_or_foreign_jobs_are_refused(tp, server, user, project):
+    """Missing jobs and clusters, and those of another tenant, are refused."""
     for job in (NO_JOB, "nonsense"):
         for command in (["info", job], ["listen", job], ["pull", job], ["cancel", job, "--no-input"], ["delete", job]):
             tp("job", *command, refused=True)

@@ -23,21 +23,24 @@ def s3(tp):
     return account(tp("object-storage", "enable").text).client()
 
 
-def test_enable_shows_credentials_that_work(tp):
+def test_enable_shows_credentials(tp):
+    """`enable` shows credentials that work, and a second time the same ones."""
     first = account(tp("object-storage", "enable").text)
     assert account(tp("object-storage", "enable").text) == first, "a second time changes nothing"
     assert account(tp("object-storage", "credentials").text) == first
     assert first.client().list_buckets()["Buckets"] == []
 
 
-def test_before_it_is_enabled(tp):
+def test_commands_before_enable_are_refused(tp):
+    """Before `enable` every command is refused and says what to do."""
     for command in (("credentials",), ("disable",), ("configure", "rclone"), ("bucket", "list"), ("bucket", "create", "photos"),
                     ("bucket", "delete", "photos")):  # fmt: skip
         said = tp("object-storage", *command, refused=True).text
         assert "enable" in said, "it says what to do"
 
 
-def test_buckets(tp, s3):
+def test_bucket_create_list_delete(tp, s3):
+    """Buckets are created, listed and deleted."""
     assert "No buckets found" in tp("object-storage", "bucket", "list").text
     assert "photos" in tp("object-storage", "bucket", "create", "photos").text
     tp("object-storage", "bucket", "create", "logs")
@@ -48,7 +51,8 @@ def test_buckets(tp, s3):
     assert "No buckets found" in tp("object-storage", "bucket", "list").text
 
 
-def test_buckets_that_are_refused(tp, s3):
+def test_bucket_refusals(tp, s3):
+    """Taken, invalid and missing names and full buckets are refused."""
     tp("object-storage", "bucket", "create", "photos")
     assert "of that name" in tp("object-storage", "bucket", "create", "photos", refused=True).text
     for name in ("ab", "Upper", "under_score", "a" * 64, "192.168.5.4", "two..dots"):
@@ -60,7 +64,8 @@ def test_buckets_that_are_refused(tp, s3):
     tp("object-storage", "bucket", "delete", "photos")
 
 
-def test_configure_rclone_writes_its_section(tp, s3, tmp_path):
+def test_configure_rclone_writes_section(tp, s3, tmp_path):
+    """`configure rclone` writes its section once and keeps the others."""
     file = tmp_path / "home" / ".config" / "rclone" / "rclone.conf"
     file.parent.mkdir(parents=True)
     file.write_text("[mine]\ntype = local\n")
@@ -71,7 +76,8 @@ def test_configure_rclone_writes_its_section(tp, s3, tmp_path):
         assert "type = s3" in text and "type = local" in text
 
 
-def test_disable(tp, s3):
+def test_disable_revokes_credentials(tp, s3):
+    """`disable` needs an empty storage and revokes the credentials."""
     tp("object-storage", "bucket", "create", "photos")
     put(s3, "photos", "key")
     assert "force" in tp("object-storage", "disable", refused=True).text
@@ -84,7 +90,8 @@ def test_disable(tp, s3):
     assert again.client().list_buckets()["Buckets"] == [], "nothing comes back"
 
 
-def test_without_an_organization(tp, user):
+def test_user_without_organization_is_refused(tp, user):
+    """A user without an organization has no object storage."""
     loner = user("loner@example.org")
     said = tp("object-storage", "enable", key=loner, refused=True).text
     assert "organization" in said
@@ -92,7 +99,8 @@ def test_without_an_organization(tp, user):
         tp("object-storage", *command, key=loner, refused=True)
 
 
-def test_the_organization_shares_it_and_nobody_else(tp, server, user, s3):
+def test_buckets_are_shared_in_organization(tp, server, user, s3):
+    """Buckets are shared in the organization, and with no other one."""
     organization = server.call("GET", "/user/organization/info", expect=200).json()["org_name"]
     member, stranger = user("member@example.org", organization), user("stranger@example.com", "elsewhere")
     tp("object-storage", "bucket", "create", "photos")

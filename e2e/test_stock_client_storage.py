@@ -25,7 +25,8 @@ def cluster(tp, server, public_key):
     return server.call("GET", "/cluster/info/host-of-volumes", expect=200).json()["cluster_info"]["id"]
 
 
-def test_a_volume_lives_and_ends(tp, server, create):
+def test_volume_create_edit_destroy(tp, server, create):
+    """A volume is created, listed, shown, changed and destroyed."""
     volume = create(3, "--name", "data")
     listed, info = tp("storage", "list").text, tp("storage", "info", volume).text
     for shown in (volume, "data", "READY"):
@@ -43,11 +44,13 @@ def test_a_volume_lives_and_ends(tp, server, create):
     assert volume not in tp("storage", "ls").text
 
 
-def test_create_without_waiting_says_the_id(tp):
+def test_create_without_wait_names_volume(tp):
+    """Without `--wait` the message names the volume."""
     assert STORAGE_ID.search(tp("storage", "create", "1").text)
 
 
-def test_what_is_refused(tp, create):
+def test_volume_refusals(tp, create):
+    """Wrong sizes, taken or invalid names, shrinking and a protected volume are refused."""
     volume = create(4, "--name", "taken", "--deletion-protection")
     for size in ("0", "-1", "999999999999", "99999999999999999999999"):
         tp("storage", "create", size, refused=True)
@@ -60,7 +63,8 @@ def test_what_is_refused(tp, create):
     tp("storage", "rm", volume, "--no-input", "--wait")
 
 
-def test_wrong_ids(tp, cluster):
+def test_wrong_ids_are_refused(tp, cluster):
+    """Wrong IDs are refused."""
     for wrong in (NO_VOLUME, "not-an-id", "c-000000000000"):
         tp("storage", "info", wrong, refused=True)
         tp("storage", "edit", wrong, "--name", "other", refused=True)
@@ -70,6 +74,7 @@ def test_wrong_ids(tp, cluster):
 
 
 def test_attach_and_detach(tp, server, create, cluster):
+    """A volume is attached and detached; repeated or mismatched calls are refused."""
     volume, other = create(1), create(1)
     tp("cluster", "attach", cluster, volume, "--wait")
     info = server.call("GET", f"/cluster/info/{cluster}", expect=200).json()["cluster_info"]
@@ -89,8 +94,8 @@ def test_attach_and_detach(tp, server, create, cluster):
     tp("storage", "destroy", volume, "--no-input", "--wait")
 
 
-def test_what_is_over(tp, create, cluster):
-    """A volume that was destroyed can be looked at, and nothing else; a cluster that was destroyed takes none."""
+def test_destroyed_volume_is_read_only(tp, create, cluster):
+    """A destroyed volume can be shown, and every change is refused; a destroyed cluster takes no volume."""
     volume, gone = create(1), create(1)
     tp("storage", "destroy", gone, "--no-input", "--wait")
     assert "DESTROYED" in tp("storage", "info", gone).text
@@ -106,7 +111,8 @@ def test_what_is_over(tp, create, cluster):
     tp("cluster", "detach", cluster, volume, refused=True)
 
 
-def test_destroying_a_cluster_keeps_its_volume(tp, server, create, cluster):
+def test_cluster_destroy_keeps_volume(tp, server, create, cluster):
+    """Destroying a cluster detaches its volume and keeps it."""
     volume = create(1)
     tp("cluster", "attach", cluster, volume, "--wait")
     tp("cluster", "destroy", cluster, "--no-input", "--wait")
@@ -114,7 +120,8 @@ def test_destroying_a_cluster_keeps_its_volume(tp, server, create, cluster):
     assert (seen["status"], seen["attached_clusters"]) == ("READY", [])
 
 
-def test_the_organization_sees_its_volumes(tp, server, create, user):
+def test_org_lists_volumes_of_members(tp, server, create, user):
+    """`--org` lists the volumes of all members, and none of another organization."""
     organization = server.call("GET", "/user/organization/info", expect=200).json()["org_name"]
     member, stranger = user("member@example.org", organization), user("stranger@example.com", "elsewhere")
     volume = create(1)

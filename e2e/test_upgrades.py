@@ -13,7 +13,8 @@ FIXTURES = sorted((Path(__file__).parent / "fixtures").glob("schema-*.tar.xz"))
 
 
 @pytest.mark.parametrize("fixture", FIXTURES, ids=lambda path: path.name.split(".")[0])
-def test_data_of_older_programs(tmp_path, fixture):
+def test_older_data_is_upgraded(tmp_path, fixture):
+    """The engine opens the data of an older version and continues its work."""
     cloud = Upgrades(tmp_path)
     facts = cloud.unpack(fixture)
     with cloud:

@@ -39,7 +39,8 @@ class Model:
         return [volume for volume in self.volumes if volume not in self.clusters.values()]
 
 
-def test_rounds_with_kills_keep_the_data_and_leave_nothing_else(tmp_path):
+def test_rounds_with_kills_keep_volume_data(tmp_path):
+    """Rounds of changes with kills of the engine keep synced data and leave nothing else on the host."""
     chance, model = random.Random(SEED), Model()
     before = footprint.take_snapshot()
     with Volumes(tmp_path) as cloud:

@@ -43,7 +43,8 @@ def server(cloud):
     return cloud
 
 
-def test_a_full_volume_harms_nobody_and_grows_under_the_writer(cloud, tp):
+def test_full_volume_grows_under_writer(cloud, tp):
+    """A full volume affects only its writer, which continues when the volume grows."""
     cluster, volume = cloud.create("filler"), cloud.make_volume("full")
     cloud.finish(cloud.attach(volume, cluster["id"])["request_id"])
     began = cloud.init_start_time("filler")
@@ -68,7 +69,8 @@ def test_a_full_volume_harms_nobody_and_grows_under_the_writer(cloud, tp):
     cloud.destroy_volume(volume)
 
 
-def test_live_attach_and_detach_disturb_nobody(cloud):
+def test_live_attach_and_detach_restart_nothing(cloud):
+    """A live attach and detach restart nothing; a volume in use is not detached."""
     cluster, volume = cloud.create("live", nodes=2), cloud.make_volume("swift")
     nodes = [node["name"] for node in cluster["instances"]]
     beat = "nohup sh -c 'while :; do date +%s.%N > beat; sleep 0.1; done' >/dev/null 2>&1 & echo $!"
@@ -104,7 +106,8 @@ def test_live_attach_and_detach_disturb_nobody(cloud):
     cloud.destroy_volume(volume)
 
 
-def test_a_detach_ends_who_holds_on_and_says_so(cloud):
+def test_detach_ends_processes_in_volume(cloud):
+    """A detach that is not live ends the processes that use the volume, and names them."""
     cluster, volume = cloud.create("holder"), cloud.make_volume("held")
     cloud.finish(cloud.attach(volume, cluster["id"])["request_id"])
     stubborn = "import signal, time, os; signal.signal(15, signal.SIG_IGN); signal.signal(1, signal.SIG_IGN); "
@@ -120,7 +123,8 @@ def test_a_detach_ends_who_holds_on_and_says_so(cloud):
     cloud.destroy_volume(volume)
 
 
-def test_two_clusters_share_a_volume_and_its_owner_is_the_same(cloud):
+def test_clusters_share_volume_with_same_owners(cloud):
+    """Two clusters share a volume and see the same owners; renaming and destroying affect only what they should."""
     clusters = [cloud.create(name)["id"] for name in ("one", "two")]
     volume = cloud.make_volume("shared")
     for cluster in clusters:
@@ -148,7 +152,8 @@ def test_two_clusters_share_a_volume_and_its_owner_is_the_same(cloud):
     assert volume not in cloud.files()
 
 
-def test_a_cluster_restarts_with_its_volume_and_the_engine_may_die(cloud):
+def test_volume_survives_restart_and_engine_kill(cloud):
+    """A volume survives a restart of its cluster and a killed engine."""
     cluster, volume = cloud.create("lasting"), cloud.make_volume("kept")
     cloud.finish(cloud.attach(volume, cluster["id"], live=True)["request_id"])
     cloud.ssh("lasting", "head -c 1000000 /dev/urandom > kept/data && sync kept/data && sha256sum kept/data > sum")
@@ -163,7 +168,8 @@ def test_a_cluster_restarts_with_its_volume_and_the_engine_may_die(cloud):
     cloud.destroy_volume(volume)
 
 
-def test_a_lost_or_damaged_volume_is_failed_and_left_alone(cloud, tmp_path):
+def test_lost_or_damaged_volume_fails(cloud, tmp_path):
+    """A lost or damaged volume fails, is not changed, and recovers when its file returns."""
     cluster, volumes = cloud.create("mourner"), [cloud.make_volume(name) for name in ("lost", "damaged")]
     lost, damaged = volumes
     for volume in volumes:

@@ -9,12 +9,14 @@ from instances import make_identity
 CLUSTER_ID = re.compile(r"\bc-[0-9A-Za-z_-]+")
 
 
-def test_me(tp, engine):
+def test_me_shows_engine(tp, engine):
+    """`tp me` shows the engine, and an unknown key is refused."""
     assert f"TENSORPOOL_ENGINE={engine.url}" in tp("me").text
     assert tp("me", key="tp-" + "x" * 40, refused=True)
 
 
-def test_ssh_keys(tp, engine, tmp_path):
+def test_sshkey_add_list_remove(tp, engine, tmp_path):
+    """SSH keys are added, listed and removed."""
     saved = make_identity(tmp_path / "saved").with_suffix(".pub")
     before = engine.own_ids("/user/ssh-key/list", "keys")
     tp("me", "sshkey", "add", saved, "--name", engine.name())
@@ -25,7 +27,8 @@ def test_ssh_keys(tp, engine, tmp_path):
     tp("me", "sshkey", "remove", key, refused=True)
 
 
-def test_a_cluster_lives_and_ends(tp, engine):
+def test_cluster_create_edit_destroy(tp, engine):
+    """A cluster is created, listed, shown, renamed and destroyed."""
     name, other = engine.name(), engine.name()
     tp("cluster", "create", engine.type(), "-i", engine.public_key, "--name", name, "--deletion-protection", "--wait")
     cluster = engine.info(name)["id"]
@@ -43,8 +46,8 @@ def test_a_cluster_lives_and_ends(tp, engine):
     tp("cluster", "destroy", cluster, "--no-input", refused=True)
 
 
-def test_create_without_waiting_says_the_id(tp, engine):
-    """The message is all that the user gets."""
+def test_create_without_wait_names_cluster(tp, engine):
+    """Without `--wait` the message names the cluster, because the user gets nothing else."""
     said = tp("cluster", "create", engine.type(), "-i", engine.public_key, "--name", engine.name())
     [cluster] = set(CLUSTER_ID.findall(said.text))
     engine.destroy(f"/cluster/{cluster}")
@@ -57,5 +60,6 @@ def test_create_without_waiting_says_the_id(tp, engine):
     "storage destroy s-000000000000 --no-input", "storage edit s-000000000000 --name nobody", "ssh i-000000000000",
     "me sshkey remove k-000000000000", "cluster create 9xUNICORN", "storage create 0",
 ])  # fmt: skip
-def test_what_is_refused(tp, command):
+def test_unknown_ids_are_refused(tp, command):
+    """Unknown IDs and types are refused."""
     tp(*command.split(), refused=True)

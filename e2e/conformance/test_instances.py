@@ -8,20 +8,23 @@ from .instance_access import InstanceAccess
 
 
 
-def test_ssh(access):
+def test_ssh_runs_commands(access):
+    """ssh runs commands with their streams and exit codes."""
     assert access.ssh("echo out; echo err >&2") == "out\n"
     assert access.ssh("cat", answer="in and out") == "in and out"
     access.ssh("exit 7", code=7)
 
 
-def test_the_stock_client_logs_in(tp, engine, access):
+def test_stock_client_logs_in(tp, engine, access):
+    """`tp ssh` logs in."""
     name = access.ssh("hostname").strip()
     # What the client is given beyond the instance goes to ssh.
     assert name in tp("ssh", access.instance, *access.options, "hostname", loud=True).text
     tp("ssh", "i-000000000000", refused=True)
 
 
-def test_scp_and_sftp(engine, access, tmp_path):
+def test_scp_and_sftp_copy(engine, access, tmp_path):
+    """scp and sftp copy files both ways."""
     (tmp_path / "there").write_bytes(content := os.urandom(3 << 20))
     place = engine.name()
     access.run("scp", tmp_path / "there", f"{access.host}:{place}")
@@ -32,7 +35,8 @@ def test_scp_and_sftp(engine, access, tmp_path):
     assert (tmp_path / "again").read_bytes() == content
 
 
-def test_rsync(engine, access, tmp_path):
+def test_rsync_copies_changes(engine, access, tmp_path):
+    """rsync copies a tree and its changes both ways."""
     source, place = tmp_path / "source", engine.name()
     source.mkdir()
     for number in range(20):
@@ -46,7 +50,8 @@ def test_rsync(engine, access, tmp_path):
     assert contents[0] == contents[1] and len(contents[0]) == 19
 
 
-def test_data_outlives_the_cluster_it_was_written_on(tp, engine, access):
+def test_volume_survives_its_cluster(tp, engine, access):
+    """The data of a volume survives the cluster that wrote it."""
     engine.skip_unless_offered("POST", "/storage/create")
     answer = engine.call("POST", "/storage/create", json={"name": engine.name(), "size": 1})
     if answer.status_code == 400:

@@ -42,14 +42,16 @@ def push(tp, engine, access, cluster, project):
     return run
 
 
-def test_init(tp, engine, project):
+def test_init_writes_template(tp, engine, project):
+    """`tp job init` writes a template."""
     engine.skip_unless_offered("GET", "/job/init")
     for name in ("job.tp.toml", "job1.tp.toml"):
         assert name in tp("job", "init", where=project).text
         assert {"commands", "outputs", "ignore"} <= tomllib.loads((project / name).read_text()).keys()
 
 
-def test_the_life_of_a_job(tp, push, project):
+def test_job_push_listen_pull_delete(tp, push, project):
+    """A job is pushed, followed, listed, pulled and deleted."""
     (project / "train.py").write_text(TRAIN)
     (project / "data").mkdir()
     (project / "data/weights.bin").write_bytes(weights := os.urandom(300_000))
@@ -82,7 +84,8 @@ def test_the_life_of_a_job(tp, push, project):
         tp("job", *command, refused=True)
 
 
-def test_a_job_that_fails(tp, engine, push):
+def test_failed_job_is_reported(tp, engine, push):
+    """A failed job is reported with its exit code."""
     job = push("echo before", "exit 3", "echo after")
     heard = tp("job", "listen", job, refused=True).text
     assert "before" in heard and "after" not in heard
@@ -90,7 +93,8 @@ def test_a_job_that_fails(tp, engine, push):
     assert (seen["status"], seen["exit_code"]) == ("error", 3)
 
 
-def test_cancel(tp, engine, push):
+def test_cancel_ends_job(tp, engine, push):
+    """A running job is canceled."""
     job = push("sleep 3600")
     status = lambda: engine.call("GET", f"/job/info/{job}", expect=200).json()["job_info"]["status"]  # noqa: E731
     eventually(lambda: status() == "running", seconds=TIMEOUT_SECONDS, what=f"{job} running")
@@ -100,7 +104,8 @@ def test_cancel(tp, engine, push):
     tp("job", "cancel", job, "--no-input", refused=True)
 
 
-def test_what_is_not_there(tp, engine, project):
+def test_missing_jobs_are_refused(tp, engine, project):
+    """Missing jobs and clusters are refused."""
     engine.skip_unless_offered("GET", "/job/init")
     for command in (["info"], ["listen"], ["pull"], ["cancel", "--no-input"], ["delete"]):
         tp("job", *command, "j-000000000000", refused=True)

@@ -13,7 +13,8 @@ from objects import MIB, complete, keys_of, md5, put, read, refused, upload_part
 from .engine import TIMEOUT_SECONDS
 
 
-def test_the_stock_client_and_its_buckets(tp, account, bucket):
+def test_stock_client_buckets(tp, account, bucket):
+    """The stock client creates, lists and deletes buckets."""
     shown = tp("object-storage", "credentials").text
     assert account.access_key in shown and account.endpoint in shown
     tp("object-storage", "bucket", "create", bucket)
@@ -28,7 +29,8 @@ def test_the_stock_client_and_its_buckets(tp, account, bucket):
     tp("object-storage", "bucket", "delete", bucket, refused=True)
 
 
-def test_boto3(account, bucket):
+def test_boto3_reads_and_writes(account, bucket):
+    """boto3 writes, lists, reads, copies and deletes objects."""
     s3 = account.client()
     s3.create_bucket(Bucket=bucket)
     put(s3, bucket, "a/1", "a/2", "b", "ü 日本語")
@@ -46,14 +48,15 @@ def test_boto3(account, bucket):
         read(s3, bucket, "b")
 
 
-def test_a_wrong_secret(account, bucket):
+def test_wrong_secret_is_refused(account, bucket):
+    """A wrong secret is refused."""
     stranger = type(account)(account.endpoint, account.access_key, "x" * 40, account.region)
     with refused(403, "SignatureDoesNotMatch"):
         stranger.client().list_buckets()
 
 
-def test_rclone(tp, engine, bucket, account, tmp_path):
-    """With the section that the stock client writes, and no flag that says what to overlook."""
+def test_rclone_syncs(tp, engine, bucket, account, tmp_path):
+    """rclone syncs with the section that the stock client writes, and needs no flag to relax its checks."""
     beside = Path(sys.executable).with_name("rclone")
     program = str(beside) if beside.exists() else shutil.which("rclone")
     if not program:

@@ -20,7 +20,8 @@ LISTS = {
 
 
 @pytest.mark.parametrize("path, method, seed", SEEDS, ids=lambda each: each if isinstance(each, str) else "")
-def test_the_document_keeps_what_the_founding_documents_say(engine, path, method, seed):
+def test_openapi_keeps_founding_operations(engine, path, method, seed):
+    """The engine's document keeps the operations, responses and fields of the founding documents."""
     if engine.own is None:
         pytest.skip("this engine does not describe itself at /openapi.json")
     founding, ours = seed.text["paths"][path][method], engine.own.text["paths"][path][method]
@@ -29,8 +30,8 @@ def test_the_document_keeps_what_the_founding_documents_say(engine, path, method
     assert seed.required(method, path, 202) <= engine.own.required(method, path, 202)
 
 
-def test_an_answer_that_lacks_something_is_noticed():
-    """The founding documents are three, and the comparison with them finds what is missing."""
+def test_missing_field_is_found():
+    """There are three founding documents, and the comparison with them finds a missing field."""
     assert len(SEEDS) == 3
     for path, method, seed in SEEDS:
         assert seed.operation(method, path.replace("{cluster}", "box").replace("{storage_id}", "s-1"))
@@ -38,7 +39,8 @@ def test_an_answer_that_lacks_something_is_noticed():
         assert len(faults) == 1 and "_id" in faults[0], faults
 
 
-def test_it_lives_and_lets_clients_in(engine):
+def test_health_accepts_clients(engine):
+    """The engine is healthy and accepts the stock client."""
     assert engine.session.get(f"{engine.url}/healthz", timeout=30).status_code == 200
     client = {
         "package_version": "0.0.9", "uname": ["Linux", "", "", "", "", ""], "python_version": "3",
@@ -49,7 +51,8 @@ def test_it_lives_and_lets_clients_in(engine):
 
 
 @pytest.mark.parametrize("path", LISTS)
-def test_what_can_be_asked_at_any_time(engine, path):
+def test_list_has_required_fields(engine, path):
+    """The lists have the fields that clients need."""
     engine.skip_unless_offered("GET", path)
     # The stock client says so of what it does not send.
     answer = engine.call("GET", path, headers={"Content-Type": "application/json"}, expect=200).json()
@@ -57,14 +60,16 @@ def test_what_can_be_asked_at_any_time(engine, path):
 
 
 @pytest.mark.parametrize("key", [None, "", "tp-" + "x" * 40, "ünïcode"], ids=["none", "empty", "unknown", "odd"])
-def test_nothing_without_a_key(engine, key):
+def test_calls_need_key(engine, key):
+    """Calls without a valid key are refused."""
     for method, path in (("GET", "/cluster/list"), ("POST", "/storage/attach"), ("DELETE", f"/cluster/{CLUSTER}")):
         header = {} if key is None else {"Authorization": f"Bearer {key}".encode()}
         answer = engine.session.request(method, engine.url + path, headers=header, timeout=30)
         assert answer.status_code in (401, 403) and answer.json()["message"], answer.text
 
 
-def test_what_does_not_exist(engine):
+def test_missing_objects_return_404(engine):
+    """Objects that do not exist return 404."""
     for method, path in (
         ("GET", f"/cluster/info/{CLUSTER}"), ("DELETE", f"/cluster/{CLUSTER}"),
         ("GET", f"/storage/info/{VOLUME}"), ("DELETE", f"/storage/{VOLUME}"),
@@ -74,7 +79,8 @@ def test_what_does_not_exist(engine):
     engine.call("DELETE", "/storage/not-an-id", expect=400)
 
 
-def test_bodies_that_are_wrong(engine):
+def test_invalid_bodies_return_422(engine):
+    """Invalid bodies return 422 with the fields at fault."""
     wrong = [{}, {"storage_id": VOLUME, "cluster_ids": []}, {"storage_id": 1, "cluster_ids": "c"}]
     wrong.append({"storage_id": VOLUME, "cluster_ids": [CLUSTER] * 2})
     for body in wrong:
@@ -82,8 +88,8 @@ def test_bodies_that_are_wrong(engine):
         assert all({"loc", "msg", "type"} <= fault.keys() for fault in faults) and faults, faults
 
 
-def test_a_cluster_and_a_volume_from_request_to_request(engine):
-    """Every change is accepted at once and can be followed by its request to its end."""
+def test_changes_are_followed_by_request(engine):
+    """Every change is accepted at once, and its request can be followed to the end."""
     cluster = engine.create()
     assert cluster["status"] == "RUNNING" and len(cluster["instances"]) == 1
     made = engine.call("POST", "/storage/create", json={"size": 1, "name": engine.name()})
@@ -112,7 +118,8 @@ def test_a_cluster_and_a_volume_from_request_to_request(engine):
 
 
 @pytest.mark.parametrize("path", ["/job/push", f"/job/listen/{JOB}"])
-def test_a_socket_without_a_key(engine, path):
+def test_socket_needs_key(engine, path):
+    """A WebSocket without a valid key is closed with an error."""
     engine.skip_unless_offered("GET", "/job/init")
     address = engine.url.replace("http", "ws", 1) + path
     with connect(address, proxy=None if not engine.session.trust_env else True, open_timeout=30) as socket:
