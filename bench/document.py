@@ -37,7 +37,7 @@ def replace(name: str, text: str, document: Path = DOCUMENT):
 
 
 def circumstances() -> str:
-    """When, of what and where: figures without them mean nothing. A tree that differs from its commit says so."""
+    """Date, commit and host: figures without them mean nothing. A tree that differs from its commit is marked."""
     done = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True)
     return f"{datetime.date.today()}, commit {done.stdout.strip() or 'unknown'}, {host.description()}."
 

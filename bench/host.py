@@ -1,4 +1,4 @@
-"""What the kernel tells about the machine and about a process with all its children."""
+"""What the kernel reports about the host and about a process with all its children."""
 
 import os
 import platform
@@ -8,7 +8,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def description() -> str:
-    """The machine in a line: a figure without it means nothing."""
+    """The host in one line: a figure without it means nothing."""
     model = field("/proc/cpuinfo", "model name", platform.machine())
     memory = int(field("/proc/meminfo", "MemTotal", "0 kB").split()[0]) / 2**20
     return f"{os.cpu_count()} cores of {model}, {memory:.0f} GiB of memory, Linux {platform.release()}"
@@ -44,7 +44,7 @@ def cpu_seconds(pid: int) -> float:
             stat = Path(f"/proc/{process}/stat").read_text()
         except OSError:
             continue
-        # The name in parentheses may hold spaces, so the fields are counted from behind it.
+        # The name in parentheses may contain spaces, so the fields are counted from behind it.
         fields = stat.rpartition(")")[2].split()
         total += int(fields[11]) + int(fields[12])
     return total / TICKS
@@ -62,6 +62,6 @@ def resident_mib(pid: int) -> float:
 
 
 def busy_seconds() -> tuple[float, float]:
-    """Processor time that the whole machine has used, and that it has had."""
+    """Processor time that the whole host has used, and that it had available."""
     times = [int(value) for value in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return (sum(times) - times[3] - times[4]) / TICKS, sum(times) / TICKS

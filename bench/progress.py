@@ -1,7 +1,7 @@
-"""What a person sees while figures are taken."""
+"""Progress messages during a run."""
 
 
 def step(name: str, part, *arguments):
-    """One part, announced, because a silent quarter of an hour looks like a hang."""
+    """Announces one part, because a quarter of an hour without output looks like a hang."""
     print(f"bench: {name} …", flush=True)
     return part(*arguments)

@@ -1,4 +1,4 @@
-"""The servers that are measured: started on a free loopback port, ended by their process id."""
+"""The measured servers: started on a free loopback port, ended by process id."""
 
 import contextlib
 import http.client
@@ -31,10 +31,10 @@ class Server:
         self.stop()
 
     def start(self, *, path="/openapi.json", headers=None) -> float:
-        """Starts it and returns the seconds until the first answer."""
+        """Starts the server and returns the seconds until the first response."""
         with open(self.log, "ab") as log:
             began = time.monotonic()
-            # The end of the benchmark, however it comes, ends the server.
+            # The server ends with the benchmark, in any case.
             command = ["setpriv", "--pdeathsig", "KILL", *map(str, self.command)]
             self.process = subprocess.Popen(
                 command, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -45,7 +45,7 @@ class Server:
                 raise RuntimeError(f"{self.command[0]} ended:\n{self.log.read_text(errors='replace')[-4000:]}")
             with contextlib.suppress(OSError):
                 status, _ = self.get(path, headers or {})
-                # A baseline has no such path, or shows it to nobody, and says so; that is an answer too.
+                # A baseline has no such path, or refuses it, and says so; that is a response, too.
                 if status in (200, 403, 404):
                     return time.monotonic() - began
             time.sleep(0.001)
@@ -53,7 +53,7 @@ class Server:
         raise RuntimeError(f"{self.command[0]} did not answer within a minute")
 
     def get(self, path: str, headers: dict, *, method="GET", body=None) -> tuple[int, bytes]:
-        """One call on a connection of its own."""
+        """One call on a separate connection."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         with contextlib.closing(connection):
             connection.request(method, path, body=body, headers=headers)
@@ -61,7 +61,7 @@ class Server:
             return answer.status, answer.read()
 
     def stop(self):
-        """Ends it gracefully, or at least certainly."""
+        """Stops the server gracefully, or kills it."""
         self.process.send_signal(signal.SIGTERM)
         try:
             self.process.wait(15)
@@ -86,7 +86,7 @@ def axum_limit(database: Path, sync="NORMAL") -> Server:
 
 
 def tarn(data: Path, *options) -> Server:
-    """Tarn as an operator would start it, except that one key may call as often as it likes."""
+    """Tarn as an operator would start it, but without a rate limit."""
     port = free_port()
     command = [TARN, "serve", "--data", data, "--listen", f"127.0.0.1:{port}", "--driver", "fake"]
     command += ["--s3-listen", "none", *options]
@@ -95,7 +95,7 @@ def tarn(data: Path, *options) -> Server:
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on."""
+    """A loopback port that is not in use."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

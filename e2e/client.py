@@ -1,4 +1,4 @@
-"""Our own client, run as a person or a script runs it. Start reading at `Client`."""
+"""The `tarn` client, run as a user or a script runs it. Start reading at `Client`."""
 
 import contextlib
 import fcntl
@@ -22,7 +22,7 @@ from support import BINARY, ENVIRONMENT, Server
 
 @dataclass
 class ClientResult:
-    """What one run of a client did."""
+    """The result of one run of a client."""
 
     code: int
     text: str
@@ -30,26 +30,26 @@ class ClientResult:
 
 
 class Client:
-    """`tarn` against one engine, with a home directory of its own. `tarn("cluster info box")` fails the test unless it ends with
-    `code`. What must stay one word whatever is in it follows the line."""
+    """`tarn` against one engine, with its own home directory. `tarn("cluster info box")` fails the test unless the
+    client exits with `code`. Arguments after the line are passed as single words."""
 
     def __init__(self, server: Server, home: Path, program: Path = BINARY, **variables):
         self.server, self.home, self.program, self.variables = server, home, program, variables
         home.mkdir(exist_ok=True)
 
     def environment(self, key=None, **more) -> dict[str, str]:
-        """What the client is told by variables; one that is `None` is not there."""
+        """The environment variables of the client; one that is `None` is not set."""
         told = ENVIRONMENT | {"HOME": str(self.home), "TENSORPOOL_ENGINE": self.server.url}
         told |= {"TENSORPOOL_KEY": key or self.server.key} | self.variables | more
         return {name: str(value) for name, value in told.items() if value is not None}
 
     def command(self, line: str, *more) -> list[str]:
-        """The words of a command."""
+        """The arguments of a command."""
         return [str(self.program), *shlex.split(line), *map(str, more)]
 
     def __call__(self, line: str, *more, code=0, key=None, answer="", where=None, loud=False, **environment) -> ClientResult:
-        """Runs it to its end, away from any terminal. `answer` is its standard input, `where` the directory that it runs in,
-        `loud` says that it may also speak on the error stream though it succeeds."""
+        """Runs the client to its end, away from any terminal. `answer` is its standard input, `where` its working
+        directory; `loud` allows output on the error stream although it succeeds."""
         done = subprocess.run(
             self.command(line, *more), env=self.environment(key, **environment), cwd=where or self.home,
             input=answer, capture_output=True, text=True, errors="replace", timeout=180,
@@ -60,8 +60,8 @@ class Client:
         return said
 
     def json(self, line: str, *more, code=0, **options) -> dict:
-        """Runs it with `--json`. Its output is one document, and what the API's description says that it is."""
-        # What follows the name of a machine is for that machine.
+        """Runs the client with `--json`. Its output must be one document that matches the OpenAPI schema."""
+        # Arguments after the name of an instance belong to the remote command, so `--json` comes first.
         said = self(f"--json {line}", *more, code=code, loud=True, **options)
         body = json.loads(said.text)
         check_answer(self.server, line, code, body)
@@ -69,7 +69,7 @@ class Client:
 
     @contextlib.contextmanager
     def running(self, line: str, *more, key=None, where=None, **environment):
-        """The client while it runs, with pipes for its output; ended for good at the end."""
+        """The running client with pipes for its output; it is killed at the end."""
         process = subprocess.Popen(
             self.command(line, *more), env=self.environment(key, **environment), cwd=where or self.home, text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -84,7 +84,7 @@ class Client:
 
     @contextlib.contextmanager
     def terminal(self, line: str, *more, columns=100, key=None, where=None, **environment):
-        """The client at a terminal of so many columns."""
+        """The client at a terminal with this many columns."""
         told = self.environment(key, TERM="xterm-256color", **environment)
         terminal = Terminal(self.command(line, *more), told, where or self.home, columns)
         try:
@@ -94,7 +94,8 @@ class Client:
 
 
 def check_streams(said: ClientResult, *, loud: bool):
-    """Success says nothing on the error stream; a failure says why, in one line, unless the line was not understood at all."""
+    """Success prints nothing on the error stream; a failure prints one line with the reason, unless it is a usage
+    error."""
     assert "panicked" not in said.errors, said
     if said.code == 0:
         assert loud or not said.errors, said
@@ -104,13 +105,14 @@ def check_streams(said: ClientResult, *, loud: bool):
 
 
 def interrupt(process: subprocess.Popen) -> ClientResult:
-    """Presses Ctrl-C, and answers how it ended."""
+    """Sends Ctrl-C and returns the result."""
     process.send_signal(signal.SIGINT)
     return wait_for_end(process)
 
 
 def wait_for_end(process: subprocess.Popen, seconds=60) -> ClientResult:
-    """Waits for the end, and answers what was not read before. (`communicate` forgets what a line that was read has buffered.)"""
+    """Waits for the end and returns the output that was not read before. (`communicate` would lose what `readline`
+    has buffered.)"""
     deadline = threading.Timer(seconds, process.kill)
     deadline.start()
     try:
@@ -121,7 +123,7 @@ def wait_for_end(process: subprocess.Popen, seconds=60) -> ClientResult:
 
 
 class Terminal:
-    """A program at a terminal: what it shows is read, and what is typed goes in."""
+    """A program at a terminal, whose output is read and which gets typed input."""
 
     def __init__(self, command: list[str], environment: dict[str, str], where: Path, columns: int):
         self.master, slave = pty.openpty()
@@ -134,7 +136,7 @@ class Terminal:
         os.close(slave)
 
     def read(self, seconds: float) -> bool:
-        """Reads what comes; whether more can come."""
+        """Reads what is available; returns whether more can come."""
         if not select.select([self.master], [], [], seconds)[0]:
             return True
         try:
@@ -145,7 +147,7 @@ class Terminal:
         return bool(data)
 
     def read_until(self, word: str, *, seconds=60) -> str:
-        """Reads until a word is shown; answers everything up to its end, which is not looked at again."""
+        """Reads until a word is shown; returns everything up to the end of the word, and drops it."""
         deadline = time.monotonic() + seconds
         while word not in self.shown:
             assert time.monotonic() < deadline and self.read(0.1), f"{word!r} was not shown: {self.shown!r}"
@@ -157,7 +159,8 @@ class Terminal:
         os.write(self.master, text.encode())
 
     def wait_for_end(self, *codes, seconds=60) -> str:
-        """Reads until the program has ended, with one of these codes; answers what was shown and not looked at before."""
+        """Reads until the program has exited with one of these codes; returns what was shown and not returned
+        before."""
         deadline = time.monotonic() + seconds
         while self.read(0.1):
             assert time.monotonic() < deadline, f"it does not end: {self.shown!r}"
@@ -165,7 +168,7 @@ class Terminal:
         return self.shown
 
     def close(self):
-        """Makes sure that it is gone."""
+        """Kills the program if it still runs."""
         self.process.kill()
         self.process.wait()
         os.close(self.master)

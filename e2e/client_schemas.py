@@ -1,4 +1,4 @@
-"""What `--json` prints, held against the API's description. Start reading at `check_answer`."""
+"""Checks the output of `--json` against the OpenAPI document. Start reading at `check_answer`."""
 
 from functools import cache
 
@@ -6,7 +6,7 @@ from jsonschema_rs import Draft202012Validator
 
 from support import Server
 
-# Which operation answers a command: the last one, where it calls several.
+# The operation whose response a command prints: the last one, where it calls several.
 OPERATIONS = {
     "cluster create": "POST /cluster/create",
     "cluster destroy": "DELETE /cluster/{cluster}",
@@ -74,13 +74,13 @@ OPERATIONS = {
     "admin key revoke": "DELETE /admin/key/revoke/{key_id}",
 }
 ALIASES = {"ls": ["list"], "rm": ["destroy", "delete", "remove"]}
-# The log of a job goes elsewhere, and what is left is how it ended.
+# The log of a job goes to the error stream; the document is how the job ended.
 LOGS = ("job run", "job listen", "job logs")
 STATUSES = {1: ("401", "402", "403"), 2: ("400", "422"), 3: ("404",), 4: ("409",)}
 
 
 def command_of(line: str, commands=OPERATIONS) -> str | None:
-    """The command that a line gives, whatever follows it."""
+    """The command in a line, whatever follows it."""
     words = [word for word in line.split() if not word.startswith("-")]
     for length in range(len(words), 0, -1):
         *first, last = words[:length]
@@ -91,7 +91,7 @@ def command_of(line: str, commands=OPERATIONS) -> str | None:
 
 
 def check_answer(server: Server, line: str, code: int, body: dict):
-    """Fails unless the body is the one that the description promises for the command and the code it ended with."""
+    """Fails unless the body is the one that the OpenAPI document promises for the command and its exit code."""
     command = command_of(line)
     if command is None:
         return
@@ -107,15 +107,15 @@ def check_answer(server: Server, line: str, code: int, body: dict):
         method, path = OPERATIONS[command].split()
         responses = document(server)["paths"][path][method.lower()]["responses"]
         [schema] = [each.get("content") for status, each in responses.items() if status.startswith("2")]
-        if schema is None:  # There is nothing to say.
+        if schema is None:  # The operation has no body.
             assert body == {}, body
         else:
             check(server, schema["application/json"]["schema"], body)
 
 
 def check_error(server: Server, command: str, code: int, body: dict):
-    """A refusal of the engine's has a word for programs. One of the client's own has words for people only. What was waited for
-    and failed is shown as it is."""
+    """A refusal of the engine has an error code. A refusal of the client itself has only a message. A request or a
+    job that was waited for and failed is printed as it is."""
     if "job_info" in body:
         return check(server, "JobInfoResponse", body)
     assert len(body["message"].split()) >= 3, body
@@ -130,7 +130,7 @@ def check_error(server: Server, command: str, code: int, body: dict):
 
 
 def check(server: Server, schema: str | dict, body):
-    """Holds a body against a schema, by its name or as a reference."""
+    """Validates a body against a schema, given by name or as a reference."""
     reference = schema if isinstance(schema, str) else schema["$ref"].rpartition("/")[2]
     errors = [error.message for error in validator(server, reference).iter_errors(body)]
     assert not errors, f"not a {reference}: {errors}\n{body}"
@@ -138,12 +138,12 @@ def check(server: Server, schema: str | dict, body):
 
 @cache
 def validator(server: Server, name: str) -> Draft202012Validator:
-    """What checks one schema."""
+    """The validator of one schema."""
     schemas = {"$ref": f"#/components/schemas/{name}", "components": document(server)["components"]}
     return Draft202012Validator(schemas)
 
 
 @cache
 def document(server: Server) -> dict:
-    """The description that the engine itself gives."""
+    """The OpenAPI document of the engine."""
     return server.call("GET", "/openapi.json", expect=200).json()

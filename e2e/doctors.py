@@ -1,4 +1,4 @@
-"""`tarn doctor`, run beside engines and without one, and what it says."""
+"""Runs `tarn doctor` for an engine or without one, and parses its report."""
 
 import json
 import re
@@ -8,12 +8,12 @@ from pathlib import Path
 from support import BINARY, ENVIRONMENT, Server, free_port
 
 PAGE = Path(__file__).resolve().parent.parent / "docs/operating/doctor.md"
-# Nothing here leaves the machine: the way out ends at a port where nobody listens.
+# No call leaves the host: the proxy is a port that is not listened on.
 NO_NETWORK = {"HTTPS_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1,localhost"}
 
 
 class Report:
-    """What the doctor said, by the names of the checks."""
+    """The report of the doctor, by the names of the checks."""
 
     def __init__(self, done: subprocess.CompletedProcess):
         assert "panicked" not in done.stderr, done.stderr
@@ -25,7 +25,7 @@ class Report:
         return self.found[check]["level"]
 
     def expect_level(self, level: str, *checks: str):
-        """Whether all of these have that level."""
+        """Fails unless all of these checks have that level."""
         wrong = {check: self.found.get(check) for check in checks if (self.found.get(check) or {}).get("level") != level}
         assert not wrong, json.dumps(wrong, indent=1)
 
@@ -43,12 +43,12 @@ def doctor(*options, **more) -> Report:
 
 
 def doctor_of_engine(server: Server, *options, **more) -> Report:
-    """The doctor with the options of an engine, and with the key of its administrator."""
+    """Runs the doctor with the options of an engine and the key of its administrator."""
     return doctor(*server.command[2:], *options, environment={"TENSORPOOL_KEY": server.key}, **more)
 
 
 def doctor_without_engine(data: Path, *options, **more) -> Report:
-    """The doctor where no engine runs, on ports that are free."""
+    """Runs the doctor where no engine runs, on free ports."""
     ports = [part for name in ("listen", "ssh-listen", "s3-listen") for part in (f"--{name}", f"127.0.0.1:{free_port()}")]
     return doctor("--data", data, *ports, *options, **more)
 

@@ -1,4 +1,4 @@
-"""What a machine holds of what the local driver makes: taken before and after, the two must be equal."""
+"""What the local driver leaves on a host. A snapshot before and one after a test must be equal."""
 
 import contextlib
 import os
@@ -12,14 +12,14 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 def take_snapshot() -> dict[str, frozenset]:
-    """Everything that could be left behind, each kind as a set that shows in a failed comparison what it is."""
+    """Everything that could be left behind, each kind as a set, so that a failed comparison names it."""
     return {
         "processes": frozenset(guest_processes()),
         "namespaces": frozenset(namespaces()),
         "mounts": frozenset(line.split(" ", 5)[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()),
         "loop devices": lines("losetup", "--list", "--noheadings", "--output", "NAME"),
         "interfaces": frozenset(os.listdir("/sys/class/net")),
-        # Those that a router has told end some time, and how soon is no difference.
+        # Routes from a router advertisement expire, and the remaining time makes no difference.
         "routes": frozenset(re.sub(r" expires \d+sec", "", line) for line in lines("ip", "route", "show", "table", "all")),
         "tables": lines("nft", "list", "tables"),
         "cgroups": frozenset(str(path) for path in CGROUPS.glob("*/tarn*")) | frozenset(map(str, CGROUPS.glob("tarn*"))),
@@ -28,18 +28,18 @@ def take_snapshot() -> dict[str, frozenset]:
 
 
 def loop_devices(below: Path) -> dict[str, str]:
-    """The loop devices that have a file below a directory, also a removed one, by their names."""
+    """The loop devices whose file is or was below a directory, by name."""
     found = {}
     for place in Path("/sys/block").glob("loop*/loop/backing_file"):
-        with contextlib.suppress(OSError):  # One that clears itself is gone between the listing and the reading.
+        with contextlib.suppress(OSError):  # A device that clears itself may disappear between the listing and the reading.
             if (file := place.read_text().strip()).startswith(f"{below}/"):
                 found[place.parts[3]] = file
     return found
 
 
 def difference(before: dict, after: dict) -> dict[str, dict]:
-    """What came and what went, by kind; empty when nothing did. Namespaces go with whoever is the last in them, and anybody may end
-    meanwhile who has nothing to do with this."""
+    """What was added and what was removed, by kind; empty when nothing was. A removed namespace does not count: it
+    disappears with the last process in it, which may be an unrelated one."""
     changed = {}
     for kind, old in before.items():
         gone = old - after[kind] if kind != "namespaces" else ()
@@ -49,7 +49,7 @@ def difference(before: dict, after: dict) -> dict[str, dict]:
 
 
 def wait_until_restored(before: dict, what: str):
-    """Waits until the machine holds what it held before; a failure says what it holds instead."""
+    """Waits until the host is as it was before; a failure lists the differences."""
     changed = {}
 
     def is_restored() -> bool:
@@ -64,7 +64,7 @@ def wait_until_restored(before: dict, what: str):
 
 
 def guest_processes() -> list[str]:
-    """The processes of instances, by what they were started as; those that are only waiting to be reaped do not count."""
+    """The processes of instances, by their command lines, without zombies."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -78,7 +78,7 @@ def guest_processes() -> list[str]:
 
 
 def namespaces() -> set[tuple[str, str]]:
-    """The namespaces that live processes are in. Those of processes that come and go by themselves are few and shared."""
+    """The namespaces of live processes. Processes that come and go by themselves share a few namespaces."""
     found = set()
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -1,7 +1,7 @@
-"""Hooks that schemathesis loads: half of the values that it makes up give way to ones that the server knows.
+"""Hooks that schemathesis loads. They replace half of the generated values with values that exist on the server.
 
-Without them nearly every call would end at "there is no such cluster". `TARN_FUZZ_VALUES` names a JSON file: the name
-of a parameter, of a property or, for a whole body, of an operation, then the values it may have.
+Without them nearly every call would end in "there is no such cluster". `TARN_FUZZ_VALUES` names a JSON file that maps
+the name of a parameter, of a property or, for a whole body, of an operation to the values that it may have.
 """
 
 import json
@@ -13,7 +13,8 @@ import schemathesis
 from hypothesis import strategies
 
 VALUES = json.loads(Path(os.environ["TARN_FUZZ_VALUES"]).read_text())
-# The choice is drawn like everything else in a test case, so that the seed decides it and a failure can be repeated.
+# The choice is generated like everything else in a test case, so that the seed decides it and a failure can be
+# repeated.
 CHOICE = strategies.integers(0, 2**32 - 1)
 
 
@@ -36,21 +37,22 @@ def flatmap_body(context, body):
 
 
 def shorten_wait(query):
-    """The same without a long wait: nobody writes to the logs that are asked for."""
+    """The same query without a long wait: no job writes to the logs."""
     if isinstance(query, dict) and query.get("wait") in range(2, 61):
         return query | {"wait": query["wait"] % 2}
     return query
 
 
 def exchange_values(given, choice: int):
-    """The same object with some of its values exchanged; what is not an object stays what it is."""
+    """The same object with some of its values replaced; anything else is returned unchanged."""
     if not isinstance(given, dict):
         return given
     return {name: exchange_value(name, value, choice) for name, value in given.items()}
 
 
 def exchange_value(name: str, value, choice: int):
-    """The value, or one that exists. The name takes part, so that two properties do not always go together."""
+    """The value, or one that exists. The name is hashed too, so that two properties are not always replaced
+    together."""
     number = zlib.crc32(f"{choice} {name}".encode("utf-8", "backslashreplace"))
     if name not in VALUES or number % 2:
         return value

@@ -1,4 +1,4 @@
-"""Clouds with real machines: the fixtures of everything that logs in somewhere."""
+"""Engines with real instances, for all tests that log in. Start reading at `Instances`."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import pytest
 from support import ENVIRONMENT, Server, eventually
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="the local driver needs root: nothing real was made or tested")
-# What a cloud holds, and under which names it is listed.
+# The kinds of objects on an engine, and the fields in which they are listed.
 LISTS = {"job": "jobs", "cluster": "clusters", "storage": "volumes"}
 TYPES = """
 [capacity]
@@ -28,7 +28,7 @@ memory_mib = 256
 
 @dataclass
 class SshResult:
-    """How a command over SSH ended."""
+    """The result of a command over SSH."""
 
     code: int
     out: str
@@ -36,7 +36,7 @@ class SshResult:
 
 
 class Instances(Server):
-    """`tarn serve` with the local driver, and a person's SSH key. Whatever a test leaves running is destroyed."""
+    """`tarn serve` with the local driver, and a user's SSH key. Everything that a test leaves running is destroyed."""
 
     def __init__(self, directory: Path, *options, name="engine", settings=""):
         config = directory / f"{name}.toml"
@@ -56,7 +56,7 @@ class Instances(Server):
             shutil.rmtree(self.data, ignore_errors=True)
 
     def create(self, name: str, *, nodes=1, kind="tiny", **more) -> dict:
-        """A cluster that runs; answers its info."""
+        """Creates a cluster, waits until it runs and returns its info."""
         keys = [self.identity.with_suffix(".pub").read_text()]
         body = {"instance_type": kind, "tp_cluster_name": name, "num_nodes": nodes, "public_keys": keys} | more
         accepted = self.call("POST", "/cluster/create", json=body, expect=202).json()
@@ -68,24 +68,26 @@ class Instances(Server):
         return self.call("GET", f"/cluster/info/{cluster}", expect=200).json()["cluster_info"]
 
     def destroy(self, cluster: str):
-        """Destroys it and waits until it is gone."""
+        """Destroys a cluster and waits until it is gone."""
         self.finish(self.call("DELETE", f"/cluster/{cluster}", expect=202).json()["request_id"])
 
     def destroy_all(self):
-        """Leaves nothing behind, also after a failed test."""
+        """Destroys all clusters, also after a failed test."""
         for cluster in self.call("GET", "/cluster/list?include_org=true", expect=200).json()["clusters"]:
-            # One that is on its way somewhere can be destroyed once it has arrived.
+            # A cluster that is changing can be destroyed once the change is done.
             what = f"the end of {cluster['id']}"
             (answer,) = eventually(lambda: self.try_destroy_cluster(cluster["id"]), seconds=60, what=what)
             if answer.status_code == 202:
                 self.finish(answer.json()["request_id"])
 
     def try_destroy_cluster(self, cluster: str):
-        """The answer to a destroy, unless the cluster is busy. In a tuple: a refusal by itself counts as nothing."""
+        """The response to a destroy, unless the cluster is busy. It is in a tuple, because the response to a refusal
+        is falsy."""
         return self.try_destroy(f"/cluster/{cluster}", f"/cluster/edit/{cluster}")
 
     def try_destroy(self, path: str, edit: str):
-        """The answer to a destroy, unless something is busy or protected; what is protected will not be when it is asked again."""
+        """The response to a destroy, unless the object is busy or protected. Protection is removed, so that the next
+        try succeeds."""
         answer = self.call("DELETE", path)
         if answer.status_code == 202 or answer.json()["code"].endswith("_gone"):
             return (answer,)
@@ -94,17 +96,17 @@ class Instances(Server):
         return None
 
     def listed(self, noun: str) -> list[dict]:
-        """All that there are."""
+        """All objects of a kind."""
         return self.call("GET", f"/{noun}/list?include_org=true&limit=1000", expect=200).json()[LISTS[noun]]
 
     def existing(self) -> set[str]:
-        """Everything that there is, by its ids; from an engine that runs, whoever has ended it."""
+        """The ids of all objects. Starts the engine again if a test has ended it."""
         if self.process.poll() is not None:
             self.start()
         return {each["id"] for noun in LISTS for each in self.listed(noun)}
 
     def remove_except(self, kept: set[str]):
-        """Takes away everything but this."""
+        """Removes all objects except these."""
         for each in self.existing() - kept:
             if each.startswith("j-"):
                 self.call("POST", f"/job/cancel/{each}")
@@ -120,12 +122,12 @@ class Instances(Server):
                     self.finish(answer.json()["request_id"])
 
     def roots(self) -> list[Path]:
-        """The roots of all instances, as the host can look into them while they run."""
+        """The root directories of all running instances, as the host sees them."""
         records = (json.loads(path.read_text()) for path in (self.data / "instances").glob("*/instance.json"))
         return [Path(f"/proc/{record['process']['pid']}/root") for record in records if record["process"]]
 
     def options(self) -> list[str]:
-        """What any of OpenSSH's programs needs to come in, besides the address: only this key, no prompt, no files."""
+        """The options that every OpenSSH program needs besides the address: only this key, no prompt, no files."""
         return [
             "-F", "none", "-i", str(self.identity), "-o", "IdentitiesOnly=yes", "-o", "IdentityAgent=none",
             "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
@@ -133,7 +135,7 @@ class Instances(Server):
         ]  # fmt: skip
 
     def ssh(self, instance: str, *command, options=(), answer="", seconds=180, code=0) -> SshResult:
-        """Runs a command over SSH; `code` is the exit code that must come, `None` for any."""
+        """Runs a command over SSH; `code` is the expected exit code, `None` accepts any."""
         line = ["ssh", *self.options(), *options, f"{instance}@127.0.0.1", *command]
         done = subprocess.run(line, input=answer, env=ENVIRONMENT, capture_output=True, text=True, timeout=seconds)
         ran = SshResult(done.returncode, done.stdout, done.stderr)
@@ -142,6 +144,6 @@ class Instances(Server):
 
 
 def make_identity(path: Path) -> Path:
-    """A key pair of a person."""
+    """Creates an SSH key pair."""
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "someone", "-f", str(path)], check=True)
     return path

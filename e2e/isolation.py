@@ -1,9 +1,9 @@
-"""The attempts of root inside an instance against everything around it, and what stands in their way.
+"""The attempts of root inside an instance to break out, and the protections that refuse them.
 
-Each attempt is a function in `isolation_attempts.py`, which runs inside. Here is the table: its name, the protections that refuse
-it, and how. In an engine without exactly these protections it succeeds, which a test shows. What an instance cannot do because
-it has namespaces of its own cannot be switched off without that there is no instance left: there, the same attempt is made by
-the machine's own root, outside, and succeeds.
+Each attempt is a function in `isolation_attempts.py`, which runs inside the instance. The table here has the name of
+each attempt, the protections that refuse it, and the expected error. A test shows that the attempt succeeds in an
+engine without exactly these protections. Namespaces cannot be switched off, because nothing would be left of the
+instance; there, root of the host makes the same attempt and succeeds.
 """
 
 import json
@@ -25,7 +25,8 @@ NAMESPACES = ("namespaces",)
 
 
 class Attempt(NamedTuple):
-    """What refuses an attempt, and the ways in which that is said; `optional` is what not every kernel has."""
+    """The protections that refuse an attempt and the errors that they cause; `optional` means that not every kernel
+    supports it."""
 
     protections: tuple[str, ...]
     refusals: tuple[str, ...]
@@ -113,7 +114,7 @@ ATTEMPTS: dict[str, Attempt] = {
     "announce_a_router": refused_by(FIREWALL, ADDRESSES, says="words"),
     "answer_as_dhcp": refused_by(ADDRESSES, says="words"),
     "send_an_unknown_protocol": refused_by(ADDRESSES, says="words"),
-    # Too much of everything.
+    # Exhaustion of resources.
     "too_many_processes": refused_by(LIMITS, says="words EAGAIN"),
     "too_many_pipes": refused_by(LIMITS, says="words killed ENOMEM"),
     "too_much_memory": refused_by(LIMITS, says="killed"),
@@ -128,14 +129,15 @@ ATTEMPTS: dict[str, Attempt] = {
 }
 
 BRIDGE = tuple(name for name, attempt in ATTEMPTS.items() if ADDRESSES in attempt.protections)
-"""What is sent to the second node of the cluster, and succeeded when it came there."""
+"""Attempts that send frames to the second node of the cluster, and succeed when the frames arrive."""
 
 PROOFS = sorted(ATTEMPTS, key=lambda name: (len(ATTEMPTS[name].protections), ATTEMPTS[name].protections))
-"""The attempts in an order in which those come together that need the same engine."""
+"""The attempts, ordered so that those that need the same engine follow each other."""
 
 
 def run_on_host(names, targets: dict) -> dict[str, str]:
-    """The outcomes of attempts by the machine's own root. In mounts of its own, because some of them mount something."""
+    """The outcomes of attempts by root of the host, in separate mount namespaces, because some attempts mount
+    something."""
     order = json.dumps({"names": list(names), "targets": targets})
     script = ATTEMPTS_FILE.read_text() + f"\nmain({order!r})\n"
     line = ["unshare", "--mount", "--uts", "--ipc", "--propagation", "private", "python3", "-"]
@@ -145,7 +147,8 @@ def run_on_host(names, targets: dict) -> dict[str, str]:
 
 
 def run_inside(cloud, names, targets: dict, instance="inside") -> dict[str, str]:
-    """Runs attempts in an instance of the cluster `inside` as root, all in one session. Says for each `able`, or why not."""
+    """Runs attempts as root in an instance of the cluster `inside`, all in one session. Returns for each `able` or
+    the refusal."""
     order = json.dumps({"names": [name for name in names if name not in BRIDGE], "targets": targets})
     script = ATTEMPTS_FILE.read_text() + f"\nmain({order!r})\n"
     ran = cloud.ssh(instance, "sudo python3 -", answer=script, seconds=600, code=None)
@@ -157,7 +160,8 @@ def run_inside(cloud, names, targets: dict, instance="inside") -> dict[str, str]
 
 
 def send_frames(cloud, names, targets: dict) -> dict[str, str]:
-    """Frames that the second node must not see. The last one is honest and comes through: by then the others have come or will not."""
+    """Sends frames that the second node must not receive. The last frame is valid and arrives: all others have
+    arrived by then or never will."""
     second = targets["second"]
     line = ["ssh", *cloud.options(), f"{second['name']}@127.0.0.1", "sudo python3 -"]
     listener = subprocess.Popen(line, env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

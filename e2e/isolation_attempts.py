@@ -1,7 +1,7 @@
-"""What runs inside of an instance, as root. Knows nothing of the suite: it is sent there as a text, and needs only Python.
+"""Runs inside an instance, as root. It knows nothing of the suite: it is sent there as text and needs only Python.
 
-An attempt that returns was able to do what it tried; one that is refused raises an `OSError`, or is killed. Each runs in a process
-of its own. Nothing here changes anything of the machine even where nothing refuses it: what could is only opened, and closed.
+An attempt that returns has succeeded; one that is refused raises an `OSError` or is killed. Each runs in its own
+process. No attempt changes the host even where nothing refuses it: what could do so is only opened and closed.
 """
 
 import ctypes
@@ -33,7 +33,7 @@ TARGETS = {}
 
 
 def call(name, *arguments):
-    """A system call, with its error as Python has errors."""
+    """Makes a system call and raises its error as an `OSError`."""
     ctypes.set_errno(0)
     answer = libc.syscall(ctypes.c_long(CALLS[name]), *[ctypes.c_long(a) if isinstance(a, int) else a for a in arguments])
     if answer < 0:
@@ -43,7 +43,8 @@ def call(name, *arguments):
 
 
 def expect_error(codes, name, *arguments):
-    """A system call with nonsense, to which the kernel says so by one of these codes, but only to those who may make it."""
+    """Makes a system call with invalid arguments. A permitted caller gets one of these error codes, which counts as
+    success."""
     try:
         call(name, *arguments)
     except OSError as error:
@@ -52,19 +53,19 @@ def expect_error(codes, name, *arguments):
 
 
 def check_open(path, flags=os.O_RDONLY):
-    """Whether a file can be opened; nothing is read or written."""
+    """Opens a file and closes it; nothing is read or written."""
     os.close(os.open(path, flags))
 
 
 def read_first_byte(path):
-    """Reads one byte; an empty file gives none and counts as hidden."""
+    """Reads one byte; an empty file counts as hidden."""
     with open(path, "rb", buffering=0) as file:
         if not file.read(1):
             raise OSError(errno.ENODATA, "empty", path)
 
 
 def refused(why):
-    """A refusal that the kernel has no number for."""
+    """Raises a refusal that has no error code of the kernel."""
     raise OSError(why)
 
 
@@ -72,7 +73,7 @@ def refused(why):
 
 
 def bystander():
-    """The process of the host that attempts are made at, if it can be seen at all."""
+    """The id of the host process that attempts are made on, if it is visible."""
     pid = TARGETS["bystander"]["pid"]
     with open(f"/proc/{pid}/cmdline", "rb") as file:
         if TARGETS["bystander"]["word"].encode() not in file.read():
@@ -92,7 +93,7 @@ def trace_a_process_of_the_host():
 
 
 def read_memory_of_a_process_of_the_host():
-    """Its map, and its memory by a call, of an address where nothing is."""
+    """Reads the memory map, and the memory at an unmapped address with a system call."""
     pid = bystander()
     read_first_byte(f"/proc/{pid}/maps")
     place = ctypes.create_string_buffer(struct.pack("<QQ", 8, 8))
@@ -100,7 +101,7 @@ def read_memory_of_a_process_of_the_host():
 
 
 def see_namespaces_of_the_host():
-    """All that can be named from inside are the own ones."""
+    """Only the instance's own namespaces are visible inside."""
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             if os.readlink(f"/proc/{pid}/ns/mnt") == TARGETS["host_mounts"]:
@@ -142,12 +143,12 @@ def make_device(kind, major, minor):
 
 
 def make_a_disk_device():
-    """A loop device with nothing behind it; all disks are made and opened so."""
+    """Creates a loop device without a file; every disk device is created and opened like this."""
     make_device(0o060000, 7, 0)
 
 
 def make_a_memory_device():
-    """The memory, the ports, or the messages of the kernel, whichever this kernel has."""
+    """Creates the device of the memory, the ports or the kernel messages, whichever this kernel has."""
     for minor in (1, 4, 11):
         try:
             return make_device(0o020000, 1, minor)
@@ -174,7 +175,7 @@ def make_a_tunnel():
 
 
 def read_kernel_messages():
-    """Their number, which only those are told who may read them."""
+    """Reads the size of the kernel log, which needs the right to read it."""
     try:
         check_open("/proc/kmsg", os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
@@ -224,7 +225,7 @@ def temporary_directory():
 
 
 def check_open_in_mount(kind, options, files):
-    """Mounts something, and opens one of its files for writing."""
+    """Mounts a filesystem and opens one of its files for writing."""
     path = temporary_directory()
     call("mount", b"none", path.encode(), kind, 0, options)
     try:
@@ -246,7 +247,7 @@ def write_uevent_helper():
 
 
 def write_to_sys():
-    """Whatever there is."""
+    """Tries every file."""
     for top, directories, names in os.walk("/sys"):
         for name in names:
             try:
@@ -260,7 +261,7 @@ def write_to_sys():
 
 
 def control_groups(files):
-    """One of the files of the control groups, in whichever version there is."""
+    """Opens a file of the control groups, in whichever version the kernel has."""
     try:
         return check_open_in_mount(b"cgroup", b"memory", files)
     except OSError as error:
@@ -270,7 +271,7 @@ def control_groups(files):
 
 
 def write_release_agent():
-    """Only the topmost group has it."""
+    """Only the root control group has this file."""
     control_groups(["release_agent"])
 
 
@@ -324,7 +325,7 @@ def clone_a_mount():
 
 
 def change_attributes_of_a_mount():
-    """Asks for nothing, of the mount of /dev/shm."""
+    """Changes nothing, on the mount of /dev/shm."""
     nothing = ctypes.create_string_buffer(struct.pack("<4Q", 0, 0, 0, 0))
     call("mount_setattr", AT_FDCWD, b"/dev/shm", 0, nothing, 32)
 
@@ -342,12 +343,12 @@ def unmount_a_mask():
 
 
 def change_the_root():
-    """To where it is: who may is told that it is busy."""
+    """Changes the root to itself: a permitted caller gets EBUSY or EINVAL."""
     expect_error([errno.EBUSY, errno.EINVAL], "pivot_root", b"/", b"/tmp")
 
 
 def open_a_file_by_handle():
-    """The root of the filesystem of the host that the guest's program lies on."""
+    """Opens the root of the host filesystem that contains the guest's program."""
     handle = ctypes.create_string_buffer(bytes.fromhex(TARGETS["handle"]))
     os.close(call("open_by_handle_at", os.open(TARGETS["shown"], os.O_RDONLY), handle, os.O_RDONLY))
 
@@ -356,22 +357,22 @@ def open_a_file_by_handle():
 
 
 def load_a_module():
-    """A module that is none: who may load gets another refusal."""
+    """Loads an invalid module: a permitted caller gets another error."""
     expect_error([errno.ENOEXEC], "init_module", ctypes.create_string_buffer(b"no module at all"), 16, b"")
 
 
 def load_a_kernel():
-    """No parts of no architecture: who may load gets another refusal."""
+    """Loads nothing for an unknown architecture: a permitted caller gets another error."""
     expect_error([errno.EINVAL], "kexec_load", 0, 0, 0, 0xFFFF0000)
 
 
 def reboot():
-    """With a wrong word, to which the kernel says so only to those who may."""
+    """Calls with a wrong magic number: a permitted caller gets EINVAL."""
     expect_error([errno.EINVAL], "reboot", 0, 0, 0, 0)
 
 
 def swap_on_a_file():
-    """An empty file, which is no room to swap to."""
+    """Swaps to an empty file, which is too small: a permitted caller gets EINVAL."""
     path = f"/tmp/swap-{os.getpid()}"
     open(path, "wb").close()
     try:
@@ -381,7 +382,7 @@ def swap_on_a_file():
 
 
 def set_the_clock():
-    """To a zone that there is none of, which is refused as well, but only after who may not."""
+    """Sets an invalid time zone: the kernel checks the permission first."""
     expect_error([errno.EINVAL], "settimeofday", 0, ctypes.create_string_buffer(struct.pack("<ii", 100_000, 0)))
 
 
@@ -391,7 +392,7 @@ def set_the_name_of_the_host():
 
 
 def load_a_bpf_program():
-    """A map, which is the least of it."""
+    """Creates a map, the least privileged operation."""
     os.close(call("bpf", 0, ctypes.create_string_buffer(struct.pack("<IIIII", 2, 4, 4, 1, 0).ljust(72, b"\0")), 72))
 
 
@@ -405,7 +406,7 @@ def use_io_uring():
 
 
 def handle_page_faults():
-    """Those of the user only, which anybody may handle."""
+    """Handles page faults of user space only, which needs no privilege."""
     os.close(call("userfaultfd", 1))
 
 
@@ -420,12 +421,12 @@ def list_keys_of_others():
 
 
 def read_keys_of_others():
-    """One that its owner lets everybody read who knows its number."""
+    """Reads a key whose owner grants everybody the right to read it by its number."""
     call("keyctl", 11, TARGETS["key"], ctypes.create_string_buffer(16), 16)
 
 
 def make_an_unusual_socket():
-    """From the kernel's cryptography on: whichever of them there is."""
+    """Creates a socket of any family from the kernel's cryptography on."""
     for family in range(38, 46):
         for kind in (socket.SOCK_SEQPACKET, socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_STREAM):
             try:
@@ -436,7 +437,7 @@ def make_an_unusual_socket():
 
 
 def make_a_vsock():
-    """The way of virtual machines to the machine around them."""
+    """Creates a socket of virtual machines to their hypervisor."""
     socket.socket(40, socket.SOCK_STREAM).close()
 
 
@@ -463,7 +464,7 @@ def change_the_own_hardware_address():
 
 
 def load_firewall_rules():
-    """By the kernel's own socket: an empty batch is refused to those who may not, and does nothing."""
+    """Sends an empty batch to the kernel's netlink socket: it changes nothing, and needs the right to change rules."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 12) as netlink:
         edge = lambda kind, flags: struct.pack("<IHHII", 20, kind, flags, 0, 0) + struct.pack(">BBH", 0, 0, 10)  # noqa: E731
         netlink.send(edge(16, 5) + edge(17, 5))
@@ -482,7 +483,7 @@ def connect(address, port):
 
 
 def connect_any(places):
-    """Knocks everywhere at once."""
+    """Connects to all addresses at once."""
     waiting = []
     for place in places:
         one = socket.socket()
@@ -515,7 +516,7 @@ def reach_the_metadata_service():
 
 
 def hear_another_cluster():
-    """Listens to everything on the cable while somebody speaks in the other cluster; the own traffic is heard."""
+    """Captures all traffic while the nodes of another cluster send; the instance's own traffic must be captured."""
     heard, own = 0, False
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as everything:
         everything.setblocking(False)
@@ -535,7 +536,7 @@ def hear_another_cluster():
 
 
 def frame(name):
-    """The frame of an attempt. Whatever it is, it carries the attempt's name."""
+    """The frame of an attempt. It always contains the attempt's name."""
     mine = bytes.fromhex(open("/sys/class/net/eth0/address").read().strip().replace(":", ""))
     own, second, gateway = (socket.inet_aton(TARGETS[key]) for key in ("own", "second_address", "gateway"))
     theirs, every = b"\x02\x54" + second, b"\xff" * 6
@@ -569,7 +570,7 @@ def announcement(content):
 
 
 def send_frames(order):
-    """Sends the frames that were asked for and then, until told otherwise, an honest one."""
+    """Sends the requested frames and then a valid one."""
     order = json.loads(order)
     TARGETS.update(order["targets"])
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
@@ -580,7 +581,7 @@ def send_frames(order):
 
 
 def listen_for_frames():
-    """Says which attempts arrived, by what they carry, until the honest frame comes."""
+    """Prints which attempts arrived, by the names in their frames, until the valid frame arrives."""
     names = [name.encode() for name in frame.__code__.co_consts for name in (name if isinstance(name, tuple) else (name,))
              if isinstance(name, str) and name.isidentifier()]  # fmt: skip
     seen = []
@@ -597,11 +598,12 @@ def listen_for_frames():
     print(json.dumps(seen), flush=True)
 
 
-# --- too much of everything
+# --- exhaustion of resources
 
 
 def spawn_processes(number, work):
-    """So many processes, of several users, each of whom has few; they end with this one. Says how many did their work."""
+    """Starts processes of several users, so that each has few; they end with this one. Refused unless all did their
+    work."""
     held, other = os.pipe()
     told, tell = os.pipe()
     os.setpgid(0, 0)
@@ -627,7 +629,8 @@ def spawn_processes(number, work):
 
 
 def too_many_processes():
-    """More than an instance of this size may have. Threads are counted as well, and need less memory, of which there is a limit, too."""
+    """Starts more than an instance of this size may have. Threads count as well and need less memory, which is
+    limited, too."""
     threading.stack_size(64 << 10)
 
     def work(_):
@@ -638,12 +641,12 @@ def too_many_processes():
 
 
 def too_many_pipes():
-    """Each is a little memory of the kernel."""
+    """Each pipe takes a little memory of the kernel."""
     spawn_processes(TARGETS["too_many_pipes"] // 4000, lambda _: [os.pipe() for _ in range(4000)])
 
 
 def too_much_in_sockets():
-    """What was sent and is read by nobody lies in the kernel."""
+    """Data that was sent and is never read stays in the kernel."""
     held, size = [], 0
     with socket.create_server(("127.0.0.1", 0), backlog=512) as listener:
         last = time.monotonic() + 15
@@ -663,7 +666,8 @@ def too_much_in_sockets():
 
 
 def take_memory_by_rings_of_frames():
-    """Which the kernel counts for nobody: 4 MiB of it. Of numbers it looks at the lower half only, so that others mean the same."""
+    """Takes 4 MiB that the kernel charges to no control group. The kernel uses only the lower half of the numbers,
+    so that other values mean the same."""
     ring = ctypes.create_string_buffer(struct.pack("<IIII", 1 << 20, 4, 1 << 11, (4 << 20) >> 11))
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
         for level, option in ((263, 5), (1 << 32 | 263, 5), (263, 1 << 32 | 5), (1 << 32 | 263, 1 << 32 | 5)):
@@ -709,7 +713,7 @@ def too_much_in_run():
 
 
 def too_much_on_the_disk():
-    """Takes the room without writing to it, and gives it back."""
+    """Allocates the space without writing to it, and frees it."""
     path = f"/var/tmp/too-much-{os.getpid()}"
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY)
     try:
@@ -726,7 +730,7 @@ def more_inodes_than_the_disk_has_room_for():
 
 
 def more_processor_time():
-    """More than it may have, of two processes that do nothing else; the machine may have something else to do at first."""
+    """Uses more than the limit, with two busy processes. Repeated, because the host may be busy at first."""
     for _ in range(5):
         children = []
         began = time.monotonic()
@@ -749,13 +753,13 @@ def more_processor_time():
 
 
 def attempt(name):
-    """One attempt in a process of its own: what it says is its outcome."""
+    """Makes one attempt in its own process and returns its outcome."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(reader)
         signal.alarm(180)
-        # Whoever needs too much memory shall be the one who is killed.
+        # If memory runs out, the kernel must kill this process.
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write("1000")
         os.write(writer, outcome_of(globals()[name]).encode()[:1000])
@@ -775,7 +779,7 @@ def attempt(name):
 
 
 def outcome_of(attempt):
-    """What became of an attempt, with the name of the kernel's refusal."""
+    """The outcome of an attempt, with the name of the kernel's error."""
     try:
         attempt()
     except OSError as error:
@@ -788,7 +792,7 @@ def outcome_of(attempt):
 
 
 def main(order):
-    """Runs what was asked for and prints the outcomes."""
+    """Makes the requested attempts and prints the outcomes."""
     order = json.loads(order)
     TARGETS.update(order["targets"])
     print(json.dumps({name: attempt(name) for name in order["names"]}))

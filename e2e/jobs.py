@@ -1,4 +1,4 @@
-"""A cloud with real machines that run jobs. Start reading at `Jobs`."""
+"""Engines with real instances that run jobs. Start reading at `Jobs`."""
 
 import io
 import json
@@ -20,7 +20,8 @@ from instances import Instances
 from objects import data_files
 from support import eventually
 
-# What is stopped ends after its grace at the latest, and tests wait for that; who listens says his last word within it.
+# A stopped job ends after its grace period at the latest, and tests wait for that; listeners get the last frame within
+# it.
 SETTINGS = """
 [jobs]
 stop_grace_seconds = 5
@@ -37,7 +38,7 @@ NO_JOB = "j-000000000000"
 
 
 def config(*commands: str, **keys) -> str:
-    """The text of a job's file. What JSON writes for texts, numbers, booleans and lists is TOML as well."""
+    """The text of a job file. JSON for texts, numbers, booleans and lists is valid TOML as well."""
     keys = {"commands": list(commands)} | keys
     return "".join(f"{key} = {toml(value)}\n" for key, value in keys.items())
 
@@ -50,7 +51,7 @@ def toml(value) -> str:
 
 
 def archive(files: dict[str, bytes]) -> bytes:
-    """A tar.gz of so many files."""
+    """A tar.gz of these files."""
     entries = []
     for name, content in files.items():
         entry = tarfile.TarInfo(name)
@@ -60,7 +61,7 @@ def archive(files: dict[str, bytes]) -> bytes:
 
 
 def archive_of(entries: list[tuple[tarfile.TarInfo, bytes]]) -> bytes:
-    """A tar.gz of entries as they are, honest or not."""
+    """A tar.gz of these entries, valid or not."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz", format=tarfile.PAX_FORMAT) as file:
         for entry, content in entries:
@@ -69,18 +70,18 @@ def archive_of(entries: list[tuple[tarfile.TarInfo, bytes]]) -> bytes:
 
 
 class Jobs(Instances):
-    """`Machines` that also runs jobs and looks at what is left of them."""
+    """`Instances` that also runs jobs and inspects what is left of them."""
 
     def __init__(self, directory: Path, *options, name="engine", settings=""):
         super().__init__(directory, *options, name=name, settings=SETTINGS + settings)
 
     def submit(self, cluster: str, text: str, *, key=None, expect=201, **more) -> dict:
-        """The answer to `POST /job/create`."""
+        """Creates a job and returns the response."""
         body = {"tp_config": text, "cluster_id": cluster} | more
         return self.call("POST", "/job/create", key=key, json=body, expect=expect).json()
 
     def run(self, cluster: str, *commands: str, files: dict[str, bytes] | None = None, teardown=False, **keys) -> str:
-        """A job that has been started, with files or without; answers its id."""
+        """Starts a job, with files or without, and returns its id."""
         text = config(*commands, **keys)
         if not files:
             return self.submit(cluster, text, files=False, start=True, teardown_cluster=teardown)["job_id"]
@@ -91,7 +92,7 @@ class Jobs(Instances):
         return made["job_id"]
 
     def upload(self, url: str, body) -> requests.Response:
-        """Sends files to where they were asked for; the address is all the right that it needs."""
+        """Uploads files to a signed URL."""
         return self.session.put(url, data=body, timeout=120)
 
     def job(self, job: str) -> dict:
@@ -99,11 +100,11 @@ class Jobs(Instances):
         return self.call("GET", f"/job/info/{job}", expect=200).json()["job_info"]
 
     def jobs(self) -> list[dict]:
-        """All jobs that are to be seen."""
+        """All jobs of the organization."""
         return self.call("GET", "/job/list?include_org=true&limit=1000", expect=200).json()["jobs"]
 
     def wait(self, job: str, status: str | None = "completed", seconds=180) -> dict:
-        """Waits for a job's end and checks which one it is; `None` accepts any."""
+        """Waits for a job's end and checks its status; `None` accepts any."""
 
         def ended():
             seen = self.job(job)
@@ -114,7 +115,7 @@ class Jobs(Instances):
         return seen
 
     def wait_until_running(self, job: str, word: bytes = b""):
-        """Waits until a job runs, and has written a word."""
+        """Waits until a job runs and its log contains a word."""
 
         def seen():
             status = self.job(job)["status"]
@@ -124,31 +125,31 @@ class Jobs(Instances):
         eventually(seen, what=f"{job} running")
 
     def log_of(self, job: str, **query) -> bytes:
-        """What a job wrote, byte for byte."""
+        """The log of a job, byte for byte."""
         return self.call("GET", f"/job/logs/{job}", params=query, expect=200).content
 
     def text(self, job: str, **more) -> str:
-        """What a job wrote, once it has ended well."""
+        """The log of a job that has completed."""
         self.wait(job, **more)
         return self.log_of(job).decode()
 
     def pull(self, job: str, **query) -> dict[str, str | None]:
-        """Where the outputs of a job are."""
+        """The outputs of a job and their signed URLs."""
         return self.call("GET", f"/job/pull/{job}", params=query, expect=200).json()["download_map"]
 
     def fetch(self, url: str) -> bytes:
-        """What is at a signed address."""
+        """Downloads from a signed URL."""
         answer = self.session.get(url, timeout=60)
         assert answer.status_code == 200, answer.text
         return answer.content
 
     def cancel(self, job: str):
-        """Stops a job and waits until that is done."""
+        """Cancels a job and waits for its end."""
         self.call("POST", f"/job/cancel/{job}", expect=202)
         return self.wait(job, "canceled")
 
     def delete(self, job: str):
-        """Forgets a job."""
+        """Deletes a job."""
         self.call("DELETE", f"/job/delete/{job}", expect=200)
 
     def restart(self, cluster: str):
@@ -156,50 +157,51 @@ class Jobs(Instances):
         self.finish(self.call("POST", f"/cluster/restart/{cluster}", expect=202).json()["request_id"])
 
     def wait_until_destroyed(self, cluster: str):
-        """Waits until a cluster that something else destroys is destroyed."""
+        """Waits until a cluster is destroyed by something else."""
         eventually(lambda: self.info(cluster)["status"] == "DESTROYED", seconds=60, what=f"the end of {cluster}")
 
     def crash(self):
-        """The engine dies as by a power cut of its own, and comes back."""
+        """Kills the engine and starts it again."""
         self.process.kill()
         self.process.wait()
         self.start()
 
     @contextmanager
     def socket(self, path: str, key: str | None = None):
-        """A WebSocket whose first word has been said."""
+        """A WebSocket that has sent its first message."""
         with connect(self.url.replace("http", "ws", 1) + path, proxy=None, open_timeout=60) as connection:
             connection.send(json.dumps({"TENSORPOOL_KEY": key or self.key}))
             yield connection
 
     def listen(self, job: str, key: str | None = None) -> tuple[list[dict], int]:
-        """All that a listener hears, and the code with which it is told good-bye."""
+        """All frames that a listener gets, and the close code."""
         with self.socket(f"/job/listen/{job}", key) as connection:
             return receive_frames(connection), connection.close_code
 
     def object_keys(self) -> set[str]:
-        """The keys of all objects that jobs have, as the database knows them."""
+        """The keys of all objects of jobs in the database."""
         with closing(sqlite3.connect(f"file:{self.data / 'tarn.db'}?mode=ro", uri=True, timeout=60)) as db:
             query = "select o.key from objects o join buckets b on b.id = o.bucket_id where b.org_id = 'o-000000000000'"
             return {key for (key,) in db.execute(query)}
 
     def rows(self) -> set[str]:
-        """The jobs that the database knows, also those that are not shown any more."""
+        """The jobs in the database, including those that are no longer shown."""
         with closing(sqlite3.connect(f"file:{self.data / 'tarn.db'}?mode=ro", uri=True, timeout=60)) as db:
             return {job for (job,) in db.execute("select id from jobs")}
 
     def data_bytes(self) -> int:
-        """How much disk the engine's database and objects take."""
+        """The disk space of the engine's database and objects."""
         done = subprocess.run(["du", "-sk", "--exclude=instances", str(self.data)], capture_output=True, text=True)
         return int(done.stdout.split()[0]) * 1024
 
     def directories(self, instance: str) -> set[str]:
-        """The jobs of which a node holds something."""
+        """The jobs of which a node has files."""
         found = self.ssh(instance, "sudo sh -c 'ls /home/ubuntu/jobs /var/lib/tarn/jobs 2>/dev/null; true'").out
         return set(JOB_ID.findall(found))
 
     def processes(self, *instances: str) -> dict[int, str]:
-        """The processes of jobs in these instances, or in all of this cloud, by what they inherited, and what keeps watch over them."""
+        """The processes of jobs, and their supervisors, in these instances or in all of this engine, by inherited
+        environment."""
         instances = instances or [path.name for path in (self.data / "instances").iterdir()]
         found = {}
         for process in Path("/proc").glob("[0-9]*"):
@@ -214,7 +216,7 @@ class Jobs(Instances):
         return found
 
     def process_count(self, cluster: str) -> int:
-        """How many processes the first node of a cluster has, as its control group counts them."""
+        """The number of processes in the first node of a cluster, from its control group."""
         return int((self.control_group(cluster) / "pids.current").read_text())
 
     def control_group(self, cluster: str) -> Path:
@@ -223,7 +225,7 @@ class Jobs(Instances):
         return [*CGROUPS.glob(f"pids/tarn*/{instance}"), *CGROUPS.glob(f"tarn*/{instance}")][0]
 
     def kill_first_process(self, cluster: str):
-        """Ends the first node of a cluster from outside, with all that it holds: its first process is the oldest one."""
+        """Kills the first process of the first node from outside, which ends the node: it is the oldest process."""
         inhabitants = (self.control_group(cluster) / "cgroup.procs").read_text().split()
         os.kill(min(map(int, inhabitants), key=process_start_time), signal.SIGKILL)
 
@@ -245,15 +247,15 @@ class Jobs(Instances):
 
 
 def process_start_time(process: int) -> int:
-    """When a process started, in the kernel's ticks."""
+    """When a process started, in ticks of the kernel."""
     try:
         return int(Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[19])
-    except OSError:  # It is gone, and never the one that is looked for.
+    except OSError:  # The process is gone, so it is not the oldest one.
         return 1 << 62
 
 
 def receive_frames(connection) -> list[dict]:
-    """Everything that comes until the other side closes."""
+    """All frames until the peer closes the connection."""
     frames = []
     try:
         while True:
@@ -263,5 +265,5 @@ def receive_frames(connection) -> list[dict]:
 
 
 def printed_text(frames: list[dict]) -> str:
-    """The lines that a listener printed before the last word."""
+    """The lines that a listener got before the last frame."""
     return "".join(f"{frame['message']}\n" for frame in frames[:-1] if frame.get("message"))

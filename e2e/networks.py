@@ -1,4 +1,4 @@
-"""Networks of a test's own. What is sent there cannot leave the machine, and the addresses of the world are free to be played."""
+"""Separate networks for tests. Nothing that is sent there can leave the host, and public addresses can be simulated."""
 
 import ctypes
 import os
@@ -18,7 +18,7 @@ with socket.create_server(("0.0.0.0", 80)) as listener:
 
 @contextmanager
 def private_network():
-    """Moves whoever calls, and all that he starts, into a network with nothing in it but himself."""
+    """Moves the calling process and its children into an empty network."""
     libc = ctypes.CDLL(None, use_errno=True)
     before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     try:
@@ -34,7 +34,7 @@ def private_network():
 
 @contextmanager
 def external_network():
-    """A network beyond this one, in which somebody answers as the metadata service of a cloud would."""
+    """A second network, in which a server plays the metadata service of a cloud."""
     command = ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "python3", "-c", WORLD]
     beyond = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:

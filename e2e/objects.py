@@ -1,7 +1,8 @@
-"""Object storage under test: a server of its own, or any other S3. Start reading at `Storage`.
+"""Object storage under test: an engine of ours, or any other S3. Start reading at `Storage`.
 
-`TARN_TEST_S3_ENDPOINT`, `TARN_TEST_S3_ACCESS_KEY` and `TARN_TEST_S3_SECRET_KEY` (and `TARN_TEST_S3_REGION`) point the tests
-of the S3 API itself, `test_objects_api_*.py`, at another S3, to see whether they ask for what others do, too."""
+`TARN_TEST_S3_ENDPOINT`, `TARN_TEST_S3_ACCESS_KEY` and `TARN_TEST_S3_SECRET_KEY` (and `TARN_TEST_S3_REGION`) point the
+tests of the S3 API, `test_objects_api_*.py`, at another S3, to check that they expect what other servers do.
+"""
 
 import contextlib
 import functools
@@ -21,16 +22,16 @@ from support import Server, eventually
 
 EXTERNAL_ENDPOINT = os.environ.get("TARN_TEST_S3_ENDPOINT")
 KIB, MIB = 1 << 10, 1 << 20
-# An object of up to this size lies in the database; a larger one is a file.
+# An object of up to this size is stored in the database; a larger one is a file.
 INLINE = 16 * KIB
-# The least size of a part that is not the last.
+# The minimum size of a part that is not the last one.
 PART = 5 * MIB
 _numbers = itertools.count(1)
 
 
 @dataclass(frozen=True)
 class Account:
-    """Who calls S3, and where it is."""
+    """Credentials and address of an S3 account."""
 
     endpoint: str
     access_key: str
@@ -38,7 +39,7 @@ class Account:
     region: str
 
     def client(self, kind=boto3.client, **options):
-        """boto3 as it comes, except that it asks once only: a failure is not to be hidden by a second try."""
+        """boto3 with its defaults, but without retries, which could hide a failure."""
         s3 = {"addressing_style": "path"} | options.pop("s3", {})
         settings = {"retries": {"total_max_attempts": 1}, "max_pool_connections": 32, "proxies": {}} | options
         return kind(
@@ -49,25 +50,25 @@ class Account:
 
 @dataclass(eq=False)
 class Storage:
-    """What the tests of a module share: an account, another tenant's, and the server behind them if it is ours."""
+    """What the tests of a module share: an account, another tenant's account, and the server if it is ours."""
 
     account: Account
     other: Account | None = None
     server: Server | None = None
 
     def files(self) -> set[Path]:
-        """The data files that there are."""
+        """The data files of the objects."""
         return data_files(self.server.data)
 
     def existing(self) -> set[tuple[Account, str]]:
-        """The buckets of both accounts; from a server that runs, whoever has ended it."""
+        """The buckets of both accounts. Starts the server again if a test has ended it."""
         if self.server and self.server.process.poll() is not None:
             self.server.start()
         listed = {account: client.list_buckets()["Buckets"] for account, client in self.clients.items()}
         return {(account, bucket["Name"]) for account, buckets in listed.items() for bucket in buckets}
 
     def remove_except(self, kept: set[tuple[Account, str]]):
-        """Takes away all buckets but these."""
+        """Removes all buckets except these."""
         for account, name in self.existing() - kept:
             remove_bucket(self.clients[account], name)
 
@@ -78,12 +79,12 @@ class Storage:
 
 
 def data_files(data: Path) -> set[Path]:
-    """The files below the directory of the objects."""
+    """The files below the object directory."""
     return {path for path in (data / "objects").glob("??/*") if path.is_file()}
 
 
 def enable(server: Server, key: str | None = None) -> Account:
-    """Switches object storage on for the key's organization. One that is being emptied can be had again in a moment."""
+    """Enables object storage for the key's organization. Waits if it is still being emptied."""
 
     def enabled():
         answer = server.call("POST", "/object-storage/enable", key=key)
@@ -95,7 +96,7 @@ def enable(server: Server, key: str | None = None) -> Account:
 
 
 def new_tenant(server: Server, name: str) -> str:
-    """The API key of a user of an organization of its own, which is another one each time."""
+    """The API key of a user in a new organization."""
     name = f"{name}-{next(_numbers)}"
     body = {"email": f"{name}@example.org", "org_name": name}
     return server.call("POST", "/admin/user/create", json=body, expect=200).json()["api_key"]
@@ -103,7 +104,7 @@ def new_tenant(server: Server, name: str) -> str:
 
 @contextlib.contextmanager
 def own_storage(directory: Path, *options, settings=""):
-    """A server with two tenants. Its stop is checked, its data removed also after a failure."""
+    """A server with two tenants. Its stop is checked; its data is removed, also after a failure."""
     if settings:
         (directory / "tarn.toml").write_text(settings)
         options = ("--config", directory / "tarn.toml", *options)
@@ -112,7 +113,7 @@ def own_storage(directory: Path, *options, settings=""):
         with Server(data, *options) as server:
             yield Storage(enable(server), enable(server, new_tenant(server, "other")), server)
             server.stop()
-            # Shown only beside a failure.
+            # Shown only for a failed test.
             print(server.output()[-8000:])
     finally:
         shutil.rmtree(data, ignore_errors=True)
@@ -120,7 +121,7 @@ def own_storage(directory: Path, *options, settings=""):
 
 @pytest.fixture(scope="module")
 def storage(tmp_path_factory):
-    """One for the whole file: tests keep to buckets of their own."""
+    """One storage for the whole file: each test uses its own buckets."""
     if EXTERNAL_ENDPOINT:
         keys = (os.environ["TARN_TEST_S3_ACCESS_KEY"], os.environ["TARN_TEST_S3_SECRET_KEY"])
         yield Storage(Account(EXTERNAL_ENDPOINT, *keys, os.environ.get("TARN_TEST_S3_REGION", "us-east-1")))
@@ -137,7 +138,7 @@ def s3(storage):
 
 @pytest.fixture
 def new_bucket(s3):
-    """Makes buckets: `new_bucket()` answers a name that nothing else has. Emptied and removed at the end."""
+    """Creates buckets: `new_bucket()` returns an unused name. They are emptied and removed at the end."""
     made = []
 
     def create(client=s3, versioned=False) -> str:
@@ -155,18 +156,18 @@ def new_bucket(s3):
 
 @pytest.fixture
 def bucket(new_bucket):
-    """A fresh bucket."""
+    """A new bucket."""
     return new_bucket()
 
 
 @pytest.fixture
 def versioned(new_bucket):
-    """A fresh bucket that keeps versions."""
+    """A new bucket with versioning."""
     return new_bucket(versioned=True)
 
 
 def remove_bucket(client, name: str):
-    """Takes everything out of a bucket and removes it. One that a test has removed itself is no trouble."""
+    """Empties a bucket and removes it. A bucket that a test has removed is ignored."""
     try:
         for upload in client.list_multipart_uploads(Bucket=name).get("Uploads", []):
             client.abort_multipart_upload(Bucket=name, Key=upload["Key"], UploadId=upload["UploadId"])
@@ -181,7 +182,8 @@ def remove_bucket(client, name: str):
 
 @contextlib.contextmanager
 def refused(status: int, *codes: str):
-    """S3 must say no with this status and one of these codes; the answers to HEAD have no body and so no code."""
+    """Expects an error with this status and one of these codes; responses to HEAD have no body and therefore no
+    code."""
     with pytest.raises(ClientError) as caught:
         yield caught
     answer = caught.value.response
@@ -190,7 +192,7 @@ def refused(status: int, *codes: str):
 
 
 def put(client, bucket: str, *keys: str, body=None):
-    """Writes objects whose content, unless given, is their key."""
+    """Writes objects whose content is their key unless it is given."""
     for key in keys:
         client.put_object(Bucket=bucket, Key=key, Body=key if body is None else body)
 
@@ -211,12 +213,12 @@ def prefixes_of(page: dict) -> list[str]:
 
 
 def md5(content: bytes) -> str:
-    """The ETag, with its quotes, of what is written in one piece."""
+    """The ETag, with its quotes, of an object in one piece."""
     return f'"{hashlib.md5(content).hexdigest()}"'
 
 
 def upload_parts(client, bucket: str, key: str, contents: list[bytes], **options) -> tuple[str, list[dict]]:
-    """Begins a multipart upload and sends its parts; answers its id and what completing it needs."""
+    """Starts a multipart upload and sends its parts; returns its id and the list for its completion."""
     upload = client.create_multipart_upload(Bucket=bucket, Key=key, **options)["UploadId"]
     parts = []
     for number, content in enumerate(contents, 1):
@@ -226,7 +228,7 @@ def upload_parts(client, bucket: str, key: str, contents: list[bytes], **options
 
 
 def complete(client, bucket: str, key: str, upload: str, parts: list[dict], **options) -> dict:
-    """Ends a multipart upload."""
+    """Completes a multipart upload."""
     return client.complete_multipart_upload(
         Bucket=bucket, Key=key, UploadId=upload, MultipartUpload={"Parts": parts}, **options
     )

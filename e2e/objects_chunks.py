@@ -1,4 +1,4 @@
-"""Bodies in S3's chunks, signed or not, with trailing headers or not; and the checksums that S3 knows."""
+"""Bodies in S3's chunks, signed or not, with trailing headers or not, and the checksums of S3."""
 
 import base64
 import functools
@@ -9,7 +9,7 @@ from objects_wire import SIGNED_CHUNKS, SIGNED_CHUNKS_TRAILER, UNSIGNED_CHUNKS_T
 
 
 def send_chunks(wire: Wire, path: str, chunks: list[bytes], kind: str, *, trailer=None, spoil=None, headers=None) -> Response:
-    """Puts an object in chunks; `trailer` is a pair of name and value; `spoil` changes the body after it was signed."""
+    """Puts an object in chunks; `trailer` is a name and a value; `spoil` changes the body after it was signed."""
     size = sum(map(len, chunks))
     headers = {"content-encoding": "aws-chunked", "x-amz-decoded-content-length": str(size)} | (headers or {})
     if trailer:
@@ -34,7 +34,7 @@ def signed_body(signed, chunks: list[bytes], trailer=None) -> bytes:
 
 
 def unsigned_body(chunks: list[bytes], trailer=None) -> bytes:
-    """Chunks that only the trailing checksum vouches for."""
+    """Chunks that only the trailing checksum protects."""
     body = b"".join(f"{len(chunk):x}\r\n".encode() + chunk + b"\r\n" for chunk in chunks) + b"0\r\n"
     return body + (f"{trailer[0]}:{trailer[1]}\r\n".encode() if trailer else b"") + b"\r\n"
 
@@ -60,7 +60,7 @@ def _crc(polynomial: int, bits: int):
     return compute
 
 
-# The name in S3's requests, and the sum as bytes.
+# The names in S3 calls, and functions that compute the sum as bytes.
 SUMS = {
     "CRC32": lambda content: zlib.crc32(content).to_bytes(4, "big"),
     "CRC32C": _crc(0x82F63B78, 32),
@@ -70,7 +70,7 @@ SUMS = {
 }
 
 
-# Remembered, because Python takes its time for some of them.
+# Cached, because some of them are slow in Python.
 @functools.cache
 def checksum(algorithm: str, content: bytes) -> str:
     """A checksum as S3 writes it."""

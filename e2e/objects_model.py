@@ -1,4 +1,4 @@
-"""What must be true of objects after calls of which some were never answered. Start reading at `Model`."""
+"""What must be true of objects after calls of which some got no response. Start reading at `Model`."""
 
 import hashlib
 import threading
@@ -7,36 +7,37 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Content:
-    """What an object may be: the checksum of its bytes, and how many files they are in."""
+    """A possible content of an object: the checksum of its bytes, and the number of its files."""
 
     sum: str
     files: int
 
 
 def content(body: bytes, files: int) -> Content:
-    """What these bytes are once they are written."""
+    """The content that these bytes have once they are written."""
     return Content(hashlib.sha256(body).hexdigest(), files)
 
 
-# What a key may have: contents, or nothing.
+# The possible contents of a key, or none.
 Possible = set[Content | None]
-# What a call makes of keys, if it happens.
+# What a call changes in keys, if it is executed.
 Changes = dict[str, Content | None]
 
 
 @dataclass
 class Shared:
-    """A key that several threads write to: which call came last is not known, only that it was one of them."""
+    """A key that several threads write: any of their calls may have been the last."""
 
     before: Possible = field(default_factory=lambda: {None})
     begun: Possible = field(default_factory=set)
-    # Whether a call has been answered since: what was before is gone then.
+    # Whether a call has been acknowledged since then: the content before it is gone then.
     overwritten: bool = False
 
 
 @dataclass
 class Model:
-    """What each key may have. More than one thing only after a call whose answer never came, or where threads meet."""
+    """The possible contents of each key. There are several only after a call without a response, or where threads
+    share a key."""
 
     own: dict[str, Possible] = field(default_factory=dict)
     shared: dict[str, Shared] = field(default_factory=dict)
@@ -46,21 +47,21 @@ class Model:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def contents_of(self, key: str) -> Possible:
-        """What a key may have now."""
+        """The possible contents of a key now."""
         with self.lock:
             if shared := self.shared.get(key):
                 return shared.begun | (set() if shared.overwritten else shared.before)
             return set(self.own.get(key, {None}))
 
     def begin(self, changes: Changes):
-        """A call is about to be made."""
+        """Records that a call is about to be made."""
         with self.lock:
             for key, after in changes.items():
                 if key in self.shared:
                     self.shared[key].begun.add(after)
 
     def end(self, changes: Changes, answered: bool):
-        """A call has been answered, or never will be."""
+        """Records that a call got a response, or none."""
         with self.lock:
             for key, after in changes.items():
                 if key in self.shared:
@@ -69,7 +70,7 @@ class Model:
                     self.own[key] = {after} if answered else self.own.get(key, {None}) | {after}
 
     def settle(self, key: str, seen: Possible):
-        """A key was looked at while nobody writes to it."""
+        """Records the content of a key that no thread is writing."""
         with self.lock:
             if key in self.shared:
                 self.shared[key] = Shared(before=seen)
@@ -77,22 +78,22 @@ class Model:
                 self.own[key] = seen
 
     def keys(self) -> list[str]:
-        """Every key that was ever written to."""
+        """Every key that was ever written."""
         return [*self.own, *self.shared]
 
     def files(self) -> int:
-        """How many files there must be, when everything is settled."""
+        """The number of files when every content is known."""
         current = [each for key in self.keys() for each in self.contents_of(key)]
         return sum(each.files for each in [*current, *self.versions.contents()] if each)
 
 
 @dataclass
 class Versions:
-    """What must be in a bucket that keeps versions. Threads keep to keys of their own."""
+    """What must be in a bucket with versioning. Each thread uses its own keys."""
 
-    # The versions that there must be of each key; marks of deletions are None.
+    # The versions that each key must have; delete markers are None.
     certain: dict[str, dict[str, Content | None]] = field(default_factory=dict)
-    # What may have been added, by calls that were not answered.
+    # Versions that may have been added by calls without a response.
     added: dict[str, list[Content | None]] = field(default_factory=dict)
     # Versions that may have been removed.
     doomed: set[str] = field(default_factory=set)
@@ -102,11 +103,11 @@ class Versions:
         return self.certain.setdefault(key, {})
 
     def contents(self) -> list[Content | None]:
-        """What all versions have."""
+        """The contents of all versions."""
         return [each for versions in self.certain.values() for each in versions.values()]
 
     def compare(self, key: str, seen: dict[str, str | None]):
-        """`seen` has the checksum of each version that there is; what was not certain is so afterwards."""
+        """Compares with the checksum of each version in `seen`; what was uncertain is certain afterwards."""
         certain, added = self.contents_of(key), self.added.pop(key, [])
         for version in [version for version in certain if version not in seen]:
             assert version in self.doomed, f"{key}: version {version} is lost"

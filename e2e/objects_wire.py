@@ -1,4 +1,4 @@
-"""S3 over a bare connection: what boto3 would never send. Start reading at `Wire`."""
+"""S3 over a plain connection, for calls that boto3 would never send. Start reading at `Wire`."""
 
 import hashlib
 import hmac
@@ -20,7 +20,7 @@ SECONDS = 60
 
 @dataclass
 class Response:
-    """What came back; header names are in lower case."""
+    """A response; header names are in lower case."""
 
     status: int
     headers: dict[str, str]
@@ -28,7 +28,7 @@ class Response:
 
     @property
     def code(self) -> str | None:
-        """The code of S3's error."""
+        """The error code of S3."""
         found = re.search(rb"<Code>(\w+)</Code>", self.body)
         return found[1].decode() if found else None
 
@@ -40,7 +40,7 @@ class Response:
 
 @dataclass
 class Signed:
-    """A signature and what chunks after it are signed with."""
+    """A signature, and what is needed to sign the chunks after it."""
 
     headers: dict[str, str]
     signature: str
@@ -61,7 +61,7 @@ class Signed:
 
 
 class Wire:
-    """Signs by the book, with any moment, region, host or lie that a test asks for."""
+    """Signs calls as S3 specifies, with any time, region, host or wrong claim that a test needs."""
 
     def __init__(self, account: Account):
         self.account = account
@@ -69,7 +69,7 @@ class Wire:
         self.host, self.port = address.hostname, address.port
 
     def sign(self, method, path, query="", *, headers=None, payload=EMPTY_SHA256, at=None, region=None) -> Signed:
-        """The headers of a request, with its signature among them."""
+        """The headers of a call, including its signature."""
         at = at or datetime.now(UTC)
         moment, scope = at.strftime("%Y%m%dT%H%M%SZ"), self.scope(at, region)
         headers = {"host": f"{self.host}:{self.port}", "x-amz-date": moment, "x-amz-content-sha256": payload} | (headers or {})
@@ -82,7 +82,7 @@ class Wire:
         return Signed(headers, signature, moment, scope, key)
 
     def presign(self, method, path, *, seconds=60, at=None, headers=None, query=None, region=None) -> str:
-        """Path and query of a URL that holds for so many seconds from `at`."""
+        """Path and query of a URL that is valid for this many seconds from `at`."""
         at = at or datetime.now(UTC)
         moment, scope = at.strftime("%Y%m%dT%H%M%SZ"), self.scope(at, region)
         headers = {"host": f"{self.host}:{self.port}"} | (headers or {})
@@ -97,13 +97,13 @@ class Wire:
         return f"{path}?{text}&X-Amz-Signature={signature}"
 
     def call(self, method, path, query="", *, body=b"", headers=None, payload=None, **signing) -> Response:
-        """One signed request; `payload` is what is claimed of the body."""
+        """One signed call; `payload` is the claimed hash of the body."""
         payload = hashlib.sha256(body).hexdigest() if payload is None else payload
         signed = self.sign(method, path, query, headers=headers, payload=payload, **signing)
         return self.send(method, path + (f"?{query}" if query else ""), headers=signed.headers, body=body)
 
     def send(self, method, target, *, headers=None, body=b"", length=None) -> Response:
-        """Sends as told, also what makes no sense, and reads the answer even when the body was not wanted."""
+        """Sends exactly what is given, valid or not, and reads the response even when the body was not accepted."""
         headers = {"host": f"{self.host}:{self.port}"} | (headers or {})
         connection = http.client.HTTPConnection(self.host, self.port, timeout=SECONDS)
         try:
@@ -135,12 +135,12 @@ class Wire:
 
 
 def canonical_query(fields: dict[str, str]) -> str:
-    """A query in the form in which it is signed."""
+    """A query in its canonical form."""
     return "&".join(f"{quote(name, safe='~')}={quote(value, safe='~')}" for name, value in sorted(fields.items()))
 
 
 def canonical_request(method, path, query, headers, payload) -> tuple[str, str]:
-    """The names of the signed headers, and what is signed."""
+    """The names of the signed headers, and the canonical request."""
     headers = dict(sorted((name.lower(), " ".join(_text(value).split())) for name, value in headers.items()))
     query = "&".join(sorted(part if "=" in part else part + "=" for part in query.split("&") if part))
     names = ";".join(headers)
@@ -149,7 +149,7 @@ def canonical_request(method, path, query, headers, payload) -> tuple[str, str]:
 
 
 def to_sign(moment: str, scope: str, canonical: str) -> str:
-    """What the signature is made of."""
+    """The string to sign."""
     return f"AWS4-HMAC-SHA256\n{moment}\n{scope}\n{hashlib.sha256(canonical.encode('latin-1')).hexdigest()}"
 
 

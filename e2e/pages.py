@@ -1,9 +1,9 @@
-"""Pages whose examples are run.
+"""Runs the examples of documentation pages.
 
-A block of ```console shows a terminal: what follows `$ ` is typed, what follows `> ` continues it, and the other lines
-are what must be printed. There `…` stands for anything within a line, and alone for any number of lines. A block of
-```sh is for copying: each line is typed, and may print what it likes. One shell runs a whole page, and a command must
-succeed unless `echo $?` comes after it. Only the standard library is needed here: scripts/record uses it, too.
+A block of ```console shows a terminal: `$ ` marks a command, `> ` continues it, and the other lines are its expected
+output. In them `…` matches anything within a line, and alone any number of lines. A block of ```sh is for copying: each
+line is a command, and its output is not checked. One shell runs a whole page, and a command must succeed unless `echo
+$?` follows it. This module needs only the standard library, because scripts/record uses it, too.
 """
 
 import json
@@ -17,16 +17,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 ADDRESS = "http://127.0.0.1:7070"
-# Whoever runs into these hangs.
+# Only a run that hangs reaches these.
 STOP_SECONDS = 60
 PAGE_SECONDS = 900
-# More processors than a small machine has, so that what is shown does not depend on it.
+# More processors than a small host has, so that the output does not depend on the host.
 SETTINGS = "[capacity]\ncpus = 8.0\nmemory_mib = 8192\n\n[storage]\novercommit = 10.0\n"
 
 
 @dataclass
 class Step:
-    """A command of a page, and what it must print; `None` is whatever it likes."""
+    """A command of a page and its expected output; `None` accepts any."""
 
     line: int
     command: str
@@ -35,7 +35,7 @@ class Step:
 
 
 def steps(text: str) -> list[Step]:
-    """The commands of a page, in their order."""
+    """The commands of a page, in order."""
     found, kind = [], None
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith("```"):
@@ -55,24 +55,24 @@ def steps(text: str) -> list[Step]:
 
 
 def strip_comment(command: str) -> str:
-    """A command without the words for its reader."""
+    """A command without its trailing comment."""
     return re.sub(r"\s+# .*$", "", command)
 
 
 def output_matches(expected: list[str], printed: str) -> bool:
-    """Whether that is what the page shows. What nobody sees does not count: spaces and empty lines at an end."""
+    """Whether the output matches the page. Trailing spaces and empty lines are ignored."""
     line = lambda text: re.escape(text.rstrip()).replace("…", "[^\n]*") + "\n"  # noqa: E731
     pattern = "".join("(?:[^\n]*\n)*" if text.strip() == "…" else line(text) for text in trim_lines(expected))
     return re.fullmatch(pattern, "".join(f"{text}\n" for text in trim_lines(printed.splitlines()))) is not None
 
 
 def trim_lines(lines: list[str]) -> list[str]:
-    """Lines without what nobody sees."""
+    """Lines without trailing spaces and empty lines."""
     return "\n".join(text.rstrip() for text in lines).rstrip("\n").splitlines()
 
 
 def shell_script(page: list[Step], results: Path) -> str:
-    """What a shell does for a page. It leaves what each command printed, and its code, and ends where one fails."""
+    """The shell script of a page. It stores the output and exit code of each command, and ends at the first failure."""
     parts = ["last=0"]
     for number, step in enumerate(page):
         out = results / str(number)
@@ -83,8 +83,8 @@ def shell_script(page: list[Step], results: Path) -> str:
 
 
 class Cloud:
-    """A real engine as `make run` starts it, in a network of its own, where the ports of the pages are always free;
-    and somebody with an empty home. Needs root."""
+    """A real engine as `make run` starts it, in a separate network, where the ports of the pages are always free,
+    and a user with an empty home. Needs root."""
 
     def __init__(self, directory: Path, binary: Path, others: tuple[Path, ...] = ()):
         self.directory = directory
@@ -96,7 +96,7 @@ class Cloud:
             (self.programs / program.name).symlink_to(program)
         self.config = directory / "tarn.toml"
         self.config.write_text(SETTINGS)
-        # OpenSSH finds the home of a person here, whatever HOME says.
+        # OpenSSH reads the home of a user here and ignores HOME.
         self.passwd = directory / "passwd"
         self.passwd.write_text(passwd_with_home(Path("/etc/passwd").read_text(), self.home))
         self.process = None
@@ -108,7 +108,7 @@ class Cloud:
         """Starts the engine and waits until it is ready."""
         start = ["sh", "-c", 'ip link set lo up && exec "$@"', "sh", self.place / "target/release/tarn", "serve"]
         with open(self.directory / "engine.log", "wb") as log:
-            # The death of who started it ends it, too.
+            # The engine ends with the process that started it.
             self.process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", *start], cwd=self.place,
                 env=self.environment() | {"TARN_CONFIG": str(self.config)},
@@ -138,7 +138,7 @@ class Cloud:
         return (self.place / "tarn-data/admin.key").read_text().strip()
 
     def register_user(self) -> dict[str, str]:
-        """Lets the person be known to the engine, with a pair of SSH keys; the variables by which clients know that."""
+        """Creates an SSH key for the user and adds it to the account; returns the variables for clients."""
         key = self.home / ".ssh/id_ed25519"
         key.parent.mkdir(mode=0o700)
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "you@laptop", "-f", key], check=True)
@@ -146,16 +146,16 @@ class Cloud:
         return {"TENSORPOOL_ENGINE": ADDRESS, "TENSORPOOL_KEY": self.key}
 
     def environment(self) -> dict[str, str]:
-        """Only what is needed is inherited: nothing of the caller's may change what is shown."""
+        """Only what is needed is inherited: no variable of the caller may change the output."""
         return {"LANG": "C.UTF-8", "HOME": str(self.home), "PATH": f"{self.programs}:{os.environ['PATH']}"}
 
     def command_in_network(self, *command) -> list[str]:
-        """A command line that runs something where the engine is, by the person whose home it is."""
+        """A command line that runs a command in the network of the engine, as the user of the page."""
         enter = ["nsenter", f"--net=/proc/{self.process.pid}/ns/net", "unshare", "--mount"]
         return [*enter, "sh", "-c", 'mount --bind "$0" /etc/passwd && exec "$@"', str(self.passwd), *map(str, command)]
 
     def run(self, page: list[Step], **variables: str) -> list[str]:
-        """Runs a page; what is wrong with it, one text for each step."""
+        """Runs a page and returns its faults, one text for each step."""
         results = self.directory / "results"
         results.mkdir()
         (self.directory / "page.sh").write_text(shell_script(page, results))
@@ -165,29 +165,29 @@ class Cloud:
             capture_output=True, text=True, timeout=PAGE_SECONDS,
         )  # fmt: skip
         wrong = [said for number, step in enumerate(page) if (said := check_step(step, results / str(number)))]
-        # What comes after a command that failed says nothing more.
+        # What follows a failed command says nothing more.
         return wrong[:1] if done.returncode else wrong
 
     def tarn(self, *arguments, check=True) -> str:
-        """What our client prints; `check` says that it must succeed."""
+        """The output of the `tarn` client; `check` requires success."""
         command = self.command_in_network(self.place / "target/release/tarn", "--no-input", *arguments)
         environment = self.environment() | {"TENSORPOOL_KEY": self.key}
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=check, timeout=180).stdout
 
     def destroy_all(self):
-        """Leaves no machine and no volume behind, whatever a page did, and wherever it broke off."""
+        """Destroys all clusters and volumes, wherever a page stopped."""
         deadline = time.monotonic() + 180
         for noun, items in (("cluster", "clusters"), ("storage", "volumes")):
             while left := json.loads(self.tarn(noun, "list", "--json"))[items]:
                 assert time.monotonic() < deadline, f"these cannot be destroyed: {left}"
                 for each in left:
-                    # What is on its way somewhere refuses this, and is asked again.
+                    # An object that is changing refuses this, and is tried again.
                     self.tarn(noun, "edit", each["id"], "--deletion-protection", "false", check=False)
                     self.tarn(noun, "destroy", each["id"], "--wait", check=False)
 
 
 def check_step(step: Step, out: Path) -> str | None:
-    """What is wrong with what a command did, if something is."""
+    """The fault in the result of a command, if there is one."""
     code = out.with_name(f"{out.name}.code")
     printed = out.read_text(errors="replace") if out.exists() else ""
     if not code.exists():
@@ -201,7 +201,7 @@ def check_step(step: Step, out: Path) -> str | None:
 
 
 def passwd_with_home(passwd: str, home: Path) -> str:
-    """The users of this machine, of whom root lives elsewhere."""
+    """The users of this host, with another home for root."""
     users = [line.split(":") for line in passwd.splitlines()]
     moved = [[*each[:5], str(home), *each[6:]] if each[2:3] == ["0"] else each for each in users]
     return "".join(":".join(each) + "\n" for each in moved)

@@ -1,7 +1,8 @@
-"""A machine that goes down, for one cloud: everything of its installation that a kernel would lose is dropped, and nothing else.
+"""The reboot of a host, for one engine: everything of its installation that a kernel would lose is dropped, and nothing
+else.
 
-Start reading at `Reboots.go_down`. Other clouds on the machine are not touched: whatever is ended or removed here carries the id
-of the installation, lies below its data directory, or descends from its engine.
+Start reading at `Reboots.power_off`. Other engines on the host are not affected: everything that is ended or removed
+here carries the id of the installation, is below its data directory, or descends from its engine.
 """
 
 import contextlib
@@ -30,7 +31,7 @@ memory_mib = 16384
 
 
 class Reboots(Volumes, Jobs):
-    """A cloud with volumes and jobs whose machine can be restarted."""
+    """An engine with volumes and jobs whose host can be rebooted."""
 
     def __init__(self, directory: Path, *options, name="engine"):
         super().__init__(directory, *options, name=name)
@@ -39,13 +40,13 @@ class Reboots(Volumes, Jobs):
 
     @property
     def installation(self) -> str:
-        """The id that everything of this cloud carries on the machine."""
+        """The id that everything of this engine carries on the host."""
         found = (self.data / "installation").read_text().strip()
         assert len(found) == 6 and found.isalnum(), found
         return found
 
     def power_off(self):
-        """The machine loses its power: only what is on disk is left, and it belongs to an earlier start of the machine."""
+        """The host loses its power: only what is on disk is left, and it belongs to an earlier boot."""
         self.end_engine()
         for group in self.groups():
             remove_control_group(group)
@@ -59,8 +60,8 @@ class Reboots(Volumes, Jobs):
         self.change_boot_id()
 
     def hold_engine_during(self, begin) -> list[dict]:
-        """Begins things and stops the engine before any of them is over, for whoever goes down then. What was faster is undone, and
-        begun once more."""
+        """Starts requests and stops the engine before any of them has ended. If the engine was faster, undoes them
+        and tries again."""
         for _ in range(20):
             begun = begin()
             self.hold_engine()
@@ -72,12 +73,13 @@ class Reboots(Volumes, Jobs):
         raise AssertionError("the engine is always faster")
 
     def hold_engine(self):
-        """Stops the engine and waits until it stands still: until then each of its threads may start or write something."""
+        """Stops the engine and waits until all its threads are stopped: until then each of them may start or write
+        something."""
         os.kill(self.process.pid, signal.SIGSTOP)
         eventually(lambda: is_stopped(self.process.pid), what="an engine that stands still")
 
     def end_engine(self):
-        """Ends the engine and everything it was just starting, at one moment: a stopped one starts nothing."""
+        """Kills the engine and everything that it was starting at one moment: a stopped engine starts nothing."""
         self.hold_engine()
         family = descendants(self.process.pid)
         for process in [self.process.pid, *family]:
@@ -86,7 +88,7 @@ class Reboots(Volumes, Jobs):
         self.process.wait()
 
     def change_boot_id(self):
-        """Whatever is on record is of another start of the machine than the present one."""
+        """Changes all records to another boot of the host than the present one."""
         boot = str(uuid.uuid4())
         for path in (self.data / "instances").glob("*/instance.json"):
             record = json.loads(path.read_text())
@@ -95,16 +97,16 @@ class Reboots(Volumes, Jobs):
                 path.write_text(json.dumps(record))
         with closing(sqlite3.connect(self.data / "tarn.db", timeout=60)) as db, db:
             db.execute("update installation set value = ? where key = 'machine_boot'", (boot,))
-            # A real machine never has the same start twice; this one does.
+            # A real host never has the same boot twice; this one does.
             db.execute("delete from installation where key = 'machine_boot_open'")
 
     def open_requests(self) -> set[str]:
-        """The requests that the database holds and that have not ended."""
+        """The requests in the database that have not ended."""
         with closing(sqlite3.connect(self.data / "tarn.db", timeout=60)) as db:
             return {row[0] for row in db.execute("select id from requests where ended_us is null")}
 
     def mark_as_undoing(self, request: str, *, seconds=3600):
-        """A request that is under way had failed and was being undone, so long before the machine came up again."""
+        """Changes a running request to one that failed and was being undone, this long before the host booted again."""
         begun = int((time.time() - seconds) * 1e6)
         change = "update requests set failure = 'turned back by a test', step = step + 1, deadline_us = ?, due_us = ?, lease_until_us = 0"
         with closing(sqlite3.connect(self.data / "tarn.db", timeout=60)) as db, db:
@@ -112,12 +114,13 @@ class Reboots(Volumes, Jobs):
             assert done.rowcount == 1, f"{request} is not under way"
 
     def unmounted(self) -> bool:
-        """Nothing of this cloud is mounted where this process can see it, so that a removal reaches nothing else."""
+        """Whether nothing of this engine is mounted where this process sees it, so that a removal reaches nothing
+        else."""
         mounts = [line.split(" ", 5)[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
         return not any(place.startswith((f"{self.running()}/", f"{self.data}/")) for place in mounts)
 
     def running(self) -> Path:
-        """What lives while instances run."""
+        """The directory of what exists only while instances run."""
         return Path("/run/tarn") / self.installation
 
     def groups(self) -> list[Path]:
@@ -126,18 +129,18 @@ class Reboots(Volumes, Jobs):
         return [path for path in [CGROUPS / name, *CGROUPS.glob(f"*/{name}")] if path.is_dir()]
 
     def interfaces(self) -> list[str]:
-        """The bridges and cables of the installation."""
+        """The bridges and virtual Ethernet interfaces of the installation."""
         ours = (f"t{self.installation}-", f"t{self.installation}_")
         return [name for name in os.listdir("/sys/class/net") if name.startswith(ours)]
 
     def tables(self) -> list[tuple[str, str]]:
-        """The firewall of the installation, by family."""
+        """The firewall tables of the installation, by family."""
         listed = subprocess.run(["nft", "list", "tables"], capture_output=True, text=True, check=True).stdout
         tables = [tuple(line.split()[1:3]) for line in listed.splitlines()]
         return [(family, name) for family, name in tables if name == f"tarn_{self.installation}"]
 
     def leftovers(self) -> dict:
-        """What of this cloud is on the machine besides its data directory; empty when nothing is."""
+        """What this engine has on the host outside its data directory; empty when nothing is left."""
         found = {"groups": self.groups(), "interfaces": self.interfaces(), "tables": self.tables()}
         found |= {"devices": footprint.loop_devices(self.data), "directory": [self.running()] if self.running().exists() else []}
         return {kind: what for kind, what in found.items() if what}
@@ -148,7 +151,7 @@ class Reboots(Volumes, Jobs):
         return eventually(seen, seconds=seconds, what=f"{cluster} {status}")
 
     def event_details(self, verb: str) -> list[dict]:
-        """The particulars of all events of a kind."""
+        """The details of all events of a kind."""
         events, after = [], 0
         while page := self.call("GET", f"/admin/event/list?after={after}&limit=1000", expect=200).json()["events"]:
             events += [each["detail"] for each in page if each["verb"] == verb]
@@ -156,7 +159,7 @@ class Reboots(Volumes, Jobs):
         return events
 
     def event_objects(self, verb: str) -> list[str]:
-        """What all events of a kind were about."""
+        """The objects of all events of a kind."""
         found, after = [], 0
         while page := self.call("GET", f"/admin/event/list?after={after}&limit=1000", expect=200).json()["events"]:
             found += [each["object"] for each in page if each["verb"] == verb]
@@ -164,13 +167,13 @@ class Reboots(Volumes, Jobs):
         return found
 
     def host_keys(self) -> set[str]:
-        """The keys by which the gateway is known."""
+        """The host keys of the gateway."""
         done = subprocess.run(["ssh-keyscan", "-p", str(self.ssh_port), "127.0.0.1"], capture_output=True, text=True, timeout=60)
         return {line for line in done.stdout.splitlines() if line and not line.startswith("#")}
 
 
 def is_stopped(process: int) -> bool:
-    """Whether all threads of a process stand still. One that is gone meanwhile does, too."""
+    """Whether all threads of a process are stopped or gone."""
     states = set()
     for task in Path(f"/proc/{process}/task").iterdir():
         with contextlib.suppress(OSError):
@@ -179,7 +182,7 @@ def is_stopped(process: int) -> bool:
 
 
 def descendants(process: int) -> list[int]:
-    """The processes that a process has started, and those that they have."""
+    """The children of a process and their descendants."""
     found = []
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{process}/task").iterdir():
@@ -189,7 +192,7 @@ def descendants(process: int) -> list[int]:
 
 
 def group_processes(group: Path) -> set[int]:
-    """The processes of a control group and of those below it."""
+    """The processes of a control group and of the groups below it."""
     found = set()
     for place in group.rglob("cgroup.procs"):
         with contextlib.suppress(OSError):
@@ -198,15 +201,15 @@ def group_processes(group: Path) -> set[int]:
 
 
 def send_signal(processes: set[int], what: signal.Signals):
-    """Sends a signal to all that are still there."""
+    """Sends a signal to all of these processes that still exist."""
     for process in processes:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, what)
 
 
 def remove_control_group(group: Path):
-    """Ends every process of a control group and those below it, and removes them."""
-    # Nobody may see the end of another: with the power everybody goes at one moment.
+    """Kills every process of a control group and of the groups below it, and removes the groups."""
+    # No process may see the end of another: a power cut ends all at one moment.
     held: set[int] = set()
     while (found := group_processes(group)) - held:
         send_signal(found - held, signal.SIGSTOP)

@@ -1,5 +1,5 @@
-"""Debian's registry on a loopback port, and images for it that are made here. Start reading at `Registry`; `Layer` is how the
-layers of an image are written, member by member, so that they can be as wrong as a test wants them."""
+"""Debian's registry on a loopback port, and images that are built here. Start reading at `Registry`; `Layer` writes
+a layer member by member, so that it can be as wrong as a test needs it."""
 
 import contextlib
 import gzip
@@ -24,7 +24,7 @@ needs_registry = pytest.mark.skipif(not shutil.which("docker-registry"), reason=
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
-# Who may log in where a login is needed, and the password as htpasswd keeps it: the registry knows bcrypt only.
+# The login where one is needed, and its hash for htpasswd: the registry supports only bcrypt.
 LOGIN, HASHED = ("ann", "open sesame"), "$2y$04$abcdefghijklmnopqrstuu/LVz6MZlItEy42I2juLihZ66HnQx/cy"
 ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
 SETTINGS = """\
@@ -42,18 +42,18 @@ auth:
 
 
 class Registry:
-    """A registry that is empty in the beginning; a context manager that leaves no process behind."""
+    """A registry that is empty at first; a context manager that leaves no process behind."""
 
     def __init__(self, directory: Path, *, login=False):
         self.directory, self.port, self.login, self.process = directory, free_port(), login, None
-        self.digest = None  # of the manifest that was pushed last
+        self.digest = None  # Of the manifest that was pushed last.
         self.session = requests.Session()
         self.session.trust_env = False
         self.session.auth = LOGIN if login else None
 
     @property
     def host(self) -> str:
-        """How it is called in the name of an image."""
+        """The host in the names of its images."""
         return f"127.0.0.1:{self.port}"
 
     def __enter__(self):
@@ -66,7 +66,7 @@ class Registry:
         config = self.directory / "config.yml"
         config.write_text(SETTINGS.format(directory=self.directory / "blobs", port=self.port, auth=auth))
         with open(self.directory / "log", "ab") as log:
-            # The death of the test run ends it, too.
+            # The registry ends with the test run.
             self.process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", "docker-registry", "serve", str(config)],
                 env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
@@ -81,7 +81,7 @@ class Registry:
             self.process.wait()
 
     def is_serving(self) -> bool:
-        """Whether it serves."""
+        """Whether the registry responds."""
         assert self.process.poll() is None, (self.directory / "log").read_text()
         try:
             return self.session.get(f"http://{self.host}/v2/", timeout=5).status_code == 200
@@ -89,7 +89,7 @@ class Registry:
             return False
 
     def push(self, name: str, *layers: bytes, tag="latest", architecture=ARCHITECTURE, **config) -> str:
-        """Pushes an image of these layers, tar archives; `config` is what it says about its programs. Answers how it is called."""
+        """Pushes an image of these tar layers; `config` is its configuration. Returns its name."""
         unpacked = [f"sha256:{hashlib.sha256(layer).hexdigest()}" for layer in layers]
         blobs = [self.blob(name, gzip.compress(layer, 1)) | {"mediaType": LAYER} for layer in layers]
         about = {"architecture": architecture, "os": "linux", "config": config, "rootfs": {"type": "layers", "diff_ids": unpacked}}
@@ -104,7 +104,7 @@ class Registry:
         return f"{self.host}/{name}:{tag}"
 
     def blob(self, name: str, data: bytes) -> dict:
-        """Uploads bytes; answers how a manifest names them."""
+        """Uploads bytes; returns their descriptor for a manifest."""
         digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
         begun = self.session.post(f"http://{self.host}/v2/{name}/blobs/uploads/", timeout=60)
         assert begun.status_code == 202, begun.text
@@ -121,7 +121,7 @@ class Layer:
         self.tar = tarfile.open(fileobj=self.out, mode="w", format=tarfile.PAX_FORMAT)
 
     def add(self, name: str, data: bytes = b"", *, kind=tarfile.REGTYPE, mode=0o644, uid=0, gid=0, to="", device=(0, 0), **pax):
-        """One member, whatever it is."""
+        """Adds one member of any kind."""
         member = tarfile.TarInfo(name)
         member.type, member.mode, member.uid, member.gid, member.linkname = kind, mode, uid, gid, to
         member.devmajor, member.devminor = device
@@ -138,14 +138,14 @@ class Layer:
         return self.add(name, kind=tarfile.SYMTYPE, to=to, mode=0o777)
 
     def bytes(self) -> bytes:
-        """All of it."""
+        """The whole archive."""
         self.tar.close()
         return self.out.getvalue()
 
 
 def plain_shell() -> bytes:
-    """A few programs of this machine around a shell that is not bash, with the libraries they need, as one layer: as small as
-    images of other distributions are."""
+    """A few programs of this host and their libraries, with a shell that is not bash, as one layer: as small as
+    images of other distributions."""
     layer = Layer().directory("bin").directory("root", mode=0o700).directory("etc").add("etc/passwd", b"root:x:0:0::/root:/bin/sh\n")
     libraries, made = set(), {"bin", "root", "etc"}
     for name, program in {"sh": "dash", "cat": "cat", "id": "id", "ls": "ls"}.items():
@@ -163,14 +163,14 @@ def plain_shell() -> bytes:
 
 
 def debian() -> bytes:
-    """The files of a small Debian, as one layer. Making them takes a minute, so they are kept beside the build."""
+    """The files of a small Debian, as one layer. Building them takes a minute, so they are kept beside the build."""
     mirror, suite = source()
     kept = BINARY.parents[1] / "e2e-images" / f"{suite}-{ARCHITECTURE}.tar"
     if not kept.exists():
         kept.parent.mkdir(parents=True, exist_ok=True)
         place = kept.with_suffix(f".{os.getpid()}")
         try:
-            # In mounts of its own: whatever it mounts for the second stage is gone with it.
+            # In a separate mount namespace: everything that the second stage mounts disappears with it.
             line = ["unshare", "--mount", "debootstrap", "--variant=minbase", suite, str(place), *mirror]
             done = subprocess.run(line, env=ENVIRONMENT, capture_output=True, text=True, timeout=600)
             assert done.returncode == 0, done.stdout + done.stderr
@@ -185,7 +185,7 @@ def debian() -> bytes:
 
 
 def source() -> tuple[list[str], str]:
-    """Where this machine gets its own packages from, unless debootstrap knows better, and the name of its release."""
+    """The package mirror of this host, unless debootstrap has its own, and the name of the release."""
     release = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
     suite = release.get("VERSION_CODENAME", "bookworm").strip('"')
     apt = Path("/etc/apt")
@@ -201,8 +201,8 @@ def source() -> tuple[list[str], str]:
 
 
 class PausingProxy:
-    """A way to a registry that lets so many bytes through, and the rest when it is told to: what happens in between can be
-    looked at for as long as that takes."""
+    """A proxy to a registry that forwards a number of bytes and the rest on request, so that a test can observe the
+    state in between."""
 
     def __init__(self, registry: Registry, first: int):
         self.registry, self.first, self.resume = registry, first, threading.Event()
@@ -218,7 +218,7 @@ class PausingProxy:
         self.listener.close()
 
     def serve(self):
-        """Takes everybody who comes."""
+        """Accepts all connections."""
         while True:
             try:
                 client, _ = self.listener.accept()
@@ -229,7 +229,7 @@ class PausingProxy:
             threading.Thread(target=self.forward, args=(server, client, True), daemon=True).start()
 
     def forward(self, source: socket.socket, target: socket.socket, holds: bool):
-        """Carries bytes one way until there are no more."""
+        """Forwards bytes in one direction until the end."""
         with contextlib.suppress(OSError):
             while data := source.recv(16384):
                 target.sendall(data)

@@ -1,4 +1,4 @@
-"""The stock client, unchanged: how it is run, and which commands it has. Start reading at `StockClient`."""
+"""The unchanged stock client: how it is run, and which commands it has. Start reading at `StockClient`."""
 
 import argparse
 import functools
@@ -16,8 +16,8 @@ CLIENT = Path(sys.executable).with_name("tp")
 
 
 class StockClient:
-    """Runs the stock client: `tp("cluster", "list")`. A failure without `refused=True` fails the test. `where` is the
-    directory that it runs in, `loud` says that it may show progress on the error stream."""
+    """Runs the stock client: `tp("cluster", "list")`. A failure without `refused=True` fails the test. `where` is
+    its working directory; `loud` allows progress on the error stream."""
 
     def __init__(self, url: str, key: str, home: Path, *, environment=ENVIRONMENT, seconds=300):
         home.mkdir(exist_ok=True)
@@ -36,7 +36,7 @@ class StockClient:
         lines = [line for line in done.stdout.splitlines() if not line.startswith("* ")]
         said = ClientResult(done.returncode, "\n".join(lines), "" if loud and done.returncode == 0 else done.stderr)
         (check_refusal if refused else check_success)(said)
-        # That nothing works without a key is no proof for any command.
+        # A refusal without a key proves nothing about a command.
         if with_key:
             self.shown.add((command_of(arguments), "refused" if refused else "works"))
         return said
@@ -49,7 +49,7 @@ def check_success(said: ClientResult):
 
 
 def check_refusal(said: ClientResult):
-    """A refusal is exit code 1 and words for a person: no crash, not the client's stand-in for a missing message."""
+    """A refusal is exit code 1 and a message: no crash, and not the client's text for a missing message."""
     assert said.code == 1, said
     assert len(said.text.split()) >= 3, said
     for bad in ("Traceback", "Status code", "None", "{"):
@@ -57,14 +57,14 @@ def check_refusal(said: ClientResult):
 
 
 class Captured(Exception):
-    """Takes the client's parser out of its `main`, which shows it to nobody."""
+    """Carries the client's parser out of its `main`, which does not expose it."""
 
     def __init__(self, parser: argparse.ArgumentParser):
         self.parser = parser
 
 
 def capture(parser: argparse.ArgumentParser):
-    """What is called in place of `parse_args`."""
+    """Replaces `parse_args`."""
     raise Captured(parser)
 
 
@@ -80,17 +80,17 @@ def root() -> argparse.ArgumentParser:
 
 
 def below(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """The parsers of a command's own commands, by their names and aliases."""
+    """The parsers of a command's subcommands, by name and alias."""
     found = [action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     return found[0] if found else {}
 
 
 @functools.cache
 def commands() -> dict[str, argparse.ArgumentParser]:
-    """Every command that does something, by its full name. `tp me` does, although there are commands below it."""
+    """Every command that does something, by its full name. `tp me` does, although it has subcommands."""
     found, waiting = {}, [("", root())]
     for name, parser in waiting:
-        # An alias comes after the name that it stands for.
+        # An alias is listed after its name.
         first = {id(each): word for word, each in reversed(below(parser).items())}
         waiting += [(f"{name} {word}".strip(), each) for word, each in below(parser).items() if first[id(each)] == word]
         if not below(parser) or name == "me":
@@ -99,7 +99,7 @@ def commands() -> dict[str, argparse.ArgumentParser]:
 
 
 def command_of(arguments: list[str]) -> str:
-    """Which command a line of arguments calls, whatever alias it uses."""
+    """The command that a list of arguments calls, by any alias."""
     parser = root()
     for word in (argument for argument in arguments if not argument.startswith("-")):
         if word not in below(parser):
@@ -109,6 +109,6 @@ def command_of(arguments: list[str]) -> str:
 
 
 def needs(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    """What a command must be given."""
+    """The required arguments of a command."""
     optional = ("*", "?", argparse.REMAINDER, argparse.PARSER)
     return [action for action in parser._get_positional_actions() if action.nargs not in optional]

@@ -1,4 +1,4 @@
-"""Which test shows what of each command of the stock client. Start reading at `PROOFS`."""
+"""The test that proves each command of the stock client. Start reading at `PROOFS`."""
 
 from stock import StockClient
 from support import FAILED
@@ -8,8 +8,9 @@ MODULES = {
     "account": "test_stock_client_account", "jobs": "test_stock_client_jobs", "instances": "test_stock_client_instances",
     "conformance": "conformance.test_jobs",
 }  # fmt: skip
-# For each command a test that it works, and tests that it is refused: for a wrong id or name, and in a wrong state. One
-# that takes nothing can only have a wrong key, and that is tried with every command. Who is named here is held to it.
+# For each command a test that it works, and tests that it is refused: for a wrong id or name, and in a wrong state. A
+# command without arguments can only have a wrong key, which is tested with every command. `verify_proofs` checks that
+# the named tests do so.
 PROOFS = {
     "cluster create": ("clusters::cluster_create_list_info_destroy", "clusters::create_refusals"),
     "cluster destroy": (
@@ -86,7 +87,7 @@ PROOFS = {
 
 
 def verify_proofs(client: StockClient, request):
-    """A fixture's body that lends the client to a test, which must then have shown what `PROOFS` says that it shows."""
+    """The body of a fixture that gives the client to a test, which must then have shown what `PROOFS` claims."""
     yield client
     if not request.node.stash[FAILED]:
         missing = claimed_proofs(request.module.__name__, request.node.originalname) - client.shown
@@ -94,7 +95,7 @@ def verify_proofs(client: StockClient, request):
 
 
 def claimed_proofs(module: str, name: str) -> set[tuple[str, str]]:
-    """What a test is said to show."""
+    """What `PROOFS` claims that a test shows."""
     shown = set()
     for command, (works, *refused) in PROOFS.items():
         shown |= {(command, "works")} if proof_location(works) == (module, name) else set()
@@ -103,6 +104,6 @@ def claimed_proofs(module: str, name: str) -> set[tuple[str, str]]:
 
 
 def proof_location(proof: str) -> tuple[str, str]:
-    """The module and the name of a test."""
+    """The module and the name of the test of a proof."""
     module, name = proof.split("::")
     return MODULES[module], f"test_{name}"

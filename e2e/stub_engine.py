@@ -1,6 +1,6 @@
-"""An engine that is none: it answers what a test says and remembers what it was asked. And the client before it.
+"""A stub of an engine: it sends the responses that a test sets and records the calls. It also runs the client.
 
-Start reading at `FalseEngine`; `Laptop` is the side of the person.
+Start reading at `StubEngine`; `Laptop` is the user's side.
 """
 
 import fcntl
@@ -25,14 +25,14 @@ import pytest
 from support import BINARY, ENVIRONMENT
 
 KEY = "tp-not-for-strangers"
-# What a terminal takes for a command, or what turns the order of letters around.
+# Control sequences of terminals, and characters that reverse the direction of text.
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\r\x08\x7f\x9b31m\u202egnp.exe\u2066\u200f"
 SECONDS = 180
 
 
 @dataclass
 class ReceivedCall:
-    """One request that came. The names of its headers are in lower case."""
+    """One received call. The names of its headers are in lower case."""
 
     method: str
     path: str
@@ -42,7 +42,7 @@ class ReceivedCall:
 
 
 class StubEngine:
-    """HTTP on loopback, by a script. What nobody scripted is answered as by an engine that has nothing."""
+    """An HTTP server on loopback with scripted responses. Paths without a script return 404."""
 
     def __init__(self):
         self.calls: list[ReceivedCall] = []
@@ -62,20 +62,21 @@ class StubEngine:
         self.listener.server_close()
 
     def set_response(self, path: str, body, *, status=200, kind="application/json", **headers):
-        """Scripts the answer to a path, `*` for all others. Texts and bytes go as they are, anything else as JSON."""
+        """Sets the response to a path, `*` for all others. Texts and bytes are sent as they are, anything else as
+        JSON."""
         self.set_handler(path, lambda connection: connection.respond(body, status, kind, headers), reads_body=True)
 
     def set_handler(self, path: str, act, *, reads_body=False):
-        """Scripts what happens to a connection; the request's body is still to be read, unless all is taken first."""
+        """Sets the handler of a path; it must read the body of the call itself unless `reads_body` is set."""
         self.script[path] = (act, reads_body)
 
     def paths(self, method: str) -> list[str]:
-        """What was asked by a method, in order."""
+        """The paths of all calls with a method, in order."""
         return [call.path for call in self.calls if call.method == method]
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One connection of the false engine."""
+    """One connection to the stub engine."""
 
     protocol_version = "HTTP/1.1"
     engine: StubEngine
@@ -85,7 +86,7 @@ class Handler(BaseHTTPRequestHandler):
             super().handle_one_request()
 
     def act(self):
-        """Writes down what is asked and follows the script."""
+        """Records the call and runs its handler."""
         path, _, query = self.path.partition("?")
         act, reads_body = self.engine.script.get(path) or self.engine.script.get("*") or (respond_not_found, True)
         call = ReceivedCall(self.command, path, query, {name.lower(): value for name, value in self.headers.items()}, b"")
@@ -98,7 +99,7 @@ class Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = act
 
     def read_body(self) -> bytes:
-        """The body of the request."""
+        """The body of the call."""
         if self.headers.get("Transfer-Encoding") != "chunked":
             return self.rfile.read(int(self.headers.get("Content-Length") or 0))
         pieces = []
@@ -109,14 +110,14 @@ class Handler(BaseHTTPRequestHandler):
         return b"".join(pieces)
 
     def respond(self, body, status=200, kind="application/json", headers=None):
-        """Sends an answer."""
+        """Sends a response."""
         body = body if isinstance(body, (bytes, str)) else json.dumps(body)
         body = body.encode() if isinstance(body, str) else body
         self.send_head(status, {"Content-Type": kind, "Content-Length": len(body)} | (headers or {}))
         self.wfile.write(body)
 
     def send_head(self, status: int, headers: dict):
-        """Sends the beginning of an answer."""
+        """Sends the head of a response."""
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name.replace("_", "-"), str(value))
@@ -124,17 +125,17 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_):
-        """What was asked is remembered, not printed."""
+        """Calls are recorded, not printed."""
 
 
 def respond_not_found(connection: Handler):
-    """What an engine says that has nothing."""
+    """The response of an engine that has no objects."""
     connection.respond({"message": "there is no such thing", "code": "not_found"}, 404)
 
 
 @dataclass
 class ClientResult:
-    """What one run of the client did."""
+    """The result of one run of the client."""
 
     code: int
     text: str
@@ -142,9 +143,9 @@ class ClientResult:
 
 
 class Laptop:
-    """Somebody's machine: a home, a directory to work in, variables, the client. Programs of `bin` are found first."""
+    """A user's computer: a home, a working directory, variables and the client. Programs in `bin` are found first."""
 
-    # What the client is started by; nothing for who is there anyway.
+    # The command that starts the client as another user, if any.
     before: tuple[str, ...] = ()
 
     def __init__(self, place: Path, engine: str):
@@ -158,7 +159,7 @@ class Laptop:
 
     @property
     def configuration(self) -> Path:
-        """Where the client keeps what is its own."""
+        """The client's configuration directory."""
         return self.home / ".config/tarn"
 
     def start(self, *arguments, **options) -> subprocess.Popen:
@@ -177,20 +178,20 @@ class Laptop:
         return finish(self.start(*arguments, **options), answer)
 
     def fails(self, code: int, *arguments, **options) -> str:
-        """Runs the client where it must fail: one clear line on standard error, which is returned, and nothing else."""
+        """Runs the client, which must fail with one clear line on standard error and nothing else; returns the line."""
         said = self.run(*arguments, **options)
         assert not said.text, said
         return error_line(said, code)
 
     def works(self, *arguments, **options) -> str:
-        """Runs the client where it must work; what it prints, of which nothing commands a terminal."""
+        """Runs the client, which must succeed without control characters in its output; returns the output."""
         said = self.run(*arguments, **options)
         assert said.code == 0 and not said.errors, said
         check_plain(said.text)
         return said.text
 
     def canary(self, name: str) -> Path:
-        """A program that only writes down its arguments, one for each line; where it does."""
+        """Installs a program that only records its arguments, one for each line; returns the record's path."""
         recorded = self.bin.with_name(f"{name}.sung")
         program = self.bin / name
         program.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" >> '{recorded}'\n")
@@ -198,13 +199,13 @@ class Laptop:
         return recorded
 
     def terminal(self, *arguments, columns=80, **variables) -> tuple[int, str]:
-        """Runs the client on a terminal of so many columns; its code and all that it wrote there."""
+        """Runs the client on a terminal with this many columns; returns its exit code and its output."""
         with Terminal(self, *arguments, columns=columns, **variables) as terminal:
             return terminal.end()
 
 
 class Terminal:
-    """A terminal with the client on it; nothing is left running."""
+    """A terminal with the client on it; the client is killed at the end."""
 
     def __init__(self, laptop: Laptop, *arguments, columns=80, **variables):
         self.near, self.far = pty.openpty()
@@ -226,7 +227,7 @@ class Terminal:
         os.close(self.far)
 
     def read(self, seconds=0.05) -> str:
-        """What was written until now."""
+        """The output so far."""
         while select.select([self.near], [], [], seconds)[0]:
             self.written += os.read(self.near, 65536)
         return self.written.decode(errors="replace")
@@ -236,11 +237,11 @@ class Terminal:
         os.write(self.near, keys.encode())
 
     def echoes(self) -> bool:
-        """Whether the terminal shows what is typed."""
+        """Whether the terminal echoes input."""
         return bool(termios.tcgetattr(self.far)[3] & termios.ECHO)
 
     def end(self) -> tuple[int, str]:
-        """Waits for the end of the client."""
+        """Waits for the end of the client; returns its exit code and its output."""
         reader = threading.Thread(target=self.process.wait, daemon=True)
         reader.start()
         for _ in range(SECONDS * 20):
@@ -251,12 +252,12 @@ class Terminal:
 
 
 def case_id(value) -> str:
-    """A name for a case, whatever it is."""
+    """A short name for a test case."""
     return ascii(value)[:30]
 
 
 def finish(process: subprocess.Popen, answer=None) -> ClientResult:
-    """Waits for the end of the client; what it did."""
+    """Waits for the end of the client; returns its result."""
     try:
         text, errors = process.communicate(answer.encode() if answer is not None else None, timeout=SECONDS)
     finally:
@@ -267,7 +268,7 @@ def finish(process: subprocess.Popen, answer=None) -> ClientResult:
 
 
 def error_line(said: ClientResult, code: int) -> str:
-    """The one line by which a person learns why it failed."""
+    """Checks that the client failed with one clear line, and returns the line."""
     assert said.code == code, said
     assert said.errors.startswith("tarn: ") and said.errors.endswith("\n"), said
     line = said.errors.removesuffix("\n")
@@ -280,7 +281,7 @@ def error_line(said: ClientResult, code: int) -> str:
 
 
 def check_plain(text: str):
-    """Nothing in it commands a terminal or turns the order of letters around."""
+    """Fails if the text contains control characters or characters that reverse its direction."""
     bad = {c for c in text if c not in "\n\t" and (unicodedata.category(c) == "Cc" or c in BIDIRECTIONAL)}
     assert not bad, f"{bad!r} in {text[:2000]!r}"
 
@@ -290,14 +291,14 @@ BIDIRECTIONAL = "\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2
 
 @pytest.fixture
 def engine():
-    """An engine that is none."""
+    """A stub of an engine."""
     with StubEngine() as running:
         yield running
 
 
 @pytest.fixture
 def other_server():
-    """Somebody else's server, who must never learn the key."""
+    """Another server, which must never get the key."""
     with StubEngine() as running:
         yield running
         for call in running.calls:
@@ -307,13 +308,13 @@ def other_server():
 
 @pytest.fixture
 def laptop(tmp_path, engine) -> Laptop:
-    """The machine of somebody who speaks to that engine."""
+    """The computer of a user of that engine."""
     return Laptop(tmp_path, engine.url)
 
 
 @pytest.fixture
 def unprivileged_laptop(engine):
-    """The same of somebody who is not root and owns nothing: neither his home nor his directory can be written."""
+    """The same for a user who is not root and owns nothing: neither their home nor their directory is writable."""
     if os.geteuid() != 0:
         pytest.skip("becoming somebody else needs root: nothing was tested")
     place = Path(tempfile.mkdtemp(prefix="tarn-nobodys-"))

@@ -1,4 +1,4 @@
-"""Drives the real `tarn` binary. Start reading at `Server`."""
+"""Runs the real `tarn` binary. Start reading at `Server`."""
 
 import contextlib
 import os
@@ -16,21 +16,21 @@ BINARY = Path(os.environ.get("TARN_BINARY", "target/debug/tarn")).resolve()
 # Only what is needed is inherited: a caller's TARN_… or proxy variables must not change what is tested.
 ENVIRONMENT = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
 ENVIRONMENT |= {"TARN_RATE_LIMIT_PER_SECOND": "0", "NO_PROXY": "*", "RUST_BACKTRACE": "1"}
-# A wait that has come to its end costs nothing. These are for machines that have much else to do: who runs into them hangs.
+# A wait that ends early costs nothing. These limits are for busy hosts: only a run that hangs reaches them.
 STOP_SECONDS = WAIT_SECONDS = 60
-# Below the ports that the kernel gives to programs that do not choose one: no other program gets one of these by chance, neither
-# between its choice and its use nor while its server is down. Tests that run beside each other have a share of them each.
+# Below the ephemeral ports of the kernel, so that no other program gets one of these by chance, neither between the
+# choice and the use of a port nor while its server is down. Each parallel worker has its own share.
 WORKERS = 16
 WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 assert WORKER < WORKERS, f"there are ports for {WORKERS} workers"
 PORTS = range(12_000 + 1250 * WORKER, 12_000 + 1250 * (WORKER + 1))
 _given = set()
-# Whether a test has failed so far, for the ends of its fixtures.
+# Whether a test has failed so far, for the teardown of its fixtures.
 FAILED = pytest.StashKey[bool]()
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on. None is given twice."""
+    """A loopback port that is not in use. Each is returned once."""
     while True:
         port = random.choice(PORTS)
         with socket.socket() as probe, contextlib.suppress(OSError):
@@ -41,7 +41,7 @@ def free_port() -> int:
 
 
 def eventually(observe, *, seconds=WAIT_SECONDS, what="the condition"):
-    """Polls until `observe` answers something true, and returns it."""
+    """Polls until `observe` returns something true, and returns it."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if seen := observe():
@@ -51,7 +51,7 @@ def eventually(observe, *, seconds=WAIT_SECONDS, what="the condition"):
 
 
 def tarn(*arguments, environment=None, seconds=60) -> subprocess.CompletedProcess:
-    """Runs the binary to its end, for commands that end by themselves or are expected to refuse."""
+    """Runs the binary to its end, for commands that end by themselves or are refused."""
     command = [str(BINARY), *map(str, arguments)]
     everything = ENVIRONMENT | (environment or {})
     return subprocess.run(
@@ -60,7 +60,7 @@ def tarn(*arguments, environment=None, seconds=60) -> subprocess.CompletedProces
 
 
 def refused_start(data, *options) -> str:
-    """`tarn serve` where it is expected to refuse to start; returns what it said."""
+    """Runs `tarn serve` where it must refuse to start; returns its output."""
     defaults = ["--data", data, "--driver", "fake"]
     if "--s3-listen" not in options:
         defaults += ["--s3-listen", f"127.0.0.1:{free_port()}"]
@@ -102,10 +102,10 @@ class Server:
         self.kill()
 
     def start(self):
-        """Starts the process and waits until it answers."""
+        """Starts the process and waits until it responds."""
         assert BINARY.exists(), f"{BINARY} is missing: cargo build -p tarn, or set TARN_BINARY"
         with open(self.log, "ab") as log:
-            # The death of the test run ends the server too.
+            # The server ends with the test run.
             self.process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", *self.command],
                 env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
@@ -114,7 +114,7 @@ class Server:
         return self
 
     def is_healthy(self) -> bool:
-        """Whether `/healthz` says 200; fails at once when the process has ended."""
+        """Whether `/healthz` returns 200; fails at once when the process has ended."""
         if self.process.poll() is not None:
             raise AssertionError(f"tarn serve ended with {self.process.returncode}:\n{self.output()}")
         with contextlib.suppress(requests.ConnectionError, requests.Timeout):
@@ -122,7 +122,7 @@ class Server:
         return False
 
     def stop(self) -> float:
-        """Ends it as an operator would and returns how long it took."""
+        """Stops the server as an operator would and returns how long it took."""
         began = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
         try:
@@ -133,14 +133,14 @@ class Server:
         return time.monotonic() - began
 
     def kill(self):
-        """Makes sure that it is gone."""
+        """Kills the server if it still runs."""
         self.session.close()
         if self.process and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
 
     def output(self) -> str:
-        """What the process wrote."""
+        """The output of the process."""
         return self.log.read_text(errors="replace")
 
     @property
@@ -149,14 +149,14 @@ class Server:
         return (self.data / "admin.key").read_text().strip()
 
     def call(self, method: str, path: str, *, key=None, expect=None, **options) -> requests.Response:
-        """One API call with the administrator's key, or another; `expect` is the status that must come."""
+        """One API call with the administrator's key, or another; `expect` is the expected status."""
         headers = {"Authorization": f"Bearer {key or self.key}"} | options.pop("headers", {})
         answer = self.session.request(method, self.url + path, headers=headers, timeout=30, **options)
         assert expect in (None, answer.status_code), f"{method} {path}: {answer.status_code} {answer.text}"
         return answer
 
     def finish(self, request_id: str, *, key=None, status="COMPLETED") -> dict:
-        """Waits for a request's end and checks which one it is; `None` accepts any."""
+        """Waits for a request's end and checks its status; `None` accepts any."""
 
         def ended():
             seen = self.call("GET", f"/request/info/{request_id}", key=key, expect=200).json()

@@ -1,4 +1,4 @@
-"""Our own client about people: who one is, SSH keys, preferences, requests, and what administrators do."""
+"""The `tarn` client and users: the caller, SSH keys, preferences, requests, and administration."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Our own client and clusters: every command, as it succeeds and as it fails."""
+"""The `tarn` client and clusters: every command, when it succeeds and when it fails."""
 
 import re
 
@@ -62,7 +62,7 @@ def test_create_options_reach_engine(tarn, server):
     tarn("cluster create 1xCPU --name one --deletion-protection --jobs-parallel 3 --container example.org/image:1 --wait")
     cluster = seen(server, "one")
     assert cluster["deletion_protection"] is True and cluster["container"] == "example.org/image:1"
-    # How many jobs it takes is not shown anywhere, but a number that cannot be is refused.
+    # The engine does not show how many jobs run at once, but it refuses an invalid number.
     assert "jobs_parallel" in tarn("cluster create 1xCPU --jobs-parallel 0", code=2).errors
 
 

@@ -1,4 +1,4 @@
-"""No command of our client and no flag of it is without a test: walks the help, and reads the tests beside this one."""
+"""Every command and every flag of the `tarn` client has a test. Walks `--help` and reads the tests beside this file."""
 
 import ast
 import re
@@ -13,9 +13,9 @@ from test_client_names import LINES
 from test_client_refusals import OPEN, REFUSED, USAGE
 from test_client_terminal import WATCHED
 
-# These are the engine's own (test_doctor*.py), or say nothing that could fail.
+# These belong to the engine (test_doctor*.py), or print nothing that could fail.
 NOT_OURS = {"serve", "doctor", "openapi", "help"}
-# What these print is a text for a shell, or what `scp` says, or made by the client: no body of the API.
+# These print a shell script, the output of `scp` or a body of the client, and no body of the API.
 NO_BODY = {"cp", "ssh-config", "completion", "admin key reset"}
 # It needs PostgreSQL.
 NO_FLAGS = {"admin key reset"}
@@ -34,7 +34,7 @@ def commands() -> dict[str, set[str]]:
         below, usage = COMMAND.findall(own), re.search(r"^Usage: .*$", text, re.M)[0]
         for name in set(below) - NOT_OURS:
             descend((*words, name))
-        # One that may stand alone does something itself, too.
+        # A command with optional subcommands does something itself, too.
         if words and (not below or "[COMMAND]" in usage):
             found[" ".join(words)] = set(FLAG.findall(own)) - {"help", "version"}
 
@@ -44,7 +44,7 @@ def commands() -> dict[str, set[str]]:
 
 @cache
 def tried() -> list[tuple[str, bool, bool]]:
-    """Every line that a test gives to our client: the line, whether it is to succeed, and whether in JSON."""
+    """Every line that a test gives to the client: the line, whether it must succeed, and whether it prints JSON."""
     lines = [(line, code == 0, False) for code, line in LINES]
     lines += [(line, True, False) for line in WATCHED]
     lines += [(line, False, is_json) for _, line in REFUSED for is_json in (False, True)]
@@ -60,7 +60,7 @@ def tried() -> list[tuple[str, bool, bool]]:
 
 
 def caller(call: ast.Call) -> str | None:
-    """How our client is called here, if it is."""
+    """How a call runs the client, if it does."""
     match call.func:
         case ast.Name("tarn"):
             return "tarn"
@@ -70,7 +70,7 @@ def caller(call: ast.Call) -> str | None:
 
 
 def words_of(call: ast.Call) -> str | None:
-    """The line of a call; what is only known when it runs is a word of its own."""
+    """The line of a call; a value that is only known at run time is the word X."""
     words = []
     for argument in call.args:
         match argument:
@@ -84,7 +84,7 @@ def words_of(call: ast.Call) -> str | None:
 
 
 def lines_of(command: str) -> list[tuple[str, bool, bool]]:
-    """The lines that give a command."""
+    """The lines that run a command."""
     return [each for each in tried() if command_of(each[0], commands()) == command]
 
 

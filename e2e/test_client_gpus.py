@@ -1,4 +1,4 @@
-"""Our own client about the host and its GPUs: what is not well or drained is not given to anybody, and everybody is told why."""
+"""The `tarn` client and the host with its GPUs: a faulty or drained GPU is not offered, and the reason is shown."""
 
 import pytest
 
@@ -9,7 +9,7 @@ CONFIG = "[gpus]\nlook_every_seconds = 0.2\nrecovery_seconds = 0.0\n"
 
 @pytest.fixture
 def faults(tmp_path):
-    """The script of faults."""
+    """The file that scripts the faults."""
     return tmp_path / "faults.toml"
 
 
@@ -21,7 +21,7 @@ def metrics(tmp_path) -> int:
 
 @pytest.fixture
 def server(tmp_path, faults, metrics):
-    """A cloud with eight GPUs, to which something may happen."""
+    """An engine with eight simulated GPUs that can have faults."""
     config = tmp_path / "tarn.toml"
     config.write_text(CONFIG)
     options = ["--config", config, "--simulated-gpu-faults", faults, "--metrics-listen", f"127.0.0.1:{metrics}"]
@@ -31,7 +31,7 @@ def server(tmp_path, faults, metrics):
 
 
 def gpu(tarn, number: int) -> dict:
-    """What is known of a GPU."""
+    """A GPU as the administrator sees it."""
     return tarn.json("admin gpu list")["gpus"][number]
 
 
@@ -104,7 +104,7 @@ def test_faulty_gpu_is_not_offered(tarn, server, faults, metrics):
     faults.write_text('[[gpu]]\nid = "simulated-H100-3"\nlost = true\n')
     eventually(lambda: gpu(tarn, 3)["health"] == "FATAL", seconds=60)
     faults.write_text("")
-    # What is still lost at the next look is fatal again: it is cleared when it is seen to be there.
+    # A GPU that is still lost at the next poll is fatal again, so it is cleared once it is seen to be present.
     eventually(lambda: gpu(tarn, 3)["temperature_celsius"] == 35, seconds=60)
     assert tarn.json("admin gpu clear simulated-H100-3")["message"]
 

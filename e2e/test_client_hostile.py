@@ -1,4 +1,4 @@
-"""The client before servers that are no engine, broken, older or newer ones: one clear line, and the right code."""
+"""The client against servers that are no engine, broken, older or newer: one clear line and the right exit code."""
 
 import json
 import signal
@@ -11,7 +11,7 @@ from stub_engine import HOSTILE, SECONDS, case_id, engine, error_line, finish, l
 from support import eventually, free_port
 
 HTML = "<html><head><title>502 Bad Gateway</title></head>\n<body><h1>502 Bad Gateway</h1><hr>some proxy</body></html>"
-# One command of each way by which answers are read: a body, a list, a log, what is accepted, an address for files.
+# One command for each way to read responses: a body, a list, a log, an accepted request, a URL for files.
 COMMANDS = [
     ["me"], ["cluster", "list"], ["job", "logs", "j-000000000001"], ["cluster", "create", "1xCPU"],
     ["job", "pull", "j-000000000001"],
@@ -182,7 +182,7 @@ def test_redirect_gets_no_key(laptop, engine, other_server, status):
 
 
 def cluster(**more) -> dict:
-    """A cluster as today's engines show it."""
+    """A cluster as current engines return it."""
     instance = {"id": "i-1", "name": "box-0", "status": "RUNNING", "private_ip": "10.0.0.2"}
     return {
         "id": "c-000000000001", "name": "box", "status": "RUNNING", "instance_type": "1xCPU", "num_nodes": 1,
@@ -328,7 +328,7 @@ def test_typed_name_stays_one_path_segment(laptop, engine, name):
         engine.calls.clear()
         said = laptop.run(*command, name)
         assert error_line(said, said.code) and said.code in (2, 3), "refused here, or not found there"
-        # It may be looked up by its name before.
+        # A job may be looked up by its name first.
         for call in [call for call in engine.calls if call.path != "/job/list"]:
             part = call.path.removeprefix(below)
             assert call.path.startswith(below) and part and "/" not in part and "b=c" not in call.query, call

@@ -1,4 +1,4 @@
-"""Files to and from engines that lie, refuse and break, out of directories with everything in them."""
+"""Files to and from engines that lie, refuse and break, in directories with unusual files."""
 
 import gzip
 import io
@@ -18,13 +18,13 @@ CONFIG = 'commands = ["true"]\n'
 
 
 def found(directory) -> dict[str, bytes]:
-    """All that is below a directory."""
+    """All files below a directory."""
     return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
 @pytest.fixture
 def offer(engine, other_server):
-    """Lets a job have these outputs, which lie elsewhere."""
+    """Gives a job these outputs, on another server."""
 
     def set_outputs(*paths, url=None):
         where = {path: url or f"{other_server.url}/{number}" for number, path in enumerate(paths)}
@@ -149,7 +149,7 @@ def test_interrupted_download_leaves_no_partial_file(laptop, offer, other_server
 
 @pytest.fixture
 def target(laptop, engine, other_server):
-    """Lets jobs be made, whose files go elsewhere."""
+    """Accepts jobs whose files are uploaded to another server."""
     (laptop.work / "job.tp.toml").write_text(CONFIG)
     url = f"{other_server.url}/up?signature=do-not-show"
     engine.set_response("/job/create", {"job_id": "j-000000000001", "upload_url": url, "message": "made"}, status=201)
@@ -162,7 +162,7 @@ def target(laptop, engine, other_server):
 
 @pytest.fixture
 def names(laptop, target):
-    """What is in the archive that was uploaded last, by name."""
+    """The members of the last uploaded archive, by name."""
 
     def read() -> dict[bytes, tarfile.TarInfo]:
         archive = tarfile.open(fileobj=io.BytesIO(gzip.decompress(target.calls[-1].body)), errors="surrogateescape")
@@ -172,7 +172,7 @@ def names(laptop, target):
 
 
 def check_no_job(engine):
-    """The draft is gone, and was not started."""
+    """Checks that the draft was deleted and not started."""
     assert engine.paths("DELETE") == ["/job/delete/j-000000000001"]
     assert "/job/start/j-000000000001" not in engine.paths("POST")
 
@@ -277,7 +277,7 @@ def test_refusal_during_upload_is_shown(laptop, engine, target, status, hangs_up
         connection.respond({"message": "too many moons"}, status)
         connection.wfile.flush()
         if not hangs_up:
-            # Polite servers read on for a while, so that who sends can hear them.
+            # Some servers read on for a while, so that the client can receive the response.
             connection.connection.settimeout(SECONDS)
             try:
                 while connection.connection.recv(1 << 20):

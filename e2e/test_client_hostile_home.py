@@ -1,4 +1,4 @@
-"""Where the client lives: homes that cannot be written, damaged files, keys and addresses that are none."""
+"""The client's files: homes that are not writable, damaged files, invalid keys and addresses."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ CLUSTER = {"id": "c-000000000001", "name": "box", "status": "RUNNING", "instance
 
 @pytest.fixture(autouse=True)
 def valid_engine(engine):
-    """This time it is not the engine that is strange."""
+    """An engine with valid responses."""
     engine.set_response("/user/info", ME)
     engine.set_response("/cluster/list", {"clusters": [CLUSTER], "next_cursor": None, "message": ""})
     engine.set_response("/cluster/info/box", {"cluster_info": CLUSTER, "message": ""})
@@ -68,7 +68,7 @@ def test_missing_home_is_reported(laptop):
     for command in (["login", "--stdin"], ["ssh-config"], ["object-storage", "configure", "rclone"]):
         assert "HOME" in laptop.fails(1, *command, answer=f"{KEY}\n")
     assert not any(laptop.work.iterdir())
-    # The system knows another one then, which is nothing that a test should write to.
+    # The client then uses the home from the user database, which a test should not write to.
     laptop.variables["HOME"] = ""
     assert ME["email"] in laptop.works("me")
     del laptop.variables["HOME"]
@@ -272,10 +272,10 @@ def test_ctrl_c_at_key_prompt_restores_echo(laptop):
 def test_ctrl_c_ends_key_from_pipe(laptop):
     """Ctrl-C ends `login --stdin` while it waits for the key."""
     process = laptop.start("login", "--stdin", stdin=subprocess.PIPE)
-    # It listens for signals before it reads.
+    # The client handles signals before it reads.
     eventually(lambda: b"SigCgt" in status(process) and caught(process, signal.SIGINT), what="a client that listens")
     process.send_signal(signal.SIGINT)
-    # Only then is the pipe closed: its end would be an answer, too.
+    # The pipe is closed only then: its end would be input, too.
     process.wait(SECONDS)
     assert finish(process).code == 130
 
@@ -285,7 +285,7 @@ def status(process) -> bytes:
 
 
 def caught(process, kind) -> bool:
-    """Whether a process has something to do when it gets this signal."""
+    """Whether a process handles this signal."""
     mask = next(line for line in status(process).decode().splitlines() if line.startswith("SigCgt:")).split()[1]
     return bool(int(mask, 16) >> (kind - 1) & 1)
 

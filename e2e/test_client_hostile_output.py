@@ -1,4 +1,4 @@
-"""Where the client writes to: terminals of any width, which nobody else commands, closed pipes, full disks."""
+"""The client's output: terminals of any width, control characters, closed pipes, full disks."""
 
 import json
 import re
@@ -31,7 +31,7 @@ def valid_engine(engine):
 
 
 def with_hostile_texts(value):
-    """The same with a hostile text in the place of every text."""
+    """The same value with a hostile text in place of every text."""
     if isinstance(value, dict):
         return {name: with_hostile_texts(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -83,7 +83,7 @@ admin events
 
 @pytest.fixture
 def hostile_engine(engine, laptop):
-    """An engine of which every text commands the terminal; only what ends a wait is as it should be."""
+    """An engine with control characters in every text; only what ends a wait is valid."""
     texts = (
         "id name email org_name org_id user_id explanation instance_type request_type object_id created_at private_ip "
         "fingerprint gpu_model cluster_name access_key_id secret_access_key endpoint region message "
@@ -114,7 +114,7 @@ def test_engine_texts_cannot_control_terminal(laptop, hostile_engine, line):
     check_plain(said.text)
     check_plain(said.errors)
     _, written = laptop.terminal(*command, columns=200) if command[0] != "login" else (0, "")
-    # Colours and the line that shows how far it is are the client's own.
+    # Colors and the progress line are the client's own.
     ours = re.sub(r"\x1b\[[0-9;]*[mKGAB]|\x1b\[\?25[hl]|\r", "", written)
     check_plain(ours)
     assert "owned\x07" not in written and "\x1b]" not in written
@@ -133,7 +133,7 @@ def test_json_escapes_control_characters(laptop, hostile_engine):
 
 
 def all_texts(value) -> str:
-    """All texts of a body, one after the other."""
+    """All texts of a body, joined."""
     if isinstance(value, dict):
         return "".join(map(all_texts, value.values()))
     return "".join(map(all_texts, value)) if isinstance(value, list) else str(value)
@@ -158,7 +158,7 @@ def test_output_fits_any_terminal_width(laptop, columns):
         words = re.sub(r"\s", "", written)
         assert ("j-000000000001" if command[0] == "job" else CLUSTER["id"]) in words, "an ID can be copied, whole"
         if columns == 20 and command[1] == "list":
-            # An ID or a name may be longer than the line; the terminal breaks it, and nothing else is wider than it.
+            # An ID or a name may be longer than the line and is broken by the terminal; nothing else is wider.
             for line in written.splitlines():
                 assert len(line) <= columns or max(map(len, line.split())) > columns - 10, line
 
@@ -248,7 +248,7 @@ def test_unwritable_stderr_keeps_exit_code(laptop, engine):
 
 @pytest.fixture
 def job_run_engine(engine):
-    """Lets clusters be made, which somebody has to pay for until they are destroyed."""
+    """An engine that creates clusters and runs a job on them."""
     made = {"cluster_id": "c-000000000001", "request_id": "r-000000000001", "message": "accepted"}
     engine.set_response("/cluster/create", made, status=202)
     engine.set_response("/request/info/r-000000000001", {"status": "COMPLETED", "message": "it runs"})

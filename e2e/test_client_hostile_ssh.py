@@ -1,4 +1,5 @@
-"""Engines that want something run on the machine of who talks to them: nothing is, nor later by another program."""
+"""Engines that try to run a command on the user's computer, at once or later through another program: nothing is
+run."""
 
 import configparser
 import re
@@ -29,14 +30,14 @@ HARMLESS = 'ssh -p 7022 -o "KnownHostsCommand=/bin/echo tarn ssh-ed25519 AAAA" i
 
 
 def box(command=HARMLESS, *, name="box", node_name="box-0", instance="i-1") -> dict:
-    """A cluster of one machine, which the engine describes so."""
+    """A cluster of one instance, as the engine describes it."""
     node = {"id": instance, "name": node_name, "status": "RUNNING", "ssh_command": command}
     return {"id": "c-000000000001", "name": name, "status": "RUNNING", "instances": [node]}
 
 
 @pytest.fixture
 def offer(engine):
-    """Lets the engine show these clusters, and the first one as `box`."""
+    """Makes the engine return these clusters, and the first one as `box`."""
 
     def set_clusters(*clusters):
         numbered = [cluster | {"id": f"c-{number}"} for number, cluster in enumerate(clusters)]
@@ -48,7 +49,7 @@ def offer(engine):
 
 @pytest.fixture(autouse=True)
 def nothing_was_run(laptop, tmp_path):
-    """Whatever an engine says, its payload did not run anywhere near."""
+    """Checks that the payload of the engine was not run."""
     yield
     assert not list(tmp_path.rglob("pwned"))
 
@@ -130,7 +131,7 @@ OURS = {
 
 
 def resolved(laptop, host: str) -> dict[str, str]:
-    """What OpenSSH makes of a name with the person's configuration."""
+    """How OpenSSH resolves a name with the user's configuration."""
     if not shutil.which("ssh"):
         pytest.skip("OpenSSH's client is not installed")
     config = laptop.home / ".ssh/config"
@@ -156,7 +157,7 @@ AWS = {
 }
 RCLONE = {"rclone_config": "[tp]\ntype = s3\nprovider = Other\naccess_key_id = a\nsecret_access_key = b\n"}
 GOOD = {"aws": AWS, "rclone": RCLONE}
-# The programs of AWS run what stands behind `credential_process`, rclone what stands behind `bearer_token_command`.
+# AWS programs run the value of `credential_process`, and rclone runs that of `bearer_token_command`.
 EXTRA = [
     f"credential_process = {PAYLOAD}\n", f"[default]\ncredential_process = {PAYLOAD}\n",
     "[default]\naws_access_key_id = theirs\n", f"[profile default]\ncredential_process = {PAYLOAD}\n",

@@ -1,4 +1,4 @@
-"""Our own client on real machines: `ssh`, `cp`, `ssh-config` and what it makes possible, and `cluster create --ssh`."""
+"""The `tarn` client and real instances: `ssh`, `cp`, `ssh-config` and `cluster create --ssh`."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ pytestmark = [needs_root, pytest.mark.skipif(bool(MISSING), reason=f"not install
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """One cloud with a cluster of two machines for the whole file."""
+    """One engine with a cluster of two instances for the whole file."""
     with Instances(tmp_path_factory.mktemp("client-machines")) as running:
         running.create("box", nodes=2)
         yield running
@@ -25,12 +25,13 @@ def server(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def agent(server, tmp_path_factory):
-    """The socket of an agent that holds the person's key: OpenSSH looks for keys in the home of the account, wherever HOME is."""
+    """The socket of an agent that holds the user's key: OpenSSH looks for keys in the home of the account and
+    ignores HOME."""
     socket = tmp_path_factory.mktemp("agent") / "socket"
     command = ["setpriv", "--pdeathsig", "KILL", "ssh-agent", "-D", "-a", str(socket)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
-        # Its socket is there a moment before anybody listens.
+        # The socket exists a moment before the agent listens.
         add, told = ["ssh-add", "-q", str(server.identity)], ENVIRONMENT | {"SSH_AUTH_SOCK": str(socket)}
         eventually(lambda: subprocess.run(add, env=told, stderr=subprocess.DEVNULL).returncode == 0, what="the agent")
         yield socket
@@ -41,7 +42,7 @@ def agent(server, tmp_path_factory):
 
 @pytest.fixture
 def tarn(server, agent, tmp_path) -> Client:
-    """Our client, of somebody who has an agent."""
+    """The `tarn` client of a user with an agent."""
     return Client(server, tmp_path / "our-home", SSH_AUTH_SOCK=agent)
 
 
@@ -100,7 +101,7 @@ def test_ssh_refusals(tarn, server, user):
     said = tarn(f"ssh {gone['id']} true", code=1).errors
     assert "DESTROYED" in said or "RUNNING" in said
     assert tarn("ssh box true", SSH_AUTH_SOCK=None, code=255, loud=True).errors, "OpenSSH says that no key fits"
-    # It is said which program is missing.
+    # The error names the missing program.
     assert "ssh is not installed" in tarn("ssh box true", code=1, PATH="/nonexistent").errors
 
 
@@ -155,7 +156,7 @@ def test_cp_shows_progress_at_terminal(tarn):
 
 @pytest.fixture
 def configured(tarn):
-    """Runs a program of OpenSSH's family with the configuration that our client wrote."""
+    """Runs an OpenSSH program or rsync with the configuration that the client wrote."""
     config = tarn.home / ".ssh/config"
     config.parent.mkdir(mode=0o700)
     config.write_text("Host elsewhere\n    User somebody\n")

@@ -1,4 +1,4 @@
-"""Our own client and jobs on real machines: init, push, logs, outputs, cancel, and a whole job in one line."""
+"""The `tarn` client and jobs on real instances: init, push, logs, outputs, cancel, and `job run`."""
 
 import os
 import tomllib
@@ -15,7 +15,7 @@ pytestmark = needs_root
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """One cloud with one cluster for the whole file."""
+    """One engine with one cluster for the whole file."""
     with Jobs(tmp_path_factory.mktemp("client-jobs")) as running:
         running.create("box", kind="worker", jobs_parallel=4)
         yield running
@@ -23,7 +23,7 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def project(tarn):
-    """The directory of somebody's project, in which everything here is run."""
+    """The project directory, in which the client runs."""
     place = tarn.home / "project"
     place.mkdir()
     return place
@@ -31,7 +31,7 @@ def project(tarn):
 
 @pytest.fixture
 def job(tarn, project):
-    """Pushes a job of these commands and answers its id."""
+    """Pushes a job of these commands and returns its id."""
 
     def push(*commands, **keys) -> str:
         (project / "job.tp.toml").write_text(config(*commands, **keys))
@@ -187,12 +187,12 @@ def test_cancel_ends_job(tarn, server, job):
 
 
 def clusters(server) -> list[str]:
-    """The clusters besides the one of this file."""
+    """All clusters except the one of this file."""
     return [each["id"] for each in server.call("GET", "/cluster/list", expect=200).json()["clusters"] if each["name"] != "box"]
 
 
 def nothing_else(server):
-    """Waits until no cluster is left but the one of this file."""
+    """Waits until only the cluster of this file is left."""
     eventually(lambda: not clusters(server), what="the end of the other clusters")
 
 

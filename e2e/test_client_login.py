@@ -1,4 +1,4 @@
-"""`tarn login`: keys that are kept, profiles, and which key counts where there are several."""
+"""`tarn login`: stored keys, profiles, and the precedence of keys."""
 
 import signal
 import stat
@@ -12,7 +12,7 @@ OTHERS = {"TENSORPOOL_KEY": None, "TENSORPOOL_ENGINE": None}
 
 
 def profiles(tarn):
-    """The file that keeps the keys."""
+    """The file with the stored keys."""
     return tarn.home / ".config/tarn/profiles.toml"
 
 
@@ -51,7 +51,7 @@ def test_ctrl_c_at_prompt_restores_terminal(tarn, server):
         echo = termios.tcgetattr(terminal.master)[3] & termios.ECHO
         terminal.read_until("API key for http://127.0.0.1:7070: ")
         terminal.type("tp-half\x03")
-        # By the signal itself, or by a program that took notice of it.
+        # The client ends by the signal itself, or handles it and exits.
         terminal.wait_for_end(130, -signal.SIGINT)
         assert termios.tcgetattr(terminal.master)[3] & termios.ECHO == echo
     assert not profiles(tarn).exists()

@@ -1,4 +1,4 @@
-"""What a user of `tp` types works as it is, whatever the program is called: all commands and flags of the stock client."""
+"""Every command and flag of the stock client works unchanged, whatever the program is called."""
 
 import re
 
@@ -7,7 +7,7 @@ import pytest
 from client import Client
 from support import BINARY
 
-# In this order on one engine; `{name}` is the last ID of its kind that an earlier line has said. The number is the exit code.
+# In this order on one engine; `{name}` is the last ID of its kind in the output so far. The number is the exit code.
 LINES = [
     (0, "-v"), (0, "--version"), (0, "me"), (0, "me preferences"),
     (0, "me sshkey add {public_key} --name laptop"), (0, "me sshkey list"), (0, "me sshkey ls --org"),

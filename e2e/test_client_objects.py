@@ -1,4 +1,4 @@
-"""Our own client and object storage: every command, and the clients of others that it tells where everything is."""
+"""The `tarn` client and object storage: every command, and the other S3 clients that it configures."""
 
 import os
 import re
@@ -73,7 +73,7 @@ def test_disable_needs_confirmation(tarn, server):
 
 
 def run(tarn, program, *arguments, code=0) -> str:
-    """Another program that finds its files in the home of our client."""
+    """Runs another program whose files are in the home of the client."""
     environment = ENVIRONMENT | {"HOME": str(tarn.home), "LC_ALL": "C.UTF-8"}
     done = subprocess.run(
         [str(program), *map(str, arguments)], env=environment, cwd=tarn.home, stdin=subprocess.DEVNULL,
@@ -107,7 +107,7 @@ def test_configure_aws_serves_aws_and_boto3(tarn, server):
 
 
 def boto3_session(tarn) -> boto3.Session:
-    """boto3 as it finds itself in the home of our client, without another process for it."""
+    """boto3 with the configuration in the client's home, in this process."""
     patch = pytest.MonkeyPatch()
     with patch.context() as patched:
         patched.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tarn.home / ".aws/credentials"))

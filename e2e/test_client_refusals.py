@@ -1,4 +1,4 @@
-"""Our own client when it does not work: for every command wrong ids, no key, a wrong key, and lines that nobody understands."""
+"""The `tarn` client when it fails: for every command wrong ids, no key, an unknown key, and usage errors."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from client import Client
 from conftest import write_public_key
 from support import Server
 
-# The code that each of these ends with on an engine that has nothing. All of them reach the engine.
+# The exit code of each of these on an engine without objects. All of them reach the engine.
 REFUSED = [
     (2, "cluster create 9xUNICORN"),
     (3, "cluster destroy c-000000000000 --no-input"),
@@ -67,13 +67,13 @@ REFUSED = [
     (3, "admin gpu clear nonsense"),
     (4, "admin gpu clear simulated-H100-7"),
 ]
-# These work there, and fail only for who has no good key.
+# These succeed there, and fail only without a valid key.
 OPEN = [
     "cluster list", "cluster types", "storage list", "object-storage enable", "object-storage usage", "job init", "job list",
     "request list", "me", "me preferences", "me sshkey list", "ssh-config", "admin user list", "admin org info", "admin events",
     "admin key list", "admin limits list", "admin host", "admin host undrain", "admin gpu list",
 ]  # fmt: skip
-# Nobody understands these, so that nothing is asked of any engine.
+# These are usage errors, so that no engine is called.
 USAGE = [
     "nonsense", "cluster", "cluster nonsense", "cluster create", "cluster create 1xCPU -n many", "cluster create 1xCPU --colour",
     "cluster destroy", "cluster list extra", "cluster info", "cluster edit box --deletion-protection perhaps", "cluster edit box",
@@ -95,7 +95,7 @@ USAGE = [
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """One engine for the whole file, which is never changed."""
+    """One engine for the whole file, which no test changes."""
     with Server(tmp_path_factory.mktemp("refusals") / "data") as running:
         yield running
 

@@ -1,4 +1,4 @@
-"""Our own client and volumes: every command, as it succeeds and as it fails."""
+"""The `tarn` client and volumes: every command, when it succeeds and when it fails."""
 
 import re
 

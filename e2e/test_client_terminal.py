@@ -1,4 +1,4 @@
-"""Our own client at a terminal and away from one: what is watched, colours, widths and progress."""
+"""The `tarn` client with and without a terminal: `--watch`, colors, widths and progress."""
 
 import contextlib
 import json
@@ -15,18 +15,18 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 @pytest.fixture
 def things(tarn, server) -> dict[str, str]:
-    """One of each that can be watched."""
+    """One object of each kind that can be watched."""
     cluster = tarn.json("cluster create 1xCPU --name box --wait")
     volume = tarn.json("storage create 1 --wait")["object_id"]
     body = {"tp_config": 'commands = ["true"]', "cluster_id": "box", "files": True}
     job = server.call("POST", "/job/create", json=body, expect=201).json()["job_id"]
-    # There is no room for this one while the other is there.
+    # It waits for capacity, which the other cluster holds.
     request = tarn.json("cluster create 8xH100 --name patient")["request_id"]
     return {"cluster": cluster["object_id"], "storage": volume, "job": job, "request": request}
 
 
 def change(tarn, server, things):
-    """Changes each of them."""
+    """Changes each of these objects."""
     tarn("cluster edit box --name bin")
     tarn(f"storage edit {things['storage']} --name bin")
     server.call("POST", f"/job/cancel/{things['job']}")
@@ -68,7 +68,7 @@ def test_watch_shows_changes(tarn, server, things):
 
 
 def read_until(process, is_meant) -> str:
-    """Reads lines until one that is meant."""
+    """Reads lines until one matches."""
     seen = ""
     while line := process.stdout.readline():
         seen += line
@@ -78,7 +78,7 @@ def read_until(process, is_meant) -> str:
 
 
 def decoded(text: str) -> list[dict]:
-    """JSON documents that follow each other."""
+    """Consecutive JSON documents."""
     documents, decoder = [], json.JSONDecoder()
     while text := text.strip():
         document, end = decoder.raw_decode(text)
@@ -123,7 +123,7 @@ def test_tables_fit_terminal(tarn, columns):
         with tarn.terminal(line, columns=columns) as terminal:
             shown = COLOUR.sub("", terminal.wait_for_end())
         titles = {row.split()[0] for row in shown.splitlines() if row}
-        # Where a table has no room, things are shown one below the other, and what is too long is the terminal's to break.
+        # Where a table does not fit, fields are shown one below the other, and the terminal breaks long values.
         is_table = not all(re.fullmatch(r"[A-Z$/-]+", title) for title in titles)
         assert not is_table or all(len(row) <= columns for row in shown.splitlines()), f"{line}: {shown}"
         if line.startswith("cluster list"):
@@ -143,7 +143,7 @@ def test_progress_only_at_terminal(tarn):
         eventually(lambda: tarn.json("cluster info third")["cluster_info"]["status"] == "PENDING", what="the third")
         tarn("cluster destroy third --no-input --wait")
         said = wait_for_end(client)
-    # What it waits for is a line, too, where nothing comes for some seconds.
+    # After some seconds without a change the client prints what it waits for.
     *waits, why = said.errors.splitlines()
     assert said.code == 1 and said.text == "" and "\r" not in said.errors and why.startswith("tarn: "), said
     assert all(line.startswith("Waits for 8 H100 GPUs") for line in waits), said

@@ -1,4 +1,4 @@
-"""The disk of an instance: it has a limit of its own, keeps what it holds, and a full one harms nobody."""
+"""The disk of an instance: it has its own limit, keeps its contents, and affects no other instance when it is full."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ pytestmark = needs_root
 MIB = 1 << 20
 GB = 1_000_000_000
 SMALL = "instance_disk_gb = 1\n"
-# Ends when the disk is full, and says how much it wrote.
+# Ends when the disk is full, and prints how much it wrote.
 FILL = """
 import os
 written = 0
@@ -26,7 +26,7 @@ except OSError as error:
 
 
 class Cloud(Instances):
-    """Machines with small disks, unless it is said otherwise."""
+    """Instances with small disks."""
 
     def __init__(self, directory: Path, **options):
         super().__init__(directory, **options)
@@ -45,13 +45,13 @@ class Cloud(Instances):
         self.finish(self.call("POST", f"/cluster/restart/{cluster}", expect=202).json()["request_id"])
 
     def python(self, cluster: str, script: str) -> str:
-        """What a script says inside."""
+        """The output of a script inside an instance."""
         return self.ssh(cluster, "python3 -", answer=script, seconds=600).out
 
 
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory):
-    """One cloud for what does not need a disk of its own."""
+    """One engine for the tests that need no separate disk."""
     with Cloud(tmp_path_factory.mktemp("disks")) as running:
         yield running
     assert not footprint.loop_devices(running.data)
@@ -68,7 +68,7 @@ def test_full_disk_affects_only_its_instance(cloud):
     assert error == 28 and 0.7 * GB < written < GB, "no space left, and that after about as much as there was"
     assert cloud.ssh("box", "echo still in").out == "still in\n"
     assert cloud.ssh("other", "head -c 50M /dev/zero > much && stat -c %s much").out == f"{50 * MIB}\n"
-    # Also a full one starts again and again, with what it holds.
+    # An instance with a full disk restarts as well, and keeps its contents.
     for _ in range(2):
         cloud.restart("box")
         assert cloud.ssh("box", "stat -c %s fill").out == f"{written}\n"
@@ -97,7 +97,7 @@ def test_missing_disk_is_not_recreated(cloud):
     """A missing disk fails the restart and is not replaced by an empty one."""
     made = cloud.create("box")
     disk, elsewhere = cloud.disk("box"), cloud.directory / "elsewhere"
-    # Whoever moves it away while it is mounted: the instance goes on, the next start has nothing to stand on.
+    # The disk is moved away while it is mounted: the instance continues, and its next start has no disk.
     disk.rename(elsewhere)
     request = cloud.call("POST", "/cluster/restart/box", expect=202).json()["request_id"]
     assert "is not where it was kept" in cloud.finish(request, status="FAILED")["message"] and not disk.exists()
@@ -130,7 +130,7 @@ def test_directory_disks_of_old_instances_start(cloud):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A disk of 900 MiB in a file."""
+    """A filesystem of 900 MiB in a file."""
     image, place = tmp_path / "image", tmp_path / "data"
     place.mkdir()
     with open(image, "wb") as file:

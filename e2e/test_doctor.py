@@ -1,5 +1,5 @@
-"""`tarn doctor` on engines and their data that are well, and on some that are not. Other failures of the machine that runs this do
-not count: each test looks at the checks that it is about."""
+"""`tarn doctor` on healthy and on damaged engines and their data. Other failures of the host that runs the tests do
+not count: each test checks only its own findings."""
 
 import json
 import os
@@ -121,7 +121,7 @@ def test_damaged_database_is_failure(tmp_path):
     """A damaged database is a failure."""
     with Server(tmp_path / "data") as server:
         server.stop()
-    # Otherwise all that matters may still be in the log beside it.
+    # Otherwise everything that matters may still be in the write-ahead log.
     with sqlite3.connect(server.data / "tarn.db") as database:
         database.execute("pragma wal_checkpoint(truncate)")
     database.close()

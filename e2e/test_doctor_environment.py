@@ -1,4 +1,4 @@
-"""`tarn doctor` on what is around an engine: registries, certificates, another database, ports and limits."""
+"""`tarn doctor` and the environment of an engine: registries, certificates, PostgreSQL, ports and limits."""
 
 import base64
 import json
@@ -16,7 +16,7 @@ from support import ENVIRONMENT, Server, free_port
 
 
 class Registry(BaseHTTPRequestHandler):
-    """Lets somebody in by his password, and says to everybody else what every registry says."""
+    """A registry that accepts one login and refuses all others."""
 
     def do_GET(self):
         is_known = self.headers["Authorization"] == "Basic " + base64.b64encode(b"someone:s3cr3t").decode()
@@ -51,7 +51,7 @@ def test_registries_are_checked(tmp_path):
     stranger.expect_level("failure", "registries.reachable")
     assert "refuses the login of someone" in stranger.found["registries.reachable"]["found"]
     assert "m1st4k3" not in json.dumps(stranger.body)
-    # Without a word about any, the usual one is asked, and nothing fails because of it.
+    # Without a configured registry the default one is checked, and an unreachable one is no failure.
     config.write_text("")
     usual = doctor_without_engine(tmp_path / "data", "--config", config)
     usual.expect_level("warning", "registries.reachable")
@@ -93,7 +93,7 @@ def test_expired_certificate_is_failure(tmp_path):
     cert, key = certificate(tmp_path, 90)[1::2]
     request = ["openssl", "req", "-new", "-key", key, "-subj", "/CN=tarn-test", "-out", tmp_path / "request.pem"]
     subprocess.run(request, check=True, capture_output=True)
-    # The authority is told the days by themselves, because not every openssl lets a self-signed one begin in the past.
+    # The dates are given to an authority, because not every openssl lets a self-signed certificate begin in the past.
     place = tmp_path / "authority"
     place.mkdir()
     (place / "index").write_text("")
@@ -115,7 +115,7 @@ def test_renewed_certificate_needs_restart(tmp_path):
     """A certificate that was renewed on disk but is not yet served is a failure until the engine restarts."""
     options = certificate(tmp_path, 90)
     server = Server(tmp_path / "data", *options, verify=tmp_path / "cert.pem")
-    # Which one it shows is for the doctor to see; it is not for this address.
+    # The certificate is not for this address, and the doctor checks which one is served.
     server.session.verify = False
     with server:
         doctor_of_engine(server).expect_level("ok", "certificate.served", "certificate.valid")
@@ -159,7 +159,7 @@ def test_engine_process_limits_are_checked(tmp_path):
     server = Server(tmp_path / "data")
     server.command = ["sh", "-c", 'ulimit -n 512 && exec "$@"', "sh", *server.command]
     with server:
-        # The doctor itself may open many files, the engine may not.
+        # The doctor may open many files, but the engine may not.
         report = doctor(*server.command[6:])
         report.expect_level("warning", "limits.files")
         assert "the engine may have only 512 files" in report.found["limits.files"]["found"]

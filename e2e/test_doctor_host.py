@@ -1,4 +1,4 @@
-"""`tarn doctor` on the machine itself: its disk and firewall, what is left on it, and whole trials on a real engine."""
+"""`tarn doctor` and the host: its disk and firewall, leftovers, and whole trials on a real engine."""
 
 import json
 import re
@@ -57,7 +57,7 @@ def test_firewall_advice_fixes_foreign_rules(tmp_path):
 
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory):
-    """A real engine with machines and volumes."""
+    """A real engine with instances and volumes."""
     with Volumes(tmp_path_factory.mktemp("doctor")) as running:
         yield running
 
@@ -79,7 +79,7 @@ def test_trial_on_real_engine_passes(cloud):
 
 
 def left_by(cloud):
-    """Nothing is left of a trial."""
+    """Checks that a trial has left nothing."""
     names = [each["name"] for each in cloud.call("GET", "/cluster/list", expect=200).json()["clusters"] + cloud.volumes()]
     assert not [name for name in names if name.startswith("doctor-")]
     assert not cloud.call("GET", "/job/list", expect=200).json()["jobs"]
@@ -93,7 +93,7 @@ def test_interrupted_trial_leaves_nothing(cloud):
         command, env=ENVIRONMENT | {"TENSORPOOL_KEY": cloud.key}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
     )
     try:
-        # As soon as there is a key, there will be a cluster.
+        # Once the key is created, the cluster follows.
         for line in process.stdout:
             if re.match(r"  ok +key ", line):
                 break

@@ -1,4 +1,4 @@
-"""The pages: what they show is what happens, every command is on one of them, and their links lead somewhere."""
+"""The pages: their examples work, every command is on one of them, and their links resolve."""
 
 import re
 import shutil
@@ -14,7 +14,7 @@ from support import BINARY, tarn
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SHOWN = [page for page in PAGES if steps(page.read_text())]
-# On these somebody comes to an engine for the first time. On the others he is known already.
+# On these pages the user is new to the engine. On the others the user is registered.
 FIRST = ("README.md", "client.md")
 STOCK = Path(sys.executable).with_name("tp")
 TOOLS = ("curl", "rclone", "rsync", "ssh", "scp")
@@ -72,7 +72,7 @@ def test_every_command_is_documented():
 
 
 def commands(*above: str) -> list[str]:
-    """Every command of the program, as one types it."""
+    """Every command of the program, as it is typed."""
     help_text = tarn(*above, "--help").stdout
     listed = re.search(r"^Commands:\n(.*?)\n\n", help_text, re.MULTILINE | re.DOTALL)
     names = re.findall(r"^  ([a-z-]+)", listed[1], re.MULTILINE) if listed else []

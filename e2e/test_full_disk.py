@@ -1,4 +1,4 @@
-"""A full disk: the engine says so, keeps what it had acknowledged, and goes on when there is room again."""
+"""A full disk: the engine reports it, keeps what it acknowledged, and recovers when there is space."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +12,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file
 
 
 def create(server, name):
-    """Asks for a volume; whatever comes of it."""
+    """Requests a volume and returns the response."""
     return server.call("POST", "/storage/create", json={"size": 1, "name": name})
 
 
@@ -29,7 +29,7 @@ def test_full_disk_refuses_and_recovers(small_disk):
             for _ in range(10_000):
                 file.write(b"\0" * 4096)
         names = [f"volume-{number}" for number in range(300)]
-        # Many at once, so that they share transactions: one that is refused must not be kept by its neighbour's success.
+        # Many at once, so that they share transactions: the success of one must not commit another that was refused.
         with ThreadPoolExecutor(16) as callers:
             answers = dict(zip(names, callers.map(lambda name: create(server, name), names)))
         refused = [answer for answer in answers.values() if answer.status_code == 503]

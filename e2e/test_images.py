@@ -1,6 +1,5 @@
-"""Any image: clusters that the unchanged `tp` starts from images of a real registry, what a person finds inside, and what he is
-can do there. The images are made here: a Debian, a handful of programs around a plain shell, one program without a shell, and some
-that mean harm."""
+"""Clusters that the unchanged `tp` starts from images of a real registry, and what users find inside. The images are
+built here: a Debian, a few programs with a plain shell, one program without a shell, and malicious ones."""
 
 import io
 import os
@@ -50,7 +49,7 @@ int main(int count, char **words) {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """A cloud whose machines are real; the client's fixture uses it in the fake one's place."""
+    """An engine with real instances; it replaces the engine with the fake driver for the client's fixture."""
     with Jobs(tmp_path_factory.mktemp("images"), settings=STORAGE) as running:
         yield running
 
@@ -64,7 +63,7 @@ def registry(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory) -> bytes:
-    """A program that needs nothing but the kernel."""
+    """A program that needs only the kernel."""
     place = tmp_path_factory.mktemp("program")
     (place / "program.c").write_text(PROGRAM)
     subprocess.run(["cc", "-static", "-O1", "-o", str(place / "program"), str(place / "program.c")], check=True)
@@ -73,7 +72,7 @@ def program(tmp_path_factory) -> bytes:
 
 @pytest.fixture
 def create(tp, server):
-    """Creates a cluster from an image with the stock client; answers its info."""
+    """Creates a cluster from an image with the stock client; returns its info."""
 
     def run(name: str, image: str) -> dict:
         tp("cluster", "create", "1xCPU", "-i", server.identity.with_suffix(".pub"), "--name", name, "--container", image, "--wait")
@@ -84,7 +83,7 @@ def create(tp, server):
 
 @pytest.fixture
 def push(tp, server, tmp_path):
-    """Pushes a job with the stock client; answers its end."""
+    """Pushes a job with the stock client, waits for its end and returns its info."""
 
     def run(cluster: str, *commands: str, status="completed", **keys) -> dict:
         project = tmp_path / f"project-of-{cluster}"
@@ -99,7 +98,8 @@ def push(tp, server, tmp_path):
 
 @pytest.fixture
 def volume(tp, server):
-    """Creates a volume and attaches it with the stock client; answers its id. Who has it detached may remove it."""
+    """Creates a volume and attaches it with the stock client; returns its id. The test detaches it, and the fixture
+    destroys it."""
     made = []
 
     def run(cluster: dict, name: str) -> str:
@@ -113,7 +113,7 @@ def volume(tp, server):
 
 
 def with_a_user(root: bytes) -> bytes:
-    """A layer over a Debian: a user, his home and a directory to work in, and a program on a path of its own."""
+    """A layer over a Debian: a user with a home and a working directory, and a program on its own path."""
     with tarfile.open(fileobj=io.BytesIO(root)) as tar:
         text = {name: tar.extractfile(f"./etc/{name}").read() for name in ("passwd", "group")}
     layer = Layer()
@@ -137,7 +137,7 @@ def test_debian_image_with_user_and_environment(tp, server, registry, create, pu
     assert cluster["image"] in tp("cluster", "info", "debian").text
     inside = lambda *command, **more: server.ssh("debian", *command, **more).out.strip()  # noqa: E731
 
-    # What the image says about its programs is what people find.
+    # The user, environment and working directory of the image apply to sessions.
     assert inside("whoami") == "app" and inside("id -u") == "1234" and inside("echo $HOME:$USER") == "/home/app:app"
     assert inside("pwd") == "/srv/work" and inside("greet") == "hello from /opt/tools/greet"
     login = server.ssh("debian", options=["-tt"], answer="stty -echo; greet; pwd; whoami; exit 3\n", code=3).out
@@ -147,7 +147,7 @@ def test_debian_image_with_user_and_environment(tp, server, registry, create, pu
     assert inside("stat -c %U:%a /var/lib/tarn") == "root:700" and inside("stat -c %a /tmp") == "1777"
     assert inside("sudo touch /etc/mine && stat -c %U /etc/mine /srv/work").split() == ["root", "app"]
 
-    # Files come and go, to home unless somebody says otherwise.
+    # Files are copied to the home by default.
     (tmp_path / "file").write_text("carried")
     address = "debian@127.0.0.1"
     run = lambda *line, **more: subprocess.run(line, env=ENVIRONMENT, check=True, timeout=60, **more)  # noqa: E731
@@ -155,7 +155,7 @@ def test_debian_image_with_user_and_environment(tp, server, registry, create, pu
     run("sftp", "-q", "-b", "-", *server.options(), address, input=f"put {tmp_path / 'file'} by-sftp\n", text=True, capture_output=True)
     assert inside("cat /home/app/by-scp /home/app/by-sftp") == "carriedcarried"
 
-    # A job of the stock client, in a directory of its own, with the image's environment.
+    # A job of the stock client, in its own directory and with the image's environment.
     job = push("debian", "cat data.txt > kept.txt", "greet >> kept.txt; whoami >> kept.txt", outputs=["kept.txt"])
     there = tmp_path / "there"
     there.mkdir()
@@ -163,7 +163,7 @@ def test_debian_image_with_user_and_environment(tp, server, registry, create, pu
     [kept] = there.rglob("kept.txt")
     assert kept.read_text() == "given\nhello from /opt/tools/greet\napp\n"
 
-    # A volume, written to by its user, and a restart that keeps the disk.
+    # A volume that the user writes, and a restart that keeps the disk.
     data = volume(cluster, "data")
     inside("echo on the volume > /home/app/data/file && echo on the disk > /srv/work/file && sync")
     server.finish(server.call("POST", f"/cluster/restart/{cluster['id']}", expect=202).json()["request_id"])
@@ -177,13 +177,13 @@ def test_debian_image_with_user_and_environment(tp, server, registry, create, pu
 def test_image_with_plain_shell(tp, server, registry, create, push, volume):
     """An image with a plain shell and few programs runs sessions, jobs and volumes."""
     layer, empty = plain_shell(), Layer().directory("work").bytes()
-    # The same empty layer twice, as whoever names a directory to work in twice has it.
+    # The same empty layer twice, as in an image that sets its working directory twice.
     cluster = create("plain", registry.push("org/plain", empty, layer, empty, WorkingDir="/work", Env=["PATH=/bin", "WORD=given"]))
     inside = lambda command: server.ssh("plain", command).out.strip()  # noqa: E731
     assert inside("echo $WORD $(id -u) $HOME; pwd") == "given 0 /root\n/work" and inside("echo $0").endswith("sh")
     data = volume(cluster, "plain-data")
     inside("echo on the volume > /root/plain-data/file")
-    # Its job finds the volume as sessions do, and no other shell than the plain one.
+    # The job finds the volume as sessions do, and only the plain shell.
     ended = push("plain", "cat data.txt /root/plain-data/file", "echo $WORD > /root/plain-data/by-job", "! ls /bin/bash")
     log = server.log_of(ended["id"])
     assert b"given" in log and b"on the volume" in log, log
@@ -206,21 +206,21 @@ def test_image_without_shell(tp, server, registry, create, push, volume, program
         login = server.ssh("static", options=options, code=127)
         assert "this image has no shell" in login.out + login.errors
         assert "ssh HOST /path/to/program" in login.out + login.errors
-    # Files and sudo come with the guest.
+    # SFTP and sudo come with the guest.
     sftp = ["sftp", "-q", "-b", "-", *server.options(), "static@127.0.0.1"]
     listed = subprocess.run(sftp, input="ls -1 /bin\n", env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
     assert "/bin/say" in listed.stdout, listed
     assert server.ssh("static", "sudo /bin/say").out.startswith("uid=0 gid=0")
-    # A job needs a shell, and its owner is told so.
+    # A job needs a shell, and the user gets this reason.
     ended = push("static", "say", status=None)
     assert ended["status"] in ("failed", "error") and "the image has no shell" in str(ended), ended
-    # A volume is at home, which is made for a user whom nobody wrote down.
+    # The volume is in the home, which is created for a user without an entry in /etc/passwd.
     data = volume(cluster, "static-data")
     server.ssh("static", "say write /home/4711/static-data/file 'on the volume'")
     assert server.ssh("static", "say read /home/4711/static-data/file").out == "on the volume\n"
     tp("cluster", "detach", cluster["id"], data, "--wait")
     assert server.ssh("static", "say read /home/4711/static-data/file", code=1)
-    # It starts again, too.
+    # The instance restarts as well.
     server.finish(server.call("POST", "/cluster/restart/static", expect=202).json()["request_id"])
     assert server.ssh("static", "say").out.startswith("uid=4711")
     server.destroy("static")

@@ -1,4 +1,4 @@
-"""Real machines of the local driver: what a person finds inside, and what happens to it when the engine dies."""
+"""Real instances of the local driver: what users find inside, and what happens when the engine dies."""
 
 import re
 
@@ -12,7 +12,7 @@ pytestmark = needs_root
 
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory):
-    """One cloud for the whole file: machines take a moment."""
+    """One engine for the whole file, because instances take a moment to start."""
     with Instances(tmp_path_factory.mktemp("machines")) as running:
         yield running
 
@@ -123,7 +123,7 @@ def test_ssh_keys_change_within_seconds(cloud, pair, tmp_path):
     assert not comes_in()
     key = cloud.call("POST", "/user/ssh-key/add", json={"public_key": line, "name": "other"}, expect=200).json()["key_id"]
     assert eventually(comes_in, what="the new key opening the gateway")
-    # The guest's own door, to which keys are pushed, is tried from the other node with an agent that holds the key.
+    # The guest's own SSH server gets keys pushed; it is tested from the other node with a copy of the key.
     cloud.ssh(second, "umask 077; cat > other", answer=other.read_text())
     inner = f"ssh -i other -o IdentitiesOnly=yes -o IdentityFile=other {first} true"
     assert eventually(lambda: cloud.ssh(second, inner, code=None).code == 0, what="the key in the guest")

@@ -1,5 +1,5 @@
-"""Root inside an instance against everything around it: each attempt has the refusal that must come, and would succeed without
-the protection that refuses it. The table of attempts is in `isolation.py`."""
+"""Root inside an instance tries to break out: each attempt gets the expected refusal, and would succeed without the
+protections that refuse it. The table of attempts is in `isolation.py`."""
 
 import ctypes
 import os
@@ -26,7 +26,7 @@ PAGE = Path(__file__).parent.parent / "docs/operating/security.md"
 
 
 class Cloud(Instances):
-    """Two clusters of one tenant, of which even those must not reach each other."""
+    """Two clusters of one tenant, which must not reach each other either."""
 
     def __init__(self, directory: Path, without=""):
         super().__init__(directory)
@@ -36,12 +36,12 @@ class Cloud(Instances):
             self.environment = self.environment | {"TARN_TEST_WITHOUT": without}
 
     def populate(self):
-        """Makes the clusters."""
+        """Creates the clusters."""
         self.create("inside", nodes=2)
         self.create("neighbour", nodes=2)
 
     def targets(self, port: int, bystander: int) -> dict:
-        """What the attempts are made at."""
+        """The targets of the attempts."""
         nodes, others = (self.info(name)["instances"] for name in ("inside", "neighbour"))
         first, second = sorted(nodes, key=lambda node: node["name"])
         own = first["private_ip"]
@@ -62,7 +62,8 @@ class Cloud(Instances):
 
     @contextmanager
     def traffic_in_other_cluster(self):
-        """The nodes of the other cluster speak to each other. Whoever listens only then can hear them, or not."""
+        """The nodes of the other cluster send to each other, so that an instance that captures traffic could receive
+        it."""
         other = sorted(self.info("neighbour")["instances"], key=lambda node: node["name"])[1]["private_ip"]
         speak = "import socket, time\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\nprint('speaks', flush=True)\n"
         speak += f"while True: s.sendto(b'tarn-neighbours', ('{other}', 9)); time.sleep(0.02)"
@@ -77,7 +78,7 @@ class Cloud(Instances):
             speaker.stdout.close()
 
     def attempt(self, names, outside=False) -> dict[str, str]:
-        """The outcomes of attempts, all at once; inside, or by the machine's own root."""
+        """The outcomes of attempts, all at once; inside an instance, or by root of the host."""
         bystander = subprocess.Popen(["sleep", BYSTANDER])
         try:
             with socket.create_server(("0.0.0.0", 0)) as listener, self.traffic_in_other_cluster():
@@ -99,7 +100,7 @@ def public_key_of_the_host() -> int:
 
 
 def handle_of_the_root_of(path: Path) -> bytes:
-    """How the kernel names the topmost directory of the filesystem that a path lies on."""
+    """The kernel's handle of the root directory of the filesystem that contains a path."""
     while not os.path.ismount(path):
         path = path.parent
     libc = ctypes.CDLL(None, use_errno=True)
@@ -111,14 +112,14 @@ def handle_of_the_root_of(path: Path) -> bytes:
 
 @pytest.fixture(scope="module", autouse=True)
 def network():
-    """Nothing of this is sent anywhere, whatever is switched off."""
+    """A separate network, so that nothing is sent anywhere, whatever is switched off."""
     with networks.private_network(), networks.external_network():
         yield
 
 
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory, network):
-    """A cloud as everybody has it."""
+    """An engine with all protections."""
     with Cloud(tmp_path_factory.mktemp("isolation")) as running:
         running.populate()
         yield running
@@ -126,19 +127,19 @@ def cloud(tmp_path_factory, network):
 
 @pytest.fixture(scope="module")
 def all_outcomes(cloud):
-    """All attempts, made once."""
+    """The outcomes of all attempts, made once."""
     return cloud.attempt(isolation.ATTEMPTS)
 
 
 @pytest.fixture(scope="module")
 def all_outside(cloud):
-    """The same by the machine's own root, of what an instance cannot be given or not every kernel has."""
+    """The outcomes by root of the host, for attempts that need namespaces or that not every kernel supports."""
     names = [name for name, each in isolation.ATTEMPTS.items() if each.optional or each.protections == isolation.NAMESPACES]
     return cloud.attempt(names, outside=True)
 
 
 def is_rerun(request) -> bool:
-    """Whether a test went wrong and is run once more: then it wants to see it tried once more."""
+    """Whether a failed test is run again: then the attempt is made again."""
     return getattr(request.node, "execution_count", 1) > 1
 
 
@@ -151,8 +152,8 @@ def outcomes(cloud, all_outcomes, name, request):
 
 
 @pytest.fixture
-def run_on_host(cloud, all_outside, name, request):
-    """The outcomes of the attempts outside."""
+def outside(cloud, all_outside, name, request):
+    """The outcomes of the attempts by root of the host."""
     if is_rerun(request) and name in all_outside:
         all_outside.update(cloud.attempt([name], outside=True))
     return all_outside
@@ -169,12 +170,12 @@ def test_attempt_is_refused(outcomes, outside, name):
 
 @pytest.fixture(scope="module")
 def engine_without(tmp_path_factory, network):
-    """One installation, started again without this or that. Clusters are made anew each time."""
+    """One installation that is restarted without some protections. Clusters are created anew each time."""
     directory = tmp_path_factory.mktemp("weak")
     running, last = [], []
 
     def start(protections) -> Cloud:
-        """An engine without some protections: the one that runs, or another."""
+        """The engine without these protections: the running one, or a restarted one."""
         if last == [protections]:
             return running[0]
         last[:] = [protections]
@@ -196,14 +197,14 @@ def engine_without(tmp_path_factory, network):
 
 @pytest.fixture(scope="module")
 def proofs(engine_without):
-    """The outcomes of all attempts that only these protections refuse, in an engine without them."""
+    """The outcomes of the attempts that only these protections refuse, in an engine without them."""
     known = {}
 
     def prove(name: str) -> str:
         protections = isolation.ATTEMPTS[name].protections
         if name not in known:
             known.update(engine_without(protections).attempt([each for each, attempt in isolation.ATTEMPTS.items() if attempt.protections == protections]))
-        # Whoever asks again because it went wrong wants to see it tried again.
+        # A rerun of a failed test makes the attempt again.
         return known.pop(name)
 
     return prove
@@ -292,7 +293,7 @@ def test_guest_follows_no_planted_links(cloud):
     made = cloud.create("links")
     spoil = "set -e; rm -f /etc/hosts && ln -s /proc/1/root/../../../../etc/hosts /etc/hosts; rm -rf /home/ubuntu/.ssh && ln -s /etc /home/ubuntu/.ssh"
     as_root(cloud, spoil, instance="links")
-    # The guest refuses to follow them. Whether it can do without is the tenant's affair.
+    # The guest refuses to follow the links. Whether the instance then works is up to the tenant.
     cloud.finish(cloud.call("POST", "/cluster/restart/links", expect=202).json()["request_id"], status=None)
     followed = [root for root in cloud.roots() if (root / "etc/authorized_keys").exists()]
     cloud.destroy(made["id"])
@@ -326,7 +327,7 @@ while True:
 IMPOSTOR = """
 import ctypes, os, select, socket, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
-# Whoever is root inside may trace the guest: it is stopped, and its place is taken.
+# Root inside may trace the guest: it is stopped, and this process replaces it.
 assert libc.ptrace(16, 1, 0, 0) == 0 and os.waitpid(1, 0x40000000)
 guest = os.pidfd_open(1)
 listener = socket.socket(fileno=libc.syscall(438, guest, 3, 0))
@@ -376,7 +377,7 @@ def test_fake_guest_affects_only_its_instance(cloud):
 
 
 def memory_of(pid: int) -> int:
-    """How many bytes a process has in memory."""
+    """The resident memory of a process in bytes."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -400,7 +401,8 @@ def test_busy_instance_does_not_starve_others(cloud):
 
 
 def as_root(cloud, script: str, instance="inside", **more) -> str:
-    """What a script prints as root in an instance. Whatever its commands do, it must come to its end."""
+    """The output of a script that runs as root in an instance. The script must reach its end, whatever its commands
+    do."""
     ran = cloud.ssh(instance, "sudo bash -s", answer=f"{script}\necho the end\n", **more)
     assert ran.out.endswith("the end\n"), ran
     return ran.out.removesuffix("the end\n")

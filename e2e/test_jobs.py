@@ -1,4 +1,4 @@
-"""Jobs on real machines, through the REST API: how they are started, run, watched and ended, and what outlives what."""
+"""Jobs on real instances over the REST API: start, run, logs, outputs, end, and what survives a crash."""
 
 import io
 import zipfile
@@ -10,7 +10,7 @@ from instances import needs_root
 from support import eventually
 
 pytestmark = needs_root
-# Every node says who it is to the first one, which answers with the sum of all ranks.
+# Every node sends its rank to the first one, which returns the sum of all ranks.
 RENDEZVOUS = """\
 import os, socket
 rank, nodes = int(os.environ["NODE_RANK"]), int(os.environ["NNODES"])
@@ -38,7 +38,7 @@ print(f"rank {rank} of {nodes}: {total}")
 
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory):
-    """One cloud for the whole file, with a machine on which one job runs at a time."""
+    """One engine for the whole file, with an instance that runs one job at a time."""
     with Jobs(tmp_path_factory.mktemp("jobs")) as running:
         running.create("box", kind="worker")
         yield running
@@ -241,7 +241,7 @@ def test_cluster_destroy_fails_jobs(cloud):
 
 
 def wheel() -> bytes:
-    """A package for Python that needs nothing to be built and nothing from elsewhere."""
+    """A Python package that needs no build and no dependencies."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as file:
         file.writestr("tiny_thing.py", "word = 'imported'\n")
@@ -302,7 +302,7 @@ def test_outputs_during_and_after_run(cloud):
 
 def test_job_survives_engine_kills(cloud):
     """A job survives a killed engine without losing or repeating a byte."""
-    # However long the engine takes to come back, the job has not ended before the last time.
+    # However long the engine takes to return, the job has not ended before the last crash.
     waits = "[ $i != 45 ] || until [ -e ~/last ]; do sleep 0.05; done"
     writes = f"rm -f ~/last; for i in $(seq 1 60); do echo line $i; sleep 0.05; {waits}; done; echo result > r.txt"
     job = cloud.run("box", writes, outputs=["r.txt"], venv=False)

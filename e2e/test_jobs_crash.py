@@ -1,5 +1,5 @@
-"""Jobs that write while the engine is killed, nodes are restarted and owners change their minds. Start reading at the test;
-`Work` is what is known of a job from outside, and `check` what must be true of it afterwards."""
+"""Jobs that write while the engine is killed, nodes are restarted and jobs are canceled. Start reading at the test;
+`Work` is what the test knows of a job, and `check` what must be true of it afterwards."""
 
 import os
 import random
@@ -17,7 +17,7 @@ pytestmark = needs_root
 COUNT = int(os.environ.get("TARN_JOBS_ROUNDS", "50"))
 SEED = int(os.environ.get("TARN_JOBS_SEED", "6"))
 CLUSTERS, PARALLEL, OPEN = ("one", "two"), 4, 14
-# Each attempt writes a piece to its output and, only then, the same to a file of its own.
+# Each attempt writes a piece to its output and only then the same piece to its own file.
 WRITER = """\
 import glob, os, random, sys, time
 seed, count, code = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
@@ -50,7 +50,7 @@ class Work:
     ended: str | None = None
 
     def piece(self, attempt: int, number: int) -> bytes:
-        """What an attempt writes as its piece of this number; nothing after the last."""
+        """The piece of an attempt with this number; empty after the last one."""
         chance = random.Random(f"{self.seed}.{attempt}")
         for each in range(self.pieces):
             piece = chance.randbytes(chance.randint(1, 20000))
@@ -73,7 +73,7 @@ def test_jobs_survive_crashes_cancels_and_restarts(tmp_path):
             elif what := disturb(cloud, chance, works, done):
                 done[what] += 1
             time.sleep(chance.random() * 0.1)
-        # The last restart may not be over, and until it is nobody can look at the disk.
+        # The last restart may still be running, and the disk is readable only after it.
         for cluster in CLUSTERS:
             eventually(lambda: cloud.info(cluster)["status"] == "RUNNING", what=f"{cluster} runs, seed {SEED}")
         for work in works:
@@ -89,7 +89,7 @@ def test_jobs_survive_crashes_cancels_and_restarts(tmp_path):
 
 
 def begin(cloud: Jobs, chance: random.Random, number: int) -> list[Work]:
-    """Starts a job with or without files; nothing when its cluster is on its way somewhere."""
+    """Starts a job with or without files; returns nothing when its cluster is not running."""
     work = Work("", chance.choice(CLUSTERS), f"{SEED}.{number}", chance.randint(1, 60), chance.choice([0, 0, 0, 5]), chance.choice([0, 2]))
     arguments = f"{work.seed} {work.pieces} {work.code}"
     with_files = chance.random() < 0.5
@@ -110,7 +110,7 @@ def begin(cloud: Jobs, chance: random.Random, number: int) -> list[Work]:
 
 
 def unfinished(cloud: Jobs, works: list[Work]) -> list[Work]:
-    """Those that have not ended; what has ended once stays as it is, which is looked at in the end."""
+    """The jobs that have not ended. The first final status is recorded, and must not change."""
     for work in works:
         if not work.ended and (status := cloud.job(work.job)["status"]) in ENDED:
             work.ended = status
@@ -118,7 +118,8 @@ def unfinished(cloud: Jobs, works: list[Work]) -> list[Work]:
 
 
 def disturb(cloud: Jobs, chance: random.Random, works: list[Work], done: dict[str, int]) -> str | None:
-    """Something happens, sometimes; what has not happened for half of the time happens now."""
+    """Sometimes kills the engine, cancels a job or restarts a cluster; each of these at least once in the second
+    half."""
     what = chance.choices([None, "crash", "cancel", "restart"], [60, 20, 14, 6])[0]
     if len(works) >= COUNT // 2:
         what = next((each for each, times in done.items() if not times), what)
@@ -133,7 +134,7 @@ def disturb(cloud: Jobs, chance: random.Random, works: list[Work], done: dict[st
         assert answer.status_code in (202, 409), answer.text
     elif what == "restart":
         cluster = chance.choice(CLUSTERS)
-        # Also those that are in line: they may begin while the node is on its way down.
+        # Waiting jobs count as well: they may start while the node is stopping.
         for work in unfinished(cloud, works):
             work.disturbed |= work.cluster == cluster
         answer = cloud.call("POST", f"/cluster/restart/{cluster}")
@@ -142,7 +143,7 @@ def disturb(cloud: Jobs, chance: random.Random, works: list[Work], done: dict[st
 
 
 def check(cloud: Jobs, work: Work):
-    """One end, that fits what was done to it, and a log that holds what was written."""
+    """Checks that the job ended once, as what was done to it allows, and that its log is complete."""
     where = f"seed {SEED}: {work}"
     seen, log, files = cloud.job(work.job), cloud.log_of(work.job), wrote(cloud, work.job)
     assert seen["status"] == work.ended, f"{where}: {seen}"
@@ -162,8 +163,8 @@ def check(cloud: Jobs, work: Work):
 
 
 def walk(log: bytes, files: list[bytes], work: Work, where: str) -> bytes:
-    """Goes through the log along the files of all attempts. An attempt that was cut off may have written a part of one piece
-    more than it could note; answers what there is of that after the last one."""
+    """Follows the log along the files of all attempts. An attempt that was cut off may have logged a part of one
+    more piece than it recorded; returns what is left of it after the last attempt."""
     place = 0
     for attempt, content in enumerate(files):
         assert log[place : place + len(content)] == content, f"{where}: attempt {attempt} differs after byte {place} of {len(log)}"
@@ -180,7 +181,7 @@ def walk(log: bytes, files: list[bytes], work: Work, where: str) -> bytes:
 
 
 def noted(work: Work, attempt: int, content: bytes) -> int:
-    """How many pieces an attempt has noted."""
+    """The number of pieces that an attempt has recorded."""
     number = length = 0
     while length < len(content):
         length += len(work.piece(attempt, number))
@@ -190,13 +191,13 @@ def noted(work: Work, attempt: int, content: bytes) -> int:
 
 
 def wrote(cloud: Jobs, job: str) -> list[bytes]:
-    """What the attempts of a job noted, in their order, as it lies on the disk of the instance."""
+    """The records of the attempts of a job, in order, from the disk of the instance."""
     found = [path for root in cloud.roots() for path in (root / "home/ubuntu/jobs" / job).glob("wrote.*")]
     return [path.read_bytes() for path in sorted(found, key=lambda path: path.name)]
 
 
 def compare(cloud: Jobs, works: list[Work]):
-    """Nothing runs, and everything that there is belongs to a job that there is, which ended once."""
+    """Checks that nothing runs, and that everything left belongs to a known job, which ended once."""
     eventually(lambda: not cloud.processes(), what=f"no process of any job, seed {SEED}")
     known = {work.job for work in works}
     assert cloud.rows() == known, f"seed {SEED}"

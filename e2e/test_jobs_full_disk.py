@@ -1,4 +1,4 @@
-"""A job that fills the disk of its node: it waits for room, nobody loses anything, and the engine's disk has room all the time."""
+"""A job that fills the disk of its node: it gets an error, nothing is lost, and the engine's disk always has space."""
 
 import os
 import subprocess
@@ -15,7 +15,8 @@ DISK_MIB = 700
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A disk of its own in a file. Memory would not do: what a job writes there counts as the memory of its machine."""
+    """A separate filesystem in a file. A tmpfs would not do: what a job writes there counts as memory of its
+    instance."""
     image, place = tmp_path / "image", tmp_path / "data"
     place.mkdir()
     with open(image, "wb") as file:
@@ -53,6 +54,6 @@ def test_job_with_full_disk_continues(tmp_path, small_disk):
 
 
 def free(place) -> int:
-    """How many bytes there is still room for."""
+    """The free space in bytes."""
     status = os.statvfs(place)
     return status.f_bavail * status.f_frsize

@@ -1,4 +1,4 @@
-"""Jobs that mean no good, or whose owners vanish: nothing outside the job suffers, and nothing is left of them."""
+"""Malicious jobs, and jobs whose clients vanish: nothing outside the job is affected, and nothing is left of them."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ MIB, GIB = 1 << 20, 1 << 30
 
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory):
-    """One cloud and one machine for the whole file: each test must leave them as they were."""
+    """One engine and one instance for the whole file: each test must leave them as they were."""
     with Jobs(tmp_path_factory.mktemp("hostile")) as running:
         running.create("box", kind="worker")
         yield running
@@ -29,21 +29,21 @@ def cloud(tmp_path_factory):
 
 @pytest.fixture(scope="module", autouse=True)
 def unharmed(cloud):
-    """After all tests the instance still runs jobs and accepts logins, the engine responds, and no process of a job is left."""
+    """After all tests the instance runs jobs and accepts logins, the engine responds, and no job process is left."""
     yield
     check_unharmed(cloud)
 
 
 @pytest.fixture(autouse=True)
 def unharmed_by_failure(cloud, request):
-    """After a test that failed, too: it names the test that did the harm."""
+    """The same after a failed test, so that the test that did the damage is named."""
     yield
     if request.node.stash[FAILED]:
         check_unharmed(cloud)
 
 
 def check_unharmed(cloud):
-    """Fails if a test has done harm that outlives it."""
+    """Fails if a test has done damage that outlives it."""
     assert cloud.text(cloud.run("box", "echo well", venv=False)) == "well\n"
     assert cloud.ssh("box", "echo well").out == "well\n"
     eventually(lambda: not cloud.processes(), what="no process of any job")
@@ -51,7 +51,7 @@ def check_unharmed(cloud):
 
 
 def entry(name: str, kind: bytes = tarfile.REGTYPE, content: bytes = b"", **more) -> tuple[tarfile.TarInfo, bytes]:
-    """An entry of an archive that may be anything."""
+    """An archive entry of any kind."""
     info = tarfile.TarInfo(name)
     info.type, info.size, info.mode = kind, len(content), 0o644
     for field, value in more.items():
@@ -124,7 +124,7 @@ def test_sparse_bomb_is_refused(cloud):
 
 
 def bomb(size: int) -> bytes:
-    """A tar.gz of one file of zeros. The pieces between full flushes stand for themselves, so one is made and repeated."""
+    """A tar.gz of one file of zeros. The pieces between full flushes are independent, so one is made and repeated."""
     info = tarfile.TarInfo("zeros")
     info.size = size
     pack = zlib.compressobj(9, wbits=-15)
@@ -136,7 +136,7 @@ def bomb(size: int) -> bytes:
 
 
 def refuse_archive(cloud, body: bytes):
-    """The upload is refused in words, the job cannot be started, and nothing of the upload stays."""
+    """Checks that the upload is refused with a message, the job cannot start, and nothing of the upload is kept."""
     made = cloud.submit("box", config("true", venv=False))
     answer = cloud.upload(made["upload_url"], body)
     assert answer.status_code in (400, 413, 422), f"{answer.status_code} {answer.text}"
@@ -148,7 +148,7 @@ def refuse_archive(cloud, body: bytes):
 
 
 def discard(cloud, job: str):
-    """Forgets a job that was never started."""
+    """Deletes a job that was never started."""
     cloud.delete(job)
     eventually(lambda: job not in cloud.rows(), what=f"no row of {job}")
 
@@ -169,7 +169,7 @@ def test_outputs_outside_are_not_collected(cloud):
 def test_moving_link_never_leads_outside(cloud):
     """A link that changes its target all the time never leads outside."""
     moving = "(while true; do ln -sfn real d; ln -sfn /etc d; done) &"
-    # It has moved both ways when it is looked at.
+    # The link has pointed both ways before the outputs are collected.
     moves = 'for to in real /etc; do until [ "$(readlink d)" = $to ]; do sleep 0.01; done; done; echo ready'
     commands = ["rm -f ~/end; mkdir real; echo fine > real/passwd", moving, moves, "until [ -e ~/end ]; do sleep 0.05; done"]
     job = cloud.run("box", *commands, outputs=["d/passwd", "real/passwd"], venv=False)
@@ -254,7 +254,7 @@ def test_long_lines_and_control_characters(cloud):
     job = cloud.run("box", script, venv=False)
     cloud.wait(job)
     assert len(cloud.log_of(job)) > 3_100_000
-    # The client takes frames of less than 1 MiB only, and ends otherwise.
+    # The client accepts only frames of less than 1 MiB and ends otherwise.
     frames, code = cloud.listen(job)
     assert code == 1000 and frames[-1]["status"] == "success"
     assert printed_text(frames).replace("\n", "").startswith("x" * 3_000_000)
@@ -326,16 +326,16 @@ def test_vanished_client_leaves_no_job(cloud, tmp_path, moment):
             done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True)
             assert done.returncode == 0 and cloud.object_keys() - objects, done
         assert cloud.rows() - before, "it was there"
-        # As when a cable is pulled: no word of good-bye.
+        # As when the network fails: the connection is reset without a close frame.
         connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         connection.socket.close()
-    # What earlier jobs had may go meanwhile.
+    # Rows and objects of earlier jobs may disappear meanwhile.
     eventually(lambda: cloud.rows() <= before and cloud.object_keys() <= objects, what="nothing of the job")
     assert not list(tmp_path.glob("*.gz")) and len(list(tmp_path.iterdir())) == 1
 
 
 def next_command(connection) -> str:
-    """The next thing that the engine wants to have run."""
+    """The next command that the engine asks the client to run."""
     while True:
         if command := json.loads(connection.recv(timeout=60)).get("command"):
             return command
@@ -350,7 +350,7 @@ def test_aborted_upload_can_be_repeated(cloud):
         head = f"PUT {path} HTTP/1.1\r\nHost: 127.0.0.1:{cloud.port}\r\nContent-Length: {len(body)}\r\n\r\n"
         connection.sendall(head.encode() + body[: len(body) // 2])
     cloud.call("POST", f"/job/start/{made['job_id']}", expect=409)
-    # It may be sent once more, since it never came.
+    # The upload may be repeated, because it never completed.
     eventually(lambda: cloud.upload(made["upload_url"], body).status_code in (200, 201, 204), what="an upload that is accepted")
     cloud.call("POST", f"/job/start/{made['job_id']}", expect=202)
     cloud.wait(made["job_id"])

@@ -1,4 +1,5 @@
-"""Nothing leaks: the machine looks the same after rounds of create, restart and destroy with the engine killed at any moment."""
+"""Nothing leaks: the host is the same after rounds of create, restart and destroy with the engine killed at any
+moment."""
 
 import os
 import random
@@ -27,7 +28,7 @@ def test_rounds_with_kills_leave_nothing(tmp_path):
             one_round(cloud, chance, number, images)
             cloud.destroy_all()
             left = footprint.difference(before, footprint.take_snapshot())
-            # The kernel takes namespaces apart a moment after their last process.
+            # The kernel removes namespaces a moment after their last process.
             left.pop("namespaces", None)
             assert not left, f"round {number}, seed {SEED}: {left}"
             assert not list((cloud.data / "instances").iterdir()), f"round {number}, seed {SEED}"
@@ -35,7 +36,7 @@ def test_rounds_with_kills_leave_nothing(tmp_path):
 
 
 def one_round(cloud, chance: random.Random, number: int, images: list[str]):
-    """Asks for several things at once and kills the engine at a random moment of it; what was accepted must still come."""
+    """Makes several calls and kills the engine at a random moment; what was accepted must still complete."""
     accepted = []
     for each in range(chance.randint(1, 3)):
         body = {"instance_type": "tiny", "tp_cluster_name": f"leak-{number}-{each}", "num_nodes": chance.randint(1, 3)}
@@ -45,7 +46,7 @@ def one_round(cloud, chance: random.Random, number: int, images: list[str]):
     for one in accepted:
         cloud.finish(one["request_id"])
     restarted = chance.choice(accepted)["cluster_id"]
-    # Both restart the machines, one of them with a volume, which outlives its cluster and is destroyed after it.
+    # Both restart the instances, one of them with a volume, which outlives its cluster and is destroyed after it.
     if chance.random() < 0.5:
         request = cloud.call("POST", f"/cluster/restart/{restarted}", expect=202).json()["request_id"]
     else:
@@ -59,7 +60,7 @@ def one_round(cloud, chance: random.Random, number: int, images: list[str]):
 
 
 def kill_and_restart_engine(cloud, chance: random.Random, within: float):
-    """The engine dies within the given seconds, as by a power cut of its own, and comes back."""
+    """Kills the engine within the given seconds and starts it again."""
     time.sleep(chance.random() * within)
     cloud.process.kill()
     cloud.process.wait()

@@ -1,4 +1,4 @@
-"""The life of one `tarn serve` as its operator sees it: first start, restart, stop, a lost key, on either database."""
+"""The life cycle of `tarn serve` for its operator: first start, restart, stop and a lost key, on either database."""
 
 import os
 import re
@@ -56,12 +56,12 @@ def test_taken_port_is_named(server, tmp_path):
 
 def test_idle_connections_do_not_delay_stop(server):
     """Idle connections do not delay a stop."""
-    # Calls under way have so long. A machine that has much else to do may need it by itself, but not always.
+    # Running calls may take this long. A busy host may need as long by itself, but not every time.
     assert any(stopped_with_idle_connections(server) < 4.5 for _ in range(5))
 
 
 def stopped_with_idle_connections(server) -> float:
-    """Stops the server while connections are open on which nothing happens, and starts it again; how long the stop took."""
+    """Stops the server while idle connections are open, and starts it again; returns how long the stop took."""
     with socket.create_connection(("127.0.0.1", server.port)) as idle, requests.Session() as kept:
         kept.trust_env = False
         kept.get(f"{server.url}/healthz", timeout=60)

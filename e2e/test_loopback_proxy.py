@@ -1,4 +1,5 @@
-"""The engine as it is seen from inside an instance: at 127.0.0.1, on its own ports, with the credentials of the outside."""
+"""The loopback proxy: the engine inside an instance, at 127.0.0.1 on its own ports, with the same credentials as
+outside."""
 
 import json
 
@@ -8,7 +9,7 @@ from instances import Instances, needs_root
 from support import eventually, free_port
 
 pytestmark = needs_root
-# Listens, and says its own word to whoever comes.
+# Listens and sends its own response to every connection.
 SQUATTER = """
 import socket
 server = socket.create_server(("127.0.0.1", {port}))
@@ -23,20 +24,20 @@ while True:
 
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory):
-    """One cloud with one machine for the whole file."""
+    """One engine with one instance for the whole file."""
     with Instances(tmp_path_factory.mktemp("inside"), "--log", "info,tarn_server::loopback_proxy=debug") as running:
         running.create("box", kind="1xCPU")
         yield running
 
 
 def curl_inside(cloud, path: str, *options: str, port=None, instance="box") -> str:
-    """What curl says inside; nothing when nobody answers."""
+    """The output of curl inside; empty when there is no response."""
     words = " ".join(["curl", "-s", "-m", "20", *options, f"'http://127.0.0.1:{port or cloud.port}{path}'"])
     return cloud.ssh(instance, words, code=None).out
 
 
 def engine_responds_inside(cloud, instance="box") -> bool:
-    """Whether the engine answers inside, and not somebody else who has its port."""
+    """Whether the engine responds inside, and not another program on its port."""
     said = curl_inside(cloud, "/healthz", instance=instance)
     return said.startswith("{") and json.loads(said).get("status") == "ok"
 
@@ -80,7 +81,7 @@ def test_silent_connections_block_no_one(cloud):
     """Silent connections block neither another instance nor later calls."""
     other = cloud.create("neighbour")["id"]
     assert eventually(lambda: engine_responds_inside(cloud), what="an answer inside")
-    # More than the engine carries at once for one instance, and than the guest keeps waiting.
+    # More connections than the engine serves at once for one instance, and than the guest keeps waiting.
     silent = f"import socket, time; all = [socket.create_connection(('127.0.0.1', {cloud.port})) for _ in range(200)]; print('here', flush=True); time.sleep(1000)"
     cloud.ssh("box", f'nohup python3 -c "{silent}" > silent 2>&1 & echo $! > silent.pid')
     try:
@@ -115,7 +116,7 @@ def test_taken_port_is_left_to_its_program(cloud):
     cloud.ssh("box", "rm -f squatting; cat > squatter.py", answer=SQUATTER.format(port=cloud.port))
     cloud.ssh("box", "nohup sh -c 'until python3 squatter.py; do sleep 0.05; done' >/dev/null 2>&1 & echo started")
     try:
-        # Without an engine the port is free. What the program writes is seen from outside, as nobody can log in now.
+        # Without an engine the port is free. The file is read from outside, because logins need the engine.
         cloud.process.kill()
         cloud.process.wait()
         assert eventually(lambda: any((root / "home/ubuntu/squatting").exists() for root in cloud.roots()), what="the program in the port")

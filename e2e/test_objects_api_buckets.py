@@ -1,4 +1,4 @@
-"""Buckets over S3: their names, their life, and the operations on them that are not there."""
+"""Buckets over S3: their names, their life cycle, and unsupported operations."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def test_valid_bucket_names_work(s3, name):
 @pytest.mark.parametrize("name", BAD_NAMES)
 def test_invalid_bucket_names_are_refused(storage, name):
     """Invalid bucket names are refused."""
-    # boto3 would not even send some of these.
+    # boto3 would refuse to send some of these.
     assert Wire(storage.account).call("PUT", f"/{name}").outcome == (400, "InvalidBucketName")
 
 

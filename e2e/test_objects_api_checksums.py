@@ -1,4 +1,4 @@
-"""The checksums of S3: verified when they come, returned when they are asked for."""
+"""The checksums of S3: verified on upload, returned on request."""
 
 import pytest
 
@@ -61,7 +61,7 @@ def test_two_checksums_are_refused(storage, bucket):
 def test_range_has_no_whole_checksum(s3, bucket):
     """A range is returned without the checksum of the whole object."""
     put(s3, bucket, "key", body=b"content")
-    # boto3 would verify it, and fail.
+    # boto3 would verify a checksum and fail.
     assert read(s3, bucket, "key", Range="bytes=1-2", ChecksumMode="ENABLED") == b"on"
 
 
@@ -76,7 +76,7 @@ def test_copy_keeps_or_replaces_checksum(s3, bucket):
 
 
 def send_parts(s3, bucket: str, algorithm: str, kind: str) -> tuple[str, list[dict]]:
-    """Begins an upload with checksums, and sends the parts with theirs."""
+    """Starts an upload with checksums, and sends the parts with theirs."""
     field = f"Checksum{algorithm}"
     begun = s3.create_multipart_upload(Bucket=bucket, Key="key", ChecksumAlgorithm=algorithm, ChecksumType=kind)
     assert (begun["ChecksumAlgorithm"], begun["ChecksumType"]) == (algorithm, kind)

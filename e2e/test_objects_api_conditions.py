@@ -1,4 +1,4 @@
-"""Ranges, and requests that hold only under a condition."""
+"""Ranges and conditional calls."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -76,7 +76,7 @@ def test_met_conditions_return_object(s3, bucket, dated):
         {"IfMatch": etag}, {"IfMatch": "*"}, {"IfMatch": f'"other", {etag}'}, {"IfMatch": etag.strip('"')},
         {"IfNoneMatch": '"other"'}, {"IfModifiedSince": modified - hour}, {"IfUnmodifiedSince": modified + hour},
         {"IfUnmodifiedSince": modified},
-        # An entity tag is more exact than a time, so it goes first.
+        # An entity tag is more exact than a time, so it takes precedence.
         {"IfMatch": etag, "IfUnmodifiedSince": modified - hour},
         {"IfNoneMatch": '"other"', "IfModifiedSince": modified + timedelta(seconds=1)},
     ):  # fmt: skip

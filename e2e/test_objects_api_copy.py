@@ -1,4 +1,4 @@
-"""Copies within the server, and deletes of many at once."""
+"""Copies within the server, and deletes of many objects."""
 
 from datetime import timedelta
 
@@ -20,7 +20,7 @@ def test_copy_is_independent_of_source(s3, bucket, new_bucket, size):
         done = s3.copy_object(Bucket=place, Key="to", CopySource=source)["CopyObjectResult"]
         assert done["ETag"] == etag and done["LastModified"]
         assert read(s3, place, "to") == CONTENTS[size]
-    # The copy is not tied to its source.
+    # The copy is independent of its source.
     s3.delete_object(Bucket=bucket, Key="from")
     assert read(s3, bucket, "to") == read(s3, elsewhere, "to") == CONTENTS[size]
     put(s3, bucket, "to", body=b"changed")
@@ -61,7 +61,7 @@ def test_copy_keeps_or_replaces_metadata(s3, bucket):
         Tagging="t=1",
     )  # fmt: skip
     source = {"Bucket": bucket, "Key": "from"}
-    # Without REPLACE, what is sent along does not count.
+    # Without REPLACE the metadata in the call is ignored.
     s3.copy_object(Bucket=bucket, Key="kept", CopySource=source, Metadata={"b": "2"}, ContentType="image/png")
     head = s3.head_object(Bucket=bucket, Key="kept")
     assert (head["Metadata"], head["ContentType"], head["CacheControl"]) == ({"a": "1"}, "text/plain", "no-cache")
@@ -119,7 +119,7 @@ def test_copy_of_version(s3, versioned, new_bucket):
         done = s3.copy_object(Bucket=plain, Key="to", CopySource=source)
         assert done["CopySourceVersionId"] == version
         assert read(s3, plain, "to") == f"{number}".encode()
-    # An old version copied over the newest is how one goes back.
+    # Copying an old version over the newest restores it.
     done = s3.copy_object(Bucket=versioned, Key="key", CopySource={"Bucket": versioned, "Key": "key", "VersionId": versions[0]})
     assert done["VersionId"] not in versions
     assert read(s3, versioned, "key") == b"0"

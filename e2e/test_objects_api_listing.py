@@ -1,4 +1,4 @@
-"""Listings, the old form and the new: order, prefixes, delimiters, pages and names that XML cannot hold."""
+"""Listings in both forms: order, prefixes, delimiters, pages and names that XML cannot contain."""
 
 import re
 from urllib.parse import unquote_plus

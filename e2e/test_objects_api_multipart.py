@@ -1,4 +1,4 @@
-"""Multipart uploads: their parts, their end, and what cannot be."""
+"""Multipart uploads: parts, completion, and refusals."""
 
 import hashlib
 
@@ -13,7 +13,7 @@ BIG = hashlib.shake_128(b"part").digest(PART)
 
 
 def etag_of(contents: list[bytes]) -> str:
-    """The ETag that S3 gives to what came in parts."""
+    """The ETag that S3 gives to an object in parts."""
     joined = b"".join(hashlib.md5(content).digest() for content in contents)
     return f'"{hashlib.md5(joined).hexdigest()}-{len(contents)}"'
 
@@ -117,7 +117,7 @@ def test_invalid_completions_are_refused(s3, bucket):
     with refused(404, "NoSuchUpload"):
         complete(s3, bucket, "other key", upload, parts)
     assert "Contents" not in s3.list_objects_v2(Bucket=bucket)
-    # None of this has spoiled the upload; an ETag may come without its quotes.
+    # None of this has damaged the upload; an ETag may come without its quotes.
     complete(s3, bucket, "key", upload, [part | {"ETag": part["ETag"].strip('"')} for part in parts])
     assert read(s3, bucket, "key") == BIG + b"tail"
 

@@ -1,4 +1,4 @@
-"""Single objects: writing, reading, what is said of them, and their keys."""
+"""Single objects: writing, reading, headers, and keys."""
 
 import hashlib
 from datetime import UTC, datetime
@@ -11,7 +11,7 @@ from objects import INLINE, MIB, bucket, md5, new_bucket, put, read, refused, s3
 from objects_wire import Wire
 
 
-# On both sides of every border inside: of the database and the files, of a frame, of a buffer.
+# On both sides of every internal limit: between database and files, of a frame, of a buffer.
 @pytest.mark.parametrize("size", [0, 1, INLINE - 1, INLINE, INLINE + 1, 65_536, 1_000_003, 8 * MIB + 1])
 def test_objects_of_every_size(s3, bucket, size):
     """Objects of every size are written and read back."""
@@ -90,7 +90,7 @@ def test_metadata_round_trips(s3, bucket):
     for values in ({"one": "1", "two-words": "a b  c", "empty": ""}, {"other": "2"}, {}):
         s3.put_object(Bucket=bucket, Key="key", Body="x", Metadata=values)
         for seen in (s3.get_object(Bucket=bucket, Key="key"), s3.head_object(Bucket=bucket, Key="key")):
-            # Space within a value is the client's to keep or to fold.
+            # Clients may keep or fold spaces within a value.
             assert {name: value.split() for name, value in seen["Metadata"].items()} == {
                 name: value.split() for name, value in values.items()
             }
@@ -109,7 +109,7 @@ def test_metadata_beyond_ascii(storage, bucket):
         answer = wire.call("PUT", path, body=b"x", headers={"x-amz-meta-greeting": value})
         assert answer.status in (200, 400), answer
         if answer.status == 200:
-            # As it came, or as mail does it.
+            # Unchanged, or encoded as in mail headers.
             seen = wire.call("GET", path).headers["x-amz-meta-greeting"]
             assert seen.encode("latin-1") == value or str(make_header(decode_header(seen))).encode() == value
 

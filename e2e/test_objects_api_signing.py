@@ -1,4 +1,4 @@
-"""Signatures: every form that clients use, and what a wrong one gets."""
+"""Signatures: every form that clients use, and the errors for wrong ones."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -17,13 +17,13 @@ WHOLE = b"".join(CHUNKS)
 
 @pytest.fixture
 def wire(storage):
-    """The account over a bare connection."""
+    """A plain connection with the account."""
     return Wire(storage.account)
 
 
 @pytest.fixture
 def browser():
-    """Something that follows URLs and knows no key."""
+    """An HTTP client without a key."""
     with requests.Session() as session:
         session.trust_env = False
         yield session
@@ -187,7 +187,7 @@ def test_boto3_presigned_urls_work(s3, bucket, browser):
     assert browser.put(url, data=b"other", headers={"Content-Type": "image/png"}).status_code == 403
     options = {"ResponseContentDisposition": "attachment; filename=x", "ResponseContentType": "text/html"}
     url = s3.generate_presigned_url("get_object", Params=place | options, ExpiresIn=60)
-    # Some clients send a type with everything.
+    # Some clients send a content type with every call.
     answer = browser.get(url, headers={"Content-Type": "application/octet-stream"})
     assert (answer.status_code, answer.content) == (200, b"content")
     assert answer.headers["Content-Disposition"] == "attachment; filename=x"

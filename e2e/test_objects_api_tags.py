@@ -12,7 +12,7 @@ def tags_of(s3, bucket: str) -> dict[str, str]:
 
 
 def set_tags(s3, bucket: str, tags: list[tuple[str, str]]):
-    """Puts tags in place of those that `key` has."""
+    """Replaces the tags of `key`."""
     listed = [{"Key": key, "Value": value} for key, value in tags]
     s3.put_object_tagging(Bucket=bucket, Key="key", Tagging={"TagSet": listed})
 

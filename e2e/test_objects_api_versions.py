@@ -1,4 +1,4 @@
-"""Buckets that keep what is overwritten and deleted."""
+"""Buckets with versioning."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,17 +9,17 @@ from objects_wire import Wire
 
 
 def write(s3, bucket: str, key: str, *contents: bytes) -> list[str]:
-    """Writes one over the other; answers the ids of the versions."""
+    """Writes versions of a key; returns their ids."""
     return [s3.put_object(Bucket=bucket, Key=key, Body=content)["VersionId"] for content in contents]
 
 
 def suspend(s3, bucket: str):
-    """Keeps what it has, and nothing new."""
+    """Suspends versioning."""
     s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Suspended"})
 
 
 def listed(s3, bucket: str, **options) -> list[tuple[str, str, bool]]:
-    """Key, version and whether it is the latest, in the order of the list; delete markers with them."""
+    """Key, version and whether it is the latest, in listed order, followed by the delete markers."""
     page = s3.list_object_versions(Bucket=bucket, **options)
     both = page.get("Versions", []) + page.get("DeleteMarkers", [])
     return [(each["Key"], each["VersionId"], each["IsLatest"]) for each in both]
@@ -152,7 +152,7 @@ def test_suspended_delete_adds_null_marker(s3, versioned):
     assert listed(s3, versioned) == [("key", version, False), ("key", "null", True)]
     with refused(404, "NoSuchKey"):
         read(s3, versioned, "key")
-    # The next one takes the marker's place.
+    # The next object replaces the marker.
     put(s3, versioned, "key", body=b"again")
     assert listed(s3, versioned) == [("key", "null", True), ("key", version, False)]
     s3.delete_object(Bucket=versioned, Key="key", VersionId="null")
@@ -179,7 +179,7 @@ def test_versions_list_page_by_page(s3, versioned):
         assert all(len(page.get("Versions", [])) + len(page.get("DeleteMarkers", [])) <= size for page in pages)
     first = s3.list_object_versions(Bucket=versioned, MaxKeys=2, Prefix="b/")
     assert first["IsTruncated"] is True
-    # Where it goes on is what the page said, or any version that is known.
+    # The listing continues from the markers of the page, or from any known version.
     for key, version in ((first["NextKeyMarker"], first["NextVersionIdMarker"]), made[4]):
         rest = s3.list_object_versions(Bucket=versioned, Prefix="b/", KeyMarker=key, VersionIdMarker=version)
         assert [(each["Key"], each["VersionId"]) for each in rest["Versions"]] == made[5:]

@@ -1,4 +1,4 @@
-"""Stock clients of S3, with no flag beyond where it is and who calls: aws-cli, rclone, s3cmd and boto3."""
+"""Stock S3 clients with no option besides endpoint and credentials: aws-cli, rclone, s3cmd and boto3."""
 
 import hashlib
 import os
@@ -17,38 +17,38 @@ from objects import MIB, new_bucket, own_storage, s3  # noqa: F401
 from support import ENVIRONMENT
 
 VENV = Path(sys.executable).parent
-# The newest release, and the one that Debian has: they are built on different libraries of S3.
+# The newest release and Debian's: they are built on different S3 libraries.
 RCLONES = {"newest": str(VENV / "rclone"), "debian": "/usr/bin/rclone"}
 
 
 @pytest.fixture(scope="module")
 def storage(tmp_path_factory):
-    """A server of its own: the clients are configured through its API."""
+    """A separate server: the clients are configured through its API."""
     with own_storage(tmp_path_factory.mktemp("clients")) as running:
         yield running
 
 
 def fill(place: Path, size: int):
-    """A file that does not repeat."""
+    """Writes a file without repetitions."""
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_bytes(hashlib.shake_128(place.name.encode()).digest(size))
 
 
 def sums(place: Path) -> dict[str, str]:
-    """What a directory holds: a checksum for each file."""
+    """The checksum of each file in a directory."""
     files = [file for file in place.rglob("*") if file.is_file()]
     return {str(file.relative_to(place)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
 class Client:
-    """A program with a home directory of its own."""
+    """A program with its own home directory."""
 
     def __init__(self, home: Path, *command: str, environment=None):
         self.home, self.command = home, command
         self.environment = ENVIRONMENT | {"HOME": str(home), "LC_ALL": "C.UTF-8"} | (environment or {})
 
     def __call__(self, *arguments, code=0) -> str:
-        """Runs it; answers what it said on both streams."""
+        """Runs the program; returns its output on both streams."""
         done = subprocess.run(
             [*self.command, *map(str, arguments)], env=self.environment, cwd=self.home, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600,
@@ -59,7 +59,7 @@ class Client:
 
 @pytest.fixture
 def tree(tmp_path) -> Path:
-    """Two hundred files of all kinds, one of them so large that it goes in parts."""
+    """Two hundred files of all kinds, one of them large enough for parts."""
     place = tmp_path / "tree"
     for number in range(190):
         fill(place / f"directory-{number % 7}" / f"file-{number}", number * 311)
@@ -72,7 +72,7 @@ def tree(tmp_path) -> Path:
 
 @pytest.fixture
 def aws(storage, tmp_path):
-    """aws-cli, configured with what the server says to write into its files."""
+    """aws-cli with the configuration that the server returns."""
     home = tmp_path / "home"
     (home / ".aws").mkdir(parents=True)
     said = storage.server.call("GET", "/object-storage/configure/aws", expect=200).json()
@@ -135,7 +135,7 @@ def test_aws_cli_calls_s3api(aws, tmp_path):
 
 @pytest.fixture(params=RCLONES)
 def rclone(request, storage, tmp_path):
-    """rclone with the section that the stock client writes into its file."""
+    """rclone with the section that the stock client writes."""
     program = RCLONES[request.param]
     if not os.access(program, os.X_OK):
         pytest.skip(f"{program} is missing: scripts/install-missing test")
@@ -164,7 +164,7 @@ def test_rclone_syncs(rclone, tree, tmp_path, request):
     assert listed == {name: (tree / name).stat().st_size for name in sums(tree)}
     rclone("copy", f"{place}/tree", tmp_path / "back")
     assert sums(tmp_path / "back") == sums(tree)
-    # Copies on the server, without the data going through the client.
+    # Copies on the server: the data does not pass through the client.
     rclone("copy", f"{place}/tree", f"{place}/again")
     assert "0 differences found" in rclone("check", f"{place}/tree", f"{place}/again")
     rclone("purge", place)
@@ -186,7 +186,7 @@ def test_rclone_keeps_times_and_hashes(rclone, tree, request):
 
 @pytest.fixture
 def s3cmd(storage, tmp_path):
-    """s3cmd with a file that says where, and who."""
+    """s3cmd with endpoint and credentials in its file."""
     home, address = tmp_path / "home", urlsplit(storage.account.endpoint)
     home.mkdir()
     (home / ".s3cfg").write_text(

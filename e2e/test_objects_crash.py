@@ -1,5 +1,5 @@
-"""Object storage through rounds of everything that is done to objects, with the server killed while calls are in flight. Start
-reading at the test; `Model` is what must be true after each round."""
+"""Object storage through rounds of all changes, with the server killed while calls are in flight. Start reading at
+the test; `Model` is what must be true after each round."""
 
 import hashlib
 import os
@@ -42,12 +42,12 @@ def test_rounds_with_kills_keep_acknowledged_objects(tmp_path):
 
 
 def one_round(server, s3, chance: random.Random, model: Model):
-    """All threads at work, a kill in the midst of it, and the server again."""
+    """Runs all threads, kills the server meanwhile, and starts it again."""
     stop = threading.Event()
     with ThreadPoolExecutor(THREADS) as threads:
         seeds = [chance.randrange(1 << 32) for _ in range(THREADS)]
         work = [threads.submit(keep_busy, s3, model, f"{number}/", seeds[number], stop) for number in range(THREADS)]
-        # The first calls of a fresh server are worth a kill as much as the later ones.
+        # The first calls of a fresh server deserve a kill as much as later ones.
         time.sleep(0.05 + chance.random() ** 2 * 0.8)
         server.process.kill()
         server.process.wait()
@@ -58,7 +58,7 @@ def one_round(server, s3, chance: random.Random, model: Model):
 
 
 def keep_busy(s3, model: Model, prefix: str, seed: int, stop: threading.Event):
-    """One thing after the other until the server is gone, mostly to keys that no other thread touches."""
+    """Makes random calls until the server is gone, mostly on keys that no other thread uses."""
     chance = random.Random(seed)
     actions = {
         put_inline: 6, put_file: 6, put_parts: 3, copy: 2, delete: 3, delete_many: 1, look: 4,
@@ -76,7 +76,7 @@ def keep_busy(s3, model: Model, prefix: str, seed: int, stop: threading.Event):
 
 
 def change(model: Model, changes: Changes, call):
-    """Makes a call that changes keys. Without an answer it may have happened or not."""
+    """Makes a call that changes keys. Without a response it may have been executed or not."""
     model.begin(changes)
     try:
         call()
@@ -87,26 +87,27 @@ def change(model: Model, changes: Changes, call):
 
 
 def some_bytes(chance: random.Random, as_file: bool) -> bytes:
-    """A body that fits into a row, or one that is a file."""
+    """A body that fits into a row, or one that becomes a file."""
     if as_file:
         return chance.randbytes(INLINE + 1 + int(chance.random() ** 4 * 2_000_000))
     return chance.randbytes(chance.choice([0, 1, chance.randrange(INLINE), INLINE]))
 
 
 def put_inline(s3, chance: random.Random, model: Model, key: str, _prefix):
-    """An object that fits into a row."""
+    """Puts an object that fits into a row."""
     body = some_bytes(chance, as_file=False)
     change(model, {key: content(body, 0)}, lambda: s3.put_object(Bucket=BUCKET, Key=key, Body=body))
 
 
 def put_file(s3, chance: random.Random, model: Model, key: str, _prefix):
-    """An object that is a file."""
+    """Puts an object that becomes a file."""
     body = some_bytes(chance, as_file=True)
     change(model, {key: content(body, 1)}, lambda: s3.put_object(Bucket=BUCKET, Key=key, Body=body))
 
 
 def put_parts(s3, chance: random.Random, model: Model, key: str, _prefix):
-    """An object in one part or in two, of which one may come twice; sometimes the upload is given up, or left open."""
+    """Puts an object in one or two parts, of which one may be sent twice; sometimes aborts the upload or leaves it
+    open."""
     bodies = [chance.randbytes(PART)] if chance.random() < 0.15 else []
     bodies.append(chance.randbytes(chance.randrange(1, 200_000)))
     upload, parts = upload_parts(s3, BUCKET, key, bodies)
@@ -123,7 +124,7 @@ def put_parts(s3, chance: random.Random, model: Model, key: str, _prefix):
 
 
 def copy(s3, chance: random.Random, model: Model, key: str, prefix: str):
-    """A copy of an object of the same thread."""
+    """Copies an object of the same thread."""
     source = f"{prefix}{chance.randrange(KEYS_EACH)}"
     known = list(model.contents_of(source))
     if source != key and len(known) == 1 and known[0]:
@@ -132,12 +133,12 @@ def copy(s3, chance: random.Random, model: Model, key: str, prefix: str):
 
 
 def delete(s3, _chance, model: Model, key: str, _prefix):
-    """The end of an object, if there is one."""
+    """Deletes an object, if there is one."""
     change(model, {key: None}, lambda: s3.delete_object(Bucket=BUCKET, Key=key))
 
 
 def delete_many(s3, chance: random.Random, model: Model, key: str, prefix: str):
-    """The end of several, in one call."""
+    """Deletes several objects in one call."""
     keys = {key, *(f"{prefix}{chance.randrange(KEYS_EACH)}" for _ in range(3))}
     doomed = {"Objects": [{"Key": each} for each in keys]}
 
@@ -148,7 +149,7 @@ def delete_many(s3, chance: random.Random, model: Model, key: str, prefix: str):
 
 
 def look(s3, _chance, model: Model, key: str, _prefix):
-    """A read of what the thread itself has written is never stale, and nobody sees what nobody wrote."""
+    """Reads a key: a thread's own write is never stale, and no content appears that was never written."""
     before = model.contents_of(key)
     seen = observe(s3, BUCKET, key)
     fine = before | model.contents_of(key)
@@ -156,7 +157,7 @@ def look(s3, _chance, model: Model, key: str, _prefix):
 
 
 def put_version(s3, chance: random.Random, model: Model, _key, prefix: str):
-    """One more version of a key: an object, or the mark of a deletion. What was there stays."""
+    """Adds a version to a key: an object or a delete marker. Earlier versions stay."""
     key = f"{prefix}{chance.randrange(KEYS_VERSIONED)}"
     versions, kind = model.versions, chance.choice([0, 1, None])
     body = b"" if kind is None else some_bytes(chance, as_file=kind == 1)
@@ -175,7 +176,7 @@ def put_version(s3, chance: random.Random, model: Model, _key, prefix: str):
 
 
 def delete_version(s3, chance: random.Random, model: Model, _key, prefix: str):
-    """The end of a version, and of no other."""
+    """Deletes one version."""
     keys = [key for key in (f"{prefix}{each}" for each in range(KEYS_VERSIONED)) if model.versions.contents_of(key)]
     if not keys:
         return
@@ -187,7 +188,7 @@ def delete_version(s3, chance: random.Random, model: Model, _key, prefix: str):
 
 
 def observe(s3, bucket: str, key: str, **which) -> str | None:
-    """The checksum of what is there."""
+    """The checksum of an object, or None."""
     try:
         return hashlib.sha256(s3.get_object(Bucket=bucket, Key=key, **which)["Body"].read()).hexdigest()
     except ClientError as error:
@@ -196,7 +197,7 @@ def observe(s3, bucket: str, key: str, **which) -> str | None:
 
 
 def compare(storage, s3, model: Model, where: str):
-    """Every object is one that it may be, no other is visible, and every file belongs to one."""
+    """Checks that every object is a possible one, no other is visible, and every file belongs to an object."""
     keys = model.keys()
     with ThreadPoolExecutor(THREADS) as threads:
         seen = dict(zip(keys, threads.map(lambda key: observe(s3, BUCKET, key), keys)))
@@ -225,7 +226,7 @@ def compare(storage, s3, model: Model, where: str):
 
 
 def compare_versions(s3, model: Model, where: str):
-    """Every version that was acknowledged is there, and no other than those that were asked for."""
+    """Checks that every acknowledged version exists, and no other than the requested ones."""
     objects: list[tuple[str, str]] = []
     seen: dict[str, dict[str, str | None]] = {key: {} for key in [*model.versions.certain, *model.versions.added]}
     for page in s3.get_paginator("list_object_versions").paginate(Bucket=VERSIONED):

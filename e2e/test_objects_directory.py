@@ -1,4 +1,5 @@
-"""Whose a directory of objects is: an engine never opens another's, because it would sweep it."""
+"""An object directory belongs to one installation: an engine never opens another's, because it would remove its
+files."""
 
 import subprocess
 
@@ -9,14 +10,14 @@ LARGE = b"x" * 100_000
 
 
 def refusal(server: Server) -> str:
-    """What an engine says that does not start."""
+    """The error of an engine that refuses to start."""
     done = subprocess.run(server.command, env=server.environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1, done
     return done.stderr
 
 
 def configured(tmp_path, name: str, directory) -> Server:
-    """An engine with its objects somewhere else."""
+    """An engine with its objects in another directory."""
     config = tmp_path / f"{name}.toml"
     config.write_text(f'[object_storage]\ndirectory = "{directory}"\n')
     return Server(tmp_path / name, "--config", config)

@@ -1,4 +1,4 @@
-"""Input that means harm, and clients that vanish: S3's own error, nothing lost, nothing left."""
+"""Malicious input, and clients that vanish: S3 errors, nothing lost, nothing left."""
 
 import contextlib
 import hashlib
@@ -12,26 +12,26 @@ from objects import MIB, bucket, keys_of, new_bucket, own_storage, put, read, re
 from objects_wire import UNSIGNED, Wire
 from support import eventually
 
-# How many calls of an organization may bring a body at a time.
+# How many calls of an organization may send a body at once.
 TURNS = 64
 
 
 @pytest.fixture(scope="module")
 def storage(tmp_path_factory):
-    """A server of its own: its files are looked at."""
+    """A separate server, whose files are inspected."""
     with own_storage(tmp_path_factory.mktemp("hostile")) as running:
         yield running
 
 
 @pytest.fixture
 def wire(storage):
-    """The account over a bare connection."""
+    """A plain connection with the account."""
     return Wire(storage.account)
 
 
 @pytest.fixture
 def nothing_left(storage, s3, bucket):
-    """After the test no object is visible in the bucket, there is no file that was not there before, and the server works."""
+    """After the test the bucket is empty, there is no new file, and the server works."""
     before = storage.files()
     yield
     assert keys_of(s3.list_objects_v2(Bucket=bucket)) == []
@@ -48,7 +48,7 @@ def connect(storage) -> socket.socket:
 
 
 def head_of(signed, method: str, path: str, length: int) -> bytes:
-    """The head of a request as it goes over the wire."""
+    """The head of a call as it is sent."""
     lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in signed.headers.items())]
     return "\r\n".join([*lines, f"content-length: {length}", "", ""]).encode()
 

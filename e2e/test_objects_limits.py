@@ -1,4 +1,4 @@
-"""Object storage that is full: a quota, and a disk."""
+"""Full object storage: a quota, and a disk."""
 
 import os
 
@@ -10,7 +10,7 @@ from support import Server, eventually
 
 DISK_MIB = 40
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small filesystem needs root")
-# The least quota that there is, and an object of which eleven fit. Copies cost no space on the disk, but they count.
+# The smallest possible quota, and an object that fits eleven times. Copies take no disk space, but they count.
 SETTINGS = "[object_storage]\nquota_gb = 1\n"
 LARGE = 90_000_000
 
@@ -33,7 +33,7 @@ def test_quota_is_enforced(tmp_path):
         with refused(403, "QuotaExceeded"):
             s3.upload_part(Bucket="full", Key="parts", UploadId=upload, PartNumber=2, Body=bytes(PART))
         s3.abort_multipart_upload(Bucket="full", Key="parts", UploadId=upload)
-        # One that does not say in advance how long it is.
+        # A call that does not announce its length.
         chunks = (b"%x\r\n" % MIB + bytes(MIB) + b"\r\n") * 11 + b"0\r\n\r\n"
         wire = Wire(storage.account)
         signed = wire.sign("PUT", "/full/chunked", payload=UNSIGNED, headers={"transfer-encoding": "chunked"})
@@ -42,7 +42,7 @@ def test_quota_is_enforced(tmp_path):
         eventually(lambda: storage.files() == before, what="the end of what was refused")
         assert len(s3.list_objects_v2(Bucket="full")["Contents"]) == 11
         put(other, "full", "theirs", body=bytes(11_000_000))
-        # What is deleted makes room, and what is replaced counts once.
+        # A delete frees space, and a replaced object counts once.
         s3.delete_object(Bucket="full", Key="10")
         for _ in range(3):
             put(s3, "full", "put", body=bytes(40_000_000))
@@ -68,7 +68,7 @@ def test_organization_limit_is_enforced(tmp_path):
         s3.abort_multipart_upload(Bucket="full", Key="parts", UploadId=upload)
         put(s3, "full", "small", body=bytes(MIB))
         put(other, "full", "theirs", body=bytes(6 * MIB))
-        # Lowered below what there is: nothing is lost, nothing more comes.
+        # Lowered below the usage: nothing is lost, and nothing is added.
         server.call("PATCH", limits, json={"object_gb": 0.001}, expect=200)
         assert len(read(s3, "full", "first")) == 3 * MIB
         with refused(403, "QuotaExceeded"):
@@ -82,7 +82,7 @@ def test_full_disk_refuses_and_recovers(small_disk, tmp_path):
     """A full disk refuses writes, keeps the objects, and recovers."""
     assert os.path.ismount(small_disk), "never fill what is not the small disk"
     ballast = small_disk / "ballast"
-    # By itself it would leave more of the disk alone than this one has.
+    # The default reserve would be larger than this disk.
     config = tmp_path / "tarn.toml"
     config.write_text("[object_storage]\nreserve_mb = 0\n")
     with Server(small_disk, "--config", config) as server:
@@ -124,7 +124,7 @@ def test_reserve_of_disk_is_kept(small_disk, tmp_path):
         s3.create_bucket(Bucket="full")
         put(s3, "full", "before", body=b"x" * MIB)
         server.stop()
-    # By itself it leaves more alone than this disk has.
+    # The default reserve is larger than this disk.
     with Server(small_disk) as server:
         s3 = enable(server).client()
         upload = s3.create_multipart_upload(Bucket="full", Key="parts")["UploadId"]

@@ -1,4 +1,4 @@
-"""S3 from inside an instance: the same endpoint, the same credentials, over the guest's own stream."""
+"""S3 inside an instance through the loopback proxy: the same endpoint and the same credentials."""
 
 import pytest
 
@@ -20,7 +20,7 @@ print(hashlib.sha256(content).hexdigest())
 
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory):
-    """One cloud with one machine for the whole file."""
+    """One engine with one instance for the whole file."""
     with Instances(tmp_path_factory.mktemp("inside")) as running:
         running.create("box")
         yield running
@@ -69,13 +69,13 @@ def test_s3_inside_returns_after_engine_kill(cloud, s3):
 
 
 def transfer(cloud, urls: str) -> str | None:
-    """Reads and writes inside; nothing while the door is not open yet."""
+    """Reads and writes inside; None while the proxy does not listen yet."""
     ran = cloud.ssh("box", f"python3 -c '{TRANSFER}'", answer=urls, code=None)
     assert ran.code == 0 or "refused" in ran.errors, ran
     return ran.out.strip() if ran.code == 0 else None
 
 
 def answered(cloud, command: str) -> str | None:
-    """What a command inside says; nothing while the door is not open yet."""
+    """The output of a command inside; None while the proxy does not listen yet."""
     ran = cloud.ssh("box", command, code=None)
     return ran.out.strip() if ran.code == 0 else None

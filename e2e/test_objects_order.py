@@ -1,4 +1,4 @@
-"""Acknowledged means durable: the calls to the kernel, in the order in which they were made, while an object comes to be."""
+"""Acknowledged means durable: the system calls, in their order, while an object is written."""
 
 import os
 import re
@@ -19,7 +19,7 @@ CALLS = "fsync,fdatasync,write,writev,sendto,sendmsg"
 
 @dataclass
 class Call:
-    """A call to the kernel: which, with what, and the lines of the trace in which it began and ended."""
+    """A system call: its name, its arguments, and the lines of the trace in which it began and ended."""
 
     name: str
     text: str
@@ -29,14 +29,14 @@ class Call:
 
 @pytest.fixture(scope="module")
 def storage(tmp_path_factory):
-    """A server of its own: it is watched."""
+    """A separate server, which is traced."""
     with own_storage(tmp_path_factory.mktemp("order")) as running:
         running.account.client().create_bucket(Bucket="order")
         yield running
 
 
 def trace(storage, directory: Path, work) -> list[Call]:
-    """What the server asks of the kernel while something is done."""
+    """The system calls of the server while `work` runs."""
     file, said = directory / "trace", directory / "said"
     with open(said, "wb") as output:
         tracer = subprocess.Popen(
@@ -50,14 +50,14 @@ def trace(storage, directory: Path, work) -> list[Call]:
         work()
     finally:
         if tracer.poll() is None:
-            # It lets go of the server and ends.
+            # strace detaches from the server and ends.
             tracer.send_signal(signal.SIGINT)
             tracer.wait(60)
     return parse(file.read_text(errors="replace"))
 
 
 def parse(text: str) -> list[Call]:
-    """The calls of a trace. One during which another thread made calls has two lines."""
+    """The calls of a trace. A call that was interrupted by calls of other threads has two lines."""
     calls, open_ = [], {}
     for number, line in enumerate(text.splitlines()):
         if begun := re.match(r"(\d+) +(\w+)\((.*)", line):
@@ -65,7 +65,7 @@ def parse(text: str) -> list[Call]:
             call = Call(name, rest, number, number)
             calls.append(call)
             if rest.endswith("<unfinished ...>"):
-                # Until its end is seen it has none.
+                # The call has no end until it is found.
                 call.ended = len(text)
                 open_[thread] = call
         elif (resumed := re.match(r"(\d+) +<\.\.\. (\w+) resumed>", line)) and (call := open_.pop(resumed[1], None)):
@@ -74,7 +74,7 @@ def parse(text: str) -> list[Call]:
 
 
 def after(calls: list[Call], before: Call | None, names: str, what: str) -> Call:
-    """The first call of these names about this that began when another one had ended."""
+    """The first call with one of these names and this text that began after another one had ended."""
     earliest = before.ended if before else -1
     found = [call for call in calls if call.began > earliest and re.fullmatch(names, call.name) and re.search(what, call.text)]
     assert found, f"no {names} of {what} after {before}:\n" + "\n".join(f"{call.name}({call.text}" for call in calls)
@@ -87,7 +87,7 @@ DATABASE = r"/tarn\.db-wal>"
 
 
 def check(calls: list[Call], steps: list[str]):
-    """The steps are on disk one after the other, and only then the answer begins."""
+    """Checks that the steps are synced one after the other, and that the response begins only then."""
     last = None
     for step in steps:
         last = after(calls, last, SYNC, step)

@@ -1,4 +1,4 @@
-"""Tenants of one object storage: the same names, nothing in common; and keys that are changed."""
+"""Tenants of one object storage: the same names, nothing shared; and rotated keys."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from objects import Account, bucket, enable, new_bucket, new_tenant, own_storage
 
 @pytest.fixture(scope="module")
 def storage(tmp_path_factory):
-    """A server of its own, with two tenants."""
+    """A separate server, with two tenants."""
     with own_storage(tmp_path_factory.mktemp("tenants")) as running:
         yield running
 
@@ -58,7 +58,7 @@ def test_other_tenant_sees_no_bucket(s3, theirs, new_bucket):
     theirs.create_bucket(Bucket="their-own-place")
     with refused(404, "NoSuchBucket"):
         theirs.copy_object(Bucket="their-own-place", Key="loot", CopySource=f"{bucket}/key")
-    # The same name does not open the other's uploads either.
+    # The same bucket name does not open the other tenant's uploads either.
     theirs.create_bucket(Bucket=bucket)
     with refused(404, "NoSuchUpload"):
         theirs.upload_part(**place, UploadId=upload, PartNumber=1, Body=b"x")
@@ -79,7 +79,7 @@ def test_rotated_keys_revoke_old_keys(storage):
     said = server.call("POST", "/object-storage/rotate-keys", key=key, expect=200).json()
     new = Account(said["endpoint"], said["access_key_id"], said["secret_access_key"], said["region"])
     assert new.secret_key != old.secret_key
-    # Also on the connection that was open.
+    # Also on the open connection.
     for client in (kept, old.client()):
         with refused(403, "InvalidAccessKeyId", "SignatureDoesNotMatch"):
             read(client, "kept", "key")
@@ -105,7 +105,7 @@ def test_forced_disable_removes_everything(storage):
         client.list_buckets()
     again = enable(server, key).client()
     assert again.list_buckets()["Buckets"] == []
-    # A later sweep may be what removes the files; that it does is seen in the crash test.
+    # A later sweep may remove the files, which the crash test checks.
     assert len(storage.files() - before) <= 1
 
 

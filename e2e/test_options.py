@@ -1,4 +1,4 @@
-"""The options of `tarn serve`: TLS, metrics, the configuration file, and what wrong ones get."""
+"""The options of `tarn serve`: TLS, metrics, the configuration file, and refusals of invalid ones."""
 
 import re
 import subprocess
@@ -70,7 +70,7 @@ def test_configuration_file_is_read(tmp_path):
     config.write_text('simulated_gpus = "2xL40S"\n')
     environment = {name: value for name, value in ENVIRONMENT.items() if name != "TARN_SIMULATED_GPUS"}
     with Server(tmp_path / "data", environment=environment) as server:
-        # The option is left out, so that the file's value is what counts.
+        # The option is removed, so that the value of the file is used.
         at = server.command.index("--simulated-gpus")
         server.stop()
         server.command[at : at + 2] = ["--config", str(config)]

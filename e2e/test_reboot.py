@@ -1,4 +1,5 @@
-"""The machine goes down and comes up again: what ran comes back with its disk, address, volume, keys and jobs, and losses are told."""
+"""A reboot of the host: clusters return with their disks, addresses, volumes, keys and jobs, and losses are
+reported."""
 
 import os
 import subprocess
@@ -11,7 +12,7 @@ from support import eventually
 
 pytestmark = [needs_root, pytest.mark.alone]
 
-# Ends only in its second attempt: the first one is cut off.
+# Completes only in its second attempt: the first one is cut off.
 TWICE = "echo run >> count; echo attempt $(wc -l < count); [ $(wc -l < count) = 2 ] || sleep 31337; echo done"
 
 
@@ -32,7 +33,7 @@ def test_state_returns_after_reboot(tmp_path):
         keys = cloud.host_keys()
         gone = cloud.create("gone")
         going = cloud.call("DELETE", f"/cluster/{gone['id']}", expect=202).json()["request_id"]
-        # The second is the last in line: whoever came later would wait behind it.
+        # The second is the last in the queue: a later cluster would wait behind it.
         coming, waiting = cloud.hold_engine_during(lambda: [request_cluster(cloud, "coming", nodes=2), request_cluster(cloud, "waiting", kind="huge")])
         cloud.power_off()
         unfinished = cloud.open_requests()
@@ -131,14 +132,14 @@ def test_images_gpus_and_undo_survive_reboot(tmp_path):
             layer = Layer().directory("bin").add("bin/say", program(tmp_path), mode=0o755)
             image = registry.push("small", layer.bytes())
             imaged = cloud.create("imaged", container=image)
-        # The registry is gone: what comes back comes from what is kept.
+        # The registry is gone: instances return from the cached image.
         assert cloud.ssh("imaged", "/bin/say").out == "from the image\n"
         fast = cloud.create("fast", kind="2xH100")
         gpus = lambda cluster: [gpu["id"] for node in cluster["instances"] for gpu in node["gpus"]]  # noqa: E731
         assert len(gpus(fast)) == 2
         (undone,) = cloud.hold_engine_during(lambda: [cluster_in_progress(cloud)])
         cloud.power_off()
-        # It had failed and was being undone, and all of that an hour ago.
+        # The request had failed and was being undone, an hour ago.
         cloud.mark_as_undoing(undone["request_id"])
         cloud.start()
 
@@ -157,7 +158,7 @@ def test_images_gpus_and_undo_survive_reboot(tmp_path):
 
 
 def program(directory) -> bytes:
-    """A program that needs nothing but the kernel."""
+    """A program that needs only the kernel."""
     source = directory / "say.c"
     source.write_text('#include <stdio.h>\nint main(void) { puts("from the image"); return 0; }\n')
     subprocess.run(["cc", "-static", "-O1", "-o", str(directory / "say"), str(source)], check=True)
@@ -165,18 +166,18 @@ def program(directory) -> bytes:
 
 
 def request_cluster(cloud, name: str, *, nodes=1, kind="tiny") -> dict:
-    """The answer to a call that creates a cluster, without waiting for it."""
+    """Requests a cluster without waiting for it; returns the response."""
     body = {"instance_type": kind, "tp_cluster_name": name, "num_nodes": nodes}
     return cloud.call("POST", "/cluster/create", json=body, expect=202).json()
 
 
 def cluster_in_progress(cloud) -> dict:
-    """A third cluster of which something is there."""
+    """Requests a third cluster and waits until the engine has begun to create its nodes."""
     asked = request_cluster(cloud, "undone", nodes=3)
     eventually(lambda: list((cloud.data / "instances").iterdir())[2:], what="the node of the third cluster")
     return asked
 
 
 def addresses(cluster: dict) -> list[tuple[str, str]]:
-    """The nodes of a cluster and where they are."""
+    """The nodes of a cluster and their addresses."""
     return [(node["id"], node["private_ip"]) for node in cluster["instances"]]

@@ -1,5 +1,5 @@
-"""Registries as they are in the world: with logins, with encryption, sending on to others, and what people are told when an image
-cannot be had there. What a registry may do wrong beyond that is in the driver's own tests."""
+"""Real registries: logins, TLS, redirects, and the errors when an image cannot be pulled. Further faults of
+registries are in the driver's tests."""
 
 import base64
 import json
@@ -19,7 +19,7 @@ pytestmark = [needs_root, needs_registry]
 
 
 class Forwarding:
-    """A way to a registry, with encryption or without, that sends on whoever asks for a blob: `onto` is the address."""
+    """A proxy to a registry, with or without TLS, that redirects calls for blobs to the address `onto`."""
 
     def __init__(self, registry: Registry, certificate=None, onto=""):
         def get(handler):
@@ -46,7 +46,7 @@ class Forwarding:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def close(self):
-        """Nobody comes any more."""
+        """Stops the proxy."""
         self.server.shutdown()
         self.server.server_close()
 
@@ -81,7 +81,7 @@ def certificate(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def forwarding(registry, certificate):
-    """Three ways to the registry: encrypted; plain and sent on to that; encrypted and sent on in plain."""
+    """Three proxies to the registry: TLS; plain with a redirect to that; TLS with a redirect to plain HTTP."""
     encrypted = Forwarding(registry, certificate)
     up = Forwarding(registry, onto=f"https://{encrypted.host}")
     down = Forwarding(registry, certificate, onto=f"http://{registry.host}")
@@ -92,7 +92,8 @@ def forwarding(registry, certificate):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory, registry_with_login, certificate, forwarding):
-    """A cloud that has two logins in a file of `docker login`: the right one for a registry, and a wrong one for its other name."""
+    """An engine with two logins in a file of `docker login`: a right one for a registry, and a wrong one for its
+    other name."""
     place = tmp_path_factory.mktemp("registries")
     login = lambda *pair: {"auth": base64.b64encode(":".join(pair).encode()).decode()}  # noqa: E731
     auths = {f"http://{registry_with_login.host}/v2/": login(*LOGIN), f"localhost:{registry_with_login.port}": login(LOGIN[0], "wrong")}
@@ -108,7 +109,7 @@ def server(tmp_path_factory, registry_with_login, certificate, forwarding):
 
 @pytest.fixture
 def refused_create(server):
-    """Asks for a cluster that cannot be; answers why, as the request and the cluster say it."""
+    """Requests a cluster whose create fails; returns the reason, which the request and the cluster both show."""
 
     def run(image: str) -> str:
         body = {"instance_type": "1xCPU", "container": image}
@@ -147,7 +148,7 @@ def test_registry_logins_come_from_file(server, registry_with_login, refused_cre
     image = registry_with_login.push("small", small("closed"))
     assert server.create("known", container=image)["container"] == image
     server.destroy("known")
-    # The same registry under the name for which the file has a wrong password.
+    # The same registry under the name with the wrong password.
     image = image.replace("127.0.0.1", "localhost")
     assert f"localhost:{registry_with_login.port} refuses the login that this cloud has for it" in refused_create(image)
     with Registry(tmp_path / "other", login=True) as other:

@@ -1,4 +1,4 @@
-"""Fuzzing by the document: schemathesis reads `/openapi.json` and calls every operation with good and bad input."""
+"""Fuzzing from the OpenAPI document: schemathesis calls every operation with valid and invalid input."""
 
 import json
 import os
@@ -22,15 +22,15 @@ COUNTED = re.compile(r'^http_requests_total\{method="(\w+)",route="([^"]+)",stat
 
 @pytest.fixture
 def metrics() -> str:
-    """The address where this server counts its answers."""
+    """The address of the metrics, which count the responses."""
     return f"127.0.0.1:{free_port()}"
 
 
 @pytest.fixture
 def server(tmp_path, metrics):
-    """A cloud that counts what it answers."""
+    """An engine that counts its responses."""
     faults = tmp_path / "faults.toml"
-    # Something fatal is seen of one GPU again and again, so that there is something to clear.
+    # One GPU has a fatal fault all the time, so that there is something to clear.
     faults.write_text('[[gpu]]\nid = "simulated-H100-7"\nlost = true\n')
     with Server(tmp_path / "data", "--metrics-listen", metrics, "--simulated-gpu-faults", faults) as running:
         yield running
@@ -39,12 +39,12 @@ def server(tmp_path, metrics):
 
 @pytest.fixture
 def values(server, tmp_path) -> Path:
-    """A file of things that exist, for the hooks; some of them are ended and made anew while the run goes on."""
+    """A file of existing objects for the hooks; some of them are destroyed and recreated during the run."""
 
     def make(path, body):
         return server.call("POST", path, json=body, expect=202).json()
 
-    # Some are protected, so that the run does not begin by destroying everything that it could work with.
+    # Some are protected, so that the run does not start by destroying everything.
     claims = [{"instance_type": "1xH100", "deletion_protection": number < 3} for number in range(5)]
     clusters = [make("/cluster/create", claim) for claim in claims]
     volumes = [make("/storage/create", {"size": 1}) for _ in range(8)]
@@ -57,7 +57,7 @@ def values(server, tmp_path) -> Path:
     emails = [f"fuzz-{number}@example.org" for number in range(60)]
     for email in emails[:10]:
         server.call("POST", "/admin/user/create", json={"email": email}, expect=200)
-    # The administrator himself is left out: that he cannot end himself would be refused each time.
+    # The administrator is left out: disabling themselves would be refused each time.
     users = server.call("GET", "/admin/user/list", expect=200).json()["users"]
     users = [user["user_id"] for user in users if user["email"] in emails]
     issued = server.call("GET", "/admin/key/list", expect=200).json()["keys"]
@@ -106,8 +106,9 @@ def values(server, tmp_path) -> Path:
 
 def test_fuzzing_finds_no_fault(server, metrics, values, tmp_path):
     """Fuzzing finds no fault and calls nearly every operation successfully."""
-    # No operation is left out, not even those that end keys and users: the engine refuses to end the key that calls.
-    # The counting at the end sees to it, for every call after such a loss would pass as a documented 401.
+    # No operation is left out, not even those that revoke keys and disable users: the engine refuses to revoke the
+    # calling key. The counts at the end check that, because every call after such a loss would pass as a documented
+    # 401.
     before = successes(server, metrics)
     report = tmp_path / "report.txt"
     command = [
@@ -119,7 +120,7 @@ def test_fuzzing_finds_no_fault(server, metrics, values, tmp_path):
     ]  # fmt: skip
     hooks = {"SCHEMATHESIS_HOOKS": "fuzz_hooks", "PYTHONPATH": str(Path(__file__).parent)}
     with open(report, "w") as output:
-        # It runs in a directory of its own, where no configuration of anybody's changes what it does.
+        # It runs in its own directory, where no other configuration changes what it does.
         code = subprocess.run(
             command, cwd=tmp_path, env=ENVIRONMENT | hooks | {"TARN_FUZZ_VALUES": str(values)},
             stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, timeout=SECONDS,
@@ -130,10 +131,10 @@ def test_fuzzing_finds_no_fault(server, metrics, values, tmp_path):
     after = successes(server, metrics)
     document = server.call("GET", "/openapi.json", expect=200).json()
     known = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
-    # Who has no signature cannot call these with success; tests of their own do.
+    # Calls without a signature cannot succeed here; other tests cover these.
     known -= {operation for operation in known if operation[1] in SIGNED}
     untried = {operation for operation in known if after.get(operation, 0) == before.get(operation, 0)}
-    # Ids are new in every run, so that chance may leave one or two out whatever the seed is.
+    # Ids are new in every run, so that chance may leave out one or two operations whatever the seed is.
     assert len(untried) <= 2, f"nearly every operation must also have been called with success, not so: {untried}"
 
 
@@ -141,7 +142,7 @@ SIGNED = ("/job/upload/{job_id}", "/job/files/{job_id}", "/job/output/{job_id}")
 
 
 def successes(server, metrics) -> dict:
-    """How often each operation was answered with 2xx."""
+    """The number of 2xx responses of each operation."""
     text = server.session.get(f"http://{metrics}/metrics", timeout=60).text
     counted = Counter()
     for method, route, count in COUNTED.findall(text):

@@ -1,4 +1,4 @@
-"""OpenSSH's own programs through the gateway: no jump host, no configuration, nothing that only nearly works."""
+"""OpenSSH's own programs through the gateway, without a jump host or configuration."""
 
 import hashlib
 import os
@@ -17,14 +17,14 @@ HOST = "box@127.0.0.1"
 
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory):
-    """One cloud with one machine for the whole file."""
+    """One engine with one instance for the whole file."""
     with Instances(tmp_path_factory.mktemp("ssh")) as running:
         running.create("box", kind="1xCPU")
         yield running
 
 
 def run(cloud, program, *arguments, answer=None, code=0, seconds=120):
-    """One of OpenSSH's programs with the cloud's options."""
+    """Runs an OpenSSH program with the options of this engine."""
     done = subprocess.run(
         [program, *cloud.options(), *map(str, arguments)], input=answer, env=ENVIRONMENT,
         capture_output=True, timeout=seconds,
@@ -34,13 +34,13 @@ def run(cloud, program, *arguments, answer=None, code=0, seconds=120):
 
 
 def checksum(path) -> str:
-    """What a file holds, in short."""
+    """The checksum of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 @pytest.fixture
 def large(tmp_path):
-    """Some megabytes that do not repeat."""
+    """A file of some megabytes without repetitions."""
     path = tmp_path / "large"
     path.write_bytes(os.urandom(20 << 20))
     return path
@@ -131,7 +131,7 @@ def test_local_forwarding_works(cloud):
 
 
 def ask(port: int) -> bytes:
-    """What answers at a port."""
+    """The response at a port."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
             connection.sendall(b"hello")

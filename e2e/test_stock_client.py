@@ -1,4 +1,4 @@
-"""The unchanged `tp` 0.0.9 against Tarn: clusters, and what happens without a good key."""
+"""The unchanged `tp` 0.0.9 against Tarn: clusters, and calls without a valid key."""
 
 import re
 import shlex
@@ -11,7 +11,7 @@ NO_CLUSTER = "c-000000000000"
 
 @pytest.fixture
 def create(tp, server, public_key):
-    """Creates a running cluster through the client and answers what the API says about it."""
+    """Creates a running cluster through the client and returns its info from the API."""
 
     def run(name, *options, kind="1xH100", key=None):
         tp("cluster", "create", kind, "-i", public_key, "--name", name, *options, "--wait", key=key)

@@ -14,7 +14,7 @@ WRONG_KEY = "tp-" + "x" * 40
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """One cloud for the whole file: nothing is ever made in it."""
+    """One engine for the whole file, on which nothing is created."""
     with Server(tmp_path_factory.mktemp("commands") / "data") as running:
         yield running
 
@@ -31,7 +31,7 @@ def test_command_has_proofs(command):
     assert refused or not needs(commands()[command]), "what is given something can be given something wrong"
     for test in (works, *refused):
         module, name = proof_location(test)
-        # A test without the client would never be held to what it claims.
+        # A test without the client would never have its claims checked.
         assert "tp" in inspect.signature(getattr(importlib.import_module(module), name)).parameters, test
 
 

@@ -1,4 +1,4 @@
-"""The unchanged `tp` 0.0.9 on real machines: from a key to a shell and back to nothing."""
+"""The unchanged `tp` 0.0.9 and real instances: from a key to a shell and to the destroyed cluster."""
 
 import pytest
 
@@ -9,7 +9,7 @@ pytestmark = needs_root
 
 @pytest.fixture
 def server(tmp_path):
-    """A cloud whose machines are real; the client's fixture uses it in the fake one's place."""
+    """An engine with real instances; it replaces the engine with the fake driver for the client's fixture."""
     with Instances(tmp_path) as running:
         yield running
 

@@ -1,4 +1,5 @@
-"""The unchanged `tp` 0.0.9 and its jobs on real machines: init, push, listen, list, info, pull, cancel, delete, and teardown."""
+"""The unchanged `tp` 0.0.9 and jobs on real instances: init, push, listen, list, info, pull, cancel, delete, and
+teardown."""
 
 import hashlib
 import json
@@ -12,7 +13,7 @@ from jobs import JOB_ID, NO_JOB, Jobs, config
 from instances import needs_root
 
 pytestmark = needs_root
-# Prints the SHA-256 of every file below, by its name in hexadecimal digits: names may hold anything.
+# Prints the SHA-256 of every file below, by its name in hexadecimal digits, because names may contain anything.
 MANIFEST = """\
 import hashlib, json, os
 seen = {}
@@ -31,7 +32,7 @@ ODD_NAMES = [
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """A cloud whose machines are real; the client's fixture uses it in the fake one's place."""
+    """An engine with real instances; it replaces the engine with the fake driver for the client's fixture."""
     with Jobs(tmp_path_factory.mktemp("client-jobs")) as running:
         running.create("box", kind="worker")
         yield running
@@ -39,7 +40,7 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def project(tmp_path) -> Path:
-    """The directory of somebody's project."""
+    """The project directory."""
     place = tmp_path / "project"
     place.mkdir()
     return place
@@ -47,7 +48,7 @@ def project(tmp_path) -> Path:
 
 @pytest.fixture
 def push(tp, project):
-    """Pushes the project with a file of these keys; answers the id of the job."""
+    """Pushes the project with a job file of these keys; returns the id of the job."""
 
     def run(*commands, teardown=False, cluster="box", **keys) -> str:
         (project / "job.tp.toml").write_text(config(*commands, **keys))
@@ -61,7 +62,7 @@ def push(tp, project):
 
 
 def write(project: Path, name: bytes | str, content: bytes):
-    """A file of the project."""
+    """Writes a file of the project."""
     path = os.path.join(os.fsencode(project), os.fsencode(name))
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "wb") as file:

@@ -12,14 +12,14 @@ SHOWN = re.compile(
 
 
 def account(text: str) -> Account:
-    """The account that the client has shown."""
+    """The account that the client printed."""
     access_key, secret_key, endpoint, region = SHOWN.search(text).groups()
     return Account(endpoint, access_key, secret_key, region)
 
 
 @pytest.fixture
 def s3(tp):
-    """boto3 with what the client was told when it switched object storage on."""
+    """boto3 with the credentials that `enable` printed."""
     return account(tp("object-storage", "enable").text).client()
 
 

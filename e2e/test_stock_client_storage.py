@@ -10,7 +10,7 @@ NO_VOLUME = "s-000000000000"
 
 @pytest.fixture
 def create(tp):
-    """Creates a volume through the client and answers its id, which is in the client's own closing words."""
+    """Creates a volume through the client and returns its id from the client's last line."""
 
     def run(size, *options):
         return STORAGE_ID.search(tp("storage", "create", size, *options, "--wait").text)[0]

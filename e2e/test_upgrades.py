@@ -1,4 +1,4 @@
-"""The newest program opens the data of older ones, and carries on with the work that was in progress."""
+"""The engine opens the data of an older version and continues the work in progress."""
 
 from pathlib import Path
 
@@ -18,14 +18,15 @@ def test_older_data_is_upgraded(tmp_path, fixture):
     cloud = Upgrades(tmp_path)
     facts = cloud.unpack(fixture)
     with cloud:
-        # What ran comes back, with its disk and its volume.
+        # The cluster returns with its disk and its volume.
         cloud.wait_for_cluster_status(facts["box"], "RUNNING")
         assert cloud.ssh("box", "cat file").out == "on the disk\n"
         assert cloud.ssh("box", f"cat /mnt/{facts['volume']}/file").out == "on the volume\n"
-        # Requests go on: one was under way, one waits for capacity that does not exist.
+        # Requests continue: one was running, one waits for capacity that does not exist.
         cloud.finish(facts["coming"]["request_id"])
         assert cloud.info(facts["waiting"]["cluster_id"])["status"] == "PENDING"
-        # Jobs, too: the one that was cut off has its second attempt, the next one runs after it, and a draft takes its files.
+        # Jobs continue: the interrupted one has its second attempt, the next one runs after it, and a draft accepts its
+        # files.
         assert cloud.text(facts["ended"]) == "ended\n"
         (result,) = cloud.pull(facts["ended"]).values()
         assert cloud.fetch(result) == b"42\n"
@@ -34,12 +35,12 @@ def test_older_data_is_upgraded(tmp_path, fixture):
         assert cloud.upload(cloud.url + facts["upload_path"], archive({"message": b"hello\n"})).ok
         cloud.call("POST", f"/job/start/{facts['draft']}", expect=202)
         assert cloud.text(facts["draft"]) == "hello\n"
-        # Objects are there, and an upload in parts is completed.
+        # Objects exist, and a multipart upload is completed.
         s3 = Account(cloud.s3_url, facts["access_key"], facts["secret_key"], "us-east-1").client()
         assert s3.get_object(Bucket="bucket", Key="small")["Body"].read() == b"small object\n"
         assert s3.get_object(Bucket="bucket", Key="large")["Body"].read() == LARGE
         parts = {"Parts": [{"PartNumber": 1, "ETag": facts["tag"]}]}
         s3.complete_multipart_upload(Bucket="bucket", Key="parts", UploadId=facts["upload"], MultipartUpload=parts)
         assert s3.get_object(Bucket="bucket", Key="parts")["Body"].read() == PART
-        # People keep their keys.
+        # Users keep their keys.
         assert cloud.call("GET", "/user/info", key=facts["user_key"], expect=200).json()["email"] == "ada@example.org"

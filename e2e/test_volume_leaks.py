@@ -1,5 +1,5 @@
-"""Volumes through rounds of everything that can be done to them, with the engine killed at any moment: what was synced is
-still there, and nothing else is. Start reading at the test; `Model` is what must be true after each round."""
+"""Volumes through rounds of all changes, with the engine killed at any moment: synced data survives, and nothing
+else is left. Start reading at the test; `Model` is what must be true after each round."""
 
 import hashlib
 import os
@@ -21,7 +21,7 @@ MOST_VOLUMES, MOST_CLUSTERS, MOST_GB = 4, 2, 4
 
 @dataclass
 class Volume:
-    """What a volume must be."""
+    """The expected state of a volume."""
 
     size: int = 1
     files: dict[str, str] = field(default_factory=dict)
@@ -29,13 +29,13 @@ class Volume:
 
 @dataclass
 class Model:
-    """What must exist: volumes and clusters, and on each cluster the volume it has, if any."""
+    """What must exist: volumes and clusters, and the volume of each cluster, if any."""
 
     volumes: dict[str, Volume] = field(default_factory=dict)
     clusters: dict[str, str | None] = field(default_factory=dict)
 
     def free(self) -> list[str]:
-        """The volumes that are on no cluster."""
+        """The volumes that are attached to no cluster."""
         return [volume for volume in self.volumes if volume not in self.clusters.values()]
 
 
@@ -55,7 +55,7 @@ def test_rounds_with_kills_keep_volume_data(tmp_path):
 
 
 def one_round(cloud, chance: random.Random, model: Model, number: int, where: str):
-    """Several things at once that do not get into each other's way, and a kill in the midst of them; then data is written."""
+    """Makes several independent calls at once and kills the engine meanwhile; then writes data."""
     busy, accepted = set(), []
     for each in range(chance.randint(2, 4)):
         if (chosen := choose(chance, model, busy)) is not None:
@@ -64,7 +64,7 @@ def one_round(cloud, chance: random.Random, model: Model, number: int, where: st
             answer = action(cloud, model, f"{number}-{each}", *subjects)
             accepted.append((action.__name__, subjects, *answer))
     for _ in range(chance.choice((1, 1, 2))):
-        # Most of them are soon done, so most kills come soon; a second one may meet what was begun again.
+        # Most changes are done soon, so most kills come soon; a second kill may hit a resumed change.
         time.sleep(chance.random() ** 3 * 0.8)
         cloud.process.kill()
         cloud.process.wait()
@@ -79,7 +79,7 @@ def one_round(cloud, chance: random.Random, model: Model, number: int, where: st
 
 
 def choose(chance: random.Random, model: Model, busy: set[str]):
-    """Something that can be done now, and what it is done to."""
+    """A change that is possible now, and its objects."""
     clusters = [cluster for cluster in model.clusters if cluster not in busy]
     idle = [volume for volume in model.volumes if volume not in busy]
     free = [volume for volume in model.free() if volume not in busy]
@@ -107,14 +107,15 @@ def choose(chance: random.Random, model: Model, busy: set[str]):
 
 
 def create_volume(cloud, model, name):
-    """A new one of the least size. Answers, as all of these, the request and what is true when it has ended."""
+    """Creates a volume of the minimum size. Returns, as all of these do, the request and a function that updates the
+    model."""
     body = {"name": f"volume-{name}", "size": 1}
     accepted = cloud.call("POST", "/storage/create", json=body, expect=202).json()
     return accepted["request_id"], lambda: model.volumes.update({accepted["storage_id"]: Volume()})
 
 
 def create_cluster(cloud, model, name):
-    """A new one, now and then of two nodes."""
+    """Creates a cluster, sometimes of two nodes."""
     body = {"instance_type": "tiny", "tp_cluster_name": f"cluster-{name}", "num_nodes": 1 + len(model.volumes) % 2}
     body["public_keys"] = [cloud.identity.with_suffix(".pub").read_text()]
     accepted = cloud.call("POST", "/cluster/create", json=body, expect=202).json()
@@ -122,38 +123,38 @@ def create_cluster(cloud, model, name):
 
 
 def attach(cloud, model, _name, volume, cluster, live):
-    """With a restart of the nodes, or without."""
+    """Attaches a volume, with a restart of the nodes or live."""
     accepted = cloud.attach(volume, cluster, live=live)
     return accepted["request_id"], lambda: model.clusters.update({cluster: volume})
 
 
 def detach(cloud, model, _name, volume, cluster, live):
-    """With a restart of the nodes, or without."""
+    """Detaches a volume, with a restart of the nodes or live."""
     accepted = cloud.detach(volume, cluster, live=live)
     return accepted["request_id"], lambda: model.clusters.update({cluster: None})
 
 
 def grow(cloud, model, _name, volume):
-    """By a gigabyte, attached or not."""
+    """Grows a volume by a gigabyte, attached or not."""
     size = model.volumes[volume].size + 1
     accepted = cloud.call("PATCH", f"/storage/edit/{volume}", json={"size_gb": size}, expect=202).json()
     return accepted["request_id"], lambda: setattr(model.volumes[volume], "size", size)
 
 
 def destroy_volume(cloud, model, _name, volume):
-    """With its data."""
+    """Destroys a volume with its data."""
     accepted = cloud.call("DELETE", f"/storage/{volume}", expect=202).json()
     return accepted["request_id"], lambda: model.volumes.pop(volume)
 
 
 def destroy_cluster(cloud, model, _name, cluster, _volume):
-    """Takes its volume off it, and keeps the data."""
+    """Destroys a cluster, which detaches its volume and keeps the data."""
     accepted = cloud.call("DELETE", f"/cluster/{cluster}", expect=202).json()
     return accepted["request_id"], lambda: model.clusters.pop(cluster)
 
 
 def write(cloud, chance: random.Random, model: Model, cluster: str, volume: str):
-    """A file that is synced before the command ends, or in place of one that is there."""
+    """Writes a file, new or replaced, that is synced before the command ends."""
     name, text = f"file-{chance.randrange(4)}", chance.randbytes(chance.randrange(1, 200_000)).hex()
     cloud.ssh(cluster, f"cd /mnt/{volume} && cat > {name} && sync {name} .", answer=text)
     model.volumes[volume].files[name] = hashlib.sha256(text.encode()).hexdigest()
@@ -166,7 +167,7 @@ def read(cloud, cluster: str, volume: str) -> dict[str, str]:
 
 
 def compare(cloud, model: Model, where: str):
-    """The database, the machine and the data are what they must be."""
+    """Checks that the database, the host and the data match the model."""
     shown = {volume["id"]: volume for volume in cloud.volumes()}
     seen = {volume: (info["status"], info["size_gb"], sorted(info["attached_clusters"])) for volume, info in shown.items()}
     on = lambda volume: sorted(cluster for cluster, has in model.clusters.items() if has == volume)  # noqa: E731
@@ -175,7 +176,7 @@ def compare(cloud, model: Model, where: str):
     sizes = {volume: file.stat().st_size for volume, file in cloud.files().items()}
     assert sizes == {volume: file_size(must.size) for volume, must in model.volumes.items()}, where
     attached = {volume for volume in model.clusters.values() if volume}
-    # One that clears itself may be there a moment longer beside the one that took its place.
+    # A device that clears itself may exist a moment longer beside its replacement.
     files = lambda: sorted(footprint.loop_devices(cloud.data / "volumes").values())  # noqa: E731
     wanted = sorted(str(cloud.files()[volume]) for volume in attached)
     eventually(lambda: files() == wanted, what=f"one loop device for each attached volume ({where})")
@@ -190,7 +191,7 @@ def compare(cloud, model: Model, where: str):
 
 
 def every_volume(cloud, model: Model, where: str):
-    """Those that are attached nowhere have their data, too."""
+    """Checks the data of the volumes that are attached to no cluster."""
     cluster = cloud.create("reader")["id"]
     for volume in model.free():
         cloud.finish(cloud.attach(volume, cluster, live=True)["request_id"])

@@ -1,4 +1,4 @@
-"""Volumes on real machines: what a person finds inside, what survives, and what is refused."""
+"""Volumes on real instances: what users find inside, what survives, and what is refused."""
 
 import hashlib
 import os
@@ -11,7 +11,7 @@ from volumes import GIGABYTE, Volumes, file_size
 
 pytestmark = needs_root
 
-# Appends until the disk is full, then tries again and again, as a training run that writes checkpoints may.
+# Appends until the disk is full and then keeps retrying, as a training run that writes checkpoints may.
 STUBBORN_WRITER = """
 import os, sys, time
 block, written, refused = b"x" * (1 << 20), 0, False
@@ -32,14 +32,14 @@ with open(sys.argv[1], "wb", buffering=0) as file, open("writer", "w") as says:
 
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory):
-    """One cloud for the whole file: machines take a moment."""
+    """One engine for the whole file, because instances take a moment to start."""
     with Volumes(tmp_path_factory.mktemp("volumes")) as running:
         yield running
 
 
 @pytest.fixture
 def server(cloud):
-    """What the client's fixture talks to."""
+    """The engine for the client's fixture."""
     return cloud
 
 
@@ -92,7 +92,7 @@ def test_live_attach_and_detach_restart_nothing(cloud):
     assert cloud.volume(volume)["attachments"] == [{"cluster_id": cluster["id"], "status": "ATTACHED"}]
 
     cloud.ssh(nodes[1], f"kill {sleeper}")
-    # It is told to end, and is somebody who holds on until it has.
+    # The process gets a signal, and uses the volume until it has ended.
     eventually(lambda: cloud.ssh(nodes[1], f"test -e /proc/{sleeper}", code=None).code == 1, what="nobody who holds on")
     cloud.finish(cloud.detach(volume, cluster["id"], live=True)["request_id"])
     assert [cloud.mounted(node) for node in nodes] == [set(), set()]
@@ -143,7 +143,7 @@ def test_clusters_share_volume_with_same_owners(cloud):
     eventually(lambda: linked("one") and linked("two"), what="the new name inside")
     assert cloud.ssh("one", "ls").out.split() == ["together"], "the old name is gone"
     assert cloud.ssh("two", "cat shared").out.strip() == "mine", "what the user put there stays"
-    # The data outlives one cluster, and the other goes on.
+    # The data outlives one cluster, and the other continues.
     cloud.destroy(clusters[0])
     assert cloud.ssh("two", "cat together/second").out.strip() == "of-root"
     assert cloud.volume(volume)["attached_clusters"] == [clusters[1]]
@@ -202,6 +202,6 @@ def test_lost_or_damaged_volume_fails(cloud, tmp_path):
 
 
 def digest(path) -> str:
-    """What is in a file; of a sparse one, too."""
+    """The checksum of a file, also of a sparse one."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,4 +1,4 @@
-"""Data directories of older programs, with work in progress. Start reading at `Upgrades`.
+"""Data directories of older versions, with work in progress. Start reading at `Upgrades`.
 
 `TARN_BINARY=<older program> python e2e/upgrades.py e2e/fixtures/schema-8.tar.xz` writes one, as root.
 """
@@ -13,14 +13,14 @@ from objects import MIB, enable
 from reboots import Reboots
 
 FACTS = "facts.json"
-# Completes only in its second attempt: the host goes down during the first one.
+# Completes only in its second attempt: the host reboots during the first one.
 TWICE = "echo run >> count; echo attempt $(wc -l < count); [ $(wc -l < count) = 2 ] || sleep 31337; echo done"
 PART = b"\0" * 5 * MIB
 LARGE = b"large object\n" * 10_000
 
 
 class Upgrades(Reboots):
-    """A cloud whose data directory one program fills and a newer one opens."""
+    """An engine whose data directory one version fills and a newer one opens."""
 
     def __init__(self, directory: Path):
         super().__init__(directory)
@@ -28,7 +28,8 @@ class Upgrades(Reboots):
         config.write_text(config.read_text().replace("[capacity]\n", "[capacity]\ninstance_disk_gb = 1\n", 1))
 
     def fill(self) -> dict:
-        """Leaves work of every kind in progress, and ends as in a power cut. Returns what the newer program must know."""
+        """Leaves work of every kind in progress, and ends as in a power cut. Returns what the newer version must
+        know."""
         key = self.call("POST", "/admin/user/create", json={"email": "ada@example.org", "org_name": "lab"}, expect=200).json()["api_key"]
         box, volume = self.create("box"), self.make_volume("kept")
         self.finish(self.attach(volume, box["id"], live=True)["request_id"])
@@ -55,14 +56,14 @@ class Upgrades(Reboots):
         }  # fmt: skip
 
     def request_cluster(self, name: str, kind: str) -> dict:
-        """The accepted claim of a cluster."""
+        """Requests a cluster and returns the response."""
         return self.call("POST", "/cluster/create", json={"instance_type": kind, "tp_cluster_name": name}, expect=202).json()
 
     def unpack(self, fixture: Path) -> dict:
-        """Puts the data directory and the SSH key of a fixture in the place of this cloud's. Returns what `fill` returned."""
+        """Replaces the data directory and the SSH key with those of a fixture. Returns what `fill` returned."""
         subprocess.run(["tar", "-xJf", fixture, "-C", self.directory], check=True)
         facts = json.loads((self.directory / FACTS).read_text())
-        # An upgrade leaves the directory where it is; here it was elsewhere, and some files hold its path.
+        # An upgrade does not move the directory; here it was elsewhere, and some files contain its path.
         for path in [self.data / "volumes.pool", *(self.data / "instances").glob("*/instance.json")]:
             path.write_text(path.read_text().replace(facts["directory"], str(self.directory)))
         # Its instances belong to an earlier boot of another host, never to a process that runs here.
@@ -80,7 +81,7 @@ def write(fixture: Path):
         finally:
             cloud.kill()
         (directory / FACTS).write_text(json.dumps(facts, indent=1))
-        # The host's image and the guest are made anew by each program on each host.
+        # Each version creates the host's image and the guest anew on each host.
         options = ["--exclude=engine/images/host/*", "--exclude=engine/guests/*", "--sparse", "--owner=0", "--group=0"]
         parts = ["engine", "engine-id", "engine-id.pub", FACTS]
         subprocess.run(["tar", "-cJf", fixture.resolve(), *options, "-C", directory, *parts], check=True)

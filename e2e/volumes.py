@@ -1,4 +1,4 @@
-"""A cloud with real machines and volumes. Start reading at `Volumes`."""
+"""Engines with real instances and volumes. Start reading at `Volumes`."""
 
 from pathlib import Path
 
@@ -6,8 +6,8 @@ import footprint
 from instances import Instances
 from support import eventually
 
-# How long processes may take to leave a volume is waited for in the tests, so it is short there. They promise more than a
-# small disk has, and fill next to nothing of it.
+# Tests wait until processes have left a volume, so the grace period is short. The volumes are larger in sum than a
+# small disk, and nearly empty.
 SETTINGS = """
 [storage]
 detach_grace_seconds = 1
@@ -17,18 +17,18 @@ GIGABYTE = 10**9
 
 
 def file_size(gigabytes: int) -> int:
-    """How long the file of a volume is: whole blocks."""
+    """The size of a volume's file: whole blocks."""
     return -(-gigabytes * GIGABYTE // 4096) * 4096
 
 
 class Volumes(Instances):
-    """`Machines` that also makes, attaches and looks at volumes. What a test leaves is destroyed."""
+    """`Instances` that also creates, attaches and inspects volumes. What a test leaves is destroyed."""
 
     def __init__(self, directory: Path, *options, name="engine"):
         super().__init__(directory, *options, name=name, settings=SETTINGS)
 
     def make_volume(self, name: str, size=1) -> str:
-        """A volume that is ready; answers its id."""
+        """Creates a volume, waits until it is ready and returns its id."""
         accepted = self.call("POST", "/storage/create", json={"name": name, "size": size}, expect=202).json()
         self.finish(accepted["request_id"])
         return accepted["storage_id"]
@@ -38,30 +38,30 @@ class Volumes(Instances):
         return self.call("GET", f"/storage/info/{volume}", expect=200).json()["storage_info"]
 
     def volumes(self) -> list[dict]:
-        """All that are not destroyed."""
+        """All volumes that are not destroyed."""
         return self.call("GET", "/storage/list?include_org=true&limit=1000", expect=200).json()["volumes"]
 
     def attach(self, volume: str, cluster: str, *, live=False, expect=202):
-        """The answer to an attach, of which there is one request, because there is one cluster."""
+        """The response to an attach. It has one request, because there is one cluster."""
         body = {"storage_id": volume, "cluster_ids": [cluster], "live": live}
         answer = self.call("POST", "/storage/attach", json=body, expect=expect).json()
         return answer | {"request_id": request for request in answer.get("request_ids", [])}
 
     def detach(self, volume: str, cluster: str, *, live=False, expect=202):
-        """The answer to a detach."""
+        """The response to a detach."""
         body = {"storage_id": volume, "cluster_id": cluster, "live": live}
         return self.call("POST", "/storage/detach", json=body, expect=expect).json()
 
     def edit(self, volume: str, **changes):
-        """Changes a volume and waits until that is done."""
+        """Changes a volume and waits until the change is done."""
         self.finish(self.call("PATCH", f"/storage/edit/{volume}", json=changes, expect=202).json()["request_id"])
 
     def destroy_volume(self, volume: str):
-        """Destroys it and waits until it is gone."""
+        """Destroys a volume and waits until it is gone."""
         self.finish(self.call("DELETE", f"/storage/{volume}", expect=202).json()["request_id"])
 
     def destroy_all(self):
-        """Clusters first, because they hold volumes."""
+        """Destroys clusters first, because they use volumes."""
         super().destroy_all()
         for volume in self.volumes():
             answer = eventually(lambda: self.try_destroy_volume(volume["id"]), seconds=60, what=f"the end of {volume['id']}")
@@ -69,7 +69,7 @@ class Volumes(Instances):
                 self.finish(answer.json()["request_id"])
 
     def try_destroy_volume(self, volume: str):
-        """The answer to a destroy, unless the volume is busy."""
+        """The response to a destroy, unless the volume is busy."""
         answer = self.call("DELETE", f"/storage/{volume}")
         return answer if answer.status_code == 202 or answer.json()["code"] == "storage_gone" else None
 
@@ -79,7 +79,7 @@ class Volumes(Instances):
         return eventually(seen, seconds=seconds, what=f"{volume} {status}")
 
     def files(self) -> dict[str, Path]:
-        """The files of volumes in the pool, by the name of the directory that each has: an id, unless it is half made."""
+        """The files of the volumes, by directory name: an id, unless the volume is incomplete."""
         return {place.parent.name: place for place in (self.data / "volumes").glob("s-*/data.xfs")}
 
     def devices(self) -> set[str]:
@@ -87,10 +87,10 @@ class Volumes(Instances):
         return {Path(file).parent.name for file in footprint.loop_devices(self.data / "volumes").values()}
 
     def mounted(self, instance: str) -> set[str]:
-        """The volumes that somebody inside sees at their places."""
+        """The volumes that are mounted inside an instance."""
         lines = self.ssh(instance, "cat /proc/self/mountinfo").out.splitlines()
         return {place.removeprefix("/mnt/") for line in lines if (place := line.split()[4]).startswith("/mnt/")}
 
     def init_start_time(self, instance: str) -> str:
-        """When the init of a machine began: another one after every restart."""
+        """When the init process of an instance started: different after every restart."""
         return self.ssh(instance, "cat /proc/1/stat").out.rsplit(")", 1)[1].split()[19]

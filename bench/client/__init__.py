@@ -1,1 +1,1 @@
-"""How long the client takes: to start, and to ask an engine on the same machine."""
+"""How long the client takes to start and to call an engine on the same host."""

@@ -24,7 +24,7 @@ COMMANDS = """
 
 
 def main():
-    """One engine, and all programs in turns, so that nothing happens to one of them only."""
+    """One engine, and all programs in turns, so that a disturbance affects all of them."""
     parser = argparse.ArgumentParser(prog="bench.client", description=__doc__)
     parser.add_argument("--repetitions", type=int, default=40, help="runs of each command")
     options = parser.parse_args()

@@ -1,1 +1,1 @@
-"""Container images: starts from them and pulls of them, beside the machine's own image and beside podman."""
+"""Container images: starts and pulls, beside the host image and beside podman."""

@@ -14,7 +14,7 @@ from bench.instances.tarn import Tarn
 
 
 def take_turns(work: Path, key: Path, reference: str, rounds: int) -> dict[str, list[float]]:
-    """Seconds of each, and the most memory in mebibytes of whoever unpacks for Tarn."""
+    """Seconds of each, and the peak memory in mebibytes of the process that unpacks for Tarn."""
     figures = {"tarn": [], "podman": [], "memory": []}
     for _ in range(rounds):
         seconds, memory = tarn(work, key, reference)
@@ -25,7 +25,7 @@ def take_turns(work: Path, key: Path, reference: str, rounds: int) -> dict[str, 
 
 
 def tarn(work: Path, key: Path, reference: str) -> tuple[float, float]:
-    """A cluster from an image that is not there: the start of its instance is part of the time."""
+    """A cluster from an image that is not cached: the time includes the start of its instance."""
     with Tarn(work, key) as engine, watched(engine.pid) as most:
         seconds = start(engine, "pull", reference)
     shutil.rmtree(engine.data, ignore_errors=True)
@@ -34,7 +34,7 @@ def tarn(work: Path, key: Path, reference: str) -> tuple[float, float]:
 
 @contextlib.contextmanager
 def watched(pid: int):
-    """The most memory that a single child of the engine holds meanwhile."""
+    """The peak memory of a single child of the engine meanwhile."""
     most, over = [0.0], threading.Event()
 
     def look():
@@ -62,6 +62,6 @@ def podman(reference: str) -> float:
         return time.monotonic() - began
     finally:
         subprocess.run([*command, "system", "reset", "--force"], capture_output=True)
-        # It leaves a mount of its storage behind.
+        # podman leaves a mount of its storage behind.
         subprocess.run(["umount", str(store / "storage/overlay")], capture_output=True)
         subprocess.run(["rm", "--recursive", "--force", "--one-file-system", str(store)], check=True)

@@ -1,4 +1,4 @@
-"""Debian's `docker-registry` on a loopback port, and images that are made for the occasion."""
+"""Debian's `docker-registry` on a loopback port, and images that are built for the benchmark."""
 
 import gzip
 import hashlib
@@ -35,7 +35,7 @@ class Registry(servers.Server):
         super().__init__(["docker-registry", "serve", config], log=work / "registry.log", port=port)
 
     def push(self, name: str, layers: list[tuple[bytes, str]]) -> str:
-        """Pushes an image of these layers; its reference."""
+        """Pushes an image of these layers; returns its reference."""
         config = {"os": "linux", "architecture": ARCHITECTURE, "config": {}}
         config["rootfs"] = {"type": "layers", "diff_ids": [archive for _, archive in layers]}
         config = json.dumps(config).encode()
@@ -65,17 +65,17 @@ class Registry(servers.Server):
 
 
 def digest(data: bytes) -> str:
-    """A digest as registries write it."""
+    """A digest in the format of registries."""
     return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
 def describe(kind: str, data: bytes) -> dict:
-    """The way to a piece."""
+    """The descriptor of a blob."""
     return {"mediaType": kind, "digest": digest(data), "size": len(data)}
 
 
 def layer(seed: int, kilobytes: int) -> tuple[bytes, str]:
-    """A layer of files as they are in images: many small ones, some large, about half of it compressible."""
+    """A layer with files as in real images: many small ones, some large ones, about half of it compressible."""
     chance, buffer, left = random.Random(seed), io.BytesIO(), kilobytes << 10
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         while left > 0:
@@ -90,5 +90,5 @@ def layer(seed: int, kilobytes: int) -> tuple[bytes, str]:
 
 
 def layers(megabytes: int) -> list[tuple[bytes, str]]:
-    """Layers that are so large together."""
+    """Layers of this size in total."""
     return [layer(seed, megabytes * 1000 // LAYERS) for seed in range(2, 2 + LAYERS)]

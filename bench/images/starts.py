@@ -1,4 +1,4 @@
-"""Starts of a cluster from an image that is there, beside those from the machine's own image."""
+"""Starts of a cluster from a cached image, beside those from the host image."""
 
 import time
 
@@ -6,7 +6,7 @@ from bench.instances.tarn import Tarn
 
 
 def take_turns(engine: Tarn, reference: str, repetitions: int) -> dict[str, list[float]]:
-    """Seconds from the call to COMPLETED. The two take turns, so that both meet the same machine."""
+    """Seconds from the call to COMPLETED. The two take turns, so that both run under the same conditions."""
     start(engine, "warm", reference)
     times = {"host": [], "image": []}
     for number in range(repetitions):
@@ -16,7 +16,7 @@ def take_turns(engine: Tarn, reference: str, repetitions: int) -> dict[str, list
 
 
 def start(engine: Tarn, name: str, reference: str | None) -> float:
-    """One cluster, made and destroyed."""
+    """Creates one cluster and destroys it."""
     body = {"instance_type": "tiny", "tp_cluster_name": name, "public_keys": [], "save_keys": False}
     body["public_keys"] = [engine.key.with_suffix(".pub").read_text()]
     began = time.monotonic()

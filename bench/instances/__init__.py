@@ -1,1 +1,1 @@
-"""Machines: how long until one can log in, and how fast bytes go through, beside what people use otherwise."""
+"""Instances: the time until a login and the throughput, beside common alternatives."""

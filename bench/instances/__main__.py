@@ -1,4 +1,4 @@
-"""`python -m bench.instances`: machines beside the baselines; writes its section into docs/benchmarks.md."""
+"""`python -m bench.instances`: instances beside the baselines; writes its section into docs/benchmarks.md."""
 
 import argparse
 import os
@@ -14,7 +14,7 @@ from bench.progress import step
 
 
 def main():
-    """The kinds take turns, so that a disturbance of the machine meets them all."""
+    """The kinds take turns, so that a disturbance of the host affects all of them."""
     parser = argparse.ArgumentParser(prog="bench.instances", description=__doc__)
     parser.add_argument("--repetitions", type=int, default=12, help="machines of each kind")
     parser.add_argument("--transfers", type=int, default=3, help="transfers of each kind")
@@ -44,7 +44,7 @@ def run(work: Path, options) -> str:
 
 
 def take_turns(work: Path, key: Path, engine: tarn.Tarn, repetitions: int) -> dict[str, list[float]]:
-    """Seconds until the first words and until the first command, by kind; the first round only warms up."""
+    """Seconds until the SSH banner and until the first command, by kind; the first round is a warm-up."""
     found: dict[str, list[float]] = {}
     for number in range(repetitions + 1):
         round_ = {}

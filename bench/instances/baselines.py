@@ -38,7 +38,7 @@ def prepare(key: Path):
 
 @contextlib.contextmanager
 def unshare(work: Path, port: int):
-    """Namespaces for mounts, names, processes and messages; the host's network, no limits, no user namespace."""
+    """Namespaces for mounts, host names, processes and IPC; the host's network, no limits, no user namespace."""
     mounted = overlay(work)
     spaces = ["--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child"]
     command = ["unshare", *spaces, "chroot", str(mounted), "/start-sshd", str(port)]
@@ -52,7 +52,7 @@ def unshare(work: Path, port: int):
 
 
 def overlay(work: Path) -> Path:
-    """The root with a writable layer of its own."""
+    """The root with a separate writable layer."""
     layers = {name: work / name for name in ("upper", "work", "mounted")}
     for layer in layers.values():
         layer.mkdir(parents=True)
@@ -63,7 +63,8 @@ def overlay(work: Path) -> Path:
 
 @contextlib.contextmanager
 def podman(_work: Path, port: int):
-    """A container in the host's network and without a user namespace; runc, because not every machine of ours can run crun."""
+    """A container in the host's network and without a user namespace; runc, because not all of our hosts can run
+    crun."""
     store = podman_store()
     name, base = f"bench-{port}", ["podman", "--root", str(store / "storage"), "--runroot", str(store / "run")]
     base += ["--cgroup-manager=cgroupfs", "--events-backend=file", "--runtime", "runc"]
@@ -78,16 +79,16 @@ def podman(_work: Path, port: int):
 
 @functools.cache
 def podman_store() -> Path:
-    """Where podman keeps what it makes, for one run. Sockets lie below, and the path of a socket must be short."""
+    """The storage of podman for one run. It contains sockets, whose paths must be short."""
     store = Path(tempfile.mkdtemp(prefix="bench-podman-"))
     atexit.register(subprocess.run, ["rm", "--recursive", "--force", "--one-file-system", str(store)])
-    # It leaves a mount of its storage behind.
+    # podman leaves a mount of its storage behind.
     atexit.register(subprocess.run, ["umount", str(store / "storage/overlay")], capture_output=True)
     return store
 
 
 def measure(kind, work: Path, key: Path, port: int) -> tuple[float, float]:
-    """Seconds from nothing to the server's first words, and to the end of the first command."""
+    """Seconds from the start to the server's banner, and to the end of the first command."""
     began = time.monotonic()
     with kind(work, port):
         while not banner("127.0.0.1", port):
@@ -99,7 +100,7 @@ def measure(kind, work: Path, key: Path, port: int) -> tuple[float, float]:
 
 
 def banner(address: str, port: int) -> bool:
-    """Whether an SSH server speaks there."""
+    """Whether an SSH server sends its banner there."""
     with contextlib.suppress(OSError), socket.create_connection((address, port), timeout=1) as connection:
         return connection.recv(4) == b"SSH-"
     return False

@@ -41,13 +41,13 @@ def table(starts: dict) -> str:
 
 
 def shown(figures: list[float]) -> list[str]:
-    """Median, least and most."""
+    """Median, minimum and maximum."""
     median, least, most = (f"{seconds * 1000:.0f}" for seconds in figures)
     return [median, f"({least}–{most})"]
 
 
 def targets(starts: dict, crowd: float, count: int, resident: float, speeds: dict) -> str:
-    """Each target with what was reached."""
+    """Each target with the result."""
     ratio = lambda what: starts[f"tarn {what}"][0] / starts[f"unshare {what}"][0]  # noqa: E731
     ahead = starts["podman words"][0] / starts["tarn words"][0]
     rows = [

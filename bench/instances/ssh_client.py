@@ -1,18 +1,19 @@
-"""A person with a key, at OpenSSH's own client."""
+"""OpenSSH's own client with one key."""
 
 import subprocess
 from pathlib import Path
 
 
 def identity(path: Path) -> Path:
-    """A key pair."""
+    """Creates a key pair."""
     if not path.exists():
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
     return path
 
 
 def options(key: Path, port: int) -> list[str]:
-    """What every program of OpenSSH is told, the same for each that is measured: one key, no prompt, no files, no look-ups."""
+    """The options of every OpenSSH program, the same for each measured server: one key, no prompt, no files, no
+    look-ups."""
     pairs = {
         "StrictHostKeyChecking": "no", "UserKnownHostsFile": "/dev/null", "LogLevel": "ERROR", "BatchMode": "yes",
         "GSSAPIAuthentication": "no", "PreferredAuthentications": "publickey", "IdentityAgent": "none",

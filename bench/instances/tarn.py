@@ -1,4 +1,4 @@
-"""Tarn with the local driver, as it is measured."""
+"""Tarn with the local driver under measurement."""
 
 import json
 import tempfile
@@ -27,7 +27,7 @@ memory_mib = 4096
 
 
 class Tarn(servers.Server):
-    """The engine, its API and its gateway; a context manager that destroys what it made."""
+    """The engine, its API and its gateway; a context manager that destroys what it created."""
 
     def __init__(self, work: Path, key: Path):
         data = Path(tempfile.mkdtemp(prefix="tarn-", dir=work))
@@ -51,7 +51,7 @@ class Tarn(servers.Server):
         return json.loads(text)
 
     def ask(self, name: str, kind="tiny") -> dict:
-        """Asks for a cluster of one node."""
+        """Requests a cluster of one node."""
         keys = [self.key.with_suffix(".pub").read_text()]
         body = {"instance_type": kind, "tp_cluster_name": name, "public_keys": keys, "save_keys": False}
         return self.call("POST", "/cluster/create", body)
@@ -71,11 +71,11 @@ class Tarn(servers.Server):
 
 
 def first_words(tarn: Tarn, name: str) -> float:
-    """Seconds from the accepted request to the first words of the guest's SSH server at its own address."""
+    """Seconds from the accepted request to the banner of the guest's SSH server at its own address."""
     accepted = tarn.ask(name)
     began, address = time.monotonic(), None
     while not address:
-        # Asking without a pause would take a processor away from what is measured.
+        # Polling without a pause would take a processor from the measurement.
         time.sleep(0.001)
         address = tarn.call("GET", f"/cluster/info/{name}")["cluster_info"]["instances"][0].get("private_ip")
     while not banner(address, 22):
@@ -99,7 +99,7 @@ def first_command(tarn: Tarn, name: str) -> float:
 
 
 def crowd(tarn: Tarn, count: int) -> float:
-    """Seconds until so many clusters that were asked for at once run."""
+    """Seconds until this many clusters, requested at once, are running."""
     began = time.monotonic()
     accepted = [tarn.ask(f"crowd-{number}") for number in range(count)]
     for one in accepted:
@@ -113,7 +113,7 @@ def crowd(tarn: Tarn, count: int) -> float:
 
 
 def guest_resident(tarn: Tarn) -> float:
-    """Mebibytes that the init of an instance holds while somebody is logged in."""
+    """Resident memory in mebibytes of the init process of an instance with a login session."""
     accepted = tarn.ask("resident")
     tarn.finish(accepted["request_id"])
     said = ssh_client.ssh(tarn.key, tarn.ssh_port, "resident", "cat /proc/1/status")

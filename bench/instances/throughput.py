@@ -1,4 +1,4 @@
-"""A gibibyte through SSH, out by `cat` and in by `scp`: OpenSSH's server on the host, and Tarn's gateway into an instance."""
+"""A gibibyte over SSH, out by `cat` and in by `scp`: OpenSSH on the host, and Tarn's gateway into an instance."""
 
 import contextlib
 import subprocess
@@ -15,7 +15,7 @@ MEBIBYTES = 1024
 
 @contextlib.contextmanager
 def sshd(work: Path, key: Path):
-    """OpenSSH's server as it comes, on a port of its own; answers the port."""
+    """OpenSSH's server with its defaults, on a separate port; yields the port."""
     port, host_key = servers.free_port(), ssh_client.identity(work / "host-key")
     keys = work / "authorized_keys"
     keys.write_text(key.with_suffix(".pub").read_text())
@@ -64,12 +64,12 @@ def rate(way, *arguments) -> float:
 
 
 def cat(key: Path, port: int, user: str):
-    """Out of the machine."""
+    """Out of the instance or the host."""
     command = ["ssh", *ssh_client.options(key, port), f"{user}@127.0.0.1", f"head -c {MEBIBYTES}M /dev/zero"]
     subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True, timeout=300)
 
 
 def scp(key: Path, port: int, user: str, source: Path, target: str):
-    """Into the machine, onto its disk."""
+    """Into the instance or the host, onto its disk."""
     command = ["scp", "-q", *ssh_client.options(key, port), str(source), f"{user}@127.0.0.1:{target}"]
     subprocess.run(command, stdin=subprocess.DEVNULL, check=True, timeout=300)

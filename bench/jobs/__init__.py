@@ -1,1 +1,1 @@
-"""Jobs: how many, how soon, and what becomes of what they write, beside Slurm on the same machine."""
+"""Jobs: throughput, latency and output, beside Slurm on the same host."""

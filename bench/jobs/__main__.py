@@ -16,11 +16,11 @@ FORKEXEC = Path("target/bench/forkexec")
 
 
 def main():
-    """All parts in one run. A short one, or one without Tarn, only prints: its figures are not for the record."""
+    """All parts in one run. A short run, or one without Tarn, only prints: its figures are not recorded."""
     options = arguments()
     if os.geteuid() != 0:
         sys.exit("bench.jobs: machines need root; nothing was measured")
-    # On the disk that holds the build, because a temporary directory may be memory, where fsync costs nothing.
+    # On the disk of the build, because a temporary directory may be in memory, where fsync costs nothing.
     work = Path(tempfile.mkdtemp(prefix="bench-jobs-", dir="target")).resolve()
     try:
         text = run(work, options)
@@ -32,7 +32,7 @@ def main():
 
 
 def arguments() -> argparse.Namespace:
-    """What may be asked for; `--quick` changes what is not said."""
+    """The arguments; `--quick` changes those that are not given."""
     parser = argparse.ArgumentParser(prog="bench.jobs", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few jobs, one round, little output; prints only")
     parser.add_argument("--baselines-only", action="store_true", help="leave Tarn out; prints only")
@@ -64,7 +64,7 @@ def run(work: Path, options) -> str:
             found.slurm_firsts, found.slurm_prints = step("first lines of srun", slurm.first_line, baseline, options.repetitions)
             found.srun = slurm.srun(baseline, options.repetitions)
             found.firsts = step("first lines", tarn.first_line, engine, options.repetitions)
-    # With Slurm gone, and with everything on the disk that was written so far, what follows has the machine for itself.
+    # Slurm has ended and all data is on the disk, so that the rest has the host for itself.
     os.sync()
     with tarn.Tarn(work) as engine:
         found.prints, _ = step("100 listeners", tarn.prints, engine, 100, options.lines, 0.02)
@@ -83,7 +83,7 @@ def trivial(baseline, engine, found, options):
 
 
 def measure_slurm(baseline, found, options):
-    """Only what there is without Tarn."""
+    """Only the figures that need no Tarn."""
     for way, rate in slurm.throughput(baseline, options.jobs // 4).items():
         found.slurm_rates.setdefault(way, []).append(rate)
     found.slurm_firsts, found.slurm_prints = slurm.first_line(baseline, options.repetitions)

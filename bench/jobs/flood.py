@@ -1,4 +1,4 @@
-"""Much output: a job that writes text at a given pace, and whether every byte of it is there afterwards."""
+"""Large output: a job that writes text at a given rate, and whether every byte is kept."""
 
 import base64
 import datetime
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from bench.jobs.tarn import Tarn
 
 BLOCK = 1 << 20
-# The pace is kept by the clock; a write that has to wait makes it late, and that shows in the rate.
+# The clock sets the pace; a write that blocks makes it late, which shows in the rate.
 WRITER = """\
 import base64, os, random, sys, time
 blocks, rate = int(sys.argv[1]), float(sys.argv[2])
@@ -30,7 +30,7 @@ open("rate", "w").write(str(blocks * (1 << 20) / took))
 
 @dataclass
 class Kept:
-    """What became of it."""
+    """The result of a run."""
 
     size: int
     written_rate: float
@@ -38,7 +38,7 @@ class Kept:
 
 
 def measure(tarn: Tarn, mebibytes: int, rate: float) -> Kept:
-    """Writes so much at so many bytes a second, and compares what was kept with what was written."""
+    """Writes this much at this many bytes a second, and compares what was kept with what was written."""
     job = tarn.job('python3 -c "$WRITER" ' + f"{mebibytes} {rate}", outputs=["rate"], env={"WRITER": WRITER})
     seen = tarn.wait(job)
     times = [datetime.datetime.fromisoformat(seen[name]) for name in ("started_at", "ended_at")]

@@ -1,4 +1,4 @@
-"""Many listeners in one process, as light as they can be: what is measured is the engine, not a library for WebSockets."""
+"""Many listeners in one process, as light as possible: the engine is measured, not a WebSocket library."""
 
 import base64
 import json
@@ -8,7 +8,7 @@ import select
 import socket
 import time
 
-# Masked with zeros, which is what the protocol allows and costs nothing.
+# Masked with zeros, which the protocol allows and which costs nothing.
 MASK = b"\0\0\0\0"
 
 
@@ -27,7 +27,7 @@ class Listener:
         self.frames: list[tuple[float, bytes]] = []
 
     def receive(self):
-        """Takes what has come; each frame with the time at which it did."""
+        """Receives what is available; each frame with its time of arrival."""
         data = self.socket.recv(1 << 18)
         now = time.time()
         if not data:
@@ -44,7 +44,7 @@ class Listener:
             self.frames.append((now, frame))
 
     def next_frame(self) -> bytes | None:
-        """The next text, once all of it is here."""
+        """The next text, once it is complete."""
         while len(self.waiting) >= 2:
             kind, length, start = self.waiting[0] & 15, self.waiting[1] & 127, 2
             if length == 126:
@@ -60,14 +60,14 @@ class Listener:
         return None
 
     def lines(self) -> list[tuple[float, str]]:
-        """All lines of the job with the times at which they came, and without the last word."""
+        """All lines of the job with their times of arrival, without the last frame."""
         texts = [(at, json.loads(frame)) for at, frame in self.frames]
         assert texts and texts[-1][1]["status"] == "success", texts[-1:]
         return [(at, line) for at, text in texts[:-1] for line in text["message"].split("\n")]
 
 
 def listen(port: int, key: str, job: str, count: int, *, then=lambda: None) -> list[Listener]:
-    """So many listeners until all have heard the end; `then` is called when all are connected."""
+    """Connects this many listeners and reads until all have got the end; `then` is called when all are connected."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, count + 1000), most))
     listeners = {}
@@ -94,7 +94,7 @@ def listen(port: int, key: str, job: str, count: int, *, then=lambda: None) -> l
 
 
 def first_frame(port: int, key: str, job: str) -> float:
-    """When the first text of a job came."""
+    """When the first text of a job arrived."""
     each = Listener(port, key, job)
     with each.socket:
         while not each.frames and not each.closed:

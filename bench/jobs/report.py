@@ -24,7 +24,7 @@ COMMANDS = """
 
 @dataclass
 class Figures:
-    """What was found; rates are a second's, times are seconds."""
+    """The figures; rates are per second, times are in seconds."""
 
     limit: float
     slurm_rates: dict[str, list[float]] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Figures:
     crowd_seconds: float = 0.0
 
     def best_of_slurm(self) -> float:
-        """The way of submitting that serves it best."""
+        """The fastest way to submit jobs."""
         return max(statistics.median(rates) for rates in self.slurm_rates.values())
 
 
@@ -91,12 +91,12 @@ def delays(found: Figures) -> str:
 
 
 def quantile(values: list[float], part: float) -> float:
-    """The value below which so many are."""
+    """The value below which this share of the values is."""
     return sorted(values)[int((len(values) - 1) * part)]
 
 
 def targets(options, found: Figures) -> str:
-    """Each target with what was reached."""
+    """Each target with the result."""
     more = statistics.median(found.completed) / found.best_of_slurm()
     sooner = statistics.median(found.firsts) / statistics.median(found.slurm_firsts)
     slowest = quantile(found.prints, 0.99) * 1000

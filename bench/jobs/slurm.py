@@ -1,4 +1,5 @@
-"""The baseline: Debian's Slurm as one private node on the loopback interface, tuned for throughput, and without accounting."""
+"""The baseline: Debian's Slurm as one private node on the loopback interface, tuned for throughput, without
+accounting."""
 
 import contextlib
 import os
@@ -11,7 +12,8 @@ from pathlib import Path
 
 from bench import servers
 
-# As many slots as serve it best here, and a scheduler that does not wait: as it comes, it completes 3 jobs a second.
+# The number of slots that is fastest here, and a scheduler that does not wait: with its defaults Slurm completes 3 jobs
+# a second.
 CPUS = 64
 PARAMETERS = "batch_sched_delay=0,sched_min_interval=1,sched_interval=1,bf_interval=1,default_queue_depth=10000"
 CONFIG = """\
@@ -50,7 +52,7 @@ NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory=8000 State=UNKNOWN
 PartitionName=p Nodes={host} Default=YES MaxTime=60 State=UP OverSubscribe=NO
 """
 TRIVIAL = "#!/bin/sh\ntrue\n"
-# Ten lines that say when they were printed.
+# Ten lines that contain the time at which they were printed.
 TALKATIVE = "#!/bin/sh\nfor i in 1 2 3 4 5 6 7 8 9 10; do date +%s.%N; sleep 0.05; done\n"
 
 
@@ -90,13 +92,13 @@ class Slurm:
         self.stop()
 
     def start(self, *command):
-        """One of its daemons, in the foreground; the end of the benchmark ends it."""
+        """Starts one of its daemons in the foreground; it ends with the benchmark."""
         with open(self.work / "log" / f"{command[0]}.out", "wb") as log:
             line = ["setpriv", "--pdeathsig", "TERM", *map(str, command)]
             self.processes.append(subprocess.Popen(line, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
 
     def stop(self):
-        """The last one that was started goes first."""
+        """Stops the daemons, the last one first."""
         for process in reversed(self.processes):
             process.terminate()
             try:
@@ -106,12 +108,12 @@ class Slurm:
                 process.wait()
 
     def run(self, *command, check=True) -> str:
-        """What one of its programs prints."""
+        """The output of one of its programs."""
         done = subprocess.run([*map(str, command)], env=self.environment, capture_output=True, text=True, check=check)
         return done.stdout
 
     def completed(self) -> int:
-        """How many jobs have ended, as it writes down."""
+        """How many jobs have ended, from its completion log."""
         with contextlib.suppress(OSError), open(self.work / "jobcomp.txt", "rb") as file:
             return sum(1 for _ in file)
         return 0
@@ -131,7 +133,7 @@ def throughput(slurm: Slurm, count: int) -> dict[str, float]:
 
 
 def at_once(slurm: Slurm, count: int):
-    """So many submissions by eight submitters."""
+    """Makes this many submissions with eight submitters."""
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda _: slurm.submit(), range(count)))
 
@@ -170,7 +172,7 @@ def srun(slurm: Slurm, repetitions: int) -> float:
 
 
 def until(seen, what: str, seconds=60):
-    """Waits for something that must come."""
+    """Waits for a condition."""
     deadline = time.monotonic() + seconds
     while not seen():
         if time.monotonic() > deadline:

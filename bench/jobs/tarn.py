@@ -1,4 +1,4 @@
-"""Tarn with one warm cluster, as it is measured."""
+"""Tarn with one warm cluster under measurement."""
 
 import http.client
 import json
@@ -13,7 +13,7 @@ from bench import servers
 from bench.jobs import listeners
 
 PARALLEL = 32
-# More may wait in line for a cluster, but not many more.
+# More jobs may wait for a cluster, but not many more.
 OPEN = 800
 CONFIG = """
 [capacity]
@@ -25,7 +25,7 @@ name = "whole"
 cpus = 2.0
 memory_mib = 4096
 """
-# Waits for a sign, so that all who want to listen are there, and says when it printed each line.
+# Waits for a signal, so that all listeners are connected, and prints the time of each line.
 CLOCK = """\
 import os, sys, time
 while not os.path.exists(os.path.expanduser("~/begin")):
@@ -37,7 +37,7 @@ for number in range(int(sys.argv[1])):
 
 
 class Tarn(servers.Server):
-    """The engine and its cluster `warm`; a context manager that destroys what it made."""
+    """The engine and its cluster `warm`; a context manager that destroys what it created."""
 
     def __init__(self, work: Path):
         data = Path(tempfile.mkdtemp(prefix="tarn-", dir=work))
@@ -75,24 +75,24 @@ class Tarn(servers.Server):
         assert seen["status"] == "COMPLETED", seen
 
     def job(self, *commands: str, **keys) -> str:
-        """Starts a job; answers its id."""
+        """Starts a job; returns its id."""
         return self.call("POST", "/job/create", order(*commands, **keys))["job_id"]
 
     def wait(self, job: str) -> dict:
-        """Waits for the good end of a job."""
+        """Waits until a job has completed."""
         while (seen := self.call("GET", f"/job/info/{job}")["job_info"])["status"] in ("pending", "running"):
             time.sleep(0.01)
         assert seen["status"] == "completed", seen
         return seen
 
     def ended(self) -> int:
-        """How many jobs have ended, as it writes down."""
+        """How many jobs have ended, from the database."""
         with closing(sqlite3.connect(f"file:{self.data / 'tarn.db'}?mode=ro", uri=True, timeout=30)) as db:
             return db.execute("select count(*) from jobs where ended_us is not null").fetchone()[0]
 
 
 def order(*commands: str, **keys) -> dict:
-    """The body that starts a job without files. What JSON writes for texts, booleans and lists is TOML as well."""
+    """The body that starts a job without files. JSON for texts, booleans and lists is valid TOML as well."""
     keys = {"commands": list(commands), "venv": False} | keys
     variables = keys.pop("env", {})
     text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
@@ -145,7 +145,7 @@ def first_line(tarn: Tarn, repetitions: int) -> list[float]:
 
 
 def prints(tarn: Tarn, crowd: int, lines: int, pause: float) -> tuple[list[float], float]:
-    """Seconds from each print to each of so many listeners, and those that the whole took; nobody misses or repeats a line."""
+    """Seconds from each print to each of the listeners, and of the whole; no listener misses or repeats a line."""
     job = tarn.job('python3 -c "$CLOCK" ' + f"{lines} {pause}", "rm ~/begin", env={"CLOCK": CLOCK})
     began = time.monotonic()
     heard = listeners.listen(tarn.port, tarn.key, job, crowd, then=lambda: tarn.job("touch ~/begin"))

@@ -1,1 +1,2 @@
-"""Object storage: S3 requests, memory and listings, beside s3s-fs and SeaweedFS. None of these two writes through to the disk."""
+"""Object storage: S3 calls, memory and listings, beside s3s-fs and SeaweedFS. Neither of these two syncs to the
+disk."""

@@ -12,9 +12,9 @@ from bench.progress import step
 
 
 def main():
-    """All parts in one run. A short one, or one without Tarn, only prints: its figures are not for the record."""
+    """All parts in one run. A short run, or one without Tarn, only prints: its figures are not recorded."""
     options = arguments()
-    # On the disk that holds the build, because a temporary directory may be memory, where fsync costs nothing.
+    # On the disk of the build, because a temporary directory may be in memory, where fsync costs nothing.
     work = Path(tempfile.mkdtemp(prefix="bench-objects-", dir="target")).resolve()
     try:
         text = run(work, options)
@@ -26,7 +26,7 @@ def main():
 
 
 def arguments() -> argparse.Namespace:
-    """What may be asked for; `--quick` changes what is not said."""
+    """The arguments; `--quick` changes those that are not given."""
     parser = argparse.ArgumentParser(prog="bench.objects", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="short cells, one round, few keys; prints only")
     parser.add_argument("--baselines-only", action="store_true", help="leave Tarn out; prints only")
@@ -38,7 +38,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=secrets.randbits(32), help="of the places where listings start")
     options = parser.parse_args()
     short = {"seconds": 0.5, "rounds": 1, "keys": 20_000, "put_mib": 64, "get_mib": 128}
-    # Sixteen objects of 1 GiB at a time, where the disk has room for them.
+    # Sixteen objects of 1 GiB at a time, where the disk has space for them.
     roomy = shutil.disk_usage("target").free > 24 << 30
     whole = {"seconds": 3, "rounds": 3, "keys": 1_000_000, "put_mib": 1024 if roomy else 160, "get_mib": 1024}
     for name, value in (short if options.quick else whole).items():

@@ -1,4 +1,4 @@
-"""PUT and GET by size of object and number of connections, the systems by turns."""
+"""PUT and GET by object size and number of connections, the systems in turns."""
 
 import contextlib
 import os
@@ -9,9 +9,9 @@ from bench import host
 from bench.objects.client import Sample
 
 CONNECTIONS = (1, 16)
-# By size: how it is written, the most objects that a cell leaves on the disk, and how many of them are read.
+# By size: its label, the most objects that a cell leaves on the disk, and how many of them are read.
 SIZES = {4 << 10: ("4 KiB", 200_000, 1000), 1 << 20: ("1 MiB", 1024, 256), 64 << 20: ("64 MiB", 16, 8)}
-# Objects that nobody measures, for the places that a server makes only with the first objects of a bucket.
+# Objects that are not measured, for the directories that a server creates only with the first objects of a bucket.
 WARM_SIZE, WARM_CONNECTIONS, WARM_COUNT = (4 << 10) - 1, 16, 64
 AT_ONCE = 32
 LONGEST_SECONDS = 600
@@ -21,14 +21,14 @@ Cell = tuple[str, int, int]
 
 
 def compare(work: Path, kinds: dict, rounds: int, seconds: float) -> tuple[dict[Cell, dict[str, Sample]], dict]:
-    """The medians by cell and by system, and the most memory that each system held."""
+    """The medians by cell and by system, and the peak memory of each system."""
     found: dict[Cell, dict[str, list[Sample]]] = {}
     with contextlib.ExitStack() as stack:
         running = {name: stack.enter_context(kind(work)) for name, kind in kinds.items()}
         for number in range(rounds):
             for size in SIZES:
                 for connections in CONNECTIONS:
-                    # Who is first changes, because the first meets a rested machine.
+                    # The order changes, because the first system runs on an idle host.
                     for name in sorted(running, reverse=number % 2 == 1):
                         bucket = f"bench-{number}-{size}-{connections}"
                         for verb, sample in one_cell(running[name], bucket, size, connections, seconds).items():
@@ -39,11 +39,11 @@ def compare(work: Path, kinds: dict, rounds: int, seconds: float) -> tuple[dict[
 
 
 def one_cell(system, bucket: str, size: int, connections: int, seconds: float) -> dict[str, Sample]:
-    """New objects into a new bucket, some of them back, and all of them away."""
+    """Puts new objects into a new bucket, gets some of them, and deletes all of them."""
     client, (_, most, read) = system.client(bucket), SIZES[size]
     client.run("make")
     client.run("put", WARM_SIZE, WARM_CONNECTIONS, WARM_COUNT, LONGEST_SECONDS)
-    # What others have left to be written must not be written in this system's time.
+    # Dirty pages of other systems must not be written during this measurement.
     os.sync()
     put = client.measure(system.pid, "put", size, connections, most, seconds)
     os.sync()
@@ -55,7 +55,7 @@ def one_cell(system, bucket: str, size: int, connections: int, seconds: float) -
 
 
 def peak_mib(pid: int) -> float:
-    """The most memory that a process has held since it began, or since that was reset."""
+    """The peak memory of a process since its start, or since the last reset."""
     return int(host.field(f"/proc/{pid}/status", "VmHWM", "0 kB").split()[0]) / 1024
 
 

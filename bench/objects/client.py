@@ -14,7 +14,7 @@ LONGEST_SECONDS = 3600
 
 @dataclass
 class Sample:
-    """What one run, or the median of several, showed."""
+    """The result of one run, or the median of several."""
 
     operations: float
     rate: float
@@ -26,7 +26,7 @@ class Sample:
 
 @dataclass
 class Client:
-    """Keys and a bucket."""
+    """The client with credentials and a bucket."""
 
     endpoint: str
     bucket: str
@@ -40,7 +40,7 @@ class Client:
         return call(self.endpoint, self.bucket, self.region, *command, environment=keys)
 
     def measure(self, pid: int, *command) -> Sample:
-        """One command, with the processor time of the server and of everybody else."""
+        """Runs one command, and measures the processor time of the server and of everything else."""
         server, whole, client = host.cpu_seconds(pid), host.busy_seconds(), children_seconds()
         seen = self.run(*command)
         server = host.cpu_seconds(pid) - server
@@ -57,7 +57,7 @@ class Client:
 
 
 def call(*command, environment=None) -> dict:
-    """What the program said."""
+    """The output of the program."""
     environment = servers.ENVIRONMENT | (environment or {})
     line = [str(S3BENCH), *map(str, command)]
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=LONGEST_SECONDS)

@@ -1,4 +1,4 @@
-"""What no S3 server on this machine can exceed: one stream over loopback, and the MD5 of an ETag on one core."""
+"""The limits of any S3 server on this host: one stream over loopback, and the MD5 of an ETag on one core."""
 
 import hashlib
 import statistics
@@ -27,7 +27,7 @@ def take(rounds: int, seconds: float) -> Limits:
 
 
 def md5(seconds: float) -> float:
-    """OpenSSL's, through Python, in pieces so large that Python itself does not count."""
+    """OpenSSL's MD5 through Python, in pieces so large that Python itself does not matter."""
     began, done = time.monotonic(), 0
     while time.monotonic() < began + seconds:
         hashlib.md5(PIECE, usedforsecurity=False).digest()

@@ -19,7 +19,8 @@ class Pages:
 
 
 def measure(work: Path, keys: int, seed: int) -> Pages:
-    """All keys come through S3, then pages start at random places. The data directory goes with the server."""
+    """Writes all keys through S3, then reads pages at random positions. The data directory is removed with the
+    server."""
     with systems.Tarn(work) as tarn:
         client = tarn.client("bench-listing")
         client.run("make")

@@ -1,7 +1,7 @@
-"""Memory of Tarn while 16 clients move large objects.
+"""Memory of Tarn while 16 clients transfer large objects.
 
-What 16 writers have on the way lies on the disk all at once, so their objects are as large as those of the readers, who share
-one, only where there is room for 16 GiB.
+The objects of 16 writers are on the disk all at once, so they are as large as those of the readers, who share one, only
+where there is space for 16 GiB.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ CLIENTS = 16
 
 @dataclass
 class Watched:
-    """The most memory, in MiB: before, while objects came, and while they went."""
+    """The peak memory in MiB: before, during uploads, and during downloads."""
 
     idle: float
     put: float
@@ -31,7 +31,7 @@ def watch(work: Path, put_mib: int, get_mib: int) -> Watched:
         client.run("delete", put_mib << 20, CLIENTS, CLIENTS)
         size = get_mib << 20
         client.run("put", size, 1, 1, cells.LONGEST_SECONDS)
-        # Whoever has begun reads to the end, and half a second is enough for all to begin.
+        # A client that has begun reads to the end, and half a second is enough for all to begin.
         get = during(tarn, client, "get", size, CLIENTS, 1, 0.5)
         client.run("delete", size, 1, 1)
         client.run("drop")
@@ -39,8 +39,8 @@ def watch(work: Path, put_mib: int, get_mib: int) -> Watched:
 
 
 def during(tarn, client, *command) -> float:
-    """The most memory that the server held while a command ran."""
-    # Five is the kernel's word for: forget the peak.
+    """The peak memory of the server while a command ran."""
+    # Five tells the kernel to reset the peak.
     Path(f"/proc/{tarn.pid}/clear_refs").write_text("5")
     client.run(*command)
     return cells.peak_mib(tarn.pid)

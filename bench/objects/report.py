@@ -43,7 +43,7 @@ def render(options, limits, table: dict, peaks: dict, watched, pages) -> str:
 
 
 def speeds(table: dict) -> str:
-    """Small objects by requests, others by bytes; then what a request took."""
+    """Small objects by calls, others by bytes; then the latency of a call."""
     systems = list(next(iter(table.values())))
     head = ["cell", *systems, "", *(f"{name}, p50 and p99 ms" for name in systems)]
     lines = [f"| {' | '.join(head)} |", "|-" * len(head) + "|"]
@@ -57,7 +57,7 @@ def speeds(table: dict) -> str:
 
 
 def costs(table: dict, peaks: dict) -> str:
-    """What a busy machine disturbs least."""
+    """The figures that a busy host disturbs least."""
     systems = list(peaks)
     lines = [f"| cell | {' | '.join(systems)} |", "|-" * (len(systems) + 1) + "|"]
     for cell, by in table.items():
@@ -67,12 +67,12 @@ def costs(table: dict, peaks: dict) -> str:
 
 
 def targets(options, limits, table: dict, watched, pages) -> str:
-    """One line for each promise."""
+    """One line for each target."""
     verdict = {True: "reached", False: "NOT REACHED", None: "for comparison"}
     rows = [against_the_best(cell, by) for cell, by in table.items()]
     for connections in cells.CONNECTIONS:
         get, put = (table[verb, 64 * MIB, connections]["Tarn"].rate * 64 * MIB for verb in ("GET", "PUT"))
-        # A stream, and a core, are measured alone; so the promise is for one connection.
+        # A stream and a core are measured alone, so the target is for one connection.
         judged = connections == 1
         words = "" if judged else f", {connections} connections"
         carried, hashed = get / limits.loopback, put / limits.md5
@@ -92,7 +92,7 @@ def targets(options, limits, table: dict, watched, pages) -> str:
 
 
 def against_the_best(cell, by: dict) -> tuple[str, str, bool]:
-    """A GET is to be half again as fast as the best of the others, a PUT as fast."""
+    """The targets: a GET is 1.5 times as fast as the best other system, a PUT as fast."""
     name = max((name for name in by if name != "Tarn"), key=lambda name: by[name].rate)
     least = 1.5 if cell[0] == "GET" else 1
     ratio = by["Tarn"].rate / by[name].rate
@@ -100,6 +100,6 @@ def against_the_best(cell, by: dict) -> tuple[str, str, bool]:
 
 
 def label(cell) -> str:
-    """A cell as a reader wants it."""
+    """The label of a cell for readers."""
     verb, size, connections = cell
     return f"{verb} {cells.SIZES[size][0]}, {connections} connection{'s' if connections > 1 else ''}"

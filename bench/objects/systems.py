@@ -1,4 +1,4 @@
-"""The S3 servers that are measured, each on loopback ports and in a directory of its own."""
+"""The measured S3 servers, each on loopback ports and in its own directory."""
 
 import json
 import secrets
@@ -13,13 +13,13 @@ from bench.objects.client import Client
 
 S3S_FS = Path("target/bench/bin/s3s-fs").resolve()
 NODELAY = Path("target/bench/nodelay.so").resolve()
-# Beside the interpreter of the environment, so the link to the machine's own interpreter is not followed.
+# Beside the interpreter of the environment: the link to the host's own interpreter is not followed.
 WEED = Path(sys.executable).parent / "weed"
 READY_SECONDS = 60
 
 
 class System(servers.Server):
-    """A server with keys of our choice; a context manager that waits until it takes objects."""
+    """A server with given credentials; a context manager that waits until it accepts objects."""
 
     region = "us-east-1"
 
@@ -43,7 +43,7 @@ class System(servers.Server):
         return Client(f"127.0.0.1:{self.port}", bucket, self.region, self.access_key, self.secret_key)
 
     def wait(self):
-        """An answer is not yet a service: the parts of SeaweedFS find each other only after a while."""
+        """A response does not mean that it is ready: the parts of SeaweedFS find each other only after a while."""
         client, deadline = self.client("ready"), time.monotonic() + READY_SECONDS
         while True:
             try:
@@ -58,7 +58,7 @@ class System(servers.Server):
         client.run("drop")
 
     def command_line(self, port: int) -> list:
-        """How it is started."""
+        """The command line that starts it."""
         raise NotImplementedError
 
 
@@ -74,7 +74,8 @@ class S3sFs(System):
 
 
 class SeaweedFs(System):
-    """All of its parts in one process, without fsync. It must not call home, and each bucket takes several volumes."""
+    """All of its parts in one process, without fsync. It must not send telemetry, and each bucket takes several
+    volumes."""
 
     def command_line(self, port: int) -> list:
         keys = [{"accessKey": self.access_key, "secretKey": self.secret_key}]
@@ -91,14 +92,14 @@ class SeaweedFs(System):
 
     def stop(self):
         super().stop()
-        # It leaves sockets behind, where nobody can tell it not to.
+        # It leaves sockets behind, and has no option for that.
         for number in self.ports.values():
             for left in Path("/tmp").glob(f"seaweedfs-*-{number}.sock"):
                 left.unlink(missing_ok=True)
 
 
 class Tarn(System):
-    """Tarn as an operator would start it, with the keys that it gives to the administrator's organization."""
+    """Tarn as an operator would start it, with the credentials of the administrator's organization."""
 
     def command_line(self, port: int) -> list:
         self.api_port = servers.free_port()

@@ -1,1 +1,1 @@
-"""The spine: calls of the API beside bare web servers."""
+"""The spine: API calls beside bare web servers."""

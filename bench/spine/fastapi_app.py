@@ -1,4 +1,4 @@
-"""The same stack as the original: FastAPI and SQLite, the bearer key found by its hash in the database.
+"""The same stack as the original: FastAPI and SQLite, with the bearer key looked up by its hash.
 
 The settings come from the environment: `DB` is the database file, `SYNC` how durable an insert is.
 """
@@ -21,7 +21,7 @@ local = threading.local()
 
 
 def connection() -> sqlite3.Connection:
-    """One connection for each thread, made on its first use."""
+    """One connection for each thread, opened on its first use."""
     if not hasattr(local, "connection"):
         local.connection = sqlite3.connect(DATABASE, isolation_level=None, check_same_thread=False)
         for setting in ("journal_mode=wal", f"synchronous={SYNC}", "busy_timeout=5000"):
@@ -30,7 +30,7 @@ def connection() -> sqlite3.Connection:
 
 
 def tenant(credentials: HTTPAuthorizationCredentials = Depends(bearer)) -> int:
-    """The tenant whose key this is, or 401."""
+    """The tenant of the key, or 401."""
     digest = hashlib.sha256(credentials.credentials.encode()).hexdigest()
     row = connection().execute("select user_id from tokens where hash=?", (digest,)).fetchone()
     if not row:

@@ -1,4 +1,4 @@
-"""Load by wrk: 64 connections from 2 threads, and what the server paid for it."""
+"""Load by wrk: 64 connections from 2 threads, and its cost for the server."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from bench import host
 
 CONNECTIONS = 64
 THREADS = 2
-# Every thread of wrk has a state of its own, and so an address that tells it from the others.
+# Every thread of wrk has its own state, and so an address that distinguishes it from the others.
 NOVEL = """
 local asked, self = 0, tostring({}):sub(8)
 function request()
@@ -25,20 +25,20 @@ MILLISECONDS = {"us": 1e-3, "ms": 1, "s": 1e3, "m": 6e4}
 
 @dataclass
 class Call:
-    """One kind of request to one server."""
+    """One kind of call to one server."""
 
     server: object
     path: str
     headers: dict
     method: str = "GET"
     body: str = ""
-    # Whether each request is a question that was never asked before, so that no answer can be remembered.
+    # Whether each call is new, so that no response can come from a cache.
     novel: bool = False
 
 
 @dataclass
 class Sample:
-    """What one run of wrk, or the median of several, showed."""
+    """The result of one run of wrk, or the median of several."""
 
     rate: float
     p50_ms: float
@@ -49,7 +49,7 @@ class Sample:
 
 
 def run(call: Call, seconds: float) -> Sample:
-    """One run. An answer that is not a success makes it worthless, so that is an error."""
+    """One run. A response that is not a success makes it worthless, so that is an error."""
     url = call.server.url + call.path
     command = ["wrk", "-t", str(THREADS), "-c", str(CONNECTIONS), "-d", f"{seconds}s", "--latency", "--timeout", "30s"]
     for name, value in call.headers.items():
@@ -83,7 +83,7 @@ def run(call: Call, seconds: float) -> Sample:
 
 
 def compare(calls: list[Call], *, seconds: int, repetitions: int) -> list[Sample]:
-    """The median of each call's runs. They take turns, so that a noisy minute disturbs all of them alike."""
+    """The median of each call's runs. They take turns, so that a disturbance affects all of them alike."""
     for call in calls:
         run(call, 1)
     turns = [[run(call, seconds) for call in calls] for _ in range(repetitions)]

@@ -1,4 +1,4 @@
-"""What is measured, part by part; every part brings its own servers and data, and takes them away again."""
+"""What is measured, part by part; every part starts its own servers with its own data, and removes them."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ OWN_CLUSTERS = 20
 MANY_CLUSTERS = 10_000
 FEW_STRANGERS = 100
 STARTS = 10
-# Room for the tenant's clusters; the GPUs are declared and not real, as everywhere with the fake driver.
+# Capacity for the tenant's clusters; the GPUs are simulated, as always with the fake driver.
 OPTIONS = ("--simulated-gpus", "32xH100")
 TOKEN = {"Authorization": "Bearer token-7"}
 TOKEN_ROW = "/db/1007"
@@ -24,7 +24,7 @@ TOKEN_ROW = "/db/1007"
 
 @dataclass
 class Plan:
-    """How long and how often, and how many strangers there are at most."""
+    """The duration and number of runs, and the maximum number of other tenants' rows."""
 
     directory: Path
     seconds: int
@@ -33,7 +33,7 @@ class Plan:
 
     @property
     def counts(self) -> tuple[int, int]:
-        """How many rows strangers have, at least and at most."""
+        """The minimum and maximum number of other tenants' rows."""
         return FEW_STRANGERS, self.strangers
 
     def compare(self, calls: dict[str, Call]) -> dict[str, Sample]:
@@ -43,7 +43,7 @@ class Plan:
 
 
 def prepare(plan: Plan) -> Path:
-    """A data directory in which the administrator has his twenty running clusters; the parts work on copies of it."""
+    """A data directory in which the administrator has twenty running clusters; the parts work on copies of it."""
     data = plan.directory / "base"
     with servers.tarn(data, *OPTIONS) as server:
         for _ in range(OWN_CLUSTERS):
@@ -97,7 +97,7 @@ def creates(plan: Plan) -> dict[str, Sample]:
 
 
 def growth(plan: Plan, base: Path) -> dict[str, Sample]:
-    """The same two reads, never remembered, while other tenants have few rows and many."""
+    """The same two reads, never cached, while other tenants have few rows and many."""
     few, many = plan.directory / "few", plan.directory / "many"
     for data, count in zip((few, many), plan.counts, strict=True):
         shutil.copytree(base, data)
@@ -111,7 +111,7 @@ def growth(plan: Plan, base: Path) -> dict[str, Sample]:
 
 
 def memory(plan: Plan, base: Path) -> tuple[float, list[float]]:
-    """MiB held with many clusters after it has worked, and the seconds of its starts on that database."""
+    """Resident MiB with many clusters after some work, and the seconds of its starts on that database."""
     data = plan.directory / "ten-thousand"
     shutil.copytree(base, data)
     rows.strangers(data, MANY_CLUSTERS)
@@ -127,7 +127,7 @@ def memory(plan: Plan, base: Path) -> tuple[float, list[float]]:
 
 
 def key(data: Path) -> dict:
-    """The administrator's header. A JSON content type is what the stock client always sends."""
+    """The administrator's header. The stock client always sends a JSON content type."""
     return {"Authorization": f"Bearer {(data / 'admin.key').read_text().strip()}", "Content-Type": "application/json"}
 
 
@@ -137,7 +137,7 @@ def claim() -> str:
 
 
 def clusters(server, data: Path) -> list[dict]:
-    """What the administrator has."""
+    """The administrator's clusters."""
     return json.loads(server.get("/cluster/list", key(data))[1])["clusters"]
 
 

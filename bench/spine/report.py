@@ -56,7 +56,7 @@ def table(samples: dict[str, Sample]) -> str:
 
 
 def targets(plan, reads, creates, growth, resident, starts) -> str:
-    """One line for each promise."""
+    """One line for each target."""
     lines = ["| target | measured | |", "|-|-|-|"]
 
     def judge(words: str, value: float, unit: str, holds: bool | None):
@@ -91,6 +91,6 @@ def targets(plan, reads, creates, growth, resident, starts) -> str:
 
 
 def label(name: str) -> str:
-    """`info axum` as a reader wants it."""
+    """The label of a row, such as `info axum`, for readers."""
     what, _, server = name.partition(" ")
     return f"{what}, {NAMES[server]}"

@@ -1,4 +1,4 @@
-"""Rows, put straight into SQLite files while no server runs: the baselines' database, and other tenants of Tarn."""
+"""Rows, inserted into SQLite files while no server runs: the baselines' database, and other tenants of Tarn."""
 
 import hashlib
 import sqlite3
@@ -37,14 +37,14 @@ def strangers(data: Path, count: int):
         for first in range(0, count, 10_000):
             numbers = range(first, min(first + 10_000, count))
             clusters(stranger(number) for number in numbers)
-            # Nothing runs behind these rows, so they hold no room: claims are not what is measured with them.
+            # Nothing runs behind these rows, so they take no capacity: claims are not measured with them.
             instances({"id": identify("i", n), "cluster_id": identify("c", n), "holds_capacity": 0} for n in numbers)
             database.commit()
         database.execute("pragma wal_checkpoint(truncate)")
 
 
 def is_database(path: Path) -> bool:
-    """Whether SQLite wrote this file; its name is the server's business."""
+    """Whether SQLite wrote this file; the server chooses its name."""
     if not path.is_file():
         return False
     with open(path, "rb") as file:
@@ -52,7 +52,7 @@ def is_database(path: Path) -> bool:
 
 
 def stranger(number: int) -> dict:
-    """What makes the copied cluster somebody else's."""
+    """The changes that make the copied cluster another tenant's."""
     tenant = number // TENANTS
     user, organization = identify("u", tenant), identify("o", tenant)
     name = f"stranger-{number}"
@@ -69,7 +69,7 @@ def copier(database: sqlite3.Connection, table: str):
 
 
 def identify(prefix: str, number: int) -> str:
-    """An id in Tarn's form that no generated one can meet: those of strangers begin with zz."""
+    """An id in Tarn's format that no generated one can equal: those of other tenants begin with zz."""
     digits = ""
     for _ in range(10):
         number, digit = divmod(number, 32)

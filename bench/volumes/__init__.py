@@ -1,1 +1,1 @@
-"""Volumes: how long it takes to make and to attach one, and how fast bytes go, beside a loop mount on the host."""
+"""Volumes: the time to create and attach one, and the throughput, beside a loop mount on the host."""

@@ -1,6 +1,6 @@
-"""Seconds that changes of volumes take, each from the accepted request to its end as a client sees it.
+"""The seconds of volume changes, each from the accepted request to its end as a client sees it.
 
-What the driver does is a part of that; the rest is the engine's own steps, each of them committed, and the client's asking.
+The driver's work is a part of that; the rest is the engine's steps, each of them committed, and the client's polling.
 """
 
 import statistics
@@ -12,7 +12,8 @@ GIGABYTES = 20
 
 
 def take_turns(tarn: Tarn, repetitions: int) -> dict[str, list[float]]:
-    """Median, least and most by kind. The kinds take turns, so that a disturbance meets them all; the first round warms up."""
+    """Median, minimum and maximum by kind. The kinds take turns, so that a disturbance affects all; the first round
+    is a warm-up."""
     accepted = tarn.ask("changes", "whole")
     tarn.finish(accepted["request_id"])
     cluster = accepted["cluster_id"]
@@ -27,7 +28,7 @@ def take_turns(tarn: Tarn, repetitions: int) -> dict[str, list[float]]:
 
 
 def one_round(tarn: Tarn, cluster: str, name: str) -> dict[str, float]:
-    """The life of one volume."""
+    """Creates, attaches, detaches and destroys one volume."""
     created = tarn.call("POST", "/storage/create", {"name": name, "size": GIGABYTES})
     volume, times = created["storage_id"], {"create": until(tarn, created)}
     attach = {"storage_id": volume, "cluster_ids": [cluster]}
@@ -43,17 +44,17 @@ def one_round(tarn: Tarn, cluster: str, name: str) -> dict[str, float]:
 
 
 def timed(tarn: Tarn, method: str, path: str, body=None) -> float:
-    """Asks for something and waits for its end."""
+    """Makes a call and waits for the end of its request."""
     return until(tarn, tarn.call(method, path, body))
 
 
 def until(tarn: Tarn, accepted: dict) -> float:
-    """Seconds from here to the end of an accepted request."""
+    """Seconds from now to the end of an accepted request."""
     began = time.monotonic()
     tarn.finish(request(accepted))
     return time.monotonic() - began
 
 
 def request(accepted: dict) -> str:
-    """The one request of an answer; an attach could have several."""
+    """The one request of a response; an attach could have several."""
     return accepted.get("request_id") or accepted["request_ids"][0]

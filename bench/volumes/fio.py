@@ -1,7 +1,7 @@
-"""Bytes to and from a volume inside of an instance, and a file with XFS that is loop-mounted on the host, by fio.
+"""Bytes to and from a volume inside an instance, and a loop-mounted XFS file on the host, by fio.
 
-A loop device keeps what it reads and writes in the host's page cache, unless it is told to go to the disk: then it is slower
-where that cache would help, and takes no memory. Both are measured on the host, so that the two cannot be confused.
+A loop device caches reads and writes in the host's page cache unless it uses direct I/O: then it is slower where that
+cache would help, and takes no memory. Both are measured on the host, so that the two cannot be confused.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from bench.volumes import changes
 
 GIGABYTES = 4
 MEBIBYTES = 512
-# By name: what fio calls it, and the size of a block.
+# By name: fio's name of the pattern, and the size of a block.
 PATTERNS = {
     "sequential write, 1 MiB": ("write", "1M"),
     "sequential read, 1 MiB": ("read", "1M"),
@@ -27,7 +27,8 @@ PATTERNS = {
 
 @contextlib.contextmanager
 def loop_mount(direct_io: str):
-    """A baseline: a file like that of a volume, formatted and mounted on the host. Nothing is removed by walking."""
+    """A baseline: a file like that of a volume, formatted and mounted on the host. It is removed without walking the
+    mount."""
     work = Path(tempfile.mkdtemp(prefix="bench-loop-", dir="target")).resolve()
     file, place = work / "file", work / "mounted"
     place.mkdir()
@@ -52,7 +53,7 @@ def loop_mount(direct_io: str):
 
 
 def compare(tarn: Tarn, rounds: int, seconds: int) -> dict[str, dict[str, list[float]]]:
-    """Bytes per second by pattern and place; the places take turns, and begin in turns."""
+    """Bytes per second by pattern and place; the places take turns, also in being the first."""
     cluster = tarn.ask("bytes", "whole")
     volume = tarn.call("POST", "/storage/create", {"name": "bytes", "size": GIGABYTES})
     for accepted in (cluster, volume):
@@ -78,7 +79,7 @@ def compare(tarn: Tarn, rounds: int, seconds: int) -> dict[str, dict[str, list[f
 
 
 def command(kind: str, block: str, *, seconds=None) -> list[str]:
-    """How fio is called: past the page cache of the filesystem, sixteen at once, and never more than one bounded file."""
+    """The command line of fio: direct I/O, sixteen at once, and never more than one bounded file."""
     line = ["fio", "--name=bench", f"--size={MEBIBYTES}M", f"--rw={kind}", f"--bs={block}"]
     line += ["--direct=1", "--ioengine=libaio", "--iodepth=16", "--output-format=json"]
     return line + (["--time_based", f"--runtime={seconds}", "--ramp_time=0.5"] if seconds else [])

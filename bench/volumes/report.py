@@ -51,7 +51,7 @@ def bytes_table(medians: dict) -> str:
 
 
 def targets(times: dict, medians: dict) -> str:
-    """Each target with what was reached."""
+    """Each target with the result."""
     create, live = times["create"][0] * 1000, times["live attach"][0] * 1000
     more = (times["attach"][0] - times["restart"][0]) * 1000
     verdict = {True: "reached", False: "NOT REACHED", None: "for comparison"}

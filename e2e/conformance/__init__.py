@@ -1,1 +1,1 @@
-"""What any engine must do for stock clients. docs/operating/conformance.md says how to point it at one."""
+"""What every engine must do for stock clients. docs/operating/conformance.md explains how to test another engine."""

@@ -1,4 +1,4 @@
-"""Fixtures of the conformance tests: an engine, the stock client, a machine, object storage."""
+"""Fixtures of the conformance tests: an engine, the stock client, access to an instance, object storage."""
 
 import os
 import shutil
@@ -21,7 +21,7 @@ from .instance_access import InstanceAccess
 
 @contextmanager
 def own_engine(directory: Path):
-    """An engine of our own, when none was named: with real machines if that is possible here, which needs root."""
+    """An engine of ours, when none is named: with real instances as root, and with the fake driver otherwise."""
     if os.geteuid() == 0:
         with Jobs(directory, settings=SETTINGS) as server:
             yield Engine(server.url, server.key, directory, kind="worker")
@@ -32,7 +32,7 @@ def own_engine(directory: Path):
 
 @contextmanager
 def external_engine(directory: Path):
-    """The engine that somebody else runs."""
+    """The named engine of another operator."""
     key = os.environ.get("TARN_CONFORMANCE_KEY") or os.environ.get("TENSORPOOL_KEY")
     if not key:
         pytest.exit(f"say in TENSORPOOL_KEY with which key to call {EXTERNAL_ENGINE}", returncode=2)
@@ -48,7 +48,7 @@ def external_engine(directory: Path):
 
 @pytest.fixture(scope="package")
 def engine(tmp_path_factory):
-    """The engine under test. What the run makes there is taken away at its end, also after a failure."""
+    """The engine under test. What the run creates there is removed at its end, also after a failure."""
     directory = tmp_path_factory.mktemp("conformance")
     with (external_engine if EXTERNAL_ENGINE else own_engine)(directory) as engine:
         try:
@@ -59,7 +59,7 @@ def engine(tmp_path_factory):
 
 @pytest.fixture
 def tp(engine, tmp_path, request):
-    """The stock client, as somebody with the key runs it."""
+    """The stock client with the engine's key."""
     client = StockClient(engine.url, engine.key, tmp_path / "home", environment=engine.environment, seconds=TIMEOUT_SECONDS)
     yield from verify_proofs(client, request)
 
@@ -72,7 +72,7 @@ def cluster(engine) -> dict:
 
 @pytest.fixture(scope="package")
 def access(engine, cluster) -> InstanceAccess:
-    """A way into the machine of that cluster."""
+    """SSH access to the instance of that cluster."""
     told = engine.call("GET", f"/ssh/{cluster['instances'][0]['id']}", expect=200).json().get("message") or ""
     if "fake driver" in told:
         pytest.skip(f"no machine to log in to: {told}")
@@ -84,7 +84,7 @@ def access(engine, cluster) -> InstanceAccess:
 
 @pytest.fixture(scope="package")
 def account(engine) -> Account:
-    """Object storage, switched on for as long as the run takes if it was off."""
+    """Object storage, enabled for the time of the run if it was off."""
     engine.skip_unless_offered("POST", "/object-storage/enable")
     off = engine.call("GET", "/object-storage/credentials").status_code == 404
     answer = engine.call("POST", "/object-storage/enable")
@@ -97,7 +97,7 @@ def account(engine) -> Account:
 
 @pytest.fixture
 def bucket(engine, account):
-    """The name for a bucket, which is emptied and removed at the end if it was made."""
+    """The name of a bucket, which is emptied and removed at the end if it was created."""
     name = engine.name()
     yield name
     remove_bucket(account.client(), name)

@@ -1,4 +1,4 @@
-"""Answers held against descriptions: the engine's own and the founding documents. Start reading at `Document`."""
+"""Compares responses with the engine's OpenAPI document and the founding documents. Start reading at `Document`."""
 
 import json
 import re
@@ -13,15 +13,15 @@ SEEDS = Path(__file__).parents[2] / "crates/server/tests/seeds"
 
 
 class Document:
-    """A description in OpenAPI's form, whole or a part."""
+    """An OpenAPI document, whole or in part."""
 
     def __init__(self, text: dict):
         self.text = text
-        # A path without parameters is meant before one that it fits as well.
+        # A path without parameters takes precedence over a template that matches as well.
         self.paths = sorted(text["paths"], key=lambda path: path.count("{"))
 
     def operation(self, method: str, address: str) -> dict | None:
-        """What a call does, if it is described."""
+        """The operation of a call, if it is documented."""
         place = urlsplit(address).path
         for path in self.paths:
             pattern = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(path))
@@ -30,17 +30,17 @@ class Document:
         return None
 
     def schema(self, operation: dict, status: int) -> dict | None:
-        """What the body of an answer must look like, if that is said."""
+        """The schema of a response body, if it is documented."""
         told = operation["responses"].get(str(status), {})
         return told.get("content", {}).get("application/json", {}).get("schema")
 
     def faults(self, schema: dict, body) -> list[str]:
-        """In which ways a body is not what a schema asks for."""
+        """The differences between a body and a schema."""
         whole = {"allOf": [schema], "components": self.text.get("components", {})}
         return [error.message for error in Draft202012Validator(whole).iter_errors(body)]
 
     def check(self, method: str, address: str, answer: requests.Response):
-        """Fails unless an answer is one that is promised. What is not described at all is not looked at."""
+        """Fails unless a response matches the document. Undocumented calls are not checked."""
         operation, status = self.operation(method, address), answer.status_code
         if operation is None:
             return
@@ -51,7 +51,7 @@ class Document:
             assert not faults, f"{call} is not as it is described: {faults}\n{answer.text}"
 
     def required(self, method: str, path: str, status: int) -> set[str]:
-        """The fields that an answer always has."""
+        """The required fields of a response."""
         schema = self.schema(self.text["paths"][path][method], status)
         while "$ref" in schema:
             schema = self.text["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
@@ -59,7 +59,7 @@ class Document:
 
 
 def check_refusal(call: str, answer: requests.Response):
-    """Fails unless a refusal has words for a person: that is what clients show of it."""
+    """Fails unless a refusal has a message, because that is what clients show."""
     body = json.loads(answer.text)
     said = body.get("message") if isinstance(body, dict) else None
     assert len((said or "").split()) >= 2, f"{call}: {answer.status_code} {answer.text}"

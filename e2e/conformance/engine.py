@@ -1,4 +1,4 @@
-"""An engine that is known by its address and a key only. Start reading at `Engine`."""
+"""An engine that is known only by its address and a key. Start reading at `Engine`."""
 
 import os
 import secrets
@@ -14,23 +14,24 @@ from support import ENVIRONMENT, Server, eventually
 from .document import Document, check_refusal, seeds
 
 EXTERNAL_ENGINE = os.environ.get("TARN_CONFORMANCE_ENGINE", "").rstrip("/")
-# Elsewhere, machines may have to be bought, started and filled first.
+# Another operator may have to start hosts first.
 TIMEOUT_SECONDS = int(os.environ.get("TARN_CONFORMANCE_SECONDS", "900" if EXTERNAL_ENGINE else "300"))
-# What would let an operator's own account, keys or agent in where only those of the test are meant.
+# Variables that would use the operator's own account, keys or agent instead of those of the test.
 PRIVATE = ("TENSORPOOL_", "TARN_", "SSH_", "AWS_ACCESS", "AWS_SECRET", "AWS_SESSION", "AWS_PROFILE", "RCLONE_")
 
 
 def environment() -> dict[str, str]:
-    """What programs inherit. The way to an engine elsewhere may need an operator's proxies and authorities."""
+    """The environment of programs. An external engine may need the operator's proxies and certificate authorities."""
     if not EXTERNAL_ENGINE:
         return ENVIRONMENT
     return {name: value for name, value in os.environ.items() if not name.startswith(PRIVATE)}
 
 
 class Engine:
-    """Calls an engine, holds every answer against what is promised, and takes away what the run has made.
+    """Calls an engine, checks every response against the documents, and removes what the run has created.
 
-    Everything that is made has a name that begins with `prefix`, or is written down in `jobs`."""
+    Everything that is created has a name that begins with `prefix`, or is recorded in `jobs`.
+    """
 
     def __init__(self, url: str, key: str, directory: Path, *, kind: str | None = None):
         self.url, self.key, self.kind = url, key, kind
@@ -47,7 +48,7 @@ class Engine:
         self.documents += [self.own] if self.own else []
 
     def call(self, method: str, path: str, *, expect=None, **options) -> requests.Response:
-        """One call; `expect` is the status that must come, and the answer is what the documents say in any case."""
+        """One call; `expect` is the expected status, and the response must match the documents in any case."""
         answer = Server.call(self, method, path, expect=expect, **options)
         for document in self.documents:
             document.check(method, path, answer)
@@ -56,7 +57,7 @@ class Engine:
         return answer
 
     def finish(self, request_id: str, status="COMPLETED") -> dict:
-        """Waits for a request's end, in the pace that the engine asks for, and checks which end it is."""
+        """Waits for a request's end at the interval that the engine asks for, and checks its status."""
         deadline, seen = time.monotonic() + TIMEOUT_SECONDS, None
         while time.monotonic() < deadline:
             answer = self.call("GET", f"/request/info/{request_id}", expect=200)
@@ -67,17 +68,17 @@ class Engine:
         raise AssertionError(f"{request_id} did not end within {TIMEOUT_SECONDS} s: {seen}")
 
     def skip_unless_offered(self, method: str, path: str):
-        """Skips the test when the engine describes itself and has no such operation."""
+        """Skips the test when the engine has an OpenAPI document without this operation."""
         if self.own and self.own.operation(method, path) is None:
             pytest.skip(f"this engine does not offer {method} {path}")
 
     def name(self) -> str:
-        """A name that nothing else has."""
+        """A new name."""
         self.names += 1
         return f"{self.prefix}-{self.names}"
 
     def type(self) -> str:
-        """The instance type to use: the one that was asked for, or the cheapest."""
+        """The instance type to use: the configured one, or the cheapest."""
         if self.kind is None:
             answer = self.call("GET", "/cluster/types")
             assert answer.ok, "the engine does not tell its types: say in TARN_CONFORMANCE_TYPE which one to use"
@@ -86,7 +87,7 @@ class Engine:
         return self.kind
 
     def create(self, *, nodes=1) -> dict:
-        """A cluster that runs; answers its info. The key to it is not kept in the account."""
+        """Creates a cluster, waits until it runs and returns its info. Its key is not saved in the account."""
         body = {"instance_type": self.type(), "tp_cluster_name": self.name(), "num_nodes": nodes, "save_keys": False}
         body["public_keys"] = [self.public_key.read_text()]
         made = self.call("POST", "/cluster/create", json=body, expect=202).json()
@@ -102,25 +103,25 @@ class Engine:
         return self.call("GET", f"/storage/info/{volume}", expect=200).json()["storage_info"]
 
     def own_ids(self, path: str, field: str) -> list[str]:
-        """The ids of what this run has made, of one kind."""
+        """The ids of the objects of one kind that this run has created."""
         answer = self.call("GET", path)
         listed = answer.json()[field] if answer.ok else []
         return [each["id"] for each in listed if (each["name"] or "").startswith(self.prefix)]
 
     def clean(self):
-        """Takes away everything that was made, as far as it goes, and fails for what stays."""
+        """Removes everything that was created, as far as possible, and fails if something is left."""
         failures = []
         for way in (self.clean_jobs, self.clean_clusters, self.clean_volumes, self.clean_keys, self.clean_objects):
             try:
                 way()
-            except Exception as failure:  # What follows is cleaned all the same.
+            except Exception as failure:  # The rest is cleaned in any case.
                 failures.append(failure)
         self.session.close()
         if failures:
             raise ExceptionGroup(f"left at {self.url}: look for names that begin with {self.prefix}", failures)
 
     def clean_jobs(self):
-        """Ends and forgets all jobs."""
+        """Cancels and deletes all jobs."""
         for job in self.jobs:
             answer = self.call("POST", f"/job/cancel/{job}")
             if answer.status_code != 404:
@@ -128,22 +129,22 @@ class Engine:
                 eventually(gone, seconds=60, what=f"the end of {job}")
 
     def clean_clusters(self):
-        """Destroys all clusters; one that is on its way somewhere when it has arrived."""
+        """Destroys all clusters, each once it is no longer busy."""
         for cluster in self.own_ids("/cluster/list", "clusters"):
             self.destroy(f"/cluster/{cluster}")
 
     def clean_volumes(self):
-        """Destroys all volumes, which no cluster holds any more."""
+        """Destroys all volumes, which are no longer attached."""
         for volume in self.own_ids("/storage/list", "volumes"):
             self.destroy(f"/storage/{volume}")
 
     def destroy(self, path: str):
-        """Destroys something as soon as that is possible, and waits until it is gone."""
+        """Destroys an object as soon as that is possible, and waits until it is gone."""
 
         def accepted():
             answer = self.call("DELETE", path)
             is_gone = answer.status_code == 404 or answer.json().get("code", "").endswith("_gone")
-            # In a tuple: a refusal by itself counts as nothing.
+            # In a tuple, because the response to a refusal is falsy.
             return (None,) if is_gone else answer.ok and (answer,)
 
         (answer,) = eventually(accepted, seconds=TIMEOUT_SECONDS, what=f"202 for DELETE {path}")
@@ -151,13 +152,13 @@ class Engine:
             self.finish(answer.json()["request_id"])
 
     def clean_keys(self):
-        """Removes the run's SSH keys from the account: the stock client leaves one there when it creates a cluster."""
+        """Removes the run's SSH keys from the account: the stock client saves one when it creates a cluster."""
         ours = self.public_key.read_text().split()[1]
         for key in self.call("GET", "/user/ssh-key/list", expect=200).json()["keys"]:
             if ours in key["public_key"] or (key["name"] or "").startswith(self.prefix):
                 self.call("DELETE", f"/user/ssh-key/remove/{key['id']}", expect=200)
 
     def clean_objects(self):
-        """Switches object storage off again if it was off; the buckets go with those who made them."""
+        """Disables object storage again if it was off; the fixtures have removed the buckets."""
         if self.enabled:
             self.call("DELETE", "/object-storage/disable", expect=200)

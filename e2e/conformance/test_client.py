@@ -1,4 +1,4 @@
-"""The unchanged `tp` 0.0.9: an account, its keys, and clusters from their creation to their end."""
+"""The unchanged `tp` 0.0.9: the account, its keys, and clusters from create to destroy."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Machines: ssh, scp, sftp and rsync go in by what the engine tells, and a volume outlives its cluster."""
+"""Instances: ssh, scp, sftp and rsync log in with the engine's command, and a volume outlives its cluster."""
 
 import os
 
@@ -18,7 +18,7 @@ def test_ssh_runs_commands(access):
 def test_stock_client_logs_in(tp, engine, access):
     """`tp ssh` logs in."""
     name = access.ssh("hostname").strip()
-    # What the client is given beyond the instance goes to ssh.
+    # Arguments after the instance are passed to ssh.
     assert name in tp("ssh", access.instance, *access.options, "hostname", loud=True).text
     tp("ssh", "i-000000000000", refused=True)
 
@@ -80,7 +80,7 @@ def test_volume_survives_its_cluster(tp, engine, access):
     tp("cluster", "attach", second["id"], volume, "--wait")
     assert InstanceAccess(engine, second["instances"][0]["id"]).ssh(f"sha256sum < /mnt/{volume}/file") == checksum
 
-    # Destroying a cluster takes the volume off it and keeps the data.
+    # Destroying a cluster detaches the volume and keeps the data.
     tp("cluster", "destroy", second["id"], "--no-input", "--wait")
     assert volume in tp("storage", "list").text
     tp("storage", "destroy", volume, "--no-input", "--wait")

@@ -1,4 +1,4 @@
-"""The stock client's jobs: pushed, heard, looked at, pulled, canceled, forgotten."""
+"""The stock client's jobs: push, listen, info, pull, cancel, delete."""
 
 import os
 import tomllib
@@ -21,7 +21,7 @@ open("model_1.pth", "wb").write(b"x" * 70000)
 
 @pytest.fixture
 def project(tmp_path) -> Path:
-    """The directory of somebody's project."""
+    """The project directory."""
     place = tmp_path / "project"
     place.mkdir()
     return place
@@ -29,7 +29,7 @@ def project(tmp_path) -> Path:
 
 @pytest.fixture
 def push(tp, engine, access, cluster, project):
-    """Pushes the project with a file of these keys; answers the id of the job."""
+    """Pushes the project with a job file of these keys; returns the id of the job."""
     engine.skip_unless_offered("GET", "/job/init")
 
     def run(*commands, **keys) -> str:

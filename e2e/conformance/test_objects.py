@@ -1,4 +1,4 @@
-"""Object storage by the clients that people have: the stock client's buckets, boto3, rclone."""
+"""Object storage with common clients: the stock client's buckets, boto3, rclone."""
 
 import os
 import shutil

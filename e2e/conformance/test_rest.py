@@ -1,4 +1,4 @@
-"""The API by its own description and by the founding documents, against which every answer is held."""
+"""The REST API, checked against its own OpenAPI document and the founding documents."""
 
 import pytest
 from websockets.exceptions import ConnectionClosed
@@ -8,7 +8,7 @@ from .document import seeds
 
 CLUSTER, VOLUME, REQUEST, JOB = (f"{kind}-000000000000" for kind in "csrj")
 SEEDS = [(path, method, seed) for seed in seeds() for path, methods in seed.text["paths"].items() for method in methods]
-# What can be asked with a key alone, and what the answer must have for the clients that there are.
+# Calls that need only a key, and the fields that existing clients need in the response.
 LISTS = {
     "/cluster/list": {"clusters", "message"}, "/cluster/list?instances=True": {"clusters", "message"},
     "/cluster/list?include_org=True": {"clusters", "message"}, "/storage/list": {"volumes", "message"},
@@ -54,7 +54,7 @@ def test_health_accepts_clients(engine):
 def test_list_has_required_fields(engine, path):
     """The lists have the fields that clients need."""
     engine.skip_unless_offered("GET", path)
-    # The stock client says so of what it does not send.
+    # The stock client sends this header although there is no body.
     answer = engine.call("GET", path, headers={"Content-Type": "application/json"}, expect=200).json()
     assert LISTS[path] <= answer.keys()
 
