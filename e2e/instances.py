@@ -11,7 +11,7 @@ import pytest
 
 from support import ENVIRONMENT, Server, eventually
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="the local driver needs root: nothing real was made or tested")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="the local driver needs root: nothing real was created or tested")
 # The kinds of objects on an engine, and the fields in which they are listed.
 LISTS = {"job": "jobs", "cluster": "clusters", "storage": "volumes"}
 TYPES = """

@@ -590,7 +590,7 @@ def listen_for_frames():
         print("listening", flush=True)
         while True:
             if not select.select([everything], [], [], 60)[0]:
-                sys.exit("the honest frame did not come")
+                sys.exit("the valid frame did not arrive")
             content = everything.recv(4096)
             if content.endswith(b"end"):
                 break

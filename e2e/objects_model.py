@@ -114,9 +114,9 @@ class Versions:
             del certain[version]
         for version, sum_ in seen.items():
             if version in certain:
-                assert sum_ == (certain[version] and certain[version].sum), f"{key}: version {version} is another"
+                assert sum_ == (certain[version] and certain[version].sum), f"{key}: version {version} has other content"
             else:
                 fits = [each for each in added if (each and each.sum) == sum_]
-                assert fits, f"{key}: nobody has made version {version}"
+                assert fits, f"{key}: version {version} was never written"
                 added.remove(fits[0])
                 certain[version] = fits[0]

@@ -76,7 +76,7 @@ class Reboots(Volumes, Jobs):
         """Stops the engine and waits until all its threads are stopped: until then each of them may start or write
         something."""
         os.kill(self.process.pid, signal.SIGSTOP)
-        eventually(lambda: is_stopped(self.process.pid), what="an engine that stands still")
+        eventually(lambda: is_stopped(self.process.pid), what="a stopped engine")
 
     def end_engine(self):
         """Kills the engine and everything that it was starting at one moment: a stopped engine starts nothing."""
@@ -111,7 +111,7 @@ class Reboots(Volumes, Jobs):
         change = "update requests set failure = 'turned back by a test', step = step + 1, deadline_us = ?, due_us = ?, lease_until_us = 0"
         with closing(sqlite3.connect(self.data / "tarn.db", timeout=60)) as db, db:
             done = db.execute(f"{change} where id = ? and ended_us is null and waiting = 0", (begun, begun, request))
-            assert done.rowcount == 1, f"{request} is not under way"
+            assert done.rowcount == 1, f"{request} is not running"
 
     def unmounted(self) -> bool:
         """Whether nothing of this engine is mounted where this process sees it, so that a removal reaches nothing
@@ -219,7 +219,7 @@ def remove_control_group(group: Path):
         send_signal(found := group_processes(group), signal.SIGKILL)
         return not found
 
-    eventually(gone, seconds=60, what=f"nobody in {group}")
+    eventually(gone, seconds=60, what=f"no process in {group}")
 
     def removed() -> bool:
         for place in sorted((path for path in [group, *group.rglob("*")] if path.is_dir()), reverse=True):

@@ -71,7 +71,7 @@ class Registry:
                 ["setpriv", "--pdeathsig", "KILL", "docker-registry", "serve", str(config)],
                 env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
-        eventually(self.is_serving, seconds=60, what="an answer of the registry")
+        eventually(self.is_serving, seconds=60, what="a response of the registry")
         return self
 
     def __exit__(self, *_):

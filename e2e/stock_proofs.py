@@ -91,7 +91,7 @@ def verify_proofs(client: StockClient, request):
     yield client
     if not request.node.stash[FAILED]:
         missing = claimed_proofs(request.module.__name__, request.node.originalname) - client.shown
-        assert not missing, f"{request.node.name} is said to show this of the stock client, and did not: {missing}"
+        assert not missing, f"PROOFS claims that {request.node.name} shows this of the stock client, and it did not: {missing}"
 
 
 def claimed_proofs(module: str, name: str) -> set[tuple[str, str]]:

@@ -274,7 +274,7 @@ def error_line(said: ClientResult, code: int) -> str:
     line = said.errors.removesuffix("\n")
     assert "\n" not in line, f"one line: {said}"
     check_plain(line)
-    assert len(line) < 1000, f"a line that can be read: {line[:200]}… of {len(line)}"
+    assert len(line) < 1000, f"a readable line: {line[:200]}… of {len(line)}"
     for bad in ("panicked", "backtrace", "reqwest", "hyper", "serde", KEY):
         assert bad not in line, line
     return line
@@ -316,14 +316,14 @@ def laptop(tmp_path, engine) -> Laptop:
 def unprivileged_laptop(engine):
     """The same for a user who is not root and owns nothing: neither their home nor their directory is writable."""
     if os.geteuid() != 0:
-        pytest.skip("becoming somebody else needs root: nothing was tested")
+        pytest.skip("changing the user needs root: nothing was tested")
     place = Path(tempfile.mkdtemp(prefix="tarn-nobodys-"))
     try:
         place.chmod(0o755)
         unprivileged = Laptop(place, engine.url)
         unprivileged.before = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
         if subprocess.run([*unprivileged.before, "test", "-x", str(BINARY)], check=False).returncode:
-            pytest.skip(f"{BINARY} lies where others than root cannot start it: nothing was tested")
+            pytest.skip(f"{BINARY} is not executable for users other than root: nothing was tested")
         yield unprivileged
     finally:
         shutil.rmtree(place)

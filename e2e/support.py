@@ -67,7 +67,7 @@ def refused_start(data, *options) -> str:
     if "--listen" not in options:
         defaults += ["--listen", f"127.0.0.1:{free_port()}"]
     done = tarn("serve", *defaults, *options)
-    assert done.returncode not in (0, 101), f"it must refuse, and not by a panic: {done}"
+    assert done.returncode not in (0, 101), f"it must refuse without a panic: {done}"
     said = done.stdout + done.stderr
     assert "panicked" not in said, said
     return said
@@ -110,7 +110,7 @@ class Server:
                 ["setpriv", "--pdeathsig", "KILL", *self.command],
                 env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
-        eventually(self.is_healthy, what=f"an answer of {self.url}/healthz")
+        eventually(self.is_healthy, what=f"a response of {self.url}/healthz")
         return self
 
     def is_healthy(self) -> bool:

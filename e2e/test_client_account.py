@@ -148,7 +148,7 @@ def test_limits_set_show_clear(tarn, user):
     assert tarn.json("me")["limits"]["instances"] == 3 and tarn.json("me")["used"]["instances"] == 1
     assert [each["scope"] for each in tarn.json("admin limits list")["limits"]] == [organization]
     assert organization in tarn("admin limits ls").text
-    assert tarn.json("admin limits show default")["scope"] == organization, "a name will do"
+    assert tarn.json("admin limits show default")["scope"] == organization, "a name works as well"
     assert tarn.json("admin limits set ann@example.org --gpus 1")["scope"] == loner
     assert "neither the id of an organization" in tarn("admin limits show nobody@example.org", code=2).errors
     assert tarn(f"admin limits clear {organization}").text

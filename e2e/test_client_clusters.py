@@ -69,7 +69,7 @@ def test_create_options_reach_engine(tarn, server):
 def test_create_refusals(tarn, server, public_key, tmp_path):
     """Unknown types, wrong counts, taken or invalid names and unusable keys are refused."""
     tarn("cluster create 1xCPU --name taken --wait")
-    assert "8xH100" in tarn("cluster create 9xUNICORN", code=2).errors, "it says what there is"
+    assert "8xH100" in tarn("cluster create 9xUNICORN", code=2).errors, "it lists the types"
     assert "num_nodes" in tarn("cluster create 1xCPU -n 0", code=2).errors
     assert "taken by cluster" in tarn("cluster create 1xCPU --name taken", code=4).errors
     tarn("cluster create 1xCPU --name", "Not A Name\a", code=2)
@@ -151,7 +151,7 @@ def test_ctrl_c_ends_only_the_wait(tarn, server):
     explained = tarn("cluster info patient").text
     assert "PENDING" in explained and "1st in line" in explained
     with tarn.running(f"request wait {request}") as client:
-        assert client.stderr.readline().startswith("Waits for 8 H100 GPUs, 0 are free"), "a log says what it waits for"
+        assert client.stderr.readline().startswith("Waits for 8 H100 GPUs, 0 are free"), "the log says what it waits for"
         tarn("cluster destroy everything --no-input --wait")
         said = wait_for_end(client)
         assert (said.code, said.text) == (0, "The cluster is running.\n")

@@ -109,7 +109,7 @@ def test_command_and_flags_have_tests(command):
 @pytest.mark.parametrize("command", sorted(commands().keys() - NO_BODY))
 def test_command_has_json_tests(command):
     """Each command has a test with `--json` that works and one that fails."""
-    assert command in OPERATIONS, f"it is not written down what answers `tarn {command}`"
+    assert command in OPERATIONS, f"OPERATIONS lists no operation for `tarn {command}`"
     lines = lines_of(command)
     for kind in (True, False):
         said = "works" if kind else "fails"

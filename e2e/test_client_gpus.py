@@ -96,7 +96,7 @@ def test_faulty_gpu_is_not_offered(tarn, server, faults, metrics):
     assert [each["health"] for each in info["instances"][0]["gpus"]].count("FATAL") == 1
     assert "gpu.fatal" in tarn("admin events").text
     tarn("cluster destroy all --no-input --wait")
-    assert "Xid 79" in gpu(tarn, 3)["withheld"], "nobody else gets it"
+    assert "Xid 79" in gpu(tarn, 3)["withheld"], "it is not offered to another cluster"
     faults.write_text("")
     assert "is not offered: watched for a while" in tarn("admin gpu clear simulated-H100-3").text
     assert tarn.json("admin gpu clear simulated-H100-3", code=4)["code"] == "gpu_not_fatal"
@@ -119,4 +119,4 @@ def test_mig_slices_are_offered(tarn, faults):
     types = {each["name"]: each["available"] for each in tarn.json("cluster types")["types"]}
     assert types["1xH100MIG1G10GB"] == 0
     whole = [each["id"] for each in tarn.json("admin gpu list")["gpus"] if each["model"] == "H100"]
-    assert "simulated-H100-0" not in whole and len(whole) == 7, "a divided one is not given away as a whole"
+    assert "simulated-H100-0" not in whole and len(whole) == 7, "a divided GPU is not offered as a whole"

@@ -66,7 +66,7 @@ def test_ctrl_c_ends_call_without_response(laptop, engine):
     commands = ("me", "job logs j-000000000001", "job listen j-000000000001", "request wait r-000000000001")
     for number, command in enumerate(commands, 1):
         process = laptop.start(*command.split())
-        eventually(lambda: len(engine.calls) >= number, what="the question")
+        eventually(lambda: len(engine.calls) >= number, what="the call")
         process.send_signal(signal.SIGINT)
         said = finish(process)
         assert said.code in (130, -signal.SIGINT) and not said.text, said
@@ -327,7 +327,7 @@ def test_typed_name_stays_one_path_segment(laptop, engine, name):
     ):
         engine.calls.clear()
         said = laptop.run(*command, name)
-        assert error_line(said, said.code) and said.code in (2, 3), "refused here, or not found there"
+        assert error_line(said, said.code) and said.code in (2, 3), "refused by the client, or not found by the engine"
         # A job may be looked up by its name first.
         for call in [call for call in engine.calls if call.path != "/job/list"]:
             part = call.path.removeprefix(below)

@@ -126,8 +126,8 @@ def test_broken_download_leaves_no_partial_file(laptop, offer, other_server, chu
         for name, content in before.items():
             (laptop.work / name).write_bytes(content)
         line = laptop.fails(1, "job", "pull", "j-000000000001", "--force")
-        assert found(laptop.work) == before, "either the old or the new"
-        assert laptop.variables["TENSORPOOL_ENGINE"] not in line, f"the engine is not who broke off: {line}"
+        assert found(laptop.work) == before, "either the old file or the new one"
+        assert laptop.variables["TENSORPOOL_ENGINE"] not in line, f"the error blames the engine: {line}"
 
 
 def test_interrupted_download_leaves_no_partial_file(laptop, offer, other_server):
@@ -140,7 +140,7 @@ def test_interrupted_download_leaves_no_partial_file(laptop, offer, other_server
     offer("deep/x")
     other_server.set_handler("*", slow)
     process = laptop.start("job", "pull", "j-000000000001")
-    eventually(lambda: found(laptop.work), what="the part that has come")
+    eventually(lambda: found(laptop.work), what="a partial file")
     process.send_signal(signal.SIGINT)
     said = finish(process)
     assert said.code == 130 and "pull again" in said.errors, said
@@ -195,7 +195,7 @@ def test_push_skips_special_files(laptop, names):
     (laptop.work / "up").symlink_to("/etc")
     assert "started" in push(laptop)
     assert set(names()) == {*odd, b"loop", b"up", b"job.tp.toml"}
-    assert names()[b"up"].issym(), "what a link leads to is not uploaded"
+    assert names()[b"up"].issym(), "the target of a link is not uploaded"
 
 
 def test_push_takes_ten_thousand_files(laptop, names):
@@ -290,7 +290,7 @@ def test_refusal_during_upload_is_shown(laptop, engine, target, status, hangs_up
     assert "do-not-show" not in line
     if not hangs_up:
         assert "too many moons" in line, line
-    assert "is it running" not in line, f"the engine does run: {line}"
+    assert "is it running" not in line, f"the engine is running: {line}"
     check_no_job(engine)
 
 
@@ -299,7 +299,7 @@ def test_broken_upload_deletes_job(laptop, engine, target):
     (laptop.work / "large").write_bytes(os.urandom(5_000_000))
     target.set_handler("*", lambda connection: connection.rfile.read(100_000))
     line = push(laptop, 1)
-    assert engine.url not in line, f"the engine is not who broke off: {line}"
+    assert engine.url not in line, f"the error blames the engine: {line}"
     check_no_job(engine)
 
 
@@ -314,7 +314,7 @@ def test_refused_start_deletes_job(laptop, engine, target):
     """A refused start deletes the draft of the job."""
     engine.set_response("/job/start/j-000000000001", {"message": "the cluster is gone"}, status=409)
     assert "the cluster is gone" in push(laptop, 4)
-    assert engine.paths("DELETE") == ["/job/delete/j-000000000001"], "a job that did not start is none"
+    assert engine.paths("DELETE") == ["/job/delete/j-000000000001"], "a job that did not start is deleted"
 
 
 def test_unanswered_start_names_job(laptop, engine, target):
@@ -338,7 +338,7 @@ def test_env_file_with_key_is_not_uploaded(laptop, names):
     (laptop.work / "job.tp.toml").write_text(CONFIG)
     (laptop.work / ".env").write_text("X=1\n")
     push(laptop)
-    assert b".env" in names(), "without a key it is a file like any other"
+    assert b".env" in names(), "without a key it is uploaded like any other file"
 
 
 NO_JOBS = [b"commands = [", b"\xff\xfe", b'ignore = ["[z-a]"]', b"\0", b"x" * 5_000_000]

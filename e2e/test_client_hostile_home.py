@@ -189,7 +189,7 @@ def test_foreign_files_are_kept(laptop, file, content):
     else:
         assert not said.text and str(path) in error_line(said, said.code)
         assert path.is_dir() or path.read_bytes() == content
-    assert not [each for each in path.parent.iterdir() if "new" in each.name], "nothing half is left"
+    assert not [each for each in path.parent.iterdir() if "new" in each.name], "no partial file is left"
 
 
 def test_unknown_profile_is_refused(laptop, engine):
@@ -261,8 +261,8 @@ def test_address_with_query_is_refused(laptop, engine, more):
 def test_ctrl_c_at_key_prompt_restores_echo(laptop):
     """Typing is not echoed at the key prompt, and is echoed again after Ctrl-C."""
     with Terminal(laptop, "login") as terminal:
-        eventually(lambda: "API key" in terminal.read(), what="the question")
-        eventually(lambda: not terminal.echoes(), what="a terminal that shows nothing")
+        eventually(lambda: "API key" in terminal.read(), what="the call")
+        eventually(lambda: not terminal.echoes(), what="a terminal without echo")
         terminal.type("\x03")
         code, written = terminal.end()
         assert code in (130, -signal.SIGINT), written
@@ -273,7 +273,7 @@ def test_ctrl_c_ends_key_from_pipe(laptop):
     """Ctrl-C ends `login --stdin` while it waits for the key."""
     process = laptop.start("login", "--stdin", stdin=subprocess.PIPE)
     # The client handles signals before it reads.
-    eventually(lambda: b"SigCgt" in status(process) and caught(process, signal.SIGINT), what="a client that listens")
+    eventually(lambda: b"SigCgt" in status(process) and caught(process, signal.SIGINT), what="a client that handles signals")
     process.send_signal(signal.SIGINT)
     # The pipe is closed only then: its end would be input, too.
     process.wait(SECONDS)
@@ -294,7 +294,7 @@ def test_ignored_signal_stays_ignored(laptop, engine):
     """A signal that is ignored at the start stays ignored: `nohup tarn …` survives its terminal."""
     engine.set_handler("*", lambda connection: engine.stopped.wait(SECONDS))
     process = laptop.start("me", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
-    eventually(lambda: engine.calls, what="the question")
+    eventually(lambda: engine.calls, what="the call")
     assert caught(process, signal.SIGINT) and not caught(process, signal.SIGHUP)
     process.send_signal(signal.SIGINT)
     finish(process)

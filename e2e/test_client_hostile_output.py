@@ -124,7 +124,7 @@ def test_json_escapes_control_characters(laptop, hostile_engine):
     """A program reads the exact text from JSON, and the output is still safe on a terminal."""
     for command in (["cluster", "list"], ["cluster", "info", "x"], ["request", "wait", "r-000000000001"]):
         text = laptop.run(*command, "--json").text
-        assert HOSTILE in all_texts(json.loads(text)), "to the letter"
+        assert HOSTILE in all_texts(json.loads(text)), "unchanged"
         check_plain(text)
     hostile_engine.set_response("*", {"message": HOSTILE}, status=409)
     said = laptop.run("me", "--json")
@@ -156,7 +156,7 @@ def test_output_fits_any_terminal_width(laptop, columns):
         assert code == 0, written
         assert "panicked" not in written and "\x1b" not in written
         words = re.sub(r"\s", "", written)
-        assert ("j-000000000001" if command[0] == "job" else CLUSTER["id"]) in words, "an ID can be copied, whole"
+        assert ("j-000000000001" if command[0] == "job" else CLUSTER["id"]) in words, "an ID can be copied whole"
         if columns == 20 and command[1] == "list":
             # An ID or a name may be longer than the line and is broken by the terminal; nothing else is wider.
             for line in written.splitlines():
@@ -175,9 +175,9 @@ def test_colors_only_on_willing_terminals(laptop):
     _, written = laptop.terminal("cluster", "list", NO_COLOR="1")
     assert "\x1b" not in written, written
     _, written = laptop.terminal("cluster", "list")
-    assert COLOUR.search(written), "status words have colours"
+    assert COLOUR.search(written), "states have colors"
     assert "\x1b" not in COLOUR.sub("", written), "and nothing else"
-    assert "\x1b" not in laptop.works("cluster", "list"), "a pipe has none"
+    assert "\x1b" not in laptop.works("cluster", "list"), "a pipe has no colors"
 
 
 READ = ["cluster list", "cluster list --json", "job logs j-000000000001", "job listen j-000000000001", "--help"]
@@ -283,7 +283,7 @@ def test_job_run_destroys_cluster_on_signal(laptop, job_run_engine, when, how):
     said = finish(process)
     assert said.code == 130, said
     assert job_run_engine.paths("DELETE") == ["/cluster/c-000000000001"]
-    assert "goes on" not in said.errors, f"nothing goes on without its cluster: {said}"
+    assert "goes on" not in said.errors, f"nothing continues without its cluster: {said}"
 
 
 def test_job_run_retries_refused_destroy(laptop, job_run_engine):

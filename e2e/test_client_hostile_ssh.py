@@ -117,7 +117,7 @@ def test_names_cannot_inject_ssh_config(laptop, offer, name):
         words = line.split()
         assert not words or line.startswith("#") or words[0] in OURS, line
         if words[:1] == ["Host"]:
-            assert name not in words[1:], f"{name!r} is not for an engine to give"
+            assert name not in words[1:], f"{name!r} must not come from an engine"
             assert all(re.fullmatch("[a-z0-9][a-z0-9-]{0,252}", word) for word in words[1:]), line
     assert any(line.startswith("Host good good-0") for line in written.splitlines()), written
     for host, expected in (("good", "127.0.0.1"), ("github.com", "github.com"), ("anything", "anything")):

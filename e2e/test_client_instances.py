@@ -54,7 +54,7 @@ def test_ssh_by_every_name(tarn, server):
     for name, instance in names.items():
         assert tarn(f"ssh {name} hostname").text.strip() == instance["name"]
     assert tarn.json("ssh box") == first
-    assert tarn.json(f"ssh {second['name']} hostname") == second, "nobody logs in"
+    assert tarn.json(f"ssh {second['name']} hostname") == second, "no login is made"
     known = tarn.home / ".config/tarn/known_hosts"
     assert len(known.read_text().splitlines()) == 1 and stat.S_IMODE(known.stat().st_mode) == 0o600
 
@@ -100,7 +100,7 @@ def test_ssh_refusals(tarn, server, user):
     tarn("ssh gone true", code=3)
     said = tarn(f"ssh {gone['id']} true", code=1).errors
     assert "DESTROYED" in said or "RUNNING" in said
-    assert tarn("ssh box true", SSH_AUTH_SOCK=None, code=255, loud=True).errors, "OpenSSH says that no key fits"
+    assert tarn("ssh box true", SSH_AUTH_SOCK=None, code=255, loud=True).errors, "OpenSSH reports that no key is accepted"
     # The error names the missing program.
     assert "ssh is not installed" in tarn("ssh box true", code=1, PATH="/nonexistent").errors
 
@@ -243,7 +243,7 @@ def test_create_with_ssh_opens_shell(tarn, server):
         terminal.type("echo here $((1 + 1)); exit\n")
         terminal.read_until("here 2")
         terminal.wait_for_end(0)
-    assert server.info("second")["status"] == "RUNNING", "who logs out keeps the cluster"
+    assert server.info("second")["status"] == "RUNNING", "logging out keeps the cluster"
     tarn("cluster create 9xUNICORN --ssh", code=2)
     assert "--json" in tarn.json("cluster create tiny --ssh", code=2)["message"]
     for name in ("fresh", "second"):

@@ -76,7 +76,7 @@ def test_job_push_listen_pull_delete(tarn, server, project):
         assert tarn(line).text == log
     for told in (tarn("job list").text, tarn("job ls --org").text, tarn(f"job info {job}").text):
         assert job in told and "first-try" in told and "completed" in told
-    assert tarn("job info first-try").text == tarn(f"job info {job}").text, "a name does as well"
+    assert tarn("job info first-try").text == tarn(f"job info {job}").text, "a name works as well"
     assert tarn("job logs first-try").text == log
 
     assert tarn(f"job pull {job} --dry-run").text.splitlines() == ["out/deep/copy", "out/note"]
@@ -103,7 +103,7 @@ def test_job_commands_print_json(tarn, server, project, job):
     first = job("echo one; echo two >&2")
     assert server.text(first) == "one\ntwo\n"
     said = tarn(f"--json job listen {first}")
-    assert said.errors == "one\ntwo\n", "what the job wrote goes beside the document"
+    assert said.errors == "one\ntwo\n", "the job's output goes to the error stream"
     for body in (tarn.json(f"job listen {first}"), tarn.json(f"job logs -f {first}"), tarn.json(f"job logs {first}")):
         assert body == tarn.json(f"job info {first}") and body["job_info"]["status"] == "completed"
     assert first in [each["id"] for each in tarn.json("job list")["jobs"]]
@@ -114,7 +114,7 @@ def test_job_commands_print_json(tarn, server, project, job):
     assert (failed["status"], failed["exit_code"]) == ("error", 3)
     assert tarn.json(f"job listen {failed['id']}", code=1)["job_info"] == failed
     assert tarn.json(f"job logs --follow {failed['id']}", code=1)["job_info"] == failed
-    assert tarn.json(f"job logs {failed['id']}")["job_info"] == failed, "to show a log is no judgement"
+    assert tarn.json(f"job logs {failed['id']}")["job_info"] == failed, "printing a log succeeds whatever the job did"
 
 
 def test_failed_job_sets_exit_code(tarn, project, job):
@@ -124,7 +124,7 @@ def test_failed_job_sets_exit_code(tarn, project, job):
     assert said.text == "before\n" and "exit code 3" in said.errors and said.errors.count("\n") == 1
     assert "3" in next(row for row in tarn("job list").text.splitlines() if failed in row).split()
     assert tarn(f"job logs {failed}").text == "before\n"
-    assert tarn(f"job pull {failed}").text, "that there is nothing is said in the engine's words"
+    assert tarn(f"job pull {failed}").text, "the engine says that there is nothing to pull"
     tarn("job push job.tp.toml nobody", where=project, code=3)
     (project / "job.tp.toml").write_text("commands = []")
     assert "commands" in tarn("job push job.tp.toml box", where=project, code=2).errors
@@ -202,7 +202,7 @@ def test_job_run_creates_and_destroys_cluster(tarn, server, project):
     command = "echo hello; mkdir out; echo kept > out/file; ls"
     said = tarn("job run --on worker --timeout 1m --output", "out/*", command, loud=True)
     assert said.text == "hello\nout\n" and (tarn.home / "out/file").read_text() == "kept\n"
-    assert "input" not in said.text, "nothing is uploaded unless it is asked for"
+    assert "input" not in said.text, "nothing is uploaded unless it is requested"
     said = tarn("job run", "cat input; hostname", "--on", "worker", "--dir", "project", "-n", 2, loud=True)
     assert said.text.count("from here") == 2
     nothing_else(server)
@@ -218,9 +218,9 @@ def test_failed_job_run_pulls_outputs(tarn, server):
     """A `job run` that fails still pulls the outputs and destroys the cluster."""
     said = tarn("job run --on worker --output", "*.txt", "echo kept > a.txt; echo before; exit 3", code=1)
     assert said.text == "before\n" and "exit code 3" in said.errors.splitlines()[-1]
-    assert (tarn.home / "a.txt").read_text() == "kept\n", "outputs are kept however it ended"
+    assert (tarn.home / "a.txt").read_text() == "kept\n", "outputs are kept in any case"
     assert "--force" in tarn("job run --on worker --output", "*.txt", "echo new > a.txt", loud=True).errors
-    assert (tarn.home / "a.txt").read_text() == "kept\n", "what is here already stays"
+    assert (tarn.home / "a.txt").read_text() == "kept\n", "existing files are kept"
     tarn("job run --force --on worker --output", "*.txt", "echo new > a.txt", loud=True)
     assert (tarn.home / "a.txt").read_text() == "new\n"
     assert tarn.json("job run --on worker", "exit 4", code=1)["job_info"]["exit_code"] == 4

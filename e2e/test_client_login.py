@@ -87,11 +87,11 @@ def test_profiles_select_engine_and_key(tarn, server, tmp_path, user):
         tarn(f"login --stdin --profile work --engine {other.url}", answer=other.key, TENSORPOOL_KEY=None)
         tarn("cluster create 1xCPU --name at-home --profile home", **OTHERS)
         tarn("cluster create 1xCPU --name at-work --profile work", **OTHERS)
-        assert "at-work" in tarn("cluster list", **OTHERS).text, "the last one that was named is the one in use"
+        assert "at-work" in tarn("cluster list", **OTHERS).text, "the last profile that was named is in use"
         assert "at-home" in tarn("cluster list --profile home", **OTHERS).text
         assert "at-home" in tarn("cluster list", TARN_PROFILE="home", **OTHERS).text
         assert "at-work" in tarn("cluster list --profile work", TARN_PROFILE="home", **OTHERS).text
-        assert "at-work" in tarn("cluster list --profile work").text, "a profile that is named means its own key and engine"
+        assert "at-work" in tarn("cluster list --profile work").text, "a named profile selects its own key and engine"
     said = tarn("cluster list --profile school", code=3, **OTHERS).errors
     assert "tarn login --profile school" in said
     assert "school" in tarn.json("me --profile school", code=3)["message"]
@@ -109,11 +109,11 @@ def test_key_precedence(tarn, server, user):
     assert "file@" in tarn("me", where=place, TENSORPOOL_KEY=None).text
     (tarn.home / "stale").mkdir()
     (tarn.home / "stale/.env").write_text("TENSORPOOL_KEY=tp-stale\n")
-    assert "file .env" in tarn("me", where=tarn.home / "stale", TENSORPOOL_KEY=None, code=1).errors, "where it is from"
-    assert "profile@" in tarn("me", where=tarn.home, TENSORPOOL_KEY=None).text, "only the directory that one is in counts"
+    assert "file .env" in tarn("me", where=tarn.home / "stale", TENSORPOOL_KEY=None, code=1).errors, "the error names the source of the key"
+    assert "profile@" in tarn("me", where=tarn.home, TENSORPOOL_KEY=None).text, "only the working directory counts"
     assert "environment@" in tarn("me", where=place, key=keys["environment"]).text
     assert "profile@" in tarn("me --profile default", where=place, key=keys["environment"]).text
-    assert "file@" in tarn("me", where=place, TENSORPOOL_KEY="").text, "an empty variable is none"
+    assert "file@" in tarn("me", where=place, TENSORPOOL_KEY="").text, "an empty variable counts as unset"
 
 
 @pytest.mark.parametrize("line", ["TENSORPOOL_KEY={}", 'TENSORPOOL_KEY="{}"', "TENSORPOOL_KEY = {}  ", "TENSORPOOL_KEY={}\r"])

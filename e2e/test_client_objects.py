@@ -25,7 +25,7 @@ def test_enable_shows_credentials(tarn):
     shown = dict(SHOWN.findall(said))
     assert len(shown) == 4 and dict(SHOWN.findall(tarn("object-storage credentials").text)) == shown
     again = tarn.json("object-storage enable")
-    assert again["access_key_id"] == shown["Access Key ID"], "a second time changes nothing"
+    assert again["access_key_id"] == shown["Access Key ID"], "a second call changes nothing"
     assert tarn.json("object-storage credentials")["secret_access_key"] == shown["Secret Access Key"]
 
 

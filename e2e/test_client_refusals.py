@@ -104,7 +104,7 @@ def server(tmp_path_factory):
 def test_refusal_is_one_line(tarn, code, line):
     """A refusal of the engine is one line on the error stream and one body in JSON."""
     said = tarn(line, code=code)
-    assert said.text == "" and said.errors.count("\n") == 1, "one line, and only for people"
+    assert said.text == "" and said.errors.count("\n") == 1, "one line, and only on the error stream"
     assert tarn.json(line, code=code)["message"] in said.errors
 
 

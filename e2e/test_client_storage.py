@@ -16,7 +16,7 @@ def test_volume_create_edit_destroy(tarn, server):
         assert row.split()[:3] == ["data", volume, "READY"] and "3 GB" in row
     info = tarn(f"storage info {volume}").text
     assert all(word in info for word in ("data", volume, "READY", "3 GB"))
-    assert tarn("storage info data").text == info, "a name does as well"
+    assert tarn("storage info data").text == info, "a name works as well"
     tarn("storage edit data --size 4 --wait")
     assert "4 GB" in tarn(f"storage info {volume}").text
     assert "is being destroyed" in tarn("storage destroy data --no-input --wait").text

@@ -59,7 +59,7 @@ def test_watch_shows_changes(tarn, server, things):
             seen = read_until(pipe, lambda text, title=title: text.startswith((title, "There are no")))
             said = interrupt(pipe)
             assert said.code == 0 and not said.errors, (line, said)
-            assert "\x1b" not in seen + said.text, "nothing is cleared or coloured where nobody looks"
+            assert "\x1b" not in seen + said.text, "nothing is cleared or colored in a pipe"
         for line, program in zip(lines, programs, strict=True):
             seen = "{\n" + read_until(program, lambda text: text == "{\n")
             said = interrupt(program)
@@ -127,7 +127,7 @@ def test_tables_fit_terminal(tarn, columns):
         is_table = not all(re.fullmatch(r"[A-Z$/-]+", title) for title in titles)
         assert not is_table or all(len(row) <= columns for row in shown.splitlines()), f"{line}: {shown}"
         if line.startswith("cluster list"):
-            assert cluster in shown and "RUNNING" in shown, "an ID can be copied from it"
+            assert cluster in shown and "RUNNING" in shown, "an ID can be copied"
 
 
 def test_progress_only_at_terminal(tarn):
@@ -140,7 +140,7 @@ def test_progress_only_at_terminal(tarn):
         assert "tarn request wait r-" in terminal.wait_for_end(130)
     with tarn.running("cluster create 8xH100 --name third --wait") as client:
         client.stdout.readline()
-        eventually(lambda: tarn.json("cluster info third")["cluster_info"]["status"] == "PENDING", what="the third")
+        eventually(lambda: tarn.json("cluster info third")["cluster_info"]["status"] == "PENDING", what="the third cluster")
         tarn("cluster destroy third --no-input --wait")
         said = wait_for_end(client)
     # After some seconds without a change the client prints what it waits for.

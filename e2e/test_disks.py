@@ -65,7 +65,7 @@ def test_full_disk_affects_only_its_instance(cloud):
     size = int(cloud.ssh("box", "df -B1 --output=size / | tail -1").out)
     assert 0.9 * GB < size <= GB
     written, error = map(int, cloud.python("box", FILL).split())
-    assert error == 28 and 0.7 * GB < written < GB, "no space left, and that after about as much as there was"
+    assert error == 28 and 0.7 * GB < written < GB, "no space left, after about the size of the disk"
     assert cloud.ssh("box", "echo still in").out == "still in\n"
     assert cloud.ssh("other", "head -c 50M /dev/zero > much && stat -c %s much").out == f"{50 * MIB}\n"
     # An instance with a full disk restarts as well, and keeps its contents.
@@ -74,7 +74,7 @@ def test_full_disk_affects_only_its_instance(cloud):
         assert cloud.ssh("box", "stat -c %s fill").out == f"{written}\n"
     assert cloud.ssh("box", "rm fill; echo room > word; sync; cat word").out == "room\n"
     given_back = lambda: cloud.disk("box").stat().st_blocks * 512 < written / 2  # noqa: E731
-    eventually(given_back, seconds=180, what="room that the machine has again")
+    eventually(given_back, seconds=180, what="space that the host has again")
     cloud.destroy_all()
 
 
@@ -145,7 +145,7 @@ def small_disk(tmp_path):
 
 def test_full_host_disk_reports_write_errors(tmp_path, small_disk):
     """When the host's disk is full, writers get errors, instance disks survive, and new instances wait."""
-    assert os.path.ismount(small_disk), "never fill what is not the small disk"
+    assert os.path.ismount(small_disk), "fill only the small disk"
     with Cloud(tmp_path, name=small_disk.name) as cloud:
         cloud.create("box")
         cloud.ssh("box", "echo safe > before; sync")
@@ -158,7 +158,7 @@ def test_full_host_disk_reports_write_errors(tmp_path, small_disk):
         told = lambda: "disk of the machine is full" in str(cloud.call("GET", f"/request/info/{late}", expect=200).json())  # noqa: E731
         eventually(told, seconds=60, what="a request that says what it waits for")
         script = "import os\nfile = open('much', 'wb', buffering=0)\nfile.write(b'x' * (100 << 20))\ntry:\n    os.fsync(file)\n    print('safe')\nexcept OSError as error:\n    print('told', error.errno)\n"
-        assert cloud.python("box", script).startswith("told"), "what could not be written is not said to be safe"
+        assert cloud.python("box", script).startswith("told"), "a failed write is reported by fsync"
         ballast.unlink()
         cloud.finish(late)
         again = lambda: cloud.ssh("box", "cat before; echo again > after && sync && cat after", code=None).out == "safe\nagain\n"  # noqa: E731

@@ -51,7 +51,7 @@ def test_firewall_advice_fixes_foreign_rules(tmp_path):
     )
     assert first["network.firewall"]["level"] == "failure", first["network.firewall"]
     assert "inet mine through" in first["network.firewall"]["found"]
-    assert "uplink" in first["network.firewall"]["todo"], "only the way to other machines is opened"
+    assert "uplink" in first["network.firewall"]["todo"], "only the way to other hosts is opened"
     assert second["network.firewall"]["level"] == "ok", second["network.firewall"]
 
 
@@ -135,7 +135,7 @@ def test_missing_volume_file_is_reported(cloud):
         assert volume in report.found["drift.volumes"]["found"] and report.code == 1
     finally:
         file.with_name("away").rename(file)
-    eventually(lambda: cloud.volume(volume)["status"] == "READY", seconds=60, what="a volume that is right again")
+    eventually(lambda: cloud.volume(volume)["status"] == "READY", seconds=60, what="a volume that has recovered")
     cloud.destroy_volume(volume)
 
 

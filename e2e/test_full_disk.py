@@ -19,7 +19,7 @@ def create(server, name):
 @needs_root
 def test_full_disk_refuses_and_recovers(small_disk):
     """A full disk refuses writes with 503, keeps what was acknowledged, and recovers."""
-    assert os.path.ismount(small_disk), "never fill what is not the small disk"
+    assert os.path.ismount(small_disk), "fill only the small disk"
     ballast = small_disk / "ballast"
     with Server(small_disk) as server:
         kept_name = "kept"
@@ -33,14 +33,14 @@ def test_full_disk_refuses_and_recovers(small_disk):
         with ThreadPoolExecutor(16) as callers:
             answers = dict(zip(names, callers.map(lambda name: create(server, name), names)))
         refused = [answer for answer in answers.values() if answer.status_code == 503]
-        assert refused, "the disk is full and that was not noticed"
+        assert refused, "the disk is full, and no call was refused"
         assert all(answer.json()["code"] == "unavailable" and "Retry-After" in answer.headers for answer in refused)
         assert server.call("GET", "/storage/info/" + kept["storage_id"], expect=200)
 
         ballast.unlink()
         volumes = server.call("GET", "/storage/list?all=true&limit=1000", expect=200).json()["volumes"]
         accepted = {name for name, answer in answers.items() if answer.status_code == 202}
-        assert {volume["name"] for volume in volumes} - {kept_name} == accepted, "kept is what was acknowledged, and no more"
+        assert {volume["name"] for volume in volumes} - {kept_name} == accepted, "exactly what was acknowledged is kept"
         again = create(server, "again").json()
         server.finish(again["request_id"])
         server.stop()

@@ -236,7 +236,7 @@ def test_odd_images_start(server, registry, create, program):
     create("odd", registry.push("odd", odd.bytes(), User="4711", Env=["PATH=/usr/local/bin:/bin", "WORD=", "=x", "A B=c"]))
     assert server.ssh("odd", "sudo /bin/say").out.startswith("uid=0")
     refused = server.ssh("odd", "say", code=None)
-    assert refused.code == 255 and "Permission denied" in refused.errors, f"nobody may look into /bin: {refused}"
+    assert refused.code == 255 and "Permission denied" in refused.errors, f"/bin is not readable for the user: {refused}"
     server.destroy("odd")
 
 

@@ -110,7 +110,7 @@ def test_instance_survives_engine_kill(cloud, pair):
     assert cloud.info(pair["id"])["status"] == "RUNNING"
     assert cloud.ssh(node, "cat /proc/sys/kernel/random/boot_id; cat /proc/1/stat").out.split()[22] == identity
     beat = cloud.ssh(node, "cat beat").out
-    assert eventually(lambda: cloud.ssh(node, "cat beat").out != beat, what="the loop going on")
+    assert eventually(lambda: cloud.ssh(node, "cat beat").out != beat, what="a loop that continues")
     cloud.ssh(node, "pkill -f 'while :' || true", code=None)
 
 

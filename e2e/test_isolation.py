@@ -164,7 +164,7 @@ def test_attempt_is_refused(outcomes, outside, name):
     """Each attempt is refused as the table says."""
     outcome, attempt = outcomes[name], isolation.ATTEMPTS[name]
     if attempt.optional and outside[name] != "able" and outcome != "able":
-        pytest.skip(f"the machine's own root cannot do it either: {outside[name]}")
+        pytest.skip(f"root of the host cannot do it either: {outside[name]}")
     assert outcome.split(": ")[0] == "refused" and outcome.split(": ")[1] in attempt.refusals, outcome
 
 
@@ -216,7 +216,7 @@ def test_attempt_succeeds_without_protection(proofs, outside, name):
     attempt = isolation.ATTEMPTS[name]
     outcome = outside[name] if attempt.protections == isolation.NAMESPACES else proofs(name)
     if attempt.optional and outside[name] != "able" and outcome != "able":
-        pytest.skip(f"the machine's own root cannot do it either: {outside[name]}")
+        pytest.skip(f"root of the host cannot do it either: {outside[name]}")
     assert outcome == "able"
 
 
@@ -283,7 +283,7 @@ print("done")
     assert cloud.ssh("inside", f"python3 flood.py {second['private_ip']}", seconds=120).out == "done\n"
     for instance in ("inside", second["name"], "neighbour"):
         well = lambda instance=instance: cloud.ssh(instance, "echo well", code=None).out == "well\n"  # noqa: E731
-        eventually(well, seconds=60, what=f"a way into {instance}")
+        eventually(well, seconds=60, what=f"a login to {instance}")
     assert cloud.call("GET", "/healthz").status_code == 200 and "panicked" not in cloud.output()
 
 
@@ -359,15 +359,15 @@ def test_fake_guest_affects_only_its_instance(cloud):
     subprocess.run(line, check=True, timeout=60, capture_output=True)
     (root,) = [root for root in cloud.roots() if (root / "home/ubuntu/impostor.py").exists()]
     said = root / "home/ubuntu/said"
-    eventually(lambda: said.exists() and "taken" in said.read_text(), what="an impostor")
+    eventually(lambda: said.exists() and "taken" in said.read_text(), what="a fake guest")
     before = memory_of(cloud.process.pid)
     knocks = [subprocess.Popen(["ssh", *cloud.options(), "-o", "ConnectTimeout=60", "impostor@127.0.0.1", "true"],
                                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(12)]  # fmt: skip
     try:
         assert cloud.ssh("neighbour", "echo well").out == "well\n"
         assert cloud.call("GET", "/healthz").status_code == 200
-        eventually(lambda: said.read_text().splitlines()[1:], seconds=180, what="the end of the impostor")
-        assert int(said.read_text().splitlines()[1]) > 3, "somebody came"
+        eventually(lambda: said.read_text().splitlines()[1:], seconds=180, what="the end of the fake guest")
+        assert int(said.read_text().splitlines()[1]) > 3, "the engine connected"
     finally:
         for knock in knocks:
             knock.kill()

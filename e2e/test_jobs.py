@@ -57,12 +57,12 @@ def test_create_upload_start(cloud):
     job = made["job_id"]
     assert cloud.job(job)["status"] == "pending" and cloud.job(job)["name"] == "by-hand"
     refused = cloud.call("POST", f"/job/start/{job}", expect=409).json()
-    assert refused["message"], "its files have not come"
+    assert refused["message"], "its files have not been uploaded"
     files = archive({"in/put.txt": b"hello\n"})
     assert cloud.upload(made["upload_url"].replace(job, "j-000000000000"), files).status_code in (401, 403, 404)
     assert cloud.upload(made["upload_url"][:-1] + "x", files).status_code in (400, 401, 403)
     assert cloud.upload(made["upload_url"], files).status_code in (200, 201, 204)
-    assert cloud.upload(made["upload_url"], files).status_code == 409, "files come once"
+    assert cloud.upload(made["upload_url"], files).status_code == 409, "files are accepted once"
     for _ in range(2):
         assert cloud.call("POST", f"/job/start/{job}", expect=202).json()["job_id"] == job
     assert cloud.text(job) == "hello\n"
@@ -135,7 +135,7 @@ def test_jobs_run_in_order(cloud):
     others = [cloud.run("box", "true", venv=False) for _ in range(3)]
     cloud.wait_until_running(first, b"here")
     assert [cloud.job(job)["status"] for job in others] == ["pending"] * 3
-    assert "3" in cloud.job(others[2])["explanation"], "how many are before it"
+    assert "3" in cloud.job(others[2])["explanation"], "the number of jobs before it"
     running = cloud.job(first)["explanation"]
     assert running.startswith("Runs on ") and " since " in running and "; last output at " in running, running
     cloud.ssh("box", "touch go")
@@ -260,7 +260,7 @@ def test_venv_belongs_to_one_job(cloud):
     word, same, prefix = cloud.text(cloud.run("box", install, show, files={name: wheel()})).split()[-3:]
     assert (word, same) == ("imported", "False") and prefix.startswith("/")
     other = cloud.run("box", "python3 -c 'import tiny_thing'")
-    assert cloud.wait(other, "error")["exit_code"] == 1, "the next job sees nothing of it"
+    assert cloud.wait(other, "error")["exit_code"] == 1, "the next job does not see the package"
     cloud.ssh("box", "! python3 -c 'import tiny_thing' 2>/dev/null")
     plain = cloud.run("box", "python3 -c 'import sys; print(sys.prefix == sys.base_prefix)'; echo ${VIRTUAL_ENV:-none}", venv=False)
     assert cloud.text(plain) == "True\nnone\n"

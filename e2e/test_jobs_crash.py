@@ -85,7 +85,7 @@ def test_jobs_survive_crashes_cancels_and_restarts(tmp_path):
         assert "panicked" not in cloud.output()
     ends = {status: sum(work.ended == status for work in works) for status in ENDED}
     print(f"{done}, {ends}")
-    assert all(done.values()) and ends["completed"], "a test in which nothing happens says nothing"
+    assert all(done.values()) and ends["completed"], "a test in which nothing happens proves nothing"
 
 
 def begin(cloud: Jobs, chance: random.Random, number: int) -> list[Work]:
@@ -172,10 +172,10 @@ def walk(log: bytes, files: list[bytes], work: Work, where: str) -> bytes:
         more = work.piece(attempt, noted(work, attempt, content))
         following = files[attempt + 1] if attempt + 1 < len(files) else None
         if following is None:
-            assert more.startswith(log[place:]), f"{where}: {len(log) - place} bytes at the end that nobody wrote"
+            assert more.startswith(log[place:]), f"{where}: {len(log) - place} bytes at the end that no attempt wrote"
         elif following:
             fits = [n for n in range(len(more) + 1) if log[place : place + n] == more[:n] and log[place + n :].startswith(following[:64])]
-            assert fits, f"{where}: what comes after attempt {attempt} at byte {place} was not written there"
+            assert fits, f"{where}: what follows attempt {attempt} at byte {place} was not written there"
             place += fits[0]
     return log[place:]
 

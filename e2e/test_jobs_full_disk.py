@@ -31,7 +31,7 @@ def small_disk(tmp_path):
 
 def test_job_with_full_disk_continues(tmp_path, small_disk):
     """A job that fills the node's disk gets an error and continues; the engine keeps its own space."""
-    assert os.path.ismount(small_disk), "never fill what is not the small disk"
+    assert os.path.ismount(small_disk), "fill only the small disk"
     with Jobs(tmp_path, name=small_disk.name) as cloud:
         cloud.create("box", kind="worker")
         job = cloud.run("box", "echo before", "head -c 2G /dev/zero > fill || echo full", "rm fill; echo after", venv=False)

@@ -191,8 +191,8 @@ def test_fork_bomb_is_canceled(cloud):
     try:
         cloud.wait_until_running(job, b"boom")
         eventually(lambda: cloud.process_count("crowded") > 1000, what="many processes")
-        assert cloud.ssh("box", "echo alive").out == "alive\n", "neighbours feel nothing"
-        eventually(lambda: cloud.ssh("crowded", "echo alive", code=None).out == "alive\n", what="somebody who gets in meanwhile")
+        assert cloud.ssh("box", "echo alive").out == "alive\n", "other instances are not affected"
+        eventually(lambda: cloud.ssh("crowded", "echo alive", code=None).out == "alive\n", what="a login meanwhile")
         cloud.cancel(job)
         assert eventually(lambda: cloud.process_count("crowded") < 20, what="few processes")
         assert cloud.text(cloud.run("crowded", "echo well", venv=False)) == "well\n"
@@ -223,7 +223,7 @@ def test_large_log_is_kept_whole(cloud):
 def test_endless_log_is_canceled(cloud):
     """A job with endless output is canceled, and its log stays consistent."""
     job = cloud.run("box", "yes", venv=False)
-    eventually(lambda: cloud.job(job)["log_bytes"] > 20 * MIB, seconds=180, what="much of it")
+    eventually(lambda: cloud.job(job)["log_bytes"] > 20 * MIB, seconds=180, what="20 MiB of output")
     assert cloud.call("GET", "/healthz").status_code == 200
     cloud.cancel(job)
     log = cloud.log_of(job)
@@ -325,7 +325,7 @@ def test_vanished_client_leaves_no_job(cloud, tmp_path, moment):
         if moment == "after the upload":
             done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True)
             assert done.returncode == 0 and cloud.object_keys() - objects, done
-        assert cloud.rows() - before, "it was there"
+        assert cloud.rows() - before, "the job existed"
         # As when the network fails: the connection is reset without a close frame.
         connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         connection.socket.close()

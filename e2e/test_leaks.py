@@ -32,7 +32,7 @@ def test_rounds_with_kills_leave_nothing(tmp_path):
             left.pop("namespaces", None)
             assert not left, f"round {number}, seed {SEED}: {left}"
             assert not list((cloud.data / "instances").iterdir()), f"round {number}, seed {SEED}"
-    footprint.wait_until_restored(before, f"the machine as before, seed {SEED}")
+    footprint.wait_until_restored(before, f"the host as before, seed {SEED}")
 
 
 def one_round(cloud, chance: random.Random, number: int, images: list[str]):
@@ -92,4 +92,4 @@ def test_many_clusters_at_once_leave_nothing(tmp_path):
         for one in accepted:
             cloud.finish(one["request_id"])
             assert cloud.info(one["cluster_id"])["status"] == "RUNNING"
-    footprint.wait_until_restored(before, "the machine as before")
+    footprint.wait_until_restored(before, "the host as before")

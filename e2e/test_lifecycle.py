@@ -22,7 +22,7 @@ def test_first_start_writes_admin_key(server):
     server.call("GET", "/me", expect=200)
     output = server.output()
     assert "admin.key" in output, "the first start says how to use it"
-    assert server.key not in output, "a secret does not belong into a log"
+    assert server.key not in output, "a secret does not belong in a log"
 
 
 def test_restart_keeps_state(tmp_path):

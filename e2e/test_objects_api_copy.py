@@ -136,7 +136,7 @@ def test_delete_many_objects(s3, bucket):
     put(s3, bucket, *keys, "kept")
     doomed = {"Objects": [{"Key": key} for key in [*keys, "missing", "kept"[:2]]]}
     done = s3.delete_objects(Bucket=bucket, Delete=doomed)
-    assert {each["Key"] for each in done["Deleted"]} == {*keys, "missing", "ke"}, "one that is missing counts as deleted"
+    assert {each["Key"] for each in done["Deleted"]} == {*keys, "missing", "ke"}, "a missing object counts as deleted"
     assert "Errors" not in done
     assert keys_of(s3.list_objects_v2(Bucket=bucket)) == ["kept"]
 

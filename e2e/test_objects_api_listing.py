@@ -175,7 +175,7 @@ def test_continuation_token_continues_listing(s3, bucket):
     first = s3.list_objects_v2(Bucket=bucket, MaxKeys=1, StartAfter="b")
     assert (first["KeyCount"], first["IsTruncated"], keys_of(first)) == (1, True, ["boo/bar"])
     rest = s3.list_objects_v2(Bucket=bucket, ContinuationToken=first["NextContinuationToken"], StartAfter="asdf")
-    assert keys_of(rest) == TREE[2:], "the token is what counts"
+    assert keys_of(rest) == TREE[2:], "the token takes precedence"
     assert rest["ContinuationToken"] == first["NextContinuationToken"] and "NextContinuationToken" not in rest
     grouped = s3.list_objects_v2(Bucket=bucket, Delimiter="/")
     assert grouped["KeyCount"] == 3, "prefixes count"

@@ -25,7 +25,7 @@ def test_multipart_upload_of_every_size(s3, bucket, sizes):
     """Uploads with parts of every size become objects, visible only after completion."""
     contents = [(BIG + b"x")[:size] for size in sizes]
     upload, parts = upload_parts(s3, bucket, "key", contents, Metadata={"a": "1"}, ContentType="text/plain")
-    assert "Contents" not in s3.list_objects_v2(Bucket=bucket), "nothing is visible before the end"
+    assert "Contents" not in s3.list_objects_v2(Bucket=bucket), "nothing is visible before the completion"
     done = complete(s3, bucket, "key", upload, parts)
     assert (done["ETag"], done["Bucket"], done["Key"]) == (etag_of(contents), bucket, "key")
     seen = s3.get_object(Bucket=bucket, Key="key")

@@ -42,7 +42,7 @@ def test_signed_chunks_are_accepted(wire, s3, bucket, chunks):
     assert send_chunks(wire, f"/{bucket}/key", chunks, SIGNED_CHUNKS).status == 200
     seen = s3.get_object(Bucket=bucket, Key="key")
     assert seen["Body"].read() == b"".join(chunks)
-    assert "aws-chunked" not in seen.get("ContentEncoding", ""), "that was only the way it came"
+    assert "aws-chunked" not in seen.get("ContentEncoding", ""), "that was only the transfer encoding"
 
 
 @pytest.mark.parametrize("kind", [SIGNED_CHUNKS_TRAILER, UNSIGNED_CHUNKS_TRAILER])

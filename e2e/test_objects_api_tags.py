@@ -59,7 +59,7 @@ def test_put_sets_tags(s3, bucket):
     s3.put_object(Bucket=bucket, Key="key", Body=b"x", Tagging="a=1&b%20c=%C3%BC&d")
     assert tags_of(s3, bucket) == {"a": "1", "b c": "ü", "d": ""}
     put(s3, bucket, "key")
-    assert tags_of(s3, bucket) == {}, "a new object has its own"
+    assert tags_of(s3, bucket) == {}, "a new object has its own tags"
     with refused(400, "InvalidTag", "InvalidArgument", "BadRequest"):
         s3.put_object(Bucket=bucket, Key="other", Body=b"x", Tagging="&".join(f"{number}=v" for number in range(11)))
     with refused(404):

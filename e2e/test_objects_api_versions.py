@@ -94,7 +94,7 @@ def test_delete_of_one_version(s3, versioned):
     assert done["VersionId"] == versions[1] and "DeleteMarker" not in done
     assert read(s3, versioned, "key") == b"2"
     s3.delete_object(Bucket=versioned, Key="key", VersionId=versions[2])
-    assert read(s3, versioned, "key") == b"0", "the one before is the latest again"
+    assert read(s3, versioned, "key") == b"0", "the version before is the latest again"
     assert listed(s3, versioned) == [("key", versions[0], True)]
     assert s3.delete_object(Bucket=versioned, Key="key", VersionId=versions[2])["ResponseMetadata"]["HTTPStatusCode"] == 204
     s3.delete_object(Bucket=versioned, Key="key", VersionId=versions[0])

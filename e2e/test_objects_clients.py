@@ -86,7 +86,7 @@ def test_aws_cli_syncs(aws, tree, tmp_path):
     """aws-cli syncs a tree both ways."""
     aws("s3", "mb", "s3://aws-sync")
     aws("s3", "sync", "--no-progress", tree, "s3://aws-sync/tree")
-    assert "upload" not in aws("s3", "sync", tree, "s3://aws-sync/tree"), "a second time there is nothing to do"
+    assert "upload" not in aws("s3", "sync", tree, "s3://aws-sync/tree"), "a second sync has nothing to do"
     aws("s3", "sync", "--no-progress", "s3://aws-sync/tree", tmp_path / "back")
     assert sums(tmp_path / "back") == sums(tree)
     (tree / "directory-1" / "file-1").unlink()
@@ -103,7 +103,7 @@ def test_aws_cli_copies_and_lists(aws, tree, tmp_path):
     """aws-cli copies, lists, moves and presigns."""
     aws("s3", "mb", "s3://aws-copy")
     aws("s3", "cp", "--no-progress", tree / "large", "s3://aws-copy/large")
-    assert "-3" in aws("s3api", "head-object", "--bucket", "aws-copy", "--key", "large"), "it went in parts"
+    assert "-3" in aws("s3api", "head-object", "--bucket", "aws-copy", "--key", "large"), "it was uploaded in parts"
     aws("s3", "cp", "--no-progress", "s3://aws-copy/large", "s3://aws-copy/copies/large")
     aws("s3", "cp", "--no-progress", "s3://aws-copy/copies/large", tmp_path / "large")
     assert (tmp_path / "large").read_bytes() == (tree / "large").read_bytes()
@@ -205,7 +205,7 @@ def test_s3cmd_syncs(s3cmd, tree, tmp_path):
     assert (tmp_path / "large").read_bytes() == (tree / "large").read_bytes()
     (tree / "large").unlink()
     s3cmd("sync", f"{tree}/", "s3://s3cmd/tree/")
-    assert "upload" not in s3cmd("sync", f"{tree}/", "s3://s3cmd/tree/"), "a second time there is nothing to do"
+    assert "upload" not in s3cmd("sync", f"{tree}/", "s3://s3cmd/tree/"), "a second sync has nothing to do"
     s3cmd("sync", "s3://s3cmd/tree/", f"{tmp_path}/back/")
     assert sums(tmp_path / "back") == sums(tree)
     assert len(s3cmd("ls", "--recursive", "s3://s3cmd/tree/").splitlines()) == len(sums(tree))
@@ -214,7 +214,7 @@ def test_s3cmd_syncs(s3cmd, tree, tmp_path):
     assert "s3://s3cmd/large" not in s3cmd("ls", "s3://s3cmd/")
     s3cmd("get", "s3://s3cmd/large", tmp_path / "missing", code=None)
     assert not (tmp_path / "missing").exists()
-    assert s3cmd("rb", "s3://s3cmd", code=None) and "s3://s3cmd" in s3cmd("ls"), "it is not empty"
+    assert s3cmd("rb", "s3://s3cmd", code=None) and "s3://s3cmd" in s3cmd("ls"), "the bucket is not empty"
     s3cmd("del", "--recursive", "--force", "s3://s3cmd")
     s3cmd("rb", "s3://s3cmd")
     assert "s3://s3cmd" not in s3cmd("ls")

@@ -38,7 +38,7 @@ def test_rounds_with_kills_keep_acknowledged_objects(tmp_path):
         eventually(lambda: not storage.files(), what=f"a directory without files, seed {SEED}")
         assert "panicked" not in storage.server.output()
     print(f"{model.answered} calls answered, {model.unanswered} cut off")
-    assert model.answered and model.unanswered, "a test in which nothing happens says nothing"
+    assert model.answered and model.unanswered, "a test in which nothing happens proves nothing"
 
 
 def one_round(server, s3, chance: random.Random, model: Model):

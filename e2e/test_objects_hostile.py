@@ -69,7 +69,7 @@ def test_slow_tenant_does_not_block_others(storage, wire, s3, bucket, new_bucket
             one_more = threads.submit(put, s3, bucket, "one-more")
             for _ in range(10):
                 put(other, theirs, "key")
-            assert s3.list_objects_v2(Bucket=bucket)["KeyCount"] == 0, "reading goes on, and the one more waits"
+            assert s3.list_objects_v2(Bucket=bucket)["KeyCount"] == 0, "reading works, and one more upload waits"
             assert not one_more.done()
             slow.pop().close()
             one_more.result(60)
@@ -94,7 +94,7 @@ def test_aborted_put_keeps_old_object(storage, wire, s3, bucket):
     with connect(storage) as connection:
         signed = wire.sign("PUT", f"/{bucket}/key", payload=UNSIGNED)
         connection.sendall(head_of(signed, "PUT", f"/{bucket}/key", 5 * MIB) + b"x" * MIB)
-    eventually(lambda: storage.files() == before, what="the end of what was begun")
+    eventually(lambda: storage.files() == before, what="the removal of incomplete files")
     assert read(s3, bucket, "key") == b"old" * 10_000
 
 
@@ -179,7 +179,7 @@ def test_strange_targets_are_refused(storage, wire, target):
     """Strange request targets are refused, and the response names no path of the host."""
     answer = wire.send("GET", target)
     assert 400 <= answer.status < 500, answer
-    assert str(storage.server.data).encode() not in answer.body, "no path of the machine is told"
+    assert str(storage.server.data).encode() not in answer.body, "the response contains no path of the host"
 
 
 def test_oversized_headers_are_refused(storage, s3):

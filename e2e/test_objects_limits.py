@@ -39,7 +39,7 @@ def test_quota_is_enforced(tmp_path):
         signed = wire.sign("PUT", "/full/chunked", payload=UNSIGNED, headers={"transfer-encoding": "chunked"})
         answer = wire.send("PUT", "/full/chunked", headers=signed.headers, body=chunks)
         assert answer.outcome in ((403, "QuotaExceeded"), (411, "MissingContentLength")), answer
-        eventually(lambda: storage.files() == before, what="the end of what was refused")
+        eventually(lambda: storage.files() == before, what="the removal of refused files")
         assert len(s3.list_objects_v2(Bucket="full")["Contents"]) == 11
         put(other, "full", "theirs", body=bytes(11_000_000))
         # A delete frees space, and a replaced object counts once.
@@ -80,7 +80,7 @@ def test_organization_limit_is_enforced(tmp_path):
 @needs_root
 def test_full_disk_refuses_and_recovers(small_disk, tmp_path):
     """A full disk refuses writes, keeps the objects, and recovers."""
-    assert os.path.ismount(small_disk), "never fill what is not the small disk"
+    assert os.path.ismount(small_disk), "fill only the small disk"
     ballast = small_disk / "ballast"
     # The default reserve would be larger than this disk.
     config = tmp_path / "tarn.toml"
@@ -106,7 +106,7 @@ def test_full_disk_refuses_and_recovers(small_disk, tmp_path):
         ballast.unlink()
         put(s3, "full", "again", body=b"z" * 2 * MIB)
         files = lambda: data_files(small_disk)  # noqa: E731
-        eventually(lambda: len(files()) == 2, what="the end of what was begun")
+        eventually(lambda: len(files()) == 2, what="the removal of incomplete files")
         server.stop()
         server.start()
         assert read(s3, "full", "again") == b"z" * 2 * MIB
@@ -116,7 +116,7 @@ def test_full_disk_refuses_and_recovers(small_disk, tmp_path):
 @needs_root
 def test_reserve_of_disk_is_kept(small_disk, tmp_path):
     """Writes are refused when they would use the reserve of the disk."""
-    assert os.path.ismount(small_disk), "never fill what is not the small disk"
+    assert os.path.ismount(small_disk), "fill only the small disk"
     config = tmp_path / "tarn.toml"
     config.write_text("[object_storage]\nreserve_mb = 0\n")
     with Server(small_disk, "--config", config) as server:

@@ -44,9 +44,9 @@ def trace(storage, directory: Path, work) -> list[Call]:
             stdin=subprocess.DEVNULL, stdout=output, stderr=output,
         )  # fmt: skip
     try:
-        eventually(lambda: "attached" in said.read_text() or tracer.poll() is not None, what="strace at work")
+        eventually(lambda: "attached" in said.read_text() or tracer.poll() is not None, what="a running strace")
         if tracer.poll() is not None:
-            pytest.skip(f"strace may not look here: {said.read_text()}")
+            pytest.skip(f"strace is not permitted here: {said.read_text()}")
         work()
     finally:
         if tracer.poll() is None:

@@ -24,7 +24,7 @@ def test_tls_is_served(tmp_path):
         with pytest.raises(requests.RequestException):
             requests.get(f"http://127.0.0.1:{server.port}/healthz", timeout=5).raise_for_status()
         client = Client(server, tmp_path / "home")
-        assert "SSL_CERT_FILE" in client("me", code=1).errors, "a certificate that nobody vouches for"
+        assert "SSL_CERT_FILE" in client("me", code=1).errors, "the certificate is not trusted"
         assert "admin@localhost" in client("me", SSL_CERT_FILE=certificate).text
         server.stop()
     refused_start(tmp_path / "other", "--tls-cert", certificate)
@@ -40,7 +40,7 @@ def test_metrics_have_own_listener(tmp_path):
         assert answer.status_code == 200
         assert answer.headers["Content-Type"].startswith("text/plain")
         samples = [line for line in answer.text.splitlines() if line and not line.startswith("#")]
-        assert samples, "a server that has answered a call has counted it"
+        assert samples, "a server that has responded to a call has counted it"
         for sample in samples:
             assert re.fullmatch(r"[a-zA-Z_:][\w:]*(\{.*\})? [-+.\deEnaifN]+", sample), sample
         assert server.call("GET", "/metrics").status_code == 404
@@ -51,10 +51,10 @@ def test_s3_address_options(tmp_path):
     """The S3 listener and its public address are options, and `none` switches it off."""
     with Server(tmp_path / "data", "--public-s3", "https://s3.example.org/") as server:
         enabled = server.call("POST", "/object-storage/enable", expect=200).json()
-        assert enabled["endpoint"] == "https://s3.example.org", "what clients are told"
+        assert enabled["endpoint"] == "https://s3.example.org", "the address that clients get"
         assert server.session.get(server.s3_url, timeout=60).status_code == 403, "where it listens"
         said = refused_start(tmp_path / "other", "--s3-listen", f"127.0.0.1:{server.s3_port}")
-        assert "--s3-listen" in said, f"a port that is taken names the option to change: {said}"
+        assert "--s3-listen" in said, f"the error names the option to change: {said}"
         server.stop()
     with Server(tmp_path / "data", "--s3-listen", "none") as server:
         assert server.call("GET", "/object-storage/credentials").status_code == 503

@@ -68,7 +68,7 @@ def test_state_returns_after_reboot(tmp_path):
         assert told["volumes_lost"] == told["disks_missing"] == told["instances_missing"] == 0, told
         assert told["requests_resumed"] == len(unfinished), told
         restarted = {each["id"] for each in (pair, box, last)}
-        assert restarted <= set(cloud.event_objects("cluster.restarted")), "that they came back is told of each"
+        assert restarted <= set(cloud.event_objects("cluster.restarted")), "the restart of each cluster is recorded"
         assert "the machine was restarted" in cloud.output()
 
         cloud.destroy_all()

@@ -49,7 +49,7 @@ def large(tmp_path):
 def test_commands_keep_streams_and_exit_code(cloud):
     """Commands keep their streams, exit codes and environment."""
     assert cloud.ssh("box", "exit 7", code=7).code == 7
-    assert cloud.ssh("box", "kill -TERM $$", code=None).code == 255, "OpenSSH says 255 for a signal"
+    assert cloud.ssh("box", "kill -TERM $$", code=None).code == 255, "OpenSSH exits with 255 for a signal"
     split = cloud.ssh("box", "echo out; echo err >&2")
     assert (split.out, split.errors) == ("out\n", "err\n")
     assert cloud.ssh("box", "cat", answer="in and out").out == "in and out"
@@ -124,7 +124,7 @@ def test_local_forwarding_works(cloud):
     cloud.ssh("box", "nohup python3 -c \"import socket; s = socket.create_server(('127.0.0.1', 9000))\nwhile True:\n  c, _ = s.accept(); c.sendall(b'from inside:' + c.recv(100)); c.close()\" >/dev/null 2>&1 & echo ok")
     tunnel = subprocess.Popen(["ssh", *cloud.options(), "-N", "-L", f"127.0.0.1:{port}:localhost:9000", HOST], env=ENVIRONMENT)
     try:
-        assert eventually(lambda: ask(port) == b"from inside:hello", what="the answer through the tunnel")
+        assert eventually(lambda: ask(port) == b"from inside:hello", what="a response through the tunnel")
     finally:
         tunnel.terminate()
         tunnel.wait()

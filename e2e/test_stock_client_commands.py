@@ -28,7 +28,7 @@ def test_proofs_cover_every_command():
 def test_command_has_proofs(command):
     """Each command has a test of its success and tests of its refusals."""
     works, *refused = PROOFS[command]
-    assert refused or not needs(commands()[command]), "what is given something can be given something wrong"
+    assert refused or not needs(commands()[command]), "a command with arguments can have wrong ones"
     for test in (works, *refused):
         module, name = proof_location(test)
         # A test without the client would never have its claims checked.

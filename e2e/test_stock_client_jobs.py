@@ -86,7 +86,7 @@ def test_failed_job_is_reported(tp, push):
     assert "before" in heard and "after" not in heard and "exit code 3" in heard
     info = tp("job", "info", job).text
     assert "error" in info and "exit code 3" in info
-    assert "No changed files" not in tp("job", "pull", job).text, "nothing to pull is said in the engine's words"
+    assert "No changed files" not in tp("job", "pull", job).text, "the engine says that there is nothing to pull"
 
 
 def test_unusual_file_names_are_uploaded(server, push, project):
@@ -148,7 +148,7 @@ def test_cancel_ends_job(tp, server, push):
     assert "pending" in tp("job", "info", behind).text
     assert "canceled" in tp("job", "cancel", behind, "--wait", "--no-input").text
     tp("job", "delete", job, refused=True)
-    assert "confirmation" in tp("job", "cancel", job, refused=True).text, "nobody was there to be asked"
+    assert "confirmation" in tp("job", "cancel", job, refused=True).text, "it needs a confirmation, and there is no terminal"
     assert "canceled" in tp("job", "cancel", job, "--wait", "--no-input").text
     assert b"asked\n" in server.log_of(job), "it was asked before it was killed"
     tp("job", "cancel", job, "--no-input", refused=True)

@@ -26,7 +26,7 @@ def s3(tp):
 def test_enable_shows_credentials(tp):
     """`enable` shows credentials that work, and a second time the same ones."""
     first = account(tp("object-storage", "enable").text)
-    assert account(tp("object-storage", "enable").text) == first, "a second time changes nothing"
+    assert account(tp("object-storage", "enable").text) == first, "a second call changes nothing"
     assert account(tp("object-storage", "credentials").text) == first
     assert first.client().list_buckets()["Buckets"] == []
 
@@ -87,7 +87,7 @@ def test_disable_revokes_credentials(tp, s3):
         s3.list_buckets()
     tp("object-storage", "credentials", refused=True)
     again = account(tp("object-storage", "enable").text)
-    assert again.client().list_buckets()["Buckets"] == [], "nothing comes back"
+    assert again.client().list_buckets()["Buckets"] == [], "nothing is restored"
 
 
 def test_user_without_organization_is_refused(tp, user):

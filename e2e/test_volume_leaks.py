@@ -51,7 +51,7 @@ def test_rounds_with_kills_keep_volume_data(tmp_path):
         every_volume(cloud, model, f"the end, seed {SEED}")
         cloud.destroy_all()
         assert not list((cloud.data / "volumes").glob("s-*")), f"seed {SEED}"
-    footprint.wait_until_restored(before, f"the machine as before, seed {SEED}")
+    footprint.wait_until_restored(before, f"the host as before, seed {SEED}")
 
 
 def one_round(cloud, chance: random.Random, model: Model, number: int, where: str):

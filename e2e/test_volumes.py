@@ -62,9 +62,9 @@ def test_full_volume_grows_under_writer(cloud, tp):
     assert info["status"] == "READY"
     size = int(cloud.ssh("filler", f"df --block-size=1 --output=size /mnt/{volume} | tail -n 1").out)
     assert 1.8 * GIGABYTE < size <= file_size(2), "it is visible inside"
-    eventually(lambda: says("done"), seconds=600, what="the writer going on")
+    eventually(lambda: says("done"), seconds=600, what="a writer that continues")
     assert cloud.init_start_time("filler") == began, "nothing was restarted"
-    eventually(lambda: cloud.volume(volume)["used_gb"] >= 1, what="what is used")
+    eventually(lambda: cloud.volume(volume)["used_gb"] >= 1, what="the used space")
     cloud.destroy(cluster["id"])
     cloud.destroy_volume(volume)
 
@@ -85,7 +85,7 @@ def test_live_attach_and_detach_restart_nothing(cloud):
 
     sleeper = cloud.ssh(nodes[1], "nohup sh -c 'cd swift; exec sleep 600' >/dev/null 2>&1 & echo $!").out.strip()
     sleeps = lambda: cloud.ssh(nodes[1], f"cat /proc/{sleeper}/comm").out.strip() == "sleep"  # noqa: E731
-    eventually(sleeps, what="somebody who holds on")
+    eventually(sleeps, what="a process that uses the volume")
     refused = cloud.detach(volume, cluster["id"], live=True, expect=409)
     assert refused["code"] == "storage_in_use" and "sleep" in refused["message"] and sleeper in refused["message"], refused
     assert cloud.ssh("live", "cat swift/note").out.strip() == "here", "nothing was changed"
@@ -93,12 +93,12 @@ def test_live_attach_and_detach_restart_nothing(cloud):
 
     cloud.ssh(nodes[1], f"kill {sleeper}")
     # The process gets a signal, and uses the volume until it has ended.
-    eventually(lambda: cloud.ssh(nodes[1], f"test -e /proc/{sleeper}", code=None).code == 1, what="nobody who holds on")
+    eventually(lambda: cloud.ssh(nodes[1], f"test -e /proc/{sleeper}", code=None).code == 1, what="no process that uses the volume")
     cloud.finish(cloud.detach(volume, cluster["id"], live=True)["request_id"])
     assert [cloud.mounted(node) for node in nodes] == [set(), set()]
-    assert cloud.ssh("live", "readlink swift", code=1).out == "", "the link went with it"
+    assert cloud.ssh("live", "readlink swift", code=1).out == "", "the link was removed with it"
     cloud.ssh("live", f"sudo sh -c 'echo lost > /mnt/{volume}/file'", code=None)
-    assert cloud.ssh("live", f"ls -A /mnt/{volume} 2>/dev/null || true").out == "", "an empty mount point takes nothing"
+    assert cloud.ssh("live", f"ls -A /mnt/{volume} 2>/dev/null || true").out == "", "an empty mount point accepts nothing"
     assert [cloud.init_start_time(node) for node in nodes] == began
     cloud.ssh("live", f"kill -0 {heart} && kill {heart}")
     eventually(lambda: volume not in cloud.devices(), what="no loop device left")
@@ -113,7 +113,7 @@ def test_detach_ends_processes_in_volume(cloud):
     stubborn = "import signal, time, os; signal.signal(15, signal.SIG_IGN); signal.signal(1, signal.SIG_IGN); "
     stubborn += "file = open('held/file', 'w'); open('ready', 'w'); time.sleep(600)"
     holder = cloud.ssh("holder", f'nohup python3 -c "{stubborn}" >/dev/null 2>&1 & echo $!').out.strip()
-    eventually(lambda: cloud.ssh("holder", "ls ready", code=None).code == 0, what="somebody who holds on")
+    eventually(lambda: cloud.ssh("holder", "ls ready", code=None).code == 0, what="a process that uses the volume")
     began = cloud.init_start_time("holder")
     ended = cloud.finish(cloud.detach(volume, cluster["id"])["request_id"])
     assert "python3" in ended["message"] and holder in ended["message"], ended
@@ -142,7 +142,7 @@ def test_clusters_share_volume_with_same_owners(cloud):
     linked = lambda instance: cloud.ssh(instance, "readlink together", code=None).out.strip() == f"/mnt/{volume}"  # noqa: E731
     eventually(lambda: linked("one") and linked("two"), what="the new name inside")
     assert cloud.ssh("one", "ls").out.split() == ["together"], "the old name is gone"
-    assert cloud.ssh("two", "cat shared").out.strip() == "mine", "what the user put there stays"
+    assert cloud.ssh("two", "cat shared").out.strip() == "mine", "the user's own file is kept"
     # The data outlives one cluster, and the other continues.
     cloud.destroy(clusters[0])
     assert cloud.ssh("two", "cat together/second").out.strip() == "of-root"
@@ -176,7 +176,7 @@ def test_lost_or_damaged_volume_fails(cloud, tmp_path):
         cloud.finish(cloud.attach(volume, cluster["id"], live=True)["request_id"])
         cloud.ssh("mourner", f"echo precious > /mnt/{volume}/file; sync")
         cloud.finish(cloud.detach(volume, cluster["id"], live=True)["request_id"])
-    eventually(lambda: not cloud.devices() & {lost, damaged}, what="both at rest")
+    eventually(lambda: not cloud.devices() & {lost, damaged}, what="both volumes without a loop device")
     place, aside = cloud.files()[lost], cloud.data / "aside"
     os.rename(place, aside)
     file = cloud.files()[damaged]
@@ -188,8 +188,8 @@ def test_lost_or_damaged_volume_fails(cloud, tmp_path):
         assert len(info["explanation"].split()) > 5 and str(cloud.data) not in info["explanation"], info
         assert cloud.attach(volume, cluster["id"], live=True, expect=409)["message"]
         assert cloud.call("PATCH", f"/storage/edit/{volume}", json={"size_gb": 2}).status_code == 409
-    assert digest(file) == before, "nobody touched it"
-    assert not place.exists(), "nothing was made in its place"
+    assert digest(file) == before, "the file was not changed"
+    assert not place.exists(), "nothing was created in its place"
 
     os.rename(aside, place)
     cloud.wait_for_volume_status(lost, "READY", seconds=120)

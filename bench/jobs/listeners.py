@@ -78,7 +78,7 @@ def listen(port: int, key: str, job: str, count: int, *, then=lambda: None) -> l
         poll.register(each.socket, select.EPOLLIN)
     opened, deadline, called = set(listeners), time.monotonic() + 300, False
     while opened:
-        assert time.monotonic() < deadline, f"{len(opened)} of {count} listeners have not heard the end"
+        assert time.monotonic() < deadline, f"{len(opened)} of {count} listeners have not got the end"
         for number, _ in poll.poll(1):
             each = listeners[number]
             each.receive()

@@ -152,6 +152,6 @@ def prints(tarn: Tarn, crowd: int, lines: int, pause: float) -> tuple[list[float
     taken, delays = time.monotonic() - began, []
     for each in heard:
         said = [(at, *line.split()) for at, line in each.lines()]
-        assert [int(number) for _, _, number in said] == list(range(lines)), "a listener missed something"
+        assert [int(number) for _, _, number in said] == list(range(lines)), "a listener missed a line"
         delays += [at - int(printed) / 1e9 for at, printed, _ in said]
     return delays, taken

@@ -35,12 +35,12 @@ def external_engine(directory: Path):
     """The named engine of another operator."""
     key = os.environ.get("TARN_CONFORMANCE_KEY") or os.environ.get("TENSORPOOL_KEY")
     if not key:
-        pytest.exit(f"say in TENSORPOOL_KEY with which key to call {EXTERNAL_ENGINE}", returncode=2)
+        pytest.exit(f"set TENSORPOOL_KEY to the key for {EXTERNAL_ENGINE}", returncode=2)
     try:
         engine = Engine(EXTERNAL_ENGINE, key, directory, kind=os.environ.get("TARN_CONFORMANCE_TYPE"))
         answer = engine.call("GET", "/user/info")
     except (requests.RequestException, ValueError) as failure:
-        pytest.exit(f"no engine answers at {EXTERNAL_ENGINE}: {failure}", returncode=2)
+        pytest.exit(f"no engine responds at {EXTERNAL_ENGINE}: {failure}", returncode=2)
     if not answer.ok:
         pytest.exit(f"{EXTERNAL_ENGINE} refuses the key: {answer.json()['message']}", returncode=2)
     yield engine
@@ -75,7 +75,7 @@ def access(engine, cluster) -> InstanceAccess:
     """SSH access to the instance of that cluster."""
     told = engine.call("GET", f"/ssh/{cluster['instances'][0]['id']}", expect=200).json().get("message") or ""
     if "fake driver" in told:
-        pytest.skip(f"no machine to log in to: {told}")
+        pytest.skip(f"no instance to log in to: {told}")
     for program in ("ssh", "scp", "sftp", "rsync"):
         if not shutil.which(program):
             pytest.skip(f"{program} is missing here")

@@ -45,10 +45,10 @@ class Document:
         if operation is None:
             return
         call = f"{method} {address}: {status}"
-        assert not answer.ok or str(status) in operation["responses"], f"{call} is success by no document"
+        assert not answer.ok or str(status) in operation["responses"], f"{call} is a success that no document lists"
         if schema := self.schema(operation, status):
             faults = self.faults(schema, answer.json())
-            assert not faults, f"{call} is not as it is described: {faults}\n{answer.text}"
+            assert not faults, f"{call} differs from the document: {faults}\n{answer.text}"
 
     def required(self, method: str, path: str, status: int) -> set[str]:
         """The required fields of a response."""

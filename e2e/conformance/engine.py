@@ -81,7 +81,7 @@ class Engine:
         """The instance type to use: the configured one, or the cheapest."""
         if self.kind is None:
             answer = self.call("GET", "/cluster/types")
-            assert answer.ok, "the engine does not tell its types: say in TARN_CONFORMANCE_TYPE which one to use"
+            assert answer.ok, "the engine does not list its types: set TARN_CONFORMANCE_TYPE to the one to use"
             types = [each for each in answer.json()["types"] if each["memory_bytes"] >= 400 << 20]
             self.kind = min(types, key=lambda each: (each["hourly_rate"], each["cpus"]))["name"]
         return self.kind

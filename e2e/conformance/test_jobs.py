@@ -61,7 +61,7 @@ def test_job_push_listen_pull_delete(tp, push, project):
     )  # fmt: skip
     heard = tp("job", "listen", job).text
     assert "step 1\nstep 2\n" in heard and "completed" in heard.splitlines()[-1]
-    assert tp("job", "listen", job).text == heard, "who comes late hears the same"
+    assert tp("job", "listen", job).text == heard, "a late listener gets the same"
     for said in (tp("job", "list").text, tp("job", "info", job).text):
         assert job in said and "completed" in said
 
