@@ -226,8 +226,8 @@ class Jobs(Instances):
 
     def kill_first_process(self, cluster: str):
         """Kills the first process of the first node from outside, which ends the node: it is the oldest process."""
-        inhabitants = (self.control_group(cluster) / "cgroup.procs").read_text().split()
-        os.kill(min(map(int, inhabitants), key=process_start_time), signal.SIGKILL)
+        processes = (self.control_group(cluster) / "cgroup.procs").read_text().split()
+        os.kill(min(map(int, processes), key=process_start_time), signal.SIGKILL)
 
     def wait_until_nothing_left(self, *instances: str):
         """Waits until no job has left a process, a directory, an object, a file or a row."""
