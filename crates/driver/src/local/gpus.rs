@@ -9,9 +9,9 @@ use rustix::io::Errno;
 use tarn_model::capacity::Gpu;
 use tarn_model::gpus::{Fault, Look, Seen};
 
-use super::local_host::{LocalHost, Records, blocking};
 use crate::gpus::cdi::{Directories, Edits, Unusable};
 use crate::gpus::{PATIENCE, Watch};
+use crate::local::local_host::{LocalHost, Records, blocking};
 use crate::{Error, InstanceSpec};
 
 /// What is known about GPUs.
@@ -19,12 +19,12 @@ pub(super) struct Gpus {
     watch: Arc<Watch>,
     cdi: Directories,
     /// Why GPUs cannot be given to anybody, as it was logged last.
-    complaints: Arc<Mutex<BTreeMap<String, Unusable>>>,
+    logged_problems: Arc<Mutex<BTreeMap<String, Unusable>>>,
 }
 
 impl Gpus {
     pub(super) fn new(watch: Arc<Watch>, cdi: Directories) -> Self {
-        Gpus { watch, cdi, complaints: Arc::default() }
+        Gpus { watch, cdi, logged_problems: Arc::default() }
     }
 
     /// Those that were there at the last look.
@@ -34,20 +34,20 @@ impl Gpus {
 }
 
 /// Looks at all of them. A process belongs to the owner of a GPU if it is in the control group of that instance.
-pub(super) async fn look(host: &LocalHost) -> Result<Look, Error> {
-    let (records, places) = (host.shared_records(), host.places.clone());
+pub(super) async fn observe_gpus(host: &LocalHost) -> Result<Look, Error> {
+    let (records, paths) = (host.shared_records(), host.paths.clone());
     // Who owns one is asked when its processes are known: whoever has come to use it in between has a record by then.
     let is_owners = move |gpu: &str, pid: u32| {
         let records = records.lock().unwrap_or_else(PoisonError::into_inner);
         let owner = records.values().find(|record| record.gpus.iter().any(|owned| owned == gpu));
-        is_of(pid, owner.map(|record| places.cgroup(&record.id)).as_deref())
+        is_in_owner_cgroup(pid, owner.map(|record| paths.instance_cgroup(&record.id)).as_deref())
     };
     let mut look = host.gpus.watch.look_within(PATIENCE, is_owners).await?;
     if look.seen.iter().any(|seen| !seen.gpu.simulated) {
         let (watch, cdi) = (host.gpus.watch.clone(), host.gpus.cdi.clone());
-        let complaints = host.gpus.complaints.clone();
+        let logged_problems = host.gpus.logged_problems.clone();
         look = blocking("the CDI specifications could not be read", move || {
-            examine(&watch, &cdi, &complaints, &mut look.seen);
+            flag_unusable_gpus(&watch, &cdi, &logged_problems, &mut look.seen);
             Ok(look)
         })
         .await?;
@@ -56,27 +56,27 @@ pub(super) async fn look(host: &LocalHost) -> Result<Look, Error> {
 }
 
 /// A real GPU that nobody could use is not to be offered.
-fn examine(watch: &Watch, cdi: &Directories, told: &Mutex<BTreeMap<String, Unusable>>, seen: &mut [Seen]) {
+fn flag_unusable_gpus(watch: &Watch, cdi: &Directories, logged: &Mutex<BTreeMap<String, Unusable>>, seen: &mut [Seen]) {
     let real: Vec<&mut Seen> = seen.iter_mut().filter(|seen| !seen.gpu.simulated).collect();
     let names: Vec<Vec<String>> = real.iter().map(|seen| watch.names(&seen.gpu.id)).collect();
-    let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut complaints = BTreeMap::new();
+    let mut logged = logged.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut logged_problems = BTreeMap::new();
     for (seen, why) in real.into_iter().zip(cdi.check(&names)) {
         let Some(why) = why else { continue };
-        if told.get(&seen.gpu.id) != Some(&why) {
+        if logged.get(&seen.gpu.id) != Some(&why) {
             tracing::warn!(gpu = seen.gpu.id, %why, "a GPU cannot be given to instances");
         }
         seen.faults.push(match &why {
             Unusable::Unnamed(_) => Fault::Undescribed,
             Unusable::Wrong(_) | Unusable::Absent(_) => Fault::Unusable,
         });
-        complaints.insert(seen.gpu.id.clone(), why);
+        logged_problems.insert(seen.gpu.id.clone(), why);
     }
-    *told = complaints;
+    *logged = logged_problems;
 }
 
 /// Checks that an instance can have its GPUs: they are there, and nobody else has them.
-pub(super) fn check(records: &Records, known: &[Gpu], spec: &InstanceSpec) -> Result<(), Error> {
+pub(super) fn check_gpu_claims(records: &Records, known: &[Gpu], spec: &InstanceSpec) -> Result<(), Error> {
     for gpu in &spec.gpus {
         if !known.iter().any(|known| known.id == *gpu) {
             // After a start of the machine it may come later than the engine.
@@ -90,7 +90,7 @@ pub(super) fn check(records: &Records, known: &[Gpu], spec: &InstanceSpec) -> Re
 }
 
 /// What an instance needs that gets these GPUs. A simulated one needs nothing, but gets what a specification says of it.
-pub(super) async fn edits(host: &LocalHost, gpus: &[String]) -> Result<Edits, Error> {
+pub(super) async fn resolve_device_edits(host: &LocalHost, gpus: &[String]) -> Result<Edits, Error> {
     if gpus.is_empty() {
         return Ok(Edits::default());
     }
@@ -122,7 +122,7 @@ pub(super) async fn edits(host: &LocalHost, gpus: &[String]) -> Result<Edits, Er
 }
 
 /// Whether a process is in this control group, in whatever hierarchy. One that has ended in the meantime uses nothing any more.
-fn is_of(pid: u32, group: Option<&Path>) -> bool {
+fn is_in_owner_cgroup(pid: u32, group: Option<&Path>) -> bool {
     match fs::read_to_string(format!("/proc/{pid}/cgroup")) {
         Ok(groups) => group.is_some_and(|group| {
             let mut paths = groups.lines().filter_map(|line| line.splitn(3, ':').nth(2));

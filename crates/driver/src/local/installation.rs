@@ -5,29 +5,29 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::files;
+use crate::local::host::files;
 
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 const LENGTH: usize = 6;
 const FILE: &str = "installation";
 
 /// The id of the installation that keeps its data here; made at the first call.
-pub(super) fn id(data: &Path) -> io::Result<String> {
-    if let Some(id) = known(data)? {
+pub(super) fn ensure_id(data: &Path) -> io::Result<String> {
+    if let Some(id) = existing_id(data)? {
         return Ok(id);
     }
-    let id = fresh()?;
+    let id = generate_id()?;
     files::write_durably(&data.join(FILE), id.as_bytes(), 0o644)?;
     Ok(id)
 }
 
 /// The same, if there is one.
-pub(super) fn known(data: &Path) -> io::Result<Option<String>> {
+pub(super) fn existing_id(data: &Path) -> io::Result<Option<String>> {
     match fs::read_to_string(data.join(FILE)) {
         Ok(text) => {
             let id = text.trim();
-            let known = id.len() == LENGTH && id.bytes().all(|byte| ALPHABET.contains(&byte));
-            known.then(|| Some(id.to_owned())).ok_or_else(|| {
+            let is_valid = id.len() == LENGTH && id.bytes().all(|byte| ALPHABET.contains(&byte));
+            is_valid.then(|| Some(id.to_owned())).ok_or_else(|| {
                 io::Error::other(format!("{} does not hold an installation's id", data.join(FILE).display()))
             })
         }
@@ -37,9 +37,9 @@ pub(super) fn known(data: &Path) -> io::Result<Option<String>> {
 }
 
 /// Six characters, the first of them a letter, because some names that carry the id must not begin with a digit.
-fn fresh() -> io::Result<String> {
-    let chance = fs::read("/proc/sys/kernel/random/uuid")?;
-    let bytes = blake3::hash(&chance);
+fn generate_id() -> io::Result<String> {
+    let random = fs::read("/proc/sys/kernel/random/uuid")?;
+    let bytes = blake3::hash(&random);
     let text = bytes.as_bytes().iter().take(LENGTH).map(|byte| ALPHABET[usize::from(byte & 31)] as char);
     let mut id: String = text.collect();
     id.replace_range(..1, ["a", "b", "c", "d", "e", "f", "g", "h"][usize::from(bytes.as_bytes()[LENGTH] & 7)]);
@@ -53,8 +53,8 @@ mod tests {
     #[test]
     fn is_made_once_and_found_again() {
         let data = tempfile::tempdir().unwrap();
-        let made = id(data.path()).unwrap();
-        assert_eq!(id(data.path()).unwrap(), made);
+        let made = ensure_id(data.path()).unwrap();
+        assert_eq!(ensure_id(data.path()).unwrap(), made);
         assert!(made.len() == LENGTH && made.starts_with(|first: char| first.is_ascii_lowercase()), "{made}");
     }
 
@@ -63,7 +63,7 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         for damaged in ["", "../etc", "ABCDEF", "abcdefg"] {
             fs::write(data.path().join(FILE), damaged).unwrap();
-            assert!(id(data.path()).is_err(), "{damaged:?}");
+            assert!(ensure_id(data.path()).is_err(), "{damaged:?}");
         }
     }
 }

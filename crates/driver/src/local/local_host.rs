@@ -12,26 +12,42 @@ use tarn_model::capacity::Inventory;
 use tarn_model::ids::InstanceId;
 use tokio::sync::{OwnedMutexGuard, Semaphore};
 
-use super::disks::Disks;
-use super::gpus::Gpus;
-use super::image::Private;
-use super::images::Images;
-use super::network::Network;
-use super::places::Places;
-use super::protections::Protections;
-use super::record::Record;
-use super::volumes::Volumes;
 use crate::Error;
+use crate::local::disk::DiskSource;
+use crate::local::gpus::Gpus;
+use crate::local::host::paths::InstallationPaths;
+use crate::local::image::Private;
+use crate::local::images::Images;
+use crate::local::instance::record::Record;
+use crate::local::network::Network;
+use crate::local::protections::Protections;
+use crate::local::volumes::Volumes;
 
-/// How many helpers work at once; more would only wait for each other.
-pub(super) const HELPERS: usize = 4;
+/// How many helper_permits work at once; more would only wait for each other.
+pub(super) const MAX_HELPERS: usize = 4;
 
 /// What is on record, by instance.
 pub(super) type Records = BTreeMap<InstanceId, Record>;
 
-/// What all verbs share.
+/// What a [`LocalHost`] is put together from when the driver opens.
+pub(super) struct LocalHostParts {
+    pub(super) paths: InstallationPaths,
+    pub(super) helper: Vec<OsString>,
+    pub(super) guest: PathBuf,
+    pub(super) inventory: Inventory,
+    pub(super) gpus: Gpus,
+    pub(super) network: Network,
+    pub(super) volumes: Volumes,
+    pub(super) disks: DiskSource,
+    pub(super) images: Images,
+    pub(super) protections: Protections,
+    pub(super) records: Records,
+    pub(super) data_lock: File,
+}
+
+/// The state that all operations of the driver share.
 pub(super) struct LocalHost {
-    pub(super) places: Places,
+    pub(super) paths: InstallationPaths,
     pub(super) helper: Vec<OsString>,
     /// The guest binary on disk.
     pub(super) guest: PathBuf,
@@ -39,50 +55,42 @@ pub(super) struct LocalHost {
     pub(super) gpus: Gpus,
     pub(super) network: Network,
     pub(super) volumes: Volumes,
-    pub(super) disks: Disks,
+    pub(super) disks: DiskSource,
     pub(super) images: Arc<Images>,
     pub(super) protections: Protections,
     /// Held while the first of a cluster, or of all, comes, and while the last goes.
-    pub(super) gate: tokio::sync::Mutex<()>,
-    pub(super) helpers: Semaphore,
+    pub(super) shared_resources: tokio::sync::Mutex<()>,
+    pub(super) helper_permits: Semaphore,
     /// Who looks what of `/usr` is not for instances.
-    pub(super) private: Private,
+    pub(super) private_paths: Private,
     /// Held while the image is made.
-    pub(super) image: tokio::sync::Mutex<()>,
+    pub(super) host_image: tokio::sync::Mutex<()>,
     records: Arc<Mutex<Records>>,
-    busy: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     /// Locked for as long as this engine uses the data: two would each think that they know everything.
-    _alone: File,
+    _data_lock: File,
 }
 
 impl LocalHost {
-    pub(super) fn new(
-        places: Places,
-        (helper, guest): (Vec<OsString>, PathBuf),
-        (inventory, gpus): (Inventory, Gpus),
-        (network, volumes, disks, images): (Network, Volumes, Disks, Images),
-        protections: Protections,
-        records: Records,
-        alone: File,
-    ) -> Self {
+    pub(super) fn new(parts: LocalHostParts) -> Self {
         LocalHost {
-            places,
-            helper,
-            guest,
-            inventory,
-            gpus,
-            network,
-            volumes,
-            disks,
-            images: Arc::new(images),
-            protections,
-            gate: tokio::sync::Mutex::default(),
-            helpers: Semaphore::new(HELPERS),
-            private: Private::new(),
-            image: tokio::sync::Mutex::default(),
-            records: Arc::new(Mutex::new(records)),
-            busy: Mutex::default(),
-            _alone: alone,
+            paths: parts.paths,
+            helper: parts.helper,
+            guest: parts.guest,
+            inventory: parts.inventory,
+            gpus: parts.gpus,
+            network: parts.network,
+            volumes: parts.volumes,
+            disks: parts.disks,
+            images: Arc::new(parts.images),
+            protections: parts.protections,
+            shared_resources: tokio::sync::Mutex::default(),
+            helper_permits: Semaphore::new(MAX_HELPERS),
+            private_paths: Private::new(),
+            host_image: tokio::sync::Mutex::default(),
+            records: Arc::new(Mutex::new(parts.records)),
+            locks: Mutex::default(),
+            _data_lock: parts.data_lock,
         }
     }
 
@@ -104,17 +112,17 @@ impl LocalHost {
     /// One changing verb at a time for each instance and each volume.
     pub(super) async fn lock(&self, id: &(impl Display + Sync)) -> OwnedMutexGuard<()> {
         let lock = {
-            let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
             // Locks that nobody holds or waits for are forgotten, so that the map does not grow for ever.
-            busy.retain(|_, lock| Arc::strong_count(lock) > 1);
-            busy.entry(id.to_string()).or_default().clone()
+            locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+            locks.entry(id.to_string()).or_default().clone()
         };
         lock.lock_owned().await
     }
 
     /// Writes down what is known of an instance now, on disk and in memory.
-    pub(super) async fn save(&self, record: &Record) -> Result<(), Error> {
-        let (directory, written) = (self.places.instance(&record.id), record.clone());
+    pub(super) async fn save_record(&self, record: &Record) -> Result<(), Error> {
+        let (directory, written) = (self.paths.instance_directory(&record.id), record.clone());
         blocking("an instance could not be recorded", move || written.save(&directory)).await?;
         self.records().insert(record.id.clone(), record.clone());
         Ok(())

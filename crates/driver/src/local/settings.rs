@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use tarn_model::capacity::Inventory;
 
-use super::images::ImageSettings;
-use super::network::Subnet;
-use super::protections::Protections;
 use crate::gpus::{Watch, cdi};
+use crate::local::images::ImageSettings;
+use crate::local::network::Subnet;
+use crate::local::protections::Protections;
 
 /// What the local driver has to be told. It asks the environment for nothing.
 #[derive(Clone, Debug)]

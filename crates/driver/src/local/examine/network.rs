@@ -23,7 +23,7 @@ pub async fn firewall(data: &Path, is_open: bool) -> Vec<Finding> {
 /// Looks whether the addresses of instances are used by others.
 pub async fn addresses(data: &Path) -> Finding {
     const CHECK: &str = "network.addresses";
-    let installation = match installation::known(data) {
+    let installation = match installation::existing_id(data) {
         Ok(installation) => installation,
         Err(error) => {
             let found = format!("which addresses instances have cannot be read at {}: {error}", data.display());

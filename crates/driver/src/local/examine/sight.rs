@@ -5,10 +5,12 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::local::host::paths::InstallationPaths;
+use crate::local::host::{cgroups, loop_device};
+use crate::local::instance::observe;
+use crate::local::instance::record::Record;
 use crate::local::network::{Prefix, survey};
-use crate::local::places::Places;
-use crate::local::record::Record;
-use crate::local::{cgroups, installation, observe, volumes};
+use crate::local::{installation, volumes};
 use crate::{Error, Observed};
 
 /// What was seen.
@@ -53,7 +55,7 @@ pub async fn sight(data: &Path, pool: &Path, run: &Path) -> Result<Option<Sight>
 
 /// The id of the installation whose data is here.
 pub(super) fn installation(data: &Path) -> Option<String> {
-    installation::known(data).ok().flatten()
+    installation::existing_id(data).ok().flatten()
 }
 
 /// The addresses that its instances have, if it has any.
@@ -63,20 +65,21 @@ pub(super) fn prefix(data: &Path) -> Option<Prefix> {
     records.next().map(|record| Prefix::of(record.address))
 }
 
-type Looked = (Places, Vec<Record>, Sight);
+type Looked = (InstallationPaths, Vec<Record>, Sight);
 
 fn look(data: &Path, pool: PathBuf, run: PathBuf) -> Result<Option<Looked>, Error> {
     let failed = |error: io::Error| Error::Retry(format!("{} cannot be read: {error}", data.display()));
-    let Some(installation) = installation::known(data).map_err(failed)? else { return Ok(None) };
+    let Some(installation) = installation::existing_id(data).map_err(failed)? else { return Ok(None) };
     let data = data.canonicalize().map_err(failed)?;
-    let places = Places { installation: installation.clone(), pool: pool.canonicalize().unwrap_or(pool), data, run };
+    let places =
+        InstallationPaths { installation: installation.clone(), pool: pool.canonicalize().unwrap_or(pool), data, run };
     let (records, mut leftovers) = records(&places).map_err(failed)?;
     let mut observed = Observed::default();
     for record in &records {
-        observed.instances.insert(record.id.clone(), observe::see(&places, record)?);
+        observed.instances.insert(record.id.clone(), observe::observe_from_paths(&places, record)?);
     }
     let is_known = |name: &str| records.iter().any(|record| record.id.as_str() == name);
-    let groups = cgroups::below(&places.cgroups()).unwrap_or_default();
+    let groups = cgroups::child_names(&places.cgroups()).unwrap_or_default();
     let group = |name: String| format!("the control group {}", places.cgroups().join(name).display());
     leftovers.extend(groups.into_iter().filter(|name| !is_known(name)).map(group));
     for entry in fs::read_dir(places.running()).into_iter().flatten().flatten() {
@@ -84,16 +87,16 @@ fn look(data: &Path, pool: PathBuf, run: PathBuf) -> Result<Option<Looked>, Erro
             leftovers.push(format!("the directory {}", entry.path().display()));
         }
     }
-    let mut devices = volumes::abandoned(&places.instances()).map_err(failed)?;
+    let mut devices = loop_device::abandoned_devices(&places.instances()).map_err(failed)?;
     let mut numbers = None;
     if places.pool.exists() {
-        observed.volumes = volumes::in_pool(&places).map_err(failed)?;
-        let used = volumes::used(&places).map_err(failed)?;
-        let volumes::Used { free_bytes, taken_bytes, promised_bytes } = used;
+        observed.volumes = volumes::observe_pool(&places).map_err(failed)?;
+        let used = volumes::measure_pool(&places).map_err(failed)?;
+        let volumes::PoolUsage { free_bytes, taken_bytes, promised_bytes } = used;
         numbers = Some(Pool { free_bytes, taken_bytes, promised_bytes });
-        let half = volumes::half_made(&places.pool).map_err(failed)?;
+        let half = volumes::unfinished_entries(&places.pool).map_err(failed)?;
         leftovers.extend(half.iter().map(|path| format!("the half of a volume {}", path.display())));
-        devices.extend(volumes::abandoned(&places.pool).map_err(failed)?);
+        devices.extend(loop_device::abandoned_devices(&places.pool).map_err(failed)?);
     }
     // The pool may be below the data, and a device is told once.
     devices.sort();
@@ -103,7 +106,7 @@ fn look(data: &Path, pool: PathBuf, run: PathBuf) -> Result<Option<Looked>, Erro
 }
 
 /// The records, and the directories that have none.
-fn records(places: &Places) -> io::Result<(Vec<Record>, Vec<String>)> {
+fn records(places: &InstallationPaths) -> io::Result<(Vec<Record>, Vec<String>)> {
     let (mut records, mut bare) = (Vec::new(), Vec::new());
     let entries = match fs::read_dir(places.instances()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((records, bare)),

@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::{AS_ROOT, existing};
 use crate::Error;
 use crate::findings::Finding;
-use crate::local::dialogue::Helper;
 use crate::local::helper::order::{Order, Probe, Report};
+use crate::local::helper_process::HelperProcess;
 use crate::local::network::survey;
 
 /// How long the helper may take.
@@ -37,16 +37,16 @@ pub async fn mounts(helper: &[OsString], data: &Path) -> Finding {
 
 async fn probe(helper: &[OsString], directory: &Path) -> std::io::Result<()> {
     let directory = directory.canonicalize()?;
-    let mut helper = Helper::run(helper)?;
+    let mut helper = HelperProcess::spawn_program(helper)?;
     let talk = async {
-        helper.order(&Order::Probe(Probe { directory })).await?;
-        match helper.hear().await? {
+        helper.send_order(&Order::Probe(Probe { directory })).await?;
+        match helper.read_report().await? {
             Report::Done => Ok(()),
             _ => Err(std::io::Error::other("the helper answered another question")),
         }
     };
     let done = talk.await;
-    helper.end(done.is_ok()).await;
+    helper.finish(done.is_ok()).await;
     done
 }
 

@@ -12,9 +12,9 @@ use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 
 use super::order::{Disk, Start};
 use super::{mounts, volumes};
-use crate::local::disks::content;
-use crate::local::volumes::Identity;
-use crate::local::{files, filesystems};
+use crate::local::disk::content;
+use crate::local::host::loop_device::FileIdentity;
+use crate::local::host::{files, xfs};
 
 /// The file of the room that is set aside, beside the layers, where the instance does not see it.
 const ROOM: &str = "room";
@@ -39,8 +39,8 @@ pub(super) fn mount(order: &Start) -> io::Result<OwnedFd> {
 pub(super) fn place(order: &Start, tree: &OwnedFd, at: &str) -> io::Result<()> {
     move_mount(tree, "", CWD, at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
     let at = Path::new(at);
-    files::gone(fs::remove_file(at.join(ROOM)))?;
-    content::make(at, &order.hostname, order.id_base)
+    files::ignore_missing(fs::remove_file(at.join(ROOM)))?;
+    content::create_layers(at, &order.hostname, order.id_base)
 }
 
 /// Sets room aside for the next start: without any the kernel would mount the layers of a full disk read-only, and who comes to
@@ -56,9 +56,9 @@ pub(super) fn set_room_aside(at: &str) -> io::Result<()> {
     }
 }
 
-fn mount_device(device: &Path, number: u64, file: Identity) -> io::Result<OwnedFd> {
-    let tree = filesystems::mount_copy(device).map_err(|error| {
-        let damaged = filesystems::is_damage(&error) || filesystems::is_failure(&error);
+fn mount_device(device: &Path, number: u64, file: FileIdentity) -> io::Result<OwnedFd> {
+    let tree = xfs::mount_copy_detached(device).map_err(|error| {
+        let damaged = xfs::is_damage(&error) || xfs::is_io_failure(&error);
         let words = if damaged { "the disk of the instance is damaged" } else { "the disk could not be mounted" };
         io::Error::new(error.kind(), format!("{words}: {error}"))
     })?;

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::local::mount_tables;
-use crate::local::processes::Process;
+use crate::local::host::mount_tables;
+use crate::local::host::processes::Process;
 
 /// The namespaces of an instance, held open so that everything goes to the same ones even if its process ends.
 pub(super) struct Inside {
@@ -24,7 +24,7 @@ impl Inside {
     /// were opened, and not before, when it could still have got it. The machine's own namespace is refused.
     pub(super) fn of(process: &Process) -> io::Result<Option<Self>> {
         let opened = open(process.pid);
-        if !process.alive()? || opened.as_ref().is_err_and(mount_tables::is_of_the_dead) {
+        if !process.alive()? || opened.as_ref().is_err_and(mount_tables::is_process_gone) {
             return Ok(None);
         }
         let inside = opened?;
@@ -45,7 +45,7 @@ impl Inside {
         let mut table = Vec::new();
         self.table.rewind()?;
         self.table.read_to_end(&mut table)?;
-        Ok(mount_tables::parse(&table).find(|mount| mount.device == number).map(|mount| mount.place))
+        Ok(mount_tables::parse_mounts(&table).find(|mount| mount.device == number).map(|mount| mount.path))
     }
 }
 

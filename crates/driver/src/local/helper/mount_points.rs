@@ -17,7 +17,7 @@ use tarn_model::ids::VolumeId;
 
 use super::Failure;
 use super::order::{Refused, Why};
-use crate::local::trees::enter;
+use crate::local::host::trees::open_directory_beneath;
 
 /// The directory of all mount points, in the root of an instance.
 const ALL: &str = "mnt";
@@ -75,7 +75,7 @@ pub(super) fn look(root: &OwnedFd, volume: &VolumeId) -> rustix::io::Result<Owne
 
 /// Removes the mount points of all volumes but these. Only what is immutable and empty is one.
 pub(super) fn sweep(root: &OwnedFd, keep: &[VolumeId]) {
-    let Ok(parent) = enter(root, ALL) else { return };
+    let Ok(parent) = open_directory_beneath(root, ALL) else { return };
     let Ok(entries) = Dir::read_from(&parent) else { return };
     for entry in entries.take(MAX_NAMES).flatten() {
         let name = entry.file_name();
@@ -89,7 +89,7 @@ pub(super) fn sweep(root: &OwnedFd, keep: &[VolumeId]) {
 
 /// Removes a mount point; what is none is left alone.
 pub(super) fn remove(parent: &OwnedFd, name: impl rustix::path::Arg + Copy) -> rustix::io::Result<()> {
-    let directory = enter(parent, name)?;
+    let directory = open_directory_beneath(parent, name)?;
     let flags = ioctl_getflags(&directory)?;
     if !flags.contains(IFlags::IMMUTABLE) || !is_empty(&directory)? {
         return Ok(());
@@ -104,7 +104,7 @@ fn ensure(parent: &OwnedFd, name: &str, mode: u32, owner: u32) -> rustix::io::Re
         Err(Errno::EXIST) => false,
         done => done.map(|()| true)?,
     };
-    let directory = enter(parent, name)?;
+    let directory = open_directory_beneath(parent, name)?;
     if made {
         fchmod(&directory, Mode::from(mode))?;
         fchown(&directory, Some(Uid::from_raw(owner)), Some(Gid::from_raw(owner)))?;

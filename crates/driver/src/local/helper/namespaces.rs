@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use rustix::thread::UnshareFlags;
 
 use super::kernel;
-use crate::local::ids::IDS;
+use crate::local::host::id_ranges::IDS;
 
 /// Both namespaces, and the process that keeps them.
 pub(super) struct Namespaces {

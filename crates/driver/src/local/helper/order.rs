@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use tarn_model::ids::VolumeId;
 
 use crate::gpus::cdi::Edits;
-use crate::local::processes::Process;
+use crate::local::host::loop_device::FileIdentity;
+use crate::local::host::processes::Process;
 use crate::local::protections::Protections;
-use crate::local::volumes::Identity;
 
 /// What the helper is to do; the first line on its input.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -75,7 +75,7 @@ pub(in crate::local) enum Disk {
         /// Its number.
         number: u64,
         /// The file that it has.
-        file: Identity,
+        file: FileIdentity,
     },
 }
 
@@ -109,7 +109,7 @@ pub(in crate::local) struct Volume {
     /// The number of its device.
     pub(in crate::local) number: u64,
     /// The file that its device has: the number alone is given to another one as soon as the engine is gone.
-    pub(in crate::local) file: Identity,
+    pub(in crate::local) file: FileIdentity,
 }
 
 /// A volume that an instance shall not have any more.

@@ -15,14 +15,15 @@ use rustix::thread::UnshareFlags;
 use super::namespaces::Namespaces;
 use super::order::Probe;
 use super::{at, kernel, mounts};
-use crate::local::ids;
+use crate::local::host::id_ranges;
 
 /// A directory that every machine has; only this namespace sees something else in its place.
 const PLACE: &str = "/sys";
 
 /// Carries it out.
 pub(super) fn probe(order: &Probe) -> io::Result<()> {
-    let id_base = ids::choose("probe", &BTreeSet::new()).ok_or_else(|| io::Error::other("there are no user ids"))?;
+    let id_base = id_ranges::choose_id_range("probe", &BTreeSet::new())
+        .ok_or_else(|| io::Error::other("there are no user ids"))?;
     let namespaces = Namespaces::make(id_base).map_err(at("namespaces cannot be made"))?;
     kernel::unshare(UnshareFlags::NEWNS).map_err(at("a mount namespace cannot be made"))?;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;

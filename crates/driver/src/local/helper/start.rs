@@ -18,7 +18,7 @@ use super::mounts::{self, Mounts};
 use super::namespaces::{Keeper, Namespaces};
 use super::order::{BEGIN, Report, Start};
 use super::{at, disk, read_line, say, specification};
-use crate::local::last_word;
+use crate::local::instance::exit_marker;
 
 /// The first descriptor that the guest inherits: its control socket. The next one is for its last word.
 const FIRST_INHERITED: i32 = 3;
@@ -32,8 +32,8 @@ const FIRST: i32 = -20;
 /// Puts the instance together and, when the engine says so, lets it begin.
 pub(super) fn start(order: &Start) -> io::Result<()> {
     let listener = listen(order)?;
-    let last_word = last_word::prepare(&order.run, order.id_base)?;
-    check_descriptors(&[listener.as_fd(), last_word.as_fd()])?;
+    let exit_marker = exit_marker::create_exit_marker(&order.run, order.id_base)?;
+    check_descriptors(&[listener.as_fd(), exit_marker.as_fd()])?;
     let unmade = at("the namespaces could not be made");
     let keeper = Keeper::begin().map_err(&unmade)?;
     // This takes as long as the kernel needs for a new network, so both are done at the same time.
@@ -57,7 +57,7 @@ pub(super) fn start(order: &Start) -> io::Result<()> {
         let _gone = kill_process(pid, Signal::KILL);
     }
     begun?;
-    drop((listener, last_word));
+    drop((listener, exit_marker));
     say(&Report::Begun)
 }
 

@@ -22,8 +22,8 @@ use super::inside::Inside;
 use super::mount_points::{self, MountPoint};
 use super::mounts;
 use super::order::{Mount, Refused, Unmount, Volume, Why};
-use crate::local::filesystems;
-use crate::local::volumes::{Device, Identity};
+use crate::local::host::loop_device::{FileIdentity, LoopDevice};
+use crate::local::host::xfs;
 
 /// So often whoever is inside may move the mount while it is being unmounted.
 const RACES: u32 = 100;
@@ -60,11 +60,11 @@ pub(super) fn unmount(order: &Unmount) -> Result<(), Failure> {
 
 /// Mounts a volume where nobody sees it, with the ids of a user namespace.
 fn prepare(volume: &Volume, ids: &OwnedFd) -> Result<OwnedFd, Failure> {
-    let tree = match filesystems::mount(&volume.device) {
-        Err(error) if filesystems::is_damage(&error) => {
+    let tree = match xfs::mount_detached(&volume.device) {
+        Err(error) if xfs::is_damage(&error) => {
             return Err(refused(&volume.id, Why::Damaged { reason: error.to_string() }));
         }
-        Err(error) if filesystems::is_failure(&error) => {
+        Err(error) if xfs::is_io_failure(&error) => {
             return Err(refused(&volume.id, Why::Unreadable { reason: error.to_string() }));
         }
         tree => tree?,
@@ -76,9 +76,9 @@ fn prepare(volume: &Volume, ids: &OwnedFd) -> Result<OwnedFd, Failure> {
 
 /// Refuses a mount of another file's device. From here on the mount keeps the device. Before, an engine that died may have let
 /// go of it, and then somebody else, perhaps another engine, has the same number for another file.
-pub(super) fn check_device(tree: &OwnedFd, device: &Path, number: u64, file: Identity) -> io::Result<()> {
+pub(super) fn check_device(tree: &OwnedFd, device: &Path, number: u64, file: FileIdentity) -> io::Result<()> {
     let is_the_device = is_root_of(&look_at(tree, OsStr::new(""))?, number);
-    if !is_the_device || Device::look(device)?.file != file {
+    if !is_the_device || LoopDevice::inspect(device)?.file != file {
         return Err(io::Error::other(format!("{} is another device", device.display())));
     }
     Ok(())

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 
-use super::super::files;
+use crate::local::host::files;
 
 /// Who works in an instance.
 const USER: &str = "ubuntu";

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
-use super::super::files;
+use crate::local::host::files;
 
 /// No file that belongs into an image is larger.
 const MAX_FILE: u64 = 64 << 20;

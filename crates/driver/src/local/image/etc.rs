@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use super::super::files;
 use super::copy;
+use crate::local::host::files;
 
 /// What is copied from the machine.
 const COPIED: &str = "\

@@ -18,7 +18,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
-use super::{files, trees};
+use super::host::{files, trees};
 
 pub(super) use private::Private;
 pub(super) use skeleton::{ensure as ensure_skeleton, sweep as sweep_skeletons};
@@ -76,7 +76,7 @@ pub(super) fn ensure(images: &Path, private: &[PathBuf]) -> io::Result<PathBuf> 
     tracing::info!("making the image of this machine, which takes some seconds");
     fs::create_dir_all(images)?;
     let next = images.join("next");
-    trees::remove(&next)?;
+    trees::remove_tree(&next)?;
     files::ensure_directory(&next, 0o755)?;
     build(&next, private)?;
     // Its name says that it is whole, also after the power has gone.
@@ -93,7 +93,7 @@ pub(super) fn sweep(images: &Path, private: &[PathBuf], needed: impl Fn(&Path) -
     for entry in entries {
         let path = entry?.path();
         if path != current && !needed(&path) {
-            trees::remove(&path)?;
+            trees::remove_tree(&path)?;
         }
     }
     Ok(())

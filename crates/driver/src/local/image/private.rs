@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tokio::sync::watch;
 
-use super::super::files;
 use super::usr;
+use crate::local::host::files;
 
 /// The paths, relative to `/usr`, in order.
 pub(in crate::local) type Paths = Arc<Vec<PathBuf>>;

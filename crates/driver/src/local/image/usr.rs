@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-use super::super::files;
 use super::private;
+use crate::local::host::files;
 
 /// What lies directly in `/usr` and is for everybody.
 const USR: &[&str] =

@@ -5,8 +5,8 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use super::super::files;
 use super::copy;
+use crate::local::host::files;
 
 const DIRECTORIES: &[(&str, u32)] = &[
     ("backups", 0o755),

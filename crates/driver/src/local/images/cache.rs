@@ -17,7 +17,7 @@ use super::kept::{load, touch};
 use super::names;
 use super::settings::ImageSettings;
 use super::turns::Turns;
-use crate::local::{files, trees};
+use crate::local::host::{files, trees};
 
 /// What is written down beside the tree of a layer.
 const INFO: &str = "layer.json";
@@ -195,20 +195,20 @@ impl Images {
         }
         let (_, away) = self.nameless();
         // Something that cannot be read may have its name, and nobody stands on that.
-        files::gone(fs::rename(self.layer(layer), &away))?;
+        files::ignore_missing(fs::rename(self.layer(layer), &away))?;
         fs::rename(place, self.layer(layer))?;
         state.growing.remove(&number);
         state.uses += 1;
         let used = state.uses;
         state.layers.insert(layer.to_owned(), Known { used, ..known });
         drop(state);
-        trees::remove(&away)?;
+        trees::remove_tree(&away)?;
         files::sync_directory(&self.directory.join("layers"))
     }
 
     /// Removes what has come of a layer that does not become whole. Until it is gone it takes its place.
     pub(super) fn drop_half(&self, number: u64, place: &Path) -> io::Result<()> {
-        trees::remove(place)?;
+        trees::remove_tree(place)?;
         self.state().growing.remove(&number);
         Ok(())
     }
@@ -266,7 +266,7 @@ pub(super) mod tests {
     pub(in super::super) fn open(directory: &Path, cache_bytes: u64) -> Images {
         let settings = ImageSettings { cache_bytes, ..ImageSettings::default() };
         let (images, half) = Images::open(directory.to_owned(), settings, &BTreeSet::new()).unwrap();
-        half.iter().for_each(|path| trees::remove(path).unwrap());
+        half.iter().for_each(|path| trees::remove_tree(path).unwrap());
         images
     }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::cache::{Images, State};
 use super::room;
-use crate::local::trees;
+use crate::local::host::trees;
 
 /// How much may come, and whether it is the disk that has no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl Images {
 
     /// Removes a layer that was evicted, and forgets the images that had it.
     pub(super) fn clear(&self, away: &Path) -> io::Result<()> {
-        trees::remove(away)?;
+        trees::remove_tree(away)?;
         self.forget_incomplete()
     }
 }

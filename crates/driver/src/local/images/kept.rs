@@ -13,7 +13,7 @@ use tarn_link::Image;
 
 use super::cache::{Images, Pins};
 use super::names;
-use crate::local::files;
+use crate::local::host::files;
 
 /// No file about a layer or an image is longer.
 const MAX_FILE: u64 = 8 << 20;
@@ -63,7 +63,7 @@ impl Images {
             // One that cannot be read can be fetched again.
             let stored = load::<Stored>(&path).ok().filter(|_| is_name);
             if !stored.is_some_and(|(stored, _)| self.have(&stored.layers)) {
-                files::gone(fs::remove_file(path))?;
+                files::ignore_missing(fs::remove_file(path))?;
             }
         }
         Ok(())
@@ -82,7 +82,7 @@ impl Images {
         for (number, (_, length, path)) in found.into_iter().enumerate() {
             bytes += length;
             if number >= most || bytes > most_bytes {
-                files::gone(fs::remove_file(path))?;
+                files::ignore_missing(fs::remove_file(path))?;
             }
         }
         Ok(())

@@ -18,9 +18,9 @@ use super::sending::{Sending, send};
 use super::sources::Sources;
 use super::turns::Turn;
 use crate::Error;
-use crate::local::dialogue::{self, Helper};
 use crate::local::helper::order::{Order, Report, Unpack, Unpacked};
-use crate::local::ids;
+use crate::local::helper_process::{self, HelperProcess};
+use crate::local::host::id_ranges;
 use crate::local::local_host::{LocalHost, blocking, failed};
 
 /// So many files, directories and links may be in a layer.
@@ -195,12 +195,12 @@ async fn unpack(
     }
     let order = Order::Unpack(Unpack {
         directory: place.join("root"),
-        id_base: ids::UNPACKING,
+        id_base: id_ranges::UNPACKING,
         most_bytes: room.bytes,
         most_entries: MAX_ENTRIES,
     });
-    let mut helper = Helper::spawn(pull.host).map_err(lost)?;
-    let ordered = helper.order(&order).await;
+    let mut helper = HelperProcess::spawn(pull.host).map_err(lost)?;
+    let ordered = helper.send_order(&order).await;
     let (child, input, mut output) = helper.into_parts();
     let done = async {
         ordered.map_err(lost)?;
@@ -290,7 +290,7 @@ async fn listen(
         pull.make_room(number, bytes).await.map_err(Heard::Failed)
     };
     loop {
-        match dialogue::hear(output).await.map_err(|error| Heard::Failed(failed(FAILED, &error)))? {
+        match helper_process::read_report(output).await.map_err(|error| Heard::Failed(failed(FAILED, &error)))? {
             Report::Opaque { path } => {
                 opaque.add(&path).map_err(|why| Heard::Failed(pull.unfit(why)))?;
             }

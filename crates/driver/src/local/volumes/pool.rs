@@ -14,14 +14,14 @@ use rustix::fs::statvfs;
 use tarn_model::ids::VolumeId;
 
 use crate::Error;
-use crate::local::places::Places;
-use crate::local::{files, trees};
+use crate::local::host::paths::InstallationPaths;
+use crate::local::host::{files, trees};
 
 /// The file in the pool that carries the installation's id.
-const OWNER: &str = "installation";
+const OWNER_FILE: &str = "installation";
 
 /// The file in the data directory that remembers where the pool is.
-const MEMORY: &str = "volumes.pool";
+const LOCATION_FILE: &str = "volumes.pool";
 
 /// What the name of a volume ends with that is being made.
 pub(super) const NEW: &str = "new";
@@ -30,22 +30,22 @@ pub(super) const NEW: &str = "new";
 pub(super) const REMOVED: &str = "removed";
 
 /// Finds the pool or makes it, and keeps other engines out for as long as the file lives that is given back.
-pub(in crate::local) fn open(
+pub(in crate::local) fn open_pool(
     data: &Path,
     pool: &Path,
     installation: &str,
 ) -> io::Result<Result<(PathBuf, File), Error>> {
     let refused = |why: &str| Ok(Err(Error::Permanent(format!("the pool of the volumes at {} {why}", pool.display()))));
-    let remembered = read(&data.join(MEMORY))?;
+    let remembered = read_if_present(&data.join(LOCATION_FILE))?;
     if remembered.is_none()
         && let Err(error) = fs::create_dir_all(pool)
     {
         return refused(&format!("cannot be made: {error}"));
     }
-    let given_up = format!("remove {} if the volumes are given up for good", data.join(MEMORY).display());
-    let lost = format!("is not the one that was made for this installation: is its disk mounted? ({given_up})");
-    let Ok(alone) = File::open(pool) else { return refused(&lost) };
-    match alone.try_lock() {
+    let recovery = format!("remove {} if the volumes are given up for good", data.join(LOCATION_FILE).display());
+    let lost = format!("is not the one that was made for this installation: is its disk mounted? ({recovery})");
+    let Ok(pool_lock) = File::open(pool) else { return refused(&lost) };
+    match pool_lock.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let place = pool.display();
@@ -54,35 +54,37 @@ pub(in crate::local) fn open(
         Err(TryLockError::Error(error)) => return Err(error),
     }
     let pool = pool.canonicalize()?;
-    match read(&pool.join(OWNER))? {
+    match read_if_present(&pool.join(OWNER_FILE))? {
         Some(owner) if owner == installation.as_bytes() => {}
         Some(_) => return refused("belongs to another installation: each needs a pool of its own"),
         None if remembered.is_some() => return refused(&lost),
-        None if !volumes(&pool)?.is_empty() => return refused("holds volumes of an installation that is not known"),
+        None if !list_volumes(&pool)?.is_empty() => {
+            return refused("holds volumes of an installation that is not known");
+        }
         None => {
             files::ensure_directory(&pool, 0o700)?;
-            files::write_durably(&pool.join(OWNER), installation.as_bytes(), 0o600)?;
+            files::write_durably(&pool.join(OWNER_FILE), installation.as_bytes(), 0o600)?;
         }
     }
     let place = pool.as_os_str().as_bytes();
     if remembered.as_deref() != Some(place) {
-        files::write_durably(&data.join(MEMORY), place, 0o600)?;
+        files::write_durably(&data.join(LOCATION_FILE), place, 0o600)?;
     }
-    Ok(Ok((pool, alone)))
+    Ok(Ok((pool, pool_lock)))
 }
 
 /// Removes what was half made or half removed when the engine died, and nothing else.
-pub(in crate::local) fn sweep(pool: &Path) -> io::Result<()> {
-    half_made(pool)?.iter().try_for_each(|path| trees::remove(path))
+pub(in crate::local) fn sweep_pool(pool: &Path) -> io::Result<()> {
+    unfinished_entries(pool)?.iter().try_for_each(|path| trees::remove_tree(path))
 }
 
 /// What is half made or half removed: by an engine that is at it, or by one that died over it.
-pub(in crate::local) fn half_made(pool: &Path) -> io::Result<Vec<PathBuf>> {
+pub(in crate::local) fn unfinished_entries(pool: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(pool)? {
         let path = entry?.path();
         let half = matches!(path.extension().and_then(OsStr::to_str), Some(NEW | REMOVED));
-        if half && path.file_stem().and_then(volume).is_some() {
+        if half && path.file_stem().and_then(parse_volume_id).is_some() {
             found.push(path);
         }
     }
@@ -90,23 +92,23 @@ pub(in crate::local) fn half_made(pool: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// All volumes that are in place.
-pub(super) fn volumes(pool: &Path) -> io::Result<Vec<VolumeId>> {
+pub(super) fn list_volumes(pool: &Path) -> io::Result<Vec<VolumeId>> {
     let mut volumes = Vec::new();
     for entry in fs::read_dir(pool)? {
-        volumes.extend(volume(&entry?.file_name()));
+        volumes.extend(parse_volume_id(&entry?.file_name()));
     }
     Ok(volumes)
 }
 
 /// What is free for volumes, and what they have taken already.
-pub(super) fn capacity(places: &Places) -> io::Result<u64> {
-    let used = used(places)?;
+pub(super) fn pool_capacity(paths: &InstallationPaths) -> io::Result<u64> {
+    let used = measure_pool(paths)?;
     Ok(used.free_bytes.saturating_add(used.taken_bytes))
 }
 
 /// The pool in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::local) struct Used {
+pub(in crate::local) struct PoolUsage {
     /// What is free on its disk.
     pub(in crate::local) free_bytes: u64,
     /// What the volumes have taken of it.
@@ -116,10 +118,10 @@ pub(in crate::local) struct Used {
 }
 
 /// Counts it.
-pub(in crate::local) fn used(places: &Places) -> io::Result<Used> {
-    let mut used = Used { free_bytes: free(&places.pool)?, ..Used::default() };
-    for id in volumes(&places.pool)? {
-        match fs::metadata(places.volume_file(&id)) {
+pub(in crate::local) fn measure_pool(paths: &InstallationPaths) -> io::Result<PoolUsage> {
+    let mut used = PoolUsage { free_bytes: free_bytes(&paths.pool)?, ..PoolUsage::default() };
+    for id in list_volumes(&paths.pool)? {
+        match fs::metadata(paths.volume_file(&id)) {
             Ok(file) => {
                 used.taken_bytes = used.taken_bytes.saturating_add(file.blocks().saturating_mul(512));
                 used.promised_bytes = used.promised_bytes.saturating_add(file.len());
@@ -137,16 +139,16 @@ pub(super) fn is_missing(error: &io::Error) -> bool {
 }
 
 /// What is free on the disk of the pool.
-pub(super) fn free(pool: &Path) -> io::Result<u64> {
+pub(super) fn free_bytes(pool: &Path) -> io::Result<u64> {
     let disk = statvfs(pool)?;
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-fn volume(name: &OsStr) -> Option<VolumeId> {
+fn parse_volume_id(name: &OsStr) -> Option<VolumeId> {
     name.to_str()?.parse().ok()
 }
 
-fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
+fn read_if_present(path: &Path) -> io::Result<Option<Vec<u8>>> {
     match fs::read(path) {
         Ok(content) => Ok(Some(content)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

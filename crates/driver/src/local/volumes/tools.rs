@@ -18,9 +18,9 @@ pub(super) struct Tools {
 }
 
 /// Looks for everything; the error says what is missing and is for the operator and for the owner of a volume alike.
-pub(super) fn find() -> Result<Tools, String> {
+pub(super) fn find_tools() -> Result<Tools, String> {
     let missing = |what: &str| format!("this machine cannot have volumes: {what}");
-    let Some(mkfs) = program("mkfs.xfs") else {
+    let Some(mkfs) = find_program("mkfs.xfs") else {
         return Err(missing("the program mkfs.xfs is missing (install the package xfsprogs)"));
     };
     // Both questions make the kernel load what it has as a module.
@@ -36,11 +36,14 @@ pub(super) fn find() -> Result<Tools, String> {
 }
 
 /// Where a program is, if there is one.
-fn program(name: &str) -> Option<PathBuf> {
-    DIRECTORIES.iter().map(|directory| Path::new(directory).join(name)).find(|path| runs(path).unwrap_or(false))
+fn find_program(name: &str) -> Option<PathBuf> {
+    DIRECTORIES
+        .iter()
+        .map(|directory| Path::new(directory).join(name))
+        .find(|path| is_executable(path).unwrap_or(false))
 }
 
-fn runs(path: &Path) -> io::Result<bool> {
+fn is_executable(path: &Path) -> io::Result<bool> {
     let found = fs::metadata(path)?;
     Ok(found.is_file() && found.permissions().mode() & 0o111 != 0)
 }

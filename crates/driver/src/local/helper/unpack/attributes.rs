@@ -13,7 +13,7 @@ use super::super::Failure;
 use super::archive::Entry;
 use super::stream::broken;
 use super::tree::{Place, shown};
-use crate::local::ids::IDS;
+use crate::local::host::id_ranges::IDS;
 
 /// Every filesystem can attach so much to a file. Some cannot attach much more, and say that there is no space.
 const ALWAYS_FITS: u64 = 1 << 10;

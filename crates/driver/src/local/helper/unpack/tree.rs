@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::super::Failure;
 use super::super::order::Report;
 use super::super::say;
-use crate::local::trees;
+use crate::local::host::trees;
 
 /// No path is longer, so that the kernel can take it whole.
 const MAX_PATH: usize = 4_000;
@@ -75,7 +75,7 @@ impl Tree {
         let Some(found) = stat(place)? else { return Ok(false) };
         let was_whiteout = is_whiteout(&found);
         self.last = None;
-        trees::remove_in(&place.parent, &place.name)?;
+        trees::remove_tree_in(&place.parent, &place.name)?;
         Ok(was_whiteout)
     }
 

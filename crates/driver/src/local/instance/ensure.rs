@@ -1,0 +1,216 @@
+//! Making an instance exist and run.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tarn_link::Purpose;
+use tarn_model::ids::InstanceId;
+
+use crate::local::disk::{self, Disk};
+use crate::local::host::paths::InstallationPaths;
+use crate::local::host::{cgroups, files, trees};
+use crate::local::images::Pins;
+use crate::local::instance::claim::RootImage;
+use crate::local::instance::launch::Launch;
+use crate::local::instance::record::{Container, Record};
+use crate::local::instance::{claim, guest_calls, launch, observe, remove};
+use crate::local::local_host::{LocalHost, blocking, failed};
+use crate::local::{gpus, image, images, volumes};
+use crate::{Error, InstanceSpec, ObservedInstance};
+
+/// How long a guest may take to answer that it will stop, on a busy machine as well: what jobs have said last is lost with one that
+/// is ended before.
+const STOP_REPLY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long it may then take to end its processes: longer than those have that the guest asks and then kills.
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How long to wait before looking again.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// So often an engine may lose the race against others that leave the machine.
+const MAX_ATTEMPTS: u32 = 20;
+
+/// No host name is longer, and no shell has trouble with it.
+const MAX_HOSTNAME_LENGTH: usize = 63;
+
+/// Fetches the image of an instance that is to start, if it is not here. It may take long, so no lock is held: the instance may
+/// have to be removed meanwhile. Whoever no longer waits for the start ends the pull.
+pub(in crate::local) async fn fetch_missing_image(host: &Arc<LocalHost>, spec: &InstanceSpec) -> Result<(), Error> {
+    let wanted = match host.record(&spec.id) {
+        Some(record) => {
+            let seen = observe::observe_record(host, &record)?;
+            let is_started = seen.boot > spec.boot || (seen.boot == spec.boot && seen.running);
+            // It stands on what it was made with, and on nothing else.
+            record.container.filter(|own| !is_started && !host.images.have(&own.layers)).map(|own| own.name)
+        }
+        None => spec.container.clone(),
+    };
+    match wanted {
+        Some(name) => images::fetch(host, &name).await,
+        None => Ok(()),
+    }
+}
+
+/// Makes the instance exist and run.
+pub(in crate::local) async fn ensure_instance(
+    host: &LocalHost,
+    spec: &InstanceSpec,
+) -> Result<ObservedInstance, Error> {
+    check_hostname(spec)?;
+    let _one_at_a_time = host.lock(&spec.id).await;
+    let known = host.record(&spec.id);
+    if let Some(record) = &known {
+        let seen = observe::observe_record(host, record)?;
+        if seen.boot > spec.boot || (seen.boot == spec.boot && seen.running) {
+            if seen.running {
+                // An engine that died right after the start has not come to this.
+                launch::apply_cpu_limit(host, record)
+                    .map_err(|error| failed("the processor time of an instance could not be limited", &error))?;
+            }
+            return Ok(seen);
+        }
+        disk::check_disk_exists(host, record)?;
+    }
+    // What cannot be mounted, or is missing for a GPU, is found out before anything is stopped or made.
+    gpus::check_gpu_claims(&host.records(), &host.gpus.last(), spec)?;
+    let devices = gpus::resolve_device_edits(host, &spec.gpus).await?;
+    let mut volumes = Vec::new();
+    for id in &spec.volumes {
+        volumes.push((id.clone(), volumes::open_volume(host, id).await?));
+    }
+    if let Some(record) = known.as_ref().filter(|record| observe::is_alive(record).unwrap_or(true)) {
+        stop_guest(host, record).await;
+    }
+    let started = match record_and_prepare(host, spec).await {
+        Ok((record, disk)) => launch::launch_instance(host, Launch { record, devices, disk, volumes: &volumes }).await,
+        Err(error) => Err(error),
+    };
+    match started {
+        Ok(record) => observe::observe_record(host, &record),
+        Err(error) => {
+            // Whoever was never there leaves nothing behind; one that was keeps its disk and its place.
+            let undone = match &known {
+                None => remove::remove_locked(host, &spec.id).await,
+                Some(_) => clear_previous_start(host, &spec.id).await,
+            };
+            if let Err(why) = undone {
+                tracing::warn!(id = %spec.id, %why, "what was left of a failed start could not be removed");
+            }
+            Err(error)
+        }
+    }
+}
+
+fn check_hostname(spec: &InstanceSpec) -> Result<(), Error> {
+    let plain = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    if spec.name.is_empty() || spec.name.len() > MAX_HOSTNAME_LENGTH || !plain(&spec.name) || spec.name.starts_with('-')
+    {
+        return Err(Error::Permanent("the name of the instance is not a host name".into()));
+    }
+    Ok(())
+}
+
+/// Puts the instance on record and makes everything it stands on.
+async fn record_and_prepare(host: &LocalHost, spec: &InstanceSpec) -> Result<(Record, Disk), Error> {
+    // The layers stay until the record says that they are needed.
+    let (root_image, _pins) = resolve_root_image(host, spec).await?;
+    let mut record = {
+        let _guard = host.shared_resources.lock().await;
+        if host.records().is_empty() {
+            host.network.settle().await?;
+        }
+        let record = claim::claim_resources(host, spec, root_image)?;
+        let directory = host.paths.instance_directory(&record.id);
+        blocking("an instance could not be recorded", move || files::ensure_directory(&directory, 0o700)).await?;
+        host.save_record(&record).await?;
+        record
+    };
+    clear_previous_start(host, &record.id).await?;
+    let (paths, id) = (host.paths.clone(), record.id.clone());
+    let what = "the directories of an instance could not be made";
+    blocking(what, move || create_run_directories(&paths, &id)).await?;
+    let disk = disk::ensure_disk(host, &record).await?;
+    record.had_disk = true;
+    Ok((record, disk))
+}
+
+/// What an instance stands on: the image of the machine, or a container image below what every instance needs. One that exists
+/// stays on what it has.
+async fn resolve_root_image<'a>(
+    host: &'a LocalHost,
+    spec: &InstanceSpec,
+) -> Result<(RootImage, Option<Pins<'a>>), Error> {
+    let what = "the image of this machine could not be made";
+    if let Some(record) = host.record(&spec.id) {
+        match &record.container {
+            None => {
+                let private = host.private_paths.paths().await.map_err(|error| failed(what, &error))?;
+                let image = record.image.clone();
+                blocking(what, move || image::cover(&image, &private)).await?;
+            }
+            Some(own) if !host.images.have(&own.layers) => {
+                return Err(Error::Retry("the image of an instance has lost a layer, which is pulled again".into()));
+            }
+            Some(_) => {}
+        }
+        return Ok((RootImage { path: record.image, container: record.container }, None));
+    }
+    let Some(name) = &spec.container else {
+        let private = host.private_paths.paths().await.map_err(|error| failed(what, &error))?;
+        // Two that make the image of a machine that has just changed would be in each other's way.
+        let _one_at_a_time = host.host_image.lock().await;
+        let images = host.paths.host_images();
+        let image = blocking(what, move || image::ensure(&images, &private)).await?;
+        return Ok((RootImage { path: image, container: None }, None));
+    };
+    let (stored, pins) = images::hold(host, name)?;
+    let _one_at_a_time = host.host_image.lock().await;
+    let skeletons = host.paths.skeletons();
+    let skeleton = blocking(what, move || image::ensure_skeleton(&skeletons)).await?;
+    let container = Container { name: name.clone(), layers: stored.layers, image: stored.image };
+    Ok((RootImage { path: skeleton, container: Some(container) }, Some(pins)))
+}
+
+/// Makes the directories of an instance that runs. Another engine may remove the one that all engines share while it is
+/// still empty, so this tries more than once.
+fn create_run_directories(paths: &InstallationPaths, id: &InstanceId) -> io::Result<()> {
+    let own = paths.run_directory(id);
+    let directories = [paths.run.clone(), paths.running(), own.clone(), own.join("mounts")];
+    let make = || directories.iter().try_for_each(|directory| files::ensure_directory(directory, 0o711));
+    let mut made = make();
+    for _ in 0..MAX_ATTEMPTS {
+        match &made {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => made = make(),
+            _ => break,
+        }
+    }
+    made
+}
+
+/// Removes what an earlier start left on the machine, but nothing that is kept.
+pub(in crate::local) async fn clear_previous_start(host: &LocalHost, id: &InstanceId) -> Result<(), Error> {
+    let what = "what was left of an earlier start could not be removed";
+    let group = host.paths.instance_cgroup(id);
+    cgroups::kill_all_processes(&group).await.map_err(|error| failed(what, &error))?;
+    cgroups::remove_cgroup(&group).await.map_err(|error| failed(what, &error))?;
+    let run = host.paths.run_directory(id);
+    blocking(what, move || trees::remove_tree(&run)).await
+}
+
+/// Asks the guest to stop and waits for it; what does not stop is ended by [`clear_previous_start`].
+async fn stop_guest(host: &LocalHost, record: &Record) {
+    if let Err(error) = guest_calls::call_guest(host, &record.id, Purpose::Stop, STOP_REPLY_TIMEOUT).await {
+        tracing::info!(id = %record.id, %error, "the guest does not stop by itself");
+        return;
+    }
+    let gone = async {
+        while observe::is_alive(record).unwrap_or(false) {
+            tokio::time::sleep(PAUSE).await;
+        }
+    };
+    if tokio::time::timeout(STOP_TIMEOUT, gone).await.is_err() {
+        tracing::info!(id = %record.id, "the guest did not stop in time");
+    }
+}
