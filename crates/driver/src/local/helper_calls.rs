@@ -1,5 +1,5 @@
-//! Short errands besides starting an instance: what the helper process has to do in the mount namespace of an instance, and
-//! growing, for which a filesystem must be mounted though nobody else may see it.
+//! Calls to the helper process besides starting an instance: work in the mount namespace of an instance, and growing a
+//! filesystem, which must be mounted for it without being visible to any other process.
 
 use std::io;
 use std::time::Duration;
@@ -15,16 +15,16 @@ use crate::local::host::xfs;
 use crate::local::local_host::{LocalHost, failed};
 use crate::local::volumes;
 
-/// How long an errand may take. A filesystem that was not left in good order is put in order when it is mounted, and one
-/// that is left writes down what is not yet on disk: both take seconds when it is large.
+/// How long a call may take. Mounting repairs a filesystem that was not cleanly unmounted, and unmounting writes what
+/// is not yet on disk: on a large filesystem both take seconds.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 
 const MOUNT_FAILED: &str = "the volume could not be mounted";
 const UNMOUNT_FAILED: &str = "the volume could not be unmounted";
 const GROW_FAILED: &str = "the volume could not be grown";
 
-/// Mounts volumes in the instance that has this first process; those that are mounted there already stay. The devices must be
-/// open until this returns.
+/// Mounts volumes in the instance that has this first process. Volumes that are already mounted stay. The devices must
+/// stay open until this returns.
 pub(super) async fn mount_volumes(
     host: &LocalHost,
     process: &Process,
@@ -45,8 +45,8 @@ pub(super) async fn mount_volumes(
     }
 }
 
-/// Unmounts a volume from the instance that has this first process. Says whether it is unmounted now: it is not while
-/// processes use it.
+/// Unmounts a volume from the instance that has this first process. Returns whether it is unmounted now, which it is
+/// not while processes use it.
 pub(super) async fn unmount_from_instance(
     host: &LocalHost,
     process: &Process,
@@ -77,7 +77,7 @@ pub(super) async fn grow_filesystem(host: &LocalHost, device: &LoopDevice) -> Re
     let known = || volumes::volumes_by_device(host).ok()?.remove(&device.number);
     if error.kind() == io::ErrorKind::StorageFull {
         tracing::warn!(%error, "{GROW_FAILED}");
-        return Err(Error::Retry(format!("{GROW_FAILED}: there is no room left in it to note that it is larger")));
+        return Err(Error::Retry(format!("{GROW_FAILED}: it has no free space left to record its new size")));
     }
     match known() {
         Some(id) if xfs::is_damage(&error) => Err(volumes::report_damage(host, &id, &error.to_string()).await),
@@ -86,24 +86,24 @@ pub(super) async fn grow_filesystem(host: &LocalHost, device: &LoopDevice) -> Re
     }
 }
 
-/// Has one order carried out; `Some` when a volume was refused.
+/// Runs one order in a helper; `Some` when the helper refused a volume.
 async fn run_order(host: &LocalHost, order: &Order) -> io::Result<Option<Refused>> {
     let mut helper = HelperProcess::spawn(host)?;
-    let talk = async {
+    let call = async {
         helper.send_order(order).await?;
         match helper.read_report().await? {
             Report::Done => Ok(None),
             Report::Refused(refused) => Ok(Some(refused)),
-            _ => Err(io::Error::other("the helper answered another question")),
+            _ => Err(io::Error::other("the helper sent an unexpected report")),
         }
     };
-    let done = tokio::time::timeout(TIMEOUT, talk).await;
+    let done = tokio::time::timeout(TIMEOUT, call).await;
     let done = done.unwrap_or_else(|_| Err(io::Error::other("the helper took too long")));
     helper.finish(done.is_ok()).await;
     done
 }
 
-/// What the owner is told.
+/// Turns the helper's refusal into the error that the owner sees.
 async fn refusal_error(host: &LocalHost, refused: Refused) -> Error {
     let volume = &refused.volume;
     match refused.why {

@@ -1,4 +1,4 @@
-//! Talking to the helper process.
+//! A helper process: sends it an order and reads its reports.
 
 use std::ffi::OsString;
 use std::io;
@@ -10,10 +10,10 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use crate::local::helper::order::{Order, Report};
 use crate::local::local_host::LocalHost;
 
-/// No report is longer.
+/// The longest report that is read.
 const MAX_REPORT: u64 = 64 << 10;
 
-/// A helper process.
+/// A running helper process.
 pub(super) struct HelperProcess {
     child: Child,
     input: ChildStdin,
@@ -21,16 +21,17 @@ pub(super) struct HelperProcess {
 }
 
 impl HelperProcess {
-    /// Starts one.
+    /// Starts the helper of this host.
     pub(super) fn spawn(host: &LocalHost) -> io::Result<Self> {
         HelperProcess::spawn_program(&host.helper)
     }
 
-    /// Starts one by its program and its first arguments.
+    /// Starts a helper from its program and first arguments.
     pub(super) fn spawn_program(helper: &[OsString]) -> io::Result<Self> {
-        let (program, arguments) = helper.split_first().ok_or_else(|| io::Error::other("there is no helper"))?;
+        let (program, arguments) =
+            helper.split_first().ok_or_else(|| io::Error::other("no helper program is configured"))?;
         let mut command = Command::new(program);
-        // What the engine was told by its environment, perhaps secrets, is not for the helper.
+        // The engine's environment may hold secrets, which the helper must not see.
         command.args(arguments).env_clear().current_dir("/");
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
@@ -39,40 +40,40 @@ impl HelperProcess {
         Ok(HelperProcess { child, input, output: BufReader::new(output) })
     }
 
-    /// Gives it its order, which is the first thing it hears.
+    /// Sends the order, which is the first thing that a helper reads.
     pub(super) async fn send_order(&mut self, order: &Order) -> io::Result<()> {
         let order = serde_json::to_string(order)?;
         self.send_line(&order).await
     }
 
-    /// Says one line.
+    /// Sends one line.
     pub(super) async fn send_line(&mut self, line: &str) -> io::Result<()> {
         self.input.write_all(format!("{line}\n").as_bytes()).await
     }
 
-    /// The next report; one that says that it failed is an error.
+    /// Reads the next report; a report of a failure is returned as an error.
     pub(super) async fn read_report(&mut self) -> io::Result<Report> {
         read_report(&mut self.output).await
     }
 
-    /// Takes it apart, for whoever has to talk and to listen at once.
+    /// Splits the helper, for a caller that writes and reads at the same time.
     pub(super) fn into_parts(self) -> (Child, ChildStdin, BufReader<ChildStdout>) {
         (self.child, self.input, self.output)
     }
 
-    /// A helper that has done its work ends by itself; any other is ended.
+    /// Waits for a helper that has done its work and exits by itself; kills any other.
     pub(super) async fn finish(mut self, done: bool) {
         drop(self.input);
         if !done {
             let _gone = self.child.start_kill();
         }
         if let Err(error) = self.child.wait().await {
-            tracing::warn!(%error, "the helper could not be waited for");
+            tracing::warn!(%error, "waiting for the helper failed");
         }
     }
 }
 
-/// The next report of a helper; one that says that it failed is an error.
+/// Reads the next report of a helper; a report of a failure is returned as an error.
 pub(super) async fn read_report(output: &mut BufReader<ChildStdout>) -> io::Result<Report> {
     let mut line = String::new();
     output.take(MAX_REPORT).read_line(&mut line).await?;
@@ -86,7 +87,7 @@ pub(super) async fn read_report(output: &mut BufReader<ChildStdout>) -> io::Resu
     }
 }
 
-/// Whether the kernel said that it does not know such a thing (`ENOSYS`, `EOPNOTSUPP`) or not in this way (`EINVAL`).
+/// Returns whether the kernel does not support the operation (`ENOSYS`, `EOPNOTSUPP`) or not in this form (`EINVAL`).
 fn is_unsupported(reason: &str) -> bool {
     ["(os error 38)", "(os error 95)", "(os error 22)"].iter().any(|code| reason.contains(code))
 }

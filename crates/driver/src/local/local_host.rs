@@ -1,4 +1,4 @@
-//! What all verbs share: the records, the locks, and how failures become words.
+//! The state that all operations share: the records, the locks, and how I/O failures become driver errors.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -23,13 +23,13 @@ use crate::local::network::Network;
 use crate::local::protections::Protections;
 use crate::local::volumes::Volumes;
 
-/// How many helper_permits work at once; more would only wait for each other.
+/// How many helpers run at once; more would only wait for each other.
 pub(super) const MAX_HELPERS: usize = 4;
 
-/// What is on record, by instance.
+/// The records by instance id.
 pub(super) type Records = BTreeMap<InstanceId, Record>;
 
-/// What a [`LocalHost`] is put together from when the driver opens.
+/// What a [`LocalHost`] is assembled from when the driver opens.
 pub(super) struct LocalHostParts {
     pub(super) paths: InstallationPaths,
     pub(super) helper: Vec<OsString>,
@@ -58,16 +58,16 @@ pub(super) struct LocalHost {
     pub(super) disks: DiskSource,
     pub(super) images: Arc<Images>,
     pub(super) protections: Protections,
-    /// Held while the first of a cluster, or of all, comes, and while the last goes.
+    /// Held while the first instance of a cluster, or of the host, is created, and while the last one is removed.
     pub(super) shared_resources: tokio::sync::Mutex<()>,
     pub(super) helper_permits: Semaphore,
-    /// Who looks what of `/usr` is not for instances.
+    /// Finds the paths below `/usr` that instances must not see.
     pub(super) private_paths: Private,
-    /// Held while the image is made.
+    /// Held while the host image is created.
     pub(super) host_image: tokio::sync::Mutex<()>,
     records: Arc<Mutex<Records>>,
     locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
-    /// Locked for as long as this engine uses the data: two would each think that they know everything.
+    /// The lock on the data directory. Two engines with the same data would each assume that their view is complete.
     _data_lock: File,
 }
 
@@ -94,42 +94,42 @@ impl LocalHost {
         }
     }
 
-    /// Whatever is on record.
+    /// The records of all instances.
     pub(super) fn records(&self) -> MutexGuard<'_, Records> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same for a thread that works on while nobody waits for it.
+    /// The records, shared with a thread that may outlive the call that started it.
     pub(super) fn shared_records(&self) -> Arc<Mutex<Records>> {
         self.records.clone()
     }
 
-    /// What is on record of an instance.
+    /// The record of an instance.
     pub(super) fn record(&self, id: &InstanceId) -> Option<Record> {
         self.records().get(id).cloned()
     }
 
-    /// One changing verb at a time for each instance and each volume.
+    /// Serializes the changing operations on one instance or one volume.
     pub(super) async fn lock(&self, id: &(impl Display + Sync)) -> OwnedMutexGuard<()> {
         let lock = {
             let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
-            // Locks that nobody holds or waits for are forgotten, so that the map does not grow for ever.
+            // Unused locks are dropped so that the map does not grow without bound.
             locks.retain(|_, lock| Arc::strong_count(lock) > 1);
             locks.entry(id.to_string()).or_default().clone()
         };
         lock.lock_owned().await
     }
 
-    /// Writes down what is known of an instance now, on disk and in memory.
+    /// Stores the record of an instance on disk and in memory.
     pub(super) async fn save_record(&self, record: &Record) -> Result<(), Error> {
         let (directory, written) = (self.paths.instance_directory(&record.id), record.clone());
-        blocking("an instance could not be recorded", move || written.save(&directory)).await?;
+        blocking("the instance could not be recorded", move || written.save(&directory)).await?;
         self.records().insert(record.id.clone(), record.clone());
         Ok(())
     }
 }
 
-/// Runs what blocks on a thread for such things.
+/// Runs blocking work on a thread for blocking work.
 pub(super) async fn blocking<T: Send + 'static>(
     what: &'static str,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
@@ -141,16 +141,14 @@ pub(super) async fn blocking<T: Send + 'static>(
     }
 }
 
-/// What the owner of an instance is told of a failure; the operator finds the rest in the log.
+/// Turns an I/O failure into the error that the owner of an instance sees; the details go to the engine's log.
 pub(super) fn failed(what: &'static str, error: &io::Error) -> Error {
     tracing::warn!(%error, "{what}");
     if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
-        return Error::Retry(format!("{what}: the disk of the machine is full"));
+        return Error::Retry(format!("{what}: the host's disk is full"));
     }
     if error.kind() == io::ErrorKind::Unsupported {
-        return Error::Permanent(format!(
-            "{what}: the kernel of the machine lacks something; the engine's log says what"
-        ));
+        return Error::Permanent(format!("{what}: the host's kernel lacks a feature; the engine's log says which"));
     }
     Error::Retry(what.into())
 }

@@ -1,13 +1,15 @@
-//! The local driver: instances are isolated environments on this machine.
+//! The local driver: instances are isolated environments on this host.
 //!
-//! Whatever is made for an instance can be found again by its record, which is written before anything is made and removed
-//! after everything is gone; whether it runs is asked of the kernel each time. Nothing is mounted on the machine: a root
-//! filesystem exists only in the mount namespace of its instance. The driver knows nothing of requests or of the database.
+//! Everything that belongs to an instance can be found again through its record, which is written before anything is
+//! created and removed after everything else is gone. Whether an instance runs is asked of the kernel each time.
+//! Nothing is mounted on the host: a root filesystem exists only in the mount namespace of its instance. The driver
+//! knows neither requests nor the database.
 //!
-//! Start reading at [`LocalDriver`], then `ensure` and `remove`; `launch` talks to the [`helper`] process in which
-//! an instance is put together, `image` and `disks` make what it is put together from, `images` fetches what others have made,
-//! and [`network`] connects it. `volumes` are files in a pool of their own, and outlive instances; `mounts` shows them to
-//! instances that run. `gpus` says who owns which GPU, and what an instance needs to use one.
+//! Start reading at [`LocalDriver`], then `instance`. `helper_calls` and `helper_process` talk to the [`helper`]
+//! process, which builds an instance from the host's own `image` or from container `images`, and from a `disk`;
+//! [`network`] connects it. `volumes` are files in a pool of their own and outlive instances; `volume_users` finds the
+//! processes that use one. `gpus` tracks which instance owns which GPU and what it needs to use it. `host` is
+//! everything else the driver uses of the operating system.
 
 mod disk;
 pub mod examine;
@@ -48,25 +50,25 @@ use host::{cgroups, processes};
 use instance::{ensure, guest_calls, observe, remove, volume_mounts};
 use local_host::LocalHost;
 
-/// The driver that makes instances on this machine.
+/// The driver that creates instances on this host.
 #[derive(Clone)]
 pub struct LocalDriver {
     host: Arc<LocalHost>,
 }
 
 impl LocalDriver {
-    /// Finds again what was made before, sweeps away what was left half made, and is ready. The first time on a machine it
-    /// makes the image, which takes seconds.
+    /// Loads the records of existing instances, removes leftovers of an engine that died, and returns a driver that is
+    /// ready. The first call on a host creates the host image, which takes seconds.
     pub async fn open(settings: LocalSettings) -> Result<Self, Error> {
         Ok(LocalDriver { host: Arc::new(open::open_local_host(settings).await?) })
     }
 
-    /// The id that everything of this installation carries on the machine.
+    /// The id that marks everything of this installation on the host.
     pub fn installation(&self) -> &str {
         &self.host.paths.installation
     }
 
-    /// Runs a changing verb to its end, also when nobody waits for it any more: half a start must not be left to chance.
+    /// Runs a changing operation to its end even when the caller stops waiting: a start must not be abandoned halfway.
     async fn run_to_completion<T: Send + 'static>(
         &self,
         verb: impl Future<Output = Result<T, Error>> + Send + 'static,
@@ -99,8 +101,8 @@ impl Driver for LocalDriver {
     }
 
     async fn machine_boot(&self) -> Result<Option<String>, Error> {
-        let boot =
-            processes::boot_id().map_err(|error| local_host::failed("the machine could not be looked at", &error))?;
+        let boot = processes::boot_id()
+            .map_err(|error| local_host::failed("the boot id of the host could not be read", &error))?;
         Ok(Some(boot))
     }
 
@@ -168,7 +170,7 @@ impl Driver for LocalDriver {
 
     async fn keep(&self) -> Result<(), Error> {
         self.host.private_paths.again();
-        // With none left, all of it is removed, and stays so.
+        // Without instances, the shared network resources are removed and stay removed.
         let _guard = self.host.shared_resources.lock().await;
         if self.host.records().is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! How the driver begins: it checks the machine, finds what was made before, and sweeps away what was left half made.
+//! Opens the driver: checks the host, loads the records, and removes what an engine that died left half created.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, TryLockError};
@@ -22,7 +22,7 @@ use crate::local::settings::LocalSettings;
 use crate::local::volumes::{self, Volumes};
 use crate::local::{disk, image, installation};
 
-/// How often what is kept is tried to be locked, and how long to wait in between.
+/// How often to try to lock the directories or to sweep a layer, and the delay between attempts.
 const MAX_ATTEMPTS: u32 = 40;
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -67,8 +67,8 @@ pub(super) async fn open_local_host(settings: LocalSettings) -> Result<LocalHost
     Ok(host)
 }
 
-/// Finds the container images. Whoever was unpacking a layer for an engine that died may still be about to end, and to leave
-/// something where it was just swept: then it is swept again. What cannot be swept is in nobody's way.
+/// Opens the cache of container images. A helper that was unpacking a layer for an engine that died may still be
+/// running and may write again to a place that was just swept, so the sweep is repeated. What cannot be swept does no harm.
 async fn open_images(
     paths: &InstallationPaths,
     settings: ImageSettings,
@@ -78,21 +78,18 @@ async fn open_images(
     let containers = records.values().filter_map(|record| record.container.as_ref());
     let in_use: BTreeSet<_> = containers.flat_map(|container| container.layers.clone()).collect();
     let what = "the cache of images could not be opened";
-    let (images, mut half) = blocking(what, move || Images::open(directory, settings, &in_use)).await?;
-    for tries in 0..=MAX_ATTEMPTS {
-        half = blocking(what, move || {
-            half.retain(|path| trees::remove_tree(path).is_err());
-            Ok(half)
+    let (images, mut leftovers) = blocking(what, move || Images::open(directory, settings, &in_use)).await?;
+    for attempt in 0..=MAX_ATTEMPTS {
+        leftovers = blocking(what, move || {
+            leftovers.retain(|path| trees::remove_tree(path).is_err());
+            Ok(leftovers)
         })
         .await?;
-        if half.is_empty() {
+        if leftovers.is_empty() {
             break;
         }
-        if tries == MAX_ATTEMPTS {
-            tracing::warn!(
-                ?half,
-                "what is left of layers could not be swept away; it is tried again at the next start"
-            );
+        if attempt == MAX_ATTEMPTS {
+            tracing::warn!(?leftovers, "the leftovers of layers could not be removed; the next start tries again");
             break;
         }
         tokio::time::sleep(PAUSE).await;
@@ -107,8 +104,8 @@ struct LockedDirectories {
     pool_lock: File,
 }
 
-/// Finds the directories of the installation and locks them for this engine. A process that a killed engine was starting
-/// inherits the locks and keeps them until it executes its program, so this retries.
+/// Finds the directories of the installation and locks them for this engine. A process that a killed engine was
+/// starting inherits the locks and keeps them until it executes its program, so this retries.
 async fn lock_directories(data: &Path, run: &Path, pool: &Path) -> Result<LockedDirectories, Error> {
     let mut attempts = 0;
     loop {
@@ -125,18 +122,18 @@ async fn lock_directories(data: &Path, run: &Path, pool: &Path) -> Result<Locked
 fn check_host_requirements(settings: &LocalSettings) -> Result<(), Error> {
     let refuse = |why: &str| Err(Error::Permanent(format!("the local driver {why}")));
     if !rustix::process::geteuid().is_root() {
-        return refuse("needs to be run as root: it makes namespaces, mounts and network interfaces");
+        return refuse("must run as root: it creates namespaces, mounts and network interfaces");
     }
     if settings.helper.is_empty() || settings.guest.is_empty() {
         return refuse("has no helper program or no guest: this build is incomplete");
     }
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     if !Path::new("/proc/self/ns/user").exists() || read("/proc/sys/user/max_user_namespaces").trim() == "0" {
-        return refuse("needs user namespaces, which the kernel does not have or which are switched off");
+        return refuse("needs user namespaces, which the kernel lacks or which are disabled");
     }
     if !read("/proc/filesystems").lines().any(|line| line.ends_with("\toverlay")) && !Path::new("/lib/modules").exists()
     {
-        return refuse("needs the overlay filesystem, which the kernel does not have");
+        return refuse("needs the overlay filesystem, which the kernel lacks");
     }
     if !Path::new("/sys/fs/cgroup").is_dir() {
         return refuse("needs control groups, and none are mounted");
@@ -166,7 +163,8 @@ fn try_lock_directories(data: &Path, run: PathBuf, pool: &Path) -> io::Result<Re
     Ok(Ok(LockedDirectories { paths, data_lock, pool_lock }))
 }
 
-/// Reads all records. A directory without one is what a creation or a removal left when the engine died.
+/// Reads all records. A directory without a record is left over from a creation or a removal during which the engine
+/// died.
 fn load_records(paths: &InstallationPaths) -> io::Result<BTreeMap<InstanceId, Record>> {
     let mut records = BTreeMap::new();
     for entry in fs::read_dir(paths.instances())? {
@@ -175,16 +173,16 @@ fn load_records(paths: &InstallationPaths) -> io::Result<BTreeMap<InstanceId, Re
             Some(record) if paths.instance_directory(&record.id) == path => {
                 records.insert(record.id.clone(), record);
             }
-            Some(_) => return Err(io::Error::other("a record lies in the directory of another instance")),
+            Some(_) => return Err(io::Error::other("a record is in the directory of another instance")),
             None => trees::remove_tree(&path)?,
         }
     }
     Ok(records)
 }
 
-/// Removes what has no record: it can only be what was left when the engine died between two steps.
+/// Removes everything without a record: it is left over from an engine that died between two steps.
 async fn sweep_leftovers(host: &LocalHost) -> Result<(), Error> {
-    let what = "what was left of a removed instance could not be swept away";
+    let what = "the leftovers of a removed instance could not be removed";
     let paths = &host.paths;
     let known = |name: &str| name.parse::<InstanceId>().is_ok_and(|id| host.records().contains_key(&id));
     for name in cgroups::child_names(&paths.cgroups()).map_err(|error| failed(what, &error))? {
@@ -211,7 +209,7 @@ async fn sweep_leftovers(host: &LocalHost) -> Result<(), Error> {
 async fn ensure_host_image(host: &LocalHost) -> Result<(), Error> {
     let (images, skeletons) = (host.paths.host_images(), host.paths.skeletons());
     let used: Vec<_> = host.records().values().map(|record| record.image.clone()).collect();
-    let what = "the image of this machine could not be made";
+    let what = "the host image could not be created";
     let is_used = move |path: &Path| used.iter().any(|image| image == path);
     let (own, own_used) = (images.clone(), is_used.clone());
     let is_settled = move || image::sweep_skeletons(&skeletons, own_used).and_then(|()| image::is_settled(&own));

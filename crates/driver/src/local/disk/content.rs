@@ -1,4 +1,4 @@
-//! What is on the disk of a new instance: the layers of its root, empty but for its name.
+//! The content of a new disk: the writable layers of the root filesystem, empty except for the host name.
 
 use std::fs;
 use std::io;
@@ -7,11 +7,11 @@ use std::path::Path;
 
 use crate::local::host::{files, trees};
 
-/// The layer that holds the name of the instance. It has its name last: where it is, everything is.
+/// The layer that holds the host name. It is created last, so its existence means that all layers are complete.
 const UPPER_LAYER: &str = "upper";
 
-/// Makes it, unless it is there. Only the first time may anybody but the instance write there: afterwards every name below the
-/// layers is the tenant's to shape.
+/// Creates the layers unless they exist. Only the first time may the engine write there: afterwards the tenant controls
+/// every name below the layers.
 pub(in crate::local) fn create_layers(disk: &Path, name: &str, owner: u32) -> io::Result<()> {
     if disk.join(UPPER_LAYER).exists() {
         return Ok(());
@@ -19,9 +19,9 @@ pub(in crate::local) fn create_layers(disk: &Path, name: &str, owner: u32) -> io
     let own = |path: &Path| chown(path, Some(owner), Some(owner));
     let first = disk.join("first");
     trees::remove_tree(&first)?;
-    for place in ["work", "usr-upper", "usr-work", "first", "first/etc"] {
-        files::ensure_directory(&disk.join(place), 0o755)?;
-        own(&disk.join(place))?;
+    for layer in ["work", "usr-upper", "usr-work", "first", "first/etc"] {
+        files::ensure_directory(&disk.join(layer), 0o755)?;
+        own(&disk.join(layer))?;
     }
     let hostname = first.join("etc/hostname");
     fs::write(&hostname, format!("{name}\n"))?;

@@ -1,4 +1,4 @@
-//! Copying the template: only what is in it, and room for the journal.
+//! Copies the template: only its data, plus allocated space for the journal.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,13 +10,13 @@ use rustix::io::Errno;
 
 use crate::local::host::trees;
 
-/// As much is copied by one call.
+/// How much one call copies.
 const MAX_COPY_BYTES: u64 = 1 << 24;
 
-/// As much of the filesystem's first sector is looked at.
+/// How much of the superblock is read.
 const SUPERBLOCK_LENGTH: usize = 128;
 
-/// Makes a disk. It has its name when it is whole, so that a crash leaves none or all of it.
+/// Creates a disk. It gets its name when it is complete, so a crash leaves none or all of it.
 pub(super) fn copy_template(template: &Path, target: &Path) -> io::Result<()> {
     let next = target.with_extension("new");
     trees::remove_tree(&next)?;
@@ -34,8 +34,8 @@ pub(super) fn copy_template(template: &Path, target: &Path) -> io::Result<()> {
         copy_extent(&from, &to, at, end)?;
         at = end;
     }
-    // A filesystem whose journal cannot be written is given up by the kernel at once. With room for the journal, a full disk of the
-    // machine costs only what could not be written, and whoever asks for it to be safe is told.
+    // The kernel shuts down a filesystem whose journal it cannot write. With space allocated for the journal, a full
+    // host disk loses only the data that could not be written, and `fsync` reports that.
     let (start, length) = locate_journal(&from)?;
     fallocate(&to, FallocateFlags::KEEP_SIZE, start, length)?;
     fs::rename(&next, target)
@@ -46,14 +46,20 @@ fn copy_extent(from: &File, to: &File, mut at: u64, end: u64) -> io::Result<()> 
         let (mut source, mut target) = (at, at);
         let length = usize::try_from((end - at).min(MAX_COPY_BYTES)).unwrap_or(usize::MAX);
         match copy_file_range(from, Some(&mut source), to, Some(&mut target), length)? {
-            0 => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the template of the disks became shorter")),
+            0 => {
+                return Err(io::Error::new(
+                    io::ErrorKind::UnexpectedEof,
+                    "the disk template became shorter during the copy",
+                ));
+            }
             copied => at += copied as u64,
         }
     }
     Ok(())
 }
 
-/// Where the journal of an XFS lies in its file, in bytes: its start is given as a part of the filesystem and a block in it.
+/// Locates the journal of an XFS in its file, in bytes. The superblock gives its start as an allocation group and a
+/// block in it.
 fn locate_journal(file: &File) -> io::Result<(u64, u64)> {
     let mut sector = [0; SUPERBLOCK_LENGTH];
     file.read_exact_at(&mut sector, 0)?;
@@ -69,5 +75,5 @@ fn locate_journal(file: &File) -> io::Result<(u64, u64)> {
         Some((first.checked_mul(block_bytes)?, blocks.checked_mul(block_bytes)?))
     };
     let found = sensible.then_some(()).and_then(locate);
-    found.ok_or_else(|| io::Error::other("the template of the disks is damaged: remove it, and it is made again"))
+    found.ok_or_else(|| io::Error::other("the disk template is damaged: remove it, and the engine creates it again"))
 }

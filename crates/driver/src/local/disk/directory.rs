@@ -1,4 +1,5 @@
-//! Disks that are directories: those of instances from before disks had a limit, and of machines that cannot have one.
+//! Disks that are directories: those of instances older than the size limit, and those on hosts without XFS or loop
+//! devices.
 
 use std::io;
 use std::path::Path;
@@ -7,7 +8,8 @@ use super::content;
 use crate::local::host::{files, trees};
 use crate::local::instance::record::Record;
 
-/// Makes one, empty but for the name of its instance. It has its own name when it is whole, so that a crash leaves none or all of it.
+/// Creates a disk that is empty except for the host name. It gets its name when it is complete, so a crash leaves none
+/// or all of it.
 pub(super) fn create_directory_disk(target: &Path, record: &Record) -> io::Result<()> {
     let disk = &target.with_extension("new");
     trees::remove_tree(disk)?;

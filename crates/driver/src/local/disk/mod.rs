@@ -1,9 +1,9 @@
-//! The disks of instances: what an instance writes lies on a filesystem of its own, in a sparse file, so that it can fill
-//! its own disk and nobody else's.
+//! The disks of instances: what an instance writes lies on a filesystem of its own, in a sparse file, so that it can
+//! fill its own disk and no other.
 //!
-//! Such a filesystem is made once, as a `template`, and copied for every instance: a copy takes a millisecond. It is mounted by
-//! the helper, in the mount namespace of the instance only, on a loop device that goes with its last user. An instance that was
-//! made before there were such disks keeps its directory.
+//! The filesystem is created once, as a `template`, and copied for every instance, which takes a millisecond. The
+//! helper mounts it, only in the mount namespace of the instance, on a loop device that disappears with its last user.
+//! An instance from before such disks keeps its directory.
 //!
 //! Start reading at [`ensure_disk`], then [`open_disk`] and [`remove_disk`].
 
@@ -28,52 +28,52 @@ use crate::local::local_host::{LocalHost, blocking, failed};
 use crate::local::protections::{Protection, Protections};
 use crate::local::volumes::Volumes;
 
-/// The size of a disk unless another one is set, if half of the machine's disk is not less: one instance alone must not be
-/// able to fill it.
+/// The default size of a disk, unless half of the host's disk is less: one instance alone must not be able to fill it.
 const DEFAULT_BYTES: u64 = 64_000_000_000;
 
-/// XFS is not made smaller than this.
+/// The smallest XFS that `mkfs.xfs` creates.
 const MIN_BYTES: u64 = 300 << 20;
 
 /// Sizes are whole MiB.
 const SIZE_UNIT: u64 = 1 << 20;
 
-/// No disk is made while less than this part of the machine's disk is free, or less than so many bytes.
+/// A disk is created only while this fraction of the host's disk (one part in so many) or this many bytes are free.
 const RESERVE: (u64, u64) = (20, 1 << 30);
 
-/// How long to wait before looking again.
+/// The delay between two attempts.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// So often it is looked whether a device goes away, or comes.
+/// How often to check whether a device has disappeared or appeared.
 const MAX_ATTEMPTS: u32 = 20_000;
 
-const FAILED: &str = "the disk of an instance could not be made";
+const FAILED: &str = "the disk of the instance could not be created";
 
-/// What the disks of new instances are made from.
+/// The source of the disks of new instances.
 pub(super) struct DiskSource {
-    /// The filesystem that is copied; without one, disks are directories that have no limit.
+    /// The filesystem that is copied; without one, disks are directories without a size limit.
     template: Option<PathBuf>,
 }
 
-/// The disk of an instance, as it lies there.
+/// The disk of an instance in the data directory.
 #[derive(Clone, Debug)]
 pub(super) enum Disk {
-    /// A directory, from before there were limits or on a machine that cannot have them.
     Directory(PathBuf),
-    /// A file with a filesystem; `new` when nobody can have opened it yet.
-    File { path: PathBuf, new: bool },
+    /// A file with a filesystem; `new` when no process can have opened it yet.
+    File {
+        path: PathBuf,
+        new: bool,
+    },
 }
 
 /// A disk that can be mounted now.
 pub(super) enum OpenDisk {
-    /// A directory.
     Directory(PathBuf),
-    /// A device, which stays for as long as this.
+    /// A device, which stays attached while this value lives.
     Device(LoopDevice),
 }
 
 impl DiskSource {
-    /// Makes the template, unless it is there.
+    /// Creates the template unless it exists.
     pub(super) async fn open(
         paths: &InstallationPaths,
         volumes: &Volumes,
@@ -84,7 +84,7 @@ impl DiskSource {
             return Ok(DiskSource { template: None });
         }
         let Ok(mkfs) = volumes.mkfs() else {
-            tracing::warn!("the disks of new instances have no limit: this machine lacks what volumes need as well");
+            tracing::warn!("the disks of new instances have no size limit: this host lacks what volumes need, too");
             return Ok(DiskSource { template: None });
         };
         let disk = statvfs(&paths.data).map_err(|error| failed(FAILED, &error.into()))?;
@@ -95,25 +95,26 @@ impl DiskSource {
     }
 }
 
-/// Whether the disk of an instance is where it was made.
+/// Returns whether an instance has its disk.
 pub(super) fn disk_exists(paths: &InstallationPaths, id: &InstanceId) -> io::Result<bool> {
     Ok(paths.disk_directory(id).try_exists()? || paths.disk_file(id).try_exists()?)
 }
 
-/// Refuses what has had a disk that is gone: an empty one in its directory would look like its own.
+/// Refuses to start an instance that has lost its disk: a new empty disk would look like its own.
 pub(super) fn check_disk_exists(host: &LocalHost, record: &Record) -> Result<(), Error> {
     let had_one = record.had_disk || record.process.is_some() || record.boot > 1;
     match disk_exists(&host.paths, &record.id) {
         Ok(false) if had_one => Err(Error::Permanent(
-            "the disk of the instance is not where it was kept; the operator may bring it back, or destroy the cluster"
+            "the disk of the instance is not where it was kept; ask the operator to restore it, or destroy the cluster"
                 .into(),
         )),
         Ok(_) => Ok(()),
-        Err(error) => Err(failed("the disk of an instance could not be looked at", &error)),
+        Err(error) => Err(failed("the disk of the instance could not be inspected", &error)),
     }
 }
 
-/// The disk of an instance, made if there is none: whoever has had one was asked for it before.
+/// Returns the disk of an instance and creates it if there is none. [`check_disk_exists`] has ruled out that it was
+/// lost.
 pub(super) async fn ensure_disk(host: &LocalHost, record: &Record) -> Result<Disk, Error> {
     let (paths, record, template) = (host.paths.clone(), record.clone(), host.disks.template.clone());
     blocking(FAILED, move || {
@@ -139,7 +140,7 @@ pub(super) async fn ensure_disk(host: &LocalHost, record: &Record) -> Result<Dis
     .await
 }
 
-/// Opens a disk. One that is a file never has two devices: they would be two filesystems on the same blocks.
+/// Opens a disk. A disk in a file never gets two devices: they would be two filesystems on the same blocks.
 pub(super) async fn open_disk(disk: &Disk) -> Result<OpenDisk, Error> {
     let (path, new) = match disk.clone() {
         Disk::Directory(path) => return Ok(OpenDisk::Directory(path)),
@@ -148,34 +149,34 @@ pub(super) async fn open_disk(disk: &Disk) -> Result<OpenDisk, Error> {
     for _ in 0..MAX_ATTEMPTS {
         let path = path.clone();
         let found = move || if new { loop_device::attach_new_file(&path) } else { loop_device::find_or_attach(&path) };
-        if let Some(device) = blocking("the disk of an instance could not be opened", found).await? {
+        if let Some(device) = blocking("the disk of the instance could not be opened", found).await? {
             return Ok(OpenDisk::Device(device));
         }
         tokio::time::sleep(PAUSE).await;
     }
-    Err(Error::Retry("the disk of an instance could not be opened: its device is busy".into()))
+    Err(Error::Retry("the disk of the instance could not be opened: its device is busy".into()))
 }
 
-/// Makes what is in a new disk last, which costs nothing while its instance is still being put together.
+/// Syncs the content of a new disk, which costs nothing while the helper still builds the instance.
 pub(super) async fn sync_new_disk(disk: &Disk) -> Result<(), Error> {
     let Disk::File { path, new: true } = disk.clone() else { return Ok(()) };
     blocking(FAILED, move || std::fs::File::open(path)?.sync_data()).await
 }
 
-/// Removes the disk of an instance that has no process any more, when the kernel has taken its mount apart.
+/// Removes the disk of an instance that has no processes left, once the kernel has released its mount.
 pub(super) async fn remove_disk(host: &LocalHost, id: &InstanceId) -> Result<(), Error> {
     let (directory, file) = (host.paths.disk_directory(id), host.paths.disk_file(id));
     wait_until_released(&host.paths.instance_directory(id)).await?;
-    blocking("the disk of an instance could not be removed", move || {
+    blocking("the disk of the instance could not be removed", move || {
         trees::remove_tree(&directory)?;
         trees::remove_tree(&file)
     })
     .await
 }
 
-/// Returns when no device has a file any more that lies, or lay, in this directory.
+/// Waits until no loop device uses a file that is, or was, in this directory.
 pub(super) async fn wait_until_released(directory: &Path) -> Result<(), Error> {
-    let what = "the disk of an instance could not be looked at";
+    let what = "the disk of the instance could not be inspected";
     for _ in 0..MAX_ATTEMPTS {
         let own = directory.to_owned();
         if !blocking(what, move || loop_device::has_device_below(&own)).await? {
@@ -183,11 +184,12 @@ pub(super) async fn wait_until_released(directory: &Path) -> Result<(), Error> {
         }
         tokio::time::sleep(PAUSE).await;
     }
-    tracing::warn!(directory = %directory.display(), "something on the machine still uses the disk of an instance that has ended");
-    Err(Error::Retry("the disk of an instance is still in use".into()))
+    let directory = directory.display();
+    tracing::warn!(%directory, "a process on the host still uses the disk of an instance that has ended");
+    Err(Error::Retry("the disk of the instance is still in use".into()))
 }
 
-/// A full machine gets no new instances: those that it has need room to write what they were promised.
+/// Refuses new disks on a full host: existing instances need the space they were promised.
 fn check_free_space(directory: &Path) -> io::Result<()> {
     let disk = statvfs(directory)?;
     let (part, most) = RESERVE;
@@ -195,7 +197,7 @@ fn check_free_space(directory: &Path) -> io::Result<()> {
     if bytes(disk.f_bavail) < (bytes(disk.f_blocks) / part).min(most) {
         return Err(io::Error::new(
             io::ErrorKind::StorageFull,
-            "the machine keeps the rest of its disk for what there is",
+            "the rest of the host's disk is reserved for existing instances",
         ));
     }
     Ok(())

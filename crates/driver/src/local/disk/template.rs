@@ -13,22 +13,22 @@ use crate::Error;
 use crate::local::host::files;
 use crate::local::local_host::{blocking, failed};
 
-const FAILED: &str = "the template of the disks could not be made";
+const FAILED: &str = "the disk template could not be created";
 
-/// How long `mkfs.xfs` may take; it needs some milliseconds.
+/// How long `mkfs.xfs` may take; it needs a few milliseconds.
 const MKFS_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A new number makes new templates: it changes whenever what is made here changes.
+/// The version of the template's format. Incrementing it creates new templates.
 const FORMAT: u32 = 1;
 
-/// The journal. It is not sparse in a disk, so it has the least size that `mkfs.xfs` makes.
+/// The journal is allocated in every disk, so it has the smallest size that `mkfs.xfs` creates.
 const JOURNAL: &str = "size=64m";
 
-/// The template for disks of a size, made if it is not there; those of other sizes are removed.
+/// Returns the template for disks of a size, creates it if it does not exist, and removes those of other sizes.
 pub(super) async fn ensure_template(directory: &Path, mkfs: &Path, size_bytes: u64) -> Result<PathBuf, Error> {
     let path = directory.join(format!("{size_bytes}-{FORMAT}.xfs"));
-    let (place, own) = (directory.to_owned(), path.clone());
-    if blocking(FAILED, move || prepare_directory(&place, &own)).await? {
+    let (parent, own) = (directory.to_owned(), path.clone());
+    if blocking(FAILED, move || prepare_directory(&parent, &own)).await? {
         return Ok(path);
     }
     let next = path.with_extension("new");
@@ -38,29 +38,29 @@ pub(super) async fn ensure_template(directory: &Path, mkfs: &Path, size_bytes: u
     })
     .await?;
     let mut command = Command::new(mkfs);
-    // A filesystem that counts in large sectors can be mounted from disks of both kinds.
+    // A filesystem with 4 KiB sectors can be mounted from disks of either sector size.
     command.args(["-q", "-K", "-f", "-s", "size=4096", "-l", JOURNAL, "-L", "tarn-disk"]).arg(&next);
     command.env_clear().env("LC_ALL", "C").current_dir("/").kill_on_drop(true);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let ended = tokio::time::timeout(MKFS_TIMEOUT, command.output()).await;
-    let ended = ended.unwrap_or_else(|_| Err(io::Error::other("mkfs.xfs did not end in time")));
+    let ended = ended.unwrap_or_else(|_| Err(io::Error::other("mkfs.xfs did not finish in time")));
     let ended = ended.map_err(|error| failed(FAILED, &error))?;
     if !ended.status.success() {
         let message = String::from_utf8_lossy(&ended.stderr);
         let reason: String = message.lines().next().unwrap_or("mkfs.xfs failed").chars().take(300).collect();
         return Err(failed(FAILED, &io::Error::other(reason)));
     }
-    let (place, own) = (directory.to_owned(), path.clone());
+    let (parent, own) = (directory.to_owned(), path.clone());
     blocking(FAILED, move || {
         File::open(&next)?.sync_all()?;
         fs::rename(&next, &own)?;
-        files::sync_directory(&place)
+        files::sync_directory(&parent)
     })
     .await?;
     Ok(path)
 }
 
-/// Makes the directory, removes what is not needed there any more, and says whether the template is there.
+/// Creates the directory, removes other templates from it, and returns whether the wanted one exists.
 fn prepare_directory(directory: &Path, wanted: &Path) -> io::Result<bool> {
     files::ensure_directory(directory, 0o700)?;
     let mut found = false;

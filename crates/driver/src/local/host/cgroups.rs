@@ -1,7 +1,8 @@
-//! Control groups, after libcontainer has made them: their share of the CPUs, who is in one, the end of all of them, why they ended, and removal.
+//! Control groups that libcontainer has created: limiting CPU time, listing and killing processes, counting memory
+//! kills, and removal.
 //!
-//! The first version has a hierarchy for each controller, the second one for all; a path means the group of that name in
-//! every hierarchy there is.
+//! Version 1 has a hierarchy for each controller, version 2 one for all. A path means the group of that name in every
+//! hierarchy.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,20 +17,20 @@ use crate::local::host::processes::pid_in_namespace;
 
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// How long it may take until everybody in a group is gone.
+/// How long the processes of a group may take to end.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long to wait before looking again.
+/// The delay between two attempts.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The time over which the share of the CPUs is reckoned.
+/// The period over which CPU time is limited.
 const PERIOD_US: u64 = 100_000;
 
-/// The least share that the kernel takes.
+/// The smallest quota that the kernel accepts.
 const LEAST_QUOTA_US: u64 = 1_000;
 
-/// Limits the group to so many thousandths of a CPU. This is done when its first process has begun: on a small share the
-/// start itself would take ten times as long.
+/// Limits the group to so many thousandths of a CPU. This is done after its first process has started: with a small
+/// quota the start itself would take ten times as long.
 pub(in crate::local) fn limit_cpu_time(path: &Path, cpu_milli: u64) -> io::Result<()> {
     let quota = (cpu_milli * PERIOD_US / 1_000).max(LEAST_QUOTA_US);
     let mut is_limited = false;
@@ -44,10 +45,10 @@ pub(in crate::local) fn limit_cpu_time(path: &Path, cpu_milli: u64) -> io::Resul
             is_limited = true;
         }
     }
-    if is_limited { Ok(()) } else { Err(io::Error::other("this kernel cannot limit processor time")) }
+    if is_limited { Ok(()) } else { Err(io::Error::other("this kernel cannot limit CPU time")) }
 }
 
-/// Ends every process in a group and returns when all are gone.
+/// Kills every process in a group and returns when all are gone.
 pub(in crate::local) async fn kill_all_processes(path: &Path) -> io::Result<()> {
     let all_gone = async {
         loop {
@@ -55,7 +56,8 @@ pub(in crate::local) async fn kill_all_processes(path: &Path) -> io::Result<()> 
             if processes.is_empty() {
                 return Ok(());
             }
-            // The guest before all others, which end with it: nobody is there to report what was only ended too.
+            // The guest is killed first, and the others end with it. It can then not report them as processes that
+            // ended on their own.
             let (init, others): (Vec<_>, Vec<_>) = processes.into_iter().partition(|pid| is_init_process(*pid));
             for pid in init.into_iter().chain(others).filter_map(Pid::from_raw) {
                 // It may be gone already.
@@ -67,12 +69,12 @@ pub(in crate::local) async fn kill_all_processes(path: &Path) -> io::Result<()> 
     tokio::time::timeout(TIMEOUT, all_gone).await.map_err(|_| io::Error::other("a process does not end"))?
 }
 
-/// Whether a process is the first one of an instance.
+/// Returns whether a process is the first process of an instance.
 fn is_init_process(pid: i32) -> bool {
     pid_in_namespace(Path::new(&format!("/proc/{pid}"))) == Some(1)
 }
 
-/// Removes a group that nobody is in, and returns when it is gone.
+/// Removes a group without processes, and returns when it is gone.
 pub(in crate::local) async fn remove_cgroup(path: &Path) -> io::Result<()> {
     for group in existing_directories(path)? {
         let gone = async {
@@ -89,7 +91,7 @@ pub(in crate::local) async fn remove_cgroup(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// How many processes of the group the kernel had to end because they needed more memory than it has.
+/// How many processes of the group the kernel killed because the group was out of memory.
 pub(in crate::local) fn count_memory_kills(path: &Path) -> io::Result<u64> {
     let mut kills = 0;
     for group in existing_directories(path)? {
@@ -102,7 +104,7 @@ pub(in crate::local) fn count_memory_kills(path: &Path) -> io::Result<u64> {
     Ok(kills)
 }
 
-/// The names of the groups in a group.
+/// The names of the child groups of a group.
 pub(in crate::local) fn child_names(path: &Path) -> io::Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     for group in existing_directories(path)? {
@@ -126,7 +128,7 @@ pub(in crate::local) fn processes_in(path: &Path) -> io::Result<BTreeSet<i32>> {
     Ok(processes)
 }
 
-/// The directories of a group that exist.
+/// The existing directories of a group, one for each hierarchy.
 fn existing_directories(path: &Path) -> io::Result<Vec<PathBuf>> {
     let path = path.strip_prefix("/").map_err(io::Error::other)?;
     let root = Path::new(ROOT);

@@ -1,17 +1,18 @@
-//! Which CPUs an instance runs on: as many as its share needs, so that programs count right, and those that have least to do.
+//! The CPUs that an instance runs on: as many as its share needs, so that programs see the right number, and the least
+//! loaded ones.
 
 use std::io;
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-/// The CPUs that this process may use, and so may be given to instances.
+/// The CPUs that this process may use, and that instances may get.
 pub(in crate::local) fn available_cpus() -> io::Result<Vec<u32>> {
     let set = sched_getaffinity(None)?;
     let all = u32::try_from(CpuSet::MAX_CPU).unwrap_or(u32::MAX);
     Ok((0..all).filter(|cpu| set.is_set(*cpu as usize)).collect())
 }
 
-/// Chooses CPUs for `cpu_milli`, given what others have of them.
+/// Chooses CPUs for `cpu_milli`, given the CPUs and shares of other instances.
 pub(in crate::local) fn choose_cpus<'a>(
     available: &[u32],
     cpu_milli: u64,
@@ -30,7 +31,7 @@ pub(in crate::local) fn choose_cpus<'a>(
     chosen
 }
 
-/// The list in the kernel's form.
+/// Formats a CPU list as the kernel expects it.
 pub(in crate::local) fn format_cpu_list(cpus: &[u32]) -> String {
     cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
 }
@@ -39,8 +40,9 @@ pub(in crate::local) fn format_cpu_list(cpus: &[u32]) -> String {
 mod tests {
     use super::*;
 
+    /// The least loaded CPUs are chosen.
     #[test]
-    fn the_least_used_are_chosen() {
+    fn least_loaded_cpus_are_chosen() {
         let no_others = || std::iter::empty::<(&[u32], u64)>();
         assert_eq!(choose_cpus(&[0, 1, 2, 3], 100, no_others()), [0]);
         assert_eq!(choose_cpus(&[0, 1, 2, 3], 1_001, no_others()), [0, 1]);

@@ -1,22 +1,22 @@
-//! The user and group ids of the machine that instances use: each has a range of its own, so that what escapes from one
-//! could not touch the files of another.
+//! The user and group ids of the host that instances use. Each instance has its own range, so that a process that
+//! escapes from one cannot touch the files of another.
 
 use std::collections::BTreeSet;
 
 /// How many ids an instance has.
 pub(in crate::local) const IDS: u32 = 65_536;
 
-/// The first id that is given out: far above what distributions give to people and to their containers.
+/// The first id of the first range: far above what distributions assign to users and to their containers.
 const FIRST: u32 = 0x4000_0000;
 
-/// The range for unpacking the layers of images: no instance ever has it.
+/// The range for unpacking the layers of images. No instance ever gets it.
 pub(in crate::local) const UNPACKING: u32 = FIRST - IDS;
 
 /// How many ranges there are.
 const RANGES: u32 = (0xf000_0000 - FIRST) / IDS;
 
-/// A free range: its first id. Installations begin at different paths, so that two engines on a machine, which know nothing
-/// of each other, rarely use the same.
+/// Returns the first id of a free range. Installations start at different offsets, so that two engines on a host, which
+/// do not know of each other, rarely use the same range.
 pub(in crate::local) fn choose_id_range(installation: &str, taken: &BTreeSet<u32>) -> Option<u32> {
     let hash = blake3::hash(installation.as_bytes());
     let bytes = hash.as_bytes();
@@ -28,8 +28,9 @@ pub(in crate::local) fn choose_id_range(installation: &str, taken: &BTreeSet<u32
 mod tests {
     use super::*;
 
+    /// Ranges do not overlap, and there are only so many of them.
     #[test]
-    fn ranges_do_not_overlap_and_end() {
+    fn id_ranges_are_disjoint_and_finite() {
         let mut taken = BTreeSet::new();
         for _ in 0..500 {
             let base = choose_id_range("abcdef", &taken).unwrap();

@@ -1,6 +1,6 @@
 //! What the driver uses of the host: control groups, CPUs, processes, mount tables, ids, files, loop devices and XFS.
 //!
-//! Nothing here knows about instances or volumes beyond their ids and the paths that belong to them ([`paths`]).
+//! Of instances and volumes it knows only the ids and the paths that belong to them (`paths`).
 
 pub(super) mod cgroups;
 pub(super) mod cpus;

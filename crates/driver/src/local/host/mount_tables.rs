@@ -1,5 +1,5 @@
-//! The kernel's table of what is mounted in a namespace (`mountinfo`). It is read as bytes, because whoever is inside chooses
-//! the names of directories.
+//! The kernel's table of the mounts in a namespace (`mountinfo`). It is read as bytes, because the tenant chooses the
+//! names of directories.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,41 +15,41 @@ use crate::local::host::processes::Process;
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::local) struct Mount {
-    /// The number of its device, as `st_dev` of files on it shows it.
+    /// The number of its device, as `st_dev` of its files shows it.
     pub(in crate::local) device: u64,
-    /// Where it is, as a process in the namespace sees it.
+    /// The mount point as a process in the namespace sees it.
     pub(in crate::local) path: PathBuf,
-    /// Its filesystem.
+    /// The type of the filesystem.
     pub(in crate::local) kind: Vec<u8>,
 }
 
 impl Mount {
-    /// The volume that is mounted here. Whoever is inside can move a mount point with the directories above it, but can
-    /// neither rename it nor mount anything, so a filesystem of that kind and name is what the driver has put there. It is
-    /// known even when the volume's file is not there any more.
+    /// The volume that is mounted here. A tenant can move a mount point with its parent directories, but can neither
+    /// rename it nor mount anything, so a filesystem of that type and name was mounted by the driver. It is recognized
+    /// even when the file of the volume no longer exists.
     pub(in crate::local) fn volume(&self) -> Option<VolumeId> {
         let name = self.path.file_name()?.to_str()?;
         if self.kind == b"xfs" { name.parse().ok() } else { None }
     }
 }
 
-/// What is mounted in the namespace of a process; `None` when it has ended.
+/// The mounts in the namespace of a process; `None` when it has ended.
 pub(in crate::local) fn mounts_of(process: &Process) -> io::Result<Option<Vec<Mount>>> {
     let table = fs::read(format!("/proc/{}/mountinfo", process.pid));
-    // Only now: the number could have been given to another process before.
+    // Checked only now: before, the pid could still have been reused by another process.
     if !process.alive()? || table.as_ref().is_err_and(is_process_gone) {
         return Ok(None);
     }
     Ok(Some(parse_mounts(&table?).collect()))
 }
 
-/// Whether an error says that a process has no namespaces any more. It loses them a little before it is seen to be dead, and
-/// then the kernel says that the question is invalid.
+/// Returns whether an error means that a process no longer has namespaces. It loses them shortly before it is seen as
+/// dead, and the kernel then reports an invalid argument.
 pub(in crate::local) fn is_process_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH | libc::EINVAL))
 }
 
-/// The mounts in a table; what is not understood is left out.
+/// Parses a table; lines that are not understood are skipped.
 pub(in crate::local) fn parse_mounts(table: &[u8]) -> impl Iterator<Item = Mount> {
     table.split(|byte| *byte == b'\n').filter_map(parse_mount)
 }
@@ -59,12 +59,12 @@ fn parse_mount(line: &[u8]) -> Option<Mount> {
     let (major, minor) = std::str::from_utf8(fields.nth(2)?).ok()?.split_once(':')?;
     let device = makedev(major.parse().ok()?, minor.parse().ok()?);
     let path = PathBuf::from(OsString::from_vec(unescape_octal(fields.nth(1)?)));
-    // Any number of fields may follow; a dash ends them.
+    // Any number of optional fields may follow; a dash ends them.
     let kind = fields.skip_while(|field| *field != b"-").nth(1)?.to_vec();
     Some(Mount { device, path, kind })
 }
 
-/// A few characters are written as a backslash and three octal digits.
+/// The kernel writes some characters as a backslash and three octal digits.
 fn unescape_octal(field: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -88,8 +88,9 @@ fn unescape_octal(field: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
+    /// Escaped and invalid characters are decoded; lines that make no sense are skipped.
     #[test]
-    fn odd_names_and_lines() {
+    fn parser_handles_odd_names_and_lines() {
         let table = b"36 35 7:3 / /mnt/s-7k2m9q4x0abc rw,nosuid - xfs /dev/loop3 rw\n\
             37 35 98:0 /a\\040b /odd\\040\\134\\012\xff rw,relatime shared:1 master:2 - ext4 /dev/x rw\n\
             nonsense\n1 2 x:y / / rw - a b c\n\n";
@@ -102,8 +103,9 @@ mod tests {
         assert_eq!((other.device, other.kind.as_slice()), (makedev(98, 0), b"ext4".as_slice()));
     }
 
+    /// The root of this process is among its mounts.
     #[test]
-    fn the_root_of_this_process_is_mounted() {
+    fn mounts_of_reads_own_root() {
         let own = Process::find(std::process::id()).unwrap().unwrap();
         assert!(mounts_of(&own).unwrap().unwrap().iter().any(|mount| mount.path.as_os_str() == "/"));
         assert_eq!(mounts_of(&Process { started: own.started + 1, ..own }).unwrap(), None);

@@ -1,49 +1,49 @@
-//! Where everything of an installation is.
+//! The paths of an installation.
 
 use std::path::{Path, PathBuf};
 
 use tarn_model::ids::{InstanceId, VolumeId};
 
-/// Where everything of an installation is.
+/// The paths of an installation.
 #[derive(Clone, Debug)]
 pub(in crate::local) struct InstallationPaths {
-    /// The installation's id.
+    /// The installation id.
     pub(in crate::local) installation: String,
-    /// What is kept.
+    /// The persistent data.
     pub(in crate::local) data: PathBuf,
-    /// The volumes.
+    /// The pool of the volumes.
     pub(in crate::local) pool: PathBuf,
-    /// What lives while instances run, of every engine on the machine.
+    /// The run directory, which all engines on the host share.
     pub(in crate::local) run: PathBuf,
 }
 
 impl InstallationPaths {
-    /// The records and disks of all instances.
+    /// The directories of all instances.
     pub(in crate::local) fn instances(&self) -> PathBuf {
         self.data.join("instances")
     }
 
-    /// The record and the disk of an instance.
+    /// The directory with the record and the disk of an instance.
     pub(in crate::local) fn instance_directory(&self, id: &InstanceId) -> PathBuf {
         self.instances().join(id.as_str())
     }
 
-    /// The disk of an instance, where it is a directory.
+    /// The disk of an instance, if it is a directory.
     pub(in crate::local) fn disk_directory(&self, id: &InstanceId) -> PathBuf {
         self.instance_directory(id).join("disk")
     }
 
-    /// The disk of an instance, where it is a file with a filesystem.
+    /// The disk of an instance, if it is a file with a filesystem.
     pub(in crate::local) fn disk_file(&self, id: &InstanceId) -> PathBuf {
         self.instance_directory(id).join("disk.xfs")
     }
 
-    /// What the disks of instances are made from.
+    /// The templates of the disks.
     pub(in crate::local) fn disk_templates(&self) -> PathBuf {
         self.data.join("disks")
     }
 
-    /// What is kept of a volume.
+    /// The directory of a volume.
     pub(in crate::local) fn volume_directory(&self, id: &VolumeId) -> PathBuf {
         self.pool.join(id.as_str())
     }
@@ -53,17 +53,17 @@ impl InstallationPaths {
         self.volume_directory(id).join("data.xfs")
     }
 
-    /// What instances of container images have on top of their layers.
+    /// The skeletons, which lie on top of the layers of container images.
     pub(in crate::local) fn skeletons(&self) -> PathBuf {
         self.data.join("images/skeletons")
     }
 
-    /// The container images.
+    /// The cache of container images.
     pub(in crate::local) fn container_images(&self) -> PathBuf {
         self.data.join("images/containers")
     }
 
-    /// The images made from this machine.
+    /// The images created from this host.
     pub(in crate::local) fn host_images(&self) -> PathBuf {
         self.data.join("images/host")
     }
@@ -73,12 +73,12 @@ impl InstallationPaths {
         self.data.join("guests")
     }
 
-    /// What lives while instances of this installation run.
+    /// The part of the run directory that belongs to this installation.
     pub(in crate::local) fn running(&self) -> PathBuf {
         self.run.join(&self.installation)
     }
 
-    /// What lives while an instance runs.
+    /// The run directory of an instance.
     pub(in crate::local) fn run_directory(&self, id: &InstanceId) -> PathBuf {
         self.running().join(id.as_str())
     }
@@ -88,7 +88,7 @@ impl InstallationPaths {
         self.run_directory(id).join("control.sock")
     }
 
-    /// The control group of the installation, from the root of the hierarchy.
+    /// The control group of the installation, relative to the root of the hierarchy.
     pub(in crate::local) fn cgroups(&self) -> PathBuf {
         Path::new("/").join(format!("tarn-{}", self.installation))
     }

@@ -1,9 +1,9 @@
-//! Removing whole trees, never further than the filesystem they are in.
+//! Removes whole trees without leaving their filesystem.
 //!
-//! What an instance leaves on its disk is its own to shape: links, odd names, a depth without end. And a careless removal
-//! through a mount would be the end of somebody else's data. So directories are opened by the kernel's rule that a lookup must
-//! not follow links nor cross mounts, everything is removed relative to an open directory, and what lies too deep is first
-//! moved up.
+//! The tenant controls what is on the disk of an instance: links, odd names, unbounded depth. And a removal that
+//! crosses a mount would destroy other data. So directories are opened with the kernel's flags against following links
+//! and crossing mounts, everything is removed relative to an open directory, and what lies too deep is first moved to
+//! the top.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -16,13 +16,13 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-/// How deep the removal goes before it moves what is deeper to the top.
+/// How deep the removal descends before it moves deeper directories to the top.
 const MAX_DEPTH: u32 = 64;
 
-/// Removes a file or a tree; what is not there is removed already.
+/// Removes a file or a tree; succeeds when it does not exist.
 pub(in crate::local) fn remove_tree(path: &Path) -> io::Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(io::Error::other("what has no name cannot be removed"));
+        return Err(io::Error::other("the path to remove has no file name"));
     };
     let name = CString::new(name.as_bytes())?;
     match openat(CWD, parent, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
@@ -45,7 +45,7 @@ pub(in crate::local) fn remove_tree_in(parent: impl AsFd, name: &CStr) -> io::Re
     Ok(())
 }
 
-/// Opens a directory in another one: not through a link, not into another mount.
+/// Opens a directory in another one, without following a link or crossing a mount.
 pub(in crate::local) fn open_directory_beneath(
     parent: impl AsFd,
     name: impl rustix::path::Arg,
@@ -60,8 +60,8 @@ pub(in crate::local) fn open_directory_beneath(
     )
 }
 
-/// Removes what is in a directory. Says whether it is empty now: it is not when something was moved to the top, which is
-/// for the next turn.
+/// Removes the entries of a directory. Returns whether it is empty now, which it is not when something was moved to the
+/// top; the next pass removes that.
 fn clear_directory(
     top: impl AsFd + Copy,
     directory: impl AsFd + Copy,
@@ -78,7 +78,7 @@ fn clear_directory(
         if entry.file_type() != FileType::Directory {
             match unlinkat(directory, name, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => continue,
-                // The filesystem did not say that it is a directory.
+                // The filesystem did not report that it is a directory.
                 Err(Errno::ISDIR | Errno::PERM) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -89,7 +89,7 @@ fn clear_directory(
             continue;
         }
         let below = open_directory_beneath(directory, name)?;
-        // What was moved up went to the top and not into this directory, which can be removed all the same.
+        // What was moved went to the top and not into this directory, so this directory can be removed.
         empty &= clear_directory(top, below.as_fd(), depth + 1, moved)?;
         unlinkat(directory, name, AtFlags::REMOVEDIR)?;
     }
@@ -116,8 +116,9 @@ mod tests {
 
     use super::*;
 
+    /// Odd names and closed directories are removed, the targets of links are not.
     #[test]
-    fn removes_odd_and_closed_things_but_not_what_links_point_to() {
+    fn removal_keeps_link_targets() {
         let directory = tempfile::tempdir().unwrap();
         let (tree, other) = (directory.path().join("tree"), directory.path().join("other"));
         fs::create_dir_all(tree.join("a/b")).unwrap();
@@ -137,8 +138,9 @@ mod tests {
         );
     }
 
+    /// A tree with a mount in it is not removed.
     #[test]
-    fn what_is_mounted_in_a_tree_keeps_it_from_being_removed() {
+    fn removal_refuses_mounts() {
         if !rustix::process::geteuid().is_root() {
             eprintln!("skipped: mounts need root");
             return;
@@ -155,16 +157,17 @@ mod tests {
         fs::create_dir_all(&other).unwrap();
         rustix::mount::mount("test", &other, "tmpfs", rustix::mount::MountFlags::empty(), c"size=1m").unwrap();
         let mounted = Mounted(other.clone());
-        fs::write(other.join("kept"), "data of somebody else").unwrap();
+        fs::write(other.join("kept"), "data on another filesystem").unwrap();
         assert!(remove_tree(&tree).is_err() && remove_tree(&other).is_err());
-        assert_eq!(fs::read_to_string(other.join("kept")).unwrap(), "data of somebody else");
+        assert_eq!(fs::read_to_string(other.join("kept")).unwrap(), "data on another filesystem");
         drop(mounted);
         remove_tree(&tree).unwrap();
         assert!(!tree.exists());
     }
 
+    /// A tree deeper than the longest path is removed.
     #[test]
-    fn removes_what_is_deeper_than_a_path_may_be_long() {
+    fn removal_handles_unbounded_depth() {
         let directory = tempfile::tempdir().unwrap();
         let tree = directory.path().join("tree");
         fs::create_dir(&tree).unwrap();

@@ -1,4 +1,4 @@
-//! The filesystem of a volume's device, for whoever has to do with it without a place to mount it at.
+//! XFS on a device, mounted and grown without a mount point.
 #![allow(unsafe_code, reason = "requests to XFS have no safe wrapper")]
 
 use std::fs::File;
@@ -13,16 +13,17 @@ use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen,
 };
 
-/// The last piece of a filesystem is left out if it is shorter than so many blocks, because nothing useful fits in.
+/// XFS leaves out the last allocation group if it is shorter than so many blocks.
 const MIN_GROUP_BLOCKS: u64 = 64;
 
-/// Mounts the filesystem of a device nowhere: it can be used through the descriptor, and is unmounted with its end.
+/// Mounts the filesystem of a device without a mount point: it is used through the descriptor and unmounted when that
+/// is closed.
 pub(in crate::local) fn mount_detached(device: &Path) -> io::Result<OwnedFd> {
     mount_with_options(device, &[])
 }
 
-/// Mounts, likewise nowhere, a filesystem that is a copy: it has the id of the one that it was copied from, and of every other copy.
-/// What is removed there is given back to the disk of the machine.
+/// Mounts, also without a mount point, a copied filesystem: it has the same UUID as its source and all other copies.
+/// Blocks that are freed in it are returned to the host's disk.
 pub(in crate::local) fn mount_copy_detached(device: &Path) -> io::Result<OwnedFd> {
     mount_with_options(device, &["nouuid", "discard"])
 }
@@ -36,26 +37,27 @@ fn mount_with_options(device: &Path, options: &[&str]) -> io::Result<OwnedFd> {
     fsconfig_create(&context)?;
     let attributes = MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOSUID;
     let mount = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
-    // One that is in use already and has failed since says so only to whoever reads.
+    // A filesystem that is already in use and has failed since reports that only on a read.
     for entry in Dir::new(open_root(&mount)?)?.take(1) {
         entry?;
     }
     Ok(mount)
 }
 
-/// Whether the kernel found the filesystem damaged.
+/// Returns whether the kernel found the filesystem damaged.
 pub(in crate::local) fn is_damage(error: &io::Error) -> bool {
     // `EUCLEAN` is a broken structure, `EBADMSG` a wrong checksum.
     matches!(error.raw_os_error(), Some(libc::EUCLEAN | libc::EBADMSG))
 }
 
-/// Whether reading or writing failed: the disk below may be full, or the kernel has given a damaged filesystem up.
+/// Returns whether reading or writing failed: the underlying disk may be full, or the kernel has shut down a damaged
+/// filesystem.
 pub(in crate::local) fn is_io_failure(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EIO)
 }
 
-/// Grows the filesystem of a device to the size of the device, also while it is in use elsewhere. Says how many bytes it has
-/// then.
+/// Grows the filesystem of a device to the size of the device, also while it is in use elsewhere. Returns its size in
+/// bytes.
 pub(in crate::local) fn grow_to_device(device: &Path) -> io::Result<u64> {
     let bytes = File::open(device)?.seek(SeekFrom::End(0))?;
     let mount = mount_detached(device)?;
@@ -64,7 +66,7 @@ pub(in crate::local) fn grow_to_device(device: &Path) -> io::Result<u64> {
     let wanted = bytes / u64::from(before.block_bytes.max(1));
     if before.blocks < wanted {
         let order = Growth { blocks: wanted, inode_percent: before.inode_percent, _padding: 0 };
-        // SAFETY: the request reads a structure of this form (`struct xfs_growfs_data`) and writes nothing to this process.
+        // SAFETY: the request reads a structure of this form (`struct xfs_growfs_data`) and writes no memory.
         unsafe { ioctl(&root, Setter::<GROW, Growth>::new(order)) }?;
     }
     let after = read_geometry(&root)?;
@@ -74,7 +76,8 @@ pub(in crate::local) fn grow_to_device(device: &Path) -> io::Result<u64> {
     Ok(after.blocks * u64::from(after.block_bytes))
 }
 
-/// A mount that is nowhere is only a handle; reading and requests need an open directory. Looking at it leaves no trace.
+/// Opens the root directory: the descriptor of a detached mount is only a handle, while reads and requests need an open
+/// directory. `NOATIME` leaves the filesystem unchanged.
 fn open_root(mount: &OwnedFd) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOATIME | OFlags::CLOEXEC;
     openat(mount, ".", flags, Mode::empty())
@@ -86,7 +89,7 @@ const GEOMETRY: rustix::ioctl::Opcode = opcode::read::<Geometry>(b'X', 100);
 /// `XFS_IOC_FSGROWFSDATA`
 const GROW: rustix::ioctl::Opcode = opcode::write::<Growth>(b'X', 110);
 
-/// `struct xfs_fsop_geom_v1`, of which only the named fields are of interest.
+/// `struct xfs_fsop_geom_v1`; only the named fields are used.
 #[repr(C)]
 struct Geometry {
     block_bytes: u32,
@@ -105,7 +108,7 @@ struct Growth {
 }
 
 fn read_geometry(root: impl AsFd) -> Result<Geometry, Errno> {
-    // SAFETY: the request writes a structure of this form and size (`struct xfs_fsop_geom_v1`), which is made of numbers only.
+    // SAFETY: the request writes a structure of this form and size (`struct xfs_fsop_geom_v1`), made of numbers only.
     unsafe { ioctl(root, Getter::<GEOMETRY, Geometry>::new()) }
 }
 
@@ -113,13 +116,15 @@ fn read_geometry(root: impl AsFd) -> Result<Geometry, Errno> {
 mod tests {
     use super::*;
 
+    /// The structures have the sizes that the kernel expects.
     #[test]
-    fn the_structures_have_the_size_that_the_kernel_has_for_them() {
+    fn structures_have_kernel_sizes() {
         assert_eq!((size_of::<Geometry>(), size_of::<Growth>()), (112, 16));
     }
 
+    /// The error code tells damage from a failed read or write.
     #[test]
-    fn what_is_damage_and_what_is_not() {
+    fn error_codes_tell_damage_from_failure() {
         for (code, damage, failure) in [
             (libc::EUCLEAN, true, false),
             (libc::EBADMSG, true, false),

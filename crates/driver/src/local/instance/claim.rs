@@ -1,4 +1,4 @@
-//! What an instance gets for itself: a network, an address, ids, CPUs, GPUs. Each is given to one at a time, by the records.
+//! The resources that an instance owns alone: a network, an address, ids, CPUs, GPUs. The records say which are taken.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -17,7 +17,8 @@ pub(super) struct RootImage {
     pub(super) container: Option<Container>,
 }
 
-/// Writes an instance into the records in memory: a new one with what is free, or one that exists as it shall be now.
+/// Inserts an instance into the records in memory: a new one with free resources, or an existing one with its new
+/// specification.
 pub(super) fn claim_resources(host: &LocalHost, spec: &InstanceSpec, root_image: RootImage) -> Result<Record, Error> {
     let available = cpus::available_cpus().map_err(|error| failed("the CPUs could not be counted", &error))?;
     let mut records = host.records();

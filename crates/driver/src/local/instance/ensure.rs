@@ -1,4 +1,4 @@
-//! Making an instance exist and run.
+//! Ensures that an instance exists and runs.
 
 use std::io;
 use std::sync::Arc;
@@ -19,30 +19,31 @@ use crate::local::local_host::{LocalHost, blocking, failed};
 use crate::local::{gpus, image, images, volumes};
 use crate::{Error, InstanceSpec, ObservedInstance};
 
-/// How long a guest may take to answer that it will stop, on a busy machine as well: what jobs have said last is lost with one that
-/// is ended before.
+/// How long a guest may take to reply that it will stop, also on a busy host: the last output of jobs is lost when the
+/// guest is killed instead.
 const STOP_REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long it may then take to end its processes: longer than those have that the guest asks and then kills.
+/// How long it may then take to end its processes: longer than the time the guest itself gives them before it kills
+/// them.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long to wait before looking again.
+/// The delay between two observations.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// So often an engine may lose the race against others that leave the machine.
+/// How often another engine may remove the shared run directory while this one creates its own.
 const MAX_ATTEMPTS: u32 = 20;
 
-/// No host name is longer, and no shell has trouble with it.
+/// The longest host name.
 const MAX_HOSTNAME_LENGTH: usize = 63;
 
-/// Fetches the image of an instance that is to start, if it is not here. It may take long, so no lock is held: the instance may
-/// have to be removed meanwhile. Whoever no longer waits for the start ends the pull.
+/// Fetches the image of an instance that is about to start, if it is missing. This may take long, so no lock is held
+/// and the instance can be removed meanwhile. A caller that stops waiting cancels the pull.
 pub(in crate::local) async fn fetch_missing_image(host: &Arc<LocalHost>, spec: &InstanceSpec) -> Result<(), Error> {
     let wanted = match host.record(&spec.id) {
         Some(record) => {
             let seen = observe::observe_record(host, &record)?;
             let is_started = seen.boot > spec.boot || (seen.boot == spec.boot && seen.running);
-            // It stands on what it was made with, and on nothing else.
+            // An existing instance keeps the image it was created with.
             record.container.filter(|own| !is_started && !host.images.have(&own.layers)).map(|own| own.name)
         }
         None => spec.container.clone(),
@@ -53,7 +54,7 @@ pub(in crate::local) async fn fetch_missing_image(host: &Arc<LocalHost>, spec: &
     }
 }
 
-/// Makes the instance exist and run.
+/// Ensures that the instance exists and runs.
 pub(in crate::local) async fn ensure_instance(
     host: &LocalHost,
     spec: &InstanceSpec,
@@ -65,15 +66,15 @@ pub(in crate::local) async fn ensure_instance(
         let seen = observe::observe_record(host, record)?;
         if seen.boot > spec.boot || (seen.boot == spec.boot && seen.running) {
             if seen.running {
-                // An engine that died right after the start has not come to this.
+                // An engine that died right after the start has not set the limit.
                 launch::apply_cpu_limit(host, record)
-                    .map_err(|error| failed("the processor time of an instance could not be limited", &error))?;
+                    .map_err(|error| failed("the CPU time of the instance could not be limited", &error))?;
             }
             return Ok(seen);
         }
         disk::check_disk_exists(host, record)?;
     }
-    // What cannot be mounted, or is missing for a GPU, is found out before anything is stopped or made.
+    // A volume that cannot be mounted, or a missing part of a GPU, is found before anything is stopped or created.
     gpus::check_gpu_claims(&host.records(), &host.gpus.last(), spec)?;
     let devices = gpus::resolve_device_edits(host, &spec.gpus).await?;
     let mut volumes = Vec::new();
@@ -90,13 +91,13 @@ pub(in crate::local) async fn ensure_instance(
     match started {
         Ok(record) => observe::observe_record(host, &record),
         Err(error) => {
-            // Whoever was never there leaves nothing behind; one that was keeps its disk and its place.
+            // A new instance leaves nothing behind; an existing one keeps its disk and its address.
             let undone = match &known {
                 None => remove::remove_locked(host, &spec.id).await,
                 Some(_) => clear_previous_start(host, &spec.id).await,
             };
             if let Err(why) = undone {
-                tracing::warn!(id = %spec.id, %why, "what was left of a failed start could not be removed");
+                tracing::warn!(id = %spec.id, %why, "the leftovers of a failed start could not be removed");
             }
             Err(error)
         }
@@ -107,14 +108,14 @@ fn check_hostname(spec: &InstanceSpec) -> Result<(), Error> {
     let plain = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     if spec.name.is_empty() || spec.name.len() > MAX_HOSTNAME_LENGTH || !plain(&spec.name) || spec.name.starts_with('-')
     {
-        return Err(Error::Permanent("the name of the instance is not a host name".into()));
+        return Err(Error::Permanent("the name of the instance is not a valid host name".into()));
     }
     Ok(())
 }
 
-/// Puts the instance on record and makes everything it stands on.
+/// Records the instance and creates everything its start needs.
 async fn record_and_prepare(host: &LocalHost, spec: &InstanceSpec) -> Result<(Record, Disk), Error> {
-    // The layers stay until the record says that they are needed.
+    // The layers stay pinned until the record refers to them.
     let (root_image, _pins) = resolve_root_image(host, spec).await?;
     let mut record = {
         let _guard = host.shared_resources.lock().await;
@@ -123,26 +124,26 @@ async fn record_and_prepare(host: &LocalHost, spec: &InstanceSpec) -> Result<(Re
         }
         let record = claim::claim_resources(host, spec, root_image)?;
         let directory = host.paths.instance_directory(&record.id);
-        blocking("an instance could not be recorded", move || files::ensure_directory(&directory, 0o700)).await?;
+        blocking("the instance could not be recorded", move || files::ensure_directory(&directory, 0o700)).await?;
         host.save_record(&record).await?;
         record
     };
     clear_previous_start(host, &record.id).await?;
     let (paths, id) = (host.paths.clone(), record.id.clone());
-    let what = "the directories of an instance could not be made";
+    let what = "the run directories of the instance could not be created";
     blocking(what, move || create_run_directories(&paths, &id)).await?;
     let disk = disk::ensure_disk(host, &record).await?;
     record.had_disk = true;
     Ok((record, disk))
 }
 
-/// What an instance stands on: the image of the machine, or a container image below what every instance needs. One that exists
-/// stays on what it has.
+/// Finds the root image of an instance: the host image, or a container image with the skeleton on top. An existing
+/// instance keeps what it has.
 async fn resolve_root_image<'a>(
     host: &'a LocalHost,
     spec: &InstanceSpec,
 ) -> Result<(RootImage, Option<Pins<'a>>), Error> {
-    let what = "the image of this machine could not be made";
+    let what = "the host image could not be created";
     if let Some(record) = host.record(&spec.id) {
         match &record.container {
             None => {
@@ -151,7 +152,7 @@ async fn resolve_root_image<'a>(
                 blocking(what, move || image::cover(&image, &private)).await?;
             }
             Some(own) if !host.images.have(&own.layers) => {
-                return Err(Error::Retry("the image of an instance has lost a layer, which is pulled again".into()));
+                return Err(Error::Retry("a layer of the instance's image is missing and is pulled again".into()));
             }
             Some(_) => {}
         }
@@ -159,7 +160,7 @@ async fn resolve_root_image<'a>(
     }
     let Some(name) = &spec.container else {
         let private = host.private_paths.paths().await.map_err(|error| failed(what, &error))?;
-        // Two that make the image of a machine that has just changed would be in each other's way.
+        // The host may just have changed; two calls must not create its image at the same time.
         let _one_at_a_time = host.host_image.lock().await;
         let images = host.paths.host_images();
         let image = blocking(what, move || image::ensure(&images, &private)).await?;
@@ -173,8 +174,8 @@ async fn resolve_root_image<'a>(
     Ok((RootImage { path: skeleton, container: Some(container) }, Some(pins)))
 }
 
-/// Makes the directories of an instance that runs. Another engine may remove the one that all engines share while it is
-/// still empty, so this tries more than once.
+/// Creates the run directories of an instance. Another engine may remove the directory that all engines share while it
+/// is still empty, so this tries more than once.
 fn create_run_directories(paths: &InstallationPaths, id: &InstanceId) -> io::Result<()> {
     let own = paths.run_directory(id);
     let directories = [paths.run.clone(), paths.running(), own.clone(), own.join("mounts")];
@@ -189,9 +190,9 @@ fn create_run_directories(paths: &InstallationPaths, id: &InstanceId) -> io::Res
     made
 }
 
-/// Removes what an earlier start left on the machine, but nothing that is kept.
+/// Removes the leftovers of an earlier start from the host, but nothing persistent.
 pub(in crate::local) async fn clear_previous_start(host: &LocalHost, id: &InstanceId) -> Result<(), Error> {
-    let what = "what was left of an earlier start could not be removed";
+    let what = "the leftovers of an earlier start could not be removed";
     let group = host.paths.instance_cgroup(id);
     cgroups::kill_all_processes(&group).await.map_err(|error| failed(what, &error))?;
     cgroups::remove_cgroup(&group).await.map_err(|error| failed(what, &error))?;
@@ -199,7 +200,7 @@ pub(in crate::local) async fn clear_previous_start(host: &LocalHost, id: &Instan
     blocking(what, move || trees::remove_tree(&run)).await
 }
 
-/// Asks the guest to stop and waits for it; what does not stop is ended by [`clear_previous_start`].
+/// Asks the guest to stop and waits for it. A guest that does not stop is killed by [`clear_previous_start`].
 async fn stop_guest(host: &LocalHost, record: &Record) {
     if let Err(error) = guest_calls::call_guest(host, &record.id, Purpose::Stop, STOP_REPLY_TIMEOUT).await {
         tracing::info!(id = %record.id, %error, "the guest does not stop by itself");

@@ -1,9 +1,9 @@
-//! How an instance says that it ended by itself, so that this can be told from a violent end.
+//! The marker by which a guest records that it exited by itself, as opposed to being killed.
 //!
-//! Nobody waits for the guest when it exits, and what it writes into a file could be made to fill the machine's disk. So it
-//! inherits, as descriptor 4, a handle to a named pipe that belongs to the instance's `root`, and when it ends in good order
-//! it takes away its own right to write there: `chmod 0400` on `/proc/self/fd/4`. A mode cannot grow. Who is `root` inside
-//! can say so too early; then a violent end looks like an orderly one, which harms nobody else.
+//! No process waits for the guest, and a file that it writes to could be used to fill the host's disk. So the guest
+//! inherits, as descriptor 4, a handle to a named pipe that belongs to the instance's `root`. Before an orderly exit it
+//! removes its own write permission: `chmod 0400` on `/proc/self/fd/4`. A mode takes no disk space. `root` in the
+//! instance can set the marker too early; then a kill looks like an orderly exit, which affects no other tenant.
 
 use std::fs;
 use std::io;
@@ -15,10 +15,10 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, openat};
 
 const NAME: &str = "ended";
 
-/// The mode that means that the guest has ended in good order.
+/// The mode that marks an orderly exit.
 const EXITED_MODE: u32 = 0o400;
 
-/// Makes the pipe in an instance's directory, and a handle to it.
+/// Creates the pipe in an instance's run directory and returns a handle to it.
 pub(in crate::local) fn create_exit_marker(run: &Path, owner: u32) -> io::Result<OwnedFd> {
     let path = run.join(NAME);
     mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
@@ -26,7 +26,7 @@ pub(in crate::local) fn create_exit_marker(run: &Path, owner: u32) -> io::Result
     Ok(openat(CWD, &path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Whether the guest has said it.
+/// Returns whether the guest marked an orderly exit.
 pub(in crate::local) fn is_exit_marked(run: &Path) -> bool {
     fs::symlink_metadata(run.join(NAME)).is_ok_and(|found| found.mode() & 0o777 == EXITED_MODE)
 }
@@ -38,8 +38,9 @@ mod tests {
 
     use super::*;
 
+    /// The marker is set through the inherited handle.
     #[test]
-    fn is_said_through_the_handle() {
+    fn exit_is_marked_through_handle() {
         let run = tempfile::tempdir().unwrap();
         let own = rustix::process::getuid().as_raw();
         let handle = create_exit_marker(run.path(), own).unwrap();

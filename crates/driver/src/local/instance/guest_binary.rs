@@ -1,4 +1,4 @@
-//! The guest binary on disk, from where it is shown to every instance.
+//! The guest binary on disk, from where it is mounted into every instance.
 
 use std::fs;
 use std::io;
@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use crate::local::host::files;
 
-/// Writes the binary under a name of its own content. Older ones are removed: instances that run them keep them open.
+/// Writes the binary under a name derived from its content. Older ones are removed: instances that run them keep them
+/// open.
 pub(in crate::local) fn install_guest_binary(guests: &Path, binary: &[u8]) -> io::Result<PathBuf> {
     files::ensure_directory(guests, 0o755)?;
     let name = format!("tarn-guest-{}", &blake3::hash(binary).to_hex()[..16]);

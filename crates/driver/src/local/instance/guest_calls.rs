@@ -1,4 +1,4 @@
-//! Talking to the guest of an instance.
+//! Calls to the guest of an instance.
 
 use std::io;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use tokio::net::UnixStream;
 use crate::local::local_host::LocalHost;
 use crate::{Access, Error};
 
-/// How long a guest may take to answer.
+/// How long a guest may take to reply.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// As much of a guest's message as is passed on.
+/// How much of a guest's message is passed on.
 const MAX_MESSAGE_CHARS: usize = 300;
 
-/// A new stream to the guest. It listens from before its instance begins until the end.
+/// Opens a new stream to the guest. The guest listens from before its instance starts until the end.
 pub(in crate::local) async fn connect_to_guest(host: &LocalHost, id: &InstanceId) -> Result<UnixStream, Error> {
     if host.record(id).is_none() {
         return Err(Error::Permanent(format!("there is no instance {id}")));
@@ -24,7 +24,7 @@ pub(in crate::local) async fn connect_to_guest(host: &LocalHost, id: &InstanceId
     match UnixStream::connect(host.paths.control_socket(id)).await {
         Ok(stream) => Ok(stream),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
-            Err(Error::Retry("the instance does not run".into()))
+            Err(Error::Retry("the instance is not running".into()))
         }
         Err(error) => {
             tracing::warn!(%id, %error, "the guest cannot be reached");
@@ -33,19 +33,19 @@ pub(in crate::local) async fn connect_to_guest(host: &LocalHost, id: &InstanceId
     }
 }
 
-/// Gives the guest its keys and names.
+/// Sends the guest its keys and names.
 pub(in crate::local) async fn configure_guest(host: &LocalHost, id: &InstanceId, access: &Access) -> Result<(), Error> {
     call_guest(host, id, Purpose::Configure(Box::new(access.clone())), TIMEOUT).await
 }
 
-/// Says one thing to the guest and waits for its answer.
+/// Sends one message to the guest and waits for its reply.
 pub(in crate::local) async fn call_guest(
     host: &LocalHost,
     id: &InstanceId,
     purpose: Purpose,
     timeout: Duration,
 ) -> Result<(), Error> {
-    let talk = async {
+    let call = async {
         let stream = connect_to_guest(host, id).await?;
         match opening::open(stream, purpose).await {
             Ok(_) => Ok(()),
@@ -53,16 +53,17 @@ pub(in crate::local) async fn call_guest(
                 Err(Error::Permanent(format!("the instance refused: {}", sanitize_message(&reason))))
             }
             Err(error) => {
-                Err(Error::Retry(format!("the instance did not answer: {}", sanitize_message(&error.to_string()))))
+                Err(Error::Retry(format!("the instance did not reply: {}", sanitize_message(&error.to_string()))))
             }
         }
     };
-    tokio::time::timeout(timeout, talk)
+    tokio::time::timeout(timeout, call)
         .await
-        .unwrap_or_else(|_| Err(Error::Retry("the instance does not answer".into())))
+        .unwrap_or_else(|_| Err(Error::Retry("the instance does not reply".into())))
 }
 
-/// A guest may say anything: only so much, and nothing that could play with a terminal or a log.
+/// Shortens a guest's message, which may contain anything, and removes control characters that could affect a terminal
+/// or a log.
 fn sanitize_message(message: &str) -> String {
     message.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_MESSAGE_CHARS).collect()
 }

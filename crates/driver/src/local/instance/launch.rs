@@ -1,4 +1,4 @@
-//! The dialogue with the helper process that puts an instance together.
+//! Launches an instance through the helper process that builds it.
 
 use std::io;
 use std::time::Duration;
@@ -21,14 +21,14 @@ use crate::local::protections::Protection;
 /// How long the helper may take; it needs a twentieth of a second.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Processes and threads that every instance may have, and those that each CPU adds.
+/// The processes and threads that every instance may have, and those that each CPU adds.
 const PIDS: (u64, u64) = (4_096, 1_024);
 
-/// The least memory of a process. Where there are more than fit, all the time goes into ending them for want of memory, and
-/// nobody in the instance comes to anything else.
+/// The least memory that a process needs. With more processes than fit into memory, the kernel spends all its time on
+/// killing them and nothing else in the instance makes progress.
 const MIN_PROCESS_MEMORY: u64 = 256 << 10;
 
-/// As many as there may be where a test has taken the limit away.
+/// The limit in a test that turns the limits off.
 const UNLIMITED_PIDS: u64 = 1 << 15;
 
 const FAILED: &str = "the instance could not be started";
@@ -60,39 +60,40 @@ async fn start_through_helper(
     launch: Launch<'_>,
     opened: &OpenDisk,
 ) -> Result<Record, Error> {
-    let lost = |error: io::Error| failed(FAILED, &error);
+    let start_failed = |error: io::Error| failed(FAILED, &error);
     let order = build_start_order(host, &launch, opened);
     let Launch { mut record, disk, volumes, .. } = launch;
-    helper.send_order(&Order::Start(Box::new(order))).await.map_err(lost)?;
-    let Report::Namespaces { pid: keeper } = helper.read_report().await.map_err(lost)? else {
-        return Err(lost(io::Error::other("the helper made no namespaces")));
+    helper.send_order(&Order::Start(Box::new(order))).await.map_err(start_failed)?;
+    let Report::Namespaces { pid: keeper } = helper.read_report().await.map_err(start_failed)? else {
+        return Err(start_failed(io::Error::other("the helper created no namespaces")));
     };
-    // The network is made and connected while the helper goes on. The record keeps others from removing it again.
+    // The network is created and connected while the helper continues. The record keeps other operations from removing
+    // it.
     let (connected, created, settled) =
         tokio::join!(connect_network(host, &record, keeper), helper.read_report(), disk::sync_new_disk(&disk));
     connected?;
     settled?;
-    let Report::Created { pid } = created.map_err(lost)? else {
-        return Err(lost(io::Error::other("the helper created nothing")));
+    let Report::Created { pid } = created.map_err(start_failed)? else {
+        return Err(start_failed(io::Error::other("the helper created nothing")));
     };
-    let process = Process::find(pid).map_err(lost)?;
-    let process = process.ok_or_else(|| lost(io::Error::other("the instance ended at once")))?;
+    let process = Process::find(pid).map_err(start_failed)?;
+    let process = process.ok_or_else(|| start_failed(io::Error::other("the instance ended at once")))?;
     if !volumes.is_empty() {
         helper_calls::mount_volumes(host, &process, record.id_base, volumes).await?;
     }
     record.process = Some(process);
     host.save_record(&record).await?;
-    helper.send_line(BEGIN).await.map_err(lost)?;
-    match helper.read_report().await.map_err(lost)? {
+    helper.send_line(BEGIN).await.map_err(start_failed)?;
+    match helper.read_report().await.map_err(start_failed)? {
         Report::Begun => {
-            apply_cpu_limit(host, &record).map_err(lost)?;
+            apply_cpu_limit(host, &record).map_err(start_failed)?;
             Ok(record)
         }
-        _ => Err(lost(io::Error::other("the helper did not begin"))),
+        _ => Err(start_failed(io::Error::other("the helper did not start the instance"))),
     }
 }
 
-/// Limits the processor time of an instance that runs.
+/// Limits the CPU time of a running instance.
 pub(super) fn apply_cpu_limit(host: &LocalHost, record: &Record) -> io::Result<()> {
     match host.protections.have(Protection::CgroupLimits) {
         true => cgroups::limit_cpu_time(&host.paths.instance_cgroup(&record.id), record.cpu_milli),
@@ -121,7 +122,7 @@ fn build_start_order(host: &LocalHost, launch: &Launch<'_>, disk: &OpenDisk) -> 
         hostname: record.name.clone(),
         image: record.image.clone(),
         container: record.container.as_ref().map(|container| Layers {
-            // The helper needs the highest first.
+            // The helper needs the topmost layer first.
             layers: container.layers.iter().rev().map(|layer| host.images.tree(layer)).collect(),
             image: container.image.clone(),
         }),

@@ -1,8 +1,7 @@
-//! Instances: one is recorded, launched, observed, called and removed here.
+//! The life of an instance: it is recorded, launched, observed, called and removed here.
 //!
-//! The record of an instance is written before anything is created for it and removed last, so everything that belongs to an
-//! instance can be found again. Whether it runs is asked of the kernel each time. This module knows neither requests nor the
-//! database.
+//! The record of an instance is written before anything is created for it and removed last, so everything that belongs
+//! to it can be found again. Whether it runs is asked of the kernel each time.
 //!
 //! Start reading at `ensure`, then `launch` and `remove`.
 

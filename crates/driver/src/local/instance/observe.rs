@@ -1,4 +1,4 @@
-//! What the driver says about instances: what is on record, whether its process lives, and what is mounted there.
+//! Observes instances: their records, whether their first process is alive, and which volumes are mounted in them.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -14,12 +14,12 @@ use crate::local::instance::record::Record;
 use crate::local::local_host::{LocalHost, failed};
 use crate::{End, Error, Observed, ObservedInstance};
 
-/// Looks at one instance.
+/// Observes one instance.
 pub(in crate::local) fn observe_instance(host: &LocalHost, id: &InstanceId) -> Result<Option<ObservedInstance>, Error> {
     host.record(id).map(|record| observe_record(host, &record)).transpose()
 }
 
-/// Looks at all of them.
+/// Observes all instances.
 pub(in crate::local) fn observe_instances(host: &LocalHost) -> Result<Observed, Error> {
     let records: Vec<Record> = host.records().values().cloned().collect();
     let mut observed = Observed::default();
@@ -30,17 +30,17 @@ pub(in crate::local) fn observe_instances(host: &LocalHost) -> Result<Observed, 
     Ok(observed)
 }
 
-/// Looks at what is on record.
+/// Observes the instance of a record.
 pub(in crate::local) fn observe_record(host: &LocalHost, record: &Record) -> Result<ObservedInstance, Error> {
     observe_from_paths(&host.paths, record)
 }
 
-/// The same for who has no engine, only its paths.
+/// Observes the instance of a record without an open driver.
 pub(in crate::local) fn observe_from_paths(
     paths: &InstallationPaths,
     record: &Record,
 ) -> Result<ObservedInstance, Error> {
-    let what = "an instance could not be looked at";
+    let what = "the instance could not be observed";
     let volumes = mounted_volumes(record).map_err(|error| failed(what, &error))?;
     let end = if volumes.is_some() { None } else { end_reason(paths, record).map_err(|error| failed(what, &error))? };
     Ok(ObservedInstance {
@@ -60,19 +60,19 @@ fn mounted_volumes(record: &Record) -> io::Result<Option<BTreeSet<VolumeId>>> {
     Ok(table.map(|table| table.iter().filter_map(Mount::volume).collect()))
 }
 
-/// Whether its first process lives.
+/// Returns whether the first process of an instance is alive.
 pub(in crate::local) fn is_alive(record: &Record) -> io::Result<bool> {
     record.process.as_ref().map_or(Ok(false), |process| process.alive())
 }
 
-/// Why it does not run; `None` when it never began.
+/// Why an instance does not run; `None` when it never started.
 fn end_reason(paths: &InstallationPaths, record: &Record) -> io::Result<Option<End>> {
     let Some(process) = &record.process else { return Ok(None) };
     if !process.is_of_this_boot()? {
         let is_whole = disk::disk_exists(paths, &record.id)?;
         return Ok(Some(if is_whole { End::MachineRebooted } else { End::DiskMissing }));
     }
-    // An orderly end comes first: the kernel may have ended some other process of the instance long before.
+    // The exit marker comes first: the kernel may have killed some other process of the instance long before.
     if exit_marker::is_exit_marked(&paths.run_directory(&record.id)) {
         return Ok(Some(End::Exit));
     }

@@ -1,6 +1,6 @@
-//! What is kept of an instance on disk: enough to find everything again that was ever made for it.
+//! The record of an instance on disk: enough to find everything again that was ever created for it.
 //!
-//! A record is written before anything is made, and is the last thing that is removed.
+//! A record is written before anything is created, and is removed last.
 
 use std::fs;
 use std::io;
@@ -17,7 +17,7 @@ use crate::local::host::processes::Process;
 /// The name of the file in the instance's directory.
 const FILE: &str = "instance.json";
 
-/// No record is longer.
+/// The longest record.
 const MAX_LENGTH: u64 = 1 << 20;
 
 /// An instance on record.
@@ -35,33 +35,32 @@ pub(in crate::local) struct Record {
     pub(in crate::local) address: Ipv4Addr,
     /// The first of its user and group ids.
     pub(in crate::local) id_base: u32,
-    /// The CPUs it runs on.
     pub(in crate::local) cpus: Vec<u32>,
-    /// The image it stands on; it keeps it for life, because its disk holds only what differs from it.
+    /// The image of its root filesystem. It never changes, because the disk holds only what differs from it.
     pub(in crate::local) image: PathBuf,
-    /// Whether it has had a disk; records from before this was written down do not say.
+    /// Whether it ever had a disk; older records do not say.
     #[serde(default)]
     pub(in crate::local) had_disk: bool,
-    /// The container image it stands on besides, for life; none for the image of the machine.
+    /// The container image of its root filesystem, which never changes either; none for the host image.
     #[serde(default)]
     pub(in crate::local) container: Option<Container>,
-    /// Its first process in its present start; `None` until there is one.
+    /// The first process of its current start; `None` until there is one.
     pub(in crate::local) process: Option<Process>,
 }
 
 /// The container image of an instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::local) struct Container {
-    /// Its exact name.
+    /// The name with its digest.
     pub(in crate::local) name: String,
-    /// Its layers, lowest first.
+    /// The digests of the layers, lowest first.
     pub(in crate::local) layers: Vec<String>,
-    /// How its programs are run.
+    /// How the image runs its programs.
     pub(in crate::local) image: tarn_link::Image,
 }
 
 impl Record {
-    /// Takes over what may change from start to start.
+    /// Applies what may change from start to start.
     pub(in crate::local) fn apply_spec(&mut self, spec: &InstanceSpec) {
         self.boot = spec.boot;
         self.name.clone_from(&spec.name);
@@ -71,17 +70,17 @@ impl Record {
         self.process = None;
     }
 
-    /// Writes it down for good in the instance's directory, which exists.
+    /// Writes the record durably into the instance's directory, which exists.
     pub(in crate::local) fn save(&self, directory: &Path) -> io::Result<()> {
         let text = serde_json::to_vec(self)?;
-        // An engine that could not read it again would not start.
+        // An engine that cannot read a record does not start.
         if text.len() as u64 > MAX_LENGTH {
             return Err(io::Error::other("a record is too long"));
         }
         files::write_durably(&directory.join(FILE), &text, 0o600)
     }
 
-    /// Reads the record in an instance's directory; `None` when there is none, because the instance was never made.
+    /// Reads the record in an instance's directory; `None` when there is none, because the instance was never created.
     pub(in crate::local) fn load(directory: &Path) -> io::Result<Option<Self>> {
         let path = directory.join(FILE);
         let found = match fs::metadata(&path) {
@@ -94,7 +93,7 @@ impl Record {
         Ok(Some(serde_json::from_slice(&fs::read(path)?)?))
     }
 
-    /// Forgets the instance.
+    /// Removes the record.
     pub(in crate::local) fn remove(directory: &Path) -> io::Result<()> {
         files::ignore_missing(fs::remove_file(directory.join(FILE)))
     }

@@ -1,4 +1,4 @@
-//! Removing an instance with all that was made for it, and with the last one every trace of the installation.
+//! Removes an instance with everything that belongs to it, and with the last instance every trace of the installation.
 
 use std::fs;
 use std::io;
@@ -12,13 +12,14 @@ use crate::local::instance::ensure;
 use crate::local::instance::record::Record;
 use crate::local::local_host::{LocalHost, blocking, failed};
 
-/// Removes the instance; what is not there is removed already.
+/// Removes the instance; succeeds when it does not exist.
 pub(in crate::local) async fn remove_instance(host: &LocalHost, id: &InstanceId) -> Result<(), Error> {
     let _one_at_a_time = host.lock(id).await;
     remove_locked(host, id).await
 }
 
-/// Removes the instance while the caller holds its lock. The record goes last: until then everything can be found again.
+/// Removes the instance while the caller holds its lock. The record is removed last: until then everything can be found
+/// again.
 pub(in crate::local) async fn remove_locked(host: &LocalHost, id: &InstanceId) -> Result<(), Error> {
     let Some(record) = host.record(id) else { return Ok(()) };
     ensure::clear_previous_start(host, id).await?;
@@ -32,7 +33,7 @@ pub(in crate::local) async fn remove_locked(host: &LocalHost, id: &InstanceId) -
     if !host.records().keys().any(|other| other != id) {
         remove_shared_resources(host).await?;
     }
-    blocking("the record of an instance could not be removed", move || {
+    blocking("the record of the instance could not be removed", move || {
         Record::remove(&directory)?;
         trees::remove_tree(&directory)?;
         directory.parent().map_or(Ok(()), files::sync_directory)
@@ -42,15 +43,16 @@ pub(in crate::local) async fn remove_locked(host: &LocalHost, id: &InstanceId) -
     Ok(())
 }
 
-/// Removes what all instances shared. With none left, nothing of this installation remains outside of its data directory.
+/// Removes what all instances share. Without instances, nothing of this installation remains outside its data
+/// directory.
 pub(in crate::local) async fn remove_shared_resources(host: &LocalHost) -> Result<(), Error> {
-    let what = "what the instances shared could not be removed";
+    let what = "the resources that instances share could not be removed";
     host.network.remove_base().await?;
     cgroups::remove_cgroup(&host.paths.cgroups()).await.map_err(|error| failed(what, &error))?;
     let (own, shared) = (host.paths.running(), host.paths.run.clone());
     blocking(what, move || {
         files::ignore_missing(fs::remove_dir(own))?;
-        // Other engines on this machine may have instances there.
+        // Other engines on this host may have instances there.
         match files::ignore_missing(fs::remove_dir(shared)) {
             Err(error) if matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::ResourceBusy) => {
                 Ok(())

@@ -1,6 +1,6 @@
-//! Volumes in running instances: mounted, asked for, unmounted.
+//! Mounts volumes in running instances, lists their users, and unmounts them.
 //!
-//! Nothing is on record: what is mounted is what the kernel shows in the instance, and an instance that has ended has nothing.
+//! Mounts are not recorded: a volume is mounted if the kernel says so, and an instance that has ended has no mounts.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::local::local_host::{LocalHost, failed};
 use crate::local::{helper_calls, volume_users, volumes};
 use crate::{Error, Holder, listed};
 
-const FAILED: &str = "the mounts of an instance could not be looked at";
+const FAILED: &str = "the mounts of the instance could not be observed";
 
 /// Mounts the volume in a running instance.
 pub(in crate::local) async fn mount_volume(
@@ -26,7 +26,7 @@ pub(in crate::local) async fn mount_volume(
         return Err(Error::Permanent(format!("there is no instance {instance}")));
     };
     let Some((process, _)) = running_process(host, instance)? else {
-        return Err(Error::Permanent(format!("{instance} does not run")));
+        return Err(Error::Permanent(format!("{instance} is not running")));
     };
     let _permit = host.helper_permits.acquire().await.map_err(|_| Error::Retry("the engine is stopping".into()))?;
     helper_calls::mount_volumes(host, &process, record.id_base, &[(volume.clone(), device)]).await
@@ -40,12 +40,12 @@ pub(in crate::local) async fn unmount_volume(
 ) -> Result<(), Error> {
     let _one_at_a_time = host.lock(instance).await;
     let Some(mounted) = find_mounted_volume(host, volume, instance)? else { return Ok(()) };
-    // This takes nobody's turn: it mostly waits for the disk, for as long as much was written, and starts must not wait with
-    // it. There is one at a time for each instance.
+    // This takes no helper permit: it mostly waits for the disk, as long as data is left to write, and starts must not
+    // wait for it. There is at most one at a time per instance.
     if helper_calls::unmount_from_instance(host, &mounted.process, volume, mounted.device_number).await? {
         return Ok(());
     }
-    let holders = volume_users::find_users(mounted.volume_use(host, instance)).await?;
+    let holders = volume_users::find_users(mounted.in_instance(host, instance)).await?;
     Err(Error::Permanent(in_use_message(volume, &holders)))
 }
 
@@ -56,7 +56,7 @@ pub(in crate::local) async fn list_volume_users(
     instance: &InstanceId,
 ) -> Result<Vec<Holder>, Error> {
     match find_mounted_volume(host, volume, instance)? {
-        Some(mounted) => volume_users::find_users(mounted.volume_use(host, instance)).await,
+        Some(mounted) => volume_users::find_users(mounted.in_instance(host, instance)).await,
         None => Ok(Vec::new()),
     }
 }
@@ -69,20 +69,20 @@ pub(in crate::local) async fn end_volume_users(
     grace: Duration,
 ) -> Result<Vec<Holder>, Error> {
     match find_mounted_volume(host, volume, instance)? {
-        Some(mounted) => volume_users::end_users(mounted.volume_use(host, instance), grace).await,
+        Some(mounted) => volume_users::end_users(mounted.in_instance(host, instance), grace).await,
         None => Ok(Vec::new()),
     }
 }
 
-/// A volume that is mounted in an instance that runs.
+/// A volume that is mounted in a running instance.
 struct MountedVolume {
     process: Process,
     device_number: u64,
 }
 
 impl MountedVolume {
-    fn volume_use(self, host: &LocalHost, instance: &InstanceId) -> volume_users::VolumeUse {
-        volume_users::VolumeUse {
+    fn in_instance(self, host: &LocalHost, instance: &InstanceId) -> volume_users::InstanceVolume {
+        volume_users::InstanceVolume {
             cgroup: host.paths.instance_cgroup(instance),
             init: self.process,
             device: self.device_number,
@@ -100,7 +100,7 @@ fn find_mounted_volume(
     Ok(mount.map(|mount| MountedVolume { process, device_number: mount.device }))
 }
 
-/// The first process of an instance that runs, and what is mounted there.
+/// The first process of a running instance, and the mounts of that instance.
 fn running_process(host: &LocalHost, instance: &InstanceId) -> Result<Option<(Process, Vec<Mount>)>, Error> {
     let Some(process) = host.record(instance).and_then(|record| record.process) else { return Ok(None) };
     let table = mount_tables::mounts_of(&process).map_err(|error| failed(FAILED, &error))?;

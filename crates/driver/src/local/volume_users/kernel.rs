@@ -1,4 +1,4 @@
-//! The comparison of two threads, which has no safe form in the libraries.
+//! The comparison of two threads (`kcmp`), which has no safe wrapper in the libraries.
 #![allow(unsafe_code, reason = "kcmp has no safe wrapper")]
 
 /// What threads of one process usually share, by the kernel's number for it.
@@ -10,11 +10,11 @@ pub(super) enum SharedResource {
     Directories = 3,
 }
 
-/// Whether two threads share something. Two that cannot be compared do not: then both are looked at.
+/// Returns whether two threads share a resource. Two that cannot be compared do not, so that both are inspected.
 pub(super) fn threads_share(what: SharedResource, one: u32, other: u32) -> bool {
     let (one, other) = (libc::c_long::from(one.cast_signed()), libc::c_long::from(other.cast_signed()));
     let none: libc::c_long = 0;
-    // SAFETY: the call takes five numbers, of which it ignores the last two here, and touches no memory of this process.
+    // SAFETY: the call takes five numbers, ignores the last two here, and touches no memory of this process.
     unsafe { libc::syscall(libc::SYS_kcmp, one, other, what as libc::c_long, none, none) == 0 }
 }
 
@@ -22,8 +22,9 @@ pub(super) fn threads_share(what: SharedResource, one: u32, other: u32) -> bool 
 mod tests {
     use super::*;
 
+    /// Threads share files and directories; other processes do not.
     #[test]
-    fn threads_share_what_other_processes_do_not() {
+    fn threads_share_files_and_directories() {
         let own = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
         assert!(
             threads_share(SharedResource::Files, std::process::id(), own)

@@ -1,5 +1,7 @@
-//! The processes of an instance that use a volume: who works in it, runs from it, has a file of it open or in memory, or
-//! listens there.
+//! The processes of an instance that use a volume: as working directory, as program, through open or mapped files, or
+//! through bound sockets.
+//!
+//! Start reading at [`find_users`]; `search` decides for one process, and `sockets` asks the kernel for bound sockets.
 
 mod kernel;
 mod search;
@@ -24,23 +26,23 @@ use search::{Search, is_in_cgroup, program_name};
 use sockets::BoundSockets;
 use tasks::Task;
 
-/// How long to wait before looking again.
+/// The delay between two scans.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// How long those that were killed may take to be gone.
+/// How long killed processes may take to be gone.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// As many threads and open files are looked at, of all processes together.
+/// How many threads and open files are inspected, of all processes together.
 const MAX_INSPECTED: usize = 1 << 20;
 
-/// As many of those that were killed are remembered.
+/// How many killed processes are reported.
 const MAX_KILLED: usize = 256;
 
-const FAILED: &str = "the processes that use a volume could not be looked at";
+const FAILED: &str = "the processes that use the volume could not be listed";
 
 /// A volume in an instance.
 #[derive(Clone, Debug)]
-pub(super) struct VolumeUse {
+pub(super) struct InstanceVolume {
     /// The control group of the instance.
     pub(super) cgroup: PathBuf,
     /// The first process of the instance, which is never counted: it is the guest.
@@ -49,30 +51,31 @@ pub(super) struct VolumeUse {
     pub(super) device: u64,
 }
 
-/// A holder, as the machine knows it.
+/// A process that uses the volume, with its identity on the host.
 struct FoundUser {
     task: Task,
     holder: Holder,
 }
 
-/// The processes that use it now.
-pub(super) async fn find_users(volume_use: VolumeUse) -> Result<Vec<Holder>, Error> {
-    let found = blocking(FAILED, move || scan_users(&volume_use)).await?;
+/// Returns the processes that use the volume now.
+pub(super) async fn find_users(volume: InstanceVolume) -> Result<Vec<Holder>, Error> {
+    let found = blocking(FAILED, move || scan_users(&volume)).await?;
     Ok(found.into_iter().map(|found| found.holder).collect())
 }
 
-/// Asks the processes to end, kills those that still use the volume when the grace is over, and returns the killed ones.
-pub(super) async fn end_users(volume_use: VolumeUse, grace: Duration) -> Result<Vec<Holder>, Error> {
+/// Asks the processes to end, kills those that still use the volume after the grace period, and returns the killed
+/// ones.
+pub(super) async fn end_users(volume: InstanceVolume, grace: Duration) -> Result<Vec<Holder>, Error> {
     let mut asked = BTreeSet::new();
     let gone = async {
         loop {
-            let found = scan_in_background(&volume_use).await?;
+            let found = scan_users_in_background(&volume).await?;
             if found.is_empty() {
                 return Ok(());
             }
             let thread = |found: &FoundUser| (found.task.thread.pid, found.task.thread.started);
             for found in found.iter().filter(|found| asked.insert(thread(found))) {
-                // A shell does not listen to the first, and whoever is stopped listens to nothing before the last.
+                // An interactive shell ignores SIGTERM, and a stopped process handles no signal before SIGCONT.
                 found.task.signal(&[Signal::TERM, Signal::HUP, Signal::CONT]);
             }
             tokio::time::sleep(PAUSE).await;
@@ -80,17 +83,18 @@ pub(super) async fn end_users(volume_use: VolumeUse, grace: Duration) -> Result<
     };
     match tokio::time::timeout(grace, gone).await {
         Ok(done) => done.map(|()| Vec::new()),
-        Err(_) => kill_users(&volume_use).await,
+        Err(_) => kill_users(&volume).await,
     }
 }
 
-/// Kills them until there are none, or until it is clear that others follow faster. Even then those that were killed are
-/// named, and what comes next does without: a restart ends everybody, and an unmount says that the volume is in use.
-async fn kill_users(volume_use: &VolumeUse) -> Result<Vec<Holder>, Error> {
+/// Kills users until there are none, or until the timeout because new ones appear faster. Even then the killed
+/// processes are returned and the caller continues: a restart ends every process, and an unmount reports that the
+/// volume is in use.
+async fn kill_users(volume: &InstanceVolume) -> Result<Vec<Holder>, Error> {
     let mut killed: Vec<Holder> = Vec::new();
     let gone = async {
         loop {
-            let found = scan_in_background(volume_use).await?;
+            let found = scan_users_in_background(volume).await?;
             if found.is_empty() {
                 return Ok(());
             }
@@ -105,56 +109,56 @@ async fn kill_users(volume_use: &VolumeUse) -> Result<Vec<Holder>, Error> {
     };
     match tokio::time::timeout(KILL_TIMEOUT, gone).await {
         Ok(Err(error)) if killed.is_empty() => return Err(error),
-        Ok(Err(error)) => tracing::warn!(%error, killed = killed.len(), "not all that use a volume could be killed"),
-        Err(_) => tracing::warn!(killed = killed.len(), "processes that use a volume do not end, or others follow"),
+        Ok(Err(error)) => {
+            tracing::warn!(%error, killed = killed.len(), "not all processes that use a volume could be killed");
+        }
+        Err(_) => tracing::warn!(killed = killed.len(), "processes that use a volume do not end, or new ones appear"),
         Ok(Ok(())) => {}
     }
     Ok(killed)
 }
 
-async fn scan_in_background(volume_use: &VolumeUse) -> Result<Vec<FoundUser>, Error> {
-    let volume_use = volume_use.clone();
-    blocking(FAILED, move || scan_users(&volume_use)).await
+async fn scan_users_in_background(volume: &InstanceVolume) -> Result<Vec<FoundUser>, Error> {
+    let volume = volume.clone();
+    blocking(FAILED, move || scan_users(&volume)).await
 }
 
-fn scan_users(volume_use: &VolumeUse) -> io::Result<Vec<FoundUser>> {
+fn scan_users(volume: &InstanceVolume) -> io::Result<Vec<FoundUser>> {
     let mut holders = Vec::new();
     let mut search = Search {
-        device: volume_use.device,
-        sockets: bound_sockets(volume_use),
-        namespace: fs::read_link(format!("/proc/{}/ns/mnt", volume_use.init.pid)).ok(),
+        device: volume.device,
+        sockets: bound_sockets(volume),
+        namespace: fs::read_link(format!("/proc/{}/ns/mnt", volume.init.pid)).ok(),
         budget: MAX_INSPECTED,
     };
-    for pid in cgroups::processes_in(&volume_use.cgroup)? {
+    for pid in cgroups::processes_in(&volume.cgroup)? {
         let Ok(pid) = u32::try_from(pid) else { continue };
-        if pid == volume_use.init.pid {
+        if pid == volume.init.pid {
             continue;
         }
-        // Whoever ends meanwhile, or never was in the instance but has the number of one that was, is none.
+        // A process that ends meanwhile, or that only has the reused pid of a process of the instance, is not counted.
         let Some(task) = Task::find(pid)? else { continue };
-        if search.is_used_by(&task)
-            && is_in_cgroup(&task.directory(task.thread.pid), &volume_use.cgroup)
-            && task.alive()?
-        {
+        if search.is_used_by(&task) && is_in_cgroup(&task.directory(task.thread.pid), &volume.cgroup) && task.alive()? {
             let process = PathBuf::from(format!("/proc/{pid}"));
             let holder = Holder { pid: pid_in_namespace(&process).unwrap_or(pid), program: program_name(&process) };
             holders.push(FoundUser { task, holder });
         }
     }
-    // Whatever was seen in a group whose first process is another one by now belongs to another start.
-    if !volume_use.init.alive()? {
+    // If the first process has changed, everything that was seen belongs to another start.
+    if !volume.init.alive()? {
         holders.clear();
     }
     Ok(holders)
 }
 
-/// The sockets that are bound on the volume. A kernel that does not tell them is no reason not to look at all else.
-fn bound_sockets(volume_use: &VolumeUse) -> BoundSockets {
+/// The sockets that are bound on the volume. A kernel that does not report them does not prevent the rest of the
+/// search.
+fn bound_sockets(volume: &InstanceVolume) -> BoundSockets {
     static LOGGED: Once = Once::new();
-    let found = BoundSockets::in_namespace_of(volume_use.init.pid, volume_use.device);
+    let found = BoundSockets::in_namespace_of(volume.init.pid, volume.device);
     found.unwrap_or_else(|error| {
         if !mount_tables::is_process_gone(&error) {
-            LOGGED.call_once(|| tracing::warn!(%error, "sockets on volumes are not seen"));
+            LOGGED.call_once(|| tracing::warn!(%error, "sockets on volumes cannot be listed"));
         }
         BoundSockets::default()
     })

@@ -1,5 +1,5 @@
-//! What one process has to do with a device, and how it is called inside, as its directory in `/proc` tells.
-//! Where sockets are bound is not told there: [`BoundSockets`] knows it.
+//! Whether one process uses a device, as its directory in `/proc` shows. Bound sockets are not shown there;
+//! [`BoundSockets`] knows them.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
@@ -12,23 +12,23 @@ use super::sockets::BoundSockets;
 use super::tasks::Task;
 use crate::local::host::mount_tables;
 
-/// As much is kept of the name of a program.
+/// How much of a program name is kept.
 const MAX_NAME: usize = 32;
 
-/// What is looked for, and how much may still be looked at.
+/// A search for the users of a device, with a budget.
 pub(super) struct Search {
     /// The number of the device.
     pub(super) device: u64,
-    /// The sockets that are bound there.
+    /// The sockets that are bound on the device.
     pub(super) sockets: BoundSockets,
-    /// The instance's own mounts, as the kernel names them.
+    /// The mount namespace of the instance, as the kernel names it.
     pub(super) namespace: Option<PathBuf>,
-    /// As many threads and open files may be looked at from now on.
+    /// How many more threads and open files may be inspected.
     pub(super) budget: usize,
 }
 
 impl Search {
-    /// Whether a process uses the device. What cannot be read is not there any more.
+    /// Returns whether a process uses the device. What cannot be read no longer exists.
     pub(super) fn is_used_by(&mut self, task: &Task) -> bool {
         let own = task.directory(task.thread.pid);
         if self.is_directory_of(&own) || self.is_program_of(&own) || self.is_mounted_for(&own) || self.is_open_in(&own)
@@ -40,7 +40,7 @@ impl Search {
                 break;
             }
             let directory = task.directory(other);
-            // Threads have nearly always the same files and directories; what differs is looked at as well.
+            // Threads nearly always share their files and directories; only a difference is inspected.
             if !task.shares(SharedResource::Directories, other) && self.is_directory_of(&directory)
                 || !task.shares(SharedResource::Files, other) && self.is_open_in(&directory)
             {
@@ -67,7 +67,7 @@ impl Search {
             || maps().split(|byte| *byte == b'\n').any(|line| nth_field(line, 3) == Some(mapped.as_bytes()))
     }
 
-    /// One with mounts of its own has the volume among them even if it does nothing with it.
+    /// A process with its own mount namespace has the volume mounted there even if it does nothing with it.
     fn is_mounted_for(&self, thread: &Path) -> bool {
         let elsewhere = fs::read_link(thread.join("ns/mnt")).is_ok_and(|own| Some(own) != self.namespace);
         let table = if elsewhere { fs::read(thread.join("mountinfo")).unwrap_or_default() } else { Vec::new() };
@@ -97,13 +97,13 @@ fn nth_field(line: &[u8], number: usize) -> Option<&[u8]> {
     line.split(|byte| *byte == b' ').nth(number)
 }
 
-/// Whether a process is in a control group, or in one below it.
+/// Returns whether a process is in a control group or in one of its descendants.
 pub(super) fn is_in_cgroup(process: &Path, group: &Path) -> bool {
     let groups = fs::read_to_string(process.join("cgroup")).unwrap_or_default();
     groups.lines().filter_map(|line| line.splitn(3, ':').nth(2)).any(|own| Path::new(own).starts_with(group))
 }
 
-/// The name of a program, of which only plain characters are kept: who is inside chooses it.
+/// The name of a program, reduced to plain characters, because the tenant chooses it.
 pub(super) fn program_name(process: &Path) -> String {
     let name = fs::read(process.join("comm")).unwrap_or_default();
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.+:@".contains(byte);
@@ -115,8 +115,9 @@ pub(super) fn program_name(process: &Path) -> String {
 mod tests {
     use super::*;
 
+    /// A running program and an open file count as a use of their device.
     #[test]
-    fn a_program_and_an_open_file_are_uses() {
+    fn program_and_open_file_count_as_use() {
         let own = Task::find(std::process::id()).unwrap().unwrap();
         let [disk, files] = ["/proc/self/exe", "/proc/self/stat"].map(|path| fs::metadata(path).unwrap().dev());
         let namespace = fs::read_link("/proc/self/ns/mnt").ok();
@@ -128,8 +129,9 @@ mod tests {
         assert!(!search(u64::MAX).is_used_by(&own));
     }
 
+    /// Program names lose everything but plain characters.
     #[test]
-    fn names_are_plain() {
+    fn program_names_are_plain() {
         let directory = tempfile::tempdir().unwrap();
         for (name, kept) in [("python3\n", "python3"), ("\u{1b}[2J(x) y", "2Jxy"), ("\n", "a program")] {
             fs::write(directory.path().join("comm"), name).unwrap();

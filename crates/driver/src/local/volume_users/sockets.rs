@@ -1,5 +1,6 @@
-//! BoundSockets that are bound to a place on a device: each of them keeps it busy, also when its name is removed, and an open
-//! socket does not show where it is bound. The kernel is asked for it (`sock_diag`), in the network namespace of the instance.
+//! Sockets that are bound to a path on a device. Each keeps the device busy even after its name is removed, and an open
+//! socket does not show where it is bound. The kernel reports it (`sock_diag`) in the network namespace of the
+//! instance.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -11,28 +12,28 @@ use rustix::fs::{fstat, makedev};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// As many sockets of an instance are looked at.
+/// How many sockets of an instance are inspected.
 const MAX_SOCKETS: usize = 1 << 20;
 
-/// No part of the answer is longer.
+/// The largest part of the kernel's reply.
 const MAX_PART: usize = 64 << 10;
 
-/// The kinds of message: an error, the end of an answer, and the request with its answer.
+/// Message types: an error, the end of a reply, and the request with its replies.
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
 const BY_FAMILY: u16 = 20;
 
-/// The sockets that are bound to a place on one device.
+/// The sockets that are bound to a path on one device.
 #[derive(Debug, Default)]
 pub(super) struct BoundSockets {
-    /// The device that all sockets have.
+    /// The device of all sockets.
     device: u64,
     numbers: HashSet<u64>,
 }
 
 impl BoundSockets {
-    /// Those in the network namespace of a process. The thread that enters it is made for this and ends at once: one that
-    /// is used again would carry the namespace into other work.
+    /// Finds the sockets in the network namespace of a process. The thread that enters the namespace is created for
+    /// this and ends at once: a reused thread would carry the namespace into other work.
     pub(super) fn in_namespace_of(pid: u32, device: u64) -> io::Result<Self> {
         let namespace = File::open(format!("/proc/{pid}/ns/net"))?;
         let work = || {
@@ -41,11 +42,11 @@ impl BoundSockets {
         };
         thread::scope(|scope| {
             let entered = thread::Builder::new().name("tarn-sockets".to_owned()).spawn_scoped(scope, work)?;
-            entered.join().unwrap_or_else(|_| Err(io::Error::other("the thread that looks at sockets ended")))
+            entered.join().unwrap_or_else(|_| Err(io::Error::other("the thread that queries sockets panicked")))
         })
     }
 
-    /// Whether an open file is one of them.
+    /// Returns whether an open file is one of the sockets.
     pub(super) fn contains(&self, device: u64, number: u64) -> bool {
         device == self.device && self.numbers.contains(&number)
     }
@@ -58,7 +59,7 @@ fn query_bound_sockets(device: u64) -> io::Result<BoundSockets> {
     let mut part = vec![0; MAX_PART];
     let mut left = MAX_SOCKETS;
     loop {
-        // The kernel has each part ready before it is asked for, so there is nothing to wait for.
+        // The kernel has each part ready before it is read, so there is nothing to wait for.
         let (length, _) = recv(&socket, part.as_mut_slice(), RecvFlags::DONTWAIT)?;
         for (kind, body) in parse_messages(&part[..length]) {
             match kind {
@@ -72,7 +73,7 @@ fn query_bound_sockets(device: u64) -> io::Result<BoundSockets> {
     }
 }
 
-/// Asks for all sockets with a name in the file system, in whatever state, and where that is.
+/// Builds the request for all Unix sockets with a name in the file system, in any state, with the inode of that name.
 fn dump_request() -> Vec<u8> {
     const LENGTH: u32 = 40;
     const REQUEST_AND_DUMP: u16 = 0x301;
@@ -86,12 +87,12 @@ fn dump_request() -> Vec<u8> {
     request
 }
 
-/// The messages in a part of the answer, each with its kind.
+/// Splits a part of the reply into messages, each with its type.
 fn parse_messages(part: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     parse_records(part, |head| Some((usize::try_from(read_u32(head, 0)?).ok()?, read_u16(head, 4)?)), 16)
 }
 
-/// The number of a socket, and the device on which it is bound.
+/// The inode of a socket, and the device on which it is bound.
 fn parse_socket(body: &[u8]) -> impl Iterator<Item = (u64, u64)> {
     const VFS_ATTRIBUTE: u16 = 1;
     let socket = read_u32(body, 4);
@@ -100,13 +101,14 @@ fn parse_socket(body: &[u8]) -> impl Iterator<Item = (u64, u64)> {
         |head| Some((read_u16(head, 0)?.into(), read_u16(head, 2)?)),
         4,
     );
-    details.filter(|(kind, _)| *kind == VFS_ATTRIBUTE).filter_map(move |(_, place)| {
-        let device = read_u32(place, 4)?;
+    details.filter(|(kind, _)| *kind == VFS_ATTRIBUTE).filter_map(move |(_, vfs)| {
+        let device = read_u32(vfs, 4)?;
         Some((socket?.into(), makedev(device >> 20, device & 0xf_ffff)))
     })
 }
 
-/// The pieces that follow each other, each with a length and a kind in a head of a certain size, and begun at a multiple of 4.
+/// Splits bytes into consecutive records that start at multiples of 4, each with a length and a type in a header of
+/// this size.
 fn parse_records(
     whole: &[u8],
     head: impl Fn(&[u8]) -> Option<(usize, u16)>,
@@ -129,10 +131,10 @@ fn read_u16(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// What the kernel answers instead. It is kept apart from what is said of a process that is gone.
+/// The kernel's error. It must not look like the error for a process that is gone.
 fn kernel_error(body: &[u8]) -> io::Error {
     let code = read_u32(body, 0).map_or(0, |code| code.cast_signed().wrapping_neg());
-    io::Error::other(format!("the kernel does not tell: {}", io::Error::from_raw_os_error(code)))
+    io::Error::other(format!("the kernel refused the query for sockets: {}", io::Error::from_raw_os_error(code)))
 }
 
 #[cfg(test)]
@@ -142,22 +144,24 @@ mod tests {
 
     use super::*;
 
+    /// A bound socket is found even after its name is removed.
     #[test]
-    fn a_bound_socket_is_found_also_without_its_name() {
+    fn bound_socket_is_found_without_name() {
         let directory = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(directory.path().join("socket")).unwrap();
         let device = directory.path().metadata().unwrap().dev();
         let own = fstat(&listener).unwrap();
         std::fs::remove_file(directory.path().join("socket")).unwrap();
-        // Nothing but root may enter a namespace, even its own; asking works without.
+        // Only root may enter a namespace, even its own; the query works without.
         let found = query_bound_sockets(device).unwrap();
         assert!(found.contains(own.st_dev, own.st_ino));
         assert!(!found.contains(own.st_dev + 1, own.st_ino), "a file with the same number is none");
         assert!(!query_bound_sockets(u64::MAX).unwrap().contains(own.st_dev, own.st_ino), "it is bound elsewhere");
     }
 
+    /// Bytes that make no sense end the parsing.
     #[test]
-    fn nonsense_ends_the_answer() {
+    fn nonsense_ends_reply() {
         for nonsense in [&b""[..], b"\x00\x00", &[0; 64], &[255; 64]] {
             assert_eq!(parse_messages(nonsense).count() + parse_socket(nonsense).count(), 0, "{nonsense:?}");
         }

@@ -1,4 +1,5 @@
-//! Processes with their threads. A process whose first thread has ended lives on with the others, though it looks dead.
+//! Processes with their threads. A process whose first thread has ended lives on with the others, although it looks
+//! dead.
 
 use std::fs;
 use std::io;
@@ -9,18 +10,17 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use super::kernel::{SharedResource, threads_share};
 use crate::local::host::processes::Process;
 
-/// A process, known by one of its threads that lives. That one cannot go over to another process, so while it is there
-/// the number is that of this process.
+/// A process, identified by one of its live threads. A thread cannot move to another process, so while it exists the
+/// pid belongs to this process.
 #[derive(Clone, Debug)]
 pub(super) struct Task {
-    /// The number of the process.
     pub(super) pid: u32,
-    /// The thread: the first one, if it lives.
+    /// The first thread if it is alive, otherwise another one.
     pub(super) thread: Process,
 }
 
 impl Task {
-    /// The process that has this number now, if there is one with a thread that lives.
+    /// Finds the process that has this pid now, if it has a live thread.
     pub(super) fn find(pid: u32) -> io::Result<Option<Self>> {
         if let Some(thread) = Process::find(pid)? {
             return Ok(Some(Task { pid, thread }));
@@ -33,27 +33,27 @@ impl Task {
         Ok(None)
     }
 
-    /// Whether the thread lives still, in this process.
+    /// Returns whether the thread is still alive in this process.
     pub(super) fn alive(&self) -> io::Result<bool> {
         Ok(self.directory(self.thread.pid).exists() && self.thread.alive()?)
     }
 
-    /// What the kernel tells of a thread of this process.
+    /// The directory in `/proc` of a thread of this process.
     pub(super) fn directory(&self, thread: u32) -> PathBuf {
         PathBuf::from(format!("/proc/{}/task/{thread}", self.pid))
     }
 
-    /// The threads besides this one.
+    /// The threads other than this one.
     pub(super) fn other_threads(&self) -> impl Iterator<Item = u32> {
         thread_ids(self.pid).filter(|thread| *thread != self.thread.pid)
     }
 
-    /// Whether another thread shares something with this one.
+    /// Returns whether another thread shares a resource with this one.
     pub(super) fn shares(&self, what: SharedResource, other: u32) -> bool {
         threads_share(what, self.thread.pid, other)
     }
 
-    /// Signals this process and no other: a number may have been given to another one by now, a descriptor is not.
+    /// Signals this process and no other: a pid may have been reused by now, a descriptor may not.
     pub(super) fn signal(&self, signals: &[Signal]) {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return };
         let Ok(descriptor) = pidfd_open(pid, PidfdFlags::empty()) else { return };
@@ -75,8 +75,9 @@ fn thread_ids(pid: u32) -> impl Iterator<Item = u32> {
 mod tests {
     use super::*;
 
+    /// A task knows the threads of its own process, and no other.
     #[test]
-    fn this_process_has_other_threads() {
+    fn task_knows_other_threads() {
         let own = Task::find(std::process::id()).unwrap().unwrap();
         assert!(own.alive().unwrap() && own.thread.pid == own.pid);
         let this = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();

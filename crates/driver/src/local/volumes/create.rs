@@ -1,4 +1,4 @@
-//! Making a new volume: under another name, and in target only when all of it is on disk.
+//! Creates a volume under a temporary name, and moves it into place when all of it is on disk.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,24 +19,24 @@ use crate::local::host::paths::InstallationPaths;
 use crate::local::host::{files, trees};
 use crate::local::local_host::{LocalHost, blocking, failed};
 
-const FAILED: &str = "the volume could not be made";
+const FAILED: &str = "the volume could not be created";
 
-/// How long `mkfs.xfs` may take; it needs some milliseconds.
+/// How long `mkfs.xfs` may take; it needs a few milliseconds.
 const MKFS_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// As much is kept of what it says.
+/// How much of its error message is kept.
 const MAX_REASON: usize = 300;
 
-/// The root directory of a new volume belongs to the user of every instance.
+/// The root directory of a new volume belongs to the default user of every instance.
 const PROTOTYPE: &str = "/\n0 0\nd--755 1000 1000\n$\n";
 
-/// The journal of a filesystem: this part of it, between these bounds.
+/// The size of the journal: one part in so many of the volume, between these bounds.
 const JOURNAL: (u64, u64, u64) = (2_048, 64 << 20, 2 << 30);
 
-/// What a new filesystem needs besides its journal, with room to spare.
+/// What a new filesystem needs besides its journal, with a margin.
 const REST: u64 = 16 << 20;
 
-/// Makes a volume that does not exist, while the caller holds its lock. What fails leaves nothing.
+/// Creates a volume that does not exist, while the caller holds its lock. A failure leaves nothing behind.
 pub(super) async fn create_volume(host: &LocalHost, mkfs: &Path, id: &VolumeId, size_bytes: u64) -> Result<(), Error> {
     let draft = Arc::new(Draft::new(&host.paths, id, size_bytes));
     let made = async {
@@ -48,23 +48,23 @@ pub(super) async fn create_volume(host: &LocalHost, mkfs: &Path, id: &VolumeId, 
     };
     let made = made.await;
     if made.is_err() {
-        blocking("what was left of a volume could not be removed", move || trees::remove_tree(&draft.directory))
+        blocking("the leftovers of a volume could not be removed", move || trees::remove_tree(&draft.directory))
             .await?;
     }
     made
 }
 
-/// Whatever its size is measured with, no disk has so much.
+/// The refusal of a size that no file can have.
 pub(super) fn too_large_error() -> Error {
-    Error::Permanent("the volume is larger than a file on the disk of the volumes can be".into())
+    Error::Permanent("the volume is larger than the largest file on the disk of the volumes".into())
 }
 
-/// The disk of the pool has no room left.
+/// The error for a full pool.
 pub(super) fn disk_full_error(what: &str) -> Error {
     Error::Retry(format!("{what}: the disk of the volumes is full"))
 }
 
-/// A volume that is being made.
+/// A volume that is being created.
 struct Draft {
     pool: PathBuf,
     target: PathBuf,
@@ -83,7 +83,7 @@ impl Draft {
         Draft { pool: paths.pool.clone(), target, size_bytes, directory, data, prototype }
     }
 
-    /// Makes the empty file.
+    /// Creates the empty file.
     fn create_file(&self) -> io::Result<Result<(), Error>> {
         let (part, least, most) = JOURNAL;
         if pool::free_bytes(&self.pool)? < (self.size_bytes / part).clamp(least, most) + REST {
@@ -99,15 +99,15 @@ impl Draft {
         }
     }
 
-    /// Makes the filesystem.
+    /// Creates the filesystem.
     async fn format_filesystem(&self, mkfs: &Path, label: &str) -> Result<(), Error> {
         let mut command = Command::new(mkfs);
-        // A filesystem that counts in large sectors can be mounted from disks of both kinds.
+        // A filesystem with 4 KiB sectors can be mounted from disks of either sector size.
         command.args(["-q", "-K", "-s", "size=4096", "-L", label, "-p"]).arg(&self.prototype).arg(&self.data);
         command.env_clear().env("LC_ALL", "C").current_dir("/").kill_on_drop(true);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let ended = tokio::time::timeout(MKFS_TIMEOUT, command.output()).await;
-        let ended = ended.unwrap_or_else(|_| Err(io::Error::other("mkfs.xfs did not end in time")));
+        let ended = ended.unwrap_or_else(|_| Err(io::Error::other("mkfs.xfs did not finish in time")));
         let ended = ended.map_err(|error| failed(FAILED, &error))?;
         if ended.status.success() {
             return Ok(());
@@ -118,7 +118,7 @@ impl Draft {
         Err(if message.contains("No space left") { disk_full_error(FAILED) } else { refused })
     }
 
-    /// Moves it into target, with everything on disk before and after.
+    /// Moves the volume into place, with everything synced before and after.
     fn move_into_place(&self) -> io::Result<()> {
         fs::remove_file(&self.prototype)?;
         File::open(&self.data)?.sync_all()?;
@@ -128,7 +128,7 @@ impl Draft {
     }
 }
 
-/// Whether the filesystem of the pool has no files of such a size.
+/// Returns whether the filesystem of the pool does not support files of this size.
 pub(super) fn is_file_too_large(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EFBIG | libc::EINVAL))
 }

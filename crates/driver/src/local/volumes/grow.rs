@@ -1,5 +1,5 @@
-//! Growing a volume: first its file, then its device, then its filesystem. An engine that dies on the way leaves a filesystem
-//! that is smaller than its file, and the next call goes on from there.
+//! Grows a volume: first its file, then its device, then its filesystem. An engine that dies in between leaves a
+//! filesystem that is smaller than its file, and the next call continues from there.
 
 use std::fs::File;
 use std::io;
@@ -16,13 +16,13 @@ use crate::local::local_host::{LocalHost, blocking};
 
 const FAILED: &str = "the volume could not be grown";
 
-/// A filesystem does not use the end of its file when it is smaller than its smallest part may be.
+/// A filesystem leaves the end of its file unused when that is shorter than its smallest allocation group.
 pub(super) const MAX_UNUSED_TAIL: u64 = 1 << 20;
 
-/// What growing writes for every part that is added to the filesystem, and besides; with room to spare.
+/// What growing writes for every added allocation group, and in total besides; with a margin.
 const ROOM: (u64, u64) = (64 << 10, 16 << 20);
 
-/// Makes a volume that exists at least so large, while the caller holds its lock.
+/// Grows an existing volume to at least this size, while the caller holds its lock.
 pub(super) async fn grow_volume(host: &LocalHost, id: &VolumeId, size_bytes: u64) -> Result<(), Error> {
     let (paths, own) = (host.paths.clone(), id.clone());
     if !blocking(FAILED, move || lengthen_file(&paths, &own, size_bytes)).await?? {
@@ -33,7 +33,7 @@ pub(super) async fn grow_volume(host: &LocalHost, id: &VolumeId, size_bytes: u64
     helper_calls::grow_filesystem(host, &device).await
 }
 
-/// Makes the file longer, if it has to be, and says whether its filesystem has to follow.
+/// Lengthens the file if necessary, and returns whether its filesystem has to follow.
 fn lengthen_file(paths: &InstallationPaths, id: &VolumeId, wanted: u64) -> io::Result<Result<bool, Error>> {
     let (identity, size_bytes, superblock) = match inspection::inspect_file(paths, id)? {
         VolumeState::Sound { file, size_bytes, superblock } => (file, size_bytes, superblock),
@@ -49,7 +49,7 @@ fn lengthen_file(paths: &InstallationPaths, id: &VolumeId, wanted: u64) -> io::R
     if more < MAX_UNUSED_TAIL {
         return Ok(Ok(false));
     }
-    // A mounted filesystem that cannot write what growing needs is given up by the kernel.
+    // The kernel shuts down a mounted filesystem that cannot write what growing needs.
     let (part, rest) = ROOM;
     let parts = more / superblock.part_bytes.max(1) + 1;
     if pool::free_bytes(&paths.pool)? < parts.saturating_mul(part).saturating_add(rest) {

@@ -1,4 +1,4 @@
-//! Opening a volume: its loop device, found or made.
+//! Opens a volume: finds its loop device or attaches one.
 
 use std::fs::File;
 use std::io;
@@ -14,17 +14,17 @@ use crate::local::host::loop_device::{self, LoopDevice};
 use crate::local::host::paths::InstallationPaths;
 use crate::local::local_host::{LocalHost, blocking};
 
-/// How long to wait before looking again.
+/// The delay between two attempts.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// So often a device is looked at that is just going away.
+/// How often to check a device that is being detached.
 const TRIES: u32 = 1_000;
 
-/// Opens a volume. One volume never has two devices: they would be two filesystems on the same blocks.
+/// Opens a volume. A volume never has two devices: they would be two filesystems on the same blocks.
 pub(in crate::local) async fn open_volume(host: &LocalHost, id: &VolumeId) -> Result<LoopDevice, Error> {
     host.volumes.mkfs()?;
     host.volumes.check_pool_present(&host.paths)?;
-    // Whoever stops waiting does not stop the work that has begun, so the work itself holds the lock.
+    // A caller that stops waiting does not stop work that has started, so the work itself holds the lock.
     let device_guard = Arc::new(host.lock(&super::device_lock_name(id)).await);
     for _ in 0..TRIES {
         let (paths, id, device_guard) = (host.paths.clone(), id.clone(), device_guard.clone());
@@ -37,11 +37,11 @@ pub(in crate::local) async fn open_volume(host: &LocalHost, id: &VolumeId) -> Re
         }
         tokio::time::sleep(PAUSE).await;
     }
-    tracing::warn!(%id, "the loop device of a volume stays unusable: it does not go away, or /dev does not show it");
+    tracing::warn!(%id, "the loop device of a volume stays unusable: it is not detached, or /dev lacks it");
     Err(Error::Retry("the volume could not be opened: its device is busy".into()))
 }
 
-/// Finds or makes the device; `None` when one is just going away.
+/// Finds or attaches the device; `None` when one is just being detached.
 fn try_open(paths: &InstallationPaths, id: &VolumeId) -> io::Result<Result<Option<LoopDevice>, Error>> {
     let file = match inspection::inspect_file(paths, id)? {
         VolumeState::Sound { file, .. } => file,

@@ -1,4 +1,4 @@
-//! Removing a volume with its data, for good.
+//! Removes a volume with its data.
 
 use std::fs;
 use std::io;
@@ -16,13 +16,13 @@ use crate::local::host::{files, trees};
 use crate::local::instance::observe;
 use crate::local::local_host::{LocalHost, blocking};
 
-/// How long to wait before looking again.
+/// The delay between two attempts.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// So often it is looked whether a device goes away that no instance uses.
+/// How often to check whether a device that no instance uses is detached.
 const TRIES: u32 = 1_000;
 
-/// Removes the volume; what is not there is removed already. Refused while an instance, or whoever else, has it open.
+/// Removes the volume; succeeds when it does not exist. Refused while an instance or any other process has it open.
 pub(in crate::local) async fn remove_volume(host: &LocalHost, id: &VolumeId) -> Result<(), Error> {
     host.volumes.check_pool_present(&host.paths)?;
     let _one_at_a_time = host.lock(id).await;
@@ -36,24 +36,24 @@ pub(in crate::local) async fn remove_volume(host: &LocalHost, id: &VolumeId) -> 
         if removed.await? {
             return Ok(());
         }
-        // The kernel takes a moment to take apart what an instance had that has just ended.
+        // The kernel takes a moment to release the mounts of an instance that has just ended.
         if observe::observe_instances(host)?.instances.values().any(|instance| instance.volumes.contains(id)) {
             return Err(Error::Permanent(format!("volume {id} is mounted in an instance")));
         }
         tokio::time::sleep(PAUSE).await;
     }
-    tracing::warn!(%id, "something on the machine besides its instances has a volume open");
-    Err(Error::Permanent(format!("volume {id} is in use on the machine; ask the operator")))
+    tracing::warn!(%id, "a process on the host outside of instances has a volume open");
+    Err(Error::Permanent(format!("volume {id} is in use on the host outside of instances; ask the operator")))
 }
 
-/// Removes the volume, or says that it is in use.
+/// Removes the volume; returns `false` when it is in use.
 fn try_remove(paths: &InstallationPaths, id: &VolumeId) -> io::Result<bool> {
-    let (place, aside) = (paths.volume_directory(id), paths.volume_directory(id).with_extension(pool::REMOVED));
+    let (directory, aside) = (paths.volume_directory(id), paths.volume_directory(id).with_extension(pool::REMOVED));
     trees::remove_tree(&aside)?;
     if is_file_in_use(&paths.volume_file(id))? {
         return Ok(false);
     }
-    match fs::rename(&place, &aside) {
+    match fs::rename(&directory, &aside) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
         moved => moved?,
     }
@@ -63,7 +63,7 @@ fn try_remove(paths: &InstallationPaths, id: &VolumeId) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Whether a device has the file, or had it when somebody took it away.
+/// Returns whether a device has the file, or had it when it was moved away.
 fn is_file_in_use(path: &Path) -> io::Result<bool> {
     let file = match fs::metadata(path) {
         Ok(found) => Some(FileIdentity::of(&found)),

@@ -1,7 +1,7 @@
-//! Loop devices: finding the one that a file has, and making one.
+//! Loop devices: finds the one that a file is attached to, and attaches files.
 //!
-//! What is asked is always the kernel: which file a device has is said by the file's own numbers, because a name may have
-//! been given to another file since. Knows files and devices, and nothing of volumes.
+//! The kernel is always asked, and files are compared by device and inode, because a name may have been given to
+//! another file since. This module knows files and devices, and nothing of volumes.
 
 mod kernel;
 
@@ -12,22 +12,22 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// So often others may be faster to take a free device.
+/// How often another process may take a free device first.
 const MAX_ATTEMPTS: u32 = 100;
 
-/// A loop device that has a file. It lives for as long as this, or a mount of it anywhere.
+/// A loop device with a file. It stays attached while this value or any mount of it lives.
 #[derive(Debug)]
 pub(in crate::local) struct LoopDevice {
-    /// Its node below `/dev`.
+    /// The device node below `/dev`.
     pub(in crate::local) path: PathBuf,
-    /// Its number, as `st_dev` of files on it shows it.
+    /// The device number, as `st_dev` of files on it shows it.
     pub(in crate::local) number: u64,
-    /// The file that it has.
+    /// The attached file.
     pub(in crate::local) file: FileIdentity,
     open: File,
 }
 
-/// A file, however it is called: the device it lies on and its inode.
+/// The identity of a file, whatever its name: its device and its inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(in crate::local) struct FileIdentity(u64, u64);
 
@@ -38,7 +38,7 @@ impl FileIdentity {
 }
 
 impl LoopDevice {
-    /// Looks at a device that has a file.
+    /// Inspects a device that has a file.
     pub(in crate::local) fn inspect(path: &Path) -> io::Result<Self> {
         let open = File::open(path)?;
         let found = open.metadata()?;
@@ -49,38 +49,39 @@ impl LoopDevice {
         Ok(LoopDevice { path: path.to_owned(), number: found.rdev(), file: FileIdentity(device, inode), open })
     }
 
-    /// Its name in the kernel.
+    /// The name of the device in the kernel.
     pub(in crate::local) fn name(&self) -> String {
         self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Tells it that its file has another size now.
+    /// Tells the device that the size of its file has changed.
     pub(in crate::local) fn refresh_size(&self) -> io::Result<()> {
         kernel::refresh_size(&self.open)
     }
 }
 
-/// What a look at all devices showed.
+/// The result of a scan over all loop devices.
 #[derive(Debug, Default)]
 pub(in crate::local) struct LoopDevices {
-    /// Those that have a file.
+    /// The devices with a file.
     pub(in crate::local) all: Vec<LoopDevice>,
-    /// The names that the files of the others once had. They are just going, or `/dev` does not show them.
+    /// The former names of the files of devices that could not be opened: they are being detached, or `/dev` lacks
+    /// them.
     pub(in crate::local) unseen: Vec<String>,
 }
 
 impl LoopDevices {
-    /// The one that has a file.
+    /// The device that a file is attached to.
     pub(in crate::local) fn find(&self, file: FileIdentity) -> Option<&LoopDevice> {
         self.all.iter().find(|device| device.file == file)
     }
 
-    /// The one that has a file, to keep.
+    /// The device that a file is attached to, by value.
     pub(in crate::local) fn into_device(self, file: FileIdentity) -> Option<LoopDevice> {
         self.all.into_iter().find(|device| device.file == file)
     }
 
-    /// Whether one has a file that had this name once and is not the one that has it now.
+    /// Returns whether a device has a file that once had this name and is not the file that has it now.
     pub(in crate::local) fn has_replaced_file(&self, path: &Path, now: Option<FileIdentity>) -> bool {
         let deleted = format!("{} (deleted)", path.display());
         let mut others = self.all.iter().filter(|device| Some(device.file) != now);
@@ -89,8 +90,8 @@ impl LoopDevices {
     }
 }
 
-/// The devices whose file was below a directory and is not there any more, each with that name. Only names are read: nothing
-/// is opened.
+/// The devices whose file was below a directory and no longer exists, each with that name. Only names are read; no
+/// device is opened.
 pub(in crate::local) fn abandoned_devices(below: &Path) -> io::Result<Vec<(String, String)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/sys/block")? {
@@ -101,13 +102,12 @@ pub(in crate::local) fn abandoned_devices(below: &Path) -> io::Result<Vec<(Strin
     Ok(found)
 }
 
-/// Looks at all devices that have a file.
+/// Scans all loop devices that have a file.
 pub(in crate::local) fn scan_devices() -> io::Result<LoopDevices> {
     let mut devices = LoopDevices::default();
     for entry in fs::read_dir("/sys/block")? {
         let name = entry?.file_name();
         let name = name.to_string_lossy();
-        // A device without a file needs no closer look.
         if !name.starts_with("loop") || backing_name(&name).is_none() {
             continue;
         }
@@ -119,7 +119,7 @@ pub(in crate::local) fn scan_devices() -> io::Result<LoopDevices> {
     Ok(devices)
 }
 
-/// The device of a file that keeps its name, found or made; `None` when one is just going away.
+/// Finds or attaches the device of a file that keeps its name; `None` when one is just being detached.
 pub(in crate::local) fn find_or_attach(path: &Path) -> io::Result<Option<LoopDevice>> {
     let file = File::options().read(true).write(true).open(path)?;
     let devices = scan_devices()?;
@@ -132,12 +132,13 @@ pub(in crate::local) fn find_or_attach(path: &Path) -> io::Result<Option<LoopDev
     }
 }
 
-/// The device of a file that was made just now, and cannot have one.
+/// Attaches a file that was just created and cannot have a device yet.
 pub(in crate::local) fn attach_new_file(path: &Path) -> io::Result<Option<LoopDevice>> {
     attach_file(&File::options().read(true).write(true).open(path)?)
 }
 
-/// Whether a device has a file that is, or was, in this directory. None is opened for that, which would keep it.
+/// Returns whether a device has a file that is, or was, in this directory. No device is opened, because that would keep
+/// it attached.
 pub(in crate::local) fn has_device_below(directory: &Path) -> io::Result<bool> {
     for entry in fs::read_dir("/sys/block")? {
         let name = entry?.file_name();
@@ -148,7 +149,7 @@ pub(in crate::local) fn has_device_below(directory: &Path) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Makes a device for a file that has none; `None` when others were always faster.
+/// Attaches a file that has no device; `None` when other processes always took the free device first.
 pub(in crate::local) fn attach_file(file: &File) -> io::Result<Option<LoopDevice>> {
     let control = File::open("/dev/loop-control")?;
     for _ in 0..MAX_ATTEMPTS {
@@ -161,7 +162,7 @@ pub(in crate::local) fn attach_file(file: &File) -> io::Result<Option<LoopDevice
             Err(error) => return Err(error),
         };
         match kernel::attach_file(&device, file) {
-            // Whoever holds a device open for writing keeps some kernels from mounting it, so it is opened again.
+            // Some kernels refuse to mount a device that is open for writing, so it is opened again.
             Ok(()) => return LoopDevice::inspect(&path).map(Some),
             Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::ENXIO)) => {}
             Err(error) => return Err(error),
@@ -170,22 +171,23 @@ pub(in crate::local) fn attach_file(file: &File) -> io::Result<Option<LoopDevice
     Ok(None)
 }
 
-/// The name that the file of a device had when the device was made; `None` for a device without a file.
+/// The name that the file of a device had when it was attached; `None` for a device without a file.
 fn backing_name(device: &str) -> Option<String> {
     let name = fs::read_to_string(format!("/sys/block/{device}/loop/backing_file")).ok()?;
     Some(name.trim_end_matches('\n').to_owned())
 }
 
 fn missing_node_error(name: &str) -> io::Error {
-    io::Error::other(format!("the kernel has {name}, but there is no such thing in /dev: is /dev a devtmpfs?"))
+    io::Error::other(format!("the kernel has {name}, but /dev lacks it: is /dev a devtmpfs?"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// A device is found by its file, whatever its name, and detached with its last user.
     #[test]
-    fn a_device_is_found_by_its_file_and_goes_with_its_last_user() {
+    fn device_is_found_by_file_and_detached_with_last_user() {
         if !rustix::process::geteuid().is_root() {
             eprintln!("skipped: loop devices need root");
             return;
@@ -206,8 +208,8 @@ mod tests {
             "a name is not a file"
         );
         drop((made, found));
-        // The kernel takes it apart with the last descriptor, and others may look at all devices right now.
+        // The kernel detaches the file with the last descriptor, and another test may scan all devices right now.
         let gone = (0..100_000).any(|_| scan_devices().unwrap().find(identity).is_none());
-        assert!(gone, "nobody has it open");
+        assert!(gone, "it is detached once it is closed everywhere");
     }
 }

@@ -1,4 +1,6 @@
-//! What there is of volumes: their files, what is in them, and what the kernel says of those that are mounted.
+//! Inspects volumes: their files, the content of the files, and what the kernel reports for mounted ones.
+//!
+//! Start reading at `inspect_file`.
 
 mod faults;
 mod probe;
@@ -22,33 +24,30 @@ pub(in crate::local) use faults::{report_damage, report_unreadable};
 use probe::{LiveUsage, probe_mounted};
 use superblock::Superblock;
 
-const FAILED: &str = "a volume could not be looked at";
+const FAILED: &str = "the volume could not be inspected";
 
-/// A volume as its file shows it.
+/// The state of a volume according to its file.
 pub(super) enum VolumeState {
-    /// There is none.
     Absent,
-    /// It has a fault.
     Faulty { size_bytes: u64, fault: Fault },
-    /// It is as it should be.
     Sound { file: FileIdentity, size_bytes: u64, superblock: Superblock },
 }
 
-/// Looks at one volume.
+/// Observes one volume.
 pub(in crate::local) async fn observe_volume(host: &LocalHost, id: &VolumeId) -> Result<Option<ObservedVolume>, Error> {
     host.volumes.check_pool_present(&host.paths)?;
     let (paths, id) = (host.paths.clone(), id.clone());
     blocking(FAILED, move || observe_file(&paths, &id, &loop_device::scan_devices()?)).await
 }
 
-/// Looks at all volumes.
+/// Observes all volumes.
 pub(in crate::local) async fn observe_volumes(host: &LocalHost) -> Result<BTreeMap<VolumeId, ObservedVolume>, Error> {
     host.volumes.check_pool_present(&host.paths)?;
     let paths = host.paths.clone();
     blocking(FAILED, move || observe_pool(&paths)).await
 }
 
-/// The same for who has no engine, only its paths.
+/// Observes all volumes without an open driver.
 pub(in crate::local) fn observe_pool(paths: &InstallationPaths) -> io::Result<BTreeMap<VolumeId, ObservedVolume>> {
     let devices = loop_device::scan_devices()?;
     let mut volumes = BTreeMap::new();
@@ -75,7 +74,7 @@ fn observe_file(paths: &InstallationPaths, id: &VolumeId, devices: &LoopDevices)
         VolumeState::Sound { file, size_bytes, superblock } => match probe_live(devices.find(file)) {
             Ok(live) => {
                 let used_bytes = live.map_or(superblock.used_bytes, |live| live.used_bytes);
-                // A file that was made longer is no larger volume before its filesystem has followed.
+                // A longer file does not make a larger volume before its filesystem has grown.
                 let behind = superblock.unused_tail_bytes(size_bytes, live);
                 let size_bytes = if behind < grow::MAX_UNUSED_TAIL { size_bytes } else { size_bytes - behind };
                 Ok(Some(ObservedVolume { size_bytes, used_bytes: Some(used_bytes), fault: None }))
@@ -85,27 +84,28 @@ fn observe_file(paths: &InstallationPaths, id: &VolumeId, devices: &LoopDevices)
     }
 }
 
-/// What the kernel says of a volume that is mounted somewhere.
+/// What the kernel reports for a volume that is mounted somewhere.
 pub(super) fn probe_live(device: Option<&LoopDevice>) -> Result<Option<LiveUsage>, Fault> {
     match device.map_or(Ok(None), probe_mounted) {
         Ok(live) => Ok(live),
-        Err(error) if is_damage(&error) || is_io_failure(&error) => Err(Fault::GivenUp),
-        // Whoever mounts or unmounts it right now may be in the way; the file says almost the same.
+        Err(error) if is_damage(&error) || is_io_failure(&error) => Err(Fault::ShutDown),
+        // A concurrent mount or unmount may interfere; the file says almost the same.
         Err(error) => {
-            tracing::debug!(%error, "the kernel was asked for a mounted volume in vain");
+            tracing::debug!(%error, "the kernel could not be asked for a mounted volume");
             Ok(None)
         }
     }
 }
 
-/// Looks at the file of a volume.
+/// Inspects the file of a volume.
 pub(super) fn inspect_file(paths: &InstallationPaths, id: &VolumeId) -> io::Result<VolumeState> {
     let directory = paths.volume_directory(id);
     if is_directory_absent(&directory)? {
         return Ok(VolumeState::Absent);
     }
     let file = match File::open(paths.volume_file(id)) {
-        // One that was moved aside meanwhile, to be removed, has no fault. A file of a volume's name must not hide the others.
+        // A volume that was moved aside meanwhile, to be removed, has no fault. A stray file with the name of a volume
+        // must not hide the others.
         Err(error) if pool::is_missing(&error) => {
             let missing = VolumeState::Faulty { size_bytes: 0, fault: Fault::Missing };
             return Ok(if is_directory_absent(&directory)? { VolumeState::Absent } else { missing });
@@ -131,7 +131,7 @@ pub(super) fn inspect_file(paths: &InstallationPaths, id: &VolumeId) -> io::Resu
     }
 }
 
-/// The label that a filesystem has that is the volume's: as much of the id as there is room for, which is all that differs.
+/// The label of the volume's filesystem: as much of the id as fits, which is the part that differs.
 pub(super) fn filesystem_label(id: &VolumeId) -> &str {
     id.as_str().strip_prefix(VolumeId::PREFIX).unwrap_or(id.as_str())
 }
@@ -148,8 +148,9 @@ fn is_directory_absent(directory: &Path) -> io::Result<bool> {
 mod tests {
     use super::*;
 
+    /// A stray entry with the name of a volume does not hide the others.
     #[test]
-    fn what_only_has_the_name_of_a_volume_hides_no_other() {
+    fn stray_entries_hide_no_volume() {
         let pool = tempfile::tempdir().unwrap();
         let at = |name: &str| pool.path().join(name);
         fs::write(at("s-000000000000"), "a file").unwrap();
@@ -162,7 +163,7 @@ mod tests {
         let faults: Vec<_> = seen.values().map(|volume| volume.fault.as_deref().unwrap_or_default()).collect();
         let [file, empty, directory] = faults[..] else { panic!("{seen:?}") };
         assert!(file.contains("s-000000000000") && file.contains("is missing"), "{file}");
-        assert!(empty.contains("is missing") && directory.contains("does not hold its filesystem"), "{seen:?}");
+        assert!(empty.contains("is missing") && directory.contains("no longer contains its filesystem"), "{seen:?}");
         assert!(pool::measure_pool(&paths).is_ok());
     }
 }

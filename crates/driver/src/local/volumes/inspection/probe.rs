@@ -1,4 +1,4 @@
-//! Looking at a filesystem that somebody has mounted. One that nobody has mounted is left alone, because mounting writes to it.
+//! Probes a mounted filesystem. One that is not mounted is left alone, because mounting writes to it.
 
 use std::io;
 use std::path::Path;
@@ -8,12 +8,11 @@ use rustix::fs::fstatvfs;
 use crate::local::host::loop_device::LoopDevice;
 use crate::local::host::xfs;
 
-/// What the kernel says of a mounted filesystem.
+/// What the kernel reports for a mounted filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::local::volumes) struct LiveUsage {
-    /// Its size without its journal.
+    /// The size without the journal.
     pub(in crate::local::volumes) size_bytes: u64,
-    /// What is taken of it.
     pub(in crate::local::volumes) used_bytes: u64,
 }
 

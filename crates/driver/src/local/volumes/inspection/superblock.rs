@@ -1,34 +1,34 @@
-//! The first sector of an XFS: enough to know whose filesystem it is, how large it is, and what is taken of it.
+//! The superblock of an XFS: enough to identify the filesystem, and to know its size and usage.
 //!
-//! It is read from the file of a volume and never written. What it counts is exact while the volume is at rest; while it is
-//! mounted, the kernel knows better.
+//! It is read from the file of a volume and never written. Its counts are exact while the volume is not mounted; for a
+//! mounted volume the kernel knows better.
 
 use std::io::{self, Read};
 
 use super::probe::LiveUsage;
 
-/// As much of the superblock as is read.
+/// How much of the superblock is read.
 const LENGTH: usize = 512;
 
 const MAGIC: &[u8] = b"XFSB";
 
-/// What the superblock says.
+/// The fields of the superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::local::volumes) struct Superblock {
-    /// The name that was given to the filesystem when it was made.
+    /// The label that was given to the filesystem when it was created.
     pub(in crate::local::volumes) label: String,
     /// The size of the filesystem, which may be smaller than that of its file.
     pub(in crate::local::volumes) size_bytes: u64,
-    /// What its journal takes of that.
+    /// The size of the journal.
     pub(in crate::local::volumes) journal_bytes: u64,
-    /// The size of the parts that it consists of; the last may be smaller.
+    /// The size of an allocation group; the last one may be smaller.
     pub(in crate::local::volumes) part_bytes: u64,
-    /// What is taken of it besides the journal.
+    /// The used bytes, without the journal.
     pub(in crate::local::volumes) used_bytes: u64,
 }
 
 impl Superblock {
-    /// Reads it from the beginning of a file; `None` when what is there is not a superblock that makes sense.
+    /// Reads it from the beginning of a file; `None` when there is no valid superblock.
     pub(in crate::local::volumes) fn read(mut file: impl Read) -> io::Result<Option<Self>> {
         let mut sector = [0; LENGTH];
         match file.read_exact(&mut sector) {
@@ -37,8 +37,8 @@ impl Superblock {
         }
     }
 
-    /// How many bytes of a file of this size the filesystem does not use. What is mounted may have grown without the superblock
-    /// on disk knowing it yet.
+    /// How many bytes of a file of this size the filesystem does not use. A mounted filesystem may have grown without
+    /// the superblock on disk showing it yet.
     pub(in crate::local::volumes) fn unused_tail_bytes(&self, file_bytes: u64, live: Option<LiveUsage>) -> u64 {
         let filesystem = live.map_or(self.size_bytes, |live| live.size_bytes.saturating_add(self.journal_bytes));
         file_bytes.saturating_sub(filesystem)
@@ -59,13 +59,13 @@ impl Superblock {
             size_bytes: blocks.checked_mul(block_bytes)?,
             journal_bytes: journal.checked_mul(block_bytes)?,
             part_bytes: read_be::<4>(sector, 84).checked_mul(block_bytes)?,
-            // Whether the count is right is not for here to judge: the kernel puts it right when it mounts.
+            // A wrong count is not judged here: the kernel corrects it when it mounts the filesystem.
             used_bytes: blocks.saturating_sub(journal).saturating_sub(free).checked_mul(block_bytes)?,
         })
     }
 }
 
-/// A number of so many bytes, the highest first.
+/// Reads a big-endian number of so many bytes.
 fn read_be<const BYTES: usize>(sector: &[u8; LENGTH], at: usize) -> u64 {
     sector[at..at + BYTES].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
@@ -95,8 +95,9 @@ mod tests {
         sector
     }
 
+    /// The superblock holds the label, the size and the usage.
     #[test]
-    fn says_whose_it_is_and_how_much_is_taken() {
+    fn superblock_holds_label_and_usage() {
         let read = Superblock::read(&fresh()[..]).unwrap().unwrap();
         let wanted = Superblock {
             label: "7k2m9q4x0abc".into(),
@@ -112,8 +113,9 @@ mod tests {
         assert_eq!(odd.used_bytes, 0, "a count that is wrong is not taken for a fault");
     }
 
+    /// A sector that makes no sense is not a superblock.
     #[test]
-    fn what_makes_no_sense_is_not_one() {
+    fn nonsense_is_no_superblock() {
         let cases: [(&str, [u8; LENGTH]); 8] = [
             ("nothing", [0; LENGTH]),
             ("another filesystem", with(0, b"EXT4")),

@@ -1,23 +1,23 @@
-//! Mounts of the tests' own, which go with whoever made them.
+//! Mounts of the tests, which end with the process that made them.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// Runs commands line by line, and says what each said and that it ended.
+/// Runs commands line by line, and prints the output and the exit code of each.
 const SHELL: &str = r#"mount -t xfs -o loop "$0" "$1" && cd "$1" && echo READY &&
     while read -r line; do eval "$line" 2>&1; echo "END $?"; done"#;
 
-/// A volume that is mounted where only one process sees it, as an operator or an instance would.
-pub(super) struct Mounted {
+/// A volume that is mounted where only one process sees it, as by an operator or in an instance.
+pub(super) struct TestMount {
     process: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     at: PathBuf,
 }
 
-impl Mounted {
+impl TestMount {
     pub(super) fn at(file: &Path, scratch: &Path) -> Self {
         let at = scratch.join("mounted-by-the-test");
         fs::create_dir(&at).unwrap();
@@ -25,23 +25,23 @@ impl Mounted {
         shell.args(["--mount", "--propagation", "private", "sh", "-c", SHELL]).arg(file).arg(&at);
         let mut process = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (input, output) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
-        let mut mounted = Mounted { process, input, output: BufReader::new(output), at };
+        let mut mounted = TestMount { process, input, output: BufReader::new(output), at };
         assert_eq!(mounted.line(), "READY\n", "the volume can be mounted");
         mounted
     }
 
-    /// What a command says that works.
+    /// Runs a command that must succeed, and returns its output.
     pub(super) fn run(&mut self, command: &str) -> String {
         writeln!(self.input, "{command}").unwrap();
-        let mut said = String::new();
+        let mut output = String::new();
         loop {
             let line = self.line();
             match line.strip_prefix("END ") {
                 Some(code) => {
-                    assert_eq!(code, "0\n", "{command} works: {said}");
-                    return said;
+                    assert_eq!(code, "0\n", "{command} works: {output}");
+                    return output;
                 }
-                None => said.push_str(&line),
+                None => output.push_str(&line),
             }
         }
     }
@@ -53,23 +53,23 @@ impl Mounted {
     }
 }
 
-impl Drop for Mounted {
+impl Drop for TestMount {
     fn drop(&mut self) {
-        // The mount namespace goes with its only process, and the mount and its device with that.
+        // The mount namespace ends with its only process, and the mount and its device with it.
         let _gone = (self.process.kill(), self.process.wait(), fs::remove_dir(&self.at));
     }
 }
 
 /// A small disk in memory.
-pub(super) struct Disk(tempfile::TempDir);
+pub(super) struct MemoryDisk(tempfile::TempDir);
 
-impl Disk {
+impl MemoryDisk {
     pub(super) fn of(bytes: u64) -> Self {
         let at = tempfile::tempdir().unwrap();
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "tarn-test"]).arg(at.path());
         assert!(mount.status().unwrap().success(), "a disk in memory can be mounted");
-        Disk(at)
+        MemoryDisk(at)
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -77,7 +77,7 @@ impl Disk {
     }
 }
 
-impl Drop for Disk {
+impl Drop for MemoryDisk {
     fn drop(&mut self) {
         let _gone = Command::new("umount").arg("--lazy").arg(self.0.path()).status();
     }

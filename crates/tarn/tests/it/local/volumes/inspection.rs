@@ -1,4 +1,4 @@
-//! What the tests see of a volume: its file, and what is in it.
+//! What the tests inspect of a volume: its file, and the superblock in it.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -8,17 +8,17 @@ use std::time::Duration;
 use tarn_driver::{Driver, VolumeSpec};
 use tarn_model::ids::VolumeId;
 
-use crate::local::machine::{Machine, PATIENCE, loops, on_a_machine};
+use crate::local::test_host::{TIMEOUT, TestHost, attached_files, with_test_host};
 
-/// Runs a test on a machine that can have volumes.
-pub(super) fn with_volumes(test: impl AsyncFnOnce(&mut Machine)) {
-    on_a_machine(async |machine| match machine.driver.capabilities().volumes {
-        true => test(machine).await,
+/// Runs a test on a host that supports volumes.
+pub(super) fn with_volumes(test: impl AsyncFnOnce(&mut TestHost)) {
+    with_test_host(async |host| match host.driver.capabilities().volumes {
+        true => test(host).await,
         false => eprintln!("skipped: volumes need mkfs.xfs, and a kernel with XFS and loop devices"),
     });
 }
 
-impl Machine {
+impl TestHost {
     pub(super) fn volume(&self, size_bytes: u64) -> VolumeSpec {
         VolumeSpec { id: VolumeId::fresh(&self.ids), size_bytes }
     }
@@ -31,8 +31,8 @@ impl Machine {
         self.pool().join(spec.id.as_str()).join("data.xfs")
     }
 
-    /// The number of the only loop device that has the file of a volume of this machine. The kernel takes a moment to take one away
-    /// that was there before; a second one that somebody uses does not go.
+    /// The number of the only loop device with the file of a volume of this host. The kernel takes a moment to detach
+    /// an earlier one; a second one that is in use would stay.
     pub(super) async fn device(&self) -> String {
         let one = async {
             loop {
@@ -42,21 +42,21 @@ impl Machine {
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, one).await.expect("it is in use and has one device")
+        tokio::time::timeout(TIMEOUT, one).await.expect("it is in use and has one device")
     }
 
-    /// Waits until no loop device has the file of a volume of this machine: the kernel takes a moment for it.
-    pub(super) async fn no_loops(&self) {
+    /// Waits until no loop device has the file of a volume of this host, for which the kernel takes a moment.
+    pub(super) async fn wait_until_detached(&self) {
         let gone = async {
-            while !loops(&self.data.path().join("volumes")).is_empty() {
+            while !attached_files(&self.data.path().join("volumes")).is_empty() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, gone).await.expect("devices go with their last user");
+        tokio::time::timeout(TIMEOUT, gone).await.expect("devices go with their last user");
     }
 }
 
-/// The numbers of the loop devices that have files below a directory, as the list of mounts shows them.
+/// The numbers of the loop devices with files below a directory, as the list of mounts shows them.
 fn device_numbers(below: &Path) -> Vec<String> {
     let devices = fs::read_dir("/sys/block").unwrap().flatten().map(|device| device.path());
     let own = devices.filter(|device| {
@@ -66,7 +66,7 @@ fn device_numbers(below: &Path) -> Vec<String> {
     own.map(|device| fs::read_to_string(device.join("dev")).unwrap().trim_end().to_owned()).collect()
 }
 
-/// What the first sector of an XFS says.
+/// The fields of an XFS superblock.
 pub(super) struct Superblock {
     pub(super) label: String,
     pub(super) uuid: [u8; 16],

@@ -1,4 +1,4 @@
-//! Unmounts that take their time, because much is not on disk yet.
+//! Unmounts that take long, because much is not on disk yet.
 
 use std::fs;
 use std::path::Path;
@@ -9,10 +9,10 @@ use tarn_driver::Driver;
 use tarn_driver::local::{ImageSettings, LocalDriver, LocalSettings, Protections};
 use tarn_model::capacity::Inventory;
 
-use super::{made, started};
-use crate::local::machine::{PATIENCE, names, on_a_machine, open};
+use super::{create_volume, start_with_volumes};
+use crate::local::test_host::{TIMEOUT, entry_names, open, with_test_host};
 
-/// A helper that unmounts only when it may, and says that it waits.
+/// A helper that delays unmounts until it is released, and shows that it waits.
 const HELPER: &str = r#"
 read -r order
 case "$order" in
@@ -25,32 +25,33 @@ shift
 /// The guest that the program under test embeds.
 const GUEST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tarn-guest"));
 
-/// As many helpers as an engine lets work at once.
+/// How many helpers an engine runs at once.
 const HELPERS: usize = 4;
 
+/// Slow unmounts do not delay the start of instances.
 #[test]
-fn unmounts_hold_up_no_starts() {
-    on_a_machine(async |machine| {
+fn unmounts_delay_no_starts() {
+    with_test_host(async |host| {
         let gate = tempfile::tempdir().unwrap();
         fs::create_dir(gate.path().join("waits")).unwrap();
         let elsewhere = tempfile::tempdir().unwrap();
-        machine.driver = open(elsewhere.path()).await.unwrap();
-        machine.driver = open_slow(machine.data.path(), gate.path()).await;
-        let volume = made(machine).await;
+        host.driver = open(elsewhere.path()).await.unwrap();
+        host.driver = open_slow(host.data.path(), gate.path()).await;
+        let volume = create_volume(host).await;
         let mut specs = Vec::new();
         for _ in 0..HELPERS {
-            specs.push(started(machine, &[&volume]).await);
+            specs.push(start_with_volumes(host, &[&volume]).await);
         }
-        let machine = &*machine;
-        let unmounts = join_all(specs.iter().map(|spec| machine.driver.remove_mount(&volume.id, &spec.id)));
+        let host = &*host;
+        let unmounts = join_all(specs.iter().map(|spec| host.driver.remove_mount(&volume.id, &spec.id)));
         let other = async {
             let all_wait = async {
-                while names(&gate.path().join("waits")).len() < HELPERS {
+                while entry_names(&gate.path().join("waits")).len() < HELPERS {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
             };
-            tokio::time::timeout(PATIENCE, all_wait).await.expect("all unmounts have begun");
-            let spec = tokio::time::timeout(PATIENCE, started(machine, &[&volume])).await;
+            tokio::time::timeout(TIMEOUT, all_wait).await.expect("all unmounts have begun");
+            let spec = tokio::time::timeout(TIMEOUT, start_with_volumes(host, &[&volume])).await;
             fs::write(gate.path().join("go"), "").unwrap();
             spec.expect("an instance starts meanwhile")
         };
@@ -75,7 +76,7 @@ async fn open_slow(data: &Path, gate: &Path) -> LocalDriver {
         denied: Vec::new(),
         images: ImageSettings::default(),
         inventory: Inventory { cpu_milli: 8_000, memory_bytes: 8 << 30, gpus: Vec::new(), storage_bytes: 0 },
-        gpus: crate::local::machine::no_gpus(),
+        gpus: crate::local::test_host::no_gpus(),
         cdi: Default::default(),
     };
     LocalDriver::open(settings).await.unwrap()

@@ -1,4 +1,4 @@
-//! Images that the tests make themselves: layers written entry by entry, and pushed as every client does.
+//! Builds images for the tests: layers are written entry by entry, and pushed as a client does.
 
 use std::io::Write;
 
@@ -6,16 +6,16 @@ use sha2::{Digest, Sha256};
 
 /// How a layer is compressed.
 #[derive(Clone, Copy)]
-pub(crate) enum Packing {
+pub(crate) enum Compression {
     Plain,
     Gzip,
     Zstd,
 }
 
 /// A layer that is being written.
-pub(crate) struct Writing(tar::Builder<Vec<u8>>);
+pub(crate) struct LayerBuilder(tar::Builder<Vec<u8>>);
 
-/// A piece of an image: what a registry keeps.
+/// A blob of an image, as a registry stores it.
 #[derive(Clone)]
 pub(crate) struct Blob {
     pub(crate) kind: &'static str,
@@ -25,12 +25,12 @@ pub(crate) struct Blob {
 
 /// An image: its manifest, and its configuration followed by its layers.
 #[derive(Clone)]
-pub(crate) struct Made {
+pub(crate) struct TestImage {
     pub(crate) manifest: Vec<u8>,
     pub(crate) blobs: Vec<Vec<u8>>,
 }
 
-/// The architecture of this machine in the words of images.
+/// The architecture of this host, as images name it.
 pub(crate) fn architecture() -> &'static str {
     if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" }
 }
@@ -40,12 +40,12 @@ pub(crate) fn digest(bytes: &[u8]) -> String {
     format!("sha256:{digits}")
 }
 
-impl Writing {
+impl LayerBuilder {
     pub(crate) fn new() -> Self {
-        Writing(tar::Builder::new(Vec::new()))
+        LayerBuilder(tar::Builder::new(Vec::new()))
     }
 
-    /// An entry of any kind, with a name and a link that nobody checks.
+    /// Adds an entry of any kind, with a name and a link that are not checked.
     pub(crate) fn entry(mut self, kind: tar::EntryType, path: &str, link: &str, mode: u32, content: &[u8]) -> Self {
         let mut header = tar::Header::new_gnu();
         header.as_old_mut().name[..path.len()].copy_from_slice(path.as_bytes());
@@ -81,7 +81,7 @@ impl Writing {
         self.entry(tar::EntryType::Link, path, target, 0o644, b"")
     }
 
-    /// A file with a name that does not fit into a header.
+    /// Adds a file with a name that does not fit into a header.
     pub(crate) fn long(mut self, path: &str, content: &[u8]) -> Self {
         let mut header = tar::Header::new_gnu();
         header.set_mode(0o644);
@@ -90,7 +90,7 @@ impl Writing {
         self
     }
 
-    /// What is attached to the next entry.
+    /// Attaches extended attributes to the next entry.
     pub(crate) fn attached(mut self, all: &[(&str, &[u8])]) -> Self {
         let names: Vec<_> = all.iter().map(|(name, _)| format!("SCHILY.xattr.{name}")).collect();
         let pairs = names.iter().zip(all).map(|(name, (_, value))| (name.as_str(), *value));
@@ -98,35 +98,37 @@ impl Writing {
         self
     }
 
-    pub(crate) fn pack(self, packing: Packing) -> Blob {
+    pub(crate) fn pack(self, compression: Compression) -> Blob {
         let plain = self.0.into_inner().unwrap();
         let archive = digest(&plain);
-        let (kind, bytes) = match packing {
-            Packing::Plain => ("application/vnd.oci.image.layer.v1.tar", plain),
-            Packing::Gzip => {
+        let (kind, bytes) = match compression {
+            Compression::Plain => ("application/vnd.oci.image.layer.v1.tar", plain),
+            Compression::Gzip => {
                 let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
                 gzip.write_all(&plain).unwrap();
                 ("application/vnd.docker.image.rootfs.diff.tar.gzip", gzip.finish().unwrap())
             }
-            Packing::Zstd => ("application/vnd.oci.image.layer.v1.tar+zstd", zstd::encode_all(&plain[..], 3).unwrap()),
+            Compression::Zstd => {
+                ("application/vnd.oci.image.layer.v1.tar+zstd", zstd::encode_all(&plain[..], 3).unwrap())
+            }
         };
         Blob { kind, bytes, archive }
     }
 }
 
-/// An image of these layers, for this machine.
-pub(crate) fn image(layers: &[Blob]) -> Made {
+/// An image of these layers, for this host.
+pub(crate) fn image(layers: &[Blob]) -> TestImage {
     image_for(architecture(), layers)
 }
 
-/// An image for a machine.
-pub(crate) fn image_for(architecture: &str, layers: &[Blob]) -> Made {
+/// An image for another architecture.
+pub(crate) fn image_for(architecture: &str, layers: &[Blob]) -> TestImage {
     let run = serde_json::json!({ "Env": ["GREETING=hello world"], "User": "1000:1000", "WorkingDir": "/srv" });
-    image_that_says(architecture, run, layers)
+    image_with_config(architecture, run, layers)
 }
 
-/// An image that says something else about its programs.
-pub(crate) fn image_that_says(architecture: &str, run: serde_json::Value, layers: &[Blob]) -> Made {
+/// An image with another configuration of its programs.
+pub(crate) fn image_with_config(architecture: &str, run: serde_json::Value, layers: &[Blob]) -> TestImage {
     let archives: Vec<_> = layers.iter().map(|layer| layer.archive.clone()).collect();
     let config = serde_json::to_vec(&serde_json::json!({
         "os": "linux",
@@ -144,5 +146,5 @@ pub(crate) fn image_that_says(architecture: &str, run: serde_json::Value, layers
     }))
     .unwrap();
     let blobs = std::iter::once(config).chain(layers.iter().map(|layer| layer.bytes.clone())).collect();
-    Made { manifest, blobs }
+    TestImage { manifest, blobs }
 }

@@ -1,4 +1,4 @@
-//! A driver of its own for every test, what is said to its instances, and what of it the machine shows.
+//! A separate driver for every test, calls to its instances, and what of it is visible on the host.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,8 +24,8 @@ use tarn_store::testing::ManualClock;
 /// The guest that the program under test embeds.
 const GUEST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tarn-guest"));
 
-/// As long as anything may take before a test gives up; a busy machine takes many times as long as an idle one.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// How long anything may take before a test gives up; a busy host takes many times as long as an idle one.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Fresh ids, different in every test.
 pub(crate) struct Fresh(AtomicU64);
@@ -36,23 +36,23 @@ impl Ids for Fresh {
     }
 }
 
-pub(crate) struct Machine {
+pub(crate) struct TestHost {
     pub(crate) driver: LocalDriver,
     pub(crate) ids: Fresh,
     pub(crate) data: tempfile::TempDir,
 }
 
-/// Runs a test on a driver of its own and removes whatever it made, also when the test fails.
-pub(crate) fn on_a_machine(test: impl AsyncFnOnce(&mut Machine)) {
-    on_a_machine_with(async || ((), ImageSettings::default()), async |machine, ()| test(machine).await);
+/// Runs a test on its own driver and removes everything it created, also when the test fails.
+pub(crate) fn with_test_host(test: impl AsyncFnOnce(&mut TestHost)) {
+    with_test_host_for_images(async || ((), ImageSettings::default()), async |host, ()| test(host).await);
 }
 
-/// The same on a driver that has to know something about images, which is found out first.
-pub(crate) fn on_a_machine_with<T>(
+/// The same with image settings, which are prepared first.
+pub(crate) fn with_test_host_for_images<T>(
     prepare: impl AsyncFnOnce() -> (T, ImageSettings),
-    test: impl AsyncFnOnce(&mut Machine, T),
+    test: impl AsyncFnOnce(&mut TestHost, T),
 ) {
-    if !rustix_is_root() {
+    if !is_root() {
         eprintln!("skipped: the local driver needs root");
         return;
     }
@@ -60,41 +60,41 @@ pub(crate) fn on_a_machine_with<T>(
     runtime.block_on(async {
         let data = tempfile::tempdir().unwrap();
         let (prepared, images) = prepare().await;
-        let driver = open_for_images(data.path(), &data.path().join("volumes"), images).await.unwrap();
-        let mut machine = Machine { driver, ids: Fresh(AtomicU64::new(u64::from(std::process::id()) << 20)), data };
-        let outcome = AssertUnwindSafe(test(&mut machine, prepared)).catch_unwind().await;
-        for id in machine.driver.observe().await.unwrap().instances.keys() {
-            machine.driver.remove_instance(id).await.unwrap();
+        let driver = open_with_images(data.path(), &data.path().join("volumes"), images).await.unwrap();
+        let mut host = TestHost { driver, ids: Fresh(AtomicU64::new(u64::from(std::process::id()) << 20)), data };
+        let outcome = AssertUnwindSafe(test(&mut host, prepared)).catch_unwind().await;
+        for id in host.driver.observe().await.unwrap().instances.keys() {
+            host.driver.remove_instance(id).await.unwrap();
         }
-        for id in machine.driver.observe().await.unwrap().volumes.keys() {
-            machine.driver.remove_volume(id).await.unwrap();
+        for id in host.driver.observe().await.unwrap().volumes.keys() {
+            host.driver.remove_volume(id).await.unwrap();
         }
         if let Err(panic) = outcome {
             std::panic::resume_unwind(panic);
         }
-        assert_eq!(traces(machine.driver.installation()), Vec::<String>::new(), "nothing is left on the machine");
-        assert_eq!(fs::read_dir(machine.data.path().join("instances")).unwrap().count(), 0, "nor on its disk");
-        assert_eq!(loops(machine.data.path()), Vec::<String>::new(), "nor a device of something there");
-        assert_eq!(names(&machine.data.path().join("volumes")), ["installation"], "nor among the volumes");
+        assert_eq!(traces(host.driver.installation()), Vec::<String>::new(), "nothing is left on the host");
+        assert_eq!(fs::read_dir(host.data.path().join("instances")).unwrap().count(), 0, "nor on its disk");
+        assert_eq!(attached_files(host.data.path()), Vec::<String>::new(), "nor a device of something there");
+        assert_eq!(entry_names(&host.data.path().join("volumes")), ["installation"], "nor among the volumes");
     });
 }
 
-fn rustix_is_root() -> bool {
+fn is_root() -> bool {
     // The owner of a process's own directory in /proc is its effective user.
     std::os::unix::fs::MetadataExt::uid(&fs::metadata("/proc/self").unwrap()) == 0
 }
 
 pub(crate) async fn open(data: &Path) -> Result<LocalDriver, Error> {
-    open_with(data, &data.join("volumes")).await
+    open_with_pool(data, &data.join("volumes")).await
 }
 
-/// Opens a driver that keeps its volumes elsewhere.
-pub(crate) async fn open_with(data: &Path, pool: &Path) -> Result<LocalDriver, Error> {
-    open_for_images(data, pool, ImageSettings::default()).await
+/// Opens a driver with its pool elsewhere.
+pub(crate) async fn open_with_pool(data: &Path, pool: &Path) -> Result<LocalDriver, Error> {
+    open_with_images(data, pool, ImageSettings::default()).await
 }
 
-/// Opens a driver that knows something about images.
-async fn open_for_images(data: &Path, pool: &Path, images: ImageSettings) -> Result<LocalDriver, Error> {
+/// Opens a driver with image settings.
+async fn open_with_images(data: &Path, pool: &Path, images: ImageSettings) -> Result<LocalDriver, Error> {
     let gpus = "2xH100".parse::<Simulated>().unwrap().gpus();
     let probe = SimulatedProbe::new(gpus.clone(), Some(data.join("faults.toml")));
     LocalDriver::open(LocalSettings {
@@ -114,13 +114,13 @@ async fn open_for_images(data: &Path, pool: &Path, images: ImageSettings) -> Res
     .await
 }
 
-/// Nobody to watch.
+/// A watch without GPUs.
 pub(crate) fn no_gpus() -> Arc<Watch> {
     Arc::new(Watch::simulated(SimulatedProbe::new(Vec::new(), None), Arc::new(ManualClock::default())))
 }
 
-impl Machine {
-    /// An instance that is the only one of its cluster.
+impl TestHost {
+    /// The specification of an instance that is alone in its cluster.
     pub(crate) fn spec(&self) -> InstanceSpec {
         InstanceSpec {
             id: InstanceId::fresh(&self.ids),
@@ -139,7 +139,7 @@ impl Machine {
         self.ensure(spec).await.unwrap()
     }
 
-    /// Starts an instance, again where the driver says that it may be tried again: other tests make networks, too.
+    /// Starts an instance, with retries where the driver asks for them: other tests create networks, too.
     pub(crate) async fn ensure(&self, spec: &InstanceSpec) -> Result<ObservedInstance, Error> {
         let ensured = async {
             loop {
@@ -150,29 +150,29 @@ impl Machine {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, ensured).await.expect("the instance starts")
+        tokio::time::timeout(TIMEOUT, ensured).await.expect("the instance starts")
     }
 
-    /// What a command says that works.
+    /// Runs a command that must succeed, and returns its output.
     pub(crate) async fn run(&self, id: &InstanceId, command: &str) -> String {
         let (code, output) = self.attempt(id, command).await;
         assert_eq!(code, 0, "{command} works: {output}");
         output
     }
 
-    /// Runs a command as the user and gives its exit code and all that it says.
+    /// Runs a command as the default user, and returns its exit code and all its output.
     pub(crate) async fn attempt(&self, id: &InstanceId, command: &str) -> (u32, String) {
         self.outcome(id, command).await.expect("the session ends with its outcome")
     }
 
-    /// The same; nothing when the guest ended before it told the outcome.
+    /// The same; `None` when the guest ended before it reported the outcome.
     pub(crate) async fn outcome(&self, id: &InstanceId, command: &str) -> Option<(u32, String)> {
-        let talk = async {
+        let call = async {
             let session = Session { program: Program::Exec(command.into()), ..Session::default() };
             let stream = self.driver.connect(id).await.unwrap();
             let (_, (mut reader, mut writer)) =
                 opening::open(stream, Purpose::Session(Box::new(session))).await.unwrap();
-            // A command that does not read may have ended by now.
+            // A command that does not read its input may have ended by now.
             let _unread = writer.eof().await;
             let mut output = Vec::new();
             loop {
@@ -188,11 +188,11 @@ impl Machine {
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, talk).await.unwrap_or_else(|_| panic!("{command} does not end"))
+        tokio::time::timeout(TIMEOUT, call).await.unwrap_or_else(|_| panic!("{command} does not end"))
     }
 
-    /// Waits until an instance is seen as it should be.
-    pub(crate) async fn until(&self, id: &InstanceId, is: impl Fn(&ObservedInstance) -> bool) -> ObservedInstance {
+    /// Waits until the observation of an instance meets a condition.
+    pub(crate) async fn wait_until(&self, id: &InstanceId, is: impl Fn(&ObservedInstance) -> bool) -> ObservedInstance {
         let seen = async {
             loop {
                 let seen = self.driver.observe_instance(id).await.unwrap().unwrap();
@@ -202,10 +202,10 @@ impl Machine {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, seen).await.expect("the instance is seen as it should be")
+        tokio::time::timeout(TIMEOUT, seen).await.expect("the instance is seen as it should be")
     }
 
-    /// The first process of an instance, as the machine numbers it.
+    /// The first process of an instance, by its pid on the host.
     pub(crate) fn init(&self, id: &InstanceId) -> u32 {
         let record = fs::read(self.data.path().join("instances").join(id.as_str()).join("instance.json")).unwrap();
         let record: serde_json::Value = serde_json::from_slice(&record).unwrap();
@@ -213,8 +213,8 @@ impl Machine {
     }
 }
 
-/// Everything on the machine that carries an installation's id: control groups, directories, processes, mounts, interfaces
-/// and tables. Namespaces live only as long as the processes in them, because nothing else holds them.
+/// Everything on the host that carries an installation id: control groups, directories, processes, mounts, interfaces
+/// and tables. Namespaces end with their processes, because nothing else holds them.
 pub(crate) fn traces(installation: &str) -> Vec<String> {
     let mut traces = BTreeSet::new();
     let group = format!("tarn-{installation}");
@@ -226,7 +226,7 @@ pub(crate) fn traces(installation: &str) -> Vec<String> {
     traces.extend(mounts(installation).into_iter().map(|line| format!("mount {line}")));
     for process in fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path()) {
         let groups = fs::read_to_string(process.join("cgroup")).unwrap_or_default();
-        // One that is dead has its group until whoever started it has asked how it ended, which is up to him.
+        // A zombie stays in its group until its parent has waited for it, which is up to the parent.
         let is_dead = || fs::read_to_string(process.join("status")).map_or(true, |text| text.contains("State:\tZ"));
         traces.extend((groups.contains(&group) && !is_dead()).then(|| format!("process {}", process.display())));
     }
@@ -239,21 +239,21 @@ pub(crate) fn traces(installation: &str) -> Vec<String> {
     traces.into_iter().collect()
 }
 
-/// The mounts of the machine that carry an installation's id.
+/// The mounts of the host that carry an installation id.
 pub(crate) fn mounts(installation: &str) -> Vec<String> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     mounts.lines().filter(|line| line.contains(installation)).map(str::to_owned).collect()
 }
 
-/// The files below a directory that loop devices have.
-pub(crate) fn loops(below: &Path) -> Vec<String> {
+/// The files below a directory that are attached to loop devices.
+pub(crate) fn attached_files(below: &Path) -> Vec<String> {
     let devices = fs::read_dir("/sys/block").unwrap().flatten();
     let files = devices.filter_map(|device| fs::read_to_string(device.path().join("loop/backing_file")).ok());
     files.map(|file| file.trim_end().to_owned()).filter(|file| Path::new(file).starts_with(below)).collect()
 }
 
-/// What is in a directory, in order.
-pub(crate) fn names(directory: &Path) -> Vec<String> {
+/// The names in a directory, sorted.
+pub(crate) fn entry_names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap().flatten();
     let mut names: Vec<_> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     names.sort();
