@@ -9,8 +9,8 @@ pub mod conformance;
 pub mod fake;
 pub mod findings;
 pub mod gpus;
+pub mod host;
 pub mod local;
-pub mod machine;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -197,7 +197,7 @@ mod tests {
     }
 
     fn watch(script: &Path) -> Watch {
-        let gpus = "2xH100".parse::<crate::machine::Simulated>().unwrap().gpus();
+        let gpus = "2xH100".parse::<crate::host::Simulated>().unwrap().gpus();
         Watch::simulated(SimulatedProbe::new(gpus, Some(script.to_owned())), Arc::new(Stopped))
     }
 

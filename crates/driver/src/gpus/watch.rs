@@ -11,7 +11,7 @@ use tarn_model::gpus::{Facts, Fault, Figures, Look, Seen, meaning};
 use super::kernel_log::{self, KernelLog};
 use super::{Answer, Nvidia, Probe, Reading, Readings, SimulatedProbe};
 use crate::Error;
-use crate::machine::normalised;
+use crate::host::normalised;
 
 /// Watches the GPUs of this machine.
 pub struct Watch {

@@ -13,7 +13,7 @@ use super::images::Pins;
 use super::local_host::{LocalHost, blocking, failed};
 use super::places::Places;
 use super::record::{Container, Record};
-use super::{cgroups, claim, files, gpus, image, images, launch, links, observe, remove, trees, volumes};
+use super::{cgroups, claim, files, gpus, host_image, images, launch, links, observe, remove, trees, volumes};
 use crate::{Error, InstanceSpec, ObservedInstance};
 
 /// How long a guest may take to answer that it will stop, on a busy machine as well: what jobs have said last is lost with one that
@@ -141,7 +141,7 @@ async fn foundation<'a>(
             None => {
                 let private = host.private.paths().await.map_err(|error| failed(what, &error))?;
                 let image = record.image.clone();
-                blocking(what, move || image::cover(&image, &private)).await?;
+                blocking(what, move || host_image::cover(&image, &private)).await?;
             }
             Some(own) if !host.images.have(&own.layers) => {
                 return Err(Error::Retry("the image of an instance has lost a layer, which is pulled again".into()));
@@ -155,13 +155,13 @@ async fn foundation<'a>(
         // Two that make the image of a machine that has just changed would be in each other's way.
         let _one_at_a_time = host.image.lock().await;
         let images = host.places.images();
-        let image = blocking(what, move || image::ensure(&images, &private)).await?;
+        let image = blocking(what, move || host_image::ensure(&images, &private)).await?;
         return Ok(((image, None), None));
     };
     let (stored, pins) = images::hold(host, name)?;
     let _one_at_a_time = host.image.lock().await;
     let skeletons = host.places.skeletons();
-    let skeleton = blocking(what, move || image::ensure_skeleton(&skeletons)).await?;
+    let skeleton = blocking(what, move || host_image::ensure_skeleton(&skeletons)).await?;
     let container = Container { name: name.clone(), layers: stored.layers, image: stored.image };
     Ok(((skeleton, Some(container)), Some(pins)))
 }

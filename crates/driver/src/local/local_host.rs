@@ -14,7 +14,7 @@ use tokio::sync::{OwnedMutexGuard, Semaphore};
 
 use super::disks::Disks;
 use super::gpus::Gpus;
-use super::image::Private;
+use super::host_image::Private;
 use super::images::Images;
 use super::network::Network;
 use super::places::Places;

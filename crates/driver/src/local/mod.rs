@@ -23,8 +23,8 @@ mod gpus;
 mod guest;
 pub mod helper;
 mod holders;
+mod host_image;
 mod ids;
-mod image;
 mod images;
 mod installation;
 mod last_word;
@@ -114,7 +114,8 @@ impl Driver for LocalDriver {
     }
 
     async fn machine_boot(&self) -> Result<Option<String>, Error> {
-        let boot = processes::boot_id().map_err(|error| local_host::failed("the machine could not be looked at", &error))?;
+        let boot =
+            processes::boot_id().map_err(|error| local_host::failed("the machine could not be looked at", &error))?;
         Ok(Some(boot))
     }
 

@@ -17,7 +17,7 @@ use super::places::Places;
 use super::record::Record;
 use super::settings::LocalSettings;
 use super::volumes::{self, Volumes};
-use super::{cgroups, disks, files, guest, image, installation, remove, trees};
+use super::{cgroups, disks, files, guest, host_image, installation, remove, trees};
 use crate::Error;
 
 /// How often what is kept is tried to be locked, and how long to wait in between.
@@ -190,14 +190,15 @@ async fn make_image(host: &LocalHost) -> Result<(), Error> {
     let what = "the image of this machine could not be made";
     let is_used = move |path: &Path| used.iter().any(|image| image == path);
     let (own, own_used) = (images.clone(), is_used.clone());
-    let is_settled = move || image::sweep_skeletons(&skeletons, own_used).and_then(|()| image::is_settled(&own));
+    let is_settled =
+        move || host_image::sweep_skeletons(&skeletons, own_used).and_then(|()| host_image::is_settled(&own));
     if blocking(what, is_settled).await? {
         return Ok(());
     }
     let private = host.private.paths().await.map_err(|error| failed(what, &error))?;
     blocking(what, move || {
-        image::sweep(&images, &private, is_used)?;
-        image::ensure(&images, &private).map(drop)
+        host_image::sweep(&images, &private, is_used)?;
+        host_image::ensure(&images, &private).map(drop)
     })
     .await
 }

@@ -6,37 +6,32 @@
 //!
 //! Start reading at [`kernel`]; [`sight`] is what an engine would observe.
 
-mod capabilities;
 mod cgroups;
 mod clock;
-mod firewall;
 mod gpus;
 mod kernel;
-mod limits;
 mod network;
-mod saved_rules;
-mod security;
-mod sight;
+mod process;
+mod snapshot;
 mod space;
-mod subject;
 mod tools;
-mod tries;
+mod trials;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-pub use capabilities::capabilities;
 pub use cgroups::cgroups;
 pub use clock::clock;
 pub use gpus::gpus;
 pub use kernel::kernel;
-pub use limits::limits;
 pub use network::{addresses, firewall};
-pub use sight::{Pool, Sight, sight};
+pub use process::capabilities::capabilities;
+pub use process::examined_process::Subject;
+pub use process::limits::limits;
+pub use snapshot::{Pool, Sight, sight};
 pub use space::{Place, space};
-pub use subject::Subject;
 pub use tools::tools;
-pub use tries::{mounts, networks};
+pub use trials::{mounts, networks};
 
 /// What is said of a check that needs more than this process may do.
 const AS_ROOT: &str = "run `tarn doctor` as root";

@@ -5,17 +5,11 @@
 //! thread, knows nothing but its `order`, and leaves nothing behind when it fails or when the engine dies before an
 //! instance may begin. Start reading at `start`, then `volumes`; `unpack` is for layers of images, and trusts them with nothing.
 
-mod devices;
-mod disk;
-mod inside;
 pub(in crate::local) mod kernel;
-mod mount_points;
-mod mounts;
+mod mount_calls;
 mod namespaces;
 pub(in crate::local) mod order;
 mod probe;
-mod seccomp;
-mod specification;
 mod start;
 mod unpack;
 mod volumes;

@@ -14,7 +14,8 @@ use rustix::thread::UnshareFlags;
 
 use super::namespaces::Namespaces;
 use super::order::Probe;
-use super::{at, kernel, mounts};
+use super::{at, kernel};
+use crate::local::helper::mount_calls;
 use crate::local::ids;
 
 /// A directory that every machine has; only this namespace sees something else in its place.
@@ -27,14 +28,18 @@ pub(super) fn probe(order: &Probe) -> io::Result<()> {
     kernel::unshare(UnshareFlags::NEWNS).map_err(at("a mount namespace cannot be made"))?;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     let tree = open_tree(CWD, &order.directory, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
-    mounts::change(&tree, linux::MOUNT_ATTR_NODEV | linux::MOUNT_ATTR_RDONLY, Some(&namespaces.user))
-        .map_err(at("its ids cannot be mapped"))?;
+    mount_calls::set_mount_attributes(
+        &tree,
+        linux::MOUNT_ATTR_NODEV | linux::MOUNT_ATTR_RDONLY,
+        Some(&namespaces.user),
+    )
+    .map_err(at("its ids cannot be mapped"))?;
     mount("tarn", PLACE, "tmpfs", MountFlags::NODEV | MountFlags::NOSUID, c"size=1m,nr_inodes=64")?;
     std::env::set_current_dir(PLACE)?;
     for name in ["lower", "upper", "work", "root"] {
         fs::create_dir(name)?;
     }
     move_mount(&tree, "", CWD, "lower", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
-    mounts::overlay("root", "lowerdir=lower,upperdir=upper,workdir=work")?;
+    mount_calls::mount_overlay("root", "lowerdir=lower,upperdir=upper,workdir=work")?;
     fs::read_dir("root").map(drop)
 }

@@ -9,34 +9,26 @@
 //! Start reading at [`Network`]; `firewall` and `addresses` hold the rules, `veth` and `inside` the way into an instance.
 
 mod addresses;
-mod bridge;
 mod firewall;
-mod flows;
-mod free;
 mod identity;
-mod inside;
-mod netlink;
-mod nftables;
-mod packets;
-mod ports;
-mod prefix;
-mod settings;
-mod subnet;
+mod kernel_settings;
+mod links;
 pub(super) mod survey;
-mod turns;
-mod veth;
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub use prefix::Prefix;
-pub use subnet::Subnet;
+pub use addresses::prefix::Prefix;
+pub use addresses::subnet::Subnet;
 
+use self::addresses::{free_prefix, prefix};
 use self::firewall::Firewall;
+use self::firewall::{flows, sender_rules};
 use self::identity::Identity;
-use self::netlink::Netlink;
-use self::turns::Turns;
+use self::links::netlink::Netlink;
+use self::links::netlink_threads::Turns;
+use self::links::{bridge, bridge_ports, veth};
 use super::protections::{Protection, Protections};
 use crate::Error;
 
@@ -63,7 +55,7 @@ impl Network {
             Some(prefix) => prefix,
             None => {
                 let identity = identity.clone();
-                turns.take(async move || free::choose(&identity, None).await).await?
+                turns.take(async move || free_prefix::choose(&identity, None).await).await?
             }
         };
         let (prefix, loading) = (Mutex::new(prefix), tokio::sync::Mutex::new(()));
@@ -95,7 +87,7 @@ impl Network {
     /// seen then.
     pub async fn settle(&self) -> Result<Prefix, Error> {
         let (identity, favourite) = (self.identity.clone(), self.prefix());
-        let prefix = self.turns.take(async move || free::choose(&identity, Some(favourite)).await).await?;
+        let prefix = self.turns.take(async move || free_prefix::choose(&identity, Some(favourite)).await).await?;
         *self.lock_prefix() = prefix;
         Ok(prefix)
     }
@@ -120,8 +112,8 @@ impl Network {
     /// firewall.
     pub async fn ensure_base(&self) -> Result<(), Error> {
         let _one_at_a_time = self.loading.lock().await;
-        if !settings::forwards()? {
-            self.turns.take(async || settings::turn_forwarding_on()).await?;
+        if !kernel_settings::forwards()? {
+            self.turns.take(async || kernel_settings::turn_forwarding_on()).await?;
         }
         let nodes = self.lock_nodes().clone();
         self.firewall.ensure(&self.identity, self.prefix(), &nodes).await
@@ -134,7 +126,7 @@ impl Network {
             return Ok(());
         }
         let (identity, nodes) = (self.identity.clone(), self.lock_nodes().clone());
-        self.turns.take(async move || ports::ensure(&identity, &nodes).await).await
+        self.turns.take(async move || bridge_ports::ensure(&identity, &nodes).await).await
     }
 
     /// Removes the firewall. Forwarding stays on: something else may rely on it by now.
@@ -214,7 +206,7 @@ impl Network {
     async fn admit(&self, address: Ipv4Addr) -> Result<bool, Error> {
         let _none_loads = self.loading.lock().await;
         let is_new = self.lock_nodes().insert(address);
-        addresses::admit(&self.identity, address)?;
+        sender_rules::admit(&self.identity, address)?;
         Ok(is_new)
     }
 
@@ -223,7 +215,7 @@ impl Network {
         {
             let _none_loads = self.loading.lock().await;
             self.lock_nodes().remove(&address);
-            addresses::dismiss(&self.identity, address)?;
+            sender_rules::dismiss(&self.identity, address)?;
         }
         let identity = self.identity.clone();
         self.turns.take(async move || flows::forget(&identity, address)).await

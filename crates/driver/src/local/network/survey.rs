@@ -8,12 +8,13 @@ use rtnetlink::{LinkBridge, LinkMessageBuilder, LinkVeth};
 use rustix::thread::UnshareFlags;
 use tokio::runtime::Builder;
 
+use super::addresses::free_prefix;
+use super::addresses::prefix::Prefix;
+use super::firewall;
 use super::firewall::Firewall;
 use super::identity::Identity;
-use super::netlink::{Netlink, failed, refused};
-use super::prefix::Prefix;
-use super::turns::Turns;
-use super::{firewall, free};
+use super::links::netlink::{Netlink, failed, refused};
+use super::links::netlink_threads::Turns;
 use crate::Error;
 use crate::local::helper::kernel;
 
@@ -38,7 +39,7 @@ pub(in crate::local) async fn addresses(
 ) -> Result<Addresses, Error> {
     let identity = Identity::new(installation.unwrap_or(NOBODY))?;
     let asked = identity.clone();
-    let used = Turns::new().take(async move || free::used(&asked).await).await?;
+    let used = Turns::new().take(async move || free_prefix::used(&asked).await).await?;
     let is_free = |prefix: &Prefix| !used.iter().any(|(address, length)| prefix.overlaps(*address, *length));
     let all = Prefix::candidates(identity.number()).count();
     let mut candidates: Vec<Prefix> = Prefix::candidates(identity.number()).filter(is_free).collect();

@@ -18,7 +18,8 @@ use rustix::thread::{
 };
 
 use super::super::namespaces::Namespaces;
-use super::super::{kernel, mounts};
+use crate::local::helper::kernel;
+use crate::local::helper::mount_calls;
 
 /// What is needed to give files to whom they belong, and to write into directories that nobody may write into.
 const CAPABILITIES: CapabilitySet = CapabilitySet::CHOWN
@@ -47,7 +48,7 @@ pub(super) fn leave_the_machine(directory: &Path, namespaces: &Namespaces) -> io
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     let tree = open_tree(CWD, directory, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
     let plain = linux::MOUNT_ATTR_NODEV | linux::MOUNT_ATTR_NOSUID | linux::MOUNT_ATTR_NOEXEC;
-    mounts::change(&tree, plain, Some(&namespaces.user))?;
+    mount_calls::set_mount_attributes(&tree, plain, Some(&namespaces.user))?;
     move_mount(&tree, "", CWD, directory, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
     std::env::set_current_dir(directory)?;
     // Both at once: the old root lies over the new one until it is taken away.

@@ -1,0 +1,66 @@
+//! Security modules of the kernel that could keep an engine from its work.
+
+use crate::findings::Finding;
+use crate::local::examine::{Subject, setting};
+
+const CHECK: &str = "kernel.security_modules";
+
+/// What they say of themselves.
+#[derive(Clone, Debug, Default)]
+pub(super) struct State {
+    /// Which there are.
+    pub(in crate::local::examine) modules: String,
+    /// `1` where SELinux forbids, `0` where it only complains, empty where it is not there.
+    pub(super) selinux: String,
+    /// The profile that AppArmor has a process in.
+    pub(super) profile: String,
+    /// Which process that is.
+    pub(in crate::local::examine) who: &'static str,
+}
+
+impl State {
+    pub(in crate::local::examine) fn look(of: Subject) -> State {
+        State {
+            modules: setting("/sys/kernel/security/lsm"),
+            selinux: setting("/sys/fs/selinux/enforce"),
+            profile: of.file("attr/apparmor/current"),
+            who: of.name(),
+        }
+    }
+}
+
+pub(in crate::local::examine) fn found(state: &State) -> Finding {
+    let State { modules, selinux, profile, who } = state;
+    if selinux == "1" {
+        return Finding::warning(
+            CHECK,
+            "SELinux forbids what its policy does not know, and it knows nothing of Tarn",
+            "look for denials with `ausearch -m avc -c tarn`; run the engine as unconfined_service_t, or set SELinux to permissive",
+        );
+    }
+    if !profile.is_empty() && profile != "unconfined" {
+        return Finding::warning(
+            CHECK,
+            format!("AppArmor holds {who} in the profile {profile}; an engine started the same way is held, too"),
+            "start it unconfined, or allow mount, userns and network in that profile",
+        );
+    }
+    let shown = if modules.is_empty() { "none that are seen" } else { modules };
+    Finding::ok(CHECK, format!("security modules: {shown}; nothing is in the way"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::findings::Level;
+
+    #[test]
+    fn only_what_forbids_is_told() {
+        let plain = State { modules: "capability,apparmor".into(), ..State::default() };
+        assert_eq!(found(&plain).level, Level::Ok);
+        assert_eq!(found(&State { selinux: "0".into(), ..plain.clone() }).level, Level::Ok);
+        assert_eq!(found(&State { selinux: "1".into(), ..plain.clone() }).level, Level::Warning);
+        assert_eq!(found(&State { profile: "unconfined".into(), ..plain.clone() }).level, Level::Ok);
+        assert_eq!(found(&State { profile: "docker-default (enforce)".into(), ..plain }).level, Level::Warning);
+    }
+}

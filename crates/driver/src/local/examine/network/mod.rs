@@ -1,0 +1,172 @@
+//! The network of the machine, as far as it is in the way of instances: settings, rules of others, addresses of others.
+
+mod iptables_rules;
+mod nft_rules;
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::{AS_ROOT, setting, snapshot, tools};
+use crate::findings::Finding;
+use crate::local::installation;
+use crate::local::network::survey;
+
+/// Where the older iptables says which tables it has.
+const OLDER: &str = "/proc/net/ip_tables_names";
+
+/// Looks at the rules of others, and at what the kernel does with packets. `is_open` says whether clients come from elsewhere.
+pub async fn firewall(data: &Path, is_open: bool) -> Vec<Finding> {
+    let mut findings = vec![forwarding(&setting("/proc/sys/net/ipv4/ip_forward"))];
+    findings.push(bridges(&setting("/proc/sys/net/bridge/bridge-nf-call-iptables")));
+    findings.push(foreign_rules(data, is_open).await);
+    findings
+}
+
+/// Looks whether the addresses of instances are used by others.
+pub async fn addresses(data: &Path) -> Finding {
+    const CHECK: &str = "network.addresses";
+    let installation = match installation::known(data) {
+        Ok(installation) => installation,
+        Err(error) => {
+            let found = format!("which addresses instances have cannot be read at {}: {error}", data.display());
+            return Finding::skipped(CHECK, found, AS_ROOT);
+        }
+    };
+    let remembered = snapshot::prefix(data);
+    match survey::addresses(installation.as_deref(), remembered).await {
+        Err(error) => Finding::skipped(CHECK, error.to_string(), AS_ROOT),
+        Ok(survey::Addresses { free: (0, all), prefix: None, .. }) => Finding::failure(
+            CHECK,
+            format!(
+                "routes of this machine cover all {all} ranges that instances could have (10.64.0.0/10, 172.16.0.0/12)"
+            ),
+            "free one /16 of them: `ip route` shows what covers them",
+        ),
+        Ok(found) => {
+            let (free, all) = found.free;
+            let prefix = found.prefix.map(|prefix| prefix.to_string()).unwrap_or_default();
+            match found.overlaps.is_empty() {
+                true => {
+                    let range = match (remembered, installation) {
+                        (Some(_), _) => format!("instances have {prefix}"),
+                        (None, Some(_)) => format!("the first instance gets an address of {prefix}"),
+                        // It follows from an id that is not made yet.
+                        (None, None) => "the addresses of instances are chosen when the engine first starts".to_owned(),
+                    };
+                    Finding::ok(CHECK, format!("{range}; {free} of {all} ranges are free"))
+                }
+                false => Finding::warning(
+                    CHECK,
+                    format!(
+                        "instances have {prefix}, and others use {} of it: they cannot reach each other",
+                        found.overlaps.join(", ")
+                    ),
+                    "destroy all clusters, and the next one gets a range that is free; or give the others another network",
+                ),
+            }
+        }
+    }
+}
+
+fn forwarding(value: &str) -> Finding {
+    const CHECK: &str = "network.forwarding";
+    match value {
+        "0" => Finding::note(
+            CHECK,
+            "this machine does not forward packets; the engine turns it on with the first cluster, and leaves it on",
+            "",
+        ),
+        "" => Finding::skipped(CHECK, "the kernel does not say whether it forwards packets", ""),
+        _ => Finding::ok(CHECK, "this machine forwards packets"),
+    }
+}
+
+fn bridges(value: &str) -> Finding {
+    const CHECK: &str = "network.bridge_filter";
+    match value {
+        "1" => Finding::note(
+            CHECK,
+            "packets within a bridge go through the firewall as well: rules of others see what nodes of a cluster say to each other",
+            "nothing, if network.firewall is well; otherwise sysctl -w net.bridge.bridge-nf-call-iptables=0",
+        ),
+        _ => Finding::ok(CHECK, "packets within a bridge do not go through the firewall"),
+    }
+}
+
+async fn foreign_rules(data: &Path, is_open: bool) -> Finding {
+    const CHECK: &str = "network.firewall";
+    if !super::is_root() {
+        return Finding::skipped(CHECK, "only root sees the rules of the firewall", AS_ROOT);
+    }
+    let Some(nft) = tools::program("nft") else {
+        return Finding::skipped(CHECK, "the rules cannot be seen without nft", "install the package nftables");
+    };
+    let listed = tools::run(&nft, &["-j", "list", "ruleset"]).await;
+    let ruleset: Value = match listed.map(|text| serde_json::from_str(&text)) {
+        Ok(Ok(ruleset)) => ruleset,
+        Ok(Err(error)) => return Finding::skipped(CHECK, format!("what nft lists is not understood: {error}"), ""),
+        Err(why) => return Finding::skipped(CHECK, format!("nft does not list the rules: {why}"), "look at tools.nft"),
+    };
+    // Before the first start there is no id yet; the rules are the same with any.
+    let installation = snapshot::installation(data);
+    let ours = format!("t{}", installation.as_deref().unwrap_or("<installation>"));
+    let uplink = uplink(&setting("/proc/net/route")).unwrap_or_else(|| "<uplink>".to_owned());
+    let mut found = nft_rules::obstacles(&ruleset, &ours, &uplink);
+    if !setting(OLDER).is_empty()
+        && let Some(save) = tools::program("iptables-legacy-save")
+        && let Ok(saved) = tools::run(&save, &[]).await
+    {
+        found.extend(iptables_rules::obstacle(&saved, &ours, &uplink));
+    }
+    if !found.is_empty() {
+        let what: Vec<_> = found.iter().map(|one| format!("{} ({})", one.place, one.how)).collect();
+        let todo: Vec<_> = found.iter().map(|one| one.remedy.as_str()).collect();
+        let unknown = if installation.is_some() { "" } else { "; once the engine has run, this names the interfaces" };
+        let found = format!("rules of others drop what instances send to other machines: {}{unknown}", what.join(", "));
+        return Finding::failure(CHECK, found, todo.join("; "));
+    }
+    match is_open && nft_rules::closes_machine(&ruleset) {
+        true => Finding::note(
+            CHECK,
+            "no rule of others drops what instances send, but the machine takes only what its rules allow",
+            "see that they allow the ports of the API, of SSH and of S3 to whom you serve",
+        ),
+        false => Finding::ok(CHECK, "no rule of others drops what instances send"),
+    }
+}
+
+/// The interface of the default route, the one that is taken first.
+fn uplink(routes: &str) -> Option<String> {
+    let defaults = routes.lines().filter_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [name, "00000000", _, _, _, _, metric, "00000000", ..] = fields[..] else { return None };
+        Some((metric.parse::<u64>().ok()?, name.to_owned()))
+    });
+    defaults.min().map(|(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_machines_are_behind_the_default_route() {
+        let table = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n\
+                     wlan0\t00000000\t0101A8C0\t0003\t0\t0\t600\t00000000\t0\t0\t0\n\
+                     eth0\t00000000\t0101A8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0\n\
+                     docker0\t000011AC\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n";
+        assert_eq!(uplink(table).as_deref(), Some("eth0"));
+        assert_eq!(uplink(""), None);
+    }
+
+    #[tokio::test]
+    async fn addresses_that_are_not_chosen_yet_are_not_told() {
+        let data = tempfile::tempdir().unwrap();
+        let before = addresses(data.path()).await.found;
+        assert!(!before.contains("/16") && before.contains("when the engine first starts"), "{before}");
+        std::fs::write(data.path().join("installation"), "zzzzzz").unwrap();
+        let after = addresses(data.path()).await.found;
+        assert!(after.contains("the first instance gets an address of ") && after.contains("/16"), "{after}");
+    }
+}

@@ -1,0 +1,78 @@
+//! Limits of the kernel and of the engine that many instances reach together.
+
+use crate::findings::{Finding, Level};
+use crate::local::examine::{Subject, number};
+
+/// A limit of the kernel: the check, its file, how it is set, from where on it is enough, and what it is of.
+type Limit = (&'static str, &'static str, &'static str, u64, &'static str);
+
+/// What instances do counts for root as well, who made their user namespaces: so these are for all of them together.
+const LIMITS: [Limit; 5] = [
+    (
+        "limits.inotify",
+        "/proc/sys/fs/inotify/max_user_instances",
+        "fs.inotify.max_user_instances",
+        1024,
+        "watchers of files",
+    ),
+    ("limits.keys", "/proc/sys/kernel/keys/root_maxkeys", "kernel.keys.root_maxkeys", 10_000, "kernel keys of root"),
+    ("limits.processes", "/proc/sys/kernel/pid_max", "kernel.pid_max", 65_536, "process numbers"),
+    ("limits.threads", "/proc/sys/kernel/threads-max", "kernel.threads-max", 32_768, "threads"),
+    (
+        "limits.backlog",
+        "/proc/sys/net/core/somaxconn",
+        "net.core.somaxconn",
+        1024,
+        "connections that wait for each listener",
+    ),
+];
+
+/// Fewer descriptors than this are soon used up: every connection needs one, and one from inside of an instance three.
+const LEAST_FILES: u64 = 8192;
+
+/// Looks at all limits.
+pub fn limits(of: Subject) -> Vec<Finding> {
+    let mut findings: Vec<_> = LIMITS.iter().map(|limit| judge(limit, number(limit.1))).collect();
+    findings.push(files(of.most("Max open files"), of.name()));
+    findings
+}
+
+fn judge((check, _, setting, enough, what): &Limit, found: Option<u64>) -> Finding {
+    match found {
+        Some(found) if found >= *enough => Finding::ok(check, format!("{found} {what}")),
+        Some(found) => Finding::note(
+            check,
+            format!("all instances together have {found} {what}, which many of them can use up"),
+            format!("sysctl -w {setting}={}; keep it in /etc/sysctl.d/tarn.conf", enough * 8),
+        ),
+        None => Finding::of(check, Level::Skipped, format!("this kernel does not say its limit of {what}"), ""),
+    }
+}
+
+fn files(most: Option<u64>, who: &str) -> Finding {
+    const CHECK: &str = "limits.files";
+    match most {
+        Some(most) if most < LEAST_FILES => Finding::warning(
+            CHECK,
+            format!("{who} may have only {most} files and connections open"),
+            "raise it: LimitNOFILE=1048576 in the service, or `ulimit -Hn 1048576` where the engine is started",
+        ),
+        Some(most) => Finding::ok(CHECK, format!("{who} may have {most} files and connections open")),
+        None => Finding::ok(CHECK, format!("{who} may have any number of files and connections open")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_limits_are_told_with_the_way_to_raise_them() {
+        let few = judge(&LIMITS[0], Some(128));
+        assert_eq!(few.level, Level::Note);
+        assert!(few.todo.unwrap().contains("sysctl -w fs.inotify.max_user_instances=8192"));
+        assert_eq!(judge(&LIMITS[0], Some(1024)).level, Level::Ok);
+        assert_eq!(judge(&LIMITS[0], None).level, Level::Skipped);
+        assert_eq!((files(Some(1024), "it").level, files(None, "it").level), (Level::Warning, Level::Ok));
+    }
+}

@@ -1,0 +1,206 @@
+//! What of the machine's `/usr` not everybody on the machine may read. Root of an instance is the owner of what the machine's root
+//! owns there, so the mode alone would not keep it out: it is covered.
+//!
+//! To find it every file has to be looked at, which takes from a tenth of a second to several. So somebody looks in the background
+//! when the engine starts and then about every hour, and only who makes an instance waits for the first look to end.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use tokio::sync::watch;
+
+use super::usr;
+use crate::local::files;
+
+/// The paths, relative to `/usr`, in order.
+pub(in crate::local) type Paths = Arc<Vec<PathBuf>>;
+
+/// After so many calls of [`Private::again`] it is looked again: an hour, if it is called every five seconds.
+const CALLS: u32 = 720;
+
+/// Somebody who looks, and knows what was found last.
+pub(in crate::local) struct Private {
+    found: Arc<watch::Sender<Option<Result<Paths, String>>>>,
+    calls: AtomicU32,
+}
+
+impl Private {
+    /// Begins to look.
+    pub(in crate::local) fn new() -> Private {
+        let private = Private { found: Arc::new(watch::Sender::new(None)), calls: AtomicU32::new(0) };
+        private.look();
+        private
+    }
+
+    /// What was found last; waits for the first look. One that failed is made again for who asks next.
+    pub(in crate::local) async fn paths(&self) -> io::Result<Paths> {
+        let mut looks = self.found.subscribe();
+        let found = looks.wait_for(Option::is_some).await.ok().and_then(|found| found.clone());
+        match found {
+            Some(Ok(paths)) => Ok(paths),
+            failed => {
+                self.found.send_replace(None);
+                self.look();
+                Err(io::Error::other(failed.and_then(Result::err).unwrap_or_default()))
+            }
+        }
+    }
+
+    /// To be called every few seconds: looks again once in a while.
+    pub(in crate::local) fn again(&self) {
+        if (self.calls.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(CALLS) {
+            self.look();
+        }
+    }
+
+    /// Looks on a thread of its own, for which the end of the program does not wait.
+    fn look(&self) {
+        let found = self.found.clone();
+        let thread = std::thread::Builder::new().name("private-files".to_owned()).spawn(move || {
+            let looked = usr::hidden().and_then(|hidden| find(Path::new("/usr"), &hidden));
+            tell(&found, looked.map(Arc::new));
+        });
+        if let Err(error) = thread {
+            tell(&self.found, Err(error));
+        }
+    }
+}
+
+/// What is known stays so where a later look fails.
+fn tell(found: &watch::Sender<Option<Result<Paths, String>>>, looked: io::Result<Paths>) {
+    if let Err(error) = &looked {
+        tracing::warn!(%error, "/usr could not be searched for what not everybody may read");
+    }
+    found.send_if_modified(|known| {
+        let is_news = looked.is_ok() || !matches!(known, Some(Ok(_)));
+        if is_news {
+            *known = Some(looked.map_err(|error| error.to_string()));
+        }
+        is_news
+    });
+}
+
+/// What of `usr` not everybody may read, but for what is hidden anyway. Below a closed directory there is nothing more to find.
+pub(super) fn find(usr: &Path, hidden: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
+    let (mut found, mut below) = (Vec::new(), vec![PathBuf::new()]);
+    while let Some(directory) = below.pop() {
+        let entries = match fs::read_dir(usr.join(&directory)) {
+            // A package may just have been removed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            entries => entries?,
+        };
+        for entry in entries {
+            let entry = entry?;
+            let path = directory.join(entry.file_name());
+            let Ok(seen) = entry.metadata() else { continue };
+            if seen.is_symlink() || hidden.contains(&path) {
+                continue;
+            }
+            let needed = if seen.is_dir() { 0o005 } else { 0o004 };
+            if seen.mode() & needed != needed {
+                found.push(path);
+            } else if seen.is_dir() {
+                below.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Covers these paths in a layer above `usr`, unless they are: the overlay takes a device 0/0 as the sign that there is nothing.
+pub(super) fn cover(usr: &Path, paths: &[PathBuf], layer: &Path) -> io::Result<()> {
+    for path in paths {
+        match make_parents(usr, path, layer).and_then(|()| {
+            mknodat(CWD, layer.join(path), FileType::CharacterDevice, Mode::empty(), 0).map_err(io::Error::from)
+        }) {
+            // It is covered, or something above it is; or it is gone.
+            Err(error) if is_covered(&error) => {}
+            covered => covered?,
+        }
+    }
+    Ok(())
+}
+
+fn is_covered(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory | io::ErrorKind::NotFound)
+}
+
+/// A directory of the upper layer lends the one below its owner and its mode, so they must be the same.
+fn make_parents(usr: &Path, path: &Path, layer: &Path) -> io::Result<()> {
+    let mut parents: Vec<&Path> = path.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty()).collect();
+    parents.reverse();
+    for parent in parents {
+        if fs::symlink_metadata(layer.join(parent)).is_ok() {
+            continue;
+        }
+        let found = fs::metadata(usr.join(parent))?;
+        files::ensure_directory(&layer.join(parent), found.mode() & 0o7777)?;
+        chown(layer.join(parent), Some(found.uid()), Some(found.gid()))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn whoever_asks_hears_of_the_last_look_that_succeeded() {
+        let private = Private { found: Arc::new(watch::Sender::new(None)), calls: AtomicU32::new(0) };
+        let paths = |name: &str| Ok(Arc::new(vec![PathBuf::from(name)]));
+        tell(&private.found, Err(io::Error::other("no")));
+        assert!(private.found.borrow().as_ref().is_some_and(Result::is_err));
+        tell(&private.found, paths("lib/a"));
+        tell(&private.found, Err(io::Error::other("no")));
+        assert_eq!(private.paths().await.unwrap()[..], [PathBuf::from("lib/a")]);
+        tell(&private.found, paths("lib/b"));
+        assert_eq!(private.paths().await.unwrap()[..], [PathBuf::from("lib/b")]);
+    }
+
+    #[test]
+    fn what_is_private_is_covered_also_when_it_comes_later() {
+        let machine = tempfile::tempdir().unwrap();
+        let (usr, layer) = (machine.path().join("usr"), machine.path().join("layer"));
+        let file = |name: &str, mode: u32| {
+            let path = usr.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, name).unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        for (name, mode) in [("bin/tool", 0o755), ("lib/deep/password", 0o600), ("lib/deep/open", 0o644)] {
+            file(name, mode);
+        }
+        file("lib/closed/inner", 0o644);
+        file("data/key", 0o600);
+        fs::set_permissions(usr.join("lib/closed"), fs::Permissions::from_mode(0o700)).unwrap();
+        fs::create_dir(&layer).unwrap();
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: only root makes devices");
+            return;
+        }
+        let hidden = [PathBuf::from("data")];
+        let found = find(&usr, &hidden).unwrap();
+        assert_eq!(found, ["lib/closed", "lib/deep/password"].map(PathBuf::from));
+        cover(&usr, &found, &layer).unwrap();
+        let covered =
+            |name: &str| fs::symlink_metadata(layer.join(name)).is_ok_and(|found| found.rdev() == 0 && !found.is_dir());
+        assert!(covered("lib/deep/password") && covered("lib/closed"));
+        assert!(!layer.join("lib/deep/open").exists() && !layer.join("bin").exists());
+        file("lib/deep/token", 0o640);
+        fs::set_permissions(usr.join("bin/tool"), fs::Permissions::from_mode(0o700)).unwrap();
+        fs::set_permissions(usr.join("lib/closed"), fs::Permissions::from_mode(0o755)).unwrap();
+        file("lib/closed/later", 0o600);
+        let found = find(&usr, &hidden).unwrap();
+        assert_eq!(found, ["bin/tool", "lib/closed/later", "lib/deep/password", "lib/deep/token"].map(PathBuf::from));
+        cover(&usr, &found, &layer).unwrap();
+        assert!(covered("lib/deep/token") && covered("bin/tool") && covered("lib/closed"));
+    }
+}

@@ -1,0 +1,314 @@
+//! What registries say about images, as far as it matters here: documents of OCI and of Docker, which have the same shape.
+
+use serde::Deserialize;
+use tarn_link::Image;
+
+use crate::Error;
+use crate::local::images::names;
+
+/// What is asked for.
+pub(super) const ACCEPTED: &str = "application/vnd.oci.image.index.v1+json, \
+    application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.list.v2+json, \
+    application/vnd.docker.distribution.manifest.v2+json";
+
+/// No document is longer: registries themselves take no longer ones.
+pub(super) const MAX_DOCUMENT: u64 = 4 << 20;
+
+/// No image has more layers: the kernel and everybody else stop here, too.
+pub(super) const MAX_LAYERS: usize = 127;
+
+/// What an image says about its programs is handed to the guest as one variable, and the kernel takes none of 128 KiB.
+const MAX_SAID: usize = 100 << 10;
+
+/// So many variables an image may have, and so long the name of its user and of its directory may be.
+const MAX_VARIABLES: usize = 4096;
+const MAX_USER: usize = 256;
+const MAX_DIRECTORY: usize = 4096;
+
+/// No layer is longer, because no cache of images is larger: sums of such numbers still fit.
+const MAX_LAYER: u64 = 1_000_000_000_000_000;
+
+/// Of so many machines that an image is for its owner is told.
+const MAX_TOLD: usize = 10;
+
+/// An index or a manifest: which of them shows in what it has.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Document {
+    schema_version: Option<u32>,
+    manifests: Option<Vec<Entry>>,
+    config: Option<Descriptor>,
+    layers: Option<Vec<Descriptor>>,
+}
+
+/// The way to a piece of an image.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::local::images) struct Descriptor {
+    #[serde(default)]
+    pub(super) media_type: String,
+    pub(in crate::local::images) digest: String,
+    pub(in crate::local::images) size: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Entry {
+    digest: String,
+    platform: Option<Platform>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Platform {
+    architecture: String,
+    os: String,
+    variant: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Configuration {
+    #[serde(flatten)]
+    platform: Platform,
+    #[serde(default)]
+    config: Option<Run>,
+    rootfs: Layers,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+struct Run {
+    env: Option<Vec<String>>,
+    user: Option<String>,
+    working_dir: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Layers {
+    #[serde(default)]
+    diff_ids: Vec<String>,
+}
+
+/// A document that says where to go on.
+pub(in crate::local::images) enum Found {
+    /// To the manifest with this digest, which is for this machine.
+    Elsewhere(String),
+    /// To the configuration and to the layers, lowest first.
+    Here(Descriptor, Vec<Descriptor>),
+}
+
+/// Whether this is an index or a manifest at all, whatever is in it: a page for people is none.
+pub(super) fn is_one(text: &[u8]) -> bool {
+    serde_json::from_slice::<Document>(text).is_ok_and(|document| document.schema_version.is_some())
+}
+
+/// Understands an index or a manifest.
+pub(in crate::local::images) fn understand(name: &str, text: &[u8]) -> Result<Found, Error> {
+    let refuse = |why: &str| Err(Error::Permanent(format!("{name} cannot be used: {why}")));
+    let Ok(document) = serde_json::from_slice::<Document>(text) else {
+        return refuse("its manifest is not understood");
+    };
+    if document.schema_version != Some(2) {
+        return refuse("its manifest has a form that is no longer in use (schema 1); push it anew with a current tool");
+    }
+    match document {
+        Document { manifests: Some(_), layers: Some(_), .. } => {
+            refuse("its manifest has layers and other manifests, and does not say which of them count")
+        }
+        Document { manifests: Some(entries), .. } => choose(name, &entries).map(Found::Elsewhere),
+        Document { config: Some(config), layers: Some(layers), .. } => {
+            if layers.len() > MAX_LAYERS {
+                return refuse(&format!("it has {} layers, and at most {MAX_LAYERS} are possible", layers.len()));
+            }
+            layers.iter().try_for_each(|layer| check_kind(name, layer))?;
+            Ok(Found::Here(config, layers))
+        }
+        _ => refuse("it is not a container image"),
+    }
+}
+
+/// Understands a configuration: how programs are run, and the digests of the layers without their compression.
+pub(in crate::local::images) fn configuration(
+    name: &str,
+    text: &[u8],
+    layers: usize,
+) -> Result<(Image, Vec<String>), Error> {
+    let refuse = |why: &str| Err(Error::Permanent(format!("{name} cannot be used: {why}")));
+    let Ok(found) = serde_json::from_slice::<Configuration>(text) else {
+        return refuse("it is not a container image, or its configuration is not understood");
+    };
+    let platform = &found.platform;
+    if platform.os != "linux" || platform.architecture != architecture() {
+        return Err(not_for_this_machine(name, &[platform]));
+    }
+    let digests: Option<Vec<_>> = found.rootfs.diff_ids.iter().map(|id| names::hex(id).map(str::to_owned)).collect();
+    let Some(digests) = digests.filter(|digests| digests.len() == layers) else {
+        return refuse("its configuration does not fit its layers");
+    };
+    let run = found.config.unwrap_or_default();
+    let pairs = run.env.unwrap_or_default();
+    let environment = pairs.iter().filter_map(|pair| pair.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned()));
+    let some = |text: Option<String>| text.filter(|text| !text.is_empty());
+    let image = Image { environment: environment.collect(), user: some(run.user), directory: some(run.working_dir) };
+    match too_much(&image) {
+        Some(why) => refuse(&format!("it says too much about its programs: {why}")),
+        None => Ok((image, digests)),
+    }
+}
+
+/// What of an image's words is too much, if something is.
+fn too_much(image: &Image) -> Option<String> {
+    let variables = image.environment.len();
+    if variables > MAX_VARIABLES {
+        return Some(format!("it has {variables} variables, and at most {MAX_VARIABLES} are possible"));
+    }
+    for (what, word, most) in [("user", &image.user, MAX_USER), ("directory", &image.directory, MAX_DIRECTORY)] {
+        if word.as_ref().is_some_and(|word| word.len() > most) {
+            return Some(format!("the name of its {what} is longer than {most} bytes"));
+        }
+    }
+    let length = serde_json::to_vec(image).map_or(usize::MAX, |text| text.len());
+    (length > MAX_SAID).then(|| format!("its variables take {length} bytes, and at most {MAX_SAID} are possible"))
+}
+
+/// The architecture of this machine in the words of images.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// The manifest for this machine: of several the one that asks least of the processor. One that does not say what it is for is
+/// better than none: its configuration says it.
+fn choose(name: &str, entries: &[Entry]) -> Result<String, Error> {
+    let platform = |entry: &Entry| entry.platform.clone().unwrap_or_default();
+    let fits = |entry: &&Entry| {
+        let Platform { architecture: own, os, variant } = platform(entry);
+        os == "linux" && own == architecture() && matches!(variant.as_deref(), None | Some("" | "v1" | "v8"))
+    };
+    let best = entries.iter().filter(fits).min_by_key(|entry| platform(entry).variant);
+    if let Some(entry) = best.or_else(|| entries.iter().find(|entry| entry.platform.is_none())) {
+        return Ok(entry.digest.clone());
+    }
+    let platforms: Vec<_> = entries.iter().filter_map(|entry| entry.platform.as_ref()).collect();
+    Err(not_for_this_machine(name, &platforms))
+}
+
+fn not_for_this_machine(name: &str, platforms: &[&Platform]) -> Error {
+    let plain = |text: &str| text.chars().filter(char::is_ascii_alphanumeric).take(20).collect::<String>();
+    let mut there: Vec<String> = Vec::new();
+    // What accompanies images in an index says that it is for an unknown machine.
+    for platform in platforms.iter().filter(|platform| !platform.os.is_empty() && platform.os != "unknown") {
+        let parts = [Some(&platform.os), Some(&platform.architecture), platform.variant.as_ref()];
+        let parts: Vec<_> =
+            parts.into_iter().flatten().map(|part| plain(part)).filter(|part| !part.is_empty()).collect();
+        let words = parts.join("/");
+        if there.len() < MAX_TOLD && !there.contains(&words) {
+            there.push(words);
+        }
+    }
+    let there = if there.is_empty() { "none that is named".to_owned() } else { there.join(", ") };
+    Error::Permanent(format!("{name} is not for this machine, which is linux/{}: there is {there}", architecture()))
+}
+
+fn check_kind(name: &str, layer: &Descriptor) -> Result<(), Error> {
+    let kind = layer.media_type.as_str();
+    let why = if kind.contains("foreign") || kind.contains("nondistributable") {
+        "one of its layers must not be passed on and is not in the registry"
+    } else if kind.contains("encrypted") {
+        "one of its layers is encrypted"
+    } else if !(kind.contains("tar") || kind.is_empty()) {
+        "one of its layers is of a kind that is not understood"
+    } else if names::hex(&layer.digest).is_none() {
+        "the digest of one of its layers is not a SHA-256"
+    } else if layer.size > MAX_LAYER {
+        "one of its layers is said to be longer than any cache of images"
+    } else {
+        return Ok(());
+    };
+    Err(Error::Permanent(format!("{name} cannot be used: {why}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(result: Result<Found, Error>) -> String {
+        result.err().unwrap().to_string()
+    }
+
+    #[test]
+    fn an_index_leads_to_the_manifest_for_this_machine() {
+        let entry = |os: &str, own: &str, digest: &str| {
+            format!(r#"{{"digest":"{digest}","platform":{{"os":"{os}","architecture":"{own}"}}}}"#)
+        };
+        let index = |entries: &[String]| format!(r#"{{"schemaVersion":2,"manifests":[{}]}}"#, entries.join(","));
+        let all = index(&[entry("linux", "s390x", "a"), entry("linux", architecture(), "b")]);
+        let Ok(Found::Elsewhere(digest)) = understand("x", all.as_bytes()) else { panic!("nothing was found") };
+        assert_eq!(digest, "b");
+        let other =
+            index(&[entry("linux", "s390x", "a"), entry("windows", "amd64", "c"), entry("unknown", "unknown", "d")]);
+        let why = words(understand("x", other.as_bytes()));
+        assert!(why.contains("there is linux/s390x, windows/amd64") && !why.contains("unknown"), "{why}");
+        let variant = entry("linux", architecture(), "e").replace("\"}}", "\",\"variant\":\"v3\"}}");
+        let why = words(understand("x", index(&[variant.clone(), variant.clone()]).as_bytes()));
+        assert!(why.ends_with(&format!("there is linux/{}/v3", architecture())), "{why}");
+        let bare = r#"{"digest":"f"}"#.to_owned();
+        for (entries, chosen) in
+            [(vec![variant, bare.clone()], "f"), (vec![bare, entry("linux", architecture(), "g")], "g")]
+        {
+            let Ok(Found::Elsewhere(digest)) = understand("x", index(&entries).as_bytes()) else { panic!("none") };
+            assert_eq!(digest, chosen);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_refused_in_words() {
+        let layer = |kind: &str| {
+            let digest = format!("sha256:{}", "0".repeat(64));
+            format!(
+                r#"{{"schemaVersion":2,"config":{{"digest":"a","size":1}},"layers":[{{"mediaType":"{kind}","digest":"{digest}","size":1}}]}}"#
+            )
+        };
+        for (text, why) in [
+            (r#"{"schemaVersion":1}"#.to_owned(), "schema 1"),
+            ("[".to_owned(), "not understood"),
+            (r#"{"schemaVersion":2}"#.to_owned(), "not a container image"),
+            (layer("tar").replace("{\"schema", "{\"manifests\":[],\"schema"), "does not say which of them count"),
+            (layer("tar").replace("\"size\":1}]", "\"size\":18446744073709551615}]"), "longer than any cache"),
+            (layer("application/vnd.docker.image.rootfs.foreign.diff.tar.gzip"), "must not be passed on"),
+            (layer("application/vnd.oci.image.layer.v1.tar+gzip+encrypted"), "encrypted"),
+            (layer("application/wasm"), "of a kind that is not understood"),
+        ] {
+            let said = words(understand("x", text.as_bytes()));
+            assert!(said.contains(why), "{said}");
+        }
+        assert!(understand("x", layer("application/vnd.oci.image.layer.v1.tar+zstd").as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn a_configuration_says_how_programs_are_run() {
+        let id = format!("sha256:{}", "1".repeat(64));
+        let text = format!(
+            r#"{{"os":"linux","architecture":"{}","config":{{"Env":["A=b=c","odd"],"User":"","WorkingDir":"/w","Cmd":null}},"rootfs":{{"diff_ids":["{id}"]}}}}"#,
+            architecture()
+        );
+        let (image, digests) = configuration("x", text.as_bytes(), 1).unwrap();
+        assert_eq!(image.environment, [("A".to_owned(), "b=c".to_owned())]);
+        assert_eq!((image.user, image.directory.as_deref(), digests[0].len()), (None, Some("/w"), 64));
+        assert!(configuration("x", text.as_bytes(), 2).is_err());
+        let other = text.replace(architecture(), "riscv64");
+        assert!(configuration("x", other.as_bytes(), 1).unwrap_err().to_string().contains("linux/riscv64"));
+        let many = format!("[{}]", vec!["\"A=b\""; MAX_VARIABLES + 1].join(","));
+        for (one, other, why) in [
+            (r#""User":"""#, format!(r#""User":"{}""#, "u".repeat(MAX_USER + 1)), "user is longer than 256"),
+            (r#""/w""#, format!(r#""/{}""#, "w".repeat(MAX_DIRECTORY)), "directory is longer than 4096"),
+            (r#"["A=b=c","odd"]"#, many, "4097 variables"),
+            ("A=b=c", format!("A={}", "\\u0001".repeat(MAX_SAID / 6)), "at most 102400 are possible"),
+        ] {
+            let said = configuration("x", text.replace(one, &other).as_bytes(), 1).unwrap_err().to_string();
+            assert!(said.contains(why), "{said}");
+        }
+    }
+}
