@@ -1,4 +1,4 @@
-//! What this machine has to give: its cores, its memory, its GPUs, and GPUs that are only declared.
+//! The inventory of this host: its cores, its memory, its GPUs, and GPUs that are only declared.
 
 mod models;
 mod simulated;
@@ -7,17 +7,17 @@ use std::{fs, io, thread};
 
 use tarn_model::capacity::{Gpu, Inventory};
 
-pub use models::normalised;
+pub use models::short_model_name;
 pub use simulated::{Malformed, Simulated};
 
-/// Looks at this machine. What cannot be found out counts as not there, and is logged. Its GPUs and the storage that volumes
-/// may promise are the caller's to say: [`crate::gpus::Watch`] knows the ones, and the other depends on where volumes are kept.
+/// Returns the inventory of this host. What cannot be determined counts as absent, and is logged. The caller provides
+/// the GPUs, which [`crate::gpus::Watch`] observes, and the storage, which depends on where volumes are kept.
 pub fn inventory(gpus: Vec<Gpu>, storage_bytes: u64) -> Inventory {
-    Inventory { cpu_milli: cpu_milli(), memory_bytes: memory_bytes(), gpus, storage_bytes }
+    Inventory { cpu_milli: available_cpu_milli(), memory_bytes: total_memory_bytes(), gpus, storage_bytes }
 }
 
-/// The cores that this process may use, which a container's limits make fewer than the machine's.
-fn cpu_milli() -> u64 {
+/// Returns the cores that this process may use; the limits of a container make them fewer than the host's.
+fn available_cpu_milli() -> u64 {
     match thread::available_parallelism() {
         Ok(cores) => cores.get() as u64 * 1000,
         Err(error) => {
@@ -27,9 +27,9 @@ fn cpu_milli() -> u64 {
     }
 }
 
-fn memory_bytes() -> u64 {
+fn total_memory_bytes() -> u64 {
     let total = fs::read_to_string("/proc/meminfo").and_then(|text| {
-        total_bytes(&text)
+        parse_mem_total(&text)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/meminfo has no MemTotal in kB"))
     });
     total.unwrap_or_else(|error| {
@@ -38,7 +38,7 @@ fn memory_bytes() -> u64 {
     })
 }
 
-fn total_bytes(meminfo: &str) -> Option<u64> {
+fn parse_mem_total(meminfo: &str) -> Option<u64> {
     let value = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kibibytes: u64 = value.trim().strip_suffix("kB")?.trim_end().parse().ok()?;
     kibibytes.checked_mul(1024)
@@ -51,11 +51,11 @@ mod tests {
     #[test]
     fn reads_the_total_of_meminfo() {
         let text = "MemFree:  1 kB\nMemTotal:       16384256 kB\nMemAvailable: 5 kB\n";
-        assert_eq!(total_bytes(text), Some(16_384_256 * 1024));
+        assert_eq!(parse_mem_total(text), Some(16_384_256 * 1024));
         for wrong in
             ["", "MemTotal:", "MemTotal: kB", "MemTotal: 5 MB", "MemTotal: -5 kB", "MemTotal: 18446744073709551615 kB"]
         {
-            assert_eq!(total_bytes(wrong), None, "{wrong:?}");
+            assert_eq!(parse_mem_total(wrong), None, "{wrong:?}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! The fake under several users at once and under faults.
+//! The fake with concurrent users and with faults.
 
 use super::*;
 use crate::End;
@@ -169,7 +169,7 @@ async fn keys_and_peers_are_replaced_and_survive_a_restart() {
         driver.configure_instance(&spec.id, &access).await.unwrap();
     }
     driver.ensure_instance(&InstanceSpec { boot: 2, ..spec.clone() }).await.unwrap();
-    let world = driver.file.look().unwrap();
+    let world = driver.file.read_locked().unwrap();
     assert_eq!(world.instances[&spec.id].public_keys, ["ssh-ed25519 new"]);
     assert_eq!(world.instances[&spec.id].hosts, [("node-0".to_owned(), "10.77.0.1".to_owned())]);
 }

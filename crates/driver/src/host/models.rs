@@ -1,6 +1,6 @@
 //! The names of GPU models, as in the names of types: `1xH100`.
 
-/// Words that tell the vendor, the form or the edition, and not the model.
+/// Words in a full name that are not part of the model: vendor, form factor, edition.
 const NOISE: [&str; 17] = [
     "NVIDIA",
     "TESLA",
@@ -23,16 +23,16 @@ const NOISE: [&str; 17] = [
 
 const LONGEST: usize = 16;
 
-/// The short name of a model from the name that NVML gives: `NVIDIA H100 80GB HBM3` is `H100`. At most 16 upper-case
-/// letters and digits; `GPU` where nothing else is left.
-pub fn normalised(name: &str) -> String {
+/// Derives the short name of a model from the name that NVML reports: `NVIDIA H100 80GB HBM3` is `H100`. At most 16
+/// upper-case letters and digits; `GPU` where nothing else is left.
+pub fn short_model_name(name: &str) -> String {
     let upper = name.to_ascii_uppercase();
     let words = upper.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !is_noise(word));
     let model: String = words.flat_map(str::chars).take(LONGEST).collect();
     if model.is_empty() { "GPU".into() } else { model }
 }
 
-/// Besides the words of the list: the size and kind of the memory, `80GB` and `HBM3`, and the socket, `SXM4`.
+/// Besides the listed words: the size and kind of the memory, `80GB` and `HBM3`, and the socket, `SXM4`.
 fn is_noise(word: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     NOISE.contains(&word)
@@ -75,7 +75,7 @@ mod tests {
             ("é\0", "GPU"),
         ];
         for (name, model) in table {
-            assert_eq!(normalised(name), model, "{name}");
+            assert_eq!(short_model_name(name), model, "{name}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! GPUs that are declared and do not exist, for trials and tests: `8xH100` or `8xH100,2xL40S`.
+//! GPUs that are declared and do not exist, for demonstrations and tests: `8xH100` or `8xH100,2xL40S`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,7 +15,7 @@ pub struct Simulated {
     groups: Vec<(u32, String)>,
 }
 
-/// Why a text does not declare GPUs; each shows the part that is wrong.
+/// Why a text does not declare GPUs; each variant shows the part that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// It is not a number, an `x` and a model.
@@ -47,7 +47,7 @@ impl FromStr for Simulated {
     fn from_str(text: &str) -> Result<Self, Malformed> {
         let mut groups: Vec<(u32, String)> = Vec::new();
         for part in text.split(',').map(str::trim) {
-            let (count, model) = group(part)?;
+            let (count, model) = parse_group(part)?;
             if groups.iter().any(|(_, other)| *other == model) {
                 return Err(Malformed::Twice(model));
             }
@@ -57,7 +57,7 @@ impl FromStr for Simulated {
     }
 }
 
-fn group(part: &str) -> Result<(u32, String), Malformed> {
+fn parse_group(part: &str) -> Result<(u32, String), Malformed> {
     let (digits, model) = part.split_once('x').ok_or_else(|| Malformed::Form(part.into()))?;
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(Malformed::Form(part.into()));

@@ -11,7 +11,7 @@ use tarn_model::gpus::{Fault, Look, Seen};
 
 use super::local_host::{LocalHost, Records, blocking};
 use crate::gpus::cdi::{Directories, Edits, Unusable};
-use crate::gpus::{PATIENCE, Watch};
+use crate::gpus::{LOOK_TIMEOUT, Watch};
 use crate::{Error, InstanceSpec};
 
 /// What is known about GPUs.
@@ -42,7 +42,7 @@ pub(super) async fn look(host: &LocalHost) -> Result<Look, Error> {
         let owner = records.values().find(|record| record.gpus.iter().any(|owned| owned == gpu));
         is_of(pid, owner.map(|record| places.cgroup(&record.id)).as_deref())
     };
-    let mut look = host.gpus.watch.look_within(PATIENCE, is_owners).await?;
+    let mut look = host.gpus.watch.look_within(LOOK_TIMEOUT, is_owners).await?;
     if look.seen.iter().any(|seen| !seen.gpu.simulated) {
         let (watch, cdi) = (host.gpus.watch.clone(), host.gpus.cdi.clone());
         let complaints = host.gpus.complaints.clone();

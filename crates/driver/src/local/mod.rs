@@ -53,7 +53,7 @@ use tarn_model::capacity::Inventory;
 use tarn_model::gpus::Look;
 use tarn_model::ids::{InstanceId, VolumeId};
 
-pub use images::{ImageSettings, Registry, greet, is_loopback};
+pub use images::{ImageSettings, Registry, is_loopback, probe_registry_login};
 pub use protections::{Protection, Protections};
 pub use settings::LocalSettings;
 

@@ -1,4 +1,4 @@
-//! The suite of every driver, on the fake: plain, slow and unreliable.
+//! The conformance suite on the fake: plain, slow and unreliable.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,5 +1,6 @@
-//! What an engine would observe, seen without one: nothing is locked, swept or made, so that it may be asked beside an engine
-//! that runs. What is being made or removed at that moment may look left over: who is to be told looks again.
+//! What an engine would observe, read without one: nothing is locked, removed or created, so it may be called beside a
+//! running engine. Objects that are being created or removed at that moment may look left over, so the caller reads
+//! twice before reporting them.
 
 use std::fs;
 use std::io;
@@ -11,66 +12,65 @@ use crate::local::record::Record;
 use crate::local::{cgroups, installation, observe, volumes};
 use crate::{Error, Observed};
 
-/// What was seen.
+/// A snapshot of an installation.
 #[derive(Clone, Debug)]
-pub struct Sight {
-    /// The id that everything of the installation carries.
+pub struct Snapshot {
+    /// The id that all its objects carry.
     pub installation: String,
-    /// Its instances and its volumes.
     pub observed: Observed,
-    /// What carries its id and belongs to no record, each in words.
+    /// Descriptions of objects that carry its id and belong to no record.
     pub leftovers: Vec<String>,
-    /// Its volumes in numbers; `None` where the pool cannot be read.
+    /// `None` if the pool cannot be read.
     pub pool: Option<Pool>,
 }
 
-/// The pool of the volumes in numbers.
+/// The usage of the volume pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pool {
-    /// What is free on its disk.
+    /// Free space on its disk.
     pub free_bytes: u64,
-    /// What the volumes have taken of it.
+    /// Space used by volumes.
     pub taken_bytes: u64,
-    /// What they may have together.
+    /// The total size of all volumes.
     pub promised_bytes: u64,
 }
 
-/// Looks at everything of the installation whose data is here; `None` where none ever was.
-pub async fn sight(data: &Path, pool: &Path, run: &Path) -> Result<Option<Sight>, Error> {
+/// Reads a snapshot of the installation with this data directory; `None` if there is none.
+pub async fn snapshot(data: &Path, pool: &Path, run: &Path) -> Result<Option<Snapshot>, Error> {
     let (data, pool, run) = (data.to_owned(), pool.to_owned(), run.to_owned());
-    let seen = tokio::task::spawn_blocking(move || look(&data, pool, run)).await;
+    let seen = tokio::task::spawn_blocking(move || read_snapshot(&data, pool, run)).await;
     let seen = seen.map_err(|error| Error::Retry(format!("the machine could not be looked at: {error}")))?;
-    let Some((places, records, mut sight)) = seen? else { return Ok(None) };
+    let Some((places, records, mut snapshot)) = seen? else { return Ok(None) };
     let (slots, addresses): (Vec<_>, Vec<_>) = records.iter().map(|record| (record.slot, record.address)).unzip();
-    let known = survey::names(&places.installation, &slots, &addresses)?;
-    let (interfaces, table) = survey::existing(&places.installation).await?;
+    let known = survey::expected_link_names(&places.installation, &slots, &addresses)?;
+    let (interfaces, table) = survey::existing_objects(&places.installation).await?;
     let strange = interfaces.into_iter().filter(|name| !known.contains(name));
-    sight.leftovers.extend(strange.map(|name| format!("the interface {name}")));
+    snapshot.leftovers.extend(strange.map(|name| format!("the interface {name}")));
     let unneeded = table.filter(|_| records.is_empty());
-    sight.leftovers.extend(unneeded.map(|table| format!("the firewall table inet {table}")));
-    Ok(Some(sight))
+    snapshot.leftovers.extend(unneeded.map(|table| format!("the firewall table inet {table}")));
+    Ok(Some(snapshot))
 }
 
-/// The id of the installation whose data is here.
-pub(super) fn installation(data: &Path) -> Option<String> {
+/// Returns the id of the installation with this data directory.
+pub(super) fn installation_id(data: &Path) -> Option<String> {
     installation::known(data).ok().flatten()
 }
 
-/// The addresses that its instances have, if it has any.
-pub(super) fn prefix(data: &Path) -> Option<Prefix> {
+/// Returns the prefix of its instances' addresses, if it has any instances.
+pub(super) fn remembered_prefix(data: &Path) -> Option<Prefix> {
     let entries = fs::read_dir(data.join("instances")).into_iter().flatten().flatten();
     let mut records = entries.filter_map(|entry| Record::load(&entry.path()).ok().flatten());
     records.next().map(|record| Prefix::of(record.address))
 }
 
-type Looked = (Places, Vec<Record>, Sight);
+type ReadSnapshot = (Places, Vec<Record>, Snapshot);
 
-fn look(data: &Path, pool: PathBuf, run: PathBuf) -> Result<Option<Looked>, Error> {
+fn read_snapshot(data: &Path, pool: PathBuf, run: PathBuf) -> Result<Option<ReadSnapshot>, Error> {
     let failed = |error: io::Error| Error::Retry(format!("{} cannot be read: {error}", data.display()));
     let Some(installation) = installation::known(data).map_err(failed)? else { return Ok(None) };
     let data = data.canonicalize().map_err(failed)?;
     let places = Places { installation: installation.clone(), pool: pool.canonicalize().unwrap_or(pool), data, run };
-    let (records, mut leftovers) = records(&places).map_err(failed)?;
+    let (records, mut leftovers) = read_records(&places).map_err(failed)?;
     let mut observed = Observed::default();
     for record in &records {
         observed.instances.insert(record.id.clone(), observe::see(&places, record)?);
@@ -95,15 +95,15 @@ fn look(data: &Path, pool: PathBuf, run: PathBuf) -> Result<Option<Looked>, Erro
         leftovers.extend(half.iter().map(|path| format!("the half of a volume {}", path.display())));
         devices.extend(volumes::abandoned(&places.pool).map_err(failed)?);
     }
-    // The pool may be below the data, and a device is told once.
+    // The pool may be inside the data directory; each device is listed once.
     devices.sort();
     devices.dedup();
     leftovers.extend(devices.into_iter().map(|(device, file)| format!("the loop device {device} of {file}")));
-    Ok(Some((places, records, Sight { installation, observed, leftovers, pool: numbers })))
+    Ok(Some((places, records, Snapshot { installation, observed, leftovers, pool: numbers })))
 }
 
-/// The records, and the directories that have none.
-fn records(places: &Places) -> io::Result<(Vec<Record>, Vec<String>)> {
+/// Reads the records; also returns the directories without one.
+fn read_records(places: &Places) -> io::Result<(Vec<Record>, Vec<String>)> {
     let (mut records, mut bare) = (Vec::new(), Vec::new());
     let entries = match fs::read_dir(places.instances()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((records, bare)),
@@ -113,7 +113,7 @@ fn records(places: &Places) -> io::Result<(Vec<Record>, Vec<String>)> {
         let path = entry?.path();
         match Record::load(&path)? {
             Some(record) => records.push(record),
-            // What is gone by now was just being removed.
+            // A directory that is gone by now was just being removed.
             None if path.exists() => bare.push(format!("the directory {}", path.display())),
             None => {}
         }
@@ -128,7 +128,7 @@ mod tests {
     #[tokio::test]
     async fn where_nothing_ever_was_nothing_is_seen_or_made() {
         let data = tempfile::tempdir().unwrap();
-        let seen = sight(data.path(), &data.path().join("volumes"), Path::new("/run/tarn")).await.unwrap();
+        let seen = snapshot(data.path(), &data.path().join("volumes"), Path::new("/run/tarn")).await.unwrap();
         assert!(seen.is_none());
         assert_eq!(fs::read_dir(data.path()).unwrap().count(), 0);
     }
@@ -143,7 +143,7 @@ mod tests {
             eprintln!("skipped: the firewall is for root only");
             return;
         }
-        let seen = sight(data.path(), &data.path().join("volumes"), run.path()).await.unwrap().unwrap();
+        let seen = snapshot(data.path(), &data.path().join("volumes"), run.path()).await.unwrap().unwrap();
         assert_eq!(seen.leftovers.len(), 2, "{:?}", seen.leftovers);
         assert!(seen.observed.instances.is_empty() && seen.pool.is_none());
     }

@@ -1,10 +1,10 @@
-//! What can only be known by trying: in namespaces that end with the try, so that nothing of it is left.
+//! Checks that have to try something: in namespaces that end with the trial, so that nothing is left.
 
 use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{AS_ROOT, existing};
+use super::{AS_ROOT, nearest_existing};
 use crate::Error;
 use crate::findings::Finding;
 use crate::local::dialogue::Helper;
@@ -12,17 +12,18 @@ use crate::local::helper::order::{Order, Probe, Report};
 use crate::local::network::survey;
 
 /// How long the helper may take.
-const PATIENCE: Duration = Duration::from_secs(15);
+const HELPER_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Tries whether ids can be mapped on the filesystem of the data, below an overlay. `helper` is the program of the helper.
+/// Tries whether ids can be mapped on the filesystem of the data, below an overlay. `helper` is the command line of the
+/// helper.
 pub async fn mounts(helper: &[OsString], data: &Path) -> Finding {
     const CHECK: &str = "kernel.idmapped_mounts";
     if !super::is_root() {
         return Finding::skipped(CHECK, "only root may mount", AS_ROOT);
     }
-    let directory = existing(data);
+    let directory = nearest_existing(data);
     let shown = directory.display().to_string();
-    match tokio::time::timeout(PATIENCE, probe(helper, &directory)).await {
+    match tokio::time::timeout(HELPER_TIMEOUT, probe_mounts(helper, &directory)).await {
         Ok(Ok(())) => {
             Finding::ok(CHECK, format!("user ids can be mapped below an overlay on the filesystem of {shown}"))
         }
@@ -35,7 +36,7 @@ pub async fn mounts(helper: &[OsString], data: &Path) -> Finding {
     }
 }
 
-async fn probe(helper: &[OsString], directory: &Path) -> std::io::Result<()> {
+async fn probe_mounts(helper: &[OsString], directory: &Path) -> std::io::Result<()> {
     let directory = directory.canonicalize()?;
     let mut helper = Helper::run(helper)?;
     let talk = async {
@@ -50,14 +51,14 @@ async fn probe(helper: &[OsString], directory: &Path) -> std::io::Result<()> {
     done
 }
 
-/// Tries whether the kernel has the networks of clusters, and takes their firewall.
+/// Tries whether the kernel supports the networks of clusters and their firewall.
 pub async fn networks() -> Vec<Finding> {
     const LINKS: &str = "kernel.links";
     const FIREWALL: &str = "kernel.nf_tables";
     if !super::is_root() {
         return [LINKS, FIREWALL].map(|check| Finding::skipped(check, "only root may make networks", AS_ROOT)).into();
     }
-    let (links, firewall) = match survey::rehearse().await {
+    let (links, firewall) = match survey::rehearse_network().await {
         Ok(tried) => tried,
         Err(error) => (Err(error.clone()), Err(error)),
     };

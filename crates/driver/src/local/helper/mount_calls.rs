@@ -1,4 +1,4 @@
-//! The calls to mount and to change mounts that starting, unpacking and probing share.
+//! Calls that mount and change mounts, shared by starting, unpacking and probing.
 
 use std::ffi::CString;
 use std::io;
@@ -12,7 +12,7 @@ use rustix::mount::{MountFlags, mount};
 /// `MOUNT_ATTR_IDMAP` of the kernel's interface.
 const IDMAP: u64 = 0x0010_0000;
 
-/// Gives a mount that is not in place yet more attributes and, if there is one, the ids of a user namespace.
+/// Adds attributes to a detached mount and, if given, maps its ids by a user namespace.
 pub(super) fn set_mount_attributes(tree: &OwnedFd, attributes: u64, ids: Option<&OwnedFd>) -> io::Result<()> {
     let mut change = MountAttr { attr_set: attributes, attr_clr: 0, propagation: 0, userns_fd: 0 };
     if let Some(ids) = ids {
@@ -27,7 +27,7 @@ pub(super) fn set_mount_attributes(tree: &OwnedFd, attributes: u64, ids: Option<
 /// Mounts an overlay, by a path relative to the working directory.
 pub(super) fn mount_overlay(at: &str, options: &str) -> io::Result<()> {
     let options = CString::new(options)?;
-    // Set-user-id programs must work inside: `sudo` is one.
+    // Set-user-id programs such as `sudo` must work inside.
     mount("tarn", at, "overlay", MountFlags::NODEV, options.as_c_str())
         .map_err(|error| io::Error::new(error.kind(), format!("the overlay at {at} failed: {error}")))
 }

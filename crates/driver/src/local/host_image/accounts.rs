@@ -1,5 +1,5 @@
-//! The users and groups of an image: the machine's system accounts by name and number, because the files in `/usr` belong to
-//! them, and `ubuntu`. No password comes along, and nobody can log in with one.
+//! The users and groups of the image: the host's system accounts by name and id, because they own the files in `/usr`,
+//! and `ubuntu`. Passwords are not copied, and no account can log in with one.
 
 use std::fs;
 use std::io;
@@ -8,25 +8,24 @@ use std::path::Path;
 
 use crate::local::files;
 
-/// Who works in an instance.
+/// The user of an instance.
 const USER: &str = "ubuntu";
 
-/// The user's number and that of the group.
+/// The user and group id.
 const USER_ID: u32 = 1_000;
 
-/// `nobody`.
 const NOBODY: u32 = 65_534;
 
-/// The group whose members may become `root`, where the machine has none.
+/// The group whose members may become `root`, if the host has none.
 const SUDO: (&str, u32) = ("sudo", 27);
 
-/// The groups that the user is in, as far as they exist.
+/// The groups of the user, as far as they exist.
 const GROUPS: &[&str] = &["adm", "audio", "cdrom", "dip", "floppy", "plugdev", "render", "sudo", "video"];
 
-pub(super) fn build(root: &Path) -> io::Result<()> {
+pub(super) fn build_accounts(root: &Path) -> io::Result<()> {
     let etc = root.join("etc");
-    let users = users(&fs::read_to_string("/etc/passwd")?);
-    let groups = groups(&fs::read_to_string("/etc/group")?);
+    let users = system_users(&fs::read_to_string("/etc/passwd")?);
+    let groups = system_groups(&fs::read_to_string("/etc/group")?);
     let locked = |lines: &str, rest: &str| -> String {
         lines.lines().filter_map(|line| line.split(':').next()).map(|name| format!("{name}:*:{rest}\n")).collect()
     };
@@ -43,7 +42,7 @@ pub(super) fn build(root: &Path) -> io::Result<()> {
     chown(home, Some(USER_ID), Some(USER_ID))
 }
 
-fn users(host: &str) -> String {
+fn system_users(host: &str) -> String {
     let mut users = String::new();
     for fields in system_accounts(host, 7) {
         let [name, _, id, group, words, home, shell] = fields[..] else { continue };
@@ -54,7 +53,7 @@ fn users(host: &str) -> String {
     users
 }
 
-fn groups(host: &str) -> String {
+fn system_groups(host: &str) -> String {
     let mut groups = String::new();
     let mut seen_sudo = false;
     let line = |name: &str, id: &str| {
@@ -73,7 +72,7 @@ fn groups(host: &str) -> String {
     groups
 }
 
-/// The accounts that a distribution and its packages make. People have higher numbers and are nobody's business.
+/// Returns the accounts of the distribution and its packages. People have higher ids and are left out.
 fn system_accounts(host: &str, fields: usize) -> impl Iterator<Item = Vec<&str>> {
     host.lines().map(|line| line.split(':').collect::<Vec<_>>()).filter(move |account| {
         let id = account.get(2).and_then(|id| id.parse::<u32>().ok());
@@ -87,14 +86,14 @@ mod tests {
 
     #[test]
     fn people_and_passwords_of_the_machine_stay_outside() {
-        let made = users(
+        let made = system_users(
             "root:$6$hash:0:0:root:/root:/bin/zsh\nanna:x:1001:1001:Anna:/home/anna:/bin/bash\nnobody:x:65534:65534:n:/:/x\n",
         );
         assert_eq!(
             made,
             "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:n:/:/x\nubuntu:x:1000:1000::/home/ubuntu:/bin/bash\n"
         );
-        let made = groups("root:x:0:\nvideo:x:44:anna\nanna:x:1001:\n");
+        let made = system_groups("root:x:0:\nvideo:x:44:anna\nanna:x:1001:\n");
         assert_eq!(made, "root:x:0:\nvideo:x:44:ubuntu\nsudo:x:27:ubuntu\nubuntu:x:1000:\n");
     }
 }

@@ -1,4 +1,4 @@
-//! Copies of what is public on the machine.
+//! Copies public files of the host.
 
 use std::fs;
 use std::io;
@@ -7,24 +7,24 @@ use std::path::Path;
 
 use crate::local::files;
 
-/// No file that belongs into an image is larger.
+/// The maximum size of a copied file.
 const MAX_FILE: u64 = 64 << 20;
 
-/// No tree that belongs into an image is deeper.
+/// The maximum depth of a copied tree.
 const MAX_DEPTH: u32 = 24;
 
-/// Whether everybody on the machine may read it.
+/// The mode bit of files that all users may read.
 const PUBLIC: u32 = 0o004;
 
-/// The names that are left out wherever they are: what is public by mistake must not be passed on.
+/// Names that are never copied, in case they are public by mistake.
 const PRIVATE_NAMES: &[&str] = &["auth.conf", "auth.conf.d", "private", "passwords.dat", "credentials"];
 
-/// Copies a file, a link or a whole tree if it is there and public; everything is `root`'s in the copy.
-pub(super) fn public(from: &Path, to: &Path) -> io::Result<()> {
-    tree(from, to, MAX_DEPTH)
+/// Copies a file, a link or a whole tree if it exists and is public; `root` owns everything in the copy.
+pub(super) fn copy_public(from: &Path, to: &Path) -> io::Result<()> {
+    copy_tree(from, to, MAX_DEPTH)
 }
 
-fn tree(from: &Path, to: &Path, depth: u32) -> io::Result<()> {
+fn copy_tree(from: &Path, to: &Path, depth: u32) -> io::Result<()> {
     let found = match fs::symlink_metadata(from) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         found => found?,
@@ -43,7 +43,7 @@ fn tree(from: &Path, to: &Path, depth: u32) -> io::Result<()> {
         files::ensure_directory(to, found.mode() & 0o755)?;
         for entry in fs::read_dir(from)? {
             let entry = entry?;
-            tree(&entry.path(), &to.join(entry.file_name()), depth - 1)?;
+            copy_tree(&entry.path(), &to.join(entry.file_name()), depth - 1)?;
         }
     } else if found.is_file() && found.size() <= MAX_FILE {
         fs::copy(from, to)?;
@@ -52,15 +52,15 @@ fn tree(from: &Path, to: &Path, depth: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Copies a text, or a directory of texts, leaving out every one that seems to hold a secret.
-pub(super) fn without_secrets(from: &Path, to: &Path) -> io::Result<()> {
+/// Copies a text file, or a directory of them, leaving out files that seem to contain a secret.
+pub(super) fn copy_without_secrets(from: &Path, to: &Path) -> io::Result<()> {
     let Ok(found) = fs::metadata(from) else { return Ok(()) };
     if found.is_dir() {
         files::ensure_directory(to, 0o755)?;
         for entry in fs::read_dir(from)? {
             let entry = entry?;
             if entry.file_type()?.is_file() {
-                without_secrets(&entry.path(), &to.join(entry.file_name()))?;
+                copy_without_secrets(&entry.path(), &to.join(entry.file_name()))?;
             }
         }
         return Ok(());
@@ -72,7 +72,7 @@ pub(super) fn without_secrets(from: &Path, to: &Path) -> io::Result<()> {
     if seems_secret(&String::from_utf8_lossy(&text)) { Ok(()) } else { fs::write(to, text) }
 }
 
-/// Whether a configuration holds a password: by name, or in front of the host of an address.
+/// Returns whether a configuration seems to contain a password: by a keyword, or in a URL.
 fn seems_secret(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     let named = ["password", "passwd", "token", "secret", "_auth"].iter().any(|word| text.contains(word));
@@ -97,7 +97,7 @@ mod tests {
             fs::set_permissions(from.join(name), fs::Permissions::from_mode(mode)).unwrap();
         }
         symlink("open", from.join("link")).unwrap();
-        public(&from, &to).unwrap();
+        copy_public(&from, &to).unwrap();
         let mut copied: Vec<_> = fs::read_dir(&to).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         copied.sort();
         assert_eq!(copied, ["link", "open"]);

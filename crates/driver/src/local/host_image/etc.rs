@@ -1,4 +1,4 @@
-//! `/etc` of an image.
+//! `/etc` of the image.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use std::path::Path;
 use super::copy;
 use crate::local::files;
 
-/// What is copied from the machine.
+/// What is copied from the host.
 const COPIED: &str = "\
     adduser.conf alternatives apt/keyrings apt/preferences apt/preferences.d apt/trusted.gpg apt/trusted.gpg.d \
     bash.bashrc bash_completion bash_completion.d ca-certificates ca-certificates.conf debconf.conf debian_version \
@@ -20,7 +20,7 @@ const COPIED: &str = "\
     python3.14 rpc securetty security services shells skel ssl/certs ssl/openssl.cnf subversion terminfo timezone \
     ucf.conf vim vulkan wgetrc X11 xattr.conf xdg xml";
 
-/// What is copied too, unless it holds a password.
+/// What is copied unless it contains a password.
 const CHECKED: &[&str] =
     &["apt/apt.conf", "apt/apt.conf.d", "apt/sources.list", "apt/sources.list.d", "environment", "pip.conf"];
 
@@ -45,22 +45,22 @@ root ALL=(ALL:ALL) ALL
 @includedir /etc/sudoers.d
 ";
 
-/// An instance always knows itself.
+/// The minimal `/etc/hosts`.
 pub(super) const HOSTS: &str = "127.0.0.1 localhost\n";
 
-/// Used where every name server of the machine is one that only the machine itself can reach.
+/// Used if only the host itself can reach its name servers.
 const PUBLIC_NAME_SERVERS: &str = "nameserver 9.9.9.9\nnameserver 1.1.1.1\n";
 
-pub(super) fn build(etc: &Path) -> io::Result<()> {
+pub(super) fn build_etc(etc: &Path) -> io::Result<()> {
     for name in ["apt", "ssl", "ssh", "sudoers.d", "init.d", "cron.d", "cron.daily", "default", "logrotate.d", "opt"] {
         files::ensure_directory(&etc.join(name), 0o755)?;
     }
     let host = Path::new("/etc");
     for name in COPIED.split_whitespace() {
-        copy::public(&host.join(name), &etc.join(name))?;
+        copy::copy_public(&host.join(name), &etc.join(name))?;
     }
     for name in CHECKED {
-        copy::without_secrets(&host.join(name), &etc.join(name))?;
+        copy::copy_without_secrets(&host.join(name), &etc.join(name))?;
     }
     fs::write(etc.join("nsswitch.conf"), NSSWITCH)?;
     fs::write(etc.join("hosts"), HOSTS)?;
@@ -73,17 +73,17 @@ pub(super) fn build(etc: &Path) -> io::Result<()> {
     symlink("/proc/self/mounts", etc.join("mtab"))
 }
 
-/// How names are resolved, as the machine is now.
+/// Returns `/etc/resolv.conf` for the host's current name servers.
 pub(super) fn name_servers() -> String {
-    resolver(&read("/etc/resolv.conf"), &read("/run/systemd/resolve/resolv.conf"))
+    reachable_name_servers(&read_or_empty("/etc/resolv.conf"), &read_or_empty("/run/systemd/resolve/resolv.conf"))
 }
 
-fn read(path: &str) -> String {
+fn read_or_empty(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// The name servers of the machine that an instance can reach too.
-fn resolver(own: &str, upstream: &str) -> String {
+/// Returns the name servers of the host that an instance can reach.
+fn reachable_name_servers(own: &str, upstream: &str) -> String {
     let reachable = |text: &str| -> String {
         let servers = text.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
         let addresses = servers.filter_map(|rest| rest.trim().parse::<IpAddr>().ok());
@@ -105,8 +105,8 @@ mod tests {
     #[test]
     fn name_servers_of_the_machine_itself_are_not_passed_on() {
         let own = "search lan\nnameserver 127.0.0.53\noptions edns0\n";
-        assert_eq!(resolver("nameserver 10.0.0.2\nnameserver ::1\n", ""), "nameserver 10.0.0.2\n");
-        assert_eq!(resolver(own, "nameserver 192.0.2.1\n"), "nameserver 192.0.2.1\n");
-        assert_eq!(resolver(own, ""), PUBLIC_NAME_SERVERS);
+        assert_eq!(reachable_name_servers("nameserver 10.0.0.2\nnameserver ::1\n", ""), "nameserver 10.0.0.2\n");
+        assert_eq!(reachable_name_servers(own, "nameserver 192.0.2.1\n"), "nameserver 192.0.2.1\n");
+        assert_eq!(reachable_name_servers(own, ""), PUBLIC_NAME_SERVERS);
     }
 }

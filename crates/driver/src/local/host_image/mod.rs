@@ -1,9 +1,10 @@
-//! The built-in `host` image: the machine's `/usr`, with an `/etc`, a `/var` and a `/home` that are made here.
+//! The built-in `host` image: the host's `/usr`, with an `/etc`, a `/var` and a `/home` that are built here.
 //!
-//! Only what is on a list of the machine gets in, and nothing that not everybody on the machine may read: no keys, no
-//! passwords, no data. An image is a directory of two layers: `root`, everything but `/usr`, and `hide`, which covers what of
-//! `/usr` is not for instances. It is made once for each state of the machine's packages and of what is private in `/usr`, and
-//! not changed, because running instances stand on it; only more of it is covered when one of them starts again. Start reading at [`ensure`]; `skeleton` is what instances of container images get instead.
+//! Only listed files of the host are included, and nothing that is not world-readable: no keys, no passwords, no data.
+//! An image is a directory of two layers: `root`, everything except `/usr`, and `hide`, which covers what of `/usr` is
+//! not for instances. It is built once for each state of the host's packages and private files, and not changed,
+//! because running instances use it; only more is covered when one of them is restarted. Start reading at [`ensure`];
+//! `skeleton` is for instances of container images.
 
 mod accounts;
 mod copy;
@@ -23,10 +24,10 @@ use super::{files, trees};
 pub(super) use private::Private;
 pub(super) use skeleton::{ensure as ensure_skeleton, sweep as sweep_skeletons};
 
-/// A new number makes new images: it changes whenever what is written here changes.
+/// Increase it whenever the contents change: a new number results in new images.
 const FORMAT: u32 = 3;
 
-/// What decides about an image, besides the names of what lies in `/usr`.
+/// The files that determine an image, besides the names in `/usr`.
 const SOURCES: &[&str] = &[
     "/var/lib/dpkg/status",
     "/etc/ld.so.cache",
@@ -41,7 +42,7 @@ const SOURCES: &[&str] = &[
     "/etc/pip.conf",
 ];
 
-/// Directories at the root that are made empty, with their modes.
+/// Empty directories at the root, with their modes.
 const DIRECTORIES: &[(&str, u32)] = &[
     ("boot", 0o755),
     ("dev", 0o755),
@@ -61,12 +62,12 @@ const DIRECTORIES: &[(&str, u32)] = &[
     (".tarn", 0o755),
 ];
 
-/// Where the machine has moved everything into `/usr`, these are links.
+/// Links into `/usr`, on hosts with a merged `/usr`.
 const LINKS: &[&str] = &["bin", "lib", "lib32", "lib64", "libx32", "sbin"];
 
-/// The image of the machine as it is now, made if it is not there yet. Blocks, for seconds at the first time.
+/// Ensures the image of the host's current state exists, and returns its path. Blocks, for seconds at the first time.
 pub(super) fn ensure(images: &Path, private: &[PathBuf]) -> io::Result<PathBuf> {
-    let image = images.join(name(private)?);
+    let image = images.join(image_name(private)?);
     if image.exists() {
         return Ok(image);
     }
@@ -78,18 +79,18 @@ pub(super) fn ensure(images: &Path, private: &[PathBuf]) -> io::Result<PathBuf> 
     let next = images.join("next");
     trees::remove(&next)?;
     files::ensure_directory(&next, 0o755)?;
-    build(&next, private)?;
-    // Its name says that it is whole, also after the power has gone.
+    build_image(&next, private)?;
+    // A directory with this name is complete, also after a power failure.
     rustix::fs::syncfs(fs::File::open(&next)?)?;
     fs::rename(&next, &image)?;
     files::sync_directory(images)?;
     Ok(image)
 }
 
-/// Removes the images that neither the machine as it is now nor any instance needs.
+/// Removes the images that neither the host's current state nor any instance needs.
 pub(super) fn sweep(images: &Path, private: &[PathBuf], needed: impl Fn(&Path) -> bool) -> io::Result<()> {
     let Ok(entries) = fs::read_dir(images) else { return Ok(()) };
-    let current = images.join(name(private)?);
+    let current = images.join(image_name(private)?);
     for entry in entries {
         let path = entry?.path();
         if path != current && !needed(&path) {
@@ -99,20 +100,21 @@ pub(super) fn sweep(images: &Path, private: &[PathBuf], needed: impl Fn(&Path) -
     Ok(())
 }
 
-/// Whether there is one image, and it is that of the machine's packages: then there is nothing to do before instances are made.
+/// Returns whether there is exactly one image, and it is of the current packages: then nothing has to be done before
+/// instances are created.
 pub(super) fn is_settled(images: &Path) -> io::Result<bool> {
     let Ok(entries) = fs::read_dir(images) else { return Ok(false) };
     let names = entries.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>()?;
-    let digest = digest()?;
+    let digest = sources_digest()?;
     Ok(matches!(&names[..], [only] if only.to_string_lossy().starts_with(&digest)))
 }
 
-/// Covers what has become private since an image was made, for an instance that starts again.
+/// Covers files that have become private since an image was built, for an instance that is restarted.
 pub(super) fn cover(image: &Path, private: &[PathBuf]) -> io::Result<()> {
-    private::cover(Path::new("/usr"), private, &image.join("hide"))
+    private::cover_private_files(Path::new("/usr"), private, &image.join("hide"))
 }
 
-fn build(image: &Path, private: &[PathBuf]) -> io::Result<()> {
+fn build_image(image: &Path, private: &[PathBuf]) -> io::Result<()> {
     let root = image.join("root");
     files::ensure_directory(&root, 0o755)?;
     for (name, mode) in DIRECTORIES {
@@ -123,25 +125,25 @@ fn build(image: &Path, private: &[PathBuf]) -> io::Result<()> {
             symlink(target, root.join(name))?;
         }
     }
-    // The guest is shown here.
+    // The guest is mounted here.
     fs::write(root.join(".tarn/guest"), "")?;
-    etc::build(&root.join("etc"))?;
-    accounts::build(&root)?;
-    var::build(&root.join("var"))?;
-    usr::hide(&image.join("hide"), private)
+    etc::build_etc(&root.join("etc"))?;
+    accounts::build_accounts(&root)?;
+    var::build_var(&root.join("var"))?;
+    usr::build_hiding_layer(&image.join("hide"), private)
 }
 
-/// What an image is called: after the machine's packages, and what is private.
-fn name(private: &[PathBuf]) -> io::Result<String> {
+/// Returns the name of an image, derived from the host's packages and the private files.
+fn image_name(private: &[PathBuf]) -> io::Result<String> {
     let mut hasher = blake3::Hasher::new();
     for path in private {
         hasher.update(path.as_os_str().as_encoded_bytes());
         hasher.update(&[0]);
     }
-    Ok(format!("{}-{}", digest()?, &hasher.finalize().to_hex()[..8]))
+    Ok(format!("{}-{}", sources_digest()?, &hasher.finalize().to_hex()[..8]))
 }
 
-fn digest() -> io::Result<String> {
+fn sources_digest() -> io::Result<String> {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&FORMAT.to_le_bytes());
     hasher.update(env!("CARGO_PKG_VERSION").as_bytes());
@@ -157,7 +159,7 @@ fn digest() -> io::Result<String> {
             Err(error) => return Err(error),
         }
     }
-    for name in usr::hidden()? {
+    for name in usr::hidden_paths()? {
         hasher.update(name.as_os_str().as_encoded_bytes());
         hasher.update(&[0]);
     }
@@ -170,7 +172,7 @@ mod tests {
 
     #[test]
     fn what_becomes_private_makes_another_image() {
-        let (none, one) = (name(&[]).unwrap(), name(&["lib/x/token".into()]).unwrap());
+        let (none, one) = (image_name(&[]).unwrap(), image_name(&["lib/x/token".into()]).unwrap());
         assert_ne!(none, one);
         let images = tempfile::tempdir().unwrap();
         let settled = || is_settled(images.path()).unwrap();

@@ -1,8 +1,9 @@
-//! What of the machine's `/usr` not everybody on the machine may read. Root of an instance is the owner of what the machine's root
-//! owns there, so the mode alone would not keep it out: it is covered.
+//! The private files in the host's `/usr`: those that not all users of the host may read. `root` of an instance owns
+//! the files of the host's `root` there, so the mode alone would not protect them: they are covered.
 //!
-//! To find it every file has to be looked at, which takes from a tenth of a second to several. So somebody looks in the background
-//! when the engine starts and then about every hour, and only who makes an instance waits for the first look to end.
+//! Finding them takes a search through all files, from a tenth of a second to several seconds. So the search runs in
+//! the background when the engine starts and then about every hour; only the creation of an instance waits for the
+//! first search.
 
 use std::fs;
 use std::io;
@@ -17,27 +18,27 @@ use tokio::sync::watch;
 use super::usr;
 use crate::local::files;
 
-/// The paths, relative to `/usr`, in order.
+/// Sorted paths, relative to `/usr`.
 pub(in crate::local) type Paths = Arc<Vec<PathBuf>>;
 
-/// After so many calls of [`Private::again`] it is looked again: an hour, if it is called every five seconds.
+/// The number of calls of [`Private::again`] between searches: an hour, if it is called every five seconds.
 const CALLS: u32 = 720;
 
-/// Somebody who looks, and knows what was found last.
+/// Searches for private files, and keeps the last result.
 pub(in crate::local) struct Private {
     found: Arc<watch::Sender<Option<Result<Paths, String>>>>,
     calls: AtomicU32,
 }
 
 impl Private {
-    /// Begins to look.
+    /// Starts the first search.
     pub(in crate::local) fn new() -> Private {
         let private = Private { found: Arc::new(watch::Sender::new(None)), calls: AtomicU32::new(0) };
-        private.look();
+        private.start_search();
         private
     }
 
-    /// What was found last; waits for the first look. One that failed is made again for who asks next.
+    /// Returns the last result; waits for the first search. A failed search is repeated for the next caller.
     pub(in crate::local) async fn paths(&self) -> io::Result<Paths> {
         let mut looks = self.found.subscribe();
         let found = looks.wait_for(Option::is_some).await.ok().and_then(|found| found.clone());
@@ -45,34 +46,34 @@ impl Private {
             Some(Ok(paths)) => Ok(paths),
             failed => {
                 self.found.send_replace(None);
-                self.look();
+                self.start_search();
                 Err(io::Error::other(failed.and_then(Result::err).unwrap_or_default()))
             }
         }
     }
 
-    /// To be called every few seconds: looks again once in a while.
+    /// Starts another search once in a while; called every few seconds.
     pub(in crate::local) fn again(&self) {
         if (self.calls.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(CALLS) {
-            self.look();
+            self.start_search();
         }
     }
 
-    /// Looks on a thread of its own, for which the end of the program does not wait.
-    fn look(&self) {
+    /// Searches on a separate thread, for which the program does not wait at its end.
+    fn start_search(&self) {
         let found = self.found.clone();
         let thread = std::thread::Builder::new().name("private-files".to_owned()).spawn(move || {
-            let looked = usr::hidden().and_then(|hidden| find(Path::new("/usr"), &hidden));
-            tell(&found, looked.map(Arc::new));
+            let looked = usr::hidden_paths().and_then(|hidden| find_private_files(Path::new("/usr"), &hidden));
+            publish_search(&found, looked.map(Arc::new));
         });
         if let Err(error) = thread {
-            tell(&self.found, Err(error));
+            publish_search(&self.found, Err(error));
         }
     }
 }
 
-/// What is known stays so where a later look fails.
-fn tell(found: &watch::Sender<Option<Result<Paths, String>>>, looked: io::Result<Paths>) {
+/// A later failure does not replace a known result.
+fn publish_search(found: &watch::Sender<Option<Result<Paths, String>>>, looked: io::Result<Paths>) {
     if let Err(error) = &looked {
         tracing::warn!(%error, "/usr could not be searched for what not everybody may read");
     }
@@ -85,8 +86,9 @@ fn tell(found: &watch::Sender<Option<Result<Paths, String>>>, looked: io::Result
     });
 }
 
-/// What of `usr` not everybody may read, but for what is hidden anyway. Below a closed directory there is nothing more to find.
-pub(super) fn find(usr: &Path, hidden: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
+/// Returns the paths in `usr` that not all users may read, except those that are hidden anyway. A closed directory is
+/// not searched.
+pub(super) fn find_private_files(usr: &Path, hidden: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
     let (mut found, mut below) = (Vec::new(), vec![PathBuf::new()]);
     while let Some(directory) = below.pop() {
         let entries = match fs::read_dir(usr.join(&directory)) {
@@ -113,13 +115,13 @@ pub(super) fn find(usr: &Path, hidden: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Covers these paths in a layer above `usr`, unless they are: the overlay takes a device 0/0 as the sign that there is nothing.
-pub(super) fn cover(usr: &Path, paths: &[PathBuf], layer: &Path) -> io::Result<()> {
+/// Covers these paths in a layer above `usr`: for the overlay a device 0/0 means that there is nothing.
+pub(super) fn cover_private_files(usr: &Path, paths: &[PathBuf], layer: &Path) -> io::Result<()> {
     for path in paths {
         match make_parents(usr, path, layer).and_then(|()| {
             mknodat(CWD, layer.join(path), FileType::CharacterDevice, Mode::empty(), 0).map_err(io::Error::from)
         }) {
-            // It is covered, or something above it is; or it is gone.
+            // It is covered already, or an ancestor is, or it is gone.
             Err(error) if is_covered(&error) => {}
             covered => covered?,
         }
@@ -131,7 +133,7 @@ fn is_covered(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory | io::ErrorKind::NotFound)
 }
 
-/// A directory of the upper layer lends the one below its owner and its mode, so they must be the same.
+/// A directory of the upper layer determines owner and mode, so they must equal those of the lower one.
 fn make_parents(usr: &Path, path: &Path, layer: &Path) -> io::Result<()> {
     let mut parents: Vec<&Path> = path.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty()).collect();
     parents.reverse();
@@ -156,12 +158,12 @@ mod tests {
     async fn whoever_asks_hears_of_the_last_look_that_succeeded() {
         let private = Private { found: Arc::new(watch::Sender::new(None)), calls: AtomicU32::new(0) };
         let paths = |name: &str| Ok(Arc::new(vec![PathBuf::from(name)]));
-        tell(&private.found, Err(io::Error::other("no")));
+        publish_search(&private.found, Err(io::Error::other("no")));
         assert!(private.found.borrow().as_ref().is_some_and(Result::is_err));
-        tell(&private.found, paths("lib/a"));
-        tell(&private.found, Err(io::Error::other("no")));
+        publish_search(&private.found, paths("lib/a"));
+        publish_search(&private.found, Err(io::Error::other("no")));
         assert_eq!(private.paths().await.unwrap()[..], [PathBuf::from("lib/a")]);
-        tell(&private.found, paths("lib/b"));
+        publish_search(&private.found, paths("lib/b"));
         assert_eq!(private.paths().await.unwrap()[..], [PathBuf::from("lib/b")]);
     }
 
@@ -187,9 +189,9 @@ mod tests {
             return;
         }
         let hidden = [PathBuf::from("data")];
-        let found = find(&usr, &hidden).unwrap();
+        let found = find_private_files(&usr, &hidden).unwrap();
         assert_eq!(found, ["lib/closed", "lib/deep/password"].map(PathBuf::from));
-        cover(&usr, &found, &layer).unwrap();
+        cover_private_files(&usr, &found, &layer).unwrap();
         let covered =
             |name: &str| fs::symlink_metadata(layer.join(name)).is_ok_and(|found| found.rdev() == 0 && !found.is_dir());
         assert!(covered("lib/deep/password") && covered("lib/closed"));
@@ -198,9 +200,9 @@ mod tests {
         fs::set_permissions(usr.join("bin/tool"), fs::Permissions::from_mode(0o700)).unwrap();
         fs::set_permissions(usr.join("lib/closed"), fs::Permissions::from_mode(0o755)).unwrap();
         file("lib/closed/later", 0o600);
-        let found = find(&usr, &hidden).unwrap();
+        let found = find_private_files(&usr, &hidden).unwrap();
         assert_eq!(found, ["bin/tool", "lib/closed/later", "lib/deep/password", "lib/deep/token"].map(PathBuf::from));
-        cover(&usr, &found, &layer).unwrap();
+        cover_private_files(&usr, &found, &layer).unwrap();
         assert!(covered("lib/deep/token") && covered("bin/tool") && covered("lib/closed"));
     }
 }

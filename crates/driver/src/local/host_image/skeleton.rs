@@ -1,5 +1,5 @@
-//! What lies on top of a container image in every instance of it: the places where something is mounted, how names are resolved,
-//! and nothing else. Whatever an image has in these places, a link that leads elsewhere too, is hidden by it.
+//! The skeleton: the top layer of instances of container images. It has the mount points and the name resolution, and
+//! nothing else. It hides whatever an image has at these paths, also links that lead elsewhere.
 
 use std::fs;
 use std::io;
@@ -11,10 +11,10 @@ use rustix::fs::{XattrFlags, setxattr};
 use super::etc;
 use crate::local::{files, trees};
 
-/// A new number makes new skeletons: it changes whenever what is written here changes.
+/// Increase it whenever the contents change: a new number results in new skeletons.
 const FORMAT: u32 = 1;
 
-/// Directories with their modes; below those that are covered nothing of the image is seen.
+/// Directories with their modes, and whether they hide the contents of the image.
 const DIRECTORIES: &[(&str, u32, bool)] = &[
     (".tarn", 0o755, true),
     ("dev", 0o755, true),
@@ -26,9 +26,9 @@ const DIRECTORIES: &[(&str, u32, bool)] = &[
     ("tmp", 0o1777, false),
 ];
 
-/// The skeleton for the machine as it is now, made if it is not there yet.
+/// Ensures the skeleton for the host's current state exists, and returns its path.
 pub(in crate::local) fn ensure(skeletons: &Path) -> io::Result<PathBuf> {
-    let skeleton = skeletons.join(digest());
+    let skeleton = skeletons.join(skeleton_digest());
     if skeleton.exists() {
         return Ok(skeleton);
     }
@@ -45,7 +45,7 @@ pub(in crate::local) fn ensure(skeletons: &Path) -> io::Result<PathBuf> {
             setxattr(root.join(name), "trusted.overlay.opaque", b"y", XattrFlags::empty())?;
         }
     }
-    // The guest is shown here.
+    // The guest is mounted here.
     fs::write(root.join(".tarn/guest"), "")?;
     fs::write(root.join("etc/hosts"), etc::HOSTS)?;
     fs::write(root.join("etc/resolv.conf"), etc::name_servers())?;
@@ -68,7 +68,7 @@ pub(in crate::local) fn sweep(skeletons: &Path, needed: impl Fn(&Path) -> bool) 
     Ok(())
 }
 
-fn digest() -> String {
+fn skeleton_digest() -> String {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&FORMAT.to_le_bytes());
     hasher.update(etc::name_servers().as_bytes());

@@ -1,4 +1,4 @@
-//! `/var` of an image, with the database of the packages that `/usr` consists of, so that more can be installed.
+//! `/var` of the image, with the package database of `/usr`, so that more packages can be installed.
 
 use std::fs;
 use std::io;
@@ -35,7 +35,7 @@ const DIRECTORIES: &[(&str, u32)] = &[
     ("tmp", 0o1777),
 ];
 
-/// What is copied from the machine.
+/// What is copied from the host.
 const COPIED: &[&str] = &[
     "lib/apt/extended_states",
     "lib/dpkg/alternatives",
@@ -52,12 +52,12 @@ const COPIED: &[&str] = &[
     "lib/xml-core",
 ];
 
-pub(super) fn build(var: &Path) -> io::Result<()> {
+pub(super) fn build_var(var: &Path) -> io::Result<()> {
     for (name, mode) in DIRECTORIES {
         files::ensure_directory(&var.join(name), *mode)?;
     }
     for name in COPIED {
-        copy::public(&Path::new("/var").join(name), &var.join(name))?;
+        copy::copy_public(&Path::new("/var").join(name), &var.join(name))?;
     }
     fs::write(var.join("lib/dpkg/lock"), "")?;
     symlink("/run", var.join("run"))?;

@@ -1,9 +1,8 @@
-//! Container images: pulled from registries, checked, unpacked layer by layer, and kept for as long as there is room.
+//! Container images: pulled from registries, verified, unpacked layer by layer, and cached while there is space.
 //!
-//! A layer is unpacked once, into a directory of its own, and shared by all images that have it; an instance stands on
-//! mounts of its layers. Nothing here trusts an image or a registry. Start reading at [`ensure`], then `layers`, `sending` and
-//! `turns`; `cache` and `kept` are what is on disk, `room` and `eviction` what fits there, `sources`,
-//! `registries` and `greetings` how registries are asked, `manifests` what they say.
+//! A layer is unpacked once, into its own directory, and shared by all images that contain it; an instance uses mounts
+//! of its layers. No image and no registry is trusted. Start reading at [`ensure`], then `pull`; `cache` is what is on
+//! disk, and `registry` how registries are called.
 
 mod cache;
 mod names;
@@ -15,61 +14,62 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-pub(super) use cache::stored_images::Stored;
+pub(super) use cache::stored_images::StoredImage;
 pub(super) use cache::{Images, Pins};
 pub use registry::connection::is_loopback;
-pub use registry::probe_login::greet;
+pub use registry::probe_login::probe_registry_login;
 pub use settings::{ImageSettings, Registry};
 
 use super::local_host::LocalHost;
 use crate::Error;
 use pull::pull_image;
 
-/// Makes an image be there, and returns its exact name. Whoever no longer waits for it ends the pull.
+/// Ensures an image is in the cache, and returns its exact name. The pull ends when the caller stops waiting.
 pub(super) async fn ensure(
     host: &Arc<LocalHost>,
     reference: &str,
     progress: &(dyn Fn(String) + Send + Sync),
 ) -> Result<String, Error> {
-    let reference = names::parse(reference)?;
-    let (tell, mut told) = watch::channel(String::new());
+    let reference = names::parse_reference(reference)?;
+    let (progress_sender, mut progress_receiver) = watch::channel(String::new());
     let (own, wanted) = (host.clone(), reference.clone());
-    // A task of its own, so that what is half done is cleared away also when nobody waits for it any more.
-    let mut pulling = tokio::spawn(async move { pull_image(&own, &wanted, tell).await.map(|(stored, _)| stored) });
+    // A separate task, so that a partial pull is cleaned up even when the caller stops waiting.
+    let mut pulling =
+        tokio::spawn(async move { pull_image(&own, &wanted, progress_sender).await.map(|(stored, _)| stored) });
     let pulled = loop {
         tokio::select! {
             pulled = &mut pulling => break pulled,
-            changed = told.changed() => match changed {
+            changed = progress_receiver.changed() => match changed {
                 Ok(()) => {
-                    let words = told.borrow_and_update().clone();
-                    progress(words);
+                    let text = progress_receiver.borrow_and_update().clone();
+                    progress(text);
                 }
                 Err(_) => break (&mut pulling).await,
             },
         }
     };
     match pulled {
-        Ok(stored) => Ok(names::exact(&reference, &stored?.digest)),
+        Ok(stored) => Ok(names::exact_name(&reference, &stored?.digest)),
         Err(stopped) if stopped.is_panic() => std::panic::resume_unwind(stopped.into_panic()),
         Err(_) => Err(Error::Retry("the engine is stopping".into())),
     }
 }
 
-/// Makes the image of an exact name be there.
+/// Ensures the image of an exact name is in the cache.
 pub(super) async fn fetch(host: &Arc<LocalHost>, name: &str) -> Result<(), Error> {
     exact_digest(name)?;
     ensure(host, name, &|_| ()).await.map(drop)
 }
 
-/// The image of an exact name, which stays for as long as the pins live. It is not fetched here: whoever holds it has locks that
-/// others wait for.
-pub(super) fn hold<'a>(host: &'a LocalHost, name: &str) -> Result<(Stored, Pins<'a>), Error> {
-    let found = host.images.find(&exact_digest(name)?);
+/// Returns the cached image of an exact name, pinned for as long as the pins live. It is not pulled here, because the
+/// caller holds locks that others wait for.
+pub(super) fn hold<'a>(host: &'a LocalHost, name: &str) -> Result<(StoredImage, Pins<'a>), Error> {
+    let found = host.images.find_stored_image(&exact_digest(name)?);
     found.ok_or_else(|| Error::Retry(format!("{name} had to make room, and is pulled again")))
 }
 
-/// The digest in an exact name: an instance is never made of what may be another image tomorrow.
+/// Returns the digest in an exact name: an instance is never created from a tag, which may name another image tomorrow.
 fn exact_digest(name: &str) -> Result<String, Error> {
-    let digest = names::parse(name)?.digest().and_then(names::hex).map(ToOwned::to_owned);
+    let digest = names::parse_reference(name)?.digest().and_then(names::digest_hex).map(ToOwned::to_owned);
     digest.ok_or_else(|| Error::Permanent(format!("{name} does not say exactly which image is meant")))
 }

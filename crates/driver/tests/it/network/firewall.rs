@@ -1,4 +1,4 @@
-//! Who reaches whom.
+//! Which connections are possible and which are not.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -13,7 +13,7 @@ use crate::network::probes::{
 
 const BRIDGED_PACKETS: &str = "/proc/sys/net/bridge/bridge-nf-call-iptables";
 
-/// Kernels may send bridged packets through the firewall or not; both must come to the same.
+/// The kernel may pass bridged packets through the firewall or not; both must have the same result.
 #[test]
 fn nodes_reach_their_cluster_and_no_other() {
     on_a_machine(|| async {
@@ -69,7 +69,7 @@ fn the_host_is_closed() {
     });
 }
 
-/// A link-local address would be a way around every rule about IPv4.
+/// A link-local address would bypass every rule about IPv4.
 #[test]
 fn nothing_speaks_ipv6() {
     on_a_machine(|| async {
@@ -82,7 +82,7 @@ fn nothing_speaks_ipv6() {
     });
 }
 
-/// A node that takes an address of another cluster, or any other, is not heard with it.
+/// Packets with a spoofed source address do not arrive.
 #[test]
 fn a_node_cannot_pretend_to_be_another() {
     on_a_machine(|| async {
@@ -114,7 +114,7 @@ fn the_firewall_comes_back_after_somebody_flushed_it() {
         command("nft flush ruleset");
         network.ensure_base().await.unwrap();
         assert_eq!(rules(), loaded);
-        // Rules that another version loaded are replaced, and those of others stay.
+        // Rules of another version are replaced, and foreign rules stay.
         command("nft flush ruleset");
         command("nft add table inet tarn_aaaaaa");
         command("nft add table inet somebody");
@@ -127,7 +127,7 @@ fn the_firewall_comes_back_after_somebody_flushed_it() {
     });
 }
 
-/// Whoever reloads the machine's own firewall flushes everything or, table by table, only the rules.
+/// Reloading the host's own firewall flushes everything or, table by table, only the rules.
 #[test]
 fn what_keeps_instances_apart_is_kept_while_they_run() {
     on_a_machine(|| async {
@@ -159,7 +159,7 @@ fn what_keeps_instances_apart_is_kept_while_they_run() {
     });
 }
 
-/// Not even to its own cluster does a node speak under another address, and the rules know their nodes again when they come back.
+/// Even within its own cluster a node cannot spoof an address, and reloaded rules contain all nodes.
 #[test]
 fn a_node_is_heard_in_its_cluster_with_its_own_address_only() {
     on_a_machine(|| async {

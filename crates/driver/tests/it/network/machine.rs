@@ -1,4 +1,4 @@
-//! A machine for one test: processes that hold namespaces open, and a way to act inside of them.
+//! A host for one test: processes that keep namespaces open, and functions that run inside of them.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -10,21 +10,21 @@ use std::process::{Child, Command, Stdio};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tarn_driver::local::network::Network;
 
-/// A process in a network namespace of its own. Its end is the namespace's end, also when the test fails.
+/// A process in its own network namespace, which ends with it, also when the test fails.
 pub(crate) struct Namespace(Child);
 
 impl Namespace {
-    /// A namespace such as the host's.
+    /// A namespace like the host's.
     pub(crate) fn new() -> Namespace {
         Namespace::start(&["--net"])
     }
 
-    /// A namespace such as an instance's: it belongs to a user namespace.
+    /// A namespace like an instance's: it belongs to a user namespace.
     pub(crate) fn instance() -> Namespace {
         Namespace::start(&["--user", "--map-root-user", "--net"])
     }
 
-    /// A process that has no namespace of its own.
+    /// A process without its own namespace.
     pub(crate) fn sharing() -> Namespace {
         Namespace::start(&[])
     }
@@ -33,19 +33,19 @@ impl Namespace {
         self.0.id()
     }
 
-    /// Whether this process has a descriptor of the namespace.
+    /// Returns whether this process has an open descriptor of the namespace.
     pub(crate) fn is_held(&self) -> bool {
         let namespace = fs::read_link(format!("/proc/{}/ns/net", self.pid())).unwrap();
         let descriptors = fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap().path());
         descriptors.filter_map(|path| fs::read_link(path).ok()).any(|link| link == namespace)
     }
 
-    /// Does something inside, on a thread that ends with it.
+    /// Runs work inside, on a thread that ends with it.
     pub(crate) fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         self.spawn(work).join().unwrap()
     }
 
-    /// Starts something inside.
+    /// Starts work inside.
     pub(crate) fn spawn<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -63,8 +63,8 @@ impl Namespace {
         self.run(move || command(&line))
     }
 
-    /// The shell says when it runs, which it does only when the namespaces are made; then it waits for an end of its input
-    /// that comes with the end of the test, however that ends.
+    /// The shell prints a line once the namespaces exist; then it waits for the end of its input, which comes with the
+    /// end of the test.
     fn start(arguments: &[&str]) -> Namespace {
         let mut command = Command::new("unshare");
         command.args(arguments).arg("--").args(["sh", "-c", "echo ready; read nothing"]);
@@ -83,7 +83,7 @@ impl Drop for Namespace {
     }
 }
 
-/// Runs a test on a machine of its own, or says that it cannot.
+/// Runs a test on its own host, or prints that it cannot.
 pub(crate) fn on_a_machine<F: Future<Output = ()>>(test: impl FnOnce() -> F + Send + 'static) {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: needs root to make network namespaces");
@@ -92,7 +92,7 @@ pub(crate) fn on_a_machine<F: Future<Output = ()>>(test: impl FnOnce() -> F + Se
     let host = Namespace::new();
     let thread = host.spawn(move || {
         command("ip link set lo up");
-        // Threads and processes that this runtime starts are in the namespace of this thread.
+        // Threads and processes of this runtime are in the namespace of this thread.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(test());
     });
@@ -101,7 +101,7 @@ pub(crate) fn on_a_machine<F: Future<Output = ()>>(test: impl FnOnce() -> F + Se
     }
 }
 
-/// A cluster of instances as the driver makes it.
+/// A cluster of instances as the driver creates it.
 pub(crate) struct Cluster {
     pub(crate) slot: u16,
     pub(crate) nodes: Vec<(Ipv4Addr, Namespace)>,
@@ -131,20 +131,20 @@ impl Cluster {
     }
 }
 
-/// All that a network leaves on a machine: interfaces, addresses, routes, rules. Whether an interface has a carrier is left
-/// out: the kernel tells that when it likes.
+/// Everything that a network leaves on a host: interfaces, addresses, routes, rules. The carrier state is left out,
+/// because the kernel updates it at any time.
 pub(crate) fn snapshot() -> String {
     let told = ["ip -o address", "ip route show table all", "ip rule", "nft list ruleset"].map(command).concat();
     interfaces().join(" ") + &told.replace(" linkdown", "")
 }
 
-/// The names of the interfaces of the machine.
+/// Returns the names of the host's interfaces.
 pub(crate) fn interfaces() -> Vec<String> {
     let text = fs::read_to_string("/proc/thread-self/net/dev").unwrap();
     text.lines().skip(2).filter_map(|line| line.split(':').next()).map(|name| name.trim().to_owned()).collect()
 }
 
-/// Looks again and again until something is so; every look takes a few milliseconds, and the kernel a second or more.
+/// Polls until a condition holds; every check takes a few milliseconds, and the kernel a second or more.
 pub(crate) fn wait_until(mut is_so: impl FnMut() -> bool) {
     assert!((0..20_000).any(|_| is_so()), "it never came to be");
 }

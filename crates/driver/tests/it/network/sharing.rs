@@ -1,4 +1,4 @@
-//! A machine that is shared: with other engines, and with people who use names and addresses as they like.
+//! A shared host: with other engines, and with people who use any names and addresses.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use tarn_driver::local::network::Network;
 use crate::network::machine::{Cluster, Namespace, command, interfaces, on_a_machine, snapshot};
 use crate::network::probes::{connects, is_cut_off_from, listen};
 
-/// Both installations like the same prefix best: the last characters of their ids agree.
+/// Both installations prefer the same prefix: the last characters of their ids agree.
 #[test]
 fn two_installations_keep_apart() {
     on_a_machine(|| async {
@@ -56,7 +56,7 @@ fn a_prefix_that_is_routed_is_not_taken() {
     });
 }
 
-/// Names that somebody else has are an error, and theirs stays as it is.
+/// Names that are taken are an error, and the foreign objects stay as they are.
 #[test]
 fn what_others_made_is_not_touched() {
     on_a_machine(|| async {

@@ -1,4 +1,4 @@
-//! The verbs: what they make, that they may be called again, and that nothing stays.
+//! The methods: what they create, that they may be repeated, and that nothing is left behind.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -53,7 +53,7 @@ fn every_verb_may_be_called_again() {
     });
 }
 
-/// What a node has: a hardware address that follows from its address, a gateway, and a loopback.
+/// A node has a hardware address derived from its address, a gateway, and a loopback.
 #[test]
 fn a_node_finds_what_it_expects() {
     on_a_machine(|| async {
@@ -74,7 +74,7 @@ fn a_node_finds_what_it_expects() {
     });
 }
 
-/// A node that is started again has a new namespace while the old one may still be on its way out.
+/// A restarted node has a new namespace while the old one may still exist.
 #[test]
 fn an_address_moves_to_the_next_start_of_its_instance() {
     on_a_machine(|| async {
@@ -133,8 +133,8 @@ fn fifty_rounds_leave_nothing() {
         }
         assert_eq!(snapshot(), before);
         assert_eq!(instance.run(interfaces), inside);
-        // A descriptor that stays open keeps the namespace of a dead instance. Whoever entered it closes his a moment after he has
-        // handed over what he entered it for.
+        // An open descriptor would keep the namespace of a dead instance. The thread that enters a namespace closes its
+        // descriptor shortly after it has handed over the socket.
         wait_until(|| {
             command("true");
             !instance.is_held()
@@ -142,7 +142,7 @@ fn fifty_rounds_leave_nothing() {
     });
 }
 
-/// A crash may leave what no record speaks of.
+/// A crash may leave objects without a record.
 #[test]
 fn what_nobody_knows_is_swept() {
     on_a_machine(|| async {
@@ -161,7 +161,7 @@ fn what_nobody_knows_is_swept() {
     });
 }
 
-/// Clusters that are made at the same moment do not take each other for strangers.
+/// Clusters that are created at the same moment do not take each other's objects for foreign ones.
 #[test]
 fn many_clusters_at_once() {
     on_a_machine(|| async {

@@ -1,4 +1,4 @@
-//! What the kernel has to know.
+//! What the kernel must support.
 
 mod security_modules;
 
@@ -7,25 +7,25 @@ use std::path::Path;
 
 use rustix::mount::{FsOpenFlags, fsopen};
 
-use super::{Subject, number, setting};
+use super::{ExaminedProcess, read_number, read_setting};
 use crate::findings::Finding;
 
-/// The first version that maps ids below an overlay.
+/// The first version that supports id-mapped mounts below an overlay.
 const LEAST: (u32, u32) = (5, 19);
 
-/// Looks at the kernel, and at how it holds a process.
-pub fn kernel(of: Subject) -> Vec<Finding> {
-    let mut findings = vec![version(rustix::system::uname().release().to_str().unwrap_or_default())];
-    findings.push(overlay(&setting("/proc/filesystems"), Path::new("/lib/modules").exists()));
-    findings.push(user_namespaces());
-    findings.push(seccomp());
-    findings.push(xfs());
-    findings.push(loop_devices());
-    findings.push(security_modules::found(&security_modules::State::look(of)));
+/// Checks the kernel, and the security modules that confine a process.
+pub fn kernel(of: ExaminedProcess) -> Vec<Finding> {
+    let mut findings = vec![check_kernel_version(rustix::system::uname().release().to_str().unwrap_or_default())];
+    findings.push(check_overlay(&read_setting("/proc/filesystems"), Path::new("/lib/modules").exists()));
+    findings.push(check_user_namespaces());
+    findings.push(check_seccomp());
+    findings.push(check_xfs());
+    findings.push(check_loop_devices());
+    findings.push(security_modules::judge_modules(&security_modules::State::read(of)));
     findings
 }
 
-fn version(release: &str) -> Finding {
+fn check_kernel_version(release: &str) -> Finding {
     const CHECK: &str = "kernel.version";
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse::<u32>().ok());
     let todo = format!("use a kernel of {}.{} or later: instances map user ids below an overlay", LEAST.0, LEAST.1);
@@ -36,7 +36,7 @@ fn version(release: &str) -> Finding {
     }
 }
 
-fn overlay(filesystems: &str, has_modules: bool) -> Finding {
+fn check_overlay(filesystems: &str, has_modules: bool) -> Finding {
     const CHECK: &str = "kernel.overlay";
     match filesystems.lines().any(|line| line.trim_start_matches("nodev").trim() == "overlay") {
         true => Finding::ok(CHECK, "the overlay filesystem is there"),
@@ -53,9 +53,9 @@ fn overlay(filesystems: &str, has_modules: bool) -> Finding {
     }
 }
 
-fn user_namespaces() -> Finding {
+fn check_user_namespaces() -> Finding {
     const CHECK: &str = "kernel.user_namespaces";
-    let most = number("/proc/sys/user/max_user_namespaces");
+    let most = read_number("/proc/sys/user/max_user_namespaces");
     if !Path::new("/proc/self/ns/user").exists() {
         return Finding::failure(CHECK, "the kernel has no user namespaces", "use a kernel with CONFIG_USER_NS");
     }
@@ -69,8 +69,8 @@ fn user_namespaces() -> Finding {
             "sysctl -w user.max_user_namespaces=65536",
         ),
         Some(most) => {
-            let closed = setting("/proc/sys/kernel/unprivileged_userns_clone") == "0"
-                || setting("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1";
+            let closed = read_setting("/proc/sys/kernel/unprivileged_userns_clone") == "0"
+                || read_setting("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1";
             let beside =
                 if closed { "; they are closed to ordinary users, which does not concern an engine" } else { "" };
             Finding::ok(CHECK, format!("up to {most} user namespaces{beside}"))
@@ -79,9 +79,9 @@ fn user_namespaces() -> Finding {
     }
 }
 
-fn seccomp() -> Finding {
+fn check_seccomp() -> Finding {
     const CHECK: &str = "kernel.seccomp";
-    let known = setting("/proc/sys/kernel/seccomp/actions_avail");
+    let known = read_setting("/proc/sys/kernel/seccomp/actions_avail");
     match known.split_whitespace().any(|action| action == "errno") {
         true => Finding::ok(CHECK, "system calls can be filtered"),
         false => Finding::failure(
@@ -92,12 +92,12 @@ fn seccomp() -> Finding {
     }
 }
 
-fn xfs() -> Finding {
+fn check_xfs() -> Finding {
     const CHECK: &str = "kernel.xfs";
-    // The question makes the kernel load what it has as a module; only root may ask it.
+    // The call makes the kernel load the module; only root may do that.
     let is_known = match super::is_root() {
         true => fsopen("xfs", FsOpenFlags::FSOPEN_CLOEXEC).is_ok(),
-        false => setting("/proc/filesystems").lines().any(|line| line.trim() == "xfs"),
+        false => read_setting("/proc/filesystems").lines().any(|line| line.trim() == "xfs"),
     };
     match is_known {
         true => Finding::ok(CHECK, "the filesystem XFS is there"),
@@ -112,15 +112,15 @@ fn xfs() -> Finding {
     }
 }
 
-fn loop_devices() -> Finding {
+fn check_loop_devices() -> Finding {
     const CHECK: &str = "kernel.loop_devices";
     let names = fs::read_dir("/sys/block").into_iter().flatten().flatten().map(|entry| entry.path());
     let all: Vec<_> =
         names.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("loop"))).collect();
     let used = all.iter().filter(|path| path.join("loop/backing_file").exists()).count();
     match File::open("/dev/loop-control") {
-        Ok(_) => match number("/sys/module/loop/parameters/max_loop").unwrap_or(0) {
-            // Otherwise the kernel makes as many as are asked for.
+        Ok(_) => match read_number("/sys/module/loop/parameters/max_loop").unwrap_or(0) {
+            // Zero means that the kernel creates as many as needed.
             most if most > 0 && used as u64 >= most => Finding::failure(
                 CHECK,
                 format!("all {most} loop devices are in use"),
@@ -153,14 +153,14 @@ mod tests {
             ("4.20", Level::Failure),
             ("nonsense", Level::Warning),
         ] {
-            assert_eq!(version(release).level, level, "{release}");
+            assert_eq!(check_kernel_version(release).level, level, "{release}");
         }
     }
 
     #[test]
     fn filesystems_are_found_by_their_whole_name() {
-        assert_eq!(overlay("nodev\tsysfs\nnodev\toverlay\n\text4", false).level, Level::Ok);
-        assert_eq!(overlay("nodev\toverlayish\n\text4", true).level, Level::Note);
-        assert_eq!(overlay("\text4", false).level, Level::Failure);
+        assert_eq!(check_overlay("nodev\tsysfs\nnodev\toverlay\n\text4", false).level, Level::Ok);
+        assert_eq!(check_overlay("nodev\toverlayish\n\text4", true).level, Level::Note);
+        assert_eq!(check_overlay("\text4", false).level, Level::Failure);
     }
 }

@@ -1,35 +1,33 @@
-//! Security modules of the kernel that could keep an engine from its work.
+//! Security modules of the kernel that could restrict an engine.
 
 use crate::findings::Finding;
-use crate::local::examine::{Subject, setting};
+use crate::local::examine::{ExaminedProcess, read_setting};
 
 const CHECK: &str = "kernel.security_modules";
 
-/// What they say of themselves.
+/// The state of the security modules.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
-    /// Which there are.
     pub(in crate::local::examine) modules: String,
-    /// `1` where SELinux forbids, `0` where it only complains, empty where it is not there.
+    /// `1` if SELinux enforces, `0` if it is permissive, empty if it is absent.
     pub(super) selinux: String,
-    /// The profile that AppArmor has a process in.
+    /// The AppArmor profile that confines the process.
     pub(super) profile: String,
-    /// Which process that is.
     pub(in crate::local::examine) who: &'static str,
 }
 
 impl State {
-    pub(in crate::local::examine) fn look(of: Subject) -> State {
+    pub(in crate::local::examine) fn read(of: ExaminedProcess) -> State {
         State {
-            modules: setting("/sys/kernel/security/lsm"),
-            selinux: setting("/sys/fs/selinux/enforce"),
-            profile: of.file("attr/apparmor/current"),
+            modules: read_setting("/sys/kernel/security/lsm"),
+            selinux: read_setting("/sys/fs/selinux/enforce"),
+            profile: of.proc_file("attr/apparmor/current"),
             who: of.name(),
         }
     }
 }
 
-pub(in crate::local::examine) fn found(state: &State) -> Finding {
+pub(in crate::local::examine) fn judge_modules(state: &State) -> Finding {
     let State { modules, selinux, profile, who } = state;
     if selinux == "1" {
         return Finding::warning(
@@ -57,10 +55,10 @@ mod tests {
     #[test]
     fn only_what_forbids_is_told() {
         let plain = State { modules: "capability,apparmor".into(), ..State::default() };
-        assert_eq!(found(&plain).level, Level::Ok);
-        assert_eq!(found(&State { selinux: "0".into(), ..plain.clone() }).level, Level::Ok);
-        assert_eq!(found(&State { selinux: "1".into(), ..plain.clone() }).level, Level::Warning);
-        assert_eq!(found(&State { profile: "unconfined".into(), ..plain.clone() }).level, Level::Ok);
-        assert_eq!(found(&State { profile: "docker-default (enforce)".into(), ..plain }).level, Level::Warning);
+        assert_eq!(judge_modules(&plain).level, Level::Ok);
+        assert_eq!(judge_modules(&State { selinux: "0".into(), ..plain.clone() }).level, Level::Ok);
+        assert_eq!(judge_modules(&State { selinux: "1".into(), ..plain.clone() }).level, Level::Warning);
+        assert_eq!(judge_modules(&State { profile: "unconfined".into(), ..plain.clone() }).level, Level::Ok);
+        assert_eq!(judge_modules(&State { profile: "docker-default (enforce)".into(), ..plain }).level, Level::Warning);
     }
 }

@@ -1,9 +1,9 @@
-//! Rules of the older iptables, which `nft` does not show: what `iptables-legacy-save` prints, judged.
+//! Rules of the legacy iptables, which `nft` does not show, from the output of `iptables-legacy-save`.
 
-use super::nft_rules::{Obstacle, iptables};
+use super::nft_rules::{Obstacle, iptables_remedy};
 
-/// The obstacle to packets that are forwarded, if there is one.
-pub(super) fn obstacle(saved: &str, ours: &str, uplink: &str) -> Option<Obstacle> {
+/// Returns the obstacle to forwarded packets, if there is one.
+pub(super) fn find_legacy_obstacle(saved: &str, ours: &str, uplink: &str) -> Option<Obstacle> {
     let filter: Vec<&str> = saved
         .lines()
         .map(str::trim)
@@ -19,18 +19,21 @@ pub(super) fn obstacle(saved: &str, ours: &str, uplink: &str) -> Option<Obstacle
         filter.iter().any(|line| {
             let mut words = line.split_whitespace();
             let named = words.find(|word| *word == option).and_then(|_| words.next());
-            line.ends_with("-j ACCEPT") && !line.contains(" ! ") && named.is_some_and(|name| is_ours(name, ours))
+            line.ends_with("-j ACCEPT")
+                && !line.contains(" ! ")
+                && named.is_some_and(|name| is_own_interface(name, ours))
         })
     };
     if lets_pass("-i") && lets_pass("-o") {
         return None;
     }
     let chain = if has("DOCKER-USER") { "DOCKER-USER" } else { "FORWARD" };
-    let remedy = iptables(chain, (ours, uplink), has("ufw-user-forward")).replace("iptables ", "iptables-legacy ");
+    let remedy =
+        iptables_remedy(chain, (ours, uplink), has("ufw-user-forward")).replace("iptables ", "iptables-legacy ");
     Some(Obstacle { place: "iptables-legacy filter FORWARD".into(), how: "its policy is drop", remedy })
 }
 
-fn is_ours(name: &str, ours: &str) -> bool {
+fn is_own_interface(name: &str, ours: &str) -> bool {
     name.strip_suffix('+').map_or(name == ours, |start| ours.starts_with(start) || start.starts_with(ours))
 }
 
@@ -42,15 +45,19 @@ mod tests {
     fn a_policy_of_drop_is_found_until_ours_pass() {
         let saved = "*nat\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n*filter\n:INPUT ACCEPT [0:0]\n:FORWARD DROP [0:0]\n\
                      -A FORWARD -i docker0 -o eth0 -j ACCEPT\nCOMMIT\n";
-        let found = obstacle(saved, "tabc123", "eth0").unwrap();
+        let found = find_legacy_obstacle(saved, "tabc123", "eth0").unwrap();
         assert!(found.remedy.starts_with("iptables-legacy -I FORWARD -i 'tabc123+' -o 'eth0' -j ACCEPT"), "{found:?}");
         let mended = saved.replace(
             "-A FORWARD",
             "-A FORWARD -i tabc123+ -o eth0 -j ACCEPT\n-A FORWARD -o tabc123+ -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n-A FORWARD",
         );
-        assert_eq!(obstacle(&mended, "tabc123", "eth0"), None);
-        assert_eq!(obstacle("*filter\n:FORWARD ACCEPT [0:0]\nCOMMIT\n", "tabc123", "eth0"), None);
-        assert_eq!(obstacle("*mangle\n:FORWARD DROP [0:0]\nCOMMIT\n", "tabc123", "eth0"), None, "another table");
-        assert_eq!(obstacle("", "tabc123", "eth0"), None);
+        assert_eq!(find_legacy_obstacle(&mended, "tabc123", "eth0"), None);
+        assert_eq!(find_legacy_obstacle("*filter\n:FORWARD ACCEPT [0:0]\nCOMMIT\n", "tabc123", "eth0"), None);
+        assert_eq!(
+            find_legacy_obstacle("*mangle\n:FORWARD DROP [0:0]\nCOMMIT\n", "tabc123", "eth0"),
+            None,
+            "another table"
+        );
+        assert_eq!(find_legacy_obstacle("", "tabc123", "eth0"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The network of the machine, as far as it is in the way of instances: settings, rules of others, addresses of others.
+//! The network of the host, as far as it can interfere with instances: settings, foreign rules, foreign addresses.
 
 mod iptables_rules;
 mod nft_rules;
@@ -7,23 +7,23 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{AS_ROOT, setting, snapshot, tools};
+use super::{AS_ROOT, read_setting, snapshot, tools};
 use crate::findings::Finding;
 use crate::local::installation;
 use crate::local::network::survey;
 
-/// Where the older iptables says which tables it has.
+/// Where the kernel lists the tables of the legacy iptables.
 const OLDER: &str = "/proc/net/ip_tables_names";
 
-/// Looks at the rules of others, and at what the kernel does with packets. `is_open` says whether clients come from elsewhere.
+/// Checks foreign firewall rules and settings of the kernel. `is_open` tells whether clients connect from other hosts.
 pub async fn firewall(data: &Path, is_open: bool) -> Vec<Finding> {
-    let mut findings = vec![forwarding(&setting("/proc/sys/net/ipv4/ip_forward"))];
-    findings.push(bridges(&setting("/proc/sys/net/bridge/bridge-nf-call-iptables")));
-    findings.push(foreign_rules(data, is_open).await);
+    let mut findings = vec![check_forwarding(&read_setting("/proc/sys/net/ipv4/ip_forward"))];
+    findings.push(check_bridge_filter(&read_setting("/proc/sys/net/bridge/bridge-nf-call-iptables")));
+    findings.push(check_foreign_rules(data, is_open).await);
     findings
 }
 
-/// Looks whether the addresses of instances are used by others.
+/// Checks whether other programs use the addresses of instances.
 pub async fn addresses(data: &Path) -> Finding {
     const CHECK: &str = "network.addresses";
     let installation = match installation::known(data) {
@@ -33,10 +33,10 @@ pub async fn addresses(data: &Path) -> Finding {
             return Finding::skipped(CHECK, found, AS_ROOT);
         }
     };
-    let remembered = snapshot::prefix(data);
-    match survey::addresses(installation.as_deref(), remembered).await {
+    let remembered = snapshot::remembered_prefix(data);
+    match survey::survey_addresses(installation.as_deref(), remembered).await {
         Err(error) => Finding::skipped(CHECK, error.to_string(), AS_ROOT),
-        Ok(survey::Addresses { free: (0, all), prefix: None, .. }) => Finding::failure(
+        Ok(survey::AddressSurvey { free: (0, all), prefix: None, .. }) => Finding::failure(
             CHECK,
             format!(
                 "routes of this machine cover all {all} ranges that instances could have (10.64.0.0/10, 172.16.0.0/12)"
@@ -51,7 +51,7 @@ pub async fn addresses(data: &Path) -> Finding {
                     let range = match (remembered, installation) {
                         (Some(_), _) => format!("instances have {prefix}"),
                         (None, Some(_)) => format!("the first instance gets an address of {prefix}"),
-                        // It follows from an id that is not made yet.
+                        // They follow from an id that does not exist yet.
                         (None, None) => "the addresses of instances are chosen when the engine first starts".to_owned(),
                     };
                     Finding::ok(CHECK, format!("{range}; {free} of {all} ranges are free"))
@@ -69,7 +69,7 @@ pub async fn addresses(data: &Path) -> Finding {
     }
 }
 
-fn forwarding(value: &str) -> Finding {
+fn check_forwarding(value: &str) -> Finding {
     const CHECK: &str = "network.forwarding";
     match value {
         "0" => Finding::note(
@@ -82,7 +82,7 @@ fn forwarding(value: &str) -> Finding {
     }
 }
 
-fn bridges(value: &str) -> Finding {
+fn check_bridge_filter(value: &str) -> Finding {
     const CHECK: &str = "network.bridge_filter";
     match value {
         "1" => Finding::note(
@@ -94,30 +94,30 @@ fn bridges(value: &str) -> Finding {
     }
 }
 
-async fn foreign_rules(data: &Path, is_open: bool) -> Finding {
+async fn check_foreign_rules(data: &Path, is_open: bool) -> Finding {
     const CHECK: &str = "network.firewall";
     if !super::is_root() {
         return Finding::skipped(CHECK, "only root sees the rules of the firewall", AS_ROOT);
     }
-    let Some(nft) = tools::program("nft") else {
+    let Some(nft) = tools::find_program("nft") else {
         return Finding::skipped(CHECK, "the rules cannot be seen without nft", "install the package nftables");
     };
-    let listed = tools::run(&nft, &["-j", "list", "ruleset"]).await;
+    let listed = tools::run_program(&nft, &["-j", "list", "ruleset"]).await;
     let ruleset: Value = match listed.map(|text| serde_json::from_str(&text)) {
         Ok(Ok(ruleset)) => ruleset,
         Ok(Err(error)) => return Finding::skipped(CHECK, format!("what nft lists is not understood: {error}"), ""),
         Err(why) => return Finding::skipped(CHECK, format!("nft does not list the rules: {why}"), "look at tools.nft"),
     };
     // Before the first start there is no id yet; the rules are the same with any.
-    let installation = snapshot::installation(data);
+    let installation = snapshot::installation_id(data);
     let ours = format!("t{}", installation.as_deref().unwrap_or("<installation>"));
-    let uplink = uplink(&setting("/proc/net/route")).unwrap_or_else(|| "<uplink>".to_owned());
-    let mut found = nft_rules::obstacles(&ruleset, &ours, &uplink);
-    if !setting(OLDER).is_empty()
-        && let Some(save) = tools::program("iptables-legacy-save")
-        && let Ok(saved) = tools::run(&save, &[]).await
+    let uplink = default_uplink(&read_setting("/proc/net/route")).unwrap_or_else(|| "<uplink>".to_owned());
+    let mut found = nft_rules::find_obstacles(&ruleset, &ours, &uplink);
+    if !read_setting(OLDER).is_empty()
+        && let Some(save) = tools::find_program("iptables-legacy-save")
+        && let Ok(saved) = tools::run_program(&save, &[]).await
     {
-        found.extend(iptables_rules::obstacle(&saved, &ours, &uplink));
+        found.extend(iptables_rules::find_legacy_obstacle(&saved, &ours, &uplink));
     }
     if !found.is_empty() {
         let what: Vec<_> = found.iter().map(|one| format!("{} ({})", one.place, one.how)).collect();
@@ -126,7 +126,7 @@ async fn foreign_rules(data: &Path, is_open: bool) -> Finding {
         let found = format!("rules of others drop what instances send to other machines: {}{unknown}", what.join(", "));
         return Finding::failure(CHECK, found, todo.join("; "));
     }
-    match is_open && nft_rules::closes_machine(&ruleset) {
+    match is_open && nft_rules::closes_host(&ruleset) {
         true => Finding::note(
             CHECK,
             "no rule of others drops what instances send, but the machine takes only what its rules allow",
@@ -136,8 +136,8 @@ async fn foreign_rules(data: &Path, is_open: bool) -> Finding {
     }
 }
 
-/// The interface of the default route, the one that is taken first.
-fn uplink(routes: &str) -> Option<String> {
+/// Returns the interface of the preferred default route.
+fn default_uplink(routes: &str) -> Option<String> {
     let defaults = routes.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let [name, "00000000", _, _, _, _, metric, "00000000", ..] = fields[..] else { return None };
@@ -156,8 +156,8 @@ mod tests {
                      wlan0\t00000000\t0101A8C0\t0003\t0\t0\t600\t00000000\t0\t0\t0\n\
                      eth0\t00000000\t0101A8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0\n\
                      docker0\t000011AC\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n";
-        assert_eq!(uplink(table).as_deref(), Some("eth0"));
-        assert_eq!(uplink(""), None);
+        assert_eq!(default_uplink(table).as_deref(), Some("eth0"));
+        assert_eq!(default_uplink(""), None);
     }
 
     #[tokio::test]

@@ -1,112 +1,123 @@
-//! Rules of others that would drop what instances send: what `nft -j list ruleset` shows, judged.
+//! Finds foreign rules that would drop the traffic of instances, in the output of `nft -j list ruleset`.
 //!
-//! A packet has to pass the chains of everybody who looks at forwarded packets: an accept in our own table does not undo a drop
-//! in another one. So a chain that drops by default is an obstacle unless it lets our interfaces pass.
+//! A forwarded packet passes the chains of all tables: an accept in our own table does not undo a drop in another one.
+//! So a chain that drops by default is an obstacle unless it accepts our interfaces.
 
 use serde_json::Value;
 
-/// A chain in the way.
+/// A chain that drops traffic of instances.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Obstacle {
-    /// Where it is: the family, the table and the chain, as `nft` names them.
+    /// The family, the table and the chain, as `nft` names them.
     pub(in crate::local::examine) place: String,
-    /// How it drops.
     pub(in crate::local::examine) how: &'static str,
-    /// What to type so that it lets instances pass.
+    /// The command that makes it accept traffic of instances.
     pub(super) remedy: String,
 }
 
-/// A chain that looks at packets.
+/// A chain in a table.
 struct Chain<'a> {
     family: &'a str,
     table: &'a str,
     name: &'a str,
 }
 
-/// The obstacles to packets that are forwarded. `ours` is what the names of our interfaces begin with, `uplink` the interface to
-/// other machines.
-pub(super) fn obstacles(ruleset: &Value, ours: &str, uplink: &str) -> Vec<Obstacle> {
+/// Returns the obstacles to forwarded packets. `ours` is the name prefix of our interfaces, `uplink` the interface to
+/// other hosts.
+pub(super) fn find_obstacles(ruleset: &Value, ours: &str, uplink: &str) -> Vec<Obstacle> {
     let mut found = Vec::new();
-    for chain in hooked(ruleset, "forward") {
-        let Some(how) = drops(ruleset, chain) else { continue };
-        let chain = Chain { family: text(chain, "family"), table: text(chain, "table"), name: text(chain, "name") };
-        let rules = || rules(ruleset, &chain);
-        let passes =
-            |rule: &Value| accepts(rule) || target(rule).is_some_and(|to| ends_well(ruleset, &chain, to, MAX_JUMPS));
-        let comes = rules().any(|rule| names(rule, "iifname", ours) && passes(rule));
-        let goes = rules().any(|rule| names(rule, "oifname", ours) && passes(rule));
-        let answers = goes || rules().any(|rule| accepts(rule) && lets_answers_pass(rule));
+    for chain in hooked_chains(ruleset, "forward") {
+        let Some(how) = drop_reason(ruleset, chain) else { continue };
+        let chain = Chain {
+            family: string_field(chain, "family"),
+            table: string_field(chain, "table"),
+            name: string_field(chain, "name"),
+        };
+        let own_rules = || table_rules(ruleset, &chain);
+        let passes = |rule: &Value| {
+            rule_accepts(rule) || jump_target(rule).is_some_and(|to| chain_accepts(ruleset, &chain, to, MAX_JUMPS))
+        };
+        let comes = own_rules().any(|rule| names_interface(rule, "iifname", ours) && passes(rule));
+        let goes = own_rules().any(|rule| names_interface(rule, "oifname", ours) && passes(rule));
+        let answers = goes || own_rules().any(|rule| rule_accepts(rule) && accepts_replies(rule));
         if !(comes && answers) {
             let place = format!("{} {} {}", chain.family, chain.table, chain.name);
-            found.push(Obstacle { place, how, remedy: remedy(ruleset, &chain, ours, uplink) });
+            found.push(Obstacle { place, how, remedy: remedy_command(ruleset, &chain, ours, uplink) });
         }
     }
     found
 }
 
-/// Whether what comes to the machine itself is dropped by default: then clients from outside may not reach the engine.
-pub(super) fn closes_machine(ruleset: &Value) -> bool {
-    hooked(ruleset, "input").any(|chain| drops(ruleset, chain).is_some())
+/// Returns whether traffic to the host itself is dropped by default: then clients from other hosts may not reach the
+/// engine.
+pub(super) fn closes_host(ruleset: &Value) -> bool {
+    hooked_chains(ruleset, "input").any(|chain| drop_reason(ruleset, chain).is_some())
 }
 
-/// The chains of others that filter at a hook. IPv6 is kept off instances, so its rules do not matter.
-fn hooked<'a>(ruleset: &'a Value, hook: &'a str) -> impl Iterator<Item = &'a Value> {
-    objects(ruleset, "chain").filter(move |chain| {
-        text(chain, "hook") == hook
-            && text(chain, "type") == "filter"
-            && matches!(text(chain, "family"), "ip" | "inet" | "bridge")
-            && !text(chain, "table").starts_with("tarn_")
+/// Returns the foreign filter chains at a hook. Instances have no IPv6, so its rules do not matter.
+fn hooked_chains<'a>(ruleset: &'a Value, hook: &'a str) -> impl Iterator<Item = &'a Value> {
+    nft_objects(ruleset, "chain").filter(move |chain| {
+        string_field(chain, "hook") == hook
+            && string_field(chain, "type") == "filter"
+            && matches!(string_field(chain, "family"), "ip" | "inet" | "bridge")
+            && !string_field(chain, "table").starts_with("tarn_")
     })
 }
 
-/// How a chain drops what no rule lets pass, if it does.
-fn drops(ruleset: &Value, chain: &Value) -> Option<&'static str> {
-    if text(chain, "policy") == "drop" {
+/// Returns how a chain drops what no rule accepts, if it does.
+fn drop_reason(ruleset: &Value, chain: &Value) -> Option<&'static str> {
+    if string_field(chain, "policy") == "drop" {
         return Some("its policy is drop");
     }
-    let own = Chain { family: text(chain, "family"), table: text(chain, "table"), name: text(chain, "name") };
-    let last = rules(ruleset, &own).filter(|rule| text(rule, "chain") == own.name).last()?;
-    // What only counts or writes a line says nothing of which packets are meant.
-    let mut parts = expressions(last).filter(|part| part.get("counter").is_none() && part.get("log").is_none());
+    let own = Chain {
+        family: string_field(chain, "family"),
+        table: string_field(chain, "table"),
+        name: string_field(chain, "name"),
+    };
+    let last = table_rules(ruleset, &own).filter(|rule| string_field(rule, "chain") == own.name).last()?;
+    // Counters and log statements do not restrict which packets match.
+    let mut parts = rule_expressions(last).filter(|part| part.get("counter").is_none() && part.get("log").is_none());
     let ends = |part: &Value| part.get("drop").is_some() || part.get("reject").is_some();
     (parts.next().is_some_and(ends) && parts.next().is_none()).then_some("its last rule drops everything")
 }
 
-/// All rules of the table that a chain is in: it may jump to any of them.
-fn rules<'a>(ruleset: &'a Value, chain: &Chain<'a>) -> impl Iterator<Item = &'a Value> {
+/// Returns all rules of the table of a chain, which may jump to any of them.
+fn table_rules<'a>(ruleset: &'a Value, chain: &Chain<'a>) -> impl Iterator<Item = &'a Value> {
     let (family, table) = (chain.family, chain.table);
-    objects(ruleset, "rule").filter(move |rule| text(rule, "family") == family && text(rule, "table") == table)
+    nft_objects(ruleset, "rule")
+        .filter(move |rule| string_field(rule, "family") == family && string_field(rule, "table") == table)
 }
 
-/// So far it is followed where rules send packets.
+/// How many jumps are followed.
 const MAX_JUMPS: u32 = 16;
 
-/// The chain to which a rule sends packets.
-fn target(rule: &Value) -> Option<&str> {
-    expressions(rule).find_map(|part| part["jump"]["target"].as_str().or(part["goto"]["target"].as_str()))
+/// Returns the chain that a rule jumps to.
+fn jump_target(rule: &Value) -> Option<&str> {
+    rule_expressions(rule).find_map(|part| part["jump"]["target"].as_str().or(part["goto"]["target"].as_str()))
 }
 
-/// Whether a chain, or one to which it sends everything, lets pass whatever comes to its end. firewalld sends what belongs to a zone
-/// to a chain of that zone, which accepts without another word.
-fn ends_well(ruleset: &Value, table: &Chain<'_>, name: &str, jumps: u32) -> bool {
-    let own = |rule: &&Value| text(rule, "chain") == name;
-    rules(ruleset, table).filter(own).any(|rule| {
-        let mut parts = expressions(rule).filter(|part| part.get("counter").is_none() && part.get("log").is_none());
+/// Returns whether a chain, or a chain that it always jumps to, accepts what reaches its end. firewalld sends the
+/// traffic of a zone to a chain of that zone, which accepts unconditionally.
+fn chain_accepts(ruleset: &Value, table: &Chain<'_>, name: &str, jumps: u32) -> bool {
+    let own = |rule: &&Value| string_field(rule, "chain") == name;
+    table_rules(ruleset, table).filter(own).any(|rule| {
+        let mut parts =
+            rule_expressions(rule).filter(|part| part.get("counter").is_none() && part.get("log").is_none());
         let is_for_all = parts.next().is_some() && parts.next().is_none();
-        let deeper = || target(rule).is_some_and(|to| jumps > 0 && ends_well(ruleset, table, to, jumps - 1));
-        is_for_all && (accepts(rule) || deeper())
+        let deeper = || jump_target(rule).is_some_and(|to| jumps > 0 && chain_accepts(ruleset, table, to, jumps - 1));
+        is_for_all && (rule_accepts(rule) || deeper())
     })
 }
 
-fn accepts(rule: &Value) -> bool {
-    expressions(rule).any(|part| part.get("accept").is_some())
+fn rule_accepts(rule: &Value) -> bool {
+    rule_expressions(rule).any(|part| part.get("accept").is_some())
 }
 
-/// Whether a rule is about our interfaces.
-fn names(rule: &Value, key: &str, ours: &str) -> bool {
-    expressions(rule).any(|part| {
+/// Returns whether a rule matches our interfaces.
+fn names_interface(rule: &Value, key: &str, ours: &str) -> bool {
+    rule_expressions(rule).any(|part| {
         let right = part["match"]["right"].as_str().unwrap_or_default();
-        // Whoever lets every interface pass, or all that begin with part of our name, lets ours pass.
+        // A rule for all interfaces, or for a prefix of our names, matches ours.
         let is_ours = right
             .strip_suffix(['*', '+'])
             .map_or(right == ours, |start| ours.starts_with(start) || start.starts_with(ours));
@@ -114,24 +125,26 @@ fn names(rule: &Value, key: &str, ours: &str) -> bool {
     })
 }
 
-/// Whether a rule lets the answers to what was asked pass, whoever asked.
-fn lets_answers_pass(rule: &Value) -> bool {
-    let mut states = expressions(rule).filter(|part| part["match"]["left"]["ct"]["key"] == "state");
-    let is_bound = expressions(rule).any(|part| part["match"]["left"]["meta"]["key"].is_string());
+/// Returns whether a rule accepts replies regardless of the interface.
+fn accepts_replies(rule: &Value) -> bool {
+    let mut states = rule_expressions(rule).filter(|part| part["match"]["left"]["ct"]["key"] == "state");
+    let is_bound = rule_expressions(rule).any(|part| part["match"]["left"]["meta"]["key"].is_string());
     !is_bound && states.any(|part| part["match"]["right"].to_string().contains("established"))
 }
 
-/// What to type. Programs that keep rules of their own want to be told in their own words, or forget it at their next start.
-fn remedy(ruleset: &Value, chain: &Chain<'_>, ours: &str, uplink: &str) -> String {
+/// Returns the command to run. Programs with their own rule storage need their own commands, or the change is lost at
+/// their next start.
+fn remedy_command(ruleset: &Value, chain: &Chain<'_>, ours: &str, uplink: &str) -> String {
     let Chain { family, table, name } = chain;
     let has = |wanted: &str| {
-        objects(ruleset, "chain").any(|chain| text(chain, "name") == wanted && text(chain, "table") == *table)
+        nft_objects(ruleset, "chain")
+            .any(|chain| string_field(chain, "name") == wanted && string_field(chain, "table") == *table)
     };
     if *table == "firewalld" {
         return format!("firewall-cmd --permanent --zone=trusted --add-interface='{ours}+' && firewall-cmd --reload");
     }
     if *family == "ip" && *table == "filter" {
-        return iptables(
+        return iptables_remedy(
             if has("DOCKER-USER") { "DOCKER-USER" } else { name },
             (ours, uplink),
             has("ufw-user-forward"),
@@ -144,10 +157,10 @@ fn remedy(ruleset: &Value, chain: &Chain<'_>, ours: &str, uplink: &str) -> Strin
     )
 }
 
-/// The same for who has iptables. What nodes of a cluster say to each other goes through here where bridged packets do, and is in
-/// no table of connections; clusters are kept apart by rules of our own. Only the way to other machines is opened: what is accepted before Docker's own rules reaches its
-/// containers and networks as well, which tenants have no business with.
-pub(super) fn iptables(chain: &str, (ours, uplink): (&str, &str), has_ufw: bool) -> String {
+/// Returns the commands for iptables. Traffic between nodes of a cluster passes through here where bridged packets do,
+/// and is not tracked; our own rules isolate clusters. Only the path to other hosts is opened: what is accepted before
+/// Docker's own rules also reaches its containers and networks, which tenants must not.
+pub(super) fn iptables_remedy(chain: &str, (ours, uplink): (&str, &str), has_ufw: bool) -> String {
     let rules = format!(
         "iptables -I {chain} -i '{ours}+' -o '{uplink}' -j ACCEPT && \
          iptables -I {chain} -i '{ours}+' -o '{ours}+' -j ACCEPT && \
@@ -156,15 +169,15 @@ pub(super) fn iptables(chain: &str, (ours, uplink): (&str, &str), has_ufw: bool)
     if has_ufw { format!("{rules} (and in /etc/ufw/before.rules, to keep it)") } else { rules }
 }
 
-fn objects<'a>(ruleset: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a Value> {
+fn nft_objects<'a>(ruleset: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a Value> {
     ruleset["nftables"].as_array().into_iter().flatten().filter_map(move |object| object.get(kind))
 }
 
-fn expressions(rule: &Value) -> impl Iterator<Item = &Value> {
+fn rule_expressions(rule: &Value) -> impl Iterator<Item = &Value> {
     rule["expr"].as_array().into_iter().flatten()
 }
 
-fn text<'a>(object: &'a Value, name: &str) -> &'a str {
+fn string_field<'a>(object: &'a Value, name: &str) -> &'a str {
     object[name].as_str().unwrap_or_default()
 }
 
@@ -185,7 +198,7 @@ mod tests {
     }
 
     fn found(objects: &[Value]) -> Vec<Obstacle> {
-        obstacles(&json!({ "nftables": objects }), OURS, "eth0")
+        find_obstacles(&json!({ "nftables": objects }), OURS, "eth0")
     }
 
     fn interface(key: &str, name: &str) -> Value {
@@ -248,7 +261,7 @@ mod tests {
         assert!(found[0].remedy.contains("firewall-cmd"), "{found:?}");
     }
 
-    /// What firewalld writes: zones are chosen by the interface that a packet comes from, and each has chains of its own.
+    /// The rules of firewalld: zones are chosen by the incoming interface, and each has its own chains.
     fn firewalld(trusted: &[&str]) -> Vec<Value> {
         let fw = |chain: &str, expr: Value| rule("inet", "firewalld", chain, expr);
         let to = |verb: &str, chain: &str| json!({ verb: { "target": chain } });
@@ -309,7 +322,7 @@ mod tests {
         assert_eq!(found(&[chain("inet", "mine", "fwd", "forward", "accept")]), []);
         let some = json!([interface("iifname", "eth0"), { "drop": null }]);
         assert_eq!(found(&[chain("inet", "mine", "fwd", "forward", "accept"), rule("inet", "mine", "fwd", some)]), []);
-        assert!(closes_machine(&json!({ "nftables": [chain("inet", "f", "input", "input", "drop")] })));
-        assert!(!closes_machine(&json!({ "nftables": [{ "metainfo": {} }] })));
+        assert!(closes_host(&json!({ "nftables": [chain("inet", "f", "input", "input", "drop")] })));
+        assert!(!closes_host(&json!({ "nftables": [{ "metainfo": {} }] })));
     }
 }

@@ -1,11 +1,13 @@
-//! What the engine may do, and what the environment around it keeps from it. Where none runs, this process tells.
+//! The capabilities of the engine, and the restrictions of its environment. Without a running engine, those of this
+//! process.
 
 use std::path::Path;
 
 use crate::findings::Finding;
-use crate::local::examine::Subject;
+use crate::local::examine::ExaminedProcess;
 
-/// A privilege: its number in the kernel, its name, and what does not work without it. The others are needed by every instance.
+/// A capability: its number in the kernel, its name, and what does not work without it. Those with `None` are needed by
+/// every instance.
 type Privilege = (u8, &'static str, Option<&'static str>);
 
 const PRIVILEGES: [Privilege; 16] = [
@@ -31,14 +33,14 @@ const PRIVILEGES: [Privilege; 16] = [
     ),
 ];
 
-/// Looks at a process.
-pub fn capabilities(of: Subject) -> Vec<Finding> {
-    let status = of.file("status");
+/// Checks a process.
+pub fn capabilities(of: ExaminedProcess) -> Vec<Finding> {
+    let status = of.proc_file("status");
     let container = ["/.dockerenv", "/run/.containerenv"].into_iter().find(|path| Path::new(path).exists());
-    vec![user(), capabilities_of(&status, of.name()), environment(&status, container, of.name())]
+    vec![check_root(), check_capabilities(&status, of.name()), check_environment(&status, container, of.name())]
 }
 
-fn user() -> Finding {
+fn check_root() -> Finding {
     const CHECK: &str = "process.root";
     match crate::local::examine::is_root() {
         true => Finding::ok(CHECK, "this is root, as the local driver needs it"),
@@ -50,9 +52,9 @@ fn user() -> Finding {
     }
 }
 
-fn capabilities_of(status: &str, who: &str) -> Finding {
+fn check_capabilities(status: &str, who: &str) -> Finding {
     const CHECK: &str = "process.capabilities";
-    let is_root = field(status, "Uid").is_none_or(|ids| ids.split_whitespace().nth(1) == Some("0"));
+    let is_root = status_field(status, "Uid").is_none_or(|ids| ids.split_whitespace().nth(1) == Some("0"));
     if !is_root {
         return Finding::skipped(
             CHECK,
@@ -60,7 +62,7 @@ fn capabilities_of(status: &str, who: &str) -> Finding {
             crate::local::examine::AS_ROOT,
         );
     }
-    let Some(effective) = field(status, "CapEff").and_then(|text| u64::from_str_radix(text, 16).ok()) else {
+    let Some(effective) = status_field(status, "CapEff").and_then(|text| u64::from_str_radix(text, 16).ok()) else {
         return Finding::skipped(CHECK, format!("the kernel does not tell the capabilities of {who}"), "mount /proc");
     };
     let missing = || PRIVILEGES.iter().filter(|(number, ..)| effective & (1 << number) == 0);
@@ -79,10 +81,10 @@ fn capabilities_of(status: &str, who: &str) -> Finding {
     }
 }
 
-fn environment(status: &str, container: Option<&str>, who: &str) -> Finding {
+fn check_environment(status: &str, container: Option<&str>, who: &str) -> Finding {
     const CHECK: &str = "process.environment";
-    let filtered = field(status, "Seccomp") == Some("2");
-    if field(status, "NoNewPrivs") == Some("1") {
+    let filtered = status_field(status, "Seccomp") == Some("2");
+    if status_field(status, "NoNewPrivs") == Some("1") {
         return Finding::failure(
             CHECK,
             format!(
@@ -106,7 +108,7 @@ fn environment(status: &str, container: Option<&str>, who: &str) -> Finding {
     }
 }
 
-fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+fn status_field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
@@ -117,27 +119,27 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named_with_what_it_is_needed_for() {
-        let with = |mask: u64| capabilities_of(&format!("Name:\tx\nCapEff:\t{mask:016x}\n"), "it");
+        let with = |mask: u64| check_capabilities(&format!("Name:\tx\nCapEff:\t{mask:016x}\n"), "it");
         assert_eq!(with(u64::MAX).level, Level::Ok);
         let resource = with(!(1 << 24));
         assert!(resource.level == Level::Note && resource.found.contains("CAP_SYS_RESOURCE"), "{resource:?}");
         let none = with(0);
         assert!(none.level == Level::Failure && none.found.contains("CAP_SYS_ADMIN"), "{none:?}");
-        assert_eq!(capabilities_of("", "it").level, Level::Skipped);
+        assert_eq!(check_capabilities("", "it").level, Level::Skipped);
     }
 
     #[test]
     fn whoever_is_not_root_is_told_so() {
         let status = |effective: u32| format!("Uid:\t1000\t{effective}\t0\t0\nCapEff:\tffffffffffffffff\n");
-        assert_eq!(capabilities_of(&status(1000), "the engine").level, Level::Skipped);
-        assert_eq!(capabilities_of(&status(0), "the engine").level, Level::Ok);
+        assert_eq!(check_capabilities(&status(1000), "the engine").level, Level::Skipped);
+        assert_eq!(check_capabilities(&status(0), "the engine").level, Level::Ok);
     }
 
     #[test]
     fn surroundings_that_hold_back_are_told() {
-        assert_eq!(environment("Seccomp:\t0\nNoNewPrivs:\t0\n", None, "it").level, Level::Ok);
-        assert_eq!(environment("Seccomp:\t2\nSeccomp_filters:\t1\n", None, "it").level, Level::Warning);
-        assert_eq!(environment("Seccomp:\t0\n", Some("/.dockerenv"), "it").level, Level::Note);
-        assert_eq!(environment("NoNewPrivs:\t1\n", None, "it").level, Level::Failure);
+        assert_eq!(check_environment("Seccomp:\t0\nNoNewPrivs:\t0\n", None, "it").level, Level::Ok);
+        assert_eq!(check_environment("Seccomp:\t2\nSeccomp_filters:\t1\n", None, "it").level, Level::Warning);
+        assert_eq!(check_environment("Seccomp:\t0\n", Some("/.dockerenv"), "it").level, Level::Note);
+        assert_eq!(check_environment("NoNewPrivs:\t1\n", None, "it").level, Level::Failure);
     }
 }

@@ -1,34 +1,34 @@
-//! Whose privileges and limits are looked at: those of the engine that runs, or of this process, as an engine that is started the
-//! same way would have them.
+//! The process whose capabilities and limits are examined: the running engine, or this process, which has what an
+//! engine started the same way would have.
 
-use crate::local::examine::setting;
+use crate::local::examine::read_setting;
 
-/// A process.
+/// An examined process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Subject(Option<u32>);
+pub struct ExaminedProcess(Option<u32>);
 
-impl Subject {
-    /// The engine of this number, or this process where none is known.
-    pub fn of(host: Option<u32>) -> Subject {
-        Subject(host)
+impl ExaminedProcess {
+    /// The engine with this process id, or this process.
+    pub fn of(host: Option<u32>) -> ExaminedProcess {
+        ExaminedProcess(host)
     }
 
-    /// What it is called in a sentence.
+    /// Returns how findings refer to it.
     pub(in crate::local::examine) fn name(self) -> &'static str {
         if self.0.is_some() { "the engine" } else { "this process" }
     }
 
-    /// A file of the kernel about it; empty where there is none.
-    pub(in crate::local::examine) fn file(self, name: &str) -> String {
+    /// Reads a file of the kernel about it; empty if it does not exist.
+    pub(in crate::local::examine) fn proc_file(self, name: &str) -> String {
         match self.0 {
-            Some(pid) => setting(format!("/proc/{pid}/{name}")),
-            None => setting(format!("/proc/self/{name}")),
+            Some(pid) => read_setting(format!("/proc/{pid}/{name}")),
+            None => read_setting(format!("/proc/self/{name}")),
         }
     }
 
-    /// Its limit of something, as `/proc/PID/limits` calls it; `None` where there is no limit, or none is told.
-    pub(in crate::local::examine) fn most(self, name: &str) -> Option<u64> {
-        self.file("limits").lines().find_map(|line| line.strip_prefix(name)).and_then(|rest| {
+    /// Returns its hard limit by the name in `/proc/PID/limits`; `None` if there is no limit or it is unknown.
+    pub(in crate::local::examine) fn limit(self, name: &str) -> Option<u64> {
+        self.proc_file("limits").lines().find_map(|line| line.strip_prefix(name)).and_then(|rest| {
             // The soft limit, the hard one, and the unit.
             rest.split_whitespace().nth(1)?.parse().ok()
         })
@@ -46,13 +46,13 @@ mod tests {
         let mut sleep = command.spawn().unwrap();
         let mut ready = [0; 6];
         std::io::Read::read_exact(sleep.stdout.as_mut().unwrap(), &mut ready).unwrap();
-        let (other, own) = (Subject::of(Some(sleep.id())), Subject::of(None));
-        let found = (other.most("Max open files"), other.file("status"));
+        let (other, own) = (ExaminedProcess::of(Some(sleep.id())), ExaminedProcess::of(None));
+        let found = (other.limit("Max open files"), other.proc_file("status"));
         sleep.kill().unwrap();
         sleep.wait().unwrap();
         assert_eq!(found.0, Some(64));
         assert!(found.1.contains(&format!("Pid:\t{}", sleep.id())), "{}", found.1);
-        assert!(own.file("status").contains(&format!("Pid:\t{}", std::process::id())));
+        assert!(own.proc_file("status").contains(&format!("Pid:\t{}", std::process::id())));
         assert_eq!((other.name(), own.name()), ("the engine", "this process"));
     }
 }

@@ -1,12 +1,13 @@
-//! Limits of the kernel and of the engine that many instances reach together.
+//! Limits of the kernel and of the engine that many instances can reach together.
 
 use crate::findings::{Finding, Level};
-use crate::local::examine::{Subject, number};
+use crate::local::examine::{ExaminedProcess, read_number};
 
-/// A limit of the kernel: the check, its file, how it is set, from where on it is enough, and what it is of.
+/// A limit of the kernel: the check, its file, its sysctl, the sufficient value, and what it limits.
 type Limit = (&'static str, &'static str, &'static str, u64, &'static str);
 
-/// What instances do counts for root as well, who made their user namespaces: so these are for all of them together.
+/// What instances use also counts for root, who created their user namespaces, so these limits are for all of them
+/// together.
 const LIMITS: [Limit; 5] = [
     (
         "limits.inotify",
@@ -30,14 +31,14 @@ const LIMITS: [Limit; 5] = [
 /// Fewer descriptors than this are soon used up: every connection needs one, and one from inside of an instance three.
 const LEAST_FILES: u64 = 8192;
 
-/// Looks at all limits.
-pub fn limits(of: Subject) -> Vec<Finding> {
-    let mut findings: Vec<_> = LIMITS.iter().map(|limit| judge(limit, number(limit.1))).collect();
-    findings.push(files(of.most("Max open files"), of.name()));
+/// Checks all limits.
+pub fn limits(of: ExaminedProcess) -> Vec<Finding> {
+    let mut findings: Vec<_> = LIMITS.iter().map(|limit| judge_limit(limit, read_number(limit.1))).collect();
+    findings.push(check_open_files(of.limit("Max open files"), of.name()));
     findings
 }
 
-fn judge((check, _, setting, enough, what): &Limit, found: Option<u64>) -> Finding {
+fn judge_limit((check, _, setting, enough, what): &Limit, found: Option<u64>) -> Finding {
     match found {
         Some(found) if found >= *enough => Finding::ok(check, format!("{found} {what}")),
         Some(found) => Finding::note(
@@ -49,7 +50,7 @@ fn judge((check, _, setting, enough, what): &Limit, found: Option<u64>) -> Findi
     }
 }
 
-fn files(most: Option<u64>, who: &str) -> Finding {
+fn check_open_files(most: Option<u64>, who: &str) -> Finding {
     const CHECK: &str = "limits.files";
     match most {
         Some(most) if most < LEAST_FILES => Finding::warning(
@@ -68,11 +69,14 @@ mod tests {
 
     #[test]
     fn small_limits_are_told_with_the_way_to_raise_them() {
-        let few = judge(&LIMITS[0], Some(128));
+        let few = judge_limit(&LIMITS[0], Some(128));
         assert_eq!(few.level, Level::Note);
         assert!(few.todo.unwrap().contains("sysctl -w fs.inotify.max_user_instances=8192"));
-        assert_eq!(judge(&LIMITS[0], Some(1024)).level, Level::Ok);
-        assert_eq!(judge(&LIMITS[0], None).level, Level::Skipped);
-        assert_eq!((files(Some(1024), "it").level, files(None, "it").level), (Level::Warning, Level::Ok));
+        assert_eq!(judge_limit(&LIMITS[0], Some(1024)).level, Level::Ok);
+        assert_eq!(judge_limit(&LIMITS[0], None).level, Level::Skipped);
+        assert_eq!(
+            (check_open_files(Some(1024), "it").level, check_open_files(None, "it").level),
+            (Level::Warning, Level::Ok)
+        );
     }
 }

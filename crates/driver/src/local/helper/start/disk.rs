@@ -1,4 +1,4 @@
-//! The disk of an instance, mounted for it alone.
+//! The disk of an instance, mounted only for it.
 
 use std::fs::{self, File};
 use std::io;
@@ -17,14 +17,14 @@ use crate::local::helper::volumes;
 use crate::local::volumes::Identity;
 use crate::local::{files, filesystems};
 
-/// The file of the room that is set aside, beside the layers, where the instance does not see it.
-const ROOM: &str = "room";
+/// A file that reserves space on the disk, outside of the layers, where the instance does not see it.
+const RESERVED_FILE: &str = "room";
 
-/// As much is set aside.
-const MAX_ROOM: u64 = 16 << 20;
+/// The maximum reserved space.
+const MAX_RESERVED: u64 = 16 << 20;
 
-/// Mounts the disk where nobody sees it.
-pub(in crate::local::helper) fn mount(order: &Start) -> io::Result<OwnedFd> {
+/// Creates a detached mount of the disk.
+pub(in crate::local::helper) fn mount_disk(order: &Start) -> io::Result<OwnedFd> {
     match &order.disk {
         Disk::Directory(path) => {
             let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
@@ -36,22 +36,23 @@ pub(in crate::local::helper) fn mount(order: &Start) -> io::Result<OwnedFd> {
     }
 }
 
-/// Puts it to its place, and makes what a new one has to have. On a full one there is a little room afterwards.
-pub(in crate::local::helper) fn place(order: &Start, tree: &OwnedFd, at: &str) -> io::Result<()> {
+/// Moves the mount to its place, and creates what a new disk needs. The reserved space is released, so that a full disk
+/// has a little space.
+pub(in crate::local::helper) fn place_disk(order: &Start, tree: &OwnedFd, at: &str) -> io::Result<()> {
     move_mount(tree, "", CWD, at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
     let at = Path::new(at);
-    files::gone(fs::remove_file(at.join(ROOM)))?;
+    files::gone(fs::remove_file(at.join(RESERVED_FILE)))?;
     content::make(at, &order.hostname, order.id_base)
 }
 
-/// Sets room aside for the next start: without any the kernel would mount the layers of a full disk read-only, and who comes to
-/// clear it up could not. Half of what there is stays for what the guest has to write now.
-pub(super) fn set_room_aside(at: &str) -> io::Result<()> {
+/// Reserves space for the next start: without any the kernel would mount the layers of a full disk read-only, and the
+/// tenant could not free space. Half of the free space stays available for the guest.
+pub(super) fn reserve_disk_space(at: &str) -> io::Result<()> {
     let free = statvfs(at)?;
-    let length = (free.f_bavail.saturating_mul(free.f_frsize) / 2).min(MAX_ROOM);
-    let file = File::create(Path::new(at).join(ROOM))?;
+    let length = (free.f_bavail.saturating_mul(free.f_frsize) / 2).min(MAX_RESERVED);
+    let file = File::create(Path::new(at).join(RESERVED_FILE))?;
     match fallocate(&file, FallocateFlags::empty(), 0, length) {
-        // It may be less than was counted, and a directory of the machine need not know how.
+        // The free space may be less than was counted, and the filesystem of a plain directory may not support this.
         Ok(()) | Err(Errno::NOSPC | Errno::INVAL | Errno::OPNOTSUPP) => Ok(()),
         Err(error) => Err(error.into()),
     }

@@ -20,42 +20,44 @@ use libcontainer::syscall::syscall::SyscallType;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, kill_process};
 
-use self::root_filesystem::Mounts;
+use self::root_filesystem::RootMounts;
 use super::namespaces::{Keeper, Namespaces};
 use super::order::{BEGIN, Report, Start};
-use super::{at, read_line, say};
+use super::{read_line, send_report, with_context};
 use crate::local::last_word;
 
-/// The first descriptor that the guest inherits: its control socket. The next one is for its last word.
+/// The first descriptor that the guest inherits: its control socket. The next one is for its exit marker.
 const FIRST_INHERITED: i32 = 3;
 
 /// How many descriptors the guest inherits.
 const INHERITED: i32 = 2;
 
-/// The priority of who comes first.
-const FIRST: i32 = -20;
+/// The scheduling priority of the guest.
+const GUEST_PRIORITY: i32 = -20;
 
-/// Puts the instance together and, when the engine says so, lets it begin.
-pub(super) fn start(order: &Start) -> io::Result<()> {
-    let listener = listen(order)?;
+/// Sets up the instance and, when the engine confirms, lets it begin.
+pub(super) fn start_instance(order: &Start) -> io::Result<()> {
+    let listener = open_control_socket(order)?;
     let last_word = last_word::prepare(&order.run, order.id_base)?;
     check_descriptors(&[listener.as_fd(), last_word.as_fd()])?;
-    let unmade = at("the namespaces could not be made");
-    let keeper = Keeper::begin().map_err(&unmade)?;
-    // This takes as long as the kernel needs for a new network, so both are done at the same time.
-    let disk = disk::mount(order)?;
-    let namespaces = keeper.finish(order.id_base).map_err(&unmade)?;
-    say(&Report::Namespaces { pid: namespaces.pid })?;
-    let mounts = root_filesystem::build(order, &namespaces.user, &disk)
-        .map_err(at("the root filesystem could not be mounted"))?;
+    let unmade = with_context("the namespaces could not be made");
+    let keeper = Keeper::fork().map_err(&unmade)?;
+    // Creating a network namespace takes time in the kernel, so the disk is mounted meanwhile.
+    let disk = disk::mount_disk(order)?;
+    let namespaces = keeper.into_namespaces(order.id_base).map_err(&unmade)?;
+    send_report(&Report::Namespaces { pid: namespaces.pid })?;
+    let mounts = root_filesystem::build_root(order, &namespaces.user, &disk)
+        .map_err(with_context("the root filesystem could not be mounted"))?;
     drop(disk);
-    let mut container = create(order, &mounts, &namespaces)?;
+    let mut container = create_container(order, &mounts, &namespaces)?;
     let pid = container.pid().ok_or_else(|| io::Error::other("the instance has no process"))?.as_raw();
-    put_first(pid);
-    say(&Report::Created { pid: pid.unsigned_abs() })?;
-    // The network is connected by now, and the instance is in the namespaces by itself.
+    raise_guest_priority(pid);
+    send_report(&Report::Created { pid: pid.unsigned_abs() })?;
+    // The network is connected by now, and the instance itself is in the namespaces.
     let begun = match read_line() {
-        Ok(line) if line.trim_end() == BEGIN => container.start().map_err(|error| io::Error::other(chain(&error))),
+        Ok(line) if line.trim_end() == BEGIN => {
+            container.start().map_err(|error| io::Error::other(error_chain(&error)))
+        }
         Ok(_) => Err(io::Error::other("the engine took the order back")),
         Err(error) => Err(error),
     };
@@ -64,27 +66,28 @@ pub(super) fn start(order: &Start) -> io::Result<()> {
     }
     begun?;
     drop((listener, last_word));
-    say(&Report::Begun)
+    send_report(&Report::Begun)
 }
 
-/// The guest comes before everybody else in its instance, so that it can end those who are too many. It is compared only with
-/// them: between instances their control groups decide. Whatever it starts for a user steps back, and only the supervisors of
-/// jobs do not. It keeps nobody out: root inside may take the guest over, and has his own instance first then.
-fn put_first(guest: i32) {
-    // Where the engine may not, an instance is slower to mend and otherwise the same.
-    let _ = rustix::process::setpriority_process(Pid::from_raw(guest), FIRST);
+/// Gives the guest the highest priority in its instance, so that it can kill processes when there are too many.
+/// Priorities only matter within an instance: between instances their control groups decide. What the guest starts for
+/// a user has normal priority; only the supervisors of jobs keep it. This is not a protection: the tenant's `root` may
+/// take over the guest, and then has priority in its own instance.
+fn raise_guest_priority(guest: i32) {
+    // Without the privilege for this an instance is slower to recover and otherwise the same.
+    let _ = rustix::process::setpriority_process(Pid::from_raw(guest), GUEST_PRIORITY);
 }
 
-/// The control socket listens before the instance exists, so that a caller waits in its queue instead of being refused. Only
-/// the descriptor goes inside: there is no path that the instance could replace.
-fn listen(order: &Start) -> io::Result<UnixListener> {
+/// Opens the control socket before the instance exists, so that a caller waits in its queue instead of being refused.
+/// Only the descriptor goes inside: there is no path that the instance could replace.
+fn open_control_socket(order: &Start) -> io::Result<UnixListener> {
     let path = order.run.join("control.sock");
-    let listener = UnixListener::bind(&path).map_err(at("the control socket could not be made"))?;
+    let listener = UnixListener::bind(&path).map_err(with_context("the control socket could not be made"))?;
     fs::set_permissions(&path, Permissions::from_mode(0o600))?;
     Ok(listener)
 }
 
-/// The guest finds what it inherits by number, from 3 on.
+/// The guest finds inherited descriptors by number, from 3 on.
 fn check_descriptors(inherited: &[BorrowedFd<'_>]) -> io::Result<()> {
     for (number, descriptor) in (FIRST_INHERITED..).zip(inherited) {
         if descriptor.as_raw_fd() != number {
@@ -95,8 +98,8 @@ fn check_descriptors(inherited: &[BorrowedFd<'_>]) -> io::Result<()> {
     Ok(())
 }
 
-fn create(order: &Start, mounts: &Mounts, namespaces: &Namespaces) -> io::Result<Container> {
-    let specification = specification::of(order, mounts, namespaces);
+fn create_container(order: &Start, mounts: &RootMounts, namespaces: &Namespaces) -> io::Result<Container> {
+    let specification = specification::runtime_specification(order, mounts, namespaces);
     fs::write(mounts.bundle.join("config.json"), serde_json::to_vec(&specification)?)?;
     let null = || File::options().read(true).write(true).open("/dev/null");
     let (input, output, errors) = (null()?, null()?, null()?);
@@ -111,11 +114,11 @@ fn create(order: &Start, mounts: &Mounts, namespaces: &Namespaces) -> io::Result
             .with_systemd(false)
             .build()
     };
-    build().map_err(|error| io::Error::other(chain(&error)))
+    build().map_err(|error| io::Error::other(error_chain(&error)))
 }
 
-/// An error with all of its causes.
-fn chain(error: &LibcontainerError) -> String {
+/// Formats an error with all of its causes.
+fn error_chain(error: &LibcontainerError) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -1,7 +1,7 @@
-//! Which system calls an instance may make.
+//! The system calls that an instance may make.
 //!
-//! What is listed is allowed; what is refused by name gets "not permitted", so that a person understands; everything else
-//! does not exist for the instance, which is how programs expect to find out that a kernel lacks something newer.
+//! Listed calls are allowed; calls that are refused by name fail with "not permitted", which people understand; all
+//! others do not exist for the instance, which is how programs detect that a kernel lacks a newer call.
 
 use serde_json::{Value, json};
 
@@ -14,28 +14,28 @@ const NOT_PERMITTED: u32 = 1;
 /// `EAFNOSUPPORT`: no such kind of socket.
 const NO_SUCH_SOCKETS: u32 = 97;
 
-/// The flags of `clone` and `unshare` that make namespaces. An instance makes none: in a namespace of its own it would have
-/// capabilities again that it was denied.
+/// The flags of `clone` and `unshare` that create namespaces. An instance creates none: in its own namespace a process
+/// would regain capabilities that it was denied.
 const NEW_NAMESPACES: u64 = 0x7E02_0000;
 
-/// The families of sockets that programs use: local, IPv4, IPv6, netlink, and frames. The others are rarely needed and have often
-/// been a way into the kernel, which may even load a module for them.
+/// The socket families that programs use: local, IPv4, IPv6, netlink, and packet sockets. The others are rarely needed
+/// and have often been used to attack the kernel, which may even load a module for them.
 const FAMILIES: &[u64] = &[LOCAL, 2, 10, 16, 17];
 
-/// The family of local sockets, the only one that comes in pairs.
+/// The family of local sockets, the only one for socket pairs.
 const LOCAL: u64 = 1;
 
-/// `SOL_PACKET`, and its options `PACKET_RX_RING` and `PACKET_TX_RING`. Their memory is counted for nobody, so that a few calls
-/// would take all that the machine has. Beyond the last option there are none yet.
+/// `SOL_PACKET`, and its options `PACKET_RX_RING` and `PACKET_TX_RING`. Their memory is not accounted, so a few calls
+/// could use up the host's memory. There are no options above the last one yet.
 const FRAMES: u64 = 263;
 const RINGS: [u64; 2] = [5, 13];
 const LAST_OPTION: u64 = 31;
 
-/// Levels above that of frames which the families above have: netlink, TLS, and the kinds of TCP. They are listed, because the
-/// kernel looks at the lower half of a number only: "greater" would let all through that have something in the upper one.
+/// Option levels above `SOL_PACKET` that the allowed families use: netlink, TLS, and variants of TCP. They are listed,
+/// because the kernel compares only the lower half of the number: "greater" would accept any value in the upper half.
 const HIGHER_LEVELS: &[u64] = &[270, 282, 284, 286];
 
-/// The personalities that programs really use: Linux, 32 bit, no address randomisation, and asking for the current one.
+/// The personalities that programs use: Linux, 32 bit, no address randomisation, and querying the current one.
 const PERSONALITIES: &[u64] = &[0x0, 0x8, 0x2_0000, 0x2_0008, 0x4_0000, 0xffff_ffff];
 
 const FILES: &str = "\
@@ -91,11 +91,11 @@ const REFUSED: &str = "\
     quotactl_fd reboot request_key setdomainname sethostname setns settimeofday swapoff swapon syslog umount2 \
     userfaultfd vhangup";
 
-/// Everything that is allowed whatever its arguments are.
+/// Calls that are allowed with any arguments.
 const ALLOWED: &[&str] = &[FILES, WAITING, PROCESSES, SIGNALS_AND_TIME, MEMORY, NETWORK, SYSTEM];
 
-/// The profile in the form of the OCI runtime specification.
-pub(super) fn profile() -> Value {
+/// Returns the profile in the form of the OCI runtime specification.
+pub(super) fn seccomp_profile() -> Value {
     let allowed: Vec<_> = ALLOWED.iter().flat_map(|group| group.split_whitespace()).collect();
     let refused: Vec<_> = REFUSED.split_whitespace().collect();
     let mut rules = vec![
@@ -104,14 +104,14 @@ pub(super) fn profile() -> Value {
         json!({
             "names": ["clone", "unshare"],
             "action": "SCMP_ACT_ALLOW",
-            // The specification has the mask first; libcontainer 0.7 takes the second value for it. A test from inside an
-            // instance fails should that change.
+            // The specification has the mask first; libcontainer 0.7 uses the second value as the mask. A test from
+            // inside an instance fails should that change.
             "args": [{ "index": 0, "value": 0, "valueTwo": NEW_NAMESPACES, "op": "SCMP_CMP_MASKED_EQ" }],
         }),
     ];
-    rules.extend(only("socket", FAMILIES));
-    rules.extend(only("socketpair", &[LOCAL]));
-    rules.extend(all_options_but_rings());
+    rules.extend(socket_family_rules("socket", FAMILIES));
+    rules.extend(socket_family_rules("socketpair", &[LOCAL]));
+    rules.extend(socket_option_rules());
     rules.extend(PERSONALITIES.iter().map(|personality| {
         json!({
             "names": ["personality"],
@@ -122,8 +122,9 @@ pub(super) fn profile() -> Value {
     json!({ "defaultAction": "SCMP_ACT_ERRNO", "defaultErrnoRet": NO_SUCH_CALL, "syscalls": rules })
 }
 
-/// A call that makes sockets, for these families. A rule compares an argument once, so what is refused is what lies between.
-fn only(call: &str, families: &[u64]) -> Vec<Value> {
+/// Returns the rules of a call that creates sockets, for these families. A rule compares an argument once, so every
+/// other family is refused individually.
+fn socket_family_rules(call: &str, families: &[u64]) -> Vec<Value> {
     let refused = |argument: Value| json!({ "names": [call], "action": "SCMP_ACT_ERRNO", "errnoRet": NO_SUCH_SOCKETS, "args": [argument] });
     let last = families.iter().copied().max().unwrap_or_default();
     let mut rules = vec![refused(json!({ "index": 0, "value": last, "op": "SCMP_CMP_GT" }))];
@@ -137,8 +138,8 @@ fn only(call: &str, families: &[u64]) -> Vec<Value> {
     rules
 }
 
-/// `setsockopt` for everything but rings of frames.
-fn all_options_but_rings() -> Vec<Value> {
+/// Returns the rules that allow `setsockopt` for everything except packet rings.
+fn socket_option_rules() -> Vec<Value> {
     let rule = |action: &str, arguments: Value| json!({ "names": ["setsockopt"], "action": action, "args": arguments });
     let level = |op: &str, value: u64| json!({ "index": 1, "value": value, "op": op });
     let option = |op: &str, value: u64| json!({ "index": 2, "value": value, "op": op });

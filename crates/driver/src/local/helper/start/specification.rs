@@ -1,4 +1,4 @@
-//! The instance in the words of the OCI runtime specification.
+//! The OCI runtime specification of an instance.
 
 use std::fs;
 use std::os::fd::AsRawFd;
@@ -8,14 +8,14 @@ use rustix::process::{Resource, getrlimit};
 use rustix::thread::CapabilitySet;
 use serde_json::{Value, json};
 
-use super::root_filesystem::Mounts;
+use super::root_filesystem::RootMounts;
 use super::seccomp;
 use crate::local::helper::namespaces::Namespaces;
 use crate::local::helper::order::Start;
 use crate::local::protections::Protection;
 
-/// What `root` may do inside. In a user namespace each of these reaches only the instance's own things. Not among them is
-/// making device files, mounting, and everything about the kernel.
+/// The capabilities of `root` inside. In a user namespace they reach only the instance's own objects. They do not
+/// include creating devices, mounting, and access to the kernel.
 const CAPABILITIES: &[&str] = &[
     "CAP_AUDIT_WRITE",
     "CAP_CHOWN",
@@ -32,8 +32,8 @@ const CAPABILITIES: &[&str] = &[
     "CAP_SYS_CHROOT",
 ];
 
-/// What of /proc and /sys tells about the machine or about neighbours, and is hidden. The names of the files behind loop devices
-/// hold the ids of other people's machines and volumes, and their counters what those do.
+/// Paths in /proc and /sys that reveal something about the host or other tenants, and are hidden. The file names of
+/// loop devices contain the ids of other instances and volumes, and their counters show their activity.
 const MASKED: &[&str] = &[
     "/proc/acpi",
     "/proc/asound",
@@ -54,22 +54,22 @@ const MASKED: &[&str] = &[
     "/sys/kernel/irq",
 ];
 
-/// What of /proc could change the machine.
+/// Paths in /proc that could change the host.
 const READ_ONLY: &[&str] = &["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
-/// Where control groups are.
+/// The control group hierarchy.
 const GROUPS: &str = "/sys/fs/cgroup";
 
-/// Sockets may hold this part of the memory of an instance.
+/// The fraction of an instance's memory that sockets may use: one fourth.
 const SOCKETS_SHARE: i64 = 4;
 
-/// How many terminals an instance may have: the machine has three or four thousand for everybody.
+/// How many terminals an instance may have; the host has three or four thousand for all.
 const MAX_TERMINALS: u32 = 256;
 
-/// As many as the kernel can count: only where a test leaves limits out.
+/// The kernel's maximum, for a test that disables limits.
 const UNLIMITED_TERMINALS: u32 = 1 << 20;
 
-/// How many files a process may have open, where the machine allows it.
+/// How many files a process may have open, if the host allows that many.
 const MAX_FILES: u64 = 1 << 20;
 
 /// The guest's own environment.
@@ -80,39 +80,43 @@ const GUEST_ENVIRONMENT: &[&str] = &[
     "LISTEN_PID=1",
 ];
 
-/// The specification of an instance whose root is mounted and whose user and network namespace exist.
-pub(in crate::local::helper) fn of(order: &Start, mounts: &Mounts, namespaces: &Namespaces) -> Value {
+/// Returns the specification of an instance whose root is mounted and whose user and network namespaces exist.
+pub(in crate::local::helper) fn runtime_specification(
+    order: &Start,
+    mounts: &RootMounts,
+    namespaces: &Namespaces,
+) -> Value {
     let have = |protection| order.protections.have(protection);
     let (masked, read_only) = if have(Protection::Masks) { (MASKED, READ_ONLY) } else { (&[][..], &[][..]) };
     json!({
         "ociVersion": "1.2.0",
         "root": { "path": mounts.root, "readonly": false },
         "hostname": order.hostname,
-        "process": process(order),
-        "mounts": filesystems(order),
+        "process": process_section(order),
+        "mounts": instance_filesystems(order),
         "linux": {
             "namespaces": own_namespaces(namespaces, have(Protection::UserNamespace)),
             "cgroupsPath": order.cgroup,
-            "resources": resources(order),
-            "seccomp": have(Protection::Seccomp).then(seccomp::profile),
+            "resources": resource_limits(order),
+            "seccomp": have(Protection::Seccomp).then(seccomp::seccomp_profile),
             "maskedPaths": masked,
             "readonlyPaths": read_only,
             "rootfsPropagation": "private",
-            // Everybody inside may ping and serve on low ports: the network namespace is the instance's alone.
+            // All users inside may ping and listen on low ports: the network namespace belongs to the instance alone.
             "sysctl": { "net.ipv4.ping_group_range": "0 65535", "net.ipv4.ip_unprivileged_port_start": "0" },
         },
     })
 }
 
 /// The guest, as `root` of the instance. It must be able to gain privileges, or `sudo` would not work.
-fn process(order: &Start) -> Value {
+fn process_section(order: &Start) -> Value {
     let files = getrlimit(Resource::Nofile).maximum.map_or(MAX_FILES, |most| most.min(MAX_FILES));
-    let capabilities = capabilities(order);
+    let capabilities = guest_capabilities(order);
     json!({
         "terminal": false,
         "user": { "uid": 0, "gid": 0 },
         "args": ["/.tarn/guest"],
-        "env": environment(order),
+        "env": guest_environment(order),
         "cwd": "/",
         "capabilities": {
             "bounding": capabilities,
@@ -123,9 +127,9 @@ fn process(order: &Start) -> Value {
         },
         "rlimits": [
             { "type": "RLIMIT_NOFILE", "soft": files, "hard": files },
-            // The control group has the last word; this is how the guest knows it.
+            // The control group enforces this limit; the guest reads it here.
             { "type": "RLIMIT_NPROC", "soft": order.pids, "hard": order.pids },
-            // Whatever the engine itself may: nobody inside comes before everybody else on the machine.
+            // Independent of the engine's own limits: no process inside gets priority over the rest of the host.
             { "type": "RLIMIT_RTPRIO", "soft": 0, "hard": 0 },
             { "type": "RLIMIT_NICE", "soft": 0, "hard": 0 },
         ],
@@ -133,7 +137,7 @@ fn process(order: &Start) -> Value {
     })
 }
 
-/// The namespaces of an instance. Only a test leaves its own ids out.
+/// The namespaces of an instance. Only a test omits the user namespace.
 fn own_namespaces(made: &Namespaces, has_ids: bool) -> Vec<Value> {
     let user = has_ids.then(|| json!({ "type": "user", "path": open_file(&made.user) }));
     let network = json!({ "type": "network", "path": open_file(&made.network) });
@@ -141,18 +145,18 @@ fn own_namespaces(made: &Namespaces, has_ids: bool) -> Vec<Value> {
     user.into_iter().chain([network]).chain(others).collect()
 }
 
-/// What `root` inside may do: only a test that leaves the list out gives it all that there is to give.
-fn capabilities(order: &Start) -> Vec<String> {
+/// The capabilities of `root` inside; a test that disables the list gets all of them.
+fn guest_capabilities(order: &Start) -> Vec<String> {
     if order.protections.have(Protection::Capabilities) {
         return CAPABILITIES.iter().map(ToString::to_string).collect();
     }
-    // With ids of its own it could have all of them, without it has no more than this process.
+    // Without a user namespace it cannot have more than this process.
     let most = rustix::thread::capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.permitted);
     most.iter_names().map(|(name, _)| format!("CAP_{name}")).collect()
 }
 
-/// The guest's environment. What a container image says about its programs is for the guest to judge.
-fn environment(order: &Start) -> Vec<String> {
+/// The guest's environment. The guest interprets the configuration of a container image.
+fn guest_environment(order: &Start) -> Vec<String> {
     let mut environment: Vec<String> = GUEST_ENVIRONMENT.iter().map(ToString::to_string).collect();
     if let Some(container) = &order.container
         && let Ok(image) = serde_json::to_string(&container.image)
@@ -162,8 +166,9 @@ fn environment(order: &Start) -> Vec<String> {
     environment
 }
 
-/// The filesystems that only the instance itself can mount, because they show its namespaces; the others are there already.
-fn filesystems(order: &Start) -> Value {
+/// The filesystems that only the instance itself can mount, because they show its namespaces; the others are mounted
+/// already.
+fn instance_filesystems(order: &Start) -> Value {
     let change = if order.protections.have(Protection::Masks) { "ro" } else { "rw" };
     let terminals = if order.protections.have(Protection::CgroupLimits) { MAX_TERMINALS } else { UNLIMITED_TERMINALS };
     let terminals = format!("max={terminals}");
@@ -175,25 +180,25 @@ fn filesystems(order: &Start) -> Value {
     ])
 }
 
-/// An engine that the kernel is told to spare must not have instances that are spared, too.
+/// If the engine is exempt from the OOM killer, its instances must not be.
 fn oom_score() -> Option<i32> {
     let own = fs::read_to_string("/proc/self/oom_score_adj").ok()?.trim().parse::<i32>().ok()?;
     (own < 0).then_some(0)
 }
 
-fn resources(order: &Start) -> Value {
+fn resource_limits(order: &Start) -> Value {
     json!({
-        // The share of their time is limited by the driver, once the instance has begun.
+        // The driver limits the CPU time once the instance has begun.
         "cpu": { "cpus": order.cpus },
-        "memory": memory(order),
-        "hugepageLimits": huge_pages(),
+        "memory": memory_limits(order),
+        "hugepageLimits": huge_page_limits(),
         "pids": { "limit": order.pids },
-        "devices": devices(order),
+        "devices": device_rules(order),
     })
 }
 
-/// The first version of control groups counts what lies in sockets only where that has a limit of its own.
-fn memory(order: &Start) -> Value {
+/// Version 1 of control groups counts socket memory only where it has a separate limit.
+fn memory_limits(order: &Start) -> Value {
     let bytes = i64::try_from(order.memory_bytes).unwrap_or(i64::MAX);
     let mut limits = json!({ "limit": bytes });
     if swap_is_counted() {
@@ -205,8 +210,8 @@ fn memory(order: &Start) -> Value {
     limits
 }
 
-/// The operator's pool of huge pages is for others. Only where a control group can say so.
-fn huge_pages() -> Vec<Value> {
+/// Huge pages are reserved for other programs of the operator, where a control group can enforce that.
+fn huge_page_limits() -> Vec<Value> {
     if !Path::new(GROUPS).join("hugetlb").exists() {
         return Vec::new();
     }
@@ -222,9 +227,9 @@ fn huge_pages() -> Vec<Value> {
     named.map(|size| json!({ "pageSize": size, "limit": 0 })).collect()
 }
 
-/// Nothing but what every instance has, and the devices of its GPUs. Only the first version of control groups asks for this; in
-/// the second one an instance cannot open what it has no node of, and it cannot make any.
-fn devices(order: &Start) -> Vec<Value> {
+/// The devices that every instance has, and those of its GPUs. Only version 1 of control groups uses this; in version 2
+/// an instance cannot open a device without a node, and it cannot create nodes.
+fn device_rules(order: &Start) -> Vec<Value> {
     let own = order.devices.nodes.iter().map(
         |node| json!({ "allow": true, "type": "c", "major": node.major, "minor": node.minor, "access": node.access }),
     );
@@ -232,8 +237,8 @@ fn devices(order: &Start) -> Vec<Value> {
     std::iter::once(others).chain(own).collect()
 }
 
-/// Whether the kernel can keep an instance from using the machine's swap; in both versions of control groups it may not be
-/// built in or be switched off, and then the file is missing. In the second version the topmost group never has it.
+/// Returns whether the kernel can limit swap; in both versions of control groups that may be disabled, and then the
+/// file is missing. In version 2 the root group never has it.
 fn swap_is_counted() -> bool {
     let root = Path::new(GROUPS);
     let groups = || fs::read_dir(root).into_iter().flatten().flatten();
@@ -241,7 +246,7 @@ fn swap_is_counted() -> bool {
         || groups().any(|group| group.path().join("memory.swap.max").exists())
 }
 
-/// The descriptor survives the forks inside libcontainer, so each of its processes finds it under its own name.
+/// The descriptor survives the forks inside libcontainer, so each of its processes finds it under this path.
 fn open_file(descriptor: &impl AsRawFd) -> String {
     format!("/proc/self/fd/{}", descriptor.as_raw_fd())
 }

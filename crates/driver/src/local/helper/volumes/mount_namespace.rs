@@ -1,4 +1,4 @@
-//! The way into the mount namespace of an instance, and what is mounted there.
+//! Access to the mount namespace of an instance, and its mount table.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek};
@@ -11,19 +11,19 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use crate::local::mount_tables;
 use crate::local::processes::Process;
 
-/// The namespaces of an instance, held open so that everything goes to the same ones even if its process ends.
-pub(super) struct Inside {
+/// The namespaces of an instance, held open so that they stay the same even if its process ends.
+pub(super) struct MountNamespace {
     mounts: File,
     table: File,
-    /// Its user namespace.
+    /// The user namespace.
     pub(in crate::local::helper) user: OwnedFd,
 }
 
-impl Inside {
-    /// The namespaces of a process; `None` when it has ended. Another one that has its number now is found out after they
-    /// were opened, and not before, when it could still have got it. The machine's own namespace is refused.
-    pub(in crate::local::helper) fn of(process: &Process) -> io::Result<Option<Self>> {
-        let opened = open(process.pid);
+impl MountNamespace {
+    /// Opens the namespaces of a process; `None` when it has ended. A reuse of its process id is detected after they
+    /// were opened; a check before could miss it. The host's own namespace is refused.
+    pub(in crate::local::helper) fn of_process(process: &Process) -> io::Result<Option<Self>> {
+        let opened = open_namespaces(process.pid);
         if !process.alive()? || opened.as_ref().is_err_and(mount_tables::is_of_the_dead) {
             return Ok(None);
         }
@@ -35,13 +35,13 @@ impl Inside {
         Ok(Some(inside))
     }
 
-    /// Goes there for good: from now on `/` is the root of the instance.
-    pub(in crate::local::helper) fn enter(&self) -> io::Result<()> {
+    /// Enters the namespace for good: from now on `/` is the root of the instance.
+    pub(in crate::local::helper) fn enter_mount_namespace(&self) -> io::Result<()> {
         Ok(move_into_link_name_space(self.mounts.as_fd(), Some(LinkNameSpaceType::Mount))?)
     }
 
-    /// Where in the instance a device is mounted now, if it is. The open table goes on to speak of the instance.
-    pub(in crate::local::helper) fn find(&mut self, number: u64) -> io::Result<Option<PathBuf>> {
+    /// Returns where in the instance a device is mounted, if it is. The open mount table stays that of the instance.
+    pub(in crate::local::helper) fn find_mount(&mut self, number: u64) -> io::Result<Option<PathBuf>> {
         let mut table = Vec::new();
         self.table.rewind()?;
         self.table.read_to_end(&mut table)?;
@@ -49,7 +49,7 @@ impl Inside {
     }
 }
 
-fn open(pid: u32) -> io::Result<Inside> {
+fn open_namespaces(pid: u32) -> io::Result<MountNamespace> {
     let open = |what: &str| File::open(format!("/proc/{pid}/{what}"));
-    Ok(Inside { mounts: open("ns/mnt")?, table: open("mountinfo")?, user: open("ns/user")?.into() })
+    Ok(MountNamespace { mounts: open("ns/mnt")?, table: open("mountinfo")?, user: open("ns/user")?.into() })
 }

@@ -1,20 +1,21 @@
-//! How much room the disk has that layers are unpacked on. The database lies there, too, so layers never take all of it.
+//! The free space of the disk that layers are unpacked to. The database may be on the same disk, so layers never use
+//! all of it.
 
 use std::io;
 use std::path::Path;
 
 use rustix::fs::statvfs;
 
-/// This part of the disk stays free, and of a large disk so many bytes.
+/// The reserved fraction of the disk (one twentieth), and its upper limit in bytes.
 const RESERVED_PART: u64 = 20;
 const MOST_RESERVED: u64 = 5_000_000_000;
 
-/// What everything in a layer is counted with at least, so that bytes bound files, too.
+/// The minimum size that each entry of a layer counts with, so that limiting bytes also limits files.
 const FILE: u64 = 4 << 10;
 
-/// So much may still be written to the disk of a directory. Files run out as bytes do; a filesystem that has no fixed number of
-/// them says that it has none at all.
-pub(super) fn free(directory: &Path) -> io::Result<u64> {
+/// Returns how many bytes may still be written to the disk of a directory. Inodes run out like bytes; a filesystem
+/// without a fixed number of them reports zero.
+pub(super) fn free_disk_bytes(directory: &Path) -> io::Result<u64> {
     let disk = statvfs(directory)?;
     let reserved = (disk.f_blocks.saturating_mul(disk.f_frsize) / RESERVED_PART).min(MOST_RESERVED);
     let bytes = disk.f_bavail.saturating_mul(disk.f_frsize).saturating_sub(reserved);
@@ -48,9 +49,9 @@ mod tests {
             Mounted(directory)
         };
         let (bytes, files) = (disk(c"size=1000k,nr_inodes=1000"), disk(c"size=100m,nr_inodes=101"));
-        assert_eq!(free(bytes.0.path()).unwrap(), 950 << 10);
-        assert_eq!(free(files.0.path()).unwrap(), 95 * FILE, "the directory itself is one of them");
+        assert_eq!(free_disk_bytes(bytes.0.path()).unwrap(), 950 << 10);
+        assert_eq!(free_disk_bytes(files.0.path()).unwrap(), 95 * FILE, "the directory itself is one of them");
         std::fs::write(bytes.0.path().join("a"), vec![7; 960 << 10]).unwrap();
-        assert_eq!(free(bytes.0.path()).unwrap(), 0);
+        assert_eq!(free_disk_bytes(bytes.0.path()).unwrap(), 0);
     }
 }

@@ -1,5 +1,5 @@
-//! The images that are written down: small files that name layers. An image counts only while all its layers are there, and those
-//! that were used least recently are forgotten when there are many.
+//! The stored images: small files that list layers. An image is valid only while all its layers are cached. The least
+//! recently used ones are removed when there are too many.
 
 use std::fs;
 use std::io;
@@ -15,53 +15,53 @@ use super::{Images, Pins};
 use crate::local::files;
 use crate::local::images::names;
 
-/// No file about a layer or an image is longer.
+/// The maximum size of a metadata file.
 const MAX_FILE: u64 = 8 << 20;
 
-/// So many images are written down, and so many bytes are all of them together.
+/// The maximum number of stored images, and of bytes in all their files.
 const MAX_IMAGES: usize = 10_000;
 const MAX_BYTES: u64 = 256 << 20;
 
-/// An image that is on disk.
+/// An image in the cache.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(in crate::local) struct Stored {
+pub(in crate::local) struct StoredImage {
     /// The digest of its manifest.
     pub(in crate::local::images) digest: String,
-    /// Its layers by their digests, lowest first.
+    /// The digests of its layers, lowest first.
     pub(in crate::local) layers: Vec<String>,
     /// How its programs are run.
     pub(in crate::local) image: Image,
 }
 
 impl Images {
-    /// An image that is there with all its layers, which stay for as long as the pins do.
-    pub(in crate::local::images) fn find(&self, digest: &str) -> Option<(Stored, Pins<'_>)> {
-        let path = self.name(digest);
-        let (stored, _) = load::<Stored>(&path).ok()?;
-        touch(&path);
-        let pins = self.pin(stored.layers.clone());
+    /// Returns an image whose layers are all cached, pinned for as long as the pins live.
+    pub(in crate::local::images) fn find_stored_image(&self, digest: &str) -> Option<(StoredImage, Pins<'_>)> {
+        let path = self.stored_image_path(digest);
+        let (stored, _) = load_json_file::<StoredImage>(&path).ok()?;
+        touch_file(&path);
+        let pins = self.pin_layers(stored.layers.clone());
         let all = stored.layers.iter().all(|layer| self.use_layer(layer).is_some());
         all.then_some((stored, pins))
     }
 
-    /// Writes down an image whose layers are all there, also under the name of the index that leads to it.
-    pub(in crate::local::images) fn store(&self, stored: &Stored, also: Option<&str>) -> io::Result<()> {
-        // Two that write down the same image would be in each other's way, and so would be whoever clears up.
+    /// Stores an image whose layers are all cached, also under the digest of the index that leads to it.
+    pub(in crate::local::images) fn store_image(&self, stored: &StoredImage, also: Option<&str>) -> io::Result<()> {
+        // Excludes concurrent writers of the same image, and removal.
         let _one_at_a_time = self.naming.lock().unwrap_or_else(PoisonError::into_inner);
         for digest in [Some(stored.digest.as_str()), also].into_iter().flatten() {
-            files::write_durably(&self.name(digest), &serde_json::to_vec(stored)?, 0o600)?;
+            files::write_durably(&self.stored_image_path(digest), &serde_json::to_vec(stored)?, 0o600)?;
         }
-        self.trim(MAX_IMAGES, MAX_BYTES)
+        self.trim_stored_images(MAX_IMAGES, MAX_BYTES)
     }
 
-    /// Forgets images that have lost a layer, and what was half written when an engine died.
-    pub(super) fn forget_incomplete(&self) -> io::Result<()> {
+    /// Removes images that have lost a layer, and files that were being written when an engine died.
+    pub(super) fn forget_incomplete_images(&self) -> io::Result<()> {
         let _one_at_a_time = self.naming.lock().unwrap_or_else(PoisonError::into_inner);
-        for entry in fs::read_dir(self.names())? {
+        for entry in fs::read_dir(self.stored_images_directory())? {
             let path = entry?.path();
-            let is_name = path.file_name().and_then(|name| name.to_str()).is_some_and(names::is_hex);
-            // One that cannot be read can be fetched again.
-            let stored = load::<Stored>(&path).ok().filter(|_| is_name);
+            let is_name = path.file_name().and_then(|name| name.to_str()).is_some_and(names::is_digest_hex);
+            // An unreadable image can be pulled again.
+            let stored = load_json_file::<StoredImage>(&path).ok().filter(|_| is_name);
             if !stored.is_some_and(|(stored, _)| self.have(&stored.layers)) {
                 files::gone(fs::remove_file(path))?;
             }
@@ -69,10 +69,10 @@ impl Images {
         Ok(())
     }
 
-    /// Forgets those that were used least recently, until there are only so many.
-    fn trim(&self, most: usize, most_bytes: u64) -> io::Result<()> {
+    /// Removes the least recently used images until the limits hold.
+    fn trim_stored_images(&self, most: usize, most_bytes: u64) -> io::Result<()> {
         let mut found = Vec::new();
-        for entry in fs::read_dir(self.names())? {
+        for entry in fs::read_dir(self.stored_images_directory())? {
             let entry = entry?;
             let about = entry.metadata()?;
             found.push((about.modified()?, about.len(), entry.path()));
@@ -88,17 +88,17 @@ impl Images {
         Ok(())
     }
 
-    fn name(&self, digest: &str) -> PathBuf {
-        self.names().join(digest)
+    fn stored_image_path(&self, digest: &str) -> PathBuf {
+        self.stored_images_directory().join(digest)
     }
 
-    fn names(&self) -> PathBuf {
+    fn stored_images_directory(&self) -> PathBuf {
         self.directory.join("names")
     }
 }
 
-/// What a file says, and when it was used.
-pub(in crate::local::images) fn load<T: for<'a> Deserialize<'a>>(path: &Path) -> io::Result<(T, SystemTime)> {
+/// Loads a JSON file; also returns when it was last used.
+pub(in crate::local::images) fn load_json_file<T: for<'a> Deserialize<'a>>(path: &Path) -> io::Result<(T, SystemTime)> {
     let found = fs::metadata(path)?;
     if found.len() > MAX_FILE {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too long"));
@@ -106,8 +106,8 @@ pub(in crate::local::images) fn load<T: for<'a> Deserialize<'a>>(path: &Path) ->
     Ok((serde_json::from_slice(&fs::read(path)?)?, found.modified()?))
 }
 
-/// Notes that a file is used now. Without it the order is a little wrong.
-pub(super) fn touch(path: &Path) {
+/// Marks a file as used now. A failure only makes the eviction order less exact.
+pub(super) fn touch_file(path: &Path) {
     let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
     let times = Timestamps { last_access: now, last_modification: now };
     let _unordered = utimensat(CWD, path, &times, AtFlags::empty());
@@ -128,20 +128,21 @@ mod tests {
             Images::open(directory.path().to_owned(), ImageSettings::default(), &BTreeSet::new()).unwrap();
         let digest = |n: u64| format!("{n:064x}");
         for n in 1..=4 {
-            let stored = Stored { digest: digest(n), layers: Vec::new(), image: Image::default() };
-            images.store(&stored, None).unwrap();
-            let file = fs::File::options().write(true).open(images.name(&digest(n))).unwrap();
+            let stored = StoredImage { digest: digest(n), layers: Vec::new(), image: Image::default() };
+            images.store_image(&stored, None).unwrap();
+            let file = fs::File::options().write(true).open(images.stored_image_path(&digest(n))).unwrap();
             file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(n)).unwrap();
         }
-        assert!(images.find(&digest(1)).is_some(), "it is used now");
-        images.trim(2, u64::MAX).unwrap();
-        let there = |n| images.name(&digest(n)).exists();
+        assert!(images.find_stored_image(&digest(1)).is_some(), "it is used now");
+        images.trim_stored_images(2, u64::MAX).unwrap();
+        let there = |n| images.stored_image_path(&digest(n)).exists();
         assert_eq!([1, 2, 3, 4].map(there), [true, false, false, true]);
-        let length = fs::metadata(images.name(&digest(1))).unwrap().len();
-        images.trim(2, length).unwrap();
+        let length = fs::metadata(images.stored_image_path(&digest(1))).unwrap().len();
+        images.trim_stored_images(2, length).unwrap();
         assert_eq!([1, 4].map(there), [true, false]);
-        fs::copy(images.name(&digest(1)), images.name(&format!("{}.new", digest(1)))).unwrap();
-        images.forget_incomplete().unwrap();
-        assert_eq!(fs::read_dir(images.names()).unwrap().count(), 1);
+        fs::copy(images.stored_image_path(&digest(1)), images.stored_image_path(&format!("{}.new", digest(1))))
+            .unwrap();
+        images.forget_incomplete_images().unwrap();
+        assert_eq!(fs::read_dir(images.stored_images_directory()).unwrap().count(), 1);
     }
 }

@@ -1,76 +1,76 @@
-//! How far a pull is, in words for the owner.
+//! The progress of a pull, as a text for the owner.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::watch;
 
-/// How far a pull is.
+/// The progress of a pull.
 pub(in crate::local::images) struct Progress {
     name: String,
     layers: u64,
     bytes: u64,
     layers_done: AtomicU64,
     bytes_done: AtomicU64,
-    /// Layers that wait for others to be unpacked.
+    /// How many layers wait for a permit to be unpacked.
     waiting: AtomicU64,
-    is_given_up: watch::Sender<bool>,
-    tell: watch::Sender<String>,
+    is_abandoned: watch::Sender<bool>,
+    sender: watch::Sender<String>,
 }
 
 impl Progress {
-    /// A pull of so many layers with so many bytes.
-    pub(in crate::local::images) fn new(name: String, layers: u64, bytes: u64, tell: watch::Sender<String>) -> Self {
+    /// Creates the progress of a pull of so many layers and bytes.
+    pub(in crate::local::images) fn new(name: String, layers: u64, bytes: u64, sender: watch::Sender<String>) -> Self {
         let (layers_done, bytes_done, waiting) = Default::default();
-        let is_given_up = watch::Sender::new(false);
-        let progress = Progress { name, layers, bytes, layers_done, bytes_done, waiting, is_given_up, tell };
-        progress.tell();
+        let is_abandoned = watch::Sender::new(false);
+        let progress = Progress { name, layers, bytes, layers_done, bytes_done, waiting, is_abandoned, sender };
+        progress.publish();
         progress
     }
 
-    /// More bytes have come.
-    pub(in crate::local::images) fn add(&self, bytes: u64) {
+    /// Counts received bytes.
+    pub(in crate::local::images) fn add_bytes(&self, bytes: u64) {
         let before = self.bytes_done.fetch_add(bytes, Ordering::Relaxed);
-        // Nobody reads faster than a megabyte comes.
+        // One update per megabyte is enough.
         if before / 1_000_000 != (before + bytes) / 1_000_000 {
-            self.tell();
+            self.publish();
         }
     }
 
-    /// A layer is there.
+    /// Counts a finished layer.
     pub(super) fn finish_layer(&self) {
         self.layers_done.fetch_add(1, Ordering::Relaxed);
-        self.tell();
+        self.publish();
     }
 
-    /// Waits for something that others have to do first, and says so.
-    pub(super) async fn waiting<T>(&self, turn: impl Future<Output = T>) -> T {
+    /// Runs `work`, reporting meanwhile that the pull waits.
+    pub(super) async fn report_while_waiting<T>(&self, work: impl Future<Output = T>) -> T {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        self.tell();
-        let come = turn.await;
+        self.publish();
+        let done = work.await;
         self.waiting.fetch_sub(1, Ordering::Relaxed);
-        self.tell();
-        come
+        self.publish();
+        done
     }
 
-    /// The pull is in vain, because something of it has failed.
-    pub(in crate::local::images) fn give_up(&self) {
-        self.is_given_up.send_replace(true);
+    /// Ends the whole pull, because a part of it has failed.
+    pub(in crate::local::images) fn abandon(&self) {
+        self.is_abandoned.send_replace(true);
     }
 
-    /// Ends when nobody waits for the pull any more, or it is in vain.
-    pub(super) async fn abandoned(&self) {
-        let mut given_up = self.is_given_up.subscribe();
+    /// Returns when no caller waits for the pull any more, or when it was abandoned.
+    pub(super) async fn wait_until_abandoned(&self) {
+        let mut abandonment = self.is_abandoned.subscribe();
         tokio::select! {
-            () = self.tell.closed() => {}
-            _ = given_up.wait_for(|is_given_up| *is_given_up) => {}
+            () = self.sender.closed() => {}
+            _ = abandonment.wait_for(|is_abandoned| *is_abandoned) => {}
         }
     }
 
-    fn tell(&self) {
-        self.tell.send_replace(self.words());
+    fn publish(&self) {
+        self.sender.send_replace(self.describe_progress());
     }
 
-    fn words(&self) -> String {
+    fn describe_progress(&self) -> String {
         let megabytes = |bytes: u64| (bytes + 500_000) / 1_000_000;
         let all = megabytes(self.bytes).max(1);
         let done = megabytes(self.bytes_done.load(Ordering::Relaxed)).min(all);
@@ -89,24 +89,28 @@ mod tests {
 
     #[test]
     fn says_how_far_it_is() {
-        let (tell, told) = watch::channel(String::new());
-        let progress = Progress::new("debian:12".into(), 7, 480_000_000, tell);
-        assert_eq!(*told.borrow(), "pulls debian:12: 0 of 480 MB, layer 1 of 7");
-        progress.add(120_000_000);
+        let (sender, receiver) = watch::channel(String::new());
+        let progress = Progress::new("debian:12".into(), 7, 480_000_000, sender);
+        assert_eq!(*receiver.borrow(), "pulls debian:12: 0 of 480 MB, layer 1 of 7");
+        progress.add_bytes(120_000_000);
         progress.finish_layer();
         progress.finish_layer();
-        assert_eq!(*told.borrow(), "pulls debian:12: 120 of 480 MB, layer 3 of 7");
+        assert_eq!(*receiver.borrow(), "pulls debian:12: 120 of 480 MB, layer 3 of 7");
         (0..9).for_each(|_| progress.finish_layer());
-        assert!(told.borrow().ends_with("layer 7 of 7"));
+        assert!(receiver.borrow().ends_with("layer 7 of 7"));
     }
 
     #[tokio::test]
     async fn says_that_it_waits_and_ends_when_it_is_in_vain() {
-        let (tell, told) = watch::channel(String::new());
-        let progress = Progress::new("debian:12".into(), 1, 0, tell);
-        progress.waiting(async { assert!(told.borrow().contains("waits for its turn"), "{}", *told.borrow()) }).await;
-        assert!(!told.borrow().contains("waits"));
-        progress.give_up();
-        progress.abandoned().await;
+        let (sender, receiver) = watch::channel(String::new());
+        let progress = Progress::new("debian:12".into(), 1, 0, sender);
+        progress
+            .report_while_waiting(async {
+                assert!(receiver.borrow().contains("waits for its turn"), "{}", *receiver.borrow())
+            })
+            .await;
+        assert!(!receiver.borrow().contains("waits"));
+        progress.abandon();
+        progress.wait_until_abandoned().await;
     }
 }

@@ -1,5 +1,5 @@
-//! Who may unpack: a few at once, of all images together. Whoever comes slowly steps aside, so that one slow registry does not keep
-//! everybody else waiting.
+//! Permits to unpack: a few layers at once, of all images together. A slow transfer moves to a separate set of permits,
+//! so that one slow registry does not delay the others.
 
 use std::time::Duration;
 
@@ -8,79 +8,80 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use crate::Error;
 
 /// How many layers are unpacked at once.
-const QUICK: usize = 3;
+const FAST_PERMITS: usize = 3;
 
-/// How many more may come slowly beside them.
-const SLOW: usize = 8;
+/// How many more slow transfers may run beside them.
+const SLOW_PERMITS: usize = 8;
 
-/// For so long it is looked how fast a layer comes. Only waiting for the registry counts, not what the disk takes.
-const LOOK: Duration = Duration::from_secs(60);
+/// The window over which the rate is measured. Only time spent waiting for the registry counts, not time spent writing
+/// to disk.
+const RATE_WINDOW: Duration = Duration::from_secs(60);
 
-/// Whoever sends less in a second is slow, and whoever sends less than that is as good as silent.
+/// Below the first rate, in bytes per second, a transfer is slow; below the second it is aborted.
 const SLOW_RATE: u64 = 1 << 20;
-pub(super) const LEAST_RATE: u64 = 64 << 10;
+pub(super) const MIN_RATE: u64 = 64 << 10;
 
-/// The turns of all pulls.
-pub(in crate::local::images) struct Turns {
+/// The permits of all pulls.
+pub(in crate::local::images) struct UnpackPermits {
     quick: Semaphore,
     slow: Semaphore,
 }
 
-/// Somebody's turn, for as long as it lives.
-pub(super) struct Turn<'a> {
-    turns: &'a Turns,
-    held: SemaphorePermit<'a>,
+/// A permit to unpack one layer, released when dropped.
+pub(super) struct UnpackPermit<'a> {
+    permits: &'a UnpackPermits,
+    semaphore_permit: SemaphorePermit<'a>,
     is_slow: bool,
     waited: Duration,
-    came: u64,
+    received: u64,
 }
 
-/// What is found of a layer that comes too slowly.
+/// Why a slow transfer is aborted.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TooSlow {
-    /// It would never end.
+    /// It is below the minimum rate.
     Silent,
-    /// There are too many others like it.
+    /// There are too many slow transfers.
     Crowded,
 }
 
-impl Default for Turns {
+impl Default for UnpackPermits {
     fn default() -> Self {
-        Turns { quick: Semaphore::new(QUICK), slow: Semaphore::new(SLOW) }
+        UnpackPermits { quick: Semaphore::new(FAST_PERMITS), slow: Semaphore::new(SLOW_PERMITS) }
     }
 }
 
-impl Turns {
-    /// A turn, if nobody has to be waited for.
-    pub(super) fn at_once(&self) -> Option<Turn<'_>> {
-        self.quick.try_acquire().ok().map(|held| self.turn(held))
+impl UnpackPermits {
+    /// Returns a permit if one is free.
+    pub(super) fn try_acquire_permit(&self) -> Option<UnpackPermit<'_>> {
+        self.quick.try_acquire().ok().map(|semaphore_permit| self.new_permit(semaphore_permit))
     }
 
-    /// A turn, when it comes.
-    pub(in crate::local::images) async fn wait(&self) -> Result<Turn<'_>, Error> {
-        let held = self.quick.acquire().await.map_err(|_| Error::Retry("the engine is stopping".into()))?;
-        Ok(self.turn(held))
+    /// Waits for a permit.
+    pub(in crate::local::images) async fn acquire_permit(&self) -> Result<UnpackPermit<'_>, Error> {
+        let semaphore_permit = self.quick.acquire().await.map_err(|_| Error::Retry("the engine is stopping".into()))?;
+        Ok(self.new_permit(semaphore_permit))
     }
 
-    fn turn<'a>(&'a self, held: SemaphorePermit<'a>) -> Turn<'a> {
-        Turn { turns: self, held, is_slow: false, waited: Duration::ZERO, came: 0 }
+    fn new_permit<'a>(&'a self, semaphore_permit: SemaphorePermit<'a>) -> UnpackPermit<'a> {
+        UnpackPermit { permits: self, semaphore_permit, is_slow: false, waited: Duration::ZERO, received: 0 }
     }
 }
 
-impl Turn<'_> {
-    /// Notes that so much came after so long. Whoever is slow gives its turn to somebody else.
-    pub(super) fn came(&mut self, bytes: u64, waited: Duration) -> Result<(), TooSlow> {
-        self.came += bytes;
+impl UnpackPermit<'_> {
+    /// Records received bytes and the time spent waiting for them. A slow transfer exchanges its permit for a slow one.
+    pub(super) fn record_transfer(&mut self, bytes: u64, waited: Duration) -> Result<(), TooSlow> {
+        self.received += bytes;
         self.waited += waited;
-        if self.waited < LOOK {
+        if self.waited < RATE_WINDOW {
             return Ok(());
         }
-        let rate = std::mem::take(&mut self.came) / std::mem::take(&mut self.waited).as_secs().max(1);
-        if rate < LEAST_RATE {
+        let rate = std::mem::take(&mut self.received) / std::mem::take(&mut self.waited).as_secs().max(1);
+        if rate < MIN_RATE {
             return Err(TooSlow::Silent);
         }
         if rate < SLOW_RATE && !self.is_slow {
-            self.held = self.turns.slow.try_acquire().map_err(|_| TooSlow::Crowded)?;
+            self.semaphore_permit = self.permits.slow.try_acquire().map_err(|_| TooSlow::Crowded)?;
             self.is_slow = true;
         }
         Ok(())
@@ -93,23 +94,24 @@ mod tests {
 
     #[test]
     fn whoever_is_slow_lets_others_pass_and_whoever_is_silent_ends() {
-        let turns = Turns::default();
-        let minute = |turn: &mut Turn<'_>, rate: u64| turn.came(rate * 60, LOOK);
+        let permits = UnpackPermits::default();
+        let minute = |permit: &mut UnpackPermit<'_>, rate: u64| permit.record_transfer(rate * 60, RATE_WINDOW);
         let mut slow = Vec::new();
-        for _ in 0..SLOW {
-            let mut turn = turns.at_once().unwrap();
-            assert_eq!(minute(&mut turn, SLOW_RATE - 1), Ok(()));
-            assert_eq!(minute(&mut turn, LEAST_RATE), Ok(()), "it has stepped aside already");
-            slow.push(turn);
+        for _ in 0..SLOW_PERMITS {
+            let mut permit = permits.try_acquire_permit().unwrap();
+            assert_eq!(minute(&mut permit, SLOW_RATE - 1), Ok(()));
+            assert_eq!(minute(&mut permit, MIN_RATE), Ok(()), "it has stepped aside already");
+            slow.push(permit);
         }
-        let mut quick: Vec<_> = (0..QUICK).map(|_| turns.at_once().expect("those who are slow have no turn")).collect();
-        assert!(turns.at_once().is_none());
-        assert_eq!(quick[0].came(0, LOOK / 2), Ok(()), "it is not looked at before its time");
+        let mut quick: Vec<_> =
+            (0..FAST_PERMITS).map(|_| permits.try_acquire_permit().expect("those who are slow have no turn")).collect();
+        assert!(permits.try_acquire_permit().is_none());
+        assert_eq!(quick[0].record_transfer(0, RATE_WINDOW / 2), Ok(()), "it is not looked at before its time");
         assert_eq!(minute(&mut quick[1], SLOW_RATE), Ok(()));
         assert_eq!(minute(&mut quick[1], SLOW_RATE - 1), Err(TooSlow::Crowded));
-        assert_eq!(minute(&mut quick[2], LEAST_RATE - 1), Err(TooSlow::Silent));
+        assert_eq!(minute(&mut quick[2], MIN_RATE - 1), Err(TooSlow::Silent));
         slow.pop();
         assert_eq!(minute(&mut quick[1], SLOW_RATE - 1), Ok(()));
-        assert!(turns.at_once().is_some());
+        assert!(permits.try_acquire_permit().is_some());
     }
 }

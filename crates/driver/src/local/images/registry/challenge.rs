@@ -1,21 +1,20 @@
-//! What a registry says when it wants to know who asks.
+//! The authentication challenge of a registry.
 
-/// How a registry wants to be told who asks.
+/// How a registry wants to be authenticated to.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Challenge {
-    /// By name and password with every call.
+    /// User name and password with every call.
     Basic,
-    /// By a token, which somebody else gives out.
+    /// A token from a token service.
     Bearer {
-        /// Where tokens are given out.
+        /// The URL of the token service.
         realm: String,
-        /// For whom.
         service: Option<String>,
     },
 }
 
-/// Understands the header `WWW-Authenticate`.
-pub(in crate::local::images) fn parse(header: &str) -> Option<Challenge> {
+/// Parses the header `WWW-Authenticate`.
+pub(in crate::local::images) fn parse_challenge(header: &str) -> Option<Challenge> {
     let (scheme, rest) = header.trim().split_once(' ').unwrap_or((header.trim(), ""));
     if scheme.eq_ignore_ascii_case("basic") {
         return Some(Challenge::Basic);
@@ -23,12 +22,14 @@ pub(in crate::local::images) fn parse(header: &str) -> Option<Challenge> {
     if !scheme.eq_ignore_ascii_case("bearer") {
         return None;
     }
-    let value = |wanted: &str| pairs(rest).find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value);
+    let value = |wanted: &str| {
+        challenge_parameters(rest).find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value)
+    };
     Some(Challenge::Bearer { realm: value("realm")?, service: value("service") })
 }
 
-/// The pairs `name="value"` of a challenge, between commas; a comma in quotes is none.
-fn pairs(text: &str) -> impl Iterator<Item = (&str, String)> {
+/// Returns the pairs `name="value"` of a challenge. A comma in quotes does not separate.
+fn challenge_parameters(text: &str) -> impl Iterator<Item = (&str, String)> {
     let mut quoted = false;
     let parts = text.split(move |c| {
         quoted ^= c == '"';
@@ -45,11 +46,11 @@ mod tests {
 
     #[test]
     fn both_ways_are_understood() {
-        assert_eq!(parse("Basic realm=\"x\""), Some(Challenge::Basic));
+        assert_eq!(parse_challenge("Basic realm=\"x\""), Some(Challenge::Basic));
         let bearer = "Bearer realm=\"https://auth.example/token\",service=\"a,b\",scope=\"repository:x:pull,push\"";
         let (realm, service) = ("https://auth.example/token".to_owned(), Some("a,b".to_owned()));
-        assert_eq!(parse(bearer), Some(Challenge::Bearer { realm, service }));
-        assert_eq!(parse("Bearer service=x"), None);
-        assert_eq!(parse("Negotiate"), None);
+        assert_eq!(parse_challenge(bearer), Some(Challenge::Bearer { realm, service }));
+        assert_eq!(parse_challenge("Bearer service=x"), None);
+        assert_eq!(parse_challenge("Negotiate"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! One registry, asked over HTTP. Whoever runs it may be anybody: nothing that it says is read without a limit.
+//! One registry, called over HTTP. No registry is trusted: every response is read with a limit.
 
 use std::net::IpAddr;
 
@@ -11,125 +11,132 @@ use super::challenge::{self, Challenge};
 use super::http_clients;
 use crate::local::images::settings::ImageSettings;
 
-/// No answer to a login is longer.
+/// The maximum size of a token response.
 const MAX_TOKEN: u64 = 1 << 20;
 
-/// The registry of names that have none is elsewhere than its name says.
+/// The default registry has another host than its name.
 const DOCKER: (&str, &str) = ("docker.io", "registry-1.docker.io");
 
-/// Why a registry did not give what was asked for.
+/// Why a registry did not deliver.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
-    /// It does not answer, or says that it cannot now.
+pub(super) enum RegistryError {
+    /// It does not respond, or reports a temporary failure.
     Unreachable(String),
-    /// It does not let this engine, which has no login there or could use none.
-    Closed,
-    /// It does not know the login that this engine has for it.
-    LoginRefused,
-    /// It knows this engine's login, which does not open what was asked for; many say the same of what does not exist.
-    NotForLogin,
-    /// It has no such thing.
-    Missing,
-    /// It answers what nobody expects.
-    Strange(String),
+    /// It requires a login, and this engine has none or cannot use it.
+    Unauthorized,
+    /// It rejects the login of this engine.
+    LoginRejected,
+    /// It accepts the login, which has no access to what was requested; many registries respond the same for what does
+    /// not exist.
+    AccessDenied,
+    /// It does not have what was requested.
+    NotFound,
+    /// It responds in a way that no registry should.
+    Unexpected(String),
 }
 
-/// A registry.
-pub(in crate::local::images) struct Registry {
-    /// Its name.
+/// A client of one registry.
+pub(in crate::local::images) struct RegistryClient {
     pub(in crate::local::images) host: String,
     base: String,
     client: Client,
     login: Option<(String, String)>,
-    /// What proves who asks, once that was asked for.
-    proof: Mutex<Option<HeaderValue>>,
+    /// The `Authorization` header, once the registry has asked for one.
+    credentials: Mutex<Option<HeaderValue>>,
 }
 
-impl Registry {
-    /// Gets ready to ask a registry.
+impl RegistryClient {
+    /// Creates a client of a registry.
     pub(in crate::local::images) async fn new(host: &str, settings: &ImageSettings) -> Result<Self, String> {
-        let known = settings.registry(host);
+        let known = settings.registry_settings(host);
         let is_plain = known.map_or_else(|| is_loopback(host), |known| known.plain_http);
-        let client = http_clients::get(is_plain, is_loopback(host)).await?;
-        let place = if host == DOCKER.0 { DOCKER.1 } else { host };
-        let base = format!("{}://{place}/v2", if is_plain { "http" } else { "https" });
+        let client = http_clients::shared_client(is_plain, is_loopback(host)).await?;
+        let address = if host == DOCKER.0 { DOCKER.1 } else { host };
+        let base = format!("{}://{address}/v2", if is_plain { "http" } else { "https" });
         let login = known.and_then(|known| known.username.clone().zip(known.password.clone()));
-        Ok(Registry { host: host.to_owned(), base, client, login, proof: Mutex::default() })
+        Ok(RegistryClient { host: host.to_owned(), base, client, login, credentials: Mutex::default() })
     }
 
-    /// Asks for a part of a repository, from a byte on.
-    pub(in crate::local::images) async fn get(
+    /// Requests a part of a repository, starting at a byte.
+    pub(in crate::local::images) async fn get_part(
         &self,
         repository: &str,
         part: &str,
         from: u64,
-    ) -> Result<Response, Trouble> {
-        self.open(&format!("{repository}/{part}"), Some(repository), from).await
+    ) -> Result<Response, RegistryError> {
+        self.get_authenticated(&format!("{repository}/{part}"), Some(repository), from).await
     }
 
-    /// Asks for nothing in particular, as who this engine is there.
-    pub(in crate::local::images) async fn greet(&self) -> Result<(), Trouble> {
-        self.open("", None, 0).await.map(drop)
+    /// Calls the registry with the login and requests nothing in particular.
+    pub(in crate::local::images) async fn check_login(&self) -> Result<(), RegistryError> {
+        self.get_authenticated("", None, 0).await.map(drop)
     }
 
-    /// Asks for something, and once more with what proves who asks, if the registry wants to know.
-    async fn open(&self, path: &str, repository: Option<&str>, from: u64) -> Result<Response, Trouble> {
-        let answer = self.ask(path, from).await?;
-        if answer.status() != StatusCode::UNAUTHORIZED {
-            return judge(answer);
+    /// Sends a request, and repeats it with credentials if the registry asks for them.
+    async fn get_authenticated(
+        &self,
+        path: &str,
+        repository: Option<&str>,
+        from: u64,
+    ) -> Result<Response, RegistryError> {
+        let response = self.send_get(path, from).await?;
+        if response.status() != StatusCode::UNAUTHORIZED {
+            return check_status(response);
         }
-        // What was good until now may have passed in the middle of a pull, so that it is asked for anew.
-        let header = answer.headers().get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok());
-        let challenge = header.and_then(challenge::parse);
-        let proof = match &challenge {
-            Some(Challenge::Basic) => self.basic(),
-            Some(Challenge::Bearer { realm, service }) => self.token(repository, realm, service.as_deref()).await?,
+        // Credentials may expire in the middle of a pull, so they are requested again.
+        let header = response.headers().get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok());
+        let challenge = header.and_then(challenge::parse_challenge);
+        let credentials = match &challenge {
+            Some(Challenge::Basic) => self.basic_credentials(),
+            Some(Challenge::Bearer { realm, service }) => {
+                self.fetch_token(repository, realm, service.as_deref()).await?
+            }
             None => None,
         };
-        *self.proof.lock().await = Some(proof.ok_or(Trouble::Closed)?);
-        let answer = self.ask(path, from).await?;
-        // A token was given for the login; a password is judged here only.
-        let is_known = challenge != Some(Challenge::Basic) || answer.status() == StatusCode::FORBIDDEN;
-        judge(answer).map_err(|trouble| match trouble {
-            Trouble::Closed if self.login.is_some() && is_known => Trouble::NotForLogin,
-            Trouble::Closed if self.login.is_some() => Trouble::LoginRefused,
+        *self.credentials.lock().await = Some(credentials.ok_or(RegistryError::Unauthorized)?);
+        let response = self.send_get(path, from).await?;
+        // A token was issued for the login; a password is checked only here.
+        let is_known = challenge != Some(Challenge::Basic) || response.status() == StatusCode::FORBIDDEN;
+        check_status(response).map_err(|error| match error {
+            RegistryError::Unauthorized if self.login.is_some() && is_known => RegistryError::AccessDenied,
+            RegistryError::Unauthorized if self.login.is_some() => RegistryError::LoginRejected,
             other => other,
         })
     }
 
-    async fn ask(&self, path: &str, from: u64) -> Result<Response, Trouble> {
+    async fn send_get(&self, path: &str, from: u64) -> Result<Response, RegistryError> {
         let mut call = self.client.get(format!("{}/{path}", self.base));
         if path.contains("/manifests/") {
             call = call.header(ACCEPT, super::manifest::ACCEPTED);
         }
-        if let Some(proof) = self.proof.lock().await.clone() {
-            call = call.header(AUTHORIZATION, proof);
+        if let Some(credentials) = self.credentials.lock().await.clone() {
+            call = call.header(AUTHORIZATION, credentials);
         }
         if from > 0 {
             call = call.header(RANGE, format!("bytes={from}-"));
         }
-        call.send().await.map_err(|error| unsent(&error))
+        call.send().await.map_err(|error| request_error(&error))
     }
 
-    /// Who this engine is there.
+    /// Returns the user name of the login.
     pub(super) fn login(&self) -> Option<&str> {
         self.login.as_ref().map(|(username, _)| username.as_str())
     }
 
-    fn basic(&self) -> Option<HeaderValue> {
+    fn basic_credentials(&self) -> Option<HeaderValue> {
         let (username, password) = self.login.as_ref()?;
         let both = base64_simd::STANDARD.encode_to_string(format!("{username}:{password}"));
-        secret(&format!("Basic {both}"))
+        secret_header(&format!("Basic {both}"))
     }
 
-    /// Gets a token that lets this engine pull from a repository, or in at all. The registry says where, so the password goes there only
-    /// over a connection that is no less safe than the one to the registry itself: the client sees to that.
-    async fn token(
+    /// Fetches a token for pulling from a repository, or for no repository. The registry names the token service, so
+    /// the HTTP client ensures that the password is sent only over a connection as secure as the one to the registry.
+    async fn fetch_token(
         &self,
         repository: Option<&str>,
         realm: &str,
         service: Option<&str>,
-    ) -> Result<Option<HeaderValue>, Trouble> {
+    ) -> Result<Option<HeaderValue>, RegistryError> {
         #[derive(Deserialize)]
         struct Token {
             token: Option<String>,
@@ -142,66 +149,73 @@ impl Registry {
         if let Some(service) = service {
             call = call.query(&[("service", service)]);
         }
-        if let Some(basic) = self.basic() {
+        if let Some(basic) = self.basic_credentials() {
             call = call.header(AUTHORIZATION, basic);
         }
-        let answer = judge(call.send().await.map_err(|error| unsent(&error))?);
-        let answer = answer.map_err(|trouble| match trouble {
-            Trouble::Closed | Trouble::Missing if self.login.is_some() => Trouble::LoginRefused,
-            Trouble::Missing => Trouble::Closed,
+        let response = check_status(call.send().await.map_err(|error| request_error(&error))?);
+        let response = response.map_err(|error| match error {
+            RegistryError::Unauthorized | RegistryError::NotFound if self.login.is_some() => {
+                RegistryError::LoginRejected
+            }
+            RegistryError::NotFound => RegistryError::Unauthorized,
             other => other,
         })?;
-        let text = read(answer, MAX_TOKEN).await?;
+        let text = read_body(response, MAX_TOKEN).await?;
         let token = serde_json::from_slice::<Token>(&text).ok().and_then(|token| token.token.or(token.access_token));
-        Ok(token.and_then(|token| secret(&format!("Bearer {token}"))))
+        Ok(token.and_then(|token| secret_header(&format!("Bearer {token}"))))
     }
 }
 
-/// Whether a registry is on this machine, where people are used to speak without encryption.
+/// Returns whether a registry is on this host, where unencrypted connections are customary.
 pub fn is_loopback(host: &str) -> bool {
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
     name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-fn secret(text: &str) -> Option<HeaderValue> {
+fn secret_header(text: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_str(text).ok()?;
     value.set_sensitive(true);
     Some(value)
 }
 
-fn judge(answer: Response) -> Result<Response, Trouble> {
-    match answer.status() {
-        StatusCode::OK | StatusCode::PARTIAL_CONTENT => Ok(answer),
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(Trouble::Closed),
-        StatusCode::NOT_FOUND => Err(Trouble::Missing),
-        StatusCode::TOO_MANY_REQUESTS => Err(Trouble::Unreachable("it says that this machine asks too often".into())),
-        status if status.is_server_error() => Err(Trouble::Unreachable(format!("it answers {}", status.as_u16()))),
-        status => Err(Trouble::Strange(format!("status {}", status.as_u16()))),
+fn check_status(response: Response) -> Result<Response, RegistryError> {
+    match response.status() {
+        StatusCode::OK | StatusCode::PARTIAL_CONTENT => Ok(response),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(RegistryError::Unauthorized),
+        StatusCode::NOT_FOUND => Err(RegistryError::NotFound),
+        StatusCode::TOO_MANY_REQUESTS => {
+            Err(RegistryError::Unreachable("it says that this machine asks too often".into()))
+        }
+        status if status.is_server_error() => {
+            Err(RegistryError::Unreachable(format!("it answers {}", status.as_u16())))
+        }
+        status => Err(RegistryError::Unexpected(format!("status {}", status.as_u16()))),
     }
 }
 
-/// Why nothing was answered: nobody did, or the registry leads where nothing is sent to, without encryption or in circles.
-fn unsent(error: &reqwest::Error) -> Trouble {
+/// Explains a request without a response: the registry is unreachable, or redirects to an unencrypted address or in a
+/// loop.
+fn request_error(error: &reqwest::Error) -> RegistryError {
     if error.is_redirect() || error.is_builder() {
-        return Trouble::Strange(format!("it sends this engine where it must not go ({})", reason(error)));
+        return RegistryError::Unexpected(format!("it sends this engine where it must not go ({})", root_cause(error)));
     }
-    Trouble::Unreachable(reason(error))
+    RegistryError::Unreachable(root_cause(error))
 }
 
-/// Reads a whole answer that must not be longer.
-pub(in crate::local::images) async fn read(mut answer: Response, most: u64) -> Result<Vec<u8>, Trouble> {
+/// Reads a whole response up to a maximum size.
+pub(in crate::local::images) async fn read_body(mut response: Response, most: u64) -> Result<Vec<u8>, RegistryError> {
     let mut text = Vec::new();
-    while let Some(piece) = answer.chunk().await.map_err(|error| Trouble::Unreachable(reason(&error)))? {
+    while let Some(piece) = response.chunk().await.map_err(|error| RegistryError::Unreachable(root_cause(&error)))? {
         text.extend_from_slice(&piece);
         if text.len() as u64 > most {
-            return Err(Trouble::Strange("a document without end".into()));
+            return Err(RegistryError::Unexpected("a document without end".into()));
         }
     }
     Ok(text)
 }
 
-/// The innermost cause, which says most in the fewest words.
-pub(in crate::local::images) fn reason(error: &reqwest::Error) -> String {
+/// Returns the innermost cause, which is the most specific.
+pub(in crate::local::images) fn root_cause(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(next) = cause.source() {
         cause = next;

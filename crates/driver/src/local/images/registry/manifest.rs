@@ -1,4 +1,5 @@
-//! What registries say about images, as far as it matters here: documents of OCI and of Docker, which have the same shape.
+//! The documents of registries about images: manifests, indexes and configurations of OCI and of Docker, which have the
+//! same form.
 
 use serde::Deserialize;
 use tarn_link::Image;
@@ -6,32 +7,33 @@ use tarn_link::Image;
 use crate::Error;
 use crate::local::images::names;
 
-/// What is asked for.
+/// The accepted media types.
 pub(super) const ACCEPTED: &str = "application/vnd.oci.image.index.v1+json, \
     application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.list.v2+json, \
     application/vnd.docker.distribution.manifest.v2+json";
 
-/// No document is longer: registries themselves take no longer ones.
+/// The maximum size of a document; registries have the same limit.
 pub(super) const MAX_DOCUMENT: u64 = 4 << 20;
 
-/// No image has more layers: the kernel and everybody else stop here, too.
+/// The maximum number of layers of an image; the kernel has the same limit.
 pub(super) const MAX_LAYERS: usize = 127;
 
-/// What an image says about its programs is handed to the guest as one variable, and the kernel takes none of 128 KiB.
-const MAX_SAID: usize = 100 << 10;
+/// The run configuration of an image is passed to the guest in one environment variable, which the kernel limits to 128
+/// KiB.
+const MAX_RUN_CONFIGURATION: usize = 100 << 10;
 
-/// So many variables an image may have, and so long the name of its user and of its directory may be.
+/// The maximum number of environment variables of an image, and the maximum length of its user and directory names.
 const MAX_VARIABLES: usize = 4096;
 const MAX_USER: usize = 256;
 const MAX_DIRECTORY: usize = 4096;
 
-/// No layer is longer, because no cache of images is larger: sums of such numbers still fit.
+/// The maximum size of a layer. No image cache is larger, and sums of such sizes do not overflow.
 const MAX_LAYER: u64 = 1_000_000_000_000_000;
 
-/// Of so many machines that an image is for its owner is told.
-const MAX_TOLD: usize = 10;
+/// How many platforms of an image an error message lists.
+const MAX_PLATFORMS_SHOWN: usize = 10;
 
-/// An index or a manifest: which of them shows in what it has.
+/// An index or a manifest, depending on its fields.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Document {
@@ -41,7 +43,7 @@ pub(super) struct Document {
     layers: Option<Vec<Descriptor>>,
 }
 
-/// The way to a piece of an image.
+/// A reference to a blob.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::local::images) struct Descriptor {
@@ -70,13 +72,13 @@ struct Configuration {
     #[serde(flatten)]
     platform: Platform,
     #[serde(default)]
-    config: Option<Run>,
+    config: Option<RunConfiguration>,
     rootfs: Layers,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
-struct Run {
+struct RunConfiguration {
     env: Option<Vec<String>>,
     user: Option<String>,
     working_dir: Option<String>,
@@ -88,21 +90,21 @@ struct Layers {
     diff_ids: Vec<String>,
 }
 
-/// A document that says where to go on.
-pub(in crate::local::images) enum Found {
-    /// To the manifest with this digest, which is for this machine.
-    Elsewhere(String),
-    /// To the configuration and to the layers, lowest first.
-    Here(Descriptor, Vec<Descriptor>),
+/// What a document refers to.
+pub(in crate::local::images) enum ManifestContent {
+    /// The digest of the manifest for this platform.
+    Index(String),
+    /// The configuration and the layers, lowest first.
+    Image(Descriptor, Vec<Descriptor>),
 }
 
-/// Whether this is an index or a manifest at all, whatever is in it: a page for people is none.
-pub(super) fn is_one(text: &[u8]) -> bool {
+/// Returns whether this is an index or a manifest, and not, for example, an HTML page.
+pub(super) fn is_manifest(text: &[u8]) -> bool {
     serde_json::from_slice::<Document>(text).is_ok_and(|document| document.schema_version.is_some())
 }
 
-/// Understands an index or a manifest.
-pub(in crate::local::images) fn understand(name: &str, text: &[u8]) -> Result<Found, Error> {
+/// Parses an index or a manifest.
+pub(in crate::local::images) fn parse_manifest(name: &str, text: &[u8]) -> Result<ManifestContent, Error> {
     let refuse = |why: &str| Err(Error::Permanent(format!("{name} cannot be used: {why}")));
     let Ok(document) = serde_json::from_slice::<Document>(text) else {
         return refuse("its manifest is not understood");
@@ -114,20 +116,22 @@ pub(in crate::local::images) fn understand(name: &str, text: &[u8]) -> Result<Fo
         Document { manifests: Some(_), layers: Some(_), .. } => {
             refuse("its manifest has layers and other manifests, and does not say which of them count")
         }
-        Document { manifests: Some(entries), .. } => choose(name, &entries).map(Found::Elsewhere),
+        Document { manifests: Some(entries), .. } => {
+            choose_platform_manifest(name, &entries).map(ManifestContent::Index)
+        }
         Document { config: Some(config), layers: Some(layers), .. } => {
             if layers.len() > MAX_LAYERS {
                 return refuse(&format!("it has {} layers, and at most {MAX_LAYERS} are possible", layers.len()));
             }
-            layers.iter().try_for_each(|layer| check_kind(name, layer))?;
-            Ok(Found::Here(config, layers))
+            layers.iter().try_for_each(|layer| check_layer_type(name, layer))?;
+            Ok(ManifestContent::Image(config, layers))
         }
         _ => refuse("it is not a container image"),
     }
 }
 
-/// Understands a configuration: how programs are run, and the digests of the layers without their compression.
-pub(in crate::local::images) fn configuration(
+/// Parses a configuration: how programs are run, and the digests of the uncompressed layers.
+pub(in crate::local::images) fn parse_configuration(
     name: &str,
     text: &[u8],
     layers: usize,
@@ -137,10 +141,11 @@ pub(in crate::local::images) fn configuration(
         return refuse("it is not a container image, or its configuration is not understood");
     };
     let platform = &found.platform;
-    if platform.os != "linux" || platform.architecture != architecture() {
-        return Err(not_for_this_machine(name, &[platform]));
+    if platform.os != "linux" || platform.architecture != oci_architecture() {
+        return Err(wrong_platform(name, &[platform]));
     }
-    let digests: Option<Vec<_>> = found.rootfs.diff_ids.iter().map(|id| names::hex(id).map(str::to_owned)).collect();
+    let digests: Option<Vec<_>> =
+        found.rootfs.diff_ids.iter().map(|id| names::digest_hex(id).map(str::to_owned)).collect();
     let Some(digests) = digests.filter(|digests| digests.len() == layers) else {
         return refuse("its configuration does not fit its layers");
     };
@@ -149,14 +154,14 @@ pub(in crate::local::images) fn configuration(
     let environment = pairs.iter().filter_map(|pair| pair.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned()));
     let some = |text: Option<String>| text.filter(|text| !text.is_empty());
     let image = Image { environment: environment.collect(), user: some(run.user), directory: some(run.working_dir) };
-    match too_much(&image) {
+    match find_excess(&image) {
         Some(why) => refuse(&format!("it says too much about its programs: {why}")),
         None => Ok((image, digests)),
     }
 }
 
-/// What of an image's words is too much, if something is.
-fn too_much(image: &Image) -> Option<String> {
+/// Returns which limit of the run configuration an image exceeds.
+fn find_excess(image: &Image) -> Option<String> {
     let variables = image.environment.len();
     if variables > MAX_VARIABLES {
         return Some(format!("it has {variables} variables, and at most {MAX_VARIABLES} are possible"));
@@ -167,11 +172,12 @@ fn too_much(image: &Image) -> Option<String> {
         }
     }
     let length = serde_json::to_vec(image).map_or(usize::MAX, |text| text.len());
-    (length > MAX_SAID).then(|| format!("its variables take {length} bytes, and at most {MAX_SAID} are possible"))
+    (length > MAX_RUN_CONFIGURATION)
+        .then(|| format!("its variables take {length} bytes, and at most {MAX_SAID} are possible"))
 }
 
-/// The architecture of this machine in the words of images.
-fn architecture() -> &'static str {
+/// Returns the architecture of this host in OCI terms.
+fn oci_architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -179,40 +185,40 @@ fn architecture() -> &'static str {
     }
 }
 
-/// The manifest for this machine: of several the one that asks least of the processor. One that does not say what it is for is
-/// better than none: its configuration says it.
-fn choose(name: &str, entries: &[Entry]) -> Result<String, Error> {
+/// Chooses the manifest for this host: the variant with the lowest requirements. A manifest without a platform is the
+/// last resort; its configuration has the platform.
+fn choose_platform_manifest(name: &str, entries: &[Entry]) -> Result<String, Error> {
     let platform = |entry: &Entry| entry.platform.clone().unwrap_or_default();
     let fits = |entry: &&Entry| {
         let Platform { architecture: own, os, variant } = platform(entry);
-        os == "linux" && own == architecture() && matches!(variant.as_deref(), None | Some("" | "v1" | "v8"))
+        os == "linux" && own == oci_architecture() && matches!(variant.as_deref(), None | Some("" | "v1" | "v8"))
     };
     let best = entries.iter().filter(fits).min_by_key(|entry| platform(entry).variant);
     if let Some(entry) = best.or_else(|| entries.iter().find(|entry| entry.platform.is_none())) {
         return Ok(entry.digest.clone());
     }
     let platforms: Vec<_> = entries.iter().filter_map(|entry| entry.platform.as_ref()).collect();
-    Err(not_for_this_machine(name, &platforms))
+    Err(wrong_platform(name, &platforms))
 }
 
-fn not_for_this_machine(name: &str, platforms: &[&Platform]) -> Error {
+fn wrong_platform(name: &str, platforms: &[&Platform]) -> Error {
     let plain = |text: &str| text.chars().filter(char::is_ascii_alphanumeric).take(20).collect::<String>();
     let mut there: Vec<String> = Vec::new();
-    // What accompanies images in an index says that it is for an unknown machine.
+    // Attestations in an index have the platform `unknown`.
     for platform in platforms.iter().filter(|platform| !platform.os.is_empty() && platform.os != "unknown") {
         let parts = [Some(&platform.os), Some(&platform.architecture), platform.variant.as_ref()];
         let parts: Vec<_> =
             parts.into_iter().flatten().map(|part| plain(part)).filter(|part| !part.is_empty()).collect();
         let words = parts.join("/");
-        if there.len() < MAX_TOLD && !there.contains(&words) {
+        if there.len() < MAX_PLATFORMS_SHOWN && !there.contains(&words) {
             there.push(words);
         }
     }
     let there = if there.is_empty() { "none that is named".to_owned() } else { there.join(", ") };
-    Error::Permanent(format!("{name} is not for this machine, which is linux/{}: there is {there}", architecture()))
+    Error::Permanent(format!("{name} is not for this machine, which is linux/{}: there is {there}", oci_architecture()))
 }
 
-fn check_kind(name: &str, layer: &Descriptor) -> Result<(), Error> {
+fn check_layer_type(name: &str, layer: &Descriptor) -> Result<(), Error> {
     let kind = layer.media_type.as_str();
     let why = if kind.contains("foreign") || kind.contains("nondistributable") {
         "one of its layers must not be passed on and is not in the registry"
@@ -220,7 +226,7 @@ fn check_kind(name: &str, layer: &Descriptor) -> Result<(), Error> {
         "one of its layers is encrypted"
     } else if !(kind.contains("tar") || kind.is_empty()) {
         "one of its layers is of a kind that is not understood"
-    } else if names::hex(&layer.digest).is_none() {
+    } else if names::digest_hex(&layer.digest).is_none() {
         "the digest of one of its layers is not a SHA-256"
     } else if layer.size > MAX_LAYER {
         "one of its layers is said to be longer than any cache of images"
@@ -234,7 +240,7 @@ fn check_kind(name: &str, layer: &Descriptor) -> Result<(), Error> {
 mod tests {
     use super::*;
 
-    fn words(result: Result<Found, Error>) -> String {
+    fn error_text(result: Result<ManifestContent, Error>) -> String {
         result.err().unwrap().to_string()
     }
 
@@ -244,21 +250,25 @@ mod tests {
             format!(r#"{{"digest":"{digest}","platform":{{"os":"{os}","architecture":"{own}"}}}}"#)
         };
         let index = |entries: &[String]| format!(r#"{{"schemaVersion":2,"manifests":[{}]}}"#, entries.join(","));
-        let all = index(&[entry("linux", "s390x", "a"), entry("linux", architecture(), "b")]);
-        let Ok(Found::Elsewhere(digest)) = understand("x", all.as_bytes()) else { panic!("nothing was found") };
+        let all = index(&[entry("linux", "s390x", "a"), entry("linux", oci_architecture(), "b")]);
+        let Ok(ManifestContent::Index(digest)) = parse_manifest("x", all.as_bytes()) else {
+            panic!("nothing was found")
+        };
         assert_eq!(digest, "b");
         let other =
             index(&[entry("linux", "s390x", "a"), entry("windows", "amd64", "c"), entry("unknown", "unknown", "d")]);
-        let why = words(understand("x", other.as_bytes()));
+        let why = error_text(parse_manifest("x", other.as_bytes()));
         assert!(why.contains("there is linux/s390x, windows/amd64") && !why.contains("unknown"), "{why}");
-        let variant = entry("linux", architecture(), "e").replace("\"}}", "\",\"variant\":\"v3\"}}");
-        let why = words(understand("x", index(&[variant.clone(), variant.clone()]).as_bytes()));
-        assert!(why.ends_with(&format!("there is linux/{}/v3", architecture())), "{why}");
+        let variant = entry("linux", oci_architecture(), "e").replace("\"}}", "\",\"variant\":\"v3\"}}");
+        let why = error_text(parse_manifest("x", index(&[variant.clone(), variant.clone()]).as_bytes()));
+        assert!(why.ends_with(&format!("there is linux/{}/v3", oci_architecture())), "{why}");
         let bare = r#"{"digest":"f"}"#.to_owned();
         for (entries, chosen) in
-            [(vec![variant, bare.clone()], "f"), (vec![bare, entry("linux", architecture(), "g")], "g")]
+            [(vec![variant, bare.clone()], "f"), (vec![bare, entry("linux", oci_architecture(), "g")], "g")]
         {
-            let Ok(Found::Elsewhere(digest)) = understand("x", index(&entries).as_bytes()) else { panic!("none") };
+            let Ok(ManifestContent::Index(digest)) = parse_manifest("x", index(&entries).as_bytes()) else {
+                panic!("none")
+            };
             assert_eq!(digest, chosen);
         }
     }
@@ -281,10 +291,10 @@ mod tests {
             (layer("application/vnd.oci.image.layer.v1.tar+gzip+encrypted"), "encrypted"),
             (layer("application/wasm"), "of a kind that is not understood"),
         ] {
-            let said = words(understand("x", text.as_bytes()));
+            let said = error_text(parse_manifest("x", text.as_bytes()));
             assert!(said.contains(why), "{said}");
         }
-        assert!(understand("x", layer("application/vnd.oci.image.layer.v1.tar+zstd").as_bytes()).is_ok());
+        assert!(parse_manifest("x", layer("application/vnd.oci.image.layer.v1.tar+zstd").as_bytes()).is_ok());
     }
 
     #[test]
@@ -292,22 +302,22 @@ mod tests {
         let id = format!("sha256:{}", "1".repeat(64));
         let text = format!(
             r#"{{"os":"linux","architecture":"{}","config":{{"Env":["A=b=c","odd"],"User":"","WorkingDir":"/w","Cmd":null}},"rootfs":{{"diff_ids":["{id}"]}}}}"#,
-            architecture()
+            oci_architecture()
         );
-        let (image, digests) = configuration("x", text.as_bytes(), 1).unwrap();
+        let (image, digests) = parse_configuration("x", text.as_bytes(), 1).unwrap();
         assert_eq!(image.environment, [("A".to_owned(), "b=c".to_owned())]);
         assert_eq!((image.user, image.directory.as_deref(), digests[0].len()), (None, Some("/w"), 64));
-        assert!(configuration("x", text.as_bytes(), 2).is_err());
-        let other = text.replace(architecture(), "riscv64");
-        assert!(configuration("x", other.as_bytes(), 1).unwrap_err().to_string().contains("linux/riscv64"));
+        assert!(parse_configuration("x", text.as_bytes(), 2).is_err());
+        let other = text.replace(oci_architecture(), "riscv64");
+        assert!(parse_configuration("x", other.as_bytes(), 1).unwrap_err().to_string().contains("linux/riscv64"));
         let many = format!("[{}]", vec!["\"A=b\""; MAX_VARIABLES + 1].join(","));
         for (one, other, why) in [
             (r#""User":"""#, format!(r#""User":"{}""#, "u".repeat(MAX_USER + 1)), "user is longer than 256"),
             (r#""/w""#, format!(r#""/{}""#, "w".repeat(MAX_DIRECTORY)), "directory is longer than 4096"),
             (r#"["A=b=c","odd"]"#, many, "4097 variables"),
-            ("A=b=c", format!("A={}", "\\u0001".repeat(MAX_SAID / 6)), "at most 102400 are possible"),
+            ("A=b=c", format!("A={}", "\\u0001".repeat(MAX_RUN_CONFIGURATION / 6)), "at most 102400 are possible"),
         ] {
-            let said = configuration("x", text.replace(one, &other).as_bytes(), 1).unwrap_err().to_string();
+            let said = parse_configuration("x", text.replace(one, &other).as_bytes(), 1).unwrap_err().to_string();
             assert!(said.contains(why), "{said}");
         }
     }

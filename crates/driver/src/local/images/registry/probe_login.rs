@@ -1,25 +1,25 @@
-//! Whether a registry answers and knows this engine, without anything being pulled.
+//! Checks whether a registry responds and accepts the login, without pulling anything.
 
 use std::time::Duration;
 
-use super::connection::{Registry, Trouble};
+use super::connection::{RegistryClient, RegistryError};
 use crate::local::images::settings::ImageSettings;
 
-/// Asks a registry, with the login that is there for it; what is wrong with it otherwise, in words.
-pub async fn greet(host: &str, settings: &ImageSettings, patience: Duration) -> Result<(), String> {
-    let registry = Registry::new(host, settings).await?;
-    let asked = tokio::time::timeout(patience, registry.greet()).await;
-    match asked.unwrap_or_else(|_| Err(Trouble::Unreachable("it does not answer".into()))) {
-        // A login that is known may open single repositories only.
-        Ok(()) | Err(Trouble::NotForLogin) => Ok(()),
-        Err(trouble @ (Trouble::Closed | Trouble::LoginRefused)) => match (registry.login(), trouble) {
-            // Whoever asks for a login speaks as a registry does, and may still give some images to everybody.
+/// Calls a registry with its login, if there is one; returns what is wrong as a text.
+pub async fn probe_registry_login(host: &str, settings: &ImageSettings, limit: Duration) -> Result<(), String> {
+    let registry = RegistryClient::new(host, settings).await?;
+    let response = tokio::time::timeout(limit, registry.check_login()).await;
+    match response.unwrap_or_else(|_| Err(RegistryError::Unreachable("it does not answer".into()))) {
+        // An accepted login may have access to single repositories only.
+        Ok(()) | Err(RegistryError::AccessDenied) => Ok(()),
+        Err(error @ (RegistryError::Unauthorized | RegistryError::LoginRejected)) => match (registry.login(), error) {
+            // Asking for a login is the response of a registry, which may still offer public images.
             (None, _) => Ok(()),
-            (Some(login), Trouble::LoginRefused) => Err(format!("{host} refuses the login of {login}")),
+            (Some(login), RegistryError::LoginRejected) => Err(format!("{host} refuses the login of {login}")),
             (Some(login), _) => Err(format!("{host} lets nobody in, and does not ask for the login of {login}")),
         },
-        Err(Trouble::Unreachable(why)) => Err(format!("{host}: {why}")),
-        Err(Trouble::Missing) => Err(format!("{host} does not answer like a registry: status 404")),
-        Err(Trouble::Strange(why)) => Err(format!("{host} does not answer like a registry: {why}")),
+        Err(RegistryError::Unreachable(why)) => Err(format!("{host}: {why}")),
+        Err(RegistryError::NotFound) => Err(format!("{host} does not answer like a registry: status 404")),
+        Err(RegistryError::Unexpected(why)) => Err(format!("{host} does not answer like a registry: {why}")),
     }
 }

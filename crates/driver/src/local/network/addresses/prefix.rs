@@ -1,4 +1,4 @@
-//! Addresses as numbers: the prefix of an installation, the slots in it, the nodes in a slot.
+//! The address plan: the prefix of an installation, the slots in it, the nodes in a slot.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,20 +19,20 @@ const SLOT_SIZE: u32 = 1 << (32 - SLOT_LENGTH);
 pub struct Prefix(Ipv4Addr);
 
 impl Prefix {
-    /// The prefix that an address is in.
+    /// Returns the prefix that contains an address.
     pub fn of(address: Ipv4Addr) -> Prefix {
         let [first, second, ..] = address.octets();
         Prefix(Ipv4Addr::new(first, second, 0, 0))
     }
 
-    /// Its first address.
+    /// Returns its first address.
     pub fn start(self) -> Ipv4Addr {
         self.0
     }
 
-    /// All prefixes that an installation may use, its favourite first. Few networks use the middle of 10.0.0.0/8; the ranges
-    /// after it serve machines where that whole block is routed away.
-    pub(in crate::local::network) fn candidates(number: u32) -> impl Iterator<Item = Prefix> {
+    /// Returns all prefixes that an installation may use, its favourite first. Few networks use the middle of
+    /// 10.0.0.0/8; the other ranges are for hosts where that whole block is routed elsewhere.
+    pub(in crate::local::network) fn candidate_prefixes(number: u32) -> impl Iterator<Item = Prefix> {
         let of = move |first: u8, from: u8, count: u32| {
             (0..count).map(move |step| {
                 let offset = u8::try_from((number + step) % count).expect("it is below a count that fits");
@@ -42,7 +42,7 @@ impl Prefix {
         of(10, 64, 64).chain(of(172, 16, 16))
     }
 
-    /// Whether any of its addresses is also in the network of `address` with that prefix length.
+    /// Returns whether it overlaps the network of `address` with that prefix length.
     pub(in crate::local::network) fn overlaps(self, address: Ipv4Addr, length: u8) -> bool {
         let common = u32::from(length.min(LENGTH));
         let mask = u32::MAX.checked_shl(32 - common).unwrap_or(0);
@@ -50,7 +50,7 @@ impl Prefix {
     }
 
     pub(in crate::local::network) fn gateway(self, slot: u16) -> Result<Ipv4Addr, Error> {
-        Ok(Ipv4Addr::from(self.slot(slot)? + 1))
+        Ok(Ipv4Addr::from(self.slot_start(slot)? + 1))
     }
 
     pub(in crate::local::network) fn choose_address(
@@ -58,23 +58,23 @@ impl Prefix {
         slot: u16,
         taken: &BTreeSet<Ipv4Addr>,
     ) -> Result<Ipv4Addr, Error> {
-        let start = self.slot(slot)?;
+        let start = self.slot_start(slot)?;
         (start + 2..start + SLOT_SIZE - 1)
             .map(Ipv4Addr::from)
             .find(|address| !taken.contains(address))
             .ok_or_else(|| Error::Permanent(format!("no free address: a cluster has at most {} nodes", SLOT_SIZE - 3)))
     }
 
-    /// Refuses an address that cannot be a node's in this slot.
-    pub(in crate::local::network) fn check(self, slot: u16, address: Ipv4Addr) -> Result<(), Error> {
-        let start = self.slot(slot)?;
+    /// Refuses an address that no node in this slot can have.
+    pub(in crate::local::network) fn check_node_address(self, slot: u16, address: Ipv4Addr) -> Result<(), Error> {
+        let start = self.slot_start(slot)?;
         match (start + 2..start + SLOT_SIZE - 1).contains(&u32::from(address)) {
             true => Ok(()),
             false => Err(Error::Permanent(format!("the address {address} is not one of the cluster's network"))),
         }
     }
 
-    fn slot(self, slot: u16) -> Result<u32, Error> {
+    fn slot_start(self, slot: u16) -> Result<u32, Error> {
         match slot < SLOTS {
             true => Ok(u32::from(self.0) + u32::from(slot) * SLOT_SIZE),
             false => Err(Error::Permanent(format!("there is no network number {slot}"))),
@@ -113,8 +113,8 @@ mod tests {
         assert_eq!(prefix.gateway(5), Ok(Ipv4Addr::new(10, 70, 1, 65)));
         let mut taken = BTreeSet::new();
         while let Ok(address) = prefix.choose_address(5, &taken) {
-            prefix.check(5, address).unwrap();
-            assert!(prefix.check(4, address).is_err());
+            prefix.check_node_address(5, address).unwrap();
+            assert!(prefix.check_node_address(4, address).is_err());
             taken.insert(address);
         }
         assert_eq!(taken.len(), 61);
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(prefix.gateway(1023), Ok(Ipv4Addr::new(10, 70, 255, 193)));
         assert!(prefix.gateway(1024).is_err());
         for gateway_or_edge in [64, 65, 127] {
-            assert!(prefix.check(5, Ipv4Addr::new(10, 70, 1, gateway_or_edge)).is_err());
+            assert!(prefix.check_node_address(5, Ipv4Addr::new(10, 70, 1, gateway_or_edge)).is_err());
         }
     }
 
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn candidates_start_at_the_favourite_and_are_all_different() {
-        let all: Vec<Prefix> = Prefix::candidates(65).collect();
+        let all: Vec<Prefix> = Prefix::candidate_prefixes(65).collect();
         assert_eq!(all[0].start(), Ipv4Addr::new(10, 65, 0, 0));
         assert_eq!(all.len(), 80);
         assert!(all.iter().enumerate().all(|(index, one)| !all[..index].contains(one)));

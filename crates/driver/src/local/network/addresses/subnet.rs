@@ -1,4 +1,4 @@
-//! Networks as people write them.
+//! Subnets as people write them.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A network of IPv4 addresses, such as `10.0.0.0/8`; a single address is one, too.
+/// An IPv4 network, such as `10.0.0.0/8`; a single address is one, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Subnet {
@@ -26,7 +26,7 @@ impl FromStr for Subnet {
         let start = Ipv4Addr::from(u32::from(address) & mask);
         match start == address {
             true => Ok(Subnet { start, length }),
-            // Whoever wrote it may have meant the address or the network.
+            // Both the address and the network may have been meant.
             false => {
                 Err(format!("'{text}' is not a network: write {start}/{length}, or {address} for the address alone"))
             }

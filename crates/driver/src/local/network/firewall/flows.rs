@@ -1,5 +1,5 @@
-//! The kernel's table of flows, as far as a node that goes away leaves something there: its connections would stay for days, and
-//! count for whoever gets its address next.
+//! Removes the tracked flows of a node that is removed: they would stay for days, and count against the next node with
+//! its address.
 
 use std::net::Ipv4Addr;
 
@@ -8,10 +8,10 @@ use super::packet_rules::FLOWS;
 use crate::Error;
 use crate::local::network::identity::Identity;
 
-/// Forgets the flows of an address that nobody has any more.
-pub(in crate::local::network) fn forget(identity: &Identity, address: Ipv4Addr) -> Result<(), Error> {
+/// Removes the flows of an address that is no longer in use.
+pub(in crate::local::network) fn forget_node_flows(identity: &Identity, address: Ipv4Addr) -> Result<(), Error> {
     if let Err(error) = nftables::forget_flows(address) {
-        // Kernels before 6.11 forget single flows only; there they run out by themselves.
+        // Kernels before 6.11 can remove single flows only; there they expire.
         tracing::debug!(%address, %error, "the flows of a node that is gone stay in the kernel's table");
     }
     nftables::change_set(Family::Inet, (&identity.table(), FLOWS), &address.octets(), false).map(drop)

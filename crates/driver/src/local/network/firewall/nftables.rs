@@ -1,5 +1,5 @@
-//! Talking to nftables: whole texts go through the `nft` program, and the question whether something is there goes straight to
-//! the kernel, because it is asked often and a process takes a thousand times longer.
+//! nftables: whole rulesets go through the `nft` program, and checks whether an object exists go directly to the
+//! kernel, because they are frequent and starting a process takes a thousand times longer.
 
 use std::io::{self, ErrorKind};
 use std::net::Ipv4Addr;
@@ -12,65 +12,65 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
 
 use crate::Error;
-use crate::local::network::links::netlink::failed;
+use crate::local::network::links::netlink::io_failure;
 
-/// The part of netfilter that is spoken to.
+/// The nftables subsystem of netfilter.
 const SUBSYSTEM: u8 = 10;
 const FLAG_REQUEST: u16 = 1;
 const FLAG_ACKNOWLEDGE: u16 = 4;
 const FLAG_DUMP: u16 = 0x300;
 const NESTED: u16 = 0x8000;
 
-const LIMIT: Duration = Duration::from_secs(10);
+const NFT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Services often run with a search path that lacks the directories of administration programs.
 const PROGRAMS: [&str; 3] = ["nft", "/usr/sbin/nft", "/sbin/nft"];
 
 const LOAD: &str = "load the firewall";
 
-/// Applies a text in one transaction: all of it or nothing.
-pub(super) async fn load(text: &str) -> Result<(), Error> {
-    match run(&["-f", "-"], text).await? {
+/// Applies a text in one transaction.
+pub(super) async fn load_ruleset(text: &str) -> Result<(), Error> {
+    match run_nft(&["-f", "-"], text).await? {
         None => Ok(()),
-        Some(refusal) => Err(failed(LOAD, &io::Error::other(refusal))),
+        Some(refusal) => Err(io_failure(LOAD, &io::Error::other(refusal))),
     }
 }
 
-/// Whether nft and the kernel take a text, of which nothing is applied.
-pub(in crate::local::network) async fn takes(text: &str) -> Result<bool, Error> {
-    Ok(run(&["--check", "-f", "-"], text).await?.is_none())
+/// Returns whether nft and the kernel accept a text, without applying it.
+pub(in crate::local::network) async fn accepts_ruleset(text: &str) -> Result<bool, Error> {
+    Ok(run_nft(&["--check", "-f", "-"], text).await?.is_none())
 }
 
-/// Gives nft a text; its words, if it refuses.
-async fn run(arguments: &[&str], text: &str) -> Result<Option<String>, Error> {
-    let mut child = spawn(arguments)?;
+/// Passes a text to nft; returns its error message, if it refuses.
+async fn run_nft(arguments: &[&str], text: &str) -> Result<Option<String>, Error> {
+    let mut child = spawn_nft(arguments)?;
     let mut input = child.stdin.take().expect("the input is a pipe");
     let run = async {
-        // A program that ends early breaks the pipe; its own words then say more than that.
+        // A program that ends early breaks the pipe; its own message is more specific than that error.
         let written = input.write_all(text.as_bytes()).await;
         drop(input);
         let output = child.wait_with_output().await?;
         match output.status.success() {
             true => written.map(|()| None),
-            false => Ok(Some(first_line(&output.stderr))),
+            false => Ok(Some(first_error_line(&output.stderr))),
         }
     };
-    match tokio::time::timeout(LIMIT, run).await {
-        Ok(result) => result.map_err(|error| failed(LOAD, &error)),
+    match tokio::time::timeout(NFT_TIMEOUT, run).await {
+        Ok(result) => result.map_err(|error| io_failure(LOAD, &error)),
         Err(_) => Err(Error::Retry(format!("cannot {LOAD}: nft did not end in time"))),
     }
 }
 
-/// Where a table looks at packets.
+/// The kind of packets that a table sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
-    /// At all that are of the internet protocols.
+    /// All IP packets.
     Inet = 1,
-    /// At all that go through a bridge.
+    /// All frames in bridges.
     Bridge = 7,
 }
 
 impl Family {
-    /// As texts have it.
+    /// The name in rulesets.
     pub(in crate::local::network) fn name(self) -> &'static str {
         match self {
             Family::Inet => "inet",
@@ -79,44 +79,45 @@ impl Family {
     }
 }
 
-/// Whether there is such a table.
+/// Returns whether a table exists.
 pub(super) fn has_table(family: Family, table: &str) -> Result<bool, Error> {
     const GET_TABLE: u8 = 1;
-    has(family, GET_TABLE, &[(1, table)])
+    object_exists(family, GET_TABLE, &[(1, table)])
 }
 
-/// Whether the table is there and has such a chain.
+/// Returns whether a chain exists.
 pub(super) fn has_chain(family: Family, table: &str, chain: &str) -> Result<bool, Error> {
     const GET_CHAIN: u8 = 4;
-    has(family, GET_CHAIN, &[(1, table), (3, chain)])
+    object_exists(family, GET_CHAIN, &[(1, table), (3, chain)])
 }
 
-/// How many rules are in a table.
+/// Returns how many rules are in a table.
 pub(super) fn count_rules(family: Family, table: &str) -> Result<usize, Error> {
     const NEW_RULE: u8 = 6;
     const GET_RULE: u8 = 7;
-    let body = [&[family as u8, 0, 0, 0][..], &named(1, table)].concat();
-    let question = framed(u16::from_be_bytes([SUBSYSTEM, GET_RULE]), FLAG_REQUEST | FLAG_DUMP, &body);
+    let body = [&[family as u8, 0, 0, 0][..], &name_attribute(1, table)].concat();
+    let question = netlink_message(u16::from_be_bytes([SUBSYSTEM, GET_RULE]), FLAG_REQUEST | FLAG_DUMP, &body);
     let kind = u16::from_be_bytes([SUBSYSTEM, NEW_RULE]);
-    count(&question, kind).map_err(|error| failed("look at the firewall", &error))
+    count_replies(&question, kind).map_err(|error| io_failure("look at the firewall", &error))
 }
 
-/// Makes the kernel forget all flows that an address began.
+/// Removes all tracked flows that originate from an address.
 pub(super) fn forget_flows(address: Ipv4Addr) -> io::Result<()> {
     const FLOWS: u8 = 1;
     const DELETE: u8 = 2;
     const INTERNET: u8 = 2;
     const BY_SOURCE: u32 = 1;
-    let source = attribute(1 | NESTED, &attribute(1 | NESTED, &attribute(1, &address.octets())));
-    let by = [attribute(1, &BY_SOURCE.to_ne_bytes()), attribute(2, &0_u32.to_ne_bytes())].concat();
-    let body = [&[INTERNET, 0, 0, 0][..], &source, &attribute(25 | NESTED, &by)].concat();
-    match ask(&framed(u16::from_be_bytes([FLOWS, DELETE]), FLAG_REQUEST | FLAG_ACKNOWLEDGE, &body)) {
+    let source =
+        netlink_attribute(1 | NESTED, &netlink_attribute(1 | NESTED, &netlink_attribute(1, &address.octets())));
+    let by = [netlink_attribute(1, &BY_SOURCE.to_ne_bytes()), netlink_attribute(2, &0_u32.to_ne_bytes())].concat();
+    let body = [&[INTERNET, 0, 0, 0][..], &source, &netlink_attribute(25 | NESTED, &by)].concat();
+    match send_request(&netlink_message(u16::from_be_bytes([FLOWS, DELETE]), FLAG_REQUEST | FLAG_ACKNOWLEDGE, &body)) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         done => done,
     }
 }
 
-/// Puts a key into a set, or takes it out. Says whether there is such a set, and for what is taken out, whether it was there.
+/// Adds a key to a set, or removes it. Returns whether the set exists and, for a removal, whether the key was in it.
 pub(super) fn change_set(
     family: Family,
     (table, set): (&str, &str),
@@ -127,75 +128,77 @@ pub(super) fn change_set(
     const DELETE_ELEMENT: u8 = 14;
     const BEGIN: u16 = 16;
     const END: u16 = 17;
-    let element = attribute(1 | NESTED, &attribute(1 | NESTED, &attribute(1, key)));
+    let element = netlink_attribute(1 | NESTED, &netlink_attribute(1 | NESTED, &netlink_attribute(1, key)));
     let head = [family as u8, 0, 0, 0];
-    let body = [&head[..], &named(1, table), &named(2, set), &attribute(3 | NESTED, &element)].concat();
+    let body =
+        [&head[..], &name_attribute(1, table), &name_attribute(2, set), &netlink_attribute(3 | NESTED, &element)]
+            .concat();
     let verb = if is_member { NEW_ELEMENT } else { DELETE_ELEMENT };
-    // Changes are made by whole batches, which say for whom they are.
+    // Changes are made in batches, whose first and last message name the subsystem.
     let edge = [0, 0, 0, SUBSYSTEM];
     let batch = [
-        framed(BEGIN, FLAG_REQUEST, &edge),
-        framed(u16::from_be_bytes([SUBSYSTEM, verb]), FLAG_REQUEST | FLAG_ACKNOWLEDGE, &body),
-        framed(END, FLAG_REQUEST, &edge),
+        netlink_message(BEGIN, FLAG_REQUEST, &edge),
+        netlink_message(u16::from_be_bytes([SUBSYSTEM, verb]), FLAG_REQUEST | FLAG_ACKNOWLEDGE, &body),
+        netlink_message(END, FLAG_REQUEST, &edge),
     ];
-    match ask(&batch.concat()) {
+    match send_request(&batch.concat()) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(failed("change the firewall", &error)),
+        Err(error) => Err(io_failure("change the firewall", &error)),
     }
 }
 
-fn spawn(arguments: &[&str]) -> Result<Child, Error> {
+fn spawn_nft(arguments: &[&str]) -> Result<Child, Error> {
     for program in PROGRAMS {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
         match command.spawn() {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            result => return result.map_err(|error| failed("start nft", &error)),
+            result => return result.map_err(|error| io_failure("start nft", &error)),
         }
     }
     Err(Error::Permanent("the program nft is missing on the machine: install the package nftables".to_owned()))
 }
 
-/// What nft says of an error can be as long as the text it was given.
-fn first_line(bytes: &[u8]) -> String {
+/// An error message of nft can be as long as its input.
+fn first_error_line(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).lines().next().unwrap_or("nft failed").chars().take(300).collect()
 }
 
-/// Asks the kernel for one object, named by attributes.
-fn has(family: Family, question: u8, names: &[(u16, &str)]) -> Result<bool, Error> {
-    match ask(&message(family, question, names)) {
+/// Queries the kernel for one object, named by attributes.
+fn object_exists(family: Family, question: u8, names: &[(u16, &str)]) -> Result<bool, Error> {
+    match send_request(&get_request(family, question, names)) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-        // A kernel that has not loaded this part yet has no tables either.
+        // A kernel that has not loaded nftables yet has no tables either.
         Err(error) if Errno::from_io_error(&error) == Some(Errno::PROTONOSUPPORT) => Ok(false),
-        Err(error) => Err(failed("look at the firewall", &error)),
+        Err(error) => Err(io_failure("look at the firewall", &error)),
     }
 }
 
-/// A request of nfnetlink: the header of every netlink message, that of the family, and the names.
-fn message(family: Family, question: u8, names: &[(u16, &str)]) -> Vec<u8> {
+/// Builds an nfnetlink query: the netlink header, the header of the family, and the names.
+fn get_request(family: Family, question: u8, names: &[(u16, &str)]) -> Vec<u8> {
     let mut body = vec![family as u8, 0, 0, 0];
     for (kind, name) in names {
-        body.extend(named(*kind, name));
+        body.extend(name_attribute(*kind, name));
     }
-    framed(u16::from_be_bytes([SUBSYSTEM, question]), FLAG_REQUEST, &body)
+    netlink_message(u16::from_be_bytes([SUBSYSTEM, question]), FLAG_REQUEST, &body)
 }
 
-/// A message with the header that all have.
-fn framed(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
+/// Builds a message with the netlink header.
+fn netlink_message(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(16 + body.len()).expect("messages are short");
     let mut message = length.to_ne_bytes().to_vec();
     message.extend(kind.to_ne_bytes());
     message.extend(flags.to_ne_bytes());
-    // The sequence and the sender's number may be anything when a socket is used for one question.
+    // The sequence number and the port id do not matter for a socket that is used once.
     message.extend([0; 8]);
     message.extend(body);
     message
 }
 
-/// An attribute, which begins at a whole word.
-fn attribute(kind: u16, content: &[u8]) -> Vec<u8> {
+/// Builds an attribute, padded to a multiple of four bytes.
+fn netlink_attribute(kind: u16, content: &[u8]) -> Vec<u8> {
     let length = u16::try_from(4 + content.len()).expect("attributes are short");
     let mut attribute = length.to_ne_bytes().to_vec();
     attribute.extend(kind.to_ne_bytes());
@@ -204,13 +207,13 @@ fn attribute(kind: u16, content: &[u8]) -> Vec<u8> {
     attribute
 }
 
-/// An attribute that is a name.
-fn named(kind: u16, name: &str) -> Vec<u8> {
-    attribute(kind, &[name.as_bytes(), &[0]].concat())
+/// Builds an attribute that is a name.
+fn name_attribute(kind: u16, name: &str) -> Vec<u8> {
+    netlink_attribute(kind, &[name.as_bytes(), &[0]].concat())
 }
 
-/// Sends a question. The kernel answers while it takes the message, so that there is nothing to wait for.
-fn ask(message: &[u8]) -> io::Result<()> {
+/// Sends a request. The kernel replies while it receives the message, so reading never blocks.
+fn send_request(message: &[u8]) -> io::Result<()> {
     const ERROR: u16 = 2;
     let socket = Socket::new(NETLINK_NETFILTER)?;
     socket.set_non_blocking(true)?;
@@ -225,9 +228,9 @@ fn ask(message: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Asks for a list, and counts the answers of a kind. The kernel makes the list while it is read, so that here, too, there is
-/// nothing to wait for.
-fn count(question: &[u8], kind: u16) -> io::Result<usize> {
+/// Requests a list, and counts the replies of a kind. The kernel produces the list while it is read, so reading never
+/// blocks.
+fn count_replies(question: &[u8], kind: u16) -> io::Result<usize> {
     const ERROR: u16 = 2;
     const DONE: u16 = 3;
     let malformed = || io::Error::new(ErrorKind::InvalidData, "the kernel's answer is malformed");

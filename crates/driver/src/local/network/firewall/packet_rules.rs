@@ -1,4 +1,4 @@
-//! What may go between clusters, the machine and the world.
+//! The rules for packets between clusters, the host and other networks.
 
 use std::fmt::Write;
 
@@ -6,21 +6,22 @@ use crate::local::network::addresses::prefix::{Prefix, SLOTS};
 use crate::local::network::addresses::subnet::Subnet;
 use crate::local::network::identity::Identity;
 
-/// The set of those who have flows to the world.
+/// The set that counts the outgoing flows of each node.
 pub(super) const FLOWS: &str = "flows";
 
-/// How many flows to the world one node may have at a time. The kernel keeps all flows of the machine in one table, usually of
-/// 262,144, and with a full one nobody opens a connection.
+/// How many outgoing flows one node may have at a time. The kernel tracks all flows of the host in one table, usually
+/// of 262,144 entries; when it is full, nothing on the host can open a connection.
 const MOST_FLOWS: u32 = 16_384;
 
-/// Where clouds tell a machine its secrets: what is link-local, and those that chose an address elsewhere.
+/// The metadata services of clouds, which hold secrets of the host: link-local addresses, and those of clouds that use
+/// other ones.
 const METADATA: &str = "169.254.0.0/16, 100.100.100.200, 192.0.0.192";
 
-/// One more of them, which also is the name server of all machines there.
+/// Another metadata service, which also is the name server in its cloud.
 const METADATA_WITH_NAMES: &str = "168.63.129.16";
 
-/// A text that only those take who can count flows.
-pub(super) const COUNTED: &str = "table inet tarn_probe {
+/// A ruleset that only kernels accept which can count flows.
+pub(super) const FLOW_COUNT_PROBE: &str = "table inet tarn_probe {
   set flows {
     type ipv4_addr
     size 16
@@ -32,18 +33,18 @@ pub(super) const COUNTED: &str = "table inet tarn_probe {
 }
 ";
 
-/// What is inside of the table. `is_limited` says that flows are counted, which not every kernel can.
+/// Returns the body of the table. `is_limited` tells whether flows are counted, which not every kernel supports.
 ///
-/// * `untracked` keeps what goes from node to node out of the kernel's table of flows, which all share: nothing here asks
-///   for its state. The gateways are left out, because the answers to what the host asked must be known as such.
-/// * `incoming` drops packets whose source is not one that the kernel would reach through the bridge they came from: a node
-///   cannot pretend to be in another cluster, or anywhere else.
-/// * `input` closes the host: instances get only the answers to what the host itself asked of them.
-/// * `forward` keeps clusters apart from each other, from metadata services and from what the operator denies, lets instances
-///   out, and lets in answers only. Where the kernel sends bridged packets through here as well, packets within one bridge
-///   must pass: hence the set.
-/// * `outgoing` gives packets that leave the machine its address.
-pub(in crate::local::network) fn rules(
+/// * `untracked` keeps traffic between nodes out of the shared connection tracking table: no rule needs its state. Gateways
+///   are excluded, because replies to the host must be recognised.
+/// * `incoming` drops packets whose source the kernel would not route to the bridge they came from: a node cannot spoof an
+///   address of another cluster or network.
+/// * `input` protects the host: instances may only send replies to what the host itself asked.
+/// * `forward` isolates clusters from each other, from metadata services and from networks that the operator denies, lets
+///   instances out, and lets only replies in. Where the kernel passes bridged packets through here as well, packets within
+///   one bridge must be accepted: hence the set.
+/// * `outgoing` gives packets that leave the host its address.
+pub(in crate::local::network) fn packet_rules(
     identity: &Identity,
     prefix: Prefix,
     denied: &[Subnet],
@@ -56,7 +57,7 @@ pub(in crate::local::network) fn rules(
         write!(same_bridge, "\"{bridge}\" . \"{bridge}\", ").expect("writing to a string does not fail");
     }
     let denied: String = denied.iter().map(|network| format!(", {network}")).collect();
-    let (flows, limit) = if is_limited { limit(&ours) } else { Default::default() };
+    let (flows, limit) = if is_limited { flow_limit(&ours) } else { Default::default() };
     format!(
         "  set same_bridge {{
     type ifname . ifname
@@ -99,8 +100,8 @@ pub(in crate::local::network) fn rules(
     )
 }
 
-/// The set of those who have flows, and the rule that counts.
-fn limit(ours: &str) -> (String, String) {
+/// Returns the set of counted nodes, and the rule that limits their flows.
+fn flow_limit(ours: &str) -> (String, String) {
     let set = format!("  set {FLOWS} {{\n    type ipv4_addr\n    size 65536\n    flags dynamic\n  }}\n");
     (set, format!("    iifname {ours} ct state new add @{FLOWS} {{ ip saddr ct count over {MOST_FLOWS} }} drop\n"))
 }

@@ -1,8 +1,9 @@
-//! Who may send under which address: in a bridge, a frame passes only if it comes through the cable of the node whose hardware
-//! address and address it carries, also inside of the questions and answers about addresses (ARP). Everything that is neither
-//! passes nowhere: other protocols, other networks on the same cable (VLAN), announcements of routers.
+//! The rules for senders: a frame in a bridge passes only if it comes from the port of the node whose hardware address
+//! and IP address it carries, also within ARP requests and replies. Everything else is dropped: other protocols, VLANs,
+//! router advertisements.
 //!
-//! A set of the kernel holds the nodes. It is filled as nodes come and go, and as a whole whenever the rules are loaded.
+//! A kernel set holds the nodes. It is updated as nodes come and go, and filled completely whenever the rules are
+//! loaded.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -13,13 +14,13 @@ use crate::local::network::identity::{Identity, hardware_address};
 
 const SET: &str = "nodes";
 
-/// The longest name of an interface, with its end.
+/// The size of an interface name in the kernel, with its terminator.
 const NAME: usize = 16;
 
-/// What is inside of the table.
-pub(in crate::local::network) fn rules(identity: &Identity, nodes: &BTreeSet<Ipv4Addr>) -> String {
+/// Returns the body of the table.
+pub(in crate::local::network) fn sender_rules(identity: &Identity, nodes: &BTreeSet<Ipv4Addr>) -> String {
     let cables = format!("\"{}_*\"", identity.interfaces());
-    let members: Vec<_> = nodes.iter().map(|address| member(identity, *address)).collect();
+    let members: Vec<_> = nodes.iter().map(|address| element_text(identity, *address)).collect();
     let members = match members.is_empty() {
         true => String::new(),
         false => format!("    elements = {{ {} }}\n", members.join(", ")),
@@ -40,22 +41,22 @@ pub(in crate::local::network) fn rules(identity: &Identity, nodes: &BTreeSet<Ipv
     )
 }
 
-/// Lets a node send. Where the rules are not loaded there is nothing to do: they are loaded with all nodes.
-pub(in crate::local::network) fn admit(identity: &Identity, address: Ipv4Addr) -> Result<(), Error> {
-    change(identity, address, true)
+/// Allows a node to send. Without loaded rules there is nothing to do: they are loaded with all nodes.
+pub(in crate::local::network) fn admit_sender(identity: &Identity, address: Ipv4Addr) -> Result<(), Error> {
+    change_sender(identity, address, true)
 }
 
-/// Lets a node send no more.
-pub(in crate::local::network) fn dismiss(identity: &Identity, address: Ipv4Addr) -> Result<(), Error> {
-    change(identity, address, false)
+/// Revokes the permission of a node to send.
+pub(in crate::local::network) fn dismiss_sender(identity: &Identity, address: Ipv4Addr) -> Result<(), Error> {
+    change_sender(identity, address, false)
 }
 
-fn change(identity: &Identity, address: Ipv4Addr, is_member: bool) -> Result<(), Error> {
-    nftables::change_set(Family::Bridge, (&identity.table(), SET), &key(identity, address), is_member).map(drop)
+fn change_sender(identity: &Identity, address: Ipv4Addr, is_member: bool) -> Result<(), Error> {
+    nftables::change_set(Family::Bridge, (&identity.table(), SET), &element_key(identity, address), is_member).map(drop)
 }
 
-/// A member of the set as the kernel has it: every part begins at a whole word.
-fn key(identity: &Identity, address: Ipv4Addr) -> Vec<u8> {
+/// Returns an element of the set in the kernel's binary form: every part is padded to four bytes.
+fn element_key(identity: &Identity, address: Ipv4Addr) -> Vec<u8> {
     let mut key = identity.veth(address).into_bytes();
     key.resize(NAME, 0);
     key.extend(hardware_address(address));
@@ -64,8 +65,8 @@ fn key(identity: &Identity, address: Ipv4Addr) -> Vec<u8> {
     key
 }
 
-/// A member of the set as texts have it.
-fn member(identity: &Identity, address: Ipv4Addr) -> String {
+/// Returns an element of the set in the form of rulesets.
+fn element_text(identity: &Identity, address: Ipv4Addr) -> String {
     let bytes: Vec<_> = hardware_address(address).iter().map(|byte| format!("{byte:02x}")).collect();
     format!("\"{}\" . {} . {address}", identity.veth(address), bytes.join(":"))
 }

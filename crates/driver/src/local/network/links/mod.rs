@@ -1,5 +1,5 @@
-//! The network interfaces of clusters: bridges, the pairs of interfaces that connect instances to them, and the netlink socket by
-//! which the kernel makes both.
+//! The network interfaces of clusters: bridges, the veth pairs that connect instances to them, and the netlink socket
+//! that creates both.
 //!
 //! Start reading at `bridge`, then `veth`.
 

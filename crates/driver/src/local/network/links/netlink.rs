@@ -1,5 +1,5 @@
-//! A conversation with the kernel's routing socket, and the few questions that all verbs ask: is this interface there, and is
-//! it ours.
+//! The kernel's routing socket, and the queries that all methods need: whether an interface exists, and whether it is
+//! ours.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,18 +21,18 @@ pub(in crate::local::network) struct Netlink {
     reader: JoinHandle<()>,
 }
 
-/// An interface, as far as the verbs look at it.
+/// The attributes of an interface that matter here.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(in crate::local::network) index: u32,
     pub(in crate::local::network) up: bool,
-    /// Whether packets go through: the kernel gets a new interface ready a moment after it is up.
+    /// Whether it carries packets: the kernel needs a moment for that after it is up.
     pub(super) ready: bool,
-    /// The index of the other side of a pair, in whatever namespace that is.
+    /// The index of the other end of a veth pair, in its own namespace.
     pub(super) other_side: Option<u32>,
-    /// The bridge that it is plugged into.
+    /// The bridge that it is attached to.
     pub(in crate::local::network) bridge: Option<u32>,
-    /// Whether the bridge believes whatever comes through it.
+    /// Whether the bridge learns addresses from this port.
     pub(super) learns: bool,
     pub(in crate::local::network) name: String,
     kind: Option<InfoKind>,
@@ -43,28 +43,29 @@ impl Netlink {
     /// Opens a socket in the namespace of the calling thread, which must be inside of the runtime's context.
     pub(in crate::local::network) fn open() -> Result<Netlink, Error> {
         let (connection, handle, _) =
-            rtnetlink::new_connection().map_err(|error| failed("reach the network", &error))?;
+            rtnetlink::new_connection().map_err(|error| io_failure("reach the network", &error))?;
         Ok(Netlink { handle, reader: tokio::spawn(connection) })
     }
 
-    /// The interface of that name, whoever made it.
-    pub(in crate::local::network) async fn link(&self, name: &str) -> Result<Option<Link>, Error> {
+    /// Returns the interface of that name, whatever created it.
+    pub(in crate::local::network) async fn find_link(&self, name: &str) -> Result<Option<Link>, Error> {
         let mut answers = Box::pin(self.handle.link().get().match_name(name).execute());
         match answers.try_next().await {
             Ok(message) => Ok(message.as_ref().map(Link::from)),
-            Err(error) if is(&error, io::ErrorKind::NotFound) => Ok(None),
-            Err(error) => Err(refused("look at an interface", error)),
+            Err(error) if is_error_kind(&error, io::ErrorKind::NotFound) => Ok(None),
+            Err(error) => Err(netlink_error("look at an interface", error)),
         }
     }
 
-    /// The interface of that name if it is this installation's; one of somebody else is an error, and is not touched.
-    pub(in crate::local::network) async fn own(
+    /// Returns the interface of that name if it is this installation's; a foreign interface is an error, and is not
+    /// touched.
+    pub(in crate::local::network) async fn find_own_link(
         &self,
         identity: &Identity,
         name: &str,
         kind: InfoKind,
     ) -> Result<Option<Link>, Error> {
-        match self.link(name).await? {
+        match self.find_link(name).await? {
             Some(link) if link.group != identity.group() || link.kind != Some(kind) => {
                 Err(Error::Permanent(format!("there is an interface {name} on the machine that Tarn did not make")))
             }
@@ -72,41 +73,46 @@ impl Netlink {
         }
     }
 
-    /// All interfaces of the installation: names by index.
-    pub(in crate::local::network) async fn owned(&self, identity: &Identity) -> Result<BTreeMap<u32, String>, Error> {
-        Ok(self.owned_links(identity).await?.into_iter().map(|link| (link.index, link.name)).collect())
+    /// Returns all interfaces of the installation: names by index.
+    pub(in crate::local::network) async fn own_link_names(
+        &self,
+        identity: &Identity,
+    ) -> Result<BTreeMap<u32, String>, Error> {
+        Ok(self.own_links(identity).await?.into_iter().map(|link| (link.index, link.name)).collect())
     }
 
-    /// All interfaces of the installation.
-    pub(super) async fn owned_links(&self, identity: &Identity) -> Result<Vec<Link>, Error> {
+    /// Returns all interfaces of the installation.
+    pub(super) async fn own_links(&self, identity: &Identity) -> Result<Vec<Link>, Error> {
         let links = self.handle.link().get().execute().map_ok(|message| Link::from(&message));
         let ours = links.try_filter(|link| {
             let ours = link.group == identity.group() && link.name.starts_with(&identity.interfaces());
             std::future::ready(ours)
         });
-        ours.try_collect().await.map_err(|error| refused("list the interfaces", error))
+        ours.try_collect().await.map_err(|error| netlink_error("list the interfaces", error))
     }
 
-    /// Removes an interface of this installation, and returns when its name is seen to be free.
-    pub(in crate::local::network) async fn remove(
+    /// Removes an interface of this installation, and verifies that its name is free.
+    pub(in crate::local::network) async fn remove_own_link(
         &self,
         identity: &Identity,
         name: &str,
         kind: InfoKind,
     ) -> Result<(), Error> {
-        match self.own(identity, name, kind).await? {
-            Some(link) => self.delete(link.index, name).await,
+        match self.find_own_link(identity, name, kind).await? {
+            Some(link) => self.delete_link(link.index, name).await,
             None => Ok(()),
         }
     }
 
-    /// Removes an interface that is known to be ours, and returns when its name is seen to be free.
-    pub(in crate::local::network) async fn delete(&self, index: u32, name: &str) -> Result<(), Error> {
+    /// Removes an interface that is known to be ours, and verifies that its name is free.
+    pub(in crate::local::network) async fn delete_link(&self, index: u32, name: &str) -> Result<(), Error> {
         match self.handle.link().del(index).execute().await {
-            Err(error) if !is(&error, io::ErrorKind::NotFound) => return Err(refused("remove an interface", error)),
+            Err(error) if !is_error_kind(&error, io::ErrorKind::NotFound) => {
+                return Err(netlink_error("remove an interface", error));
+            }
             _ => {}
         }
-        match self.link(name).await? {
+        match self.find_link(name).await? {
             None => Ok(()),
             Some(_) => Err(Error::Retry(format!("the interface {name} is still there"))),
         }
@@ -156,12 +162,12 @@ impl From<&LinkMessage> for Link {
     }
 }
 
-/// Whether the kernel answered with this error.
-pub(in crate::local::network) fn is(error: &rtnetlink::Error, kind: io::ErrorKind) -> bool {
+/// Returns whether the kernel replied with this kind of error.
+pub(in crate::local::network) fn is_error_kind(error: &rtnetlink::Error, kind: io::ErrorKind) -> bool {
     matches!(error, rtnetlink::Error::NetlinkError(message) if kind_of(&message.to_io()) == kind)
 }
 
-/// The standard library has no kind for "no such device", which is what the kernel says of an absent interface.
+/// The standard library has no kind for "no such device", the kernel's error for an absent interface.
 fn kind_of(error: &io::Error) -> io::ErrorKind {
     match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
         Some(rustix::io::Errno::NODEV) => io::ErrorKind::NotFound,
@@ -169,16 +175,16 @@ fn kind_of(error: &io::Error) -> io::ErrorKind {
     }
 }
 
-/// What the kernel refused to do, in the words of the driver.
-pub(in crate::local::network) fn refused(what: &str, error: rtnetlink::Error) -> Error {
+/// Converts an error of the kernel to one of the driver.
+pub(in crate::local::network) fn netlink_error(what: &str, error: rtnetlink::Error) -> Error {
     match error {
-        rtnetlink::Error::NetlinkError(message) => failed(what, &message.to_io()),
+        rtnetlink::Error::NetlinkError(message) => io_failure(what, &message.to_io()),
         other => Error::Retry(format!("cannot {what}: {other}")),
     }
 }
 
-/// A missing privilege stays missing; everything else may pass.
-pub(in crate::local::network) fn failed(what: &str, error: &io::Error) -> Error {
+/// A missing privilege is permanent; everything else may pass.
+pub(in crate::local::network) fn io_failure(what: &str, error: &io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::PermissionDenied => Error::Permanent(format!("cannot {what}: the engine does not run as root")),
         _ => Error::Retry(format!("cannot {what}: {error}")),
