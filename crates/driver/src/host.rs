@@ -33,7 +33,7 @@ fn total_memory_bytes() -> u64 {
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/meminfo has no MemTotal in kB"))
     });
     total.unwrap_or_else(|error| {
-        tracing::warn!(%error, "the machine's memory is unknown and counts as none");
+        tracing::warn!(%error, "the host's memory is unknown and counts as none");
         0
     })
 }
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_the_total_of_meminfo() {
+    fn meminfo_total_is_parsed() {
         let text = "MemFree:  1 kB\nMemTotal:       16384256 kB\nMemAvailable: 5 kB\n";
         assert_eq!(parse_mem_total(text), Some(16_384_256 * 1024));
         for wrong in
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_has_something() {
+    fn inventory_of_this_host_is_not_empty() {
         let simulated: Simulated = "2xH100,1xL40S".parse().unwrap();
         let found = inventory(simulated.gpus(), 77);
         assert!(found.cpu_milli >= 1000 && found.memory_bytes > 1 << 20 && found.storage_bytes == 77, "{found:?}");

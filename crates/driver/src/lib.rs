@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_list_is_cut() {
+    fn long_process_list_is_truncated() {
         let holders: Vec<_> = (1..=12).map(|pid| Holder { pid, program: "bash".into() }).collect();
         assert_eq!(listed(&holders[..1]), "bash (process 1)");
         assert!(listed(&holders).ends_with("bash (process 10), and 2 more"), "{}", listed(&holders));

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_placements_are_refused_by_name() {
+    fn wrong_placements_are_refused() {
         let mut world = World::default();
         world.ensure_instance(&spec(0, &["a"]), &machine()).unwrap();
         let mut too_few = spec(1, &["b"]);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_takes_the_new_resources() {
+    fn restart_applies_new_resources() {
         let mut world = World::default();
         world.ensure_instance(&spec(0, &["a"]), &machine()).unwrap();
         world.ensure_instance(&InstanceSpec { boot: 2, ..spec(0, &["b"]) }, &machine()).unwrap();

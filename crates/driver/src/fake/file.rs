@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_before_the_rename_leaves_the_old_world() {
+    fn crash_before_the_rename_keeps_the_old_world() {
         let dir = tempfile::tempdir().unwrap();
         let file = WorldFile::open(dir.path()).unwrap();
         file.change(|world| drop(world.ensure_volume(&volume(1)))).unwrap();
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_world_is_said_and_never_overwritten() {
+    fn damaged_world_is_reported_and_never_overwritten() {
         for damage in
             ["", "{", "[]", r#"{"instances":{},"volumes":{},"more":1}"#, r#"{"instances":{"x":{}},"volumes":{}}"#]
         {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_world_that_vanishes_is_not_replaced_by_an_empty_one() {
+    fn missing_world_is_not_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let file = WorldFile::open(dir.path()).unwrap();
         fs::remove_file(dir.path().join(NAME)).unwrap();

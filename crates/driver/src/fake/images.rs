@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_has_one_digest_and_keeps_it() {
+    fn digest_depends_only_on_the_name() {
         let exact = exact_image_name("127.0.0.1:5000/a/b:1").unwrap();
         assert!(exact.starts_with("127.0.0.1:5000/a/b@sha256:") && exact.len() == 26 + 64, "{exact}");
         assert_eq!(exact_image_name("127.0.0.1:5000/a/b:1").unwrap(), exact);

@@ -209,7 +209,7 @@ impl Driver for FakeDriver {
     }
 
     async fn connect(&self, _id: &InstanceId) -> Result<GuestStream, Error> {
-        Err(Error::Unsupported("the fake driver makes no machines that could be connected to".into()))
+        Err(Error::Unsupported("the fake driver has no instances that can be connected to".into()))
     }
 
     async fn remove_instance(&self, id: &InstanceId) -> Result<(), Error> {

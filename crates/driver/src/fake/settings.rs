@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_repeats_itself_and_another_differs() {
+    fn same_seed_gives_the_same_plans() {
         let plans = |seed| {
             let settings = Settings { latency_ms: (2, 9), fault_rate: 0.3, seed };
             (0..1000).map(|call| settings.plan_call(call)).collect::<Vec<_>>()
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_the_rate_are_exact() {
+    fn fault_rates_zero_and_one_are_exact() {
         let faults = |fault_rate| {
             let settings = Settings { fault_rate, ..Settings::default() };
             (0..1000).filter(|call| settings.plan_call(*call).fault.is_some()).count()
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_has_no_meaning() {
+    fn invalid_settings_are_refused() {
         assert!(Settings::default().check().is_ok());
         assert!(Settings { latency_ms: (2, 1), ..Settings::default() }.check().is_err());
         for fault_rate in [-0.1, 1.1, f64::NAN, f64::INFINITY] {

@@ -44,7 +44,7 @@ impl KernelLog {
         let flags = OFlags::NONBLOCK.bits().cast_signed();
         let opened = File::options().read(true).custom_flags(flags).open("/dev/kmsg");
         if let Err(error) = &opened {
-            tracing::info!(%error, "the kernel log cannot be read: errors that only it tells of GPUs stay unknown");
+            tracing::info!(%error, "the kernel log cannot be read: GPU errors that only it reports stay unknown");
         }
         KernelLog { device: opened.ok().map(|file| Box::new(file) as _), found: VecDeque::new() }
     }
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_found_in_the_log() {
+    fn xids_are_parsed() {
         let found = |record: &str| parse_xid(record);
         let error = "4,1234,98765432,-;NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', GPU has fallen off the bus.\n";
         assert_eq!(found(error), Some(("0000:3b:00".into(), 79, 98_765_432)));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_no_recovery_any_more_is_no_error() {
+    fn finished_recovery_is_no_error() {
         let record = |from: &str, to: &str| {
             let text = format!("154, GPU recovery action changed from {from} to {to}\n");
             parse_xid(&line(1, "0000:3b:00", &text).unwrap())
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_does_not_wash_away_what_counts() {
+    fn flood_of_errors_displaces_no_other_gpu() {
         let flood =
             |code: u32| (0..4 * REMEMBERED as u32).map(move |us| line(us, "0000:3b:00", &format!("{code}, again")));
         let mut records: VecDeque<_> = [line(1, "0000:01:00", "79, gone"), Err(ErrorKind::BrokenPipe)].into();
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_has_one_name() {
+    fn pci_addresses_are_normalised() {
         for place in ["00000000:3B:00.0", "0000:3b:00", "0000:3b:00.0", "0:3b:0"] {
             assert_eq!(normalise_bus(place), "0000:3b:00", "{place}");
         }

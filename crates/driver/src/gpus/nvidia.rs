@@ -55,7 +55,7 @@ impl Probe for Nvidia {
                 readings
             }
             Err(error) => {
-                tracing::warn!(%error, "NVML does not say how many GPUs there are; it is asked anew at the next look");
+                tracing::warn!(%error, "NVML does not report the number of GPUs; it is loaded again at the next observation");
                 Readings::default()
             }
         }
@@ -69,7 +69,7 @@ impl Opened {
         let nvml = nvml.inspect_err(|error| tracing::debug!(%error, "no GPUs by NVML")).ok()?;
         let raw = Raw::open();
         if raw.is_none() {
-            tracing::warn!("slices and remapped memory of GPUs cannot be looked at with this version of NVML");
+            tracing::warn!("this version of NVML does not report slices and remapped memory of GPUs");
         }
         Some(Opened { nvml, raw })
     }
@@ -93,7 +93,7 @@ impl Opened {
     /// Reads one GPU; also returns whether all of its slices are known.
     fn device(&self, index: u32) -> Result<(Reading, bool), Unknown> {
         let unknown = |error: NvmlError| {
-            tracing::warn!(index, %error, "a GPU does not say which it is");
+            tracing::warn!(index, %error, "a GPU does not report its id and name");
             Unknown::from(error)
         };
         let device = self.nvml.device_by_index(index).map_err(unknown)?;
@@ -205,7 +205,7 @@ fn running_processes(device: &Device<'_>) -> Vec<u32> {
 fn read_slice(device: &Device<'_>, index: String) -> Result<Option<Slice>, NvmlError> {
     let (id, name) = (device.uuid()?, device.name()?);
     let Some((_, profile)) = name.rsplit_once(" MIG ") else {
-        tracing::warn!(id, name, "a slice of a GPU does not say its profile and is left out");
+        tracing::warn!(id, name, "a slice of a GPU does not report its profile and is left out");
         return Ok(None);
     };
     let memory_bytes = device.memory_info().map(|memory| memory.total).unwrap_or(0);

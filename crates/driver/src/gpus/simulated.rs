@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_is_read_at_every_look() {
+    fn script_is_read_at_every_observation() {
         let directory = tempfile::tempdir().unwrap();
         let script = directory.path().join("faults.toml");
         let watch = watch(&script);
@@ -213,7 +213,7 @@ mod tests {
         assert!(look().iter().all(|seen| seen.faults.is_empty()), "without a script nothing is wrong");
         let table = [
             ("lost = true", "it has fallen off its bus"),
-            ("silent = true", "it does not answer"),
+            ("silent = true", "it does not respond"),
             ("xids = [13, 79, 48]", "Xid 48"),
             ("uncorrected_errors = 3", "3 memory errors could not be corrected"),
             ("remap_pending = true", "broken memory will be replaced"),
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_divided_gpu_is_its_slices() {
+    fn partitioned_gpu_is_its_slices() {
         let directory = tempfile::tempdir().unwrap();
         let script = directory.path().join("faults.toml");
         let text = "[[gpu]]\nid = \"simulated-H100-0\"\nmig = [\"1g.10gb\", \"3g.40gb\"]\nthrottled = true\n";

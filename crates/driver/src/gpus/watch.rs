@@ -99,11 +99,11 @@ impl Watch {
         let (watch, (answer, answered)) = (self.clone(), tokio::sync::oneshot::channel());
         let thread = std::thread::Builder::new().name("gpus".into());
         let started = thread.spawn(move || drop(answer.send(watch.look(is_owners))));
-        started.map_err(|error| Error::Retry(format!("the GPUs could not be looked at: {error}")))?;
+        started.map_err(|error| Error::Retry(format!("the GPUs could not be observed: {error}")))?;
         match tokio::time::timeout(limit, answered).await {
             Ok(Ok(look)) => Ok(look),
-            Ok(Err(_)) => Err(Error::Retry("the look at the GPUs failed; the engine's log says why".into())),
-            Err(_) => Err(Error::Retry("a GPU keeps the look at all of them waiting".into())),
+            Ok(Err(_)) => Err(Error::Retry("observing the GPUs failed; see the engine's log".into())),
+            Err(_) => Err(Error::Retry("a GPU blocks the observation of all of them".into())),
         }
     }
 
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_that_keeps_a_look_waiting_does_not_answer() {
+    fn blocking_gpu_is_silent() {
         let ((asked, is_asked), (answer, answered)) = (channel(), channel());
         let watch = Watch::real(Slow(asked, answered), Arc::new(Stopped));
         answer.send(()).unwrap();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_waits_for_ever() {
+    async fn observation_has_a_timeout() {
         let ((asked, is_asked), (answer, answered)) = (channel(), channel());
         let watch = Arc::new(Watch::real(Slow(asked, answered), Arc::new(Stopped)));
         let late = watch.look_within(Duration::from_millis(1), |_, _| true).await.unwrap_err();
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_says_is_said_of_the_right_gpu() {
+    fn xids_belong_to_the_right_gpu() {
         let gpus = [("GPU-1", Some("00000000:01:00.0")), ("GPU-2", Some("00000000:3B:00.0")), ("GPU-3", None)];
         let gpus = gpus.map(|(id, bus)| gpu(id, bus)).into();
         let watch = Watch::real(Fixed(Readings { gpus, is_complete: true }), Arc::new(Stopped));
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_listed_is_not_invented() {
+    fn incomplete_readings_report_no_losses() {
         let (watch, all) = (|readings| Watch::real(Fixed(readings), Arc::new(Stopped)), |_: &str, _| true);
         assert_eq!(watch(Readings::default()).look(all), Look { all_simulated: true, ..Look::default() });
         assert_eq!(watch(Readings { is_complete: true, ..Readings::default() }).look(all), Look::complete(Vec::new()));

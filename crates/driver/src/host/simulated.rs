@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_it_shows() {
+    fn declaration_round_trips() {
         for text in ["8xH100", "1xA", "1024xABCDEFGHIJKLMNOP", "8xH100,2xL40S"] {
             assert_eq!(text.parse::<Simulated>().unwrap().to_string(), text);
         }
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_the_rest_with_a_reason() {
+    fn invalid_declarations_are_refused() {
         for text in
             ["", ",", "8", "H100", "xH100", "-1xH100", "+1xH100", "1.5xH100", "8xH100,", "8XH100", "8 xH100", "٣xH100"]
         {

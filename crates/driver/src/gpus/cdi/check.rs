@@ -36,7 +36,7 @@ pub(super) fn add_edits(edits: &mut Edits, wanted: &ContainerEdits, file: &Path)
     let Edits { env, nodes, mounts, links, libraries } = edits;
     let most = [env.len(), nodes.len(), mounts.len(), links.len(), libraries.len()].into_iter().max();
     match most.is_some_and(|most| most > MAX_EACH) {
-        true => Err(explain(Unusable::Wrong(format!("an instance would get more than {MAX_EACH} things of a kind")))),
+        true => Err(explain(Unusable::Wrong(format!("an instance would get more than {MAX_EACH} edits of one kind")))),
         false => Ok(()),
     }
 }
@@ -61,7 +61,10 @@ fn add_node(edits: &mut Edits, wanted: &DeviceNode) -> Result<(), Unusable> {
         return Err(Unusable::Wrong(format!("{:?} is no place for a device of an instance", wanted.path)));
     }
     if !matches!(wanted.kind.as_deref(), None | Some("" | "c" | "u")) {
-        return Err(Unusable::Wrong(format!("{:?} is no character device, and instances get no others", wanted.path)));
+        return Err(Unusable::Wrong(format!(
+            "{:?} is not a character device; instances get no other devices",
+            wanted.path
+        )));
     }
     let (major, minor) = match (wanted.major, wanted.minor) {
         (Some(major), Some(minor)) if major > 0 => device_number(major).zip(device_number(minor)),

@@ -30,7 +30,7 @@ pub(super) fn add_hook(edits: &mut Edits, hook: &Hook) -> Result<(), Unusable> {
                 }
             }
         }
-        None => tracing::debug!(?hook, "a hook of a CDI specification is not known, and not run"),
+        None => tracing::debug!(?hook, "an unknown hook of a CDI specification is not run"),
     }
     Ok(())
 }

@@ -70,7 +70,7 @@ impl Specification {
     /// Checks the version and the form.
     pub(super) fn validate(&self) -> Result<(), Unusable> {
         if !VERSIONS.contains(&self.cdi_version.as_str()) {
-            let message = format!("its cdiVersion {:?} is not known here", self.cdi_version);
+            let message = format!("its cdiVersion {:?} is not supported", self.cdi_version);
             return Err(Unusable::Wrong(message));
         }
         let plain = |text: &str| {

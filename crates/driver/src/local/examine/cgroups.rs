@@ -29,7 +29,7 @@ pub fn cgroups() -> Vec<Finding> {
     }
     let (version, usable) = match is_second {
         true => ("version 2", read_setting(root.join("cgroup.controllers")).split(' ').map(str::to_owned).collect()),
-        false if names.contains("unified") => ("version 1, with version 2 beside it for nothing but systemd", names),
+        false if names.contains("unified") => ("version 1, with version 2 for systemd only", names),
         false => ("version 1", names),
     };
     let mut findings = vec![check_version(root, is_second, version)];
@@ -61,7 +61,7 @@ fn check_controllers(usable: &BTreeSet<String>, is_second: bool) -> Finding {
     match missing.is_empty() {
         true if is_second => Finding::ok(
             CHECK,
-            "processors, memory and processes can be limited; devices have no rules in this version, and are kept away by mounts",
+            "processors, memory and processes can be limited; devices have no rules in this version, and are isolated by mounts",
         ),
         true => Finding::ok(CHECK, "processors, memory, processes and devices can be limited"),
         false => Finding::failure(
@@ -91,13 +91,13 @@ fn check_swap(is_second: bool, is_counted: Option<bool>) -> Finding {
     const CHECK: &str = "cgroups.swap";
     let has_swap = read_setting("/proc/swaps").lines().count() > 1;
     match (has_swap, is_counted) {
-        (false, _) => Finding::ok(CHECK, "the machine has no swap that instances could use up"),
+        (false, _) => Finding::ok(CHECK, "the host has no swap that instances could use up"),
         (true, Some(true)) => Finding::ok(CHECK, "swap is counted"),
         (true, counted) => Finding::warning(
             CHECK,
             match counted {
-                Some(_) => "swap is not counted: an instance can use up the swap of the machine beside its memory",
-                None => "whether swap is counted cannot be seen yet",
+                Some(_) => "swap is not counted: an instance can use up the swap of the host besides its memory",
+                None => "whether swap is counted is not known yet",
             },
             if is_second {
                 "use a kernel with CONFIG_SWAP accounting"

@@ -25,8 +25,8 @@ fn check_date(now: Time) -> Finding {
         true => Finding::ok(CHECK, format!("it is {now}")),
         false => Finding::failure(
             CHECK,
-            format!("the clock says {now}, which cannot be: certificates and signatures would be refused"),
-            "set the clock, and let chrony or systemd-timesyncd keep it right",
+            format!("the clock shows {now}, which is implausible: certificates and signatures would be refused"),
+            "set the clock, and let chrony or systemd-timesyncd synchronise it",
         ),
     }
 }
@@ -34,13 +34,13 @@ fn check_date(now: Time) -> Finding {
 fn check_synchronised(status: Option<i32>) -> Finding {
     const CHECK: &str = "clock.synchronised";
     match status {
-        Some(status) if status & UNSYNCHRONISED == 0 => Finding::ok(CHECK, "the kernel's clock is kept right"),
+        Some(status) if status & UNSYNCHRONISED == 0 => Finding::ok(CHECK, "the kernel's clock is synchronised"),
         Some(_) => Finding::warning(
             CHECK,
-            "nobody keeps the kernel's clock right (it may be the host's affair in a virtual machine)",
+            "the kernel's clock is not synchronised (in a virtual machine its host may do that)",
             "install chrony, or `timedatectl set-ntp true`: replicas compare their clocks with each other's leases",
         ),
-        None => Finding::skipped(CHECK, "the kernel does not say whether its clock is kept right", ""),
+        None => Finding::skipped(CHECK, "the kernel does not report whether its clock is synchronised", ""),
     }
 }
 
@@ -59,7 +59,7 @@ mod tests {
     use crate::findings::Level;
 
     #[test]
-    fn clocks_that_cannot_be_right_are_told() {
+    fn implausible_clocks_are_reported() {
         assert_eq!(check_date(Time::ZERO).level, Level::Failure);
         assert_eq!(check_date(Time::from_micros(1_794_774_000_000_000)).level, Level::Ok);
         assert_eq!(check_synchronised(Some(0x40)).level, Level::Warning);

@@ -36,11 +36,11 @@ fn check_driver(on_bus: usize, readings: Option<&[Reading]>) -> Finding {
     const CHECK: &str = "gpus.driver";
     let Some(readings) = readings else {
         return match on_bus {
-            0 => Finding::ok(CHECK, "there are no NVIDIA GPUs on this machine"),
+            0 => Finding::ok(CHECK, "there are no NVIDIA GPUs on this host"),
             count => Finding::warning(
                 CHECK,
                 format!("{count} NVIDIA GPUs are on the bus, but the library of their driver does not load"),
-                "install NVIDIA's driver with its library libnvidia-ml.so.1; `nvidia-smi` must list the GPUs, or says why not",
+                "install NVIDIA's driver with its library libnvidia-ml.so.1; `nvidia-smi` must list the GPUs, or shows why not",
             ),
         };
     };
@@ -50,7 +50,7 @@ fn check_driver(on_bus: usize, readings: Option<&[Reading]>) -> Finding {
     match well < on_bus {
         true => Finding::warning(
             CHECK,
-            format!("{on_bus} NVIDIA GPUs are on the bus, but the driver {version} answers for {well} only"),
+            format!("{on_bus} NVIDIA GPUs are on the bus, but the driver {version} responds for {well} only"),
             "look for Xid errors in the kernel's log (dmesg); a GPU that fell off its bus needs a reboot",
         ),
         false => Finding::ok(CHECK, format!("{well} NVIDIA GPUs by driver {version}")),
@@ -69,7 +69,7 @@ fn check_descriptions(gpus: &[Vec<String>], directories: &Directories) -> Findin
     }
     let places: Vec<_> = directories.0.iter().map(|place| place.display().to_string()).collect();
     let places = places.join(" and ");
-    let todo = "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml; gpus.cdi_dirs says where the engine looks";
+    let todo = "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml; gpus.cdi_dirs lists the directories that the engine reads";
     // The same error of several GPUs is listed once.
     unusable.dedup();
     match (gpus.is_empty(), unnamed.is_empty(), unusable.is_empty()) {
@@ -110,7 +110,7 @@ mod tests {
     use crate::gpus::Slice;
 
     #[test]
-    fn gpus_that_nobody_answers_for_are_told() {
+    fn gpus_without_driver_are_reported() {
         let bus = tempfile::tempdir().unwrap();
         for (name, vendor, class) in
             [("gpu", "0x10de\n", "0x030200\n"), ("sound", "0x10de\n", "0x040300\n"), ("net", "0x8086\n", "0x020000\n")]
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_are_described_in_the_place_of_their_gpu() {
+    fn slices_replace_their_gpu() {
         let slice = Slice { id: "MIG-1".into(), index: Some("0:0".into()), ..Slice::default() };
         let whole = Reading { id: "GPU-1".into(), index: Some("0".into()), ..Reading::default() };
         assert_eq!(description_names(&whole), [["GPU-1", "0"]]);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptions_are_read_as_the_engine_reads_them() {
+    fn descriptions_are_checked_with_engine_code() {
         let place = tempfile::tempdir().unwrap();
         let directories = Directories(vec![place.path().to_owned()]);
         let gpus = [vec!["GPU-1".to_owned(), "0".to_owned()], vec!["GPU-2".to_owned(), "1".to_owned()]];

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_there_yet_will_be_on_the_disk_above_it() {
+    fn missing_path_resolves_to_its_ancestor() {
         let place = tempfile::tempdir().unwrap();
         assert_eq!(nearest_existing(&place.path().join("a/b")), place.path());
         assert_eq!(nearest_existing(Path::new("no such thing/b")), Path::new("."));

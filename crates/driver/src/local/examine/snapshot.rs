@@ -39,7 +39,7 @@ pub struct Pool {
 pub async fn snapshot(data: &Path, pool: &Path, run: &Path) -> Result<Option<Snapshot>, Error> {
     let (data, pool, run) = (data.to_owned(), pool.to_owned(), run.to_owned());
     let seen = tokio::task::spawn_blocking(move || read_snapshot(&data, pool, run)).await;
-    let seen = seen.map_err(|error| Error::Retry(format!("the machine could not be looked at: {error}")))?;
+    let seen = seen.map_err(|error| Error::Retry(format!("the host could not be examined: {error}")))?;
     let Some((places, records, mut snapshot)) = seen? else { return Ok(None) };
     let (slots, addresses): (Vec<_>, Vec<_>) = records.iter().map(|record| (record.slot, record.address)).unzip();
     let known = survey::expected_link_names(&places.installation, &slots, &addresses)?;
@@ -92,7 +92,7 @@ fn read_snapshot(data: &Path, pool: PathBuf, run: PathBuf) -> Result<Option<Read
         let volumes::Used { free_bytes, taken_bytes, promised_bytes } = used;
         numbers = Some(Pool { free_bytes, taken_bytes, promised_bytes });
         let half = volumes::half_made(&places.pool).map_err(failed)?;
-        leftovers.extend(half.iter().map(|path| format!("the half of a volume {}", path.display())));
+        leftovers.extend(half.iter().map(|path| format!("the incomplete volume {}", path.display())));
         devices.extend(volumes::abandoned(&places.pool).map_err(failed)?);
     }
     // The pool may be inside the data directory; each device is listed once.
@@ -125,8 +125,9 @@ fn read_records(places: &Places) -> io::Result<(Vec<Record>, Vec<String>)> {
 mod tests {
     use super::*;
 
+    /// Without an installation nothing is read or created.
     #[tokio::test]
-    async fn where_nothing_ever_was_nothing_is_seen_or_made() {
+    async fn empty_directory_has_no_snapshot() {
         let data = tempfile::tempdir().unwrap();
         let seen = snapshot(data.path(), &data.path().join("volumes"), Path::new("/run/tarn")).await.unwrap();
         assert!(seen.is_none());
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_has_no_record_is_left_over() {
+    async fn directories_without_record_are_leftovers() {
         let (data, run) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::write(data.path().join("installation"), "zzzzzz").unwrap();
         fs::create_dir_all(data.path().join("instances/i-0123456789ab")).unwrap();

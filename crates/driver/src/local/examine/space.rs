@@ -46,8 +46,8 @@ pub fn space(place: &DiskLocation) -> Finding {
         Ok(room) => judge_space(place, &directory, room),
         Err(error) => Finding::skipped(
             place.check,
-            format!("{} cannot be looked at: {error}", directory.display()),
-            "make it accessible to whoever runs `tarn doctor`",
+            format!("{} cannot be examined: {error}", directory.display()),
+            "make it accessible to the user who runs `tarn doctor`",
         ),
     }
 }
@@ -68,18 +68,18 @@ fn judge_space(place: &DiskLocation, directory: &Path, room: DiskSpace) -> Findi
     let counted = room.files > 0;
     let free =
         format!("{} of {} are free for {what} at {shown}", format_size(room.free_bytes), format_size(room.bytes));
-    let todo = format!("make room on the disk of {shown}, or move what lies there to a larger one");
+    let todo = format!("free space on the disk of {shown}, or move the data to a larger one");
     if room.free_bytes < least {
         return Finding::failure(check, format!("only {free}"), todo);
     }
     if counted && room.free_files < LEAST_FILES.min(room.files / 2) {
-        return Finding::failure(check, format!("only {} more files can be made at {shown}", room.free_files), todo);
+        return Finding::failure(check, format!("only {} more files can be created at {shown}", room.free_files), todo);
     }
     if room.free_bytes < scarce {
         return Finding::warning(check, format!("only {free}"), todo);
     }
     if counted && !place.is_small && room.free_files < SCARCE_FILES.min(room.files / 20) {
-        return Finding::warning(check, format!("only {} more files can be made at {shown}", room.free_files), todo);
+        return Finding::warning(check, format!("only {} more files can be created at {shown}", room.free_files), todo);
     }
     Finding::ok(check, free)
 }
@@ -90,7 +90,7 @@ mod tests {
     use crate::findings::Level;
 
     #[test]
-    fn little_room_is_told_before_there_is_none() {
+    fn scarce_space_is_reported() {
         let place =
             |is_small| DiskLocation { check: "space.data", what: "everything", directory: "/".into(), is_small };
         let level = |is_small, bytes, free_bytes, files, free_files| {

@@ -22,7 +22,7 @@ pub async fn tools() -> Vec<Finding> {
         Some(path) => Finding::ok("tools.xfs_repair", path.display().to_string()),
         None => Finding::note(
             "tools.xfs_repair",
-            "xfs_repair is missing, with which a damaged volume is mended",
+            "xfs_repair, which repairs damaged volumes, is missing",
             "install the package xfsprogs",
         ),
     };

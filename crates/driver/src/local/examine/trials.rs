@@ -32,7 +32,7 @@ pub async fn mounts(helper: &[OsString], data: &Path) -> Finding {
             format!("the root of an instance cannot be put together on the filesystem of {shown}: {error}"),
             "keep the data on ext4, XFS or btrfs (--data), with a kernel of 5.19 or later",
         ),
-        Err(_) => Finding::failure(CHECK, "the try did not end in time", "look at the kernel's log (dmesg)"),
+        Err(_) => Finding::failure(CHECK, "the try did not end in time", "see the kernel's log (dmesg)"),
     }
 }
 
@@ -43,7 +43,7 @@ async fn probe_mounts(helper: &[OsString], directory: &Path) -> std::io::Result<
         helper.order(&Order::Probe(Probe { directory })).await?;
         match helper.hear().await? {
             Report::Done => Ok(()),
-            _ => Err(std::io::Error::other("the helper answered another question")),
+            _ => Err(std::io::Error::other("the helper sent an unexpected report")),
         }
     };
     let done = talk.await;
@@ -56,7 +56,7 @@ pub async fn networks() -> Vec<Finding> {
     const LINKS: &str = "kernel.links";
     const FIREWALL: &str = "kernel.nf_tables";
     if !super::is_root() {
-        return [LINKS, FIREWALL].map(|check| Finding::skipped(check, "only root may make networks", AS_ROOT)).into();
+        return [LINKS, FIREWALL].map(|check| Finding::skipped(check, "only root may create networks", AS_ROOT)).into();
     }
     let (links, firewall) = match survey::rehearse_network().await {
         Ok(tried) => tried,
@@ -70,7 +70,7 @@ pub async fn networks() -> Vec<Finding> {
         judge(
             LINKS,
             links,
-            "bridges and pairs of interfaces can be made",
+            "bridges and pairs of interfaces can be created",
             "modprobe bridge veth; they need CONFIG_BRIDGE and CONFIG_VETH",
         ),
         judge(

@@ -24,8 +24,8 @@ const PLACE: &str = "/sys";
 /// Carries out the order.
 pub(super) fn probe_mounts(order: &Probe) -> io::Result<()> {
     let id_base = ids::choose("probe", &BTreeSet::new()).ok_or_else(|| io::Error::other("there are no user ids"))?;
-    let namespaces = Namespaces::create(id_base).map_err(with_context("namespaces cannot be made"))?;
-    kernel::unshare(UnshareFlags::NEWNS).map_err(with_context("a mount namespace cannot be made"))?;
+    let namespaces = Namespaces::create(id_base).map_err(with_context("namespaces cannot be created"))?;
+    kernel::unshare(UnshareFlags::NEWNS).map_err(with_context("a mount namespace cannot be created"))?;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     let tree = open_tree(CWD, &order.directory, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
     mount_calls::set_mount_attributes(

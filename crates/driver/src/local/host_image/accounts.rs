@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn people_and_passwords_of_the_machine_stay_outside() {
+    fn people_and_passwords_are_not_copied() {
         let made = system_users(
             "root:$6$hash:0:0:root:/root:/bin/zsh\nanna:x:1001:1001:Anna:/home/anna:/bin/bash\nnobody:x:65534:65534:n:/:/x\n",
         );

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_public_is_left_out() {
+    fn private_files_are_not_copied() {
         let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (from, to) = (from.path().join("a"), to.path().join("a"));
         fs::create_dir_all(from.join("private")).unwrap();
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn passwords_are_noticed() {
+    fn passwords_are_recognised() {
         for secret in
             ["index-url = https://me:pw@host/simple", "Acquire::http::Proxy \"http://u:p@proxy:3128\";", "token=1"]
         {

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn name_servers_of_the_machine_itself_are_not_passed_on() {
+    fn loopback_name_servers_are_not_passed_on() {
         let own = "search lan\nnameserver 127.0.0.53\noptions edns0\n";
         assert_eq!(reachable_name_servers("nameserver 10.0.0.2\nnameserver ::1\n", ""), "nameserver 10.0.0.2\n");
         assert_eq!(reachable_name_servers(own, "nameserver 192.0.2.1\n"), "nameserver 192.0.2.1\n");

@@ -72,9 +72,9 @@ pub(super) fn ensure(images: &Path, private: &[PathBuf]) -> io::Result<PathBuf> 
         return Ok(image);
     }
     if !fs::symlink_metadata("/bin")?.is_symlink() {
-        return Err(io::Error::other("the host image needs a machine whose /bin is a link into /usr"));
+        return Err(io::Error::other("the host image needs a host whose /bin is a link into /usr"));
     }
-    tracing::info!("making the image of this machine, which takes some seconds");
+    tracing::info!("building the image of this host, which takes some seconds");
     fs::create_dir_all(images)?;
     let next = images.join("next");
     trees::remove(&next)?;
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_becomes_private_makes_another_image() {
+    fn private_files_change_the_image() {
         let (none, one) = (image_name(&[]).unwrap(), image_name(&["lib/x/token".into()]).unwrap());
         assert_ne!(none, one);
         let images = tempfile::tempdir().unwrap();

@@ -75,7 +75,7 @@ impl Private {
 /// A later failure does not replace a known result.
 fn publish_search(found: &watch::Sender<Option<Result<Paths, String>>>, looked: io::Result<Paths>) {
     if let Err(error) = &looked {
-        tracing::warn!(%error, "/usr could not be searched for what not everybody may read");
+        tracing::warn!(%error, "/usr could not be searched for private files");
     }
     found.send_if_modified(|known| {
         let is_news = looked.is_ok() || !matches!(known, Some(Ok(_)));
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn whoever_asks_hears_of_the_last_look_that_succeeded() {
+    async fn last_successful_search_is_returned() {
         let private = Private { found: Arc::new(watch::Sender::new(None)), calls: AtomicU32::new(0) };
         let paths = |name: &str| Ok(Arc::new(vec![PathBuf::from(name)]));
         publish_search(&private.found, Err(io::Error::other("no")));
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_private_is_covered_also_when_it_comes_later() {
+    fn later_private_files_are_covered_too() {
         let machine = tempfile::tempdir().unwrap();
         let (usr, layer) = (machine.path().join("usr"), machine.path().join("layer"));
         let file = |name: &str, mode: u32| {

@@ -65,11 +65,11 @@ pub(super) async fn fetch(host: &Arc<LocalHost>, name: &str) -> Result<(), Error
 /// caller holds locks that others wait for.
 pub(super) fn hold<'a>(host: &'a LocalHost, name: &str) -> Result<(StoredImage, Pins<'a>), Error> {
     let found = host.images.find_stored_image(&exact_digest(name)?);
-    found.ok_or_else(|| Error::Retry(format!("{name} had to make room, and is pulled again")))
+    found.ok_or_else(|| Error::Retry(format!("{name} was evicted from the image cache, and is pulled again")))
 }
 
 /// Returns the digest in an exact name: an instance is never created from a tag, which may name another image tomorrow.
 fn exact_digest(name: &str) -> Result<String, Error> {
     let digest = names::parse_reference(name)?.digest().and_then(names::digest_hex).map(ToOwned::to_owned);
-    digest.ok_or_else(|| Error::Permanent(format!("{name} does not say exactly which image is meant")))
+    digest.ok_or_else(|| Error::Permanent(format!("{name} is not an exact image name with a digest")))
 }

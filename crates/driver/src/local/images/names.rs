@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_as_people_write_them() {
+    fn short_names_are_expanded() {
         let whole = |text: &str| parse_reference(text).unwrap().to_string();
         assert_eq!(whole("debian"), "docker.io/library/debian:latest");
         assert_eq!(whole("user/tool:1"), "docker.io/user/tool:1");
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_api_takes_is_a_name_here_too() {
+    fn names_accepted_by_the_api_are_parsed() {
         let digest = format!("@sha256:{}", "0a".repeat(32));
         for host in
             ["", "localhost/", "localhost:5000/", "127.0.0.1:5000/", "Registry.example/", "a-b.c:65535/", "[::1]:5000/"]
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_refused_in_words() {
+    fn invalid_names_are_refused() {
         let upper = format!("a@sha256:{}", "A".repeat(64));
         for wrong in ["", "Debian", "a b", "../etc", "a:b:c", "http://x/y", "a@sha256:12", &upper, "a\nb"] {
             let Err(Error::Permanent(why)) = parse_reference(wrong) else { panic!("{wrong} is a name") };

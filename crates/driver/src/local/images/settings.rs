@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_is_never_shown() {
+    fn password_is_never_printed() {
         let password = Some("hunter2".to_owned());
         let registry = Registry { host: "a".into(), username: Some("b".into()), password, ..Registry::default() };
         let shown = format!("{:?}", ImageSettings { registries: vec![registry], ..ImageSettings::default() });
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_have_no_capital_letters() {
+    fn registry_hosts_are_case_insensitive() {
         let registries = vec![Registry { host: "GHCR.io".into(), ..Registry::default() }];
         let settings = ImageSettings { registries, ..ImageSettings::default() };
         assert!(settings.registry_settings("ghcr.io").is_some() && settings.registry_settings("ghcr.io:443").is_none());

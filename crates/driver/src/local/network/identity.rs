@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_fit_and_differ() {
+    fn interface_names_fit_and_differ() {
         let identity = Identity::new("7ZQ0ab").unwrap();
         let names = [
             identity.bridge(0),
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_id() {
+    fn invalid_ids_are_refused() {
         for wrong in ["", "abc12", "abc1234", "abc12i", "abc12-", "abc1 3", "äbc12"] {
             assert!(matches!(Identity::new(wrong), Err(Error::Permanent(_))), "{wrong:?}");
         }

@@ -10,15 +10,14 @@ const FORWARDING: &str = "/proc/sys/net/ipv4/ip_forward";
 
 /// Returns whether the host forwards packets.
 pub(super) fn is_forwarding_enabled() -> Result<bool, Error> {
-    let value =
-        fs::read_to_string(FORWARDING).map_err(|error| io_failure("read whether the machine forwards", &error))?;
+    let value = fs::read_to_string(FORWARDING).map_err(|error| io_failure("read the forwarding setting", &error))?;
     Ok(value.trim() != "0")
 }
 
 /// Enables forwarding, without which nothing leaves the host. It is a setting of the host and stays on afterwards.
 pub(super) fn enable_forwarding() -> Result<(), Error> {
     fs::write(FORWARDING, "1").map_err(|error| io_failure("turn forwarding on", &error))?;
-    tracing::info!("turned on net.ipv4.ip_forward: instances reach other machines through this one; it stays on");
+    tracing::info!("enabled net.ipv4.ip_forward: instances reach other hosts through this one; it stays on");
     Ok(())
 }
 

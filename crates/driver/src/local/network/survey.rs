@@ -88,7 +88,7 @@ pub(in crate::local) async fn rehearse_network() -> Result<RehearsalResult, Erro
 
 /// A thread can have its own network namespace, which the programs that it starts inherit.
 fn rehearse_in_namespace() -> Result<RehearsalResult, Error> {
-    kernel::unshare(UnshareFlags::NEWNET).map_err(|error| io_failure("make a network namespace", &error))?;
+    kernel::unshare(UnshareFlags::NEWNET).map_err(|error| io_failure("create a network namespace", &error))?;
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| io_failure("try the network", &error))?;
     runtime.block_on(async {
@@ -102,7 +102,7 @@ fn rehearse_in_namespace() -> Result<RehearsalResult, Error> {
 async fn create_test_links(identity: &Identity) -> Result<(), Error> {
     let netlink = Netlink::open()?;
     let bridge = LinkMessageBuilder::<LinkBridge>::new(&identity.bridge(0)).build();
-    netlink.handle.link().add(bridge).execute().await.map_err(|error| netlink_error("make a bridge", error))?;
+    netlink.handle.link().add(bridge).execute().await.map_err(|error| netlink_error("create a bridge", error))?;
     let pair = LinkMessageBuilder::<LinkVeth>::new(&identity.veth(Ipv4Addr::new(10, 64, 0, 2)), "eth0").build();
-    netlink.handle.link().add(pair).execute().await.map_err(|error| netlink_error("make a pair of interfaces", error))
+    netlink.handle.link().add(pair).execute().await.map_err(|error| netlink_error("create a pair of interfaces", error))
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use tarn_driver::local::network::Network;
 
-use crate::network::machine::{Cluster, command, on_a_machine};
+use crate::network::host::{Cluster, command, on_test_host};
 use crate::network::probes::{
     arrives, connects, connects_from, echoes, is_cut_off_from, is_silent, listen, receiver, send, stays_away,
 };
@@ -16,7 +16,7 @@ const BRIDGED_PACKETS: &str = "/proc/sys/net/bridge/bridge-nf-call-iptables";
 /// The kernel may pass bridged packets through the firewall or not; both must have the same result.
 #[test]
 fn nodes_reach_their_cluster_and_no_other() {
-    on_a_machine(|| async {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let one = Cluster::start(&network, 0, 2).await;
         let two = Cluster::start(&network, 1, 1).await;
@@ -42,8 +42,8 @@ fn nodes_reach_their_cluster_and_no_other() {
 }
 
 #[test]
-fn the_host_is_closed() {
-    on_a_machine(|| async {
+fn instances_cannot_reach_the_host() {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let one = Cluster::start(&network, 0, 1).await;
         let _two = Cluster::start(&network, 1, 1).await;
@@ -71,8 +71,8 @@ fn the_host_is_closed() {
 
 /// A link-local address would bypass every rule about IPv4.
 #[test]
-fn nothing_speaks_ipv6() {
-    on_a_machine(|| async {
+fn ipv6_is_disabled() {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let cluster = Cluster::start(&network, 0, 1).await;
         let addresses = || fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
@@ -84,8 +84,8 @@ fn nothing_speaks_ipv6() {
 
 /// Packets with a spoofed source address do not arrive.
 #[test]
-fn a_node_cannot_pretend_to_be_another() {
-    on_a_machine(|| async {
+fn spoofed_source_is_dropped() {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let one = Cluster::start(&network, 0, 1).await;
         let two = Cluster::start(&network, 1, 1).await;
@@ -104,8 +104,8 @@ fn a_node_cannot_pretend_to_be_another() {
 }
 
 #[test]
-fn the_firewall_comes_back_after_somebody_flushed_it() {
-    on_a_machine(|| async {
+fn flushed_firewall_is_restored() {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let rules = || command("nft list table inet tarn_aaaaaa");
         network.ensure_base().await.unwrap();
@@ -129,8 +129,8 @@ fn the_firewall_comes_back_after_somebody_flushed_it() {
 
 /// Reloading the host's own firewall flushes everything or, table by table, only the rules.
 #[test]
-fn what_keeps_instances_apart_is_kept_while_they_run() {
-    on_a_machine(|| async {
+fn isolation_is_restored_while_instances_run() {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let one = Cluster::start(&network, 0, 2).await;
         let two = Cluster::start(&network, 1, 1).await;
@@ -161,8 +161,8 @@ fn what_keeps_instances_apart_is_kept_while_they_run() {
 
 /// Even within its own cluster a node cannot spoof an address, and reloaded rules contain all nodes.
 #[test]
-fn a_node_is_heard_in_its_cluster_with_its_own_address_only() {
-    on_a_machine(|| async {
+fn nodes_cannot_spoof_within_their_cluster() {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let cluster = Cluster::start(&network, 0, 3).await;
         let ((own, node), (target, peer)) = (&cluster.nodes[0], &cluster.nodes[1]);

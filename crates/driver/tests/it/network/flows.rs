@@ -6,7 +6,7 @@ use std::path::Path;
 
 use tarn_driver::local::network::Network;
 
-use crate::network::machine::{Cluster, command, on_a_machine};
+use crate::network::host::{Cluster, command, on_test_host};
 use crate::network::outside::{Outside, THEIRS};
 use crate::network::probes::{connects, is_cut_off, listen};
 
@@ -35,8 +35,8 @@ fn has_a_table() -> bool {
 
 /// Two colluding nodes could fill the table, without a socket and for days.
 #[test]
-fn what_goes_from_node_to_node_is_in_no_table() {
-    on_a_machine(|| async {
+fn traffic_between_nodes_is_not_tracked() {
+    on_test_host(|| async {
         if !has_a_table() {
             return;
         }
@@ -57,8 +57,8 @@ fn what_goes_from_node_to_node_is_in_no_table() {
 }
 
 #[test]
-fn a_node_has_so_many_flows_to_the_world_and_leaves_none() {
-    on_a_machine(|| async {
+fn outgoing_flows_are_limited_and_removed() {
+    on_test_host(|| async {
         if !has_a_table() {
             return;
         }
@@ -87,7 +87,7 @@ fn a_node_has_so_many_flows_to_the_world_and_leaves_none() {
         network.detach(0, *one).await.unwrap();
         let left = if forgets() { 0 } else { had };
         assert!(flows(*one) <= left && flows(*two) == 1, "what ends with a node are its own flows");
-        let again = crate::network::machine::Namespace::instance();
+        let again = crate::network::host::Namespace::instance();
         network.attach(0, *one, again.pid()).await.unwrap();
         assert!(again.run(move || connects(THEIRS, port)), "who gets the address next begins anew");
         assert!(command("nft list set inet tarn_aaaaaa flows").contains(&two.to_string()));

@@ -3,7 +3,7 @@
 use tarn_driver::local::network::Network;
 
 use crate::network::frames::{Wire, frame, hardware_address};
-use crate::network::machine::{Cluster, command, on_a_machine};
+use crate::network::host::{Cluster, command, on_test_host};
 use crate::network::probes::{arrives, receiver, send};
 
 /// Group addresses that a bridge handles itself, before any rule applies: LLDP and 802.1X.
@@ -17,9 +17,10 @@ fn learnt() -> Vec<String> {
     all.lines().filter(|line| !told(line)).map(str::to_owned).collect()
 }
 
+/// Frames that bridges handle themselves do not divert the traffic of another node.
 #[test]
-fn nobody_gets_the_traffic_of_another_by_frames_that_bridges_handle_themselves() {
-    on_a_machine(|| async {
+fn bridge_learns_no_spoofed_address() {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let cluster = Cluster::start(&network, 0, 3).await;
         let [(_, attacker), (victim, second), (sender, third)] = &cluster.nodes[..] else { panic!() };

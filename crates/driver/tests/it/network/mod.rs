@@ -4,9 +4,9 @@
 mod firewall;
 mod flows;
 mod frames;
+mod host;
 mod learning;
-mod machine;
+mod methods;
 mod outside;
 mod probes;
 mod sharing;
-mod verbs;

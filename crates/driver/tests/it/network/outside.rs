@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, TcpListener};
 
 use tarn_driver::local::network::Network;
 
-use crate::network::machine::{Cluster, Namespace, command, on_a_machine, wait_until};
+use crate::network::host::{Cluster, Namespace, command, on_test_host, wait_until};
 use crate::network::probes::{caller_seen, connects, connects_from, is_cut_off_from, listen};
 
 const OURS: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
@@ -45,8 +45,8 @@ impl Outside {
 }
 
 #[test]
-fn instances_go_out_with_the_address_of_the_machine() {
-    on_a_machine(|| async {
+fn instances_go_out_with_the_host_address() {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let cluster = Cluster::start(&network, 0, 1).await;
         let outside = Outside::new();
@@ -56,8 +56,8 @@ fn instances_go_out_with_the_address_of_the_machine() {
 }
 
 #[test]
-fn metadata_services_are_for_the_host() {
-    on_a_machine(|| async {
+fn instances_cannot_reach_metadata_services() {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let cluster = Cluster::start(&network, 0, 1).await;
         let outside = Outside::new();
@@ -72,8 +72,8 @@ fn metadata_services_are_for_the_host() {
 
 /// In one cloud the metadata service has the same address as the name server.
 #[test]
-fn names_can_be_asked_for_in_every_cloud() {
-    on_a_machine(|| async {
+fn name_server_of_every_cloud_is_reachable() {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let cluster = Cluster::start(&network, 0, 1).await;
         let outside = Outside::new();
@@ -87,8 +87,8 @@ fn names_can_be_asked_for_in_every_cloud() {
 }
 
 #[test]
-fn what_the_operator_denies_is_out_of_reach() {
-    on_a_machine(|| async {
+fn denied_networks_are_unreachable() {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let cluster = Cluster::start(&network, 0, 2).await;
         let outside = Outside::new();
@@ -110,8 +110,8 @@ fn what_the_operator_denies_is_out_of_reach() {
 }
 
 #[test]
-fn nobody_comes_in() {
-    on_a_machine(|| async {
+fn instances_are_unreachable_from_outside() {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let cluster = Cluster::start(&network, 0, 1).await;
         let outside = Outside::new();

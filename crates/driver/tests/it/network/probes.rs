@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, ipproto, recv, sendto, socket, sockopt};
 
-use crate::network::machine::Namespace;
+use crate::network::host::Namespace;
 
 /// The timeout for expected packets.
 const LONG: Duration = Duration::from_secs(30);

@@ -32,14 +32,14 @@ fn check_kernel_version(release: &str) -> Finding {
     match (numbers.next(), numbers.next()) {
         (Some(major), Some(minor)) if (major, minor) >= LEAST => Finding::ok(CHECK, format!("Linux {release}")),
         (Some(_), Some(_)) => Finding::failure(CHECK, format!("Linux {release} is too old"), todo),
-        _ => Finding::warning(CHECK, format!("the version of this kernel is not understood: {release:?}"), todo),
+        _ => Finding::warning(CHECK, format!("the version of this kernel is not recognised: {release:?}"), todo),
     }
 }
 
 fn check_overlay(filesystems: &str, has_modules: bool) -> Finding {
     const CHECK: &str = "kernel.overlay";
     match filesystems.lines().any(|line| line.trim_start_matches("nodev").trim() == "overlay") {
-        true => Finding::ok(CHECK, "the overlay filesystem is there"),
+        true => Finding::ok(CHECK, "the overlay filesystem is available"),
         false if has_modules => Finding::note(
             CHECK,
             "the overlay filesystem is not loaded; the first mount loads it, if the kernel has it as a module",
@@ -47,7 +47,7 @@ fn check_overlay(filesystems: &str, has_modules: bool) -> Finding {
         ),
         false => Finding::failure(
             CHECK,
-            "the kernel does not know the overlay filesystem",
+            "the kernel does not support the overlay filesystem",
             "use a kernel with CONFIG_OVERLAY_FS: the root of every instance is one",
         ),
     }
@@ -72,10 +72,10 @@ fn check_user_namespaces() -> Finding {
             let closed = read_setting("/proc/sys/kernel/unprivileged_userns_clone") == "0"
                 || read_setting("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1";
             let beside =
-                if closed { "; they are closed to ordinary users, which does not concern an engine" } else { "" };
+                if closed { "; ordinary users cannot create them, which does not affect an engine" } else { "" };
             Finding::ok(CHECK, format!("up to {most} user namespaces{beside}"))
         }
-        None => Finding::warning(CHECK, "the kernel does not say how many user namespaces it allows", "mount /proc"),
+        None => Finding::warning(CHECK, "the kernel does not report how many user namespaces it allows", "mount /proc"),
     }
 }
 
@@ -100,13 +100,13 @@ fn check_xfs() -> Finding {
         false => read_setting("/proc/filesystems").lines().any(|line| line.trim() == "xfs"),
     };
     match is_known {
-        true => Finding::ok(CHECK, "the filesystem XFS is there"),
+        true => Finding::ok(CHECK, "the filesystem XFS is available"),
         false if !super::is_root() => {
             Finding::skipped(CHECK, "XFS is not loaded, and only root may load it", super::AS_ROOT)
         }
         false => Finding::failure(
             CHECK,
-            "the kernel does not know the filesystem XFS: there can be no volumes",
+            "the kernel does not support the filesystem XFS: there can be no volumes",
             "install the kernel's extra modules, or use a kernel with CONFIG_XFS_FS",
         ),
     }
@@ -126,7 +126,7 @@ fn check_loop_devices() -> Finding {
                 format!("all {most} loop devices are in use"),
                 "losetup --list shows by whom; boot with max_loop=0 for as many as are needed",
             ),
-            _ => Finding::ok(CHECK, format!("{used} loop devices are in use, and more can be made")),
+            _ => Finding::ok(CHECK, format!("{used} loop devices are in use, and more can be created")),
         },
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
             Finding::skipped(CHECK, "loop devices are for root only", super::AS_ROOT)
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn filesystems_are_found_by_their_whole_name() {
+    fn filesystems_match_by_whole_name() {
         assert_eq!(check_overlay("nodev\tsysfs\nnodev\toverlay\n\text4", false).level, Level::Ok);
         assert_eq!(check_overlay("nodev\toverlayish\n\text4", true).level, Level::Note);
         assert_eq!(check_overlay("\text4", false).level, Level::Failure);

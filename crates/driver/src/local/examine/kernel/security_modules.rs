@@ -32,19 +32,21 @@ pub(in crate::local::examine) fn judge_modules(state: &State) -> Finding {
     if selinux == "1" {
         return Finding::warning(
             CHECK,
-            "SELinux forbids what its policy does not know, and it knows nothing of Tarn",
+            "SELinux denies what its policy does not allow, and it has no policy for Tarn",
             "look for denials with `ausearch -m avc -c tarn`; run the engine as unconfined_service_t, or set SELinux to permissive",
         );
     }
     if !profile.is_empty() && profile != "unconfined" {
         return Finding::warning(
             CHECK,
-            format!("AppArmor holds {who} in the profile {profile}; an engine started the same way is held, too"),
+            format!(
+                "AppArmor confines {who} to the profile {profile}; an engine started the same way is confined, too"
+            ),
             "start it unconfined, or allow mount, userns and network in that profile",
         );
     }
-    let shown = if modules.is_empty() { "none that are seen" } else { modules };
-    Finding::ok(CHECK, format!("security modules: {shown}; nothing is in the way"))
+    let shown = if modules.is_empty() { "none visible" } else { modules };
+    Finding::ok(CHECK, format!("security modules: {shown}; none interferes"))
 }
 
 #[cfg(test)]
@@ -53,7 +55,7 @@ mod tests {
     use crate::findings::Level;
 
     #[test]
-    fn only_what_forbids_is_told() {
+    fn only_enforcing_modules_are_reported() {
         let plain = State { modules: "capability,apparmor".into(), ..State::default() };
         assert_eq!(judge_modules(&plain).level, Level::Ok);
         assert_eq!(judge_modules(&State { selinux: "0".into(), ..plain.clone() }).level, Level::Ok);

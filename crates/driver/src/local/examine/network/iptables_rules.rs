@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_policy_of_drop_is_found_until_ours_pass() {
+    fn drop_policy_is_an_obstacle_until_ours_pass() {
         let saved = "*nat\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n*filter\n:INPUT ACCEPT [0:0]\n:FORWARD DROP [0:0]\n\
                      -A FORWARD -i docker0 -o eth0 -j ACCEPT\nCOMMIT\n";
         let found = find_legacy_obstacle(saved, "tabc123", "eth0").unwrap();

@@ -29,7 +29,7 @@ pub async fn addresses(data: &Path) -> Finding {
     let installation = match installation::known(data) {
         Ok(installation) => installation,
         Err(error) => {
-            let found = format!("which addresses instances have cannot be read at {}: {error}", data.display());
+            let found = format!("the addresses of instances cannot be read at {}: {error}", data.display());
             return Finding::skipped(CHECK, found, AS_ROOT);
         }
     };
@@ -39,7 +39,7 @@ pub async fn addresses(data: &Path) -> Finding {
         Ok(survey::AddressSurvey { free: (0, all), prefix: None, .. }) => Finding::failure(
             CHECK,
             format!(
-                "routes of this machine cover all {all} ranges that instances could have (10.64.0.0/10, 172.16.0.0/12)"
+                "routes of this host cover all {all} ranges that instances could have (10.64.0.0/10, 172.16.0.0/12)"
             ),
             "free one /16 of them: `ip route` shows what covers them",
         ),
@@ -59,10 +59,10 @@ pub async fn addresses(data: &Path) -> Finding {
                 false => Finding::warning(
                     CHECK,
                     format!(
-                        "instances have {prefix}, and others use {} of it: they cannot reach each other",
+                        "instances have {prefix}, and other programs use {} of it: they cannot reach each other",
                         found.overlaps.join(", ")
                     ),
-                    "destroy all clusters, and the next one gets a range that is free; or give the others another network",
+                    "destroy all clusters, so that the next one gets a free range; or move the other programs to another network",
                 ),
             }
         }
@@ -74,11 +74,11 @@ fn check_forwarding(value: &str) -> Finding {
     match value {
         "0" => Finding::note(
             CHECK,
-            "this machine does not forward packets; the engine turns it on with the first cluster, and leaves it on",
+            "this host does not forward packets; the engine enables it with the first cluster, and leaves it on",
             "",
         ),
-        "" => Finding::skipped(CHECK, "the kernel does not say whether it forwards packets", ""),
-        _ => Finding::ok(CHECK, "this machine forwards packets"),
+        "" => Finding::skipped(CHECK, "the kernel does not report whether it forwards packets", ""),
+        _ => Finding::ok(CHECK, "this host forwards packets"),
     }
 }
 
@@ -87,8 +87,8 @@ fn check_bridge_filter(value: &str) -> Finding {
     match value {
         "1" => Finding::note(
             CHECK,
-            "packets within a bridge go through the firewall as well: rules of others see what nodes of a cluster say to each other",
-            "nothing, if network.firewall is well; otherwise sysctl -w net.bridge.bridge-nf-call-iptables=0",
+            "packets within a bridge go through the firewall as well: foreign rules apply to the traffic between nodes of a cluster",
+            "nothing, if network.firewall is ok; otherwise sysctl -w net.bridge.bridge-nf-call-iptables=0",
         ),
         _ => Finding::ok(CHECK, "packets within a bridge do not go through the firewall"),
     }
@@ -105,8 +105,8 @@ async fn check_foreign_rules(data: &Path, is_open: bool) -> Finding {
     let listed = tools::run_program(&nft, &["-j", "list", "ruleset"]).await;
     let ruleset: Value = match listed.map(|text| serde_json::from_str(&text)) {
         Ok(Ok(ruleset)) => ruleset,
-        Ok(Err(error)) => return Finding::skipped(CHECK, format!("what nft lists is not understood: {error}"), ""),
-        Err(why) => return Finding::skipped(CHECK, format!("nft does not list the rules: {why}"), "look at tools.nft"),
+        Ok(Err(error)) => return Finding::skipped(CHECK, format!("the output of nft cannot be parsed: {error}"), ""),
+        Err(why) => return Finding::skipped(CHECK, format!("nft does not list the rules: {why}"), "see tools.nft"),
     };
     // Before the first start there is no id yet; the rules are the same with any.
     let installation = snapshot::installation_id(data);
@@ -122,17 +122,17 @@ async fn check_foreign_rules(data: &Path, is_open: bool) -> Finding {
     if !found.is_empty() {
         let what: Vec<_> = found.iter().map(|one| format!("{} ({})", one.place, one.how)).collect();
         let todo: Vec<_> = found.iter().map(|one| one.remedy.as_str()).collect();
-        let unknown = if installation.is_some() { "" } else { "; once the engine has run, this names the interfaces" };
-        let found = format!("rules of others drop what instances send to other machines: {}{unknown}", what.join(", "));
+        let unknown = if installation.is_some() { "" } else { "; once the engine has run, this shows the interfaces" };
+        let found = format!("foreign rules drop what instances send to other hosts: {}{unknown}", what.join(", "));
         return Finding::failure(CHECK, found, todo.join("; "));
     }
     match is_open && nft_rules::closes_host(&ruleset) {
         true => Finding::note(
             CHECK,
-            "no rule of others drops what instances send, but the machine takes only what its rules allow",
-            "see that they allow the ports of the API, of SSH and of S3 to whom you serve",
+            "no foreign rule drops what instances send, but the host accepts only what its rules allow",
+            "check that they allow the ports of the API, of SSH and of S3 for your clients",
         ),
-        false => Finding::ok(CHECK, "no rule of others drops what instances send"),
+        false => Finding::ok(CHECK, "no foreign rule drops what instances send"),
     }
 }
 
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_machines_are_behind_the_default_route() {
+    fn uplink_is_the_preferred_default_route() {
         let table = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n\
                      wlan0\t00000000\t0101A8C0\t0003\t0\t0\t600\t00000000\t0\t0\t0\n\
                      eth0\t00000000\t0101A8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0\n\
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn addresses_that_are_not_chosen_yet_are_not_told() {
+    async fn unchosen_addresses_are_not_reported() {
         let data = tempfile::tempdir().unwrap();
         let before = addresses(data.path()).await.found;
         assert!(!before.contains("/16") && before.contains("when the engine first starts"), "{before}");

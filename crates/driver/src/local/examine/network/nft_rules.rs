@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn dockers_drop_is_found_with_the_chain_for_users() {
+    fn docker_policy_is_an_obstacle() {
         let docker = [
             chain("ip", "filter", "FORWARD", "forward", "drop"),
             json!({ "chain": { "family": "ip", "table": "filter", "name": "DOCKER-USER" } }),
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_nft_gets_rules_of_nft() {
+    fn nft_table_gets_nft_commands() {
         let own = chain("inet", "mine", "fwd", "forward", "drop");
         assert!(
             found(std::slice::from_ref(&own))[0]
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn firewalld_rejects_at_its_end() {
+    fn firewalld_reject_is_an_obstacle() {
         let reject = json!([{ "reject": { "type": "icmpx", "expr": "admin-prohibited" } }]);
         let found = found(&[
             chain("inet", "firewalld", "filter_FORWARD", "forward", "accept"),
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn firewalld_is_well_with_what_it_was_told() {
+    fn firewalld_zone_that_accepts_is_no_obstacle() {
         assert_eq!(found(&firewalld(&[])).len(), 1);
         assert_eq!(found(&firewalld(&["virbr0"])).len(), 1, "somebody else is trusted");
         assert_eq!(found(&firewalld(&["tabc123*"])), [], "the advice has been followed");
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn chains_that_send_to_each_other_come_to_an_end() {
+    fn circular_jumps_terminate() {
         let round = |from: &str, to: &str| rule("inet", "mine", from, json!([{ "jump": { "target": to } }]));
         let ours = json!([interface("iifname", "tabc123*"), { "jump": { "target": "a" } }]);
         let all = [
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_concern_us_is_no_obstacle() {
+    fn unrelated_chains_are_no_obstacle() {
         assert_eq!(found(&[chain("ip6", "filter", "FORWARD", "forward", "drop")]), []);
         assert_eq!(found(&[chain("inet", "tarn_zzzzzz", "forward", "forward", "drop")]), []);
         assert_eq!(found(&[chain("inet", "mine", "fwd", "forward", "accept")]), []);

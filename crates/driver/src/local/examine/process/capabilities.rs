@@ -25,11 +25,11 @@ const PRIVILEGES: [Privilege; 16] = [
     (27, "MKNOD", None),
     (9, "LINUX_IMMUTABLE", Some("files cannot be protected from removal")),
     (10, "NET_BIND_SERVICE", Some("ports below 1024 cannot be listened on")),
-    (23, "SYS_NICE", Some("the first process of an instance does not come first")),
+    (23, "SYS_NICE", Some("the first process of an instance has no priority")),
     (
         24,
         "SYS_RESOURCE",
-        Some("reserved blocks of a disk and limits of root cannot be passed, which the engine does not need"),
+        Some("reserved blocks of a disk and limits of root cannot be exceeded, which the engine does not need"),
     ),
 ];
 
@@ -43,10 +43,10 @@ pub fn capabilities(of: ExaminedProcess) -> Vec<Finding> {
 fn check_root() -> Finding {
     const CHECK: &str = "process.root";
     match crate::local::examine::is_root() {
-        true => Finding::ok(CHECK, "this is root, as the local driver needs it"),
+        true => Finding::ok(CHECK, "this is root, which the local driver needs"),
         false => Finding::skipped(
             CHECK,
-            "this is not root: what only root may look at is skipped, and says so",
+            "this is not root: checks that need root are skipped",
             "run `tarn doctor` as the user that runs the engine; the local driver needs root",
         ),
     }
@@ -58,20 +58,20 @@ fn check_capabilities(status: &str, who: &str) -> Finding {
     if !is_root {
         return Finding::skipped(
             CHECK,
-            format!("{who} is not root, and has not the capabilities of root"),
+            format!("{who} is not root, and lacks the capabilities of root"),
             crate::local::examine::AS_ROOT,
         );
     }
     let Some(effective) = status_field(status, "CapEff").and_then(|text| u64::from_str_radix(text, 16).ok()) else {
-        return Finding::skipped(CHECK, format!("the kernel does not tell the capabilities of {who}"), "mount /proc");
+        return Finding::skipped(CHECK, format!("the kernel does not report the capabilities of {who}"), "mount /proc");
     };
     let missing = || PRIVILEGES.iter().filter(|(number, ..)| effective & (1 << number) == 0);
     let needed: Vec<_> =
         missing().filter(|(.., without)| without.is_none()).map(|(_, name, _)| format!("CAP_{name}")).collect();
     let todo =
-        "give them to whoever starts the engine: CapabilityBoundingSet= of the service, or --cap-add of the container";
+        "grant them where the engine is started: CapabilityBoundingSet= of the service, or --cap-add of the container";
     if !needed.is_empty() {
-        return Finding::failure(CHECK, format!("instances cannot be made without {}", needed.join(", ")), todo);
+        return Finding::failure(CHECK, format!("instances cannot be created without {}", needed.join(", ")), todo);
     }
     let without: Vec<_> =
         missing().filter_map(|(_, name, without)| Some(format!("without CAP_{name} {}", (*without)?))).collect();
@@ -102,9 +102,9 @@ fn check_environment(status: &str, container: Option<&str>, who: &str) -> Findin
         (false, Some(mark)) => Finding::note(
             CHECK,
             format!("this is a container ({mark}): devices, control groups and modules are what it was given"),
-            "run the engine on the machine itself, if you can",
+            "run the engine on the host itself, if you can",
         ),
-        (false, None) => Finding::ok(CHECK, format!("nothing around {who} holds it back")),
+        (false, None) => Finding::ok(CHECK, format!("nothing restricts {who}")),
     }
 }
 
@@ -118,7 +118,7 @@ mod tests {
     use crate::findings::Level;
 
     #[test]
-    fn what_is_missing_is_named_with_what_it_is_needed_for() {
+    fn missing_capabilities_are_named() {
         let with = |mask: u64| check_capabilities(&format!("Name:\tx\nCapEff:\t{mask:016x}\n"), "it");
         assert_eq!(with(u64::MAX).level, Level::Ok);
         let resource = with(!(1 << 24));
@@ -129,14 +129,14 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_not_root_is_told_so() {
+    fn non_root_process_is_skipped() {
         let status = |effective: u32| format!("Uid:\t1000\t{effective}\t0\t0\nCapEff:\tffffffffffffffff\n");
         assert_eq!(check_capabilities(&status(1000), "the engine").level, Level::Skipped);
         assert_eq!(check_capabilities(&status(0), "the engine").level, Level::Ok);
     }
 
     #[test]
-    fn surroundings_that_hold_back_are_told() {
+    fn restricting_environments_are_reported() {
         assert_eq!(check_environment("Seccomp:\t0\nNoNewPrivs:\t0\n", None, "it").level, Level::Ok);
         assert_eq!(check_environment("Seccomp:\t2\nSeccomp_filters:\t1\n", None, "it").level, Level::Warning);
         assert_eq!(check_environment("Seccomp:\t0\n", Some("/.dockerenv"), "it").level, Level::Note);

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_process_is_looked_at_by_its_own_files() {
+    fn other_process_is_read_by_its_own_files() {
         let mut command = std::process::Command::new("sh");
         command.args(["-c", "ulimit -n 64; echo ready; exec sleep 60"]).stdout(std::process::Stdio::piped());
         let mut sleep = command.spawn().unwrap();

@@ -46,7 +46,7 @@ fn judge_limit((check, _, setting, enough, what): &Limit, found: Option<u64>) ->
             format!("all instances together have {found} {what}, which many of them can use up"),
             format!("sysctl -w {setting}={}; keep it in /etc/sysctl.d/tarn.conf", enough * 8),
         ),
-        None => Finding::of(check, Level::Skipped, format!("this kernel does not say its limit of {what}"), ""),
+        None => Finding::of(check, Level::Skipped, format!("this kernel does not report its limit of {what}"), ""),
     }
 }
 
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_limits_are_told_with_the_way_to_raise_them() {
+    fn small_limits_are_reported_with_a_remedy() {
         let few = judge_limit(&LIMITS[0], Some(128));
         assert_eq!(few.level, Level::Note);
         assert!(few.todo.unwrap().contains("sysctl -w fs.inotify.max_user_instances=8192"));

@@ -40,7 +40,7 @@ pub(super) fn start_instance(order: &Start) -> io::Result<()> {
     let listener = open_control_socket(order)?;
     let last_word = last_word::prepare(&order.run, order.id_base)?;
     check_descriptors(&[listener.as_fd(), last_word.as_fd()])?;
-    let unmade = with_context("the namespaces could not be made");
+    let unmade = with_context("the namespaces could not be created");
     let keeper = Keeper::fork().map_err(&unmade)?;
     // Creating a network namespace takes time in the kernel, so the disk is mounted meanwhile.
     let disk = disk::mount_disk(order)?;
@@ -58,7 +58,7 @@ pub(super) fn start_instance(order: &Start) -> io::Result<()> {
         Ok(line) if line.trim_end() == BEGIN => {
             container.start().map_err(|error| io::Error::other(error_chain(&error)))
         }
-        Ok(_) => Err(io::Error::other("the engine took the order back")),
+        Ok(_) => Err(io::Error::other("the engine cancelled the start")),
         Err(error) => Err(error),
     };
     if let (Err(_), Some(pid)) = (&begun, Pid::from_raw(pid)) {
@@ -82,7 +82,7 @@ fn raise_guest_priority(guest: i32) {
 /// Only the descriptor goes inside: there is no path that the instance could replace.
 fn open_control_socket(order: &Start) -> io::Result<UnixListener> {
     let path = order.run.join("control.sock");
-    let listener = UnixListener::bind(&path).map_err(with_context("the control socket could not be made"))?;
+    let listener = UnixListener::bind(&path).map_err(with_context("the control socket could not be created"))?;
     fs::set_permissions(&path, Permissions::from_mode(0o600))?;
     Ok(listener)
 }

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_call_is_named_once() {
+    fn every_call_is_listed_once() {
         let mut seen = BTreeSet::new();
         for name in ALLOWED.iter().flat_map(|group| group.split_whitespace()).chain(REFUSED.split_whitespace()) {
             assert!(seen.insert(name), "{name} is listed twice");

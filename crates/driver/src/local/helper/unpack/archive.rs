@@ -54,7 +54,7 @@ impl<R: Read> Entries<R> {
             self.skip_contents()?;
             let Some(header) = self.read_header()? else {
                 let is_end = name.is_none() && link.is_none() && notes.is_none();
-                return if is_end { Ok(None) } else { Err(unfit_archive("it ends before what it has announced")) };
+                return if is_end { Ok(None) } else { Err(unfit_archive("it ends after an extension header")) };
             };
             let size = header.entry_size().map_err(archive_error)?;
             let is_known = header.as_gnu().is_some() || header.as_ustar().is_some();
@@ -64,7 +64,7 @@ impl<R: Read> Entries<R> {
                 EntryType::GNULongLink if is_known => set_once(&mut link, self.read_name(size)?)?,
                 EntryType::XHeader if is_known => {
                     let read = PaxRecords::parse(&self.read_contents(size)?)
-                        .ok_or_else(|| unfit_archive("the notes in it are broken"))?;
+                        .ok_or_else(|| unfit_archive("its PAX records are invalid"))?;
                     set_once(&mut notes, read)?;
                 }
                 _ => {
@@ -127,7 +127,7 @@ impl<R: Read> Entries<R> {
         // The checksum field itself counts as blanks.
         let sum: u32 = bytes[..148].iter().chain(&[b' '; 8]).chain(&bytes[156..]).map(|byte| u32::from(*byte)).sum();
         if header.cksum().map_err(archive_error)? != sum {
-            return Err(unfit_archive("a header in it has another sum than it says"));
+            return Err(unfit_archive("a header in it has a wrong checksum"));
         }
         Ok(Some(header))
     }
@@ -135,7 +135,7 @@ impl<R: Read> Entries<R> {
     /// Reads the whole contents.
     fn read_contents(&mut self, size: u64) -> Result<Vec<u8>, Failure> {
         if size > MAX_RECORDS {
-            return Err(unfit_archive("a name or the notes on something in it need more memory than that may have"));
+            return Err(unfit_archive("a name or the PAX records of an entry are too long"));
         }
         self.begin_contents(size);
         let mut all = vec![0; usize::try_from(size).unwrap_or_default()];
@@ -179,14 +179,14 @@ impl PaxRecords {
     fn size(&self) -> Result<Option<u64>, Failure> {
         let Some(text) = self.last_value(b"size") else { return Ok(None) };
         let size = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
-        size.map(Some).ok_or_else(|| unfit_archive("the notes in it are broken"))
+        size.map(Some).ok_or_else(|| unfit_archive("its PAX records are invalid"))
     }
 }
 
 fn set_once<T>(known: &mut Option<T>, new: T) -> Result<(), Failure> {
     match known.replace(new) {
         None => Ok(()),
-        Some(_) => Err(unfit_archive("it names something twice before it comes")),
+        Some(_) => Err(unfit_archive("it has two extension headers of a kind before an entry")),
     }
 }
 
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_are_taken_by_their_lengths() {
+    fn pax_records_are_delimited_by_length() {
         let one = (b"path".to_vec(), b"a".to_vec());
         assert_eq!(notes(b"10 path=a\n").unwrap(), std::slice::from_ref(&one));
         assert_eq!(notes(b"9 k=\n\0 =\n10 path=a\n").unwrap(), [(b"k".to_vec(), b"\n\0 =".to_vec()), one]);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn names_notes_and_sizes_are_those_of_the_thing_that_follows() {
+    fn extension_headers_apply_to_the_next_entry() {
         let mut archive = tar::Builder::new(Vec::new());
         archive.append_pax_extensions([("size", b"3".as_slice()), ("user", b"a\nb")]).unwrap();
         let mut header = Header::new_ustar();

@@ -115,7 +115,7 @@ impl Drop for Bystander {
 }
 
 #[test]
-fn whoever_unpacks_can_do_nothing_else() {
+fn sandbox_refuses_every_attack() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root can make the sandbox");
         return;
@@ -148,7 +148,7 @@ fn whoever_unpacks_can_do_nothing_else() {
 }
 
 #[test]
-fn more_than_there_is_room_for_is_not_unpacked() {
+fn limits_of_bytes_and_entries_hold() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root can make the sandbox");
         return;
@@ -186,7 +186,7 @@ fn more_than_there_is_room_for_is_not_unpacked() {
         (archive(EntryType::Char, &names(11), 0), many, MOST),
         (noted.into_inner().unwrap(), "full", MOST),
         // Unlimited holes cost an archive nothing.
-        (archive(EntryType::GNUSparse, &names(1), 0), "file-0 in it is sparse, which is not understood", MOST),
+        (archive(EntryType::GNUSparse, &names(1), 0), "file-0 in it is sparse, which is not supported", MOST),
     ] {
         let unpack = |order: &Unpack, listener: &mut &PipeWriter| {
             let order = Unpack { most_bytes, ..order.clone() };

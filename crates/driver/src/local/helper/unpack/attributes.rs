@@ -97,7 +97,7 @@ impl Attributes {
         }
         let bytes = self.bytes();
         Failure::Unfit(format!(
-            "{bytes} bytes are attached to a file in it, more than the disk of this machine can keep there"
+            "{bytes} bytes of extended attributes are on a file in it, more than the disk of this host supports"
         ))
     }
 
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_have_fractions() {
+    fn pax_times_have_fractions() {
         assert_eq!(parse_pax_time("12"), Some((12, 0)));
         assert_eq!(parse_pax_time("12.5"), Some((12, 500_000_000)));
         assert_eq!(parse_pax_time("12.0000000019"), Some((12, 1)));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_overlay_takes_for_its_own_is_not_attached() {
+    fn overlay_attributes_are_dropped() {
         assert!(is_kept_xattr(b"security.capability") && is_kept_xattr(b"user.note"));
         for name in ["trusted.overlay.opaque", "user.overlay.opaque", "security.selinux", "system.posix_acl_access"] {
             assert!(!is_kept_xattr(name.as_bytes()), "{name}");

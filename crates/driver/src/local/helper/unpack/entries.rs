@@ -55,7 +55,7 @@ impl Unpacking {
     fn unpack_entry<R: Read>(&mut self, entry: &Entry, contents: &mut Entries<R>) -> Result<(), Failure> {
         self.unpack_by_type(entry, contents).map_err(|failure| match failure {
             Failure::Failed(error) if is_archive_fault(&error) => {
-                Failure::Unfit(format!("{} in it cannot be made: {error}", printable_path(&entry.path)))
+                Failure::Unfit(format!("{} in it cannot be created: {error}", printable_path(&entry.path)))
             }
             other => other,
         })
@@ -83,7 +83,7 @@ impl Unpacking {
             }
             // Holes cost an archive nothing, but unpacking much.
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
-                Err(Failure::Unfit(format!("{} in it is sparse, which is not understood", printable_path(path))))
+                Err(Failure::Unfit(format!("{} in it is sparse, which is not supported", printable_path(path))))
             }
             EntryType::Symlink => {
                 self.tree.clear_entry(&place)?;
@@ -100,7 +100,7 @@ impl Unpacking {
                 self.devices += 1;
                 Ok(())
             }
-            _ => Err(Failure::Unfit(format!("{} in it is of a kind that is not understood", printable_path(path)))),
+            _ => Err(Failure::Unfit(format!("{} in it is of an unsupported kind", printable_path(path)))),
         }
     }
 
@@ -114,7 +114,7 @@ impl Unpacking {
             return Ok(());
         }
         if matches!(hidden, b"" | b"." | b"..") {
-            return Err(unfit_archive("it hides something that has no name"));
+            return Err(unfit_archive("it has a whiteout without a name"));
         }
         let mut path = place.path[..place.path.len() - name.len()].to_vec();
         path.extend_from_slice(hidden);

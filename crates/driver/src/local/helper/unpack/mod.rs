@@ -38,16 +38,16 @@ pub(super) fn unpack_stdin(order: &Unpack) -> Result<(), Failure> {
         (Some(0 | REPORTED), _) => Ok(()),
         // This is how it ends when it exceeds its memory limit.
         (_, Some(libc::SIGABRT | libc::SIGSEGV | libc::SIGBUS)) => {
-            Err(Failure::Unfit("it needs more memory to be unpacked than that may have".into()))
+            Err(Failure::Unfit("unpacking it needs more memory than is allowed".into()))
         }
-        _ => Err(io::Error::other("whoever unpacked the layer was ended").into()),
+        _ => Err(io::Error::other("the process that unpacked the layer was killed").into()),
     }
 }
 
 /// Runs work in the sandbox, in a separate process that reports failures itself; returns how that process ended.
 fn run_in_sandbox(order: &Unpack, work: impl FnOnce() -> Result<(), Failure>) -> Result<WaitStatus, Failure> {
-    let namespaces = Namespaces::create(order.id_base).map_err(with_context("the namespaces could not be made"))?;
-    sandbox::isolate_mounts(&order.directory, &namespaces).map_err(with_context("the sandbox could not be made"))?;
+    let namespaces = Namespaces::create(order.id_base).map_err(with_context("the namespaces could not be created"))?;
+    sandbox::isolate_mounts(&order.directory, &namespaces).map_err(with_context("the sandbox could not be created"))?;
     let others = UnshareFlags::NEWPID | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS | UnshareFlags::NEWCGROUP;
     kernel::unshare(others)?;
     let child = kernel::fork(|| {
@@ -59,15 +59,16 @@ fn run_in_sandbox(order: &Unpack, work: impl FnOnce() -> Result<(), Failure>) ->
         let failure = match done {
             Ok(Ok(())) => return 0,
             Ok(Err(failure)) => failure,
-            Err(_) => Failure::Unfit("it is broken in a way that is not understood".into()),
+            Err(_) => Failure::Unfit("it is malformed in an unexpected way".into()),
         };
         let _heard = send_report(&failure.report());
         REPORTED
     })?;
-    let child = Pid::from_raw(child.cast_signed()).ok_or_else(|| io::Error::other("whoever unpacks has no id"))?;
+    let child =
+        Pid::from_raw(child.cast_signed()).ok_or_else(|| io::Error::other("the unpacking process has no id"))?;
     kill_when_engine_is_gone(child)?;
     let ended = waitpid(Some(child), WaitOptions::empty())?;
-    Ok(ended.ok_or_else(|| io::Error::other("whoever unpacks cannot be waited for"))?.1)
+    Ok(ended.ok_or_else(|| io::Error::other("the unpacking process cannot be waited for"))?.1)
 }
 
 /// Waits until the unpacking process has ended, and kills it when the output is closed: the engine has died, or has

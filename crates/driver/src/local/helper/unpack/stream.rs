@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn every_compression_gives_the_same_bytes_and_the_same_digest() {
+    fn compressions_give_the_same_digest() {
         let plain: Vec<u8> = (0..200_000u32).flat_map(u32::to_le_bytes).collect();
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         gzip.write_all(&plain).unwrap();
@@ -99,14 +99,14 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_end_is_ended() {
+    fn decompression_is_limited() {
         let bomb = zstd::encode_all(io::repeat(0).take(10 << 20), 1).unwrap();
         assert!(bomb.len() < 10 << 10);
         assert_eq!(read(&bomb, 1 << 20).unwrap_err().kind(), io::ErrorKind::StorageFull);
     }
 
     #[test]
-    fn what_is_cut_off_is_an_error() {
+    fn truncated_stream_is_an_error() {
         let zstd = zstd::encode_all(&[7u8; 1000][..], 1).unwrap();
         assert!(read(&zstd[..zstd.len() - 1], u64::MAX).is_err());
     }

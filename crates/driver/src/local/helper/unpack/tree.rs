@@ -114,7 +114,7 @@ impl Tree {
 
     /// Creates a directory that the archive has not listed, in place of nothing or a whiteout.
     fn make_missing_directory(&mut self, path: &[u8], depth: u32) -> Result<OwnedFd, Failure> {
-        let (above, name) = split_path(path).ok_or_else(|| unfit_archive("its root is no directory"))?;
+        let (above, name) = split_path(path).ok_or_else(|| unfit_archive("its root is not a directory"))?;
         let name = CString::new(name).map_err(|_| unfit_archive("a name in it has a zero byte"))?;
         let place = TreeEntry { parent: self.open_directory(above, depth + 1)?, name, path: path.to_vec() };
         match stat_entry(&place)? {
@@ -171,7 +171,7 @@ pub(super) fn printable_path(path: &[u8]) -> String {
 }
 
 fn not_a_directory(path: &[u8]) -> Failure {
-    Failure::Unfit(format!("it puts something below {}, which is no directory in it", printable_path(path)))
+    Failure::Unfit(format!("it puts something below {}, which is not a directory in it", printable_path(path)))
 }
 
 fn stat_entry(place: &TreeEntry) -> rustix::io::Result<Option<Stat>> {

@@ -133,7 +133,7 @@ fn take_down_mount(inside: &mut MountNamespace, volume: &VolumeId, number: u64) 
         // A leftover mount point is harmless: the next start of the instance removes it.
         let _stays = mount_points::remove_mount_point(&parent, name);
     }
-    Err(io::Error::other("the mount is moved again and again").into())
+    Err(io::Error::other("the mount keeps being moved").into())
 }
 
 /// Opens the parent directory of a path without following links or entering other mounts; `None` when that is

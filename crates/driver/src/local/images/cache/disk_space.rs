@@ -31,8 +31,9 @@ mod tests {
     use super::*;
     use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
+    /// A part of the bytes and of the inodes is never reported as free.
     #[test]
-    fn a_part_of_the_disk_and_of_its_files_is_never_free() {
+    fn part_of_the_disk_is_reserved() {
         if !rustix::process::geteuid().is_root() {
             eprintln!("skipped: mounts need root");
             return;

@@ -79,7 +79,7 @@ impl Images {
         let (_, away) = self.unnamed_layer_path();
         fs::rename(self.layer(&oldest), &away)?;
         state.layers.remove(&oldest);
-        tracing::info!(layer = oldest, "a layer was evicted from the cache of images");
+        tracing::info!(layer = oldest, "a layer was evicted from the image cache");
         Ok(FitResult::AfterRemoving(away))
     }
 
@@ -113,8 +113,9 @@ mod tests {
         }
     }
 
+    /// Eviction removes the least recently used layer, and never one that is needed.
     #[test]
-    fn what_was_used_least_recently_goes_first_and_what_is_needed_stays() {
+    fn eviction_removes_the_least_recently_used_layer() {
         let directory = tempfile::tempdir().unwrap();
         let images = open_cache(directory.path(), 100);
         for n in 1..=3 {

@@ -107,7 +107,7 @@ impl Images {
                 Ok((known, used)) => found.push((used, name, known)),
                 Err(error) if is_missing_or_invalid(&error) => half.push(path),
                 Err(error) => {
-                    tracing::warn!(%error, layer = name, "a layer of images cannot be read; it is left alone")
+                    tracing::warn!(%error, layer = name, "an image layer cannot be read and is left as it is")
                 }
             }
         }
@@ -248,7 +248,7 @@ fn load_layer(path: &Path, is_in_use: bool) -> io::Result<(CachedLayer, SystemTi
     }
     match load_json_file::<CachedLayer>(&path.join(LAYER_FILE)) {
         Err(error) if is_in_use => {
-            tracing::warn!(%error, path = %path.display(), "what a layer takes is not known any more");
+            tracing::warn!(%error, path = %path.display(), "the metadata of a layer is lost");
             Ok((CachedLayer::default(), SystemTime::UNIX_EPOCH))
         }
         known => known,
@@ -294,8 +294,9 @@ pub(super) mod tests {
         names
     }
 
+    /// Opening the cache removes incomplete layers and keeps the order of use.
     #[test]
-    fn what_is_half_made_is_swept_away_and_the_order_is_kept() {
+    fn opening_removes_incomplete_layers() {
         let directory = tempfile::tempdir().unwrap();
         let images = open_cache(directory.path(), 100);
         add_layer(&images, 1, 30);
@@ -316,8 +317,9 @@ pub(super) mod tests {
         assert_eq!(layer_names(directory.path()), [test_digest(1)], "the other one was used before");
     }
 
+    /// A layer that an instance uses is kept, even without metadata.
     #[test]
-    fn what_instances_stand_on_is_never_swept_away() {
+    fn layers_in_use_are_kept() {
         let directory = tempfile::tempdir().unwrap();
         let images = open_cache(directory.path(), 100);
         (1..=3).for_each(|n| add_layer(&images, n, 30));
@@ -340,7 +342,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn nothing_is_seen_below_a_layer_that_hides_everything() {
+    fn opaque_root_hides_lower_layers() {
         let directory = tempfile::tempdir().unwrap();
         let images = open_cache(directory.path(), 100);
         (1..=3).for_each(|n| add_layer(&images, n, 1));

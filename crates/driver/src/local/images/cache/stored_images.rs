@@ -121,8 +121,9 @@ mod tests {
     use super::*;
     use crate::local::images::ImageSettings;
 
+    /// The least recently used images are removed above the limits, and partial files always.
     #[test]
-    fn images_are_forgotten_when_there_are_many_and_what_is_half_written_goes() {
+    fn old_and_incomplete_images_are_removed() {
         let directory = tempfile::tempdir().unwrap();
         let (images, _) =
             Images::open(directory.path().to_owned(), ImageSettings::default(), &BTreeSet::new()).unwrap();

@@ -97,7 +97,7 @@ impl Pull<'_> {
     async fn unless_abandoned<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
         tokio::select! {
             done = work => Ok(done),
-            () = self.progress.wait_until_abandoned() => Err(Error::Retry("nobody waits for the image any more".into())),
+            () = self.progress.wait_until_abandoned() => Err(Error::Retry("the request no longer waits for the image".into())),
         }
     }
 
@@ -112,7 +112,7 @@ impl Pull<'_> {
     }
 
     fn unusable_layer(&self, why: &str) -> Error {
-        Error::Permanent(format!("{} cannot be used: a layer is not right: {why}", self.sources.name))
+        Error::Permanent(format!("{} cannot be used: a layer is invalid: {why}", self.sources.name))
     }
 
     pub(super) fn unpack_timeout_error(&self) -> Error {
@@ -127,17 +127,17 @@ impl Pull<'_> {
         let gigabytes = most as f64 / 1e9;
         if images.bytes_besides_layer(self.layers, number).saturating_add(needs) > most {
             return Error::Permanent(format!(
-                "{name} is too large: unpacked, it takes more than the {gigabytes:.1} GB that the cache of images has; \
+                "{name} is too large: unpacked, it takes more than the {gigabytes:.1} GB of the image cache; \
                  the operator can give it more (images.cache_gb)"
             ));
         }
         if is_disk_bound {
             return Error::Retry(format!(
-                "{name} waits for room: the disk of the machine is nearly full, and the operator has to make room on it"
+                "{name} waits for space: the disk of the host is nearly full, and the operator has to free space on it"
             ));
         }
         Error::Retry(format!(
-            "{name} waits for room in the cache of images: other images and instances use too much of its {gigabytes:.1} GB"
+            "{name} waits for space in the image cache: other images and instances use too much of its {gigabytes:.1} GB"
         ))
     }
 
@@ -246,7 +246,7 @@ async fn end_unpacker(mut child: Child, mut output: BufReader<ChildStdout>, is_d
         }
     }
     if is_open {
-        tracing::warn!("whoever unpacked a layer does not end");
+        tracing::warn!("the process that unpacked a layer does not end");
     }
     let _ended = child.wait().await;
 }
@@ -319,7 +319,7 @@ async fn read_unpack_reports(
             Report::Full => return Err(UnpackFailure::Full),
             Report::Unfit { reason } => return Err(UnpackFailure::Failed(pull.unusable_layer(&reason))),
             _ => {
-                let error = io::Error::other("the helper answered another question");
+                let error = io::Error::other("the helper sent an unexpected report");
                 return Err(UnpackFailure::Failed(failed(FAILED, &error)));
             }
         }

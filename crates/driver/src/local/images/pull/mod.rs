@@ -26,7 +26,7 @@ use super::registry::sources::Sources;
 use crate::Error;
 use crate::local::local_host::{LocalHost, blocking};
 
-const FAILED: &str = "an image could not be written down";
+const FAILED: &str = "an image could not be stored";
 
 pub(super) async fn pull_image<'a>(
     host: &'a LocalHost,
@@ -40,10 +40,10 @@ pub(super) async fn pull_image<'a>(
         return Ok(found);
     }
     let sources = Sources::new(reference, &images.settings).await?;
-    progress_sender.send_replace(format!("asks {} for {}", reference.registry(), sources.name));
+    progress_sender.send_replace(format!("requests {} from {}", sources.name, reference.registry()));
     let answer = tokio::select! {
         answer = look_up_image(images, &sources, reference) => answer?,
-        () = progress_sender.closed() => return Err(Error::Retry("nobody waits for the image any more".into())),
+        () = progress_sender.closed() => return Err(Error::Retry("the request no longer waits for the image".into())),
     };
     let resolved = match answer {
         Lookup::Stored(found) => return Ok(found),
@@ -129,7 +129,7 @@ async fn resolve_image(sources: &Sources, (text, first): (Vec<u8>, String)) -> R
     let (found, digest, index) = match manifest::parse_manifest(name, &text)? {
         ManifestContent::Index(digest) => {
             if names::digest_hex(&digest).is_none() {
-                return Err(Error::Permanent(format!("{name} cannot be used: its index is not understood")));
+                return Err(Error::Permanent(format!("{name} cannot be used: its index is invalid")));
             }
             let (text, digest) = sources.fetch_document(&format!("manifests/{digest}")).await?;
             (manifest::parse_manifest(name, &text)?, digest, Some(first))

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_remembered_once_and_not_without_end() {
+    fn paths_are_unique_and_limited() {
         let mut opaque = OpaqueDirectories::default();
         for path in [b"a/".as_slice(), b"a", b"a"] {
             assert_eq!(opaque.add_path(path), Ok(()));
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn the_root_is_found_also_through_a_link() {
+    fn root_is_recognised_through_a_link() {
         let tree = tempfile::tempdir().unwrap();
         symlink("/", tree.path().join("link")).unwrap();
         let hides_all = |path: &[u8]| {

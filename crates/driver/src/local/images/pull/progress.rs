@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn says_how_far_it_is() {
+    fn progress_counts_bytes_and_layers() {
         let (sender, receiver) = watch::channel(String::new());
         let progress = Progress::new("debian:12".into(), 7, 480_000_000, sender);
         assert_eq!(*receiver.borrow(), "pulls debian:12: 0 of 480 MB, layer 1 of 7");
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn says_that_it_waits_and_ends_when_it_is_in_vain() {
+    async fn progress_reports_waiting_and_abandonment() {
         let (sender, receiver) = watch::channel(String::new());
         let progress = Progress::new("debian:12".into(), 1, 0, sender);
         progress

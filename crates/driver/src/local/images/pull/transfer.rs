@@ -49,9 +49,9 @@ pub(in crate::local::images) async fn send_layer(
         let reason = loop {
             let piece = match timeout(REGISTRY_IDLE_TIMEOUT, source_response.response.chunk()).await {
                 Ok(Ok(Some(piece))) => piece,
-                Ok(Ok(None)) => break "it broke off".to_owned(),
+                Ok(Ok(None)) => break "it interrupted the transfer".to_owned(),
                 Ok(Err(error)) => break root_cause(&error),
-                Err(_) => break "it fell silent".to_owned(),
+                Err(_) => break "it stopped sending".to_owned(),
             };
             permit
                 .record_transfer(piece.len() as u64, began.elapsed())
@@ -99,7 +99,7 @@ fn too_slow_error(pull: &Pull<'_>, slow: &TooSlow) -> Error {
             MIN_RATE >> 10
         )),
         TooSlow::Crowded => Error::Retry(format!(
-            "{name} comes slowly from {registry}, and too many other images do; it is pulled again later"
+            "{name} is transferred slowly from {registry}, like too many other images; it is pulled again later"
         )),
     }
 }

@@ -92,8 +92,9 @@ impl UnpackPermit<'_> {
 mod tests {
     use super::*;
 
+    /// A slow transfer releases its fast permit, and one below the minimum rate is aborted.
     #[test]
-    fn whoever_is_slow_lets_others_pass_and_whoever_is_silent_ends() {
+    fn slow_transfer_releases_its_permit() {
         let permits = UnpackPermits::default();
         let minute = |permit: &mut UnpackPermit<'_>, rate: u64| permit.record_transfer(rate * 60, RATE_WINDOW);
         let mut slow = Vec::new();

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ways_are_understood() {
+    fn both_schemes_are_parsed() {
         assert_eq!(parse_challenge("Basic realm=\"x\""), Some(Challenge::Basic));
         let bearer = "Bearer realm=\"https://auth.example/token\",service=\"a,b\",scope=\"repository:x:pull,push\"";
         let (realm, service) = ("https://auth.example/token".to_owned(), Some("a,b".to_owned()));

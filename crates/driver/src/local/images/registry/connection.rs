@@ -184,10 +184,10 @@ fn check_status(response: Response) -> Result<Response, RegistryError> {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(RegistryError::Unauthorized),
         StatusCode::NOT_FOUND => Err(RegistryError::NotFound),
         StatusCode::TOO_MANY_REQUESTS => {
-            Err(RegistryError::Unreachable("it says that this machine asks too often".into()))
+            Err(RegistryError::Unreachable("it reports too many requests from this host".into()))
         }
         status if status.is_server_error() => {
-            Err(RegistryError::Unreachable(format!("it answers {}", status.as_u16())))
+            Err(RegistryError::Unreachable(format!("it responds with status {}", status.as_u16())))
         }
         status => Err(RegistryError::Unexpected(format!("status {}", status.as_u16()))),
     }
@@ -197,7 +197,10 @@ fn check_status(response: Response) -> Result<Response, RegistryError> {
 /// loop.
 fn request_error(error: &reqwest::Error) -> RegistryError {
     if error.is_redirect() || error.is_builder() {
-        return RegistryError::Unexpected(format!("it sends this engine where it must not go ({})", root_cause(error)));
+        return RegistryError::Unexpected(format!(
+            "it redirects to an address that is not allowed ({})",
+            root_cause(error)
+        ));
     }
     RegistryError::Unreachable(root_cause(error))
 }
@@ -208,7 +211,7 @@ pub(in crate::local::images) async fn read_body(mut response: Response, most: u6
     while let Some(piece) = response.chunk().await.map_err(|error| RegistryError::Unreachable(root_cause(&error)))? {
         text.extend_from_slice(&piece);
         if text.len() as u64 > most {
-            return Err(RegistryError::Unexpected("a document without end".into()));
+            return Err(RegistryError::Unexpected("a document that is too long".into()));
         }
     }
     Ok(text)
@@ -228,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_on_this_machine_may_be_unencrypted_unasked() {
+    fn only_loopback_is_plain_by_default() {
         for host in ["localhost", "localhost:5000", "127.0.0.1:5000", "127.9.9.9"] {
             assert!(is_loopback(host), "{host}");
         }

@@ -107,14 +107,14 @@ pub(super) fn is_manifest(text: &[u8]) -> bool {
 pub(in crate::local::images) fn parse_manifest(name: &str, text: &[u8]) -> Result<ManifestContent, Error> {
     let refuse = |why: &str| Err(Error::Permanent(format!("{name} cannot be used: {why}")));
     let Ok(document) = serde_json::from_slice::<Document>(text) else {
-        return refuse("its manifest is not understood");
+        return refuse("its manifest is invalid");
     };
     if document.schema_version != Some(2) {
-        return refuse("its manifest has a form that is no longer in use (schema 1); push it anew with a current tool");
+        return refuse("its manifest has an obsolete form (schema 1); push it again with a current tool");
     }
     match document {
         Document { manifests: Some(_), layers: Some(_), .. } => {
-            refuse("its manifest has layers and other manifests, and does not say which of them count")
+            refuse("its manifest has both layers and other manifests")
         }
         Document { manifests: Some(entries), .. } => {
             choose_platform_manifest(name, &entries).map(ManifestContent::Index)
@@ -138,7 +138,7 @@ pub(in crate::local::images) fn parse_configuration(
 ) -> Result<(Image, Vec<String>), Error> {
     let refuse = |why: &str| Err(Error::Permanent(format!("{name} cannot be used: {why}")));
     let Ok(found) = serde_json::from_slice::<Configuration>(text) else {
-        return refuse("it is not a container image, or its configuration is not understood");
+        return refuse("it is not a container image, or its configuration is invalid");
     };
     let platform = &found.platform;
     if platform.os != "linux" || platform.architecture != oci_architecture() {
@@ -147,7 +147,7 @@ pub(in crate::local::images) fn parse_configuration(
     let digests: Option<Vec<_>> =
         found.rootfs.diff_ids.iter().map(|id| names::digest_hex(id).map(str::to_owned)).collect();
     let Some(digests) = digests.filter(|digests| digests.len() == layers) else {
-        return refuse("its configuration does not fit its layers");
+        return refuse("its configuration does not match its layers");
     };
     let run = found.config.unwrap_or_default();
     let pairs = run.env.unwrap_or_default();
@@ -155,7 +155,7 @@ pub(in crate::local::images) fn parse_configuration(
     let some = |text: Option<String>| text.filter(|text| !text.is_empty());
     let image = Image { environment: environment.collect(), user: some(run.user), directory: some(run.working_dir) };
     match find_excess(&image) {
-        Some(why) => refuse(&format!("it says too much about its programs: {why}")),
+        Some(why) => refuse(&format!("its run configuration is too large: {why}")),
         None => Ok((image, digests)),
     }
 }
@@ -214,22 +214,22 @@ fn wrong_platform(name: &str, platforms: &[&Platform]) -> Error {
             there.push(words);
         }
     }
-    let there = if there.is_empty() { "none that is named".to_owned() } else { there.join(", ") };
-    Error::Permanent(format!("{name} is not for this machine, which is linux/{}: there is {there}", oci_architecture()))
+    let there = if there.is_empty() { "none named".to_owned() } else { there.join(", ") };
+    Error::Permanent(format!("{name} is not for this host, which is linux/{}; available: {there}", oci_architecture()))
 }
 
 fn check_layer_type(name: &str, layer: &Descriptor) -> Result<(), Error> {
     let kind = layer.media_type.as_str();
     let why = if kind.contains("foreign") || kind.contains("nondistributable") {
-        "one of its layers must not be passed on and is not in the registry"
+        "one of its layers is not distributable and not in the registry"
     } else if kind.contains("encrypted") {
         "one of its layers is encrypted"
     } else if !(kind.contains("tar") || kind.is_empty()) {
-        "one of its layers is of a kind that is not understood"
+        "one of its layers is of an unsupported kind"
     } else if names::digest_hex(&layer.digest).is_none() {
         "the digest of one of its layers is not a SHA-256"
     } else if layer.size > MAX_LAYER {
-        "one of its layers is said to be longer than any cache of images"
+        "one of its layers is larger than any image cache"
     } else {
         return Ok(());
     };
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_leads_to_the_manifest_for_this_machine() {
+    fn index_leads_to_the_manifest_for_this_host() {
         let entry = |os: &str, own: &str, digest: &str| {
             format!(r#"{{"digest":"{digest}","platform":{{"os":"{os}","architecture":"{own}"}}}}"#)
         };
@@ -258,10 +258,10 @@ mod tests {
         let other =
             index(&[entry("linux", "s390x", "a"), entry("windows", "amd64", "c"), entry("unknown", "unknown", "d")]);
         let why = error_text(parse_manifest("x", other.as_bytes()));
-        assert!(why.contains("there is linux/s390x, windows/amd64") && !why.contains("unknown"), "{why}");
+        assert!(why.contains("available: linux/s390x, windows/amd64") && !why.contains("unknown"), "{why}");
         let variant = entry("linux", oci_architecture(), "e").replace("\"}}", "\",\"variant\":\"v3\"}}");
         let why = error_text(parse_manifest("x", index(&[variant.clone(), variant.clone()]).as_bytes()));
-        assert!(why.ends_with(&format!("there is linux/{}/v3", oci_architecture())), "{why}");
+        assert!(why.ends_with(&format!("available: linux/{}/v3", oci_architecture())), "{why}");
         let bare = r#"{"digest":"f"}"#.to_owned();
         for (entries, chosen) in
             [(vec![variant, bare.clone()], "f"), (vec![bare, entry("linux", oci_architecture(), "g")], "g")]
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_refused_in_words() {
+    fn unusable_manifests_are_refused() {
         let layer = |kind: &str| {
             let digest = format!("sha256:{}", "0".repeat(64));
             format!(
@@ -283,13 +283,13 @@ mod tests {
         };
         for (text, why) in [
             (r#"{"schemaVersion":1}"#.to_owned(), "schema 1"),
-            ("[".to_owned(), "not understood"),
+            ("[".to_owned(), "is invalid"),
             (r#"{"schemaVersion":2}"#.to_owned(), "not a container image"),
-            (layer("tar").replace("{\"schema", "{\"manifests\":[],\"schema"), "does not say which of them count"),
-            (layer("tar").replace("\"size\":1}]", "\"size\":18446744073709551615}]"), "longer than any cache"),
-            (layer("application/vnd.docker.image.rootfs.foreign.diff.tar.gzip"), "must not be passed on"),
+            (layer("tar").replace("{\"schema", "{\"manifests\":[],\"schema"), "both layers and other manifests"),
+            (layer("tar").replace("\"size\":1}]", "\"size\":18446744073709551615}]"), "larger than any image cache"),
+            (layer("application/vnd.docker.image.rootfs.foreign.diff.tar.gzip"), "not distributable"),
             (layer("application/vnd.oci.image.layer.v1.tar+gzip+encrypted"), "encrypted"),
-            (layer("application/wasm"), "of a kind that is not understood"),
+            (layer("application/wasm"), "of an unsupported kind"),
         ] {
             let said = error_text(parse_manifest("x", text.as_bytes()));
             assert!(said.contains(why), "{said}");
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_says_how_programs_are_run() {
+    fn configuration_is_parsed_and_limited() {
         let id = format!("sha256:{}", "1".repeat(64));
         let text = format!(
             r#"{{"os":"linux","architecture":"{}","config":{{"Env":["A=b=c","odd"],"User":"","WorkingDir":"/w","Cmd":null}},"rootfs":{{"diff_ids":["{id}"]}}}}"#,

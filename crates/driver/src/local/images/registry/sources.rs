@@ -63,7 +63,7 @@ impl Sources {
         let mut all = Vec::new();
         for host in mirrors.iter().map(String::as_str).chain([own]) {
             let registry = RegistryClient::new(host, settings).await.map_err(|why| {
-                Error::Permanent(format!("{name} cannot be pulled: this machine cannot speak to registries: {why}"))
+                Error::Permanent(format!("{name} cannot be pulled: this host cannot connect to registries: {why}"))
             })?;
             all.push(Source { registry, is_dropped: AtomicBool::new(false) });
         }
@@ -78,7 +78,7 @@ impl Sources {
             let SourceResponse { response, source } =
                 self.request_with_retries(part, 0, &DOCUMENT_RETRY_DELAYS).await?;
             let read = tokio::time::timeout(BODY_TIMEOUT, connection::read_body(response, MAX_DOCUMENT)).await;
-            let text = match read.unwrap_or_else(|_| Err(RegistryError::Unreachable("it fell silent".into()))) {
+            let text = match read.unwrap_or_else(|_| Err(RegistryError::Unreachable("it stopped sending".into()))) {
                 Ok(text) => text,
                 Err(error) if self.drop_mirror(source, &error) => continue,
                 Err(RegistryError::Unreachable(_)) if failures + 1 < TRIES => {
@@ -90,7 +90,7 @@ impl Sources {
             let digest: String = Sha256::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
             let is_right = asked.map_or_else(|| manifest::is_manifest(&text), |asked| asked == digest);
             if !is_right
-                && self.drop_mirror(source, &RegistryError::Unexpected("another document than was asked for".into()))
+                && self.drop_mirror(source, &RegistryError::Unexpected("a document that does not match".into()))
             {
                 continue;
             }
@@ -120,7 +120,7 @@ impl Sources {
     pub(in crate::local::images) fn distrust_layer_mirrors(&self, digest: &str) -> bool {
         let contributors =
             self.contributors.lock().unwrap_or_else(PoisonError::into_inner).remove(digest).unwrap_or_default();
-        let wrong = RegistryError::Unexpected("a layer that is not right".into());
+        let wrong = RegistryError::Unexpected("an invalid layer".into());
         contributors.into_iter().map(|source| self.drop_mirror(source, &wrong)).fold(false, |any, left| any | left)
     }
 
@@ -136,7 +136,7 @@ impl Sources {
         }
         let Source { registry, is_dropped } = &self.all[source];
         if !is_dropped.swap(true, Ordering::Relaxed) {
-            tracing::warn!(image = self.name, mirror = registry.host, ?error, "a mirror is of no help");
+            tracing::warn!(image = self.name, mirror = registry.host, ?error, "a mirror is not used any more");
         }
         true
     }
@@ -179,9 +179,9 @@ impl Sources {
 
     async fn request_part(&self, registry: &RegistryClient, part: &str, from: u64) -> Result<Response, RegistryError> {
         let asked = tokio::time::timeout(RESPONSE_TIMEOUT, registry.get_part(&self.repository, part, from)).await;
-        let asked = asked.unwrap_or_else(|_| Err(RegistryError::Unreachable("it does not answer".into())));
+        let asked = asked.unwrap_or_else(|_| Err(RegistryError::Unreachable("it does not respond".into())));
         asked.inspect_err(|error| {
-            tracing::info!(image = self.name, registry = registry.host, ?error, "an image was not given");
+            tracing::info!(image = self.name, registry = registry.host, ?error, "a registry did not deliver an image");
         })
     }
 
@@ -193,21 +193,19 @@ impl Sources {
                 format!("there is no image {name}: {host} has no such repository, tag or digest")
             }
             RegistryError::LoginRejected => {
-                format!("{name} cannot be pulled: {host} refuses the login that this cloud has for it")
+                format!("{name} cannot be pulled: {host} rejects the login that this cloud has for it")
             }
             RegistryError::AccessDenied => {
                 format!(
-                    "{name} cannot be pulled: {host} has no {repository}, or not for the login that this cloud has there"
+                    "{name} cannot be pulled: {host} has no {repository}, or the login of this cloud has no access to it"
                 )
             }
             RegistryError::Unauthorized => {
-                format!(
-                    "{name} cannot be pulled: {host} has no {repository} for everybody, and this cloud has no login there"
-                )
+                format!("{name} cannot be pulled: {host} has no public {repository}, and this cloud has no login there")
             }
             RegistryError::Unreachable(why) => self.unreachable_error(why, tries).to_string(),
             RegistryError::Unexpected(why) => {
-                format!("{name} cannot be pulled: {host} does not answer like a registry: {why}")
+                format!("{name} cannot be pulled: {host} does not respond like a registry: {why}")
             }
         })
     }
@@ -223,6 +221,6 @@ impl Sources {
     /// Returns the error for contents that do not match their digest.
     pub(in crate::local::images) fn digest_mismatch(&self) -> Error {
         let (name, host) = (&self.name, &self.own_registry().host);
-        Error::Permanent(format!("{name} cannot be used: what {host} sends does not match its digest"))
+        Error::Permanent(format!("{name} cannot be used: the data from {host} does not match its digest"))
     }
 }

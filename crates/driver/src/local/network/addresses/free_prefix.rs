@@ -24,7 +24,7 @@ pub(in crate::local::network) async fn choose_free_prefix(
     let used = used_networks(identity).await?;
     let is_free = |prefix: &Prefix| !used.iter().any(|(address, length)| prefix.overlaps(*address, *length));
     favourite.into_iter().chain(Prefix::candidate_prefixes(identity.number())).find(is_free).ok_or_else(|| {
-        Error::Permanent("no free network: routes of this machine cover all private address ranges".to_owned())
+        Error::Permanent("no free network: routes of this host cover all private address ranges".to_owned())
     })
 }
 
@@ -46,7 +46,7 @@ pub(in crate::local::network) async fn check_prefix_unused(
 ) -> Result<(), Error> {
     match foreign_addresses(netlink, identity).await?.iter().any(|(address, length)| prefix.overlaps(*address, *length))
     {
-        true => Err(Error::Retry(format!("another interface of this machine uses addresses of {prefix}"))),
+        true => Err(Error::Retry(format!("another interface of this host uses addresses of {prefix}"))),
         false => Ok(()),
     }
 }

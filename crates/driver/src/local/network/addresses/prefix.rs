@@ -70,7 +70,7 @@ impl Prefix {
         let start = self.slot_start(slot)?;
         match (start + 2..start + SLOT_SIZE - 1).contains(&u32::from(address)) {
             true => Ok(()),
-            false => Err(Error::Permanent(format!("the address {address} is not one of the cluster's network"))),
+            false => Err(Error::Permanent(format!("the address {address} is not in the cluster's network"))),
         }
     }
 
@@ -91,7 +91,7 @@ impl fmt::Display for Prefix {
 pub(in crate::local::network) fn choose_slot(taken: &BTreeSet<u16>) -> Result<u16, Error> {
     (0..SLOTS)
         .find(|slot| !taken.contains(slot))
-        .ok_or_else(|| Error::Permanent(format!("no free network: this machine has {SLOTS} clusters already")))
+        .ok_or_else(|| Error::Permanent(format!("no free network: this host already has {SLOTS} clusters")))
 }
 
 #[cfg(test)]
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_chosen_until_none_is_left() {
+    fn slots_are_assigned_until_none_is_left() {
         let mut taken = BTreeSet::from([0, 1, 3]);
         assert_eq!(choose_slot(&taken), Ok(2));
         taken.extend(0..SLOTS);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_has_sixty_one_nodes() {
+    fn slot_has_sixty_one_nodes() {
         let prefix = Prefix::of(Ipv4Addr::new(10, 70, 9, 9));
         assert_eq!(prefix.to_string(), "10.70.0.0/16");
         assert_eq!(prefix.gateway(5), Ok(Ipv4Addr::new(10, 70, 1, 65)));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_what_overlaps() {
+    fn overlaps_are_detected() {
         let prefix = Prefix::of(Ipv4Addr::new(10, 70, 0, 0));
         for (address, length, expected) in [
             ([10, 70, 200, 1], 32, true),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn candidates_start_at_the_favourite_and_are_all_different() {
+    fn candidates_start_at_the_favourite_and_differ() {
         let all: Vec<Prefix> = Prefix::candidate_prefixes(65).collect();
         assert_eq!(all[0].start(), Ipv4Addr::new(10, 65, 0, 0));
         assert_eq!(all.len(), 80);

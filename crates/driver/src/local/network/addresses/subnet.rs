@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_people_write() {
+    fn subnets_are_parsed() {
         for (text, shown) in [("10.0.0.0/8", "10.0.0.0/8"), ("192.0.2.7", "192.0.2.7/32"), ("0.0.0.0/0", "0.0.0.0/0")] {
             assert_eq!(text.parse::<Subnet>().unwrap().to_string(), shown);
         }

@@ -12,7 +12,7 @@ use crate::local::network::identity::Identity;
 pub(in crate::local::network) fn forget_node_flows(identity: &Identity, address: Ipv4Addr) -> Result<(), Error> {
     if let Err(error) = nftables::forget_flows(address) {
         // Kernels before 6.11 can remove single flows only; there they expire.
-        tracing::debug!(%address, %error, "the flows of a node that is gone stay in the kernel's table");
+        tracing::debug!(%address, %error, "the flows of a removed node stay in the kernel's table");
     }
     nftables::change_set(Family::Inet, (&identity.table(), FLOWS), &address.octets(), false).map(drop)
 }

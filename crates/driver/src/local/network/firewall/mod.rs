@@ -71,8 +71,8 @@ impl Firewall {
                 self.unlimited.store(true, Ordering::Relaxed);
                 tracing::warn!(
                     %error,
-                    "the firewall takes no limit of flows: an instance can fill the machine's table of connections; a kernel \
-                     with CONFIG_NFT_CONNLIMIT has it"
+                    "the firewall cannot limit flows: an instance can fill the host's connection tracking table; a kernel \
+                     with CONFIG_NFT_CONNLIMIT supports it"
                 );
                 Ok(())
             }
@@ -113,7 +113,7 @@ pub(super) async fn remove_firewall(identity: &Identity) -> Result<(), Error> {
         }
     }
     match firewall_exists(identity)? {
-        true => Err(Error::Retry("the firewall of the installation is still there".to_owned())),
+        true => Err(Error::Retry("the firewall of the installation still exists".to_owned())),
         false => Ok(()),
     }
 }
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_that_counts_no_flows_gets_the_same_rules_but_one() {
+    fn unlimited_rules_lack_only_the_flow_limit() {
         let identity = Identity::new("aaaaaa").unwrap();
         let prefix = Prefix::of(Ipv4Addr::new(10, 70, 0, 0));
         let [limited, unlimited] =

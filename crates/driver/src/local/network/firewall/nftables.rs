@@ -98,7 +98,7 @@ pub(super) fn count_rules(family: Family, table: &str) -> Result<usize, Error> {
     let body = [&[family as u8, 0, 0, 0][..], &name_attribute(1, table)].concat();
     let question = netlink_message(u16::from_be_bytes([SUBSYSTEM, GET_RULE]), FLAG_REQUEST | FLAG_DUMP, &body);
     let kind = u16::from_be_bytes([SUBSYSTEM, NEW_RULE]);
-    count_replies(&question, kind).map_err(|error| io_failure("look at the firewall", &error))
+    count_replies(&question, kind).map_err(|error| io_failure("read the firewall", &error))
 }
 
 /// Removes all tracked flows that originate from an address.
@@ -157,7 +157,7 @@ fn spawn_nft(arguments: &[&str]) -> Result<Child, Error> {
             result => return result.map_err(|error| io_failure("start nft", &error)),
         }
     }
-    Err(Error::Permanent("the program nft is missing on the machine: install the package nftables".to_owned()))
+    Err(Error::Permanent("the program nft is missing on the host: install the package nftables".to_owned()))
 }
 
 /// An error message of nft can be as long as its input.
@@ -172,7 +172,7 @@ fn object_exists(family: Family, question: u8, names: &[(u16, &str)]) -> Result<
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
         // A kernel that has not loaded nftables yet has no tables either.
         Err(error) if Errno::from_io_error(&error) == Some(Errno::PROTONOSUPPORT) => Ok(false),
-        Err(error) => Err(io_failure("look at the firewall", &error)),
+        Err(error) => Err(io_failure("read the firewall", &error)),
     }
 }
 
@@ -224,7 +224,7 @@ fn send_request(message: &[u8]) -> io::Result<()> {
     match (kind, code) {
         (Some(ERROR), Some(code)) if code != 0 => Err(io::Error::from_raw_os_error(-code)),
         (Some(_), _) => Ok(()),
-        (None, _) => Err(io::Error::new(ErrorKind::InvalidData, "the kernel's answer is too short")),
+        (None, _) => Err(io::Error::new(ErrorKind::InvalidData, "the kernel's reply is too short")),
     }
 }
 
@@ -233,7 +233,7 @@ fn send_request(message: &[u8]) -> io::Result<()> {
 fn count_replies(question: &[u8], kind: u16) -> io::Result<usize> {
     const ERROR: u16 = 2;
     const DONE: u16 = 3;
-    let malformed = || io::Error::new(ErrorKind::InvalidData, "the kernel's answer is malformed");
+    let malformed = || io::Error::new(ErrorKind::InvalidData, "the kernel's reply is malformed");
     let socket = Socket::new(NETLINK_NETFILTER)?;
     socket.set_non_blocking(true)?;
     socket.send_to(question, &SocketAddr::new(0, 0), 0)?;

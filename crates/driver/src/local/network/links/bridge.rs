@@ -12,7 +12,7 @@ use crate::local::network::addresses::prefix::{Prefix, SLOT_LENGTH};
 use crate::local::network::identity::{Identity, hardware_address};
 use crate::local::network::kernel_settings;
 
-const MAKE: &str = "make the bridge of the cluster";
+const MAKE: &str = "create the bridge of the cluster";
 
 /// Creates the bridge. A bridge that is up is complete, because that is the last step.
 pub(in crate::local::network) async fn ensure_bridge(
@@ -62,7 +62,7 @@ pub(in crate::local::network) async fn find_bridge(
     slot: u16,
 ) -> Result<Link, Error> {
     let link = netlink.find_own_link(identity, &identity.bridge(slot), InfoKind::Bridge).await?;
-    link.ok_or_else(|| Error::Retry("the bridge of the cluster is not there".to_owned()))
+    link.ok_or_else(|| Error::Retry("the bridge of the cluster does not exist".to_owned()))
 }
 
 /// A concurrent task may have created it first.

@@ -13,7 +13,7 @@ use super::netlink::{Netlink, netlink_error};
 use crate::Error;
 use crate::local::network::identity::{Identity, hardware_address};
 
-const TELL: &str = "tell the bridge who is on a cable";
+const TELL: &str = "configure a port of the bridge";
 
 /// Configures the bridge so that only the node with this address is behind this port.
 pub(super) async fn guard_port(host: &Netlink, port: u32, address: Ipv4Addr) -> Result<(), Error> {

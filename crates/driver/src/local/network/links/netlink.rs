@@ -53,7 +53,7 @@ impl Netlink {
         match answers.try_next().await {
             Ok(message) => Ok(message.as_ref().map(Link::from)),
             Err(error) if is_error_kind(&error, io::ErrorKind::NotFound) => Ok(None),
-            Err(error) => Err(netlink_error("look at an interface", error)),
+            Err(error) => Err(netlink_error("read an interface", error)),
         }
     }
 
@@ -67,7 +67,7 @@ impl Netlink {
     ) -> Result<Option<Link>, Error> {
         match self.find_link(name).await? {
             Some(link) if link.group != identity.group() || link.kind != Some(kind) => {
-                Err(Error::Permanent(format!("there is an interface {name} on the machine that Tarn did not make")))
+                Err(Error::Permanent(format!("there is an interface {name} on the host that Tarn did not create")))
             }
             link => Ok(link),
         }
@@ -114,7 +114,7 @@ impl Netlink {
         }
         match self.find_link(name).await? {
             None => Ok(()),
-            Some(_) => Err(Error::Retry(format!("the interface {name} is still there"))),
+            Some(_) => Err(Error::Retry(format!("the interface {name} still exists"))),
         }
     }
 }

@@ -108,7 +108,7 @@ async fn wait_until_ready(host: &Netlink, names: &[&str]) -> Result<(), Error> {
     };
     match tokio::time::timeout(READY_TIMEOUT, wait).await {
         Ok(result) => result,
-        Err(_) => Err(Error::Retry(format!("cannot {CONNECT}: its interface does not get ready"))),
+        Err(_) => Err(Error::Retry(format!("cannot {CONNECT}: its interface does not become ready"))),
     }
 }
 

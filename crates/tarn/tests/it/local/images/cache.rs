@@ -58,7 +58,7 @@ fn what_nobody_needs_goes_when_there_is_no_room_and_comes_again() {
         let late = registry.add("late", &image(&[packed(&[9; 1 << 20])]));
         let refused = machine.driver.ensure_image(&late, &quiet).await;
         let Err(Error::Retry(why)) = refused else { panic!("{refused:?}") };
-        assert!(why.contains("waits for room in the cache of images"), "{why}");
+        assert!(why.contains("waits for space in the image cache"), "{why}");
         assert_eq!(machine.layers().len(), 3, "nothing is left of it");
         machine.driver.remove_instance(&used.id).await.unwrap();
         machine.driver.ensure_image(&late, &quiet).await.unwrap();
@@ -72,7 +72,7 @@ fn a_bomb_ends_where_there_is_no_more_room() {
         assert!(bomb.blobs[1].len() < 100_000);
         let refused = machine.driver.ensure_image(&registry.add("bomb", &bomb), &quiet).await;
         let Err(Error::Permanent(why)) = refused else { panic!("{refused:?}") };
-        assert!(why.contains("cache of images has"), "{why}");
+        assert!(why.contains("GB of the image cache"), "{why}");
         assert_eq!(machine.layers(), Vec::<String>::new());
     });
 }

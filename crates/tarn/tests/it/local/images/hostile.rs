@@ -30,9 +30,9 @@ fn what_leads_out_of_an_image_is_refused() {
             ("up", Writing::new().file(&up, 0o644, b"harm"), "leads out of the image"),
             ("link-up", Writing::new().hard_link("a", &up), "leads out of the image"),
             ("no-such", Writing::new().hard_link("a", victim.to_str().unwrap()), "a file that it does not have"),
-            ("nothing", Writing::new().file("a/.wh.", 0o644, b""), "has no name"),
-            ("hidden-up", Writing::new().file("a/.wh...", 0o644, b""), "has no name"),
-            ("below-a-file", Writing::new().file("a", 0o644, b"").file("a/b", 0o644, b""), "no directory in it"),
+            ("nothing", Writing::new().file("a/.wh.", 0o644, b""), "a whiteout without a name"),
+            ("hidden-up", Writing::new().file("a/.wh...", 0o644, b""), "a whiteout without a name"),
+            ("below-a-file", Writing::new().file("a", 0o644, b"").file("a/b", 0o644, b""), "not a directory in it"),
         ] {
             let why = refused(machine, &registry, name, layer).await;
             assert!(why.contains(words) && why.contains(name), "{name}: {why}");
@@ -111,7 +111,9 @@ fn what_is_attached_to_a_file_and_does_not_fit_there_is_no_full_disk() {
         // Not every filesystem has such a limit.
         match machine.driver.ensure_image(&reference, &quiet).await {
             Ok(_) => {}
-            Err(Error::Permanent(why)) => assert!(why.contains("bytes are attached to a file in it"), "{why}"),
+            Err(Error::Permanent(why)) => {
+                assert!(why.contains("bytes of extended attributes are on a file in it"), "{why}")
+            }
             other => panic!("{other:?}"),
         }
     });
@@ -144,8 +146,8 @@ fn what_is_broken_or_without_end_is_refused() {
         let mut lies = Writing::new().file("a", 0o644, b"a").pack(Packing::Gzip);
         lies.archive = super::maker::digest(b"something else");
         for (name, blob, words) in [
-            ("torn", torn, "a layer is not right"),
-            ("noise", noise, "a layer is not right"),
+            ("torn", torn, "a layer is invalid"),
+            ("noise", noise, "a layer is invalid"),
             ("lies", lies, "does not match its digest"),
         ] {
             let reference = registry.push(name, &image(&[blob])).await;

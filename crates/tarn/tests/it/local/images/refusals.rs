@@ -31,7 +31,7 @@ fn a_failure_says_which_it_is() {
             ("Not A Name".to_owned(), "is not the name of an image"),
             (format!("{address}/nowhere:1"), "has no such repository, tag or digest"),
             (format!("{address}/there:2"), "has no such repository, tag or digest"),
-            (other, "there is linux/s390x"),
+            (other, "available: linux/s390x"),
         ] {
             let why = why(machine, &reference).await;
             assert!(why.contains(words), "{reference}: {why}");
@@ -64,7 +64,7 @@ fn a_login_is_used_and_never_shown() {
         let said = why(machine, &first.push("closed", &small()).await).await;
         assert!(said.contains("has no login there"), "{said}");
         let said = why(machine, &second.push("closed", &small()).await).await;
-        assert!(said.contains("refuses the login") && !said.contains("wrong-one"), "{said}");
+        assert!(said.contains("rejects the login") && !said.contains("wrong-one"), "{said}");
         assert!(machine.driver.ensure_image(&format!("{named}/closed:1"), &quiet).await.is_ok());
     });
 }
@@ -81,7 +81,7 @@ fn wrong_bytes_are_found_out_and_a_broken_connection_is_taken_up_again() {
         let reference = registry.add("wrong", &plain);
         registry.answer(&format!("/v2/wrong/blobs/{}", digest(&plain.blobs[1])), &wrong, |_| ());
         let said = why(machine, &reference).await;
-        assert!(said.contains(&format!("what {} sends does not match its digest", registry.address)), "{said}");
+        assert!(said.contains(&format!("the data from {} does not match its digest", registry.address)), "{said}");
         let made = image(&[Writing::new().file("a", 0o644, &content).pack(Packing::Zstd)]);
         let blob = format!("blobs/{}", digest(&made.blobs[1]));
         let reference = registry.add("manifest", &made);
@@ -104,7 +104,7 @@ fn a_document_without_end_is_not_read_to_its_end() {
         let registry = FalseRegistry::start().await;
         registry.answer("/v2/endless/manifests/1", &vec![b' '; 5 << 20], |_| ());
         let said = why(machine, &format!("{}/endless:1", registry.address)).await;
-        assert!(said.contains("a document without end"), "{said}");
+        assert!(said.contains("a document that is too long"), "{said}");
         registry.answer("/v2/odd/manifests/1", b"{\"schemaVersion\": 1}", |_| ());
         assert!(why(machine, &format!("{}/odd:1", registry.address)).await.contains("schema 1"));
     });
@@ -122,7 +122,9 @@ fn one_that_cannot_now_is_asked_again_and_then_said_to_be_unreachable() {
         let (often, cannot) = (name(429), name(503));
         let (often, cannot) = tokio::join!(why(machine, &often), why(machine, &cannot));
         let begins = format!("the registry {} cannot be reached: ", registry.address);
-        for (said, words) in [(often, "it says that this machine asks too often"), (cannot, "it answers 503")] {
+        for (said, words) in
+            [(often, "it reports too many requests from this host"), (cannot, "it responds with status 503")]
+        {
             assert!(said.contains(&format!("{begins}{words}; it was tried 3 times")), "{said}");
         }
         assert_eq!((registry.count(&busy(429)), registry.count(&busy(503))), (3, 3));

@@ -47,7 +47,7 @@ fn what_an_image_says_has_a_limit_and_up_to_there_it_starts() {
         let Err(Error::Permanent(why)) = machine.driver.ensure_image(&too_long, &quiet).await else {
             panic!("it has come")
         };
-        assert!(why.contains("says too much about its programs"), "{why}");
+        assert!(why.contains("its run configuration is too large"), "{why}");
     });
 }
 

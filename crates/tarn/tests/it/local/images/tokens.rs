@@ -64,7 +64,7 @@ fn a_token_is_asked_for_without_a_login_too() {
         let reference = registry.add("org/x", &made());
         registry.want("/v2/", "Bearer one", &challenge(&tokens));
         let said = why(machine, &reference).await;
-        assert!(said.contains("has no org/x for everybody, and this cloud has no login there"), "{said}");
+        assert!(said.contains("has no public org/x, and this cloud has no login there"), "{said}");
         tokens.answer(TOKEN, br#"{"token":"one"}"#, |_| ());
         machine.driver.ensure_image(&reference, &quiet).await.unwrap();
         assert_eq!(tokens.count("Basic"), 0);
@@ -78,10 +78,10 @@ fn a_wrong_name_is_not_a_refused_login() {
         registry.want("/v2/", "Bearer of somebody else", &challenge(&tokens));
         tokens.answer(TOKEN, b"{}", |answer| answer.status = 401);
         let said = why(machine, &reference).await;
-        assert!(said.contains("refuses the login that this cloud has for it"), "{said}");
+        assert!(said.contains("rejects the login that this cloud has for it"), "{said}");
         tokens.answer(TOKEN, br#"{"token":"one"}"#, |_| ());
         let said = why(machine, &reference).await;
-        assert!(said.contains("has no org/x, or not for the login that this cloud has there"), "{said}");
+        assert!(said.contains("has no org/x, or the login of this cloud has no access to it"), "{said}");
     });
 }
 

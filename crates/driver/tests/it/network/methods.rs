@@ -7,12 +7,12 @@ use futures::future::join_all;
 use tarn_driver::Error;
 use tarn_driver::local::network::Network;
 
-use crate::network::machine::{Cluster, Namespace, command, interfaces, on_a_machine, snapshot, wait_until};
+use crate::network::host::{Cluster, Namespace, command, interfaces, on_test_host, snapshot, wait_until};
 use crate::network::probes::{connects, listen};
 
 #[test]
-fn everything_that_is_made_can_be_removed() {
-    on_a_machine(|| async {
+fn all_objects_can_be_removed() {
+    on_test_host(|| async {
         let before = snapshot();
         let network = Network::open("aaaaaa", None).await.unwrap();
         assert_eq!(snapshot(), before);
@@ -29,8 +29,8 @@ fn everything_that_is_made_can_be_removed() {
 }
 
 #[test]
-fn every_verb_may_be_called_again() {
-    on_a_machine(|| async {
+fn methods_are_idempotent() {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let before = snapshot();
         let cluster = Cluster::start(&network, 3, 1).await;
@@ -55,8 +55,8 @@ fn every_verb_may_be_called_again() {
 
 /// A node has a hardware address derived from its address, a gateway, and a loopback.
 #[test]
-fn a_node_finds_what_it_expects() {
-    on_a_machine(|| async {
+fn node_has_addresses_and_routes() {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let cluster = Cluster::start(&network, 1, 1).await;
         let (address, node) = &cluster.nodes[0];
@@ -76,8 +76,8 @@ fn a_node_finds_what_it_expects() {
 
 /// A restarted node has a new namespace while the old one may still exist.
 #[test]
-fn an_address_moves_to_the_next_start_of_its_instance() {
-    on_a_machine(|| async {
+fn address_moves_with_a_restart() {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let cluster = Cluster::start(&network, 0, 1).await;
         let (address, old) = &cluster.nodes[0];
@@ -93,8 +93,8 @@ fn an_address_moves_to_the_next_start_of_its_instance() {
 }
 
 #[test]
-fn bad_input_changes_nothing() {
-    on_a_machine(|| async {
+fn invalid_input_changes_nothing() {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let cluster = Cluster::start(&network, 0, 1).await;
         let (address, node) = &cluster.nodes[0];
@@ -119,7 +119,7 @@ fn bad_input_changes_nothing() {
 
 #[test]
 fn fifty_rounds_leave_nothing() {
-    on_a_machine(|| async {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         network.ensure_bridge(0).await.unwrap();
         let before = snapshot();
@@ -144,8 +144,8 @@ fn fifty_rounds_leave_nothing() {
 
 /// A crash may leave objects without a record.
 #[test]
-fn what_nobody_knows_is_swept() {
-    on_a_machine(|| async {
+fn unrecorded_interfaces_are_swept() {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let other = Network::open("baaaab", None).await.unwrap();
         other.ensure_bridge(0).await.unwrap();
@@ -164,7 +164,7 @@ fn what_nobody_knows_is_swept() {
 /// Clusters that are created at the same moment do not take each other's objects for foreign ones.
 #[test]
 fn many_clusters_at_once() {
-    on_a_machine(|| async {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let before = snapshot();
         let clusters = join_all((0..20).map(|slot| Cluster::start(&network, slot, 1))).await;

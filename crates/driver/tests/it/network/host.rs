@@ -84,7 +84,7 @@ impl Drop for Namespace {
 }
 
 /// Runs a test on its own host, or prints that it cannot.
-pub(crate) fn on_a_machine<F: Future<Output = ()>>(test: impl FnOnce() -> F + Send + 'static) {
+pub(crate) fn on_test_host<F: Future<Output = ()>>(test: impl FnOnce() -> F + Send + 'static) {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: needs root to make network namespaces");
         return;
