@@ -222,7 +222,7 @@ impl Images {
     /// Returns an unused path for a layer.
     pub(super) fn unnamed_layer_path(&self) -> (u64, PathBuf) {
         let number = self.number.fetch_add(1, Ordering::Relaxed);
-        (number, self.layer(&format!("{HALF}{number}")))
+        (number, self.layer(&format!("{INCOMPLETE_PREFIX}{number}")))
     }
 }
 

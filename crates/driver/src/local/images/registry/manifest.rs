@@ -173,7 +173,7 @@ fn find_excess(image: &Image) -> Option<String> {
     }
     let length = serde_json::to_vec(image).map_or(usize::MAX, |text| text.len());
     (length > MAX_RUN_CONFIGURATION)
-        .then(|| format!("its variables take {length} bytes, and at most {MAX_SAID} are possible"))
+        .then(|| format!("its variables take {length} bytes, and at most {MAX_RUN_CONFIGURATION} are possible"))
 }
 
 /// Returns the architecture of this host in OCI terms.

@@ -57,7 +57,7 @@ pub(super) struct SourceResponse {
 
 impl Sources {
     pub(in crate::local::images) async fn new(reference: &Reference, settings: &ImageSettings) -> Result<Self, Error> {
-        let own = reference.registry_settings();
+        let own = reference.registry();
         let (repository, name) = (reference.repository().to_owned(), reference.to_string());
         let mirrors = settings.registry_settings(own).map_or(&[][..], |registry| &registry.mirrors);
         let mut all = Vec::new();
