@@ -1,4 +1,4 @@
-//! The fake under several users at once and under faults.
+//! The fake with concurrent users and with faults.
 
 use super::*;
 use crate::End;
@@ -27,8 +27,9 @@ fn instance(number: u32) -> InstanceSpec {
     }
 }
 
+/// Two drivers on one directory lose no update.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn two_drivers_on_one_directory_lose_nothing() {
+async fn two_drivers_share_a_world() {
     let dir = tempfile::tempdir().unwrap();
     let open = || Arc::new(FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap());
     let drivers = [open(), open()];
@@ -54,8 +55,9 @@ async fn two_drivers_on_one_directory_lose_nothing() {
     assert!(world.instances.values().all(|instance| instance.volumes.len() == 1), "{world:#?}");
 }
 
+/// Of many concurrent instances with the same GPU exactly one is created.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn of_many_that_want_one_gpu_one_gets_it() {
+async fn one_gpu_gets_one_owner() {
     let dir = tempfile::tempdir().unwrap();
     let open = || Arc::new(FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap());
     let drivers = [open(), open()];
@@ -73,7 +75,7 @@ async fn of_many_that_want_one_gpu_one_gets_it() {
 }
 
 #[tokio::test]
-async fn calls_in_one_group_get_their_own_answers() {
+async fn grouped_calls_get_their_own_results() {
     let dir = tempfile::tempdir().unwrap();
     let driver = FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap();
     let closed = driver.gate.clone().lock_owned().await;
@@ -97,8 +99,9 @@ async fn calls_in_one_group_get_their_own_answers() {
     assert_eq!(read_world(dir.path()).unwrap().volumes.into_keys().collect::<Vec<_>>(), [two.id]);
 }
 
+/// A call whose caller gave up while it waited is never made.
 #[tokio::test]
-async fn a_call_that_was_given_up_while_it_waited_is_never_made() {
+async fn abandoned_call_has_no_effect() {
     let dir = tempfile::tempdir().unwrap();
     let driver = FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap();
     let closed = driver.gate.clone().lock_owned().await;
@@ -110,7 +113,7 @@ async fn a_call_that_was_given_up_while_it_waited_is_never_made() {
 }
 
 #[tokio::test]
-async fn a_damaged_world_is_said_by_every_verb() {
+async fn damaged_world_fails_every_call() {
     let dir = tempfile::tempdir().unwrap();
     let driver = FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap();
     std::fs::write(dir.path().join("fake-world.json"), "{").unwrap();
@@ -118,8 +121,9 @@ async fn a_damaged_world_is_said_by_every_verb() {
     assert!(errors.iter().all(|error| matches!(error, Error::Permanent(why) if why.contains("damaged"))), "{errors:?}");
 }
 
+/// Faults come before and after the effect, and are the same with the same seed.
 #[tokio::test]
-async fn faults_come_before_and_after_the_effect_and_repeat_with_the_seed() {
+async fn injected_faults_repeat_with_the_seed() {
     let run = async || {
         let dir = tempfile::tempdir().unwrap();
         let settings = Settings { fault_rate: 0.5, seed: 11, ..Settings::default() };
@@ -140,7 +144,7 @@ async fn faults_come_before_and_after_the_effect_and_repeat_with_the_seed() {
 }
 
 #[tokio::test]
-async fn what_was_killed_is_seen_dead_until_it_is_started_anew() {
+async fn killed_instance_stays_dead_until_restarted() {
     let dir = tempfile::tempdir().unwrap();
     let driver = FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap();
     let spec = instance(0);
@@ -158,7 +162,7 @@ async fn what_was_killed_is_seen_dead_until_it_is_started_anew() {
 }
 
 #[tokio::test]
-async fn keys_and_peers_are_replaced_and_survive_a_restart() {
+async fn access_is_replaced_and_survives_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let driver = FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap();
     let spec = instance(0);
@@ -169,13 +173,14 @@ async fn keys_and_peers_are_replaced_and_survive_a_restart() {
         driver.configure_instance(&spec.id, &access).await.unwrap();
     }
     driver.ensure_instance(&InstanceSpec { boot: 2, ..spec.clone() }).await.unwrap();
-    let world = driver.file.look().unwrap();
+    let world = driver.file.read_locked().unwrap();
     assert_eq!(world.instances[&spec.id].public_keys, ["ssh-ed25519 new"]);
     assert_eq!(world.instances[&spec.id].hosts, [("node-0".to_owned(), "10.77.0.1".to_owned())]);
 }
 
+/// A process that uses a volume keeps it from being unmounted.
 #[tokio::test]
-async fn whoever_uses_a_volume_is_in_the_way() {
+async fn process_blocks_the_unmount() {
     let dir = tempfile::tempdir().unwrap();
     let driver = FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap();
     let (spec, volume) = (instance(0), volume(1));
@@ -197,7 +202,7 @@ async fn whoever_uses_a_volume_is_in_the_way() {
 }
 
 #[tokio::test]
-async fn what_is_lost_or_damaged_is_not_touched_until_it_is_mended() {
+async fn faulty_volume_is_left_alone_until_repaired() {
     let dir = tempfile::tempdir().unwrap();
     let driver = FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap();
     let (spec, volume) = (InstanceSpec { volumes: vec![volume(1).id], ..instance(0) }, volume(1));

@@ -10,7 +10,7 @@ use tarn_model::capacity::Gpu;
 use tarn_model::gpus::{Fault, Look, Seen};
 
 use crate::gpus::cdi::{Directories, Edits, Unusable};
-use crate::gpus::{PATIENCE, Watch};
+use crate::gpus::{LOOK_TIMEOUT, Watch};
 use crate::local::local_host::{LocalHost, Records, blocking};
 use crate::{Error, InstanceSpec};
 
@@ -43,7 +43,7 @@ pub(super) async fn observe_gpus(host: &LocalHost) -> Result<Look, Error> {
         let owner = records.values().find(|record| record.gpus.iter().any(|owned| owned == gpu));
         is_in_owner_cgroup(pid, owner.map(|record| paths.instance_cgroup(&record.id)).as_deref())
     };
-    let mut look = host.gpus.watch.look_within(PATIENCE, is_process_of_owner).await?;
+    let mut look = host.gpus.watch.look_within(LOOK_TIMEOUT, is_process_of_owner).await?;
     if look.seen.iter().any(|seen| !seen.gpu.simulated) {
         let (watch, cdi) = (host.gpus.watch.clone(), host.gpus.cdi.clone());
         let logged_problems = host.gpus.logged_problems.clone();

@@ -16,7 +16,7 @@ use crate::Error;
 use crate::local::disk::DiskSource;
 use crate::local::gpus::Gpus;
 use crate::local::host::paths::InstallationPaths;
-use crate::local::image::Private;
+use crate::local::host_image::Private;
 use crate::local::images::Images;
 use crate::local::instance::record::Record;
 use crate::local::network::Network;
@@ -145,7 +145,7 @@ pub(super) async fn blocking<T: Send + 'static>(
 pub(super) fn failed(what: &'static str, error: &io::Error) -> Error {
     tracing::warn!(%error, "{what}");
     if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
-        return Error::Retry(format!("{what}: the host's disk is full"));
+        return Error::Retry(format!("{what}: the disk of the host is full"));
     }
     if error.kind() == io::ErrorKind::Unsupported {
         return Error::Permanent(format!("{what}: the host's kernel lacks a feature; the engine's log says which"));

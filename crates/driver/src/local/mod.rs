@@ -6,7 +6,7 @@
 //! knows neither requests nor the database.
 //!
 //! Start reading at [`LocalDriver`], then `instance`. `helper_calls` and `helper_process` talk to the [`helper`]
-//! process, which builds an instance from the host's own `image` or from container `images`, and from a `disk`;
+//! process, which builds an instance from the `host_image` or from container `images`, and from a `disk`;
 //! [`network`] connects it. `volumes` are files in a pool of their own and outlive instances; `volume_users` finds the
 //! processes that use one. `gpus` tracks which instance owns which GPU and what it needs to use it. `host` is
 //! everything else the driver uses of the operating system.
@@ -18,7 +18,7 @@ pub mod helper;
 mod helper_calls;
 mod helper_process;
 mod host;
-mod image;
+mod host_image;
 mod images;
 mod installation;
 mod instance;
@@ -38,7 +38,7 @@ use tarn_model::capacity::Inventory;
 use tarn_model::gpus::Look;
 use tarn_model::ids::{InstanceId, VolumeId};
 
-pub use images::{ImageSettings, Registry, greet, is_loopback};
+pub use images::{ImageSettings, Registry, is_loopback, probe_registry_login};
 pub use protections::{Protection, Protections};
 pub use settings::LocalSettings;
 

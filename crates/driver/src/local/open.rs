@@ -20,7 +20,7 @@ use crate::local::local_host::{LocalHost, LocalHostParts, blocking, failed};
 use crate::local::network::{Network, Prefix};
 use crate::local::settings::LocalSettings;
 use crate::local::volumes::{self, Volumes};
-use crate::local::{disk, image, installation};
+use crate::local::{disk, host_image, installation};
 
 /// How often to try to lock the directories or to sweep a layer, and the delay between attempts.
 const MAX_ATTEMPTS: u32 = 40;
@@ -212,14 +212,15 @@ async fn ensure_host_image(host: &LocalHost) -> Result<(), Error> {
     let what = "the host image could not be created";
     let is_used = move |path: &Path| used.iter().any(|image| image == path);
     let (own, own_used) = (images.clone(), is_used.clone());
-    let is_settled = move || image::sweep_skeletons(&skeletons, own_used).and_then(|()| image::is_settled(&own));
+    let is_settled =
+        move || host_image::sweep_skeletons(&skeletons, own_used).and_then(|()| host_image::is_settled(&own));
     if blocking(what, is_settled).await? {
         return Ok(());
     }
     let private = host.private_paths.paths().await.map_err(|error| failed(what, &error))?;
     blocking(what, move || {
-        image::sweep(&images, &private, is_used)?;
-        image::ensure(&images, &private).map(drop)
+        host_image::sweep(&images, &private, is_used)?;
+        host_image::ensure(&images, &private).map(drop)
     })
     .await
 }

@@ -95,13 +95,15 @@ async fn compare(patient: &Patient, store: &Store) -> Result<(Drift, Option<Pool
 async fn once(patient: &Patient, store: &Store) -> Result<(Drift, Option<Pool>), String> {
     let mut drift = Drift::default();
     let (observed, pool) = match patient.is_local() {
-        true => match examine::sight(&patient.data, &patient.pool, Path::new(RUN)).await.map_err(|e| e.to_string())? {
-            Some(seen) => {
-                drift.leftovers.extend(seen.leftovers.into_iter().map(|one| (one.clone(), one)));
-                (seen.observed, seen.pool)
+        true => {
+            match examine::snapshot(&patient.data, &patient.pool, Path::new(RUN)).await.map_err(|e| e.to_string())? {
+                Some(seen) => {
+                    drift.leftovers.extend(seen.leftovers.into_iter().map(|one| (one.clone(), one)));
+                    (seen.observed, seen.pool)
+                }
+                None => (Observed::default(), None),
             }
-            None => (Observed::default(), None),
-        },
+        }
         false => (fake::read_world(&patient.data).map_err(|error| format!("the fake driver's world: {error}"))?, None),
     };
     for difference in differences(store, &observed).await.map_err(|error| error.to_string())? {

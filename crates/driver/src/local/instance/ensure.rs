@@ -16,7 +16,7 @@ use crate::local::instance::launch::Launch;
 use crate::local::instance::record::{Container, Record};
 use crate::local::instance::{claim, guest_calls, launch, observe, remove};
 use crate::local::local_host::{LocalHost, blocking, failed};
-use crate::local::{gpus, image, images, volumes};
+use crate::local::{gpus, host_image, images, volumes};
 use crate::{Error, InstanceSpec, ObservedInstance};
 
 /// How long a guest may take to reply that it will stop, also on a busy host: the last output of jobs is lost when the
@@ -149,7 +149,7 @@ async fn resolve_root_image<'a>(
             None => {
                 let private = host.private_paths.paths().await.map_err(|error| failed(what, &error))?;
                 let image = record.image.clone();
-                blocking(what, move || image::cover(&image, &private)).await?;
+                blocking(what, move || host_image::cover(&image, &private)).await?;
             }
             Some(own) if !host.images.have(&own.layers) => {
                 return Err(Error::Retry("a layer of the instance's image is missing and is pulled again".into()));
@@ -163,13 +163,13 @@ async fn resolve_root_image<'a>(
         // The host may just have changed; two calls must not create its image at the same time.
         let _one_at_a_time = host.host_image.lock().await;
         let images = host.paths.host_images();
-        let image = blocking(what, move || image::ensure(&images, &private)).await?;
+        let image = blocking(what, move || host_image::ensure(&images, &private)).await?;
         return Ok((RootImage { path: image, container: None }, None));
     };
     let (stored, pins) = images::hold(host, name)?;
     let _one_at_a_time = host.host_image.lock().await;
     let skeletons = host.paths.skeletons();
-    let skeleton = blocking(what, move || image::ensure_skeleton(&skeletons)).await?;
+    let skeleton = blocking(what, move || host_image::ensure_skeleton(&skeletons)).await?;
     let container = Container { name: name.clone(), layers: stored.layers, image: stored.image };
     Ok((RootImage { path: skeleton, container: Some(container) }, Some(pins)))
 }

@@ -1,4 +1,4 @@
-//! Who reaches whom.
+//! Which connections are possible and which are not.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -6,17 +6,17 @@ use std::path::Path;
 
 use tarn_driver::local::network::Network;
 
-use crate::network::machine::{Cluster, command, on_a_machine};
+use crate::network::host::{Cluster, command, on_test_host};
 use crate::network::probes::{
     arrives, connects, connects_from, echoes, is_cut_off_from, is_silent, listen, receiver, send, stays_away,
 };
 
 const BRIDGED_PACKETS: &str = "/proc/sys/net/bridge/bridge-nf-call-iptables";
 
-/// Kernels may send bridged packets through the firewall or not; both must come to the same.
+/// The kernel may pass bridged packets through the firewall or not; both must have the same result.
 #[test]
 fn nodes_reach_their_cluster_and_no_other() {
-    on_a_machine(|| async {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let one = Cluster::start(&network, 0, 2).await;
         let two = Cluster::start(&network, 1, 1).await;
@@ -42,8 +42,8 @@ fn nodes_reach_their_cluster_and_no_other() {
 }
 
 #[test]
-fn the_host_is_closed() {
-    on_a_machine(|| async {
+fn instances_cannot_reach_the_host() {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let one = Cluster::start(&network, 0, 1).await;
         let _two = Cluster::start(&network, 1, 1).await;
@@ -69,10 +69,10 @@ fn the_host_is_closed() {
     });
 }
 
-/// A link-local address would be a way around every rule about IPv4.
+/// A link-local address would bypass every rule about IPv4.
 #[test]
-fn nothing_speaks_ipv6() {
-    on_a_machine(|| async {
+fn ipv6_is_disabled() {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let cluster = Cluster::start(&network, 0, 1).await;
         let addresses = || fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
@@ -82,10 +82,10 @@ fn nothing_speaks_ipv6() {
     });
 }
 
-/// A node that takes an address of another cluster, or any other, is not heard with it.
+/// Packets with a spoofed source address do not arrive.
 #[test]
-fn a_node_cannot_pretend_to_be_another() {
-    on_a_machine(|| async {
+fn spoofed_source_is_dropped() {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let one = Cluster::start(&network, 0, 1).await;
         let two = Cluster::start(&network, 1, 1).await;
@@ -104,8 +104,8 @@ fn a_node_cannot_pretend_to_be_another() {
 }
 
 #[test]
-fn the_firewall_comes_back_after_somebody_flushed_it() {
-    on_a_machine(|| async {
+fn flushed_firewall_is_restored() {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let rules = || command("nft list table inet tarn_aaaaaa");
         network.ensure_base().await.unwrap();
@@ -114,7 +114,7 @@ fn the_firewall_comes_back_after_somebody_flushed_it() {
         command("nft flush ruleset");
         network.ensure_base().await.unwrap();
         assert_eq!(rules(), loaded);
-        // Rules that another version loaded are replaced, and those of others stay.
+        // Rules of another version are replaced, and foreign rules stay.
         command("nft flush ruleset");
         command("nft add table inet tarn_aaaaaa");
         command("nft add table inet somebody");
@@ -127,10 +127,10 @@ fn the_firewall_comes_back_after_somebody_flushed_it() {
     });
 }
 
-/// Whoever reloads the machine's own firewall flushes everything or, table by table, only the rules.
+/// Reloading the host's own firewall flushes everything or, table by table, only the rules.
 #[test]
-fn what_keeps_instances_apart_is_kept_while_they_run() {
-    on_a_machine(|| async {
+fn isolation_is_restored_while_instances_run() {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let one = Cluster::start(&network, 0, 2).await;
         let two = Cluster::start(&network, 1, 1).await;
@@ -159,10 +159,10 @@ fn what_keeps_instances_apart_is_kept_while_they_run() {
     });
 }
 
-/// Not even to its own cluster does a node speak under another address, and the rules know their nodes again when they come back.
+/// Even within its own cluster a node cannot spoof an address, and reloaded rules contain all nodes.
 #[test]
-fn a_node_is_heard_in_its_cluster_with_its_own_address_only() {
-    on_a_machine(|| async {
+fn nodes_cannot_spoof_within_their_cluster() {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let cluster = Cluster::start(&network, 0, 3).await;
         let ((own, node), (target, peer)) = (&cluster.nodes[0], &cluster.nodes[1]);

@@ -65,7 +65,7 @@ fn unused_layers_are_evicted_and_pulled_again() {
         let late = registry.add("late", &image(&[packed(&[9; 1 << 20])]));
         let refused = host.driver.ensure_image(&late, &ignore_progress).await;
         let Err(Error::Retry(why)) = refused else { panic!("{refused:?}") };
-        assert!(why.contains("waits for room in the cache of images"), "{why}");
+        assert!(why.contains("waits for space in the image cache"), "{why}");
         assert_eq!(host.layers().len(), 3, "nothing is left of it");
         host.driver.remove_instance(&used.id).await.unwrap();
         host.driver.ensure_image(&late, &ignore_progress).await.unwrap();
@@ -80,7 +80,7 @@ fn decompression_bomb_is_refused() {
         assert!(bomb.blobs[1].len() < 100_000);
         let refused = host.driver.ensure_image(&registry.add("bomb", &bomb), &ignore_progress).await;
         let Err(Error::Permanent(why)) = refused else { panic!("{refused:?}") };
-        assert!(why.contains("cache of images has"), "{why}");
+        assert!(why.contains("GB of the image cache"), "{why}");
         assert_eq!(host.layers(), Vec::<String>::new());
     });
 }

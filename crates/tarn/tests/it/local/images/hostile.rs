@@ -31,9 +31,13 @@ fn paths_out_of_image_are_refused() {
             ("up", LayerBuilder::new().file(&up, 0o644, b"harm"), "leads out of the image"),
             ("link-up", LayerBuilder::new().hard_link("a", &up), "leads out of the image"),
             ("no-such", LayerBuilder::new().hard_link("a", victim.to_str().unwrap()), "a file that it does not have"),
-            ("nothing", LayerBuilder::new().file("a/.wh.", 0o644, b""), "has no name"),
-            ("hidden-up", LayerBuilder::new().file("a/.wh...", 0o644, b""), "has no name"),
-            ("below-a-file", LayerBuilder::new().file("a", 0o644, b"").file("a/b", 0o644, b""), "no directory in it"),
+            ("nothing", LayerBuilder::new().file("a/.wh.", 0o644, b""), "a whiteout without a name"),
+            ("hidden-up", LayerBuilder::new().file("a/.wh...", 0o644, b""), "a whiteout without a name"),
+            (
+                "below-a-file",
+                LayerBuilder::new().file("a", 0o644, b"").file("a/b", 0o644, b""),
+                "not a directory in it",
+            ),
         ] {
             let why = pull_refused(host, &registry, name, layer).await;
             assert!(why.contains(expected) && why.contains(name), "{name}: {why}");
@@ -119,7 +123,9 @@ fn oversized_attributes_are_not_a_full_disk() {
         // Not every filesystem has such a limit.
         match host.driver.ensure_image(&reference, &ignore_progress).await {
             Ok(_) => {}
-            Err(Error::Permanent(why)) => assert!(why.contains("bytes are attached to a file in it"), "{why}"),
+            Err(Error::Permanent(why)) => {
+                assert!(why.contains("bytes of extended attributes are on a file in it"), "{why}")
+            }
             other => panic!("{other:?}"),
         }
     });
@@ -155,8 +161,8 @@ fn broken_layers_are_refused() {
         let mut lies = LayerBuilder::new().file("a", 0o644, b"a").pack(Compression::Gzip);
         lies.archive = super::image_builder::digest(b"something else");
         for (name, blob, expected) in [
-            ("torn", torn, "a layer is not right"),
-            ("noise", noise, "a layer is not right"),
+            ("torn", torn, "a layer is invalid"),
+            ("noise", noise, "a layer is invalid"),
             ("lies", lies, "does not match its digest"),
         ] {
             let reference = registry.push(name, &image(&[blob])).await;

@@ -52,7 +52,7 @@ fn image_config_has_size_limit() {
         let Err(Error::Permanent(why)) = host.driver.ensure_image(&too_long, &ignore_progress).await else {
             panic!("it has come")
         };
-        assert!(why.contains("says too much about its programs"), "{why}");
+        assert!(why.contains("its run configuration is too large"), "{why}");
     });
 }
 

@@ -66,7 +66,7 @@ fn token_is_requested_without_login() {
         let reference = registry.add("org/x", &small_image());
         registry.require_authorization("/v2/", "Bearer one", &challenge(&tokens));
         let refusal = refusal_of(host, &reference).await;
-        assert!(refusal.contains("has no org/x for everybody, and this cloud has no login there"), "{refusal}");
+        assert!(refusal.contains("has no public org/x, and this cloud has no login there"), "{refusal}");
         tokens.respond(TOKEN, br#"{"token":"one"}"#, |_| ());
         host.driver.ensure_image(&reference, &ignore_progress).await.unwrap();
         assert_eq!(tokens.count("Basic"), 0);
@@ -81,10 +81,10 @@ fn wrong_name_is_not_refused_login() {
         registry.require_authorization("/v2/", "Bearer of another repository", &challenge(&tokens));
         tokens.respond(TOKEN, b"{}", |response| response.status = 401);
         let refusal = refusal_of(host, &reference).await;
-        assert!(refusal.contains("refuses the login that this cloud has for it"), "{refusal}");
+        assert!(refusal.contains("rejects the login that this cloud has for it"), "{refusal}");
         tokens.respond(TOKEN, br#"{"token":"one"}"#, |_| ());
         let refusal = refusal_of(host, &reference).await;
-        assert!(refusal.contains("has no org/x, or not for the login that this cloud has there"), "{refusal}");
+        assert!(refusal.contains("has no org/x, or the login of this cloud has no access to it"), "{refusal}");
     });
 }
 
