@@ -164,7 +164,7 @@ pub trait Driver: Send + Sync + 'static {
 
     /// Returns a text that differs after every boot of the host, for drivers whose instances end with it. `None` where
     /// that is unknown or irrelevant.
-    async fn machine_boot(&self) -> Result<Option<String>, Error> {
+    async fn host_boot(&self) -> Result<Option<String>, Error> {
         Ok(None)
     }
 

@@ -85,8 +85,8 @@ impl Driver for Watched {
         self.fake.inventory().await
     }
 
-    async fn machine_boot(&self) -> Result<Option<String>, Error> {
-        self.fake.machine_boot().await
+    async fn host_boot(&self) -> Result<Option<String>, Error> {
+        self.fake.host_boot().await
     }
 
     async fn ensure_image(&self, reference: &str, progress: &(dyn Fn(String) + Send + Sync)) -> Result<String, Error> {

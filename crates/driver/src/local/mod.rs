@@ -113,7 +113,7 @@ impl Driver for LocalDriver {
         gpus::look(&self.host).await
     }
 
-    async fn machine_boot(&self) -> Result<Option<String>, Error> {
+    async fn host_boot(&self) -> Result<Option<String>, Error> {
         let boot =
             processes::boot_id().map_err(|error| local_host::failed("the machine could not be looked at", &error))?;
         Ok(Some(boot))

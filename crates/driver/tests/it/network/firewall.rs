@@ -117,13 +117,13 @@ fn flushed_firewall_is_restored() {
         // Rules of another version are replaced, and foreign rules stay.
         command("nft flush ruleset");
         command("nft add table inet tarn_aaaaaa");
-        command("nft add table inet somebody");
+        command("nft add table inet foreign");
         for _ in 0..2 {
             network.ensure_base().await.unwrap();
             assert_eq!(rules(), loaded);
         }
         network.remove_base().await.unwrap();
-        assert_eq!(command("nft list tables").trim(), "table inet somebody");
+        assert_eq!(command("nft list tables").trim(), "table inet foreign");
     });
 }
 
@@ -183,7 +183,7 @@ fn nodes_cannot_spoof_within_their_cluster() {
         for address in [cluster.nodes[2].0, unused] {
             node.command(&format!("ip address add {address}/32 dev eth0"));
         }
-        for round in ["as loaded", "after somebody flushed it"] {
+        for round in ["as loaded", "after a flush"] {
             assert!(heard(*own), "{round}");
             assert!(unheard(cluster.nodes[2].0) && unheard(unused), "{round}");
             command("nft flush ruleset");
