@@ -137,7 +137,7 @@ impl Driver for Watched {
         self.fake.remove_instance(id).await
     }
 
-    async fn keep(&self) -> Result<(), Error> {
+    async fn restore_isolation(&self) -> Result<(), Error> {
         self.kept.fetch_add(1, Ordering::SeqCst);
         match self.defenceless.load(Ordering::SeqCst) {
             true => Err(Error::Retry("the program nft is away".into())),

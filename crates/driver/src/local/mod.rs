@@ -180,14 +180,14 @@ impl Driver for LocalDriver {
         self.to_the_end(async move { mounts::remove(&host, &volume, &instance).await }).await
     }
 
-    async fn keep(&self) -> Result<(), Error> {
+    async fn restore_isolation(&self) -> Result<(), Error> {
         self.host.private.again();
         // With none left, all of it is removed, and stays so.
         let _gate = self.host.gate.lock().await;
         if self.host.records().is_empty() {
             return Ok(());
         }
-        self.host.network.keep().await
+        self.host.network.restore_isolation().await
     }
 
     async fn observe_instance(&self, id: &InstanceId) -> Result<Option<ObservedInstance>, Error> {

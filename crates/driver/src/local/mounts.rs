@@ -10,7 +10,7 @@ use super::local_host::{LocalHost, failed};
 use super::mount_tables::{self, Mount};
 use super::processes::Process;
 use super::{errands, holders, volumes};
-use crate::{Error, Holder, listed};
+use crate::{Error, Holder, format_short_list};
 
 const FAILED: &str = "the mounts of an instance could not be looked at";
 
@@ -90,6 +90,6 @@ fn running(host: &LocalHost, instance: &InstanceId) -> Result<Option<(Process, V
 fn in_use(volume: &VolumeId, holders: &[Holder]) -> String {
     match holders {
         [] => format!("{volume} is in use in the instance; try again, or restart the instance"),
-        holders => format!("{volume} is in use by {}", listed(holders)),
+        holders => format!("{volume} is in use by {}", format_short_list(holders)),
     }
 }

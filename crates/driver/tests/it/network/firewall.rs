@@ -143,18 +143,18 @@ fn isolation_is_restored_while_instances_run() {
         let loaded = tables("-n");
         for accident in ["flush ruleset", "flush table inet tarn_aaaaaa", "flush table bridge tarn_aaaaaa"] {
             command(&format!("nft {accident}"));
-            network.keep().await.unwrap();
+            network.restore_isolation().await.unwrap();
             assert!(tables("-n") == loaded, "{accident}");
         }
         command("nft flush table inet tarn_aaaaaa");
         assert!(connects_from(node, other.0, port), "without the rules it is open");
-        network.keep().await.unwrap();
+        network.restore_isolation().await.unwrap();
         assert!(is_cut_off_from(node, other.0, port));
         let handles = tables("-a");
-        network.keep().await.unwrap();
+        network.restore_isolation().await.unwrap();
         assert!(tables("-a") == handles, "what is right is left alone");
         command("bridge link set dev taaaaaa_0003 learning on");
-        network.keep().await.unwrap();
+        network.restore_isolation().await.unwrap();
         assert!(command("bridge -d link show dev taaaaaa_0003").contains("learning off"));
     });
 }

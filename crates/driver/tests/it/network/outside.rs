@@ -101,7 +101,7 @@ fn denied_networks_are_unreachable() {
         let strict = Network::open("aaaaaa", Some(network.prefix())).await.unwrap();
         let strict = strict.with(nodes, tarn_driver::local::Protections::default());
         let strict = strict.denying(denied.map(|network| network.parse().unwrap()).to_vec());
-        strict.keep().await.unwrap();
+        strict.restore_isolation().await.unwrap();
         assert!(connects(OFFICE, port) && connects_from(node, THEIRS, port));
         assert!(is_cut_off_from(node, OFFICE, port));
         let peer_port = peer.run(listen);
