@@ -27,7 +27,7 @@ const TRIES: u32 = 40;
 /// When it does not, or when something exists at the start.
 pub async fn check(driver: &dyn Driver, ids: &dyn Ids) {
     let tested = TestedDriver { driver, ids };
-    assert_eq!(tested.observe().await, Observed::default(), "the suite needs a world that is empty at the start");
+    assert_eq!(tested.observe().await, Observed::default(), "nothing may exist at the start");
     let inventory = tested.driver.inventory().await.expect("inventory answers");
     assert_eq!(tested.driver.inventory().await, Ok(inventory.clone()), "the inventory is the same when asked twice");
     instances::check_instances(&tested, &inventory).await;
@@ -37,7 +37,7 @@ pub async fn check(driver: &dyn Driver, ids: &dyn Ids) {
     } else {
         volumes::check_unsupported_volumes(&tested).await;
     }
-    assert_eq!(tested.observe().await, Observed::default(), "after everything was removed the world is empty");
+    assert_eq!(tested.observe().await, Observed::default(), "nothing is left at the end");
 }
 
 /// The driver under test, and fresh ids for what it is asked to create.
@@ -55,7 +55,7 @@ impl TestedDriver<'_> {
     async fn observe_one(&self, id: &InstanceId) -> Option<ObservedInstance> {
         let alone = retry_until_settled(|| self.driver.observe_instance(id)).await.expect("observe_instance answers");
         let whole = self.observe().await.instances.remove(id);
-        assert_eq!(alone, whole, "observe_instance and observe say the same of {id}");
+        assert_eq!(alone, whole, "observe_instance and observe agree on {id}");
         alone.map(sorted)
     }
 
@@ -88,14 +88,14 @@ impl TestedDriver<'_> {
 
     async fn stop(&self, spec: &InstanceSpec) {
         call_twice("remove_instance", || self.driver.remove_instance(&spec.id)).await;
-        assert_eq!(self.observe_one(&spec.id).await, None, "an instance that was removed is not seen");
+        assert_eq!(self.observe_one(&spec.id).await, None, "a removed instance is not observed");
     }
 
     async fn delete(&self, spec: &VolumeSpec) {
         call_twice("remove_volume", || self.driver.remove_volume(&spec.id)).await;
         let seen = retry_until_settled(|| self.driver.observe_volume(&spec.id)).await;
-        assert_eq!(seen, Ok(None), "a volume that was removed is not seen");
-        assert!(!self.observe().await.volumes.contains_key(&spec.id), "nor is it in the whole");
+        assert_eq!(seen, Ok(None), "a removed volume is not observed");
+        assert!(!self.observe().await.volumes.contains_key(&spec.id), "a removed volume is not among all");
     }
 }
 

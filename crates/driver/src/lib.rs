@@ -137,11 +137,11 @@ pub struct Observed {
     pub volumes: BTreeMap<VolumeId, ObservedVolume>,
 }
 
-/// How many processes are listed by name.
+/// How many processes are format_short_list by name.
 const NAMED: usize = 10;
 
 /// Formats processes for an error message: the first ones by name, then how many more there are.
-pub fn listed(processes: &[impl std::fmt::Display]) -> String {
+pub fn format_short_list(processes: &[impl std::fmt::Display]) -> String {
     let mut words: Vec<String> = processes.iter().take(NAMED).map(ToString::to_string).collect();
     if processes.len() > NAMED {
         words.push(format!("and {} more", processes.len() - NAMED));
@@ -164,7 +164,7 @@ pub trait Driver: Send + Sync + 'static {
 
     /// Returns a text that differs after every boot of the host, for drivers whose instances end with it. `None` where
     /// that is unknown or irrelevant.
-    async fn machine_boot(&self) -> Result<Option<String>, Error> {
+    async fn host_boot(&self) -> Result<Option<String>, Error> {
         Ok(None)
     }
 
@@ -234,7 +234,7 @@ pub trait Driver: Send + Sync + 'static {
 
     /// Restores what isolates instances from each other where something else has changed it: other programs reload the
     /// host's firewall, too. Called every few seconds, so it must cost next to nothing when nothing has changed.
-    async fn keep(&self) -> Result<(), Error> {
+    async fn restore_isolation(&self) -> Result<(), Error> {
         Ok(())
     }
 
@@ -261,7 +261,11 @@ mod tests {
     #[test]
     fn long_process_list_is_truncated() {
         let holders: Vec<_> = (1..=12).map(|pid| Holder { pid, program: "bash".into() }).collect();
-        assert_eq!(listed(&holders[..1]), "bash (process 1)");
-        assert!(listed(&holders).ends_with("bash (process 10), and 2 more"), "{}", listed(&holders));
+        assert_eq!(format_short_list(&holders[..1]), "bash (process 1)");
+        assert!(
+            format_short_list(&holders).ends_with("bash (process 10), and 2 more"),
+            "{}",
+            format_short_list(&holders)
+        );
     }
 }

@@ -24,7 +24,7 @@ async fn check_life_cycle(tested: &TestedDriver<'_>) {
     assert_eq!(made.end, None, "what runs has not ended");
     assert!(made.volumes.is_empty(), "nothing was asked to be mounted: {made:?}");
     assert!(made.private_ip.parse::<IpAddr>().is_ok(), "{:?} is an address", made.private_ip);
-    assert_eq!(tested.observe_one(&spec.id).await, Some(made.clone()), "it is seen as it was made");
+    assert_eq!(tested.observe_one(&spec.id).await, Some(made.clone()), "it is observed as it was created");
     assert_eq!(tested.observe().await.instances.len(), 1, "there is one, however often it was asked for");
     for key in ["ssh-ed25519 AAAA first", "ssh-ed25519 AAAA second"] {
         let hosts = vec![(spec.name.clone(), made.private_ip.clone())];
@@ -34,17 +34,17 @@ async fn check_life_cycle(tested: &TestedDriver<'_>) {
     assert_eq!(tested.observe_one(&spec.id).await, Some(made), "being configured does not restart it");
     tested.stop(&spec).await;
     let access = Access::default();
-    expect_refused("configuring what was removed", || tested.driver.configure_instance(&spec.id, &access)).await;
-    assert!(tested.driver.connect(&spec.id).await.is_err(), "there is no way into what was removed");
+    expect_refused("configuring a removed instance", || tested.driver.configure_instance(&spec.id, &access)).await;
+    assert!(tested.driver.connect(&spec.id).await.is_err(), "a removed instance cannot be connected to");
 }
 
 async fn check_absent_instance(tested: &TestedDriver<'_>) {
     let id = InstanceId::fresh(tested.ids);
-    assert_eq!(tested.observe_one(&id).await, None, "what was never made is not seen");
-    call_twice("remove_instance of what was never made", || tested.driver.remove_instance(&id)).await;
+    assert_eq!(tested.observe_one(&id).await, None, "an instance that was never created is not observed");
+    call_twice("remove_instance of an absent instance", || tested.driver.remove_instance(&id)).await;
     let access = Access::default();
-    expect_refused("configuring what was never made", || tested.driver.configure_instance(&id, &access)).await;
-    assert!(tested.driver.connect(&id).await.is_err(), "there is no way into what was never made");
+    expect_refused("configuring an absent instance", || tested.driver.configure_instance(&id, &access)).await;
+    assert!(tested.driver.connect(&id).await.is_err(), "an absent instance cannot be connected to");
 }
 
 async fn check_restart(tested: &TestedDriver<'_>) {
@@ -66,15 +66,15 @@ async fn check_peers(tested: &TestedDriver<'_>) {
     let one = tested.instance();
     let id = InstanceId::fresh(tested.ids);
     let other = InstanceSpec { id, node: 1, name: "conformance-1".into(), ..one.clone() };
-    let stranger = tested.instance();
+    let foreign = tested.instance();
     let made = [tested.start(&one).await, tested.start(&other).await];
-    tested.start(&stranger).await;
+    tested.start(&foreign).await;
     assert_ne!(made[0].private_ip, made[1].private_ip, "the nodes of a cluster have their own addresses");
     assert_eq!(tested.observe().await.instances.len(), 3);
     tested.stop(&one).await;
     assert_eq!(tested.observe_one(&other.id).await, Some(made[1].clone()), "removing a node leaves the others alone");
     tested.stop(&other).await;
-    tested.stop(&stranger).await;
+    tested.stop(&foreign).await;
 }
 
 /// Runs only where the inventory has a GPU.
@@ -90,7 +90,7 @@ async fn check_gpu_ownership(tested: &TestedDriver<'_>, inventory: &Inventory) {
     let (owner, rival) = (with_gpu(), with_gpu());
     tested.start(&owner).await;
     expect_refused("a GPU that has an owner", || tested.driver.ensure_instance(&rival)).await;
-    assert_eq!(tested.observe_one(&rival.id).await, None, "who was refused left nothing behind");
+    assert_eq!(tested.observe_one(&rival.id).await, None, "a refused instance leaves nothing behind");
     tested.stop(&owner).await;
     tested.start(&rival).await;
     tested.stop(&rival).await;

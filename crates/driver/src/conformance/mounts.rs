@@ -68,7 +68,7 @@ async fn check_shared_volume(tested: &TestedDriver<'_>) {
     }
     tested.stop(&specs[0]).await;
     expect_mounted(tested, &specs[1].id, &[&volume]).await;
-    expect_refused("removing a volume that one still mounts", || tested.driver.remove_volume(&volume.id)).await;
+    expect_refused("removing a volume that an instance still mounts", || tested.driver.remove_volume(&volume.id)).await;
     tested.stop(&specs[1]).await;
     tested.delete(&volume).await;
 }
@@ -99,7 +99,7 @@ async fn check_absent_mounts(tested: &TestedDriver<'_>) {
     }
     let lost = InstanceSpec { volumes: vec![no_volume.clone()], ..tested.instance() };
     expect_refused("starting with a volume that is not there", || tested.driver.ensure_instance(&lost)).await;
-    assert_eq!(tested.observe_one(&lost.id).await, None, "what could not start left nothing behind");
+    assert_eq!(tested.observe_one(&lost.id).await, None, "a failed start leaves nothing behind");
     expect_mounted(tested, &spec.id, &[]).await;
     tested.stop(&spec).await;
     tested.delete(&volume).await;
@@ -108,9 +108,9 @@ async fn check_absent_mounts(tested: &TestedDriver<'_>) {
 /// Expects that no process uses the volume, so that none is named, asked to end or killed.
 async fn expect_unused(tested: &TestedDriver<'_>, volume: &VolumeId, instance: &InstanceId) {
     let holders = call_twice("holders", || tested.driver.holders(volume, instance)).await;
-    assert_eq!(holders, [], "nobody uses {volume} in {instance}");
+    assert_eq!(holders, [], "no process uses {volume} in {instance}");
     let killed = call_twice("end_holders", || tested.driver.end_holders(volume, instance, Duration::ZERO)).await;
-    assert_eq!(killed, [], "nobody had to be killed");
+    assert_eq!(killed, [], "no process had to be killed");
 }
 
 async fn make_volume(tested: &TestedDriver<'_>) -> VolumeSpec {
@@ -123,5 +123,5 @@ async fn expect_mounted(tested: &TestedDriver<'_>, instance: &InstanceId, wanted
     let mut wanted: Vec<VolumeId> = wanted.iter().map(|volume| volume.id.clone()).collect();
     wanted.sort();
     let seen = tested.observe_one(instance).await.map(|seen| seen.volumes);
-    assert_eq!(seen, Some(wanted), "{instance} mounts exactly what it was told to");
+    assert_eq!(seen, Some(wanted), "{instance} has exactly the requested mounts");
 }

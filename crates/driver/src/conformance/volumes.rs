@@ -37,5 +37,5 @@ pub(super) async fn check_unsupported_volumes(tested: &TestedDriver<'_>) {
     expect_unsupported("ensure_mount", || tested.driver.ensure_mount(id, &instance)).await;
     call_twice("remove_volume", || tested.driver.remove_volume(id)).await;
     call_twice("remove_mount", || tested.driver.remove_mount(id, &instance)).await;
-    assert_eq!(retry_until_settled(|| tested.driver.observe_volume(id)).await, Ok(None), "there is none to be seen");
+    assert_eq!(retry_until_settled(|| tested.driver.observe_volume(id)).await, Ok(None), "there is none");
 }

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
     use tarn_model::capacity::{Gpu, Shape};
 
-    fn machine() -> Inventory {
+    fn test_inventory() -> Inventory {
         let gpu = |id: &str, model: &str| Gpu { id: id.into(), model: model.into(), simulated: true };
         let gpus = vec![gpu("a", "H100"), gpu("b", "H100"), gpu("c", "L40S")];
         Inventory { cpu_milli: 1000, memory_bytes: 1000, gpus, storage_bytes: 0 }
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn wrong_placements_are_refused() {
         let mut world = World::default();
-        world.ensure_instance(&spec(0, &["a"]), &machine()).unwrap();
+        world.ensure_instance(&spec(0, &["a"]), &test_inventory()).unwrap();
         let mut too_few = spec(1, &["b"]);
         too_few.shape.gpus = 2;
         let mut cpu = spec(1, &[]);
@@ -134,7 +134,7 @@ mod tests {
         ];
         let before = world.clone();
         for (spec, why) in cases {
-            let error = world.ensure_instance(&spec, &machine()).unwrap_err();
+            let error = world.ensure_instance(&spec, &test_inventory()).unwrap_err();
             assert!(matches!(&error, Error::Permanent(text) if text.contains(why)), "{why}: {error}");
         }
         assert_eq!(world, before);
@@ -143,9 +143,9 @@ mod tests {
     #[test]
     fn restart_applies_new_resources() {
         let mut world = World::default();
-        world.ensure_instance(&spec(0, &["a"]), &machine()).unwrap();
-        world.ensure_instance(&InstanceSpec { boot: 2, ..spec(0, &["b"]) }, &machine()).unwrap();
-        world.ensure_instance(&spec(1, &["a"]), &machine()).unwrap();
+        world.ensure_instance(&spec(0, &["a"]), &test_inventory()).unwrap();
+        world.ensure_instance(&InstanceSpec { boot: 2, ..spec(0, &["b"]) }, &test_inventory()).unwrap();
+        world.ensure_instance(&spec(1, &["a"]), &test_inventory()).unwrap();
         assert_eq!(world.instances[&spec(0, &[]).id].gpus, ["b"]);
     }
 

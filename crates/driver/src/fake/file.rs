@@ -76,7 +76,7 @@ impl WorldFile {
         })?;
         serde_json::from_slice(&bytes).map_err(|error| {
             tracing::error!(path = %path.display(), %error, "the fake's world is damaged; remove the file for an empty one");
-            Error::Permanent("the fake's world is damaged and was left as it is; the log says where it is".to_owned())
+            Error::Permanent("the fake's world is damaged and was left as it is; the log has its path".to_owned())
         })
     }
 

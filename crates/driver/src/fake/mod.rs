@@ -186,7 +186,7 @@ impl Driver for FakeDriver {
         }
     }
 
-    async fn machine_boot(&self) -> Result<Option<String>, Error> {
+    async fn host_boot(&self) -> Result<Option<String>, Error> {
         self.read_from_world(|world| Some(world.reboots.to_string())).await
     }
 

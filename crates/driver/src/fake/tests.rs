@@ -4,7 +4,7 @@ use super::*;
 use crate::End;
 use tarn_model::capacity::{Gpu, Shape};
 
-fn machine() -> Inventory {
+fn test_inventory() -> Inventory {
     let gpu = |n: u32| Gpu { id: format!("gpu-{n}"), model: "H100".into(), simulated: true };
     Inventory { cpu_milli: 100_000, memory_bytes: 1 << 40, gpus: (0..4).map(gpu).collect(), storage_bytes: 1 << 40 }
 }
@@ -31,7 +31,7 @@ fn instance(number: u32) -> InstanceSpec {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn two_drivers_share_a_world() {
     let dir = tempfile::tempdir().unwrap();
-    let open = || Arc::new(FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap());
+    let open = || Arc::new(FakeDriver::open(dir.path(), test_inventory(), Settings::default()).unwrap());
     let drivers = [open(), open()];
     let mut tasks = tokio::task::JoinSet::new();
     for number in 0..30u32 {
@@ -59,7 +59,7 @@ async fn two_drivers_share_a_world() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn one_gpu_gets_one_owner() {
     let dir = tempfile::tempdir().unwrap();
-    let open = || Arc::new(FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap());
+    let open = || Arc::new(FakeDriver::open(dir.path(), test_inventory(), Settings::default()).unwrap());
     let drivers = [open(), open()];
     let tasks = (0..10).map(|number| {
         let (driver, mut spec) = (drivers[number % 2].clone(), instance(number as u32));
@@ -77,13 +77,13 @@ async fn one_gpu_gets_one_owner() {
 #[tokio::test]
 async fn grouped_calls_get_their_own_results() {
     let dir = tempfile::tempdir().unwrap();
-    let driver = FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap();
+    let driver = FakeDriver::open(dir.path(), test_inventory(), Settings::default()).unwrap();
     let closed = driver.gate.clone().lock_owned().await;
-    let (one, two, nobody) = (volume(1), volume(2), instance(0).id);
+    let (one, two, absent) = (volume(1), volume(2), instance(0).id);
     let calls = async {
         tokio::join!(
             driver.ensure_volume(&one),
-            driver.ensure_mount(&one.id, &nobody),
+            driver.ensure_mount(&one.id, &absent),
             driver.remove_volume(&one.id),
             driver.ensure_volume(&two),
         )
@@ -103,7 +103,7 @@ async fn grouped_calls_get_their_own_results() {
 #[tokio::test]
 async fn abandoned_call_has_no_effect() {
     let dir = tempfile::tempdir().unwrap();
-    let driver = FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap();
+    let driver = FakeDriver::open(dir.path(), test_inventory(), Settings::default()).unwrap();
     let closed = driver.gate.clone().lock_owned().await;
     let given_up = tokio::time::timeout(Duration::from_millis(1), driver.ensure_volume(&volume(1))).await;
     assert!(given_up.is_err());
@@ -115,7 +115,7 @@ async fn abandoned_call_has_no_effect() {
 #[tokio::test]
 async fn damaged_world_fails_every_call() {
     let dir = tempfile::tempdir().unwrap();
-    let driver = FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap();
+    let driver = FakeDriver::open(dir.path(), test_inventory(), Settings::default()).unwrap();
     std::fs::write(dir.path().join("fake-world.json"), "{").unwrap();
     let errors = [driver.ensure_volume(&volume(1)).await.unwrap_err(), driver.observe().await.unwrap_err()];
     assert!(errors.iter().all(|error| matches!(error, Error::Permanent(why) if why.contains("damaged"))), "{errors:?}");
@@ -127,7 +127,7 @@ async fn injected_faults_repeat_with_the_seed() {
     let run = async || {
         let dir = tempfile::tempdir().unwrap();
         let settings = Settings { fault_rate: 0.5, seed: 11, ..Settings::default() };
-        let driver = FakeDriver::open(dir.path(), machine(), settings).unwrap();
+        let driver = FakeDriver::open(dir.path(), test_inventory(), settings).unwrap();
         let mut seen = Vec::new();
         for number in 1..=40 {
             let outcome = driver.ensure_volume(&volume(number)).await;
@@ -139,14 +139,14 @@ async fn injected_faults_repeat_with_the_seed() {
     };
     let seen = run().await;
     assert!(seen.contains(&(true, true)) && seen.contains(&(false, false)) && seen.contains(&(false, true)));
-    assert!(!seen.contains(&(true, false)), "what was said to be made was made");
+    assert!(!seen.contains(&(true, false)), "a successful call has its effect");
     assert_eq!(seen, run().await);
 }
 
 #[tokio::test]
 async fn killed_instance_stays_dead_until_restarted() {
     let dir = tempfile::tempdir().unwrap();
-    let driver = FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap();
+    let driver = FakeDriver::open(dir.path(), test_inventory(), Settings::default()).unwrap();
     let spec = instance(0);
     let made = driver.ensure_instance(&spec).await.unwrap();
     driver.kill(&spec.id, End::OutOfMemory).await.unwrap();
@@ -164,7 +164,7 @@ async fn killed_instance_stays_dead_until_restarted() {
 #[tokio::test]
 async fn access_is_replaced_and_survives_a_restart() {
     let dir = tempfile::tempdir().unwrap();
-    let driver = FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap();
+    let driver = FakeDriver::open(dir.path(), test_inventory(), Settings::default()).unwrap();
     let spec = instance(0);
     driver.ensure_instance(&spec).await.unwrap();
     for key in ["ssh-ed25519 old", "ssh-ed25519 new"] {
@@ -182,7 +182,7 @@ async fn access_is_replaced_and_survives_a_restart() {
 #[tokio::test]
 async fn process_blocks_the_unmount() {
     let dir = tempfile::tempdir().unwrap();
-    let driver = FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap();
+    let driver = FakeDriver::open(dir.path(), test_inventory(), Settings::default()).unwrap();
     let (spec, volume) = (instance(0), volume(1));
     driver.ensure_volume(&volume).await.unwrap();
     driver.ensure_instance(&spec).await.unwrap();
@@ -204,7 +204,7 @@ async fn process_blocks_the_unmount() {
 #[tokio::test]
 async fn faulty_volume_is_left_alone_until_repaired() {
     let dir = tempfile::tempdir().unwrap();
-    let driver = FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap();
+    let driver = FakeDriver::open(dir.path(), test_inventory(), Settings::default()).unwrap();
     let (spec, volume) = (InstanceSpec { volumes: vec![volume(1).id], ..instance(0) }, volume(1));
     let made = driver.ensure_volume(&volume).await.unwrap();
     driver.lose(&volume.id).await.unwrap();

@@ -46,7 +46,7 @@ impl World {
         let Some(instance) = self.instances.get_mut(instance) else { return Ok(()) };
         let users = instance.holders(volume);
         if !users.is_empty() {
-            return Err(Error::Permanent(format!("{volume} is in use by {}", crate::listed(&users))));
+            return Err(Error::Permanent(format!("{volume} is in use by {}", crate::format_short_list(&users))));
         }
         instance.volumes.remove(volume);
         Ok(())

@@ -13,7 +13,7 @@ use super::{Answer, Nvidia, Probe, Reading, Readings, SimulatedProbe};
 use crate::Error;
 use crate::host::short_model_name;
 
-/// Watches the GPUs of this machine.
+/// Watches the GPUs of this host.
 pub struct Watch {
     inner: Mutex<Inner>,
     /// Separate from the rest, so that reading the last result does not wait for an observation.

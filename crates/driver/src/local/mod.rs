@@ -100,7 +100,7 @@ impl Driver for LocalDriver {
         gpus::observe_gpus(&self.host).await
     }
 
-    async fn machine_boot(&self) -> Result<Option<String>, Error> {
+    async fn host_boot(&self) -> Result<Option<String>, Error> {
         let boot = processes::boot_id()
             .map_err(|error| local_host::failed("the boot id of the host could not be read", &error))?;
         Ok(Some(boot))
@@ -168,14 +168,14 @@ impl Driver for LocalDriver {
         self.run_to_completion(async move { volume_mounts::unmount_volume(&host, &volume, &instance).await }).await
     }
 
-    async fn keep(&self) -> Result<(), Error> {
+    async fn restore_isolation(&self) -> Result<(), Error> {
         self.host.private_paths.again();
         // Without instances, the shared network resources are removed and stay removed.
         let _guard = self.host.shared_resources.lock().await;
         if self.host.records().is_empty() {
             return Ok(());
         }
-        self.host.network.keep().await
+        self.host.network.restore_isolation().await
     }
 
     async fn observe_instance(&self, id: &InstanceId) -> Result<Option<ObservedInstance>, Error> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tarn_control::audit::{Difference, differences};
 use tarn_driver::findings::{Finding, Level};
 use tarn_driver::local::examine::{self, Pool};
-use tarn_driver::{Observed, fake, listed};
+use tarn_driver::{Observed, fake, format_short_list};
 use tarn_model::storage::{Left, VolumeState};
 use tarn_store::{Store, examine as rows, storage};
 
@@ -152,7 +152,7 @@ async fn once(patient: &Patient, store: &Store) -> Result<(Drift, Option<Pool>),
 }
 
 fn told(drift: &Drift, running: &Running, pool: Option<Pool>) -> Vec<Finding> {
-    let list = |of: &Things| listed(&of.values().collect::<Vec<_>>());
+    let list = |of: &Things| format_short_list(&of.values().collect::<Vec<_>>());
     let is_here = matches!(running, Running::Here { .. });
     let level = if is_here { Level::Failure } else { Level::Warning };
     let instances = match drift.instances.is_empty() {

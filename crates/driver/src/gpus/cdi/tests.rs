@@ -43,7 +43,7 @@ fn specification_is_resolved() {
     assert_eq!(unnamed, ["GPU-2"]);
     let nodes: Vec<_> = edits.nodes.iter().map(|node| (node.path.to_str().unwrap(), node.major, node.minor)).collect();
     assert_eq!(nodes, [("/dev/nvidiactl", 1, 3), ("/dev/nvidia0", 195, 0), ("/dev/nvidia1", 195, 1)]);
-    assert!(edits.nodes.iter().all(|node| node.access == "rw" && node.mode == 0o666), "nobody makes devices inside");
+    assert!(edits.nodes.iter().all(|node| node.access == "rw" && node.mode == 0o666), "no devices are created inside");
     assert_eq!(edits.env, [("NVIDIA_VISIBLE_DEVICES".into(), "void".into()), ("ONE".into(), "1".into())]);
     let library = PathBuf::from("/usr/lib/libcuda.so.1");
     assert_eq!(edits.mounts, [Mount { from: library.clone(), to: library }]);
@@ -142,7 +142,7 @@ fn invalid_specification_is_skipped() {
     write(directory.path(), "x.json", good);
     assert_eq!(one(directory.path(), "g").unwrap().1, Vec::<String>::new());
     fs::set_permissions(directory.path().join("x.json"), fs::Permissions::from_mode(0o666)).unwrap();
-    assert_eq!(one(directory.path(), "g").unwrap().1, ["g"], "one that everybody may write is nobody's word");
+    assert_eq!(one(directory.path(), "g").unwrap().1, ["g"], "a world-writable file is not trusted");
 }
 
 #[test]

@@ -64,6 +64,6 @@ mod tests {
         assert_eq!(check_date(Time::from_micros(1_794_774_000_000_000)).level, Level::Ok);
         assert_eq!(check_synchronised(Some(0x40)).level, Level::Warning);
         assert_eq!(check_synchronised(Some(0x2001)).level, Level::Ok);
-        assert!(clock_status().is_some(), "everybody may ask");
+        assert!(clock_status().is_some(), "the call needs no privilege");
     }
 }

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use super::read_setting;
 use crate::findings::Finding;
+use crate::format_short_list;
 use crate::gpus::cdi::Directories;
 use crate::gpus::{Answer, Nvidia, Probe as _, Reading};
-use crate::listed;
 
 /// The vendor's PCI id, and the class prefixes of display and compute devices.
 const VENDOR: &str = "0x10de";
@@ -70,7 +70,7 @@ fn check_descriptions(gpus: &[Vec<String>], directories: &Directories) -> Findin
     let places: Vec<_> = directories.0.iter().map(|place| place.display().to_string()).collect();
     let places = places.join(" and ");
     let todo = "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml; gpus.cdi_dirs lists the directories that the engine reads";
-    // The same error of several GPUs is listed once.
+    // The same error of several GPUs is format_short_list once.
     unusable.dedup();
     match (gpus.is_empty(), unnamed.is_empty(), unusable.is_empty()) {
         (true, ..) => Finding::ok(CHECK, "no GPU needs a description (CDI)"),
@@ -78,7 +78,7 @@ fn check_descriptions(gpus: &[Vec<String>], directories: &Directories) -> Findin
             CHECK,
             format!(
                 "instances cannot get these GPUs, because their descriptions cannot be used: {}",
-                listed(&unusable)
+                format_short_list(&unusable)
             ),
             todo,
         ),
@@ -86,7 +86,7 @@ fn check_descriptions(gpus: &[Vec<String>], directories: &Directories) -> Findin
             CHECK,
             format!(
                 "instances cannot get these GPUs, because no description in {places} names them: {}",
-                listed(&unnamed)
+                format_short_list(&unnamed)
             ),
             todo,
         ),

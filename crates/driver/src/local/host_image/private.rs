@@ -169,8 +169,8 @@ mod tests {
 
     #[test]
     fn later_private_files_are_covered_too() {
-        let machine = tempfile::tempdir().unwrap();
-        let (usr, layer) = (machine.path().join("usr"), machine.path().join("layer"));
+        let directory = tempfile::tempdir().unwrap();
+        let (usr, layer) = (directory.path().join("usr"), directory.path().join("layer"));
         let file = |name: &str, mode: u32| {
             let path = usr.join(name);
             fs::create_dir_all(path.parent().unwrap()).unwrap();

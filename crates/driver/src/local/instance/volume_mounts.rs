@@ -10,7 +10,7 @@ use crate::local::host::mount_tables::{self, Mount};
 use crate::local::host::processes::Process;
 use crate::local::local_host::{LocalHost, failed};
 use crate::local::{helper_calls, volume_users, volumes};
-use crate::{Error, Holder, listed};
+use crate::{Error, Holder, format_short_list};
 
 const FAILED: &str = "the mounts of the instance could not be observed";
 
@@ -110,6 +110,6 @@ fn running_process(host: &LocalHost, instance: &InstanceId) -> Result<Option<(Pr
 fn in_use_message(volume: &VolumeId, holders: &[Holder]) -> String {
     match holders {
         [] => format!("{volume} is in use in the instance; try again, or restart the instance"),
-        holders => format!("{volume} is in use by {}", listed(holders)),
+        holders => format!("{volume} is in use by {}", format_short_list(holders)),
     }
 }

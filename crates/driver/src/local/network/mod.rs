@@ -133,7 +133,7 @@ impl Network {
     }
 
     /// Checks and restores everything that isolates running instances.
-    pub async fn keep(&self) -> Result<(), Error> {
+    pub async fn restore_isolation(&self) -> Result<(), Error> {
         self.ensure_base().await?;
         if !self.firewall.protections.have(Protection::Addresses) {
             return Ok(());

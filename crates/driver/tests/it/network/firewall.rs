@@ -117,13 +117,13 @@ fn flushed_firewall_is_restored() {
         // Rules of another version are replaced, and foreign rules stay.
         command("nft flush ruleset");
         command("nft add table inet tarn_aaaaaa");
-        command("nft add table inet somebody");
+        command("nft add table inet foreign");
         for _ in 0..2 {
             network.ensure_base().await.unwrap();
             assert_eq!(rules(), loaded);
         }
         network.remove_base().await.unwrap();
-        assert_eq!(command("nft list tables").trim(), "table inet somebody");
+        assert_eq!(command("nft list tables").trim(), "table inet foreign");
     });
 }
 
@@ -143,18 +143,18 @@ fn isolation_is_restored_while_instances_run() {
         let loaded = tables("-n");
         for accident in ["flush ruleset", "flush table inet tarn_aaaaaa", "flush table bridge tarn_aaaaaa"] {
             command(&format!("nft {accident}"));
-            network.keep().await.unwrap();
+            network.restore_isolation().await.unwrap();
             assert!(tables("-n") == loaded, "{accident}");
         }
         command("nft flush table inet tarn_aaaaaa");
         assert!(connects_from(node, other.0, port), "without the rules it is open");
-        network.keep().await.unwrap();
+        network.restore_isolation().await.unwrap();
         assert!(is_cut_off_from(node, other.0, port));
         let handles = tables("-a");
-        network.keep().await.unwrap();
+        network.restore_isolation().await.unwrap();
         assert!(tables("-a") == handles, "what is right is left alone");
         command("bridge link set dev taaaaaa_0003 learning on");
-        network.keep().await.unwrap();
+        network.restore_isolation().await.unwrap();
         assert!(command("bridge -d link show dev taaaaaa_0003").contains("learning off"));
     });
 }
@@ -183,7 +183,7 @@ fn nodes_cannot_spoof_within_their_cluster() {
         for address in [cluster.nodes[2].0, unused] {
             node.command(&format!("ip address add {address}/32 dev eth0"));
         }
-        for round in ["as loaded", "after somebody flushed it"] {
+        for round in ["as loaded", "after a flush"] {
             assert!(heard(*own), "{round}");
             assert!(unheard(cluster.nodes[2].0) && unheard(unused), "{round}");
             command("nft flush ruleset");

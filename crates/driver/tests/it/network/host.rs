@@ -134,8 +134,8 @@ impl Cluster {
 /// Everything that a network leaves on a host: interfaces, addresses, routes, rules. The carrier state is left out,
 /// because the kernel updates it at any time.
 pub(crate) fn snapshot() -> String {
-    let told = ["ip -o address", "ip route show table all", "ip rule", "nft list ruleset"].map(command).concat();
-    interfaces().join(" ") + &told.replace(" linkdown", "")
+    let output = ["ip -o address", "ip route show table all", "ip rule", "nft list ruleset"].map(command).concat();
+    interfaces().join(" ") + &output.replace(" linkdown", "")
 }
 
 /// Returns the names of the host's interfaces.
@@ -146,7 +146,7 @@ pub(crate) fn interfaces() -> Vec<String> {
 
 /// Polls until a condition holds; every check takes a few milliseconds, and the kernel a second or more.
 pub(crate) fn wait_until(mut is_so: impl FnMut() -> bool) {
-    assert!((0..20_000).any(|_| is_so()), "it never came to be");
+    assert!((0..20_000).any(|_| is_so()), "the condition never held");
 }
 
 /// Runs a command line, which has to succeed.

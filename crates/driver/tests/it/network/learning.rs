@@ -13,8 +13,8 @@ const HANDLED_BY_THE_BRIDGE: [([u8; 6], u16); 2] =
 /// Returns the learned entries of the bridge.
 fn learnt() -> Vec<String> {
     let all = command("bridge fdb show br taaaaaa-0");
-    let told = |line: &&str| line.contains(" permanent") || line.contains(" static");
-    all.lines().filter(|line| !told(line)).map(str::to_owned).collect()
+    let is_configured = |line: &&str| line.contains(" permanent") || line.contains(" static");
+    all.lines().filter(|line| !is_configured(line)).map(str::to_owned).collect()
 }
 
 /// Frames that bridges handle themselves do not divert the traffic of another node.

@@ -98,11 +98,11 @@ fn invalid_input_changes_nothing() {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let cluster = Cluster::start(&network, 0, 1).await;
         let (address, node) = &cluster.nodes[0];
-        let (before, stranger) = (snapshot(), Namespace::instance());
+        let (before, unattached) = (snapshot(), Namespace::instance());
         let permanent = |result: Result<(), Error>| assert!(matches!(result, Err(Error::Permanent(_))), "{result:?}");
-        permanent(network.attach(0, network.gateway(0).unwrap(), stranger.pid()).await);
-        permanent(network.attach(0, network.address(1, &BTreeSet::new()).unwrap(), stranger.pid()).await);
-        permanent(network.attach(0, Ipv4Addr::new(198, 51, 100, 1), stranger.pid()).await);
+        permanent(network.attach(0, network.gateway(0).unwrap(), unattached.pid()).await);
+        permanent(network.attach(0, network.address(1, &BTreeSet::new()).unwrap(), unattached.pid()).await);
+        permanent(network.attach(0, Ipv4Addr::new(198, 51, 100, 1), unattached.pid()).await);
         permanent(network.ensure_bridge(1024).await);
         let second = network.address(0, &BTreeSet::from([*address])).unwrap();
         let own_namespace = Namespace::sharing();
@@ -112,7 +112,7 @@ fn invalid_input_changes_nothing() {
         let gone = { Namespace::instance().pid() };
         assert!(matches!(network.attach(0, second, gone).await, Err(Error::Retry(_))));
         let without_bridge = network.address(7, &BTreeSet::new()).unwrap();
-        assert!(matches!(network.attach(7, without_bridge, stranger.pid()).await, Err(Error::Retry(_))));
+        assert!(matches!(network.attach(7, without_bridge, unattached.pid()).await, Err(Error::Retry(_))));
         assert_eq!(snapshot(), before);
     });
 }

@@ -94,14 +94,14 @@ fn denied_networks_are_unreachable() {
         let outside = Outside::new();
         let port = outside.namespace.run(listen);
         let [(_, node), (peer_address, peer)] = &cluster.nodes[..] else { panic!() };
-        assert!(connects_from(node, OFFICE, port), "nothing is denied that nobody named");
+        assert!(connects_from(node, OFFICE, port), "only listed networks are denied");
         // Denied networks may overlap each other, the metadata services and the addresses of the clusters.
         let denied = ["192.168.0.0/16", "192.168.7.7", "10.0.0.0/8", "169.254.0.0/16"];
         let nodes = cluster.nodes.iter().map(|(address, _)| *address).collect();
         let strict = Network::open("aaaaaa", Some(network.prefix())).await.unwrap();
         let strict = strict.with(nodes, tarn_driver::local::Protections::default());
         let strict = strict.denying(denied.map(|network| network.parse().unwrap()).to_vec());
-        strict.keep().await.unwrap();
+        strict.restore_isolation().await.unwrap();
         assert!(connects(OFFICE, port) && connects_from(node, THEIRS, port));
         assert!(is_cut_off_from(node, OFFICE, port));
         let peer_port = peer.run(listen);
@@ -120,6 +120,6 @@ fn instances_are_unreachable_from_outside() {
         assert!(connects(*address, port));
         assert!(is_cut_off_from(&outside.namespace, *address, port));
         network.remove_base().await.unwrap();
-        assert!(connects_from(&outside.namespace, *address, port), "it was the firewall that kept them out");
+        assert!(connects_from(&outside.namespace, *address, port), "without the firewall they connect");
     });
 }

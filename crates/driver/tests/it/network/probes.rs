@@ -34,8 +34,8 @@ pub(crate) fn is_cut_off(address: Ipv4Addr, port: u16) -> bool {
     connect(address, port, SHORT).is_err()
 }
 
-fn connect(address: Ipv4Addr, port: u16, patience: Duration) -> io::Result<TcpStream> {
-    TcpStream::connect_timeout(&SocketAddr::from((address, port)), patience)
+fn connect(address: Ipv4Addr, port: u16, timeout: Duration) -> io::Result<TcpStream> {
+    TcpStream::connect_timeout(&SocketAddr::from((address, port)), timeout)
 }
 
 /// Returns whether a connection can be opened from inside of a namespace.
@@ -77,8 +77,8 @@ pub(crate) fn stays_away(receiver: &UdpSocket) -> bool {
     !comes(receiver, SHORT)
 }
 
-fn comes(receiver: &UdpSocket, patience: Duration) -> bool {
-    receiver.set_read_timeout(Some(patience)).unwrap();
+fn comes(receiver: &UdpSocket, timeout: Duration) -> bool {
+    receiver.set_read_timeout(Some(timeout)).unwrap();
     match receiver.recv_from(&mut [0; 16]) {
         Ok(_) => true,
         Err(error) if error.kind() == ErrorKind::WouldBlock => false,
@@ -96,9 +96,9 @@ pub(crate) fn is_silent(address: Ipv4Addr) -> bool {
     !answers(address, SHORT)
 }
 
-fn answers(address: Ipv4Addr, patience: Duration) -> bool {
+fn answers(address: Ipv4Addr, timeout: Duration) -> bool {
     let socket = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::ICMP)).unwrap();
-    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(patience)).unwrap();
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(timeout)).unwrap();
     // Type 8, code 0, and the checksum of an otherwise empty message.
     let request = [8, 0, 0xf7, 0xff, 0, 0, 0, 0];
     if sendto(&socket, &request, SendFlags::empty(), &SocketAddr::from((address, 0))).is_err() {

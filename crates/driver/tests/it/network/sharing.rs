@@ -63,7 +63,7 @@ fn foreign_objects_are_not_touched() {
         let network = Network::open("aaaaaa", None).await.unwrap();
         network.ensure_bridge(1).await.unwrap();
         command("ip link add taaaaaa-0 type bridge");
-        command("ip link add taaaaaa-2 type veth peer name somebody");
+        command("ip link add taaaaaa-2 type veth peer name foreign");
         command("ip link add taaaaaa_0042 type bridge");
         let before = snapshot();
         let address = network.address(1, &BTreeSet::new()).unwrap();

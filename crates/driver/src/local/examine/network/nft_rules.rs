@@ -294,8 +294,8 @@ mod tests {
     #[test]
     fn firewalld_zone_that_accepts_is_no_obstacle() {
         assert_eq!(found(&firewalld(&[])).len(), 1);
-        assert_eq!(found(&firewalld(&["virbr0"])).len(), 1, "somebody else is trusted");
-        assert_eq!(found(&firewalld(&["tabc123*"])), [], "the advice has been followed");
+        assert_eq!(found(&firewalld(&["virbr0"])).len(), 1, "another interface is trusted");
+        assert_eq!(found(&firewalld(&["tabc123*"])), [], "the remedy was applied");
         let mut public = firewalld(&[]);
         let goes = json!([interface("iifname", "tabc123*"), { "goto": { "target": "filter_FWD_public" } }]);
         public.push(rule("inet", "firewalld", "filter_FORWARD_ZONES", goes));

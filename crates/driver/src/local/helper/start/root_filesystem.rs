@@ -101,9 +101,9 @@ fn mount_read_only(from: &Path, to: &str, ids: Option<&OwnedFd>) -> io::Result<(
 fn mount_denied_device(at: &str, (major, minor): (u32, u32)) -> io::Result<()> {
     fs::create_dir_all("device")?;
     mount("tarn", "device", "tmpfs", MountFlags::NOSUID, c"mode=0755,size=4k")?;
-    let everybody = Mode::from(0o666);
-    mknodat(CWD, "device/node", FileType::CharacterDevice, everybody, makedev(major, minor))?;
-    chmod("device/node", everybody)?;
+    let all_users = Mode::from(0o666);
+    mknodat(CWD, "device/node", FileType::CharacterDevice, all_users, makedev(major, minor))?;
+    chmod("device/node", all_users)?;
     if let Some(directory) = Path::new(at).parent() {
         fs::create_dir_all(directory)?;
     }

@@ -36,10 +36,10 @@ type Attempt = fn(&Outside) -> io::Result<()>;
 
 /// Attempts that change something change only their own process, or a directory of the test.
 const ATTEMPTS: &[(&str, Attempt)] = &[
-    ("read a file of the machine", |outside| fs::read(&outside.secret).map(drop)),
+    ("read a file of the host", |outside| fs::read(&outside.secret).map(drop)),
     ("climb out of its root", |outside| fs::read(format!("/../../../..{}", outside.secret.display())).map(drop)),
     ("look at processes", |_| fs::read_dir("/proc/self").map(drop)),
-    ("send a signal to a process of the machine", |outside| Ok(rustix::process::test_kill_process(outside.bystander)?)),
+    ("send a signal to a process of the host", |outside| Ok(rustix::process::test_kill_process(outside.bystander)?)),
     ("reach the network", |outside| TcpStream::connect(outside.listener).map(drop)),
     ("make a socket", |_| UnixStream::pair().map(drop)),
     ("start a program", |_| Command::new("/bin/true").status().map(drop)),
@@ -56,7 +56,7 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
         )?)
     }),
     ("change its root", |_| Ok(rustix::process::chroot(".")?)),
-    ("become somebody else", |_| {
+    ("change its user id", |_| {
         let other = rustix::process::Uid::from_raw(1);
         Ok(set_thread_res_uid(other, other, other)?)
     }),
@@ -81,18 +81,18 @@ fn in_the_sandbox(before: impl Fn(&mut &PipeWriter), inside: impl Fn(&Unpack, &m
     let order = Unpack { directory: directory.path().into(), id_base: ID_BASE, most_bytes: MOST, most_entries: 10 };
     let (ours, theirs) = io::pipe().unwrap();
     let child = kernel::fork(|| {
-        let mut tell = &theirs;
-        before(&mut tell);
+        let mut writer = &theirs;
+        before(&mut writer);
         let ended = run_in_sandbox(&order, || {
-            inside(&order, &mut tell);
+            inside(&order, &mut writer);
             Ok(())
         });
         i32::from(!ended.is_ok_and(|ended| ended.exit_status() == Some(0)))
     });
     drop(theirs);
-    let said = BufReader::new(ours).lines().collect::<io::Result<Vec<_>>>().unwrap();
-    assert_eq!(ended(child.unwrap()), Some(0), "{said:?}");
-    said
+    let lines = BufReader::new(ours).lines().collect::<io::Result<Vec<_>>>().unwrap();
+    assert_eq!(ended(child.unwrap()), Some(0), "{lines:?}");
+    lines
 }
 
 /// Waits for a process, and returns its exit status.
@@ -100,7 +100,7 @@ fn ended(process: u32) -> Option<i32> {
     waitpid(Pid::from_raw(process.cast_signed()), WaitOptions::empty()).unwrap().and_then(|(_, end)| end.exit_status())
 }
 
-fn tell(listener: &mut impl Write, attempt: &str, is_able: bool) {
+fn write_outcome(listener: &mut impl Write, attempt: &str, is_able: bool) {
     writeln!(listener, "{attempt}: {}", if is_able { "able" } else { "refused" }).expect("the test listens");
 }
 
@@ -135,12 +135,12 @@ fn sandbox_refuses_every_attack() {
         for (name, attempt) in ATTEMPTS {
             // Each in a separate process, because some attempts change their process.
             let child = kernel::fork(|| i32::from(attempt(&outside).is_err())).expect("outside, a process can be made");
-            tell(listener, name, ended(child) == Some(0));
+            write_outcome(listener, name, ended(child) == Some(0));
         }
     };
     let inside = |_: &Unpack, listener: &mut &PipeWriter| {
         for (name, attempt) in ATTEMPTS {
-            tell(listener, name, attempt(&outside).is_ok());
+            write_outcome(listener, name, attempt(&outside).is_ok());
         }
     };
     let all = |outcome: &str| ATTEMPTS.iter().map(|(name, _)| format!("{name}: {outcome}")).collect::<Vec<_>>();

@@ -311,7 +311,7 @@ pub(super) mod tests {
         assert_eq!(layer_names(directory.path()), [test_digest(1), test_digest(2)]);
         images.record_layer_size(9, &test_digest(3), 30);
         let FitResult::AfterRemoving(away) = images.evict_one_layer(BTreeSet::new).unwrap() else {
-            panic!("there is no room")
+            panic!("nothing was evicted")
         };
         images.remove_evicted_layer(&away).unwrap();
         assert_eq!(layer_names(directory.path()), [test_digest(1)], "the other one was used before");

@@ -101,13 +101,18 @@ mod tests {
         for _ in 0..SLOW_PERMITS {
             let mut permit = permits.try_acquire_permit().unwrap();
             assert_eq!(minute(&mut permit, SLOW_RATE - 1), Ok(()));
-            assert_eq!(minute(&mut permit, MIN_RATE), Ok(()), "it has stepped aside already");
+            assert_eq!(minute(&mut permit, MIN_RATE), Ok(()), "it has a slow permit already");
             slow.push(permit);
         }
-        let mut quick: Vec<_> =
-            (0..FAST_PERMITS).map(|_| permits.try_acquire_permit().expect("those who are slow have no turn")).collect();
+        let mut quick: Vec<_> = (0..FAST_PERMITS)
+            .map(|_| permits.try_acquire_permit().expect("slow transfers hold no fast permit"))
+            .collect();
         assert!(permits.try_acquire_permit().is_none());
-        assert_eq!(quick[0].record_transfer(0, RATE_WINDOW / 2), Ok(()), "it is not looked at before its time");
+        assert_eq!(
+            quick[0].record_transfer(0, RATE_WINDOW / 2),
+            Ok(()),
+            "the rate is not checked before the window ends"
+        );
         assert_eq!(minute(&mut quick[1], SLOW_RATE), Ok(()));
         assert_eq!(minute(&mut quick[1], SLOW_RATE - 1), Err(TooSlow::Crowded));
         assert_eq!(minute(&mut quick[2], MIN_RATE - 1), Err(TooSlow::Silent));

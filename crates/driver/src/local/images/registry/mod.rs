@@ -1,4 +1,4 @@
-//! Registries: how they are called over HTTP, how this engine logs in, and what their manifests say.
+//! Registries: how they are called over HTTP, how this engine logs in, and how their manifests are parsed.
 //!
 //! Start reading at `sources`, which tries the mirrors and then the registry itself; `connection` is one registry.
 

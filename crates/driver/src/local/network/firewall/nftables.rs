@@ -249,7 +249,7 @@ fn count_replies(question: &[u8], kind: u16) -> io::Result<usize> {
                     let code = rest.get(16..20).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes);
                     return Err(io::Error::from_raw_os_error(-code.ok_or_else(malformed)?));
                 }
-                told => found += usize::from(told == Some(kind)),
+                other => found += usize::from(other == Some(kind)),
             }
             rest = rest.get(length.max(16).next_multiple_of(4)..).unwrap_or_default();
         }

@@ -13,17 +13,17 @@ use super::netlink::{Netlink, netlink_error};
 use crate::Error;
 use crate::local::network::identity::{Identity, hardware_address};
 
-const TELL: &str = "configure a port of the bridge";
+const CONFIGURE_PORT: &str = "configure a port of the bridge";
 
 /// Configures the bridge so that only the node with this address is behind this port.
 pub(super) async fn guard_port(host: &Netlink, port: u32, address: Ipv4Addr) -> Result<(), Error> {
     let entry = host.handle.neighbours().add_bridge(port, &hardware_address(address)).replace();
     // A permanent entry, which stays at this port whatever arrives at others.
     let entry = entry.state(NeighbourState::Noarp).flags(NeighbourFlags::Controller | NeighbourFlags::Sticky);
-    entry.execute().await.map_err(|error| netlink_error(TELL, error))?;
+    entry.execute().await.map_err(|error| netlink_error(CONFIGURE_PORT, error))?;
     // Last, because a port that still learns counts as incomplete.
     let options = LinkBridgePort::new(port).learning(false).flood(false).build();
-    host.handle.link().set_port(options).execute().await.map_err(|error| netlink_error(TELL, error))
+    host.handle.link().set_port(options).execute().await.map_err(|error| netlink_error(CONFIGURE_PORT, error))
 }
 
 /// Guards the ports of these nodes that are not guarded: an earlier engine may have created them, or another program
