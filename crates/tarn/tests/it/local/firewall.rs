@@ -17,7 +17,7 @@ fn nft(arguments: &str, installation: &str) -> String {
 fn firewall_is_kept_while_instances_exist() {
     with_test_host(async |host| {
         let installation = host.driver.installation().to_owned();
-        host.driver.keep().await.unwrap();
+        host.driver.restore_isolation().await.unwrap();
         assert_eq!(traces(&installation), Vec::<String>::new(), "without instances there is nothing to keep");
         let spec = host.spec();
         host.start(&spec).await;
@@ -28,12 +28,12 @@ fn firewall_is_kept_while_instances_exist() {
             for family in families {
                 nft(&format!("{accident} {family}"), &installation);
                 assert!(listed() != loaded, "{accident} {family}");
-                host.driver.keep().await.unwrap();
+                host.driver.restore_isolation().await.unwrap();
                 assert!(listed() == loaded, "{accident} {family}");
             }
         }
         host.driver.remove_instance(&spec.id).await.unwrap();
-        host.driver.keep().await.unwrap();
+        host.driver.restore_isolation().await.unwrap();
         assert_eq!(traces(&installation), Vec::<String>::new());
     });
 }
