@@ -17,7 +17,7 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(in crate::local::examine) fn read(of: ExaminedProcess) -> State {
+    pub(super) fn read(of: ExaminedProcess) -> State {
         State {
             modules: read_setting("/sys/kernel/security/lsm"),
             selinux: read_setting("/sys/fs/selinux/enforce"),
@@ -27,7 +27,7 @@ impl State {
     }
 }
 
-pub(in crate::local::examine) fn judge_modules(state: &State) -> Finding {
+pub(super) fn judge_modules(state: &State) -> Finding {
     let State { modules, selinux, profile, who } = state;
     if selinux == "1" {
         return Finding::warning(

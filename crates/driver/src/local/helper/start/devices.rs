@@ -28,7 +28,7 @@ use crate::local::helper::order::Start;
 const ENVIRONMENT: &str = "root/run/tarn/environment";
 
 /// Applies all edits below `root` in the working directory, which already has the instance's own `/dev` and `/run`.
-pub(in crate::local::helper) fn apply_device_edits(order: &Start, ids: &OwnedFd) -> io::Result<()> {
+pub(super) fn apply_device_edits(order: &Start, ids: &OwnedFd) -> io::Result<()> {
     let edits = &order.devices;
     if *edits == Edits::default() {
         return Ok(());

@@ -24,7 +24,7 @@ const RESERVED_FILE: &str = "room";
 const MAX_RESERVED: u64 = 16 << 20;
 
 /// Creates a detached mount of the disk.
-pub(in crate::local::helper) fn mount_disk(order: &Start) -> io::Result<OwnedFd> {
+pub(super) fn mount_disk(order: &Start) -> io::Result<OwnedFd> {
     match &order.disk {
         Disk::Directory(path) => {
             let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
@@ -38,7 +38,7 @@ pub(in crate::local::helper) fn mount_disk(order: &Start) -> io::Result<OwnedFd>
 
 /// Moves the mount to its place, and creates what a new disk needs. The reserved space is released, so that a full disk
 /// has a little space.
-pub(in crate::local::helper) fn place_disk(order: &Start, tree: &OwnedFd, at: &str) -> io::Result<()> {
+pub(super) fn place_disk(order: &Start, tree: &OwnedFd, at: &str) -> io::Result<()> {
     move_mount(tree, "", CWD, at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
     let at = Path::new(at);
     files::ignore_missing(fs::remove_file(at.join(RESERVED_FILE)))?;

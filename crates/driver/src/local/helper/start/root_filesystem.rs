@@ -31,7 +31,7 @@ const MAX_RUN: u64 = 256 << 20;
 const DENIED: &[(&str, (u32, u32))] = &[("fuse", (10, 229)), ("loop-control", (10, 237)), ("net/tun", (10, 200))];
 
 /// Paths inside the helper's mount namespace.
-pub(in crate::local::helper) struct RootMounts {
+pub(super) struct RootMounts {
     /// The root of the instance.
     pub(in crate::local::helper) root: PathBuf,
     /// What libcontainer reads and writes.

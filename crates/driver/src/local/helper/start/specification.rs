@@ -81,11 +81,7 @@ const GUEST_ENVIRONMENT: &[&str] = &[
 ];
 
 /// Returns the specification of an instance whose root is mounted and whose user and network namespaces exist.
-pub(in crate::local::helper) fn runtime_specification(
-    order: &Start,
-    mounts: &RootMounts,
-    namespaces: &Namespaces,
-) -> Value {
+pub(super) fn runtime_specification(order: &Start, mounts: &RootMounts, namespaces: &Namespaces) -> Value {
     let have = |protection| order.protections.have(protection);
     let (masked, read_only) = if have(Protection::Masks) { (MASKED, READ_ONLY) } else { (&[][..], &[][..]) };
     json!({

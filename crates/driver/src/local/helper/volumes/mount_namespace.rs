@@ -22,7 +22,7 @@ pub(super) struct MountNamespace {
 impl MountNamespace {
     /// Opens the namespaces of a process; `None` when it has ended. A reuse of its process id is detected after they
     /// were opened; a check before could miss it. The host's own namespace is refused.
-    pub(in crate::local::helper) fn of_process(process: &Process) -> io::Result<Option<Self>> {
+    pub(super) fn of_process(process: &Process) -> io::Result<Option<Self>> {
         let opened = open_namespaces(process.pid);
         if !process.alive()? || opened.as_ref().is_err_and(mount_tables::is_process_gone) {
             return Ok(None);
@@ -36,12 +36,12 @@ impl MountNamespace {
     }
 
     /// Enters the namespace for good: from now on `/` is the root of the instance.
-    pub(in crate::local::helper) fn enter_mount_namespace(&self) -> io::Result<()> {
+    pub(super) fn enter_mount_namespace(&self) -> io::Result<()> {
         Ok(move_into_link_name_space(self.mounts.as_fd(), Some(LinkNameSpaceType::Mount))?)
     }
 
     /// Returns where in the instance a device is mounted, if it is. The open mount table stays that of the instance.
-    pub(in crate::local::helper) fn find_mount(&mut self, number: u64) -> io::Result<Option<PathBuf>> {
+    pub(super) fn find_mount(&mut self, number: u64) -> io::Result<Option<PathBuf>> {
         let mut table = Vec::new();
         self.table.rewind()?;
         self.table.read_to_end(&mut table)?;

@@ -67,10 +67,7 @@ impl MountPoint {
 }
 
 /// Opens what is at the path of a volume below the root of an instance now, in whatever mount.
-pub(in crate::local::helper) fn open_volume_directory(
-    root: &OwnedFd,
-    volume: &VolumeId,
-) -> rustix::io::Result<OwnedFd> {
+pub(super) fn open_volume_directory(root: &OwnedFd, volume: &VolumeId) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
     openat2(root, format!("{ALL}/{volume}"), flags, Mode::empty(), resolve)

@@ -12,7 +12,7 @@ use crate::local::host::trees;
 
 /// The available space, and whether the disk is the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct AvailableSpace {
+pub(in crate::local::images) struct AvailableSpace {
     pub(in crate::local::images) bytes: u64,
     pub(in crate::local::images) is_disk_bound: bool,
 }

@@ -266,18 +266,18 @@ pub(super) mod tests {
     use super::eviction::FitResult;
     use super::*;
 
-    pub(in crate::local::images) fn test_digest(n: u8) -> String {
+    pub(super) fn test_digest(n: u8) -> String {
         format!("{n:064x}")
     }
 
-    pub(in crate::local::images) fn open_cache(directory: &Path, cache_bytes: u64) -> Images {
+    pub(super) fn open_cache(directory: &Path, cache_bytes: u64) -> Images {
         let settings = ImageSettings { cache_bytes, ..ImageSettings::default() };
         let (images, half) = Images::open(directory.to_owned(), settings, &BTreeSet::new()).unwrap();
         half.iter().for_each(|path| trees::remove_tree(path).unwrap());
         images
     }
 
-    pub(in crate::local::images) fn add_layer(images: &Images, n: u8, bytes: u64) {
+    pub(super) fn add_layer(images: &Images, n: u8, bytes: u64) {
         let (number, place) = images.begin_layer(&test_digest(n)).unwrap();
         fs::write(place.join("root/file"), [n]).unwrap();
         images.record_layer_size(number, &test_digest(n), bytes);
@@ -285,7 +285,7 @@ pub(super) mod tests {
         images.publish_layer(number, &place, &test_digest(n), known).unwrap();
     }
 
-    pub(in crate::local::images) fn layer_names(directory: &Path) -> Vec<String> {
+    pub(super) fn layer_names(directory: &Path) -> Vec<String> {
         let mut names: Vec<_> = fs::read_dir(directory.join("layers"))
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())

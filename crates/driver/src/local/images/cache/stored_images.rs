@@ -98,7 +98,7 @@ impl Images {
 }
 
 /// Loads a JSON file; also returns when it was last used.
-pub(in crate::local::images) fn load_json_file<T: for<'a> Deserialize<'a>>(path: &Path) -> io::Result<(T, SystemTime)> {
+pub(super) fn load_json_file<T: for<'a> Deserialize<'a>>(path: &Path) -> io::Result<(T, SystemTime)> {
     let found = fs::metadata(path)?;
     if found.len() > MAX_FILE {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too long"));

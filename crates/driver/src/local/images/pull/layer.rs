@@ -40,7 +40,7 @@ const FAILED: &str = "an image could not be unpacked";
 
 /// A layer of an image.
 #[derive(Clone, Debug)]
-pub(in crate::local::images) struct Layer {
+pub(super) struct Layer {
     /// The digest of the blob in the registry.
     pub(in crate::local::images) digest: String,
     /// The digest of the uncompressed archive.
@@ -50,7 +50,7 @@ pub(in crate::local::images) struct Layer {
 }
 
 /// A pull in progress.
-pub(in crate::local::images) struct Pull<'a> {
+pub(super) struct Pull<'a> {
     pub(in crate::local::images) host: &'a LocalHost,
     pub(in crate::local::images) sources: &'a Sources,
     /// The registry of the image.
@@ -61,7 +61,7 @@ pub(in crate::local::images) struct Pull<'a> {
 }
 
 /// Ensures a layer is in the cache.
-pub(in crate::local::images) async fn fetch_layer(pull: &Pull<'_>, layer: &Layer) -> Result<(), Error> {
+pub(super) async fn fetch_layer(pull: &Pull<'_>, layer: &Layer) -> Result<(), Error> {
     let images = &pull.host.images;
     // Another pull of the same layer waits here, and then finds it in the cache. Pulls from different registries do not
     // wait for each other, because one of them may never deliver.

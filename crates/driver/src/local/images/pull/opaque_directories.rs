@@ -21,7 +21,7 @@ pub(super) struct OpaqueDirectories {
 
 impl OpaqueDirectories {
     /// Adds a directory, once; returns an error above the limits.
-    pub(in crate::local::images) fn add_path(&mut self, path: &[u8]) -> Result<(), &'static str> {
+    pub(super) fn add_path(&mut self, path: &[u8]) -> Result<(), &'static str> {
         let path = path.strip_suffix(b"/").unwrap_or(path);
         if self.paths.contains(path) {
             return Ok(());

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::watch;
 
 /// The progress of a pull.
-pub(in crate::local::images) struct Progress {
+pub(super) struct Progress {
     name: String,
     layers: u64,
     bytes: u64,
@@ -28,7 +28,7 @@ impl Progress {
     }
 
     /// Counts received bytes.
-    pub(in crate::local::images) fn add_bytes(&self, bytes: u64) {
+    pub(super) fn add_bytes(&self, bytes: u64) {
         let before = self.bytes_done.fetch_add(bytes, Ordering::Relaxed);
         // One update per megabyte is enough.
         if before / 1_000_000 != (before + bytes) / 1_000_000 {
@@ -53,7 +53,7 @@ impl Progress {
     }
 
     /// Ends the whole pull, because a part of it has failed.
-    pub(in crate::local::images) fn abandon(&self) {
+    pub(super) fn abandon(&self) {
         self.is_abandoned.send_replace(true);
     }
 

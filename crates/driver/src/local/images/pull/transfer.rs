@@ -32,7 +32,7 @@ pub(super) enum TransferError {
 }
 
 /// Sends a layer to the unpacking process, and resumes where it was when the registry interrupts.
-pub(in crate::local::images) async fn send_layer(
+pub(super) async fn send_layer(
     pull: &Pull<'_>,
     layer: &Layer,
     mut input: ChildStdin,

@@ -58,7 +58,7 @@ impl UnpackPermits {
     }
 
     /// Waits for a permit.
-    pub(in crate::local::images) async fn acquire_permit(&self) -> Result<UnpackPermit<'_>, Error> {
+    pub(super) async fn acquire_permit(&self) -> Result<UnpackPermit<'_>, Error> {
         let semaphore_permit = self.quick.acquire().await.map_err(|_| Error::Retry("the engine is stopping".into()))?;
         Ok(self.new_permit(semaphore_permit))
     }

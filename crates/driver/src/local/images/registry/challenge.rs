@@ -14,7 +14,7 @@ pub(super) enum Challenge {
 }
 
 /// Parses the header `WWW-Authenticate`.
-pub(in crate::local::images) fn parse_challenge(header: &str) -> Option<Challenge> {
+pub(super) fn parse_challenge(header: &str) -> Option<Challenge> {
     let (scheme, rest) = header.trim().split_once(' ').unwrap_or((header.trim(), ""));
     if scheme.eq_ignore_ascii_case("basic") {
         return Some(Challenge::Basic);

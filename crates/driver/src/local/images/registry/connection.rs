@@ -36,7 +36,7 @@ pub(super) enum RegistryError {
 }
 
 /// A client of one registry.
-pub(in crate::local::images) struct RegistryClient {
+pub(super) struct RegistryClient {
     pub(in crate::local::images) host: String,
     base: String,
     client: Client,
@@ -58,17 +58,12 @@ impl RegistryClient {
     }
 
     /// Requests a part of a repository, starting at a byte.
-    pub(in crate::local::images) async fn get_part(
-        &self,
-        repository: &str,
-        part: &str,
-        from: u64,
-    ) -> Result<Response, RegistryError> {
+    pub(super) async fn get_part(&self, repository: &str, part: &str, from: u64) -> Result<Response, RegistryError> {
         self.get_authenticated(&format!("{repository}/{part}"), Some(repository), from).await
     }
 
     /// Calls the registry with the login and requests nothing in particular.
-    pub(in crate::local::images) async fn check_login(&self) -> Result<(), RegistryError> {
+    pub(super) async fn check_login(&self) -> Result<(), RegistryError> {
         self.get_authenticated("", None, 0).await.map(drop)
     }
 
@@ -206,7 +201,7 @@ fn request_error(error: &reqwest::Error) -> RegistryError {
 }
 
 /// Reads a whole response up to a maximum size.
-pub(in crate::local::images) async fn read_body(mut response: Response, most: u64) -> Result<Vec<u8>, RegistryError> {
+pub(super) async fn read_body(mut response: Response, most: u64) -> Result<Vec<u8>, RegistryError> {
     let mut text = Vec::new();
     while let Some(piece) = response.chunk().await.map_err(|error| RegistryError::Unreachable(root_cause(&error)))? {
         text.extend_from_slice(&piece);

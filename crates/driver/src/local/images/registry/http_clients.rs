@@ -10,7 +10,7 @@ use tokio::sync::OnceCell;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Returns the client for plain or encrypted registries, on this host or elsewhere.
-pub(in crate::local::images) async fn shared_client(is_plain: bool, is_here: bool) -> Result<Client, String> {
+pub(super) async fn shared_client(is_plain: bool, is_here: bool) -> Result<Client, String> {
     static ALL: [OnceCell<Client>; 4] = [const { OnceCell::const_new() }; 4];
     let one = &ALL[usize::from(is_plain) * 2 + usize::from(is_here)];
     let make = || async {

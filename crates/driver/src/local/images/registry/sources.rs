@@ -50,7 +50,7 @@ struct Source {
 }
 
 /// A response and its source.
-pub(super) struct SourceResponse {
+pub(in crate::local::images) struct SourceResponse {
     pub(in crate::local::images) response: Response,
     source: usize,
 }

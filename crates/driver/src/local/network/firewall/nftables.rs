@@ -36,7 +36,7 @@ pub(super) async fn load_ruleset(text: &str) -> Result<(), Error> {
 }
 
 /// Returns whether nft and the kernel accept a text, without applying it.
-pub(in crate::local::network) async fn accepts_ruleset(text: &str) -> Result<bool, Error> {
+pub(super) async fn accepts_ruleset(text: &str) -> Result<bool, Error> {
     Ok(run_nft(&["--check", "-f", "-"], text).await?.is_none())
 }
 

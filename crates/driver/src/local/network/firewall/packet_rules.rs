@@ -44,12 +44,7 @@ pub(super) const FLOW_COUNT_PROBE: &str = "table inet tarn_probe {
 ///   instances out, and lets only replies in. Where the kernel passes bridged packets through here as well, packets within
 ///   one bridge must be accepted: hence the set.
 /// * `outgoing` gives packets that leave the host its address.
-pub(in crate::local::network) fn packet_rules(
-    identity: &Identity,
-    prefix: Prefix,
-    denied: &[Subnet],
-    is_limited: bool,
-) -> String {
+pub(super) fn packet_rules(identity: &Identity, prefix: Prefix, denied: &[Subnet], is_limited: bool) -> String {
     let ours = format!("\"{}*\"", identity.interfaces());
     let mut same_bridge = String::new();
     for slot in 0..SLOTS {

@@ -56,11 +56,7 @@ pub(in crate::local::network) async fn remove_bridge(identity: &Identity, slot: 
 }
 
 /// Returns the bridge of a slot, which must exist.
-pub(in crate::local::network) async fn find_bridge(
-    netlink: &Netlink,
-    identity: &Identity,
-    slot: u16,
-) -> Result<Link, Error> {
+pub(super) async fn find_bridge(netlink: &Netlink, identity: &Identity, slot: u16) -> Result<Link, Error> {
     let link = netlink.find_own_link(identity, &identity.bridge(slot), InfoKind::Bridge).await?;
     link.ok_or_else(|| Error::Retry("the bridge of the cluster does not exist".to_owned()))
 }

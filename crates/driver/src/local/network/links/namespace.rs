@@ -19,7 +19,7 @@ pub(super) struct Namespace(File);
 
 impl Namespace {
     /// Opens the namespace of a process. The host's own is refused: an `eth0` created there would be the host's.
-    pub(in crate::local::network) fn of_process(pid: u32) -> Result<Namespace, Error> {
+    pub(super) fn of_process(pid: u32) -> Result<Namespace, Error> {
         let what = "reach the network of the instance";
         let file = File::open(format!("/proc/{pid}/ns/net")).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Error::Retry(format!("cannot {what}: its process is gone")),

@@ -48,7 +48,7 @@ impl Netlink {
     }
 
     /// Returns the interface of that name, whatever created it.
-    pub(in crate::local::network) async fn find_link(&self, name: &str) -> Result<Option<Link>, Error> {
+    pub(super) async fn find_link(&self, name: &str) -> Result<Option<Link>, Error> {
         let mut answers = Box::pin(self.handle.link().get().match_name(name).execute());
         match answers.try_next().await {
             Ok(message) => Ok(message.as_ref().map(Link::from)),
@@ -59,7 +59,7 @@ impl Netlink {
 
     /// Returns the interface of that name if it is this installation's; a foreign interface is an error, and is not
     /// touched.
-    pub(in crate::local::network) async fn find_own_link(
+    pub(super) async fn find_own_link(
         &self,
         identity: &Identity,
         name: &str,
@@ -92,12 +92,7 @@ impl Netlink {
     }
 
     /// Removes an interface of this installation, and verifies that its name is free.
-    pub(in crate::local::network) async fn remove_own_link(
-        &self,
-        identity: &Identity,
-        name: &str,
-        kind: InfoKind,
-    ) -> Result<(), Error> {
+    pub(super) async fn remove_own_link(&self, identity: &Identity, name: &str, kind: InfoKind) -> Result<(), Error> {
         match self.find_own_link(identity, name, kind).await? {
             Some(link) => self.delete_link(link.index, name).await,
             None => Ok(()),
@@ -163,7 +158,7 @@ impl From<&LinkMessage> for Link {
 }
 
 /// Returns whether the kernel replied with this kind of error.
-pub(in crate::local::network) fn is_error_kind(error: &rtnetlink::Error, kind: io::ErrorKind) -> bool {
+pub(super) fn is_error_kind(error: &rtnetlink::Error, kind: io::ErrorKind) -> bool {
     matches!(error, rtnetlink::Error::NetlinkError(message) if kind_of(&message.to_io()) == kind)
 }
 
