@@ -229,10 +229,14 @@ async fn work(store: &Store, running: &Running) -> Vec<Finding> {
         [] => Finding::ok(check, format!("no {what} waits for somebody to do it")),
         ids if is_here => Finding::failure(
             check,
-            format!("nobody has worked on this for {} s: {what} {}", GRACE.as_secs(), listed(ids)),
+            format!("nobody has worked on this for {} s: {what} {}", GRACE.as_secs(), format_short_list(ids)),
             "look at the engine's log for what keeps it from it; restarting it does no harm",
         ),
-        ids => Finding::note(check, format!("{what} {} waits for an engine", listed(ids)), "start one: tarn serve"),
+        ids => Finding::note(
+            check,
+            format!("{what} {} waits for an engine", format_short_list(ids)),
+            "start one: tarn serve",
+        ),
     };
     vec![judge("drift.requests", "request", &overdue.requests), judge("drift.jobs", "job", &overdue.jobs)]
 }
