@@ -16,7 +16,7 @@ fn nft(words: &str, installation: &str) -> String {
 fn the_firewall_is_kept_while_there_are_instances_and_not_longer() {
     on_a_machine(async |machine| {
         let installation = machine.driver.installation().to_owned();
-        machine.driver.keep().await.unwrap();
+        machine.driver.restore_isolation().await.unwrap();
         assert_eq!(traces(&installation), Vec::<String>::new(), "without instances there is nothing to keep");
         let spec = machine.spec();
         machine.start(&spec).await;
@@ -27,12 +27,12 @@ fn the_firewall_is_kept_while_there_are_instances_and_not_longer() {
             for family in families {
                 nft(&format!("{accident} {family}"), &installation);
                 assert!(listed() != loaded, "{accident} {family}");
-                machine.driver.keep().await.unwrap();
+                machine.driver.restore_isolation().await.unwrap();
                 assert!(listed() == loaded, "{accident} {family}");
             }
         }
         machine.driver.remove_instance(&spec.id).await.unwrap();
-        machine.driver.keep().await.unwrap();
+        machine.driver.restore_isolation().await.unwrap();
         assert_eq!(traces(&installation), Vec::<String>::new());
     });
 }
