@@ -55,7 +55,7 @@ impl Probe for Nvidia {
                 readings
             }
             Err(error) => {
-                tracing::warn!(%error, "NVML does not report the number of GPUs; it is loaded again at the next observation");
+                tracing::warn!(%error, "NVML does not report the number of GPUs; it is loaded again");
                 Readings::default()
             }
         }

@@ -61,7 +61,8 @@ fn check_controllers(usable: &BTreeSet<String>, is_second: bool) -> Finding {
     match missing.is_empty() {
         true if is_second => Finding::ok(
             CHECK,
-            "processors, memory and processes can be limited; devices have no rules in this version, and are isolated by mounts",
+            "processors, memory and processes can be limited; devices have no rules in this version, and are \
+             isolated by mounts",
         ),
         true => Finding::ok(CHECK, "processors, memory, processes and devices can be limited"),
         false => Finding::failure(
@@ -69,7 +70,8 @@ fn check_controllers(usable: &BTreeSet<String>, is_second: bool) -> Finding {
             format!("these cannot be limited, because their controllers are missing: {}", missing.join(", ")),
             match is_second {
                 true => {
-                    "they may be held by hierarchies of version 1, or switched off by cgroup_disable= on the kernel's command line"
+                    "they may be held by hierarchies of version 1, or switched off by cgroup_disable= on the kernel's \
+                     command line"
                 }
                 false => "mount them below /sys/fs/cgroup, or boot with systemd.unified_cgroup_hierarchy=1",
             },

@@ -40,7 +40,8 @@ fn check_driver(on_bus: usize, readings: Option<&[Reading]>) -> Finding {
             count => Finding::warning(
                 CHECK,
                 format!("{count} NVIDIA GPUs are on the bus, but the library of their driver does not load"),
-                "install NVIDIA's driver with its library libnvidia-ml.so.1; `nvidia-smi` must list the GPUs, or shows why not",
+                "install NVIDIA's driver with its library libnvidia-ml.so.1; `nvidia-smi` must list the \
+                 GPUs, or shows why not",
             ),
         };
     };
@@ -69,7 +70,8 @@ fn check_descriptions(gpus: &[Vec<String>], directories: &Directories) -> Findin
     }
     let places: Vec<_> = directories.0.iter().map(|place| place.display().to_string()).collect();
     let places = places.join(" and ");
-    let todo = "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml; gpus.cdi_dirs lists the directories that the engine reads";
+    let todo = "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml; gpus.cdi_dirs lists the directories that the \
+                engine reads";
     // The same error of several GPUs is format_short_list once.
     unusable.dedup();
     match (gpus.is_empty(), unnamed.is_empty(), unusable.is_empty()) {

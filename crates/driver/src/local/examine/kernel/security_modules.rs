@@ -33,7 +33,8 @@ pub(super) fn judge_modules(state: &State) -> Finding {
         return Finding::warning(
             CHECK,
             "SELinux denies what its policy does not allow, and it has no policy for Tarn",
-            "look for denials with `ausearch -m avc -c tarn`; run the engine as unconfined_service_t, or set SELinux to permissive",
+            "look for denials with `ausearch -m avc -c tarn`; run the engine as unconfined_service_t, \
+             or set SELinux to permissive",
         );
     }
     if !profile.is_empty() && profile != "unconfined" {

@@ -62,7 +62,8 @@ pub async fn addresses(data: &Path) -> Finding {
                         "instances have {prefix}, and other programs use {} of it: they cannot reach each other",
                         found.overlaps.join(", ")
                     ),
-                    "destroy all clusters, so that the next one gets a free range; or move the other programs to another network",
+                    "destroy all clusters, so that the next one gets a free range; or move the other programs to \
+                     another network",
                 ),
             }
         }
@@ -87,7 +88,8 @@ fn check_bridge_filter(value: &str) -> Finding {
     match value {
         "1" => Finding::note(
             CHECK,
-            "packets within a bridge go through the firewall as well: foreign rules apply to the traffic between nodes of a cluster",
+            "packets within a bridge go through the firewall as well: foreign rules apply to the traffic between \
+             nodes of a cluster",
             "nothing, if network.firewall is ok; otherwise sysctl -w net.bridge.bridge-nf-call-iptables=0",
         ),
         _ => Finding::ok(CHECK, "packets within a bridge do not go through the firewall"),

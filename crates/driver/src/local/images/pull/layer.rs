@@ -97,7 +97,9 @@ impl Pull<'_> {
     async fn unless_abandoned<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
         tokio::select! {
             done = work => Ok(done),
-            () = self.progress.wait_until_abandoned() => Err(Error::Retry("the request no longer waits for the image".into())),
+            () = self.progress.wait_until_abandoned() => {
+                Err(Error::Retry("the request no longer waits for the image".into()))
+            }
         }
     }
 
@@ -137,7 +139,8 @@ impl Pull<'_> {
             ));
         }
         Error::Retry(format!(
-            "{name} waits for space in the image cache: other images and instances use too much of its {gigabytes:.1} GB"
+            "{name} waits for space in the image cache: other images and instances use too much of its \
+             {gigabytes:.1} GB"
         ))
     }
 
@@ -218,7 +221,9 @@ async fn unpack_layer(
         let carried = transfer_and_listen(pull, layer, number, (input, &mut output), permit);
         tokio::select! {
             done = pull.unless_abandoned(carried) => match done? {
-                Err(UnpackFailure::Full) => Err(pull.no_space_error(number, room.bytes.saturating_add(1), room.is_disk_bound)),
+                Err(UnpackFailure::Full) => {
+                    Err(pull.no_space_error(number, room.bytes.saturating_add(1), room.is_disk_bound))
+                }
                 Err(UnpackFailure::Failed(error)) => Err(error),
                 Ok(done) => Ok(done),
             },
@@ -272,7 +277,9 @@ async fn transfer_and_listen(
     let digest_mismatch = || UnpackFailure::Failed(pull.sources.digest_mismatch());
     tokio::select! {
         sent = &mut sending => match (sent, timeout(UNPACKER_IDLE_TIMEOUT, hearing)) {
-            (Ok(()), hearing) => hearing.await.unwrap_or_else(|_| Err(UnpackFailure::Failed(pull.unpack_timeout_error()))),
+            (Ok(()), hearing) => {
+                hearing.await.unwrap_or_else(|_| Err(UnpackFailure::Failed(pull.unpack_timeout_error())))
+            }
             // It has stopped reading, and its report tells why.
             (Err(TransferError::Closed), hearing) => match hearing.await {
                 Ok(heard) => Err(heard.err().unwrap_or_else(digest_mismatch)),

@@ -95,7 +95,8 @@ fn too_slow_error(pull: &Pull<'_>, slow: &TooSlow) -> Error {
     let (name, registry) = (&pull.sources.name, pull.registry);
     match slow {
         TooSlow::Silent => Error::Permanent(format!(
-            "{name} cannot be pulled: the registry {registry} sends less than {} KiB in a second; try again when it is faster",
+            "{name} cannot be pulled: the registry {registry} sends less than {} KiB in a second; try again when \
+             it is faster",
             MIN_RATE >> 10
         )),
         TooSlow::Crowded => Error::Retry(format!(

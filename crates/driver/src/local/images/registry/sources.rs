@@ -197,7 +197,8 @@ impl Sources {
             }
             RegistryError::AccessDenied => {
                 format!(
-                    "{name} cannot be pulled: {host} has no {repository}, or the login of this cloud has no access to it"
+                    "{name} cannot be pulled: {host} has no {repository}, or the login of this cloud has no access to \
+                     it"
                 )
             }
             RegistryError::Unauthorized => {
