@@ -145,7 +145,7 @@ pub(super) async fn blocking<T: Send + 'static>(
 pub(super) fn failed(what: &'static str, error: &io::Error) -> Error {
     tracing::warn!(%error, "{what}");
     if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
-        return Error::Retry(format!("{what}: the host's disk is full"));
+        return Error::Retry(format!("{what}: the disk of the host is full"));
     }
     if error.kind() == io::ErrorKind::Unsupported {
         return Error::Permanent(format!("{what}: the host's kernel lacks a feature; the engine's log says which"));

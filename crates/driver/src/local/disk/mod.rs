@@ -197,7 +197,7 @@ fn check_free_space(directory: &Path) -> io::Result<()> {
     if bytes(disk.f_bavail) < (bytes(disk.f_blocks) / part).min(most) {
         return Err(io::Error::new(
             io::ErrorKind::StorageFull,
-            "the rest of the host's disk is reserved for existing instances",
+            "the rest of the disk of the host is reserved for existing instances",
         ));
     }
     Ok(())
