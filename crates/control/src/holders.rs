@@ -1,7 +1,7 @@
 //! The processes that use a volume on the nodes of a cluster: who they are, and how a person is told.
 
 use futures::future::join_all;
-use tarn_driver::{Error, Holder, listed};
+use tarn_driver::{Error, Holder, format_short_list};
 use tarn_model::clusters::Instance;
 use tarn_model::ids::VolumeId;
 
@@ -23,5 +23,5 @@ pub(crate) async fn find(control: &Control, volume: &VolumeId, nodes: &[Instance
 /// The processes as a list for a person.
 pub(crate) fn words(found: &[Found]) -> String {
     let found: Vec<String> = found.iter().map(|(node, holder)| format!("{holder} on {node}")).collect();
-    listed(&found)
+    format_short_list(&found)
 }

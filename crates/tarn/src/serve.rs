@@ -9,7 +9,7 @@ use std::time::Duration;
 use tarn_control::jobs::dispatch::Dispatcher;
 use tarn_control::runner::Runner;
 use tarn_control::{Control, Parts, Secrets, bootstrap, reconcilers};
-use tarn_driver::gpus::PATIENCE;
+use tarn_driver::gpus::LOOK_TIMEOUT;
 use tarn_model::ids::fresh_api_key;
 use tarn_objects::Objects;
 use tarn_server::{App, Front, Limits};
@@ -150,7 +150,7 @@ async fn control(
     let watch = Arc::new(config.watch(Arc::new(SystemClock)));
     // Nothing of ours runs yet that could use one, as far as this look is concerned: it is only about which there are. One that
     // hangs must not keep the rest of the machine from working; those that the database knows are listed by the first look below.
-    let looked = watch.look_within(PATIENCE, |_, _| true).await;
+    let looked = watch.look_within(LOOK_TIMEOUT, |_, _| true).await;
     let gpus = looked.inspect_err(|error| tracing::warn!(%error, "starting without the GPUs")).unwrap_or_default().seen;
     let gpus = gpus.into_iter().map(|seen| seen.gpu).collect();
     let found = config.inventory(gpus);

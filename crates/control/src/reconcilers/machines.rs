@@ -28,7 +28,7 @@ pub async fn changed(control: &Control) {
 /// Looks at everything once.
 pub async fn tick(control: &Control) -> Result<Duration> {
     // What keeps instances apart comes first, and if it cannot be kept, that must not hide a death.
-    let kept = control.driver().keep().await.map_err(Error::internal);
+    let kept = control.driver().restore_isolation().await.map_err(Error::internal);
     look(control).await?;
     kept?;
     Ok(control.settings().machines_every)

@@ -94,7 +94,7 @@ pub async fn recover(control: &Control) -> Result<()> {
 
 /// The present start of the machine, if what it has done is not told yet.
 async fn unseen(control: &Control) -> Result<Option<String>> {
-    let boot = control.driver().machine_boot().await.map_err(Error::internal)?;
+    let boot = control.driver().host_boot().await.map_err(Error::internal)?;
     let seen = control.store().read(|tx| installation::get(tx, SEEN)).await.map_err(Error::from)?;
     Ok(boot.filter(|boot| seen.as_ref() != Some(boot)))
 }

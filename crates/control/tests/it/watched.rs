@@ -85,8 +85,8 @@ impl Driver for Watched {
         self.fake.inventory().await
     }
 
-    async fn machine_boot(&self) -> Result<Option<String>, Error> {
-        self.fake.machine_boot().await
+    async fn host_boot(&self) -> Result<Option<String>, Error> {
+        self.fake.host_boot().await
     }
 
     async fn ensure_image(&self, reference: &str, progress: &(dyn Fn(String) + Send + Sync)) -> Result<String, Error> {
@@ -137,7 +137,7 @@ impl Driver for Watched {
         self.fake.remove_instance(id).await
     }
 
-    async fn keep(&self) -> Result<(), Error> {
+    async fn restore_isolation(&self) -> Result<(), Error> {
         self.kept.fetch_add(1, Ordering::SeqCst);
         match self.defenceless.load(Ordering::SeqCst) {
             true => Err(Error::Retry("the program nft is away".into())),

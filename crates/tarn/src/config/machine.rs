@@ -96,7 +96,7 @@ impl Config {
     /// What there is to give, as found on this machine and as set, with these GPUs.
     pub(crate) fn inventory(&self, gpus: Vec<Gpu>) -> Inventory {
         let storage_bytes = self.capacity.storage_gb.unwrap_or(FAKE_POOL_GB).saturating_mul(1_000_000_000);
-        let mut inventory = tarn_driver::machine::inventory(gpus, storage_bytes);
+        let mut inventory = tarn_driver::host::inventory(gpus, storage_bytes);
         if let Some(cpus) = self.capacity.cpus {
             inventory.cpu_milli = (cpus * 1000.0) as u64;
         }

@@ -54,7 +54,7 @@ pub(crate) struct Config {
     pub(crate) public_s3: Option<PublicS3>,
     pub(crate) secret_key_file: Option<PathBuf>,
     pub(crate) driver: DriverName,
-    pub(crate) simulated_gpus: Option<tarn_driver::machine::Simulated>,
+    pub(crate) simulated_gpus: Option<tarn_driver::host::Simulated>,
     after_reboot: AfterRebootName,
     simulated_gpu_faults: Option<PathBuf>,
     gpus: Gpus,

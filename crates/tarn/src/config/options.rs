@@ -64,7 +64,7 @@ pub(crate) struct ServeOptions {
     pub(super) driver: Option<DriverName>,
     /// Declare GPUs that do not exist, for trials: 8xH100 or 8xH100,2xL40S
     #[arg(long, env = "TARN_SIMULATED_GPUS", value_name = "GPUS")]
-    pub(super) simulated_gpus: Option<tarn_driver::machine::Simulated>,
+    pub(super) simulated_gpus: Option<tarn_driver::host::Simulated>,
     /// Script of faults of the declared GPUs in TOML, for trials; it is read again when it changes
     #[arg(long, env = "TARN_SIMULATED_GPU_FAULTS", value_name = "FILE")]
     pub(super) simulated_gpu_faults: Option<PathBuf>,

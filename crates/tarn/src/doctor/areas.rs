@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tarn_driver::findings::{Finding, Level};
-use tarn_driver::local::examine::{self, Place};
+use tarn_driver::local::examine::{self, DiskLocation};
 use tarn_model::Clock as _;
 use tokio::task::JoinHandle;
 
@@ -255,9 +255,13 @@ async fn network(patient: Arc<Patient>) -> Vec<Finding> {
     findings
 }
 
-fn places(patient: &Patient) -> Vec<Place> {
-    let place =
-        |check, what, directory: &Path, is_small| Place { check, what, directory: directory.to_owned(), is_small };
+fn places(patient: &Patient) -> Vec<DiskLocation> {
+    let place = |check, what, directory: &Path, is_small| DiskLocation {
+        check,
+        what,
+        directory: directory.to_owned(),
+        is_small,
+    };
     vec![
         place("space.data", "the database, images and the disks of instances", &patient.data, false),
         place("space.pool", "volumes", &patient.pool, false),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tarn_control::audit::{Difference, differences};
 use tarn_driver::findings::{Finding, Level};
 use tarn_driver::local::examine::{self, Pool};
-use tarn_driver::{Observed, fake, listed};
+use tarn_driver::{Observed, fake, format_short_list};
 use tarn_model::storage::{Left, VolumeState};
 use tarn_store::{Store, examine as rows, storage};
 
@@ -95,13 +95,15 @@ async fn compare(patient: &Patient, store: &Store) -> Result<(Drift, Option<Pool
 async fn once(patient: &Patient, store: &Store) -> Result<(Drift, Option<Pool>), String> {
     let mut drift = Drift::default();
     let (observed, pool) = match patient.is_local() {
-        true => match examine::sight(&patient.data, &patient.pool, Path::new(RUN)).await.map_err(|e| e.to_string())? {
-            Some(seen) => {
-                drift.leftovers.extend(seen.leftovers.into_iter().map(|one| (one.clone(), one)));
-                (seen.observed, seen.pool)
+        true => {
+            match examine::snapshot(&patient.data, &patient.pool, Path::new(RUN)).await.map_err(|e| e.to_string())? {
+                Some(seen) => {
+                    drift.leftovers.extend(seen.leftovers.into_iter().map(|one| (one.clone(), one)));
+                    (seen.observed, seen.pool)
+                }
+                None => (Observed::default(), None),
             }
-            None => (Observed::default(), None),
-        },
+        }
         false => (fake::read_world(&patient.data).map_err(|error| format!("the fake driver's world: {error}"))?, None),
     };
     for difference in differences(store, &observed).await.map_err(|error| error.to_string())? {
@@ -150,7 +152,7 @@ async fn once(patient: &Patient, store: &Store) -> Result<(Drift, Option<Pool>),
 }
 
 fn told(drift: &Drift, running: &Running, pool: Option<Pool>) -> Vec<Finding> {
-    let list = |of: &Things| listed(&of.values().collect::<Vec<_>>());
+    let list = |of: &Things| format_short_list(&of.values().collect::<Vec<_>>());
     let is_here = matches!(running, Running::Here { .. });
     let level = if is_here { Level::Failure } else { Level::Warning };
     let instances = match drift.instances.is_empty() {
@@ -227,10 +229,14 @@ async fn work(store: &Store, running: &Running) -> Vec<Finding> {
         [] => Finding::ok(check, format!("no {what} waits for somebody to do it")),
         ids if is_here => Finding::failure(
             check,
-            format!("nobody has worked on this for {} s: {what} {}", GRACE.as_secs(), listed(ids)),
+            format!("nobody has worked on this for {} s: {what} {}", GRACE.as_secs(), format_short_list(ids)),
             "look at the engine's log for what keeps it from it; restarting it does no harm",
         ),
-        ids => Finding::note(check, format!("{what} {} waits for an engine", listed(ids)), "start one: tarn serve"),
+        ids => Finding::note(
+            check,
+            format!("{what} {} waits for an engine", format_short_list(ids)),
+            "start one: tarn serve",
+        ),
     };
     vec![judge("drift.requests", "request", &overdue.requests), judge("drift.jobs", "job", &overdue.jobs)]
 }

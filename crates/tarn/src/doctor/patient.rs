@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tarn_driver::local::examine::Subject;
+use tarn_driver::local::examine::ExaminedProcess;
 use tarn_store::{Store, installation};
 
 use super::running::{self, Running};
@@ -50,10 +50,10 @@ impl Patient {
     }
 
     /// Whose privileges and limits matter: those of the engine, where its number is known.
-    pub(super) fn subject(&self) -> Subject {
+    pub(super) fn subject(&self) -> ExaminedProcess {
         match self.running {
-            Running::Here { pid } => Subject::of(pid),
-            Running::Nowhere | Running::Unknown => Subject::of(None),
+            Running::Here { pid } => ExaminedProcess::of(pid),
+            Running::Nowhere | Running::Unknown => ExaminedProcess::of(None),
         }
     }
 

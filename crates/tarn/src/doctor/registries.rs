@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tarn_driver::findings::Finding;
-use tarn_driver::local::{ImageSettings, Registry, greet};
+use tarn_driver::local::{ImageSettings, Registry, probe_registry_login};
 
 use super::patient::Patient;
 
@@ -53,7 +53,7 @@ pub(super) async fn look(patient: Arc<Patient>) -> Vec<Finding> {
 
 /// Asks the registry that most images come from. A machine without a way there may be meant so.
 async fn usual(known: &ImageSettings) -> Finding {
-    match greet("docker.io", known, PATIENCE / 2).await {
+    match probe_registry_login("docker.io", known, PATIENCE / 2).await {
         Ok(()) => {
             Finding::ok(REACHABLE, "no registry is configured: each is asked as it is named, and docker.io answers")
         }
@@ -69,7 +69,7 @@ async fn reachable(known: &ImageSettings) -> Finding {
     let all = all(&known.registries);
     let (mut lost, mut slow) = (Vec::new(), Vec::new());
     for asked in all.iter().take(MAX_ASKED) {
-        let Err(why) = greet(asked.host, known, PATIENCE).await else { continue };
+        let Err(why) = probe_registry_login(asked.host, known, PATIENCE).await else { continue };
         if asked.is_needed { lost.push(why) } else { slow.push(why) }
     }
     let more = match all.len().saturating_sub(MAX_ASKED) {
