@@ -106,35 +106,35 @@ fn sorted(mut instance: ObservedInstance) -> ObservedInstance {
 }
 
 /// Repeats a call until it returns something other than `Retry`.
-async fn retry_until_settled<T, F: Future<Output = Result<T, Error>>>(verb: impl Fn() -> F) -> Result<T, Error> {
+async fn retry_until_settled<T, F: Future<Output = Result<T, Error>>>(call: impl Fn() -> F) -> Result<T, Error> {
     for _ in 1..TRIES {
-        match verb().await {
+        match call().await {
             Err(Error::Retry(_)) => tokio::time::sleep(Duration::from_millis(5)).await,
-            answer => return answer,
+            result => return result,
         }
     }
-    verb().await
+    call().await
 }
 
 /// Makes a call twice: a call that succeeds has to succeed again, with the same result.
-async fn call_twice<T: PartialEq + Debug, F: Future<Output = Result<T, Error>>>(name: &str, verb: impl Fn() -> F) -> T {
-    let first = retry_until_settled(&verb).await.unwrap_or_else(|error| panic!("{name} works: {error:?}"));
+async fn call_twice<T: PartialEq + Debug, F: Future<Output = Result<T, Error>>>(name: &str, call: impl Fn() -> F) -> T {
+    let first = retry_until_settled(&call).await.unwrap_or_else(|error| panic!("{name} works: {error:?}"));
     let second =
-        retry_until_settled(&verb).await.unwrap_or_else(|error| panic!("{name} works a second time: {error:?}"));
+        retry_until_settled(&call).await.unwrap_or_else(|error| panic!("{name} works a second time: {error:?}"));
     assert_eq!(first, second, "{name} answers the same when it is called twice");
     second
 }
 
 /// Expects a permanent error, so that the caller does not retry for ever.
-async fn expect_refused<T: Debug, F: Future<Output = Result<T, Error>>>(what: &str, verb: impl Fn() -> F) {
-    match retry_until_settled(verb).await {
+async fn expect_refused<T: Debug, F: Future<Output = Result<T, Error>>>(what: &str, call: impl Fn() -> F) {
+    match retry_until_settled(call).await {
         Err(Error::Permanent(why)) => assert!(!why.is_empty(), "{what} is refused with a reason"),
-        other => panic!("{what} is refused as permanent, but the answer is {other:?}"),
+        other => panic!("{what} is refused as permanent, but the result is {other:?}"),
     }
 }
 
 /// Expects `Unsupported` for what the capabilities exclude.
-async fn expect_unsupported<T: Debug, F: Future<Output = Result<T, Error>>>(what: &str, verb: impl Fn() -> F) {
-    let answer = retry_until_settled(verb).await;
-    assert!(matches!(answer, Err(Error::Unsupported(_))), "{what} is unsupported, but the answer is {answer:?}");
+async fn expect_unsupported<T: Debug, F: Future<Output = Result<T, Error>>>(what: &str, call: impl Fn() -> F) {
+    let result = retry_until_settled(call).await;
+    assert!(matches!(result, Err(Error::Unsupported(_))), "{what} is unsupported, but the result is {result:?}");
 }

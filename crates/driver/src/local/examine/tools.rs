@@ -44,8 +44,8 @@ async fn check_tool(check: &'static str, name: &str, version: &str, package: &st
         );
     };
     match run_program(&path, &[version]).await {
-        Ok(said) => {
-            Finding::ok(check, format!("{} ({})", path.display(), said.lines().next().unwrap_or_default().trim()))
+        Ok(message) => {
+            Finding::ok(check, format!("{} ({})", path.display(), message.lines().next().unwrap_or_default().trim()))
         }
         Err(why) => Finding::failure(
             check,
@@ -66,9 +66,9 @@ pub(super) async fn run_program(program: &Path, arguments: &[&str]) -> Result<St
     match output.status.success() {
         true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
         false => {
-            let said =
+            let message =
                 String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or_default().chars().take(200).collect();
-            Err(said)
+            Err(message)
         }
     }
 }

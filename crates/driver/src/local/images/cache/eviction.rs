@@ -76,16 +76,21 @@ impl Images {
             return Ok(if is_over { FitResult::NotInCache } else { FitResult::NotOnDisk });
         };
         // Renamed under the lock, so that no task can begin to use it.
-        let (_, away) = self.unnamed_layer_path();
-        fs::rename(self.layer(&oldest), &away)?;
+        let (_, evicted_path) = self.unnamed_layer_path();
+        fs::rename(self.layer(&oldest), &evicted_path)?;
         state.layers.remove(&oldest);
         tracing::info!(layer = oldest, "a layer was evicted from the image cache");
-        Ok(FitResult::AfterRemoving(away))
+        Ok(FitResult::AfterRemoving(evicted_path))
     }
 
     /// Removes an evicted layer, and forgets the images that contain it.
+<<<<<<< ours
     pub(in crate::local::images) fn remove_evicted_layer(&self, away: &Path) -> io::Result<()> {
         trees::remove_tree(away)?;
+=======
+    pub(in crate::local::images) fn remove_evicted_layer(&self, evicted_path: &Path) -> io::Result<()> {
+        trees::remove(evicted_path)?;
+>>>>>>> theirs
         self.forget_incomplete_images()
     }
 }
@@ -107,7 +112,7 @@ mod tests {
         images.record_layer_size(number, &test_digest(99), bytes);
         loop {
             match images.evict_one_layer(|| in_use.clone()).unwrap() {
-                FitResult::AfterRemoving(away) => images.remove_evicted_layer(&away).unwrap(),
+                FitResult::AfterRemoving(evicted_path) => images.remove_evicted_layer(&evicted_path).unwrap(),
                 fits => return fits,
             }
         }

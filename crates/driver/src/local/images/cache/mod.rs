@@ -92,7 +92,7 @@ impl Images {
             // A layer may contain set-user-id programs: only the engine may reach it.
             files::ensure_directory(&directory.join(name), 0o700)?;
         }
-        let (mut found, mut half, mut number) = (Vec::new(), Vec::new(), 0);
+        let (mut found, mut incomplete, mut number) = (Vec::new(), Vec::new(), 0);
         for entry in fs::read_dir(directory.join("layers"))? {
             let path = entry?.path();
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
@@ -100,12 +100,12 @@ impl Images {
                 number = number.max(taken.saturating_add(1));
             }
             if !names::is_digest_hex(&name) {
-                half.push(path);
+                incomplete.push(path);
                 continue;
             }
             match load_layer(&path, in_use.contains(&name)) {
                 Ok((known, used)) => found.push((used, name, known)),
-                Err(error) if is_missing_or_invalid(&error) => half.push(path),
+                Err(error) if is_missing_or_invalid(&error) => incomplete.push(path),
                 Err(error) => {
                     tracing::warn!(%error, layer = name, "an image layer cannot be read and is left as it is")
                 }
@@ -119,7 +119,7 @@ impl Images {
         let (unpack_permits, naming, number) = (UnpackPermits::default(), Mutex::default(), AtomicU64::new(number));
         let images = Images { settings, directory, unpack_permits, naming, number, state };
         images.forget_incomplete_images()?;
-        Ok((images, half))
+        Ok((images, incomplete))
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, CacheState> {
@@ -199,16 +199,24 @@ impl Images {
             drop(state);
             return self.discard_partial_layer(number, place);
         }
-        let (_, away) = self.unnamed_layer_path();
+        let (_, replaced_path) = self.unnamed_layer_path();
         // An unreadable layer may have this name; no instance uses it.
+<<<<<<< ours
         files::ignore_missing(fs::rename(self.layer(layer), &away))?;
+=======
+        files::gone(fs::rename(self.layer(layer), &replaced_path))?;
+>>>>>>> theirs
         fs::rename(place, self.layer(layer))?;
         state.growing.remove(&number);
         state.uses += 1;
         let used = state.uses;
         state.layers.insert(layer.to_owned(), CachedLayer { used, ..known });
         drop(state);
+<<<<<<< ours
         trees::remove_tree(&away)?;
+=======
+        trees::remove(&replaced_path)?;
+>>>>>>> theirs
         files::sync_directory(&self.directory.join("layers"))
     }
 
@@ -272,8 +280,13 @@ pub(super) mod tests {
 
     pub(super) fn open_cache(directory: &Path, cache_bytes: u64) -> Images {
         let settings = ImageSettings { cache_bytes, ..ImageSettings::default() };
+<<<<<<< ours
         let (images, half) = Images::open(directory.to_owned(), settings, &BTreeSet::new()).unwrap();
         half.iter().for_each(|path| trees::remove_tree(path).unwrap());
+=======
+        let (images, incomplete) = Images::open(directory.to_owned(), settings, &BTreeSet::new()).unwrap();
+        incomplete.iter().for_each(|path| trees::remove(path).unwrap());
+>>>>>>> theirs
         images
     }
 
@@ -310,10 +323,10 @@ pub(super) mod tests {
         let images = open_cache(directory.path(), 60);
         assert_eq!(layer_names(directory.path()), [test_digest(1), test_digest(2)]);
         images.record_layer_size(9, &test_digest(3), 30);
-        let FitResult::AfterRemoving(away) = images.evict_one_layer(BTreeSet::new).unwrap() else {
+        let FitResult::AfterRemoving(evicted_path) = images.evict_one_layer(BTreeSet::new).unwrap() else {
             panic!("nothing was evicted")
         };
-        images.remove_evicted_layer(&away).unwrap();
+        images.remove_evicted_layer(&evicted_path).unwrap();
         assert_eq!(layer_names(directory.path()), [test_digest(1)], "the other one was used before");
     }
 
@@ -326,18 +339,23 @@ pub(super) mod tests {
         for n in 1..=2 {
             fs::write(images.layer(&test_digest(n)).join(LAYER_FILE), "{").unwrap();
         }
-        let half = images.begin_layer(&test_digest(4)).unwrap().1;
+        let incomplete = images.begin_layer(&test_digest(4)).unwrap().1;
         drop(images);
         let in_use = BTreeSet::from([test_digest(1)]);
         let (images, swept) = Images::open(directory.path().to_owned(), ImageSettings::default(), &in_use).unwrap();
-        assert_eq!(BTreeSet::from_iter(swept), BTreeSet::from([images.layer(&test_digest(2)), half.clone()]));
+        assert_eq!(BTreeSet::from_iter(swept), BTreeSet::from([images.layer(&test_digest(2)), incomplete.clone()]));
         assert!(images.have(&[test_digest(1), test_digest(3)]) && !images.have(&[test_digest(2)]));
         // A layer that could not be removed blocks nothing, and a layer without metadata is replaced by a complete one.
         add_layer(&images, 2, 30);
         assert!(images.have(&[test_digest(2)]));
         assert_eq!(
             layer_names(directory.path()),
-            [test_digest(1), test_digest(2), test_digest(3), half.file_name().unwrap().to_string_lossy().into_owned()]
+            [
+                test_digest(1),
+                test_digest(2),
+                test_digest(3),
+                incomplete.file_name().unwrap().to_string_lossy().into_owned()
+            ]
         );
     }
 

@@ -150,9 +150,9 @@ impl Pull<'_> {
         loop {
             match images.evict_one_layer(|| layers_in_use(self.host)).map_err(|error| failed(FAILED, &error))? {
                 FitResult::Yes => return Ok(()),
-                FitResult::AfterRemoving(away) => {
+                FitResult::AfterRemoving(evicted_path) => {
                     let own = images.clone();
-                    blocking(FAILED, move || own.remove_evicted_layer(&away)).await?;
+                    blocking(FAILED, move || own.remove_evicted_layer(&evicted_path)).await?;
                 }
                 FitResult::NotInCache => return Err(self.no_space_error(number, needs, false)),
                 FitResult::NotOnDisk => return Err(self.no_space_error(number, needs, true)),
@@ -203,14 +203,19 @@ async fn unpack_layer(
     permit: &mut UnpackPermit<'_>,
 ) -> Result<(Unpacked, OpaqueDirectories), Error> {
     let lost = |error: io::Error| failed(FAILED, &error);
-    let room = pull.host.images.available_space(|| layers_in_use(pull.host)).map_err(lost)?;
-    if room.bytes < layer.size {
-        return Err(pull.no_space_error(number, layer.size, room.is_disk_bound));
+    let space = pull.host.images.available_space(|| layers_in_use(pull.host)).map_err(lost)?;
+    if space.bytes < layer.size {
+        return Err(pull.no_space_error(number, layer.size, space.is_disk_bound));
     }
     let order = Order::Unpack(Unpack {
         directory: place.join("root"),
+<<<<<<< ours
         id_base: id_ranges::UNPACKING,
         most_bytes: room.bytes,
+=======
+        id_base: ids::UNPACKING,
+        most_bytes: space.bytes,
+>>>>>>> theirs
         most_entries: MAX_ENTRIES,
     });
     let mut helper = HelperProcess::spawn(pull.host).map_err(lost)?;
@@ -218,11 +223,11 @@ async fn unpack_layer(
     let (child, input, mut output) = helper.into_parts();
     let done = async {
         ordered.map_err(lost)?;
-        let carried = transfer_and_listen(pull, layer, number, (input, &mut output), permit);
+        let transfer = transfer_and_listen(pull, layer, number, (input, &mut output), permit);
         tokio::select! {
-            done = pull.unless_abandoned(carried) => match done? {
+            done = pull.unless_abandoned(transfer) => match done? {
                 Err(UnpackFailure::Full) => {
-                    Err(pull.no_space_error(number, room.bytes.saturating_add(1), room.is_disk_bound))
+                    Err(pull.no_space_error(number, space.bytes.saturating_add(1), space.is_disk_bound))
                 }
                 Err(UnpackFailure::Failed(error)) => Err(error),
                 Ok(done) => Ok(done),
@@ -272,23 +277,23 @@ async fn transfer_and_listen(
     permit: &mut UnpackPermit<'_>,
 ) -> Result<(Unpacked, OpaqueDirectories), UnpackFailure> {
     let sending = send_layer(pull, layer, input, permit);
-    let hearing = read_unpack_reports(pull, layer, number, output);
-    tokio::pin!(sending, hearing);
+    let reading_reports = read_unpack_reports(pull, layer, number, output);
+    tokio::pin!(sending, reading_reports);
     let digest_mismatch = || UnpackFailure::Failed(pull.sources.digest_mismatch());
     tokio::select! {
-        sent = &mut sending => match (sent, timeout(UNPACKER_IDLE_TIMEOUT, hearing)) {
-            (Ok(()), hearing) => {
-                hearing.await.unwrap_or_else(|_| Err(UnpackFailure::Failed(pull.unpack_timeout_error())))
+        sent = &mut sending => match (sent, timeout(UNPACKER_IDLE_TIMEOUT, reading_reports)) {
+            (Ok(()), reading_reports) => {
+                reading_reports.await.unwrap_or_else(|_| Err(UnpackFailure::Failed(pull.unpack_timeout_error())))
             }
             // It has stopped reading, and its report tells why.
-            (Err(TransferError::Closed), hearing) => match hearing.await {
-                Ok(heard) => Err(heard.err().unwrap_or_else(digest_mismatch)),
+            (Err(TransferError::Closed), reading_reports) => match reading_reports.await {
+                Ok(outcome) => Err(outcome.err().unwrap_or_else(digest_mismatch)),
                 Err(_) => Err(UnpackFailure::Failed(pull.unpack_timeout_error())),
             },
             (Err(TransferError::Failed(error)), _) => Err(UnpackFailure::Failed(error)),
         },
-        heard = &mut hearing => match (heard?, sending.await) {
-            (heard, Ok(())) => Ok(heard),
+        outcome = &mut reading_reports => match (outcome?, sending.await) {
+            (outcome, Ok(())) => Ok(outcome),
             (_, Err(TransferError::Failed(error))) => Err(UnpackFailure::Failed(error)),
             (_, Err(TransferError::Closed)) => Err(digest_mismatch()),
         },

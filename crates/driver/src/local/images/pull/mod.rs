@@ -41,11 +41,11 @@ pub(super) async fn pull_image<'a>(
     }
     let sources = Sources::new(reference, &images.settings).await?;
     progress_sender.send_replace(format!("requests {} from {}", sources.name, reference.registry()));
-    let answer = tokio::select! {
-        answer = look_up_image(images, &sources, reference) => answer?,
+    let lookup = tokio::select! {
+        lookup = look_up_image(images, &sources, reference) => lookup?,
         () = progress_sender.closed() => return Err(Error::Retry("the request no longer waits for the image".into())),
     };
-    let resolved = match answer {
+    let resolved = match lookup {
         Lookup::Stored(found) => return Ok(found),
         Lookup::Missing(resolved) => resolved,
     };

@@ -94,12 +94,12 @@ pub(super) async fn send_layer(
 fn too_slow_error(pull: &Pull<'_>, slow: &TooSlow) -> Error {
     let (name, registry) = (&pull.sources.name, pull.registry);
     match slow {
-        TooSlow::Silent => Error::Permanent(format!(
+        TooSlow::BelowMinimumRate => Error::Permanent(format!(
             "{name} cannot be pulled: the registry {registry} sends less than {} KiB in a second; try again when \
              it is faster",
             MIN_RATE >> 10
         )),
-        TooSlow::Crowded => Error::Retry(format!(
+        TooSlow::TooManySlowTransfers => Error::Retry(format!(
             "{name} is transferred slowly from {registry}, like too many other images; it is pulled again later"
         )),
     }

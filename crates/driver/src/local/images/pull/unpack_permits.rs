@@ -23,7 +23,7 @@ pub(super) const MIN_RATE: u64 = 64 << 10;
 
 /// The permits of all pulls.
 pub(in crate::local::images) struct UnpackPermits {
-    quick: Semaphore,
+    fast: Semaphore,
     slow: Semaphore,
 }
 
@@ -40,26 +40,26 @@ pub(super) struct UnpackPermit<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TooSlow {
     /// It is below the minimum rate.
-    Silent,
+    BelowMinimumRate,
     /// There are too many slow transfers.
-    Crowded,
+    TooManySlowTransfers,
 }
 
 impl Default for UnpackPermits {
     fn default() -> Self {
-        UnpackPermits { quick: Semaphore::new(FAST_PERMITS), slow: Semaphore::new(SLOW_PERMITS) }
+        UnpackPermits { fast: Semaphore::new(FAST_PERMITS), slow: Semaphore::new(SLOW_PERMITS) }
     }
 }
 
 impl UnpackPermits {
     /// Returns a permit if one is free.
     pub(super) fn try_acquire_permit(&self) -> Option<UnpackPermit<'_>> {
-        self.quick.try_acquire().ok().map(|semaphore_permit| self.new_permit(semaphore_permit))
+        self.fast.try_acquire().ok().map(|semaphore_permit| self.new_permit(semaphore_permit))
     }
 
     /// Waits for a permit.
     pub(super) async fn acquire_permit(&self) -> Result<UnpackPermit<'_>, Error> {
-        let semaphore_permit = self.quick.acquire().await.map_err(|_| Error::Retry("the engine is stopping".into()))?;
+        let semaphore_permit = self.fast.acquire().await.map_err(|_| Error::Retry("the engine is stopping".into()))?;
         Ok(self.new_permit(semaphore_permit))
     }
 
@@ -78,10 +78,10 @@ impl UnpackPermit<'_> {
         }
         let rate = std::mem::take(&mut self.received) / std::mem::take(&mut self.waited).as_secs().max(1);
         if rate < MIN_RATE {
-            return Err(TooSlow::Silent);
+            return Err(TooSlow::BelowMinimumRate);
         }
         if rate < SLOW_RATE && !self.is_slow {
-            self.semaphore_permit = self.permits.slow.try_acquire().map_err(|_| TooSlow::Crowded)?;
+            self.semaphore_permit = self.permits.slow.try_acquire().map_err(|_| TooSlow::TooManySlowTransfers)?;
             self.is_slow = true;
         }
         Ok(())
@@ -104,20 +104,20 @@ mod tests {
             assert_eq!(minute(&mut permit, MIN_RATE), Ok(()), "it has a slow permit already");
             slow.push(permit);
         }
-        let mut quick: Vec<_> = (0..FAST_PERMITS)
+        let mut fast: Vec<_> = (0..FAST_PERMITS)
             .map(|_| permits.try_acquire_permit().expect("slow transfers hold no fast permit"))
             .collect();
         assert!(permits.try_acquire_permit().is_none());
         assert_eq!(
-            quick[0].record_transfer(0, RATE_WINDOW / 2),
+            fast[0].record_transfer(0, RATE_WINDOW / 2),
             Ok(()),
             "the rate is not checked before the window ends"
         );
-        assert_eq!(minute(&mut quick[1], SLOW_RATE), Ok(()));
-        assert_eq!(minute(&mut quick[1], SLOW_RATE - 1), Err(TooSlow::Crowded));
-        assert_eq!(minute(&mut quick[2], MIN_RATE - 1), Err(TooSlow::Silent));
+        assert_eq!(minute(&mut fast[1], SLOW_RATE), Ok(()));
+        assert_eq!(minute(&mut fast[1], SLOW_RATE - 1), Err(TooSlow::TooManySlowTransfers));
+        assert_eq!(minute(&mut fast[2], MIN_RATE - 1), Err(TooSlow::BelowMinimumRate));
         slow.pop();
-        assert_eq!(minute(&mut quick[1], SLOW_RATE - 1), Ok(()));
+        assert_eq!(minute(&mut fast[1], SLOW_RATE - 1), Ok(()));
         assert!(permits.try_acquire_permit().is_some());
     }
 }

@@ -203,19 +203,22 @@ fn choose_platform_manifest(name: &str, entries: &[Entry]) -> Result<String, Err
 
 fn wrong_platform(name: &str, platforms: &[&Platform]) -> Error {
     let plain = |text: &str| text.chars().filter(char::is_ascii_alphanumeric).take(20).collect::<String>();
-    let mut there: Vec<String> = Vec::new();
+    let mut platform_names: Vec<String> = Vec::new();
     // Attestations in an index have the platform `unknown`.
     for platform in platforms.iter().filter(|platform| !platform.os.is_empty() && platform.os != "unknown") {
         let parts = [Some(&platform.os), Some(&platform.architecture), platform.variant.as_ref()];
         let parts: Vec<_> =
             parts.into_iter().flatten().map(|part| plain(part)).filter(|part| !part.is_empty()).collect();
-        let words = parts.join("/");
-        if there.len() < MAX_PLATFORMS_SHOWN && !there.contains(&words) {
-            there.push(words);
+        let platform_name = parts.join("/");
+        if platform_names.len() < MAX_PLATFORMS_SHOWN && !platform_names.contains(&platform_name) {
+            platform_names.push(platform_name);
         }
     }
-    let there = if there.is_empty() { "none named".to_owned() } else { there.join(", ") };
-    Error::Permanent(format!("{name} is not for this host, which is linux/{}; available: {there}", oci_architecture()))
+    let platform_names = if platform_names.is_empty() { "none named".to_owned() } else { platform_names.join(", ") };
+    Error::Permanent(format!(
+        "{name} is not for this host, which is linux/{}; available: {platform_names}",
+        oci_architecture()
+    ))
 }
 
 fn check_layer_type(name: &str, layer: &Descriptor) -> Result<(), Error> {
@@ -291,8 +294,8 @@ mod tests {
             (layer("application/vnd.oci.image.layer.v1.tar+gzip+encrypted"), "encrypted"),
             (layer("application/wasm"), "of an unsupported kind"),
         ] {
-            let said = error_text(parse_manifest("x", text.as_bytes()));
-            assert!(said.contains(why), "{said}");
+            let message = error_text(parse_manifest("x", text.as_bytes()));
+            assert!(message.contains(why), "{message}");
         }
         assert!(parse_manifest("x", layer("application/vnd.oci.image.layer.v1.tar+zstd").as_bytes()).is_ok());
     }
@@ -317,8 +320,8 @@ mod tests {
             (r#"["A=b=c","odd"]"#, many, "4097 variables"),
             ("A=b=c", format!("A={}", "\\u0001".repeat(MAX_RUN_CONFIGURATION / 6)), "at most 102400 are possible"),
         ] {
-            let said = parse_configuration("x", text.replace(one, &other).as_bytes(), 1).unwrap_err().to_string();
-            assert!(said.contains(why), "{said}");
+            let message = parse_configuration("x", text.replace(one, &other).as_bytes(), 1).unwrap_err().to_string();
+            assert!(message.contains(why), "{message}");
         }
     }
 }

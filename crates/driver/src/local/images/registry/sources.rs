@@ -72,7 +72,7 @@ impl Sources {
 
     /// Fetches a document; also returns its digest, which is verified if the document was requested by digest.
     pub(in crate::local::images) async fn fetch_document(&self, part: &str) -> Result<(Vec<u8>, String), Error> {
-        let asked = part.rsplit('/').next().and_then(names::digest_hex);
+        let requested_digest = part.rsplit('/').next().and_then(names::digest_hex);
         let mut failures = 0;
         loop {
             let SourceResponse { response, source } =
@@ -88,14 +88,15 @@ impl Sources {
                 Err(error) => return Err(self.explain_failure(&error, failures + 1)),
             };
             let digest: String = Sha256::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
-            let is_right = asked.map_or_else(|| manifest::is_manifest(&text), |asked| asked == digest);
+            let is_right = requested_digest
+                .map_or_else(|| manifest::is_manifest(&text), |requested_digest| requested_digest == digest);
             if !is_right
                 && self.drop_mirror(source, &RegistryError::Unexpected("a document that does not match".into()))
             {
                 continue;
             }
-            return match asked {
-                Some(asked) if asked != digest => Err(self.digest_mismatch()),
+            return match requested_digest {
+                Some(requested_digest) if requested_digest != digest => Err(self.digest_mismatch()),
                 _ => Ok((text, digest)),
             };
         }
@@ -178,9 +179,9 @@ impl Sources {
     }
 
     async fn request_part(&self, registry: &RegistryClient, part: &str, from: u64) -> Result<Response, RegistryError> {
-        let asked = tokio::time::timeout(RESPONSE_TIMEOUT, registry.get_part(&self.repository, part, from)).await;
-        let asked = asked.unwrap_or_else(|_| Err(RegistryError::Unreachable("it does not respond".into())));
-        asked.inspect_err(|error| {
+        let response = tokio::time::timeout(RESPONSE_TIMEOUT, registry.get_part(&self.repository, part, from)).await;
+        let response = response.unwrap_or_else(|_| Err(RegistryError::Unreachable("it does not respond".into())));
+        response.inspect_err(|error| {
             tracing::info!(image = self.name, registry = registry.host, ?error, "a registry did not deliver an image");
         })
     }
