@@ -1,8 +1,9 @@
 //! The client: the commands of `tp`, and some more, for people and scripts at a terminal.
 //!
-//! It knows the bodies of the API and no other crate of Tarn, so it works with any engine that speaks the API. Environment
-//! variables, directories and terminals reach it as [`Environment`]. It never runs a command that a server sends. Start reading
-//! at [`run_client`]; `commands` has one module for each command, `transport` speaks HTTP, and `terminal` prints and asks.
+//! It knows the bodies of the API and no other crate of Tarn, so it works with any engine that speaks the API.
+//! Environment variables, directories and terminals reach it as [`Environment`]. It never runs a command that a server
+//! sends. Start reading at [`run_client`]; `commands` has one module for each command, `transport` speaks HTTP, and
+//! `terminal` prints and asks.
 
 mod commands;
 mod environment;

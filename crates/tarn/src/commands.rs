@@ -1,4 +1,4 @@
-//! The commands and their options.
+//! The commands of the binary: those of the operator, and those of the client. Start reading at [`run_cli`].
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -1,5 +1,5 @@
-//! The `tarn` binary: the composition root, and the only crate that uses the real clock, real randomness, environment variables and
-//! signals.
+//! The `tarn` binary: the composition root, and the only crate that uses the real clock, real randomness, environment
+//! variables and signals.
 //!
 //! Start reading at [`commands`]; [`serve`] shows how the other crates are put together.
 

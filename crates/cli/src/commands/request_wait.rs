@@ -19,8 +19,8 @@ const MAX_PAUSE: Duration = Duration::from_secs(2);
 /// The time before the first line is printed where there is no spinner.
 const QUIET: Duration = Duration::from_secs(3);
 
-/// Waits for the end of a request that was just accepted, and returns its last body. The body of every failure has the ID of the
-/// request, so that a program can wait for it again.
+/// Waits for the end of a request that was just accepted, and returns its last body. The body of every failure has the
+/// ID of the request, so that a program can wait for it again.
 pub(crate) async fn wait_for_accepted_request(ctx: &Context<'_>, request: &str) -> Result<Value> {
     let mut backoff = Backoff::default();
     backoff.record_success();
@@ -39,9 +39,9 @@ pub(crate) async fn wait_for_request(ctx: &Context<'_>, request: &str, backoff: 
     tokio::select! {
         biased;
         () = ctx.interrupts.pressed() => {
-            let told = Some(progress.last_message()).filter(|told| !told.is_empty());
+            let message = Some(progress.last_message()).filter(|message| !message.is_empty());
             drop(progress);
-            let why = told.map(|told| format!(" ({told})")).unwrap_or_default();
+            let why = message.map(|message| format!(" ({message})")).unwrap_or_default();
             let back = format!("wait for it with `tarn request wait {request}`");
             Err(Failure::interrupted(format!("the request continues; {back}{why}")))
         }

@@ -14,8 +14,8 @@ pub(crate) struct AllowedSection {
     pub(crate) keys: &'static [&'static str],
 }
 
-/// Writes a section into a file, replacing the section of the same name. The file holds keys, so it becomes readable for its
-/// owner only.
+/// Writes a section into a file, replacing the section of the same name. The file holds keys, so it becomes readable
+/// for its owner only.
 pub(crate) fn write_section(home: &Path, kind: &AllowedSection, section: &str) -> Result<PathBuf> {
     check_section(kind, section)?;
     let path = home.join(kind.file);

@@ -1,4 +1,5 @@
-//! Files of the user: read up to a size limit, and replaced atomically, so that a reader sees the old or the new content.
+//! Files of the user: read up to a size limit, and replaced atomically, so that a reader sees the old or the new
+//! content.
 
 pub(crate) mod ini_sections;
 pub(crate) mod paths;

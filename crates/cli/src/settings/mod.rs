@@ -1,5 +1,5 @@
-//! Which engine the client calls, and with which API key. The command line takes precedence over the environment, the environment
-//! over the file `.env` of the current directory (as with the stock client), and that over a profile.
+//! Which engine the client calls, and with which API key. The command line takes precedence over the environment, the
+//! environment over the file `.env` of the current directory (as with the stock client), and that over a profile.
 
 pub(crate) mod profiles;
 
@@ -90,8 +90,8 @@ impl Settings {
 /// The file in which the stock client keeps the API key.
 const FILE: &str = ".env";
 
-/// The API key in the file `.env` of a directory; `None` for any other file. The first line that begins with the name of the
-/// variable counts, as with the stock client.
+/// The API key in the file `.env` of a directory; `None` for any other file. The first line that begins with the name
+/// of the variable counts, as with the stock client.
 pub(crate) fn key_in_env_file(directory: &Path, file: &Path) -> Option<String> {
     let path = directory.join(file);
     // Reading something that is not a regular file may never end.

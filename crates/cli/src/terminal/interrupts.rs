@@ -1,5 +1,5 @@
-//! Ctrl-C, SIGTERM and SIGHUP. They are caught from the start, so that none is lost between two waits and a command can clean up.
-//! A second signal ends the program at once.
+//! Ctrl-C, SIGTERM and SIGHUP. They are caught from the start, so that none is lost between two waits and a command can
+//! clean up. A second signal ends the program at once.
 
 use std::future::pending;
 

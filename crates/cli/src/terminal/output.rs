@@ -44,8 +44,8 @@ pub(crate) fn print_failure(failure: &Failure, is_json: bool) {
     if failure.is_reader_gone() {
         return;
     }
-    // A program reads the failure on standard output, like every other body. A person sees one line, also when standard output
-    // cannot be written.
+    // A program reads the failure on standard output, like every other body. A person sees one line, also when standard
+    // output cannot be written.
     let made = || json!({ "message": failure.to_string() });
     if !is_json || print_json(&failure.body().cloned().unwrap_or_else(made)).is_err() {
         print_note(&format!("tarn: {}", truncate_message(&failure.to_string())));

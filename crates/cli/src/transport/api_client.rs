@@ -109,13 +109,13 @@ impl ApiClient {
     pub(crate) async fn open_log(&self, path: &str, query: &[(&str, String)]) -> Result<reqwest::Response> {
         let request = self.client.get(format!("{}{path}", self.address)).query(query);
         let sent = request.header(header::AUTHORIZATION, self.authorization_header()?).send();
-        let answer = tokio::time::timeout(IDLE_TIMEOUT, sent).await.map_err(|_| self.timeout_failure())?;
-        let answer = answer.map_err(|e| self.connection_failure(&e))?;
-        let is_log = [LOG_SIZE, LOG_ENDED].iter().any(|name| answer.headers().contains_key(*name));
-        match answer.status() {
-            status if status.is_success() && is_log => Ok(answer),
+        let response = tokio::time::timeout(IDLE_TIMEOUT, sent).await.map_err(|_| self.timeout_failure())?;
+        let response = response.map_err(|e| self.connection_failure(&e))?;
+        let is_log = [LOG_SIZE, LOG_ENDED].iter().any(|name| response.headers().contains_key(*name));
+        match response.status() {
+            status if status.is_success() && is_log => Ok(response),
             status => {
-                let text = read_limited(answer, MAX_ERROR).await.map_err(|e| self.connection_failure(&e))?;
+                let text = read_limited(response, MAX_ERROR).await.map_err(|e| self.connection_failure(&e))?;
                 Err(self
                     .parse_response(status, &text)
                     .err()
@@ -125,8 +125,8 @@ impl ApiClient {
     }
 
     /// The next chunk of a log.
-    pub(crate) async fn next_chunk(&self, answer: &mut reqwest::Response) -> Result<Option<Bytes>> {
-        let next = tokio::time::timeout(IDLE_TIMEOUT, answer.chunk()).await.map_err(|_| self.timeout_failure())?;
+    pub(crate) async fn next_chunk(&self, response: &mut reqwest::Response) -> Result<Option<Bytes>> {
+        let next = tokio::time::timeout(IDLE_TIMEOUT, response.chunk()).await.map_err(|_| self.timeout_failure())?;
         next.map_err(|e| self.connection_failure(&e))
     }
 
@@ -144,10 +144,10 @@ impl ApiClient {
             request = request.json(body);
         }
         let called = async {
-            let answer = request.send().await?;
-            let status = answer.status();
+            let response = request.send().await?;
+            let status = response.status();
             let limit = if status.is_success() { MAX_RESPONSE } else { MAX_ERROR };
-            Ok((status, read_limited(answer, limit).await?))
+            Ok((status, read_limited(response, limit).await?))
         };
         let called = self.unless_interrupted(self.with_progress(called), is_question).await?;
         let (status, text) = called.map_err(|e: reqwest::Error| self.connection_failure(&e))?;
@@ -215,7 +215,7 @@ impl ApiClient {
         let reason = innermost_cause(error);
         if reason.contains("certificate") {
             return Failure::new(format!(
-                "{address} has a certificate that is not trusted ({reason}); if it is your own, set SSL_CERT_FILE to its file"
+                "{address} has a certificate that is not trusted ({reason}); if it is yours, set SSL_CERT_FILE to it"
             ));
         }
         let hint = "check that it is running (`tarn serve`) and that TENSORPOOL_ENGINE is right";

@@ -1,4 +1,5 @@
-//! Retries with growing pauses while the engine cannot be reached: it may be restarting, and requests continue after that.
+//! Retries with growing pauses while the engine cannot be reached: it may be restarting, and requests continue after
+//! that.
 
 use std::time::Duration;
 

@@ -34,10 +34,10 @@ pub(crate) fn build_client(url: &str) -> Result<reqwest::Client> {
 }
 
 /// Reads a response up to about `limit` bytes, and cuts off the rest.
-pub(crate) async fn read_limited(mut answer: reqwest::Response, limit: usize) -> reqwest::Result<Vec<u8>> {
+pub(crate) async fn read_limited(mut response: reqwest::Response, limit: usize) -> reqwest::Result<Vec<u8>> {
     let mut text = Vec::new();
     while text.len() < limit
-        && let Some(piece) = answer.chunk().await?
+        && let Some(piece) = response.chunk().await?
     {
         text.extend_from_slice(&piece);
     }

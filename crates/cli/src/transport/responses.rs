@@ -29,7 +29,8 @@ pub(crate) fn unexpected_response(address: &str, status: StatusCode, text: &[u8]
     if failure::is_temporary(status) { Failure::temporary(message) } else { Failure::new(message) }
 }
 
-/// The failure for a refusal by the server that keeps the files. It is not the engine, so the exit code is the general one.
+/// The failure for a refusal by the server that keeps the files. It is not the engine, so the exit code is the general
+/// one.
 pub(crate) fn storage_refusal(host: &str, status: StatusCode, text: &[u8]) -> Failure {
     let said = parse_object(text).map(|body| error_text(&body)).filter(|said| !said.is_empty());
     let said = said.unwrap_or_else(|| excerpt(text));

@@ -1,5 +1,5 @@
-//! Transfers of files to and from signed URLs. No API key is sent, because a URL may lead to any server, and failures name that
-//! server instead of the engine.
+//! Transfers of files to and from signed URLs. No API key is sent, because a URL may lead to any server, and failures
+//! name that server instead of the engine.
 
 use std::io;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const UPLOAD_IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// A download in progress.
 pub(crate) struct Download {
-    answer: reqwest::Response,
+    response: reqwest::Response,
     host: String,
 }
 
@@ -30,12 +30,12 @@ impl Download {
     pub(crate) async fn start(api: &ApiClient, url: &str) -> Result<Download> {
         let host = addresses::host_of_url(url);
         let request = api.client_for_url(url)?.get(url);
-        let answer = timeout(IDLE_TIMEOUT, request.send()).await.map_err(|_| transfer_timeout(&host))?;
-        let answer = answer.map_err(|e| transfer_broken(&host, &e))?;
-        match answer.status() {
-            status if status.is_success() => Ok(Download { answer, host }),
+        let response = timeout(IDLE_TIMEOUT, request.send()).await.map_err(|_| transfer_timeout(&host))?;
+        let response = response.map_err(|e| transfer_broken(&host, &e))?;
+        match response.status() {
+            status if status.is_success() => Ok(Download { response, host }),
             status => {
-                let text = read_limited(answer, MAX_ERROR).await.map_err(|e| transfer_broken(&host, &e))?;
+                let text = read_limited(response, MAX_ERROR).await.map_err(|e| transfer_broken(&host, &e))?;
                 Err(transfer_refusal(api, url, status, &text))
             }
         }
@@ -43,7 +43,7 @@ impl Download {
 
     /// The next chunk of the file.
     pub(crate) async fn next_chunk(&mut self) -> Result<Option<Bytes>> {
-        let next = timeout(IDLE_TIMEOUT, self.answer.chunk()).await.map_err(|_| transfer_timeout(&self.host))?;
+        let next = timeout(IDLE_TIMEOUT, self.response.chunk()).await.map_err(|_| transfer_timeout(&self.host))?;
         next.map_err(|e| transfer_broken(&self.host, &e))
     }
 }
@@ -63,9 +63,9 @@ pub(crate) async fn upload_stream(
     let host = addresses::host_of_url(url);
     let request = api.client_for_url(url)?.put(url).body(reqwest::Body::wrap_stream(pieces));
     let sent = async {
-        let answer = request.send().await?;
-        let status = answer.status();
-        Ok((status, read_limited(answer, MAX_ERROR).await?))
+        let response = request.send().await?;
+        let status = response.status();
+        Ok((status, read_limited(response, MAX_ERROR).await?))
     };
     let sent = tokio::select! {
         sent = sent => sent,

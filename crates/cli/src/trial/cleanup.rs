@@ -1,4 +1,5 @@
-//! Removes what a trial created. Everything is found by the unique name of the trial; what does not exist needs no step.
+//! Removes what a trial created. Everything is found by the unique name of the trial; what does not exist needs no
+//! step.
 
 use std::time::Duration;
 

@@ -1,8 +1,9 @@
-//! A trial of an engine through its API, as a user would use it: a cluster, a volume on it, a job that writes there and whose output
-//! is fetched, and a bucket with an object. Everything has a unique name, and is removed again whatever happens.
+//! A trial of an engine through its API, as a user would use it: a cluster, a volume on it, a job that writes there and
+//! whose output is fetched, and a bucket with an object. Everything has a unique name, and is removed again whatever
+//! happens.
 //!
-//! Each action is a [`TrialStep`], which is reported with its duration as soon as it has ended. The cleanup finds things by name, so
-//! that it also finds what was being created when the user pressed Ctrl-C.
+//! Each action is a [`TrialStep`], which is reported with its duration as soon as it has ended. The cleanup finds
+//! things by name, so that it also finds what was being created when the user pressed Ctrl-C.
 
 mod buckets;
 mod cleanup;
@@ -34,7 +35,7 @@ pub struct TrialStep {
     pub failure: Option<String>,
 }
 
-/// What a trial needs besides an engine.
+/// The parameters of a trial.
 pub struct TrialOptions<'a> {
     /// A unique suffix for names: lower-case letters and digits.
     pub mark: String,
@@ -80,8 +81,8 @@ struct Trial<'a, 'm> {
 }
 
 impl Trial<'_, '_> {
-    /// Runs a step and reports it; `None` if it failed. After Ctrl-C no new step starts. Calls that create something complete, so
-    /// that the cleanup knows what to remove; only waits are interrupted.
+    /// Runs a step and reports it; `None` if it failed. After Ctrl-C no new step starts. Calls that create something
+    /// complete, so that the cleanup knows what to remove; only waits are interrupted.
     async fn run_step<T>(&mut self, name: &'static str, work: impl Future<Output = Result<(T, String)>>) -> Option<T> {
         if self.ctx.interrupts.is_pressed() && !self.is_cleaning {
             return None;

@@ -58,9 +58,9 @@ pub(super) async fn signed_call(keys: &Keys, method: &Method, url: &str, body: &
     let request =
         request.header("authorization", signed).header("x-amz-date", date).header("x-amz-content-sha256", hash);
     let broken = |e: reqwest::Error| Failure::new(format!("cannot reach S3 at {host}: {}", innermost_cause(&e)));
-    let answer = request.send().await.map_err(broken)?;
-    let status = answer.status();
-    let text = read_limited(answer, MAX_RESPONSE).await.map_err(broken)?;
+    let response = request.send().await.map_err(broken)?;
+    let status = response.status();
+    let text = read_limited(response, MAX_RESPONSE).await.map_err(broken)?;
     match status.is_success() {
         true => Ok(text),
         false => {

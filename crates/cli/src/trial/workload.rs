@@ -18,7 +18,8 @@ use crate::transport::api_client::ApiClient;
 use crate::transport::backoff::Backoff;
 use crate::transport::transfers::Download;
 
-/// The timeout of a request and of a job: long enough for a busy host, and an end for a request that waits for capacity.
+/// The timeout of a request and of a job: long enough for a busy host, and an end for a request that waits for
+/// capacity.
 const STEP_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// The output of the job, and the maximum size that is read.
@@ -39,8 +40,8 @@ pub(super) async fn run_workload(trial: &mut Trial<'_, '_>) {
     // Without a volume the job writes to the disk of its instance, so that jobs are tried all the same.
     let place = attached.as_ref().map_or_else(|| "/tmp".to_owned(), |volume| format!("/mnt/{volume}"));
     if !trial.options.has_jobs {
-        let words = "skipped: this engine uses the fake driver, whose instances do not run jobs";
-        trial.run_action("job run", async { Ok(words.to_owned()) }).await;
+        let reason = "skipped: this engine uses the fake driver, whose instances do not run jobs";
+        trial.run_action("job run", async { Ok(reason.to_owned()) }).await;
     } else if let Some(job) = trial.run_step("job run", run_job(ctx, &name, &cluster, &place)).await {
         trial.run_action("job output", check_job_output(ctx, &job, &name)).await;
     }

@@ -165,8 +165,8 @@ fn read_auth_file(path: &Path) -> Result<Vec<(String, String, String)>> {
     Ok(file.auths.into_iter().filter_map(login).collect())
 }
 
-/// The host of a registry, without the scheme and path that some tools write; `None` for a part of a registry, which `podman login`
-/// can write.
+/// The host of a registry, without the scheme and path that some tools write; `None` for a part of a registry, which
+/// `podman login` can write.
 fn registry_host(name: &str) -> Option<&str> {
     let name = name.split_once("://").map_or(name, |(_, rest)| rest);
     let (host, path) = name.split_once('/').unwrap_or((name, ""));

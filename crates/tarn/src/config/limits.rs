@@ -30,8 +30,8 @@ pub(crate) struct Requests {
     parallel: u32,
 }
 
-/// The default limits of each organization, and of each user without one; absent means unlimited. Limits that an administrator sets
-/// take precedence. The limit of object bytes is in `[object_storage]`.
+/// The default limits of each organization, and of each user without one; absent means unlimited. Limits that an
+/// administrator sets take precedence. The limit of object bytes is in `[object_storage]`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct DefaultLimits {

@@ -266,13 +266,13 @@ mod tests {
     #[test]
     fn types_may_have_fractions() {
         let config = parsed("[[types]]\nname = 'tiny'\ncpus = 0.1\nmemory_mib = 64").unwrap();
-        let machine = Inventory { cpu_milli: 2000, memory_bytes: 1 << 30, ..Inventory::default() };
-        let catalogue = config.catalogue(&machine, &Prices::default()).unwrap();
+        let host = Inventory { cpu_milli: 2000, memory_bytes: 1 << 30, ..Inventory::default() };
+        let catalogue = config.catalogue(&host, &Prices::default()).unwrap();
         let tiny = catalogue.find("tiny").unwrap();
         assert_eq!((tiny.shape.cpu_milli, tiny.shape.memory_bytes), (100, 64 << 20));
         for wrong in ["cpus = 0.0\nmemory_mib = 64", "cpus = 1\nmemory_mib = 0", "cpus = 1\nmemory_mib = 1\ngpus = 1"] {
             let config = parsed(&format!("[[types]]\nname = 'odd'\n{wrong}")).unwrap();
-            assert!(config.catalogue(&machine, &Prices::default()).is_err(), "{wrong}");
+            assert!(config.catalogue(&host, &Prices::default()).is_err(), "{wrong}");
         }
     }
 

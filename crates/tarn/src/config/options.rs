@@ -56,7 +56,8 @@ pub(crate) struct ServeOptions {
     /// URL of S3 that clients are told; its host is also the domain of buckets [default: from the listen address]
     #[arg(long, env = "TARN_PUBLIC_S3", value_name = "URL")]
     pub(super) public_s3: Option<PublicS3>,
-    /// File with the master key, from which SSH host keys and S3 secrets are derived [default: secret.key in the data directory]
+    /// File with the master key, from which SSH host keys and S3 secrets are derived [default: secret.key in the data
+    /// directory]
     #[arg(long, env = "TARN_SECRET_KEY_FILE", value_name = "FILE")]
     pub(super) secret_key_file: Option<PathBuf>,
     /// Driver that creates instances [default: local]

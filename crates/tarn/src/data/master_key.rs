@@ -1,4 +1,5 @@
-//! The master key: a file of 32 random bytes in hexadecimal, from which the SSH host keys and the S3 secrets are derived.
+//! The master key: a file of 32 random bytes in hexadecimal, from which the SSH host keys and the S3 secrets are
+//! derived.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -15,8 +16,8 @@ use crate::failure::{Failure, Result};
 /// The name under which the database keeps the fingerprint of its master key.
 pub(crate) const FINGERPRINT_NAME: &str = "secret_key";
 
-/// Reads the master key, or creates one for a new database. A database that belongs to another key is refused: every host key
-/// would change, and encrypted data would be lost.
+/// Reads the master key, or creates one for a new database. A database that belongs to another key is refused: every
+/// host key would change, and encrypted data would be lost.
 pub(crate) async fn load_or_create(config: &Config, store: &Store) -> Result<Secrets> {
     let path = master_key_path(config);
     if let Some(secrets) = read_master_key(&path)? {

@@ -21,8 +21,8 @@ pub(crate) fn create_directory(data: &Path) -> Result<()> {
 const LOCK_TRIES: u32 = 40;
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
-/// Locks the directory for this process until the file is dropped or the process ends. A process that a killed predecessor has
-/// just forked holds the lock until it executes another program, so a few tries are made.
+/// Locks the directory for this process until the file is dropped or the process ends. A process that a killed
+/// predecessor has just forked holds the lock until it executes another program, so a few tries are made.
 pub(crate) async fn lock_directory(data: &Path) -> Result<File> {
     let path = data.join("lock");
     let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);

@@ -1,5 +1,5 @@
-//! The ownership mark of the objects directory: a file that names the installation. The sweep removes files that the database does
-//! not know, so a directory of another installation must never be opened.
+//! The ownership mark of the objects directory: a file that names the installation. The sweep removes files that the
+//! database does not know, so a directory of another installation must never be opened.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -16,8 +16,8 @@ const MARK_NAME: &str = "objects_directory";
 /// The file with the mark. No data file can have this name.
 const MARK_FILE: &str = "installation";
 
-/// Ensures that the directory belongs to this installation. An empty directory is marked; a directory of another installation is
-/// refused, and so is a directory without a mark when this installation already has objects.
+/// Ensures that the directory belongs to this installation. An empty directory is marked; a directory of another
+/// installation is refused, and so is a directory without a mark when this installation already has objects.
 pub(crate) async fn ensure_owned(directory: &Path, store: &Store, ids: &dyn Ids) -> Result<()> {
     let fresh = format!("{:016x}{:016x}", ids.bits(), ids.bits());
     let known = store.write(move |tx| -> tarn_store::Result<(String, bool)> {

@@ -46,7 +46,10 @@ pub(super) async fn run_full_trial(
         Ok(interrupted) => interrupted,
         Err(failure) => {
             let key = crate::data::admin_key_path(&target.data);
-            let todo = format!("run export TENSORPOOL_KEY=$(cat '{}'), or save a key with `tarn login`", key.display());
+            let todo = format!(
+                "set a key with export TENSORPOOL_KEY=$(cat '{}'), or save one with `tarn login`",
+                key.display()
+            );
             report.add_failure(Finding::failure("full", failure.to_string(), todo));
             false
         }

@@ -1,8 +1,8 @@
 //! `tarn doctor`: checks this host and the engine on it, and says how to fix what is wrong.
 //!
-//! It only reads: it holds a lock of the engine just long enough to test it, and writes nothing into the data directory. The driver
-//! examines the host and the store examines the database; `checks` has the rest. Only `--full` creates something, as a user would,
-//! and removes it again.
+//! It only reads: it holds a lock of the engine just long enough to test it, and writes nothing into the data
+//! directory. The driver examines the host and the store examines the database; `checks` has the rest. Only `--full`
+//! creates something, as a user would, and removes it again.
 //!
 //! Start reading at [`run_doctor`], then at [`areas`].
 

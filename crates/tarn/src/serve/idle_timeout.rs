@@ -1,5 +1,5 @@
-//! An idle timeout for request bodies: a client that stops sending in the middle of a body occupies a connection, and perhaps a
-//! file, that others need.
+//! An idle timeout for request bodies: a client that stops sending in the middle of a body occupies a connection, and
+//! perhaps a file, that others need.
 
 use std::future::Future;
 use std::pin::Pin;

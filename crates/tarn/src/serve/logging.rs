@@ -9,8 +9,8 @@ use crate::failure::{Failure, Result};
 
 /// Starts logging.
 pub(crate) fn start_logging(filter: &str, format: LogFormat) -> Result<()> {
-    // The S3 library logs every refused call as an error, so a client could fill the operator's log. The operator can enable
-    // it by name, because later directives win.
+    // The S3 library logs every refused call as an error, so a client could fill the operator's log. The operator can
+    // enable it by name, because later directives win.
     let quiet = EnvFilter::try_new(format!("s3s=off,{filter}"));
     let filter = quiet.map_err(|e| Failure::with_cause(format!("--log {filter} is not a valid filter"), e))?;
     let colours = std::io::stderr().is_terminal();

@@ -82,7 +82,7 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
     let (stop, stopped) = watch::channel(false);
     let mut reconcilers = tokio::spawn(reconciler_loops::run_reconcilers(control.clone()));
     let proxies = listeners::loopback_proxies(&config, &listener, s3.as_ref());
-    let mut loopback_proxies = tokio::spawn(tarn_server::serve_loopback_proxies(control.clone(), proxies));
+    let mut proxies = tokio::spawn(tarn_server::serve_loopback_proxies(control.clone(), proxies));
     let mut runner = tokio::spawn(runner.serve(wait_until_stopped(stopped.clone()), DRAIN_TIMEOUT));
     let mut dispatcher = tokio::spawn(dispatcher.serve(wait_until_stopped(stopped.clone()), DRAIN_TIMEOUT));
     let limits = Limits { per_second: config.rate_limit.per_second, burst: config.rate_limit.burst };
@@ -123,7 +123,7 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
         ended = &mut server => return Err(Failure(format!("the API server stopped unexpectedly: {ended:?}"))),
         ended = &mut s3 => return Err(Failure(format!("the S3 server stopped unexpectedly: {ended:?}"))),
         ended = &mut reconcilers => return Err(Failure(format!("the reconcilers stopped unexpectedly: {ended:?}"))),
-        ended = &mut loopback_proxies => return Err(Failure(format!("the loopback proxies stopped unexpectedly: {ended:?}"))),
+        ended = &mut proxies => return Err(Failure(format!("the loopback proxies stopped unexpectedly: {ended:?}"))),
         ended = &mut gateway => return Err(Failure(format!("the SSH gateway stopped unexpectedly: {ended:?}"))),
         ended = &mut runner => return Err(Failure(format!("the runner stopped unexpectedly: {ended:?}"))),
         ended = &mut dispatcher => return Err(Failure(format!("the job dispatcher stopped unexpectedly: {ended:?}"))),
@@ -154,8 +154,8 @@ async fn shut_down(
     outcomes.into_iter().collect()
 }
 
-/// Creates the first administrator. The key is on disk before it is valid, and in its final place only if it became valid, so that
-/// replicas that start at the same moment do not overwrite each other's key.
+/// Creates the first administrator. The key is on disk before it is valid, and in its final place only if it became
+/// valid, so that replicas that start at the same moment do not overwrite each other's key.
 async fn ensure_administrator(config: &Config, store: &Store) -> Result<()> {
     let failed = |e| Failure::with_cause("cannot create the first administrator", e);
     if bootstrap::needs_admin(store).await.map_err(failed)? {
@@ -176,8 +176,8 @@ async fn build_control(
     (gateway, s3): (Option<&TcpListener>, Option<&TcpListener>),
 ) -> Result<Control> {
     let watch = Arc::new(config.watch(Arc::new(SystemClock)));
-    // This observation only lists the GPUs; no instance is assumed to use one. A GPU that hangs must not keep the engine from
-    // starting; the GPUs that the database knows are listed by the first tick of the reconciler.
+    // This observation only lists the GPUs; no instance is assumed to use one. A GPU that hangs must not keep the
+    // engine from starting; the GPUs that the database knows are listed by the first tick of the reconciler.
     let looked = watch.look_within(PATIENCE, |_, _| true).await;
     let gpus = looked
         .inspect_err(|error| tracing::warn!(%error, "starting without GPUs, because they cannot be listed"))

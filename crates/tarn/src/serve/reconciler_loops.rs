@@ -11,7 +11,7 @@ const AFTER_FAILURE: Duration = Duration::from_secs(10);
 pub(crate) async fn run_reconcilers(control: Control) {
     tokio::join!(
         run_expiry(&control),
-        run_machines(&control),
+        run_instances(&control),
         run_gpus(&control),
         run_access(&control),
         run_objects(&control),
@@ -25,7 +25,7 @@ async fn run_expiry(control: &Control) {
     }
 }
 
-async fn run_machines(control: &Control) {
+async fn run_instances(control: &Control) {
     loop {
         // Does something only after a restart of the host, and tries again until that succeeded.
         if let Err(error) = reconcilers::reboots::recover(control).await {
@@ -46,7 +46,7 @@ async fn run_gpus(control: &Control) {
 async fn run_access(control: &Control) {
     loop {
         let pause = next_pause("access", reconcilers::access::tick(control).await);
-        // A key that was added or removed does not wait for the next turn.
+        // An added or removed key takes effect before the next turn.
         let _ = tokio::time::timeout(pause, reconcilers::access::changed(control)).await;
     }
 }
@@ -69,7 +69,7 @@ async fn run_object_count(control: &Control) {
 async fn run_object_empty(control: &Control) {
     loop {
         let pause = next_pause("closed object storage", reconcilers::objects::empty(control).await);
-        // What was given up a moment ago does not wait for the next turn.
+        // Object storage that was just disabled is emptied before the next turn.
         let _ = tokio::time::timeout(pause, reconcilers::objects::closed(control)).await;
     }
 }
@@ -93,7 +93,7 @@ async fn run_jobs(control: &Control) {
 async fn run_job_tidying(control: &Control) {
     loop {
         let pause = next_pause("ended jobs", reconcilers::jobs::tidy(control).await);
-        // What was deleted a moment ago does not wait for the next turn.
+        // A job that was just deleted is removed before the next turn.
         let _ = tokio::time::timeout(pause, reconcilers::jobs::changed(control)).await;
     }
 }

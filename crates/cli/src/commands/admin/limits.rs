@@ -111,8 +111,8 @@ async fn limits_path(ctx: &Context<'_>, scope: String) -> Result<String> {
     Ok(format!("/admin/limits/{}", paths::encode_segment(found.as_ref().unwrap_or(&scope))?))
 }
 
-/// The ID of the organization with this name, or of the user with this e-mail address; `None` for an unknown name, which the
-/// engine then refuses.
+/// The ID of the organization with this name, or of the user with this e-mail address; `None` for an unknown name,
+/// which the engine then refuses.
 async fn find_scope_id(ctx: &Context<'_>, name: &str) -> Result<Option<String>> {
     let body = ctx.api.get_all_pages("/admin/user/list", &[("limit", PAGE.to_string())], "users").await?;
     let users = || body["users"].as_array().into_iter().flatten();

@@ -17,8 +17,8 @@ use crate::terminal::progress::Progress;
 use crate::transport::api_client::{LOG_ENDED, LOG_SIZE};
 use crate::transport::backoff::Backoff;
 
-/// How long the engine may hold a call until there is more log. The time is shorter while the log is empty, so that the reason can
-/// be shown.
+/// How long the engine may hold a call until there is more log. The time is shorter while the log is empty, so that the
+/// reason can be shown.
 const WAIT_SECONDS: u32 = 20;
 const LOOK_SECONDS: u32 = 2;
 
@@ -112,11 +112,11 @@ impl Log<'_> {
     async fn print_more(&mut self, wait: u32) -> Result<bool> {
         let query = [("offset", self.offset.to_string()), ("wait", wait.to_string())];
         let api = &self.ctx.api;
-        let mut answer = api.open_log(&format!("/job/logs/{}", paths::encode_segment(self.job)?), &query).await?;
-        let header = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let mut response = api.open_log(&format!("/job/logs/{}", paths::encode_segment(self.job)?), &query).await?;
+        let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let ended = header(LOG_ENDED).is_some_and(|ended| ended == "true");
         let size = header(LOG_SIZE).and_then(|size| size.parse::<u64>().ok());
-        while let Some(data) = api.next_chunk(&mut answer).await? {
+        while let Some(data) = api.next_chunk(&mut response).await? {
             self.waiting = None;
             self.offset += data.len() as u64;
             let is_json = self.ctx.options.json;

@@ -1,5 +1,5 @@
-//! The files of a directory that are uploaded, chosen by the rules of `.gitignore`, and the archive, which is built while it is
-//! sent.
+//! The files of a directory that are uploaded, chosen by the rules of `.gitignore`, and the archive, which is built
+//! while it is sent.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -176,8 +176,8 @@ fn append_entry(
     append_file(archive, path, File::open(full)?, header, packed)
 }
 
-/// Appends a file with the size it has when it is opened: the header of the archive states the size first, so a file that changes
-/// meanwhile is cut or padded.
+/// Appends a file with the size it has when it is opened: the header of the archive states the size first, so a file
+/// that changes meanwhile is cut or padded.
 fn append_file(
     archive: &mut tar::Builder<GzEncoder<ChunkWriter>>,
     path: &Path,

@@ -66,13 +66,14 @@ impl FetchSummary {
     /// The summary as a sentence.
     pub(super) fn describe(&self, directory: &Path) -> String {
         let files = |count| if count == 1 { "1 file".to_owned() } else { format!("{count} files") };
-        let mut told =
+        let mut summary =
             format!("FetchSummary {}, {}, to {}.", files(self.count), format_size(self.bytes), directory.display());
         if self.left > 0 {
             let here = if self.left == 1 { "was" } else { "were" };
-            told.push_str(&format!(" {} already existed and {here} kept; overwrite with --force.", files(self.left)));
+            summary
+                .push_str(&format!(" {} already existed and {here} kept; overwrite with --force.", files(self.left)));
         }
-        told
+        summary
     }
 }
 

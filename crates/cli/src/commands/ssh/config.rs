@@ -18,9 +18,10 @@ use crate::terminal::output::text_field;
 /// The name of the file with the instances.
 const FILE: &str = "ssh_config";
 
-/// The first line of the file, and the beginning of the line before the instances of an engine.
+/// The first line of the file, and the beginning of the line before the instances of an engine, as earlier versions
+/// wrote it.
 const HEAD: &str = "# Written by `tarn ssh-config`, which replaces it.\n";
-const BLOCK: &str = "# Instances of ";
+const BLOCK: &str = "# Machines of ";
 
 /// The maximum length of a host name.
 const MAX_NAME: usize = 80;
@@ -67,8 +68,8 @@ pub(crate) async fn run_ssh_config(ctx: &Context<'_>, options: SshConfig) -> Res
     })
 }
 
-/// The host names of an instance: the name of the cluster for its first instance, the cluster name with the node number, and the
-/// instance's own name and ID. Names with a dot and names in the user's own configuration are left out.
+/// The host names of an instance: the name of the cluster for its first instance, the cluster name with the node
+/// number, and the instance's own name and ID. Names with a dot and names in the user's own configuration are left out.
 fn host_names(cluster: &str, number: usize, target: &SshTarget, own: &[String]) -> Vec<String> {
     let of_cluster = [(number == 0).then(|| cluster.to_owned()), Some(format!("{cluster}-{number}"))];
     let of_instance = [Some(target.name.clone()), Some(target.instance.clone())];

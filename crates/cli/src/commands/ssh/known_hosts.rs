@@ -7,11 +7,10 @@ use crate::environment::Environment;
 use crate::failure::Result;
 use crate::files;
 
-/// The name of the file.
 const FILE: &str = "known_hosts";
 
-/// Saves the host key of a target, replacing an older one, and returns the path of the file; `None` without a key. The engine
-/// states its host key over the API, so a changed key is accepted.
+/// Saves the host key of a target, replacing an older one, and returns the path of the file; `None` without a key. The
+/// engine states its host key over the API, so a changed key is accepted.
 pub(crate) fn save_host_key(environment: &Environment, target: &SshTarget) -> Result<Option<PathBuf>> {
     let (Some(directory), Some(line)) = (&environment.configuration, target.known_hosts_line()) else {
         return Ok(None);

@@ -20,7 +20,7 @@ use target::SshTarget;
 
 #[derive(Args, Debug)]
 pub struct Ssh {
-    /// A cluster or an instance, by name or ID; --json describes it instead of logging in
+    /// A cluster or an instance, by name or ID (with --json it is described, without a login)
     name: String,
     /// A command to run there, or more options for ssh
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]

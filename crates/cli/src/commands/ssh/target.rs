@@ -1,5 +1,5 @@
-//! The SSH target of an instance. The engine describes it as an `ssh` command, which is never run: it is parsed into its parts,
-//! and anything but the expected parts is refused. This module does no I/O.
+//! The SSH target of an instance. The engine describes it as an `ssh` command, which is never run: it is parsed into
+//! its parts, and anything but the expected parts is refused. This module does no I/O.
 
 use serde_json::Value;
 

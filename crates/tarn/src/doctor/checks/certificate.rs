@@ -1,5 +1,5 @@
-//! The certificate of HTTPS: whether it is usable, valid, made out to the right name, the one that the engine serves, and whether
-//! its key is private.
+//! The certificate of HTTPS: whether it is usable, valid, made out to the right name, the one that the engine serves,
+//! and whether its key is private.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -88,8 +88,8 @@ fn check_names(cert: &CertificateDer<'_>, public_url: Option<&str>) -> Finding {
     }
 }
 
-/// Whether the running engine serves the certificate of the file; `None` if no engine runs or responds, which other checks report.
-/// The engine reads the file only at start, so a renewed certificate needs a restart.
+/// Whether the running engine serves the certificate of the file; `None` if no engine runs or responds, which other
+/// checks report. The engine reads the file only at start, so a renewed certificate needs a restart.
 async fn check_served(target: &Target, file: &CertificateDer<'_>) -> Option<Finding> {
     const CHECK: &str = "certificate.served";
     if target.engine_state == EngineState::Stopped && target.database_file().is_some() {
@@ -100,8 +100,8 @@ async fn check_served(target: &Target, file: &CertificateDer<'_>) -> Option<Find
         |builder: reqwest::ClientBuilder| builder.no_proxy().tls_info(true).tls_danger_accept_invalid_certs(true);
     let client = engine::build_client(engine::TIMEOUT, change).ok()?;
     let address = Target::own_address(&target.config);
-    let answer = client.get(format!("{address}/healthz")).send().await.ok()?;
-    let shown = answer.extensions().get::<reqwest::tls::TlsInfo>()?.peer_certificate()?;
+    let response = client.get(format!("{address}/healthz")).send().await.ok()?;
+    let shown = response.extensions().get::<reqwest::tls::TlsInfo>()?.peer_certificate()?;
     Some(compare_certificates(CHECK, shown, file, &address))
 }
 

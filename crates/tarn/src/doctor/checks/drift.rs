@@ -1,6 +1,7 @@
 //! Differences between the database and the host, and overdue work.
 //!
-//! A running engine changes things all the time, so differences are observed several times, and only those that stay are reported.
+//! A running engine changes things all the time, so differences are observed several times, and only those that stay
+//! are reported.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -165,9 +166,7 @@ fn drift_findings(drift: &Drift, engine_state: &EngineState, pool: Option<Pool>)
             list(&drift.instances),
             match is_running {
                 true => "the engine should have noticed this; see its log. Restarting it is safe",
-                false => {
-                    "`tarn serve` restarts instances that ended with the host, marks those that died, and removes those without a row"
-                }
+                false => "`tarn serve` restarts what ended with the host, marks what died, and removes what has no row",
             },
         ),
     };
@@ -181,7 +180,7 @@ fn drift_findings(drift: &Drift, engine_state: &EngineState, pool: Option<Pool>)
         (false, _) => Finding::failure(
             "drift.volumes",
             list(&drift.volumes),
-            "check that the disk of the pool is mounted, or restore the files from a backup; otherwise destroy the volumes",
+            "check that the disk of the pool is mounted, or restore a backup; otherwise destroy the volumes",
         ),
     };
     let leftovers = match drift.leftovers.is_empty() {

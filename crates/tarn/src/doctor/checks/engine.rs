@@ -59,13 +59,13 @@ async fn check_health(client: &reqwest::Client, target: &Target) -> Vec<Finding>
     if target.engine_state == EngineState::Stopped && !target.is_given && target.database_file().is_some() {
         return vec![silent_engine(target, "")];
     }
-    let answer = match client.get(format!("{address}/healthz")).send().await {
-        Ok(answer) => answer,
+    let response = match client.get(format!("{address}/healthz")).send().await {
+        Ok(response) => response,
         Err(error) => return vec![silent_engine(target, &innermost_cause(&error))],
     };
-    let date = answer.headers().get(header::DATE).and_then(|date| date.to_str().ok()).and_then(parse_http_date);
-    let status = answer.status();
-    let body: serde_json::Value = answer.json().await.unwrap_or_default();
+    let date = response.headers().get(header::DATE).and_then(|date| date.to_str().ok()).and_then(parse_http_date);
+    let status = response.status();
+    let body: serde_json::Value = response.json().await.unwrap_or_default();
     if !status.is_success() || body["status"] != "ok" {
         let found =
             format!("{address} responds with status {status}: its database does not respond, or it is not an engine");
@@ -147,10 +147,10 @@ fn check_clock(theirs: Time, now: Time) -> Finding {
 async fn check_metrics(client: &reqwest::Client, address: &str) -> Finding {
     const CHECK: &str = "engine.metrics";
     match client.get(address).send().await {
-        Ok(answer) if answer.status().is_success() => Finding::ok(CHECK, format!("metrics are at {address}")),
-        Ok(answer) => Finding::warning(
+        Ok(response) if response.status().is_success() => Finding::ok(CHECK, format!("metrics are at {address}")),
+        Ok(response) => Finding::warning(
             CHECK,
-            format!("{address} responds with status {}", answer.status()),
+            format!("{address} responds with status {}", response.status()),
             "another program may listen there",
         ),
         Err(error) => Finding::warning(

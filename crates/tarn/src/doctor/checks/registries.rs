@@ -50,7 +50,8 @@ pub(in crate::doctor) async fn check_registries(target: Arc<Target>) -> Vec<Find
     vec![settings, reachable]
 }
 
-/// Asks Docker Hub, where most images come from. A host without access to it may be intended, so this is only a warning.
+/// Asks Docker Hub, where most images come from. A host without access to it may be intended, so this is only a
+/// warning.
 async fn check_docker_hub(known: &ImageSettings) -> Finding {
     match greet("docker.io", known, TIMEOUT / 2).await {
         Ok(()) => Finding::ok(REACHABLE, "no registry is configured, and docker.io responds"),
@@ -79,11 +80,11 @@ async fn check_reachable(known: &ImageSettings) -> Finding {
             Finding::warning(REACHABLE, format!("mirrors do not respond: {}{more}", slow.join("; ")), HELP)
         }
         (true, true) => {
-            let told = match all.len().min(MAX_ASKED) {
+            let summary = match all.len().min(MAX_ASKED) {
                 1 => format!("{} responds", all[0].host),
                 many => format!("{many} registries and mirrors respond"),
             };
-            Finding::ok(REACHABLE, format!("{told}{more}"))
+            Finding::ok(REACHABLE, format!("{summary}{more}"))
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Whether an engine runs on a data directory: a running engine holds a lock there. The test takes a shared lock for a moment; an
-//! engine that starts at the same time tries again.
+//! Whether an engine runs on a data directory: a running engine holds a lock there. The test takes a shared lock for a
+//! moment; an engine that starts at the same time tries again.
 
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
