@@ -122,7 +122,7 @@ def test_rclone_finds_it(tarn, server, rclone):
     file.parent.mkdir(parents=True)
     file.write_text("[mine]\ntype = local\n")
     for _ in range(2):
-        assert f"[tp] is in {file} now." in tarn("object-storage configure rclone").text
+        assert f"Wrote [tp] to {file}." in tarn("object-storage configure rclone").text
         assert file.read_text().count("[tp]") == file.read_text().count("[mine]") == 1
     assert tarn.json("object-storage configure rclone")["remote_name"] == "tp"
     (tarn.home / "tree/deep").mkdir(parents=True)

@@ -84,13 +84,8 @@ impl Images {
     }
 
     /// Removes an evicted layer, and forgets the images that contain it.
-<<<<<<< ours
-    pub(in crate::local::images) fn remove_evicted_layer(&self, away: &Path) -> io::Result<()> {
-        trees::remove_tree(away)?;
-=======
     pub(in crate::local::images) fn remove_evicted_layer(&self, evicted_path: &Path) -> io::Result<()> {
-        trees::remove(evicted_path)?;
->>>>>>> theirs
+        trees::remove_tree(evicted_path)?;
         self.forget_incomplete_images()
     }
 }

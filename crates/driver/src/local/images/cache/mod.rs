@@ -201,22 +201,14 @@ impl Images {
         }
         let (_, replaced_path) = self.unnamed_layer_path();
         // An unreadable layer may have this name; no instance uses it.
-<<<<<<< ours
-        files::ignore_missing(fs::rename(self.layer(layer), &away))?;
-=======
-        files::gone(fs::rename(self.layer(layer), &replaced_path))?;
->>>>>>> theirs
+        files::ignore_missing(fs::rename(self.layer(layer), &replaced_path))?;
         fs::rename(place, self.layer(layer))?;
         state.growing.remove(&number);
         state.uses += 1;
         let used = state.uses;
         state.layers.insert(layer.to_owned(), CachedLayer { used, ..known });
         drop(state);
-<<<<<<< ours
-        trees::remove_tree(&away)?;
-=======
-        trees::remove(&replaced_path)?;
->>>>>>> theirs
+        trees::remove_tree(&replaced_path)?;
         files::sync_directory(&self.directory.join("layers"))
     }
 
@@ -280,13 +272,8 @@ pub(super) mod tests {
 
     pub(super) fn open_cache(directory: &Path, cache_bytes: u64) -> Images {
         let settings = ImageSettings { cache_bytes, ..ImageSettings::default() };
-<<<<<<< ours
-        let (images, half) = Images::open(directory.to_owned(), settings, &BTreeSet::new()).unwrap();
-        half.iter().for_each(|path| trees::remove_tree(path).unwrap());
-=======
         let (images, incomplete) = Images::open(directory.to_owned(), settings, &BTreeSet::new()).unwrap();
-        incomplete.iter().for_each(|path| trees::remove(path).unwrap());
->>>>>>> theirs
+        incomplete.iter().for_each(|path| trees::remove_tree(path).unwrap());
         images
     }
 

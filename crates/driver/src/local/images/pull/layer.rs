@@ -209,13 +209,8 @@ async fn unpack_layer(
     }
     let order = Order::Unpack(Unpack {
         directory: place.join("root"),
-<<<<<<< ours
         id_base: id_ranges::UNPACKING,
-        most_bytes: room.bytes,
-=======
-        id_base: ids::UNPACKING,
         most_bytes: space.bytes,
->>>>>>> theirs
         most_entries: MAX_ENTRIES,
     });
     let mut helper = HelperProcess::spawn(pull.host).map_err(lost)?;
