@@ -81,7 +81,7 @@ fn is_as_claimed(claimed: &Claimed, seen: Option<&ObservedInstance>) -> bool {
 }
 
 /// Whether a volume that was missing or damaged is whole again, with all of its size.
-pub(crate) fn is_right_again(volume: &Volume, seen: Option<&ObservedVolume>) -> bool {
+pub(crate) fn is_intact_again(volume: &Volume, seen: Option<&ObservedVolume>) -> bool {
     seen.is_some_and(|seen| seen.fault.is_none() && seen.size_gb() >= volume.size_gb)
 }
 
@@ -90,7 +90,7 @@ fn is_as_recorded(volume: &Volume, seen: Option<&ObservedVolume>) -> bool {
         VolumeState::Ready => seen.is_some_and(|seen| seen.fault.is_none() && seen.size_gb() == volume.size_gb),
         VolumeState::Failed { left: Left::Nothing, .. } => seen.is_none(),
         VolumeState::Failed { left: Left::Parts, .. } => true,
-        VolumeState::Failed { left: Left::Data, .. } => !is_right_again(volume, seen),
+        VolumeState::Failed { left: Left::Data, .. } => !is_intact_again(volume, seen),
         VolumeState::Pending | VolumeState::Creating | VolumeState::Resizing { .. } => false,
         VolumeState::Destroying | VolumeState::Destroyed => false,
     }

@@ -3,7 +3,7 @@
 use tarn_model::users::User;
 use tarn_store::{Store, Tx, events, users};
 
-use crate::operations::admin::{insert_user, keep_key};
+use crate::operations::admin::{insert_key, insert_user};
 use crate::{Error, Result};
 
 /// The address of the first administrator.
@@ -25,8 +25,8 @@ pub async fn make_admin(store: &Store, api_key: String) -> Result<bool> {
             return Ok(false);
         }
         let admin = insert_user(tx, ADMIN_EMAIL, Some(ADMIN_ORG), true)?;
-        keep_key(tx, &admin.id, &api_key)?;
-        record(tx, &admin, "user.create")?;
+        insert_key(tx, &admin.id, &api_key)?;
+        record_admin_event(tx, &admin, "user.create")?;
         Ok(true)
     });
     write.await
@@ -39,14 +39,14 @@ pub async fn reset_admin_key(store: &Store, api_key: String) -> Result<bool> {
             return Ok(false);
         };
         users::revoke_keys_of(tx, &admin.id)?;
-        keep_key(tx, &admin.id, &api_key)?;
-        record(tx, &admin, "key.reset")?;
+        insert_key(tx, &admin.id, &api_key)?;
+        record_admin_event(tx, &admin, "key.reset")?;
         Ok(true)
     });
     write.await
 }
 
-fn record(tx: &mut Tx<'_>, admin: &User, verb: &str) -> Result<()> {
+fn record_admin_event(tx: &mut Tx<'_>, admin: &User, verb: &str) -> Result<()> {
     let (scope, detail) = (admin.owner(), serde_json::json!({ "email": admin.email }));
     Ok(events::record(tx, events::ENGINE, scope.scope(), admin.id.as_str(), verb, &detail)?)
 }

@@ -14,15 +14,16 @@ use tarn_objects::Objects;
 use tarn_store::{Store, Tx};
 use tokio::sync::{Notify, OnceCell};
 
-use crate::access::Told;
-use crate::board::Board;
+use crate::calls::idempotency;
+use crate::in_memory::host_view::HostView;
+use crate::in_memory::pushed_access::PushedAccess;
+use crate::in_memory::step_progress::StepProgress;
+use crate::in_memory::volume_usage::VolumeUsage;
 use crate::jobs::live::LiveLogs;
 use crate::jobs::upload_turns::UploadTurns;
-use crate::progress::Progress;
-use crate::reconcilers::access::Unreached;
-use crate::reconcilers::machines::Sightings;
-use crate::usage::Usage;
-use crate::{Caller, Error, KeyPair, Kind, Result, Secrets, SshEndpoint, once};
+use crate::reconcilers::access::UnreachableInstances;
+use crate::reconcilers::instances::UnknownResources;
+use crate::{Caller, Error, KeyPair, Kind, Result, Secrets, SshEndpoint};
 
 /// What the composition root puts together.
 pub struct Parts {
@@ -78,7 +79,7 @@ pub struct Settings {
     /// How long processes that use a volume have to leave it when it is detached.
     pub detach_grace: Duration,
     /// How often the machines are compared with the database.
-    pub machines_every: Duration,
+    pub instances_every: Duration,
     /// What becomes of the clusters that ran when the machine was restarted.
     pub after_reboot: AfterReboot,
     /// How often the GPUs are looked at.
@@ -108,7 +109,7 @@ pub struct JobSettings {
     /// How large the files may be together that are kept of it.
     pub max_output_bytes: u64,
     /// How long a job waits for its files and its start before it is forgotten.
-    pub draft_patience: Duration,
+    pub draft_timeout: Duration,
     /// How long it has to end when it is stopped, before it is killed.
     pub stop_grace: Duration,
     /// How long it is remembered after its end, with all that was kept of it.
@@ -123,7 +124,7 @@ impl Default for JobSettings {
             max_files: 1_000_000,
             max_log_bytes: 10 << 30,
             max_output_bytes: 100 << 30,
-            draft_patience: Duration::from_secs(3600),
+            draft_timeout: Duration::from_secs(3600),
             stop_grace: Duration::from_secs(10),
             keep: Duration::from_secs(30 * 24 * 3600),
         }
@@ -144,7 +145,7 @@ impl Default for Settings {
             storage_overcommit: 1.0,
             storage_cap_gb: None,
             detach_grace: Duration::from_secs(10),
-            machines_every: Duration::from_secs(5),
+            instances_every: Duration::from_secs(5),
             after_reboot: AfterReboot::Start,
             gpus_every: Duration::from_secs(5),
             gpu_recovery: Duration::from_secs(30),
@@ -186,7 +187,7 @@ pub enum Eligibility {
 #[derive(Clone)]
 pub struct Control {
     parts: Arc<Parts>,
-    board: Arc<Board>,
+    host_view: Arc<HostView>,
     memory: Arc<Memory>,
 }
 
@@ -202,19 +203,19 @@ struct Memory {
     live_logs: LiveLogs,
     job_shelf: OnceCell<()>,
     upload_turns: UploadTurns,
-    told: Told,
-    unreached: Unreached,
-    sightings: Sightings,
-    usage: Usage,
-    progress: Progress,
+    pushed_access: PushedAccess,
+    unreachable_instances: UnreachableInstances,
+    unknown_resources: UnknownResources,
+    volume_usage: VolumeUsage,
+    step_progress: StepProgress,
     gateway_public_key: OnceLock<String>,
 }
 
 impl Control {
     /// Puts the parts together.
     pub fn new(parts: Parts) -> Self {
-        let board = Arc::new(Board::new(parts.inventory.clone(), parts.catalogue.clone()));
-        Control { parts: Arc::new(parts), board, memory: Arc::default() }
+        let host_view = Arc::new(HostView::new(parts.inventory.clone(), parts.catalogue.clone()));
+        Control { parts: Arc::new(parts), host_view, memory: Arc::default() }
     }
 
     /// Who calls with this API key.
@@ -239,7 +240,7 @@ impl Control {
     /// Counts the changes of the database and of what is known besides; `None` where others change the database unseen. All
     /// numbers only grow, so that their sum stands still as long as they all do.
     pub fn generation(&self) -> Option<u64> {
-        let besides = self.usage().changes().wrapping_add(self.progress().changes());
+        let besides = self.volume_usage().changes().wrapping_add(self.step_progress().changes());
         Some(self.store().generation()?.wrapping_add(besides))
     }
 
@@ -254,9 +255,9 @@ impl Control {
         T: Serialize + DeserializeOwned + Send + 'static,
         F: Fn(&mut Tx<'_>) -> Result<T> + Send + 'static,
     {
-        let (user, idempotency) = (caller.user.id.clone(), caller.idempotency.clone());
-        let result = self.store().write(move |tx| match &idempotency {
-            Some(idempotency) => once::only(tx, &user, idempotency, &work),
+        let (user, key) = (caller.user.id.clone(), caller.idempotency.clone());
+        let result = self.store().write(move |tx| match &key {
+            Some(key) => idempotency::run_once(tx, &user, key, &work),
             None => work(tx),
         });
         let result = result.await;
@@ -300,16 +301,16 @@ impl Control {
     }
 
     /// What is known of the machine at this moment.
-    pub(crate) fn board(&self) -> &Board {
-        &self.board
+    pub(crate) fn host_view(&self) -> &HostView {
+        &self.host_view
     }
 
     pub(crate) fn inventory(&self) -> Arc<Inventory> {
-        self.board.inventory()
+        self.host_view.inventory()
     }
 
     pub(crate) fn catalogue(&self) -> Arc<Catalogue> {
-        self.board.catalogue()
+        self.host_view.catalogue()
     }
 
     pub(crate) fn prices(&self) -> &Prices {
@@ -373,25 +374,25 @@ impl Control {
         &self.memory.upload_turns
     }
 
-    pub(crate) fn told(&self) -> &Told {
-        &self.memory.told
+    pub(crate) fn pushed_access(&self) -> &PushedAccess {
+        &self.memory.pushed_access
     }
 
-    pub(crate) fn unreached(&self) -> &Unreached {
-        &self.memory.unreached
+    pub(crate) fn unreachable_instances(&self) -> &UnreachableInstances {
+        &self.memory.unreachable_instances
     }
 
-    pub(crate) fn usage(&self) -> &Usage {
-        &self.memory.usage
+    pub(crate) fn volume_usage(&self) -> &VolumeUsage {
+        &self.memory.volume_usage
     }
 
     /// How far the steps are that tell it.
-    pub(crate) fn progress(&self) -> &Progress {
-        &self.memory.progress
+    pub(crate) fn step_progress(&self) -> &StepProgress {
+        &self.memory.step_progress
     }
 
-    pub(crate) fn sightings(&self) -> &Sightings {
-        &self.memory.sightings
+    pub(crate) fn unknown_resources(&self) -> &UnknownResources {
+        &self.memory.unknown_resources
     }
 }
 

@@ -55,7 +55,7 @@ impl Error {
 
     /// There is no such thing: 404.
     pub fn not_found(what: &str, id: &str) -> Self {
-        Error::new(Kind::NotFound, "not_found", format!("{what} {} not found", shown(id)))
+        Error::new(Kind::NotFound, "not_found", format!("{what} {} not found", quote_input(id)))
     }
 
     /// It exists and is not the caller's: 403.
@@ -63,7 +63,7 @@ impl Error {
         Error::new(
             Kind::Forbidden,
             "access_denied",
-            format!("access to {what} {} denied: it belongs to someone else", shown(id)),
+            format!("access to {what} {} denied: it belongs to someone else", quote_input(id)),
         )
     }
 
@@ -80,7 +80,7 @@ impl Error {
 }
 
 /// What a caller typed, fit to be repeated: bounded and without control characters.
-fn shown(text: &str) -> String {
+fn quote_input(text: &str) -> String {
     let clean: String = text.chars().take(80).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     format!("'{clean}'")
 }

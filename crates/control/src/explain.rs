@@ -14,7 +14,7 @@ use crate::requests::{PULL, definition};
 use crate::{Control, Result};
 
 /// The place in the line is counted exactly up to here.
-const COUNTED: u32 = 1000;
+const MAX_COUNTED: u32 = 1000;
 
 /// Explains what it is asked about within one transaction; what all explanations need is read once.
 pub(crate) struct Explainer<'c> {
@@ -30,12 +30,12 @@ impl<'c> Explainer<'c> {
     }
 
     /// What a request does now, or what came of it.
-    pub(crate) fn request(&mut self, tx: &mut Tx<'_>, request: &Request) -> Result<Option<String>> {
+    pub(crate) fn explain_request(&mut self, tx: &mut Tx<'_>, request: &Request) -> Result<Option<String>> {
         if request.status.is_terminal() {
             return Ok(request.message.clone());
         }
         if request.waiting {
-            return self.waiting(tx, request).map(Some);
+            return self.explain_waiting(tx, request).map(Some);
         }
         let why = match request.kind {
             // Only the engine says why it restarts a cluster.
@@ -57,7 +57,7 @@ impl<'c> Explainer<'c> {
                 )
             }
             None => {
-                let at_work = self.at_work(tx, request)?;
+                let at_work = self.describe_step(tx, request)?;
                 format!("{why}{at_work}; until {}, then it is undone and fails.{last}", request.deadline)
             }
         };
@@ -65,23 +65,23 @@ impl<'c> Explainer<'c> {
     }
 
     /// What the first open request of an object says about it.
-    pub(crate) fn object(&mut self, tx: &mut Tx<'_>, open: &[Request], since: Time) -> Result<Option<String>> {
+    pub(crate) fn explain_object(&mut self, tx: &mut Tx<'_>, open: &[Request], since: Time) -> Result<Option<String>> {
         let Some(first) = open.first() else { return Ok(None) };
-        let text = self.request(tx, first)?;
+        let text = self.explain_request(tx, first)?;
         Ok(text.map(|text| format!("{text} In this state since {since}, by request {}.", first.id)))
     }
 
     /// Which step it is at, among those that it has, and how far that is.
-    fn at_work(&self, tx: &mut Tx<'_>, request: &Request) -> Result<String> {
+    fn describe_step(&self, tx: &mut Tx<'_>, request: &Request) -> Result<String> {
         let steps = definition(request.kind).steps;
         let current = steps.get(request.step as usize).or(steps.last()).map_or("finish", |step| step.name);
-        let without_pull = fetches_nothing(tx, request)?;
+        let without_pull = needs_no_image(tx, request)?;
         let concerned = || steps.iter().filter(|step| !(without_pull && step.name == PULL));
         let at = concerned().position(|step| step.name == current).unwrap_or_default() + 1;
         let verb = if request.status == RequestStatus::Retrying { "Retries" } else { "Works on" };
         let work = format!("{verb} step {at} of {} ({current})", concerned().count());
         let is_told = current == PULL && request.status == RequestStatus::Processing;
-        let told = match self.control.progress().of(&request.id).filter(|_| is_told) {
+        let told = match self.control.step_progress().last_message(&request.id).filter(|_| is_told) {
             Some(told) => Some(told),
             // Another engine may be at work on it.
             None if is_told => requests::progress(tx, &request.id)?,
@@ -91,7 +91,7 @@ impl<'c> Explainer<'c> {
     }
 
     /// What is known of the GPUs that instances have; of none without GPUs.
-    pub(crate) fn gpus(&mut self, tx: &mut Tx<'_>, nodes: &[Instance]) -> Result<BTreeMap<String, Known>> {
+    pub(crate) fn known_gpus(&mut self, tx: &mut Tx<'_>, nodes: &[Instance]) -> Result<BTreeMap<String, Known>> {
         let mut owned = nodes.iter().flat_map(|node| &node.gpus).peekable();
         if owned.peek().is_none() {
             return Ok(BTreeMap::new());
@@ -105,7 +105,7 @@ impl<'c> Explainer<'c> {
         Ok(found)
     }
 
-    fn waiting(&mut self, tx: &mut Tx<'_>, request: &Request) -> Result<String> {
+    fn explain_waiting(&mut self, tx: &mut Tx<'_>, request: &Request) -> Result<String> {
         let nodes = match &request.cluster {
             Some(cluster) => instances::of_cluster(tx, cluster)?,
             None => Vec::new(),
@@ -122,11 +122,11 @@ impl<'c> Explainer<'c> {
         let what = lacks.map_or_else(|| "its turn".to_owned(), |shortage| shortage.to_string());
         let line = match self.line.take() {
             Some(line) => line,
-            None => requests::line(tx, COUNTED)?,
+            None => requests::line(tx, MAX_COUNTED)?,
         };
         let place = match line.iter().position(|id| *id == request.id) {
             Some(ahead) => format!("{} in line", ordinal(ahead + 1)),
-            None => format!("more than {COUNTED} are before it"),
+            None => format!("more than {MAX_COUNTED} are before it"),
         };
         self.line = Some(line);
         Ok(format!("Waits for {what}, {place}; until {}, then it fails.", request.deadline))
@@ -134,7 +134,7 @@ impl<'c> Explainer<'c> {
 }
 
 /// Whether a request passes over the fetching of an image, because its cluster needs none.
-fn fetches_nothing(tx: &mut Tx<'_>, request: &Request) -> Result<bool> {
+fn needs_no_image(tx: &mut Tx<'_>, request: &Request) -> Result<bool> {
     match (&request.cluster, request.kind) {
         (Some(id), RequestType::ClusterClaim) => {
             Ok(clusters::get(tx, id)?.is_some_and(|cluster| cluster.wanted_image().is_none()))

@@ -167,7 +167,7 @@ pub fn refresh_draft(tx: &mut Tx<'_>, id: &JobId) -> Result<()> {
 }
 
 /// Jobs whose turn it is: those that wait on a running cluster with a free place. Each is to be admitted in this transaction.
-pub fn whose_turn_it_is(tx: &mut Tx<'_>) -> Result<Vec<Job>> {
+pub fn admissible(tx: &mut Tx<'_>) -> Result<Vec<Job>> {
     let mut found = Vec::new();
     for (cluster, places) in free_places(tx)? {
         let sql =

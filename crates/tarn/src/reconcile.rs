@@ -31,9 +31,9 @@ async fn machines(control: &Control) {
         if let Err(error) = reconcilers::reboots::recover(control).await {
             tracing::warn!(%error, "what a restart of the machine has done could not be found out yet");
         }
-        let pause = pause("machines", reconcilers::machines::tick(control).await);
+        let pause = pause("machines", reconcilers::instances::tick(control).await);
         // Who waits for a turn to come back does not wait for the next look besides.
-        let _ = tokio::time::timeout(pause, reconcilers::machines::changed(control)).await;
+        let _ = tokio::time::timeout(pause, reconcilers::instances::changed(control)).await;
     }
 }
 

@@ -56,7 +56,7 @@ pub(crate) async fn serve(config: Config) -> Result<()> {
     let runner = Runner::new(control.clone());
     let dispatcher = Dispatcher::new(control.clone());
     // What has no time is given up as soon as somebody works on it.
-    let given = reconcilers::reboots::give_time(&control).await;
+    let given = reconcilers::reboots::extend_deadlines(&control).await;
     given.map_err(|e| Failure::doing("cannot find out whether the machine was restarted", e))?;
     if let Err(error) = reconcilers::reboots::recover(&control).await {
         // What could not be looked at now is looked at again every few seconds.

@@ -135,7 +135,7 @@ impl Dispatcher {
         let lease = self.control.settings().lease;
         let write = self.control.store().write(move |tx| -> Result<Vec<Taken>> {
             let mut known = HashMap::new();
-            for job in jobs::whose_turn_it_is(tx)? {
+            for job in jobs::admissible(tx)? {
                 let instances = nodes_of(tx, &mut known, &job.cluster)?;
                 admit(tx, job, &instances)?;
             }

@@ -11,7 +11,7 @@ use crate::{Caller, Control, Error, Result};
 
 /// The host as administrators see it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct HostView {
+pub struct HostSummary {
     /// Whether it takes on nothing new.
     pub drain: Option<Drain>,
     /// Thousandths of CPU cores, with the configured overcommit.
@@ -25,12 +25,12 @@ pub struct HostView {
     /// What was promised of them.
     pub storage_promised_bytes: u64,
     /// Its GPUs.
-    pub gpus: Vec<GpuView>,
+    pub gpus: Vec<GpuSummary>,
 }
 
 /// A GPU as administrators see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GpuView {
+pub struct GpuSummary {
     /// All that is remembered of it.
     pub known: Known,
     /// What it measured last.
@@ -40,7 +40,7 @@ pub struct GpuView {
 }
 
 /// The host and its GPUs.
-pub async fn info(control: &Control, caller: &Caller) -> Result<HostView> {
+pub async fn info(control: &Control, caller: &Caller) -> Result<HostSummary> {
     caller.must_administer()?;
     let gpus = list_gpus(control, caller).await?;
     let storage_bytes = control.driver().pool().await.ok();
@@ -50,16 +50,16 @@ pub async fn info(control: &Control, caller: &Caller) -> Result<HostView> {
     });
     let (drain, held, storage_promised_bytes) = read.await?;
     let (cpu_milli, memory_bytes) = (inventory.cpu_milli, inventory.memory_bytes);
-    Ok(HostView { drain, cpu_milli, memory_bytes, held, storage_bytes, storage_promised_bytes, gpus })
+    Ok(HostSummary { drain, cpu_milli, memory_bytes, held, storage_bytes, storage_promised_bytes, gpus })
 }
 
 /// The GPUs of the host.
-pub async fn list_gpus(control: &Control, caller: &Caller) -> Result<Vec<GpuView>> {
+pub async fn list_gpus(control: &Control, caller: &Caller) -> Result<Vec<GpuSummary>> {
     caller.must_administer()?;
-    let (inventory, figures) = (control.inventory(), control.board().figures());
-    let read = control.store().read(|tx| -> Result<Vec<GpuView>> {
+    let (inventory, figures) = (control.inventory(), control.host_view().figures());
+    let read = control.store().read(|tx| -> Result<Vec<GpuSummary>> {
         let (mut known, mut owners) = (gpus::all(tx)?, instances::gpu_owners(tx)?);
-        let view = |gpu: &tarn_model::capacity::Gpu| GpuView {
+        let view = |gpu: &tarn_model::capacity::Gpu| GpuSummary {
             known: known.remove(&gpu.id).unwrap_or_else(|| Known::new(&Seen::plain(gpu.clone()))),
             figures: figures.get(&gpu.id).cloned().unwrap_or_default(),
             owner: owners.remove(&gpu.id),
@@ -70,14 +70,14 @@ pub async fn list_gpus(control: &Control, caller: &Caller) -> Result<Vec<GpuView
 }
 
 /// Lets the host take on nothing new; what runs goes on. `None` lets it again.
-pub async fn drain(control: &Control, caller: &Caller, drained: Option<Reason>) -> Result<String> {
+pub async fn drain(control: &Control, caller: &Caller, drained: Option<DrainReason>) -> Result<String> {
     caller.must_administer()?;
-    drained.as_ref().map(Reason::check).transpose()?;
+    drained.as_ref().map(DrainReason::check_reason).transpose()?;
     let me = caller.clone();
     let write = control.write(caller, move |tx| {
         let now = tx.now();
         let before = host::drain(tx)?;
-        let drain = drained.clone().map(|reason| reason.or_that_of(before).at(now));
+        let drain = drained.clone().map(|reason| reason.or_reason_of(before).into_drain(now));
         host::set_drain(tx, drain.as_ref())?;
         let verb = if drain.is_some() { "host.drain" } else { "host.undrain" };
         let detail = serde_json::json!({ "reason": drain.as_ref().and_then(|drain| drain.reason.as_deref()) });
@@ -94,12 +94,12 @@ pub async fn drain(control: &Control, caller: &Caller, drained: Option<Reason>) 
 }
 
 /// Gives a GPU to nobody any more; who has it keeps it. `None` offers it again.
-pub async fn drain_gpu(control: &Control, caller: &Caller, gpu: &str, drained: Option<Reason>) -> Result<String> {
-    drained.as_ref().map(Reason::check).transpose()?;
+pub async fn drain_gpu(control: &Control, caller: &Caller, gpu: &str, drained: Option<DrainReason>) -> Result<String> {
+    drained.as_ref().map(DrainReason::check_reason).transpose()?;
     let verb = if drained.is_some() { "gpu.drain" } else { "gpu.undrain" };
-    change(control, caller, gpu, verb, move |tx, known| {
+    change_gpu(control, caller, gpu, verb, move |tx, known| {
         let now = tx.now();
-        let drain = drained.clone().map(|reason| reason.or_that_of(known.drain.clone()).at(now));
+        let drain = drained.clone().map(|reason| reason.or_reason_of(known.drain.clone()).into_drain(now));
         Ok(Known { drain, ..known })
     })
     .await
@@ -109,18 +109,18 @@ pub async fn drain_gpu(control: &Control, caller: &Caller, gpu: &str, drained: O
 /// that is not there is forgotten instead, unless somebody has it.
 pub async fn clear_gpu(control: &Control, caller: &Caller, gpu: &str) -> Result<String> {
     caller.must_administer()?;
-    if control.board().has_lost(gpu)
-        && let Some(said) = forget(control, caller, gpu).await?
+    if control.host_view().is_gpu_lost(gpu)
+        && let Some(said) = forget_lost_gpu(control, caller, gpu).await?
     {
         return Ok(said);
     }
-    change(control, caller, gpu, "gpu.clear", |tx, known| {
+    change_gpu(control, caller, gpu, "gpu.clear", |tx, known| {
         Ok(Known { health: known.health.clone().clear(tx.now())?, cleared: Some(tx.now()), ..known })
     })
     .await
 }
 
-async fn forget(control: &Control, caller: &Caller, gpu: &str) -> Result<Option<String>> {
+async fn forget_lost_gpu(control: &Control, caller: &Caller, gpu: &str) -> Result<Option<String>> {
     let (me, id) = (caller.clone(), gpu.to_owned());
     let write = control.write(caller, move |tx| {
         if instances::gpu_owners(tx)?.contains_key(&id) {
@@ -139,26 +139,26 @@ async fn forget(control: &Control, caller: &Caller, gpu: &str) -> Result<Option<
     });
     let said = write.await?;
     if said.is_some() {
-        control.board().forget(gpu, control.prices());
+        control.host_view().remove_lost_gpu(gpu, control.prices());
     }
     Ok(said)
 }
 
 /// Why something is drained, if somebody says why.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reason(pub Option<String>);
+pub struct DrainReason(pub Option<String>);
 
-impl Reason {
+impl DrainReason {
     /// Who drains a second time without a word has not taken the first one back.
-    fn or_that_of(self, before: Option<Drain>) -> Reason {
-        Reason(self.0.or_else(|| before?.reason))
+    fn or_reason_of(self, before: Option<Drain>) -> DrainReason {
+        DrainReason(self.0.or_else(|| before?.reason))
     }
 
-    fn at(self, since: Time) -> Drain {
+    fn into_drain(self, since: Time) -> Drain {
         Drain { reason: self.0, since }
     }
 
-    fn check(&self) -> Result<()> {
+    fn check_reason(&self) -> Result<()> {
         let is_wrong = |text: &String| text.chars().count() > 200 || text.chars().any(char::is_control);
         match self.0.as_ref().is_some_and(is_wrong) {
             true => {
@@ -169,7 +169,7 @@ impl Reason {
     }
 }
 
-async fn change(
+async fn change_gpu(
     control: &Control,
     caller: &Caller,
     gpu: &str,

@@ -255,7 +255,7 @@ fn fresh(tx: &mut Tx<'_>, caller: &Caller, cluster: &Cluster, config: &Config, n
     let now = tx.now();
     Job {
         id: JobId::fresh(tx.ids()),
-        owner: super::asked_by(caller, &cluster.owner),
+        owner: super::request_owner(caller, &cluster.owner),
         cluster: cluster.id.clone(),
         instance_type: cluster.instance_type.clone(),
         name: config.name.clone().unwrap_or_else(|| names::generate(tx.ids(), false)),

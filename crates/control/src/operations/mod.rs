@@ -1,24 +1,16 @@
 //! What callers can ask for, a file per noun. Each operation authorizes, decides and commits in one transaction.
 
-pub mod admin;
 pub mod clusters;
-pub mod gateway;
 pub mod host;
 pub mod jobs;
-pub mod limits;
 pub mod loopback_proxy;
 pub mod object_storage;
 pub mod requests;
 pub mod ssh;
-pub mod ssh_keys;
 pub mod storage;
-pub mod users;
 
-mod attach_storage;
-mod create_cluster;
+mod accounts;
 mod explain_jobs;
-mod pool;
-mod withdraw;
 
 use serde::{Deserialize, Serialize};
 use tarn_model::ids::{ClusterId, InstanceId, RequestId, VolumeId};
@@ -27,6 +19,9 @@ use tarn_model::users::{Owner, User};
 use tarn_store::{Tx, Whose};
 
 use crate::{Caller, Result};
+
+pub use accounts::{admin, limits, users};
+pub use ssh::{gateway, keys as ssh_keys};
 
 /// The answer to a call whose work goes on in the background.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,17 +40,17 @@ pub struct Accepted {
 
 /// What a caller created or, with `include_org`, everything of his organization.
 fn whose(caller: &Caller, include_org: bool) -> Whose<'_> {
-    let scope = scope(&caller.user);
+    let scope = scope_of(&caller.user);
     if include_org { Whose::Scope(scope) } else { Whose::User { user: caller.user.id.as_str(), scope } }
 }
 
 /// The scope of what a user creates.
-fn scope(user: &User) -> &str {
+fn scope_of(user: &User) -> &str {
     user.org.as_ref().map_or(user.id.as_str(), |org| org.as_str())
 }
 
 /// Whose a request is that a caller makes about something: his own, in the organization of the thing.
-fn asked_by(caller: &Caller, about: &Owner) -> Owner {
+fn request_owner(caller: &Caller, about: &Owner) -> Owner {
     Owner { user: caller.user.id.clone(), org: about.org.clone() }
 }
 

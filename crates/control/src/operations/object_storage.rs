@@ -11,7 +11,7 @@ use crate::{Caller, Control, Error, Kind, Result};
 
 /// What opens the object storage of an organization.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Opened {
+pub struct ObjectStorageAccess {
     /// The access key with its secret.
     pub credentials: Credentials,
     /// Where S3 is served.
@@ -38,30 +38,30 @@ pub struct UsageView {
 }
 
 /// Gives the caller's organization object storage; one that has it keeps its keys.
-pub async fn enable(control: &Control, caller: &Caller) -> Result<Opened> {
-    let (org, me) = (organization(caller)?, caller.clone());
-    let endpoint = endpoint(control)?;
+pub async fn enable(control: &Control, caller: &Caller) -> Result<ObjectStorageAccess> {
+    let (org, me) = (organization_of(caller)?, caller.clone());
+    let endpoint = s3_endpoint(control)?;
     let write = control.write(caller, move |tx| {
         let (account, new) = accounts::enable(tx, &org)?;
         if new {
             let detail = json!({ "access_key_id": account.access_key });
-            record(tx, &me, &org, org.as_str(), "object_storage.enable", &detail)?;
+            record_account_event(tx, &me, &org, org.as_str(), "object_storage.enable", &detail)?;
         }
         let message = if new { "Object storage was enabled." } else { "Object storage is enabled already." };
         Ok((account.access_key, message.to_owned()))
     });
     let (access_key, message) = write.await?;
-    Ok(opened(control, access_key, endpoint, message))
+    Ok(access_with_secret(control, access_key, endpoint, message))
 }
 
 /// Takes object storage from the caller's organization, with all that is in it if he says so.
 pub async fn disable(control: &Control, caller: &Caller, force: bool) -> Result<String> {
-    let (org, me) = (organization(caller)?, caller.clone());
+    let (org, me) = (organization_of(caller)?, caller.clone());
     let work = move |tx: &mut Tx<'_>| {
         let lost = accounts::get(tx, &org)?;
         accounts::disable(tx, &org, force)?;
         let detail = json!({ "force": force, "objects": lost.objects, "bytes": lost.bytes });
-        record(tx, &me, &org, org.as_str(), "object_storage.disable", &detail)?;
+        record_account_event(tx, &me, &org, org.as_str(), "object_storage.disable", &detail)?;
         Ok(match lost.objects {
             0 => "Object storage was disabled; its keys open nothing any more.".to_owned(),
             1 => "Object storage was disabled; its keys open nothing any more, and its object is being deleted."
@@ -72,7 +72,7 @@ pub async fn disable(control: &Control, caller: &Caller, force: bool) -> Result<
         })
     };
     let (control, caller) = (control.clone(), caller.clone());
-    to_the_end(async move {
+    run_to_completion(async move {
         let disabled = control.write(&caller, work).await;
         control.objects().forget_keys();
         control.objects_closed().notify_one();
@@ -82,37 +82,37 @@ pub async fn disable(control: &Control, caller: &Caller, force: bool) -> Result<
 }
 
 /// The keys of the caller's organization.
-pub async fn credentials(control: &Control, caller: &Caller) -> Result<Opened> {
-    let (org, endpoint) = (organization(caller)?, endpoint(control)?);
+pub async fn credentials(control: &Control, caller: &Caller) -> Result<ObjectStorageAccess> {
+    let (org, endpoint) = (organization_of(caller)?, s3_endpoint(control)?);
     let account = control.store().read(|tx| accounts::get(tx, &org)).await?;
-    Ok(opened(control, account.access_key, endpoint, String::new()))
+    Ok(access_with_secret(control, account.access_key, endpoint, String::new()))
 }
 
 /// Replaces the keys of the caller's organization; the old ones open nothing any more.
-pub async fn rotate_keys(control: &Control, caller: &Caller) -> Result<Opened> {
-    let (org, me) = (organization(caller)?, caller.clone());
-    let endpoint = endpoint(control)?;
+pub async fn rotate_keys(control: &Control, caller: &Caller) -> Result<ObjectStorageAccess> {
+    let (org, me) = (organization_of(caller)?, caller.clone());
+    let endpoint = s3_endpoint(control)?;
     let work = move |tx: &mut Tx<'_>| {
         let old = accounts::get(tx, &org)?.access_key;
         let account = accounts::rotate(tx, &org)?;
         let detail = json!({ "access_key_id": account.access_key, "old_access_key_id": old });
-        record(tx, &me, &org, org.as_str(), "object_storage.rotate_keys", &detail)?;
+        record_account_event(tx, &me, &org, org.as_str(), "object_storage.rotate_keys", &detail)?;
         Ok(account.access_key)
     };
     let (engine, caller) = (control.clone(), caller.clone());
-    let rotated = to_the_end(async move {
+    let rotated = run_to_completion(async move {
         let rotated = engine.write(&caller, work).await;
         engine.objects().forget_keys();
         rotated
     });
     let message = "The keys were replaced; the old ones open nothing any more, for nobody in the organization. Its members \
                    get the new ones with `object-storage credentials`.";
-    Ok(opened(control, rotated.await?, endpoint, message.to_owned()))
+    Ok(access_with_secret(control, rotated.await?, endpoint, message.to_owned()))
 }
 
 /// The names of the organization's buckets, in order.
 pub async fn list_buckets(control: &Control, caller: &Caller) -> Result<Vec<String>> {
-    let org = organization(caller)?;
+    let org = organization_of(caller)?;
     let read = control.store().read(|tx| -> Result<Vec<String>> {
         accounts::get(tx, &org)?;
         Ok(tarn_store::buckets::list(tx, &org)?.into_iter().map(|bucket| bucket.name).collect())
@@ -122,11 +122,11 @@ pub async fn list_buckets(control: &Control, caller: &Caller) -> Result<Vec<Stri
 
 /// Makes a bucket. The name need be free in the organization only.
 pub async fn create_bucket(control: &Control, caller: &Caller, name: &str) -> Result<String> {
-    let (org, me, name) = (organization(caller)?, caller.clone(), name.to_owned());
+    let (org, me, name) = (organization_of(caller)?, caller.clone(), name.to_owned());
     let write = control.write(caller, move |tx| {
         let bucket = buckets::create(tx, &org, &name)?;
         let detail = json!({ "name": bucket.name });
-        record(tx, &me, &org, bucket.id.as_str(), "object_storage.create_bucket", &detail)?;
+        record_account_event(tx, &me, &org, bucket.id.as_str(), "object_storage.create_bucket", &detail)?;
         Ok(format!("Bucket {} was created.", bucket.name))
     });
     write.await
@@ -134,7 +134,7 @@ pub async fn create_bucket(control: &Control, caller: &Caller, name: &str) -> Re
 
 /// Removes an empty bucket, and uploads that were begun in it.
 pub async fn delete_bucket(control: &Control, caller: &Caller, name: &str) -> Result<()> {
-    let org = organization(caller)?;
+    let org = organization_of(caller)?;
     let mut tries = 0;
     loop {
         let (of, me, name) = (org.clone(), caller.clone(), name.to_owned());
@@ -158,12 +158,19 @@ fn remove_bucket(tx: &mut Tx<'_>, caller: &Caller, org: &OrgId, name: &str) -> R
         other => other.into(),
     })?;
     buckets::remove(tx, org, name)?;
-    record(tx, caller, org, bucket.id.as_str(), "object_storage.delete_bucket", &json!({ "name": bucket.name }))
+    record_account_event(
+        tx,
+        caller,
+        org,
+        bucket.id.as_str(),
+        "object_storage.delete_bucket",
+        &json!({ "name": bucket.name }),
+    )
 }
 
 /// What the caller's organization uses.
 pub async fn usage(control: &Control, caller: &Caller) -> Result<UsageView> {
-    let org = organization(caller)?;
+    let org = organization_of(caller)?;
     let configured = control.objects().quota_bytes(&org);
     let read = control.store().read(|tx| -> Result<UsageView> {
         let quota_bytes = tarn_store::limits::object_bytes(tx, org.as_str())?.or(configured);
@@ -181,27 +188,39 @@ pub async fn usage(control: &Control, caller: &Caller) -> Result<UsageView> {
 }
 
 /// Carries a change to its end, also when the caller hangs up: between a commit and what must follow it, nobody may.
-async fn to_the_end<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+async fn run_to_completion<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
     tokio::spawn(work).await.unwrap_or_else(|error| Err(Error::internal(error)))
 }
 
-fn organization(caller: &Caller) -> Result<OrgId> {
+fn organization_of(caller: &Caller) -> Result<OrgId> {
     let message = "object storage belongs to organizations, and you are in none; a user gets his organization when he is \
                    created (org_name of /admin/user/create)";
     caller.user.org.clone().ok_or_else(|| Error::new(Kind::Forbidden, "no_organization", message))
 }
 
-fn endpoint(control: &Control) -> Result<String> {
+fn s3_endpoint(control: &Control) -> Result<String> {
     let message = "this engine does not serve S3; ask its operator to start it with --s3-listen";
     control.s3().map(str::to_owned).ok_or_else(|| Error::new(Kind::Unavailable, "object_storage_not_served", message))
 }
 
 /// The secret is not kept in the outcome of a call: it follows from the key.
-fn opened(control: &Control, access_key_id: String, endpoint: String, message: String) -> Opened {
+fn access_with_secret(
+    control: &Control,
+    access_key_id: String,
+    endpoint: String,
+    message: String,
+) -> ObjectStorageAccess {
     let secret_access_key = control.objects().secret_of(&access_key_id);
-    Opened { credentials: Credentials { access_key_id, secret_access_key }, endpoint, message }
+    ObjectStorageAccess { credentials: Credentials { access_key_id, secret_access_key }, endpoint, message }
 }
 
-fn record(tx: &mut Tx<'_>, caller: &Caller, org: &OrgId, about: &str, verb: &str, detail: &Value) -> Result<()> {
+fn record_account_event(
+    tx: &mut Tx<'_>,
+    caller: &Caller,
+    org: &OrgId,
+    about: &str,
+    verb: &str,
+    detail: &Value,
+) -> Result<()> {
     Ok(events::record(tx, caller.user.id.as_str(), org.as_str(), about, verb, detail)?)
 }

@@ -20,7 +20,7 @@ pub struct RequestView {
 
 impl RequestView {
     pub(super) fn of(explainer: &mut Explainer<'_>, tx: &mut Tx<'_>, request: Request) -> Result<Self> {
-        let explanation = explainer.request(tx, &request)?;
+        let explanation = explainer.explain_request(tx, &request)?;
         Ok(RequestView { request, explanation })
     }
 }

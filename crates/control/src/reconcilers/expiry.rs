@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use tarn_store::{expiry, idempotency};
+use tarn_store::{expiry, idempotency as outcomes};
 
-use crate::{Control, Error, Result, once};
+use crate::calls::idempotency::OUTCOME_RETENTION;
+use crate::{Control, Error, Result};
 
 /// How long until it should run again.
 const PAUSE: Duration = Duration::from_secs(10 * 60);
@@ -15,8 +16,8 @@ const REMEMBERED: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Forgets some of what is too old; comes again at once while there is more.
 pub async fn tick(control: &Control) -> Result<Duration> {
     let write = control.store().write(|tx| {
-        let outcomes = idempotency::forget(tx, tx.now().before(once::KEPT))?;
-        Ok(outcomes + expiry::forget_ended(tx, tx.now().before(REMEMBERED))?)
+        let forgotten = outcomes::forget(tx, tx.now().before(OUTCOME_RETENTION))?;
+        Ok(forgotten + expiry::forget_ended(tx, tx.now().before(REMEMBERED))?)
     });
     match write.await.map_err(|error: tarn_store::Error| Error::from(error))? {
         0 => Ok(PAUSE),

@@ -22,11 +22,11 @@ pub async fn tick(control: &Control) -> Result<Duration> {
     let listed = control.inventory();
     let is_listed = move |id: &str| listed.gpus.iter().any(|gpu| gpu.id == id);
     let read = |tx: &mut Tx<'_>| -> Result<(Unseen, bool)> {
-        let unseen = unseen(tx, &look, &is_listed)?;
+        let unseen = find_unseen(tx, &look, &is_listed)?;
         let known = gpus::all(tx)?;
         let is_news = look.seen.iter().chain(&unseen.missed).any(|seen| {
             let before = known.get(&seen.gpu.id);
-            before != Some(&after(before.cloned(), seen, tx, quiet))
+            before != Some(&after_look(before.cloned(), seen, tx, quiet))
         });
         let is_news = is_news || !unseen.gone.is_empty();
         Ok((unseen, is_news))
@@ -34,12 +34,12 @@ pub async fn tick(control: &Control) -> Result<Duration> {
     let (mut unseen_now, is_news) = control.store().read(read).await?;
     if is_news {
         let look = look.clone();
-        let write = control.store().write(move |tx| write_all(tx, &look, &is_listed, quiet));
+        let write = control.store().write(move |tx| save_changes(tx, &look, &is_listed, quiet));
         unseen_now = write.await?;
     }
-    look.seen.iter().chain(&unseen_now.missed).for_each(measure);
+    look.seen.iter().chain(&unseen_now.missed).for_each(set_gauges);
     // Nobody may be given a GPU of which it is not written down how it is and what it is a slice of: so the board comes after.
-    let are_others = control.board().remember(&look.seen, &unseen_now.missed, control.prices());
+    let are_others = control.host_view().record_look(&look.seen, &unseen_now.missed, control.prices());
     if are_others {
         control.store().write(|tx| -> Result<u64> { Ok(requests::wake_line(tx, LINE_WINDOW)?) }).await?;
     }
@@ -49,17 +49,17 @@ pub async fn tick(control: &Control) -> Result<Duration> {
     Ok(every)
 }
 
-fn unseen(tx: &mut Tx<'_>, look: &Look, is_listed: &impl Fn(&str) -> bool) -> Result<Unseen> {
+fn find_unseen(tx: &mut Tx<'_>, look: &Look, is_listed: &impl Fn(&str) -> bool) -> Result<Unseen> {
     let (known, owners) = (gpus::all(tx)?, instances::gpu_owners(tx)?);
     Ok(look.unseen(&known, |id| owners.contains_key(id), is_listed))
 }
 
 /// Writes down everything that has changed, and wakes the line if one is offered now that was not; says who was not seen.
-fn write_all(tx: &mut Tx<'_>, look: &Look, is_listed: &impl Fn(&str) -> bool, quiet: Duration) -> Result<Unseen> {
-    let unseen = unseen(tx, look, is_listed)?;
+fn save_changes(tx: &mut Tx<'_>, look: &Look, is_listed: &impl Fn(&str) -> bool, quiet: Duration) -> Result<Unseen> {
+    let unseen = find_unseen(tx, look, is_listed)?;
     let mut is_more = false;
     for seen in look.seen.iter().chain(&unseen.missed) {
-        is_more |= write_down(tx, seen, quiet)?;
+        is_more |= save_change(tx, seen, quiet)?;
     }
     for id in &unseen.gone {
         gpus::forget(tx, id)?;
@@ -70,27 +70,27 @@ fn write_all(tx: &mut Tx<'_>, look: &Look, is_listed: &impl Fn(&str) -> bool, qu
     Ok(unseen)
 }
 
-fn after(before: Option<Known>, seen: &Seen, tx: &Tx<'_>, quiet: Duration) -> Known {
+fn after_look(before: Option<Known>, seen: &Seen, tx: &Tx<'_>, quiet: Duration) -> Known {
     before.unwrap_or_else(|| Known::new(seen)).seen(seen, tx.now(), quiet)
 }
 
 /// Writes down what has changed about one; says whether it is offered now and was not.
-fn write_down(tx: &mut Tx<'_>, seen: &Seen, quiet: Duration) -> Result<bool> {
+fn save_change(tx: &mut Tx<'_>, seen: &Seen, quiet: Duration) -> Result<bool> {
     let before = gpus::get(tx, &seen.gpu.id)?;
-    let now = after(before.clone(), seen, tx, quiet);
+    let now = after_look(before.clone(), seen, tx, quiet);
     if before.as_ref() == Some(&now) {
         return Ok(false);
     }
     gpus::save(tx, &now)?;
     let was = before.as_ref().map_or("GOOD", |before| before.health.name());
     if was != now.health.name() {
-        tell(tx, &now)?;
+        record_health_change(tx, &now)?;
     }
     Ok(before.is_some_and(|before| before.withheld().is_some()) && now.withheld().is_none())
 }
 
 /// Tells whoever has to know: the owner of the instance that has it, or the engine.
-fn tell(tx: &mut Tx<'_>, known: &Known) -> Result<()> {
+fn record_health_change(tx: &mut Tx<'_>, known: &Known) -> Result<()> {
     let verb = match &known.health {
         Health::Good => "gpu.good",
         Health::Bad { .. } => "gpu.bad",
@@ -114,7 +114,7 @@ fn tell(tx: &mut Tx<'_>, known: &Known) -> Result<()> {
 }
 
 /// What Prometheus is told of one.
-fn measure(seen: &Seen) {
+fn set_gauges(seen: &Seen) {
     let labels = || {
         [("gpu", seen.gpu.id.clone()), ("model", seen.gpu.model.clone()), ("simulated", seen.gpu.simulated.to_string())]
     };

@@ -3,8 +3,8 @@
 pub mod access;
 pub mod expiry;
 pub mod gpus;
+pub mod instances;
 pub mod jobs;
-pub mod machines;
 pub mod objects;
 pub mod reboots;
 

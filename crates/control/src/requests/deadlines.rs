@@ -9,8 +9,8 @@ use super::{PULL, definition};
 use crate::Settings;
 
 /// The request with all the time that its present step would have if it began now; never with less than it has.
-pub(crate) fn anew(mut request: Request, now: Time, settings: &Settings) -> Request {
-    let deadline = now.after(time(&request, settings));
+pub(crate) fn with_fresh_deadline(mut request: Request, now: Time, settings: &Settings) -> Request {
+    let deadline = now.after(time_for_step(&request, settings));
     if deadline <= request.deadline {
         return request;
     }
@@ -21,7 +21,7 @@ pub(crate) fn anew(mut request: Request, now: Time, settings: &Settings) -> Requ
     Request { deadline, ..request }
 }
 
-fn time(request: &Request, settings: &Settings) -> Duration {
+fn time_for_step(request: &Request, settings: &Settings) -> Duration {
     if request.failure.is_some() {
         // The time for undoing is counted from the deadline on.
         return Duration::ZERO;

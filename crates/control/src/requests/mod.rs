@@ -4,21 +4,10 @@
 //! of the request, guarded by the runner's lease. A step may run twice, and one that timed out may have succeeded, so its
 //! act is idempotent. The undo of a step must cope with one that happened wholly, partly or not at all.
 
-mod attach_storage;
-mod claim_cluster;
-mod create_storage;
+mod clusters;
 pub(crate) mod deadlines;
-mod destroy_storage;
-mod detach_storage;
-mod edit_cluster;
-mod edit_storage;
-mod nodes;
-mod pull;
-mod release_cluster;
-mod release_volume;
-mod restart_cluster;
 mod start;
-mod undo_mounts;
+mod storage;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -30,9 +19,8 @@ use tarn_store::Tx;
 
 use crate::{Control, Error, Result};
 
-pub(crate) use claim_cluster::LINE_WINDOW;
-pub(crate) use pull::NAME as PULL;
-pub(crate) use start::{New, conclude, start, start_completed, start_in_line};
+pub(crate) use clusters::{LINE_WINDOW, PULL};
+pub(crate) use start::{NewRequest, end_request, start_completed, start_in_line, start_request};
 
 /// One kind of request.
 pub struct Definition {
@@ -134,19 +122,19 @@ impl<'a> Context<'a> {
 /// The table of a kind of request.
 pub fn definition(kind: RequestType) -> &'static Definition {
     match kind {
-        RequestType::ClusterClaim => &claim_cluster::DEFINITION,
-        RequestType::ClusterRelease => &release_cluster::DEFINITION,
-        RequestType::ClusterEdit => &edit_cluster::DEFINITION,
-        RequestType::ClusterRestart => &restart_cluster::DEFINITION,
-        RequestType::StorageCreate => &create_storage::DEFINITION,
-        RequestType::StorageDestroy => &destroy_storage::DEFINITION,
-        RequestType::StorageAttach => &attach_storage::DEFINITION,
-        RequestType::StorageDetach => &detach_storage::DEFINITION,
-        RequestType::StorageEdit => &edit_storage::DEFINITION,
+        RequestType::ClusterClaim => &clusters::claim::DEFINITION,
+        RequestType::ClusterRelease => &clusters::release::DEFINITION,
+        RequestType::ClusterEdit => &clusters::edit::DEFINITION,
+        RequestType::ClusterRestart => &clusters::restart::DEFINITION,
+        RequestType::StorageCreate => &storage::create::DEFINITION,
+        RequestType::StorageDestroy => &storage::destroy::DEFINITION,
+        RequestType::StorageAttach => &storage::attach::DEFINITION,
+        RequestType::StorageDetach => &storage::detach::DEFINITION,
+        RequestType::StorageEdit => &storage::edit::DEFINITION,
     }
 }
 
 /// A commit with nothing to add to the progress.
-fn nothing() -> Commit {
+fn commit_nothing() -> Commit {
     Box::new(|_| Ok(Next::Done))
 }

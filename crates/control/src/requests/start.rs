@@ -11,7 +11,7 @@ use super::LINE_WINDOW;
 use crate::Result;
 
 /// What a new request is about.
-pub(crate) struct New<'a> {
+pub(crate) struct NewRequest<'a> {
     pub(crate) kind: RequestType,
     pub(crate) owner: Owner,
     pub(crate) cluster: Option<&'a ClusterId>,
@@ -19,26 +19,26 @@ pub(crate) struct New<'a> {
 }
 
 /// Starts a request that has until `limit` from now.
-pub(crate) fn start(tx: &mut Tx<'_>, new: New<'_>, limit: Duration) -> Result<Request> {
-    let request = Request { deadline: tx.now().after(limit), ..blank(tx, new) };
+pub(crate) fn start_request(tx: &mut Tx<'_>, new: NewRequest<'_>, limit: Duration) -> Result<Request> {
+    let request = Request { deadline: tx.now().after(limit), ..pending_request(tx, new) };
     requests::insert(tx, &request)?;
     Ok(request)
 }
 
 /// Starts a request that waits in the line for capacity, until `limit` from now. One too far back to be placed now sleeps
 /// until the line has moved.
-pub(crate) fn start_in_line(tx: &mut Tx<'_>, new: New<'_>, limit: Duration) -> Result<Request> {
+pub(crate) fn start_in_line(tx: &mut Tx<'_>, new: NewRequest<'_>, limit: Duration) -> Result<Request> {
     let (deadline, now) = (tx.now().after(limit), tx.now());
     let far_back = requests::line_length(tx, LINE_WINDOW)? >= u64::from(LINE_WINDOW);
     let due = if far_back { deadline } else { now };
-    let request = Request { due, deadline, waiting: true, ..blank(tx, new) };
+    let request = Request { due, deadline, waiting: true, ..pending_request(tx, new) };
     requests::insert(tx, &request)?;
     Ok(request)
 }
 
 /// Records a request whose work is done in the very transaction that accepts it.
-pub(crate) fn start_completed(tx: &mut Tx<'_>, new: New<'_>, message: &str) -> Result<RequestId> {
-    let blank = blank(tx, new);
+pub(crate) fn start_completed(tx: &mut Tx<'_>, new: NewRequest<'_>, message: &str) -> Result<RequestId> {
+    let blank = pending_request(tx, new);
     let ended = Some(blank.created);
     let request = Request { status: RequestStatus::Completed, message: Some(message.to_owned()), ended, ..blank };
     requests::insert(tx, &request)?;
@@ -46,7 +46,7 @@ pub(crate) fn start_completed(tx: &mut Tx<'_>, new: New<'_>, message: &str) -> R
 }
 
 /// Ends a request whose status and message say how, and writes down that it ended.
-pub(crate) fn conclude(tx: &mut Tx<'_>, mut request: Request, verb: &str) -> Result<()> {
+pub(crate) fn end_request(tx: &mut Tx<'_>, mut request: Request, verb: &str) -> Result<()> {
     request.ended = Some(tx.now());
     requests::save(tx, &request)?;
     let (kind, object) = (request.kind.name(), request.object_id());
@@ -55,7 +55,7 @@ pub(crate) fn conclude(tx: &mut Tx<'_>, mut request: Request, verb: &str) -> Res
     Ok(())
 }
 
-fn blank(tx: &Tx<'_>, new: New<'_>) -> Request {
+fn pending_request(tx: &Tx<'_>, new: NewRequest<'_>) -> Request {
     let now = tx.now();
     Request {
         id: RequestId::fresh(tx.ids()),

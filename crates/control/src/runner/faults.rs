@@ -23,7 +23,7 @@ pub enum Fault {
 
 /// Where a runner is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct At {
+pub struct FaultPoint {
     /// The kind of the request.
     pub kind: RequestType,
     /// The name of the step.
@@ -35,14 +35,14 @@ pub struct At {
 /// Decides what goes wrong.
 pub trait Faults: Send + Sync + 'static {
     /// Asked before each try of each step.
-    fn at(&self, at: At) -> Fault;
+    fn at(&self, at: FaultPoint) -> Fault;
 }
 
 /// Nothing ever goes wrong on purpose.
 pub struct Never;
 
 impl Faults for Never {
-    fn at(&self, _: At) -> Fault {
+    fn at(&self, _: FaultPoint) -> Fault {
         Fault::None
     }
 }

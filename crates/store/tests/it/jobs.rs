@@ -79,7 +79,7 @@ async fn queued(world: &World, cluster: &Cluster, created: i64) -> Job {
 async fn admit(world: &World) -> Vec<JobId> {
     let write = world.store.write(|tx| -> Result<_, Error> {
         let mut admitted = Vec::new();
-        for job in jobs::whose_turn_it_is(tx)? {
+        for job in jobs::admissible(tx)? {
             let job = job.moved(tx.now(), State::admit).unwrap();
             jobs::save(tx, &job)?;
             admitted.push(job.id);

@@ -1,0 +1,151 @@
+//! Who logs in through the SSH gateway, and to which instance: the user name says which, and the key says who.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde_json::json;
+use tarn_driver::GuestStream;
+use tarn_model::clusters::{Cluster, Instance};
+use tarn_model::ids::{ClusterId, InstanceId, UserId};
+use tarn_model::lifecycle::State;
+use tarn_store::{Tx, clusters, events, instances, ssh_keys, users};
+
+use crate::{Control, Error, Result};
+
+/// How long a login waits for an instance that is just starting.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long after a failure it is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
+
+/// So many ids are named when a name stands for several clusters.
+const MAX_NAMED: usize = 10;
+
+/// What a key opens under a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoginMatch {
+    /// One instance.
+    One(Login),
+    /// Ambiguous clusters of that name; the words say which, for a person.
+    Ambiguous(String),
+}
+
+/// Somebody who may log in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Login {
+    /// Where to.
+    pub instance: InstanceId,
+    /// Who: the one who saved the key or, where it was given at creation, the one who created the cluster.
+    pub user: UserId,
+    /// The scope of the cluster.
+    scope: String,
+}
+
+/// What `name` is among what the key of this fingerprint opens: the id or name of an instance, or the id or name of a cluster,
+/// which stands for its first node. `None` when there is nothing, whatever else of that name may exist.
+pub async fn find(control: &Control, name: &str, fingerprint: &str) -> Result<Option<LoginMatch>> {
+    let read = control.store().read(|tx| -> Result<_> {
+        let opened = clusters::opened_by(tx, fingerprint)?;
+        let (matching, node) = matching_clusters(tx, &opened, name)?;
+        match matching.as_slice() {
+            [] => Ok(None),
+            [cluster] => {
+                let Some(instance) = instances::of_cluster(tx, &cluster.id)?.into_iter().find(|one| one.node == node)
+                else {
+                    return Ok(None);
+                };
+                let user = user_of_key(tx, fingerprint, cluster)?;
+                let scope = cluster.owner.scope().to_owned();
+                Ok(Some(LoginMatch::One(Login { instance: instance.id, user, scope })))
+            }
+            several => Ok(Some(LoginMatch::Ambiguous(describe_ambiguity(name, several)))),
+        }
+    });
+    read.await
+}
+
+/// Writes down that somebody has logged in.
+pub async fn record(control: &Control, login: &Login, fingerprint: &str, from: SocketAddr) -> Result<()> {
+    let (login, detail) = (login.clone(), json!({ "fingerprint": fingerprint, "from": from.to_string() }));
+    let write = control.store().write(move |tx| {
+        events::record(tx, login.user.as_str(), &login.scope, login.instance.as_str(), "ssh.login", &detail)
+    });
+    write.await.map_err(Error::from)
+}
+
+/// A stream to the guest of an instance. One that is just starting is waited for; the words of an error are for the person.
+pub async fn dial(control: &Control, instance: &InstanceId) -> std::result::Result<GuestStream, String> {
+    let started = tokio::time::Instant::now();
+    loop {
+        let why = match try_dial(control, instance).await {
+            Ok(stream) => return Ok(stream),
+            Err(DialError::Never(why)) => return Err(why),
+            Err(DialError::Later(why)) => why,
+        };
+        if started.elapsed() + RETRY_INTERVAL >= DIAL_TIMEOUT {
+            return Err(format!("{why}; try again in a moment"));
+        }
+        tokio::time::sleep(RETRY_INTERVAL).await;
+    }
+}
+
+enum DialError {
+    Later(String),
+    Never(String),
+}
+
+async fn try_dial(control: &Control, id: &InstanceId) -> std::result::Result<GuestStream, DialError> {
+    let read = control.store().read(|tx| instances::get(tx, id)).await;
+    let found: Option<Instance> = read.map_err(|error| {
+        tracing::error!(%error, instance = %id, "an instance could not be looked up for a login");
+        DialError::Later("the engine cannot look up the instance now".into())
+    })?;
+    let state = found.map_or(State::Destroyed, |instance| instance.state);
+    match &state {
+        State::Running => {}
+        State::Pending | State::Provisioning | State::Configuring | State::Restarting => {
+            return Err(DialError::Later(format!("instance {id} does not run yet: it is {}", state.name())));
+        }
+        State::Destroying | State::Destroyed => return Err(DialError::Never(format!("instance {id} is gone"))),
+        State::Failed { reason } => return Err(DialError::Never(format!("instance {id} does not run: {reason}"))),
+    }
+    control.driver().connect(id).await.map_err(|error| match error {
+        tarn_driver::Error::Retry(why) => DialError::Later(format!("instance {id} does not answer: {why}")),
+        tarn_driver::Error::Permanent(why) | tarn_driver::Error::Unsupported(why) => DialError::Never(why),
+    })
+}
+
+/// The clusters that a name stands for, and which of their nodes.
+fn matching_clusters(tx: &mut Tx<'_>, opened: &[Cluster], name: &str) -> Result<(Vec<Cluster>, u32)> {
+    let of_id = |id: &ClusterId| opened.iter().filter(|cluster| cluster.id == *id).cloned().collect();
+    if let Ok(id) = name.parse::<InstanceId>() {
+        let instance = instances::get(tx, &id)?;
+        return Ok(instance.map_or((Vec::new(), 0), |instance| (of_id(&instance.cluster), instance.node)));
+    }
+    if let Ok(id) = name.parse::<ClusterId>() {
+        return Ok((of_id(&id), 0));
+    }
+    if let Some((cluster, node)) = name.rsplit_once('-')
+        && let (Ok(id), Ok(node)) = (cluster.parse::<ClusterId>(), node.parse())
+    {
+        return Ok((of_id(&id), node));
+    }
+    Ok((opened.iter().filter(|cluster| cluster.name == name).cloned().collect(), 0))
+}
+
+fn user_of_key(tx: &mut Tx<'_>, fingerprint: &str, cluster: &Cluster) -> Result<UserId> {
+    for key in ssh_keys::with_fingerprint(tx, fingerprint)? {
+        if key.owner.scope() == cluster.owner.scope()
+            && users::get(tx, &key.owner.user)?.is_some_and(|user| !user.disabled)
+        {
+            return Ok(key.owner.user);
+        }
+    }
+    Ok(cluster.owner.user.clone())
+}
+
+fn describe_ambiguity(name: &str, several: &[Cluster]) -> String {
+    let ids: Vec<&str> = several.iter().take(MAX_NAMED).map(|cluster| cluster.id.as_str()).collect();
+    let more = if several.len() > MAX_NAMED { ", …" } else { "" };
+    format!("{name} is the name of several clusters that your key opens; use an id instead: {}{more}", ids.join(", "))
+}

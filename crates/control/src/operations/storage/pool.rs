@@ -1,0 +1,37 @@
+//! The pool that all volumes share, and how much of it may still be promised.
+
+use tarn_store::{Tx, storage};
+
+use crate::{Control, Error, Kind, Result};
+
+/// What the pool has. It is asked anew for every promise, and before the transaction: other things may fill the same disk.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pool {
+    has_gb: u64,
+    limit_gb: u64,
+}
+
+impl Pool {
+    /// Asks the driver.
+    pub(super) async fn observe(control: &Control) -> Result<Self> {
+        let (bytes, settings) = (control.driver().pool().await?, control.settings());
+        let has_gb = (bytes / 1_000_000_000).min(settings.storage_cap_gb.unwrap_or(u64::MAX));
+        Ok(Pool { has_gb, limit_gb: (has_gb as f64 * settings.storage_overcommit) as u64 })
+    }
+
+    /// Refuses to promise more than there is, or than the operator has allowed.
+    pub(super) fn check_room(self, tx: &mut Tx<'_>, more_gb: u64) -> Result<()> {
+        let Pool { has_gb, limit_gb } = self;
+        let promised_gb = storage::promised_gb(tx)?;
+        if promised_gb.saturating_add(more_gb) <= limit_gb {
+            return Ok(());
+        }
+        let free_gb = limit_gb.saturating_sub(promised_gb);
+        let overcommit = if limit_gb == has_gb { String::new() } else { format!(" and may promise {limit_gb} GB") };
+        let message = format!(
+            "the pool has {has_gb} GB{overcommit}: {promised_gb} GB are promised, {free_gb} GB are free, and this asks for \
+             {more_gb} GB more; ask for less, or destroy storage that is not needed"
+        );
+        Err(Error::new(Kind::Capacity, "pool_full", message))
+    }
+}
