@@ -67,8 +67,8 @@ pub(crate) fn check_key_bytes(given: u64, saved: u64) -> Result<()> {
         return Ok(());
     }
     let message = format!(
-        "the SSH keys of a cluster, given and saved, may have {MAX_KEY_BYTES} bytes together; here {given} bytes would be given \
-         and {saved} saved: remove some, or use shorter ones such as ed25519"
+        "the SSH keys of a cluster may have {MAX_KEY_BYTES} bytes in total; this call would make it {given} bytes given at \
+         creation and {saved} bytes saved; remove some keys, or use shorter ones such as ed25519"
     );
     Err(Error::conflict("too_many_ssh_keys", message))
 }

@@ -125,12 +125,12 @@ impl From<tarn_objects::Error> for Error {
                 let held = if count == 1 { "1 object".to_owned() } else { format!("{count} objects") };
                 let message = format!(
                     "the buckets still hold {held}, old versions included; delete them first, or call \
-                     DELETE /object-storage/disable?force=true to lose all of them"
+                     DELETE /object-storage/disable?force=true to delete all of them"
                 );
                 Error::conflict("object_storage_not_empty", message)
             }
             Objects::BadBucketName(bad) => Error::invalid("invalid_bucket_name", bad.to_string()),
-            Objects::BucketExists => Error::conflict("bucket_exists", "your organization has a bucket of that name"),
+            Objects::BucketExists => Error::conflict("bucket_exists", "your organization already has a bucket with that name"),
             Objects::TooManyBuckets(_) => Error::conflict("too_many_buckets", format!("{error}; delete one first")),
             Objects::BucketNotEmpty => {
                 let message =
@@ -151,12 +151,12 @@ impl From<tarn_store::Error> for Error {
     fn from(error: tarn_store::Error) -> Self {
         match error {
             tarn_store::Error::Conflict => {
-                let message = "somebody else changed it at the same moment; look again and repeat the call";
+                let message = "another call changed it at the same time; check its current state, then try again";
                 Error::conflict(Error::CHANGED_MEANWHILE, message)
             }
             tarn_store::Error::Taken => Error::conflict("name_taken", "that name is taken"),
             tarn_store::Error::Unavailable(_) => {
-                let message = "the database cannot take this now; try again in a moment";
+                let message = "the database is not available at the moment; try again in a moment";
                 Error { cause: Some(Box::new(error)), ..Error::new(Kind::Unavailable, "unavailable", message) }
             }
             tarn_store::Error::Corrupt(_) | tarn_store::Error::Database(_) => Error::internal(error),

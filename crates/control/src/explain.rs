@@ -45,14 +45,14 @@ impl<'c> Explainer<'c> {
         let why = why.unwrap_or_default();
         if !why.is_empty() && request.status == RequestStatus::Pending {
             let until = request.deadline;
-            return Ok(Some(format!("{why}It waits for its turn, a few at a time; until {until}, then it fails.")));
+            return Ok(Some(format!("{why}It waits for its turn, because only a few clusters restart at a time; until {until}, then it fails.")));
         }
         let last = request.message.as_deref().map(|message| format!(" Last: {message}.")).unwrap_or_default();
         let text = match &request.failure {
             Some(failure) => {
                 let until = request.deadline.after(self.control.settings().work_deadline);
                 format!(
-                    "{why}Failed and is being undone, {} steps are left, until {until}: {failure}.{last}",
+                    "{why}Failed and is being undone, {} steps left, until {until}: {failure}.{last}",
                     request.step
                 )
             }
@@ -126,7 +126,7 @@ impl<'c> Explainer<'c> {
         };
         let place = match line.iter().position(|id| *id == request.id) {
             Some(ahead) => format!("{} in line", ordinal(ahead + 1)),
-            None => format!("more than {MAX_COUNTED} are before it"),
+            None => format!("more than {MAX_COUNTED} requests are ahead of it"),
         };
         self.line = Some(line);
         Ok(format!("Waits for {what}, {place}; until {}, then it fails.", request.deadline))

@@ -64,6 +64,6 @@ fn outcome_cipher(call: &Idempotency) -> ChaCha20Poly1305 {
 
 /// Another API key of the same user was used the first time: the call was carried out, but its answer is sealed.
 fn sealed_with_other_key() -> Error {
-    let message = "this call was carried out with another API key, and only that key can read its answer again";
+    let message = "this call was carried out with another API key, and only that key can read its response again";
     Error::conflict("idempotency_other_key", message)
 }

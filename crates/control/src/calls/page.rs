@@ -53,7 +53,7 @@ pub(crate) fn decode_cursor(cursor: Option<&str>, prefix: &str) -> Result<Option
         Some(place) => Ok(Some(place)),
         None => Err(Error::invalid(
             "invalid_cursor",
-            "the cursor is not one that this engine gave out; start again without it",
+            "the cursor is not valid; start again without it",
         )),
     }
 }

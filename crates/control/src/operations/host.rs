@@ -83,10 +83,10 @@ pub async fn drain(control: &Control, caller: &Caller, drained: Option<DrainReas
         let detail = serde_json::json!({ "reason": drain.as_ref().and_then(|drain| drain.reason.as_deref()) });
         events::record(tx, me.user.id.as_str(), events::ENGINE, "host", verb, &detail)?;
         match drain {
-            Some(_) => Ok("The host takes on nothing new; what runs goes on.".to_owned()),
+            Some(_) => Ok("The host accepts no new clusters; running clusters continue.".to_owned()),
             None => {
                 requests::wake_line(tx, LINE_WINDOW)?;
-                Ok("The host takes on new clusters again.".to_owned())
+                Ok("The host accepts new clusters again.".to_owned())
             }
         }
     });
@@ -135,7 +135,7 @@ async fn forget_lost_gpu(control: &Control, caller: &Caller, gpu: &str) -> Resul
             "gpu.clear",
             &serde_json::json!({ "forgotten": true }),
         )?;
-        Ok(Some(format!("GPU {id} is not there and is forgotten; should it come back, it is a new one.")))
+        Ok(Some(format!("GPU {id} is missing and was removed; if it comes back, it counts as a new GPU.")))
     });
     let said = write.await?;
     if said.is_some() {
@@ -162,7 +162,7 @@ impl DrainReason {
         let is_wrong = |text: &String| text.chars().count() > 200 || text.chars().any(char::is_control);
         match self.0.as_ref().is_some_and(is_wrong) {
             true => {
-                Err(Error::invalid("invalid_reason", "a reason has at most 200 characters and no control characters"))
+                Err(Error::invalid("invalid_reason", "the reason must have at most 200 characters and no control characters"))
             }
             false => Ok(()),
         }
@@ -197,7 +197,7 @@ async fn change_gpu(
                 Ok(format!("GPU {} is offered.", there.id))
             }
             (None, Some((instance, _))) => {
-                Ok(format!("GPU {} is offered again when instance {instance}, which has it, is gone.", there.id))
+                Ok(format!("GPU {} will be offered again when instance {instance}, which holds it, is destroyed.", there.id))
             }
         }
     });

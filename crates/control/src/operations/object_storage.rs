@@ -63,11 +63,11 @@ pub async fn disable(control: &Control, caller: &Caller, force: bool) -> Result<
         let detail = json!({ "force": force, "objects": lost.objects, "bytes": lost.bytes });
         record_account_event(tx, &me, &org, org.as_str(), "object_storage.disable", &detail)?;
         Ok(match lost.objects {
-            0 => "Object storage was disabled; its keys open nothing any more.".to_owned(),
-            1 => "Object storage was disabled; its keys open nothing any more, and its object is being deleted."
+            0 => "Object storage was disabled; its access keys no longer work.".to_owned(),
+            1 => "Object storage was disabled; its access keys no longer work, and its object is being deleted."
                 .to_owned(),
             many => format!(
-                "Object storage was disabled; its keys open nothing any more, and its {many} objects are being deleted."
+                "Object storage was disabled; its access keys no longer work, and its {many} objects are being deleted."
             ),
         })
     };
@@ -105,7 +105,7 @@ pub async fn rotate_keys(control: &Control, caller: &Caller) -> Result<ObjectSto
         engine.objects().forget_keys();
         rotated
     });
-    let message = "The keys were replaced; the old ones open nothing any more, for nobody in the organization. Its members \
+    let message = "The access keys were replaced; the old ones no longer work for any member of the organization. Members \
                    get the new ones with `object-storage credentials`.";
     Ok(access_with_secret(control, rotated.await?, endpoint, message.to_owned()))
 }
@@ -193,8 +193,8 @@ async fn run_to_completion<T: Send + 'static>(work: impl Future<Output = Result<
 }
 
 fn organization_of(caller: &Caller) -> Result<OrgId> {
-    let message = "object storage belongs to organizations, and you are in none; a user gets his organization when he is \
-                   created (org_name of /admin/user/create)";
+    let message = "object storage belongs to organizations, and you are not in one; an administrator chooses the organization \
+                   of a user when creating the user (org_name of /admin/user/create)";
     caller.user.org.clone().ok_or_else(|| Error::new(Kind::Forbidden, "no_organization", message))
 }
 

@@ -118,7 +118,7 @@ async fn count_losses(control: &Control, open: &OpenWork) -> Result<Losses> {
     let (failed, coming_back) = read.await.map_err(|error: tarn_store::Error| Error::from(error))?;
     losses.clusters_failed = failed.saturating_sub(before);
     losses.clusters_coming_back = coming_back;
-    tracing::warn!(?losses, "the machine was restarted; what ran on it is being brought back");
+    tracing::warn!(?losses, "the host was rebooted; the clusters that ran on it are being restarted");
     metrics::counter!("tarn_machine_reboots_total").increment(1);
     Ok(losses)
 }
@@ -127,7 +127,7 @@ async fn count_losses(control: &Control, open: &OpenWork) -> Result<Losses> {
 async fn count_missing(control: &Control, observed: &Observed) -> Result<Losses> {
     let mut losses = Losses::default();
     for difference in differences(control.store(), observed).await? {
-        tracing::debug!(%difference, "the machine is not as the database says");
+        tracing::debug!(%difference, "the host differs from the database");
         match difference {
             Difference::Instance(_, None) => losses.instances_missing += 1,
             Difference::Instance(_, Some(seen)) => {
@@ -180,7 +180,7 @@ fn begin_bring_back(tx: &mut Tx<'_>, cluster: Cluster, nodes: &[Instance], setti
     request.due = request.deadline;
     requests::save(tx, &request)?;
     let note =
-        format!("The machine was restarted, which was seen at {}, and the engine brings back what ran", tx.now());
+        format!("The host was rebooted (noticed at {}), and the engine restarts the clusters that ran", tx.now());
     requests::set_note(tx, &request, &note)?;
     admit_restarts(tx, settings)
 }
@@ -191,7 +191,7 @@ fn fail_cluster(tx: &mut Tx<'_>, cluster: Cluster, nodes: &[Instance], refused: 
         instances::save(tx, &node.clone().died(End::MachineRebooted)?)?;
     }
     let reason = format!(
-        "the machine was restarted, and the cluster could not be brought back: {refused}. Restart it when that is mended, or \
+        "the host was rebooted, and the cluster could not be brought back: {refused}. Restart it when that is fixed, or \
          destroy it"
     );
     let cluster = cluster.moved(now, |state| state.die(&reason))?;

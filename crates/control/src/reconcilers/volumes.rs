@@ -9,8 +9,8 @@ use crate::audit::is_intact_again;
 use crate::{Control, Error, Kind, Result};
 
 /// What is said of a volume that is nowhere to be seen.
-const MISSING: &str = "its data is not where it was kept. When the operator has brought it back it is READY again; if that cannot \
-                       be, detach and destroy it";
+const MISSING: &str = "its data is missing. When the operator has restored it, the volume becomes READY again; if that is not \
+                       possible, detach and destroy it";
 
 /// Looks again at a volume that was seen to be other than its row says, and marks what it is. What changed between the two looks
 /// is left for the next time: a request may just have made or removed it.

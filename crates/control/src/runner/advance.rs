@@ -65,7 +65,7 @@ impl Runner {
                 Some(_) if now >= request.deadline => {
                     let why = match request.waiting {
                         true => {
-                            format!("no capacity became free by {}; try again later, or with less", request.deadline)
+                            format!("no capacity became free by {}; try again later, or request less", request.deadline)
                         }
                         false => format!("it did not finish by {}", request.deadline),
                     };
@@ -80,7 +80,7 @@ impl Runner {
                 None => self.commit_failure(request, definition, None).await,
                 Some(step) if now >= request.deadline.after(self.control.settings().work_deadline) => {
                     let note =
-                        format!("Undoing step '{}' did not work either, so something may be left behind.", step.name);
+                        format!("Undoing step '{}' failed as well, so something may be left behind.", step.name);
                     self.commit_failure(request, definition, Some(note)).await
                 }
                 Some(step) => self.undo_step(request, step).await,
@@ -169,10 +169,10 @@ impl Runner {
             let (before, has_time) = (told, at.undo || self.control.clock().now() < request.deadline);
             told = self.control.step_progress().report_count(&request.id);
             if told == before {
-                return Err(Failure::Retry(format!("it took longer than {} seconds", limit.as_secs())));
+                return Err(Failure::Retry(format!("the step took longer than {} seconds", limit.as_secs())));
             }
             if !has_time {
-                return Err(Failure::Retry("there was no more time".to_owned()));
+                return Err(Failure::Retry("the deadline of the request has passed".to_owned()));
             }
         }
     }

@@ -68,13 +68,13 @@ pub async fn create_user(control: &Control, caller: &Caller, new: NewUser) -> Re
         return Err(Error::invalid("invalid_email", "email must be an address such as ada@example.org"));
     }
     if new.org_name.as_deref().is_some_and(|name| !is_org_name(name)) {
-        let message = "org_name must have 1 to 100 characters, no control characters and no blanks at its ends";
+        let message = "org_name must have 1 to 100 characters, no control characters and no leading or trailing spaces";
         return Err(Error::invalid("invalid_org_name", message));
     }
     let me = caller.clone();
     let write = control.write(caller, move |tx| {
         if users::find(tx, &new.email)?.is_some() {
-            return Err(Error::conflict("email_taken", format!("there is a user {} already", new.email)));
+            return Err(Error::conflict("email_taken", format!("user {} already exists", new.email)));
         }
         let user = insert_user(tx, &new.email, new.org_name.as_deref(), false)?;
         let (_, api_key) = issue_key(tx, &user.id)?;
@@ -85,7 +85,7 @@ pub async fn create_user(control: &Control, caller: &Caller, new: NewUser) -> Re
             (None, _) => "in no organization".to_owned(),
         };
         let message =
-            format!("User {} ({}) was created {place}. The key is shown this once only.", user.email, user.id);
+            format!("User {} ({}) was created {place}. The API key is shown only once.", user.email, user.id);
         Ok(CreatedUser { user: user.id, org: user.org, api_key, message })
     });
     write.await
@@ -119,7 +119,7 @@ pub async fn disable_user(control: &Control, caller: &Caller, user: &str, disabl
     caller.must_administer()?;
     let id: UserId = user.parse()?;
     if disabled && id == caller.user.id {
-        return Err(Error::conflict("own_user", "you cannot disable yourself; let another administrator do it"));
+        return Err(Error::conflict("own_user", "you cannot disable yourself; ask another administrator"));
     }
     let me = caller.clone();
     let write = control.write(caller, move |tx| {
@@ -144,7 +144,7 @@ pub async fn create_key(control: &Control, caller: &Caller, user: &str) -> Resul
         let (key, api_key) = issue_key(tx, &id)?;
         let detail = serde_json::json!({ "user": id });
         events::record(tx, me.user.id.as_str(), scope_of(&user), key.as_str(), "key.create", &detail)?;
-        let message = format!("Key {key} for {} was created. It is shown this once only.", user.email);
+        let message = format!("Key {key} for {} was created. It is shown only once.", user.email);
         Ok(CreatedKey { id: key, user: user.id, api_key, message })
     });
     write.await
@@ -174,7 +174,7 @@ pub async fn revoke_key(control: &Control, caller: &Caller, key: &str) -> Result
     caller.must_administer()?;
     let id: ApiKeyId = key.parse()?;
     if id == caller.key {
-        return Err(Error::conflict("own_key", "this is the key you call with; use another one to revoke it"));
+        return Err(Error::conflict("own_key", "you cannot revoke the API key that this call uses; use another key"));
     }
     let me = caller.clone();
     let write = control.write(caller, move |tx| {
@@ -203,7 +203,7 @@ pub async fn grant(
     if description.chars().count() > 200 || description.chars().any(char::is_control) {
         return Err(Error::invalid(
             "invalid_description",
-            "a description has at most 200 characters and no control characters",
+            "the description must have at most 200 characters and no control characters",
         ));
     }
     let (me, to) = (caller.clone(), to.to_owned());
@@ -269,7 +269,7 @@ pub(super) fn account_scope(tx: &mut Tx<'_>, to: &str) -> Result<String> {
     let Ok(user) = to.parse::<UserId>() else {
         let shown: String = to.chars().take(64).collect();
         let message = format!(
-            "`{}` is neither the id of an organization (o-…) nor of a user (u-…); the list of users has them",
+            "`{}` is neither the id of an organization (o-…) nor of a user (u-…); find them in the list of users",
             shown.escape_debug()
         );
         return Err(Error::invalid("invalid_id", message));

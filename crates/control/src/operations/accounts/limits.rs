@@ -50,7 +50,7 @@ impl LimitsEdit {
         let all = [self.instances, self.cpu_milli, self.gpus, self.volume_gb, self.object_bytes];
         match all.into_iter().flatten().flatten().all(|limit| limit <= MAX_LIMIT) {
             true => Ok(()),
-            false => Err(Error::invalid("invalid_limit", "a limit is too high; null takes it away")),
+            false => Err(Error::invalid("invalid_limit", "the limit is too high; use null to remove it")),
         }
     }
 }

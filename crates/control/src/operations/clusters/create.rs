@@ -46,7 +46,7 @@ pub async fn create(control: &Control, caller: &Caller, new: NewCluster) -> Resu
     }
     check_container(control, new.container.as_deref())?;
     if !(1..=MAX_JOBS_PARALLEL).contains(&new.jobs_parallel.unwrap_or(1)) {
-        let message = format!("1 to {MAX_JOBS_PARALLEL} jobs may run on a cluster at the same time");
+        let message = format!("a cluster can run 1 to {MAX_JOBS_PARALLEL} jobs at the same time");
         return Err(Error::invalid("invalid_jobs_parallel", message));
     }
     let keys = parse_keys(&new.public_keys)?;
@@ -176,7 +176,7 @@ fn check_container(control: &Control, container: Option<&str>) -> Result<()> {
     })?;
     if !control.driver().capabilities().containers {
         let message =
-            format!("the {} driver cannot run container images; leave container out", control.driver().name());
+            format!("the {} driver cannot run container images; omit container", control.driver().name());
         return Err(Error::invalid("containers_unsupported", message));
     }
     let allowed = control.settings().allowed_registries.as_deref();
@@ -185,9 +185,9 @@ fn check_container(control: &Control, container: Option<&str>) -> Result<()> {
         false => {
             let places = allowed.unwrap_or_default().join(", ");
             let message = match places.is_empty() {
-                true => "container images are switched off here; leave container out".to_owned(),
+                true => "container images are disabled on this engine; omit container".to_owned(),
                 false => {
-                    format!("container images come from {places} here, and {image} does not; ask your operator")
+                    format!("this engine allows container images only from {places}, not {image}; ask your operator to allow it")
                 }
             };
             Err(Error::invalid("registry_not_allowed", message))

@@ -102,7 +102,7 @@ pub async fn info(control: &Control, caller: &Caller, cluster: &str) -> Result<C
 /// Changes name or protection, at once.
 pub async fn edit(control: &Control, caller: &Caller, cluster: &str, edit: ClusterEdit) -> Result<Accepted> {
     if edit == ClusterEdit::default() {
-        let message = "nothing to change: give cluster_name or deletion_protection";
+        let message = "nothing to change: set cluster_name or deletion_protection";
         return Err(Error::invalid("nothing_to_change", message));
     }
     if let Some(name) = &edit.name {
@@ -121,8 +121,8 @@ pub async fn edit(control: &Control, caller: &Caller, cluster: &str, edit: Clust
         clusters::save(tx, &cluster)?;
         let protection = if cluster.deletion_protection { "on" } else { "off" };
         let message = match &edit.name {
-            Some(name) => format!("Cluster {} is now called {name}, deletion protection is {protection}.", cluster.id),
-            None => format!("Cluster {}: deletion protection is {protection} now.", cluster.name),
+            Some(name) => format!("Cluster {} is now named {name}, and its deletion protection is {protection}.", cluster.id),
+            None => format!("Cluster {}: deletion protection is now {protection}.", cluster.name),
         };
         let detail = serde_json::json!({ "name": cluster.name, "deletion_protection": cluster.deletion_protection });
         events::record(tx, me.user.id.as_str(), cluster.owner.scope(), cluster.id.as_str(), "cluster.edit", &detail)?;
@@ -268,7 +268,7 @@ pub(super) fn fitting_type(control: &Control, name: &str, num_nodes: Option<u32>
         let meant = meant.map(|meant| format!("did you mean {meant}? ")).unwrap_or_default();
         let shown: String = name.chars().take(64).collect();
         let (shown, known) = (shown.escape_debug(), known.join(", "));
-        let message = format!("there is no instance type '{shown}' here; {meant}there are {known}");
+        let message = format!("unknown instance type '{shown}'; {meant}available types: {known}");
         return Err(Error::invalid("unknown_instance_type", message));
     };
     let nodes = num_nodes.unwrap_or(1);
@@ -279,7 +279,7 @@ pub(super) fn fitting_type(control: &Control, name: &str, num_nodes: Option<u32>
         Ok(()) => Ok((kind.clone(), nodes)),
         Err(shortage) => {
             let message =
-                format!("{nodes} x {} can never fit here: that needs {shortage} when nothing runs", kind.name);
+                format!("{nodes} x {} can never fit on this host: it needs {shortage} when nothing runs", kind.name);
             Err(Error::invalid("does_not_fit", message))
         }
     }
@@ -337,7 +337,7 @@ fn cluster_view(
 fn describe_unwell_gpus(nodes: &[Instance], gpus: &BTreeMap<String, Known>) -> Option<String> {
     let of = |node: &Instance, id: &String| match &gpus.get(id)?.health {
         Health::Bad { reason, since } | Health::Fatal { reason, since } => {
-            Some(format!("GPU {id} of {} is not well since {since}: {reason}.", node.name()))
+            Some(format!("GPU {id} of {} has been unhealthy since {since}: {reason}.", node.name()))
         }
         Health::Good | Health::Recovering { .. } => None,
     };

@@ -98,19 +98,19 @@ async fn try_dial(control: &Control, id: &InstanceId) -> std::result::Result<Gue
     let read = control.store().read(|tx| instances::get(tx, id)).await;
     let found: Option<Instance> = read.map_err(|error| {
         tracing::error!(%error, instance = %id, "an instance could not be looked up for a login");
-        DialError::Later("the engine cannot look up the instance now".into())
+        DialError::Later("the engine cannot look up the instance at the moment".into())
     })?;
     let state = found.map_or(State::Destroyed, |instance| instance.state);
     match &state {
         State::Running => {}
         State::Pending | State::Provisioning | State::Configuring | State::Restarting => {
-            return Err(DialError::Later(format!("instance {id} does not run yet: it is {}", state.name())));
+            return Err(DialError::Later(format!("instance {id} is not running yet: it is {}", state.name())));
         }
-        State::Destroying | State::Destroyed => return Err(DialError::Never(format!("instance {id} is gone"))),
-        State::Failed { reason } => return Err(DialError::Never(format!("instance {id} does not run: {reason}"))),
+        State::Destroying | State::Destroyed => return Err(DialError::Never(format!("instance {id} has been destroyed"))),
+        State::Failed { reason } => return Err(DialError::Never(format!("instance {id} is not running: {reason}"))),
     }
     control.driver().connect(id).await.map_err(|error| match error {
-        tarn_driver::Error::Retry(why) => DialError::Later(format!("instance {id} does not answer: {why}")),
+        tarn_driver::Error::Retry(why) => DialError::Later(format!("instance {id} does not respond: {why}")),
         tarn_driver::Error::Permanent(why) | tarn_driver::Error::Unsupported(why) => DialError::Never(why),
     })
 }
@@ -147,5 +147,5 @@ fn user_of_key(tx: &mut Tx<'_>, fingerprint: &str, cluster: &Cluster) -> Result<
 fn describe_ambiguity(name: &str, several: &[Cluster]) -> String {
     let ids: Vec<&str> = several.iter().take(MAX_NAMED).map(|cluster| cluster.id.as_str()).collect();
     let more = if several.len() > MAX_NAMED { ", …" } else { "" };
-    format!("{name} is the name of several clusters that your key opens; use an id instead: {}{more}", ids.join(", "))
+    format!("several clusters that your key opens are named {name}; use an id instead: {}{more}", ids.join(", "))
 }

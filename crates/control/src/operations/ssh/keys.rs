@@ -23,14 +23,14 @@ pub async fn add(control: &Control, caller: &Caller, public_key: &str, name: Opt
     if let Some(name) = &name
         && !rules::is_name(name)
     {
-        return Err(Error::invalid("invalid_name", "a key's name has 1 to 100 characters and no control characters"));
+        return Err(Error::invalid("invalid_name", "the name of a key must have 1 to 100 characters and no control characters"));
     }
     let me = caller.clone();
     let write = control.write(caller, move |tx| {
         if let Some(known) = ssh_keys::find(tx, me.user.id.as_str(), &key.fingerprint)? {
             return Err(Error::conflict(
                 "ssh_key_exists",
-                format!("you have this key already, as {} ({})", known.id, known.name),
+                format!("you have already saved this key as {} ({})", known.id, known.name),
             ));
         }
         let saved = save_key(tx, &me, &key, name.as_deref())?;
@@ -73,12 +73,11 @@ fn describe_removal(shared: bool, withdrawn: u64) -> String {
         (true, _) => ". It still opens the clusters, because another member of the organization has saved it too.".to_owned(),
         (false, 0) => "; running instances refuse it within seconds.".to_owned(),
         (false, 1) => {
-            "; running instances refuse it within seconds. It was withdrawn from the cluster to which it had been given, too."
+            "; running instances refuse it within seconds. It was also withdrawn from the cluster it was given to."
                 .to_owned()
         }
         (false, many) => format!(
-            "; running instances refuse it within seconds. It was withdrawn from the {many} clusters to which it had been given, \
-             too."
+            "; running instances refuse it within seconds. It was also withdrawn from the {many} clusters it was given to."
         ),
     }
 }

@@ -52,7 +52,7 @@ pub async fn command(control: &Control, caller: &Caller, instance: &str, client:
     match command_of(control, &found, client) {
         Some(command) => {
             let message = (control.driver().name() == "fake" && control.ssh().is_none()).then(|| {
-                "This engine runs the fake driver: the address is made up and nothing answers there.".to_owned()
+                "This engine runs the fake driver: the address is made up and nothing listens there.".to_owned()
             });
             Ok(SshCommand { command, message })
         }

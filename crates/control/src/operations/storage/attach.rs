@@ -78,7 +78,7 @@ pub async fn detach(control: &Control, caller: &Caller, volume: &str, cluster: &
             start_request(tx, attachment_request(RequestType::StorageDetach, &me, &volume, &cluster), limit)?.id;
         let how = match (live, cluster.has_failed()) {
             (true, _) => "without a restart",
-            (false, true) => "it has failed, so nothing restarts",
+            (false, true) => "the cluster has failed, so no node restarts",
             (false, false) => "its nodes restart",
         };
         let message = format!(
@@ -144,7 +144,7 @@ fn check_eligibility(control: &Control, cluster: &Cluster, live: bool) -> Result
         Eligibility::Any => Ok(()),
         Eligibility::Tensorpool if cluster.num_nodes > 1 || !has_gpus => Ok(()),
         Eligibility::Tensorpool => {
-            let message = "only clusters with several nodes or without GPUs may have storage on this engine";
+            let message = "on this engine, only clusters with several nodes or without GPUs can have storage";
             Err(Error::invalid("cluster_not_eligible", message))
         }
     }
@@ -153,7 +153,7 @@ fn check_eligibility(control: &Control, cluster: &Cluster, live: bool) -> Result
 fn check_live_mounts(control: &Control, live: bool) -> Result<()> {
     if live && !control.driver().capabilities().live_mounts {
         let message = format!(
-            "the {} driver cannot do this live; leave live out, and the nodes restart",
+            "the {} driver cannot mount or unmount volumes live; omit live, and the nodes restart",
             control.driver().name()
         );
         return Err(Error::invalid("live_unsupported", message));

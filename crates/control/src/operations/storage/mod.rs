@@ -60,7 +60,7 @@ pub struct VolumeView {
 /// Accepts a new volume.
 pub async fn create(control: &Control, caller: &Caller, new: NewVolume) -> Result<Accepted> {
     if !control.driver().capabilities().volumes {
-        let message = format!("the {} driver cannot make volumes", control.driver().name());
+        let message = format!("the {} driver cannot create volumes", control.driver().name());
         return Err(Error::invalid("volumes_unsupported", message));
     }
     if let Some(name) = &new.name {
@@ -140,7 +140,7 @@ pub async fn info(control: &Control, caller: &Caller, volume: &str) -> Result<Vo
 /// Changes name and protection at once; growing goes on in the background.
 pub async fn edit(control: &Control, caller: &Caller, volume: &str, edit: VolumeEdit) -> Result<Accepted> {
     if edit == VolumeEdit::default() {
-        let message = "nothing to change: give tp_storage_name, size_gb or deletion_protection";
+        let message = "nothing to change: set tp_storage_name, size_gb or deletion_protection";
         return Err(Error::invalid("nothing_to_change", message));
     }
     if let Some(name) = &edit.name {

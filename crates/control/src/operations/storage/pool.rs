@@ -29,8 +29,8 @@ impl Pool {
         let free_gb = limit_gb.saturating_sub(promised_gb);
         let overcommit = if limit_gb == has_gb { String::new() } else { format!(" and may promise {limit_gb} GB") };
         let message = format!(
-            "the pool has {has_gb} GB{overcommit}: {promised_gb} GB are promised, {free_gb} GB are free, and this asks for \
-             {more_gb} GB more; ask for less, or destroy storage that is not needed"
+            "the storage pool has {has_gb} GB{overcommit}: {promised_gb} GB are promised, {free_gb} GB are free, and this \
+             call needs {more_gb} GB more; request less, or destroy storage you no longer need"
         );
         Err(Error::new(Kind::Capacity, "pool_full", message))
     }

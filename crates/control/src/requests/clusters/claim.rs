@@ -65,7 +65,7 @@ fn try_reserve(
         let claim = Claim { shape: first.shape.clone(), nodes: nodes.cluster.num_nodes };
         if let Err(shortage) = capacity::fits_ever(installed, &claim) {
             // The machine has shrunk. A claim that can never be served must not hold up those behind it.
-            let message = format!("the machine no longer has what it takes: {shortage} when nothing runs");
+            let message = format!("the host can no longer hold the cluster: it needs {shortage} when nothing runs");
             return Err(Error::conflict("does_not_fit", message));
         }
     }

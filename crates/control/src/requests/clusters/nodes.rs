@@ -129,7 +129,7 @@ pub(in crate::requests) async fn remove_all(ctx: Context<'_>) -> std::result::Re
     for_each_node(&nodes, |instance| driver.remove_instance(&instance.id)).await?;
     for (instance, seen) in nodes.instances.iter().zip(observe_all(ctx, &nodes).await?) {
         if seen.is_some() {
-            return Err(Failure::Retry(format!("instance {} is still there after its removal", instance.id)));
+            return Err(Failure::Retry(format!("instance {} still exists after its removal", instance.id)));
         }
     }
     Ok(())

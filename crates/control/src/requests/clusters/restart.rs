@@ -22,7 +22,7 @@ pub(in crate::requests) const DEFINITION: Definition = Definition {
         },
         Step { name: "confirm", run: confirm_restarted, undo: Undo::None("it only looks, and commits what it saw") },
     ],
-    completed: "The cluster runs again.",
+    completed: "The cluster is running again.",
     takes_notes: true,
     failed,
 };

@@ -102,7 +102,7 @@ fn confirm_attached(ctx: Context<'_>) -> Work<'_> {
         nodes::restart_rebooted(ctx, &nodes, Some(ctx.volume())).await?;
         for (node, seen) in nodes.instances.iter().zip(nodes::observe_all(ctx, &nodes).await?) {
             if !seen.is_some_and(|seen| seen.running && seen.volumes.contains(ctx.volume())) {
-                return Err(Failure::Permanent(format!("node {} does not run with the volume", node.name())));
+                return Err(Failure::Permanent(format!("node {} is not running with the volume mounted", node.name())));
             }
         }
         let commit: Commit = Box::new(move |tx| {

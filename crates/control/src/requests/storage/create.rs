@@ -45,7 +45,7 @@ pub(super) fn remove_volume(ctx: Context<'_>) -> Work<'_> {
         driver.remove_volume(ctx.volume()).await?;
         match driver.observe_volume(ctx.volume()).await? {
             None => Ok(commit_nothing()),
-            Some(_) => Err(Failure::Retry("the volume is still there after its removal".to_owned())),
+            Some(_) => Err(Failure::Retry("the volume still exists after its removal".to_owned())),
         }
     })
 }
@@ -56,7 +56,7 @@ fn confirm_created(ctx: Context<'_>) -> Work<'_> {
         match ctx.control.driver().observe_volume(&id).await? {
             Some(ObservedVolume { fault: Some(fault), .. }) => return Err(Failure::Permanent(fault)),
             Some(seen) => ctx.control.volume_usage().record_volume(&id, &seen),
-            None => return Err(Failure::Permanent("the volume vanished while it was being made".to_owned())),
+            None => return Err(Failure::Permanent("the volume disappeared while it was being created".to_owned())),
         }
         let commit: Commit = Box::new(move |tx| move_volume(tx, &id, "storage.ready", VolumeState::ready));
         Ok(commit)

@@ -38,7 +38,7 @@ fn confirm_detached(ctx: Context<'_>) -> Work<'_> {
         let is_without = |seen: ObservedInstance| !seen.volumes.contains(ctx.volume());
         for (node, seen) in nodes.instances.iter().zip(nodes::observe_all(ctx, &nodes).await?) {
             if !seen.filter(|seen| seen.running).map_or(!must_run, is_without) {
-                return Err(Failure::Permanent(format!("node {} does not run without the volume", node.name())));
+                return Err(Failure::Permanent(format!("node {} is not running without the volume", node.name())));
             }
         }
         let commit: Commit = Box::new(move |tx| {

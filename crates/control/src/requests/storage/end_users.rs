@@ -19,7 +19,7 @@ const MAX_NOTE: usize = 2000;
 const MAX_NAMED: usize = 100;
 
 /// The end of a note that is full.
-const MORE: &str = ", and more, which the events name";
+const MORE: &str = ", and more, which are listed in the events";
 
 /// Ends everybody who uses the volume, on all nodes at the same time, unless it is done live: then nobody may be ended.
 pub(super) fn end_volume_users(ctx: Context<'_>) -> Work<'_> {
@@ -73,7 +73,7 @@ async fn end_users_on_node(ctx: Context<'_>, node: &Instance) -> std::result::Re
 /// The note of a request with these processes added to it.
 fn extend_note(tx: &mut Tx<'_>, request: &tarn_model::requests::Request, seconds: u64, words: &str) -> Result<String> {
     Ok(match requests::note(tx, &request.id)? {
-        None => format!("Processes that did not leave within {seconds} s were killed: {words}"),
+        None => format!("Processes that did not release the volume within {seconds} s were killed: {words}"),
         Some(note) if note.ends_with(MORE) => note,
         Some(note) if note.len() > MAX_NOTE => format!("{note}{MORE}"),
         Some(note) => format!("{note}, {words}"),

@@ -120,7 +120,7 @@ where
     let words = match failed.as_slice() {
         [] => return Ok(None),
         [one] => one.clone(),
-        [one, others @ ..] => format!("{one}, and likewise on {} more", others.len()),
+        [one, others @ ..] => format!("{one}, and likewise on {} more nodes", others.len()),
     };
     if ctx.request.attempts < MAX_TRIES { Err(Failure::Retry(words)) } else { Ok(Some(words)) }
 }

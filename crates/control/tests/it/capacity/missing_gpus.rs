@@ -117,7 +117,7 @@ async fn one_that_is_gone_after_a_restart_is_listed_until_it_is_cleared() {
 
     let (control, caller) = (&world.control, &world.caller);
     let said = host::clear_gpu(control, caller, "GPU-3").await.unwrap();
-    assert!(said.contains("forgotten"), "{said}");
+    assert!(said.contains("was removed"), "{said}");
     let unknown = host::clear_gpu(control, caller, "GPU-3").await.unwrap_err();
     assert_eq!(unknown.kind, Kind::NotFound);
     look(&world).await;

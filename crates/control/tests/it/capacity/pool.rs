@@ -14,14 +14,14 @@ async fn pool(database: DatabaseKind, overcommit: f64, cap_gb: Option<u64>) -> O
 }
 
 #[rstest]
-#[case::as_much_as_there_is(1.0, None, 10_000, "the pool has 10000 GB: ")]
-#[case::twice_as_much(2.0, None, 20_000, "the pool has 10000 GB and may promise 20000 GB: ")]
-#[case::half_of_it(0.5, None, 5_000, "the pool has 10000 GB and may promise 5000 GB: ")]
-#[case::a_part(1.0, Some(600), 600, "the pool has 600 GB: ")]
-#[case::twice_a_part(2.0, Some(600), 1_200, "the pool has 600 GB and may promise 1200 GB: ")]
-#[case::half_a_part(0.5, Some(600), 300, "the pool has 600 GB and may promise 300 GB: ")]
-#[case::a_part_that_is_not_there(2.0, Some(50_000), 20_000, "the pool has 10000 GB and may promise 20000 GB: ")]
-#[case::broken_gigabytes_are_not_promised(0.333, Some(100), 33, "the pool has 100 GB and may promise 33 GB: ")]
+#[case::as_much_as_there_is(1.0, None, 10_000, "the storage pool has 10000 GB: ")]
+#[case::twice_as_much(2.0, None, 20_000, "the storage pool has 10000 GB and may promise 20000 GB: ")]
+#[case::half_of_it(0.5, None, 5_000, "the storage pool has 10000 GB and may promise 5000 GB: ")]
+#[case::a_part(1.0, Some(600), 600, "the storage pool has 600 GB: ")]
+#[case::twice_a_part(2.0, Some(600), 1_200, "the storage pool has 600 GB and may promise 1200 GB: ")]
+#[case::half_a_part(0.5, Some(600), 300, "the storage pool has 600 GB and may promise 300 GB: ")]
+#[case::a_part_that_is_not_there(2.0, Some(50_000), 20_000, "the storage pool has 10000 GB and may promise 20000 GB: ")]
+#[case::broken_gigabytes_are_not_promised(0.333, Some(100), 33, "the storage pool has 100 GB and may promise 33 GB: ")]
 #[tokio::test(flavor = "multi_thread")]
 async fn no_more_is_promised_than_is_allowed(
     #[case] overcommit: f64,
@@ -39,7 +39,7 @@ async fn no_more_is_promised_than_is_allowed(
     assert_eq!((full.kind, full.code), (Kind::Capacity, "pool_full"));
     let promised = limit_gb - 10;
     let words = format!(
-        "{has}{promised} GB are promised, 10 GB are free, and this asks for 11 GB more; ask for less, or destroy"
+        "{has}{promised} GB are promised, 10 GB are free, and this call needs 11 GB more; request less, or destroy"
     );
     assert!(full.message.starts_with(&words), "{}", full.message);
     let grow = async |size_gb| {
@@ -63,7 +63,7 @@ async fn what_was_promised_before_is_kept_when_less_is_allowed() {
     let world = world.with_settings(Settings { storage_cap_gb: Some(100), ..Default::default() });
     let new = NewVolume { size_gb: 1, ..Default::default() };
     let full = storage::create(&world.control, &world.caller, new).await.unwrap_err();
-    assert!(full.message.starts_with("the pool has 100 GB: 150 GB are promised, 0 GB are free"), "{}", full.message);
+    assert!(full.message.starts_with("the storage pool has 100 GB: 150 GB are promised, 0 GB are free"), "{}", full.message);
     storage::destroy(&world.control, &world.caller, volume.as_str()).await.unwrap();
     world.settle().await;
     let new = NewVolume { size_gb: 100, ..Default::default() };

@@ -116,7 +116,7 @@ async fn a_claim_that_can_never_fit_any_more_leaves_the_line() {
     let world = world.moved_to(smaller).await;
     world.settle().await;
     assert_eq!((state(&world, &large).await, state(&world, &small).await), ("FAILED", "RUNNING"));
-    assert!(world.request(&request).await.explanation.unwrap().contains("no longer has what it takes"));
+    assert!(world.request(&request).await.explanation.unwrap().contains("can no longer hold the cluster"));
     world.assert_agreement("after the machine has shrunk").await;
 }
 

@@ -108,7 +108,7 @@ async fn where_no_registry_is_allowed_images_are_switched_off() {
     let new = clusters::NewCluster { instance_type: "1xCPU".into(), container, ..Default::default() };
     let refused = clusters::create(&world.control, &world.caller, new).await.unwrap_err();
     assert_eq!(refused.code, "registry_not_allowed");
-    assert_eq!(refused.message, "container images are switched off here; leave container out");
+    assert_eq!(refused.message, "container images are disabled on this engine; omit container");
 }
 
 /// A runner at work in the background, on a pull that tells what it is told to.
@@ -211,7 +211,7 @@ async fn a_pull_goes_on_while_it_tells_something_and_not_for_ever() {
     assert_eq!(world.driver.chattered.load(Ordering::SeqCst), 20, "it was not given up before");
     let silent = world.request(&request).await.request;
     assert_eq!((silent.status, silent.attempts), (RequestStatus::Retrying, 1));
-    assert!(silent.message.unwrap().contains("it took longer than"));
+    assert!(silent.message.unwrap().contains("the step took longer than"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

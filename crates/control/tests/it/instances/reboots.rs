@@ -91,7 +91,7 @@ async fn what_ran_comes_back(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgr
     let view = world.info(&cluster).await;
     assert_eq!(view.cluster.state.name(), "RESTARTING");
     let words = view.explanation.unwrap();
-    assert!(words.starts_with("The machine was restarted, which was seen at "), "{words}");
+    assert!(words.starts_with("The host was rebooted (noticed at "), "{words}");
     let told = world.events("machine.rebooted").await;
     assert_eq!((told.len(), &told[0].detail["clusters_coming_back"]), (1, &1.into()), "{told:?}");
     settle(&world).await;
@@ -105,7 +105,7 @@ async fn what_ran_comes_back(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgr
     world.assert_agreement("after the restart of the machine").await;
     let request = clusters::operations(&world.control, &world.caller, cluster.as_str(), None, None).await.unwrap();
     let message = request[0].request.message.clone().unwrap();
-    assert!(message.starts_with("The cluster runs again. The machine was restarted"), "{message}");
+    assert!(message.starts_with("The cluster is running again. The host was rebooted"), "{message}");
     begin(&world).await;
     assert_eq!(world.events("machine.rebooted").await.len(), 1, "one restart is told once");
     assert!(world.events("instance.died").await.is_empty() && world.events("cluster.failed").await.is_empty());
@@ -289,7 +289,7 @@ async fn what_was_being_undone_is_undone_after_a_long_night() {
     let ended = world.request(&request).await.request;
     let message = ended.message.unwrap();
     assert_eq!(ended.status, RequestStatus::Failed);
-    assert!(message.contains("made to fail for good") && !message.contains("did not work either"), "{message}");
+    assert!(message.contains("made to fail for good") && !message.contains("failed as well"), "{message}");
     assert_eq!(state(&world, &cluster).await, "FAILED");
     assert!(world.driver.observe().await.unwrap().instances.is_empty(), "nothing is left of it");
 }
@@ -304,7 +304,7 @@ async fn without_a_restart_of_the_machine_undoing_has_an_end() {
     begin(&world).await;
     world.settle().await;
     let message = world.request(&request).await.request.message.unwrap();
-    assert!(message.contains("did not work either"), "{message}");
+    assert!(message.contains("failed as well"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -79,7 +79,7 @@ async fn who_was_killed_is_told_though_the_detach_failed() {
     let ended = world.request(&request.unwrap().request).await.request;
     assert_eq!(ended.status, RequestStatus::Failed);
     let message = ended.message.unwrap();
-    assert!(message.contains("made to fail for good. Processes that did not leave"), "{message}");
+    assert!(message.contains("made to fail for good. Processes that did not release the volume"), "{message}");
     assert_eq!(world.info(&cluster).await.attachment.map(|held| held.volume), Some(volume), "it is still attached");
     world.assert_agreement("after the undo").await;
 }
