@@ -1,4 +1,4 @@
-//! The first administrator, and a new key for him when it was lost.
+//! The first administrator, and a new key for the administrator when the old one was lost.
 
 use tarn_model::users::User;
 use tarn_store::{Store, Tx, events, users};
@@ -6,19 +6,19 @@ use tarn_store::{Store, Tx, events, users};
 use crate::operations::admin::{insert_key, insert_user};
 use crate::{Error, Result};
 
-/// The address of the first administrator.
+/// The email address of the first administrator.
 pub const ADMIN_EMAIL: &str = "admin@localhost";
 
 /// The name of the first organization.
 pub const ADMIN_ORG: &str = "default";
 
-/// Whether the first administrator has yet to be made.
+/// Returns whether the first administrator does not exist yet.
 pub async fn needs_admin(store: &Store) -> Result<bool> {
     let admin = store.read(users::first_admin).await.map_err(Error::from)?;
     Ok(admin.is_none())
 }
 
-/// Makes the first administrator, with an organization and this key. `false` when another process was faster.
+/// Creates the first administrator with an organization and this key. Returns `false` when another process was faster.
 pub async fn make_admin(store: &Store, api_key: String) -> Result<bool> {
     let write = store.write(move |tx| -> Result<bool> {
         if users::first_admin(tx)?.is_some() {
@@ -32,7 +32,7 @@ pub async fn make_admin(store: &Store, api_key: String) -> Result<bool> {
     write.await
 }
 
-/// Replaces all keys of the first administrator by this one. `false` when there is no administrator.
+/// Replaces all keys of the first administrator with this one. Returns `false` when there is no administrator.
 pub async fn reset_admin_key(store: &Store, api_key: String) -> Result<bool> {
     let write = store.write(move |tx| -> Result<bool> {
         let Some(admin) = users::first_admin(tx)? else {

@@ -1,4 +1,4 @@
-//! Every state explains itself: what it waits for, since when, until when, and what happens then.
+//! Explains the state of requests and objects: what it waits for, since when, until when, and what happens then.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use tarn_store::{Tx, clusters, gpus, instances, requests};
 use crate::requests::{PULL, definition};
 use crate::{Control, Result};
 
-/// The place in the line is counted exactly up to here.
+/// The queue position is counted exactly up to this number.
 const MAX_COUNTED: u32 = 1000;
 
-/// Explains what it is asked about within one transaction; what all explanations need is read once.
+/// Explains several objects within one transaction. What all explanations need is read once.
 pub(crate) struct Explainer<'c> {
     control: &'c Control,
     held: Option<Held>,
@@ -29,7 +29,7 @@ impl<'c> Explainer<'c> {
         Explainer { control, held: None, line: None, gpus: None }
     }
 
-    /// What a request does now, or what came of it.
+    /// Explains what a request is doing, or how it ended.
     pub(crate) fn explain_request(&mut self, tx: &mut Tx<'_>, request: &Request) -> Result<Option<String>> {
         if request.status.is_terminal() {
             return Ok(request.message.clone());
@@ -38,14 +38,16 @@ impl<'c> Explainer<'c> {
             return self.explain_waiting(tx, request).map(Some);
         }
         let why = match request.kind {
-            // Only the engine says why it restarts a cluster.
+            // Only restarts by the engine have a note, which says why.
             RequestType::ClusterRestart => requests::note(tx, &request.id)?.map(|note| format!("{note}. ")),
             _ => None,
         };
         let why = why.unwrap_or_default();
         if !why.is_empty() && request.status == RequestStatus::Pending {
             let until = request.deadline;
-            return Ok(Some(format!("{why}It waits for its turn, because only a few clusters restart at a time; until {until}, then it fails.")));
+            return Ok(Some(format!(
+                "{why}It waits for its turn, because only a few clusters restart at a time; until {until}, then it fails."
+            )));
         }
         let last = request.message.as_deref().map(|message| format!(" Last: {message}.")).unwrap_or_default();
         let text = match &request.failure {
@@ -64,14 +66,14 @@ impl<'c> Explainer<'c> {
         Ok(Some(text))
     }
 
-    /// What the first open request of an object says about it.
+    /// Explains an object by its first open request.
     pub(crate) fn explain_object(&mut self, tx: &mut Tx<'_>, open: &[Request], since: Time) -> Result<Option<String>> {
         let Some(first) = open.first() else { return Ok(None) };
         let text = self.explain_request(tx, first)?;
         Ok(text.map(|text| format!("{text} In this state since {since}, by request {}.", first.id)))
     }
 
-    /// Which step it is at, among those that it has, and how far that is.
+    /// Describes the current step of a request, counted among the steps it has, and its progress.
     fn describe_step(&self, tx: &mut Tx<'_>, request: &Request) -> Result<String> {
         let steps = definition(request.kind).steps;
         let current = steps.get(request.step as usize).or(steps.last()).map_or("finish", |step| step.name);
@@ -80,17 +82,17 @@ impl<'c> Explainer<'c> {
         let at = concerned().position(|step| step.name == current).unwrap_or_default() + 1;
         let verb = if request.status == RequestStatus::Retrying { "Retries" } else { "Works on" };
         let work = format!("{verb} step {at} of {} ({current})", concerned().count());
-        let is_told = current == PULL && request.status == RequestStatus::Processing;
-        let told = match self.control.step_progress().last_message(&request.id).filter(|_| is_told) {
-            Some(told) => Some(told),
-            // Another engine may be at work on it.
-            None if is_told => requests::progress(tx, &request.id)?,
+        let reports = current == PULL && request.status == RequestStatus::Processing;
+        let progress = match self.control.step_progress().last_message(&request.id).filter(|_| reports) {
+            Some(message) => Some(message),
+            // Another replica may be running the step.
+            None if reports => requests::progress(tx, &request.id)?,
             None => None,
         };
-        Ok(told.map_or_else(|| work.clone(), |told| format!("{work}: {told}")))
+        Ok(progress.map_or_else(|| work.clone(), |message| format!("{work}: {message}")))
     }
 
-    /// What is known of the GPUs that instances have; of none without GPUs.
+    /// Returns what is known about the GPUs of these instances; reads nothing when they have none.
     pub(crate) fn known_gpus(&mut self, tx: &mut Tx<'_>, nodes: &[Instance]) -> Result<BTreeMap<String, Known>> {
         let mut owned = nodes.iter().flat_map(|node| &node.gpus).peekable();
         if owned.peek().is_none() {
@@ -114,12 +116,12 @@ impl<'c> Explainer<'c> {
             Some(held) => held,
             None => instances::held(tx)?,
         };
-        let lacks = nodes.first().and_then(|first| {
+        let shortage = nodes.first().and_then(|first| {
             let claim = Claim { shape: first.shape.clone(), nodes: nodes.len() as u32 };
             capacity::place(&self.control.inventory(), &held, &[], &claim).err()
         });
         self.held = Some(held);
-        let what = lacks.map_or_else(|| "its turn".to_owned(), |shortage| shortage.to_string());
+        let what = shortage.map_or_else(|| "its turn".to_owned(), |shortage| shortage.to_string());
         let line = match self.line.take() {
             Some(line) => line,
             None => requests::line(tx, MAX_COUNTED)?,
@@ -133,7 +135,7 @@ impl<'c> Explainer<'c> {
     }
 }
 
-/// Whether a request passes over the fetching of an image, because its cluster needs none.
+/// Returns whether a request skips pulling an image because its cluster needs none.
 fn needs_no_image(tx: &mut Tx<'_>, request: &Request) -> Result<bool> {
     match (&request.cluster, request.kind) {
         (Some(id), RequestType::ClusterClaim) => {

@@ -1,8 +1,8 @@
-//! What the control plane does, without HTTP: operations that callers ask for, durable requests that carry them out,
-//! and reconcilers that keep things true.
+//! The control plane without HTTP: operations that callers invoke, durable requests that carry them out, and
+//! reconcilers that keep the host and the database in agreement.
 //!
-//! This crate must not know HTTP, SQL or the machine. Start reading at [`operations::clusters`] for what a call does, at
-//! [`requests`] for the steps behind it, and at [`runner`] for who carries them out.
+//! This crate must not know HTTP, SQL or the host. Start reading at [`operations::clusters`] for what a call does, at
+//! [`requests`] for the steps behind it, and at [`runner`] for how the steps are carried out.
 
 pub mod audit;
 pub mod bootstrap;

@@ -1,4 +1,4 @@
-//! The processes that use a volume on the nodes of a cluster: who they are, and how a person is told.
+//! The processes that use a volume on the nodes of a cluster, and how they are described to people.
 
 use futures::future::join_all;
 use tarn_driver::{Error, Holder, listed};
@@ -7,10 +7,10 @@ use tarn_model::ids::VolumeId;
 
 use crate::Control;
 
-/// A process, and the host name of the node it is on.
+/// A process that uses a volume, and the host name of its node.
 pub(crate) type VolumeUser = (String, Holder);
 
-/// Everybody who uses the volume on these nodes.
+/// Finds every process that uses the volume on these nodes.
 pub(crate) async fn find_volume_users(
     control: &Control,
     volume: &VolumeId,
@@ -24,7 +24,7 @@ pub(crate) async fn find_volume_users(
     Ok(found?.into_iter().flatten().collect())
 }
 
-/// The processes as a list for a person.
+/// Formats the processes as a list for people.
 pub(crate) fn describe_volume_users(found: &[VolumeUser]) -> String {
     let found: Vec<String> = found.iter().map(|(node, holder)| format!("{holder} on {node}")).collect();
     listed(&found)

@@ -1,7 +1,7 @@
-//! `Idempotency-Key`: the same call twice happens once and is answered the same.
+//! `Idempotency-Key`: a repeated call takes effect once and returns the same response.
 //!
-//! What came of a call is kept sealed with a key derived from the caller's secret: it may hold an API key that is shown
-//! once, and the database alone must not be able to show it again.
+//! The outcome of a call is stored encrypted with a key derived from the caller's secret. It may contain an API key
+//! that is shown only once, and the database alone must not reveal it.
 
 use chacha20poly1305::aead::{Aead, KeyInit};
 use chacha20poly1305::{ChaCha20Poly1305, Key, Nonce};
@@ -16,7 +16,7 @@ use crate::{Error, Idempotency, Result};
 /// How long the outcome of a call is kept.
 pub(crate) const OUTCOME_RETENTION: Duration = Duration::from_secs(24 * 3600);
 
-/// Carries out `work`, unless it was carried out already under this key.
+/// Runs `work`, unless it has already run under this key; then returns its stored outcome.
 pub(crate) fn run_once<T, F>(tx: &mut Tx<'_>, user: &UserId, call: &Idempotency, work: &F) -> Result<T>
 where
     T: Serialize + DeserializeOwned,
@@ -62,7 +62,7 @@ fn outcome_cipher(call: &Idempotency) -> ChaCha20Poly1305 {
     ChaCha20Poly1305::new(Key::from_slice(&call.seal))
 }
 
-/// Another API key of the same user was used the first time: the call was carried out, but its answer is sealed.
+/// The first call used another API key of the same user: it took effect, but its response is encrypted with that key.
 fn sealed_with_other_key() -> Error {
     let message = "this call was carried out with another API key, and only that key can read its response again";
     Error::conflict("idempotency_other_key", message)

@@ -4,35 +4,34 @@ use tarn_model::Time;
 
 use crate::{Error, Result};
 
-/// How a caller wants a list.
+/// The part of a list that a caller requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// Everything of the caller's organization instead of what the caller created.
+    /// Lists everything of the caller's organization, not only what the caller created.
     pub include_org: bool,
-    /// Also what has ended.
+    /// Includes what has ended.
     pub all: bool,
-    /// At most so many; 100 when absent, never more than 1,000.
+    /// The maximum number of rows; 100 when absent, never more than 1,000.
     pub limit: Option<u32>,
-    /// Where the previous page ended.
+    /// The cursor of the previous page.
     pub cursor: Option<String>,
 }
 
-/// A part of a list and where the next part begins.
+/// One page of a list and the cursor of the next one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page<T> {
-    /// The rows.
     pub items: Vec<T>,
-    /// Give this as `cursor` to go on; `None` at the end.
+    /// Pass this as `cursor` to continue; `None` on the last page.
     pub next_cursor: Option<String>,
 }
 
-/// How many rows a page has when the caller does not say.
+/// The number of rows of a page when the caller does not set a limit.
 pub const DEFAULT_LIMIT: u32 = 100;
 
-/// How many rows a page has at most.
+/// The maximum number of rows of a page.
 pub const MAX_LIMIT: u32 = 1000;
 
-/// How many rows a caller gets who asks for so many.
+/// Returns the number of rows for a requested limit.
 pub(crate) fn limit(asked: Option<u32>) -> Result<u32> {
     match asked.unwrap_or(DEFAULT_LIMIT) {
         0 => Err(Error::invalid("invalid_limit", "limit must be at least 1")),
@@ -40,7 +39,8 @@ pub(crate) fn limit(asked: Option<u32>) -> Result<u32> {
     }
 }
 
-/// Reads a cursor: the time and id of the last row that was shown. It must be one of the same list: its id says which.
+/// Decodes a cursor: the time and id of the last row of the previous page. The id must have the prefix of the same
+/// list.
 pub(crate) fn decode_cursor(cursor: Option<&str>, prefix: &str) -> Result<Option<(Time, String)>> {
     let Some(text) = cursor else { return Ok(None) };
     let parsed = text.split_once('.').and_then(|(micros, id)| {
@@ -58,7 +58,7 @@ pub(crate) fn decode_cursor(cursor: Option<&str>, prefix: &str) -> Result<Option
     }
 }
 
-/// Cuts a page out of rows that were read with one row too many.
+/// Makes a page of rows that were read with one row more than the limit.
 pub(crate) fn cut<T>(mut items: Vec<T>, limit: u32, place: impl Fn(&T) -> (Time, String)) -> Page<T> {
     let more = items.len() > limit as usize;
     items.truncate(limit as usize);

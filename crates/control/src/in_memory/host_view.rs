@@ -1,5 +1,6 @@
-//! What is known of the machine at this moment: what it has, what can be asked for, and what its GPUs measured. It is no part of
-//! the database: whoever starts looks anew. What follows from it for GPUs, whether they are offered, is.
+//! What is known about the host at this moment: its inventory, the instance types it can provide, and the measurements
+//! of its GPUs. This is not stored: a process that starts observes the host again. Whether GPUs are offered, which
+//! follows from it, is stored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -8,7 +9,7 @@ use tarn_model::capacity::{Gpu, Inventory};
 use tarn_model::catalogue::{Catalogue, Prices};
 use tarn_model::gpus::{Fault, Figures, Seen};
 
-/// What this process has seen.
+/// What this process has observed.
 pub(crate) struct HostView(RwLock<HostFacts>);
 
 #[derive(Clone)]
@@ -16,12 +17,12 @@ struct HostFacts {
     inventory: Arc<Inventory>,
     catalogue: Arc<Catalogue>,
     figures: Arc<BTreeMap<String, Figures>>,
-    /// The GPUs of the inventory that the last look has found to be gone.
+    /// The GPUs of the inventory that the last look found to be lost.
     lost: Arc<BTreeSet<String>>,
 }
 
 impl HostFacts {
-    /// Says whether these are other GPUs than before.
+    /// Replaces the GPUs; returns whether they differ from before.
     fn replace_gpus(&mut self, gpus: Vec<Gpu>, prices: &Prices) -> bool {
         if gpus == self.inventory.gpus {
             return false;
@@ -43,7 +44,7 @@ impl HostView {
         self.snapshot().inventory
     }
 
-    /// What of it can be given to anybody: not the GPUs that are gone, also when the database has just forgotten that they are.
+    /// The inventory without lost GPUs, which must not be assigned even when the database no longer records the loss.
     pub(crate) fn present_inventory(&self) -> Arc<Inventory> {
         let HostFacts { inventory, lost, .. } = self.snapshot();
         if lost.is_empty() {
@@ -62,23 +63,24 @@ impl HostView {
         self.snapshot().figures
     }
 
-    /// Whether the last look has found that a GPU of the inventory is not there. One that nobody answered for may be.
+    /// Returns whether the last look found that a GPU of the inventory is lost. A GPU that did not respond may still be
+    /// present.
     pub(crate) fn is_gpu_lost(&self, gpu: &str) -> bool {
         self.snapshot().lost.contains(gpu)
     }
 
-    /// Remembers what was seen, and what was missed; says whether there are other GPUs than before.
+    /// Records which GPUs were seen and missed; returns whether the set of GPUs has changed.
     pub(crate) fn record_look(&self, seen: &[Seen], missed: &[Seen], prices: &Prices) -> bool {
         let mut facts = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let lost = missed.iter().filter(|missed| missed.faults.contains(&Fault::Lost));
         facts.lost = Arc::new(lost.map(|lost| lost.gpu.id.clone()).collect());
         facts.figures = Arc::new(seen.iter().map(|seen| (seen.gpu.id.clone(), seen.figures.clone())).collect());
-        // What is missed is installed as far as anybody knows: who wants it waits for it, and is told why.
+        // A missed GPU still counts as installed: a claim for it waits, and the explanation says why.
         let gpus: Vec<_> = seen.iter().chain(missed).map(|seen| seen.gpu.clone()).collect();
         facts.replace_gpus(gpus, prices)
     }
 
-    /// Takes a GPU that is lost off the inventory, without waiting for the next look.
+    /// Removes a lost GPU from the inventory without waiting for the next look.
     pub(crate) fn remove_lost_gpu(&self, gpu: &str, prices: &Prices) {
         let mut facts = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if facts.lost.contains(gpu) {
@@ -98,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_gone_is_waited_for_and_never_given_to_anybody() {
+    fn lost_gpu_stays_installed_and_is_not_assigned() {
         let gpu = |id: &str| Gpu { id: id.to_owned(), model: "H100".to_owned(), simulated: true };
         let (prices, inventory) = (Prices::default(), Inventory::default());
         let host_view = HostView::new(inventory.clone(), Catalogue::derived(&inventory, &prices));

@@ -1,5 +1,5 @@
-//! What this process keeps in memory only. None of it is stored: a process that starts observes everything again, and each
-//! replica has its own copy.
+//! What this process keeps in memory only. None of it is stored: a process that starts observes everything again, and
+//! each replica has its own copy.
 //!
 //! Start reading at [`host_view`], which says what the host has at this moment.
 

@@ -1,23 +1,25 @@
-//! Which access configuration this process pushed to each instance last, by hash. The reconciler pushes again what differs.
+//! Which access configuration this process last pushed to each instance, by hash. The reconciler pushes again when it
+//! differs.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tarn_model::ids::InstanceId;
 
-/// What this process has told the nodes, by hash.
+/// The hash of the last push to each instance.
 #[derive(Default)]
 pub(crate) struct PushedAccess(Mutex<HashMap<InstanceId, Slot>>);
 
 pub(crate) type Slot = Arc<tokio::sync::Mutex<Option<[u8; 32]>>>;
 
 impl PushedAccess {
-    /// Whether a node was told exactly this. One that is being told at this moment counts too: whoever tells it rings again.
+    /// Returns whether exactly this was pushed to a node. A push in progress counts, because its caller notifies the
+    /// reconciler again.
     pub(crate) fn is_current(&self, node: &InstanceId, hash: [u8; 32]) -> bool {
         self.slot_of(node).try_lock().map_or(true, |pushed| *pushed == Some(hash))
     }
 
-    /// Forgets nodes that are no more.
+    /// Drops the entries of nodes that no longer exist.
     pub(crate) fn retain(&self, known: &BTreeSet<&InstanceId>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|node, _| known.contains(node));
     }

@@ -1,5 +1,5 @@
-//! How far steps are that take long and tell it, in their own message. It is kept where the step runs; what others have to know
-//! of it is written down by the step itself.
+//! The progress of long steps, in messages that they report. It is kept in the process that runs the step; a step
+//! stores what other replicas have to know.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,10 +7,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tarn_model::ids::RequestId;
 use tokio::sync::watch;
 
-/// Longer message are cut: they become part of answers and rows.
+/// Longer messages are cut, because they become part of responses and rows.
 const MAX_MESSAGE_CHARS: usize = 400;
 
-/// What this process is report.
+/// The progress of all steps that run in this process.
 #[derive(Default)]
 pub(crate) struct StepProgress(Mutex<Reports>);
 
@@ -22,11 +22,11 @@ struct Reports {
 
 struct Report {
     message: watch::Sender<String>,
-    /// How often it was report something.
+    /// How many different messages were reported.
     count: u64,
 }
 
-/// A step that tells how far it is. When it is dropped, nothing is reports any more.
+/// Reports the progress of one step. When it is dropped, the progress is removed.
 pub(crate) struct ProgressReporter<'p> {
     progress: &'p StepProgress,
     request: RequestId,
@@ -34,31 +34,31 @@ pub(crate) struct ProgressReporter<'p> {
 }
 
 impl StepProgress {
-    /// A step begins to tell.
+    /// Starts to report the progress of a step.
     pub(crate) fn start_reporting(&self, request: &RequestId) -> ProgressReporter<'_> {
         let (sender, message) = watch::channel(String::new());
         self.lock_reports().by_request.insert(request.clone(), Report { message: sender, count: 0 });
         ProgressReporter { progress: self, request: request.clone(), message }
     }
 
-    /// What the step of a request report last.
+    /// Returns the last message of the step of a request.
     pub(crate) fn last_message(&self, request: &RequestId) -> Option<String> {
         let reports = self.lock_reports();
         let message = reports.by_request.get(request)?.message.borrow().clone();
         Some(message).filter(|message| !message.is_empty())
     }
 
-    /// How often the step of a request has report something.
+    /// Returns how many messages the step of a request has reported.
     pub(crate) fn report_count(&self, request: &RequestId) -> u64 {
         self.lock_reports().by_request.get(request).map_or(0, |report| report.count)
     }
 
-    /// How many steps tell how far they are.
+    /// Returns how many steps report their progress.
     pub(crate) fn reporting_steps(&self) -> usize {
         self.lock_reports().by_request.len()
     }
 
-    /// Counts how often something else was report, by whomever.
+    /// Counts the changes of all messages.
     pub(crate) fn changes(&self) -> u64 {
         self.lock_reports().changes
     }
@@ -69,7 +69,7 @@ impl StepProgress {
 }
 
 impl ProgressReporter<'_> {
-    /// Tells how far it is. The same again is no news to anybody.
+    /// Reports a message. Repeating the last message changes nothing.
     pub(crate) fn report_progress(&self, message: &str) {
         let message: String = message.chars().filter(|c| !c.is_control()).take(MAX_MESSAGE_CHARS).collect();
         let mut reports = self.progress.lock_reports();
@@ -80,7 +80,7 @@ impl ProgressReporter<'_> {
         }
     }
 
-    /// Follows what is report.
+    /// Returns a receiver of the messages.
     pub(crate) fn watch_messages(&self) -> watch::Receiver<String> {
         self.message.clone()
     }
@@ -99,15 +99,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_is_known_until_the_end() {
+    fn progress_is_known_until_its_reporter_is_dropped() {
         let (progress, request) = (StepProgress::default(), "r-000000000001".parse().unwrap());
         assert_eq!((progress.last_message(&request), progress.report_count(&request)), (None, 0));
         let reporter = progress.start_reporting(&request);
-        assert_eq!(progress.last_message(&request), None, "nothing was report");
+        assert_eq!(progress.last_message(&request), None, "nothing was reported");
         reporter.report_progress("half");
         let changes = progress.changes();
         reporter.report_progress("half");
-        assert_eq!((progress.report_count(&request), progress.changes()), (1, changes), "that is no news");
+        assert_eq!((progress.report_count(&request), progress.changes()), (1, changes), "a repeated message is no change");
         reporter.report_progress(&"long\n".repeat(1000));
         assert_eq!(progress.last_message(&request).unwrap().len(), MAX_MESSAGE_CHARS);
         assert_eq!((progress.report_count(&request), progress.reporting_steps()), (2, 1));

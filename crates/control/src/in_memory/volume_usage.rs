@@ -1,5 +1,5 @@
-//! How much of each volume is used, as it was figures last. It is no part of the database: it changes all the time, and whoever
-//! starts looks anew.
+//! How much of each volume is used, as observed last. It is not stored: it changes all the time, and a process that
+//! starts observes the volumes again.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,10 +7,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tarn_driver::{Observed, ObservedVolume};
 use tarn_model::ids::VolumeId;
 
-/// Figures are kept in megabytes: a smaller change is not worth that answers are made anew.
+/// Figures are kept in megabytes, so that smaller changes do not invalidate cached responses.
 const MEGABYTE: u64 = 1_000_000;
 
-/// What this process has figures.
+/// The last observed figures of this process.
 #[derive(Default)]
 pub(crate) struct VolumeUsage(Mutex<Figures>);
 
@@ -21,17 +21,17 @@ struct Figures {
 }
 
 impl VolumeUsage {
-    /// How many bytes of a volume are used, if that is known.
+    /// Returns how many bytes of a volume are used, if known.
     pub(crate) fn used_bytes(&self, volume: &VolumeId) -> Option<u64> {
         self.lock_figures().megabytes.get(volume).map(|megabytes| megabytes * MEGABYTE)
     }
 
-    /// Counts how often a figure has changed.
+    /// Counts the changes of any figure.
     pub(crate) fn changes(&self) -> u64 {
         self.lock_figures().changes
     }
 
-    /// Remembers what was figures of one volume.
+    /// Records the usage of one volume.
     pub(crate) fn record_volume(&self, volume: &VolumeId, observed: &ObservedVolume) {
         let mut figures = self.lock_figures();
         let before = match observed.used_bytes {
@@ -43,7 +43,7 @@ impl VolumeUsage {
         }
     }
 
-    /// Remembers what was figures of all volumes, and forgets the others.
+    /// Records the usage of all volumes and drops the others.
     pub(crate) fn record_all_volumes(&self, observed: &Observed) {
         let used = observed
             .volumes
@@ -61,7 +61,7 @@ impl VolumeUsage {
     }
 }
 
-/// Rounded up, so that only what is empty shows as nothing.
+/// Rounds up, so that only an empty volume shows zero.
 fn round_up_to_megabytes(bytes: u64) -> u64 {
     bytes.div_ceil(MEGABYTE)
 }

@@ -1,4 +1,4 @@
-//! What administrators of the engine see and do about the host and its GPUs.
+//! What administrators of the engine see and change of the host and its GPUs.
 
 use tarn_model::Time;
 use tarn_model::capacity::Held;
@@ -12,34 +12,32 @@ use crate::{Caller, Control, Error, Result};
 /// The host as administrators see it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostSummary {
-    /// Whether it takes on nothing new.
+    /// Present while the host accepts no new clusters.
     pub drain: Option<Drain>,
     /// Thousandths of CPU cores, with the configured overcommit.
     pub cpu_milli: u64,
-    /// Memory in bytes.
     pub memory_bytes: u64,
-    /// What instances hold of both.
+    /// What instances hold of CPU and memory.
     pub held: Held,
-    /// Bytes that all volumes may have together, if the driver can tell.
+    /// The size of the pool of volumes, if the driver can report it.
     pub storage_bytes: Option<u64>,
-    /// What was promised of them.
+    /// How much of the pool is promised to volumes.
     pub storage_promised_bytes: u64,
-    /// Its GPUs.
     pub gpus: Vec<GpuSummary>,
 }
 
 /// A GPU as administrators see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuSummary {
-    /// All that is remembered of it.
+    /// What is recorded about it.
     pub known: Known,
-    /// What it measured last.
+    /// Its last measurements.
     pub figures: Figures,
-    /// Who has it.
+    /// The instance that holds it, and the cluster of that instance.
     pub owner: Option<(InstanceId, ClusterId)>,
 }
 
-/// The host and its GPUs.
+/// Returns the host with its GPUs.
 pub async fn info(control: &Control, caller: &Caller) -> Result<HostSummary> {
     caller.must_administer()?;
     let gpus = list_gpus(control, caller).await?;
@@ -53,7 +51,7 @@ pub async fn info(control: &Control, caller: &Caller) -> Result<HostSummary> {
     Ok(HostSummary { drain, cpu_milli, memory_bytes, held, storage_bytes, storage_promised_bytes, gpus })
 }
 
-/// The GPUs of the host.
+/// Lists the GPUs of the host.
 pub async fn list_gpus(control: &Control, caller: &Caller) -> Result<Vec<GpuSummary>> {
     caller.must_administer()?;
     let (inventory, figures) = (control.inventory(), control.host_view().figures());
@@ -69,7 +67,7 @@ pub async fn list_gpus(control: &Control, caller: &Caller) -> Result<Vec<GpuSumm
     read.await
 }
 
-/// Lets the host take on nothing new; what runs goes on. `None` lets it again.
+/// Drains the host: it accepts no new clusters, and running ones continue. `None` ends the drain.
 pub async fn drain(control: &Control, caller: &Caller, drained: Option<DrainReason>) -> Result<String> {
     caller.must_administer()?;
     drained.as_ref().map(DrainReason::check_reason).transpose()?;
@@ -93,7 +91,7 @@ pub async fn drain(control: &Control, caller: &Caller, drained: Option<DrainReas
     write.await
 }
 
-/// Gives a GPU to nobody any more; who has it keeps it. `None` offers it again.
+/// Drains a GPU: it is not assigned again, and the instance that holds it keeps it. `None` offers it again.
 pub async fn drain_gpu(control: &Control, caller: &Caller, gpu: &str, drained: Option<DrainReason>) -> Result<String> {
     drained.as_ref().map(DrainReason::check_reason).transpose()?;
     let verb = if drained.is_some() { "gpu.drain" } else { "gpu.undrain" };
@@ -105,8 +103,8 @@ pub async fn drain_gpu(control: &Control, caller: &Caller, gpu: &str, drained: O
     .await
 }
 
-/// Says that a GPU is right again of which something fatal was seen: it is offered when looks have found nothing for a while. One
-/// that is not there is forgotten instead, unless somebody has it.
+/// Clears the fatal fault of a GPU: it is offered when no fault is seen for a while. A lost GPU is removed instead,
+/// unless an instance holds it.
 pub async fn clear_gpu(control: &Control, caller: &Caller, gpu: &str) -> Result<String> {
     caller.must_administer()?;
     if control.host_view().is_gpu_lost(gpu)
@@ -144,12 +142,12 @@ async fn forget_lost_gpu(control: &Control, caller: &Caller, gpu: &str) -> Resul
     Ok(said)
 }
 
-/// Why something is drained, if somebody says why.
+/// Why something is drained, if the administrator gives a reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DrainReason(pub Option<String>);
 
 impl DrainReason {
-    /// Who drains a second time without a word has not taken the first one back.
+    /// A second drain without a reason keeps the reason of the first.
     fn or_reason_of(self, before: Option<Drain>) -> DrainReason {
         DrainReason(self.0.or_else(|| before?.reason))
     }

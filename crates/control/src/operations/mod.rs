@@ -1,4 +1,7 @@
-//! What callers can ask for, a file per noun. Each operation authorizes, decides and commits in one transaction.
+//! The operations that callers invoke, a module for each noun. Each operation authorizes, decides and commits in one
+//! transaction.
+//!
+//! Start reading at [`clusters`].
 
 pub mod clusters;
 pub mod host;
@@ -23,22 +26,20 @@ use crate::{Caller, Result};
 pub use accounts::{admin, limits, users};
 pub use ssh::{gateway, keys as ssh_keys};
 
-/// The answer to a call whose work goes on in the background.
+/// The result of a call whose work continues in the background.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accepted {
-    /// The cluster it concerns.
     pub cluster: Option<ClusterId>,
-    /// The volume it concerns.
     pub volume: Option<VolumeId>,
-    /// The instances that a new cluster will have.
+    /// The instances of a new cluster.
     pub instances: Vec<InstanceId>,
     /// The request to poll.
     pub request: RequestId,
-    /// What happens now, for a person.
+    /// What happens now, for people.
     pub message: String,
 }
 
-/// What a caller created or, with `include_org`, everything of his organization.
+/// What the caller created or, with `include_org`, everything of the caller's organization.
 fn whose(caller: &Caller, include_org: bool) -> Whose<'_> {
     let scope = scope_of(&caller.user);
     if include_org { Whose::Scope(scope) } else { Whose::User { user: caller.user.id.as_str(), scope } }
@@ -49,12 +50,12 @@ fn scope_of(user: &User) -> &str {
     user.org.as_ref().map_or(user.id.as_str(), |org| org.as_str())
 }
 
-/// Whose a request is that a caller makes about something: his own, in the organization of the thing.
+/// The owner of a request: the caller, in the organization of the object that the request is about.
 fn request_owner(caller: &Caller, about: &Owner) -> Owner {
     Owner { user: caller.user.id.clone(), org: about.org.clone() }
 }
 
-/// Makes up a name that is free, with a suffix if the plain one is taken.
+/// Generates a free name, with a suffix if the plain one is taken.
 fn free_name(tx: &mut Tx<'_>, is_taken: impl Fn(&mut Tx<'_>, &str) -> Result<bool>) -> Result<String> {
     let plain = names::generate(tx.ids(), false);
     match is_taken(tx, &plain)? {

@@ -1,5 +1,5 @@
-//! Object storage of organizations: who has it, the keys that open it, and its buckets. What is in the buckets is the
-//! business of S3.
+//! Object storage of organizations: whether it is enabled, its access keys, and its buckets. The objects in the buckets
+//! are managed through S3.
 
 use serde_json::{Value, json};
 use tarn_model::ids::OrgId;
@@ -9,35 +9,31 @@ use tarn_store::{Tx, accounts as rows, events};
 
 use crate::{Caller, Control, Error, Kind, Result};
 
-/// What opens the object storage of an organization.
+/// The access to the object storage of an organization.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectStorageAccess {
-    /// The access key with its secret.
     pub credentials: Credentials,
     /// Where S3 is served.
     pub endpoint: String,
-    /// What happened, for a person.
     pub message: String,
 }
 
-/// What an organization uses of object storage.
+/// How much an organization uses of its object storage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UsageView {
-    /// Whether it is enabled.
     pub enabled: bool,
-    /// How many bytes there are, those of old versions and open uploads included.
+    /// The size of all objects, including old versions and open uploads.
     pub bytes: u64,
-    /// How many objects there are, old versions included.
+    /// The number of objects, including old versions.
     pub objects: u64,
-    /// How many S3 requests there were. It lags a few seconds.
+    /// The number of S3 requests so far. It lags by a few seconds.
     pub requests: u64,
-    /// How many buckets there are.
     pub buckets: u64,
-    /// How many bytes there may be, if that is limited.
+    /// The maximum size of all objects, if it is limited.
     pub quota_bytes: Option<u64>,
 }
 
-/// Gives the caller's organization object storage; one that has it keeps its keys.
+/// Enables object storage for the caller's organization. If it is enabled already, the access keys stay the same.
 pub async fn enable(control: &Control, caller: &Caller) -> Result<ObjectStorageAccess> {
     let (org, me) = (organization_of(caller)?, caller.clone());
     let endpoint = s3_endpoint(control)?;
@@ -54,7 +50,7 @@ pub async fn enable(control: &Control, caller: &Caller) -> Result<ObjectStorageA
     Ok(access_with_secret(control, access_key, endpoint, message))
 }
 
-/// Takes object storage from the caller's organization, with all that is in it if he says so.
+/// Disables object storage for the caller's organization. With `force`, all objects are deleted.
 pub async fn disable(control: &Control, caller: &Caller, force: bool) -> Result<String> {
     let (org, me) = (organization_of(caller)?, caller.clone());
     let work = move |tx: &mut Tx<'_>| {
@@ -81,14 +77,14 @@ pub async fn disable(control: &Control, caller: &Caller, force: bool) -> Result<
     .await
 }
 
-/// The keys of the caller's organization.
+/// Returns the access keys of the caller's organization.
 pub async fn credentials(control: &Control, caller: &Caller) -> Result<ObjectStorageAccess> {
     let (org, endpoint) = (organization_of(caller)?, s3_endpoint(control)?);
     let account = control.store().read(|tx| accounts::get(tx, &org)).await?;
     Ok(access_with_secret(control, account.access_key, endpoint, String::new()))
 }
 
-/// Replaces the keys of the caller's organization; the old ones open nothing any more.
+/// Replaces the access keys of the caller's organization. The old ones no longer work.
 pub async fn rotate_keys(control: &Control, caller: &Caller) -> Result<ObjectStorageAccess> {
     let (org, me) = (organization_of(caller)?, caller.clone());
     let endpoint = s3_endpoint(control)?;
@@ -110,7 +106,7 @@ pub async fn rotate_keys(control: &Control, caller: &Caller) -> Result<ObjectSto
     Ok(access_with_secret(control, rotated.await?, endpoint, message.to_owned()))
 }
 
-/// The names of the organization's buckets, in order.
+/// Lists the names of the organization's buckets, in order.
 pub async fn list_buckets(control: &Control, caller: &Caller) -> Result<Vec<String>> {
     let org = organization_of(caller)?;
     let read = control.store().read(|tx| -> Result<Vec<String>> {
@@ -120,7 +116,7 @@ pub async fn list_buckets(control: &Control, caller: &Caller) -> Result<Vec<Stri
     read.await
 }
 
-/// Makes a bucket. The name need be free in the organization only.
+/// Creates a bucket. Its name must be free within the organization only.
 pub async fn create_bucket(control: &Control, caller: &Caller, name: &str) -> Result<String> {
     let (org, me, name) = (organization_of(caller)?, caller.clone(), name.to_owned());
     let write = control.write(caller, move |tx| {
@@ -132,7 +128,7 @@ pub async fn create_bucket(control: &Control, caller: &Caller, name: &str) -> Re
     write.await
 }
 
-/// Removes an empty bucket, and uploads that were begun in it.
+/// Removes an empty bucket together with its open uploads.
 pub async fn delete_bucket(control: &Control, caller: &Caller, name: &str) -> Result<()> {
     let org = organization_of(caller)?;
     let mut tries = 0;
@@ -141,7 +137,7 @@ pub async fn delete_bucket(control: &Control, caller: &Caller, name: &str) -> Re
         let called = name.clone();
         let removed = control.write(caller, move |tx| remove_bucket(tx, &me, &of, &called)).await;
         match removed {
-            // There may be too many for one transaction, and only a call that was not carried out before may touch them.
+            // There may be too many uploads for one transaction, and a repeated idempotent call must not abort any.
             Err(error) if error.code == Error::UPLOADS_OPEN && tries < buckets::REMOVALS => {
                 tries += 1;
                 control.objects().abort_uploads(&org, &name).await?;
@@ -168,7 +164,7 @@ fn remove_bucket(tx: &mut Tx<'_>, caller: &Caller, org: &OrgId, name: &str) -> R
     )
 }
 
-/// What the caller's organization uses.
+/// Returns how much the caller's organization uses.
 pub async fn usage(control: &Control, caller: &Caller) -> Result<UsageView> {
     let org = organization_of(caller)?;
     let configured = control.objects().quota_bytes(&org);
@@ -187,7 +183,7 @@ pub async fn usage(control: &Control, caller: &Caller) -> Result<UsageView> {
     read.await
 }
 
-/// Carries a change to its end, also when the caller hangs up: between a commit and what must follow it, nobody may.
+/// Runs a change to completion even when the client disconnects, so that what must follow a commit is never skipped.
 async fn run_to_completion<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
     tokio::spawn(work).await.unwrap_or_else(|error| Err(Error::internal(error)))
 }
@@ -203,7 +199,7 @@ fn s3_endpoint(control: &Control) -> Result<String> {
     control.s3().map(str::to_owned).ok_or_else(|| Error::new(Kind::Unavailable, "object_storage_not_served", message))
 }
 
-/// The secret is not kept in the outcome of a call: it follows from the key.
+/// Adds the secret, which is derived from the access key and therefore not stored with the outcome of a call.
 fn access_with_secret(
     control: &Control,
     access_key_id: String,

@@ -1,4 +1,4 @@
-//! Looking at requests.
+//! Reading requests.
 
 use tarn_model::ids::RequestId;
 use tarn_model::requests::{Request, RequestStatus, RequestType};
@@ -9,12 +9,10 @@ use crate::explain::Explainer;
 use crate::page::{self, cut, decode_cursor};
 use crate::{Caller, Control, Error, Page, Result};
 
-/// A request with what it does now, or what came of it.
+/// A request with an explanation of what it is doing, or of how it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestView {
-    /// The request.
     pub request: Request,
-    /// For a person.
     pub explanation: Option<String>,
 }
 
@@ -25,22 +23,19 @@ impl RequestView {
     }
 }
 
-/// Which requests a caller wants to see.
+/// Which requests to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestFilter {
-    /// Of this kind only.
     pub kind: Option<RequestType>,
-    /// In this status only.
     pub status: Option<RequestStatus>,
-    /// At most so many.
     pub limit: Option<u32>,
-    /// Where the previous page ended.
+    /// The cursor of the previous page.
     pub cursor: Option<String>,
-    /// Everything of the caller's organization.
+    /// Lists everything of the caller's organization.
     pub include_org: bool,
 }
 
-/// One request.
+/// Returns one request.
 pub async fn info(control: &Control, caller: &Caller, request: &str) -> Result<RequestView> {
     let id: RequestId = request.parse()?;
     let read = control.store().read(|tx| -> Result<RequestView> {
@@ -51,7 +46,7 @@ pub async fn info(control: &Control, caller: &Caller, request: &str) -> Result<R
     read.await
 }
 
-/// The caller's requests, or his organization's, newest first.
+/// Lists the requests of the caller, or of the caller's organization, newest first.
 pub async fn list(control: &Control, caller: &Caller, filter: RequestFilter) -> Result<Page<RequestView>> {
     let after = decode_cursor(filter.cursor.as_deref(), RequestId::PREFIX)?;
     let limit = page::limit(filter.limit)?;

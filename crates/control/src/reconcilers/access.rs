@@ -1,7 +1,8 @@
-//! Keeps the keys and the names of volumes in running instances right: what changes takes effect within seconds.
+//! Keeps the keys and the names of volumes in running instances up to date: changes take effect within seconds.
 //!
-//! Every running instance should have been told what is desired now; who was told something else, or nothing by this
-//! process, is told again. The composition root runs [`tick`] when its pause is over or when [`changed`] is done.
+//! What was last pushed to each running instance is compared with what is desired now. Where it differs, or where this
+//! process has pushed nothing, it is pushed again. The composition root runs [`tick`] after its pause or when
+//! [`changed`] completes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -19,25 +20,25 @@ use tarn_store::{Tx, attachments, clusters, instances, ssh_keys};
 use crate::access::{self, DesiredAccess};
 use crate::{Control, Result};
 
-/// How long until everything is looked at again, also when nobody rang: another replica may have changed something.
+/// How often everything is compared without a notification: another replica may have changed something.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How long one instance may take; one that hangs must not keep the others from their keys.
+/// How long a push to one instance may take, so that a hanging instance does not delay the others.
 const PUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// So many are told at the same time.
+/// How many pushes run at the same time.
 const PUSHES_AT_ONCE: usize = 32;
 
-/// Changes that come in a burst are looked at once.
+/// How long to wait for further changes of a burst.
 const BURST_DELAY: Duration = Duration::from_millis(200);
 
-/// Done when a change may have to be pushed.
+/// Completes when a change may have to be pushed.
 pub async fn changed(control: &Control) {
     control.access_changed().notified().await;
     tokio::time::sleep(BURST_DELAY).await;
 }
 
-/// Tells every running instance what it should know and was not told yet.
+/// Pushes the access configuration to every running instance where it is outdated.
 pub async fn tick(control: &Control) -> Result<Duration> {
     let now = control.clock().now();
     let wanted = control.store().read(|tx| desired_by_cluster(control, tx)).await?;
@@ -51,7 +52,7 @@ pub async fn tick(control: &Control) -> Result<Duration> {
             }
         }
     }
-    // Collected first: a closure that is kept across the wait would make this future one that cannot be spawned.
+    // Collected first: a closure that lives across the await would make this future impossible to spawn.
     let pushes: Vec<_> = outdated.into_iter().map(|(desired, node)| push_to_node(control, desired, node)).collect();
     futures::stream::iter(pushes).buffer_unordered(PUSHES_AT_ONCE).collect::<Vec<()>>().await;
     let later = control.clock().now();
@@ -61,7 +62,8 @@ pub async fn tick(control: &Control) -> Result<Duration> {
         .map_or(RECHECK_INTERVAL, |due| due.until(later).min(RECHECK_INTERVAL)))
 }
 
-/// What the running nodes of every cluster should know. What is no more is forgotten on the way.
+/// Returns what the running nodes of every cluster should have, and drops what is recorded about nodes that no longer
+/// exist.
 fn desired_by_cluster(control: &Control, tx: &mut Tx<'_>) -> Result<Vec<(DesiredAccess, Vec<Instance>)>> {
     let placed = clusters::placed(tx)?;
     let mut nodes = instances::of_clusters(tx, &placed)?;
@@ -94,7 +96,7 @@ async fn push_to_node(control: &Control, desired: &DesiredAccess, node: &Instanc
     let why = match tokio::time::timeout(PUSH_TIMEOUT, access::push_access(control, desired, node)).await {
         Ok(Ok(())) => {
             if control.unreachable_instances().clear(&node.id) {
-                tracing::info!(instance = %node.id, "its keys could be changed at last");
+                tracing::info!(instance = %node.id, "its keys were changed after earlier failures");
             }
             return;
         }
@@ -102,16 +104,16 @@ async fn push_to_node(control: &Control, desired: &DesiredAccess, node: &Instanc
         Err(_) => format!("it did not answer within {} seconds", PUSH_TIMEOUT.as_secs()),
     };
     if control.unreachable_instances().record_failure(&node.id, control.clock().now(), control.ids().bits()) == 1 {
-        tracing::warn!(instance = %node.id, why, "its keys could not be changed; it is tried again until it works");
+        tracing::warn!(instance = %node.id, why, "its keys could not be changed; the push is retried until it succeeds");
     }
 }
 
-/// The instances that could not be told, how often in a row, and when each is tried again.
+/// The instances that could not be reached: how often in a row, and when the next try is due.
 #[derive(Default)]
 pub(crate) struct UnreachableInstances(Mutex<HashMap<InstanceId, (u32, Time)>>);
 
 impl UnreachableInstances {
-    /// Counts a failure, and returns how many there were in a row.
+    /// Records a failure, and returns how many there were in a row.
     fn record_failure(&self, node: &InstanceId, now: Time, chance: u64) -> u32 {
         let mut all = self.lock_all();
         let (failures, due) = all.entry(node.clone()).or_insert((0, now));

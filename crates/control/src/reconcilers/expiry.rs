@@ -1,4 +1,4 @@
-//! Forgets what is too old: outcomes of idempotent calls after their day, and what ended after thirty days.
+//! Removes old rows: outcomes of idempotent calls after a day, and what has ended after thirty days.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use tarn_store::{expiry, idempotency as outcomes};
 use crate::calls::idempotency::OUTCOME_RETENTION;
 use crate::{Control, Error, Result};
 
-/// How long until it should run again.
+/// How long until the next run.
 const PAUSE: Duration = Duration::from_secs(10 * 60);
 
-/// How long destroyed clusters and volumes and ended requests can be looked at.
+/// How long destroyed clusters and volumes and ended requests are kept.
 const REMEMBERED: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Forgets some of what is too old; comes again at once while there is more.
+/// Removes some old rows; runs again immediately while there are more.
 pub async fn tick(control: &Control) -> Result<Duration> {
     let write = control.store().write(|tx| {
         let forgotten = outcomes::forget(tx, tx.now().before(OUTCOME_RETENTION))?;

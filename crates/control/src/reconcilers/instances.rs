@@ -1,10 +1,10 @@
-//! Compares the machines with the database: marks what died, and removes what belongs to nobody. Before that the driver keeps
-//! what keeps instances apart.
+//! Compares the instances with the database: marks dead instances, and removes instances that belong to no cluster.
+//! Before that, the driver restores the isolation between instances.
 //!
-//! An instance whose row says RUNNING and that is not, is dead: a fact, at once. Those that ended with the machine come back by
-//! themselves (`reboots`). An instance without a row is removed when it
-//! was seen for the whole grace time. A volume that is missing or damaged has failed, until it is seen to be right again. A
-//! volume without a row is only reported: data is never removed by a guess.
+//! An instance whose row says RUNNING and that is not running is dead, and is marked immediately. Instances that ended
+//! with the host are restarted (`reboots`). An instance without a row is removed after it was seen for the whole grace
+//! period. A volume that is missing or damaged is marked as failed until it is observed to be intact. A volume without
+//! a row is only reported: data is never removed on a guess.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
@@ -20,21 +20,21 @@ use super::{reboots, volumes};
 use crate::audit::{Difference, differences};
 use crate::{Control, Error, Kind, Result, Settings};
 
-/// Done when a cluster has come back, so that it may be another one's turn.
+/// Completes when a cluster has been restarted, so that the next one may be admitted.
 pub async fn changed(control: &Control) {
     control.restarted().notified().await;
 }
 
-/// Looks at everything once.
+/// Compares everything once.
 pub async fn tick(control: &Control) -> Result<Duration> {
-    // What keeps instances apart comes first, and if it cannot be kept, that must not hide a death.
+    // Isolation comes first. A failure to restore it must not hide a dead instance.
     let kept = control.driver().keep().await.map_err(Error::internal);
     compare_with_host(control).await?;
     kept?;
     Ok(control.settings().instances_every)
 }
 
-/// Compares the machines with the database, and acts.
+/// Compares the host with the database, and repairs.
 pub(super) async fn compare_with_host(control: &Control) -> Result<()> {
     let observed = match control.driver().observe().await {
         Ok(observed) => observed,
@@ -59,7 +59,7 @@ pub(super) async fn compare_with_host(control: &Control) -> Result<()> {
             Difference::Volume(volume, _) => doubtful.push(volume),
         }
     }
-    // Volumes first: with one that has failed no cluster comes back.
+    // Volumes first: a cluster with a failed volume is not restarted.
     for volume in &doubtful {
         volumes::recheck_volume(control, volume).await?;
     }
@@ -72,14 +72,14 @@ pub(super) async fn compare_with_host(control: &Control) -> Result<()> {
         remove_orphan(control, &id).await?;
     }
     for id in control.unknown_resources().unreported_volumes(&unknown) {
-        tracing::warn!(volume = %id, "a volume exists that has no row; it is left alone, because it may hold data");
+        tracing::warn!(volume = %id, "a volume without a row exists; it is left alone, because it may hold data");
         record_engine_event(control, id.as_str(), "machine.volume_unknown").await?;
     }
     Ok(())
 }
 
-/// Looks one by one at the nodes that should run, because not everything can be seen at once: that a disk of volumes is away
-/// must not hide a death, and a node that cannot be looked at must not hide that of another cluster.
+/// Observes the nodes that should run one by one, because not everything can be observed at once. A missing disk of
+/// volumes must not hide a dead node, and a node that cannot be observed must not hide one of another cluster.
 async fn observe_one_by_one(control: &Control) -> Result<()> {
     let mut nodes = BTreeMap::<ClusterId, Vec<InstanceId>>::new();
     let claimed = control.store().read(instances::claimed).await.map_err(Error::from)?;
@@ -88,14 +88,14 @@ async fn observe_one_by_one(control: &Control) -> Result<()> {
     }
     for (cluster, nodes) in &nodes {
         if let Err(error) = mark_dead(control, cluster, nodes).await {
-            tracing::debug!(%cluster, cause = ?error.cause, "its nodes could not be looked at: {error}");
+            tracing::debug!(%cluster, cause = ?error.cause, "its nodes could not be observed: {error}");
         }
     }
     Ok(())
 }
 
-/// Looks again at instances that seemed dead, and marks those that are. What changed between the two looks is left for the
-/// next time: a request may just have started the nodes.
+/// Observes instances again that seem dead, and marks the dead ones. If the cluster changed in between, nothing is
+/// done: a request may just have started the nodes.
 async fn mark_dead(control: &Control, cluster: &ClusterId, suspects: &[InstanceId]) -> Result<()> {
     let before = control.store().read(|tx| clusters::get(tx, cluster)).await.map_err(Error::from)?;
     let Some(version) = before.map(|cluster| cluster.version) else { return Ok(()) };
@@ -153,14 +153,14 @@ async fn remove_orphan(control: &Control, id: &InstanceId) -> Result<()> {
         }
         Err(error) => {
             if control.unknown_resources().is_first_complaint(id) {
-                tracing::warn!(instance = %id, %error, "an instance without a row could not be removed; it is tried again");
+                tracing::warn!(instance = %id, %error, "an instance without a row could not be removed; the removal is retried");
             }
             Ok(())
         }
     }
 }
 
-/// What has no row has no owner: it is the engine's own affair.
+/// Records an event of the engine, because an object without a row has no owner.
 async fn record_engine_event(control: &Control, object: &str, verb: &'static str) -> Result<()> {
     let object = object.to_owned();
     let write = control
@@ -169,19 +169,19 @@ async fn record_engine_event(control: &Control, object: &str, verb: &'static str
     write.await.map_err(Error::from)
 }
 
-/// What this process has seen that has no row.
+/// The objects without a row that this process has seen.
 #[derive(Default)]
 pub(crate) struct UnknownResources(Mutex<Sighted>);
 
 #[derive(Default)]
 struct Sighted {
-    /// Since when, and whether a failed removal has been told.
+    /// Since when, and whether a failed removal was logged.
     orphans: HashMap<InstanceId, (Time, bool)>,
     volumes: HashSet<VolumeId>,
 }
 
 impl UnknownResources {
-    /// Those of the present orphans that have been there for the grace time.
+    /// Returns the orphans that have existed for the grace period.
     fn overdue_orphans(&self, orphans: &[InstanceId], now: Time, grace: Duration) -> Vec<InstanceId> {
         let seen = &mut self.lock_sighted().orphans;
         seen.retain(|id, _| orphans.contains(id));
@@ -192,12 +192,12 @@ impl UnknownResources {
         orphans.iter().filter(old).cloned().collect()
     }
 
-    /// Whether nobody has complained about this orphan yet.
+    /// Returns whether a failed removal of this orphan was not logged yet.
     fn is_first_complaint(&self, id: &InstanceId) -> bool {
         self.lock_sighted().orphans.get_mut(id).is_some_and(|(_, told)| !std::mem::replace(told, true))
     }
 
-    /// Those of the present unknown volumes that were not reported yet.
+    /// Returns the unknown volumes that were not reported yet.
     fn unreported_volumes(&self, present: &[VolumeId]) -> Vec<VolumeId> {
         let seen = &mut self.lock_sighted().volumes;
         seen.retain(|id| present.contains(id));

@@ -1,4 +1,7 @@
-//! Reconcilers: what must stay true. They take no input, read what is, and act; each says when it wants to run again.
+//! Reconcilers keep the database and the host in agreement. They take no input, observe, and act; each returns when it
+//! should run again.
+//!
+//! Start reading at [`instances`].
 
 pub mod access;
 pub mod expiry;

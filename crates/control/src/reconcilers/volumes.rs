@@ -1,4 +1,5 @@
-//! Volumes that are seen missing or damaged, and those that come right again. Nothing is done to any of them here.
+//! Marks volumes that are observed to be missing or damaged, and volumes that are intact again. Nothing is done to the
+//! volumes themselves.
 
 use tarn_driver::ObservedVolume;
 use tarn_model::ids::VolumeId;
@@ -8,12 +9,12 @@ use tarn_store::{Tx, events, requests, storage};
 use crate::audit::is_intact_again;
 use crate::{Control, Error, Kind, Result};
 
-/// What is said of a volume that is nowhere to be seen.
+/// The reason for a volume that does not exist.
 const MISSING: &str = "its data is missing. When the operator has restored it, the volume becomes READY again; if that is not \
                        possible, detach and destroy it";
 
-/// Looks again at a volume that was seen to be other than its row says, and marks what it is. What changed between the two looks
-/// is left for the next time: a request may just have made or removed it.
+/// Observes a volume again that differs from its row, and marks its state. If the row changed in between, nothing is
+/// done: a request may just have created or removed the volume.
 pub(super) async fn recheck_volume(control: &Control, volume: &Volume) -> Result<()> {
     let seen = control.driver().observe_volume(&volume.id).await.map_err(Error::internal)?;
     let (id, version) = (volume.id.clone(), volume.version);
@@ -41,7 +42,7 @@ fn commit_observation(tx: &mut Tx<'_>, id: &VolumeId, version: i64, seen: Option
             save_volume(tx, volume.moved(now, VolumeState::recover)?, "storage.recovered", &detail)?;
             metrics::counter!("tarn_volumes_recovered_total").increment(1);
         }
-        // Another size than expected, or parts of a volume that failed otherwise: its owner sees its state.
+        // The size differs, or the volume failed otherwise and parts are left. Its owner sees the state.
         _ => {}
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The birth of requests, in the transaction of the operation that asks for them, and their end.
+//! Starting requests, in the transaction of the operation that needs them, and ending them.
 
 use std::time::Duration;
 
@@ -18,15 +18,15 @@ pub(crate) struct NewRequest<'a> {
     pub(crate) volume: Option<&'a VolumeId>,
 }
 
-/// Starts a request that has until `limit` from now.
+/// Starts a request that must finish within `limit`.
 pub(crate) fn start_request(tx: &mut Tx<'_>, new: NewRequest<'_>, limit: Duration) -> Result<Request> {
     let request = Request { deadline: tx.now().after(limit), ..pending_request(tx, new) };
     requests::insert(tx, &request)?;
     Ok(request)
 }
 
-/// Starts a request that waits in the line for capacity, until `limit` from now. One too far back to be placed now sleeps
-/// until the line has moved.
+/// Starts a request that waits in the capacity queue for at most `limit`. A request behind the window of the queue
+/// sleeps until the queue has moved.
 pub(crate) fn start_in_line(tx: &mut Tx<'_>, new: NewRequest<'_>, limit: Duration) -> Result<Request> {
     let (deadline, now) = (tx.now().after(limit), tx.now());
     let far_back = requests::line_length(tx, LINE_WINDOW)? >= u64::from(LINE_WINDOW);
@@ -36,7 +36,7 @@ pub(crate) fn start_in_line(tx: &mut Tx<'_>, new: NewRequest<'_>, limit: Duratio
     Ok(request)
 }
 
-/// Records a request whose work is done in the very transaction that accepts it.
+/// Records a request whose work is done in the same transaction.
 pub(crate) fn start_completed(tx: &mut Tx<'_>, new: NewRequest<'_>, message: &str) -> Result<RequestId> {
     let blank = pending_request(tx, new);
     let ended = Some(blank.created);
@@ -45,7 +45,7 @@ pub(crate) fn start_completed(tx: &mut Tx<'_>, new: NewRequest<'_>, message: &st
     Ok(request.id)
 }
 
-/// Ends a request whose status and message say how, and writes down that it ended.
+/// Ends a request with the status and the message that it already has, and records the event.
 pub(crate) fn end_request(tx: &mut Tx<'_>, mut request: Request, verb: &str) -> Result<()> {
     request.ended = Some(tx.now());
     requests::save(tx, &request)?;

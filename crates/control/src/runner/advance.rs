@@ -1,4 +1,4 @@
-//! Carrying one request on, step by step, until it ends, waits, has to be tried again later, or the lease is lost.
+//! Advances one request step by step until it ends, waits, has to be retried later, or the lease is lost.
 
 use std::future::Future;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use super::faults::{Fault, FaultPoint};
 use crate::requests::{Commit, Context, Definition, Failure, Next, Step, Undo, Work, definition, end_request};
 use crate::{Error, Kind, Result};
 
-/// Whether the runner keeps the request in hand, lets it go, or is done with it.
+/// What happened to the lease of a request after a step.
 enum Lease {
     Kept(Box<Request>),
     Released,
     Ended(RequestType, RequestStatus),
 }
 
-/// What came of one try of a step.
+/// The outcome of one try of a step.
 enum StepOutcome {
     Succeeded(Commit),
     Failed(Failure),
@@ -26,7 +26,7 @@ enum StepOutcome {
 }
 
 impl Runner {
-    /// Carries a leased request on as far as it goes now.
+    /// Advances a leased request as far as possible now.
     pub(super) async fn advance(&self, request: Request) {
         let mut hold = Lease::Kept(Box::new(request));
         while let Lease::Kept(request) = hold {
@@ -38,17 +38,17 @@ impl Runner {
                     if kind == RequestType::ClusterRestart {
                         self.control.restarted().notify_one();
                     }
-                    // Keys may have changed after the step that told them to nodes which run now.
+                    // Keys may have changed after the step that pushed them to these nodes.
                     self.control.access_changed().notify_one();
-                    // A cluster may run now on which jobs wait, or a node may have come back.
+                    // A cluster with waiting jobs may be running now, or a node may have come back.
                     self.control.jobs_changed().notify_one();
                     Lease::Released
                 }
                 Ok(hold) => hold,
-                // Whoever has the lease now goes on from here.
+                // Another runner holds the lease now and continues the request.
                 Err(error) if error.kind == Kind::Conflict => Lease::Released,
                 Err(error) => {
-                    tracing::warn!(request = %id, cause = ?error.cause, "a request could not be carried on: {error}");
+                    tracing::warn!(request = %id, cause = ?error.cause, "a request could not be advanced: {error}");
                     Lease::Released
                 }
             };
@@ -105,7 +105,8 @@ impl Runner {
         }
     }
 
-    /// A lost race is tried again, unless it was the lease that was lost; what the rules refuse now they will refuse again.
+    /// Retries after a lost race. If the lease was lost, the retry fails as well. A refusal by a domain rule is
+    /// permanent.
     async fn handle_conflict(&self, request: Request, step: &'static Step, error: Error) -> Result<Lease> {
         match error.code {
             Error::CHANGED_MEANWHILE => self.retry_later(request, step, &error.message).await,
@@ -122,7 +123,7 @@ impl Runner {
         let tried = self.try_step(&request, at, || undo(ctx)).await;
         match tried {
             StepOutcome::Succeeded(commit) => self.commit_step(request, commit, |request| request.step -= 1).await,
-            // There is nothing behind an undo to turn back to: it is tried until its own deadline.
+            // An undo has no undo: it is retried until its own deadline.
             StepOutcome::Failed(Failure::Retry(why) | Failure::Permanent(why)) => {
                 self.retry_later(request, step, &why).await
             }
@@ -130,7 +131,7 @@ impl Runner {
         }
     }
 
-    /// One try of a step, with its limit of time and the lease being prolonged meanwhile.
+    /// Runs one try of a step with its timeout, and renews the lease meanwhile.
     async fn try_step<'a>(&self, request: &Request, at: FaultPoint, act: impl Fn() -> Work<'a>) -> StepOutcome {
         let fault = self.faults.at(at);
         match fault {
@@ -152,7 +153,7 @@ impl Runner {
         }
     }
 
-    /// Runs a step for as long as one try may take. One that tells how far it is has that long again after each word, until the
+    /// Runs a step with its timeout. A step that reports progress gets the same time again after each report, until the
     /// deadline of the request.
     async fn run_until_stalled(
         &self,
@@ -177,7 +178,7 @@ impl Runner {
         }
     }
 
-    /// Runs `work` and prolongs the lease until it is done; stops as soon as the lease is lost.
+    /// Runs `work` and renews the lease until it is done; stops as soon as the lease is lost.
     async fn run_while_leased<T>(
         &self,
         request: &Request,
@@ -199,7 +200,7 @@ impl Runner {
         }
     }
 
-    /// Commits what a step did together with the progress of the request.
+    /// Commits the result of a step together with the progress of the request.
     async fn commit_step(&self, request: Request, commit: Commit, progress: fn(&mut Request)) -> Result<Lease> {
         let lease = self.control.settings().lease;
         let write = self.control.store().write(move |tx| -> Result<Lease> {
@@ -207,7 +208,7 @@ impl Runner {
             let next = commit(tx)?;
             match next {
                 Next::Wait => {
-                    // Whatever could let it go on wakes it; otherwise its deadline does.
+                    // The event that lets it continue wakes the request; otherwise its deadline does.
                     request.due = request.deadline;
                     request.status = RequestStatus::Pending;
                     (request.attempts, request.message) = (0, None);
@@ -236,7 +237,7 @@ impl Runner {
             }
         });
         let held = write.await;
-        // A commit may have woken others.
+        // A commit may have woken other requests.
         self.control.due().notify_one();
         held
     }
@@ -246,7 +247,7 @@ impl Runner {
         write.await
     }
 
-    /// Gives the request back and comes again after a pause that grows with every failure.
+    /// Releases the request and schedules a retry with a backoff that grows with every failure.
     async fn retry_later(&self, mut request: Request, step: &'static Step, why: &str) -> Result<Lease> {
         request.attempts = request.attempts.saturating_add(1);
         let pause: Duration = backoff(request.attempts, self.control.ids().bits());
@@ -262,14 +263,14 @@ impl Runner {
         write.await.map(|()| Lease::Released)
     }
 
-    /// Begins to undo, from the present step on: it may have happened wholly, partly or not at all.
+    /// Begins the undo with the current step: it may have happened completely, partly or not at all.
     async fn begin_undo(&self, mut request: Request, why: String) -> Result<Lease> {
         request.failure = Some(why);
         request.step += 1;
         request.attempts = 0;
         request.waiting = false;
         request.status = RequestStatus::Processing;
-        // What is left of an early failure must not shorten the time for undoing it.
+        // An early failure must not shorten the time for the undo.
         request.deadline = self.control.clock().now();
         let lease = self.control.settings().lease;
         let write = self.control.store().write(move |tx| -> Result<Lease> {
@@ -315,7 +316,7 @@ fn complete_request(tx: &mut Tx<'_>, mut request: Request, definition: &Definiti
     end_and_release(tx, request, "request.completed")
 }
 
-/// What the steps of a request did on the way that the caller must be told.
+/// Returns the notes of the steps of a request, which are added to its final message.
 fn note_for_caller(tx: &mut Tx<'_>, request: &Request, definition: &Definition) -> Result<Option<String>> {
     match definition.takes_notes {
         true => Ok(requests::note(tx, &request.id)?),

@@ -1,4 +1,4 @@
-//! The runner as a service: many requests at the same time, woken when something becomes due.
+//! The runner as a service: many requests at the same time, woken when one becomes due.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -10,17 +10,17 @@ use tokio::task::{Id, JoinSet};
 
 use super::Runner;
 
-/// Other replicas do not ring our bell, so the database is looked at this often in any case.
+/// Other replicas do not notify this process, so the database is polled this often.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Runner {
-    /// Works until `stop` is done; then steps under way have `drain` to end, and what is left is given back.
+    /// Runs until `stop` completes. Then running steps have `drain` to end, and the remaining leases are released.
     pub async fn serve(self, stop: impl Future<Output = ()>, drain: Duration) {
         let mut stop = std::pin::pin!(stop);
         let mut tasks = JoinSet::new();
         let mut held: HashMap<Id, Request> = HashMap::new();
         loop {
-            // Who waits for an image leaves his place to others: that may take hours, and is bounded by the capacity.
+            // A request that pulls an image does not count: that may take hours, and the capacity bounds their number.
             let at_work = held.len().saturating_sub(self.control.step_progress().reporting_steps());
             let free = (self.control.settings().parallel as usize).saturating_sub(at_work);
             let pause = self.lease_due_requests(free, &mut tasks, &mut held).await;
@@ -42,12 +42,12 @@ impl Runner {
         for request in held.into_values() {
             let given_back = self.control.store().write(move |tx| requests::release(tx, &request)).await;
             if let Err(error) = given_back {
-                tracing::warn!(%error, "a lease could not be given back; it ends by itself");
+                tracing::warn!(%error, "a lease could not be released; it expires");
             }
         }
     }
 
-    /// Leases as much as there are free tasks; returns how long nothing more is due.
+    /// Leases as many requests as there are free tasks; returns how long nothing more is due.
     async fn lease_due_requests(
         &self,
         free: usize,
@@ -61,7 +61,7 @@ impl Runner {
         let due = match self.control.store().read(requests::next_due).await {
             Ok(due) => due,
             Err(error) => {
-                tracing::warn!(%error, "the database does not say what is due");
+                tracing::warn!(%error, "the next due request could not be read");
                 return POLL_INTERVAL;
             }
         };
@@ -81,7 +81,7 @@ impl Runner {
                 if more { Duration::from_millis(1) } else { POLL_INTERVAL }
             }
             Err(error) => {
-                tracing::warn!(%error, "nothing could be leased");
+                tracing::warn!(%error, "no request could be leased");
                 POLL_INTERVAL
             }
         }
@@ -92,7 +92,7 @@ fn remove_finished(held: &mut HashMap<Id, Request>, done: Result<(Id, ()), tokio
     match done {
         Ok((id, ())) => drop(held.remove(&id)),
         Err(error) => {
-            tracing::error!(%error, "a step panicked; its request is taken up again when its lease ends");
+            tracing::error!(%error, "a step panicked; its request continues when its lease has expired");
             held.remove(&error.id());
         }
     }

@@ -1,4 +1,4 @@
-//! What administrators of the engine do: users, keys, balances, and the event log.
+//! What administrators of the engine do: users, API keys, balances, and the event log.
 
 use serde::{Deserialize, Serialize};
 use tarn_model::Money;
@@ -14,16 +14,15 @@ use crate::{Caller, Control, Error, Page, Result, hash_of_key};
 pub use tarn_store::events::Event;
 pub use tarn_store::users::ApiKey;
 
-/// A user to be made.
+/// The user to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewUser {
-    /// The address.
     pub email: String,
-    /// The organization to make or to join.
+    /// The organization to create or to join.
     pub org_name: Option<String>,
 }
 
-/// A user that was made, with the key that is shown once.
+/// A new user with an API key, which is shown only once.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct CreatedUser {
@@ -33,7 +32,7 @@ pub struct CreatedUser {
     pub message: String,
 }
 
-/// A user as administrators see him.
+/// A user as administrators see them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct UserRow {
@@ -42,7 +41,7 @@ pub struct UserRow {
     pub balance: Money,
 }
 
-/// A key that was made and is shown once.
+/// A new API key, which is shown only once.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct CreatedKey {
@@ -52,7 +51,7 @@ pub struct CreatedKey {
     pub message: String,
 }
 
-/// A balance after a grant.
+/// The balance after a grant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct Granted {
@@ -61,7 +60,7 @@ pub struct Granted {
     pub message: String,
 }
 
-/// Makes a user with a key; the first of an organization administers it.
+/// Creates a user with an API key. The first user of an organization becomes its administrator.
 pub async fn create_user(control: &Control, caller: &Caller, new: NewUser) -> Result<CreatedUser> {
     caller.must_administer()?;
     if !is_email(&new.email) {
@@ -91,7 +90,7 @@ pub async fn create_user(control: &Control, caller: &Caller, new: NewUser) -> Re
     write.await
 }
 
-/// All users, newest first.
+/// Lists all users, newest first.
 pub async fn list_users(
     control: &Control,
     caller: &Caller,
@@ -114,7 +113,7 @@ pub async fn list_users(
     read.await
 }
 
-/// Shuts a user out at once, or lets him in again. Nobody can shut himself out.
+/// Disables a user immediately, or enables them again. Administrators cannot disable themselves.
 pub async fn disable_user(control: &Control, caller: &Caller, user: &str, disabled: bool) -> Result<String> {
     caller.must_administer()?;
     let id: UserId = user.parse()?;
@@ -129,12 +128,12 @@ pub async fn disable_user(control: &Control, caller: &Caller, user: &str, disabl
         Ok(format!("User {} ({id}) is now {}.", user.email, if disabled { "disabled" } else { "enabled" }))
     });
     let done = write.await;
-    // The keys of who is shut out open nothing.
+    // The SSH keys of a disabled user no longer open anything.
     control.access_changed().notify_one();
     done
 }
 
-/// Makes another key for a user.
+/// Creates another API key for a user.
 pub async fn create_key(control: &Control, caller: &Caller, user: &str) -> Result<CreatedKey> {
     caller.must_administer()?;
     let id: UserId = user.parse()?;
@@ -150,7 +149,7 @@ pub async fn create_key(control: &Control, caller: &Caller, user: &str) -> Resul
     write.await
 }
 
-/// Keys, of one user or of all, newest first.
+/// Lists API keys, of one user or of all, newest first.
 pub async fn list_keys(
     control: &Control,
     caller: &Caller,
@@ -169,7 +168,7 @@ pub async fn list_keys(
     read.await
 }
 
-/// Ends a key at once. Nobody can end the key he calls with.
+/// Revokes an API key immediately, except the one of this call.
 pub async fn revoke_key(control: &Control, caller: &Caller, key: &str) -> Result<String> {
     caller.must_administer()?;
     let id: ApiKeyId = key.parse()?;
@@ -187,7 +186,7 @@ pub async fn revoke_key(control: &Control, caller: &Caller, key: &str) -> Result
     write.await
 }
 
-/// Gives balance to an organization or a user, or takes it back with a negative amount.
+/// Adds to the balance of an organization or a user, or subtracts with a negative amount.
 pub async fn grant(
     control: &Control,
     caller: &Caller,
@@ -220,14 +219,14 @@ pub async fn grant(
     write.await
 }
 
-/// What happened after the event of this number, oldest first.
+/// Lists the events after the one with this number, oldest first.
 pub async fn events(control: &Control, caller: &Caller, after: i64, limit: Option<u32>) -> Result<Vec<Event>> {
     caller.must_administer()?;
     let limit = page::limit(limit)?;
     control.store().read(|tx| events::after(tx, after, limit)).await.map_err(Error::from)
 }
 
-/// Makes a user; an unknown organization is made, and its first user administers it.
+/// Inserts a user. An unknown organization is created, and its first user administers it.
 pub(crate) fn insert_user(tx: &mut Tx<'_>, email: &str, org_name: Option<&str>, engine_admin: bool) -> Result<User> {
     let now = tx.now();
     let (org, org_admin) = match org_name {
@@ -247,20 +246,20 @@ pub(crate) fn insert_user(tx: &mut Tx<'_>, email: &str, org_name: Option<&str>, 
     Ok(user)
 }
 
-/// Makes a key; only its hash is kept.
+/// Creates an API key; only its hash is stored.
 pub(crate) fn issue_key(tx: &mut Tx<'_>, user: &UserId) -> Result<(ApiKeyId, String)> {
     let secret = fresh_api_key(tx.ids());
     Ok((insert_key(tx, user, &secret)?, secret))
 }
 
-/// Keeps the hash of a key.
+/// Stores the hash of an API key.
 pub(crate) fn insert_key(tx: &mut Tx<'_>, user: &UserId, secret: &str) -> Result<ApiKeyId> {
     let key = ApiKey { id: ApiKeyId::fresh(tx.ids()), user: user.clone(), created: tx.now(), revoked: None };
     users::insert_key(tx, &key, &hash_of_key(secret))?;
     Ok(key.id)
 }
 
-/// The scope whose balance is meant: an organization, or a user's organization or himself.
+/// Returns the scope whose balance is meant: an organization, the organization of a user, or a user without one.
 pub(super) fn account_scope(tx: &mut Tx<'_>, to: &str) -> Result<String> {
     if let Ok(org) = to.parse::<OrgId>() {
         let org = users::org(tx, &org)?.ok_or_else(|| Error::not_found("organization", to))?;

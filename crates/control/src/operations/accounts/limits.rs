@@ -1,4 +1,4 @@
-//! How much organizations and users may have: what administrators set and see, and the check before anything is accepted.
+//! Limits of organizations and users: what administrators set and see, and the check before anything is accepted.
 
 use tarn_model::ids::OrgId;
 use tarn_model::limits::{Amounts, Limits};
@@ -8,23 +8,23 @@ use super::admin::account_scope;
 use crate::page;
 use crate::{Caller, Control, Error, Result};
 
-/// No limit is higher: sums of such numbers still fit.
+/// The highest limit; sums of such numbers do not overflow.
 const MAX_LIMIT: u64 = 1 << 60;
 
 /// The limits of an organization, or of a user without one, and what counts against them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitsView {
-    /// Whose they are.
+    /// The organization or user.
     pub scope: String,
-    /// What was set for it.
+    /// The limits that were set for it.
     pub own: Limits,
-    /// What holds: its own limits, and those of the configuration for the rest.
+    /// The effective limits: its own, and those of the configuration for the rest.
     pub limits: Limits,
-    /// What it has.
+    /// What counts against the limits.
     pub used: Amounts,
 }
 
-/// Limits to change; what is absent stays, and `Some(None)` means the configuration's again.
+/// The limits to change; absent fields stay, and `Some(None)` returns to the configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct LimitsEdit {
@@ -55,7 +55,7 @@ impl LimitsEdit {
     }
 }
 
-/// The limits of an organization, or of a user without one, by the id of either.
+/// Returns the limits of an organization, or of a user without one, by id.
 pub async fn info(control: &Control, caller: &Caller, of: &str) -> Result<LimitsView> {
     caller.must_administer()?;
     let read = control.store().read(|tx| -> Result<LimitsView> {
@@ -65,7 +65,7 @@ pub async fn info(control: &Control, caller: &Caller, of: &str) -> Result<Limits
     read.await
 }
 
-/// All that were set, in the order of the ids, after this one.
+/// Lists all scopes with limits of their own, in the order of the ids, after this one.
 pub async fn list(control: &Control, caller: &Caller, after: &str, limit: Option<u32>) -> Result<Vec<LimitsView>> {
     caller.must_administer()?;
     let limit = page::limit(limit)?;
@@ -76,14 +76,14 @@ pub async fn list(control: &Control, caller: &Caller, after: &str, limit: Option
     read.await
 }
 
-/// Changes some limits. What is there already stays, also where it is more than is allowed from now on.
+/// Changes some limits. Existing objects stay, even if they exceed a new limit.
 pub async fn edit(control: &Control, caller: &Caller, of: &str, edit: LimitsEdit) -> Result<LimitsView> {
     caller.must_administer()?;
     edit.check_bounds()?;
     change_limits(control, caller, of, move |own| edit.apply(own)).await
 }
 
-/// Takes away all limits that were set; those of the configuration hold again.
+/// Removes all limits of a scope; those of the configuration apply again.
 pub async fn clear(control: &Control, caller: &Caller, of: &str) -> Result<LimitsView> {
     caller.must_administer()?;
     change_limits(control, caller, of, |_| Limits::default()).await
@@ -109,7 +109,7 @@ async fn change_limits(
     control.store().read(|tx| limits_view(control, tx, scope.clone())).await
 }
 
-/// What holds for a scope, and what it has.
+/// Returns the limits of a scope and what counts against them.
 pub(in crate::operations) fn limits_view(control: &Control, tx: &mut Tx<'_>, scope: String) -> Result<LimitsView> {
     let objects = scope.parse::<OrgId>().ok().and_then(|org| control.objects().quota_bytes(&org));
     let configured = Limits { object_bytes: objects, ..control.settings().limits };
@@ -118,8 +118,8 @@ pub(in crate::operations) fn limits_view(control: &Control, tx: &mut Tx<'_>, sco
     Ok(LimitsView { scope, own, limits: own.or(configured), used })
 }
 
-/// Refuses what a scope may not have besides what it has. Counted in the transaction that accepts it, so that of two calls with room
-/// for one only one is accepted.
+/// Refuses what would exceed the limits of a scope. The check runs in the transaction that accepts the call, so that of
+/// two calls with room for one only one succeeds.
 pub(in crate::operations) fn check_limits(
     tx: &mut Tx<'_>,
     defaults: &Limits,

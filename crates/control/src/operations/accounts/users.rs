@@ -1,4 +1,4 @@
-//! What callers see and set of themselves and of their organization.
+//! What callers see and change of themselves and of their organization.
 
 use tarn_model::Money;
 use tarn_model::ledger::Account;
@@ -10,37 +10,33 @@ use super::limits::{self, LimitsView};
 use crate::operations::scope_of;
 use crate::{Caller, Control, Error, Kind, Result};
 
-/// A user with what he has.
+/// A user with everything that is shown of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserView {
-    /// The user.
     pub user: User,
-    /// His organization.
     pub org: Option<Organization>,
-    /// The balance he shares or has.
+    /// The balance of the user's scope.
     pub balance: Money,
-    /// How many clusters live in his scope.
+    /// The number of existing clusters in the user's scope.
     pub clusters: u64,
-    /// How many volumes live in his scope.
+    /// The number of existing volumes in the user's scope.
     pub volumes: u64,
-    /// What all of that costs per hour.
+    /// The hourly price of all of them.
     pub hourly_rate: Money,
-    /// What his scope may have, and has.
+    /// The limits of the user's scope, and what counts against them.
     pub limits: LimitsView,
 }
 
 /// An organization with its members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrgView {
-    /// The organization.
     pub org: Organization,
-    /// Its members.
     pub members: Vec<User>,
-    /// What they share.
+    /// The balance that the members share.
     pub balance: Money,
 }
 
-/// Preferences to change; what is absent stays, and `Some(None)` clears a threshold.
+/// The preferences to change; absent fields stay, and `Some(None)` clears a threshold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct PreferencesEdit {
@@ -51,7 +47,7 @@ pub struct PreferencesEdit {
     pub autopay_reload_threshold: Option<Option<Money>>,
 }
 
-/// The caller himself.
+/// Returns the caller.
 pub async fn info(control: &Control, caller: &Caller) -> Result<UserView> {
     let read = control.store().read(|tx| -> Result<UserView> {
         let scope = scope_of(&caller.user);
@@ -67,12 +63,12 @@ pub async fn info(control: &Control, caller: &Caller) -> Result<UserView> {
     read.await
 }
 
-/// The caller's preferences.
+/// Returns the preferences of the caller.
 pub async fn preferences(control: &Control, caller: &Caller) -> Result<Preferences> {
     control.store().read(|tx| users::preferences(tx, &caller.user.id)).await.map_err(Error::from)
 }
 
-/// Changes some of the caller's preferences and returns all of them.
+/// Changes some preferences of the caller and returns all of them.
 pub async fn edit_preferences(control: &Control, caller: &Caller, edit: PreferencesEdit) -> Result<Preferences> {
     let me = caller.clone();
     let write = control.write(caller, move |tx| {
@@ -92,7 +88,7 @@ pub async fn edit_preferences(control: &Control, caller: &Caller, edit: Preferen
     write.await
 }
 
-/// The caller's organization.
+/// Returns the organization of the caller.
 pub async fn organization(control: &Control, caller: &Caller) -> Result<OrgView> {
     let read = control.store().read(|tx| -> Result<OrgView> {
         let found = caller.user.org.as_ref().map(|id| users::org(tx, id)).transpose()?.flatten();

@@ -1,4 +1,4 @@
-//! Creating a cluster: all of it is decided and written in one transaction, and the claim takes its place in the line.
+//! Creating a cluster. Everything is decided and written in one transaction, and the claim enters the capacity queue.
 
 use tarn_model::catalogue::InstanceType;
 use tarn_model::clusters::{Cluster, Instance, MAX_JOBS_PARALLEL};
@@ -17,24 +17,24 @@ use crate::operations::{Accepted, free_name, limits};
 use crate::requests::start_in_line;
 use crate::{Caller, Control, Error, Result, access};
 
-/// What a caller wants created.
+/// The cluster to create.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewCluster {
-    /// The name of the type of its instances.
+    /// The name of the instance type of its nodes.
     pub instance_type: String,
-    /// Keys for the nodes, besides the saved ones.
+    /// Keys for the nodes, in addition to the saved ones.
     pub public_keys: Vec<String>,
-    /// How many nodes; one when absent.
+    /// The number of nodes; one when absent.
     pub num_nodes: Option<u32>,
-    /// Its name; one is made up when absent.
+    /// Generated when absent.
     pub name: Option<String>,
     /// A container image.
     pub container: Option<String>,
-    /// Whether destroying it is refused.
+    /// Refuses to destroy the cluster.
     pub deletion_protection: bool,
     /// How many jobs may run on it at the same time; one when absent.
     pub jobs_parallel: Option<u32>,
-    /// Whether new keys are saved to the caller's profile.
+    /// Saves new keys to the caller's profile.
     pub save_keys: bool,
 }
 
@@ -76,13 +76,13 @@ pub async fn create(control: &Control, caller: &Caller, new: NewCluster) -> Resu
     });
     let accepted = write.await;
     if saves {
-        // They go onto what runs already, too.
+        // Saved keys are added to running clusters, too.
         control.access_changed().notify_one();
     }
     accepted
 }
 
-/// What all nodes count together, also while they wait for their capacity.
+/// Returns what all nodes count against the limits, which they do even while they wait for capacity.
 fn amounts_needed(kind: &InstanceType, nodes: u32) -> Amounts {
     let nodes = u64::from(nodes);
     Amounts {
@@ -163,7 +163,7 @@ fn parse_keys(texts: &[String]) -> Result<Vec<Parsed>> {
     Ok(keys)
 }
 
-/// Everything about a reference that can be wrong without asking a registry is told at once.
+/// Refuses everything that can be wrong with an image reference without contacting a registry.
 fn check_container(control: &Control, container: Option<&str>) -> Result<()> {
     let Some(image) = container else { return Ok(()) };
     if image == images::HOST {

@@ -1,4 +1,6 @@
 //! What callers do with clusters.
+//!
+//! Start reading at [`create`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,36 +34,33 @@ use withdraw::{leave_queue, withdraw_open_work};
 
 pub use create::{NewCluster, create};
 
-/// What a caller wants changed.
+/// The changes to a cluster; absent fields stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterEdit {
-    /// A new name.
     pub name: Option<String>,
-    /// Whether destroying it is refused.
+    /// Refuses to destroy the cluster.
     pub deletion_protection: Option<bool>,
 }
 
-/// A cluster with all that is shown of it.
+/// A cluster with everything that is shown of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterView {
-    /// The cluster.
     pub cluster: Cluster,
-    /// Its nodes.
     pub instances: Vec<Instance>,
-    /// The volume on it.
+    /// The attached volume.
     pub attachment: Option<Attachment>,
     /// What it waits for, or why it failed.
     pub explanation: Option<String>,
-    /// Whether its GPUs are only declared.
+    /// Whether its GPUs are simulated.
     pub simulated: bool,
-    /// What is known of the GPUs that its nodes have.
+    /// What is known about the GPUs of its nodes.
     pub gpus: BTreeMap<String, Known>,
 }
 
-/// The most operations that are listed for a cluster.
+/// The maximum number of requests that are listed for a cluster.
 const MAX_OPERATIONS: u32 = 1000;
 
-/// The caller's clusters, or his organization's.
+/// Lists the clusters of the caller, or of the caller's organization.
 pub async fn list(control: &Control, caller: &Caller, listing: Listing) -> Result<Page<ClusterView>> {
     let after = decode_cursor(listing.cursor.as_deref(), ClusterId::PREFIX)?;
     let limit = page::limit(listing.limit)?;
@@ -88,7 +87,7 @@ pub async fn list(control: &Control, caller: &Caller, listing: Listing) -> Resul
     read.await
 }
 
-/// One cluster, by id or name.
+/// Returns one cluster, by id or name.
 pub async fn info(control: &Control, caller: &Caller, cluster: &str) -> Result<ClusterView> {
     let read = control.store().read(|tx| -> Result<ClusterView> {
         let cluster = find(tx, caller, cluster)?;
@@ -99,7 +98,7 @@ pub async fn info(control: &Control, caller: &Caller, cluster: &str) -> Result<C
     read.await
 }
 
-/// Changes name or protection, at once.
+/// Changes the name or the deletion protection immediately.
 pub async fn edit(control: &Control, caller: &Caller, cluster: &str, edit: ClusterEdit) -> Result<Accepted> {
     if edit == ClusterEdit::default() {
         let message = "nothing to change: set cluster_name or deletion_protection";
@@ -133,7 +132,7 @@ pub async fn edit(control: &Control, caller: &Caller, cluster: &str, edit: Clust
     write.await
 }
 
-/// Begins to destroy a cluster. One that only waits leaves the line.
+/// Begins to destroy a cluster. A cluster that waits for capacity leaves the queue.
 pub async fn destroy(control: &Control, caller: &Caller, cluster: &str) -> Result<Accepted> {
     let (me, asked, limit) = (caller.clone(), cluster.to_owned(), control.settings().work_deadline);
     let ends = Ends::default();
@@ -153,7 +152,7 @@ pub async fn destroy(control: &Control, caller: &Caller, cluster: &str) -> Resul
     });
     let accepted = write.await?;
     ends.count();
-    // Its jobs have to end, and whoever listens to one should hear of it.
+    // Its jobs have to end, and clients that follow their logs must be informed.
     control.jobs_changed().notify_one();
     control.live_logs().touch_all();
     Ok(accepted)
@@ -161,16 +160,15 @@ pub async fn destroy(control: &Control, caller: &Caller, cluster: &str) -> Resul
 
 /// How the destruction of a cluster began.
 pub(crate) struct Released<'a> {
-    /// The state that the cluster was in.
+    /// The state of the cluster before.
     pub(crate) was: &'a State,
-    /// Whose the request is.
+    /// The owner of the request.
     pub(crate) owner: Owner,
-    /// Who wanted it.
+    /// Who caused it: a user or the engine.
     pub(crate) actor: &'a str,
 }
 
-/// Writes down that the destruction of a cluster has begun, and everything that follows from it: the request that carries it out,
-/// and the end of its jobs.
+/// Records that the destruction of a cluster has begun, starts the request that carries it out, and stops its jobs.
 pub(crate) fn release(
     tx: &mut Tx<'_>,
     cluster: Cluster,
@@ -193,7 +191,7 @@ pub(crate) fn release(
     Ok(start_request(tx, new, limit)?.id)
 }
 
-/// Begins to restart all nodes of a cluster; one of which nodes died runs again afterwards.
+/// Begins to restart all nodes of a cluster. A cluster with dead nodes runs again afterwards.
 pub async fn restart(control: &Control, caller: &Caller, cluster: &str) -> Result<Accepted> {
     let (me, asked, limit) = (caller.clone(), cluster.to_owned(), control.settings().work_deadline);
     let write = control.write(caller, move |tx| {
@@ -219,7 +217,7 @@ pub async fn restart(control: &Control, caller: &Caller, cluster: &str) -> Resul
     write.await
 }
 
-/// What was ever asked of a cluster, newest first.
+/// Lists all requests of a cluster, newest first.
 pub async fn operations(
     control: &Control,
     caller: &Caller,
@@ -237,18 +235,18 @@ pub async fn operations(
     read.await
 }
 
-/// What so many nodes of a type cost per hour.
+/// Returns the hourly price of a number of nodes.
 pub fn quote(control: &Control, instance_type: &str, num_nodes: Option<u32>) -> Result<Money> {
     let (kind, nodes) = fitting_type(control, instance_type, num_nodes)?;
     Ok(kind.hourly.times(nodes.into()))
 }
 
-/// Everything that can be asked for.
+/// Returns all instance types.
 pub fn catalogue(control: &Control) -> Arc<Catalogue> {
     control.catalogue()
 }
 
-/// Everything that can be asked for, and how many instances of each would be placed now, behind those that wait.
+/// Returns all instance types, and how many instances of each could be placed now, behind the claims in the queue.
 pub async fn types(control: &Control) -> Result<Vec<(InstanceType, u64)>> {
     let read =
         control.store().read(|tx| -> Result<_> { Ok((instances::held(tx)?, instances::waiting(tx, LINE_WINDOW)?)) });
@@ -259,7 +257,7 @@ pub async fn types(control: &Control) -> Result<Vec<(InstanceType, u64)>> {
     Ok(catalogue.types().iter().map(counted).collect())
 }
 
-/// The type of this name and the number of nodes, if the machine could ever hold them.
+/// Returns the instance type and the number of nodes, if the host could ever hold them.
 pub(super) fn fitting_type(control: &Control, name: &str, num_nodes: Option<u32>) -> Result<(InstanceType, u32)> {
     let catalogue = control.catalogue();
     let Some(kind) = catalogue.find(name) else {
@@ -285,7 +283,8 @@ pub(super) fn fitting_type(control: &Control, name: &str, num_nodes: Option<u32>
     }
 }
 
-/// The cluster that a caller names by id or name. A name is looked up among his own only, so another tenant's is unknown.
+/// Finds a cluster by id or name. A name is looked up in the caller's scope only, so the names of other tenants are
+/// unknown.
 pub(super) fn find(tx: &mut Tx<'_>, caller: &Caller, asked: &str) -> Result<Cluster> {
     let found = match asked.parse::<ClusterId>() {
         Ok(id) => clusters::get(tx, &id)?,
@@ -297,12 +296,12 @@ pub(super) fn find(tx: &mut Tx<'_>, caller: &Caller, asked: &str) -> Result<Clus
     Ok(cluster)
 }
 
-/// A request belongs to who asks for it, and to the organization of what it is about.
+/// A request about a cluster. It belongs to the caller, and to the organization of the cluster.
 pub(super) fn cluster_request<'a>(kind: RequestType, caller: &Caller, cluster: &'a Cluster) -> NewRequest<'a> {
     NewRequest { kind, owner: request_owner(caller, &cluster.owner), cluster: Some(&cluster.id), volume: None }
 }
 
-/// Whether the GPUs of a node are only declared. Under the fake driver they are, whatever the catalogue says today.
+/// Returns whether the GPUs of a node are simulated. With the fake driver they always are.
 fn is_simulated(control: &Control, node: &Instance) -> bool {
     let Some(model) = &node.shape.gpu_model else { return false };
     let inventory = control.inventory();
@@ -332,8 +331,8 @@ fn cluster_view(
     Ok(ClusterView { cluster, instances, attachment, explanation, simulated, gpus })
 }
 
-/// Which GPUs of running nodes are not well, and what can be done about it. That an operator drains one is not the owner's
-/// concern: it stays his.
+/// Describes the unhealthy GPUs of running nodes, and what the user can do. Drains are not mentioned, because the
+/// cluster keeps a drained GPU.
 fn describe_unwell_gpus(nodes: &[Instance], gpus: &BTreeMap<String, Known>) -> Option<String> {
     let of = |node: &Instance, id: &String| match &gpus.get(id)?.health {
         Health::Bad { reason, since } | Health::Fatal { reason, since } => {

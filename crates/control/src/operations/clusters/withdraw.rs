@@ -1,4 +1,4 @@
-//! Work on a cluster that is given up before it has done anything, because the cluster is to be destroyed.
+//! Cancels work on a cluster that has had no effect yet, because the cluster is to be destroyed.
 
 use tarn_model::clusters::Cluster;
 use tarn_model::lifecycle::State;
@@ -8,7 +8,7 @@ use tarn_store::{Tx, requests};
 use crate::Result;
 use crate::requests::{LINE_WINDOW, PULL, definition, end_request};
 
-/// Ends the claim of a cluster that waits for capacity.
+/// Cancels the claim of a cluster that waits for capacity.
 pub(super) fn leave_queue(tx: &mut Tx<'_>, cluster: &Cluster) -> Result<()> {
     for request in requests::open_of_cluster(tx, &cluster.id)? {
         cancel_request(tx, request, "the cluster was destroyed before it got its capacity")?;
@@ -17,8 +17,8 @@ pub(super) fn leave_queue(tx: &mut Tx<'_>, cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Ends the work on a cluster that has changed nothing on the machine yet: a restart before it has begun, and a claim that still
-/// fetches its image. Both may wait for long. What they hold is given back by the destruction, as after any failure.
+/// Cancels work that has changed nothing on the host yet: a restart that has not begun, and a claim that still pulls
+/// its image. Both may wait for a long time. Destroying the cluster releases what they hold, as after any failure.
 pub(super) fn withdraw_open_work(tx: &mut Tx<'_>, cluster: Cluster) -> Result<Cluster> {
     let open = requests::open_of_cluster(tx, &cluster.id)?;
     let why = match (&cluster.state, &open[..]) {
@@ -35,7 +35,7 @@ pub(super) fn withdraw_open_work(tx: &mut Tx<'_>, cluster: Cluster) -> Result<Cl
     Ok(cluster.moved(now, |state| state.fail(why))?)
 }
 
-/// Takes a request out of the hands of whoever has it, and ends it.
+/// Fences a request, so that its runner cannot commit any more, and ends it.
 fn cancel_request(tx: &mut Tx<'_>, request: Request, why: &str) -> Result<()> {
     let mut request = requests::fence(tx, request)?;
     request.waiting = false;
@@ -44,13 +44,13 @@ fn cancel_request(tx: &mut Tx<'_>, request: Request, why: &str) -> Result<()> {
     end_request(tx, request, "request.failed")
 }
 
-/// Whether nobody has worked on a request: with its first lease it is PROCESSING.
+/// Returns whether no runner has worked on a request. The first lease makes it PROCESSING.
 fn has_not_begun(request: &Request) -> bool {
     request.status == RequestStatus::Pending && request.step == 0
 }
 
-/// Whether a claim is at the step that fetches the image. The step after it, which makes instances, begins only when this one is
-/// committed, and a fenced request commits nothing.
+/// Returns whether a claim is at the step that pulls the image. The next step, which creates instances, begins only
+/// after this one is committed, and a fenced request commits nothing.
 fn fetches_image(request: &Request) -> bool {
     let step = definition(request.kind).steps.get(request.step as usize);
     request.failure.is_none() && step.is_some_and(|step| step.name == PULL)

@@ -1,4 +1,4 @@
-//! Who logs in through the SSH gateway, and to which instance: the user name says which, and the key says who.
+//! Logins through the SSH gateway: the user name selects the instance, and the key identifies the user.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,37 +12,35 @@ use tarn_store::{Tx, clusters, events, instances, ssh_keys, users};
 
 use crate::{Control, Error, Result};
 
-/// How long a login waits for an instance that is just starting.
+/// How long a login waits for an instance that is starting.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long after a failure it is tried again.
+/// The delay between two tries to reach an instance.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// So many ids are named when a name stands for several clusters.
+/// How many ids are listed when a name matches several clusters.
 const MAX_NAMED: usize = 10;
 
 /// What a key opens under a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoginMatch {
-    /// One instance.
     One(Login),
-    /// Ambiguous clusters of that name; the words say which, for a person.
+    /// Several clusters have that name; the message lists their ids.
     Ambiguous(String),
 }
 
-/// Somebody who may log in.
+/// An authorized login.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Login {
-    /// Where to.
     pub instance: InstanceId,
-    /// Who: the one who saved the key or, where it was given at creation, the one who created the cluster.
+    /// The user who saved the key or, for a key given at creation, the creator of the cluster.
     pub user: UserId,
-    /// The scope of the cluster.
     scope: String,
 }
 
-/// What `name` is among what the key of this fingerprint opens: the id or name of an instance, or the id or name of a cluster,
-/// which stands for its first node. `None` when there is nothing, whatever else of that name may exist.
+/// Finds what `name` refers to among everything that the key with this fingerprint opens: the id or name of an
+/// instance, or the id or name of a cluster, which stands for its first node. Returns `None` when there is no match,
+/// whatever else has that name.
 pub async fn find(control: &Control, name: &str, fingerprint: &str) -> Result<Option<LoginMatch>> {
     let read = control.store().read(|tx| -> Result<_> {
         let opened = clusters::opened_by(tx, fingerprint)?;
@@ -64,7 +62,7 @@ pub async fn find(control: &Control, name: &str, fingerprint: &str) -> Result<Op
     read.await
 }
 
-/// Writes down that somebody has logged in.
+/// Records the event that a user has logged in.
 pub async fn record(control: &Control, login: &Login, fingerprint: &str, from: SocketAddr) -> Result<()> {
     let (login, detail) = (login.clone(), json!({ "fingerprint": fingerprint, "from": from.to_string() }));
     let write = control.store().write(move |tx| {
@@ -73,7 +71,7 @@ pub async fn record(control: &Control, login: &Login, fingerprint: &str, from: S
     write.await.map_err(Error::from)
 }
 
-/// A stream to the guest of an instance. One that is just starting is waited for; the words of an error are for the person.
+/// Connects to the guest of an instance, and waits for one that is starting. The error is a message for the user.
 pub async fn dial(control: &Control, instance: &InstanceId) -> std::result::Result<GuestStream, String> {
     let started = tokio::time::Instant::now();
     loop {
@@ -115,7 +113,7 @@ async fn try_dial(control: &Control, id: &InstanceId) -> std::result::Result<Gue
     })
 }
 
-/// The clusters that a name stands for, and which of their nodes.
+/// Returns the clusters that a name refers to, and which of their nodes.
 fn matching_clusters(tx: &mut Tx<'_>, opened: &[Cluster], name: &str) -> Result<(Vec<Cluster>, u32)> {
     let of_id = |id: &ClusterId| opened.iter().filter(|cluster| cluster.id == *id).cloned().collect();
     if let Ok(id) = name.parse::<InstanceId>() {

@@ -11,13 +11,12 @@ use crate::{Caller, Control, Error, Result, access};
 /// A key that was saved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddedKey {
-    /// Its id.
     pub key: SshKeyId,
-    /// For the person.
     pub message: String,
 }
 
-/// Saves a key to the caller's profile; it goes onto all clusters of his organization, also onto those that run.
+/// Saves a key to the caller's profile. It is added to all clusters of the caller's organization, including running
+/// ones.
 pub async fn add(control: &Control, caller: &Caller, public_key: &str, name: Option<String>) -> Result<AddedKey> {
     let key = rules::parse(public_key).map_err(|error| Error::invalid("invalid_ssh_key", error.to_string()))?;
     if let Some(name) = &name
@@ -41,13 +40,13 @@ pub async fn add(control: &Control, caller: &Caller, public_key: &str, name: Opt
     added
 }
 
-/// The caller's keys, or his organization's.
+/// Lists the keys of the caller, or of the caller's organization.
 pub async fn list(control: &Control, caller: &Caller, include_org: bool) -> Result<Vec<SshKey>> {
     let whose = whose(caller, include_org);
     control.store().read(|tx| ssh_keys::list(tx, whose)).await.map_err(Error::from)
 }
 
-/// Forgets a key. It opens nothing any more in its scope: it is also withdrawn from clusters to which it was given.
+/// Removes a key. It no longer opens anything in its scope: it is also withdrawn from the clusters it was given to.
 pub async fn remove(control: &Control, caller: &Caller, key: &str) -> Result<String> {
     let id: SshKeyId = key.parse()?;
     let me = caller.clone();
@@ -67,7 +66,7 @@ pub async fn remove(control: &Control, caller: &Caller, key: &str) -> Result<Str
     removed
 }
 
-/// What follows from the removal of a key.
+/// Describes the consequences of removing a key.
 fn describe_removal(shared: bool, withdrawn: u64) -> String {
     match (shared, withdrawn) {
         (true, _) => ". It still opens the clusters, because another member of the organization has saved it too.".to_owned(),
@@ -82,7 +81,7 @@ fn describe_removal(shared: bool, withdrawn: u64) -> String {
     }
 }
 
-/// Saves a key unless the caller has it, and returns it.
+/// Saves a key unless the caller has already saved it, and returns it.
 pub(in crate::operations) fn save_key(
     tx: &mut Tx<'_>,
     caller: &Caller,

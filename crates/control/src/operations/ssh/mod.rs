@@ -1,4 +1,6 @@
-//! How to log in to an instance.
+//! How users log in to instances: the command for a client, the saved keys, and the gateway.
+//!
+//! Start reading at [`command`].
 
 pub mod gateway;
 pub mod keys;
@@ -11,12 +13,10 @@ use tarn_store::{clusters, instances};
 
 use crate::{Caller, Control, Error, Result};
 
-/// Where clients find the SSH gateway.
+/// Where clients reach the SSH gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SshEndpoint {
-    /// A host name or an address.
     pub host: String,
-    /// The port.
     pub port: u16,
 }
 
@@ -25,21 +25,21 @@ pub struct SshEndpoint {
 pub struct SshCommand {
     /// The command line, without shell features.
     pub command: String,
-    /// A note for the person.
+    /// A note for the user.
     pub message: Option<String>,
 }
 
-/// What the client's own `ssh` can do.
+/// What the `ssh` of the client supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SshClient {
-    /// It can be told the host key on its command line (OpenSSH 8.5 and later).
+    /// It accepts the host key on its command line (OpenSSH 8.5 and later).
     #[default]
     Pinning,
-    /// It cannot, and remembers the host key of the first time.
+    /// It does not, and remembers the host key of the first connection.
     Remembering,
 }
 
-/// The command for one instance.
+/// Returns the command that logs in to an instance.
 pub async fn command(control: &Control, caller: &Caller, instance: &str, client: SshClient) -> Result<SshCommand> {
     let id: InstanceId = instance.parse()?;
     let read = control.store().read(|tx| -> Result<_> {
@@ -64,10 +64,10 @@ pub async fn command(control: &Control, caller: &Caller, instance: &str, client:
 /// The user that every instance has.
 pub const USER: &str = "ubuntu";
 
-/// The command that logs in to an instance; `None` while it does not run.
+/// Returns the command that logs in to an instance; `None` while it is not running.
 ///
-/// The host key is part of it, under a name of its own, so that nothing is asked and no file is read or written: keys that
-/// the person's `ssh` remembers of another engine at the same address do not matter.
+/// The host key is part of the command, under its own alias, so that `ssh` asks nothing and uses no file. Host keys
+/// that it remembers from another engine at the same address do not matter.
 pub fn command_of(control: &Control, instance: &Instance, client: SshClient) -> Option<String> {
     let address = instance.private_ip.as_ref().filter(|_| instance.state == State::Running)?;
     let Some(SshEndpoint { host, port }) = control.ssh() else { return Some(format!("ssh {USER}@{address}")) };

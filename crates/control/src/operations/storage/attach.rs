@@ -1,4 +1,4 @@
-//! Attaching volumes to clusters and taking them off again.
+//! Attaching volumes to clusters and detaching them.
 
 use tarn_model::clusters::Cluster;
 use tarn_model::lifecycle::State;
@@ -43,7 +43,8 @@ pub async fn attach(control: &Control, caller: &Caller, volume: &str, cluster: &
     write.await
 }
 
-/// Begins to take a volume off a cluster. Live, it is refused while somebody uses the volume there, by name.
+/// Begins to detach a volume from a cluster. A live detach is refused while processes use the volume; the refusal names
+/// them.
 pub async fn detach(control: &Control, caller: &Caller, volume: &str, cluster: &str, live: bool) -> Result<Accepted> {
     let users = match live && control.driver().capabilities().live_mounts {
         true => current_users(control, caller, volume, cluster).await?,
@@ -90,8 +91,8 @@ pub async fn detach(control: &Control, caller: &Caller, volume: &str, cluster: &
     write.await
 }
 
-/// Who uses the volume on the nodes of the cluster at this moment. Whether the caller may ask at all, and what else may speak
-/// against his wish, is decided in the transaction that follows: what cannot be found here is refused there.
+/// Finds the processes that use the volume on the nodes of the cluster. The transaction that follows checks permissions
+/// and state, so an error here is ignored.
 async fn current_users(control: &Control, caller: &Caller, volume: &str, cluster: &str) -> Result<Vec<VolumeUser>> {
     let read = control.store().read(|tx| -> Result<_> {
         let (volume, cluster) = (find(tx, caller, volume)?, cluster_operations::find(tx, caller, cluster)?);
@@ -103,8 +104,8 @@ async fn current_users(control: &Control, caller: &Caller, volume: &str, cluster
     }
 }
 
-/// Shows that the nodes will restart; those of a cluster that failed do not. Saving the cluster in any case makes two racing
-/// calls notice each other.
+/// Marks the nodes as restarting, unless the cluster has failed. The cluster is saved in any case, so that of two
+/// racing calls one fails.
 fn mark_restarting(tx: &mut Tx<'_>, cluster: Cluster, live: bool, now: Time) -> Result<()> {
     if live || cluster.has_failed() {
         return Ok(clusters::save(tx, &cluster)?);
@@ -132,7 +133,7 @@ fn attachment_request<'a>(
     }
 }
 
-/// The driver decides, and the operator's policy.
+/// Refuses clusters that the driver or the operator's policy excludes.
 fn check_eligibility(control: &Control, cluster: &Cluster, live: bool) -> Result<()> {
     if !control.driver().capabilities().volumes {
         let message = format!("the {} driver cannot attach volumes", control.driver().name());

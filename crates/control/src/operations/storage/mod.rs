@@ -1,4 +1,6 @@
 //! What callers do with volumes.
+//!
+//! Start reading at [`create`].
 
 mod attach;
 mod pool;
@@ -20,38 +22,36 @@ use pool::Pool;
 
 pub use attach::{attach, detach};
 
-/// What a caller wants created.
+/// The volume to create.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewVolume {
-    /// Its size in gigabytes of 10^9 bytes.
+    /// The size in gigabytes of 10^9 bytes.
     pub size_gb: u64,
-    /// Its name; one is made up when absent.
+    /// Generated when absent.
     pub name: Option<String>,
-    /// Whether destroying it is refused.
+    /// Refuses to destroy the volume.
     pub deletion_protection: bool,
 }
 
-/// What a caller wants changed.
+/// The changes to a volume; absent fields stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeEdit {
-    /// A new name.
     pub name: Option<String>,
-    /// A new size; it can only grow.
+    /// The new size; a volume can only grow.
     pub size_gb: Option<u64>,
-    /// Whether destroying it is refused.
+    /// Refuses to destroy the volume.
     pub deletion_protection: Option<bool>,
 }
 
-/// A volume with all that is shown of it.
+/// A volume with everything that is shown of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeView {
-    /// The volume.
     pub volume: Volume,
-    /// The clusters it is on.
+    /// The clusters it is attached to.
     pub attachments: Vec<Attachment>,
-    /// How many bytes of it are used, as was seen last; nothing while that is not known.
+    /// How many bytes were used when last observed; `None` while unknown.
     pub used_bytes: Option<u64>,
-    /// What it costs per hour.
+    /// The hourly price.
     pub hourly_rate: Money,
     /// What it waits for, or why it failed.
     pub explanation: Option<String>,
@@ -103,7 +103,7 @@ pub async fn create(control: &Control, caller: &Caller, new: NewVolume) -> Resul
     write.await
 }
 
-/// The caller's volumes, or his organization's.
+/// Lists the volumes of the caller, or of the caller's organization.
 pub async fn list(control: &Control, caller: &Caller, listing: Listing) -> Result<Page<VolumeView>> {
     let after = decode_cursor(listing.cursor.as_deref(), VolumeId::PREFIX)?;
     let limit = page::limit(listing.limit)?;
@@ -127,7 +127,7 @@ pub async fn list(control: &Control, caller: &Caller, listing: Listing) -> Resul
     read.await
 }
 
-/// One volume.
+/// Returns one volume.
 pub async fn info(control: &Control, caller: &Caller, volume: &str) -> Result<VolumeView> {
     let read = control.store().read(|tx| -> Result<VolumeView> {
         let volume = find(tx, caller, volume)?;
@@ -137,7 +137,7 @@ pub async fn info(control: &Control, caller: &Caller, volume: &str) -> Result<Vo
     read.await
 }
 
-/// Changes name and protection at once; growing goes on in the background.
+/// Changes the name and the deletion protection immediately, and begins to grow the volume.
 pub async fn edit(control: &Control, caller: &Caller, volume: &str, edit: VolumeEdit) -> Result<Accepted> {
     if edit == VolumeEdit::default() {
         let message = "nothing to change: set tp_storage_name, size_gb or deletion_protection";
@@ -189,7 +189,7 @@ pub async fn edit(control: &Control, caller: &Caller, volume: &str, edit: Volume
     });
     let accepted = write.await?;
     if renamed {
-        // Nodes that have the volume know it by its name.
+        // The name of the volume is part of the access configuration of nodes.
         control.access_changed().notify_one();
     }
     Ok(accepted)
@@ -211,13 +211,13 @@ pub async fn destroy(control: &Control, caller: &Caller, volume: &str) -> Result
     write.await
 }
 
-/// What so much storage costs per hour.
+/// Returns the hourly price of a volume.
 pub fn quote(control: &Control, size_gb: u64) -> Result<Money> {
     check_size(size_gb)?;
     Ok(Money::hourly_for_gb(control.prices().storage_gb_month, size_gb))
 }
 
-/// The volume that a caller names by its id.
+/// Finds a volume by its id.
 pub(super) fn find(tx: &mut Tx<'_>, caller: &Caller, asked: &str) -> Result<Volume> {
     let id: VolumeId = asked.parse()?;
     let volume = storage::get(tx, &id)?.ok_or_else(|| Error::not_found("storage", asked))?;

@@ -1,10 +1,11 @@
-//! The pool that all volumes share, and how much of it may still be promised.
+//! The pool that all volumes share, and how much of it can still be promised.
 
 use tarn_store::{Tx, storage};
 
 use crate::{Control, Error, Kind, Result};
 
-/// What the pool has. It is asked anew for every promise, and before the transaction: other things may fill the same disk.
+/// The size of the pool. It is observed before each transaction that promises space, because other data may fill the
+/// same disk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pool {
     has_gb: u64,
@@ -12,14 +13,14 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// Asks the driver.
+    /// Observes the pool through the driver.
     pub(super) async fn observe(control: &Control) -> Result<Self> {
         let (bytes, settings) = (control.driver().pool().await?, control.settings());
         let has_gb = (bytes / 1_000_000_000).min(settings.storage_cap_gb.unwrap_or(u64::MAX));
         Ok(Pool { has_gb, limit_gb: (has_gb as f64 * settings.storage_overcommit) as u64 })
     }
 
-    /// Refuses to promise more than there is, or than the operator has allowed.
+    /// Refuses to promise more than the pool has, or than the operator allows.
     pub(super) fn check_room(self, tx: &mut Tx<'_>, more_gb: u64) -> Result<()> {
         let Pool { has_gb, limit_gb } = self;
         let promised_gb = storage::promised_gb(tx)?;

@@ -1,4 +1,5 @@
-//! CLUSTER_CLAIM: waits for capacity, fetches the image, makes the instances, sets them up, and sees them run.
+//! CLUSTER_CLAIM: waits for capacity, pulls the image, creates and configures the instances, and confirms that they
+//! run.
 
 use tarn_model::capacity::{self, Claim, Inventory};
 use tarn_model::clusters::Instance;
@@ -11,7 +12,8 @@ use super::{nodes, pull_image};
 use crate::requests::{Commit, Context, Definition, Failure, Next, Step, Undo, Work, commit_nothing};
 use crate::{Error, Result, Settings};
 
-/// How many claims of the line are looked at when capacity becomes free; those further back wait until the line has moved.
+/// How many claims at the front of the queue are considered when capacity becomes free. Claims further back wait until
+/// the queue has moved.
 pub(crate) const LINE_WINDOW: u32 = 64;
 
 pub(in crate::requests) const DEFINITION: Definition = Definition {
@@ -21,15 +23,15 @@ pub(in crate::requests) const DEFINITION: Definition = Definition {
         Step {
             name: pull_image::NAME,
             run: pull_image::pull_image,
-            undo: Undo::None("images are a cache, which keeps itself small"),
+            undo: Undo::None("images are a cache, which is cleaned up by itself"),
         },
         Step { name: "provision", run: provision_instances, undo: Undo::With(remove_instances) },
         Step {
             name: "configure",
             run: configure_instances,
-            undo: Undo::None("what was configured goes with the instances"),
+            undo: Undo::None("the configuration is removed with the instances"),
         },
-        Step { name: "confirm", run: confirm_running, undo: Undo::None("it only looks, and commits what it saw") },
+        Step { name: "confirm", run: confirm_running, undo: Undo::None("it only observes and commits") },
     ],
     completed: "The cluster is running.",
     takes_notes: false,
@@ -53,7 +55,7 @@ fn try_reserve(
     settings: &Settings,
 ) -> Result<Next> {
     let nodes = nodes::load_nodes(tx, id)?;
-    // What is already here needs no fetching.
+    // A cluster without an image to pull skips that step.
     let next = match nodes.cluster.wanted_image() {
         Some(_) => Next::DoneUntil(tx.now().after(settings.image_pull_deadline)),
         None => Next::SkipUntil(tx.now().after(settings.work_deadline)),
@@ -64,7 +66,7 @@ fn try_reserve(
     if let Some(first) = nodes.instances.first() {
         let claim = Claim { shape: first.shape.clone(), nodes: nodes.cluster.num_nodes };
         if let Err(shortage) = capacity::fits_ever(installed, &claim) {
-            // The machine has shrunk. A claim that can never be served must not hold up those behind it.
+            // The host has shrunk. A claim that can never be placed must not block the claims behind it.
             let message = format!("the host can no longer hold the cluster: it needs {shortage} when nothing runs");
             return Err(Error::conflict("does_not_fit", message));
         }
@@ -81,7 +83,7 @@ fn try_reserve(
         instance.holds_capacity = true;
         instance.gpus = gpus.get(instance.node as usize).cloned().unwrap_or_default();
     })?;
-    // The window moves on by one: whoever comes into it must be looked at.
+    // The window moves by one: the claim that enters it must be considered.
     requests::wake_line(tx, LINE_WINDOW + 1)?;
     Ok(next)
 }
@@ -97,7 +99,7 @@ fn release_reservation(ctx: Context<'_>) -> Work<'_> {
     })
 }
 
-/// Gives back what the nodes of a cluster hold; only to be called after they were observed to be gone.
+/// Releases what the nodes of a cluster hold. Call this only after they were observed to be gone.
 pub(super) fn release_capacity(tx: &mut Tx<'_>, id: &ClusterId) -> Result<()> {
     for mut instance in instances::of_cluster(tx, id)? {
         instance.holds_capacity = false;

@@ -1,4 +1,4 @@
-//! CLUSTER_EDIT: name and protection change in the transaction that accepts the call, so there is nothing left to do.
+//! CLUSTER_EDIT: the transaction that accepts the call changes name and protection, so there are no steps.
 
 use tarn_model::requests::RequestType;
 

@@ -35,7 +35,7 @@ pub(in crate::requests) fn load_nodes(tx: &mut Tx<'_>, id: &ClusterId) -> Result
 /// How many nodes are worked on at the same time.
 const NODES_AT_ONCE: usize = 32;
 
-/// Does something with every node, some at the same time, and returns what came of it by node.
+/// Runs `act` on every node, several at a time, and returns the results in the order of the nodes.
 pub(in crate::requests) async fn for_each_node<'n, T, F>(
     nodes: &'n Nodes,
     act: impl Fn(&'n Instance) -> F,
@@ -50,7 +50,7 @@ where
     Ok(done)
 }
 
-/// Makes every node exist and run in its present boot.
+/// Ensures that every node exists and runs in its current boot.
 pub(in crate::requests) async fn ensure_all(
     ctx: Context<'_>,
     nodes: &Nodes,
@@ -65,8 +65,8 @@ pub(in crate::requests) async fn ensure_all(
     Ok(done)
 }
 
-/// Starts again, in their present boot, the nodes that ended because the machine was restarted in the middle of a request, so that
-/// it can go on. A node that died otherwise is left as it is.
+/// Starts the nodes again, in their current boot, that ended because the host was rebooted during the request, so that
+/// it can continue. Nodes that died otherwise are left alone.
 pub(in crate::requests) async fn restart_rebooted(
     ctx: Context<'_>,
     nodes: &Nodes,
@@ -86,7 +86,7 @@ pub(in crate::requests) async fn restart_rebooted(
     configure_all(ctx, nodes).await
 }
 
-/// Gives every node its keys and the names of its peers.
+/// Pushes the access configuration to every node.
 pub(in crate::requests) async fn configure_all(ctx: Context<'_>, nodes: &Nodes) -> std::result::Result<(), Failure> {
     let read = ctx.control.store().read(|tx| access::desired_access(tx, &nodes.cluster, &nodes.instances));
     let desired = read.await?;
@@ -94,9 +94,9 @@ pub(in crate::requests) async fn configure_all(ctx: Context<'_>, nodes: &Nodes) 
     Ok(())
 }
 
-/// Starts every node anew, `further` starts after the present one, and gives it its keys. The next start has the next number;
-/// an undo takes the number after that, because it does not know which nodes have seen the one it takes back. The same try
-/// again means the same number.
+/// Restarts every node with a boot number `further` above the current one, and pushes its access configuration. A
+/// restart adds one. The undo of a restart adds two, because it does not know which nodes have seen the boot it undoes.
+/// A retry uses the same number.
 pub(in crate::requests) async fn restart_all(
     ctx: Context<'_>,
     further: u32,
@@ -122,7 +122,7 @@ pub(in crate::requests) async fn restart_all(
     Ok(commit)
 }
 
-/// Removes every node and looks that none is left.
+/// Removes every node and checks that none is left.
 pub(in crate::requests) async fn remove_all(ctx: Context<'_>) -> std::result::Result<(), Failure> {
     let nodes = read_nodes(ctx).await?;
     let driver = ctx.control.driver();
@@ -135,7 +135,7 @@ pub(in crate::requests) async fn remove_all(ctx: Context<'_>) -> std::result::Re
     Ok(())
 }
 
-/// Looks at every node.
+/// Observes every node.
 pub(in crate::requests) async fn observe_all(
     ctx: Context<'_>,
     nodes: &Nodes,
@@ -143,7 +143,7 @@ pub(in crate::requests) async fn observe_all(
     for_each_node(nodes, |instance| ctx.control.driver().observe_instance(&instance.id)).await
 }
 
-/// Moves a cluster and all of its nodes to the state that `transition` leads to, and writes down that it happened.
+/// Moves a cluster and all of its nodes to the state that `transition` returns, and records the event.
 pub(in crate::requests) fn move_cluster(
     tx: &mut Tx<'_>,
     id: &ClusterId,
@@ -165,7 +165,7 @@ pub(in crate::requests) fn move_cluster(
     Ok(())
 }
 
-/// Marks a cluster and its nodes as failed, unless they run or are gone.
+/// Marks a cluster and its nodes as failed, unless they are running or gone.
 pub(in crate::requests) fn fail_cluster(tx: &mut Tx<'_>, id: &ClusterId, reason: &str) -> Result<()> {
     let nodes = load_nodes(tx, id)?;
     let now = tx.now();

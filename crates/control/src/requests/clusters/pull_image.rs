@@ -1,4 +1,4 @@
-//! The step that fetches the image of a cluster, and tells meanwhile how far it is.
+//! The step that pulls the image of a cluster and reports its progress.
 
 use std::time::Duration;
 
@@ -8,25 +8,25 @@ use super::nodes;
 use crate::in_memory::step_progress::ProgressReporter;
 use crate::requests::{Commit, Context, Next, Work, commit_nothing};
 
-/// Its name.
+/// The name of the step.
 pub(crate) const NAME: &str = "pull";
 
-/// How often its progress is written down at most, for those who ask another engine.
+/// How often the progress is stored at most, for callers of other replicas.
 const WRITE_EVERY: Duration = Duration::from_secs(2);
 
-/// Makes the image ready, and keeps its exact name: a tag may mean something else tomorrow, and all nodes and all their starts
-/// must be of the same.
+/// Pulls the image and stores its exact reference. A tag may change later, and all boots of all nodes must use the same
+/// image.
 pub(super) fn pull_image(ctx: Context<'_>) -> Work<'_> {
     let (cluster, limit) = (ctx.cluster().clone(), ctx.control.settings().work_deadline);
     Box::pin(async move {
         let nodes = nodes::read_nodes(ctx).await?;
         let Some(wanted) = nodes.cluster.wanted_image() else { return Ok(commit_nothing()) };
         let reporter = ctx.control.step_progress().start_reporting(&ctx.request.id);
-        reporter.report_progress(&format!("asks for {wanted}"));
-        let tell = |words: String| reporter.report_progress(&words);
+        reporter.report_progress(&format!("requests {wanted}"));
+        let report = |message: String| reporter.report_progress(&message);
         let image = tokio::select! {
-            image = ctx.control.driver().ensure_image(wanted, &tell) => image?,
-            () = save_progress(ctx, &reporter) => unreachable!("progress is written down for as long as there is any"),
+            image = ctx.control.driver().ensure_image(wanted, &report) => image?,
+            () = save_progress(ctx, &reporter) => unreachable!("progress is stored until the image is pulled"),
         };
         let commit: Commit = Box::new(move |tx| {
             let nodes = nodes::load_nodes(tx, &cluster)?;
@@ -39,17 +39,18 @@ pub(super) fn pull_image(ctx: Context<'_>) -> Work<'_> {
     })
 }
 
-/// Writes down what is told, not too often. Who cannot has nothing to say to others for a while; the lease is the runner's.
+/// Stores the reported progress, rate-limited. An error only means that other replicas see older progress; the runner
+/// renews the lease.
 async fn save_progress(ctx: Context<'_>, reporter: &ProgressReporter<'_>) {
-    let mut told = reporter.watch_messages();
+    let mut messages = reporter.watch_messages();
     loop {
-        let (request, words) = (ctx.request.clone(), told.borrow_and_update().clone());
-        let written = ctx.control.store().write(move |tx| requests::set_progress(tx, &request, &words)).await;
+        let (request, message) = (ctx.request.clone(), messages.borrow_and_update().clone());
+        let written = ctx.control.store().write(move |tx| requests::set_progress(tx, &request, &message)).await;
         if let Err(error) = written {
-            tracing::debug!(request = %ctx.request.id, %error, "the progress of a pull was not written down");
+            tracing::debug!(request = %ctx.request.id, %error, "the progress of a pull was not stored");
         }
         tokio::time::sleep(WRITE_EVERY).await;
-        if told.changed().await.is_err() {
+        if messages.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     }

@@ -1,4 +1,4 @@
-//! CLUSTER_RELEASE: lets jobs end, removes the instances, sees that they are gone, and gives their capacity back.
+//! CLUSTER_RELEASE: ends the jobs, removes the instances, confirms that they are gone, and releases their capacity.
 
 use tarn_driver::{End, ObservedInstance};
 use tarn_model::lifecycle::State;
@@ -14,24 +14,24 @@ use crate::requests::{Commit, Context, Definition, Next, Step, Undo, Work, commi
 pub(in crate::requests) const DEFINITION: Definition = Definition {
     kind: RequestType::ClusterRelease,
     steps: &[
-        Step { name: "end jobs", run: end_jobs, undo: Undo::None("what has been stopped cannot go on") },
+        Step { name: "end jobs", run: end_jobs, undo: Undo::None("a stopped job cannot continue") },
         Step {
             name: "remove",
             run: remove_instances,
-            undo: Undo::None("what was destroyed on purpose is not made again"),
+            undo: Undo::None("an instance that was destroyed on purpose is not created again"),
         },
-        Step { name: "confirm", run: confirm_released, undo: Undo::None("it only commits what was seen") },
+        Step { name: "confirm", run: confirm_released, undo: Undo::None("it only commits") },
     ],
     completed: "The cluster is destroyed.",
     takes_notes: false,
     failed,
 };
 
-/// Jobs were told to stop when the destruction began. Those that do not end in time are ended by force.
+/// Jobs were asked to stop when the destruction began. Jobs that do not end in time are ended by force.
 fn end_jobs(ctx: Context<'_>) -> Work<'_> {
     let cluster = ctx.cluster();
     Box::pin(async move {
-        // Nobody answers on nodes that ended with the machine, so there is nothing to wait for.
+        // Nodes that ended with the host do not respond, so there is nothing to wait for.
         let nodes = nodes::read_nodes(ctx).await?;
         let seen = nodes::observe_all(ctx, &nodes).await?;
         let down =
@@ -65,8 +65,8 @@ fn confirm_released(ctx: Context<'_>) -> Work<'_> {
     })
 }
 
-/// The capacity stays taken: nobody has seen the instances go. Destroying the cluster again tries again. Its nodes have no
-/// address any more, because a disk may be gone already: such a cluster must not be restarted.
+/// The capacity stays held, because the instances may still exist. Destroying the cluster again is a new try. Its nodes
+/// lose their addresses, because a disk may be gone already and such a cluster must not be restarted.
 fn failed(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
     let Some(cluster) = &request.cluster else { return Ok(()) };
     for mut node in instances::of_cluster(tx, cluster)? {

@@ -1,4 +1,4 @@
-//! CLUSTER_RESTART: starts every node anew, with its disk, address, keys and volume kept, and sees them run.
+//! CLUSTER_RESTART: restarts every node with the same disk, address, keys and volume, and confirms that they run.
 
 use tarn_model::Refused;
 use tarn_model::ids::VolumeId;
@@ -18,9 +18,9 @@ pub(in crate::requests) const DEFINITION: Definition = Definition {
         Step {
             name: "restart",
             run: restart_nodes,
-            undo: Undo::None("what has been stopped cannot be made to never have"),
+            undo: Undo::None("a stop cannot be undone"),
         },
-        Step { name: "confirm", run: confirm_restarted, undo: Undo::None("it only looks, and commits what it saw") },
+        Step { name: "confirm", run: confirm_restarted, undo: Undo::None("it only observes and commits") },
     ],
     completed: "The cluster is running again.",
     takes_notes: true,
@@ -34,7 +34,7 @@ fn restart_nodes(ctx: Context<'_>) -> Work<'_> {
     })
 }
 
-/// The volume that the nodes are started with.
+/// Returns the volume that the nodes are started with.
 async fn volume_to_mount(ctx: Context<'_>) -> std::result::Result<Option<VolumeId>, Failure> {
     let read = ctx.control.store().read(|tx| -> Result<Option<Volume>> {
         match attachments::of_cluster(tx, ctx.cluster())? {
@@ -43,7 +43,7 @@ async fn volume_to_mount(ctx: Context<'_>) -> std::result::Result<Option<VolumeI
         }
     });
     match read.await? {
-        // It may have failed after the call was accepted.
+        // The volume may have failed after the call was accepted.
         Some(Volume { id, state: VolumeState::Failed { reason, .. }, .. }) => {
             let refused = Refused::AttachedStorageFailed { volume: id.to_string(), reason };
             Err(Failure::Permanent(refused.to_string()))
@@ -70,8 +70,8 @@ fn confirm_restarted(ctx: Context<'_>) -> Work<'_> {
     })
 }
 
-/// Nobody knows which nodes run, so all count as failed; they keep their capacity. The number of the start that did not work
-/// is used up: a restart that is asked for later must be a new one for every node.
+/// It is not known which nodes run, so all count as failed; they keep their capacity. The number of the failed boot is
+/// used up: a later restart must be a new boot for every node.
 fn failed(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
     let Some(cluster) = &request.cluster else { return Ok(()) };
     for mut node in instances::of_cluster(tx, cluster)? {

@@ -16,14 +16,14 @@ pub(in crate::requests) const DEFINITION: Definition = Definition {
     steps: &[
         Step { name: "mount", run: mount_volume, undo: Undo::With(unmount_again) },
         Step { name: "restart", run: restart_with, undo: Undo::With(restart_back_without) },
-        Step { name: "confirm", run: confirm_attached, undo: Undo::None("it only looks, and commits what it saw") },
+        Step { name: "confirm", run: confirm_attached, undo: Undo::None("it only observes and commits") },
     ],
     completed: "The storage is attached.",
     takes_notes: true,
     failed,
 };
 
-/// Mounts the volume on every running node, if they stay as they are; otherwise the restart brings it.
+/// Mounts the volume on every running node, unless the nodes are restarted, which mounts it.
 fn mount_volume(ctx: Context<'_>) -> Work<'_> {
     Box::pin(async move {
         if keeps_nodes_running(ctx).await? {
@@ -37,7 +37,7 @@ fn mount_volume(ctx: Context<'_>) -> Work<'_> {
     })
 }
 
-/// Unmounts the volume from every node, if they stay as they are; otherwise the restart takes it.
+/// Unmounts the volume from every node, unless the nodes are restarted, which unmounts it.
 pub(super) fn unmount_volume(ctx: Context<'_>) -> Work<'_> {
     Box::pin(async move {
         if keeps_nodes_running(ctx).await? {
@@ -49,31 +49,29 @@ pub(super) fn unmount_volume(ctx: Context<'_>) -> Work<'_> {
     })
 }
 
-/// Tells the nodes that run which volume they have now. One that does not hear it is told again by the reconciler, and need not
-/// hold up the rest.
+/// Pushes the name of the volume to the running nodes. A failure does not block the request, because the reconciler
+/// pushes again.
 pub(super) async fn push_volume_names(ctx: Context<'_>, mut nodes: nodes::Nodes) {
     nodes.instances.retain(|node| node.state == State::Running);
     if let Err(why) = nodes::configure_all(ctx, &nodes).await {
-        tracing::debug!(request = %ctx.request.id, ?why, "a node could not be told of its volume yet");
+        tracing::debug!(request = %ctx.request.id, ?why, "the name of the volume could not be pushed to a node yet");
     }
 }
 
-/// Restarts every node with the volume.
 fn restart_with(ctx: Context<'_>) -> Work<'_> {
     restart_nodes(ctx, 1, true)
 }
 
-/// Restarts every node without the volume.
 pub(super) fn restart_without(ctx: Context<'_>) -> Work<'_> {
     restart_nodes(ctx, 1, false)
 }
 
-/// Takes a restart with the volume back.
+/// Undoes a restart with the volume.
 fn restart_back_without(ctx: Context<'_>) -> Work<'_> {
     restart_nodes(ctx, 2, false)
 }
 
-/// Restarts every node, unless they stay as they are.
+/// Restarts every node, unless the nodes keep running.
 fn restart_nodes(ctx: Context<'_>, further: u32, with_volume: bool) -> Work<'_> {
     Box::pin(async move {
         match keeps_nodes_running(ctx).await? {
@@ -83,14 +81,15 @@ fn restart_nodes(ctx: Context<'_>, further: u32, with_volume: bool) -> Work<'_> 
     })
 }
 
-/// Whether it is done live. Without an attachment there is nothing to do otherwise for.
+/// Returns whether the request is done live. Without an attachment the nodes are left alone, as if it were.
 pub(super) async fn is_live(ctx: Context<'_>) -> std::result::Result<bool, Failure> {
     let held = ctx.control.store().read(|tx| attachments::of_cluster(tx, ctx.cluster())).await;
     Ok(held.map_err(Error::from)?.is_none_or(|held| held.live))
 }
 
-/// Whether the nodes are not restarted: it is done live, or the cluster has failed, and then whoever restarts it decides what
-/// it is started with. A cluster does not fail while a request works on it, so that the answer is the same for all steps.
+/// Returns whether the nodes are not restarted: the request is done live, or the cluster has failed, and then its next
+/// restart mounts the right volumes. A cluster does not fail while a request works on it, so all steps see the same
+/// result.
 pub(super) async fn keeps_nodes_running(ctx: Context<'_>) -> std::result::Result<bool, Failure> {
     Ok(is_live(ctx).await? || nodes::read_nodes(ctx).await?.cluster.has_failed())
 }
@@ -117,7 +116,7 @@ fn confirm_attached(ctx: Context<'_>) -> Work<'_> {
     })
 }
 
-/// Ends the restarting of a cluster, if it was restarted at all, and writes down what happened.
+/// Ends the restart of a cluster, if there was one, and records the event.
 pub(super) fn end_restarting(tx: &mut Tx<'_>, id: &ClusterId, verb: &str) -> Result<()> {
     let cluster = nodes::load_nodes(tx, id)?.cluster;
     match cluster.state {
@@ -128,7 +127,7 @@ pub(super) fn end_restarting(tx: &mut Tx<'_>, id: &ClusterId, verb: &str) -> Res
 
 fn failed(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
     let (Some(cluster), Some(volume)) = (&request.cluster, &request.volume) else { return Ok(()) };
-    // The undo has said so where it had to leave the volume mounted.
+    // The undo marks the attachment as attached when it had to leave the volume mounted.
     let left = attachments::of_cluster(tx, cluster)?.is_some_and(|held| held.state == AttachmentState::Attached);
     match request.step {
         0 if !left => attachments::remove(tx, cluster, volume)?,
@@ -137,7 +136,7 @@ fn failed(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
     settle_cluster(request, tx, reason)
 }
 
-/// Nobody knows where the volume is mounted: as long as it counts as attached it can be detached, and is not destroyed.
+/// It is not known where the volume is mounted. While it counts as attached, it can be detached and is not destroyed.
 pub(super) fn keep_attached(tx: &mut Tx<'_>, cluster: &ClusterId) -> Result<()> {
     let now = tx.now();
     if let Some(held) = attachments::of_cluster(tx, cluster)? {
@@ -146,8 +145,8 @@ pub(super) fn keep_attached(tx: &mut Tx<'_>, cluster: &ClusterId) -> Result<()> 
     Ok(())
 }
 
-/// After everything was undone the nodes run as before. If the undo itself was given up, nodes that were to restart may not
-/// run, and the cluster has failed; nodes that were left alone run on.
+/// After a complete undo the nodes run as before. If the undo was abandoned, nodes that were to restart may not run,
+/// and the cluster is marked as failed; nodes that were left alone keep running.
 pub(super) fn settle_cluster(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
     let Some(cluster) = &request.cluster else { return Ok(()) };
     match request.step {

@@ -1,4 +1,4 @@
-//! STORAGE_CREATE: makes the volume.
+//! STORAGE_CREATE: creates the volume.
 
 use tarn_driver::{ObservedVolume, VolumeSpec};
 use tarn_model::ids::VolumeId;
@@ -12,9 +12,9 @@ use crate::{Error, Result};
 pub(in crate::requests) const DEFINITION: Definition = Definition {
     kind: RequestType::StorageCreate,
     steps: &[
-        Step { name: "begin", run: begin_creation, undo: Undo::None("it only marks the beginning") },
+        Step { name: "begin", run: begin_creation, undo: Undo::None("it only marks the start") },
         Step { name: "make", run: make_volume, undo: Undo::With(remove_volume) },
-        Step { name: "confirm", run: confirm_created, undo: Undo::None("it only commits what was seen") },
+        Step { name: "confirm", run: confirm_created, undo: Undo::None("it only observes and commits") },
     ],
     completed: "The storage is ready.",
     takes_notes: false,
@@ -38,7 +38,7 @@ fn make_volume(ctx: Context<'_>) -> Work<'_> {
     })
 }
 
-/// Removes the volume and looks that it is gone.
+/// Removes the volume and checks that it is gone.
 pub(super) fn remove_volume(ctx: Context<'_>) -> Work<'_> {
     Box::pin(async move {
         let driver = ctx.control.driver();
@@ -84,7 +84,7 @@ pub(in crate::requests) fn load_volume(tx: &mut Tx<'_>, id: &VolumeId) -> Result
     storage::get(tx, id)?.ok_or_else(|| Error::not_found("storage", id.as_str()))
 }
 
-/// Moves a volume to its next state and writes down that it happened.
+/// Moves a volume to its next state and records the event.
 pub(super) fn move_volume(
     tx: &mut Tx<'_>,
     id: &VolumeId,

@@ -1,4 +1,4 @@
-//! STORAGE_DESTROY: removes the volume with its data and sees that it is gone.
+//! STORAGE_DESTROY: removes the volume with its data and confirms that it is gone.
 
 use tarn_model::requests::{Request, RequestType};
 use tarn_model::storage::{Left, VolumeState};
@@ -14,9 +14,9 @@ pub(in crate::requests) const DEFINITION: Definition = Definition {
         Step {
             name: "remove",
             run: remove_volume,
-            undo: Undo::None("data that was destroyed on purpose cannot come back"),
+            undo: Undo::None("destroyed data cannot be restored"),
         },
-        Step { name: "confirm", run: confirm_destroyed, undo: Undo::None("it only commits what was seen") },
+        Step { name: "confirm", run: confirm_destroyed, undo: Undo::None("it only commits") },
     ],
     completed: "The storage is destroyed.",
     takes_notes: false,

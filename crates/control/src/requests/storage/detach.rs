@@ -1,4 +1,5 @@
-//! STORAGE_DETACH: lets everybody leave the volume, unmounts it from every node and restarts the nodes, unless it is done live.
+//! STORAGE_DETACH: ends the users of the volume, unmounts it from every node and restarts the nodes, unless it is done
+//! live.
 
 use tarn_driver::ObservedInstance;
 use tarn_model::requests::{Request, RequestType};
@@ -16,10 +17,10 @@ use crate::requests::{Commit, Context, Definition, Failure, Next, Step, Undo, Wo
 pub(in crate::requests) const DEFINITION: Definition = Definition {
     kind: RequestType::StorageDetach,
     steps: &[
-        Step { name: "release", run: end_volume_users, undo: Undo::None("processes that were ended do not come back") },
+        Step { name: "release", run: end_volume_users, undo: Undo::None("ended processes do not come back") },
         Step { name: "unmount", run: unmount_volume, undo: Undo::With(mount_again) },
         Step { name: "restart", run: restart_without, undo: Undo::With(restart_again) },
-        Step { name: "confirm", run: confirm_detached, undo: Undo::None("it only looks, and commits what it saw") },
+        Step { name: "confirm", run: confirm_detached, undo: Undo::None("it only observes and commits") },
     ],
     completed: "The storage is detached.",
     takes_notes: true,
@@ -30,7 +31,8 @@ fn confirm_detached(ctx: Context<'_>) -> Work<'_> {
     let (cluster, volume) = (ctx.cluster().clone(), ctx.volume().clone());
     Box::pin(async move {
         let nodes = nodes::read_nodes(ctx).await?;
-        // Only who was restarted has to run. One that ended otherwise has no volumes, and its end is for others to tell.
+        // Only restarted nodes have to run. A node that ended otherwise has no volumes, and the reconciler reports its
+        // end.
         let must_run = !keeps_nodes_running(ctx).await?;
         if must_run {
             nodes::restart_rebooted(ctx, &nodes, None).await?;

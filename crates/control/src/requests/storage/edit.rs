@@ -1,4 +1,4 @@
-//! STORAGE_EDIT: grows the volume. Name and protection have changed already, in the transaction that accepted the call.
+//! STORAGE_EDIT: grows the volume. The transaction that accepted the call has already changed name and protection.
 
 use tarn_driver::{ObservedVolume, VolumeSpec};
 use tarn_model::ids::VolumeId;
@@ -14,14 +14,14 @@ pub(in crate::requests) const DEFINITION: Definition = Definition {
     kind: RequestType::StorageEdit,
     steps: &[
         Step { name: "grow", run: grow_volume, undo: Undo::With(keep_observed_size) },
-        Step { name: "confirm", run: confirm_size, undo: Undo::None("it only commits what was seen") },
+        Step { name: "confirm", run: confirm_size, undo: Undo::None("it only observes and commits") },
     ],
     completed: "The storage has its new size.",
     takes_notes: false,
     failed,
 };
 
-/// Looks first: a volume that is missing must not be made a second time, and a damaged one is not touched.
+/// Observes the volume first: a missing one must not be created again, and a damaged one must not be changed.
 fn grow_volume(ctx: Context<'_>) -> Work<'_> {
     Box::pin(async move {
         let volume = read_volume(ctx).await?;
@@ -34,8 +34,8 @@ fn grow_volume(ctx: Context<'_>) -> Work<'_> {
     })
 }
 
-/// Nothing can be shrunk, so the undo finds out which size the volume has now and keeps that. One that is missing or damaged
-/// keeps its size too; what becomes of it is not for this request to say.
+/// A volume cannot shrink, so the undo observes its current size and keeps it. A missing or damaged volume keeps its
+/// recorded size; the reconciler decides about its state.
 fn keep_observed_size(ctx: Context<'_>) -> Work<'_> {
     let id = ctx.volume().clone();
     Box::pin(async move {
@@ -55,7 +55,7 @@ fn confirm_size(ctx: Context<'_>) -> Work<'_> {
     })
 }
 
-/// The volume as it was seen; one that is missing or damaged can be used by nobody.
+/// Returns the observed volume, or fails if it is missing or damaged.
 pub(super) fn check_intact(seen: Option<ObservedVolume>) -> std::result::Result<ObservedVolume, Failure> {
     match seen {
         Some(ObservedVolume { fault: Some(fault), .. }) => Err(Failure::Permanent(fault)),
@@ -71,7 +71,7 @@ fn failed(request: &Request, tx: &mut Tx<'_>, _reason: &str) -> Result<()> {
     }
 }
 
-/// Ends the growing with the size that was seen; without one the old size stays.
+/// Ends the resize with the observed size, or with the old size when none was observed.
 fn end_resize(tx: &mut Tx<'_>, id: &VolumeId, seen_gb: Option<u64>) -> Result<Next> {
     let (now, mut volume) = (tx.now(), load_volume(tx, id)?);
     if matches!(volume.state, VolumeState::Resizing { .. }) {

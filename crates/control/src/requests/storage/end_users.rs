@@ -1,4 +1,5 @@
-//! The step that makes everybody leave a volume: they are asked to, have their time, and are killed then. Who was killed is told.
+//! The step that ends the processes which use a volume: they are asked to exit, have a grace period, and are killed
+//! after it. The processes that were killed are recorded.
 
 use futures::future::join_all;
 use serde_json::json;
@@ -12,16 +13,16 @@ use crate::requests::clusters::nodes;
 use crate::requests::{Context, Failure, Work, commit_nothing};
 use crate::{Result, volume_users};
 
-/// So long a note may become before further processes are only counted in events.
+/// The size up to which processes are added to a note; further ones are listed in events only.
 const MAX_NOTE: usize = 2000;
 
-/// So many processes of one node are named in an event.
+/// How many processes of one node are listed in an event.
 const MAX_NAMED: usize = 100;
 
 /// The end of a note that is full.
 const MORE: &str = ", and more, which are listed in the events";
 
-/// Ends everybody who uses the volume, on all nodes at the same time, unless it is done live: then nobody may be ended.
+/// Ends all processes that use the volume, on all nodes at the same time. A live detach ends none.
 pub(super) fn end_volume_users(ctx: Context<'_>) -> Work<'_> {
     Box::pin(async move {
         if is_live(ctx).await? {
@@ -32,9 +33,10 @@ pub(super) fn end_volume_users(ctx: Context<'_>) -> Work<'_> {
         for (node, outcome) in nodes.instances.iter().zip(outcomes) {
             match outcome {
                 Ok(()) => {}
-                // What follows does not need their leave: a restart ends everybody, and an unmount says who is in its way.
+                // The next steps can continue: a restart ends all processes, and an unmount reports the ones that block
+                // it.
                 Err(Failure::Permanent(why)) => {
-                    tracing::warn!(volume = %ctx.volume(), instance = %node.id, why, "nobody could be made to leave");
+                    tracing::warn!(volume = %ctx.volume(), instance = %node.id, why, "the users of a volume could not be ended");
                 }
                 Err(retry @ Failure::Retry(_)) => return Err(retry),
             }
@@ -43,7 +45,8 @@ pub(super) fn end_volume_users(ctx: Context<'_>) -> Work<'_> {
     })
 }
 
-/// Ends them on one node. Who was killed is written down at once: another node may fail, and the next try would find nobody.
+/// Ends the processes on one node. Killed processes are recorded immediately: another node may fail, and the next try
+/// would not find them.
 async fn end_users_on_node(ctx: Context<'_>, node: &Instance) -> std::result::Result<(), Failure> {
     let grace = ctx.control.settings().detach_grace;
     let killed = ctx.control.driver().end_holders(ctx.volume(), &node.id, grace).await?;
@@ -62,7 +65,7 @@ async fn end_users_on_node(ctx: Context<'_>, node: &Instance) -> std::result::Re
         let found: Vec<_> = killed.iter().map(|holder| (name.clone(), holder.clone())).collect();
         let note = extend_note(tx, &request, seconds, &volume_users::describe_volume_users(&found))?;
         match requests::set_note(tx, &request, &note) {
-            // Whoever has the lease now tells what it does itself; this has happened all the same, and the event says so.
+            // Another runner holds the lease now and writes the note of its own run. The event is recorded in any case.
             Err(tarn_store::Error::Conflict) => Ok(()),
             done => Ok(done?),
         }
@@ -70,7 +73,7 @@ async fn end_users_on_node(ctx: Context<'_>, node: &Instance) -> std::result::Re
     Ok(write.await?)
 }
 
-/// The note of a request with these processes added to it.
+/// Returns the note of a request with these processes added.
 fn extend_note(tx: &mut Tx<'_>, request: &tarn_model::requests::Request, seconds: u64, words: &str) -> Result<String> {
     Ok(match requests::note(tx, &request.id)? {
         None => format!("Processes that did not release the volume within {seconds} s were killed: {words}"),

@@ -1,5 +1,5 @@
-//! What is taken back of attaching and detaching, as far as that can be. What cannot be is left as it is and told, and does not
-//! hold up the cluster: as long as the volume counts as attached it can be detached, and a restart brings it.
+//! The undo of attaching and detaching. What cannot be undone stays as it is, is reported to the caller, and does not
+//! block the cluster: while the volume counts as attached it can be detached, and a restart mounts it.
 
 use std::future::Future;
 
@@ -15,10 +15,10 @@ use crate::Result;
 use crate::requests::clusters::nodes::{self, Nodes};
 use crate::requests::{Commit, Context, Failure, Next, Work, commit_nothing};
 
-/// So often is tried what fails for good, some seconds in all: processes may leave by themselves, but not for ever.
+/// How often a permanent failure is retried, for some seconds in total: processes may exit by themselves.
 const MAX_TRIES: u32 = 5;
 
-/// Takes a mount back. Where somebody uses the volume already it stays: nobody is ended for an undo.
+/// Undoes a mount. Where processes already use the volume it stays mounted: an undo ends no process.
 pub(super) fn unmount_again(ctx: Context<'_>) -> Work<'_> {
     let (request, cluster) = (ctx.request.clone(), ctx.cluster().clone());
     Box::pin(async move {
@@ -29,16 +29,16 @@ pub(super) fn unmount_again(ctx: Context<'_>) -> Work<'_> {
         let left = try_on_each_node(ctx, &nodes, |node| driver.remove_mount(ctx.volume(), &node.id)).await?;
         push_volume_names(ctx, nodes).await;
         let Some(left) = left else { return Ok(commit_nothing()) };
-        let words = format!("The storage could not be unmounted again and still counts as attached: {left}. Detach it");
+        let note = format!("The storage could not be unmounted again and still counts as attached: {left}. Detach it");
         let commit: Commit = Box::new(move |tx| {
             keep_attached(tx, &cluster)?;
-            add_note(tx, &request, &words)
+            add_note(tx, &request, &note)
         });
         Ok(commit)
     })
 }
 
-/// Takes an unmount back. A node that has ended meanwhile has no volumes, and its end is for others to push_volume_names.
+/// Undoes an unmount. A node that has ended has no volumes, and the reconciler reports its end.
 pub(super) fn mount_again(ctx: Context<'_>) -> Work<'_> {
     let request = ctx.request.clone();
     Box::pin(async move {
@@ -60,7 +60,7 @@ pub(super) fn mount_again(ctx: Context<'_>) -> Work<'_> {
     })
 }
 
-/// Takes a restart without the volume back; a volume with a fault would keep the nodes from running at all.
+/// Undoes a restart without the volume. A faulty volume stays out, because it would keep the nodes from running.
 pub(super) fn restart_again(ctx: Context<'_>) -> Work<'_> {
     let request = ctx.request.clone();
     Box::pin(async move {
@@ -77,7 +77,7 @@ pub(super) fn restart_again(ctx: Context<'_>) -> Work<'_> {
     })
 }
 
-/// Why the volume cannot be mounted anywhere.
+/// Returns why the volume cannot be mounted anywhere.
 async fn volume_fault(ctx: Context<'_>) -> std::result::Result<Option<String>, Failure> {
     match check_intact(ctx.control.driver().observe_volume(ctx.volume()).await?) {
         Ok(_) => Ok(None),
@@ -86,7 +86,7 @@ async fn volume_fault(ctx: Context<'_>) -> std::result::Result<Option<String>, F
     }
 }
 
-/// The nodes that should run and do.
+/// Returns the nodes that should run and do.
 async fn running_nodes(ctx: Context<'_>) -> std::result::Result<Nodes, Failure> {
     let mut nodes = nodes::read_nodes(ctx).await?;
     let mut seen = nodes::observe_all(ctx, &nodes).await?.into_iter();
@@ -97,8 +97,8 @@ async fn running_nodes(ctx: Context<'_>) -> std::result::Result<Nodes, Failure> 
     Ok(nodes)
 }
 
-/// Does something on every node, also when it fails on some. Returns where it failed for good, and why, if it has been tried
-/// often enough.
+/// Runs `act` on every node, even when it fails on some. Returns where and why it failed permanently, after enough
+/// tries.
 async fn try_on_each_node<'n, F>(
     ctx: Context<'_>,
     nodes: &'n Nodes,
@@ -132,7 +132,7 @@ fn describe_unmounted(why: &str) -> String {
     )
 }
 
-/// Adds to what the caller is told in the end.
+/// Adds to the note that the caller sees at the end.
 fn add_note(tx: &mut Tx<'_>, request: &Request, words: &str) -> Result<Next> {
     let note = match requests::note(tx, &request.id)? {
         Some(note) => format!("{note}. {words}"),
