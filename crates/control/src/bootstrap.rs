@@ -3,7 +3,7 @@
 use tarn_model::users::User;
 use tarn_store::{Store, Tx, events, users};
 
-use crate::operations::admin::{insert_key, insert_user};
+use crate::operations::admin::{insert_user, store_key_hash};
 use crate::{Error, Result};
 
 /// The email address of the first administrator.
@@ -25,7 +25,7 @@ pub async fn make_admin(store: &Store, api_key: String) -> Result<bool> {
             return Ok(false);
         }
         let admin = insert_user(tx, ADMIN_EMAIL, Some(ADMIN_ORG), true)?;
-        insert_key(tx, &admin.id, &api_key)?;
+        store_key_hash(tx, &admin.id, &api_key)?;
         record_admin_event(tx, &admin, "user.create")?;
         Ok(true)
     });
@@ -39,7 +39,7 @@ pub async fn reset_admin_key(store: &Store, api_key: String) -> Result<bool> {
             return Ok(false);
         };
         users::revoke_keys_of(tx, &admin.id)?;
-        insert_key(tx, &admin.id, &api_key)?;
+        store_key_hash(tx, &admin.id, &api_key)?;
         record_admin_event(tx, &admin, "key.reset")?;
         Ok(true)
     });

@@ -235,8 +235,8 @@ impl Control {
     /// Counts the changes to the database and to the state in memory; `None` where other processes change the database.
     /// All counters only grow, so their sum stays the same only while none of them changes.
     pub fn generation(&self) -> Option<u64> {
-        let besides = self.volume_usage().changes().wrapping_add(self.step_progress().changes());
-        Some(self.store().generation()?.wrapping_add(besides))
+        let in_memory = self.volume_usage().changes().wrapping_add(self.step_progress().changes());
+        Some(self.store().generation()?.wrapping_add(in_memory))
     }
 
     /// Returns an error while the database does not respond.

@@ -20,13 +20,13 @@ const MAX_COUNTED: u32 = 1000;
 pub(crate) struct Explainer<'c> {
     control: &'c Control,
     held: Option<Held>,
-    line: Option<Vec<RequestId>>,
+    queue: Option<Vec<RequestId>>,
     gpus: Option<BTreeMap<String, Known>>,
 }
 
 impl<'c> Explainer<'c> {
     pub(crate) fn new(control: &'c Control) -> Self {
-        Explainer { control, held: None, line: None, gpus: None }
+        Explainer { control, held: None, queue: None, gpus: None }
     }
 
     /// Explains what a request is doing, or how it ended.
@@ -46,17 +46,15 @@ impl<'c> Explainer<'c> {
         if !why.is_empty() && request.status == RequestStatus::Pending {
             let until = request.deadline;
             return Ok(Some(format!(
-                "{why}It waits for its turn, because only a few clusters restart at a time; until {until}, then it fails."
+                "{why}It waits for its turn, because only a few clusters restart at a time; until {until}, \
+                 then it fails."
             )));
         }
         let last = request.message.as_deref().map(|message| format!(" Last: {message}.")).unwrap_or_default();
         let text = match &request.failure {
             Some(failure) => {
                 let until = request.deadline.after(self.control.settings().work_deadline);
-                format!(
-                    "{why}Failed and is being undone, {} steps left, until {until}: {failure}.{last}",
-                    request.step
-                )
+                format!("{why}Failed and is being undone, {} steps left, until {until}: {failure}.{last}", request.step)
             }
             None => {
                 let at_work = self.describe_step(tx, request)?;
@@ -122,16 +120,16 @@ impl<'c> Explainer<'c> {
         });
         self.held = Some(held);
         let what = shortage.map_or_else(|| "its turn".to_owned(), |shortage| shortage.to_string());
-        let line = match self.line.take() {
-            Some(line) => line,
+        let queue = match self.queue.take() {
+            Some(queue) => queue,
             None => requests::line(tx, MAX_COUNTED)?,
         };
-        let place = match line.iter().position(|id| *id == request.id) {
+        let position = match queue.iter().position(|id| *id == request.id) {
             Some(ahead) => format!("{} in line", ordinal(ahead + 1)),
             None => format!("more than {MAX_COUNTED} requests are ahead of it"),
         };
-        self.line = Some(line);
-        Ok(format!("Waits for {what}, {place}; until {}, then it fails.", request.deadline))
+        self.queue = Some(queue);
+        Ok(format!("Waits for {what}, {position}; until {}, then it fails.", request.deadline))
     }
 }
 

@@ -16,11 +16,11 @@ pub(crate) async fn find_volume_users(
     volume: &VolumeId,
     nodes: &[Instance],
 ) -> Result<Vec<VolumeUser>, Error> {
-    let looks = nodes.iter().map(|node| async move {
+    let searches = nodes.iter().map(|node| async move {
         let holders = control.driver().holders(volume, &node.id).await?;
         Ok(holders.into_iter().map(|holder| (node.name(), holder)).collect::<Vec<_>>())
     });
-    let found: Result<Vec<_>, Error> = join_all(looks).await.into_iter().collect();
+    let found: Result<Vec<_>, Error> = join_all(searches).await.into_iter().collect();
     Ok(found?.into_iter().flatten().collect())
 }
 

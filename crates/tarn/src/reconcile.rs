@@ -57,27 +57,28 @@ async fn objects(control: &Control) {
 
 async fn count(control: &Control) {
     loop {
-        tokio::time::sleep(pause("object counts", reconcilers::objects::count(control).await)).await;
+        tokio::time::sleep(pause("object counts", reconcilers::objects::store_request_counts(control).await)).await;
     }
 }
 
 async fn empty(control: &Control) {
     loop {
-        let pause = pause("closed object storage", reconcilers::objects::empty(control).await);
+        let pause = pause("closed object storage", reconcilers::objects::empty_closed_accounts(control).await);
         // What was given up a moment ago does not wait for the next turn.
-        let _ = tokio::time::timeout(pause, reconcilers::objects::closed(control)).await;
+        let _ = tokio::time::timeout(pause, reconcilers::objects::wait_until_closed(control)).await;
     }
 }
 
 async fn abandon(control: &Control) {
     loop {
-        tokio::time::sleep(pause("abandoned uploads", reconcilers::objects::abandon(control).await)).await;
+        tokio::time::sleep(pause("abandoned uploads", reconcilers::objects::abort_abandoned_uploads(control).await))
+            .await;
     }
 }
 
 async fn sweep(control: &Control) {
     loop {
-        tokio::time::sleep(pause("object files", reconcilers::objects::sweep(control).await)).await;
+        tokio::time::sleep(pause("object files", reconcilers::objects::sweep_object_files(control).await)).await;
     }
 }
 

@@ -50,18 +50,15 @@ pub(crate) fn decode_cursor(cursor: Option<&str>, prefix: &str) -> Result<Option
         plain.then_some((Time::from_micros(i64::from_str_radix(micros, 16).ok()?), id.to_owned()))
     });
     match parsed {
-        Some(place) => Ok(Some(place)),
-        None => Err(Error::invalid(
-            "invalid_cursor",
-            "the cursor is not valid; start again without it",
-        )),
+        Some(cursor) => Ok(Some(cursor)),
+        None => Err(Error::invalid("invalid_cursor", "the cursor is not valid; start again without it")),
     }
 }
 
 /// Makes a page of rows that were read with one row more than the limit.
-pub(crate) fn cut<T>(mut items: Vec<T>, limit: u32, place: impl Fn(&T) -> (Time, String)) -> Page<T> {
+pub(crate) fn cut<T>(mut items: Vec<T>, limit: u32, cursor_of: impl Fn(&T) -> (Time, String)) -> Page<T> {
     let more = items.len() > limit as usize;
     items.truncate(limit as usize);
-    let last = items.last().filter(|_| more).map(place);
+    let last = items.last().filter(|_| more).map(cursor_of);
     Page { next_cursor: last.map(|(time, id)| format!("{:x}.{id}", time.as_micros())), items }
 }

@@ -107,7 +107,11 @@ mod tests {
         reporter.report_progress("half");
         let changes = progress.changes();
         reporter.report_progress("half");
-        assert_eq!((progress.report_count(&request), progress.changes()), (1, changes), "a repeated message is no change");
+        assert_eq!(
+            (progress.report_count(&request), progress.changes()),
+            (1, changes),
+            "a repeated message is no change"
+        );
         reporter.report_progress(&"long\n".repeat(1000));
         assert_eq!(progress.last_message(&request).unwrap().len(), MAX_MESSAGE_CHARS);
         assert_eq!((progress.report_count(&request), progress.reporting_steps()), (2, 1));

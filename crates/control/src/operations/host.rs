@@ -159,9 +159,10 @@ impl DrainReason {
     fn check_reason(&self) -> Result<()> {
         let is_wrong = |text: &String| text.chars().count() > 200 || text.chars().any(char::is_control);
         match self.0.as_ref().is_some_and(is_wrong) {
-            true => {
-                Err(Error::invalid("invalid_reason", "the reason must have at most 200 characters and no control characters"))
-            }
+            true => Err(Error::invalid(
+                "invalid_reason",
+                "the reason must have at most 200 characters and no control characters",
+            )),
             false => Ok(()),
         }
     }
@@ -194,9 +195,10 @@ async fn change_gpu(
                 requests::wake_line(tx, LINE_WINDOW)?;
                 Ok(format!("GPU {} is offered.", there.id))
             }
-            (None, Some((instance, _))) => {
-                Ok(format!("GPU {} will be offered again when instance {instance}, which holds it, is destroyed.", there.id))
-            }
+            (None, Some((instance, _))) => Ok(format!(
+                "GPU {} will be offered again when instance {instance}, which holds it, is destroyed.",
+                there.id
+            )),
         }
     });
     write.await

@@ -35,7 +35,7 @@ pub struct UsageView {
 
 /// Enables object storage for the caller's organization. If it is enabled already, the access keys stay the same.
 pub async fn enable(control: &Control, caller: &Caller) -> Result<ObjectStorageAccess> {
-    let (org, me) = (organization_of(caller)?, caller.clone());
+    let (org, me) = (caller_organization(caller)?, caller.clone());
     let endpoint = s3_endpoint(control)?;
     let write = control.write(caller, move |tx| {
         let (account, new) = accounts::enable(tx, &org)?;
@@ -52,7 +52,7 @@ pub async fn enable(control: &Control, caller: &Caller) -> Result<ObjectStorageA
 
 /// Disables object storage for the caller's organization. With `force`, all objects are deleted.
 pub async fn disable(control: &Control, caller: &Caller, force: bool) -> Result<String> {
-    let (org, me) = (organization_of(caller)?, caller.clone());
+    let (org, me) = (caller_organization(caller)?, caller.clone());
     let work = move |tx: &mut Tx<'_>| {
         let lost = accounts::get(tx, &org)?;
         accounts::disable(tx, &org, force)?;
@@ -79,14 +79,14 @@ pub async fn disable(control: &Control, caller: &Caller, force: bool) -> Result<
 
 /// Returns the access keys of the caller's organization.
 pub async fn credentials(control: &Control, caller: &Caller) -> Result<ObjectStorageAccess> {
-    let (org, endpoint) = (organization_of(caller)?, s3_endpoint(control)?);
+    let (org, endpoint) = (caller_organization(caller)?, s3_endpoint(control)?);
     let account = control.store().read(|tx| accounts::get(tx, &org)).await?;
     Ok(access_with_secret(control, account.access_key, endpoint, String::new()))
 }
 
 /// Replaces the access keys of the caller's organization. The old ones no longer work.
 pub async fn rotate_keys(control: &Control, caller: &Caller) -> Result<ObjectStorageAccess> {
-    let (org, me) = (organization_of(caller)?, caller.clone());
+    let (org, me) = (caller_organization(caller)?, caller.clone());
     let endpoint = s3_endpoint(control)?;
     let work = move |tx: &mut Tx<'_>| {
         let old = accounts::get(tx, &org)?.access_key;
@@ -101,14 +101,14 @@ pub async fn rotate_keys(control: &Control, caller: &Caller) -> Result<ObjectSto
         engine.objects().forget_keys();
         rotated
     });
-    let message = "The access keys were replaced; the old ones no longer work for any member of the organization. Members \
-                   get the new ones with `object-storage credentials`.";
+    let message = "The access keys were replaced; the old ones no longer work for any member of the \
+                   organization. Members get the new ones with `object-storage credentials`.";
     Ok(access_with_secret(control, rotated.await?, endpoint, message.to_owned()))
 }
 
 /// Lists the names of the organization's buckets, in order.
 pub async fn list_buckets(control: &Control, caller: &Caller) -> Result<Vec<String>> {
-    let org = organization_of(caller)?;
+    let org = caller_organization(caller)?;
     let read = control.store().read(|tx| -> Result<Vec<String>> {
         accounts::get(tx, &org)?;
         Ok(tarn_store::buckets::list(tx, &org)?.into_iter().map(|bucket| bucket.name).collect())
@@ -118,7 +118,7 @@ pub async fn list_buckets(control: &Control, caller: &Caller) -> Result<Vec<Stri
 
 /// Creates a bucket. Its name must be free within the organization only.
 pub async fn create_bucket(control: &Control, caller: &Caller, name: &str) -> Result<String> {
-    let (org, me, name) = (organization_of(caller)?, caller.clone(), name.to_owned());
+    let (org, me, name) = (caller_organization(caller)?, caller.clone(), name.to_owned());
     let write = control.write(caller, move |tx| {
         let bucket = buckets::create(tx, &org, &name)?;
         let detail = json!({ "name": bucket.name });
@@ -130,12 +130,12 @@ pub async fn create_bucket(control: &Control, caller: &Caller, name: &str) -> Re
 
 /// Removes an empty bucket together with its open uploads.
 pub async fn delete_bucket(control: &Control, caller: &Caller, name: &str) -> Result<()> {
-    let org = organization_of(caller)?;
+    let org = caller_organization(caller)?;
     let mut tries = 0;
     loop {
         let (of, me, name) = (org.clone(), caller.clone(), name.to_owned());
         let called = name.clone();
-        let removed = control.write(caller, move |tx| remove_bucket(tx, &me, &of, &called)).await;
+        let removed = control.write(caller, move |tx| remove_empty_bucket(tx, &me, &of, &called)).await;
         match removed {
             // There may be too many uploads for one transaction, and a repeated idempotent call must not abort any.
             Err(error) if error.code == Error::UPLOADS_OPEN && tries < buckets::REMOVALS => {
@@ -147,7 +147,7 @@ pub async fn delete_bucket(control: &Control, caller: &Caller, name: &str) -> Re
     }
 }
 
-fn remove_bucket(tx: &mut Tx<'_>, caller: &Caller, org: &OrgId, name: &str) -> Result<()> {
+fn remove_empty_bucket(tx: &mut Tx<'_>, caller: &Caller, org: &OrgId, name: &str) -> Result<()> {
     accounts::get(tx, org)?;
     let bucket = buckets::find(tx, org, name).map_err(|error| match error {
         tarn_objects::Error::NoSuchBucket => Error::not_found("bucket", name),
@@ -166,7 +166,7 @@ fn remove_bucket(tx: &mut Tx<'_>, caller: &Caller, org: &OrgId, name: &str) -> R
 
 /// Returns how much the caller's organization uses.
 pub async fn usage(control: &Control, caller: &Caller) -> Result<UsageView> {
-    let org = organization_of(caller)?;
+    let org = caller_organization(caller)?;
     let configured = control.objects().quota_bytes(&org);
     let read = control.store().read(|tx| -> Result<UsageView> {
         let quota_bytes = tarn_store::limits::object_bytes(tx, org.as_str())?.or(configured);
@@ -188,9 +188,9 @@ async fn run_to_completion<T: Send + 'static>(work: impl Future<Output = Result<
     tokio::spawn(work).await.unwrap_or_else(|error| Err(Error::internal(error)))
 }
 
-fn organization_of(caller: &Caller) -> Result<OrgId> {
-    let message = "object storage belongs to organizations, and you are not in one; an administrator chooses the organization \
-                   of a user when creating the user (org_name of /admin/user/create)";
+fn caller_organization(caller: &Caller) -> Result<OrgId> {
+    let message = "object storage belongs to organizations, and you are not in one; an administrator chooses the \
+                   organization of a user when creating the user (org_name of /admin/user/create)";
     caller.user.org.clone().ok_or_else(|| Error::new(Kind::Forbidden, "no_organization", message))
 }
 

@@ -17,7 +17,7 @@ pub struct RequestView {
 }
 
 impl RequestView {
-    pub(super) fn of(explainer: &mut Explainer<'_>, tx: &mut Tx<'_>, request: Request) -> Result<Self> {
+    pub(super) fn explained(explainer: &mut Explainer<'_>, tx: &mut Tx<'_>, request: Request) -> Result<Self> {
         let explanation = explainer.explain_request(tx, &request)?;
         Ok(RequestView { request, explanation })
     }
@@ -41,7 +41,7 @@ pub async fn info(control: &Control, caller: &Caller, request: &str) -> Result<R
     let read = control.store().read(|tx| -> Result<RequestView> {
         let found = requests::get(tx, &id)?.ok_or_else(|| Error::not_found("request", request))?;
         caller.must_own(&found.owner, "request", request)?;
-        RequestView::of(&mut Explainer::new(control), tx, found)
+        RequestView::explained(&mut Explainer::new(control), tx, found)
     });
     read.await
 }
@@ -61,7 +61,7 @@ pub async fn list(control: &Control, caller: &Caller, filter: RequestFilter) -> 
         let found = requests::list(tx, &asked, kind, filter.status)?;
         let page = cut(found, limit, |request| (request.created, request.id.to_string()));
         let mut explainer = Explainer::new(control);
-        let views = page.items.into_iter().map(|request| RequestView::of(&mut explainer, tx, request));
+        let views = page.items.into_iter().map(|request| RequestView::explained(&mut explainer, tx, request));
         let items = views.collect::<Result<_>>()?;
         Ok(Page { items, next_cursor: page.next_cursor })
     });

@@ -46,7 +46,7 @@ pub async fn tick(control: &Control) -> Result<Duration> {
     for (desired, running) in &wanted {
         for node in running {
             if control.pushed_access().is_current(&node.id, desired.hash_for(node)) {
-                control.unreachable_instances().clear(&node.id);
+                control.unreachable_instances().clear_failures(&node.id);
             } else if control.unreachable_instances().next_try(&node.id).is_none_or(|due| due <= now) {
                 outdated.push((desired, node));
             }
@@ -95,7 +95,7 @@ fn desired_by_cluster(control: &Control, tx: &mut Tx<'_>) -> Result<Vec<(Desired
 async fn push_to_node(control: &Control, desired: &DesiredAccess, node: &Instance) {
     let why = match tokio::time::timeout(PUSH_TIMEOUT, access::push_access(control, desired, node)).await {
         Ok(Ok(())) => {
-            if control.unreachable_instances().clear(&node.id) {
+            if control.unreachable_instances().clear_failures(&node.id) {
                 tracing::info!(instance = %node.id, "its keys were changed after earlier failures");
             }
             return;
@@ -104,7 +104,7 @@ async fn push_to_node(control: &Control, desired: &DesiredAccess, node: &Instanc
         Err(_) => format!("it did not answer within {} seconds", PUSH_TIMEOUT.as_secs()),
     };
     if control.unreachable_instances().record_failure(&node.id, control.clock().now(), control.ids().bits()) == 1 {
-        tracing::warn!(instance = %node.id, why, "its keys could not be changed; the push is retried until it succeeds");
+        tracing::warn!(instance = %node.id, why, "its keys could not be changed; the push is retried");
     }
 }
 
@@ -122,7 +122,7 @@ impl UnreachableInstances {
         *failures
     }
 
-    fn clear(&self, node: &InstanceId) -> bool {
+    fn clear_failures(&self, node: &InstanceId) -> bool {
         self.lock_all().remove(node).is_some()
     }
 

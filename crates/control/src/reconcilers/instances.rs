@@ -28,9 +28,9 @@ pub async fn changed(control: &Control) {
 /// Compares everything once.
 pub async fn tick(control: &Control) -> Result<Duration> {
     // Isolation comes first. A failure to restore it must not hide a dead instance.
-    let kept = control.driver().keep().await.map_err(Error::internal);
+    let isolated = control.driver().keep().await.map_err(Error::internal);
     compare_with_host(control).await?;
-    kept?;
+    isolated?;
     Ok(control.settings().instances_every)
 }
 
@@ -153,7 +153,7 @@ async fn remove_orphan(control: &Control, id: &InstanceId) -> Result<()> {
         }
         Err(error) => {
             if control.unknown_resources().is_first_complaint(id) {
-                tracing::warn!(instance = %id, %error, "an instance without a row could not be removed; the removal is retried");
+                tracing::warn!(instance = %id, %error, "an instance without a row could not be removed yet");
             }
             Ok(())
         }
@@ -194,7 +194,7 @@ impl UnknownResources {
 
     /// Returns whether a failed removal of this orphan was not logged yet.
     fn is_first_complaint(&self, id: &InstanceId) -> bool {
-        self.lock_sighted().orphans.get_mut(id).is_some_and(|(_, told)| !std::mem::replace(told, true))
+        self.lock_sighted().orphans.get_mut(id).is_some_and(|(_, logged)| !std::mem::replace(logged, true))
     }
 
     /// Returns the unknown volumes that were not reported yet.

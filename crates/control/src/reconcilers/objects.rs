@@ -15,24 +15,24 @@ const CLOSED: Duration = Duration::from_secs(10);
 const ABANDONED: Duration = Duration::from_secs(3600);
 
 /// Stores the request counts.
-pub async fn count(control: &Control) -> Result<Duration> {
+pub async fn store_request_counts(control: &Control) -> Result<Duration> {
     control.objects().save_counts().await?;
     Ok(COUNTS)
 }
 
 /// Empties disabled accounts.
-pub async fn empty(control: &Control) -> Result<Duration> {
+pub async fn empty_closed_accounts(control: &Control) -> Result<Duration> {
     control.objects().empty_closed().await?;
     Ok(CLOSED)
 }
 
 /// Waits until object storage is disabled for an organization.
-pub async fn closed(control: &Control) {
+pub async fn wait_until_closed(control: &Control) {
     control.objects_closed().notified().await;
 }
 
 /// Aborts abandoned uploads.
-pub async fn abandon(control: &Control) -> Result<Duration> {
+pub async fn abort_abandoned_uploads(control: &Control) -> Result<Duration> {
     let aborted = control.objects().abort_abandoned().await?;
     if aborted > 0 {
         tracing::info!(aborted, "abandoned uploads were aborted");
@@ -41,7 +41,7 @@ pub async fn abandon(control: &Control) -> Result<Duration> {
 }
 
 /// Removes the files that a crash left behind.
-pub async fn sweep(control: &Control) -> Result<Duration> {
+pub async fn sweep_object_files(control: &Control) -> Result<Duration> {
     let swept = control.objects().sweep().await?;
     if swept.removed > 0 {
         tracing::info!(removed = swept.removed, "files of object storage that nothing refers to were removed");

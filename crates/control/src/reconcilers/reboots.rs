@@ -164,7 +164,7 @@ pub(super) fn bring_cluster_back(
     };
     match cluster.clone().begin_restart(nodes, held.as_ref(), volume.as_ref(), now) {
         Ok(restarting) => begin_bring_back(tx, restarting, nodes, settings)?,
-        Err(refused) => fail_cluster(tx, cluster.clone(), nodes, &refused)?,
+        Err(refused) => fail_unrestartable(tx, cluster.clone(), nodes, &refused)?,
     }
     Ok(true)
 }
@@ -189,14 +189,14 @@ fn begin_bring_back(tx: &mut Tx<'_>, cluster: Cluster, nodes: &[Instance], setti
     admit_restarts(tx, settings)
 }
 
-fn fail_cluster(tx: &mut Tx<'_>, cluster: Cluster, nodes: &[Instance], refused: &Refused) -> Result<()> {
+fn fail_unrestartable(tx: &mut Tx<'_>, cluster: Cluster, nodes: &[Instance], refused: &Refused) -> Result<()> {
     let now = tx.now();
     for node in nodes {
         instances::save(tx, &node.clone().died(End::MachineRebooted)?)?;
     }
     let reason = format!(
-        "the host was rebooted, and the cluster could not be brought back: {refused}. Restart it when that is fixed, or \
-         destroy it"
+        "the host was rebooted, and the cluster could not be brought back: {refused}. Restart it when that is fixed, \
+         or destroy it"
     );
     let cluster = cluster.moved(now, |state| state.die(&reason))?;
     clusters::save(tx, &cluster)?;

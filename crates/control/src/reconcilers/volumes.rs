@@ -10,8 +10,8 @@ use crate::audit::is_intact_again;
 use crate::{Control, Error, Kind, Result};
 
 /// The reason for a volume that does not exist.
-const MISSING: &str = "its data is missing. When the operator has restored it, the volume becomes READY again; if that is not \
-                       possible, detach and destroy it";
+const MISSING: &str = "its data is missing. When the operator has restored it, the volume becomes READY again; if that \
+                       is not possible, detach and destroy it";
 
 /// Observes a volume again that differs from its row, and marks its state. If the row changed in between, nothing is
 /// done: a request may just have created or removed the volume.

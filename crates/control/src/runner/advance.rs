@@ -28,10 +28,10 @@ enum StepOutcome {
 impl Runner {
     /// Advances a leased request as far as possible now.
     pub(super) async fn advance(&self, request: Request) {
-        let mut hold = Lease::Kept(Box::new(request));
-        while let Lease::Kept(request) = hold {
+        let mut lease = Lease::Kept(Box::new(request));
+        while let Lease::Kept(request) = lease {
             let id = request.id.clone();
-            hold = match self.advance_one_step(*request).await {
+            lease = match self.advance_one_step(*request).await {
                 Ok(Lease::Ended(kind, status)) => {
                     let labels = [("type", kind.name()), ("status", status.name())];
                     metrics::counter!("tarn_requests_ended_total", &labels).increment(1);
@@ -44,7 +44,7 @@ impl Runner {
                     self.control.jobs_changed().notify_one();
                     Lease::Released
                 }
-                Ok(hold) => hold,
+                Ok(lease) => lease,
                 // Another runner holds the lease now and continues the request.
                 Err(error) if error.kind == Kind::Conflict => Lease::Released,
                 Err(error) => {
@@ -79,8 +79,7 @@ impl Runner {
             match step {
                 None => self.commit_failure(request, definition, None).await,
                 Some(step) if now >= request.deadline.after(self.control.settings().work_deadline) => {
-                    let note =
-                        format!("Undoing step '{}' failed as well, so something may be left behind.", step.name);
+                    let note = format!("Undoing step '{}' failed as well, so something may be left behind.", step.name);
                     self.commit_failure(request, definition, Some(note)).await
                 }
                 Some(step) => self.undo_step(request, step).await,
@@ -162,14 +161,14 @@ impl Runner {
         work: Work<'_>,
     ) -> std::result::Result<Commit, Failure> {
         let limit = self.control.settings().step_limit();
-        let (mut work, mut told) = (work, 0);
+        let (mut work, mut reports) = (work, 0);
         loop {
             if let Ok(acted) = tokio::time::timeout(limit, &mut work).await {
                 return acted;
             }
-            let (before, has_time) = (told, at.undo || self.control.clock().now() < request.deadline);
-            told = self.control.step_progress().report_count(&request.id);
-            if told == before {
+            let (before, has_time) = (reports, at.undo || self.control.clock().now() < request.deadline);
+            reports = self.control.step_progress().report_count(&request.id);
+            if reports == before {
                 return Err(Failure::Retry(format!("the step took longer than {} seconds", limit.as_secs())));
             }
             if !has_time {

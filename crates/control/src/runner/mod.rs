@@ -55,7 +55,7 @@ impl Runner {
     /// this because they control the time; a server uses [`Runner::serve`].
     pub async fn tick(&self) -> Result<Option<Time>> {
         loop {
-            let leased = self.lease(self.control.settings().parallel).await?;
+            let leased = self.lease_requests(self.control.settings().parallel).await?;
             if leased.is_empty() {
                 return self.control.store().read(requests::next_due).await.map_err(Error::from);
             }
@@ -65,7 +65,7 @@ impl Runner {
         }
     }
 
-    async fn lease(&self, limit: u32) -> Result<Vec<Request>> {
+    async fn lease_requests(&self, limit: u32) -> Result<Vec<Request>> {
         let lease = self.control.settings().lease;
         self.control.store().write(move |tx| requests::lease_due(tx, lease, limit)).await.map_err(Error::from)
     }

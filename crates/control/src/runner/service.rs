@@ -70,7 +70,7 @@ impl Runner {
             Some(due) => return due.until(now).min(POLL_INTERVAL),
             None => return POLL_INTERVAL,
         }
-        match self.lease(u32::try_from(free).unwrap_or(u32::MAX)).await {
+        match self.lease_requests(u32::try_from(free).unwrap_or(u32::MAX)).await {
             Ok(leased) => {
                 let more = !leased.is_empty();
                 for request in leased {

@@ -78,13 +78,13 @@ pub async fn create_user(control: &Control, caller: &Caller, new: NewUser) -> Re
         let user = insert_user(tx, &new.email, new.org_name.as_deref(), false)?;
         let (_, api_key) = issue_key(tx, &user.id)?;
         record_user_event(tx, &me, &user, "user.create")?;
-        let place = match (&new.org_name, user.org_admin) {
+        let membership = match (&new.org_name, user.org_admin) {
             (Some(name), true) => format!("in the new organization {name}, as its administrator"),
             (Some(name), false) => format!("in the organization {name}"),
             (None, _) => "in no organization".to_owned(),
         };
         let message =
-            format!("User {} ({}) was created {place}. The API key is shown only once.", user.email, user.id);
+            format!("User {} ({}) was created {membership}. The API key is shown only once.", user.email, user.id);
         Ok(CreatedUser { user: user.id, org: user.org, api_key, message })
     });
     write.await
@@ -249,11 +249,11 @@ pub(crate) fn insert_user(tx: &mut Tx<'_>, email: &str, org_name: Option<&str>, 
 /// Creates an API key; only its hash is stored.
 pub(crate) fn issue_key(tx: &mut Tx<'_>, user: &UserId) -> Result<(ApiKeyId, String)> {
     let secret = fresh_api_key(tx.ids());
-    Ok((insert_key(tx, user, &secret)?, secret))
+    Ok((store_key_hash(tx, user, &secret)?, secret))
 }
 
 /// Stores the hash of an API key.
-pub(crate) fn insert_key(tx: &mut Tx<'_>, user: &UserId, secret: &str) -> Result<ApiKeyId> {
+pub(crate) fn store_key_hash(tx: &mut Tx<'_>, user: &UserId, secret: &str) -> Result<ApiKeyId> {
     let key = ApiKey { id: ApiKeyId::fresh(tx.ids()), user: user.clone(), created: tx.now(), revoked: None };
     users::insert_key(tx, &key, &hash_of_key(secret))?;
     Ok(key.id)

@@ -36,7 +36,7 @@ pub struct LimitsEdit {
 }
 
 impl LimitsEdit {
-    fn apply(self, own: Limits) -> Limits {
+    fn apply_to(self, own: Limits) -> Limits {
         Limits {
             instances: self.instances.unwrap_or(own.instances),
             cpu_milli: self.cpu_milli.unwrap_or(own.cpu_milli),
@@ -80,7 +80,7 @@ pub async fn list(control: &Control, caller: &Caller, after: &str, limit: Option
 pub async fn edit(control: &Control, caller: &Caller, of: &str, edit: LimitsEdit) -> Result<LimitsView> {
     caller.must_administer()?;
     edit.check_bounds()?;
-    change_limits(control, caller, of, move |own| edit.apply(own)).await
+    change_limits(control, caller, of, move |own| edit.apply_to(own)).await
 }
 
 /// Removes all limits of a scope; those of the configuration apply again.

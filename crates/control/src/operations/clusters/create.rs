@@ -175,8 +175,7 @@ fn check_container(control: &Control, container: Option<&str>) -> Result<()> {
         Error::invalid("invalid_container", message)
     })?;
     if !control.driver().capabilities().containers {
-        let message =
-            format!("the {} driver cannot run container images; omit container", control.driver().name());
+        let message = format!("the {} driver cannot run container images; omit container", control.driver().name());
         return Err(Error::invalid("containers_unsupported", message));
     }
     let allowed = control.settings().allowed_registries.as_deref();
@@ -187,7 +186,10 @@ fn check_container(control: &Control, container: Option<&str>) -> Result<()> {
             let message = match places.is_empty() {
                 true => "container images are disabled on this engine; omit container".to_owned(),
                 false => {
-                    format!("this engine allows container images only from {places}, not {image}; ask your operator to allow it")
+                    format!(
+                        "this engine allows container images only from {places}, not {image}; ask your operator to \
+                         allow it"
+                    )
                 }
             };
             Err(Error::invalid("registry_not_allowed", message))

@@ -90,7 +90,7 @@ pub async fn list(control: &Control, caller: &Caller, listing: Listing) -> Resul
 /// Returns one cluster, by id or name.
 pub async fn info(control: &Control, caller: &Caller, cluster: &str) -> Result<ClusterView> {
     let read = control.store().read(|tx| -> Result<ClusterView> {
-        let cluster = find(tx, caller, cluster)?;
+        let cluster = find_cluster(tx, caller, cluster)?;
         let nodes = instances::of_cluster(tx, &cluster.id)?;
         let held = attachments::of_cluster(tx, &cluster.id)?;
         cluster_view(control, &mut Explainer::new(control), tx, cluster, nodes, held)
@@ -109,7 +109,7 @@ pub async fn edit(control: &Control, caller: &Caller, cluster: &str, edit: Clust
     }
     let (me, asked) = (caller.clone(), cluster.to_owned());
     let write = control.write(caller, move |tx| {
-        let mut cluster = find(tx, &me, &asked)?;
+        let mut cluster = find_cluster(tx, &me, &asked)?;
         if matches!(cluster.state, State::Destroying | State::Destroyed) {
             return Err(tarn_model::Refused::ClusterGone.into());
         }
@@ -120,7 +120,9 @@ pub async fn edit(control: &Control, caller: &Caller, cluster: &str, edit: Clust
         clusters::save(tx, &cluster)?;
         let protection = if cluster.deletion_protection { "on" } else { "off" };
         let message = match &edit.name {
-            Some(name) => format!("Cluster {} is now named {name}, and its deletion protection is {protection}.", cluster.id),
+            Some(name) => {
+                format!("Cluster {} is now named {name}, and its deletion protection is {protection}.", cluster.id)
+            }
             None => format!("Cluster {}: deletion protection is now {protection}.", cluster.name),
         };
         let detail = serde_json::json!({ "name": cluster.name, "deletion_protection": cluster.deletion_protection });
@@ -139,7 +141,7 @@ pub async fn destroy(control: &Control, caller: &Caller, cluster: &str) -> Resul
     let recorded = ends.clone();
     let write = control.write(caller, move |tx| {
         recorded.begin();
-        let cluster = find(tx, &me, &asked)?;
+        let cluster = find_cluster(tx, &me, &asked)?;
         let cluster = withdraw_open_work(tx, cluster)?;
         let (now, held) = (tx.now(), attachments::of_cluster(tx, &cluster.id)?);
         let (was, owner) = (cluster.state.clone(), request_owner(&me, &cluster.owner));
@@ -195,7 +197,7 @@ pub(crate) fn release(
 pub async fn restart(control: &Control, caller: &Caller, cluster: &str) -> Result<Accepted> {
     let (me, asked, limit) = (caller.clone(), cluster.to_owned(), control.settings().work_deadline);
     let write = control.write(caller, move |tx| {
-        let cluster = find(tx, &me, &asked)?;
+        let cluster = find_cluster(tx, &me, &asked)?;
         let (now, held) = (tx.now(), attachments::of_cluster(tx, &cluster.id)?);
         let nodes = instances::of_cluster(tx, &cluster.id)?;
         let volume = match &held {
@@ -226,11 +228,11 @@ pub async fn operations(
     status: Option<RequestStatus>,
 ) -> Result<Vec<RequestView>> {
     let read = control.store().read(|tx| -> Result<Vec<RequestView>> {
-        let cluster = find(tx, caller, cluster)?;
+        let cluster = find_cluster(tx, caller, cluster)?;
         let (kind, status) = (kind.map_or("", RequestType::name), status.map_or("", RequestStatus::name));
         let found = requests::of_cluster(tx, &cluster.id, kind, status, MAX_OPERATIONS)?;
         let mut explainer = Explainer::new(control);
-        found.into_iter().map(|request| RequestView::of(&mut explainer, tx, request)).collect()
+        found.into_iter().map(|request| RequestView::explained(&mut explainer, tx, request)).collect()
     });
     read.await
 }
@@ -250,8 +252,8 @@ pub fn catalogue(control: &Control) -> Arc<Catalogue> {
 pub async fn types(control: &Control) -> Result<Vec<(InstanceType, u64)>> {
     let read =
         control.store().read(|tx| -> Result<_> { Ok((instances::held(tx)?, instances::waiting(tx, LINE_WINDOW)?)) });
-    let (held, line) = read.await?;
-    let ahead: Vec<Claim> = line.into_iter().map(|(_, claim)| claim).collect();
+    let (held, queue) = read.await?;
+    let ahead: Vec<Claim> = queue.into_iter().map(|(_, claim)| claim).collect();
     let (inventory, catalogue) = (control.inventory(), control.catalogue());
     let counted = |kind: &InstanceType| (kind.clone(), capacity::room(&inventory, &held, &ahead, &kind.shape));
     Ok(catalogue.types().iter().map(counted).collect())
@@ -285,7 +287,7 @@ pub(super) fn fitting_type(control: &Control, name: &str, num_nodes: Option<u32>
 
 /// Finds a cluster by id or name. A name is looked up in the caller's scope only, so the names of other tenants are
 /// unknown.
-pub(super) fn find(tx: &mut Tx<'_>, caller: &Caller, asked: &str) -> Result<Cluster> {
+pub(super) fn find_cluster(tx: &mut Tx<'_>, caller: &Caller, asked: &str) -> Result<Cluster> {
     let found = match asked.parse::<ClusterId>() {
         Ok(id) => clusters::get(tx, &id)?,
         Err(_) if names::check(asked).is_ok() => clusters::find(tx, caller.user.owner().scope(), asked)?,
@@ -340,7 +342,7 @@ fn describe_unwell_gpus(nodes: &[Instance], gpus: &BTreeMap<String, Known>) -> O
         }
         Health::Good | Health::Recovering { .. } => None,
     };
-    let words: Vec<String> = nodes.iter().flat_map(|node| node.gpus.iter().filter_map(|id| of(node, id))).collect();
+    let sentences: Vec<String> = nodes.iter().flat_map(|node| node.gpus.iter().filter_map(|id| of(node, id))).collect();
     let advice = "The cluster keeps running. Save your work; a new cluster gets other GPUs.";
-    (!words.is_empty()).then(|| format!("{} {advice}", words.join(" ")))
+    (!sentences.is_empty()).then(|| format!("{} {advice}", sentences.join(" ")))
 }

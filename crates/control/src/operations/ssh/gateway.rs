@@ -77,8 +77,8 @@ pub async fn dial(control: &Control, instance: &InstanceId) -> std::result::Resu
     loop {
         let why = match try_dial(control, instance).await {
             Ok(stream) => return Ok(stream),
-            Err(DialError::Never(why)) => return Err(why),
-            Err(DialError::Later(why)) => why,
+            Err(DialError::Permanent(why)) => return Err(why),
+            Err(DialError::Retry(why)) => why,
         };
         if started.elapsed() + RETRY_INTERVAL >= DIAL_TIMEOUT {
             return Err(format!("{why}; try again in a moment"));
@@ -88,28 +88,32 @@ pub async fn dial(control: &Control, instance: &InstanceId) -> std::result::Resu
 }
 
 enum DialError {
-    Later(String),
-    Never(String),
+    Retry(String),
+    Permanent(String),
 }
 
 async fn try_dial(control: &Control, id: &InstanceId) -> std::result::Result<GuestStream, DialError> {
     let read = control.store().read(|tx| instances::get(tx, id)).await;
     let found: Option<Instance> = read.map_err(|error| {
         tracing::error!(%error, instance = %id, "an instance could not be looked up for a login");
-        DialError::Later("the engine cannot look up the instance at the moment".into())
+        DialError::Retry("the engine cannot look up the instance at the moment".into())
     })?;
     let state = found.map_or(State::Destroyed, |instance| instance.state);
     match &state {
         State::Running => {}
         State::Pending | State::Provisioning | State::Configuring | State::Restarting => {
-            return Err(DialError::Later(format!("instance {id} is not running yet: it is {}", state.name())));
+            return Err(DialError::Retry(format!("instance {id} is not running yet: it is {}", state.name())));
         }
-        State::Destroying | State::Destroyed => return Err(DialError::Never(format!("instance {id} has been destroyed"))),
-        State::Failed { reason } => return Err(DialError::Never(format!("instance {id} is not running: {reason}"))),
+        State::Destroying | State::Destroyed => {
+            return Err(DialError::Permanent(format!("instance {id} has been destroyed")));
+        }
+        State::Failed { reason } => {
+            return Err(DialError::Permanent(format!("instance {id} is not running: {reason}")));
+        }
     }
     control.driver().connect(id).await.map_err(|error| match error {
-        tarn_driver::Error::Retry(why) => DialError::Later(format!("instance {id} does not respond: {why}")),
-        tarn_driver::Error::Permanent(why) | tarn_driver::Error::Unsupported(why) => DialError::Never(why),
+        tarn_driver::Error::Retry(why) => DialError::Retry(format!("instance {id} does not respond: {why}")),
+        tarn_driver::Error::Permanent(why) | tarn_driver::Error::Unsupported(why) => DialError::Permanent(why),
     })
 }
 

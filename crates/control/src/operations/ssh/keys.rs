@@ -22,7 +22,10 @@ pub async fn add(control: &Control, caller: &Caller, public_key: &str, name: Opt
     if let Some(name) = &name
         && !rules::is_name(name)
     {
-        return Err(Error::invalid("invalid_name", "the name of a key must have 1 to 100 characters and no control characters"));
+        return Err(Error::invalid(
+            "invalid_name",
+            "the name of a key must have 1 to 100 characters and no control characters",
+        ));
     }
     let me = caller.clone();
     let write = control.write(caller, move |tx| {
@@ -69,14 +72,17 @@ pub async fn remove(control: &Control, caller: &Caller, key: &str) -> Result<Str
 /// Describes the consequences of removing a key.
 fn describe_removal(shared: bool, withdrawn: u64) -> String {
     match (shared, withdrawn) {
-        (true, _) => ". It still opens the clusters, because another member of the organization has saved it too.".to_owned(),
+        (true, _) => {
+            ". It still opens the clusters, because another member of the organization has saved it too.".to_owned()
+        }
         (false, 0) => "; running instances refuse it within seconds.".to_owned(),
         (false, 1) => {
             "; running instances refuse it within seconds. It was also withdrawn from the cluster it was given to."
                 .to_owned()
         }
         (false, many) => format!(
-            "; running instances refuse it within seconds. It was also withdrawn from the {many} clusters it was given to."
+            "; running instances refuse it within seconds. It was also withdrawn from the {many} clusters \
+             it was given to."
         ),
     }
 }

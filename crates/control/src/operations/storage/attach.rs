@@ -7,7 +7,7 @@ use tarn_model::storage::Volume;
 use tarn_model::{Refused, Time};
 use tarn_store::{Tx, attachments, clusters, instances};
 
-use super::{find, record_volume_event};
+use super::{find_volume, record_volume_event};
 use crate::operations::{Accepted, clusters as cluster_operations, request_owner};
 use crate::requests::{NewRequest, start_request};
 use crate::volume_users::{self, VolumeUser};
@@ -19,8 +19,8 @@ pub async fn attach(control: &Control, caller: &Caller, volume: &str, cluster: &
     let (ours, limit) = (control.clone(), control.settings().work_deadline);
     let write = control.write(caller, move |tx| {
         let now = tx.now();
-        let volume = find(tx, &me, &volume)?;
-        let cluster = cluster_operations::find(tx, &me, &cluster)?;
+        let volume = find_volume(tx, &me, &volume)?;
+        let cluster = cluster_operations::find_cluster(tx, &me, &cluster)?;
         check_eligibility(&ours, &cluster, live)?;
         let held = attachments::of_cluster(tx, &cluster.id)?;
         let attachment = volume.begin_attach(&cluster, held.as_ref(), live, now)?;
@@ -55,8 +55,8 @@ pub async fn detach(control: &Control, caller: &Caller, volume: &str, cluster: &
     let ours = control.clone();
     let write = control.write(caller, move |tx| {
         let now = tx.now();
-        let volume = find(tx, &me, &volume)?;
-        let cluster = cluster_operations::find(tx, &me, &cluster)?;
+        let volume = find_volume(tx, &me, &volume)?;
+        let cluster = cluster_operations::find_cluster(tx, &me, &cluster)?;
         check_live_mounts(&ours, live)?;
         let held = attachments::of_cluster(tx, &cluster.id)?.filter(|held| held.volume == volume.id);
         let Some(held) = held else {
@@ -95,7 +95,8 @@ pub async fn detach(control: &Control, caller: &Caller, volume: &str, cluster: &
 /// and state, so an error here is ignored.
 async fn current_users(control: &Control, caller: &Caller, volume: &str, cluster: &str) -> Result<Vec<VolumeUser>> {
     let read = control.store().read(|tx| -> Result<_> {
-        let (volume, cluster) = (find(tx, caller, volume)?, cluster_operations::find(tx, caller, cluster)?);
+        let (volume, cluster) =
+            (find_volume(tx, caller, volume)?, cluster_operations::find_cluster(tx, caller, cluster)?);
         Ok((volume.id, instances::of_cluster(tx, &cluster.id)?))
     });
     match read.await {

@@ -66,13 +66,13 @@ pub async fn create(control: &Control, caller: &Caller, new: NewVolume) -> Resul
     if let Some(name) = &new.name {
         names::check(name)?;
     }
-    check_size(new.size_gb)?;
+    check_volume_size(new.size_gb)?;
     let (me, limit) = (caller.clone(), control.settings().work_deadline);
-    let (pool, defaults) = (Pool::observe(control).await?, control.settings().limits);
+    let (pool, defaults) = (Pool::observe_pool(control).await?, control.settings().limits);
     let write = control.write(caller, move |tx| {
         let (now, owner) = (tx.now(), me.user.owner());
         limits::check_limits(tx, &defaults, owner.scope(), &Amounts { volume_gb: new.size_gb, ..Amounts::default() })?;
-        pool.check_room(tx, new.size_gb)?;
+        pool.check_pool_room(tx, new.size_gb)?;
         let id = VolumeId::fresh(tx.ids());
         let name = match &new.name {
             Some(name) => name.clone(),
@@ -98,7 +98,7 @@ pub async fn create(control: &Control, caller: &Caller, new: NewVolume) -> Resul
             "Storage {} ({}) of {} GB is being created, request {request}.",
             volume.name, volume.id, volume.size_gb
         );
-        Ok(accepted(&volume, request, message))
+        Ok(accepted_volume(&volume, request, message))
     });
     write.await
 }
@@ -130,7 +130,7 @@ pub async fn list(control: &Control, caller: &Caller, listing: Listing) -> Resul
 /// Returns one volume.
 pub async fn info(control: &Control, caller: &Caller, volume: &str) -> Result<VolumeView> {
     let read = control.store().read(|tx| -> Result<VolumeView> {
-        let volume = find(tx, caller, volume)?;
+        let volume = find_volume(tx, caller, volume)?;
         let on = attachments::of_volume(tx, &volume.id)?;
         volume_view(control, &mut Explainer::new(control), tx, volume, on)
     });
@@ -149,11 +149,11 @@ pub async fn edit(control: &Control, caller: &Caller, volume: &str, edit: Volume
     let (me, asked, limit) = (caller.clone(), volume.to_owned(), control.settings().work_deadline);
     let (renamed, defaults) = (edit.name.is_some(), control.settings().limits);
     let pool = match edit.size_gb {
-        Some(_) => Some(Pool::observe(control).await?),
+        Some(_) => Some(Pool::observe_pool(control).await?),
         None => None,
     };
     let write = control.write(caller, move |tx| {
-        let (now, mut volume) = (tx.now(), find(tx, &me, &asked)?);
+        let (now, mut volume) = (tx.now(), find_volume(tx, &me, &asked)?);
         if matches!(volume.state, VolumeState::Destroying | VolumeState::Destroyed) {
             return Err(Refused::StorageGone.into());
         }
@@ -168,7 +168,7 @@ pub async fn edit(control: &Control, caller: &Caller, volume: &str, edit: Volume
             let growth = Amounts { volume_gb: more, ..Amounts::default() };
             limits::check_limits(tx, &defaults, volume.owner.scope(), &growth)?;
             if let Some(pool) = pool {
-                pool.check_room(tx, more)?;
+                pool.check_pool_room(tx, more)?;
             }
         }
         storage::save(tx, &volume)?;
@@ -185,7 +185,7 @@ pub async fn edit(control: &Control, caller: &Caller, volume: &str, edit: Volume
             Some(_) => start_request(tx, new, limit)?.id,
             None => start_completed(tx, new, &message)?,
         };
-        Ok(accepted(&volume, request, message))
+        Ok(accepted_volume(&volume, request, message))
     });
     let accepted = write.await?;
     if renamed {
@@ -199,26 +199,26 @@ pub async fn edit(control: &Control, caller: &Caller, volume: &str, edit: Volume
 pub async fn destroy(control: &Control, caller: &Caller, volume: &str) -> Result<Accepted> {
     let (me, asked, limit) = (caller.clone(), volume.to_owned(), control.settings().work_deadline);
     let write = control.write(caller, move |tx| {
-        let (now, volume) = (tx.now(), find(tx, &me, &asked)?);
+        let (now, volume) = (tx.now(), find_volume(tx, &me, &asked)?);
         let on = attachments::of_volume(tx, &volume.id)?;
         let volume = volume.begin_destroy(&on, now)?;
         storage::save(tx, &volume)?;
         record_volume_event(tx, &me, &volume, "storage.destroy", &serde_json::json!({ "name": volume.name }))?;
         let request = start_request(tx, volume_request(RequestType::StorageDestroy, &me, &volume), limit)?.id;
         let message = format!("Storage {} ({}) is being destroyed, request {request}.", volume.name, volume.id);
-        Ok(accepted(&volume, request, message))
+        Ok(accepted_volume(&volume, request, message))
     });
     write.await
 }
 
 /// Returns the hourly price of a volume.
 pub fn quote(control: &Control, size_gb: u64) -> Result<Money> {
-    check_size(size_gb)?;
+    check_volume_size(size_gb)?;
     Ok(Money::hourly_for_gb(control.prices().storage_gb_month, size_gb))
 }
 
 /// Finds a volume by its id.
-pub(super) fn find(tx: &mut Tx<'_>, caller: &Caller, asked: &str) -> Result<Volume> {
+pub(super) fn find_volume(tx: &mut Tx<'_>, caller: &Caller, asked: &str) -> Result<Volume> {
     let id: VolumeId = asked.parse()?;
     let volume = storage::get(tx, &id)?.ok_or_else(|| Error::not_found("storage", asked))?;
     caller.must_own(&volume.owner, "storage", asked)?;
@@ -239,11 +239,11 @@ fn volume_request<'a>(kind: RequestType, caller: &Caller, volume: &'a Volume) ->
     NewRequest { kind, owner: request_owner(caller, &volume.owner), cluster: None, volume: Some(&volume.id) }
 }
 
-fn accepted(volume: &Volume, request: tarn_model::ids::RequestId, message: String) -> Accepted {
+fn accepted_volume(volume: &Volume, request: tarn_model::ids::RequestId, message: String) -> Accepted {
     Accepted { cluster: None, volume: Some(volume.id.clone()), instances: Vec::new(), request, message }
 }
 
-fn check_size(size_gb: u64) -> Result<()> {
+fn check_volume_size(size_gb: u64) -> Result<()> {
     match (1..=MAX_SIZE_GB).contains(&size_gb) {
         true => Ok(()),
         false => Err(Error::invalid("invalid_size", format!("the size must be 1 to {MAX_SIZE_GB} GB"))),

@@ -14,14 +14,14 @@ pub(super) struct Pool {
 
 impl Pool {
     /// Observes the pool through the driver.
-    pub(super) async fn observe(control: &Control) -> Result<Self> {
+    pub(super) async fn observe_pool(control: &Control) -> Result<Self> {
         let (bytes, settings) = (control.driver().pool().await?, control.settings());
         let has_gb = (bytes / 1_000_000_000).min(settings.storage_cap_gb.unwrap_or(u64::MAX));
         Ok(Pool { has_gb, limit_gb: (has_gb as f64 * settings.storage_overcommit) as u64 })
     }
 
     /// Refuses to promise more than the pool has, or than the operator allows.
-    pub(super) fn check_room(self, tx: &mut Tx<'_>, more_gb: u64) -> Result<()> {
+    pub(super) fn check_pool_room(self, tx: &mut Tx<'_>, more_gb: u64) -> Result<()> {
         let Pool { has_gb, limit_gb } = self;
         let promised_gb = storage::promised_gb(tx)?;
         if promised_gb.saturating_add(more_gb) <= limit_gb {
@@ -30,8 +30,8 @@ impl Pool {
         let free_gb = limit_gb.saturating_sub(promised_gb);
         let overcommit = if limit_gb == has_gb { String::new() } else { format!(" and may promise {limit_gb} GB") };
         let message = format!(
-            "the storage pool has {has_gb} GB{overcommit}: {promised_gb} GB are promised, {free_gb} GB are free, and this \
-             call needs {more_gb} GB more; request less, or destroy storage you no longer need"
+            "the storage pool has {has_gb} GB{overcommit}: {promised_gb} GB are promised, {free_gb} GB are free, \
+             and this call needs {more_gb} GB more; request less, or destroy storage you no longer need"
         );
         Err(Error::new(Kind::Capacity, "pool_full", message))
     }

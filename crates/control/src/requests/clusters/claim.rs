@@ -35,7 +35,7 @@ pub(in crate::requests) const DEFINITION: Definition = Definition {
     ],
     completed: "The cluster is running.",
     takes_notes: false,
-    failed,
+    failed: fail_claim,
 };
 
 fn reserve_capacity(ctx: Context<'_>) -> Work<'_> {
@@ -71,12 +71,12 @@ fn try_reserve(
             return Err(Error::conflict("does_not_fit", message));
         }
     }
-    let line = instances::waiting(tx, LINE_WINDOW)?;
-    let Some(place) = line.iter().position(|(cluster, _)| cluster == id) else {
+    let queue = instances::waiting(tx, LINE_WINDOW)?;
+    let Some(position) = queue.iter().position(|(cluster, _)| cluster == id) else {
         return Ok(Next::Wait);
     };
-    let ahead: Vec<Claim> = line[..place].iter().map(|(_, claim)| claim.clone()).collect();
-    let Ok(gpus) = capacity::place(present, &instances::held(tx)?, &ahead, &line[place].1) else {
+    let ahead: Vec<Claim> = queue[..position].iter().map(|(_, claim)| claim.clone()).collect();
+    let Ok(gpus) = capacity::place(present, &instances::held(tx)?, &ahead, &queue[position].1) else {
         return Ok(Next::Wait);
     };
     nodes::move_cluster(tx, id, "cluster.placed", State::provision, |instance: &mut Instance| {
@@ -128,7 +128,7 @@ fn provision_instances(ctx: Context<'_>) -> Work<'_> {
 
 fn remove_instances(ctx: Context<'_>) -> Work<'_> {
     Box::pin(async move {
-        nodes::remove_all(ctx).await?;
+        nodes::remove_all_nodes(ctx).await?;
         Ok(commit_nothing())
     })
 }
@@ -160,7 +160,7 @@ fn confirm_running(ctx: Context<'_>) -> Work<'_> {
     })
 }
 
-fn failed(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
+fn fail_claim(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
     let Some(cluster) = &request.cluster else {
         return Err(Error::not_found("cluster", "of the request"));
     };

@@ -94,17 +94,17 @@ pub(in crate::requests) async fn configure_all(ctx: Context<'_>, nodes: &Nodes) 
     Ok(())
 }
 
-/// Restarts every node with a boot number `further` above the current one, and pushes its access configuration. A
+/// Restarts every node with a boot number `boots_ahead` above the current one, and pushes its access configuration. A
 /// restart adds one. The undo of a restart adds two, because it does not know which nodes have seen the boot it undoes.
 /// A retry uses the same number.
 pub(in crate::requests) async fn restart_all(
     ctx: Context<'_>,
-    further: u32,
+    boots_ahead: u32,
     volume: Option<&VolumeId>,
 ) -> std::result::Result<Commit, Failure> {
     let cluster = ctx.cluster().clone();
     let mut nodes = read_nodes(ctx).await?;
-    nodes.instances.iter_mut().for_each(|node| node.boot += further);
+    nodes.instances.iter_mut().for_each(|node| node.boot += boots_ahead);
     let observed = ensure_all(ctx, &nodes, volume).await?;
     for (node, seen) in nodes.instances.iter_mut().zip(observed) {
         node.private_ip = Some(seen.private_ip);
@@ -112,7 +112,7 @@ pub(in crate::requests) async fn restart_all(
     configure_all(ctx, &nodes).await?;
     let commit: Commit = Box::new(move |tx| {
         for mut node in instances::of_cluster(tx, &cluster)? {
-            node.boot += further;
+            node.boot += boots_ahead;
             let started = nodes.instances.iter().find(|started| started.id == node.id);
             node.private_ip = started.and_then(|started| started.private_ip.clone());
             instances::save(tx, &node)?;
@@ -123,7 +123,7 @@ pub(in crate::requests) async fn restart_all(
 }
 
 /// Removes every node and checks that none is left.
-pub(in crate::requests) async fn remove_all(ctx: Context<'_>) -> std::result::Result<(), Failure> {
+pub(in crate::requests) async fn remove_all_nodes(ctx: Context<'_>) -> std::result::Result<(), Failure> {
     let nodes = read_nodes(ctx).await?;
     let driver = ctx.control.driver();
     for_each_node(&nodes, |instance| driver.remove_instance(&instance.id)).await?;

@@ -22,7 +22,7 @@ pub(super) fn pull_image(ctx: Context<'_>) -> Work<'_> {
         let nodes = nodes::read_nodes(ctx).await?;
         let Some(wanted) = nodes.cluster.wanted_image() else { return Ok(commit_nothing()) };
         let reporter = ctx.control.step_progress().start_reporting(&ctx.request.id);
-        reporter.report_progress(&format!("requests {wanted}"));
+        reporter.report_progress(&format!("requesting {wanted}"));
         let report = |message: String| reporter.report_progress(&message);
         let image = tokio::select! {
             image = ctx.control.driver().ensure_image(wanted, &report) => image?,

@@ -17,14 +17,14 @@ pub(in crate::requests) const DEFINITION: Definition = Definition {
         Step { name: "end jobs", run: end_jobs, undo: Undo::None("a stopped job cannot continue") },
         Step {
             name: "remove",
-            run: remove_instances,
+            run: remove_released_instances,
             undo: Undo::None("an instance that was destroyed on purpose is not created again"),
         },
         Step { name: "confirm", run: confirm_released, undo: Undo::None("it only commits") },
     ],
     completed: "The cluster is destroyed.",
     takes_notes: false,
-    failed,
+    failed: fail_release,
 };
 
 /// Jobs were asked to stop when the destruction began. Jobs that do not end in time are ended by force.
@@ -43,9 +43,9 @@ fn end_jobs(ctx: Context<'_>) -> Work<'_> {
     })
 }
 
-fn remove_instances(ctx: Context<'_>) -> Work<'_> {
+fn remove_released_instances(ctx: Context<'_>) -> Work<'_> {
     Box::pin(async move {
-        nodes::remove_all(ctx).await?;
+        nodes::remove_all_nodes(ctx).await?;
         Ok(commit_nothing())
     })
 }
@@ -67,7 +67,7 @@ fn confirm_released(ctx: Context<'_>) -> Work<'_> {
 
 /// The capacity stays held, because the instances may still exist. Destroying the cluster again is a new try. Its nodes
 /// lose their addresses, because a disk may be gone already and such a cluster must not be restarted.
-fn failed(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
+fn fail_release(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
     let Some(cluster) = &request.cluster else { return Ok(()) };
     for mut node in instances::of_cluster(tx, cluster)? {
         node.private_ip = None;

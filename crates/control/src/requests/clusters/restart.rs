@@ -15,19 +15,15 @@ use crate::requests::{Commit, Context, Definition, Failure, Next, Step, Undo, Wo
 pub(in crate::requests) const DEFINITION: Definition = Definition {
     kind: RequestType::ClusterRestart,
     steps: &[
-        Step {
-            name: "restart",
-            run: restart_nodes,
-            undo: Undo::None("a stop cannot be undone"),
-        },
+        Step { name: "restart", run: restart_all_nodes, undo: Undo::None("a stop cannot be undone") },
         Step { name: "confirm", run: confirm_restarted, undo: Undo::None("it only observes and commits") },
     ],
     completed: "The cluster is running again.",
     takes_notes: true,
-    failed,
+    failed: fail_restart,
 };
 
-fn restart_nodes(ctx: Context<'_>) -> Work<'_> {
+fn restart_all_nodes(ctx: Context<'_>) -> Work<'_> {
     Box::pin(async move {
         let volume = volume_to_mount(ctx).await?;
         nodes::restart_all(ctx, 1, volume.as_ref()).await
@@ -72,7 +68,7 @@ fn confirm_restarted(ctx: Context<'_>) -> Work<'_> {
 
 /// It is not known which nodes run, so all count as failed; they keep their capacity. The number of the failed boot is
 /// used up: a later restart must be a new boot for every node.
-fn failed(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
+fn fail_restart(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
     let Some(cluster) = &request.cluster else { return Ok(()) };
     for mut node in instances::of_cluster(tx, cluster)? {
         node.boot += 1;

@@ -15,12 +15,12 @@ pub(in crate::requests) const DEFINITION: Definition = Definition {
     kind: RequestType::StorageAttach,
     steps: &[
         Step { name: "mount", run: mount_volume, undo: Undo::With(unmount_again) },
-        Step { name: "restart", run: restart_with, undo: Undo::With(restart_back_without) },
+        Step { name: "restart", run: restart_with_volume, undo: Undo::With(undo_restart_with_volume) },
         Step { name: "confirm", run: confirm_attached, undo: Undo::None("it only observes and commits") },
     ],
     completed: "The storage is attached.",
     takes_notes: true,
-    failed,
+    failed: fail_attach,
 };
 
 /// Mounts the volume on every running node, unless the nodes are restarted, which mounts it.
@@ -58,25 +58,25 @@ pub(super) async fn push_volume_names(ctx: Context<'_>, mut nodes: nodes::Nodes)
     }
 }
 
-fn restart_with(ctx: Context<'_>) -> Work<'_> {
+fn restart_with_volume(ctx: Context<'_>) -> Work<'_> {
     restart_nodes(ctx, 1, true)
 }
 
-pub(super) fn restart_without(ctx: Context<'_>) -> Work<'_> {
+pub(super) fn restart_without_volume(ctx: Context<'_>) -> Work<'_> {
     restart_nodes(ctx, 1, false)
 }
 
 /// Undoes a restart with the volume.
-fn restart_back_without(ctx: Context<'_>) -> Work<'_> {
+fn undo_restart_with_volume(ctx: Context<'_>) -> Work<'_> {
     restart_nodes(ctx, 2, false)
 }
 
 /// Restarts every node, unless the nodes keep running.
-fn restart_nodes(ctx: Context<'_>, further: u32, with_volume: bool) -> Work<'_> {
+fn restart_nodes(ctx: Context<'_>, boots_ahead: u32, with_volume: bool) -> Work<'_> {
     Box::pin(async move {
         match keeps_nodes_running(ctx).await? {
             true => Ok(commit_nothing()),
-            false => nodes::restart_all(ctx, further, Some(ctx.volume()).filter(|_| with_volume)).await,
+            false => nodes::restart_all(ctx, boots_ahead, Some(ctx.volume()).filter(|_| with_volume)).await,
         }
     })
 }
@@ -125,7 +125,7 @@ pub(super) fn end_restarting(tx: &mut Tx<'_>, id: &ClusterId, verb: &str) -> Res
     }
 }
 
-fn failed(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
+fn fail_attach(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
     let (Some(cluster), Some(volume)) = (&request.cluster, &request.volume) else { return Ok(()) };
     // The undo marks the attachment as attached when it had to leave the volume mounted.
     let left = attachments::of_cluster(tx, cluster)?.is_some_and(|held| held.state == AttachmentState::Attached);

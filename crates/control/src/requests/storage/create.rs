@@ -13,12 +13,12 @@ pub(in crate::requests) const DEFINITION: Definition = Definition {
     kind: RequestType::StorageCreate,
     steps: &[
         Step { name: "begin", run: begin_creation, undo: Undo::None("it only marks the start") },
-        Step { name: "make", run: make_volume, undo: Undo::With(remove_volume) },
+        Step { name: "make", run: make_volume, undo: Undo::With(remove_and_confirm) },
         Step { name: "confirm", run: confirm_created, undo: Undo::None("it only observes and commits") },
     ],
     completed: "The storage is ready.",
     takes_notes: false,
-    failed,
+    failed: fail_creation,
 };
 
 fn begin_creation(ctx: Context<'_>) -> Work<'_> {
@@ -39,7 +39,7 @@ fn make_volume(ctx: Context<'_>) -> Work<'_> {
 }
 
 /// Removes the volume and checks that it is gone.
-pub(super) fn remove_volume(ctx: Context<'_>) -> Work<'_> {
+pub(super) fn remove_and_confirm(ctx: Context<'_>) -> Work<'_> {
     Box::pin(async move {
         let driver = ctx.control.driver();
         driver.remove_volume(ctx.volume()).await?;
@@ -63,7 +63,7 @@ fn confirm_created(ctx: Context<'_>) -> Work<'_> {
     })
 }
 
-fn failed(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
+fn fail_creation(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
     match &request.volume {
         Some(id) => {
             let left = if request.step > 0 { Left::Parts } else { Left::Nothing };

@@ -6,7 +6,7 @@ use tarn_model::requests::{Request, RequestType};
 use tarn_store::{Tx, attachments};
 
 use super::attach::{
-    end_restarting, keep_attached, keeps_nodes_running, restart_without, settle_cluster, unmount_volume,
+    end_restarting, keep_attached, keeps_nodes_running, restart_without_volume, settle_cluster, unmount_volume,
 };
 use super::end_users::end_volume_users;
 use super::undo_mounts::{mount_again, restart_again};
@@ -19,12 +19,12 @@ pub(in crate::requests) const DEFINITION: Definition = Definition {
     steps: &[
         Step { name: "release", run: end_volume_users, undo: Undo::None("ended processes do not come back") },
         Step { name: "unmount", run: unmount_volume, undo: Undo::With(mount_again) },
-        Step { name: "restart", run: restart_without, undo: Undo::With(restart_again) },
+        Step { name: "restart", run: restart_without_volume, undo: Undo::With(restart_again) },
         Step { name: "confirm", run: confirm_detached, undo: Undo::None("it only observes and commits") },
     ],
     completed: "The storage is detached.",
     takes_notes: true,
-    failed,
+    failed: fail_detach,
 };
 
 fn confirm_detached(ctx: Context<'_>) -> Work<'_> {
@@ -52,7 +52,7 @@ fn confirm_detached(ctx: Context<'_>) -> Work<'_> {
     })
 }
 
-fn failed(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
+fn fail_detach(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
     if let Some(cluster) = &request.cluster {
         keep_attached(tx, cluster)?;
     }

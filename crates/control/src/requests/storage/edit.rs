@@ -18,7 +18,7 @@ pub(in crate::requests) const DEFINITION: Definition = Definition {
     ],
     completed: "The storage has its new size.",
     takes_notes: false,
-    failed,
+    failed: fail_resize,
 };
 
 /// Observes the volume first: a missing one must not be created again, and a damaged one must not be changed.
@@ -64,7 +64,7 @@ pub(super) fn check_intact(seen: Option<ObservedVolume>) -> std::result::Result<
     }
 }
 
-fn failed(request: &Request, tx: &mut Tx<'_>, _reason: &str) -> Result<()> {
+fn fail_resize(request: &Request, tx: &mut Tx<'_>, _reason: &str) -> Result<()> {
     match &request.volume {
         Some(id) => end_resize(tx, id, None).map(drop),
         None => Ok(()),

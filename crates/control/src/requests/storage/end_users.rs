@@ -36,7 +36,7 @@ pub(super) fn end_volume_users(ctx: Context<'_>) -> Work<'_> {
                 // The next steps can continue: a restart ends all processes, and an unmount reports the ones that block
                 // it.
                 Err(Failure::Permanent(why)) => {
-                    tracing::warn!(volume = %ctx.volume(), instance = %node.id, why, "the users of a volume could not be ended");
+                    tracing::warn!(volume = %ctx.volume(), instance = %node.id, why, "volume users could not be ended");
                 }
                 Err(retry @ Failure::Retry(_)) => return Err(retry),
             }
@@ -60,7 +60,9 @@ async fn end_users_on_node(ctx: Context<'_>, node: &Instance) -> std::result::Re
         let scope = load_volume(tx, &volume)?.owner;
         let process = |holder: &Holder| json!({ "pid": holder.pid, "program": holder.program });
         let named: Vec<_> = killed.iter().take(MAX_NAMED).map(process).collect();
-        let detail = json!({ "node": name, "instance": killed_on, "request": request.id, "processes": named, "count": killed.len() });
+        let count = killed.len();
+        let detail =
+            json!({ "node": name, "instance": killed_on, "request": request.id, "processes": named, "count": count });
         events::record(tx, events::ENGINE, scope.scope(), volume.as_str(), "storage.processes_killed", &detail)?;
         let found: Vec<_> = killed.iter().map(|holder| (name.clone(), holder.clone())).collect();
         let note = extend_note(tx, &request, seconds, &volume_users::describe_volume_users(&found))?;
@@ -74,11 +76,16 @@ async fn end_users_on_node(ctx: Context<'_>, node: &Instance) -> std::result::Re
 }
 
 /// Returns the note of a request with these processes added.
-fn extend_note(tx: &mut Tx<'_>, request: &tarn_model::requests::Request, seconds: u64, words: &str) -> Result<String> {
+fn extend_note(
+    tx: &mut Tx<'_>,
+    request: &tarn_model::requests::Request,
+    seconds: u64,
+    processes: &str,
+) -> Result<String> {
     Ok(match requests::note(tx, &request.id)? {
-        None => format!("Processes that did not release the volume within {seconds} s were killed: {words}"),
+        None => format!("Processes that did not release the volume within {seconds} s were killed: {processes}"),
         Some(note) if note.ends_with(MORE) => note,
         Some(note) if note.len() > MAX_NOTE => format!("{note}{MORE}"),
-        Some(note) => format!("{note}, {words}"),
+        Some(note) => format!("{note}, {processes}"),
     })
 }

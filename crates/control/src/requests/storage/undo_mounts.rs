@@ -117,26 +117,26 @@ where
         }
     };
     let failed: Vec<String> = nodes::for_each_node(nodes, outcome).await?.into_iter().flatten().collect();
-    let words = match failed.as_slice() {
+    let message = match failed.as_slice() {
         [] => return Ok(None),
         [one] => one.clone(),
         [one, others @ ..] => format!("{one}, and likewise on {} more nodes", others.len()),
     };
-    if ctx.request.attempts < MAX_TRIES { Err(Failure::Retry(words)) } else { Ok(Some(words)) }
+    if ctx.request.attempts < MAX_TRIES { Err(Failure::Retry(message)) } else { Ok(Some(message)) }
 }
 
 fn describe_unmounted(why: &str) -> String {
     format!(
-        "The storage could not be mounted again and still counts as attached: {why}. Detach it, or restart the cluster when \
-         it can be used again"
+        "The storage could not be mounted again and still counts as attached: {why}. Detach it, or restart the cluster \
+         when it can be used again"
     )
 }
 
 /// Adds to the note that the caller sees at the end.
-fn add_note(tx: &mut Tx<'_>, request: &Request, words: &str) -> Result<Next> {
+fn add_note(tx: &mut Tx<'_>, request: &Request, message: &str) -> Result<Next> {
     let note = match requests::note(tx, &request.id)? {
-        Some(note) => format!("{note}. {words}"),
-        None => words.to_owned(),
+        Some(note) => format!("{note}. {message}"),
+        None => message.to_owned(),
     };
     requests::set_note(tx, request, &note)?;
     Ok(Next::Done)

@@ -1,4 +1,4 @@
-//! Who may log in through the SSH gateway, and to what.
+//! Logins through the SSH gateway: which key opens which instance.
 
 use rstest::rstest;
 use tarn_control::Caller;
@@ -46,14 +46,15 @@ impl World {
     async fn opens(&self, key: &str, name: &str) -> Option<String> {
         match gateway::find(&self.control, name, &fingerprint(key)).await.unwrap()? {
             LoginMatch::One(login) => Some(login.instance.to_string()),
-            LoginMatch::Ambiguous(words) => Some(words),
+            LoginMatch::Ambiguous(message) => Some(message),
         }
     }
 }
 
+/// Every name of an instance, and of its cluster, leads to it.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn every_name_of_an_instance_leads_to_it(
+async fn login_by_every_name_of_an_instance(
     #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
     let Some(world) = world(database).await else { return };
@@ -79,9 +80,10 @@ async fn every_name_of_an_instance_leads_to_it(
     }
 }
 
+/// A saved key opens the clusters of its owner and organization, and nothing else.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_open_what_is_their_owners_and_nothing_else(
+async fn saved_key_opens_only_clusters_of_its_scope(
     #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
     let Some(world) = world(database).await else { return };
@@ -92,20 +94,21 @@ async fn keys_open_what_is_their_owners_and_nothing_else(
     ssh_keys::add(&world.control, &eve, OTHER, None).await.unwrap();
     assert_eq!(world.opens(OTHER, cluster.as_str()).await, None, "another tenant's key");
     let mate = ssh_keys::add(&world.control, &ben, KEY, None).await.unwrap();
-    assert!(world.opens(KEY, "work").await.is_some(), "a key that somebody of the organization has saved");
+    assert!(world.opens(KEY, "work").await.is_some(), "a key that a member of the organization has saved");
     let found = gateway::find(&world.control, "work", &fingerprint(KEY)).await.unwrap();
     let Some(LoginMatch::One(login)) = found else { panic!("{found:?}") };
-    assert_eq!(login.user, ben.user.id, "it is he who logs in");
+    assert_eq!(login.user, ben.user.id, "the user who saved the key logs in");
     ssh_keys::remove(&world.control, &ben, mate.key.as_str()).await.unwrap();
     assert_eq!(world.opens(KEY, "work").await, None, "a key that was removed");
     ssh_keys::add(&world.control, &ben, KEY, None).await.unwrap();
     admin::disable_user(&world.control, &world.caller, ben.user.id.as_str(), true).await.unwrap();
-    assert_eq!(world.opens(KEY, "work").await, None, "a key of somebody who was disabled");
+    assert_eq!(world.opens(KEY, "work").await, None, "a key of a disabled user");
 }
 
+/// A key that was given at creation opens that cluster only.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_was_given_opens_that_cluster_only(
+async fn given_key_opens_only_its_cluster(
     #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
     let Some(world) = world(database).await else { return };
@@ -122,11 +125,10 @@ async fn a_key_that_was_given_opens_that_cluster_only(
     assert_eq!(world.opens(OTHER, given.as_str()).await, None, "what is destroyed is gone");
 }
 
+/// A name that several clusters have is answered with their ids.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_of_several_is_answered_with_their_ids(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
-) {
+async fn ambiguous_name_lists_ids(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
     let Some(world) = world(database).await else { return };
     let ada = world.member("ada@example.org", Some("ours")).await;
     let eve = world.member("eve@example.org", Some("others")).await;
@@ -134,14 +136,15 @@ async fn a_name_of_several_is_answered_with_their_ids(
         ssh_keys::add(&world.control, caller, KEY, None).await.unwrap();
     }
     let (mine, theirs) = (world.cluster_of(&ada, "same", 1, &[]).await, world.cluster_of(&eve, "same", 1, &[]).await);
-    let words = world.opens(KEY, "same").await.unwrap();
-    assert!(words.contains(mine.as_str()) && words.contains(theirs.as_str()), "{words}");
+    let message = world.opens(KEY, "same").await.unwrap();
+    assert!(message.contains(mine.as_str()) && message.contains(theirs.as_str()), "{message}");
     assert_eq!(world.opens(KEY, mine.as_str()).await, Some(world.instances(&ada, &mine).await[0].clone()));
 }
 
+/// A login is recorded as an event.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_login_is_an_event(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+async fn login_is_recorded(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
     let Some(world) = world(database).await else { return };
     let ada = world.member("ada@example.org", Some("ours")).await;
     ssh_keys::add(&world.control, &ada, KEY, None).await.unwrap();

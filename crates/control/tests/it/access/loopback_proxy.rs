@@ -1,4 +1,4 @@
-//! Which instances have doors to the engine.
+//! Which instances have a loopback proxy.
 
 use rstest::rstest;
 use tarn_control::operations::{clusters, loopback_proxy};
@@ -6,9 +6,12 @@ use tarn_store::testing::DatabaseKind;
 
 use crate::support::world;
 
+/// Only running instances have a loopback proxy.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn only_what_runs_has_doors(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+async fn only_running_instances_have_a_proxy(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
+) {
     let Some(world) = world(database).await else { return };
     let new = clusters::NewCluster { instance_type: "1xCPU".into(), num_nodes: Some(2), ..Default::default() };
     let cluster = clusters::create(&world.control, &world.caller, new).await.unwrap().cluster.unwrap();

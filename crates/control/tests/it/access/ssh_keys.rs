@@ -1,4 +1,4 @@
-//! Keys reach running instances, and leave them.
+//! Keys are pushed to running instances and removed from them.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use tarn_control::reconcilers::access;
 use tarn_model::ids::{ClusterId, InstanceId, VolumeId};
 use tarn_store::testing::DatabaseKind;
 
-use crate::support::{World, machine, world};
+use crate::support::{World, host_inventory, world};
 
-/// A key of its own for every number: any 32 bytes will do.
+/// A different key for every number: any 32 bytes are valid.
 fn key(number: usize, comment: &str) -> String {
     format!("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA{number:042} {comment}")
 }
@@ -31,9 +31,10 @@ async fn keys(world: &World, node: &InstanceId) -> Vec<String> {
     world.driver.fake.keys_of(node).await.unwrap().unwrap()
 }
 
+/// Keys are added to and removed from running instances.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_come_and_go_while_it_runs(
+async fn keys_change_in_running_instances(
     #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
     let Some(world) = world(database).await else { return };
@@ -54,11 +55,12 @@ async fn keys_come_and_go_while_it_runs(
     let message = ssh_keys::remove(control, caller, first.id.as_str()).await.unwrap();
     assert!(message.contains("withdrawn from the cluster") && message.contains("within seconds"), "{message}");
     access::tick(control).await.unwrap();
-    assert_eq!(keys(&world, &node).await, vec![later], "it was given to the cluster, and opens nothing any more");
+    assert_eq!(keys(&world, &node).await, vec![later], "it was given to the cluster, and no longer opens it");
 }
 
+/// The keys of a disabled user are removed from instances.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_shut_out_has_no_keys() {
+async fn disabled_user_loses_keys() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let (control, caller) = (&world.control, &world.caller);
     let new = NewUser { email: "ben@example.org".into(), org_name: Some("default".into()) };
@@ -76,25 +78,27 @@ async fn who_is_shut_out_has_no_keys() {
     }
 }
 
+/// Nothing is pushed twice, except by a new engine.
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_is_told_twice_except_by_a_new_engine() {
+async fn access_is_pushed_once() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     for _ in 0..2 {
         create(&world, vec![], false).await;
     }
     world.settle().await;
-    assert_eq!(world.driver.take_told(), 2, "the claims told them");
+    assert_eq!(world.driver.take_pushes(), 2, "the claims pushed them");
     access::tick(&world.control).await.unwrap();
-    assert_eq!(world.driver.take_told(), 0);
-    let world = world.moved_to(machine()).await;
+    assert_eq!(world.driver.take_pushes(), 0);
+    let world = world.moved_to(host_inventory()).await;
     assert_eq!(access::tick(&world.control).await.unwrap(), Duration::from_secs(60));
-    assert_eq!(world.driver.take_told(), 2, "a new engine does not know what its predecessor told");
+    assert_eq!(world.driver.take_pushes(), 2, "a new engine does not know what its predecessor pushed");
     access::tick(&world.control).await.unwrap();
-    assert_eq!(world.driver.take_told(), 0);
+    assert_eq!(world.driver.take_pushes(), 0);
 }
 
+/// An unreachable instance is retried and does not delay others.
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_does_not_answer_is_tried_again_and_holds_up_nobody() {
+async fn unreachable_instance_is_retried() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let (first, second) = (create(&world, vec![], false).await, create(&world, vec![], false).await);
     world.settle().await;
@@ -112,8 +116,9 @@ async fn one_that_does_not_answer_is_tried_again_and_holds_up_nobody() {
     assert_eq!(keys(&world, &deaf).await, [key(1, "new")]);
 }
 
+/// More keys than fit into a message to a guest are refused.
 #[tokio::test(flavor = "multi_thread")]
-async fn more_keys_than_fit_are_refused() {
+async fn too_many_keys_are_refused() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let (control, caller, long) = (&world.control, &world.caller, "x".repeat(8000));
     for number in 0..100 {
@@ -134,7 +139,7 @@ async fn more_keys_than_fit_are_refused() {
     assert_eq!(refused.unwrap().code, "too_many_ssh_keys");
 }
 
-/// What the only node of a cluster was told of volumes; it was told at least once.
+/// The volumes that were last pushed to the only node of a cluster.
 async fn linked(world: &World, cluster: &ClusterId) -> Vec<(String, String)> {
     let node = node(world, cluster).await;
     world.driver.volumes.lock().unwrap()[&node].clone()
@@ -145,9 +150,10 @@ async fn rename(world: &World, volume: &VolumeId, name: &str) {
     storage::edit(&world.control, &world.caller, volume.as_str(), edit).await.unwrap();
 }
 
+/// A volume is found by its name while it is attached.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_volume_is_found_by_its_name_while_it_is_attached(
+async fn attached_volume_is_linked_by_name(
     #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
     #[values(true, false)] live: bool,
 ) {

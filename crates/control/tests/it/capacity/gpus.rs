@@ -1,4 +1,4 @@
-//! GPUs that are not well or drained: nobody gets them, everybody is told why, and they come back.
+//! Unhealthy or drained GPUs: they are not assigned, explanations say why, and they come back.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -15,16 +15,16 @@ use tarn_store::testing::DatabaseKind;
 
 use crate::support::{FAULTS, World, world};
 
-/// Lets something happen to GPUs at this moment, and looks.
+/// Runs a script of GPU faults now, and observes.
 async fn script(world: &World, text: &str) {
     let path = world.fresh.dir.path().join(FAULTS);
     fs::write(&path, text).unwrap();
     let now = Duration::from_micros(world.clock.now().as_micros().unsigned_abs());
     File::options().write(true).open(&path).unwrap().set_modified(UNIX_EPOCH + now).unwrap();
-    look(world).await;
+    observe_gpus(world).await;
 }
 
-async fn look(world: &World) {
+async fn observe_gpus(world: &World) {
     reconcilers::gpus::tick(&world.control).await.unwrap();
     world.settle().await;
 }
@@ -45,7 +45,7 @@ async fn explanation(world: &World, cluster: &ClusterId) -> String {
     world.info(cluster).await.explanation.unwrap()
 }
 
-/// The GPUs that the nodes of these clusters have, each as often as somebody has it.
+/// The GPUs that the nodes of these clusters hold, once for each holder.
 async fn owned(world: &World, clusters: impl IntoIterator<Item = &ClusterId>) -> Vec<String> {
     let mut owned = Vec::new();
     for cluster in clusters {
@@ -59,48 +59,51 @@ async fn available(world: &World, name: &str) -> u64 {
     types.into_iter().find(|(kind, _)| kind.name == name).unwrap().1
 }
 
+/// An unhealthy GPU is not offered until it has recovered.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_well_is_not_offered_until_it_is(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
-) {
+async fn unhealthy_gpu_is_not_offered(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
     let Some(world) = world(database).await else { return };
     script(&world, &fault(3, "throttled = true")).await;
     assert_eq!((available(&world, "8xH100").await, available(&world, "1xH100").await), (0, 7));
     let (cluster, _) = world.create("8xH100", 1).await;
     world.settle().await;
     assert_eq!(state(&world, &cluster).await, "PENDING");
-    let told = explanation(&world, &cluster).await;
-    let words = "8 H100 GPUs, 7 are free (1 of 8 H100 GPUs is not offered: gpu-3: it slows itself down (too hot))";
-    assert!(told.contains(words), "{told}");
+    let explained = explanation(&world, &cluster).await;
+    let expected = "8 H100 GPUs, 7 are free (1 of 8 H100 GPUs is not offered: gpu-3: it slows itself down (too hot))";
+    assert!(explained.contains(expected), "{explained}");
     assert_eq!(world.events("gpu.bad").await.len(), 1);
 
     script(&world, "").await;
-    assert_eq!(state(&world, &cluster).await, "PENDING", "it is watched for a while");
-    let told = explanation(&world, &cluster).await;
-    assert!(told.contains("watched for a while"), "{told}");
+    assert_eq!(state(&world, &cluster).await, "PENDING", "it is observed for a while");
+    let explained = explanation(&world, &cluster).await;
+    assert!(explained.contains("watched for a while"), "{explained}");
     world.wait(Settings::default().gpu_recovery).await;
-    look(&world).await;
+    observe_gpus(&world).await;
     assert_eq!(state(&world, &cluster).await, "RUNNING");
-    let told = (world.events("gpu.bad").await.len(), world.events("gpu.good").await.len());
-    assert_eq!(told, (1, 1), "each change is told once");
+    let explained = (world.events("gpu.bad").await.len(), world.events("gpu.good").await.len());
+    assert_eq!(explained, (1, 1), "each change is recorded once");
     world.assert_agreement("after a GPU has come right again").await;
 }
 
+/// A GPU with a fatal fault waits for the operator.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_fatal_waits_for_the_operator() {
+async fn fatal_fault_waits_for_operator() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let refused = host::clear_gpu(&world.control, &world.caller, "gpu-0").await.unwrap_err();
     assert_eq!((refused.kind, refused.code), (Kind::Conflict, "gpu_not_fatal"));
     script(&world, &fault(0, "xids = [79]")).await;
     script(&world, "").await;
     world.wait(Duration::from_secs(24 * 3600)).await;
-    look(&world).await;
+    observe_gpus(&world).await;
     assert_eq!(available(&world, "1xH100").await, 7, "time does not heal it");
     let (cluster, _) = world.create("8xH100", 1).await;
     world.settle().await;
-    let told = explanation(&world, &cluster).await;
-    assert!(told.contains("gpu-0: Xid 79 (fallen off its bus) at") && told.contains("an operator"), "{told}");
+    let explained = explanation(&world, &cluster).await;
+    assert!(
+        explained.contains("gpu-0: Xid 79 (fallen off its bus) at") && explained.contains("an operator"),
+        "{explained}"
+    );
     script(&world, &fault(0, "xids = [79]")).await;
     let said = host::clear_gpu(&world.control, &world.caller, "gpu-0").await.unwrap();
     assert!(said.contains("gpu-0 is not offered: watched for a while"), "{said}");
@@ -110,10 +113,10 @@ async fn what_is_fatal_waits_for_the_operator() {
     assert_eq!(health(&world, 0).await, "FATAL", "it was cleared too soon");
     script(&world, "").await;
     host::clear_gpu(&world.control, &world.caller, "gpu-0").await.unwrap();
-    look(&world).await;
+    observe_gpus(&world).await;
     assert_eq!((health(&world, 0).await, state(&world, &cluster).await), ("RECOVERING", "PENDING"));
     world.wait(Settings::default().gpu_recovery).await;
-    look(&world).await;
+    observe_gpus(&world).await;
     assert_eq!(state(&world, &cluster).await, "RUNNING", "the old error is history");
     world.wait(Duration::from_secs(1)).await;
     script(&world, &fault(0, "xids = [79]")).await;
@@ -122,13 +125,14 @@ async fn what_is_fatal_waits_for_the_operator() {
     assert_eq!(unknown.kind, Kind::NotFound);
 }
 
+/// The instance that holds an unhealthy GPU keeps it, and its owner is informed.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_one_keeps_it_and_is_told(
+async fn owner_of_unhealthy_gpu_is_informed(
     #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
     let Some(world) = world(database).await else { return };
-    look(&world).await;
+    observe_gpus(&world).await;
     let cluster = world.running("2xH100", 1).await;
     let before = world.info(&cluster).await;
     assert_eq!(before.explanation, None);
@@ -136,8 +140,8 @@ async fn who_has_one_keeps_it_and_is_told(
     script(&world, &fault(1, "uncorrected_errors = 2\nlost = true")).await;
     let after = world.info(&cluster).await;
     assert_eq!((after.cluster.state.name(), &after.instances), ("RUNNING", &before.instances));
-    let told = after.explanation.unwrap();
-    assert!(told.contains("GPU gpu-1 of") && told.contains("it has fallen off its bus"), "{told}");
+    let explained = after.explanation.unwrap();
+    assert!(explained.contains("GPU gpu-1 of") && explained.contains("it has fallen off its bus"), "{explained}");
     assert_eq!(after.gpus["gpu-1"].health.name(), "FATAL");
     let events = world.events("gpu.fatal").await;
     assert_eq!((events.len(), &events[0].detail["cluster"]), (1, &cluster.as_str().into()));
@@ -149,15 +153,16 @@ async fn who_has_one_keeps_it_and_is_told(
     world.assert_agreement("after a GPU was lost").await;
 }
 
+/// A drained GPU is not assigned.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gpu_is_drained(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+async fn gpu_is_drained(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
     let Some(world) = world(database).await else { return };
     let (control, caller) = (&world.control, &world.caller);
     let reason = || Some(DrainReason(Some("a new fan".into())));
     let said = host::drain_gpu(control, caller, "gpu-0", reason()).await.unwrap();
     assert!(said.contains("gpu-0 is not offered: drained by an operator") && said.contains("a new fan"), "{said}");
-    look(&world).await;
+    observe_gpus(&world).await;
     let small = world.running("1xH100", 1).await;
     assert_eq!(world.info(&small).await.instances[0].gpus, ["gpu-1"]);
     assert_eq!(world.info(&small).await.explanation, None);
@@ -172,8 +177,8 @@ async fn a_gpu_is_drained(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)
     clusters::destroy(control, caller, small.as_str()).await.unwrap();
     let (large, _) = world.create("8xH100", 1).await;
     world.settle().await;
-    let told = explanation(&world, &large).await;
-    assert!(told.contains("2 of 8 H100 GPUs are not offered") && told.contains("a new fan"), "{told}");
+    let explained = explanation(&world, &large).await;
+    assert!(explained.contains("2 of 8 H100 GPUs are not offered") && explained.contains("a new fan"), "{explained}");
     for gpu in ["gpu-0", "gpu-1"] {
         host::drain_gpu(control, caller, gpu, None).await.unwrap();
     }
@@ -185,9 +190,10 @@ async fn a_gpu_is_drained(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)
     assert_eq!(refused.code, "invalid_reason");
 }
 
+/// A drained host accepts no new clusters.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn the_host_is_drained(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+async fn host_is_drained(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
     let Some(world) = world(database).await else { return };
     let (control, caller) = (&world.control, &world.caller);
     let runs = world.running("1xCPU", 1).await;
@@ -196,8 +202,11 @@ async fn the_host_is_drained(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgr
     let (waits, _) = world.create("1xCPU", 1).await;
     world.settle().await;
     assert_eq!((state(&world, &runs).await, state(&world, &waits).await), ("RUNNING", "PENDING"));
-    let told = explanation(&world, &waits).await;
-    assert!(told.contains("Waits for the host to take on work again") && told.contains("a new kernel"), "{told}");
+    let explained = explanation(&world, &waits).await;
+    assert!(
+        explained.contains("Waits for the host to take on work again") && explained.contains("a new kernel"),
+        "{explained}"
+    );
     assert_eq!(available(&world, "1xCPU").await, 0);
     clusters::restart(control, caller, runs.as_str()).await.unwrap();
     world.settle().await;
@@ -207,12 +216,13 @@ async fn the_host_is_drained(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgr
     host::drain(control, caller, None).await.unwrap();
     world.settle().await;
     assert_eq!(state(&world, &waits).await, "RUNNING");
-    let stranger = world.stranger().await;
+    let stranger = world.other_tenant().await;
     assert_eq!(host::drain(control, &stranger, None).await.unwrap_err().kind, Kind::Forbidden);
 }
 
+/// The slices of a GPU are instance types.
 #[tokio::test(flavor = "multi_thread")]
-async fn slices_of_a_gpu_are_types() {
+async fn gpu_slices_are_instance_types() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     script(&world, &fault(0, "mig = [\"1g.10gb\", \"1g.10gb\", \"2g.20gb\"]")).await;
     assert_eq!(available(&world, "1xH100").await, 7, "a divided one is not given away as a whole");
@@ -228,25 +238,29 @@ async fn slices_of_a_gpu_are_types() {
     world.assert_agreement("with slices").await;
 }
 
-/// Whoever divides a GPU, or puts it together again, while somebody has it or a slice of it, gives nobody else a part of it.
+/// Dividing a GPU, or undoing it, while an instance holds the GPU or a slice of it, gives no part of it to another
+/// instance.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gpu_and_its_slices_have_one_owner(
+async fn gpu_and_its_slices_have_one_owner(
     #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
     let Some(world) = world(database).await else { return };
     let (control, caller) = (&world.control, &world.caller);
-    look(&world).await;
+    observe_gpus(&world).await;
     let whole = world.running("1xH100", 1).await;
     assert_eq!(world.info(&whole).await.instances[0].gpus, ["gpu-0"]);
     script(&world, &fault(0, "mig = [\"3g.40gb\", \"3g.40gb\"]")).await;
     assert_eq!(available(&world, "1xH100MIG3G40GB").await, 0);
     let (slice, _) = world.create("1xH100MIG3G40GB", 1).await;
     world.settle().await;
-    let told = explanation(&world, &slice).await;
-    assert!(told.contains("gpu-0-mig-0: somebody has the whole GPU that it is a slice of"), "{told}");
-    let told = explanation(&world, &whole).await;
-    assert!(told.contains("GPU gpu-0 of") && told.contains("not there any more"), "its owner is told: {told}");
+    let explained = explanation(&world, &slice).await;
+    assert!(explained.contains("gpu-0-mig-0: somebody has the whole GPU that it is a slice of"), "{explained}");
+    let explained = explanation(&world, &whole).await;
+    assert!(
+        explained.contains("GPU gpu-0 of") && explained.contains("not there any more"),
+        "its owner is informed: {explained}"
+    );
     clusters::destroy(control, caller, whole.as_str()).await.unwrap();
     world.settle().await;
     assert_eq!(state(&world, &slice).await, "RUNNING");
@@ -255,26 +269,30 @@ async fn a_gpu_and_its_slices_have_one_owner(
     script(&world, "").await;
     let listed = host::list_gpus(control, caller).await.unwrap();
     let lost: Vec<_> = listed.iter().filter(|gpu| gpu.owner.is_some()).map(|gpu| gpu.known.gpu.id.as_str()).collect();
-    assert_eq!((listed.len(), lost), (9, vec!["gpu-0-mig-0"]), "what somebody has stays listed");
+    assert_eq!((listed.len(), lost), (9, vec!["gpu-0-mig-0"]), "a GPU that is held stays listed");
     assert_eq!(health(&world, 8).await, "FATAL");
     host::clear_gpu(control, caller, "gpu-0").await.unwrap();
     world.wait(Settings::default().gpu_recovery).await;
-    look(&world).await;
+    observe_gpus(&world).await;
     let (large, _) = world.create("8xH100", 1).await;
     world.settle().await;
-    let told = explanation(&world, &large).await;
-    assert!(told.contains("7 are free (1 of 8 H100 GPUs is not offered: gpu-0: somebody has a slice of it)"), "{told}");
+    let explained = explanation(&world, &large).await;
+    assert!(
+        explained.contains("7 are free (1 of 8 H100 GPUs is not offered: gpu-0: somebody has a slice of it)"),
+        "{explained}"
+    );
     clusters::destroy(control, caller, slice.as_str()).await.unwrap();
     world.settle().await;
     assert_eq!(state(&world, &large).await, "RUNNING");
-    look(&world).await;
+    observe_gpus(&world).await;
     assert_eq!(host::list_gpus(control, caller).await.unwrap().len(), 8, "a slice that is no more is not missed");
     world.assert_agreement("after slices came and went").await;
 }
 
+/// A GPU that another process holds is not assigned.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_gets_one_that_a_process_holds(
+async fn gpu_held_by_a_process_is_not_assigned(
     #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
     let Some(world) = world(database).await else { return };
@@ -284,20 +302,22 @@ async fn nobody_gets_one_that_a_process_holds(
     clusters::destroy(&world.control, &world.caller, small.as_str()).await.unwrap();
     let (large, _) = world.create("8xH100", 1).await;
     world.settle().await;
-    let told = explanation(&world, &large).await;
-    assert!(told.contains("gpu-0: a process that belongs to no instance uses it"), "{told}");
+    let explained = explanation(&world, &large).await;
+    assert!(explained.contains("gpu-0: a process that belongs to no instance uses it"), "{explained}");
     script(&world, "").await;
     world.wait(Settings::default().gpu_recovery).await;
-    assert_eq!(state(&world, &large).await, "PENDING", "it is given away by a look only");
-    look(&world).await;
+    assert_eq!(state(&world, &large).await, "PENDING", "only an observation changes that");
+    observe_gpus(&world).await;
     assert_eq!(state(&world, &large).await, "RUNNING");
 }
 
-/// Everybody wants all that is left, while GPUs go and come: whatever happens, each has one owner at most and nobody gets one
-/// that is not offered.
+/// Clusters claim everything that is left while GPUs disappear and come back: each GPU has at most one owner, and none
+/// is assigned that is not offered.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn each_has_one_owner_at_most(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+async fn each_gpu_has_at_most_one_owner(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
+) {
     let Some(world) = world(database).await else { return };
     for round in 0..4 {
         let create = |kind: &str| {
@@ -327,7 +347,7 @@ async fn each_has_one_owner_at_most(#[values(DatabaseKind::Sqlite, DatabaseKind:
         );
         world.assert_agreement("in the middle of it").await;
         for cluster in all {
-            assert_ne!(state(&world, &cluster).await, "FAILED", "whoever gets none waits");
+            assert_ne!(state(&world, &cluster).await, "FAILED", "a cluster without GPUs waits");
             clusters::destroy(&world.control, &world.caller, cluster.as_str()).await.unwrap();
         }
         world.settle().await;

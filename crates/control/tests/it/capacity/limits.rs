@@ -1,4 +1,4 @@
-//! Limits of organizations: counted where something is accepted, and nowhere else.
+//! Limits of organizations: checked when a call is accepted, and nowhere else.
 
 use rstest::rstest;
 use tarn_control::operations::clusters::{self, NewCluster};
@@ -30,9 +30,10 @@ async fn used(world: &World) -> Amounts {
     limits::info(&world.control, &world.caller, org.as_str()).await.unwrap().used
 }
 
+/// Of two calls with room for one, one is refused.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_calls_with_room_for_one_one_is_refused(
+async fn racing_calls_stay_within_limit(
     #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
     let Some(world) = world(database).await else { return };
@@ -50,11 +51,10 @@ async fn of_two_calls_with_room_for_one_one_is_refused(
     assert_eq!((used.instances, used.gpus, used.volume_gb), (1, 2, 10));
 }
 
+/// Waiting clusters count against the limits, and destroyed ones do not.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waits_counts_and_what_is_gone_does_not(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
-) {
+async fn waiting_clusters_count(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
     let Some(world) = world(database).await else { return };
     set(&world, LimitsEdit { instances: Some(Some(3)), cpu_milli: Some(Some(20_000)), ..Default::default() }).await;
     let first = world.running("8xH100", 1).await;
@@ -69,11 +69,10 @@ async fn what_waits_counts_and_what_is_gone_does_not(
     create(&world, "1xCPU", 1).await.unwrap();
 }
 
+/// Growth is counted, and a lowered limit breaks nothing.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn growth_is_counted_and_a_lowered_limit_breaks_nothing(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
-) {
+async fn growth_is_counted(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
     let Some(world) = world(database).await else { return };
     let id = volume(&world, 10).await.unwrap();
     world.settle().await;
@@ -94,17 +93,18 @@ async fn growth_is_counted_and_a_lowered_limit_breaks_nothing(
     assert!(create(&world, "1xCPU", 1).await.is_err() && volume(&world, 1).await.is_err());
     set(&world, LimitsEdit { volume_gb: Some(None), instances: Some(None), ..Default::default() }).await;
     create(&world, "1xCPU", 1).await.unwrap();
-    let told = world.events("limits.change").await;
-    assert_eq!((told.len(), &told[0].detail["after"]["volume_gb"]), (3, &15.into()));
+    let events = world.events("limits.change").await;
+    assert_eq!((events.len(), &events[0].detail["after"]["volume_gb"]), (3, &15.into()));
 }
 
+/// The configured limits apply to scopes without their own.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_configuration_holds_for_everybody_else() {
+async fn configured_limits_apply_by_default() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let configured = Limits { instances: Some(1), ..Limits::default() };
     let world = world.with_settings(Settings { limits: configured, ..Settings::default() });
     assert_eq!(create(&world, "1xCPU", 2).await.unwrap_err().code, "limit_reached");
-    let stranger = world.stranger().await;
+    let stranger = world.other_tenant().await;
     let new = || NewCluster { instance_type: "1xCPU".into(), ..Default::default() };
     clusters::create(&world.control, &stranger, new()).await.unwrap();
     assert!(clusters::create(&world.control, &stranger, new()).await.is_err());

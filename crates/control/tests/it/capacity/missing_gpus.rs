@@ -1,4 +1,4 @@
-//! GPUs that were there and are not, or not yet: nobody loses his claim, and nobody forgets them.
+//! GPUs that are missing, or not there yet: claims keep waiting for them, and they stay listed.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,7 @@ use tarn_store::testing::DatabaseKind;
 
 use crate::support::{World, world};
 
-/// Real GPUs, as far as the engine can tell.
+/// Real GPUs, from the point of view of the engine.
 #[derive(Clone, Default)]
 struct Installed(Arc<Mutex<Readings>>);
 
@@ -21,7 +21,7 @@ impl Probe for Installed {
 }
 
 impl Installed {
-    /// From now on these answer, and nobody knows of others, or there are no others.
+    /// From now on these GPUs respond. `is_complete` says whether it is known that there are no others.
     fn set(&self, numbers: &[u32], is_complete: bool) {
         let gpu = |n: &u32| Reading { id: format!("GPU-{n}"), name: "NVIDIA H100".into(), ..Reading::default() };
         *self.0.lock().unwrap() = Readings { gpus: numbers.iter().map(gpu).collect(), is_complete };
@@ -42,7 +42,7 @@ async fn four() -> Option<(World, Installed)> {
     Some((world.started_with(watch, 21).await, installed))
 }
 
-async fn look(world: &World) {
+async fn observe_gpus(world: &World) {
     reconcilers::gpus::tick(&world.control).await.unwrap();
     world.settle().await;
 }
@@ -55,8 +55,9 @@ async fn healths(world: &World) -> Vec<(String, &'static str)> {
     listed(world).await.into_iter().map(|gpu| (gpu.known.gpu.id, gpu.known.health.name())).collect()
 }
 
+/// GPUs that appear after the engine are waited for.
 #[tokio::test(flavor = "multi_thread")]
-async fn gpus_that_come_later_than_the_engine_are_waited_for() {
+async fn late_gpus_are_waited_for() {
     let Some((world, installed)) = four().await else { return };
     let owner = world.running("1xH100", 1).await;
     let (waits, _) = world.create("4xH100", 1).await;
@@ -69,37 +70,39 @@ async fn gpus_that_come_later_than_the_engine_are_waited_for() {
     assert!(healths(&world).await.iter().all(|(_, health)| *health == "BAD") && listed(&world).await.len() == 4);
     let view = world.info(&waits).await;
     assert_eq!(view.cluster.state.name(), "PENDING", "{:?}", view.explanation);
-    let told = view.explanation.unwrap();
-    assert!(told.contains("it does not answer"), "{told}");
+    let explained = view.explanation.unwrap();
+    assert!(explained.contains("it does not answer"), "{explained}");
     let (another, _) = world.create("1xH100", 1).await;
     clusters::destroy(&world.control, &world.caller, owner.as_str()).await.unwrap();
     world.settle().await;
     assert_eq!(world.info(&another).await.cluster.state.name(), "PENDING", "what is known can still be asked for");
 
     installed.set(&[0, 1, 2, 3], true);
-    look(&world).await;
+    observe_gpus(&world).await;
     world.wait(Settings::default().gpu_recovery).await;
-    look(&world).await;
+    observe_gpus(&world).await;
     assert_eq!(world.info(&waits).await.cluster.state.name(), "RUNNING", "without an operator");
 }
 
+/// An error that passes makes no GPU fatal.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_error_that_passes_makes_nothing_fatal() {
+async fn passing_error_is_not_fatal() {
     let Some((world, installed)) = four().await else { return };
     installed.set(&[0, 2], false);
-    look(&world).await;
+    observe_gpus(&world).await;
     let now = healths(&world).await;
     let expected = [("GPU-0", "GOOD"), ("GPU-2", "GOOD"), ("GPU-1", "BAD"), ("GPU-3", "BAD")];
     assert_eq!(now, expected.map(|(id, health)| (id.to_owned(), health)));
     installed.set(&[0, 1, 2, 3], true);
-    look(&world).await;
+    observe_gpus(&world).await;
     world.wait(Settings::default().gpu_recovery).await;
-    look(&world).await;
+    observe_gpus(&world).await;
     assert!(healths(&world).await.iter().all(|(_, health)| *health == "GOOD"));
 }
 
+/// A GPU that is gone after a restart is listed until it is cleared.
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_is_gone_after_a_restart_is_listed_until_it_is_cleared() {
+async fn lost_gpu_is_listed_until_cleared() {
     let Some((world, installed)) = four().await else { return };
     let owner = world.running("1xH100", 1).await;
     assert_eq!(world.info(&owner).await.instances[0].gpus, ["GPU-0"]);
@@ -120,35 +123,36 @@ async fn one_that_is_gone_after_a_restart_is_listed_until_it_is_cleared() {
     assert!(said.contains("was removed"), "{said}");
     let unknown = host::clear_gpu(control, caller, "GPU-3").await.unwrap_err();
     assert_eq!(unknown.kind, Kind::NotFound);
-    look(&world).await;
+    observe_gpus(&world).await;
     assert_eq!((lost(healths(&world).await), listed(&world).await.len()), (vec!["GPU-0".to_owned()], 3));
     host::clear_gpu(control, caller, "GPU-0").await.unwrap();
-    look(&world).await;
-    assert_eq!(lost(healths(&world).await), ["GPU-0"], "who has one that is gone is told until he gives it back");
+    observe_gpus(&world).await;
+    assert_eq!(lost(healths(&world).await), ["GPU-0"], "the owner of a lost GPU is informed until it is released");
     installed.set(&[1, 2, 3], true);
-    look(&world).await;
+    observe_gpus(&world).await;
     assert_eq!(listed(&world).await.len(), 4, "what comes back is there again");
 }
 
+/// A GPU that does not respond stays listed.
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_nobody_answers_for_is_not_forgotten() {
+async fn silent_gpu_stays_listed() {
     let Some((world, installed)) = four().await else { return };
     let (control, caller) = (&world.control, &world.caller);
     installed.set(&[0, 1, 2], true);
-    look(&world).await;
+    observe_gpus(&world).await;
     host::drain_gpu(control, caller, "GPU-3", Some(host::DrainReason(None))).await.unwrap();
     installed.set(&[], false);
-    look(&world).await;
+    observe_gpus(&world).await;
     host::clear_gpu(control, caller, "GPU-3").await.unwrap();
     installed.set(&[0, 1, 2, 3], true);
-    look(&world).await;
+    observe_gpus(&world).await;
     let known = listed(&world).await.into_iter().find(|gpu| gpu.known.gpu.id == "GPU-3").unwrap().known;
     assert_eq!((known.health.name(), known.drain.is_some()), ("RECOVERING", true), "it was only not seen");
 }
 
-/// A GPU that hangs at the first look: nobody knows what there is but the database.
+/// The engine starts with a GPU that hangs at the first look: only the database knows the GPUs.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_engine_starts_beside_a_gpu_that_hangs() {
+async fn engine_starts_with_hanging_gpu() {
     let Some((world, _)) = four().await else { return };
     struct Hangs(std::sync::mpsc::Receiver<()>, std::sync::mpsc::Sender<()>);
     impl Probe for Hangs {

@@ -1,4 +1,4 @@
-//! The pool of volumes: how much of it is promised, as the operator allows.
+//! The pool of volumes: how much of it may be promised.
 
 use rstest::rstest;
 use tarn_control::operations::storage::{self, NewVolume, VolumeEdit};
@@ -13,6 +13,7 @@ async fn pool(database: DatabaseKind, overcommit: f64, cap_gb: Option<u64>) -> O
     Some(world(database).await?.with_settings(settings))
 }
 
+/// The pool promises no more than the operator allows.
 #[rstest]
 #[case::as_much_as_there_is(1.0, None, 10_000, "the storage pool has 10000 GB: ")]
 #[case::twice_as_much(2.0, None, 20_000, "the storage pool has 10000 GB and may promise 20000 GB: ")]
@@ -23,7 +24,7 @@ async fn pool(database: DatabaseKind, overcommit: f64, cap_gb: Option<u64>) -> O
 #[case::a_part_that_is_not_there(2.0, Some(50_000), 20_000, "the storage pool has 10000 GB and may promise 20000 GB: ")]
 #[case::broken_gigabytes_are_not_promised(0.333, Some(100), 33, "the storage pool has 100 GB and may promise 33 GB: ")]
 #[tokio::test(flavor = "multi_thread")]
-async fn no_more_is_promised_than_is_allowed(
+async fn pool_promises_no_more_than_allowed(
     #[case] overcommit: f64,
     #[case] cap_gb: Option<u64>,
     #[case] limit_gb: u64,
@@ -38,10 +39,10 @@ async fn no_more_is_promised_than_is_allowed(
     let full = create(11).await.unwrap_err();
     assert_eq!((full.kind, full.code), (Kind::Capacity, "pool_full"));
     let promised = limit_gb - 10;
-    let words = format!(
+    let expected = format!(
         "{has}{promised} GB are promised, 10 GB are free, and this call needs 11 GB more; request less, or destroy"
     );
-    assert!(full.message.starts_with(&words), "{}", full.message);
+    assert!(full.message.starts_with(&expected), "{}", full.message);
     let grow = async |size_gb| {
         let edit = VolumeEdit { size_gb: Some(size_gb), ..Default::default() };
         storage::edit(control, caller, first.as_str(), edit).await
@@ -54,8 +55,9 @@ async fn no_more_is_promised_than_is_allowed(
     world.assert_agreement("with all promised").await;
 }
 
+/// Existing volumes stay when the cap is lowered.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_promised_before_is_kept_when_less_is_allowed() {
+async fn lower_cap_keeps_existing_volumes() {
     let Some(world) = pool(DatabaseKind::Sqlite, 2.0, Some(100)).await else { return };
     let new = NewVolume { size_gb: 150, ..Default::default() };
     let volume = storage::create(&world.control, &world.caller, new).await.unwrap().volume.unwrap();
@@ -63,7 +65,11 @@ async fn what_was_promised_before_is_kept_when_less_is_allowed() {
     let world = world.with_settings(Settings { storage_cap_gb: Some(100), ..Default::default() });
     let new = NewVolume { size_gb: 1, ..Default::default() };
     let full = storage::create(&world.control, &world.caller, new).await.unwrap_err();
-    assert!(full.message.starts_with("the storage pool has 100 GB: 150 GB are promised, 0 GB are free"), "{}", full.message);
+    assert!(
+        full.message.starts_with("the storage pool has 100 GB: 150 GB are promised, 0 GB are free"),
+        "{}",
+        full.message
+    );
     storage::destroy(&world.control, &world.caller, volume.as_str()).await.unwrap();
     world.settle().await;
     let new = NewVolume { size_gb: 100, ..Default::default() };

@@ -1,4 +1,4 @@
-//! The line for capacity: explained, first come first served, left by destruction or at the deadline.
+//! The capacity queue: explained, first come first served, left by destruction or at the deadline.
 
 use std::time::Duration;
 
@@ -8,15 +8,16 @@ use tarn_control::{Kind, Settings, reconcilers};
 use tarn_model::requests::RequestStatus;
 use tarn_store::testing::DatabaseKind;
 
-use crate::support::{World, machine, world};
+use crate::support::{World, host_inventory, world};
 
 async fn state(world: &World, cluster: &tarn_model::ids::ClusterId) -> &'static str {
     clusters::info(&world.control, &world.caller, cluster.as_str()).await.unwrap().cluster.state.name()
 }
 
+/// The capacity queue moves in order.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn the_line_moves_in_order(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+async fn queue_moves_in_order(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
     let Some(world) = world(database).await else { return };
     let first = world.running("4xH100", 1).await;
     let (large, large_request) = world.create("8xH100", 1).await;
@@ -35,11 +36,12 @@ async fn the_line_moves_in_order(#[values(DatabaseKind::Sqlite, DatabaseKind::Po
     clusters::destroy(&world.control, &world.caller, large.as_str()).await.unwrap();
     world.settle().await;
     assert_eq!(state(&world, &small).await, "RUNNING");
-    world.assert_agreement("after the line has moved").await;
+    world.assert_agreement("after the queue has moved").await;
 }
 
+/// A cluster that waits for capacity can be destroyed.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_that_waits_can_be_destroyed() {
+async fn waiting_claim_can_be_destroyed() {
     let Some(world) = world(DatabaseKind::Sqlite).await else {
         return;
     };
@@ -54,8 +56,9 @@ async fn a_claim_that_waits_can_be_destroyed() {
     world.assert_agreement("after it left the line").await;
 }
 
+/// Waiting ends at the deadline.
 #[tokio::test(flavor = "multi_thread")]
-async fn waiting_ends_at_its_deadline() {
+async fn waiting_ends_at_deadline() {
     let Some(world) = world(DatabaseKind::Sqlite).await else {
         return;
     };
@@ -73,8 +76,9 @@ async fn waiting_ends_at_its_deadline() {
     world.assert_agreement("after the deadline").await;
 }
 
+/// A claim that can never fit is refused immediately.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_can_never_fit_is_refused_at_once() {
+async fn impossible_claim_is_refused() {
     let Some(world) = world(DatabaseKind::Sqlite).await else {
         return;
     };
@@ -85,16 +89,17 @@ async fn what_can_never_fit_is_refused_at_once() {
     }
 }
 
+/// A queue longer than its window is served to its end.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_long_line_is_served_to_its_end() {
+async fn long_queue_is_served_to_its_end() {
     let Some(world) = world(DatabaseKind::Sqlite).await else {
         return;
     };
-    let mut line = vec![world.running("8xCPU", 1).await];
+    let mut queue = vec![world.running("8xCPU", 1).await];
     for _ in 0..70 {
-        line.push(world.create("8xCPU", 1).await.0);
+        queue.push(world.create("8xCPU", 1).await.0);
     }
-    for cluster in line {
+    for cluster in queue {
         world.settle().await;
         assert_eq!(state(&world, &cluster).await, "RUNNING");
         clusters::destroy(&world.control, &world.caller, cluster.as_str()).await.unwrap();
@@ -103,25 +108,27 @@ async fn a_long_line_is_served_to_its_end() {
     world.assert_agreement("after all were served").await;
 }
 
+/// A claim that can no longer fit leaves the queue.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_that_can_never_fit_any_more_leaves_the_line() {
+async fn claim_leaves_queue_when_host_shrinks() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     world.running("4xH100", 1).await;
     let (large, request) = world.create("8xH100", 1).await;
     let (small, _) = world.create("2xH100", 1).await;
     world.settle().await;
     assert_eq!((state(&world, &large).await, state(&world, &small).await), ("PENDING", "PENDING"));
-    let mut smaller = machine();
+    let mut smaller = host_inventory();
     smaller.gpus.truncate(6);
     let world = world.moved_to(smaller).await;
     world.settle().await;
     assert_eq!((state(&world, &large).await, state(&world, &small).await), ("FAILED", "RUNNING"));
     assert!(world.request(&request).await.explanation.unwrap().contains("can no longer hold the cluster"));
-    world.assert_agreement("after the machine has shrunk").await;
+    world.assert_agreement("after the host has shrunk").await;
 }
 
+/// Ended objects are kept for thirty days.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_ended_is_remembered_for_thirty_days() {
+async fn ended_objects_are_kept_for_thirty_days() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let (gone, kept) = (world.running("1xCPU", 1).await, world.running("1xCPU", 1).await);
     clusters::destroy(&world.control, &world.caller, gone.as_str()).await.unwrap();
@@ -134,5 +141,5 @@ async fn what_ended_is_remembered_for_thirty_days() {
     reconcilers::expiry::tick(&world.control).await.unwrap();
     let forgotten = clusters::info(&world.control, &world.caller, gone.as_str()).await.unwrap_err();
     assert_eq!(forgotten.kind, Kind::NotFound);
-    assert_eq!(state(&world, &kept).await, "RUNNING", "what lives is not forgotten");
+    assert_eq!(state(&world, &kept).await, "RUNNING", "what exists is kept");
 }

@@ -1,4 +1,4 @@
-//! Instances that die, and instances that belong to nobody.
+//! Instances that die, and instances without a row.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -26,11 +26,10 @@ async fn states(world: &World, cluster: &ClusterId) -> Vec<&'static str> {
         .collect()
 }
 
+/// A dead instance is reported, and the others keep running.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_death_is_told_and_the_others_run_on(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
-) {
+async fn dead_instance_is_reported(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
     let Some(world) = world(database).await else { return };
     let cluster = world.running("1xH100", 2).await;
     let nodes = world.info(&cluster).await.instances;
@@ -41,8 +40,8 @@ async fn a_death_is_told_and_the_others_run_on(
     tick(&world).await;
     assert_eq!(states(&world, &cluster).await, ["FAILED", "RUNNING", "FAILED"]);
     let explanation = world.info(&cluster).await.explanation.unwrap();
-    let words = format!("node {} ran out of memory (limit 1.0 GiB)", nodes[1].name());
-    assert!(explanation.contains(&words) && explanation.contains("Restart the cluster"), "{explanation}");
+    let expected = format!("node {} ran out of memory (limit 1.0 GiB)", nodes[1].name());
+    assert!(explanation.contains(&expected) && explanation.contains("Restart the cluster"), "{explanation}");
     assert_eq!(world.store.read(instances::held).await.unwrap().gpus.len(), 2, "it keeps what it has");
     let died = world.events("instance.died").await;
     assert_eq!(
@@ -52,7 +51,7 @@ async fn a_death_is_told_and_the_others_run_on(
     world.assert_agreement("after the first death").await;
 
     tick(&world).await;
-    assert_eq!(world.events("instance.died").await.len(), 1, "one death is told once");
+    assert_eq!(world.events("instance.died").await.len(), 1, "one death is recorded once");
     world.driver.fake.kill(&nodes[0].id, End::Exit).await.unwrap();
     tick(&world).await;
     assert_eq!(states(&world, &cluster).await, ["FAILED", "FAILED", "FAILED"]);
@@ -71,9 +70,10 @@ async fn a_death_is_told_and_the_others_run_on(
     world.assert_agreement("after the restart").await;
 }
 
+/// An instance that vanished is lost, and its cluster can be destroyed.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_vanished_is_lost_and_can_be_destroyed(
+async fn vanished_instance_can_be_destroyed(
     #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
     let Some(world) = world(database).await else { return };
@@ -89,8 +89,9 @@ async fn what_vanished_is_lost_and_can_be_destroyed(
     assert!(world.store.read(instances::held).await.unwrap().gpus.is_empty());
 }
 
+/// A cluster with an open request is left alone.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_request_works_on_is_left_to_it() {
+async fn busy_cluster_is_left_alone() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let cluster = world.running("1xCPU", 1).await;
     let node = world.info(&cluster).await.instances[0].id.clone();
@@ -102,50 +103,54 @@ async fn what_a_request_works_on_is_left_to_it() {
     assert_eq!(states(&world, &cluster).await, ["RUNNING", "RUNNING"]);
 }
 
+/// A dead instance is reported although not everything can be observed.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_death_is_told_though_not_everything_can_be_seen(
+async fn dead_instance_is_reported_without_full_observation(
     #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
     let Some(world) = world(database).await else { return };
     let (first, second) = (world.running("1xCPU", 2).await, world.running("1xCPU", 1).await);
     let node = world.info(&first).await.instances[1].id.clone();
-    world.driver.blind.store(true, Ordering::SeqCst);
+    world.driver.observe_fails.store(true, Ordering::SeqCst);
     world.driver.fake.kill(&node, End::Exit).await.unwrap();
     reconcilers::instances::tick(&world.control).await.unwrap_err();
     assert_eq!(states(&world, &first).await, ["FAILED", "RUNNING", "FAILED"]);
     assert_eq!(states(&world, &second).await, ["RUNNING", "RUNNING"]);
     reconcilers::instances::tick(&world.control).await.unwrap_err();
-    assert_eq!(world.events("instance.died").await.len(), 1, "one death is told once");
+    assert_eq!(world.events("instance.died").await.len(), 1, "one death is recorded once");
 }
 
+/// The isolation is restored at every tick, and a failure of it hides no dead instance.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_keeps_instances_apart_is_kept_at_every_look_and_hides_no_death() {
+async fn failing_isolation_hides_no_dead_instance() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let cluster = world.running("1xCPU", 1).await;
-    let before = world.driver.kept.load(Ordering::SeqCst);
+    let before = world.driver.isolated.load(Ordering::SeqCst);
     tick(&world).await;
-    assert_eq!(world.driver.kept.load(Ordering::SeqCst), before + 1);
+    assert_eq!(world.driver.isolated.load(Ordering::SeqCst), before + 1);
     let node = world.info(&cluster).await.instances[0].id.clone();
-    world.driver.defenceless.store(true, Ordering::SeqCst);
+    world.driver.isolation_fails.store(true, Ordering::SeqCst);
     world.driver.fake.kill(&node, End::Exit).await.unwrap();
     reconcilers::instances::tick(&world.control).await.unwrap_err();
     assert_eq!(states(&world, &cluster).await, ["FAILED", "FAILED"]);
 }
 
+/// An outdated observation marks no instance as dead.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_old_observation_kills_nobody() {
+async fn stale_observation_marks_no_instance_dead() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let cluster = world.running("1xCPU", 1).await;
-    *world.driver.late.lock().unwrap() = Some(Observed::default());
+    *world.driver.outdated.lock().unwrap() = Some(Observed::default());
     tick(&world).await;
     assert_eq!(states(&world, &cluster).await, ["RUNNING", "RUNNING"]);
-    assert!(world.driver.late.lock().unwrap().is_none(), "the old observation was used");
+    assert!(world.driver.outdated.lock().unwrap().is_none(), "the old observation was used");
 }
 
+/// An instance without a row is removed after its grace period.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn an_orphan_is_removed_after_its_grace(
+async fn orphan_is_removed_after_grace_period(
     #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
     let Some(world) = world(database).await else { return };
@@ -155,7 +160,7 @@ async fn an_orphan_is_removed_after_its_grace(
         id: orphan.clone(),
         cluster: "c-000000000000".parse().unwrap(),
         node: 0,
-        name: "nobody".into(),
+        name: "orphan".into(),
         shape: Shape { cpu_milli: 1, memory_bytes: 1, gpus: 0, gpu_model: None },
         gpus: Vec::new(),
         container: None,
@@ -171,7 +176,7 @@ async fn an_orphan_is_removed_after_its_grace(
     tick(&world).await;
     assert!(exists().await, "its grace is a minute");
 
-    // One that was gone in between is a new sighting.
+    // An orphan that was gone in between is a new sighting.
     world.driver.remove_instance(&orphan).await.unwrap();
     tick(&world).await;
     world.driver.ensure_instance(&spec).await.unwrap();

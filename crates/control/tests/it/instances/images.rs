@@ -1,4 +1,4 @@
-//! Clusters of container images: what is asked for, what becomes of it, and what is told meanwhile.
+//! Clusters of container images: which references are accepted, what becomes of them, and what is reported meanwhile.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,11 +16,12 @@ use crate::support::{World, world};
 /// How long anything may take before it counts as stuck.
 const DEADLINE: Duration = Duration::from_secs(60);
 
+/// All boots of all nodes use one exact image.
 #[tokio::test(flavor = "multi_thread")]
-async fn all_nodes_and_all_starts_are_of_one_exact_image() {
+async fn all_boots_use_one_exact_image() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let (cluster, request) = world.create_of("1xCPU", 2, Some("127.0.0.1:5000/app:1")).await;
-    assert_eq!(world.info(&cluster).await.cluster.image, None, "nobody knows it yet");
+    assert_eq!(world.info(&cluster).await.cluster.image, None, "it is not known yet");
     world.settle().await;
     assert_eq!(world.request(&request).await.request.status, RequestStatus::Completed);
     let found = world.info(&cluster).await.cluster;
@@ -35,16 +36,17 @@ async fn all_nodes_and_all_starts_are_of_one_exact_image() {
     world.assert_agreement("after a restart").await;
 }
 
+/// A claim whose image cannot be pulled fails with the message of the driver.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_pulled_fails_with_the_drivers_words() {
+async fn failed_pull_reports_driver_message() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let (cluster, request) = world.create_of("1xCPU", 1, Some("fault.invalid/app")).await;
     world.settle().await;
     let ended = world.request(&request).await;
     assert_eq!(ended.request.status, RequestStatus::Failed);
-    let words = "fault.invalid/app could not be pulled: there is no such registry";
-    assert_eq!(ended.explanation.as_deref(), Some(words));
-    assert!(world.info(&cluster).await.explanation.unwrap().contains(words));
+    let expected = "fault.invalid/app could not be pulled: there is no such registry";
+    assert_eq!(ended.explanation.as_deref(), Some(expected));
+    assert!(world.info(&cluster).await.explanation.unwrap().contains(expected));
     let held = world.store.read(tarn_store::instances::held).await.unwrap();
     assert_eq!(held.cpu_milli, 0, "its capacity is free again");
     clusters::destroy(&world.control, &world.caller, cluster.as_str()).await.unwrap();
@@ -52,8 +54,9 @@ async fn what_cannot_be_pulled_fails_with_the_drivers_words() {
     world.assert_agreement("after a failed pull").await;
 }
 
+/// The name of the built-in image means that no image is pulled.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_word_for_the_built_in_image_means_none() {
+async fn host_image_is_not_pulled() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let (cluster, _) = world.create_of("1xCPU", 1, Some("host")).await;
     world.settle().await;
@@ -62,8 +65,9 @@ async fn the_word_for_the_built_in_image_means_none() {
     assert_eq!(*world.driver.images.lock().unwrap(), [None]);
 }
 
+/// A malformed image reference is refused with the reason.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_that_is_none_is_refused_with_the_reason() {
+async fn malformed_image_reference_is_refused() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     for (container, why) in
         [("", "empty"), ("Debian", "capital letters"), ("a b", "' '"), ("a:b:c", "no tag"), ("a@b", "sha256")]
@@ -79,8 +83,9 @@ async fn a_name_that_is_none_is_refused_with_the_reason() {
     }
 }
 
+/// Images come only from the registries that the operator allows.
 #[tokio::test(flavor = "multi_thread")]
-async fn images_come_from_where_the_operator_allows_it() {
+async fn registries_are_restricted() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let places = vec!["docker.io/library".to_owned(), "ghcr.io/team".to_owned()];
     let world = world.with_settings(Settings { allowed_registries: Some(places), ..Settings::default() });
@@ -92,16 +97,17 @@ async fn images_come_from_where_the_operator_allows_it() {
     for strange in ["127.0.0.1:5000/app", "someone/tool", "ghcr.io/teammates/app"] {
         let refused = create(strange).await.unwrap_err();
         assert_eq!((refused.kind, refused.code), (Kind::Invalid, "registry_not_allowed"));
-        let words = format!("come from docker.io/library, ghcr.io/team here, and {strange} does not");
-        assert!(refused.message.contains(&words), "{}", refused.message);
+        let expected = format!("only from docker.io/library, ghcr.io/team, not {strange}");
+        assert!(refused.message.contains(&expected), "{}", refused.message);
     }
     for known in ["debian:12", "ghcr.io/team/app", "host"] {
         create(known).await.unwrap();
     }
 }
 
+/// Without an allowed registry, images are disabled.
 #[tokio::test(flavor = "multi_thread")]
-async fn where_no_registry_is_allowed_images_are_switched_off() {
+async fn empty_registry_list_disables_images() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let world = world.with_settings(Settings { allowed_registries: Some(Vec::new()), ..Settings::default() });
     let container = Some("debian:12".to_owned());
@@ -111,14 +117,14 @@ async fn where_no_registry_is_allowed_images_are_switched_off() {
     assert_eq!(refused.message, "container images are disabled on this engine; omit container");
 }
 
-/// A runner at work in the background, on a pull that tells what it is told to.
+/// A runner in the background, with a pull that reports what the test tells it to.
 struct Pulling {
     says: Option<mpsc::UnboundedSender<String>>,
     running: tokio::task::JoinHandle<()>,
 }
 
 impl Pulling {
-    async fn of(world: &World) -> Pulling {
+    async fn start(world: &World) -> Pulling {
         let (says, pulls) = mpsc::unbounded_channel();
         *world.driver.pulls.lock().unwrap() = Some(pulls);
         let runner = Runner::new(world.control.clone());
@@ -128,8 +134,8 @@ impl Pulling {
         Pulling { says: Some(says), running }
     }
 
-    fn say(&self, words: &str) {
-        self.says.as_ref().unwrap().send(words.into()).unwrap();
+    fn report(&self, message: &str) {
+        self.says.as_ref().unwrap().send(message.into()).unwrap();
     }
 
     async fn finish(mut self) {
@@ -138,7 +144,7 @@ impl Pulling {
     }
 }
 
-/// Asks until a request explains itself in these words.
+/// Polls until the explanation of a request contains this text.
 async fn explained(world: &World, control: &Control, id: &str, wanted: &str) -> String {
     let deadline = tokio::time::Instant::now() + DEADLINE;
     loop {
@@ -152,25 +158,26 @@ async fn explained(world: &World, control: &Control, id: &str, wanted: &str) -> 
     }
 }
 
+/// The progress of a pull is visible in the replica that runs it and in others.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn how_far_a_pull_is_can_be_asked_here_and_elsewhere(
+async fn pull_progress_is_visible_in_all_replicas(
     #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
     let Some(world) = world(database).await else { return };
     let (cluster, request) = world.create_of("1xCPU", 1, Some("app")).await;
     let elsewhere = world.beside();
-    let pulling = Pulling::of(&world).await;
-    explained(&world, &world.control, request.as_str(), "step 2 of 5 (pull): asks for app; until ").await;
+    let pulling = Pulling::start(&world).await;
+    explained(&world, &world.control, request.as_str(), "step 2 of 5 (pull): requesting app; until ").await;
     let before = world.control.generation();
-    pulling.say("pulls app: 1 of 2 MB, layer 1 of 1");
+    pulling.report("pulls app: 1 of 2 MB, layer 1 of 1");
     explained(&world, &world.control, request.as_str(), "(pull): pulls app: 1 of 2 MB, layer 1 of 1; until ").await;
     if let Some(before) = before {
-        assert!(world.control.generation().unwrap() > before, "answers from before are not given any more");
+        assert!(world.control.generation().unwrap() > before, "earlier responses are outdated");
     }
     let said = world.info(&cluster).await.explanation.unwrap();
     assert!(said.contains("1 of 2 MB") && said.contains(request.as_str()), "{said}");
-    // Another engine hears of it a little later, because it is written down.
+    // Another replica sees it a little later, because it is stored.
     explained(&world, &elsewhere, request.as_str(), "(pull): pulls app: 1 of 2 MB").await;
     pulling.finish().await;
     world.settle().await;
@@ -179,13 +186,14 @@ async fn how_far_a_pull_is_can_be_asked_here_and_elsewhere(
     assert_eq!(ended.explanation.as_deref(), Some("The cluster is running."));
 }
 
+/// A pull has its own deadline, and the other steps have the usual one.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pull_has_its_own_deadline_and_the_rest_has_the_usual_one() {
+async fn pull_has_its_own_deadline() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let (_, request) = world.create_of("1xCPU", 1, Some("app")).await;
     let began = tarn_model::Clock::now(&*world.clock);
-    let pulling = Pulling::of(&world).await;
-    explained(&world, &world.control, request.as_str(), "asks for app").await;
+    let pulling = Pulling::start(&world).await;
+    explained(&world, &world.control, request.as_str(), "requesting app").await;
     let until = world.request(&request).await.request.deadline;
     assert_eq!(until.until(began).as_secs(), Settings::default().image_pull_deadline.as_secs());
     pulling.finish().await;
@@ -197,25 +205,27 @@ async fn a_pull_has_its_own_deadline_and_the_rest_has_the_usual_one() {
     );
 }
 
+/// A pull continues while it reports progress, but not for ever.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pull_goes_on_while_it_tells_something_and_not_for_ever() {
+async fn pull_continues_while_it_reports() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let step = Duration::from_millis(300);
     let settings = Settings { step_timeout: step, detach_grace: Duration::ZERO, ..Settings::default() };
     let world = world.with_settings(settings);
-    // Many times as long as a step may take, in one task with the runner: who is late is late for both.
-    *world.driver.chatter.lock().unwrap() = Some((20, step / 3));
+    // Many times as long as a step may take, in one task with the runner, so that a delay affects both.
+    *world.driver.reports.lock().unwrap() = Some((20, step / 3));
     let (_, request) = world.create_of("1xCPU", 1, Some("app")).await;
     let runner = Runner::new(world.control.clone());
-    tokio::time::timeout(DEADLINE, runner.tick()).await.expect("one who is silent is given up").unwrap();
-    assert_eq!(world.driver.chattered.load(Ordering::SeqCst), 20, "it was not given up before");
+    tokio::time::timeout(DEADLINE, runner.tick()).await.expect("a silent pull is given up").unwrap();
+    assert_eq!(world.driver.reported.load(Ordering::SeqCst), 20, "it was not given up before");
     let silent = world.request(&request).await.request;
     assert_eq!((silent.status, silent.attempts), (RequestStatus::Retrying, 1));
     assert!(silent.message.unwrap().contains("the step took longer than"));
 }
 
+/// A cluster without an image does not count the pull as a step.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_without_an_image_has_the_steps_that_it_always_had() {
+async fn steps_without_image_are_counted() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     struct Failing;
     impl tarn_control::runner::faults::Faults for Failing {
@@ -235,17 +245,18 @@ async fn a_cluster_without_an_image_has_the_steps_that_it_always_had() {
     assert!(said.starts_with("Retries step 3 of 5 (provision); until "), "{said}");
 }
 
+/// A cluster that waits for its image can be destroyed.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_for_an_image_can_be_destroyed(
+async fn cluster_is_destroyed_during_pull(
     #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
     let Some(world) = world(database).await else { return };
     let (cluster, request) = world.create_of("1xCPU", 2, Some("app")).await;
-    let pulling = Pulling::of(&world).await;
-    explained(&world, &world.control, request.as_str(), "asks for app").await;
+    let pulling = Pulling::start(&world).await;
+    explained(&world, &world.control, request.as_str(), "requesting app").await;
     clusters::destroy(&world.control, &world.caller, cluster.as_str()).await.unwrap();
-    // The image comes all the same, and whoever fetched it must find that nobody wants it any more.
+    // The pull succeeds anyway, and the runner that pulled must find that the cluster is gone.
     pulling.finish().await;
     world.settle().await;
     let claim = world.request(&request).await;

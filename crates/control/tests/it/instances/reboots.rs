@@ -1,4 +1,4 @@
-//! The machine is restarted: everything that ran ended at once, and comes back by itself.
+//! The host is rebooted: everything that ran ends at once and comes back by itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,13 +28,13 @@ async fn begin(world: &World) {
     reboots::recover(&world.control).await.unwrap();
 }
 
-/// The machine goes down and comes up again, and the engine with it.
+/// Reboots the host and starts the engine.
 async fn come_up(world: &World) {
     world.driver.fake.reboot().await.unwrap();
     begin(world).await;
 }
 
-/// Lets everything come back, one turn after the other.
+/// Lets all clusters come back, one admission after the other.
 async fn settle(world: &World) {
     for _ in 0..20 {
         world.settle().await;
@@ -47,7 +47,7 @@ async fn state(world: &World, cluster: &ClusterId) -> &'static str {
     world.info(cluster).await.cluster.state.name()
 }
 
-/// The machine is restarted when a step is about to run for the first time, or right after what it did.
+/// Reboots the host when a step is about to run for the first time, or right after its action.
 struct GoesDown {
     step: &'static str,
     fault: Fault,
@@ -76,12 +76,13 @@ async fn status(world: &World, request: &RequestId) -> RequestStatus {
     world.request(request).await.request.status
 }
 
+/// Clusters that ran come back after a reboot of the host.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_ran_comes_back(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+async fn running_clusters_come_back(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
     let Some(world) = world(database).await else { return };
     begin(&world).await;
-    assert!(world.events("machine.rebooted").await.is_empty(), "the first start is no restart");
+    assert!(world.events("machine.rebooted").await.is_empty(), "the first start is no reboot");
     let (cluster, volume) = (world.running("1xH100", 2).await, world.ready_volume().await);
     storage::attach(&world.control, &world.caller, volume.as_str(), cluster.as_str(), true).await.unwrap();
     world.settle().await;
@@ -90,10 +91,10 @@ async fn what_ran_comes_back(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgr
     come_up(&world).await;
     let view = world.info(&cluster).await;
     assert_eq!(view.cluster.state.name(), "RESTARTING");
-    let words = view.explanation.unwrap();
-    assert!(words.starts_with("The host was rebooted (noticed at "), "{words}");
-    let told = world.events("machine.rebooted").await;
-    assert_eq!((told.len(), &told[0].detail["clusters_coming_back"]), (1, &1.into()), "{told:?}");
+    let explained = view.explanation.unwrap();
+    assert!(explained.starts_with("The host was rebooted (noticed at "), "{explained}");
+    let events = world.events("machine.rebooted").await;
+    assert_eq!((events.len(), &events[0].detail["clusters_coming_back"]), (1, &1.into()), "{events:?}");
     settle(&world).await;
 
     let after = world.info(&cluster).await;
@@ -102,17 +103,18 @@ async fn what_ran_comes_back(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgr
         view.iter().map(|node| (node.id.clone(), node.private_ip.clone(), node.gpus.clone())).collect::<Vec<_>>()
     };
     assert_eq!(places(&after.instances), places(&before.instances));
-    world.assert_agreement("after the restart of the machine").await;
+    world.assert_agreement("after the reboot of the host").await;
     let request = clusters::operations(&world.control, &world.caller, cluster.as_str(), None, None).await.unwrap();
     let message = request[0].request.message.clone().unwrap();
     assert!(message.starts_with("The cluster is running again. The host was rebooted"), "{message}");
     begin(&world).await;
-    assert_eq!(world.events("machine.rebooted").await.len(), 1, "one restart is told once");
+    assert_eq!(world.events("machine.rebooted").await.len(), 1, "one reboot is recorded once");
     assert!(world.events("instance.died").await.is_empty() && world.events("cluster.failed").await.is_empty());
 }
 
+/// Clusters come back a few at a time, and all of them in the end.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_few_come_back_at_a_time_and_all_do_in_the_end() {
+async fn clusters_come_back_a_few_at_a_time() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     begin(&world).await;
     let mut all = Vec::new();
@@ -137,25 +139,27 @@ async fn a_few_come_back_at_a_time_and_all_do_in_the_end() {
     world.assert_agreement("after all came back").await;
 }
 
+/// The operator may leave the clusters stopped.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_may_leave_them() {
+async fn operator_may_leave_clusters_stopped() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let world = world.with_settings(Settings { after_reboot: AfterReboot::Leave, ..Settings::default() });
     begin(&world).await;
     let cluster = world.running("1xCPU", 1).await;
     come_up(&world).await;
     let view = world.info(&cluster).await;
-    let words = view.explanation.unwrap();
-    assert!(view.cluster.has_failed() && words.contains("because the machine was restarted"), "{words}");
+    let explained = view.explanation.unwrap();
+    assert!(view.cluster.has_failed() && explained.contains("because the machine was restarted"), "{explained}");
     assert_eq!(world.events("machine.rebooted").await[0].detail["clusters_failed"], 1);
     clusters::restart(&world.control, &world.caller, cluster.as_str()).await.unwrap();
     world.settle().await;
     assert_eq!(state(&world, &cluster).await, "RUNNING");
 }
 
+/// A lost volume or disk fails only its own cluster.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn with_a_lost_volume_or_disk_only_its_cluster_fails(#[values(false, true)] disk: bool) {
+async fn lost_volume_or_disk_fails_only_its_cluster(#[values(false, true)] disk: bool) {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     begin(&world).await;
     let (cluster, other, volume) =
@@ -171,13 +175,17 @@ async fn with_a_lost_volume_or_disk_only_its_cluster_fails(#[values(false, true)
     begin(&world).await;
     settle(&world).await;
     let view = world.info(&cluster).await;
-    let words = view.explanation.unwrap();
-    assert!(view.cluster.has_failed(), "{words}");
-    assert!(words.contains(if disk { "has lost its disk" } else { volume.as_str() }), "{words}");
+    let explained = view.explanation.unwrap();
+    assert!(view.cluster.has_failed(), "{explained}");
+    assert!(explained.contains(if disk { "has lost its disk" } else { volume.as_str() }), "{explained}");
     assert_eq!(state(&world, &other).await, "RUNNING");
-    let told = world.events("machine.rebooted").await;
+    let events = world.events("machine.rebooted").await;
     let lost = if disk { "disks_missing" } else { "volumes_lost" };
-    assert_eq!((&told[0].detail[lost], &told[0].detail["clusters_coming_back"]), (&1.into(), &1.into()), "{told:?}");
+    assert_eq!(
+        (&events[0].detail[lost], &events[0].detail["clusters_coming_back"]),
+        (&1.into(), &1.into()),
+        "{events:?}"
+    );
     if !disk {
         world.driver.fake.mend(&volume).await.unwrap();
         reconcilers::instances::tick(&world.control).await.unwrap();
@@ -187,12 +195,13 @@ async fn with_a_lost_volume_or_disk_only_its_cluster_fails(#[values(false, true)
     }
 }
 
+/// A claim continues after a reboot.
 #[rstest]
 #[case("provision")]
 #[case("configure")]
 #[case("confirm")]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_goes_on(#[case] step: &'static str) {
+async fn claim_continues(#[case] step: &'static str) {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let (cluster, request) = world.create("1xH100", 2).await;
     goes_down(&world, step).await;
@@ -200,11 +209,12 @@ async fn a_claim_goes_on(#[case] step: &'static str) {
     world.assert_agreement("after the claim").await;
 }
 
+/// A restart continues after a reboot.
 #[rstest]
 #[case("restart")]
 #[case("confirm")]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_goes_on(#[case] step: &'static str) {
+async fn restart_continues(#[case] step: &'static str) {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let cluster = world.running("1xCPU", 2).await;
     let request = clusters::restart(&world.control, &world.caller, cluster.as_str()).await.unwrap().request;
@@ -213,9 +223,10 @@ async fn a_restart_goes_on(#[case] step: &'static str) {
     world.assert_agreement("after the restart").await;
 }
 
+/// Attaching and detaching continue after a reboot.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn an_attach_and_a_detach_go_on(
+async fn attach_and_detach_continue(
     #[values("mount", "restart", "confirm", "unmount")] step: &'static str,
     #[values(false, true)] live: bool,
     #[values(false, true)] detaches: bool,
@@ -238,8 +249,9 @@ async fn an_attach_and_a_detach_go_on(
     world.assert_agreement("after it went on").await;
 }
 
+/// A destruction continues after a reboot.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_destruction_goes_on() {
+async fn destruction_continues() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let cluster = world.running("1xCPU", 2).await;
     let request = clusters::destroy(&world.control, &world.caller, cluster.as_str()).await.unwrap().request;
@@ -251,8 +263,9 @@ async fn a_destruction_goes_on() {
     assert!(world.driver.observe().await.unwrap().instances.is_empty());
 }
 
+/// A long downtime does not fail open requests.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_long_night_does_not_fail_what_was_under_way() {
+async fn long_downtime_fails_no_request() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     begin(&world).await;
     let cluster = world.running("1xCPU", 1).await;
@@ -263,7 +276,7 @@ async fn a_long_night_does_not_fail_what_was_under_way() {
     assert_eq!((status(&world, &request).await, state(&world, &cluster).await), (RequestStatus::Completed, "RUNNING"));
 }
 
-/// Undoing does not work before the machine goes down.
+/// The undo fails before the host goes down.
 struct CannotUndo;
 
 impl Faults for CannotUndo {
@@ -276,8 +289,9 @@ impl Faults for CannotUndo {
     }
 }
 
+/// An undo continues after a long downtime.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_being_undone_is_undone_after_a_long_night() {
+async fn undo_continues_after_long_downtime() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     begin(&world).await;
     let (cluster, request) = world.create("1xH100", 1).await;
@@ -294,8 +308,9 @@ async fn what_was_being_undone_is_undone_after_a_long_night() {
     assert!(world.driver.observe().await.unwrap().instances.is_empty(), "nothing is left of it");
 }
 
+/// Without a reboot of the host, an undo ends at its deadline.
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_restart_of_the_machine_undoing_has_an_end() {
+async fn undo_ends_at_its_deadline_without_reboot() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     begin(&world).await;
     let (_, request) = world.create("1xH100", 1).await;
@@ -307,8 +322,9 @@ async fn without_a_restart_of_the_machine_undoing_has_an_end() {
     assert!(message.contains("failed as well"), "{message}");
 }
 
+/// Each request gets the time of its current step.
 #[tokio::test(flavor = "multi_thread")]
-async fn everybody_has_the_time_of_what_he_does() {
+async fn each_request_gets_the_time_of_its_step() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     begin(&world).await;
     let settings = Settings::default();
@@ -318,7 +334,7 @@ async fn everybody_has_the_time_of_what_he_does() {
     Runner::with_faults(world.control.clone(), crash).tick().await.unwrap();
     let (_, works) = world.create("1xCPU", 1).await;
     Runner::with_faults(world.control.clone(), Arc::new(CrashesAt("configure"))).tick().await.unwrap();
-    // Last in the line, so that nobody waits behind it.
+    // The last one in the queue, so that no claim waits behind it.
     let (_, waits) = world.create("8xH100", 1).await;
     world.wait(48 * HOUR).await;
     come_up(&world).await;
@@ -334,12 +350,12 @@ async fn everybody_has_the_time_of_what_he_does() {
     assert_eq!(status(&world, &works).await, RequestStatus::Completed);
 }
 
-/// How many seconds there are until then. The clock goes on a little with each look at it.
+/// How many seconds are left until then. Each read of the clock advances it a little.
 fn left(world: &World, until: Time) -> u64 {
     until.until(world.clock.now()).as_secs_f64().round() as u64
 }
 
-/// The engine dies in a step, however often it comes to it.
+/// The engine dies in a step whenever it runs it.
 struct CrashesAt(&'static str);
 
 impl Faults for CrashesAt {
@@ -348,15 +364,16 @@ impl Faults for CrashesAt {
     }
 }
 
+/// Deadlines are extended once per boot, even if the host cannot be observed.
 #[tokio::test(flavor = "multi_thread")]
-async fn time_is_given_once_also_where_the_machine_cannot_be_looked_at() {
+async fn deadlines_are_extended_once_per_boot() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     begin(&world).await;
     let (_, request) = world.create("1xCPU", 1).await;
     Runner::with_faults(world.control.clone(), Arc::new(CrashesAt("provision"))).tick().await.unwrap();
     world.wait(HOUR).await;
     world.driver.fake.reboot().await.unwrap();
-    world.driver.blind.store(true, Ordering::SeqCst);
+    world.driver.observe_fails.store(true, Ordering::SeqCst);
     reboots::extend_deadlines(&world.control).await.unwrap();
     let until = world.request(&request).await.request.deadline;
     assert_eq!(left(&world, until), Settings::default().work_deadline.as_secs(), "before anything is looked at");
@@ -366,15 +383,16 @@ async fn time_is_given_once_also_where_the_machine_cannot_be_looked_at() {
         assert!(reboots::recover(&world.control).await.is_err());
     }
     assert_eq!(world.request(&request).await.request.deadline, until, "not again and again");
-    world.driver.blind.store(false, Ordering::SeqCst);
+    world.driver.observe_fails.store(false, Ordering::SeqCst);
     world.settle().await;
     reboots::recover(&world.control).await.unwrap();
-    let told = &world.events("machine.rebooted").await[0].detail;
-    assert_eq!(told["requests_resumed"], 1, "what was open when the machine came up, {told}");
+    let events = &world.events("machine.rebooted").await[0].detail;
+    assert_eq!(events["requests_resumed"], 1, "what was open when the host came up, {events}");
 }
 
+/// A cluster that waits for its restart can be destroyed.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_for_a_turn_can_be_destroyed() {
+async fn waiting_cluster_can_be_destroyed() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     begin(&world).await;
     let mut all = Vec::new();
@@ -382,7 +400,7 @@ async fn who_waits_for_a_turn_can_be_destroyed() {
         all.push(world.running("1xH100", 1).await);
     }
     come_up(&world).await;
-    // Those whose turn it is come back, and nobody gives the others theirs.
+    // The admitted clusters come back, and the others are not admitted.
     world.settle().await;
     let mut destroyed = 0;
     for cluster in all {

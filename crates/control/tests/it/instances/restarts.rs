@@ -9,7 +9,7 @@ use tarn_store::testing::DatabaseKind;
 
 use crate::support::world;
 
-/// A step that never works.
+/// A step that always fails.
 struct Never(RequestType, &'static str);
 
 impl Faults for Never {
@@ -18,8 +18,9 @@ impl Faults for Never {
     }
 }
 
+/// Only a cluster that has its nodes can be restarted.
 #[tokio::test(flavor = "multi_thread")]
-async fn only_what_has_its_nodes_is_restarted() {
+async fn only_placed_clusters_are_restarted() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let (control, caller) = (&world.control, &world.caller);
     let refused = async |id: &str| clusters::restart(control, caller, id).await.unwrap_err().code;
@@ -42,8 +43,9 @@ async fn only_what_has_its_nodes_is_restarted() {
     world.assert_agreement("in the end").await;
 }
 
+/// A failed restart can be repeated.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_that_fails_can_be_tried_again() {
+async fn failed_restart_can_be_repeated() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let (cluster, volume) = (world.running("1xH100", 2).await, world.ready_volume().await);
     let (control, caller) = (&world.control, &world.caller);

@@ -1,4 +1,4 @@
-//! The same call twice happens once.
+//! A repeated call takes effect once.
 
 use std::time::Duration;
 
@@ -15,9 +15,10 @@ fn once(caller: &Caller, fingerprint: u8, seal: u8) -> Caller {
     Caller { idempotency: Some(wish), ..caller.clone() }
 }
 
+/// A repeated call returns the same response.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repeated_call_is_answered_the_same(
+async fn repeated_call_returns_same_response(
     #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
     let Some(world) = world(database).await else { return };
@@ -35,8 +36,9 @@ async fn a_repeated_call_is_answered_the_same(
     assert_eq!(stranger.code, "idempotency_other_key", "the outcome is sealed with the first caller's secret");
 }
 
+/// An API key that is shown once is not readable in the database.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_is_shown_once_is_not_in_the_database() {
+async fn database_reveals_no_api_key() {
     let Some(world) = world(DatabaseKind::Sqlite).await else {
         return;
     };
@@ -52,8 +54,9 @@ async fn a_key_that_is_shown_once_is_not_in_the_database() {
     }
 }
 
+/// After a day an idempotency key can be used again.
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_day_the_key_is_new_again() {
+async fn idempotency_key_expires_after_a_day() {
     let Some(world) = world(DatabaseKind::Sqlite).await else {
         return;
     };
@@ -64,6 +67,6 @@ async fn after_a_day_the_key_is_new_again() {
     let second = clusters::create(&world.control, &me, new()).await.unwrap();
     assert_ne!(first.cluster, second.cluster);
     world.wait(Duration::from_secs(24 * 3600 + 1)).await;
-    assert_eq!(reconcilers::expiry::tick(&world.control).await.unwrap(), Duration::ZERO, "something was forgotten");
+    assert_eq!(reconcilers::expiry::tick(&world.control).await.unwrap(), Duration::ZERO, "something was removed");
     assert!(reconcilers::expiry::tick(&world.control).await.unwrap() > Duration::ZERO);
 }

@@ -1,4 +1,4 @@
-//! Calls and runners that race for the same thing: one wins, the others hear about it.
+//! Calls and runners that race for the same object: one wins, the others are refused.
 
 use rstest::rstest;
 use tarn_control::operations::{clusters, ssh, storage};
@@ -8,6 +8,7 @@ use tarn_store::testing::DatabaseKind;
 
 use crate::support::world;
 
+/// Of two racing attaches one succeeds.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn two_attaches_race_for_one_cluster(
@@ -27,6 +28,7 @@ async fn two_attaches_race_for_one_cluster(
     world.assert_agreement("after the race").await;
 }
 
+/// Several runners share the work.
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn several_runners_share_the_work(
@@ -52,15 +54,16 @@ async fn several_runners_share_the_work(
     world.assert_agreement("after the work was shared").await;
 }
 
+/// Another tenant sees nothing and changes nothing.
 #[tokio::test(flavor = "multi_thread")]
-async fn strangers_see_nothing_and_change_nothing() {
+async fn other_tenants_see_and_change_nothing() {
     let Some(world) = world(DatabaseKind::Sqlite).await else {
         return;
     };
     let (cluster, volume) = (world.running("1xCPU", 1).await, world.ready_volume().await);
     let view = clusters::info(&world.control, &world.caller, cluster.as_str()).await.unwrap();
     let (name, node) = (view.cluster.name.clone(), view.instances[0].id.clone());
-    let (control, eve) = (&world.control, &world.stranger().await);
+    let (control, eve) = (&world.control, &world.other_tenant().await);
     let kinds = [
         clusters::info(control, eve, cluster.as_str()).await.err(),
         clusters::destroy(control, eve, cluster.as_str()).await.err(),
@@ -75,8 +78,9 @@ async fn strangers_see_nothing_and_change_nothing() {
     assert!(clusters::list(control, eve, listing).await.unwrap().items.is_empty());
 }
 
+/// Busy or protected objects are not destroyed.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_busy_or_protected_is_not_destroyed() {
+async fn busy_or_protected_objects_are_not_destroyed() {
     let Some(world) = world(DatabaseKind::Sqlite).await else {
         return;
     };
@@ -99,8 +103,9 @@ async fn what_is_busy_or_protected_is_not_destroyed() {
     world.assert_agreement("after the volume went").await;
 }
 
+/// Attaching restarts every node unless it is done live.
 #[tokio::test(flavor = "multi_thread")]
-async fn attaching_restarts_every_node_unless_it_is_live() {
+async fn attach_restarts_nodes_unless_live() {
     let Some(world) = world(DatabaseKind::Sqlite).await else {
         return;
     };

@@ -1,5 +1,5 @@
-//! The step matrix: every step of every kind of request, forward and undone, meets everything that can go wrong with it.
-//! In the end the request has ended, and the database and the world agree.
+//! The step matrix: every step of every kind of request, forward and undone, under every fault. In the end the request
+//! has ended, and the database and the host agree.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use crate::support::{World, world};
 
 const ONCE: [Fault; 5] = [Fault::ErrorBefore, Fault::ErrorAfter, Fault::Crash, Fault::Twice, Fault::TimeoutAfter];
 
-/// One fault at one place, once; and, if told so, another step that fails for good so that everything is undone.
+/// Injects one fault at one point, once; optionally another step fails permanently, so that everything is undone.
 struct Plan {
     at: FaultPoint,
     fault: Fault,
@@ -36,6 +36,7 @@ impl Faults for Plan {
     }
 }
 
+/// Every step survives every fault.
 #[rstest]
 #[case(RequestType::ClusterClaim)]
 #[case(RequestType::ClusterRelease)]
@@ -67,6 +68,7 @@ async fn every_step_survives_every_fault(
     }
 }
 
+/// Every undo survives every fault.
 #[rstest]
 #[case(RequestType::ClusterClaim)]
 #[case(RequestType::ClusterRelease)]
@@ -99,8 +101,9 @@ async fn every_undo_survives_every_fault(#[case] kind: RequestType) {
     }
 }
 
+/// An undo that never succeeds ends, and the message says so.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_undo_that_never_works_ends_and_says_so() {
+async fn endless_undo_ends_and_reports() {
     struct Stubborn;
     impl Faults for Stubborn {
         fn at(&self, at: FaultPoint) -> Fault {
@@ -127,7 +130,7 @@ async fn an_undo_that_never_works_ends_and_says_so() {
     assert!(world.store.read(tarn_store::instances::held).await.unwrap().gpus.is_empty());
 }
 
-/// One field of the matrix.
+/// One cell of the matrix.
 #[derive(Clone, Copy)]
 struct Case {
     live: bool,
@@ -136,7 +139,7 @@ struct Case {
     gives_up_at: Option<&'static str>,
 }
 
-/// Attaching and detaching have two ways; everything else has one.
+/// Attaching and detaching are done in two ways, everything else in one.
 fn ways(kind: RequestType) -> &'static [bool] {
     match kind {
         RequestType::StorageAttach | RequestType::StorageDetach => &[false, true],
@@ -144,7 +147,7 @@ fn ways(kind: RequestType) -> &'static [bool] {
     }
 }
 
-/// Prepares what the request needs, starts it, runs it with the fault, and compares the database with the world.
+/// Prepares what the request needs, starts it, runs it with the fault, and compares the database with the host.
 async fn run(database: DatabaseKind, case: Case, context: &str) -> Option<(World, RequestId)> {
     let Case { live, at, fault, gives_up_at } = case;
     let world = world(database).await?;
@@ -205,8 +208,9 @@ async fn start(world: &World, kind: RequestType, live: bool) -> RequestId {
     }
 }
 
+/// A live attach that cannot be undone stays attached.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_live_attach_that_cannot_be_undone_stays_attached() {
+async fn live_attach_without_undo_stays_attached() {
     struct Stubborn;
     impl Faults for Stubborn {
         fn at(&self, at: FaultPoint) -> Fault {

@@ -1,5 +1,5 @@
-//! Nodes that die and volumes that fail while a volume comes or goes: the request ends soon, says what is left, and there is a
-//! way out.
+//! Nodes that die and volumes that fail while a volume is attached or detached: the request ends soon, reports what is
+//! left, and the cluster can be recovered.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ use tokio::runtime::Handle;
 use crate::support::observing_driver::ObservingDriver;
 use crate::support::{World, world};
 
-/// Nobody should wait longer for the end of what cannot be done; an undo that is given up takes a quarter of an hour.
+/// The end of what cannot be done must not take longer; an undo that is abandoned takes a quarter of an hour.
 const SOON: Duration = Duration::from_secs(60);
 
 const DAMAGE: &str = "its filesystem is damaged; ask the operator to repair it";
@@ -32,7 +32,7 @@ struct Scene {
     nodes: Vec<InstanceId>,
 }
 
-/// What happens to the world when a step is about to run for the first time, and how the step itself goes wrong.
+/// What happens to the host before a step runs for the first time, and how the step itself fails.
 struct Meanwhile<F> {
     step: &'static str,
     fault: Fault,
@@ -78,7 +78,7 @@ impl Scene {
         storage::detach(&world.control, &world.caller, volume, cluster, live).await.unwrap().request
     }
 
-    /// Lets this happen before the step, and the request end soon.
+    /// Runs `happens` before the step, and expects the request to end soon.
     async fn ended(
         &self,
         request: &RequestId,
@@ -101,7 +101,7 @@ impl Scene {
         self.world.info(&self.cluster).await.cluster.state.name()
     }
 
-    /// The nodes that have the volume.
+    /// The nodes on which the volume is mounted.
     async fn mounted(&self) -> Vec<InstanceId> {
         let mut found = Vec::new();
         for node in &self.nodes {
@@ -113,7 +113,7 @@ impl Scene {
         found
     }
 
-    /// The death is told, and after a restart everything is right.
+    /// The dead node is reported, and after a restart everything is in order.
     async fn restart(&self) {
         reconcilers::instances::tick(&self.world.control).await.unwrap();
         assert_eq!(self.state().await, "FAILED");
@@ -124,9 +124,10 @@ impl Scene {
     }
 }
 
+/// A dead node does not block a live detach.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dead_node_does_not_hold_up_a_live_detach(
+async fn dead_node_does_not_block_live_detach(
     #[values("unmount", "confirm")] step: &'static str,
     #[values(false, true)] vanishes: bool,
     #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
@@ -145,9 +146,10 @@ async fn a_dead_node_does_not_hold_up_a_live_detach(
     }
 }
 
+/// A dead node does not block the undo of a live detach.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dead_node_does_not_hold_up_the_undo_of_a_live_detach(
+async fn dead_node_does_not_block_undo_of_live_detach(
     #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
     let Some(scene) = Scene::attached(database).await else { return };
@@ -165,9 +167,10 @@ async fn a_dead_node_does_not_hold_up_the_undo_of_a_live_detach(
     assert_eq!(scene.mounted().await, scene.nodes, "what is attached comes back");
 }
 
+/// A volume with a fault is not mounted again.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_has_a_fault_is_not_mounted_again(
+async fn faulty_volume_is_not_mounted_again(
     #[values(false, true)] live: bool,
     #[values(false, true)] lost: bool,
     #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
@@ -194,8 +197,9 @@ async fn what_has_a_fault_is_not_mounted_again(
     scene.world.assert_agreement("after the way out").await;
 }
 
+/// A restart mounts the volume that an undo could not mount.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_not_mounted_again_comes_with_a_restart() {
+async fn restart_mounts_volume_after_failed_undo() {
     let Some(scene) = Scene::attached(DatabaseKind::Sqlite).await else { return };
     let (request, volume) = (scene.detach(true).await, scene.volume.clone());
     let breaks = async move |driver: &ObservingDriver| driver.fake.damage(&volume, DAMAGE).await.unwrap();
@@ -209,9 +213,10 @@ async fn what_was_not_mounted_again_comes_with_a_restart() {
     scene.world.assert_agreement("after the restart").await;
 }
 
+/// A dead node makes a live attach fail and undo.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dead_node_undoes_a_live_attach(
+async fn dead_node_undoes_live_attach(
     #[values("mount", "confirm")] step: &'static str,
     #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
@@ -225,8 +230,9 @@ async fn a_dead_node_undoes_a_live_attach(
     scene.restart().await;
 }
 
+/// A volume that processes already use stays attached.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_used_already_stays_attached() {
+async fn volume_in_use_stays_attached() {
     let Some(scene) = Scene::open(DatabaseKind::Sqlite).await else { return };
     let (request, nodes, volume) = (scene.attach().await, scene.nodes.clone(), scene.volume.clone());
     let happens = async move |driver: &ObservingDriver| {

@@ -1,4 +1,4 @@
-//! Volumes that fail while others work on them, and what is told of processes across crashes.
+//! Volumes that fail while requests work on them, and reports of killed processes across crashes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,7 +26,7 @@ async fn attached(world: &World) -> (ClusterId, VolumeId) {
     (cluster, volume)
 }
 
-/// A step that goes wrong so often, in this way.
+/// A step that fails this often, in this way.
 struct Sometimes(&'static str, Fault, AtomicUsize);
 
 impl Faults for Sometimes {
@@ -38,12 +38,13 @@ impl Faults for Sometimes {
     }
 }
 
+/// Killed processes are reported although the step failed.
 #[rstest]
 #[case(Fault::Crash, RequestStatus::Completed)]
 #[case(Fault::ErrorAfter, RequestStatus::Completed)]
 #[case(Fault::TimeoutAfter, RequestStatus::Completed)]
 #[tokio::test(flavor = "multi_thread")]
-async fn who_was_killed_is_told_though_the_step_went_wrong(
+async fn killed_processes_are_reported_after_step_faults(
     #[case] fault: Fault,
     #[case] ends: RequestStatus,
     #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
@@ -68,8 +69,9 @@ async fn who_was_killed_is_told_though_the_step_went_wrong(
     world.assert_agreement("after the detach").await;
 }
 
+/// Killed processes are reported although the detach failed.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_was_killed_is_told_though_the_detach_failed() {
+async fn killed_processes_are_reported_after_failed_detach() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let (cluster, volume) = attached(&world).await;
     let node = world.info(&cluster).await.instances[0].clone();
@@ -84,11 +86,10 @@ async fn who_was_killed_is_told_though_the_detach_failed() {
     world.assert_agreement("after the undo").await;
 }
 
+/// Growing does not create a missing volume again.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_missing_is_not_made_again_by_growing(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
-) {
+async fn missing_volume_does_not_grow(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
     let Some(world) = world(database).await else { return };
     let volume = world.ready_volume().await;
     world.driver.fake.lose(&volume).await.unwrap();
@@ -109,18 +110,20 @@ async fn what_is_missing_is_not_made_again_by_growing(
     world.assert_agreement("after it was found").await;
 }
 
+/// An outdated observation does not fail a volume.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_old_observation_spoils_nothing() {
+async fn stale_observation_fails_no_volume() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let volume = world.ready_volume().await;
-    *world.driver.late.lock().unwrap() = Some(tarn_driver::Observed::default());
+    *world.driver.outdated.lock().unwrap() = Some(tarn_driver::Observed::default());
     reconcilers::instances::tick(&world.control).await.unwrap();
     assert_eq!(status(&world, &volume).await, "READY");
-    assert!(world.driver.late.lock().unwrap().is_none(), "the old observation was used");
+    assert!(world.driver.outdated.lock().unwrap().is_none(), "the old observation was used");
 }
 
+/// A volume that was never created does not recover.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_never_made_does_not_recover() {
+async fn volume_that_was_never_created_does_not_recover() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let new = storage::NewVolume { size_gb: 10, ..Default::default() };
     let volume = storage::create(&world.control, &world.caller, new).await.unwrap().volume.unwrap();
@@ -131,8 +134,9 @@ async fn what_was_never_made_does_not_recover() {
     assert_eq!(world.events("storage.recovered").await.len(), 0);
 }
 
+/// A restart whose volume fails in between says so, and the cluster can be recovered.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_whose_volume_fails_meanwhile_says_so_and_there_is_a_way_out() {
+async fn restart_reports_failed_volume() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let (cluster, volume) = attached(&world).await;
     let (control, caller) = (&world.control, &world.caller);

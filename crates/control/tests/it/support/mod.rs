@@ -1,4 +1,4 @@
-//! A whole control plane with a caller, on an empty database and an empty world.
+//! A complete control plane with a caller, on an empty database and an empty host.
 
 pub(crate) mod observing_driver;
 
@@ -33,11 +33,11 @@ pub(crate) struct World {
     pub(crate) fresh: Fresh,
 }
 
-/// The script of faults of the simulated GPUs.
+/// The script of faults for the simulated GPUs.
 pub(crate) const FAULTS: &str = "faults.toml";
 
 /// Eight CPUs and eight simulated GPUs.
-pub(crate) fn machine() -> Inventory {
+pub(crate) fn host_inventory() -> Inventory {
     let gpu = |n: u32| Gpu { id: format!("gpu-{n}"), model: "H100".into(), simulated: true };
     Inventory {
         cpu_milli: 8_000,
@@ -51,7 +51,7 @@ pub(crate) async fn world(database: DatabaseKind) -> Option<World> {
     let fresh = fresh(database).await?;
     let (clock, ids) = (Arc::new(ManualClock::default()), Arc::new(SeededIds::new(7)));
     let store = Store::open(&fresh.database, clock.clone(), ids.clone()).await.unwrap();
-    let (control, driver) = control(&store, &fresh, clock.clone(), ids, (machine(), Settings::default()));
+    let (control, driver) = control(&store, &fresh, clock.clone(), ids, (host_inventory(), Settings::default()));
     let key = "tp-0000000000000000000000000000000000000000";
     assert!(bootstrap::make_admin(&store, key.to_owned()).await.unwrap());
     let caller = control.authenticate(key).await.unwrap();
@@ -108,16 +108,16 @@ fn control_with(
 }
 
 impl World {
-    /// The same engine, started again on another machine.
+    /// The same engine, started again on another host.
     pub(crate) async fn moved_to(self, inventory: Inventory) -> Self {
         let world = self.again(inventory, Settings::default());
         Runner::new(world.control.clone()).recover(true).await.unwrap();
         world
     }
 
-    /// The same engine, started again on a machine whose GPUs somebody watches: as `tarn serve` does it.
+    /// The same engine, started again with another watch of its GPUs, as `tarn serve` does it.
     pub(crate) async fn started_with(self, watch: Arc<Watch>, seed: u64) -> Self {
-        let inventory = Inventory { gpus: watch.last(), ..machine() };
+        let inventory = Inventory { gpus: watch.last(), ..host_inventory() };
         let (clock, ids) = (self.clock.clone(), Arc::new(SeededIds::new(seed)));
         let given = (inventory, Settings::default(), watch);
         let (control, driver) = control_with(&self.store, &self.fresh, clock, ids, given);
@@ -126,15 +126,15 @@ impl World {
         World { control, driver, ..self }
     }
 
-    /// The same engine, started again with other limits.
+    /// The same engine, started again with other settings.
     pub(crate) fn with_settings(self, settings: Settings) -> Self {
-        self.again(machine(), settings)
+        self.again(host_inventory(), settings)
     }
 
-    /// Another engine beside this one, on the same database and the same world.
+    /// Another engine beside this one, on the same database and the same host.
     pub(crate) fn beside(&self) -> Control {
         let ids = Arc::new(SeededIds::new(9));
-        control(&self.store, &self.fresh, self.clock.clone(), ids, (machine(), Settings::default())).0
+        control(&self.store, &self.fresh, self.clock.clone(), ids, (host_inventory(), Settings::default())).0
     }
 
     fn again(self, inventory: Inventory, settings: Settings) -> Self {
@@ -143,19 +143,19 @@ impl World {
         World { control, driver, ..self }
     }
 
-    /// Somebody in another organization.
-    pub(crate) async fn stranger(&self) -> Caller {
+    /// A caller in another organization.
+    pub(crate) async fn other_tenant(&self) -> Caller {
         let new = NewUser { email: "eve@example.org".into(), org_name: Some("others".into()) };
         let made = admin::create_user(&self.control, &self.caller, new).await.unwrap();
         self.control.authenticate(&made.api_key).await.unwrap()
     }
 
-    /// Runs until nothing is due before the far future.
+    /// Runs until nothing is due within an hour.
     pub(crate) async fn settle(&self) {
         self.settle_with(&Runner::new(self.control.clone())).await;
     }
 
-    /// Runs with a runner that misbehaves until the request ends; whoever crashed is replaced when the lease has passed.
+    /// Runs with injected faults until the request ends; a crashed runner is replaced when its lease has expired.
     pub(crate) async fn settle_with_faults(&self, faults: Arc<dyn Faults>) {
         self.settle_with(&Runner::with_faults(self.control.clone(), faults)).await;
     }
@@ -165,10 +165,10 @@ impl World {
             let soon = self.clock.now().after(Duration::from_secs(3600));
             match runner.tick().await.unwrap() {
                 Some(next) if next < soon => self.clock.move_to(next),
-                // Only the line is left, and its deadline is far away.
+                // Only the capacity queue is left, and its deadline is far away.
                 Some(_) => return,
                 None if self.open().await.is_empty() => return,
-                // Somebody died with a lease in his hands.
+                // A runner died with a lease.
                 None => self.clock.advance(Settings::default().lease),
             }
         }
@@ -185,7 +185,7 @@ impl World {
         requests::info(&self.control, &self.caller, id.as_str()).await.unwrap()
     }
 
-    /// The database and the fake's world file must agree.
+    /// The database and the world file of the fake driver must agree.
     pub(crate) async fn assert_agreement(&self, context: &str) {
         let seen = read_world(self.fresh.dir.path()).unwrap();
         let differences = audit::differences(&self.store, &seen).await.unwrap();
@@ -223,13 +223,13 @@ impl World {
         clusters::info(&self.control, &self.caller, cluster.as_str()).await.unwrap()
     }
 
-    /// The events of this kind, oldest first.
+    /// The events with this verb, oldest first.
     pub(crate) async fn events(&self, verb: &str) -> Vec<Event> {
         let all = self.store.read(|tx| events::after(tx, 0, 10_000)).await.unwrap();
         all.into_iter().filter(|event| event.verb == verb).collect()
     }
 
-    /// What happened to one object, oldest first.
+    /// The verbs of the events of one object, oldest first.
     pub(crate) async fn events_of(&self, object: &str) -> Vec<String> {
         let all = self.store.read(|tx| events::after(tx, 0, 10_000)).await.unwrap();
         all.into_iter().filter(|event| event.object == object).map(|event| event.verb).collect()
@@ -240,7 +240,7 @@ impl World {
         self.store.read(|tx| tarn_store::job_logs::inline(tx, job)).await.unwrap().len()
     }
 
-    /// Makes an object of the rows of a small log, as happens when they are many.
+    /// Merges the rows of a small log into an object, as happens when there are many.
     pub(crate) async fn make_object(&self, job: &JobId) {
         self.control.objects().ensure_internal("jobs").await.unwrap();
         let job = job.clone();
@@ -253,7 +253,7 @@ impl World {
         write.await.unwrap();
     }
 
-    /// How many rows a job has: one, or none.
+    /// How many rows a job has: one or none.
     pub(crate) async fn rows_of_job(&self, job: &JobId) -> usize {
         let unknown = self.store.read(|tx| tarn_store::jobs::unknown(tx, std::slice::from_ref(job))).await.unwrap();
         1 - unknown.len()

@@ -1,4 +1,4 @@
-//! The fake driver with somebody who watches: he counts, makes instances unreachable, and can be late with what he saw.
+//! The fake driver, extended to count calls, make instances unreachable, and return outdated observations.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
@@ -18,56 +18,56 @@ use tokio::sync::mpsc;
 
 pub(crate) struct ObservingDriver {
     pub(crate) fake: FakeDriver,
-    /// How often an instance was told its keys.
-    pub(crate) told: AtomicUsize,
-    /// The names and places of the volumes that each instance was told last.
+    /// How often the access configuration was pushed.
+    pub(crate) pushes: AtomicUsize,
+    /// The names and paths of the volumes that were last pushed to each instance.
     pub(crate) volumes: Mutex<HashMap<InstanceId, Vec<(String, String)>>>,
-    /// These do not answer.
+    /// These instances do not respond.
     pub(crate) unreachable: Mutex<HashSet<InstanceId>>,
-    /// What `observe` answers once instead of the truth.
-    pub(crate) late: Mutex<Option<Observed>>,
-    /// How often what keeps instances apart was kept, and whether it cannot be.
-    pub(crate) kept: AtomicUsize,
-    pub(crate) defenceless: AtomicBool,
-    /// Whether not everything can be looked at.
-    pub(crate) blind: AtomicBool,
-    /// Who answers in the place of the guests.
+    /// What `observe` returns once instead of the truth.
+    pub(crate) outdated: Mutex<Option<Observed>>,
+    /// How often the isolation was restored, and whether that fails.
+    pub(crate) isolated: AtomicUsize,
+    pub(crate) isolation_fails: AtomicBool,
+    /// Whether observing everything fails.
+    pub(crate) observe_fails: AtomicBool,
+    /// Connects in place of the guests.
     pub(crate) dial: Mutex<Option<Dial>>,
-    /// What a pull tells, one after the other; it goes on when it is let.
+    /// The messages that a pull reports, one after the other; it ends when the sender is dropped.
     pub(crate) pulls: Mutex<Option<mpsc::UnboundedReceiver<String>>>,
-    /// How often, and at which intervals, a pull tells something before it is silent for ever.
-    pub(crate) chatter: Mutex<Option<(usize, Duration)>>,
-    /// How often it has.
-    pub(crate) chattered: AtomicUsize,
+    /// How often, and at which intervals, a pull reports before it is silent for ever.
+    pub(crate) reports: Mutex<Option<(usize, Duration)>>,
+    /// How often it has reported.
+    pub(crate) reported: AtomicUsize,
     /// The images that instances were started from.
     pub(crate) images: Mutex<Vec<Option<String>>>,
 }
 
-/// Gives a stream to the guest of an instance.
+/// Connects to the guest of an instance.
 pub(crate) type Dial = Box<dyn Fn(&InstanceId) -> Result<GuestStream, Error> + Send + Sync>;
 
 impl ObservingDriver {
     pub(crate) fn new(fake: FakeDriver) -> Self {
         ObservingDriver {
             fake,
-            told: AtomicUsize::new(0),
+            pushes: AtomicUsize::new(0),
             volumes: Mutex::default(),
             unreachable: Mutex::default(),
-            late: Mutex::default(),
-            kept: AtomicUsize::new(0),
-            defenceless: AtomicBool::new(false),
-            blind: AtomicBool::new(false),
+            outdated: Mutex::default(),
+            isolated: AtomicUsize::new(0),
+            isolation_fails: AtomicBool::new(false),
+            observe_fails: AtomicBool::new(false),
             dial: Mutex::default(),
             pulls: Mutex::default(),
-            chatter: Mutex::default(),
-            chattered: AtomicUsize::new(0),
+            reports: Mutex::default(),
+            reported: AtomicUsize::new(0),
             images: Mutex::default(),
         }
     }
 
-    /// How often an instance was told its keys since this was last asked.
-    pub(crate) fn take_told(&self) -> usize {
-        self.told.swap(0, Ordering::SeqCst)
+    /// How often the access configuration was pushed since the last call of this.
+    pub(crate) fn take_pushes(&self) -> usize {
+        self.pushes.swap(0, Ordering::SeqCst)
     }
 }
 
@@ -92,15 +92,15 @@ impl Driver for ObservingDriver {
     async fn ensure_image(&self, reference: &str, progress: &(dyn Fn(String) + Send + Sync)) -> Result<String, Error> {
         let pulls = self.pulls.lock().unwrap().take();
         if let Some(mut pulls) = pulls {
-            while let Some(words) = pulls.recv().await {
-                progress(words);
+            while let Some(message) = pulls.recv().await {
+                progress(message);
             }
         }
-        let chatter = *self.chatter.lock().unwrap();
-        if let Some((times, every)) = chatter {
+        let reports = *self.reports.lock().unwrap();
+        if let Some((times, every)) = reports {
             for n in 0..times {
                 progress(format!("pulls {reference}: {n} of {times} MB"));
-                self.chattered.fetch_add(1, Ordering::SeqCst);
+                self.reported.fetch_add(1, Ordering::SeqCst);
                 tokio::time::sleep(every).await;
             }
             std::future::pending::<()>().await;
@@ -121,7 +121,7 @@ impl Driver for ObservingDriver {
         if self.unreachable.lock().unwrap().contains(id) {
             return Err(Error::Retry("it does not answer".into()));
         }
-        self.told.fetch_add(1, Ordering::SeqCst);
+        self.pushes.fetch_add(1, Ordering::SeqCst);
         self.volumes.lock().unwrap().insert(id.clone(), access.volumes.clone());
         self.fake.configure_instance(id, access).await
     }
@@ -138,8 +138,8 @@ impl Driver for ObservingDriver {
     }
 
     async fn keep(&self) -> Result<(), Error> {
-        self.kept.fetch_add(1, Ordering::SeqCst);
-        match self.defenceless.load(Ordering::SeqCst) {
+        self.isolated.fetch_add(1, Ordering::SeqCst);
+        match self.isolation_fails.load(Ordering::SeqCst) {
             true => Err(Error::Retry("the program nft is away".into())),
             false => Ok(()),
         }
@@ -187,11 +187,11 @@ impl Driver for ObservingDriver {
     }
 
     async fn observe(&self) -> Result<Observed, Error> {
-        if self.blind.load(Ordering::SeqCst) {
+        if self.observe_fails.load(Ordering::SeqCst) {
             return Err(Error::Retry("the disk of the volumes is not there".into()));
         }
-        let late = self.late.lock().unwrap().take();
-        match late {
+        let outdated = self.outdated.lock().unwrap().take();
+        match outdated {
             Some(observed) => Ok(observed),
             None => self.fake.observe().await,
         }
