@@ -51,7 +51,7 @@ async fn pool_promises_no_more_than_allowed(
     grow(limit_gb).await.unwrap();
     world.settle().await;
     let full = create(1).await.unwrap_err();
-    assert!(full.message.contains(" 0 GB are free, and this asks for 1 GB more"), "{}", full.message);
+    assert!(full.message.contains(" 0 GB are free, and this call needs 1 GB more"), "{}", full.message);
     world.assert_agreement("with all promised").await;
 }
 
