@@ -5,7 +5,7 @@
 //! succeeded, so its action is idempotent. The undo of a step must handle a step that happened completely, partly or
 //! not at all.
 //!
-//! Start reading at [`Definition`], and at [`clusters::claim`] for the longest example.
+//! Start reading at [`Definition`], and at `clusters/claim.rs` for the longest example.
 
 mod clusters;
 pub(crate) mod deadlines;

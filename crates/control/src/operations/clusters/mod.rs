@@ -1,6 +1,6 @@
 //! What callers do with clusters.
 //!
-//! Start reading at [`create`].
+//! Start reading at [`create()`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
