@@ -360,12 +360,12 @@ impl Control {
         &self.memory.live_logs
     }
 
-    /// Whether the bucket is there in which things of jobs are kept.
+    /// Set once the bucket exists in which the files of jobs are stored.
     pub(crate) fn job_shelf(&self) -> &OnceCell<()> {
         &self.memory.job_shelf
     }
 
-    /// Turns of those who send the files of a job.
+    /// Permits for clients that upload the files of a job.
     pub(crate) fn upload_turns(&self) -> &UploadTurns {
         &self.memory.upload_turns
     }
