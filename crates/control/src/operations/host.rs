@@ -6,7 +6,7 @@ use tarn_model::gpus::{Drain, Figures, Known, Seen};
 use tarn_model::ids::{ClusterId, InstanceId};
 use tarn_store::{Tx, events, gpus, host, instances, requests, storage};
 
-use crate::requests::LINE_WINDOW;
+use crate::requests::QUEUE_WINDOW;
 use crate::{Caller, Control, Error, Result};
 
 /// The host as administrators see it.
@@ -83,7 +83,7 @@ pub async fn drain(control: &Control, caller: &Caller, drained: Option<DrainReas
         match drain {
             Some(_) => Ok("The host accepts no new clusters; running clusters continue.".to_owned()),
             None => {
-                requests::wake_line(tx, LINE_WINDOW)?;
+                requests::wake_line(tx, QUEUE_WINDOW)?;
                 Ok("The host accepts new clusters again.".to_owned())
             }
         }
@@ -192,7 +192,7 @@ async fn change_gpu(
                 Ok(format!("GPU {} is not offered: {why}. Instance {instance} keeps it.", there.id))
             }
             (None, None) => {
-                requests::wake_line(tx, LINE_WINDOW)?;
+                requests::wake_line(tx, QUEUE_WINDOW)?;
                 Ok(format!("GPU {} is offered.", there.id))
             }
             (None, Some((instance, _))) => Ok(format!(

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tarn_model::gpus::{Health, Known, Look, Seen, Unseen};
 use tarn_store::{Tx, clusters, events, gpus, instances, requests};
 
-use crate::requests::LINE_WINDOW;
+use crate::requests::QUEUE_WINDOW;
 use crate::{Control, Result};
 
 /// Observes all GPUs once. A look that fails counts as one that saw nothing.
@@ -41,7 +41,7 @@ pub async fn tick(control: &Control) -> Result<Duration> {
     // comes after the write.
     let are_others = control.host_view().record_look(&look.seen, &unseen_now.missed, control.prices());
     if are_others {
-        control.store().write(|tx| -> Result<u64> { Ok(requests::wake_line(tx, LINE_WINDOW)?) }).await?;
+        control.store().write(|tx| -> Result<u64> { Ok(requests::wake_line(tx, QUEUE_WINDOW)?) }).await?;
     }
     if is_news || are_others {
         control.due().notify_one();
@@ -65,7 +65,7 @@ fn save_changes(tx: &mut Tx<'_>, look: &Look, is_listed: &impl Fn(&str) -> bool,
         gpus::forget(tx, id)?;
     }
     if is_more {
-        requests::wake_line(tx, LINE_WINDOW)?;
+        requests::wake_line(tx, QUEUE_WINDOW)?;
     }
     Ok(unseen)
 }

@@ -22,8 +22,8 @@ use tarn_store::Tx;
 
 use crate::{Control, Error, Result};
 
-pub(crate) use clusters::{LINE_WINDOW, PULL};
-pub(crate) use start::{NewRequest, end_request, start_completed, start_in_line, start_request};
+pub(crate) use clusters::{PULL, QUEUE_WINDOW};
+pub(crate) use start::{NewRequest, end_request, start_completed, start_queued, start_request};
 
 /// A kind of request.
 pub struct Definition {

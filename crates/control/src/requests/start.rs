@@ -7,7 +7,7 @@ use tarn_model::requests::{Request, RequestStatus, RequestType};
 use tarn_model::users::Owner;
 use tarn_store::{Tx, events, requests};
 
-use super::LINE_WINDOW;
+use super::QUEUE_WINDOW;
 use crate::Result;
 
 /// What a new request is about.
@@ -27,9 +27,9 @@ pub(crate) fn start_request(tx: &mut Tx<'_>, new: NewRequest<'_>, limit: Duratio
 
 /// Starts a request that waits in the capacity queue for at most `limit`. A request behind the window of the queue
 /// sleeps until the queue has moved.
-pub(crate) fn start_in_line(tx: &mut Tx<'_>, new: NewRequest<'_>, limit: Duration) -> Result<Request> {
+pub(crate) fn start_queued(tx: &mut Tx<'_>, new: NewRequest<'_>, limit: Duration) -> Result<Request> {
     let (deadline, now) = (tx.now().after(limit), tx.now());
-    let far_back = requests::line_length(tx, LINE_WINDOW)? >= u64::from(LINE_WINDOW);
+    let far_back = requests::line_length(tx, QUEUE_WINDOW)? >= u64::from(QUEUE_WINDOW);
     let due = if far_back { deadline } else { now };
     let request = Request { due, deadline, waiting: true, ..pending_request(tx, new) };
     requests::insert(tx, &request)?;

@@ -14,7 +14,7 @@ use tarn_model::Time;
 use tarn_model::requests::Request;
 use tarn_store::requests;
 
-use crate::requests::LINE_WINDOW;
+use crate::requests::QUEUE_WINDOW;
 use crate::{Control, Error, Result};
 
 use faults::Faults;
@@ -45,7 +45,7 @@ impl Runner {
                 requests::release_all(tx)?;
             }
             // The host may have grown since the queue was last considered.
-            requests::wake_line(tx, LINE_WINDOW)?;
+            requests::wake_line(tx, QUEUE_WINDOW)?;
             Ok(())
         });
         write.await

@@ -14,7 +14,7 @@ use tarn_store::{Tx, cluster_keys, clusters, events, instances, ssh_keys};
 use super::fitting_type;
 use crate::operations::ssh_keys::save_key;
 use crate::operations::{Accepted, free_name, limits};
-use crate::requests::start_in_line;
+use crate::requests::start_queued;
 use crate::{Caller, Control, Error, Result, access};
 
 /// The cluster to create.
@@ -68,7 +68,7 @@ pub async fn create(control: &Control, caller: &Caller, new: NewCluster) -> Resu
         let detail = serde_json::json!({ "name": cluster.name, "type": kind.name, "nodes": cluster.num_nodes });
         events::record(tx, me.user.id.as_str(), cluster.owner.scope(), cluster.id.as_str(), "cluster.create", &detail)?;
         let claim = super::cluster_request(RequestType::ClusterClaim, &me, &cluster);
-        let request = start_in_line(tx, claim, limit)?;
+        let request = start_queued(tx, claim, limit)?;
         let note = if kind.simulated { " Its GPUs are simulated." } else { "" };
         let message =
             format!("Cluster {} ({}) is being created, request {}.{note}", cluster.name, cluster.id, request.id);

@@ -28,7 +28,7 @@ use crate::explain::Explainer;
 use crate::jobs::destroyed;
 use crate::jobs::ends::Ends;
 use crate::page::{self, cut, decode_cursor};
-use crate::requests::{LINE_WINDOW, NewRequest, start_completed, start_request};
+use crate::requests::{NewRequest, QUEUE_WINDOW, start_completed, start_request};
 use crate::{Caller, Control, Error, Listing, Page, Result};
 use withdraw::{leave_queue, withdraw_open_work};
 
@@ -251,7 +251,7 @@ pub fn catalogue(control: &Control) -> Arc<Catalogue> {
 /// Returns all instance types, and how many instances of each could be placed now, behind the claims in the queue.
 pub async fn types(control: &Control) -> Result<Vec<(InstanceType, u64)>> {
     let read =
-        control.store().read(|tx| -> Result<_> { Ok((instances::held(tx)?, instances::waiting(tx, LINE_WINDOW)?)) });
+        control.store().read(|tx| -> Result<_> { Ok((instances::held(tx)?, instances::waiting(tx, QUEUE_WINDOW)?)) });
     let (held, queue) = read.await?;
     let ahead: Vec<Claim> = queue.into_iter().map(|(_, claim)| claim).collect();
     let (inventory, catalogue) = (control.inventory(), control.catalogue());

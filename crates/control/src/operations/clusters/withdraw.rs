@@ -6,14 +6,14 @@ use tarn_model::requests::{Request, RequestStatus, RequestType};
 use tarn_store::{Tx, requests};
 
 use crate::Result;
-use crate::requests::{LINE_WINDOW, PULL, definition, end_request};
+use crate::requests::{PULL, QUEUE_WINDOW, definition, end_request};
 
 /// Cancels the claim of a cluster that waits for capacity.
 pub(super) fn leave_queue(tx: &mut Tx<'_>, cluster: &Cluster) -> Result<()> {
     for request in requests::open_of_cluster(tx, &cluster.id)? {
         cancel_request(tx, request, "the cluster was destroyed before it got its capacity")?;
     }
-    requests::wake_line(tx, LINE_WINDOW)?;
+    requests::wake_line(tx, QUEUE_WINDOW)?;
     Ok(())
 }
 

@@ -14,7 +14,7 @@ use crate::{Error, Result, Settings};
 
 /// How many claims at the front of the queue are considered when capacity becomes free. Claims further back wait until
 /// the queue has moved.
-pub(crate) const LINE_WINDOW: u32 = 64;
+pub(crate) const QUEUE_WINDOW: u32 = 64;
 
 pub(in crate::requests) const DEFINITION: Definition = Definition {
     kind: RequestType::ClusterClaim,
@@ -71,7 +71,7 @@ fn try_reserve(
             return Err(Error::conflict("does_not_fit", message));
         }
     }
-    let queue = instances::waiting(tx, LINE_WINDOW)?;
+    let queue = instances::waiting(tx, QUEUE_WINDOW)?;
     let Some(position) = queue.iter().position(|(cluster, _)| cluster == id) else {
         return Ok(Next::Wait);
     };
@@ -84,7 +84,7 @@ fn try_reserve(
         instance.gpus = gpus.get(instance.node as usize).cloned().unwrap_or_default();
     })?;
     // The window moves by one: the claim that enters it must be considered.
-    requests::wake_line(tx, LINE_WINDOW + 1)?;
+    requests::wake_line(tx, QUEUE_WINDOW + 1)?;
     Ok(next)
 }
 
@@ -106,7 +106,7 @@ pub(super) fn release_capacity(tx: &mut Tx<'_>, id: &ClusterId) -> Result<()> {
         instance.gpus.clear();
         instances::save(tx, &instance)?;
     }
-    requests::wake_line(tx, LINE_WINDOW)?;
+    requests::wake_line(tx, QUEUE_WINDOW)?;
     Ok(())
 }
 
