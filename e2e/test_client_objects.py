@@ -35,7 +35,7 @@ def test_buckets(tarn, server):
     assert tarn.json("object-storage bucket create logs")
     assert tarn("object-storage bucket ls").text.splitlines() == ["logs", "photos"]
     assert tarn.json("object-storage bucket list")["buckets"] == ["logs", "photos"]
-    assert "of that name" in tarn("object-storage bucket create photos", code=4).errors
+    assert "with that name" in tarn("object-storage bucket create photos", code=4).errors
     assert tarn.json("object-storage bucket create photos", code=4)["code"]
     put(s3, "photos", "key")
     assert "empty" in tarn("object-storage bucket delete photos", code=4).errors

@@ -79,7 +79,7 @@ impl Config {
             max_files: own.max_files.unwrap_or(plain.max_files),
             max_log_bytes: bytes(own.max_log_gb, plain.max_log_bytes),
             max_output_bytes: bytes(own.max_output_gb, plain.max_output_bytes),
-            draft_patience: seconds(own.draft_minutes, 60, plain.draft_patience),
+            draft_timeout: seconds(own.draft_minutes, 60, plain.draft_timeout),
             stop_grace: seconds(own.stop_grace_seconds, 1, plain.stop_grace),
             keep: seconds(own.keep_days, 24 * 3600, plain.keep),
         }
@@ -115,7 +115,7 @@ mod tests {
             max_files: 7,
             max_log_bytes: 500_000_000,
             max_output_bytes: 1_000_000_000_000_000,
-            draft_patience: Duration::from_secs(300),
+            draft_timeout: Duration::from_secs(300),
             stop_grace: Duration::ZERO,
             keep: Duration::from_secs(3650 * 24 * 3600),
         };

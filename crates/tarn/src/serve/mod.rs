@@ -67,7 +67,7 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
     let runner = Runner::new(control.clone());
     let dispatcher = Dispatcher::new(control.clone());
     // Requests without a deadline would fail as soon as the runner takes them.
-    let given = reconcilers::reboots::give_time(&control).await;
+    let given = reconcilers::reboots::extend_deadlines(&control).await;
     given.map_err(|e| Failure::with_cause("cannot determine whether the host was restarted", e))?;
     if let Err(error) = reconcilers::reboots::recover(&control).await {
         // The reconciler tries again every few seconds.
