@@ -16,8 +16,8 @@ use tokio::sync::{Notify, OnceCell};
 
 use crate::access::Told;
 use crate::board::Board;
-use crate::jobs::live::LiveLogs;
-use crate::jobs::upload_turns::UploadTurns;
+use crate::jobs::files::upload_permits::UploadPermits;
+use crate::jobs::logs::live_logs::LiveLogs;
 use crate::progress::Progress;
 use crate::reconcilers::access::Unreached;
 use crate::reconcilers::machines::Sightings;
@@ -200,8 +200,8 @@ struct Memory {
     jobs_changed: Notify,
     jobs_left: Notify,
     live_logs: LiveLogs,
-    job_shelf: OnceCell<()>,
-    upload_turns: UploadTurns,
+    job_bucket: OnceCell<()>,
+    upload_permits: UploadPermits,
     told: Told,
     unreached: Unreached,
     sightings: Sightings,
@@ -364,13 +364,13 @@ impl Control {
     }
 
     /// Whether the bucket is there in which things of jobs are kept.
-    pub(crate) fn job_shelf(&self) -> &OnceCell<()> {
-        &self.memory.job_shelf
+    pub(crate) fn job_bucket(&self) -> &OnceCell<()> {
+        &self.memory.job_bucket
     }
 
     /// Turns of those who send the files of a job.
-    pub(crate) fn upload_turns(&self) -> &UploadTurns {
-        &self.memory.upload_turns
+    pub(crate) fn upload_permits(&self) -> &UploadPermits {
+        &self.memory.upload_permits
     }
 
     pub(crate) fn told(&self) -> &Told {

@@ -101,7 +101,7 @@ async fn sweep_nodes(control: &Control) {
 
 async fn sweep_shelf(control: &Control) {
     loop {
-        tokio::time::sleep(pause("things of jobs", reconcilers::jobs::sweep_shelf(control).await)).await;
+        tokio::time::sleep(pause("things of jobs", reconcilers::jobs::sweep_objects(control).await)).await;
     }
 }
 

@@ -1,38 +1,38 @@
-//! Pauses before something is tried again: short at first, and each twice as long as the one before, up to a limit.
+//! The delay between tries: short at first, doubled after each try up to a limit.
 
 use std::time::Duration;
 
 const FIRST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// How long to wait next.
+/// The next delay.
 #[derive(Debug)]
-pub(super) struct Pauses(Duration);
+pub(super) struct Backoff(Duration);
 
-impl Default for Pauses {
+impl Default for Backoff {
     fn default() -> Self {
-        Pauses(FIRST)
+        Backoff(FIRST)
     }
 }
 
-impl Pauses {
-    /// Whether nobody has waited yet.
+impl Backoff {
+    /// Returns whether the next delay is the first one.
     pub(super) fn is_first(&self) -> bool {
         self.0 == FIRST
     }
 
-    /// Begins with the short ones again.
+    /// Starts again with the shortest delay.
     pub(super) fn reset(&mut self) {
         self.0 = FIRST;
     }
 
-    /// Goes on with the longest: a moment later it will hardly be otherwise.
-    pub(super) fn lengthen(&mut self) {
+    /// Continues with the longest delay, for failures that a short one does not resolve.
+    pub(super) fn use_longest(&mut self) {
         self.0 = LONGEST;
     }
 
-    /// Waits.
-    pub(super) async fn pause(&mut self) {
+    /// Sleeps for the next delay, and doubles it.
+    pub(super) async fn sleep(&mut self) {
         tokio::time::sleep(self.0).await;
         self.0 = (self.0 * 2).min(LONGEST);
     }

@@ -21,8 +21,8 @@ use super::requests::RequestView;
 use super::withdraw::{leave_line, withdraw};
 use super::{Accepted, asked_by, whose};
 use crate::explain::Explainer;
-use crate::jobs::destroyed;
-use crate::jobs::ends::Ends;
+use crate::jobs::queue::cluster_destruction;
+use crate::jobs::queue::ended_metrics::EndedMetrics;
 use crate::page::{self, cut, decode_cursor};
 use crate::requests::{LINE_WINDOW, New, start, start_completed};
 use crate::{Caller, Control, Error, Listing, Page, Result};
@@ -133,10 +133,10 @@ pub async fn edit(control: &Control, caller: &Caller, cluster: &str, edit: Clust
 /// Begins to destroy a cluster. One that only waits leaves the line.
 pub async fn destroy(control: &Control, caller: &Caller, cluster: &str) -> Result<Accepted> {
     let (me, asked, limit) = (caller.clone(), cluster.to_owned(), control.settings().work_deadline);
-    let ends = Ends::default();
+    let ends = EndedMetrics::default();
     let recorded = ends.clone();
     let write = control.write(caller, move |tx| {
-        recorded.begin();
+        recorded.reset();
         let cluster = find(tx, &me, &asked)?;
         let cluster = withdraw(tx, cluster)?;
         let (now, held) = (tx.now(), attachments::of_cluster(tx, &cluster.id)?);
@@ -149,10 +149,10 @@ pub async fn destroy(control: &Control, caller: &Caller, cluster: &str) -> Resul
         Ok(Accepted { cluster: Some(id), volume: None, instances: Vec::new(), request, message })
     });
     let accepted = write.await?;
-    ends.count();
+    ends.count_ended();
     // Its jobs have to end, and whoever listens to one should hear of it.
     control.jobs_changed().notify_one();
-    control.live_logs().touch_all();
+    control.live_logs().notify_all_logs();
     Ok(accepted)
 }
 
@@ -173,7 +173,7 @@ pub(crate) fn release(
     cluster: Cluster,
     Released { was, owner, actor }: Released<'_>,
     limit: Duration,
-    ends: &Ends,
+    ends: &EndedMetrics,
 ) -> Result<RequestId> {
     if *was == State::Pending {
         leave_line(tx, &cluster)?;
@@ -183,7 +183,7 @@ pub(crate) fn release(
         instance.state = cluster.state.clone();
         instances::save(tx, &instance)?;
     }
-    destroyed::stop_all(tx, &cluster, ends)?;
+    cluster_destruction::stop_jobs_of_cluster(tx, &cluster, ends)?;
     let (id, detail) = (&cluster.id, serde_json::json!({ "name": cluster.name }));
     events::record(tx, actor, cluster.owner.scope(), id.as_str(), "cluster.destroy", &detail)?;
     let new = New { kind: RequestType::ClusterRelease, owner, cluster: Some(id), volume: None };

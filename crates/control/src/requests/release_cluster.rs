@@ -8,7 +8,7 @@ use tarn_store::{Tx, attachments, instances};
 use super::claim_cluster::release_capacity;
 use super::{Commit, Context, Definition, Next, Step, Undo, Work, nodes};
 use crate::Result;
-use crate::jobs::destroyed;
+use crate::jobs::queue::cluster_destruction;
 
 pub(super) const DEFINITION: Definition = Definition {
     kind: RequestType::ClusterRelease,
@@ -31,8 +31,8 @@ fn end_jobs(ctx: Context<'_>) -> Work<'_> {
         let seen = nodes::observe_all(ctx, &nodes).await?;
         let down =
             |seen: &Option<ObservedInstance>| seen.as_ref().is_some_and(|seen| seen.end == Some(End::MachineRebooted));
-        if seen.iter().all(down) || !destroyed::wait(ctx.control, cluster).await? {
-            destroyed::end_all(ctx.control, cluster).await?;
+        if seen.iter().all(down) || !cluster_destruction::wait_until_jobs_ended(ctx.control, cluster).await? {
+            cluster_destruction::end_jobs_by_force(ctx.control, cluster).await?;
         }
         Ok(super::nothing())
     })

@@ -9,20 +9,7 @@ mod gpus;
 mod gpus_missing;
 mod idempotency;
 mod images;
-#[path = "jobs/attempts.rs"]
-mod jobs_drive;
-#[path = "jobs/after_end.rs"]
-mod jobs_ends;
-#[path = "jobs/logs.rs"]
-mod jobs_logs;
-#[path = "jobs/operations.rs"]
-mod jobs_operations;
-#[path = "jobs/outputs.rs"]
-mod jobs_outputs;
-#[path = "jobs/support.rs"]
-mod jobs_support;
-#[path = "jobs/uploads.rs"]
-mod jobs_uploads;
+mod jobs;
 mod limits;
 mod loopback_proxy;
 mod machines;

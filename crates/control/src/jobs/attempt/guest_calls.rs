@@ -1,5 +1,5 @@
-//! What is asked of the guests about jobs, each on a stream of its own. What they answer is untrusted: it is bounded here, and
-//! checked by whoever uses it.
+//! Calls to guests about jobs, each on its own stream. Replies are untrusted: their size is bounded here, and the code
+//! that uses them checks their content.
 
 use std::time::Duration;
 
@@ -13,166 +13,174 @@ use tarn_store::instances;
 
 use crate::Control;
 
-/// How long a guest may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a guest may take to reply.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long it may take to end what is left of an earlier attempt before the next one begins.
-const STARTING: Duration = Duration::from_secs(90);
+/// How long a guest may take to end what is left of an earlier attempt before it starts the next one.
+const START_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// How long it may take to kill what is left of a job and to remove its directory.
-const FORGETTING: Duration = Duration::from_secs(90);
+/// How long a guest may take to kill the processes of a job and to remove its directory.
+const FORGET_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// As much of a guest's words as is passed on.
-const MAX_WORDS: usize = 300;
+/// How much text of a guest is passed on.
+const MAX_TEXT_CHARS: usize = 300;
 
 /// Both directions of a stream to a guest.
-pub(super) type Link = Opened<GuestStream>;
+pub(in crate::jobs) type GuestLink = Opened<GuestStream>;
 
-/// Why a guest did not do what it was asked.
+/// Why a call to a guest failed.
 #[derive(Debug)]
-pub(super) enum Trouble {
-    /// It could not be reached, or broke off.
+pub(in crate::jobs) enum GuestError {
+    /// The guest could not be reached, or the stream broke.
     Broken(String),
-    /// It does not want to, and says why.
+    /// The guest refused, with its reason.
     Refused(String),
-    /// What it says makes no sense.
+    /// The guest violated the protocol.
     Fault(String),
-    /// There is no guest that could ever be asked.
-    Impossible(String),
+    /// The instance has no guest that runs jobs.
+    Unsupported(String),
 }
 
-impl std::fmt::Display for Trouble {
+impl std::fmt::Display for GuestError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Trouble::Broken(why) | Trouble::Refused(why) | Trouble::Fault(why) | Trouble::Impossible(why) => {
-                f.write_str(why)
-            }
+            GuestError::Broken(why)
+            | GuestError::Refused(why)
+            | GuestError::Fault(why)
+            | GuestError::Unsupported(why) => f.write_str(why),
         }
     }
 }
 
-impl From<tarn_driver::Error> for Trouble {
+impl From<tarn_driver::Error> for GuestError {
     fn from(error: tarn_driver::Error) -> Self {
         match error {
-            tarn_driver::Error::Unsupported(why) => Trouble::Impossible(why),
-            // What the driver finds of an instance shows in its row soon.
-            tarn_driver::Error::Retry(why) | tarn_driver::Error::Permanent(why) => Trouble::Broken(why),
+            tarn_driver::Error::Unsupported(why) => GuestError::Unsupported(why),
+            // A permanent failure of the instance soon shows in its row.
+            tarn_driver::Error::Retry(why) | tarn_driver::Error::Permanent(why) => GuestError::Broken(why),
         }
     }
 }
 
-impl From<tarn_link::Error> for Trouble {
+impl From<tarn_link::Error> for GuestError {
     fn from(error: tarn_link::Error) -> Self {
         match error {
-            tarn_link::Error::Refused(reason) => Trouble::Refused(plain(&reason)),
-            tarn_link::Error::Protocol(_) => Trouble::Fault(plain(&error.to_string())),
-            tarn_link::Error::Stream(_) => Trouble::Broken(plain(&error.to_string())),
+            tarn_link::Error::Refused(reason) => GuestError::Refused(sanitize_guest_text(&reason)),
+            tarn_link::Error::Protocol(_) => GuestError::Fault(sanitize_guest_text(&error.to_string())),
+            tarn_link::Error::Stream(_) => GuestError::Broken(sanitize_guest_text(&error.to_string())),
         }
     }
 }
 
-/// Opens a stream for a purpose and returns the guest's answer.
-pub(super) async fn open(
+/// Opens a stream for a purpose and returns the guest's reply.
+pub(in crate::jobs) async fn open_stream(
     control: &Control,
     node: &InstanceId,
     purpose: Purpose,
-) -> std::result::Result<(Answer, Link), Trouble> {
-    let patience = if matches!(purpose, Purpose::RunJob(_)) { STARTING } else { PATIENCE };
-    open_within(control, node, purpose, patience).await
+) -> std::result::Result<(Answer, GuestLink), GuestError> {
+    let timeout = if matches!(purpose, Purpose::RunJob(_)) { START_TIMEOUT } else { REPLY_TIMEOUT };
+    open_stream_within(control, node, purpose, timeout).await
 }
 
-async fn open_within(
+async fn open_stream_within(
     control: &Control,
     node: &InstanceId,
     purpose: Purpose,
-    patience: Duration,
-) -> std::result::Result<(Answer, Link), Trouble> {
+    timeout: Duration,
+) -> std::result::Result<(Answer, GuestLink), GuestError> {
     let opened = async {
         let stream = control.driver().connect(node).await?;
         Ok(opening::open(stream, purpose).await?)
     };
-    let late = || Err(Trouble::Broken(format!("it did not answer within {} seconds", patience.as_secs())));
-    tokio::time::timeout(patience, opened).await.unwrap_or_else(|_| late())
+    let late = || Err(GuestError::Broken(format!("the guest did not reply within {} seconds", timeout.as_secs())));
+    tokio::time::timeout(timeout, opened).await.unwrap_or_else(|_| late())
 }
 
-/// Asks an attempt to end.
-pub(super) async fn stop(
+/// Asks a guest to end an attempt.
+pub(super) async fn request_stop(
     control: &Control,
     node: &InstanceId,
     job: &JobId,
     attempt: u32,
-) -> std::result::Result<(), Trouble> {
+) -> std::result::Result<(), GuestError> {
     let grace_seconds = u32::try_from(control.settings().jobs.stop_grace.as_secs()).unwrap_or(u32::MAX);
-    open(control, node, Purpose::StopJob { job: job.to_string(), attempt, grace_seconds }).await.map(drop)
+    open_stream(control, node, Purpose::StopJob { job: job.to_string(), attempt, grace_seconds }).await.map(drop)
 }
 
-/// Lets a guest forget an attempt whose end is written down; the directory of the job stays.
-pub(super) async fn dismiss(
+/// Asks a guest to forget an attempt whose end is stored; the directory of the job stays.
+pub(super) async fn dismiss_attempt(
     control: &Control,
     node: &InstanceId,
     job: &JobId,
     attempt: u32,
-) -> std::result::Result<(), Trouble> {
-    // Nothing of its output is wanted any more.
+) -> std::result::Result<(), GuestError> {
+    // No output is wanted any more.
     let purpose = Purpose::FollowJob { job: job.to_string(), attempt, offset: u64::MAX };
-    let (answer, (_reader, mut writer)) = open(control, node, purpose).await?;
-    match answer {
+    let (reply, (_reader, mut writer)) = open_stream(control, node, purpose).await?;
+    match reply {
         Answer::NoSuchJob => Ok(()),
-        _ => match tokio::time::timeout(PATIENCE, writer.message(&ToJob::Done)).await {
-            Ok(said) => Ok(said?),
-            Err(_) => Err(Trouble::Broken("it did not listen".to_owned())),
+        _ => match tokio::time::timeout(REPLY_TIMEOUT, writer.message(&ToJob::Done)).await {
+            Ok(sent) => Ok(sent?),
+            Err(_) => Err(GuestError::Broken("the guest did not accept the message".to_owned())),
         },
     }
 }
 
-/// Lets a guest forget a job with everything of it.
-pub(super) async fn forget(control: &Control, node: &InstanceId, job: &str) -> std::result::Result<(), Trouble> {
-    match open_within(control, node, Purpose::ForgetJob { job: job.to_owned() }, FORGETTING).await {
-        Ok(_) | Err(Trouble::Impossible(_)) => Ok(()),
-        Err(trouble) => Err(trouble),
+/// Asks a guest to forget a job and to remove everything of it.
+pub(in crate::jobs) async fn forget_job(
+    control: &Control,
+    node: &InstanceId,
+    job: &str,
+) -> std::result::Result<(), GuestError> {
+    match open_stream_within(control, node, Purpose::ForgetJob { job: job.to_owned() }, FORGET_TIMEOUT).await {
+        Ok(_) | Err(GuestError::Unsupported(_)) => Ok(()),
+        Err(error) => Err(error),
     }
 }
 
-/// The jobs that a guest knows.
-pub(super) async fn known(control: &Control, node: &InstanceId) -> std::result::Result<Vec<KnownJob>, Trouble> {
-    match open(control, node, Purpose::ListJobs).await? {
+/// Lists the jobs that a guest knows.
+pub(super) async fn list_known_jobs(
+    control: &Control,
+    node: &InstanceId,
+) -> std::result::Result<Vec<KnownJob>, GuestError> {
+    match open_stream(control, node, Purpose::ListJobs).await? {
         (Answer::Jobs(known), _) => Ok(known),
-        (other, _) => Err(Trouble::Fault(format!("it answered {other:?} to a question about its jobs"))),
+        (other, _) => Err(GuestError::Fault(format!("the guest replied {other:?} to a request for its jobs"))),
     }
 }
 
-/// How a node is, by its row.
-pub(super) enum Sight {
-    /// It should answer.
-    There(Instance),
-    /// It comes back.
+/// The status of a node, according to its row.
+pub(in crate::jobs) enum NodeStatus {
+    /// The node should reply.
+    Up(Instance),
+    /// The node is expected to come back.
     Away,
-    /// It does not come back by itself: why, as a whole clause.
+    /// The node does not come back by itself. The text is a whole clause that says why.
     Gone(String),
 }
 
-/// Looks at the row of a node. One that is being destroyed still answers until it is removed.
-pub(super) async fn look(control: &Control, node: &InstanceId, name: &str) -> Sight {
+/// Reads the status of a node. A node that is being destroyed still replies until it is removed.
+pub(in crate::jobs) async fn read_node_status(control: &Control, node: &InstanceId, name: &str) -> NodeStatus {
     let row = match control.store().read(|tx| instances::get(tx, node)).await {
         Ok(row) => row,
         Err(error) => {
             let error: tarn_store::Error = error;
-            tracing::warn!(instance = %node, %error, "the database does not say how a node is");
-            return Sight::Away;
+            tracing::warn!(instance = %node, %error, "the status of a node could not be read");
+            return NodeStatus::Away;
         }
     };
     match row {
-        None => Sight::Gone(format!("node {name} is gone")),
+        None => NodeStatus::Gone(format!("node {name} is gone")),
         Some(node) => match &node.state {
-            State::Running | State::Destroying => Sight::There(node),
-            State::Pending | State::Provisioning | State::Configuring | State::Restarting => Sight::Away,
-            State::Failed { reason } => Sight::Gone(format!("node {name} {reason}")),
-            State::Destroyed => Sight::Gone(format!("node {name} was destroyed")),
+            State::Running | State::Destroying => NodeStatus::Up(node),
+            State::Pending | State::Provisioning | State::Configuring | State::Restarting => NodeStatus::Away,
+            State::Failed { reason } => NodeStatus::Gone(format!("node {name} {reason}")),
+            State::Destroyed => NodeStatus::Gone(format!("node {name} was destroyed")),
         },
     }
 }
 
-/// A guest may say anything: only so much is passed on, and nothing that could play with a terminal.
-pub(super) fn plain(words: &str) -> String {
-    words.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_WORDS).collect()
+/// Bounds a text of a guest and replaces control characters, which could manipulate a terminal.
+pub(in crate::jobs) fn sanitize_guest_text(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_TEXT_CHARS).collect()
 }

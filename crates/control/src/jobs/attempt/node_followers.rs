@@ -1,4 +1,4 @@
-//! The nodes that take part in an attempt, each followed by a task of its own.
+//! The nodes that take part in an attempt, each followed by its own task.
 
 use std::time::Duration;
 
@@ -6,91 +6,93 @@ use tarn_model::jobs::State;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::hand::Hand;
-use super::node::{Event, Follower, Told};
-use super::orders;
+use super::job_order;
+use super::node_follower::{AttemptSignal, NodeEvent, NodeFollower};
+use crate::jobs::queue::leased_job::LeasedJob;
 use crate::{Error, Result};
 
-/// How many frames of all nodes of a job may wait to be gathered, each of at most 128 KiB.
-const QUEUE: usize = 16;
+/// How many events of all nodes of a job may be queued; a frame has at most 128 KiB.
+const EVENT_QUEUE: usize = 16;
 
-/// How long the nodes may take to hear that everything is written down; who does not hear it is told by the sweep.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// How long the nodes may take to acknowledge the end. The sweep handles those that take longer.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The tasks that follow the nodes. They end with it.
-pub(super) struct Crew {
-    told: Vec<watch::Sender<Told>>,
+/// The tasks that follow the nodes. Dropping it ends them.
+pub(in crate::jobs) struct NodeFollowers {
+    signals: Vec<watch::Sender<AttemptSignal>>,
     tasks: JoinSet<()>,
 }
 
-impl Crew {
-    /// Begins to follow all nodes of a job on which it has not ended.
-    pub(super) fn begin(hand: &Hand) -> (Crew, mpsc::Receiver<(usize, Event)>) {
-        let (events, queue) = mpsc::channel(QUEUE);
-        let (mut told, mut tasks) = (Vec::with_capacity(hand.nodes.len()), JoinSet::new());
-        let instances: Vec<_> = hand
+impl NodeFollowers {
+    /// Starts to follow every node on which the job has not ended.
+    pub(super) fn spawn(leased: &LeasedJob) -> (NodeFollowers, mpsc::Receiver<(usize, NodeEvent)>) {
+        let (events, queue) = mpsc::channel(EVENT_QUEUE);
+        let (mut signals, mut tasks) = (Vec::with_capacity(leased.nodes.len()), JoinSet::new());
+        let instances: Vec<_> = leased
             .nodes
             .iter()
-            .filter_map(|node| hand.instances.iter().find(|instance| instance.id == node.instance))
+            .filter_map(|node| leased.instances.iter().find(|instance| instance.id == node.instance))
             .collect();
-        let grace = u32::try_from(hand.control.settings().jobs.stop_grace.as_secs()).unwrap_or(u32::MAX);
-        let memory = hand.shared.memory.share();
-        let is_stopping = matches!(hand.job.state, State::Stopping(_));
-        for (at, node) in hand.nodes.iter().enumerate() {
+        let grace = u32::try_from(leased.control.settings().jobs.stop_grace.as_secs()).unwrap_or(u32::MAX);
+        let memory = leased.shared.memory.for_job();
+        let is_stopping = matches!(leased.job.state, State::Stopping(_));
+        for (at, node) in leased.nodes.iter().enumerate() {
             let (sender, receiver) =
-                watch::channel(Told { acknowledged: node.log_offset, stop: is_stopping, done: false });
-            told.push(sender);
+                watch::channel(AttemptSignal { acknowledged: node.log_offset, stop: is_stopping, done: false });
+            signals.push(sender);
             if node.ended {
                 continue;
             }
-            let follower = Follower {
-                control: hand.control.clone(),
-                job: hand.job.id.clone(),
-                order: orders::order(&hand.job, &instances, at, grace),
+            let follower = NodeFollower {
+                control: leased.control.clone(),
+                job: leased.job.id.clone(),
+                order: job_order::build_order(&leased.job, &instances, at, grace),
                 at,
                 instance: node.instance.clone(),
-                name: hand.node(at).1,
+                name: leased.instance_and_name(at).1,
                 boot: node.boot,
                 offset: node.log_offset,
-                may_start: hand.job.state != State::Running,
-                is_patient: hand.job.config.retries.count > 0,
+                may_start: leased.job.state != State::Running,
+                retries_start: leased.job.config.retries.count > 0,
                 events: events.clone(),
-                told: receiver,
+                signal: receiver,
                 memory: memory.clone(),
-                shared: hand.shared.clone(),
+                shared: leased.shared.clone(),
             };
             tasks.spawn(follower.follow());
         }
-        (Crew { told, tasks }, queue)
+        (NodeFollowers { signals, tasks }, queue)
     }
 
-    /// Says to every node how much of its output is written down.
-    pub(super) fn acknowledge(&self, hand: &Hand) {
-        for (told, node) in self.told.iter().zip(&hand.nodes) {
-            told.send_if_modified(|told| std::mem::replace(&mut told.acknowledged, node.log_offset) != node.log_offset);
+    /// Tells every node how much of its output is stored.
+    pub(super) fn acknowledge_output(&self, leased: &LeasedJob) {
+        for (signal, node) in self.signals.iter().zip(&leased.nodes) {
+            signal.send_if_modified(|signal| {
+                std::mem::replace(&mut signal.acknowledged, node.log_offset) != node.log_offset
+            });
         }
     }
 
     /// Stops the attempt on every node.
-    pub(super) fn stop(&self) {
-        for told in &self.told {
-            told.send_if_modified(|told| !std::mem::replace(&mut told.stop, true));
+    pub(super) fn stop_attempt(&self) {
+        for signal in &self.signals {
+            signal.send_if_modified(|signal| !std::mem::replace(&mut signal.stop, true));
         }
     }
 
-    /// Done when a task has failed in a way that nobody foresaw.
-    pub(super) async fn failed(&mut self) -> Result<std::convert::Infallible> {
+    /// Completes only when a task has panicked.
+    pub(super) async fn wait_for_panic(&mut self) -> Result<std::convert::Infallible> {
         while let Some(ended) = self.tasks.join_next().await {
             ended.map_err(Error::internal)?;
         }
         std::future::pending().await
     }
 
-    /// Says to every node that everything is written down.
-    pub(super) async fn dismiss(mut self) {
-        self.told.iter().for_each(|told| told.send_modify(|told| told.done = true));
+    /// Tells every node that the end is stored, and waits for the tasks.
+    pub(in crate::jobs) async fn finish(mut self) {
+        self.signals.iter().for_each(|signal| signal.send_modify(|signal| signal.done = true));
         let all = async { while self.tasks.join_next().await.is_some() {} };
-        // Those who did not hear it are told by the sweep.
-        let _ = tokio::time::timeout(FAREWELL, all).await;
+        // The sweep dismisses attempts on nodes that did not reply in time.
+        let _ = tokio::time::timeout(FINISH_TIMEOUT, all).await;
     }
 }

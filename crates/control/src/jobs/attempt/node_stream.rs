@@ -1,4 +1,4 @@
-//! One stream from a node: passes on what comes, and says to the guest what is written down.
+//! One stream from a node: forwards output and events to the attempt, and tells the guest what is stored.
 
 use std::time::Duration;
 
@@ -8,143 +8,161 @@ use tarn_link::{Error, Frame, FromJob, ToJob, Writer};
 use tokio::io::WriteHalf;
 use tokio::sync::watch;
 
-use super::guests::{self, Link, plain};
-use super::node::{End, Event, Follower, Over};
+use super::guest_calls::{self, GuestLink, sanitize_guest_text};
+use super::node_follower::{NodeEnd, NodeEvent, NodeFollower, StreamEnd};
 
-/// Frames from here on are passed on as they are; smaller ones are copied, because each would hold the memory of a large one.
+/// Frames from this size on are forwarded as they are. Smaller ones are copied, because each would keep the buffer of a
+/// large frame in memory.
 const LARGE_FRAME: usize = 64 << 10;
 
-/// How long a guest may take to hear something.
-const HEARING: Duration = Duration::from_secs(60);
+/// How long a guest may take to accept a message.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What has come over a stream.
-struct Heard {
-    /// How much the guest knows to be written down.
+/// What has been received on a stream.
+struct StreamState {
+    /// How many bytes the guest knows to be stored.
     acknowledged: u64,
     has_started: bool,
-    brought: bool,
+    received_data: bool,
     has_ended: bool,
 }
 
-impl Heard {
-    /// What a failure of the stream means.
-    fn over(&self, error: Error) -> Over {
+impl StreamState {
+    /// Returns what an error of the stream means.
+    fn classify_error(&self, error: Error) -> StreamEnd {
         match error {
-            Error::Protocol(_) => Over::Fault(plain(&error.to_string())),
-            Error::Stream(_) | Error::Refused(_) => self.broken(&error.to_string()),
+            Error::Protocol(_) => StreamEnd::Fault(sanitize_guest_text(&error.to_string())),
+            Error::Stream(_) | Error::Refused(_) => self.broken_stream(&error.to_string()),
         }
     }
 
-    fn broken(&self, why: &str) -> Over {
-        Over::Broken { why: plain(why), brought: self.brought }
+    fn broken_stream(&self, why: &str) -> StreamEnd {
+        StreamEnd::Broken { why: sanitize_guest_text(why), received_data: self.received_data }
     }
 }
 
-impl Follower {
-    /// Listens for as long as the stream lasts.
-    pub(super) async fn listen(&mut self, link: &mut Link, links: &watch::Sender<u32>) -> Over {
+impl NodeFollower {
+    /// Follows the stream for as long as it lasts.
+    pub(super) async fn follow_stream(&mut self, link: &mut GuestLink, streams: &watch::Sender<u32>) -> StreamEnd {
         let acknowledged = self.offset;
-        let mut heard = Heard { acknowledged, has_started: false, brought: false, has_ended: false };
-        match self.listen_on(link, links, &mut heard).await {
-            Over::Done => Over::Done,
-            _ if heard.has_ended => self.dismiss().await,
-            over => over,
+        let mut state = StreamState { acknowledged, has_started: false, received_data: false, has_ended: false };
+        match self.read_frames(link, streams, &mut state).await {
+            StreamEnd::Done => StreamEnd::Done,
+            _ if state.has_ended => self.dismiss_after_break().await,
+            end => end,
         }
     }
 
-    async fn listen_on(&mut self, (reader, writer): &mut Link, links: &watch::Sender<u32>, heard: &mut Heard) -> Over {
+    async fn read_frames(
+        &mut self,
+        (reader, writer): &mut GuestLink,
+        streams: &watch::Sender<u32>,
+        state: &mut StreamState,
+    ) -> StreamEnd {
         loop {
             let frame = tokio::select! {
                 frame = reader.read() => frame,
-                changed = self.told.changed() => {
+                changed = self.signal.changed() => {
                     if changed.is_err() {
-                        return Over::Done;
+                        return StreamEnd::Done;
                     }
-                    match self.say(writer, heard).await {
-                        Some(over) => return over,
+                    match self.send_signal(writer, state).await {
+                        Some(end) => return end,
                         None => continue,
                     }
                 }
             };
             match frame {
-                Ok(Some(Frame::Data(data))) if !data.is_empty() && heard.has_started && !heard.has_ended => {
-                    heard.brought = true;
-                    if !self.pass(data).await {
-                        return Over::Done;
+                Ok(Some(Frame::Data(data))) if !data.is_empty() && state.has_started && !state.has_ended => {
+                    state.received_data = true;
+                    if !self.forward_data(data).await {
+                        return StreamEnd::Done;
                     }
                 }
                 Ok(Some(Frame::Message(message))) => {
-                    let said = Frame::parse(&message);
-                    let over = match said {
-                        Ok(said) => self.hear(said, links, heard).await,
-                        Err(error) => Some(heard.over(error)),
+                    let end = match Frame::parse(&message) {
+                        Ok(message) => self.handle_message(message, streams, state).await,
+                        Err(error) => Some(state.classify_error(error)),
                     };
-                    if let Some(over) = over {
-                        return over;
+                    if let Some(end) = end {
+                        return end;
                     }
                 }
-                Ok(Some(_)) => return Over::Fault("it sent what does not belong here".to_owned()),
-                Ok(None) => return heard.broken("the stream ended"),
-                Err(error) => return heard.over(error),
+                Ok(Some(_)) => return StreamEnd::Fault("the guest sent an unexpected frame".to_owned()),
+                Ok(None) => return state.broken_stream("the stream ended"),
+                Err(error) => return state.classify_error(error),
             }
         }
     }
 
-    /// Hears a message; says why the stream is over, if it is.
-    async fn hear(&mut self, said: FromJob, links: &watch::Sender<u32>, heard: &mut Heard) -> Option<Over> {
-        let is_heard = match said {
-            FromJob::Started if !heard.has_started => {
-                heard.has_started = true;
+    /// Handles a message. Returns why the stream has ended, if it has.
+    async fn handle_message(
+        &mut self,
+        message: FromJob,
+        streams: &watch::Sender<u32>,
+        state: &mut StreamState,
+    ) -> Option<StreamEnd> {
+        let is_delivered = match message {
+            FromJob::Started if !state.has_started => {
+                state.has_started = true;
                 self.may_start = false;
-                links.send_modify(|links| *links += 1);
-                self.tell(Event::Started).await
+                streams.send_modify(|streams| *streams += 1);
+                self.send_event(NodeEvent::Started).await
             }
-            FromJob::NotStarted { reason, may_work_later } if !heard.has_started => {
-                return Some(Over::Ended(End::NotStarted { reason: plain(&reason), may_work_later }));
+            FromJob::NotStarted { reason, may_work_later } if !state.has_started => {
+                return Some(StreamEnd::Ended(NodeEnd::NotStarted {
+                    reason: sanitize_guest_text(&reason),
+                    may_work_later,
+                }));
             }
-            FromJob::Ended(end) if !heard.has_ended => {
-                heard.has_ended = true;
-                self.tell(Event::Ended(End::Said(end))).await
+            FromJob::Ended(end) if !state.has_ended => {
+                state.has_ended = true;
+                self.send_event(NodeEvent::Ended(NodeEnd::Reported(end))).await
             }
-            other => return Some(Over::Fault(format!("it said {other:?} when that cannot be"))),
+            other => return Some(StreamEnd::Fault(format!("the guest sent an unexpected message: {other:?}"))),
         };
-        (!is_heard).then_some(Over::Done)
+        (!is_delivered).then_some(StreamEnd::Done)
     }
 
-    /// Says to the guest what it should know by now; says why the stream is over, if it is.
-    async fn say(&mut self, writer: &mut Writer<WriteHalf<GuestStream>>, heard: &mut Heard) -> Option<Over> {
-        let told = *self.told.borrow_and_update();
-        let message = match told.done {
+    /// Tells the guest what has changed in the signal. Returns why the stream has ended, if it has.
+    async fn send_signal(
+        &mut self,
+        writer: &mut Writer<WriteHalf<GuestStream>>,
+        state: &mut StreamState,
+    ) -> Option<StreamEnd> {
+        let signal = *self.signal.borrow_and_update();
+        let message = match signal.done {
             true => ToJob::Done,
-            false if told.acknowledged > heard.acknowledged => {
-                heard.acknowledged = told.acknowledged;
-                ToJob::Acknowledged { offset: told.acknowledged }
+            false if signal.acknowledged > state.acknowledged => {
+                state.acknowledged = signal.acknowledged;
+                ToJob::Acknowledged { offset: signal.acknowledged }
             }
             false => return None,
         };
-        match tokio::time::timeout(HEARING, writer.message(&message)).await {
-            Ok(Ok(())) => told.done.then_some(Over::Done),
-            Ok(Err(error)) => Some(heard.over(error)),
-            Err(_) => Some(heard.broken("it does not listen")),
+        match tokio::time::timeout(WRITE_TIMEOUT, writer.message(&message)).await {
+            Ok(Ok(())) => signal.done.then_some(StreamEnd::Done),
+            Ok(Err(error)) => Some(state.classify_error(error)),
+            Err(_) => Some(state.broken_stream("the guest does not accept messages")),
         }
     }
 
-    /// The stream is gone before the guest could be told that the end is written down.
-    async fn dismiss(&mut self) -> Over {
-        if self.told.wait_for(|told| told.done).await.is_ok()
-            && let Err(trouble) = guests::dismiss(&self.control, &self.instance, &self.job, self.order.attempt).await
+    /// Dismisses the attempt end a new stream, because this one broke before the guest knew that the end is stored.
+    async fn dismiss_after_break(&mut self) -> StreamEnd {
+        if self.signal.wait_for(|signal| signal.done).await.is_ok()
+            && let Err(error) =
+                guest_calls::dismiss_attempt(&self.control, &self.instance, &self.job, self.order.attempt).await
         {
-            tracing::debug!(job = %self.job, instance = %self.instance, %trouble, "left to the sweep");
+            tracing::debug!(job = %self.job, instance = %self.instance, %error, "left to the next sweep");
         }
-        Over::Done
+        StreamEnd::Done
     }
 
-    /// Passes data on; whether the driver of the job is still there to hear it.
-    async fn pass(&mut self, data: Bytes) -> bool {
+    /// Forwards output to the attempt. Returns whether the attempt still listens.
+    async fn forward_data(&mut self, data: Bytes) -> bool {
         let length = data.len();
-        let Some(held) = self.memory.take(length).await else { return false };
+        let Some(permit) = self.memory.acquire(length).await else { return false };
         let data = if length < LARGE_FRAME { Bytes::copy_from_slice(&data) } else { data };
         self.offset += length as u64;
-        self.tell(Event::Data(data, held)).await
+        self.send_event(NodeEvent::Data(data, permit)).await
     }
 }

@@ -1,5 +1,5 @@
-//! What guests still know of jobs, compared with the rows: nothing runs and nothing is kept there that no row needs, and there is
-//! room for jobs that come.
+//! Compares what guests know of jobs with the rows. Guests stop and forget what no row needs, and keep room for new
+//! jobs.
 
 use std::collections::HashMap;
 use std::sync::PoisonError;
@@ -11,154 +11,160 @@ use tarn_model::ids::{InstanceId, JobId};
 use tarn_store::instances;
 use tarn_store::job_standings::{self, Standing};
 
-use super::guests;
-use super::hand::Shared;
+use super::guest_calls;
+use crate::jobs::queue::leased_job::DispatcherState;
 use crate::{Control, Error, Result};
 
-/// So many nodes are looked at at the same time, each for so long.
-const AT_ONCE: usize = 16;
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How many nodes are swept concurrently, and how long one may take.
+const CONCURRENT_NODES: usize = 16;
+const NODE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// So many jobs of one node are looked at; a guest may say anything.
+/// How many jobs of one node are considered, because the list of a guest is untrusted.
 const MAX_JOBS: usize = 10_000;
 
-/// So many things are done about them in one go.
-const MAX_ERRANDS: usize = 100;
+/// How many cleanups are run in one sweep of a node.
+const MAX_CLEANUPS: usize = 100;
 
-/// A guest takes only so many jobs. When it knows more than half as many, it forgets those that ended longest ago.
-const CROWDED: usize = 5_000;
+/// A guest accepts a limited number of jobs. When it knows more than half of that, it forgets the jobs that ended
+/// longest ago.
+const CROWDED_JOBS: usize = 5_000;
 
 /// What has to be done about a job on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Errand {
-    /// Nobody knows the job, or others need its room.
+enum Cleanup {
+    /// The job has no row, or the node needs room.
     Forget,
-    /// It should not run any more.
+    /// The attempt must not run any more.
     Stop(u32),
-    /// The end of this attempt is written down.
+    /// The end of this attempt is stored.
     Dismiss(u32),
 }
 
-/// What a look at a node came to.
+/// The result of the sweep of a node.
 #[derive(Default)]
-struct Looked {
-    /// There was more to do than is done in one go.
+struct SweepResult {
+    /// There were more cleanups than one sweep runs.
     is_more: bool,
-    /// Something was told to stop there.
+    /// An attempt was asked to stop.
     is_stopping: bool,
 }
 
-/// Looks at every running node; says whether something has to be looked at again soon.
-pub(crate) async fn sweep(control: &Control) -> Result<bool> {
+/// Sweeps every running node. Returns whether another sweep is needed soon.
+pub(crate) async fn sweep_running_nodes(control: &Control) -> Result<bool> {
     let running = control.store().read(instances::running).await.map_err(Error::from)?;
-    let looks: Vec<_> = running.into_iter().map(|(node, _)| in_time(control, node)).collect();
-    let found: Vec<bool> = futures::stream::iter(looks).buffer_unordered(AT_ONCE).collect().await;
+    let sweeps: Vec<_> = running.into_iter().map(|(node, _)| sweep_within_timeout(control, node)).collect();
+    let found: Vec<bool> = futures::stream::iter(sweeps).buffer_unordered(CONCURRENT_NODES).collect().await;
     Ok(found.contains(&true))
 }
 
-async fn in_time(control: &Control, node: InstanceId) -> bool {
-    match tokio::time::timeout(PATIENCE, look(control, &node)).await {
-        Ok(looked) => looked.is_more || looked.is_stopping,
+async fn sweep_within_timeout(control: &Control, node: InstanceId) -> bool {
+    match tokio::time::timeout(NODE_TIMEOUT, sweep_node(control, &node)).await {
+        Ok(swept) => swept.is_more || swept.is_stopping,
         Err(_) => {
-            tracing::debug!(instance = %node, "it took too long to look at its jobs");
+            tracing::debug!(instance = %node, "the sweep of a node timed out");
             false
         }
     }
 }
 
-/// Makes room on a node that takes no more jobs. Of those who want that at the same time one does it; says whether it was this one.
-pub(super) async fn make_room(control: &Control, shared: &Shared, node: &InstanceId) -> bool {
-    let Some(_turn) = Turn::take(shared, node) else { return false };
-    let making = async { while look(control, node).await.is_more {} };
-    tokio::time::timeout(PATIENCE, making).await.is_ok()
+/// Makes room on a node that accepts no more jobs. One task at a time does this for a node; returns whether it was this
+/// one.
+pub(super) async fn make_room(control: &Control, shared: &DispatcherState, node: &InstanceId) -> bool {
+    let Some(_permit) = RoomPermit::try_acquire(shared, node) else { return false };
+    let making = async { while sweep_node(control, node).await.is_more {} };
+    tokio::time::timeout(NODE_TIMEOUT, making).await.is_ok()
 }
 
-/// That of whoever makes room on a node.
-struct Turn<'a>(&'a Shared, &'a InstanceId);
+/// The permit to make room on a node.
+struct RoomPermit<'a>(&'a DispatcherState, &'a InstanceId);
 
-impl<'a> Turn<'a> {
-    fn take(shared: &'a Shared, node: &'a InstanceId) -> Option<Self> {
-        let is_first = shared.crowded.lock().unwrap_or_else(PoisonError::into_inner).insert(node.clone());
-        is_first.then(|| Turn(shared, node))
+impl<'a> RoomPermit<'a> {
+    fn try_acquire(shared: &'a DispatcherState, node: &'a InstanceId) -> Option<Self> {
+        let is_first = shared.nodes_making_room.lock().unwrap_or_else(PoisonError::into_inner).insert(node.clone());
+        is_first.then(|| RoomPermit(shared, node))
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for RoomPermit<'_> {
     fn drop(&mut self) {
-        self.0.crowded.lock().unwrap_or_else(PoisonError::into_inner).remove(self.1);
+        self.0.nodes_making_room.lock().unwrap_or_else(PoisonError::into_inner).remove(self.1);
     }
 }
 
-async fn look(control: &Control, node: &InstanceId) -> Looked {
-    let known = match guests::known(control, node).await {
+async fn sweep_node(control: &Control, node: &InstanceId) -> SweepResult {
+    let known = match guest_calls::list_known_jobs(control, node).await {
         Ok(known) => known,
-        Err(trouble) => {
-            tracing::debug!(instance = %node, %trouble, "its jobs could not be looked at");
-            return Looked::default();
+        Err(error) => {
+            tracing::debug!(instance = %node, %error, "the jobs of a node could not be listed");
+            return SweepResult::default();
         }
     };
-    // A guest chooses its words: only what can be an id is one.
+    // Entries of an untrusted guest that are not valid ids are ignored.
     let known = known.into_iter().take(MAX_JOBS).filter_map(|known| Some((known.job.parse().ok()?, known)));
     let (ids, known): (Vec<JobId>, Vec<KnownJob>) = known.unzip();
     let standings = match control.store().read(|tx| job_standings::of(tx, &ids)).await {
         Ok(standings) => standings,
         Err(error) => {
             let error: tarn_store::Error = error;
-            tracing::warn!(instance = %node, %error, "the database does not say how jobs are");
-            return Looked::default();
+            tracing::warn!(instance = %node, %error, "the status of jobs could not be read");
+            return SweepResult::default();
         }
     };
     let standings = standings.into_iter().map(|standing| (standing.id.clone(), standing)).collect();
-    let errands = errands(&ids, &known, &standings);
-    let is_more = errands.len() > MAX_ERRANDS;
+    let cleanups = plan_cleanups(&ids, &known, &standings);
+    let is_more = cleanups.len() > MAX_CLEANUPS;
     let mut is_stopping = false;
-    for (job, errand) in errands.into_iter().take(MAX_ERRANDS) {
-        is_stopping |= matches!(errand, Errand::Stop(_));
-        run(control, node, job, errand).await;
+    for (job, cleanup) in cleanups.into_iter().take(MAX_CLEANUPS) {
+        is_stopping |= matches!(cleanup, Cleanup::Stop(_));
+        run_cleanup(control, node, job, cleanup).await;
     }
-    Looked { is_more, is_stopping }
+    SweepResult { is_more, is_stopping }
 }
 
-/// What the rows have to say about what a guest knows.
-fn errands<'a>(ids: &'a [JobId], known: &[KnownJob], standings: &HashMap<JobId, Standing>) -> Vec<(&'a JobId, Errand)> {
-    let (mut errands, mut ended) = (Vec::new(), Vec::new());
+/// Decides what has to be done about the jobs that a guest knows.
+fn plan_cleanups<'a>(
+    ids: &'a [JobId],
+    known: &[KnownJob],
+    standings: &HashMap<JobId, Standing>,
+) -> Vec<(&'a JobId, Cleanup)> {
+    let (mut cleanups, mut ended) = (Vec::new(), Vec::new());
     for (id, known) in ids.iter().zip(known) {
         match standings.get(id) {
-            None => errands.push((id, Errand::Forget)),
-            // Whoever removes it lets it be forgotten.
+            None => cleanups.push((id, Cleanup::Forget)),
+            // The removal of a hidden job asks the guest to forget it.
             Some(standing) if standing.is_hidden => {}
             Some(standing) => {
-                errands.extend(about(standing, known).into_iter().map(|errand| (id, errand)));
+                cleanups.extend(cleanups_for_job(standing, known).into_iter().map(|cleanup| (id, cleanup)));
                 ended.extend(standing.ended.filter(|_| known.attempts.is_empty()).map(|ended| (ended, id)));
             }
         }
     }
-    let forgotten = errands.iter().filter(|(_, errand)| *errand == Errand::Forget).count();
-    let too_many = known.len().saturating_sub(CROWDED + forgotten);
+    let forgotten = cleanups.iter().filter(|(_, cleanup)| *cleanup == Cleanup::Forget).count();
+    let too_many = known.len().saturating_sub(CROWDED_JOBS + forgotten);
     ended.sort_unstable();
-    errands.extend(ended.into_iter().take(too_many).map(|(_, id)| (id, Errand::Forget)));
-    errands
+    cleanups.extend(ended.into_iter().take(too_many).map(|(_, id)| (id, Cleanup::Forget)));
+    cleanups
 }
 
-/// What has to be done about a job that has a row.
-fn about(standing: &Standing, known: &KnownJob) -> Vec<Errand> {
+/// Decides what has to be done about a job that has a row.
+fn cleanups_for_job(standing: &Standing, known: &KnownJob) -> Vec<Cleanup> {
     let is_over = |attempt: &&u32| **attempt < standing.attempt || standing.ended.is_some();
     let over = known.attempts.iter().filter(is_over);
     match known.running && !standing.is_placed {
-        true => over.map(|attempt| Errand::Stop(*attempt)).collect(),
-        false => over.map(|attempt| Errand::Dismiss(*attempt)).collect(),
+        true => over.map(|attempt| Cleanup::Stop(*attempt)).collect(),
+        false => over.map(|attempt| Cleanup::Dismiss(*attempt)).collect(),
     }
 }
 
-async fn run(control: &Control, node: &InstanceId, job: &JobId, errand: Errand) {
-    tracing::debug!(instance = %node, %job, ?errand, "a node keeps more of a job than is needed");
-    let done = match errand {
-        Errand::Forget => guests::forget(control, node, job.as_str()).await,
-        Errand::Stop(attempt) => guests::stop(control, node, job, attempt).await,
-        Errand::Dismiss(attempt) => guests::dismiss(control, node, job, attempt).await,
+async fn run_cleanup(control: &Control, node: &InstanceId, job: &JobId, cleanup: Cleanup) {
+    tracing::debug!(instance = %node, %job, ?cleanup, "a node keeps more of a job than is needed");
+    let done = match cleanup {
+        Cleanup::Forget => guest_calls::forget_job(control, node, job.as_str()).await,
+        Cleanup::Stop(attempt) => guest_calls::request_stop(control, node, job, attempt).await,
+        Cleanup::Dismiss(attempt) => guest_calls::dismiss_attempt(control, node, job, attempt).await,
     };
-    if let Err(trouble) = done {
-        tracing::debug!(instance = %node, %job, %trouble, "it is tried again");
+    if let Err(error) = done {
+        tracing::debug!(instance = %node, %job, %error, "the cleanup is retried");
     }
 }
 
@@ -182,14 +188,15 @@ mod tests {
         (id(number), standing)
     }
 
-    fn told(known: &[KnownJob], standings: impl IntoIterator<Item = (JobId, Standing)>) -> Vec<(JobId, Errand)> {
+    fn plan_for(known: &[KnownJob], standings: impl IntoIterator<Item = (JobId, Standing)>) -> Vec<(JobId, Cleanup)> {
         let ids: Vec<JobId> = known.iter().map(|known| known.job.parse().unwrap()).collect();
-        let errands = errands(&ids, known, &standings.into_iter().collect());
-        errands.into_iter().map(|(id, errand)| (id.clone(), errand)).collect()
+        let cleanups = plan_cleanups(&ids, known, &standings.into_iter().collect());
+        cleanups.into_iter().map(|(id, cleanup)| (id.clone(), cleanup)).collect()
     }
 
+    /// Attempts and jobs that no row needs are cleaned up.
     #[test]
-    fn what_no_row_needs_goes() {
+    fn unneeded_attempts_are_cleaned_up() {
         let known = [
             known(0, &[], false),
             known(1, &[1, 2], true),
@@ -201,28 +208,29 @@ mod tests {
         let standings =
             [standing(1, None), standing(2, Some(1)), standing(3, Some(1)), standing(4, Some(1)), standing(5, Some(1))];
         let expected = [
-            (id(0), Errand::Forget),
-            (id(1), Errand::Dismiss(1)),
-            (id(2), Errand::Stop(2)),
-            (id(4), Errand::Dismiss(2)),
+            (id(0), Cleanup::Forget),
+            (id(1), Cleanup::Dismiss(1)),
+            (id(2), Cleanup::Stop(2)),
+            (id(4), Cleanup::Dismiss(2)),
         ];
-        assert_eq!(told(&known, standings), expected);
+        assert_eq!(plan_for(&known, standings), expected);
     }
 
+    /// A crowded node forgets the jobs that ended longest ago.
     #[test]
-    fn a_crowded_node_forgets_what_ended_longest_ago() {
-        let count = CROWDED + 2;
+    fn crowded_node_forgets_oldest_jobs() {
+        let count = CROWDED_JOBS + 2;
         let mut all: Vec<KnownJob> = (10..10 + count).map(|number| known(number, &[], false)).collect();
         let standings = |all: usize| (10..10 + all).map(|number| standing(number, Some(-(number as i64))));
-        let oldest = [(id(9 + count), Errand::Forget), (id(8 + count), Errand::Forget)];
-        assert_eq!(told(&all, standings(count)), oldest);
-        // What nobody knows makes room, too, and what is not written down stays.
-        assert_eq!(told(&all, standings(count - 1)), [oldest[0].clone(), oldest[1].clone()]);
+        let oldest = [(id(9 + count), Cleanup::Forget), (id(8 + count), Cleanup::Forget)];
+        assert_eq!(plan_for(&all, standings(count)), oldest);
+        // Forgetting jobs without a row makes room, too. Attempts whose end is not stored stay.
+        assert_eq!(plan_for(&all, standings(count - 1)), [oldest[0].clone(), oldest[1].clone()]);
         all[count - 1].attempts = vec![2];
         assert_eq!(
-            told(&all, standings(count)),
-            [(id(9 + count), Errand::Dismiss(2)), oldest[1].clone(), (id(7 + count), Errand::Forget)]
+            plan_for(&all, standings(count)),
+            [(id(9 + count), Cleanup::Dismiss(2)), oldest[1].clone(), (id(7 + count), Cleanup::Forget)]
         );
-        assert!(told(&all[..CROWDED - 1], standings(count)).is_empty());
+        assert!(plan_for(&all[..CROWDED_JOBS - 1], standings(count)).is_empty());
     }
 }

@@ -1,5 +1,5 @@
-//! One attempt, from its start to its end on all nodes: what they write is written down at once while nothing else is being
-//! written, and gathers while something is, or for a moment where there is much. Whoever wants it stopped is heard meanwhile.
+//! One attempt, from its start to its end on all nodes. Output is stored at once while no write is in progress. It is
+//! buffered during a write, and for a moment after a burst. Requests to stop are noticed meanwhile.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,198 +10,208 @@ use tarn_store::jobs;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use super::append::{self, Piece};
-use super::crew::Crew;
-use super::endings::{self, Verdict};
-use super::gathered::{Batch, Gathered};
-use super::hand::Hand;
-use super::node::{End, Event};
-use super::{compact, hand};
+use super::node_follower::{NodeEnd, NodeEvent};
+use super::node_followers::NodeFollowers;
+use super::verdict::{self, Verdict};
 use crate::Result;
+use crate::jobs::logs::append::{self, LogPiece};
+use crate::jobs::logs::compact;
+use crate::jobs::logs::log_buffer::{LogBatch, LogBuffer};
+use crate::jobs::queue::leased_job::{LeasedJob, retry_while_unavailable};
 
-/// How much may gather while something is being written.
-const GATHERED: usize = 4 << 20;
+/// How much output may be buffered during a write.
+const MAX_BUFFERED: usize = 4 << 20;
 
-/// How often the row is looked at where another replica may have changed it, and where that cannot be.
-const AMONG_OTHERS: Duration = Duration::from_millis(500);
-const ALONE: Duration = Duration::from_secs(5);
+/// How often the row is read again: where another replica may change it, and where only this engine does.
+const RELOAD_INTERVAL_SHARED: Duration = Duration::from_millis(500);
+const RELOAD_INTERVAL_ALONE: Duration = Duration::from_secs(5);
 
 /// An attempt that has ended on all nodes.
-pub(super) struct Attempt {
-    /// What it came to.
-    pub(super) verdict: Verdict,
-    /// What is still to be written down of it.
-    pub(super) rest: Batch,
-    /// Its nodes, which wait to hear that everything is written down.
-    pub(super) crew: Crew,
+pub(in crate::jobs) struct EndedAttempt {
+    pub(in crate::jobs) verdict: Verdict,
+    /// The output that is not stored yet.
+    pub(in crate::jobs) rest: LogBatch,
+    /// The followers of its nodes, which wait until the end is stored.
+    pub(in crate::jobs) followers: NodeFollowers,
 }
 
-type Writing = Pin<Box<dyn Future<Output = Result<(Piece, Option<Job>)>> + Send>>;
+type PendingWrite = Pin<Box<dyn Future<Output = Result<(LogPiece, Option<Job>)>> + Send>>;
 
-struct Attending<'a> {
-    hand: &'a mut Hand,
-    crew: Crew,
-    gathered: Gathered,
+struct RunningAttempt<'a> {
+    leased: &'a mut LeasedJob,
+    followers: NodeFollowers,
+    buffer: LogBuffer,
     has_started: Vec<bool>,
     has_ended: Vec<bool>,
-    /// What decides so far.
+    /// The verdict so far, if a node has failed.
     failure: Option<Verdict>,
-    /// How many processes of each node had been ended for want of memory when the attempt began, where that is known.
+    /// How many processes of each node the kernel had killed for lack of memory when the attempt began, where that is
+    /// known.
     memory_kills: Vec<u64>,
     changes: watch::Receiver<u64>,
-    /// How often others had changed something about the job when its row was last looked at.
-    seen: u64,
+    /// How many state changes others had made when the row was last read.
+    known_changes: u64,
 }
 
-/// Attends to an attempt until it has ended everywhere.
-pub(super) async fn attend(hand: &mut Hand) -> Result<Attempt> {
-    let changes = hand.live.changes();
-    let seen = hand.touches_of_others();
-    let (crew, events) = Crew::begin(hand);
-    let gathered = Gathered::new(hand.nodes.iter().map(|node| node.log_offset));
-    let has_ended: Vec<bool> = hand.nodes.iter().map(|node| node.ended).collect();
+/// Runs an attempt until it has ended on all nodes.
+pub(in crate::jobs) async fn run_attempt(leased: &mut LeasedJob) -> Result<EndedAttempt> {
+    let changes = leased.live.subscribe();
+    let known_changes = leased.changes_by_others();
+    let (followers, events) = NodeFollowers::spawn(leased);
+    let buffer = LogBuffer::new(leased.nodes.iter().map(|node| node.log_offset));
+    let has_ended: Vec<bool> = leased.nodes.iter().map(|node| node.ended).collect();
     let has_started = has_ended.clone();
-    let memory_kills = memory_kills(hand).await;
+    let memory_kills = read_memory_kills(leased).await;
     let failure = None;
-    let mut attending =
-        Attending { hand, crew, gathered, has_started, has_ended, failure, memory_kills, changes, seen };
-    attending.run(events).await?;
-    let Attending { crew, mut gathered, failure, .. } = attending;
+    let mut attempt = RunningAttempt {
+        leased,
+        followers,
+        buffer,
+        has_started,
+        has_ended,
+        failure,
+        memory_kills,
+        changes,
+        known_changes,
+    };
+    attempt.run_until_ended(events).await?;
+    let RunningAttempt { followers, mut buffer, failure, .. } = attempt;
     let verdict = failure.unwrap_or(Verdict::COMPLETED);
-    Ok(Attempt { verdict, rest: gathered.take_all(), crew })
+    Ok(EndedAttempt { verdict, rest: buffer.take_all_ready(), followers })
 }
 
-/// How many processes of each node were ended for want of memory by now. Where an attempt runs already nobody knows how many it
-/// were before, and all of them count.
-async fn memory_kills(hand: &Hand) -> Vec<u64> {
-    let mut kills = vec![0; hand.nodes.len()];
-    if hand.job.state == State::Starting {
-        for (kills, node) in kills.iter_mut().zip(&hand.nodes) {
-            *kills = hand.control.driver().memory_kills(&node.instance).await.ok().flatten().unwrap_or(0);
+/// Reads how many processes of each node the kernel has killed for lack of memory. For an attempt that already runs,
+/// the number before its start is unknown, and all kills count.
+async fn read_memory_kills(leased: &LeasedJob) -> Vec<u64> {
+    let mut kills = vec![0; leased.nodes.len()];
+    if leased.job.state == State::Starting {
+        for (kills, node) in kills.iter_mut().zip(&leased.nodes) {
+            *kills = leased.control.driver().memory_kills(&node.instance).await.ok().flatten().unwrap_or(0);
         }
     }
     kills
 }
 
-impl Attending<'_> {
-    async fn run(&mut self, mut events: mpsc::Receiver<(usize, Event)>) -> Result<()> {
-        let mut writing: Option<Writing> = None;
-        // Somebody may have wanted it stopped before anybody listened.
-        self.look().await?;
-        let look_every = if self.hand.control.generation().is_some() { ALONE } else { AMONG_OTHERS };
-        let mut look_at = Instant::now() + look_every;
+impl RunningAttempt<'_> {
+    async fn run_until_ended(&mut self, mut events: mpsc::Receiver<(usize, NodeEvent)>) -> Result<()> {
+        let mut writing: Option<PendingWrite> = None;
+        // A stop may have been requested before this task subscribed.
+        self.reload_job().await?;
+        let reload_every =
+            if self.leased.control.generation().is_some() { RELOAD_INTERVAL_ALONE } else { RELOAD_INTERVAL_SHARED };
+        let mut reload_at = Instant::now() + reload_every;
         loop {
             if writing.is_none() {
                 if self.has_ended.iter().all(|ended| *ended) {
                     return Ok(());
                 }
-                writing = self.next_write();
+                writing = self.start_write();
             }
-            let due = self.gathered.due();
+            let (due, has_room) = (self.buffer.next_flush(), self.buffer.buffered_bytes() < MAX_BUFFERED);
             tokio::select! {
-                written = async { writing.as_mut().expect("it is asked only if there is one").await }, if writing.is_some() => {
+                written = async { writing.as_mut().expect("guarded by is_some").await }, if writing.is_some() => {
                     writing = None;
-                    self.wrote(written?);
+                    self.finish_write(written?);
                 }
-                Some((at, event)) = events.recv(), if self.gathered.bytes() < GATHERED => self.heard(at, event).await,
-                () = tokio::time::sleep_until(due.unwrap_or(look_at)), if due.is_some() => {
-                    self.gathered.flush_due(Instant::now());
+                Some((at, event)) = events.recv(), if has_room => self.handle_event(at, event).await,
+                () = tokio::time::sleep_until(due.unwrap_or(reload_at)), if due.is_some() => {
+                    self.buffer.flush_due(Instant::now());
                 }
                 _ = self.changes.changed() => {
                     if self.is_changed_by_others() {
-                        self.look().await?;
+                        self.reload_job().await?;
                     }
                 }
-                () = tokio::time::sleep_until(look_at) => {
-                    look_at = Instant::now() + look_every;
-                    self.look().await?;
+                () = tokio::time::sleep_until(reload_at) => {
+                    reload_at = Instant::now() + reload_every;
+                    self.reload_job().await?;
                 }
-                Err(error) = self.crew.failed() => return Err(error),
+                Err(error) = self.followers.wait_for_panic() => return Err(error),
             }
         }
     }
 
-    /// What is to be written now, if anything.
-    fn next_write(&mut self) -> Option<Writing> {
-        let begins = self.hand.job.state == State::Starting && self.hand.has_begun && self.failure.is_none();
-        let batch = match self.gathered.take(Instant::now()) {
+    /// Starts the next write, if there is something to store.
+    fn start_write(&mut self) -> Option<PendingWrite> {
+        let begins = self.leased.job.state == State::Starting && self.leased.has_begun && self.failure.is_none();
+        let batch = match self.buffer.take_ready(Instant::now()) {
             Some(batch) => batch,
-            None if begins => self.gathered.take_all(),
+            None if begins => self.buffer.take_all_ready(),
             None => return None,
         };
-        let (piece, lease) = (self.hand.piece(&batch), self.hand.lease());
-        let many_rows = self.hand.tail.take_if_long(self.hand.job.log_bytes);
+        let (piece, lease) = (self.leased.log_piece(&batch), self.leased.lease());
+        let many_rows = self.leased.tail.take_if_long(self.leased.job.log_bytes);
         Some(Box::pin(async move {
-            // The batch holds its share of the memory until it is written.
+            // The batch keeps its memory permit until it is stored.
             let _batch = batch;
             if let Some(run) = many_rows {
-                compact::merge(&lease, run).await?;
+                compact::merge_rows(&lease, run).await?;
             }
-            append::write(lease, piece, begins).await
+            append::write_piece(lease, piece, begins).await
         }))
     }
 
-    fn wrote(&mut self, (piece, job): (Piece, Option<Job>)) {
-        self.hand.wrote(piece);
-        self.crew.acknowledge(self.hand);
+    fn finish_write(&mut self, (piece, job): (LogPiece, Option<Job>)) {
+        self.leased.record_written(piece);
+        self.followers.acknowledge_output(self.leased);
         if let Some(job) = job {
-            self.renewed(job);
-            self.hand.touch();
+            self.replace_job(job);
+            self.leased.notify_own_change();
         }
     }
 
-    async fn heard(&mut self, at: usize, event: Event) {
+    async fn handle_event(&mut self, at: usize, event: NodeEvent) {
         match event {
-            Event::Started => self.has_started[at] = true,
-            Event::Data(data, memory) => self.gathered.push(at, data, memory, Instant::now()),
-            Event::Ended(end) => {
-                self.gathered.flush(at);
+            NodeEvent::Started => self.has_started[at] = true,
+            NodeEvent::Data(data, memory) => self.buffer.push(at, data, memory, Instant::now()),
+            NodeEvent::Ended(end) => {
+                self.buffer.flush_line(at);
                 self.has_ended[at] = true;
-                self.has_started[at] |= matches!(end, End::Said(_));
-                let verdict = self.judge(at, &end).await;
-                self.hand.nodes[at].ended = verdict.is_none();
+                self.has_started[at] |= matches!(end, NodeEnd::Reported(_));
+                let verdict = self.decide_verdict(at, &end).await;
+                self.leased.nodes[at].ended = verdict.is_none();
                 if let Some(verdict) = verdict {
-                    self.failure = Some(verdict.or(self.failure.take()));
-                    self.crew.stop();
+                    self.failure = Some(verdict.or_earlier(self.failure.take()));
+                    self.followers.stop_attempt();
                 }
             }
         }
-        self.hand.has_begun = self.has_started.iter().all(|started| *started);
+        self.leased.has_begun = self.has_started.iter().all(|started| *started);
     }
 
-    async fn judge(&self, at: usize, end: &End) -> Option<Verdict> {
-        let (instance, name) = self.hand.node(at);
+    async fn decide_verdict(&self, at: usize, end: &NodeEnd) -> Option<Verdict> {
+        let (instance, name) = self.leased.instance_and_name(at);
         let mut memory = None;
-        if endings::is_kill(end) {
-            let kills = self.hand.control.driver().memory_kills(instance).await.ok().flatten();
-            // One that was restarted meanwhile counts from zero.
+        if verdict::is_killed(end) {
+            let kills = self.leased.control.driver().memory_kills(instance).await.ok().flatten();
+            // The counter starts at zero after a restart of the instance.
             if kills.is_some_and(|kills| kills > 0 && kills != self.memory_kills[at]) {
-                let node = self.hand.instances.iter().find(|node| node.id == *instance);
+                let node = self.leased.instances.iter().find(|node| node.id == *instance);
                 memory = node.map(|node| node.shape.memory_bytes);
             }
         }
-        endings::verdict(&self.hand.job, end, &name, self.hand.nodes.len() > 1, memory)
+        verdict::judge_node_end(&self.leased.job, end, &name, self.leased.nodes.len() > 1, memory)
     }
 
-    /// Whether more has changed than what this driver itself did.
+    /// Returns whether others have changed the job since the last call.
     fn is_changed_by_others(&mut self) -> bool {
-        let others = self.hand.touches_of_others();
-        std::mem::replace(&mut self.seen, others) != others
+        let others = self.leased.changes_by_others();
+        std::mem::replace(&mut self.known_changes, others) != others
     }
 
-    /// Reads the row, and stops the attempt if somebody wants that.
-    async fn look(&mut self) -> Result<()> {
-        let (id, epoch) = (&self.hand.job.id, self.hand.epoch);
-        let read = || async { Ok(self.hand.control.store().read(|tx| jobs::leased(tx, id, epoch)).await?) };
-        let job = hand::patiently("its row", read).await?;
-        self.renewed(job);
+    /// Reads the row, and stops the attempt if that is requested.
+    async fn reload_job(&mut self) -> Result<()> {
+        let (id, epoch) = (&self.leased.job.id, self.leased.epoch);
+        let read = || async { Ok(self.leased.control.store().read(|tx| jobs::leased(tx, id, epoch)).await?) };
+        let job = retry_while_unavailable("its row", read).await?;
+        self.replace_job(job);
         Ok(())
     }
 
-    fn renewed(&mut self, job: Job) {
-        self.hand.job = Job { log_bytes: self.hand.job.log_bytes, ..job };
-        if matches!(self.hand.job.state, State::Stopping(_)) {
-            self.crew.stop();
+    fn replace_job(&mut self, job: Job) {
+        self.leased.job = Job { log_bytes: self.leased.job.log_bytes, ..job };
+        if matches!(self.leased.job.state, State::Stopping(_)) {
+            self.followers.stop_attempt();
         }
     }
 }

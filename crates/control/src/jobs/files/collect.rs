@@ -1,129 +1,132 @@
-//! Making everything of a job safe when nothing of it runs any more: its outputs, its log, and then its archive goes.
+//! Saving everything of a job when no process of it runs any more: its outputs and its log. Then its archive is
+//! removed.
 
 use std::time::Duration;
 
 use tarn_link::OutputsOrder;
 use tokio::time::Instant;
 
-use super::fetch::{self, Fetched, Kept};
-use super::guests::{self, Sight};
-use super::hand::{Hand, patiently};
-use super::pauses::Pauses;
-use super::{compact, shelf};
+use super::fetch_outputs::{self, Fetched, KeptOutputs};
+use super::job_files;
+use crate::jobs::attempt::guest_calls::{self, NodeStatus};
+use crate::jobs::backoff::Backoff;
+use crate::jobs::logs::compact;
+use crate::jobs::queue::leased_job::{LeasedJob, retry_while_unavailable};
 use crate::{Kind, Result};
 
-/// How often what cannot be put is tried, before the job ends without it.
-const TRIES: u32 = 10;
+/// How often storing the outputs is tried, before the job ends without them.
+const MAX_TRIES: u32 = 10;
 
-/// How long a node that should answer may go on to break off.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// How long the stream of a reachable node may break repeatedly.
+const BROKEN_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// How many outputs are listed at a time.
 const PAGE: u32 = 1_000;
 
-/// When the collecting began.
+/// Whether outputs of an earlier try may be stored already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Begun {
-    /// Now: nothing is there yet.
-    Now,
-    /// Another driver had begun, and may have left some.
-    Before,
+pub(in crate::jobs) enum CollectStart {
+    /// Nothing is stored yet.
+    First,
+    /// Another task has begun, and may have stored some.
+    Resumed,
 }
 
-/// What became of it.
+/// The result of collecting.
 #[derive(Debug, Default)]
-pub(super) struct Collected {
-    /// What the owner should know of what is missing.
-    pub(super) note: Option<String>,
-    /// Whether outputs that could not be kept are on the node, and nowhere else.
-    pub(super) is_only_there: bool,
+pub(in crate::jobs) struct Collected {
+    /// A note for the owner about what is missing.
+    pub(in crate::jobs) note: Option<String>,
+    /// Whether outputs that could not be stored still exist on the node, and only there.
+    pub(in crate::jobs) is_only_on_node: bool,
 }
 
 impl Collected {
-    fn without(why: &str, is_only_there: bool) -> Self {
-        Collected { note: Some(format!("not all of its outputs could be kept: {why}")), is_only_there }
+    fn incomplete(why: &str, is_only_on_node: bool) -> Self {
+        Collected { note: Some(format!("not all of its outputs could be kept: {why}")), is_only_on_node }
     }
 }
 
-/// Collects everything.
-pub(super) async fn collect(hand: &Hand, begun: Begun) -> Result<Collected> {
-    patiently("the place of its files", || shelf::ready(&hand.control)).await?;
-    let collected = match hand.job.config.outputs.is_empty() || hand.nodes.is_empty() {
+/// Saves the outputs and the log, and removes the archive.
+pub(in crate::jobs) async fn collect_files(leased: &LeasedJob, start: CollectStart) -> Result<Collected> {
+    retry_while_unavailable("the bucket of its files", || job_files::ensure_bucket(&leased.control)).await?;
+    let collected = match leased.job.config.outputs.is_empty() || leased.nodes.is_empty() {
         true => Collected::default(),
-        false => outputs(hand, begun).await,
+        false => collect_outputs(leased, start).await,
     };
-    if !compact::is_small(hand.job.log_bytes) {
-        compact::merge_all(hand).await?;
+    if !compact::is_small_log(leased.job.log_bytes) {
+        compact::merge_all_rows(leased).await?;
     }
-    if hand.job.has_files() {
-        patiently("its files", || shelf::remove_files(&hand.control, &hand.job.id)).await?;
+    if leased.job.has_files() {
+        retry_while_unavailable("its files", || job_files::remove_files(&leased.control, &leased.job.id)).await?;
     }
     Ok(collected)
 }
 
-/// Keeps the outputs, or says why that cannot be: it is no reason not to end.
-async fn outputs(hand: &Hand, begun: Begun) -> Collected {
-    let (control, id) = (&hand.control, &hand.job.id);
-    let (instance, name) = hand.node(0);
-    let (mut tries, mut pauses, mut may_be_old) = (0, Pauses::default(), begun == Begun::Before);
-    let mut until = None;
+/// Saves the outputs, or returns why that is impossible: the job ends in any case.
+async fn collect_outputs(leased: &LeasedJob, start: CollectStart) -> Collected {
+    let (control, id) = (&leased.control, &leased.job.id);
+    let (instance, name) = leased.instance_and_name(0);
+    let (mut tries, mut backoff, mut may_be_stale) = (0, Backoff::default(), start == CollectStart::Resumed);
+    let mut give_up_at = None;
     loop {
         let order = OutputsOrder {
             job: id.to_string(),
-            patterns: hand.job.config.outputs.clone(),
+            patterns: leased.job.config.outputs.clone(),
             only: Vec::new(),
             contents: true,
         };
-        let mut fetched = fetch::fetch(control, id, instance, order).await;
-        if may_be_old
+        let mut fetched = fetch_outputs::fetch_outputs(control, id, instance, order).await;
+        if may_be_stale
             && let Fetched::All(kept) = &fetched
-            && let Err(error) = remove_others(hand, kept).await
+            && let Err(error) = remove_stale_outputs(leased, kept).await
         {
             fetched = Fetched::Failed(error);
         }
         match fetched {
-            Fetched::All(kept) => return Collected { note: kept.note(), is_only_there: false },
-            Fetched::Fault(why) => return Collected::without(&why, true),
+            Fetched::All(kept) => return Collected { note: kept.note(), is_only_on_node: false },
+            Fetched::Fault(why) => return Collected::incomplete(&why, true),
             Fetched::Failed(error) => {
-                tracing::warn!(job = %id, cause = ?error.cause, "outputs cannot be kept: {error}");
-                // The database comes back, however long that takes; for all else somebody has to do something.
-                if error.kind != Kind::Unavailable || error.code == shelf::FULL {
+                tracing::warn!(job = %id, cause = ?error.cause, "outputs cannot be stored: {error}");
+                // The database becomes available again by itself; all other failures need an action of the operator.
+                if error.kind != Kind::Unavailable || error.code == job_files::STORAGE_FULL {
                     tries += 1;
                 }
-                if tries >= TRIES {
-                    let is_full = error.code == shelf::FULL;
-                    let why =
-                        if is_full { "the engine had no room for them" } else { "the engine could not keep them" };
-                    return Collected::without(why, true);
+                if tries >= MAX_TRIES {
+                    let is_full = error.code == job_files::STORAGE_FULL;
+                    let why = if is_full { "the engine's disk is full" } else { "the engine could not store them" };
+                    return Collected::incomplete(why, true);
                 }
-                until = None;
+                give_up_at = None;
             }
-            Fetched::Broken(why) => match guests::look(control, instance, &name).await {
-                Sight::Gone(why) => return Collected::without(&why, false),
-                Sight::There(_) => {
+            Fetched::Broken(why) => match guest_calls::read_node_status(control, instance, &name).await {
+                NodeStatus::Gone(why) => return Collected::incomplete(&why, false),
+                NodeStatus::Up(_) => {
                     let now = Instant::now();
-                    if now >= *until.get_or_insert(now + PATIENCE) {
-                        return Collected::without(&why, true);
+                    if now >= *give_up_at.get_or_insert(now + BROKEN_TIMEOUT) {
+                        return Collected::incomplete(&why, true);
                     }
                 }
-                // It comes back, however long that takes.
-                Sight::Away => until = None,
+                // The node comes back, so there is no timeout.
+                NodeStatus::Away => give_up_at = None,
             },
         }
-        may_be_old = true;
-        pauses.pause().await;
+        may_be_stale = true;
+        backoff.sleep().await;
     }
 }
 
-/// Removes what an earlier try had found and what is not there any more.
-async fn remove_others(hand: &Hand, kept: &Kept) -> Result<()> {
-    let (control, id) = (&hand.control, &hand.job.id);
+/// Removes outputs that an earlier try stored and that do not exist any more.
+async fn remove_stale_outputs(leased: &LeasedJob, kept: &KeptOutputs) -> Result<()> {
+    let (control, id) = (&leased.control, &leased.job.id);
     let mut after: Option<String> = None;
     loop {
-        let page = patiently("its outputs", || shelf::list_outputs(control, id, after.as_deref(), PAGE)).await?;
+        let page =
+            retry_while_unavailable("its outputs", || job_files::list_outputs(control, id, after.as_deref(), PAGE))
+                .await?;
         let Some((last, _)) = page.last().cloned() else { return Ok(()) };
         for (path, _) in page.iter().filter(|(path, _)| !kept.paths.contains(path)) {
-            patiently("its outputs", || shelf::remove_output(control, id, path)).await?;
+            retry_while_unavailable("its outputs", || job_files::remove_output(control, id, path)).await?;
         }
         after = Some(last);
     }

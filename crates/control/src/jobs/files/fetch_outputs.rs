@@ -1,4 +1,5 @@
-//! The outputs of a job, from the guest onto the shelf. What the guest says is checked: it chooses names and sizes.
+//! Fetching the outputs of a job from the guest into object storage. The guest chooses names and sizes, so both are
+//! checked.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -7,47 +8,47 @@ use tarn_link::{Answer, Frame, FromOutputs, OutputsOrder, Purpose};
 use tarn_model::ids::{InstanceId, JobId};
 use tokio::task::JoinSet;
 
-use super::guests::{self, Link, Trouble, plain};
-use super::outputs::{MAX_OUTPUTS, is_clean};
-use super::shelf;
+use super::job_files;
+use super::outputs::{MAX_OUTPUTS, is_clean_path};
+use crate::jobs::attempt::guest_calls::{self, GuestError, GuestLink, sanitize_guest_text};
 use crate::{Control, Error, Result};
 
-/// How long a guest may be silent; it may have to look through a large directory.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a guest may be silent; it may have to scan a large directory.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How many messages a guest may send: each file that matches is one, and one more if it could not be read.
+/// How many messages a guest may send: one for each file, and one more if the file could not be read.
 const MAX_MESSAGES: usize = 2 * MAX_OUTPUTS;
 
-/// How many small files are on their way to the disk at the same time.
-const AT_ONCE: usize = 16;
+/// How many small files are written to disk concurrently.
+const CONCURRENT_WRITES: usize = 16;
 
-/// So many files that could not be kept are told by name.
-const TOLD: usize = 3;
+/// How many skipped files a note names.
+const MAX_NAMED_SKIPS: usize = 3;
 
-/// What came of it.
+/// The result of fetching.
 pub(super) enum Fetched {
-    /// Everything that could be kept is safe.
-    All(Kept),
-    /// The stream broke: why.
+    /// Everything that could be kept is stored.
+    All(KeptOutputs),
+    /// The stream broke.
     Broken(String),
-    /// What the guest said makes no sense, and would not the next time: what.
+    /// The guest violated the protocol, and would do so again.
     Fault(String),
-    /// They could not be put.
+    /// The outputs could not be stored.
     Failed(Error),
 }
 
-/// What is safe, and what is not.
+/// What was stored, and what was skipped.
 #[derive(Default)]
-pub(super) struct Kept {
-    /// The paths of what is safe.
+pub(super) struct KeptOutputs {
+    /// The paths that are stored.
     pub(super) paths: HashSet<String>,
     bytes: u64,
     skipped: Vec<String>,
     more_skipped: usize,
 }
 
-impl Kept {
-    /// What the owner should know.
+impl KeptOutputs {
+    /// Returns a note for the owner about skipped files.
     pub(super) fn note(&self) -> Option<String> {
         let more = match self.more_skipped {
             0 => String::new(),
@@ -57,157 +58,166 @@ impl Kept {
     }
 
     fn skip(&mut self, path: &str, reason: &str) {
-        match self.skipped.len() < TOLD {
-            true => self.skipped.push(format!("{} ({})", plain(path), plain(reason))),
+        match self.skipped.len() < MAX_NAMED_SKIPS {
+            true => self.skipped.push(format!("{} ({})", sanitize_guest_text(path), sanitize_guest_text(reason))),
             false => self.more_skipped += 1,
         }
     }
 }
 
-enum Stop {
+enum FetchError {
     Broken(String),
     Fault(String),
     Failed(Error),
 }
 
-impl From<tarn_link::Error> for Stop {
+impl From<tarn_link::Error> for FetchError {
     fn from(error: tarn_link::Error) -> Self {
         match error {
-            tarn_link::Error::Protocol(_) => Stop::Fault(error.to_string()),
-            tarn_link::Error::Stream(_) | tarn_link::Error::Refused(_) => Stop::Broken(error.to_string()),
+            tarn_link::Error::Protocol(_) => FetchError::Fault(error.to_string()),
+            tarn_link::Error::Stream(_) | tarn_link::Error::Refused(_) => FetchError::Broken(error.to_string()),
         }
     }
 }
 
-impl From<Trouble> for Stop {
-    fn from(trouble: Trouble) -> Self {
-        match trouble {
-            Trouble::Fault(why) => Stop::Fault(why),
-            Trouble::Broken(why) | Trouble::Refused(why) | Trouble::Impossible(why) => Stop::Broken(why),
+impl From<GuestError> for FetchError {
+    fn from(error: GuestError) -> Self {
+        match error {
+            GuestError::Fault(why) => FetchError::Fault(why),
+            GuestError::Broken(why) | GuestError::Refused(why) | GuestError::Unsupported(why) => {
+                FetchError::Broken(why)
+            }
         }
     }
 }
 
-impl From<Error> for Stop {
+impl From<Error> for FetchError {
     fn from(error: Error) -> Self {
-        Stop::Failed(error)
+        FetchError::Failed(error)
     }
 }
 
-/// Asks a guest for the outputs of a job and keeps them.
-pub(super) async fn fetch(control: &Control, job: &JobId, node: &InstanceId, order: OutputsOrder) -> Fetched {
-    match fetch_all(control, job, node, order).await {
+/// Asks a guest for the outputs of a job and stores them.
+pub(super) async fn fetch_outputs(control: &Control, job: &JobId, node: &InstanceId, order: OutputsOrder) -> Fetched {
+    match fetch_from_guest(control, job, node, order).await {
         Ok(kept) => Fetched::All(kept),
-        Err(Stop::Broken(why)) => Fetched::Broken(plain(&why)),
-        Err(Stop::Fault(why)) => Fetched::Fault(plain(&why)),
-        Err(Stop::Failed(error)) => Fetched::Failed(error),
+        Err(FetchError::Broken(why)) => Fetched::Broken(sanitize_guest_text(&why)),
+        Err(FetchError::Fault(why)) => Fetched::Fault(sanitize_guest_text(&why)),
+        Err(FetchError::Failed(error)) => Fetched::Failed(error),
     }
 }
 
-async fn fetch_all(
+async fn fetch_from_guest(
     control: &Control,
     job: &JobId,
     node: &InstanceId,
     order: OutputsOrder,
-) -> std::result::Result<Kept, Stop> {
-    let (answer, mut link) = guests::open(control, node, Purpose::Outputs(Box::new(order))).await?;
-    let mut fetching = Fetching { control, job, kept: Kept::default(), finishing: JoinSet::new() };
+) -> std::result::Result<KeptOutputs, FetchError> {
+    let (answer, mut link) = guest_calls::open_stream(control, node, Purpose::Outputs(Box::new(order))).await?;
+    let mut fetcher = OutputFetcher { control, job, kept: KeptOutputs::default(), finishing: JoinSet::new() };
     match answer {
         Answer::Ready => {}
         Answer::NoSuchJob => {
-            fetching.kept.skip("all of them", "its directory is not there any more");
-            return Ok(fetching.kept);
+            fetcher.kept.skip("all of them", "its directory does not exist any more");
+            return Ok(fetcher.kept);
         }
-        other => return Err(Stop::Fault(format!("it answered {other:?}"))),
+        other => return Err(FetchError::Fault(format!("the guest replied {other:?}"))),
     }
     for _ in 0..MAX_MESSAGES {
-        let goes_on = match message(&mut link).await? {
+        let expects_more = match read_outputs_message(&mut link).await? {
             FromOutputs::End => false,
-            FromOutputs::Skipped { path, reason } => fetching.skipped(&path, &reason).await.map(|()| true)?,
-            FromOutputs::File { path, size } => fetching.file(&path, size, &mut link).await?,
+            FromOutputs::Skipped { path, reason } => fetcher.drop_skipped(&path, &reason).await.map(|()| true)?,
+            FromOutputs::File { path, size } => fetcher.begin_file(&path, size, &mut link).await?,
         };
-        if !goes_on {
-            fetching.all_finished().await?;
-            return Ok(fetching.kept);
+        if !expects_more {
+            fetcher.wait_for_all_writes().await?;
+            return Ok(fetcher.kept);
         }
     }
-    Err(Stop::Fault("it sent more messages than there can be files".to_owned()))
+    Err(FetchError::Fault("the guest sent more messages than there can be files".to_owned()))
 }
 
-/// The taking in of all files.
-struct Fetching<'a> {
+/// Receives the files of one guest.
+struct OutputFetcher<'a> {
     control: &'a Control,
     job: &'a JobId,
-    kept: Kept,
-    /// Files that are in, and on their way to the disk.
+    kept: KeptOutputs,
+    /// Files that were received and are being written to disk.
     finishing: JoinSet<Result<()>>,
 }
 
-impl Fetching<'_> {
-    /// A file begins; says whether there may be others after it.
-    async fn file(&mut self, path: &str, size: u64, link: &mut Link) -> std::result::Result<bool, Stop> {
-        // Clients write outputs to where their paths say: nothing may lead out of their directory.
-        if !is_clean(path) {
-            return Err(Stop::Fault(format!("{path:?} is no clean path")));
+impl OutputFetcher<'_> {
+    /// Receives a file. Returns whether more files may follow.
+    async fn begin_file(
+        &mut self,
+        path: &str,
+        size: u64,
+        link: &mut GuestLink,
+    ) -> std::result::Result<bool, FetchError> {
+        // Clients write outputs to these paths, so a path must not lead out of their directory.
+        if !is_clean_path(path) {
+            return Err(FetchError::Fault(format!("{path:?} is not a clean path")));
         }
         if self.kept.paths.len() >= MAX_OUTPUTS {
             self.kept.skip(path, &format!("more than {MAX_OUTPUTS} files"));
             return Ok(false);
         }
         if size.saturating_add(self.kept.bytes) > self.control.settings().jobs.max_output_bytes {
-            self.kept.skip(path, "too much together, this file and all after it");
+            self.kept.skip(path, "the size limit is reached; all files after it are missing, too");
             return Ok(false);
         }
         if !self.kept.paths.insert(path.to_owned()) {
-            return Err(Stop::Fault(format!("it sent {path:?} twice")));
+            return Err(FetchError::Fault(format!("the guest sent {path:?} twice")));
         }
-        self.take(path, link).await.map(|()| true)
+        self.receive_file(path, link).await.map(|()| true)
     }
 
-    /// Takes one file in. It may have grown since the guest looked at its size, but not without limit.
-    async fn take(&mut self, path: &str, link: &mut Link) -> std::result::Result<(), Stop> {
-        let mut intake = shelf::put_output(self.control, self.job, path, None).await?;
+    /// Receives the content of a file. It may have grown since the guest reported its size, but only up to the limit.
+    async fn receive_file(&mut self, path: &str, link: &mut GuestLink) -> std::result::Result<(), FetchError> {
+        let mut intake = job_files::put_output(self.control, self.job, path, None).await?;
         loop {
-            match frame(link).await? {
-                Frame::Data(data) if data.is_empty() => return Err(Stop::Fault("it sent nothing as data".to_owned())),
+            match read_frame(link).await? {
+                Frame::Data(data) if data.is_empty() => {
+                    return Err(FetchError::Fault("the guest sent an empty data frame".to_owned()));
+                }
                 Frame::Data(data) => {
                     self.kept.bytes += data.len() as u64;
                     if self.kept.bytes > self.control.settings().jobs.max_output_bytes {
-                        return Err(Stop::Fault(format!("{path:?} grew beyond what is kept")));
+                        return Err(FetchError::Fault(format!("{path:?} grew beyond the size limit")));
                     }
                     intake.push(data).await?;
                 }
                 Frame::Eof => break,
                 Frame::Message(_) | Frame::Stderr(_) => {
-                    return Err(Stop::Fault("it did not send a file to its end".to_owned()));
+                    return Err(FetchError::Fault("the guest did not send a whole file".to_owned()));
                 }
             }
         }
-        if self.finishing.len() >= AT_ONCE {
-            self.one_finished().await?;
+        if self.finishing.len() >= CONCURRENT_WRITES {
+            self.wait_for_one_write().await?;
         }
         self.finishing.spawn(intake.finish());
         Ok(())
     }
 
-    /// Something cannot be given. If that turned out when a part of it had come, the part is not kept either.
-    async fn skipped(&mut self, path: &str, reason: &str) -> Result<()> {
+    /// Skips a file that the guest could not read. A part of it that was already received is removed.
+    async fn drop_skipped(&mut self, path: &str, reason: &str) -> Result<()> {
         self.kept.skip(path, reason);
         if self.kept.paths.remove(path) {
-            self.all_finished().await?;
-            shelf::remove_output(self.control, self.job, path).await?;
+            self.wait_for_all_writes().await?;
+            job_files::remove_output(self.control, self.job, path).await?;
         }
         Ok(())
     }
 
-    async fn all_finished(&mut self) -> Result<()> {
+    async fn wait_for_all_writes(&mut self) -> Result<()> {
         while !self.finishing.is_empty() {
-            self.one_finished().await?;
+            self.wait_for_one_write().await?;
         }
         Ok(())
     }
 
-    async fn one_finished(&mut self) -> Result<()> {
+    async fn wait_for_one_write(&mut self) -> Result<()> {
         match self.finishing.join_next().await {
             Some(done) => done.map_err(Error::internal)?,
             None => Ok(()),
@@ -215,19 +225,19 @@ impl Fetching<'_> {
     }
 }
 
-async fn frame((reader, _): &mut Link) -> std::result::Result<Frame, Stop> {
-    match tokio::time::timeout(PATIENCE, reader.read()).await {
+async fn read_frame((reader, _): &mut GuestLink) -> std::result::Result<Frame, FetchError> {
+    match tokio::time::timeout(SILENCE_TIMEOUT, reader.read()).await {
         Ok(Ok(Some(frame))) => Ok(frame),
-        Ok(Ok(None)) => Err(Stop::Broken("the stream ended before the last file".to_owned())),
+        Ok(Ok(None)) => Err(FetchError::Broken("the stream ended before the last file".to_owned())),
         Ok(Err(error)) => Err(error.into()),
-        Err(_) => Err(Stop::Broken("it was silent for too long".to_owned())),
+        Err(_) => Err(FetchError::Broken("the guest was silent for too long".to_owned())),
     }
 }
 
-async fn message(link: &mut Link) -> std::result::Result<FromOutputs, Stop> {
-    match frame(link).await? {
+async fn read_outputs_message(link: &mut GuestLink) -> std::result::Result<FromOutputs, FetchError> {
+    match read_frame(link).await? {
         Frame::Message(message) => Ok(Frame::parse(&message)?),
-        _ => Err(Stop::Fault("data came where a message belongs".to_owned())),
+        _ => Err(FetchError::Fault("the guest sent data instead of a message".to_owned())),
     }
 }
 
@@ -235,9 +245,10 @@ async fn message(link: &mut Link) -> std::result::Result<FromOutputs, Stop> {
 mod tests {
     use super::*;
 
+    /// A note names only some of the skipped files.
     #[test]
-    fn a_note_names_only_some() {
-        let mut kept = Kept::default();
+    fn note_names_some_skips() {
+        let mut kept = KeptOutputs::default();
         assert_eq!(kept.note(), None);
         (0..5).for_each(|at| kept.skip(&format!("link-{at}"), "it leads out"));
         assert_eq!(

@@ -1,5 +1,5 @@
-//! Lists of the files of jobs that are being pushed. Each is kept while its draft waits for the files, so that every replica can
-//! give it out, as often as it is asked for. What stands in a list is not known here.
+//! Lists of the files of jobs that are being pushed. A list is stored while its draft waits for the files, so that
+//! every replica can serve it. The content of a list is not known here.
 
 use std::io;
 
@@ -9,50 +9,49 @@ use tarn_model::ids::JobId;
 use tarn_model::jobs::State;
 use tarn_store::{Tx, jobs};
 
-use super::shelf;
+use super::job_files;
 use crate::{Control, Error, Result};
 
-/// How much is put at a time.
-const PIECE: usize = 1 << 20;
+/// How many bytes are stored at a time.
+const PIECE_BYTES: usize = 1 << 20;
 
 /// A list that is being read.
 pub struct OpenList {
-    /// Its size.
     pub size: u64,
-    /// Exactly so many bytes, or an error at its end.
+    /// Exactly `size` bytes, or an error at the end.
     pub body: BoxStream<'static, io::Result<Bytes>>,
 }
 
-/// Keeps the list of a draft, in the place of an earlier one.
+/// Stores the list of a draft, and replaces an earlier one.
 pub async fn keep(control: &Control, job: &JobId, mut list: Bytes) -> Result<()> {
-    let mut intake = shelf::put_list(control, job, list.len() as u64).await?;
+    let mut intake = job_files::put_list(control, job, list.len() as u64).await?;
     while !list.is_empty() {
-        intake.push(list.split_to(list.len().min(PIECE))).await?;
+        intake.push(list.split_to(list.len().min(PIECE_BYTES))).await?;
     }
     let of = job.clone();
-    intake.finish_with(move |tx| waiting(tx, &of)).await
+    intake.finish_with(move |tx| require_draft(tx, &of)).await
 }
 
-/// Opens the list of a draft, for whoever has a signature for it.
+/// Opens the list of a draft, for a caller with a signed URL.
 pub async fn open(control: &Control, job: &JobId) -> Result<OpenList> {
-    control.store().read(|tx| waiting(tx, job)).await?;
-    let (size, reading) = shelf::read_list(control, job).await?.ok_or_else(|| gone(job))?;
+    control.store().read(|tx| require_draft(tx, job)).await?;
+    let (size, reading) = job_files::read_list(control, job).await?.ok_or_else(|| list_gone(job))?;
     Ok(OpenList { size, body: reading.boxed() })
 }
 
-/// Forgets a list that is not needed any more. One that is not forgotten here goes with its job.
+/// Removes a list that is not needed any more. A list that is not removed here is removed with its job.
 pub async fn forget(control: &Control, job: &JobId) -> Result<()> {
-    shelf::remove_list(control, job).await
+    job_files::remove_list(control, job).await
 }
 
-/// Refuses what is no draft any more.
-fn waiting(tx: &mut Tx<'_>, job: &JobId) -> Result<()> {
+/// Refuses a job that is not a draft any more.
+fn require_draft(tx: &mut Tx<'_>, job: &JobId) -> Result<()> {
     match jobs::get(tx, job)? {
         Some(found) if found.state == State::Draft => Ok(()),
-        Some(_) | None => Err(gone(job)),
+        Some(_) | None => Err(list_gone(job)),
     }
 }
 
-fn gone(job: &JobId) -> Error {
+fn list_gone(job: &JobId) -> Error {
     Error::not_found("the list of the files of job", job.as_str())
 }

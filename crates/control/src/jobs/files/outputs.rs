@@ -1,5 +1,5 @@
-//! The outputs of jobs as callers see them: of one that has ended those that were kept, of one that has its turn what is in its
-//! directory at this moment.
+//! The outputs of jobs as callers see them: the stored outputs of a job that has ended, and the current content of the
+//! directory of a job that runs.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -11,44 +11,42 @@ use tarn_model::ids::JobId;
 use tarn_model::jobs::{Job, State};
 use tarn_store::jobs;
 
-use super::{present, shelf};
+use super::{job_files, running_outputs};
 use crate::operations::jobs as operations;
 use crate::{Caller, Control, Error, Kind, Result};
 
 /// How many outputs a job may have.
 pub const MAX_OUTPUTS: usize = 100_000;
 
-/// How many are read from the shelf at a time.
+/// How many outputs are listed at a time.
 const PAGE: u32 = 1000;
 
-/// A file that a job made.
+/// A file that a job has written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputFile {
     /// Its path relative to the job's directory: clean, and with slashes.
     pub path: String,
-    /// Its size.
     pub size: u64,
 }
 
-/// The files of a job.
+/// The outputs of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outputs {
-    /// The job.
     pub job: Job,
-    /// The files, in the order of their paths.
+    /// Ordered by path.
     pub files: Vec<OutputFile>,
     /// Whether the job may still change them.
     pub live: bool,
 }
 
-/// Which bytes of a file are wanted.
+/// The requested bytes of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ByteRange {
-    /// All from this one on.
+    /// All bytes from this offset on.
     From(u64),
-    /// From the first to the second, both included.
+    /// From the first offset to the second, both included.
     Within(u64, u64),
-    /// The last ones.
+    /// The last bytes.
     Last(u64),
 }
 
@@ -56,20 +54,20 @@ pub enum ByteRange {
 pub struct OpenOutput {
     /// The size of the whole file.
     pub size: u64,
-    /// Which bytes of it come.
+    /// The bytes that `body` returns.
     pub range: Range<u64>,
-    /// Exactly these bytes, or an error at its end.
+    /// Exactly these bytes, or an error at the end.
     pub body: BoxStream<'static, io::Result<Bytes>>,
 }
 
-/// The outputs of a job; with `files`, only these, which have to be there.
+/// Lists the outputs of a job. With `files`, lists only these, and all of them must exist.
 pub async fn list(control: &Control, caller: &Caller, job: &str, files: &[String]) -> Result<Outputs> {
-    let job = control.store().read(|tx| operations::find(tx, caller, job)).await?;
+    let job = control.store().read(|tx| operations::find_job(tx, caller, job)).await?;
     let (mut found, live) = match &job.state {
-        State::Ended(_) => (kept(control, &job.id).await?, false),
+        State::Ended(_) => (list_kept(control, &job.id).await?, false),
         State::Draft | State::Pending => (Vec::new(), true),
         State::Starting | State::Running | State::Stopping(_) | State::Collecting(_) => {
-            (present::list(control, &job).await?, true)
+            (running_outputs::list_running(control, &job).await?, true)
         }
     };
     if !files.is_empty() {
@@ -78,44 +76,45 @@ pub async fn list(control: &Control, caller: &Caller, job: &str, files: &[String
         let there: BTreeSet<&str> = found.iter().map(|file| file.path.as_str()).collect();
         let missing: Vec<String> = wanted.difference(&there).map(|path| (*path).to_owned()).collect();
         if !missing.is_empty() {
-            return Err(no_such(&job, &missing));
+            return Err(no_such_output(&job, &missing));
         }
     }
     Ok(Outputs { job, files: found, live })
 }
 
-/// Opens an output, for whoever has a signature for it.
+/// Opens an output, for a caller with a signed URL.
 pub async fn open(control: &Control, job: &JobId, path: &str, range: Option<ByteRange>) -> Result<OpenOutput> {
     let found: Option<Job> = control.store().read(|tx| jobs::get(tx, job)).await.map_err(Error::from)?;
     let job = found.ok_or_else(|| Error::not_found("job", job.as_str()))?;
     let opened = match &job.state {
-        _ if !is_clean(path) => None,
+        _ if !is_clean_path(path) => None,
         State::Ended(_) => {
-            let cut = |size| resolve(range, size).unwrap_or(0..0);
-            let opened = shelf::open_output(control, &job.id, path, cut).await?;
+            let cut = |size| resolve_range(range, size).unwrap_or(0..0);
+            let opened = job_files::open_output(control, &job.id, path, cut).await?;
             opened.map(|(size, reading)| (size, reading.boxed()))
         }
         State::Draft | State::Pending => None,
         State::Starting | State::Running | State::Stopping(_) | State::Collecting(_) => {
-            present::open(control, &job, path, |size| resolve(range, size).unwrap_or(0..0)).await?
+            running_outputs::open_running(control, &job, path, |size| resolve_range(range, size).unwrap_or(0..0))
+                .await?
         }
     };
-    let (size, body) = opened.ok_or_else(|| no_such(&job, &[path.to_owned()]))?;
-    let range = resolve(range, size).ok_or_else(|| {
-        let message = format!("the file has {size} bytes, and nothing of it lies in the range that was asked for");
+    let (size, body) = opened.ok_or_else(|| no_such_output(&job, &[path.to_owned()]))?;
+    let range = resolve_range(range, size).ok_or_else(|| {
+        let message = format!("the file has {size} bytes, and the requested range contains none of them");
         Error::invalid("range_not_satisfiable", message)
     })?;
     Ok(OpenOutput { size, range, body })
 }
 
-/// Whether a path may be that of an output: relative, without dots or empty parts, and not too long.
-pub(crate) fn is_clean(path: &str) -> bool {
+/// Returns whether a path may be that of an output: relative, without dot segments or empty segments, and not too long.
+pub(crate) fn is_clean_path(path: &str) -> bool {
     let part = |part: &str| !part.is_empty() && part != "." && part != "..";
-    path.len() <= shelf::MAX_PATH_BYTES && !path.contains('\0') && path.split('/').all(part)
+    path.len() <= job_files::MAX_PATH_BYTES && !path.contains('\0') && path.split('/').all(part)
 }
 
-/// The bytes of a file of this size that are wanted; `None` when there are none such.
-fn resolve(range: Option<ByteRange>, size: u64) -> Option<Range<u64>> {
+/// Returns the requested bytes of a file of this size; `None` if there are none.
+fn resolve_range(range: Option<ByteRange>, size: u64) -> Option<Range<u64>> {
     match range {
         None => Some(0..size),
         Some(ByteRange::From(first)) => (first < size).then_some(first..size),
@@ -126,11 +125,11 @@ fn resolve(range: Option<ByteRange>, size: u64) -> Option<Range<u64>> {
     }
 }
 
-/// What was kept of a job that has ended.
-async fn kept(control: &Control, job: &JobId) -> Result<Vec<OutputFile>> {
+/// Lists the stored outputs of a job that has ended.
+async fn list_kept(control: &Control, job: &JobId) -> Result<Vec<OutputFile>> {
     let mut files: Vec<OutputFile> = Vec::new();
     while files.len() < MAX_OUTPUTS {
-        let page = shelf::list_outputs(control, job, files.last().map(|file| file.path.as_str()), PAGE).await?;
+        let page = job_files::list_outputs(control, job, files.last().map(|file| file.path.as_str()), PAGE).await?;
         let is_last = (page.len() as u32) < PAGE;
         files.extend(page.into_iter().map(|(path, size)| OutputFile { path, size }));
         if is_last {
@@ -140,15 +139,19 @@ async fn kept(control: &Control, job: &JobId) -> Result<Vec<OutputFile>> {
     Ok(files)
 }
 
-/// How many missing files are named; of a thousand nobody would read the list.
-const NAMED: usize = 10;
+/// How many missing files an error names.
+const MAX_NAMED_MISSING: usize = 10;
 
-fn no_such(job: &Job, paths: &[String]) -> Error {
+fn no_such_output(job: &Job, paths: &[String]) -> Error {
     let clean = |path: &String| path.chars().take(200).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-    let names: Vec<String> = paths.iter().take(NAMED).map(clean).collect();
-    let more = if paths.len() > NAMED { format!(" and {} more", paths.len() - NAMED) } else { String::new() };
+    let names: Vec<String> = paths.iter().take(MAX_NAMED_MISSING).map(clean).collect();
+    let more = if paths.len() > MAX_NAMED_MISSING {
+        format!(" and {} more", paths.len() - MAX_NAMED_MISSING)
+    } else {
+        String::new()
+    };
     let message =
-        format!("job {} has no output {}{more}; pull it without files to see what there is", job.id, names.join(", "));
+        format!("job {} has no output {}{more}; pull it without files to list its outputs", job.id, names.join(", "));
     Error::new(Kind::NotFound, "no_such_output", message)
 }
 
@@ -156,26 +159,28 @@ fn no_such(job: &Job, paths: &[String]) -> Error {
 mod tests {
     use super::*;
 
+    /// Only clean paths are outputs.
     #[test]
-    fn only_clean_paths_are_outputs() {
+    fn outputs_have_clean_paths() {
         for path in ["a", "a/b.txt", ".hidden", "a..b", "ü/new\nline"] {
-            assert!(is_clean(path), "{path:?}");
+            assert!(is_clean_path(path), "{path:?}");
         }
         for path in ["", "/a", "a/", "a//b", "./a", "a/../b", "..", "a\0b", &"a/".repeat(2000)] {
-            assert!(!is_clean(path), "{path:?}");
+            assert!(!is_clean_path(path), "{path:?}");
         }
     }
 
+    /// Ranges lie within the file.
     #[test]
-    fn ranges_lie_within_the_file() {
-        assert_eq!(resolve(None, 0), Some(0..0));
-        assert_eq!(resolve(Some(ByteRange::From(3)), 10), Some(3..10));
-        assert_eq!(resolve(Some(ByteRange::From(10)), 10), None);
-        assert_eq!(resolve(Some(ByteRange::Within(2, 4)), 10), Some(2..5));
-        assert_eq!(resolve(Some(ByteRange::Within(2, u64::MAX)), 10), Some(2..10));
-        assert_eq!(resolve(Some(ByteRange::Within(4, 2)), 10), None);
-        assert_eq!(resolve(Some(ByteRange::Last(3)), 10), Some(7..10));
-        assert_eq!(resolve(Some(ByteRange::Last(30)), 10), Some(0..10));
-        assert_eq!(resolve(Some(ByteRange::Last(0)), 10), None);
+    fn ranges_lie_within_file() {
+        assert_eq!(resolve_range(None, 0), Some(0..0));
+        assert_eq!(resolve_range(Some(ByteRange::From(3)), 10), Some(3..10));
+        assert_eq!(resolve_range(Some(ByteRange::From(10)), 10), None);
+        assert_eq!(resolve_range(Some(ByteRange::Within(2, 4)), 10), Some(2..5));
+        assert_eq!(resolve_range(Some(ByteRange::Within(2, u64::MAX)), 10), Some(2..10));
+        assert_eq!(resolve_range(Some(ByteRange::Within(4, 2)), 10), None);
+        assert_eq!(resolve_range(Some(ByteRange::Last(3)), 10), Some(7..10));
+        assert_eq!(resolve_range(Some(ByteRange::Last(30)), 10), Some(0..10));
+        assert_eq!(resolve_range(Some(ByteRange::Last(0)), 10), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The files of a job on their way to a node.
+//! Sending the files of a job to a node.
 
 use std::time::Duration;
 
@@ -7,34 +7,37 @@ use tarn_link::{Frame, FromJob};
 use tarn_model::ids::JobId;
 use tokio::sync::watch;
 
-use super::guests::Link;
-use super::node::Told;
-use super::shelf;
+use super::job_files;
+use crate::jobs::attempt::guest_calls::GuestLink;
+use crate::jobs::attempt::node_follower::AttemptSignal;
 use crate::{Control, Kind};
 
-/// How long a node may take for one piece, and to say what was wrong with them.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a node may take to accept one piece, and to report what is wrong with the files.
+const PIECE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What came of it.
-pub(super) enum Sent {
-    /// All of them are there.
+/// The result of sending.
+pub(in crate::jobs) enum Sent {
     All,
-    /// The job is not wanted any more. Without the end of its files a node starts nothing.
+    /// The job has to stop. A node starts nothing before it has received all files.
     Stopped,
-    /// The node does not take them.
-    Refused { reason: String, may_work_later: bool },
-    /// What it said makes no sense.
+    /// The node refused the files.
+    Refused {
+        reason: String,
+        may_work_later: bool,
+    },
+    /// The node violated the protocol.
     Fault(String),
 }
 
-/// Sends them. A node that cannot take them says so while they come; an error is a stream that broke.
-pub(super) async fn send(
+/// Sends the files. A node that cannot accept them reports that while they are sent; an error means that the stream
+/// broke.
+pub(in crate::jobs) async fn send_files(
     control: &Control,
     job: &JobId,
-    (reader, writer): &mut Link,
-    told: &mut watch::Receiver<Told>,
+    (reader, writer): &mut GuestLink,
+    signal: &mut watch::Receiver<AttemptSignal>,
 ) -> std::result::Result<Sent, String> {
-    let mut files = match shelf::read_files(control, job).await {
+    let mut files = match job_files::read_files(control, job).await {
         Ok((_, files)) => files,
         Err(error) if error.kind == Kind::Unavailable => return Err(error.message),
         Err(error) => {
@@ -46,12 +49,12 @@ pub(super) async fn send(
     let sending = async {
         while let Some(piece) = files.next().await {
             let piece = piece.map_err(|error| error.to_string())?;
-            if told.borrow().stop {
+            if signal.borrow().stop {
                 return Ok(Sent::Stopped);
             }
-            in_time(writer.data(&piece)).await?;
+            send_within_timeout(writer.data(&piece)).await?;
         }
-        in_time(writer.eof()).await.map(|()| Sent::All)
+        send_within_timeout(writer.eof()).await.map(|()| Sent::All)
     };
     let broken = tokio::select! {
         biased;
@@ -59,31 +62,31 @@ pub(super) async fn send(
             Ok(sent) => return Ok(sent),
             Err(why) => why,
         },
-        frame = reader.read() => return refusal(frame),
+        frame = reader.read() => return parse_refusal(frame),
     };
-    // Who does not want the rest has said so before he hung up.
-    match tokio::time::timeout(PATIENCE, reader.read()).await {
-        Ok(frame) => refusal(frame).map_err(|_| broken),
+    // A node that refuses the rest reports that before it closes the stream.
+    match tokio::time::timeout(PIECE_TIMEOUT, reader.read()).await {
+        Ok(frame) => parse_refusal(frame).map_err(|_| broken),
         Err(_) => Err(broken),
     }
 }
 
-async fn in_time(sent: impl Future<Output = tarn_link::Result<()>>) -> std::result::Result<(), String> {
-    match tokio::time::timeout(PATIENCE, sent).await {
+async fn send_within_timeout(sent: impl Future<Output = tarn_link::Result<()>>) -> std::result::Result<(), String> {
+    match tokio::time::timeout(PIECE_TIMEOUT, sent).await {
         Ok(sent) => sent.map_err(|error| error.to_string()),
-        Err(_) => Err("it did not take the files".to_owned()),
+        Err(_) => Err("the node did not accept the files".to_owned()),
     }
 }
 
-fn refusal(frame: tarn_link::Result<Option<Frame>>) -> std::result::Result<Sent, String> {
+fn parse_refusal(frame: tarn_link::Result<Option<Frame>>) -> std::result::Result<Sent, String> {
     match frame {
         Ok(Some(Frame::Message(message))) => match Frame::parse(&message) {
             Ok(FromJob::NotStarted { reason, may_work_later }) => Ok(Sent::Refused { reason, may_work_later }),
-            Ok(other) => Ok(Sent::Fault(format!("it said {other:?} before it had its files"))),
+            Ok(other) => Ok(Sent::Fault(format!("the node sent {other:?} before it had the files"))),
             Err(error) => Ok(Sent::Fault(error.to_string())),
         },
-        Ok(Some(_)) => Ok(Sent::Fault("it did not wait for its files".to_owned())),
-        Ok(None) => Err("it hung up before it had its files".to_owned()),
+        Ok(Some(_)) => Ok(Sent::Fault("the node did not wait for the files".to_owned())),
+        Ok(None) => Err("the node closed the stream before it had the files".to_owned()),
         Err(error @ tarn_link::Error::Protocol(_)) => Ok(Sent::Fault(error.to_string())),
         Err(error) => Err(error.to_string()),
     }

@@ -1,5 +1,5 @@
-//! Signatures of the URLs by which the files of a job come and go: whoever has one may do what it says until it expires, and
-//! nothing else. The addresses themselves are not known here.
+//! Signatures of the URLs by which clients upload and download the files of a job. A signature permits exactly one
+//! action until it expires. The addresses themselves are not known here.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use tarn_model::ids::JobId;
 
 use crate::Control;
 
-/// What a URL is good for.
+/// What a signed URL permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grant {
-    /// Sending the archive of a job's files.
+    /// Upload the archive of a job's files.
     Upload,
-    /// Reading the list of the files that belong into it.
+    /// Read the list of the files that belong into the archive.
     Files,
-    /// Reading an output; the subject is its path.
+    /// Read an output; the subject is its path.
     Output,
 }
 
 impl Grant {
-    /// How long a URL is good from now on.
+    /// Returns how long a new URL is valid.
     pub fn lasts(self) -> Duration {
         match self {
             Grant::Upload | Grant::Files => Duration::from_secs(24 * 3600),
@@ -37,28 +37,28 @@ impl Grant {
     }
 }
 
-/// When a URL that is made now expires.
+/// Returns when a URL that is created now expires.
 pub fn expires(control: &Control, grant: Grant) -> Time {
     control.clock().now().after(grant.lasts())
 }
 
-/// Signs what is granted until `expires`, as lower-case hexadecimal.
+/// Signs a grant until `expires`, as lower-case hexadecimal.
 pub fn sign(control: &Control, grant: Grant, job: &JobId, subject: &str, expires: Time) -> String {
-    code(control, grant, job, subject, expires).to_hex().to_string()
+    url_mac(control, grant, job, subject, expires).to_hex().to_string()
 }
 
-/// Whether a signature is right and has not expired. How wrong it is cannot be told from the time that this takes.
+/// Returns whether a signature is correct and has not expired. The comparison takes constant time.
 pub fn verify(control: &Control, grant: Grant, job: &JobId, subject: &str, expires: Time, signature: &str) -> bool {
     let Ok(given) = blake3::Hash::from_hex(signature) else { return false };
-    given == code(control, grant, job, subject, expires) && control.clock().now() < expires
+    given == url_mac(control, grant, job, subject, expires) && control.clock().now() < expires
 }
 
-fn code(control: &Control, grant: Grant, job: &JobId, subject: &str, expires: Time) -> blake3::Hash {
+fn url_mac(control: &Control, grant: Grant, job: &JobId, subject: &str, expires: Time) -> blake3::Hash {
     let mut hasher = blake3::Hasher::new_keyed(&control.secrets().job_url_key());
     for part in
         [grant.name().as_bytes(), job.as_str().as_bytes(), &expires.as_micros().to_le_bytes(), subject.as_bytes()]
     {
-        // With its length before it, no part can be taken for the beginning of the next.
+        // The length prefix separates adjacent parts.
         hasher.update(&(part.len() as u64).to_le_bytes());
         hasher.update(part);
     }

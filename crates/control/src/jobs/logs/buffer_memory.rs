@@ -1,71 +1,71 @@
-//! The memory for output on its way to the database: every job has a share of its own, so that one that floods keeps nobody
-//! else waiting, and all together have a limit.
+//! The memory for output that is not stored yet. Every job has its own share, so a job that floods delays no other, and
+//! all jobs together have a limit.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How much all jobs together may have, and how much one of them.
-const ALL: usize = 256 << 20;
-const OWN: usize = 16 << 20;
+/// How much memory all jobs together may use, and how much one job.
+const MAX_TOTAL_BYTES: usize = 256 << 20;
+const MAX_JOB_BYTES: usize = 16 << 20;
 
-/// What all jobs share.
+/// The memory of all jobs.
 #[derive(Clone)]
-pub(super) struct Memory(Arc<Semaphore>);
+pub(in crate::jobs) struct BufferMemory(Arc<Semaphore>);
 
-impl Default for Memory {
+impl Default for BufferMemory {
     fn default() -> Self {
-        Memory(Arc::new(Semaphore::new(ALL)))
+        BufferMemory(Arc::new(Semaphore::new(MAX_TOTAL_BYTES)))
     }
 }
 
-/// What one job may use of it.
+/// The share of one job.
 #[derive(Clone)]
-pub(super) struct Share {
+pub(in crate::jobs) struct JobMemory {
     own: Arc<Semaphore>,
     all: Arc<Semaphore>,
 }
 
-/// Memory that is in use.
+/// The permit for memory in use.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(in crate::jobs) struct MemoryPermit {
     own: OwnedSemaphorePermit,
     all: OwnedSemaphorePermit,
 }
 
-impl Memory {
-    /// The share of a job.
-    pub(super) fn share(&self) -> Share {
-        Share { own: Arc::new(Semaphore::new(OWN)), all: self.0.clone() }
+impl BufferMemory {
+    /// Returns the share of a new job.
+    pub(in crate::jobs) fn for_job(&self) -> JobMemory {
+        JobMemory { own: Arc::new(Semaphore::new(MAX_JOB_BYTES)), all: self.0.clone() }
     }
 }
 
-impl Share {
-    /// Waits for so many bytes, which are less than a job may have. Its own share comes first: who waits for that holds nothing
-    /// that others want.
-    pub(super) async fn take(&self, bytes: usize) -> Option<Held> {
+impl JobMemory {
+    /// Waits for a number of bytes, which must be less than the share of a job. The share is acquired first: a job that
+    /// waits for its own share holds nothing that other jobs want.
+    pub(in crate::jobs) async fn acquire(&self, bytes: usize) -> Option<MemoryPermit> {
         let bytes = u32::try_from(bytes).ok()?;
         let own = self.own.clone().acquire_many_owned(bytes).await.ok()?;
         let all = self.all.clone().acquire_many_owned(bytes).await.ok()?;
-        Some(Held { own, all })
+        Some(MemoryPermit { own, all })
     }
 
-    /// How many bytes the job may still have.
+    /// Returns how many bytes of its share the job has left.
     #[cfg(test)]
-    pub(super) fn free(&self) -> usize {
+    pub(super) fn available(&self) -> usize {
         self.own.available_permits()
     }
 }
 
-impl Held {
-    /// Adds what else is in use by the same job.
-    pub(super) fn merge(&mut self, other: Held) {
+impl MemoryPermit {
+    /// Adds another permit of the same job.
+    pub(super) fn merge(&mut self, other: MemoryPermit) {
         self.own.merge(other.own);
         self.all.merge(other.all);
     }
 
-    /// Takes so many bytes out of it; `None` if it has not as many.
-    pub(super) fn split(&mut self, bytes: usize) -> Option<Held> {
-        Some(Held { own: self.own.split(bytes)?, all: self.all.split(bytes)? })
+    /// Splits off a permit for a number of bytes; `None` if this permit has fewer.
+    pub(in crate::jobs) fn split(&mut self, bytes: usize) -> Option<MemoryPermit> {
+        Some(MemoryPermit { own: self.own.split(bytes)?, all: self.all.split(bytes)? })
     }
 }

@@ -1,7 +1,8 @@
-//! The dispatcher: gives jobs their turn, and lets each that has one be driven by a task of this engine.
+//! The dispatcher admits jobs and runs each admitted job in a task of this engine.
 //!
-//! A driven job is leased, as a request is by the runner. The leases of all are prolonged together; whoever lost one is stopped.
-//! Start reading at [`Dispatcher::serve`], and at `drive` for what happens with a job.
+//! The engine leases a job while it runs it, as the runner leases a request. All leases are renewed together, and a
+//! task that has lost its lease is aborted. Start reading at [`Dispatcher::serve`], and at `run_job` for what happens
+//! to one job.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -15,44 +16,44 @@ use tarn_model::jobs::{Job, JobNode, State};
 use tarn_store::{Tx, instances, job_nodes, jobs};
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 
-use super::drive::drive;
-use super::hand::{Hand, Shared, Taken};
+use super::leased_job::{DispatcherState, LeasedJob, NewLease};
+use super::run_job::run_job;
 use super::teardown;
 use crate::{Control, Result};
 
-/// Other replicas do not ring our bell, so the database is looked at this often in any case.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// Other replicas cannot notify this engine, so it polls the database at this interval.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// So many jobs are driven here at the same time.
-const AT_ONCE: usize = 4_000;
+/// How many jobs this engine runs at the same time.
+const MAX_RUNNING: usize = 4_000;
 
-/// Gives jobs their turn and drives them.
+/// Admits jobs and runs them.
 pub struct Dispatcher {
     control: Control,
-    shared: Arc<Shared>,
+    shared: Arc<DispatcherState>,
 }
 
-/// What this engine drives.
+/// The jobs that this engine runs.
 #[derive(Default)]
-struct Hands {
+struct RunningJobs {
     tasks: JoinSet<()>,
-    held: HashMap<Id, Held>,
+    by_task: HashMap<Id, RunningJob>,
 }
 
-struct Held {
+struct RunningJob {
     job: JobId,
     epoch: i64,
     task: AbortHandle,
 }
 
 impl Dispatcher {
-    /// A dispatcher that has nothing in hand.
+    /// Creates a dispatcher that runs nothing yet.
     pub fn new(control: Control) -> Self {
         Dispatcher { control, shared: Arc::default() }
     }
 
-    /// To be called once at the start. `alone` says that no other process works on this database, so that leases of before
-    /// belong to the dead and end at once.
+    /// Must be called once at the start. `alone` means that no other process works on this database: then all leases
+    /// belong to processes that have died, and are released.
     pub async fn recover(&self, alone: bool) -> Result<()> {
         let write = self.control.store().write(move |tx| -> Result<()> {
             if alone {
@@ -63,107 +64,107 @@ impl Dispatcher {
         write.await
     }
 
-    /// Works until `stop` is done. Then everything is let go of at once, which harms no job, and `drain` bounds how long giving
-    /// the leases back may take.
+    /// Runs until `stop` completes. Then all tasks are aborted, which harms no job, and the leases are released within
+    /// `drain`.
     pub async fn serve(self, stop: impl Future<Output = ()>, drain: Duration) {
         let mut stop = std::pin::pin!(stop);
-        let mut hands = Hands::default();
+        let mut running = RunningJobs::default();
         let mut renewal = tokio::time::interval(self.control.settings().lease / 3);
-        let mut look = tokio::time::interval(LOOK_AGAIN);
+        let mut poll = tokio::time::interval(POLL_INTERVAL);
         loop {
-            let rings = tokio::select! {
+            let should_dispatch = tokio::select! {
                 () = &mut stop => break,
                 () = self.control.jobs_changed().notified() => true,
-                _ = look.tick() => {
-                    self.tear_down().await;
+                _ = poll.tick() => {
+                    self.tear_down_clusters().await;
                     true
                 }
                 _ = renewal.tick() => {
-                    self.renew(&mut hands).await;
+                    self.renew_leases(&mut running).await;
                     false
                 }
-                Some(done) = hands.tasks.join_next_with_id() => {
-                    hands.forget(done);
-                    hands.held.len() + 1 == AT_ONCE
+                Some(done) = running.tasks.join_next_with_id() => {
+                    running.remove_finished(done);
+                    running.by_task.len() + 1 == MAX_RUNNING
                 }
             };
-            if rings {
+            if should_dispatch {
                 self.control.jobs_left().notify_one();
-                self.take_up(&mut hands).await;
+                self.start_due_jobs(&mut running).await;
             }
         }
-        hands.tasks.shutdown().await;
-        let held: Vec<(JobId, i64)> = hands.held.into_values().map(|held| (held.job, held.epoch)).collect();
-        let given_back = self
+        running.tasks.shutdown().await;
+        let held: Vec<(JobId, i64)> = running.by_task.into_values().map(|held| (held.job, held.epoch)).collect();
+        let released = self
             .control
             .store()
             .write(move |tx| held.iter().try_for_each(|(job, epoch)| jobs::release(tx, job, *epoch)));
-        if !matches!(tokio::time::timeout(drain, given_back).await, Ok(Ok(()))) {
-            tracing::warn!("the leases of jobs could not be given back; they end by themselves");
+        if !matches!(tokio::time::timeout(drain, released).await, Ok(Ok(()))) {
+            tracing::warn!("the leases of jobs could not be released; they expire by themselves");
         }
     }
 
-    /// Destroys clusters that waited for something else than the end of a job.
-    async fn tear_down(&self) {
-        if let Err(error) = teardown::tick(&self.control).await {
-            tracing::warn!(cause = ?error.cause, "clusters could not be destroyed after their jobs: {error}");
+    /// Destroys the clusters whose teardown was delayed by something else than an open job.
+    async fn tear_down_clusters(&self) {
+        if let Err(error) = teardown::tear_down_idle_clusters(&self.control).await {
+            tracing::warn!(cause = ?error.cause, "clusters could not be torn down after their jobs: {error}");
         }
     }
 
-    /// Admits every job whose turn it is, and drives what nobody drives.
-    async fn take_up(&self, hands: &mut Hands) {
-        let free = AT_ONCE.saturating_sub(hands.held.len());
-        let taken = match self.take(u32::try_from(free).unwrap_or(u32::MAX)).await {
-            Ok(taken) => taken,
+    /// Admits every job that may run, and starts a task for each job without a lease.
+    async fn start_due_jobs(&self, running: &mut RunningJobs) {
+        let free = MAX_RUNNING.saturating_sub(running.by_task.len());
+        let new_leases = match self.admit_and_lease(u32::try_from(free).unwrap_or(u32::MAX)).await {
+            Ok(new_leases) => new_leases,
             Err(error) => {
-                tracing::warn!(cause = ?error.cause, "no job could be given its turn: {error}");
+                tracing::warn!(cause = ?error.cause, "no job could be admitted: {error}");
                 return;
             }
         };
-        for taken in taken {
-            let (job, epoch) = (taken.leased.job.id.clone(), taken.leased.epoch);
-            let task = hands.tasks.spawn(drive(Hand::new(&self.control, &self.shared, taken)));
-            hands.held.insert(task.id(), Held { job, epoch, task });
+        for new_lease in new_leases {
+            let (job, epoch) = (new_lease.leased.job.id.clone(), new_lease.leased.epoch);
+            let task = running.tasks.spawn(run_job(LeasedJob::new(&self.control, &self.shared, new_lease)));
+            running.by_task.insert(task.id(), RunningJob { job, epoch, task });
         }
     }
 
-    async fn take(&self, free: u32) -> Result<Vec<Taken>> {
+    async fn admit_and_lease(&self, free: u32) -> Result<Vec<NewLease>> {
         let is_due = self.control.store().read(jobs::is_any_due).await?;
         if free == 0 || !is_due {
             return Ok(Vec::new());
         }
         let lease = self.control.settings().lease;
-        let write = self.control.store().write(move |tx| -> Result<Vec<Taken>> {
+        let write = self.control.store().write(move |tx| -> Result<Vec<NewLease>> {
             let mut known = HashMap::new();
             for job in jobs::whose_turn_it_is(tx)? {
                 let instances = nodes_of(tx, &mut known, &job.cluster)?;
-                admit(tx, job, &instances)?;
+                admit_job(tx, job, &instances)?;
             }
-            let mut taken = Vec::new();
+            let mut new_leases = Vec::new();
             for leased in jobs::lease_undriven(tx, lease, free)? {
                 let nodes = job_nodes::of_job(tx, &leased.job.id)?;
                 let instances = nodes_of(tx, &mut known, &leased.job.cluster)?;
-                taken.push(Taken { leased, nodes, instances });
+                new_leases.push(NewLease { leased, nodes, instances });
             }
-            Ok(taken)
+            Ok(new_leases)
         });
         write.await
     }
 
-    /// Prolongs all leases. Who lost his must stop, because somebody else drives the job now. One whose job was ended by force
-    /// finds that out by himself.
-    async fn renew(&self, hands: &mut Hands) {
-        if hands.held.is_empty() {
+    /// Renews all leases. A task that has lost its lease is aborted, because another task runs the job now. A task
+    /// whose job was ended by force notices that itself.
+    async fn renew_leases(&self, running: &mut RunningJobs) {
+        if running.by_task.is_empty() {
             return;
         }
         let lease = self.control.settings().lease;
         let held: Vec<(Id, JobId, i64)> =
-            hands.held.iter().map(|(id, held)| (*id, held.job.clone(), held.epoch)).collect();
+            running.by_task.iter().map(|(id, running)| (*id, running.job.clone(), running.epoch)).collect();
         let write = self.control.store().write(move |tx| {
             let mut lost = Vec::new();
             for (id, job, epoch) in &held {
                 match jobs::renew(tx, job, *epoch, lease) {
-                    // One that has just ended needs no lease any more, and may finish what it says to the nodes.
+                    // A job that has just ended needs no lease, and its task may finish what it sends to the nodes.
                     Err(tarn_store::Error::Conflict) if !jobs::is_lost(tx, job, *epoch)? => {}
                     Err(tarn_store::Error::Conflict) => lost.push(*id),
                     renewed => renewed?,
@@ -172,33 +173,33 @@ impl Dispatcher {
             Ok::<_, tarn_store::Error>(lost)
         });
         match write.await {
-            Ok(lost) => hands.stop(&lost),
-            Err(error) => tracing::warn!(%error, "the leases of jobs could not be prolonged"),
+            Ok(lost) => running.abort_lost(&lost),
+            Err(error) => tracing::warn!(%error, "the leases of jobs could not be renewed"),
         }
     }
 }
 
-impl Hands {
-    fn forget(&mut self, done: std::result::Result<(Id, ()), JoinError>) {
+impl RunningJobs {
+    fn remove_finished(&mut self, done: std::result::Result<(Id, ()), JoinError>) {
         match done {
-            Ok((id, ())) => drop(self.held.remove(&id)),
+            Ok((id, ())) => drop(self.by_task.remove(&id)),
             Err(error) => {
                 if !error.is_cancelled() {
-                    tracing::error!(%error, "a driver panicked; its job is taken up again when its lease ends");
+                    tracing::error!(%error, "the task of a job panicked; the job is resumed when its lease expires");
                 }
-                self.held.remove(&error.id());
+                self.by_task.remove(&error.id());
             }
         }
     }
 
-    fn stop(&mut self, lost: &[Id]) {
-        for held in lost.iter().filter_map(|id| self.held.get(id)) {
-            held.task.abort();
+    fn abort_lost(&mut self, lost: &[Id]) {
+        for running in lost.iter().filter_map(|id| self.by_task.get(id)) {
+            running.task.abort();
         }
     }
 }
 
-/// The nodes of a cluster, read once in a transaction.
+/// Returns the nodes of a cluster, read once per transaction.
 fn nodes_of(
     tx: &mut Tx<'_>,
     known: &mut HashMap<ClusterId, Arc<Vec<Instance>>>,
@@ -212,8 +213,8 @@ fn nodes_of(
     Ok(nodes)
 }
 
-/// Gives a job its turn, on the nodes that it wants.
-fn admit(tx: &mut Tx<'_>, job: Job, instances: &[Instance]) -> Result<()> {
+/// Admits a job to the nodes that its configuration asks for.
+fn admit_job(tx: &mut Tx<'_>, job: Job, instances: &[Instance]) -> Result<()> {
     let wanted = match job.config.nodes {
         Nodes::First => 1,
         Nodes::All => instances.len(),

@@ -1,4 +1,4 @@
-//! What is written down and counted when a job ends, whoever ends it.
+//! The event and the metric of an ended job, the same for every code path that ends one.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,18 +7,18 @@ use tarn_store::{Tx, events};
 
 use crate::Result;
 
-/// The ends that a transaction writes down. It may run more than once, so they are counted when it is committed.
+/// The jobs that a transaction ends. The transaction may run more than once, so they are counted after its commit.
 #[derive(Clone, Default)]
-pub(crate) struct Ends(Arc<Mutex<Vec<&'static str>>>);
+pub(crate) struct EndedMetrics(Arc<Mutex<Vec<&'static str>>>);
 
-impl Ends {
-    /// To be called when the transaction begins, perhaps for another time.
-    pub(crate) fn begin(&self) {
+impl EndedMetrics {
+    /// Must be called at the start of the transaction, which may be a repeated one.
+    pub(crate) fn reset(&self) {
         self.lock().clear();
     }
 
-    /// Writes down that a job has ended, if it has.
-    pub(crate) fn record(&self, tx: &mut Tx<'_>, job: &Job) -> Result<()> {
+    /// Records the event of a job that has ended; does nothing for a job that has not.
+    pub(crate) fn record_end(&self, tx: &mut Tx<'_>, job: &Job) -> Result<()> {
         let State::Ended(outcome) = &job.state else { return Ok(()) };
         let (status, exit_code) = (outcome.status(), outcome.exit_code());
         let detail = serde_json::json!({ "status": status, "exit_code": exit_code, "attempt": job.attempt });
@@ -27,8 +27,8 @@ impl Ends {
         Ok(())
     }
 
-    /// Counts them, after the transaction was committed.
-    pub(crate) fn count(&self) {
+    /// Counts the ended jobs. Must be called after the commit.
+    pub(crate) fn count_ended(&self) {
         for status in self.lock().drain(..) {
             metrics::counter!("tarn_jobs_ended_total", "status" => status).increment(1);
         }

@@ -1,35 +1,34 @@
-//! What the owner of a job should know besides how it ended. Pure.
+//! The note of a job: what its owner should know besides its outcome. Pure.
 
 use tarn_model::jobs::Job;
 
-/// That not all of its output is kept.
-const CUT: &str = "its output was longer than is kept, and is cut off";
+const TRUNCATED: &str = "its output exceeded the limit and is cut off";
 
-/// Adds something that the owner of a job should know.
-pub(super) fn add(job: &mut Job, note: &str) {
+/// Appends a text to the note of a job.
+pub(in crate::jobs) fn add_note(job: &mut Job, note: &str) {
     job.note = Some(match job.note.take() {
         Some(before) => format!("{before}; {note}"),
         None => note.to_owned(),
     });
 }
 
-/// Says that the output of a job is cut off, unless that was said.
-pub(super) fn add_cut(job: &mut Job) {
-    if !says_cut(job) {
-        add(job, CUT);
+/// Notes that the log of a job is truncated, unless its note already says so.
+pub(in crate::jobs) fn add_truncation_note(job: &mut Job) {
+    if !has_truncation_note(job) {
+        add_note(job, TRUNCATED);
     }
 }
 
-/// Whether it was said that the output of a job is cut off.
-pub(super) fn says_cut(job: &Job) -> bool {
-    job.note.as_deref().is_some_and(|note| note.contains(CUT))
+/// Returns whether the note of a job says that its log is truncated.
+pub(in crate::jobs) fn has_truncation_note(job: &Job) -> bool {
+    job.note.as_deref().is_some_and(|note| note.contains(TRUNCATED))
 }
 
-/// Says why a job is attempted again, in the place of why it was before.
-pub(super) fn set_again(job: &mut Job, why: &str) {
-    let was_cut = says_cut(job);
+/// Replaces the note of a job by why it is attempted again. A truncation note is kept.
+pub(in crate::jobs) fn set_retry_note(job: &mut Job, why: &str) {
+    let was_truncated = has_truncation_note(job);
     job.note = Some(format!("attempt {} ended: {why}", job.attempt));
-    if was_cut {
-        add(job, CUT);
+    if was_truncated {
+        add_note(job, TRUNCATED);
     }
 }

@@ -1,4 +1,5 @@
-//! What jobs leave behind, and what ends with them or ends them: outputs, files, clusters, nodes.
+//! What jobs leave behind, and what their end and their cluster's end do to each other: outputs, files, clusters,
+//! nodes.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -16,11 +17,11 @@ use tarn_link::JobEnd;
 use tarn_model::jobs::{Outcome, Teardown};
 use tarn_store::testing::DatabaseKind;
 
-use crate::jobs_support::{Attempt, DEADLINE, Stage, State, eventually};
+use super::support::{Attempt, DEADLINE, Stage, State, eventually};
 use crate::support::world;
 
-/// Runs the requests of a stage until something is so.
-async fn working<T>(stage: &Stage, until: impl Future<Output = T>) -> T {
+/// Runs the requests of a stage until a future completes.
+async fn with_runner<T>(stage: &Stage, until: impl Future<Output = T>) -> T {
     let runner = tokio::spawn(Runner::new(stage.world.control.clone()).serve(std::future::pending(), DEADLINE));
     let done = until.await;
     runner.abort();
@@ -31,19 +32,18 @@ async fn cluster_state(stage: &Stage) -> &'static str {
     stage.world.info(&stage.cluster).await.cluster.state.name()
 }
 
+/// Destroying a cluster ends its jobs.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn destroying_a_cluster_ends_its_jobs(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
-) {
+async fn cluster_destruction_ends_jobs(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(stage) = Stage::open(engine, 1, 1).await else { return };
     let running = stage.run("commands = ['echo begun', 'wait']").await;
     stage.in_state(&running, "RUNNING").await;
     let pending = stage.run("commands = ['echo never']").await;
     let destroyed = clusters::destroy(&stage.world.control, &stage.world.caller, stage.cluster.as_str());
     let request = destroyed.await.unwrap().request;
-    assert_eq!(stage.job(&pending).await.job.state.status(), "failed", "what waits ends at once");
-    working(&stage, stage.ended(&running)).await;
+    assert_eq!(stage.job(&pending).await.job.state.status(), "failed", "a queued job ends at once");
+    with_runner(&stage, stage.ended(&running)).await;
     for view in [&running, &pending] {
         match stage.job(view).await.job.state.outcome().unwrap() {
             Outcome::Failed { reason } if reason.contains("was destroyed") => {}
@@ -57,14 +57,15 @@ async fn destroying_a_cluster_ends_its_jobs(
     stage.world.assert_agreement("after the end").await;
 }
 
+/// A job that does not end does not prevent the destruction of its cluster.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_does_not_end_does_not_keep_its_cluster() {
+async fn stubborn_job_does_not_keep_cluster() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let settings = Settings { step_timeout: Duration::from_secs(1), ..Settings::default() };
     let stage = Stage::on(world.with_settings(settings), 1, 1).await;
     let view = stage.run("commands = ['echo begun', 'wait']").await;
     stage.in_state(&view, "RUNNING").await;
-    eventually("its output is written down", || {
+    eventually("its output is stored", || {
         stage.guest(0).state.lock().unwrap().attempts.values().all(|attempt| attempt.acknowledged > 0)
     })
     .await;
@@ -74,14 +75,13 @@ async fn a_job_that_does_not_end_does_not_keep_its_cluster() {
     assert_eq!(cluster_state(&stage).await, "DESTROYED");
     let ended = stage.ended(&view).await.job;
     assert_eq!(ended.state.status(), "failed");
-    assert_eq!(stage.text(&view).await, "begun\n", "what was written down stays");
+    assert_eq!(stage.text(&view).await, "begun\n", "stored output stays");
 }
 
+/// A cluster with a teardown is destroyed after its last job.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_is_destroyed_after_its_last_job(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
-) {
+async fn teardown_follows_last_job(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(stage) = Stage::open(engine, 1, 2).await else { return };
     let other = stage.run("commands = ['wait']").await;
     stage.in_state(&other, "RUNNING").await;
@@ -108,8 +108,9 @@ async fn a_cluster_is_destroyed_after_its_last_job(
     assert_eq!(stage.text(&last).await, "bye\n", "its log outlives the cluster");
 }
 
+/// Deletion protection that is switched on later prevents the teardown.
 #[tokio::test(flavor = "multi_thread")]
-async fn protection_that_came_later_keeps_the_cluster() {
+async fn late_protection_keeps_cluster() {
     let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     let view = stage.run_with("commands = ['wait']", true).await;
     stage.in_state(&view, "RUNNING").await;
@@ -121,12 +122,13 @@ async fn protection_that_came_later_keeps_the_cluster() {
     assert!(ended.note.unwrap().contains("deletion protection"));
 }
 
+/// A job ends when its node dies.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dead_node_ends_its_job() {
+async fn dead_node_ends_job() {
     let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     let view = stage.run("commands = ['echo begun', 'wait']").await;
     stage.in_state(&view, "RUNNING").await;
-    eventually("its output is written down", || {
+    eventually("its output is stored", || {
         stage.guest(0).state.lock().unwrap().attempts.values().all(|attempt| attempt.acknowledged > 0)
     })
     .await;
@@ -141,8 +143,9 @@ async fn a_dead_node_ends_its_job() {
     assert_eq!(stage.text(&view).await, "begun\n");
 }
 
+/// A restarted node reports that the attempt was lost, and the job is retried.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restarted_node_says_what_was_lost() {
+async fn restarted_node_reports_lost_attempt() {
     let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     let view = stage.run("commands = ['echo begun', 'wait']\nretries = 1").await;
     stage.in_state(&view, "RUNNING").await;
@@ -162,7 +165,7 @@ async fn a_restarted_node_says_what_was_lost() {
     assert_eq!(stage.text(&view).await, "begun\nbegun\n");
 }
 
-/// An archive with one file of so many random bytes.
+/// Returns an archive with one file of random bytes.
 fn archive(bytes: usize) -> Vec<u8> {
     let mut tar = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
     let (mut content, mut word) = (Vec::new(), 7u64);
@@ -178,8 +181,9 @@ fn archive(bytes: usize) -> Vec<u8> {
     tar.into_inner().unwrap().finish().unwrap()
 }
 
+/// The files of a job are sent to its node once, and removed at its end.
 #[tokio::test(flavor = "multi_thread")]
-async fn files_reach_the_node_once_and_are_forgotten() {
+async fn files_are_sent_once() {
     let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     let (control, caller) = (&stage.world.control, &stage.world.caller);
     let new = NewJob {
@@ -200,8 +204,9 @@ async fn files_reach_the_node_once_and_are_forgotten() {
     assert_eq!(stage.text(&view).await, "try\ntry\n");
 }
 
+/// Outputs and logs are stored up to their limits.
 #[tokio::test(flavor = "multi_thread")]
-async fn outputs_are_kept_up_to_a_limit() {
+async fn outputs_are_limited() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let jobs = JobSettings { max_output_bytes: 500_000, max_log_bytes: 1_000, ..JobSettings::default() };
     let stage = Stage::on(world.with_settings(Settings { jobs, ..Settings::default() }), 1, 1).await;
@@ -210,7 +215,7 @@ async fn outputs_are_kept_up_to_a_limit() {
         files.iter().map(|(path, size)| ((*path).to_owned(), vec![b'x'; *size])).collect();
     let view = stage.run("commands = ['count 1000', 'exit 4']\noutputs = ['**']").await;
     let ended = stage.ended(&view).await.job;
-    assert_eq!(ended.state.outcome().unwrap().exit_code(), Some(4), "outputs are kept however it ended");
+    assert_eq!(ended.state.outcome().unwrap().exit_code(), Some(4), "outputs are stored for every outcome");
     let note = ended.note.unwrap();
     assert!(note.contains("too-large.bin") && note.contains("cut off"), "{note}");
     let kept = outputs::list(&stage.world.control, &stage.world.caller, view.job.id.as_str(), &[]).await.unwrap();
@@ -219,16 +224,17 @@ async fn outputs_are_kept_up_to_a_limit() {
     assert_eq!(stage.log(&view).await.len(), 1_000);
 }
 
+/// Nothing is left of attempts without a row and of deleted jobs.
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_left_of_what_is_over() {
+async fn ended_jobs_leave_nothing() {
     let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     let (control, caller) = (&stage.world.control, &stage.world.caller);
     let view = stage.run("commands = ['echo kept']").await;
     stage.ended(&view).await;
     let guest = stage.guest(0);
-    eventually("it was told", || guest.state.lock().unwrap().attempts.is_empty()).await;
+    eventually("the attempt is dismissed", || guest.state.lock().unwrap().attempts.is_empty()).await;
 
-    // What no row knows, what should not run any more, and what was not told.
+    // Adds an attempt without a row, and one that must not run any more.
     let stray = |state: &mut State, job: &str| state.attempts.insert((job.to_owned(), 1), Attempt::default());
     guest.change(|state| {
         stray(state, "j-zzzzzzzzzzzz");
@@ -237,18 +243,19 @@ async fn nothing_is_left_of_what_is_over() {
     for _ in 0..2 {
         reconcilers::jobs::sweep_nodes(control).await.unwrap();
     }
-    eventually("nothing is left there", || guest.state.lock().unwrap().attempts.is_empty()).await;
+    eventually("the attempts are gone", || guest.state.lock().unwrap().attempts.is_empty()).await;
     assert_eq!(guest.state.lock().unwrap().forgotten, ["j-zzzzzzzzzzzz"]);
 
     jobs::delete(control, caller, view.job.id.as_str()).await.unwrap();
     reconcilers::jobs::tidy(control).await.unwrap();
     assert!(guest.state.lock().unwrap().forgotten.contains(&view.job.id.to_string()));
     assert_eq!(stage.world.rows_of_job(&view.job.id).await, 0);
-    reconcilers::jobs::sweep_shelf(control).await.unwrap();
+    reconcilers::jobs::sweep_objects(control).await.unwrap();
 }
 
+/// Expired drafts and expired jobs are removed.
 #[tokio::test(flavor = "multi_thread")]
-async fn old_jobs_and_drafts_are_forgotten() {
+async fn expired_jobs_are_removed() {
     let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     let (control, caller) = (&stage.world.control, &stage.world.caller);
     let view = stage.run("commands = ['echo old']").await;
@@ -261,18 +268,19 @@ async fn old_jobs_and_drafts_are_forgotten() {
     };
     let draft = jobs::create(control, caller, new).await.unwrap();
     reconcilers::jobs::tidy(control).await.unwrap();
-    assert_eq!(stage.job(&draft).await.job.state.name(), "DRAFT", "it is young");
+    assert_eq!(stage.job(&draft).await.job.state.name(), "DRAFT", "the draft has not expired");
     stage.world.clock.advance(JobSettings::default().draft_patience);
     reconcilers::jobs::tidy(control).await.unwrap();
     assert_eq!(stage.world.rows_of_job(&draft.job.id).await, 0);
-    assert_eq!(stage.job(&view).await.job.state.name(), "ENDED", "what ended is kept longer");
+    assert_eq!(stage.job(&view).await.job.state.name(), "ENDED", "ended jobs are kept longer");
     stage.world.clock.advance(JobSettings::default().keep);
     reconcilers::jobs::tidy(control).await.unwrap();
     assert_eq!(stage.world.rows_of_job(&view.job.id).await, 0);
 }
 
+/// A canceled job that was queued still tears its cluster down.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancelled_job_that_waited_lets_its_cluster_go() {
+async fn canceled_pending_job_tears_down() {
     let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     let running = stage.run("commands = ['wait']").await;
     stage.in_state(&running, "RUNNING").await;
@@ -286,8 +294,9 @@ async fn a_cancelled_job_that_waited_lets_its_cluster_go() {
     assert_eq!(cluster_state(&stage).await, "DESTROYING");
 }
 
+/// A job fails on an instance without a guest.
 #[tokio::test(flavor = "multi_thread")]
-async fn machines_without_guests_run_no_jobs() {
+async fn instance_without_guest_fails_jobs() {
     let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     *stage.world.driver.dial.lock().unwrap() = None;
     let view = stage.run("commands = ['echo hi']").await;
@@ -297,15 +306,16 @@ async fn machines_without_guests_run_no_jobs() {
     }
 }
 
-/// The paths of what was kept of a job.
+/// Returns the paths of the stored outputs of a job.
 async fn kept(stage: &Stage, view: &jobs::JobView) -> Vec<String> {
     let listed = outputs::list(&stage.world.control, &stage.world.caller, view.job.id.as_str(), &[]).await.unwrap();
     listed.files.into_iter().map(|file| file.path).collect()
 }
 
+/// A removed draft with a teardown does not block its cluster.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_does_not_wait_for_a_forgotten_draft(
+async fn removed_draft_does_not_block_cluster(
     #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
 ) {
     let Some(stage) = Stage::open(engine, 1, 1).await else { return };
@@ -325,21 +335,23 @@ async fn a_cluster_does_not_wait_for_a_forgotten_draft(
     assert_eq!(cluster_state(&stage).await, "RUNNING");
 }
 
+/// A cluster with the only copy of outputs is not torn down.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_with_the_only_copy_of_outputs_is_left() {
+async fn only_copy_of_outputs_keeps_cluster() {
     let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     stage.guest(0).state.lock().unwrap().outputs = vec![("a".into(), b"1".to_vec()), ("a".into(), b"2".to_vec())];
     let view = stage.run_with("commands = ['echo hi']\noutputs = ['*']", true).await;
     let ended = stage.ended(&view).await.job;
     assert_eq!((ended.state.status(), ended.teardown), ("completed", Teardown::Over));
     let note = ended.note.unwrap();
-    assert!(note.contains("could be kept: it sent \"a\" twice"), "{note}");
-    assert!(note.contains(&format!("cluster {} was left", stage.cluster)), "{note}");
+    assert!(note.contains("could be kept: the guest sent \"a\" twice"), "{note}");
+    assert!(note.contains(&format!("cluster {} was kept", stage.cluster)), "{note}");
     assert_eq!(cluster_state(&stage).await, "RUNNING");
 }
 
+/// A file that the guest could not read to its end is not stored.
 #[tokio::test(flavor = "multi_thread")]
-async fn half_a_file_is_no_output() {
+async fn partial_file_is_no_output() {
     let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     stage.guest(0).change(|state| {
         state.outputs = ["a", "b", "c"].map(|path| (path.to_owned(), vec![7; 100_000])).to_vec();
@@ -351,17 +363,16 @@ async fn half_a_file_is_no_output() {
     assert_eq!(kept(&stage, &view).await, ["a", "c"]);
 }
 
+/// A job that is canceled while it waits for its next attempt is collected.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waits_to_run_again_is_collected_when_it_is_cancelled(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
-) {
+async fn canceled_retry_is_collected(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(stage) = Stage::open(engine, 1, 1).await else { return };
     stage.guest(0).state.lock().unwrap().outputs = vec![("checkpoint".into(), vec![7; 1_000])];
     let view = stage.run("commands = ['echo try', 'wait']\noutputs = ['*']\nretries = 1").await;
     stage.in_state(&view, "RUNNING").await;
     let guest = stage.guest(0);
-    eventually("its output is written down", || {
+    eventually("its output is stored", || {
         guest.state.lock().unwrap().attempts.values().all(|attempt| attempt.acknowledged > 0)
     })
     .await;
@@ -383,32 +394,34 @@ async fn what_waits_to_run_again_is_collected_when_it_is_cancelled(
     assert_eq!(events.iter().filter(|verb| *verb == "job.ended").count(), 1, "{events:?}");
 }
 
+/// The note of a job says whether its output is cut off.
 #[rstest]
 #[case(6, None)]
 #[case(5, Some("cut off"))]
 #[tokio::test(flavor = "multi_thread")]
-async fn output_is_said_to_be_cut_when_it_is(#[case] most: u64, #[case] said: Option<&str>) {
+async fn truncated_output_is_noted(#[case] most: u64, #[case] expected: Option<&str>) {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let jobs = JobSettings { max_log_bytes: most, ..JobSettings::default() };
     let stage = Stage::on(world.with_settings(Settings { jobs, ..Settings::default() }), 1, 1).await;
     let view = stage.run("commands = ['echo hello', 'fail-first 9']\nretries = { count = 1, exit_codes = [9] }").await;
     let ended = stage.ended(&view).await.job;
-    // Of the second attempt nothing is kept in either case.
+    // In both cases nothing of the second attempt is stored.
     let note = ended.note.unwrap();
     assert!(note.contains("attempt 1 ended: exit code 9") && note.contains("cut off"), "{note}");
     let once = stage.run("commands = ['echo hello']").await;
     let note = stage.ended(&once).await.job.note;
-    assert_eq!(note.is_some_and(|note| note.contains("cut off")), said.is_some());
+    assert_eq!(note.is_some_and(|note| note.contains("cut off")), expected.is_some());
 }
 
+/// A node that does not reply does not prevent the removal of a job, and forgets it later.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_does_not_answer_keeps_no_job() {
+async fn silent_node_forgets_job_later() {
     let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     let (control, caller) = (&stage.world.control, &stage.world.caller);
     let view = stage.run("commands = ['echo old']").await;
     stage.ended(&view).await;
     let guest = stage.guest(0);
-    eventually("it was told", || guest.state.lock().unwrap().attempts.is_empty()).await;
+    eventually("the attempt is dismissed", || guest.state.lock().unwrap().attempts.is_empty()).await;
     guest.change(|state| {
         state.remembered.push(view.job.id.to_string());
         state.is_silent = true;
@@ -418,14 +431,15 @@ async fn a_node_that_does_not_answer_keeps_no_job() {
     assert_eq!(stage.world.rows_of_job(&view.job.id).await, 0);
     guest.change(|state| state.is_silent = false);
     reconcilers::jobs::sweep_nodes(control).await.unwrap();
-    assert_eq!(guest.state.lock().unwrap().forgotten, [view.job.id.to_string()], "it forgets it later");
+    assert_eq!(guest.state.lock().unwrap().forgotten, [view.job.id.to_string()], "the node forgets the job later");
 }
 
+/// Without jobs the bucket of their files is not created.
 #[tokio::test(flavor = "multi_thread")]
-async fn where_there_are_no_jobs_no_place_is_made_for_them() {
+async fn bucket_is_created_on_demand() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     reconcilers::jobs::tidy(&world.control).await.unwrap();
-    reconcilers::jobs::sweep_shelf(&world.control).await.unwrap();
+    reconcilers::jobs::sweep_objects(&world.control).await.unwrap();
     let bucket = world.store.read(|tx| tarn_store::buckets::find(tx, &tarn_objects::internal::account(), "jobs")).await;
     assert_eq!(bucket.unwrap(), None);
 }

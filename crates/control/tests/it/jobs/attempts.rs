@@ -1,4 +1,4 @@
-//! The life of jobs on guests that play them: turns, logs, ends, retries, and drivers that die in the middle.
+//! Attempts of jobs on simulated guests: order, logs, ends, retries, and tasks that die in the middle.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -9,11 +9,12 @@ use tarn_link::JobEnd;
 use tarn_model::jobs::Outcome;
 use tarn_store::testing::DatabaseKind;
 
-use crate::jobs_support::{Stage, eventually};
+use super::support::{Stage, eventually};
 
+/// A job runs and leaves nothing on its node.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_runs_and_leaves_nothing_on_its_node(
+async fn job_runs_and_leaves_nothing_on_node(
     #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
 ) {
     let Some(stage) = Stage::open(engine, 1, 1).await else { return };
@@ -22,21 +23,22 @@ async fn a_job_runs_and_leaves_nothing_on_its_node(
     assert_eq!((ended.state.status(), ended.attempt), ("completed", 1));
     assert!(ended.started.is_some() && ended.ended.is_some());
     assert_eq!(stage.text(&view).await, "hello\nworld\n");
-    eventually("the guest was told", || !stage.guest(0).state.lock().unwrap().done.is_empty()).await;
+    eventually("the guest was dismissed", || !stage.guest(0).state.lock().unwrap().done.is_empty()).await;
     let mut events = stage.world.events_of(view.job.id.as_str()).await;
     events.retain(|verb| verb != "job.started");
     assert_eq!(events, ["job.create", "job.start", "job.ended"]);
 }
 
+/// A failed job has an exit code or a reason.
 #[rstest]
 #[case("commands = ['echo a', 'exit 3', 'echo b']", "error", Some(3), None)]
-#[case("commands = ['refuse for ever']", "failed", None, Some("no room"))]
+#[case("commands = ['refuse always']", "failed", None, Some("no room"))]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_fails(
+async fn failed_job_has_outcome(
     #[case] config: &str,
     #[case] status: &str,
     #[case] exit_code: Option<u8>,
-    #[case] words: Option<&str>,
+    #[case] fragment: Option<&str>,
 ) {
     let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     let view = stage.run(config).await;
@@ -44,29 +46,32 @@ async fn a_job_fails(
     let outcome = ended.state.outcome().unwrap();
     assert_eq!((outcome.status(), outcome.exit_code()), (status, exit_code));
     assert_eq!(ended.started.is_some(), exit_code.is_some(), "whether it ever ran");
-    if let Some(words) = words {
-        assert!(matches!(outcome, Outcome::Failed { reason } if reason.contains(words)), "{outcome:?}");
+    if let Some(fragment) = fragment {
+        assert!(matches!(outcome, Outcome::Failed { reason } if reason.contains(fragment)), "{outcome:?}");
     }
 }
 
+/// The outcome explains how the commands ended.
 #[rstest]
 #[case(JobEnd::Killed { signal: 9 }, 137, "signal 9 (KILL)")]
 #[case(JobEnd::TimedOut, 124, "its timeout of 1h 1s")]
 #[tokio::test(flavor = "multi_thread")]
-async fn an_end_is_explained(#[case] end: JobEnd, #[case] exit_code: u8, #[case] words: &str) {
+async fn outcome_explains_end(#[case] end: JobEnd, #[case] exit_code: u8, #[case] fragment: &str) {
     let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     let view = stage.run("commands = ['wait']\ntimeout = 3601").await;
     stage.in_state(&view, "RUNNING").await;
     stage.guest(0).end_all(&end);
     match stage.ended(&view).await.job.state.outcome().unwrap() {
-        Outcome::Error { exit_code: code, reason: Some(reason) } if *code == exit_code && reason.contains(words) => {}
+        Outcome::Error { exit_code: code, reason: Some(reason) } if *code == exit_code && reason.contains(fragment) => {
+        }
         other => panic!("{other:?}"),
     }
 }
 
+/// A running job can be canceled.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_is_cancelled(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
+async fn running_job_is_canceled(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(stage) = Stage::open(engine, 1, 1).await else { return };
     let view = stage.run("commands = ['echo begun', 'wait']").await;
     stage.in_state(&view, "RUNNING").await;
@@ -75,11 +80,10 @@ async fn a_job_is_cancelled(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgre
     assert_eq!(stage.text(&view).await, "begun\n");
 }
 
+/// Broken streams lose no output and repeat none.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn streams_that_break_lose_nothing_and_bring_nothing_twice(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
-) {
+async fn broken_streams_lose_no_output(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(stage) = Stage::open(engine, 1, 1).await else { return };
     stage.guest(0).breaks_after.store(30_000, Ordering::SeqCst);
     let view = stage.run("commands = ['count 50000']").await;
@@ -88,16 +92,15 @@ async fn streams_that_break_lose_nothing_and_bring_nothing_twice(
     assert!(stage.text(&view).await == expected, "the log is what was written");
 }
 
+/// A task that dies in any state of its job is replaced.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_driver_that_dies_is_replaced_in_any_state(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
-) {
+async fn dead_task_is_replaced(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(stage) = Stage::open(engine, 1, 1).await else { return };
     stage.guest(0).state.lock().unwrap().outputs = vec![("model.bin".into(), vec![7; 300_000])];
     for round in 0..30u64 {
         let view = stage.run("commands = ['count 20000']\noutputs = ['*.bin']").await;
-        // Each round it dies at other moments.
+        // Each round the task dies at other moments.
         for death in 0..3 {
             tokio::time::sleep(std::time::Duration::from_millis((round * 3 + death * 7) % 23)).await;
             stage.crash().await;
@@ -118,8 +121,9 @@ async fn a_driver_that_dies_is_replaced_in_any_state(
     }
 }
 
+/// A job that is canceled without a running task is stopped by the next one.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancel_is_heard_by_the_next_driver() {
+async fn next_task_sees_cancel() {
     let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     let view = stage.run("commands = ['wait']").await;
     stage.in_state(&view, "RUNNING").await;
@@ -130,9 +134,10 @@ async fn a_cancel_is_heard_by_the_next_driver() {
     assert_eq!(stage.ended(&view).await.job.state.status(), "canceled");
 }
 
+/// A job is retried after the configured exit codes.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_is_tried_again(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
+async fn job_is_retried(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(stage) = Stage::open(engine, 1, 1).await else { return };
     let config = "commands = ['echo try', 'fail-first 9', 'echo good']\nretries = { count = 2, exit_codes = [9] }";
     let view = stage.run(config).await;
@@ -144,8 +149,9 @@ async fn a_job_is_tried_again(#[values(DatabaseKind::Sqlite, DatabaseKind::Postg
     assert_eq!(stage.ended(&unlisted).await.job.attempt, 1, "other exit codes are final");
 }
 
+/// A lost node fails the job, or causes a retry.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_node_is_a_fault_of_ours() {
+async fn lost_node_fails_or_retries_job() {
     let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     let once = stage.run("commands = ['echo here', 'wait']").await;
     stage.in_state(&once, "RUNNING").await;
@@ -166,9 +172,10 @@ async fn a_lost_node_is_a_fault_of_ours() {
     assert_eq!(stage.ended(&again).await.job.state.status(), "completed");
 }
 
+/// Jobs of a cluster run in the order of their start.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn jobs_have_their_turn_in_order(#[values(1, 2)] parallel: usize) {
+async fn jobs_run_in_order(#[values(1, 2)] parallel: usize) {
     let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, parallel as u32).await else { return };
     let mut views = Vec::new();
     for _ in 0..4 {
@@ -183,7 +190,7 @@ async fn jobs_have_their_turn_in_order(#[values(1, 2)] parallel: usize) {
         if let Some(next) = views.get(at + parallel) {
             stage.in_state(&views[at + parallel - 1], "RUNNING").await;
             let explanation = stage.job(next).await.explanation;
-            assert!(explanation.starts_with("Waits for 1 job before it"), "{explanation}");
+            assert!(explanation.starts_with("Waits for 1 job ahead of it"), "{explanation}");
         }
         stage.guest(0).change(|state| {
             let key = (views[at].job.id.to_string(), 1);
@@ -193,8 +200,9 @@ async fn jobs_have_their_turn_in_order(#[values(1, 2)] parallel: usize) {
     }
 }
 
+/// The start of a job waits for a guest that does not reply yet.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_guest_is_waited_for() {
+async fn silent_guest_delays_start() {
     let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     stage.guest(0).change(|state| state.is_silent = true);
     let view = stage.run("commands = ['echo late']").await;
@@ -203,8 +211,9 @@ async fn a_slow_guest_is_waited_for() {
     assert_eq!(stage.ended(&view).await.job.state.status(), "completed");
 }
 
+/// A large log becomes objects and is read as it was written.
 #[tokio::test(flavor = "multi_thread")]
-async fn much_output_becomes_objects_and_reads_as_written() {
+async fn large_log_becomes_objects() {
     let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     let view = stage.run("commands = ['wait']").await;
     stage.in_state(&view, "RUNNING").await;
@@ -215,7 +224,7 @@ async fn much_output_becomes_objects_and_reads_as_written() {
         expected.push_str(&text);
         tokio::task::yield_now().await;
     }
-    // In many small pieces, too.
+    // The same in many small pieces.
     for round in 0..1_500 {
         let text = format!("small {round}\n");
         stage.guest(0).print(&text);
@@ -237,9 +246,10 @@ async fn much_output_becomes_objects_and_reads_as_written() {
     assert_eq!(stage.world.inline_pieces(&view.job.id).await, 0, "everything is an object");
 }
 
+/// A job runs on all nodes of its cluster at the same time.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_run_together(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
+async fn nodes_run_concurrently(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(stage) = Stage::open(engine, 2, 1).await else { return };
     let view =
         stage.run("commands = ['env NODE_RANK', 'env NNODES', 'env MASTER_ADDR', 'count 3000']\nnodes = 'all'").await;
@@ -255,20 +265,21 @@ async fn nodes_run_together(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgre
     assert!(!lines.contains_key("MASTER_ADDR="));
 }
 
+/// The cause decides the outcome, whichever node reports first.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn the_cause_decides_in_whatever_order_it_is_heard(#[values(0, 1)] first: usize) {
+async fn cause_decides_in_any_order(#[values(0, 1)] first: usize) {
     let Some(stage) = Stage::open(DatabaseKind::Sqlite, 2, 1).await else { return };
     let view = stage.run("commands = ['wait']\nnodes = 'all'").await;
     stage.in_state(&view, "RUNNING").await;
     stage.crash().await;
-    // One has failed and the other was stopped for it when the driver died.
+    // One node has failed, and the other was stopped for it, when the task died.
     stage.guest(0).end_all(&JobEnd::Stopped);
     stage.guest(1).end_all(&JobEnd::Exited { code: 7 });
     stage.guest(1 - first).change(|state| state.is_silent = true);
     stage.begin().await;
     let dialled = stage.guest(first);
-    eventually("the first one is heard", || dialled.dials.load(Ordering::SeqCst) > 1).await;
+    eventually("the first node is followed", || dialled.dials.load(Ordering::SeqCst) > 1).await;
     tokio::task::yield_now().await;
     stage.guest(1 - first).change(|state| state.is_silent = false);
     match stage.ended(&view).await.job.state.outcome().unwrap() {
@@ -277,8 +288,9 @@ async fn the_cause_decides_in_whatever_order_it_is_heard(#[values(0, 1)] first: 
     }
 }
 
+/// A job fails if its guest violates the protocol.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_that_says_nonsense_fails_its_job() {
+async fn protocol_violation_fails_job() {
     let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     stage.guest(0).change(|state| state.is_confused = true);
     let view = stage.run("commands = ['wait']").await;
@@ -288,8 +300,9 @@ async fn a_guest_that_says_nonsense_fails_its_job() {
     }
 }
 
+/// The engine makes room on a guest that knows too many jobs.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_without_room_gets_some() {
+async fn full_guest_gets_room() {
     let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     let old = ["j-zzzzzzzzzzz1", "j-zzzzzzzzzzz2"];
     stage.guest(0).change(|state| state.remembered = old.map(str::to_owned).to_vec());
@@ -298,8 +311,9 @@ async fn a_guest_without_room_gets_some() {
     assert_eq!(stage.guest(0).state.lock().unwrap().forgotten, old);
 }
 
+/// The rest of a small log becomes an object if a part of it was one already.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_small_log_ends_as_objects_also_where_some_were_one() {
+async fn small_log_ends_as_objects() {
     let Some(stage) = Stage::open(DatabaseKind::Sqlite, 1, 1).await else { return };
     let view = stage.run("commands = ['echo first', 'wait']").await;
     stage.in_state(&view, "RUNNING").await;
@@ -307,12 +321,12 @@ async fn a_small_log_ends_as_objects_also_where_some_were_one() {
         let guest = stage.guest(0);
         move || guest.state.lock().unwrap().attempts.values().all(|attempt| attempt.acknowledged == length)
     };
-    eventually("it is written down", acknowledged(6)).await;
+    eventually("it is stored", acknowledged(6)).await;
     stage.crash().await;
     stage.world.make_object(&view.job.id).await;
     stage.begin().await;
     stage.guest(0).print("second\n");
-    eventually("it is written down", acknowledged(13)).await;
+    eventually("it is stored", acknowledged(13)).await;
     assert_eq!(stage.world.inline_pieces(&view.job.id).await, 1);
     stage.guest(0).end_all(&JobEnd::Exited { code: 0 });
     stage.ended(&view).await;
@@ -320,16 +334,19 @@ async fn a_small_log_ends_as_objects_also_where_some_were_one() {
     assert_eq!(stage.text(&view).await, "first\nsecond\n");
 }
 
+/// The first failure stops the job on the other nodes.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_first_failure_stops_the_other_nodes() {
+async fn first_failure_stops_other_nodes() {
     let Some(stage) = Stage::open(DatabaseKind::Sqlite, 3, 1).await else { return };
     let view = stage.run("commands = ['wait-unless-rank 1']\nnodes = 'all'").await;
     match stage.ended(&view).await.job.state.outcome().unwrap() {
         Outcome::Error { exit_code: 7, reason: Some(reason) } if reason.contains("-1") => {}
         other => panic!("{other:?}"),
     }
-    // Another node may not have begun when the first one failed: then it never begins, and there is nothing to tell it.
+    // Another node may not have started when the first one failed: then it never starts, and there is nothing to
+    // dismiss.
     for node in 0..3 {
-        eventually("nobody has it any more", || stage.guest(node).state.lock().unwrap().attempts.is_empty()).await;
+        eventually("no guest has the attempt any more", || stage.guest(node).state.lock().unwrap().attempts.is_empty())
+            .await;
     }
 }

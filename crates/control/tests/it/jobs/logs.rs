@@ -1,4 +1,4 @@
-//! Reading the logs of jobs, wherever their pieces are.
+//! Reading the logs of jobs from rows, objects and memory.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use tarn_objects::put::{Condition, Place};
 use tarn_store::testing::DatabaseKind;
 use tarn_store::{Error, job_logs};
 
-use crate::jobs_operations::{move_on, place, queued};
-use crate::jobs_support::{DEADLINE, Stage};
+use super::operations::{move_on, place, queued};
+use super::support::{DEADLINE, Stage};
 use crate::support::{World, world};
 
-/// Writes a piece down as whoever drives the job would: in a row, or as an object.
+/// Stores a piece as the task that runs the job would: in a row, or as an object.
 async fn write(world: &World, job: &JobId, start: u64, data: &[u8], as_object: bool) {
     if as_object {
         let objects = world.control.objects();
@@ -42,7 +42,7 @@ async fn write(world: &World, job: &JobId, start: u64, data: &[u8], as_object: b
     write.await.unwrap();
 }
 
-/// A job that runs and has written a megabyte and a bit, in all sorts of pieces.
+/// Returns a running job that has written more than a megabyte, in pieces of many sizes.
 async fn written(world: &World) -> (JobId, Vec<u8>) {
     let cluster = world.running("1xCPU", 1).await;
     let job = queued(world, &cluster).await;
@@ -66,8 +66,8 @@ async fn end(world: &World, job: &JobId) {
     move_on(world, job, |state| state.collect(Outcome::Completed)?.end()).await;
 }
 
-/// All that a follower gets, and how it ended.
-async fn to_the_end(mut follower: Follower) -> (Vec<u8>, State) {
+/// Reads everything that a follower returns, and the final state.
+async fn read_to_end(mut follower: Follower) -> (Vec<u8>, State) {
     let mut data = Vec::new();
     loop {
         match follower.next().await.unwrap() {
@@ -80,9 +80,10 @@ async fn to_the_end(mut follower: Follower) -> (Vec<u8>, State) {
     }
 }
 
+/// Every part of a log is read, from rows and from objects.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn every_part_is_read_from_wherever_it_is(
+async fn parts_are_read_from_rows_and_objects(
     #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
 ) {
     let Some(world) = world(engine).await else { return };
@@ -109,65 +110,64 @@ async fn every_part_is_read_from_wherever_it_is(
     assert_eq!(followed.unwrap_err().code, "access_denied");
 }
 
+/// A follower reads the whole log and the end of the job.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_follower_gets_all_of_it_and_the_end(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
-) {
+async fn follower_reads_all_and_end(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = world(engine).await else { return };
     let (job, mut all) = written(&world).await;
     let follow = || logs::follow(&world.control, &world.caller, job.as_str());
     let mut early = follow().await.unwrap();
     let mut got = Vec::new();
     while got.len() < all.len() {
-        let Followed::Data(piece) = early.next().await.unwrap() else { panic!("it has not ended") };
+        let Followed::Data(piece) = early.next().await.unwrap() else { panic!("the job has not ended") };
         got.extend_from_slice(&piece);
     }
     assert!(got == all);
-    // Who waits and is called away misses nothing.
+    // A follower whose future is dropped misses nothing.
     assert!(tokio::time::timeout(Duration::from_millis(50), early.next()).await.is_err());
     let at = all.len() as u64;
     write(&world, &job, at, b"the rest", false).await;
     all.extend_from_slice(b"the rest");
     end(&world, &job).await;
-    let (rest, state) = to_the_end(early).await;
+    let (rest, state) = read_to_end(early).await;
     assert_eq!((rest.as_slice(), state), (b"the rest".as_slice(), State::Ended(Outcome::Completed)));
-    let (late, _) = to_the_end(follow().await.unwrap()).await;
+    let (late, _) = read_to_end(follow().await.unwrap()).await;
     assert!(late == all);
 }
 
+/// Followers of a job that never ran receive its end.
 #[tokio::test(flavor = "multi_thread")]
-async fn followers_of_a_job_that_never_ran_hear_of_its_end() {
+async fn followers_see_end_without_run() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let cluster = world.running("1xCPU", 1).await;
     let job = queued(&world, &cluster).await.id;
     let follow = || logs::follow(&world.control, &world.caller, job.as_str());
     let mut followers = Vec::new();
     for _ in 0..100 {
-        followers.push(tokio::spawn(to_the_end(follow().await.unwrap())));
+        followers.push(tokio::spawn(read_to_end(follow().await.unwrap())));
     }
     jobs::cancel(&world.control, &world.caller, job.as_str()).await.unwrap();
     for follower in followers {
-        let heard = tokio::time::timeout(Duration::from_secs(60), follower).await.unwrap().unwrap();
-        assert_eq!(heard, (Vec::new(), State::Ended(Outcome::Canceled)));
+        let received = tokio::time::timeout(Duration::from_secs(60), follower).await.unwrap().unwrap();
+        assert_eq!(received, (Vec::new(), State::Ended(Outcome::Canceled)));
     }
 }
 
+/// Many followers of a running job each read every byte.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn many_follow_a_running_job_and_each_gets_every_byte(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
-) {
+async fn many_followers_read_every_byte(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(stage) = Stage::open(engine, 1, 1).await else { return };
     let view = stage.run("commands = ['wait']").await;
     stage.in_state(&view, "RUNNING").await;
     let mut expected = String::new();
     let mut followers = Vec::new();
     for round in 0..40 {
-        // Some come in the middle and begin all the same with the first byte.
+        // Followers that start later also begin with the first byte.
         for _ in 0..10 {
             let follower = logs::follow(&stage.world.control, &stage.world.caller, view.job.id.as_str()).await.unwrap();
-            followers.push(tokio::spawn(to_the_end(follower)));
+            followers.push(tokio::spawn(read_to_end(follower)));
         }
         let text = format!("{round}: {}\n", "x".repeat(round * 1000));
         stage.guest(0).print(&text);
@@ -176,8 +176,8 @@ async fn many_follow_a_running_job_and_each_gets_every_byte(
     }
     stage.guest(0).end_all(&JobEnd::Exited { code: 0 });
     for follower in followers {
-        let (heard, state) = tokio::time::timeout(DEADLINE, follower).await.unwrap().unwrap();
-        assert!(heard == expected.as_bytes(), "{} bytes instead of {}", heard.len(), expected.len());
+        let (received, state) = tokio::time::timeout(DEADLINE, follower).await.unwrap().unwrap();
+        assert!(received == expected.as_bytes(), "{} bytes instead of {}", received.len(), expected.len());
         assert_eq!(state, State::Ended(Outcome::Completed));
     }
 }

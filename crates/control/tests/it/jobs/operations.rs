@@ -1,4 +1,4 @@
-//! What callers do with jobs, and what they are told about them.
+//! The operations on jobs, and the explanations they return.
 
 use rstest::rstest;
 use tarn_control::operations::clusters::{self, ClusterEdit};
@@ -19,12 +19,12 @@ pub(crate) fn new(cluster: &ClusterId) -> NewJob {
     NewJob { config: CONFIG.into(), cluster: cluster.to_string(), teardown: false, has_files: false }
 }
 
-/// A job in the line of a cluster.
+/// Returns a job in the queue of a cluster.
 pub(crate) async fn queued(world: &World, cluster: &ClusterId) -> Job {
     jobs::run(&world.control, &world.caller, new(cluster)).await.unwrap().job
 }
 
-/// Moves a job as whoever drives it would.
+/// Moves a job as the task that runs it would.
 pub(crate) async fn move_on(world: &World, id: &JobId, transition: fn(State) -> std::result::Result<State, Refused>) {
     let id = id.clone();
     let write = world.store.write(move |tx| -> std::result::Result<(), Error> {
@@ -35,7 +35,7 @@ pub(crate) async fn move_on(world: &World, id: &JobId, transition: fn(State) -> 
     write.await.unwrap();
 }
 
-/// Gives a job its place on the first node of its cluster.
+/// Admits a job to the first node of its cluster.
 pub(crate) async fn place(world: &World, job: &Job) {
     let (id, cluster) = (job.id.clone(), job.cluster.clone());
     let write = world.store.write(move |tx| -> std::result::Result<(), Error> {
@@ -56,9 +56,10 @@ fn code<T>(result: Result<T>) -> &'static str {
     result.map(drop).unwrap_err().code
 }
 
+/// A job waits for its files, and then in the queue of its cluster.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_waits_for_its_files_then_for_its_turn(
+async fn job_waits_for_files_then_in_queue(
     #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
 ) {
     let Some(world) = world(engine).await else { return };
@@ -74,12 +75,12 @@ async fn a_job_waits_for_its_files_then_for_its_turn(
     assert!(info(&world, &draft.job.id).await.explanation.starts_with("Waits for its start since "));
     let started = jobs::start(control, me, id).await.unwrap();
     assert_eq!(started.job.state, State::Pending);
-    assert!(started.explanation.starts_with("It is the next on cluster "), "{}", started.explanation);
+    assert!(started.explanation.starts_with("It is next on cluster "), "{}", started.explanation);
     let again = jobs::start(control, me, id).await.unwrap();
-    assert_eq!(again.job, started.job, "one that was started stays as it is");
+    assert_eq!(again.job, started.job, "a started job is unchanged");
 
     let second = jobs::run(control, me, new(&cluster)).await.unwrap();
-    assert!(second.explanation.starts_with("Waits for 1 job before it on cluster "), "{}", second.explanation);
+    assert!(second.explanation.starts_with("Waits for 1 job ahead of it on cluster "), "{}", second.explanation);
     let names: Vec<_> = world.events("job.create").await.into_iter().map(|event| event.object).collect();
     assert_eq!(names, [id, second.job.id.as_str()]);
     assert_eq!(world.events("job.start").await.len(), 2);
@@ -90,11 +91,10 @@ async fn a_job_waits_for_its_files_then_for_its_turn(
     assert_eq!(jobs::list(control, me, rest).await.unwrap().items.len(), 1);
 }
 
+/// A job that cannot run is refused at its creation.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_run_is_refused_at_once(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
-) {
+async fn impossible_job_is_refused(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = world(engine).await else { return };
     let (control, me) = (&world.control, &world.caller);
     let waiting = world.create("1xCPU", 1).await.0;
@@ -118,7 +118,7 @@ async fn what_cannot_run_is_refused_at_once(
     let last = jobs::create(control, me, teardown()).await.unwrap().job;
     assert_eq!(last.teardown, Teardown::Wanted);
     assert_eq!(code(jobs::run(control, me, new(&cluster)).await), "cluster_torn_down");
-    // A draft that is given up holds nobody up.
+    // A discarded draft blocks no other job.
     jobs::discard(control, &last.id).await.unwrap();
     jobs::discard(control, &last.id).await.unwrap();
     let name = world.info(&cluster).await.cluster.name;
@@ -126,8 +126,9 @@ async fn what_cannot_run_is_refused_at_once(
     assert_eq!((by_name.job.cluster, by_name.cluster_name), (cluster, Some(name)));
 }
 
+/// The queue of a cluster is limited.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_line_has_an_end() {
+async fn queue_is_limited() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let cluster = world.running("1xCPU", 1).await;
     let runs = (0..MAX_OPEN).map(|_| jobs::run(&world.control, &world.caller, new(&cluster)));
@@ -137,9 +138,10 @@ async fn a_line_has_an_end() {
     queued(&world, &cluster).await;
 }
 
+/// Only its owner can use a job.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn only_its_owner_sees_a_job(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
+async fn job_is_visible_to_owner_only(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = world(engine).await else { return };
     let cluster = world.running("1xCPU", 1).await;
     let id = queued(&world, &cluster).await.id;
@@ -154,11 +156,10 @@ async fn only_its_owner_sees_a_job(#[values(DatabaseKind::Sqlite, DatabaseKind::
     assert_eq!(code(jobs::info(control, &world.caller, "nonsense").await), "invalid_id");
 }
 
+/// Canceling ends a queued job and stops a running one.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn canceling_ends_what_waits_and_stops_what_runs(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
-) {
+async fn cancel_ends_or_stops_job(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = world(engine).await else { return };
     let cluster = world.running("1xCPU", 1).await;
     let (control, me) = (&world.control, &world.caller);
@@ -167,18 +168,26 @@ async fn canceling_ends_what_waits_and_stops_what_runs(
     assert_eq!((ended.job.state.status(), ended.explanation.as_str()), ("canceled", "Canceled before it ran."));
     assert_eq!(code(jobs::cancel(control, me, waits.id.as_str()).await), "job_ended");
     let restarted = jobs::start(control, me, waits.id.as_str()).await.unwrap();
-    assert_eq!(restarted.job, ended.job, "one that was started stays as it is");
+    assert_eq!(restarted.job, ended.job, "a started job is unchanged");
 
     let runs = queued(&world, &cluster).await;
     place(&world, &runs).await;
     let starting = info(&world, &runs.id).await;
-    assert!(starting.explanation.starts_with(&format!("Is started on {cluster}-0 since ")), "{}", starting.explanation);
+    assert!(
+        starting.explanation.starts_with(&format!("Is starting on {cluster}-0 since ")),
+        "{}",
+        starting.explanation
+    );
     move_on(&world, &runs.id, State::run).await;
     let running = info(&world, &runs.id).await;
     assert!(running.explanation.starts_with(&format!("Runs on {cluster}-0 since ")), "{}", running.explanation);
     let stopping = jobs::cancel(control, me, runs.id.as_str()).await.unwrap();
     assert_eq!(stopping.job.state, State::Stopping(Outcome::Canceled));
-    assert!(stopping.explanation.contains("what does not end within 10 s is killed"), "{}", stopping.explanation);
+    assert!(
+        stopping.explanation.contains("processes that do not end within 10 s are killed"),
+        "{}",
+        stopping.explanation
+    );
     let again = jobs::cancel(control, me, runs.id.as_str()).await.unwrap();
     assert_eq!(again.job, stopping.job, "it is being stopped already");
     assert_eq!(code(jobs::delete(control, me, runs.id.as_str()).await), "job_not_ended");
@@ -188,12 +197,13 @@ async fn canceling_ends_what_waits_and_stops_what_runs(
     move_on(&world, &runs.id, State::end).await;
     assert!(info(&world, &runs.id).await.explanation.starts_with("Canceled after 0.0 s."));
     assert_eq!(world.events("job.cancel").await.len(), 2);
-    assert_eq!(world.events("job.ended").await.len(), 1, "whoever ends a job says so");
+    assert_eq!(world.events("job.ended").await.len(), 1, "the code that ends a job records it");
 }
 
+/// A deleted job is gone.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_deleted_is_gone(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
+async fn deleted_job_is_gone(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = world(engine).await else { return };
     let cluster = world.running("1xCPU", 1).await;
     let (control, me) = (&world.control, &world.caller);
@@ -209,28 +219,30 @@ async fn what_was_deleted_is_gone(#[values(DatabaseKind::Sqlite, DatabaseKind::P
     jobs::delete(control, me, draft.id.as_str()).await.unwrap();
     queued(&world, &cluster).await;
     assert_eq!(world.events("job.delete").await.len(), 2);
-    // What was started is not given up by who made it.
+    // Discarding does not remove a job that was started.
     let started = queued(&world, &cluster).await;
     jobs::discard(control, &started.id).await.unwrap();
     info(&world, &started.id).await;
 }
 
+/// A repeated call creates one job.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repeated_call_makes_one_job(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
+async fn repeated_call_creates_one_job(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = world(engine).await else { return };
     let cluster = world.running("1xCPU", 1).await;
-    let wish = Idempotency { key: "again".into(), fingerprint: [1; 32], seal: [2; 32] };
-    let me = Caller { idempotency: Some(wish), ..world.caller.clone() };
+    let idempotency = Idempotency { key: "again".into(), fingerprint: [1; 32], seal: [2; 32] };
+    let me = Caller { idempotency: Some(idempotency), ..world.caller.clone() };
     let calls = (0..8).map(|_| jobs::run(&world.control, &me, new(&cluster)));
     let made: Vec<_> = futures::future::join_all(calls).await.into_iter().map(|made| made.unwrap().job.id).collect();
     assert!(made.iter().all(|id| *id == made[0]));
     assert_eq!(jobs::list(&world.control, &world.caller, Listing::default()).await.unwrap().items.len(), 1);
 }
 
+/// An ended job explains how it ended.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn an_ended_job_says_how(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
+async fn ended_job_is_explained(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = world(engine).await else { return };
     let cluster = world.running("1xCPU", 1).await;
     let failed = |reason: &str| Outcome::Failed { reason: reason.into() };
@@ -260,15 +272,16 @@ async fn an_ended_job_says_how(#[values(DatabaseKind::Sqlite, DatabaseKind::Post
     }
 }
 
+/// A queued job waits for a cluster that is not running, and a draft of a destroyed cluster cannot start.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_waits_for_a_cluster_that_is_not_there() {
+async fn job_waits_for_absent_cluster() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let cluster = world.running("1xCPU", 1).await;
     let job = queued(&world, &cluster).await;
     let draft = jobs::create(&world.control, &world.caller, new(&cluster)).await.unwrap().job;
     clusters::restart(&world.control, &world.caller, cluster.as_str()).await.unwrap();
-    let told = info(&world, &job.id).await.explanation;
-    assert!(told.contains("which is RESTARTING, since "), "{told}");
+    let explanation = info(&world, &job.id).await.explanation;
+    assert!(explanation.contains("which is RESTARTING, since "), "{explanation}");
     world.settle().await;
     let id = cluster.clone();
     let gone = world.store.write(move |tx| -> std::result::Result<(), Error> {

@@ -1,4 +1,4 @@
-//! The outputs of jobs: those that were kept, and those that a running job has at this moment.
+//! The outputs of jobs: stored ones, and the current ones of a running job.
 
 use futures::StreamExt;
 use rstest::rstest;
@@ -13,7 +13,7 @@ use tarn_objects::internal;
 use tarn_objects::put::{Condition, Place};
 use tarn_store::testing::DatabaseKind;
 
-use crate::jobs_operations::{move_on, place, queued};
+use super::operations::{move_on, place, queued};
 use crate::support::{World, world};
 
 async fn keep(world: &World, job: &JobId, path: &str, data: &[u8]) {
@@ -51,11 +51,11 @@ fn file(path: &str, size: u64) -> OutputFile {
     OutputFile { path: path.into(), size }
 }
 
-/// What a guest says about its files: path, announced size, and contents.
-type Said = &'static [(&'static str, u64, &'static [u8])];
+/// The files that a guest reports: path, announced size, and contents.
+type GuestFiles = &'static [(&'static str, u64, &'static [u8])];
 
-/// A guest that has these files, and says so whatever it is asked.
-fn guest(world: &World, said: Said) {
+/// Installs a guest that has these files, and sends them on every request.
+fn install_guest(world: &World, files: GuestFiles) {
     let dial = move |_: &_| {
         let (ours, theirs) = tokio::io::duplex(64 << 10);
         tokio::spawn(async move {
@@ -63,7 +63,7 @@ fn guest(world: &World, said: Said) {
             let (mut reader, mut writer) = (Reader::new(reader), Writer::new(writer));
             let Ok(Purpose::Outputs(order)) = opening::accept(&mut reader, &mut writer).await else { return };
             writer.message(&Answer::Ready).await.unwrap();
-            for (path, size, data) in said {
+            for (path, size, data) in files {
                 if !order.only.is_empty() && !order.only.iter().any(|only| only == path) {
                     continue;
                 }
@@ -84,9 +84,10 @@ fn guest(world: &World, said: Said) {
     *world.driver.dial.lock().unwrap() = Some(Box::new(dial));
 }
 
+/// Stored outputs are listed and read.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_kept_is_listed_and_read(
+async fn stored_outputs_are_listed_and_read(
     #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
 ) {
     let Some(world) = world(engine).await else { return };
@@ -132,14 +133,15 @@ async fn what_was_kept_is_listed_and_read(
     assert_eq!(denied.code, "access_denied");
 }
 
+/// The outputs of a running job come from its node.
 #[tokio::test(flavor = "multi_thread")]
-async fn of_a_running_job_its_node_is_asked() {
+async fn running_outputs_come_from_node() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let job = running(&world).await;
     let (control, me) = (&world.control, &world.caller);
     let silent = outputs::list(control, me, job.as_str(), &[]).await.unwrap_err();
     assert_eq!(silent.code, "node_unreachable");
-    guest(
+    install_guest(
         &world,
         &[
             ("results/b", 5, b"hello"),
@@ -153,22 +155,23 @@ async fn of_a_running_job_its_node_is_asked() {
     let listed = outputs::list(control, me, job.as_str(), &[]).await.unwrap();
     assert!(listed.live);
     let expected = [file("results/a", 3), file("results/b", 5), file("results/grew", 2), file("results/shrank", 10)];
-    assert_eq!(listed.files, expected, "clean ones only, and in order");
+    assert_eq!(listed.files, expected, "only clean paths, in order");
     let open = |path: &'static str, range| outputs::open(control, &job, path, range);
     assert_eq!(bytes_of(open("results/b", None).await.unwrap()).await.unwrap(), b"hello");
     let part = open("results/b", Some(ByteRange::Within(1, 3))).await.unwrap();
     assert_eq!((part.size, bytes_of(part).await.unwrap()), (5, b"ell".to_vec()));
     let grew = open("results/grew", None).await.unwrap();
-    assert_eq!(bytes_of(grew).await.unwrap(), b"lo", "exactly what was announced");
+    assert_eq!(bytes_of(grew).await.unwrap(), b"lo", "exactly the announced size");
     let shrank = open("results/shrank", None).await.unwrap();
-    assert!(bytes_of(shrank).await.is_err(), "a reader must not take it for whole");
+    assert!(bytes_of(shrank).await.is_err(), "a reader must not take it for the whole file");
     for path in ["../escape", "/absolute", "nothing"] {
         assert_eq!(open(path, None).await.map(drop).unwrap_err().code, "no_such_output", "{path}");
     }
 }
 
+/// A queued job has no outputs.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_waits_has_no_outputs() {
+async fn queued_job_has_no_outputs() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let cluster = world.running("1xCPU", 1).await;
     let job = queued(&world, &cluster).await.id;

@@ -1,4 +1,4 @@
-//! Guests that know only jobs, and play them: a command is one of a few words. Their streams can be broken at will.
+//! Simulated guests that only run jobs; a command is one of a few words. Tests can break their streams.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 
 use crate::support::{World, world};
 
-/// How long anything may take before it counts as stuck.
+/// How long anything may take before a test fails.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 type Link = (Reader<ReadHalf<DuplexStream>>, Writer<WriteHalf<DuplexStream>>);
@@ -33,29 +33,29 @@ pub(crate) struct Guests(Arc<Mutex<HashMap<InstanceId, Arc<Guest>>>>);
 pub(crate) struct Guest {
     pub(crate) state: Mutex<State>,
     changes: watch::Sender<u64>,
-    /// How often it was dialled.
+    /// How many streams were opened.
     pub(crate) dials: AtomicU64,
-    /// A stream breaks after it has brought so many bytes; 0 is never.
+    /// A stream breaks after this many bytes; 0 means never.
     pub(crate) breaks_after: AtomicU64,
 }
 
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) attempts: BTreeMap<(String, u32), Attempt>,
-    /// What every attempt was told in the end.
+    /// The attempts that were dismissed.
     pub(crate) done: Vec<(String, u32)>,
     pub(crate) forgotten: Vec<String>,
     pub(crate) outputs: Vec<(String, Vec<u8>)>,
-    /// Outputs of these paths turn out to be unreadable when they have been sent.
+    /// These outputs turn out to be unreadable after they have been sent.
     pub(crate) unreadable: Vec<String>,
     pub(crate) files: HashMap<String, Vec<u8>>,
-    /// Jobs of which it keeps nothing but a directory. With some there is no room for others.
+    /// Jobs of which only a directory is left. While there are any, the guest refuses new jobs.
     pub(crate) remembered: Vec<String>,
-    /// It says what makes no sense.
+    /// It violates the protocol.
     pub(crate) is_confused: bool,
-    /// It answers nobody.
+    /// It does not reply.
     pub(crate) is_silent: bool,
-    /// It takes note of what should stop, and does nothing about it.
+    /// It accepts requests to stop and ignores them.
     pub(crate) is_stubborn: bool,
     cuts: u64,
 }
@@ -75,7 +75,7 @@ impl Guests {
     fn dial(&self, instance: &InstanceId) -> Result<tarn_driver::GuestStream, Error> {
         let guest = self.of(instance);
         if guest.state.lock().unwrap().is_silent {
-            return Err(Error::Retry("it does not answer".into()));
+            return Err(Error::Retry("the guest does not reply".into()));
         }
         guest.dials.fetch_add(1, Ordering::SeqCst);
         let (ours, theirs) = tokio::io::duplex(64 << 10);
@@ -96,7 +96,7 @@ impl Guest {
         self.change(|state| state.cuts += 1);
     }
 
-    /// Ends whatever runs.
+    /// Ends all running attempts.
     pub(crate) fn end_all(&self, end: &JobEnd) {
         self.change(|state| {
             for attempt in state.attempts.values_mut().filter(|attempt| attempt.end.is_none()) {
@@ -105,7 +105,7 @@ impl Guest {
         });
     }
 
-    /// Lets what runs write something.
+    /// Adds output to all running attempts.
     pub(crate) fn print(&self, text: &str) {
         self.change(|state| {
             let running = state.attempts.values_mut().filter(|attempt| attempt.end.is_none());
@@ -126,12 +126,12 @@ impl Guest {
         let (reader, writer) = tokio::io::split(stream);
         let mut link = (Reader::new(reader), Writer::new(writer));
         tokio::select! {
-            _ = self.converse(&mut link) => {}
+            _ = self.serve_purpose(&mut link) => {}
             () = cut => {}
         }
     }
 
-    async fn converse(&self, (reader, writer): &mut Link) -> tarn_link::Result<()> {
+    async fn serve_purpose(&self, (reader, writer): &mut Link) -> tarn_link::Result<()> {
         match accept(reader, writer).await? {
             Purpose::RunJob(order) => self.run(*order, (reader, writer)).await,
             Purpose::FollowJob { job, attempt, offset } => {
@@ -180,7 +180,7 @@ impl Guest {
                 }
                 writer.message(&FromOutputs::End).await
             }
-            other => panic!("{other:?} is not about jobs"),
+            other => panic!("{other:?} is not a purpose of jobs"),
         }
     }
 
@@ -215,7 +215,7 @@ impl Guest {
                 match reader.read().await? {
                     Some(Frame::Data(data)) => files.extend(data),
                     Some(Frame::Eof) => break,
-                    other => panic!("{other:?} is no file"),
+                    other => panic!("{other:?} is not a file"),
                 }
             }
             self.change(|state| state.files.insert(job.clone(), files));
@@ -227,7 +227,7 @@ impl Guest {
             return writer.message(&FromJob::NotStarted { reason: "no room".into(), may_work_later }).await;
         }
         if !is_known {
-            let attempt = play(&order);
+            let attempt = simulate_commands(&order);
             self.change(|state| state.attempts.insert((job.clone(), number), attempt));
         }
         self.follow(&job, number, 0, (reader, writer)).await
@@ -242,12 +242,12 @@ impl Guest {
     ) -> tarn_link::Result<()> {
         let key = (job.to_owned(), number);
         let mut changes = self.changes.subscribe();
-        let telling = async {
+        let sending = async {
             writer.message(&FromJob::Started).await?;
             if self.state.lock().unwrap().is_confused {
                 return writer.message(&FromJob::Started).await;
             }
-            let mut brought = 0;
+            let mut sent_bytes = 0;
             loop {
                 changes.borrow_and_update();
                 let (data, end) = match self.state.lock().unwrap().attempts.get(&key) {
@@ -259,11 +259,11 @@ impl Guest {
                 };
                 if !data.is_empty() {
                     let limit = self.breaks_after.load(Ordering::SeqCst);
-                    if limit > 0 && brought >= limit {
+                    if limit > 0 && sent_bytes >= limit {
                         return Ok(());
                     }
                     offset += data.len() as u64;
-                    brought += data.len() as u64;
+                    sent_bytes += data.len() as u64;
                     writer.data(&data).await?;
                     continue;
                 }
@@ -276,12 +276,12 @@ impl Guest {
                 }
             }
         };
-        let hearing = async {
+        let receiving = async {
             loop {
                 match reader.read_message().await? {
                     Some(ToJob::Acknowledged { offset }) => {
                         self.change(|state| {
-                            let attempt = state.attempts.get_mut(&key).expect("it is followed");
+                            let attempt = state.attempts.get_mut(&key).expect("the attempt is followed");
                             assert!(offset <= attempt.log.len() as u64 && offset >= attempt.acknowledged, "{offset}");
                             attempt.acknowledged = offset;
                         });
@@ -298,14 +298,14 @@ impl Guest {
             }
         };
         tokio::select! {
-            told = telling => told,
-            heard = hearing => heard,
+            sent = sending => sent,
+            received = receiving => received,
         }
     }
 }
 
-/// Plays the commands until one ends it or lets it wait.
-fn play(order: &JobOrder) -> Attempt {
+/// Simulates the commands until one ends the attempt or makes it wait.
+fn simulate_commands(order: &JobOrder) -> Attempt {
     let (mut log, mut end) = (Vec::new(), Some(JobEnd::Exited { code: 0 }));
     for command in &order.commands {
         let (word, rest) = command.split_once(' ').unwrap_or((command, ""));
@@ -324,7 +324,7 @@ fn play(order: &JobOrder) -> Attempt {
                 let rank = order.environment.iter().find(|(name, _)| name == "NODE_RANK");
                 end = (rank.unwrap().1 == rest).then_some(JobEnd::Exited { code: 7 });
             }
-            other => panic!("there is no {other}"),
+            other => panic!("unknown command {other}"),
         }
         if end != Some(JobEnd::Exited { code: 0 }) {
             break;
@@ -373,7 +373,7 @@ impl Stage {
         stage
     }
 
-    /// Starts to dispatch, as after the start of an engine that is alone.
+    /// Starts a dispatcher, as after the start of an engine without replicas.
     pub(crate) async fn begin(&self) {
         let dispatcher = Dispatcher::new(self.world.control.clone());
         dispatcher.recover(true).await.unwrap();
@@ -381,8 +381,7 @@ impl Stage {
         *self.dispatcher.lock().unwrap() = Some(serving);
     }
 
-    /// Ends it in the middle of whatever it does. Its tasks end with it. The dead begin nothing: what it had not begun by now, it
-    /// does not begin afterwards.
+    /// Aborts the dispatcher at whatever point it is. Its tasks end with it, and it starts nothing afterwards.
     pub(crate) async fn crash(&self) {
         let dispatcher = self.dispatcher.lock().unwrap().take();
         if let Some(dispatcher) = dispatcher {
@@ -429,11 +428,11 @@ impl Stage {
         };
         match tokio::time::timeout(DEADLINE, waiting).await {
             Ok(view) => view,
-            Err(_) => panic!("it is not {state}: {:?}", self.job(view).await),
+            Err(_) => panic!("the job is not {state}: {:?}", self.job(view).await),
         }
     }
 
-    /// The whole log of a job.
+    /// Reads the whole log of a job.
     pub(crate) async fn log(&self, view: &JobView) -> Vec<u8> {
         let mut log = Vec::new();
         loop {
@@ -453,12 +452,12 @@ impl Stage {
     }
 }
 
-/// Waits until something is so.
-pub(crate) async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+/// Waits until a condition holds.
+pub(crate) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let waiting = async {
-        while !is_so() {
+        while !condition() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(DEADLINE, waiting).await.unwrap_or_else(|_| panic!("never so: {what}"));
+    tokio::time::timeout(DEADLINE, waiting).await.unwrap_or_else(|_| panic!("timed out: {what}"));
 }

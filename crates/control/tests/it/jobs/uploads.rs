@@ -1,4 +1,4 @@
-//! The files of jobs on their way in, and the signatures that let them.
+//! Uploads of job files, and the signatures that permit them.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -16,13 +16,13 @@ use tarn_objects::find::Which;
 use tarn_objects::internal;
 use tarn_store::testing::DatabaseKind;
 
-use crate::jobs_operations::new;
-use crate::jobs_support::eventually;
+use super::operations::new;
+use super::support::eventually;
 use crate::support::{World, world};
 
 type Pieces = Vec<std::io::Result<bytes::Bytes>>;
 
-/// An archive with a file that cannot be made smaller, so that it does not fit into a row.
+/// Returns an archive with an incompressible file, so that it does not fit into a row.
 fn archive(seed: u64, bytes: usize) -> Vec<u8> {
     let mut state = seed;
     let mut noise = || {
@@ -54,7 +54,7 @@ async fn draft(world: &World) -> JobId {
     jobs::create(&world.control, &world.caller, wanted).await.unwrap().job.id
 }
 
-/// What is kept of the files of a job.
+/// Returns the stored archive of a job.
 async fn kept(world: &World, job: &JobId) -> Option<Vec<u8>> {
     let objects = world.control.objects();
     let found = objects.find(&internal::account(), "jobs", &format!("{job}/files"), &Which::Current).await.ok()?;
@@ -66,22 +66,23 @@ async fn kept(world: &World, job: &JobId) -> Option<Vec<u8>> {
     Some(data)
 }
 
-/// How many files object storage has on disk.
+/// Counts the files of object storage on disk.
 fn files(dir: &Path) -> usize {
     let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
     let count = |path: std::path::PathBuf| if path.is_dir() { files(&path) } else { 1 };
     entries.map(|entry| count(entry.unwrap().path())).sum()
 }
 
-/// Nothing of object storage may be on disk, soon.
-async fn nothing_is_left(world: &World) {
+/// Waits until object storage has no file on disk.
+async fn assert_nothing_is_left(world: &World) {
     let dir = world.fresh.dir.path().join("objects");
     eventually("no files are left", || files(&dir) == 0).await;
 }
 
+/// A job accepts one archive.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn an_archive_comes_once(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
+async fn archive_is_accepted_once(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
     let Some(world) = world(engine).await else { return };
     let job = draft(&world).await;
     let data = archive(1, 500_000);
@@ -97,9 +98,10 @@ async fn an_archive_comes_once(#[values(DatabaseKind::Sqlite, DatabaseKind::Post
     assert_eq!(unknown.code, "not_found");
 }
 
+/// Of several concurrent uploads, one is stored as a whole.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn of_several_at_once_one_is_kept_whole(
+async fn concurrent_uploads_store_one_archive(
     #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
 ) {
     let Some(world) = world(engine).await else { return };
@@ -114,15 +116,19 @@ async fn of_several_at_once_one_is_kept_whole(
     assert_eq!(view.job.archive_bytes, Some(archives[winners[0]].len() as u64));
 }
 
+/// An upload that breaks off leaves nothing.
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_hangs_up_leaves_nothing() {
+async fn broken_upload_leaves_nothing() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let job = draft(&world).await;
     let data = archive(3, 900_000);
     let half = stream::iter(pieces(&data[..600_000])).chain(stream::pending());
     let receiving = upload::receive(&world.control, &job, None, half);
-    assert!(tokio::time::timeout(Duration::from_millis(300), receiving).await.is_err(), "it waits for the rest");
-    nothing_is_left(&world).await;
+    assert!(
+        tokio::time::timeout(Duration::from_millis(300), receiving).await.is_err(),
+        "the upload waits for the rest"
+    );
+    assert_nothing_is_left(&world).await;
 
     let mut broken = pieces(&data[..600_000]);
     broken.push(Err(std::io::Error::other("reset by peer")));
@@ -132,13 +138,14 @@ async fn whoever_hangs_up_leaves_nothing() {
     assert_eq!(short.code, "upload_broken");
     let cut = upload::receive(&world.control, &job, None, stream::iter(pieces(&data[..600_000]))).await.unwrap_err();
     assert_eq!(cut.code, "invalid_archive");
-    nothing_is_left(&world).await;
+    assert_nothing_is_left(&world).await;
     assert_eq!(kept(&world, &job).await, None);
     send(&world, &job, &data).await.unwrap();
 }
 
+/// An archive above a limit is refused.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_too_much_is_refused() {
+async fn oversized_archive_is_refused() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let jobs = JobSettings { max_upload_bytes: 100_000, max_unpacked_bytes: 80_000, ..JobSettings::default() };
     let world = world.with_settings(Settings { jobs, ..Settings::default() });
@@ -150,16 +157,17 @@ async fn what_is_too_much_is_refused() {
     assert_eq!(streamed.unwrap_err().code, "archive_too_large");
     let unpacked = send(&world, &job, &archive(4, 90_000)).await.unwrap_err();
     assert_eq!(unpacked.code, "archive_too_large");
-    nothing_is_left(&world).await;
+    assert_nothing_is_left(&world).await;
 }
 
+/// A discarded draft accepts no files.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_draft_that_is_given_up_takes_no_files() {
+async fn discarded_draft_accepts_no_files() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let job = draft(&world).await;
     let (control, id) = (world.control.clone(), job.clone());
     let data = archive(5, 400_000);
-    // It is given up when most of it is there.
+    // The draft is discarded when most of the archive has arrived.
     let body = stream::iter(pieces(&data)).enumerate().then(move |(at, piece)| {
         let (control, id) = (control.clone(), id.clone());
         async move {
@@ -172,11 +180,12 @@ async fn a_draft_that_is_given_up_takes_no_files() {
     let error = upload::receive(&world.control, &job, None, Box::pin(body)).await.unwrap_err();
     assert_eq!(error.code, "not_found");
     assert_eq!(kept(&world, &job).await, None);
-    nothing_is_left(&world).await;
+    assert_nothing_is_left(&world).await;
 }
 
+/// A signature permits one action until it expires.
 #[tokio::test(flavor = "multi_thread")]
-async fn signatures_are_good_for_one_thing_and_for_a_while() {
+async fn signature_permits_one_action_until_expiry() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let control = &world.control;
     let (job, other): (JobId, JobId) = ("j-000000000001".parse().unwrap(), "j-000000000002".parse().unwrap());

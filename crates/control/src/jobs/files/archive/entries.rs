@@ -1,75 +1,81 @@
-//! The entries of a tar archive, as they come out of the compression: each is looked at, and its contents are skipped.
+//! Checks the entries of a decompressed tar archive; their contents are skipped.
 //!
-//! Links are followed by nobody here. That they stay inside is certain all the same: nothing may lie beneath a link, so the
-//! directories of a path are real ones, and `..` stands only at the beginning of where a link points to.
+//! Links are not followed here. They stay inside the archive all the same: no entry may lie beneath a link, so the
+//! directories of a path are real ones, and `..` occurs only at the beginning of a link's target.
 
 use std::collections::HashSet;
 use std::io::{self, Write};
 
 use tar::{EntryType, Header, PaxExtensions};
 
-use super::paths::{hash, parts, points_inside, shown};
-use super::{Limits, Wrong};
+use super::paths::{check_link_target, display_path, hash_path, split_path};
+use super::{ArchiveError, Limits};
 
 const BLOCK: usize = 512;
 
-/// How long the entry may be that says more about the next one.
-const MAX_EXTRA: u64 = 1 << 20;
+/// How long an extension entry may be.
+const MAX_EXTENSION: u64 = 1 << 20;
 
-/// How many symbolic links there may be: each is kept in mind until the end.
+/// How many symbolic links an archive may have: each is remembered until the end.
 const MAX_LINKS: usize = 100_000;
 
-/// So much besides its contents an entry may need in the archive.
+/// How many bytes an entry may need in the archive besides its contents.
 const OVERHEAD: u64 = 4096;
 
-type Result<T> = std::result::Result<T, Wrong>;
+type Result<T> = std::result::Result<T, ArchiveError>;
 
-/// What has been seen of the archive.
+/// The state of the check.
 #[derive(Debug)]
-pub(super) struct Entries {
+pub(super) struct EntryChecker {
     limits: Limits,
     state: State,
-    /// A header, as far as it has come.
+    /// The part of a header that has arrived.
     block: Vec<u8>,
-    /// What was said about the next entry.
-    next: Next,
-    /// Where symbolic links are, by the hash of their paths.
+    /// What extension entries say about the next entry.
+    next: NextEntry,
+    /// The symbolic links, by the hashes of their paths.
     links: HashSet<[u8; 16]>,
     entries: u64,
     unpacked: u64,
-    /// How many bytes came in all.
+    /// How many bytes have arrived in total.
     raw: u64,
-    wrong: Option<Wrong>,
+    wrong: Option<ArchiveError>,
 }
 
 #[derive(Debug)]
 enum State {
-    /// A header comes.
+    /// A header follows.
     Header,
-    /// A block of zeros came: another one is the end.
+    /// A block of zeros has arrived: a second one is the end.
     MaybeEnd,
-    /// Contents, which are skipped.
-    Contents { left: u64 },
-    /// An entry that says more about the next one, with what fills its last block.
-    Extra { kind: EntryType, left: usize, filler: usize, data: Vec<u8> },
-    /// Only zeros may come.
+    Contents {
+        left: u64,
+    },
+    /// An extension entry, and the padding of its last block.
+    Extension {
+        kind: EntryType,
+        left: usize,
+        filler: usize,
+        data: Vec<u8>,
+    },
+    /// Only zeros may follow.
     End,
 }
 
 #[derive(Debug, Default)]
-struct Next {
+struct NextEntry {
     path: Option<Vec<u8>>,
     link: Option<Vec<u8>>,
     size: Option<u64>,
 }
 
-impl Entries {
+impl EntryChecker {
     pub(super) fn new(limits: Limits) -> Self {
-        Entries {
+        EntryChecker {
             limits,
             state: State::Header,
             block: Vec::with_capacity(BLOCK),
-            next: Next::default(),
+            next: NextEntry::default(),
             links: HashSet::new(),
             entries: 0,
             unpacked: 0,
@@ -78,28 +84,28 @@ impl Entries {
         }
     }
 
-    /// What was wrong, if something was.
-    pub(super) fn wrong(&mut self) -> Option<Wrong> {
+    /// Returns what is wrong with the archive, if anything.
+    pub(super) fn wrong(&mut self) -> Option<ArchiveError> {
         self.wrong.clone()
     }
 
-    /// Whether it has come to its end.
+    /// Checks that the archive is complete.
     pub(super) fn finish(&self) -> Result<()> {
         match self.state {
             State::End => Ok(()),
-            _ => Err(invalid("it ends before its end; was it cut off?")),
+            _ => Err(invalid("it is incomplete; was it cut off?")),
         }
     }
 
-    fn take(&mut self, mut data: &[u8]) -> Result<()> {
+    fn check_bytes(&mut self, mut data: &[u8]) -> Result<()> {
         self.raw += data.len() as u64;
         let Limits { files, unpacked_bytes } = self.limits;
         if self.raw > unpacked_bytes.saturating_add(files.saturating_mul(OVERHEAD)) {
-            return Err(Wrong::TooLarge(format!("its files may have {unpacked_bytes} bytes together")));
+            return Err(ArchiveError::TooLarge(format!("its files may have at most {unpacked_bytes} bytes in total")));
         }
         while !data.is_empty() {
             data = match &mut self.state {
-                State::Header | State::MaybeEnd => self.gather(data)?,
+                State::Header | State::MaybeEnd => self.collect_header(data)?,
                 State::Contents { left } => {
                     let skipped = data.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
                     *left -= skipped as u64;
@@ -108,16 +114,16 @@ impl Entries {
                     }
                     &data[skipped..]
                 }
-                State::Extra { .. } => self.extra(data)?,
+                State::Extension { .. } => self.collect_extension(data)?,
                 State::End if data.iter().all(|byte| *byte == 0) => &[],
-                State::End => return Err(invalid("something follows after its end")),
+                State::End => return Err(invalid("data follows after its end")),
             };
         }
         Ok(())
     }
 
-    /// Gathers a header, and looks at it when it is there. Returns what was not needed.
-    fn gather<'d>(&mut self, data: &'d [u8]) -> Result<&'d [u8]> {
+    /// Collects a header, and checks it when it is complete. Returns the bytes after it.
+    fn collect_header<'d>(&mut self, data: &'d [u8]) -> Result<&'d [u8]> {
         let taken = data.len().min(BLOCK - self.block.len());
         self.block.extend_from_slice(&data[..taken]);
         if self.block.len() == BLOCK {
@@ -126,7 +132,7 @@ impl Entries {
                 (true, State::MaybeEnd) => self.state = State::End,
                 (true, _) => self.state = State::MaybeEnd,
                 (false, State::MaybeEnd) => return Err(invalid("an entry follows after its end")),
-                (false, _) => self.header(Header::from_byte_slice(&block))?,
+                (false, _) => self.check_header(Header::from_byte_slice(&block))?,
             }
             self.block = block;
             self.block.clear();
@@ -134,8 +140,8 @@ impl Entries {
         Ok(&data[taken..])
     }
 
-    fn header(&mut self, header: &Header) -> Result<()> {
-        // Where the sum itself stands, spaces are counted.
+    fn check_header(&mut self, header: &Header) -> Result<()> {
+        // The checksum field itself counts as spaces.
         let counted = |(at, byte): (usize, &u8)| u32::from(if (148..156).contains(&at) { b' ' } else { *byte });
         let sum: u32 = header.as_bytes().iter().enumerate().map(counted).sum();
         if header.cksum().ok() != Some(sum) {
@@ -143,27 +149,27 @@ impl Entries {
         }
         let size = header.entry_size().map_err(|_| invalid("the size of an entry is not a number"))?;
         let kind = header.entry_type();
-        let is_extra = kind.is_gnu_longname() || kind.is_gnu_longlink();
-        if is_extra || kind.is_pax_local_extensions() || kind.is_pax_global_extensions() {
-            if size > MAX_EXTRA {
-                return Err(invalid("what it says about an entry is longer than a megabyte"));
+        let is_gnu_extension = kind.is_gnu_longname() || kind.is_gnu_longlink();
+        if is_gnu_extension || kind.is_pax_local_extensions() || kind.is_pax_global_extensions() {
+            if size > MAX_EXTENSION {
+                return Err(invalid("an extension header is longer than a megabyte"));
             }
             let (left, padded) = (size as usize, (size as usize).next_multiple_of(BLOCK));
-            self.state = State::Extra { kind, left, filler: padded - left, data: Vec::new() };
+            self.state = State::Extension { kind, left, filler: padded - left, data: Vec::new() };
             if padded == 0 {
                 self.state = State::Header;
             }
             return Ok(());
         }
-        let Next { path, link, size: said } = std::mem::take(&mut self.next);
+        let NextEntry { path, link, size: extended_size } = std::mem::take(&mut self.next);
         let path = path.unwrap_or_else(|| header.path_bytes().into_owned());
         let link = link.or_else(|| header.link_name_bytes().map(|link| link.into_owned()));
-        self.entry(kind, &path, link.as_deref(), said.unwrap_or(size))
+        self.check_entry(kind, &path, link.as_deref(), extended_size.unwrap_or(size))
     }
 
-    /// An entry that says more about the next one.
-    fn extra<'d>(&mut self, bytes: &'d [u8]) -> Result<&'d [u8]> {
-        let State::Extra { kind, left, filler, data } = &mut self.state else { return Ok(bytes) };
+    /// Collects an extension entry. Returns the bytes after it.
+    fn collect_extension<'d>(&mut self, bytes: &'d [u8]) -> Result<&'d [u8]> {
+        let State::Extension { kind, left, filler, data } = &mut self.state else { return Ok(bytes) };
         let taken = bytes.len().min(*left);
         data.extend_from_slice(&bytes[..taken]);
         *left -= taken;
@@ -175,12 +181,12 @@ impl Entries {
         if *left == 0 && *filler == 0 {
             let (kind, data) = (*kind, std::mem::take(data));
             self.state = State::Header;
-            self.told(kind, &data)?;
+            self.apply_extension(kind, &data)?;
         }
         Ok(rest)
     }
 
-    fn told(&mut self, kind: EntryType, data: &[u8]) -> Result<()> {
+    fn apply_extension(&mut self, kind: EntryType, data: &[u8]) -> Result<()> {
         let until_nul = || data.split(|byte| *byte == 0).next().unwrap_or_default().to_vec();
         if kind.is_gnu_longname() {
             self.next.path = Some(until_nul());
@@ -188,11 +194,11 @@ impl Entries {
             self.next.link = Some(until_nul());
         } else {
             for record in PaxExtensions::new(data) {
-                let record = record.map_err(|_| invalid("what it says about an entry cannot be understood"))?;
+                let record = record.map_err(|_| invalid("an extension header is invalid"))?;
                 let value = record.value_bytes();
                 match record.key_bytes() {
                     b"path" | b"linkpath" | b"size" if kind.is_pax_global_extensions() => {
-                        return Err(invalid("it gives all entries the same path or size"));
+                        return Err(invalid("a global header gives all entries the same path or size"));
                     }
                     b"path" => self.next.path = Some(value.to_vec()),
                     b"linkpath" => self.next.link = Some(value.to_vec()),
@@ -200,7 +206,7 @@ impl Entries {
                         let size = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
                         self.next.size = Some(size.ok_or_else(|| invalid("the size of an entry is not a number"))?);
                     }
-                    key if key.starts_with(b"GNU.sparse.") => return Err(sparse()),
+                    key if key.starts_with(b"GNU.sparse.") => return Err(sparse_refused()),
                     _ => {}
                 }
             }
@@ -208,72 +214,73 @@ impl Entries {
         Ok(())
     }
 
-    fn entry(&mut self, kind: EntryType, path: &[u8], link: Option<&[u8]>, size: u64) -> Result<()> {
+    fn check_entry(&mut self, kind: EntryType, path: &[u8], link: Option<&[u8]>, size: u64) -> Result<()> {
         self.entries += 1;
         if self.entries > self.limits.files {
-            return Err(Wrong::TooLarge(format!("a job may have {} files", self.limits.files)));
+            return Err(ArchiveError::TooLarge(format!("a job may have at most {} files", self.limits.files)));
         }
         self.unpacked = self.unpacked.saturating_add(size);
         if self.unpacked > self.limits.unpacked_bytes {
             let limit = self.limits.unpacked_bytes;
-            return Err(Wrong::TooLarge(format!(
-                "its files may have {limit} bytes together; {} goes beyond",
-                shown(path)
+            return Err(ArchiveError::TooLarge(format!(
+                "its files may have at most {limit} bytes in total; {} exceeds that",
+                display_path(path)
             )));
         }
-        let parts = parts(path, kind.is_dir()).map_err(|why| refused(path, why))?;
+        let parts = split_path(path, kind.is_dir()).map_err(|why| refused_entry(path, why))?;
         if parts.is_empty() && !kind.is_dir() {
-            return Err(refused(path, "has no name"));
+            return Err(refused_entry(path, "has no name"));
         }
-        // A link may take the place of another one; everything else would go through it.
+        // A link may replace another link; every other entry would be written through it.
         let above = if kind.is_symlink() { &parts[..parts.len() - 1] } else { &parts[..] };
-        self.must_be_real(path, above)?;
+        self.reject_symlink_ancestor(path, above)?;
         let has_contents = match kind {
             EntryType::Regular | EntryType::Continuous => true,
             EntryType::Directory => false,
             EntryType::Symlink => {
-                points_inside(link.unwrap_or_default(), parts.len() - 1).map_err(|why| refused(path, why))?;
+                check_link_target(link.unwrap_or_default(), parts.len() - 1).map_err(|why| refused_entry(path, why))?;
                 if self.links.len() >= MAX_LINKS {
-                    return Err(Wrong::TooLarge(format!("a job may have {MAX_LINKS} symbolic links")));
+                    return Err(ArchiveError::TooLarge(format!("a job may have at most {MAX_LINKS} symbolic links")));
                 }
-                self.links.insert(hash(&parts));
+                self.links.insert(hash_path(&parts));
                 false
             }
             EntryType::Link => {
-                let target = super::paths::parts(link.unwrap_or_default(), false);
-                let target = target.map_err(|_| refused(path, "is a hard link to something outside of it"))?;
-                self.must_be_real(path, &target)?;
+                let target = split_path(link.unwrap_or_default(), false);
+                let target =
+                    target.map_err(|_| refused_entry(path, "is a hard link to something outside of the archive"))?;
+                self.reject_symlink_ancestor(path, &target)?;
                 false
             }
-            EntryType::Char | EntryType::Block => return Err(refused(path, "is a device")),
-            EntryType::Fifo => return Err(refused(path, "is a named pipe")),
-            EntryType::GNUSparse => return Err(sparse()),
-            _ => return Err(refused(path, "is of a kind that is not known")),
+            EntryType::Char | EntryType::Block => return Err(refused_entry(path, "is a device")),
+            EntryType::Fifo => return Err(refused_entry(path, "is a named pipe")),
+            EntryType::GNUSparse => return Err(sparse_refused()),
+            _ => return Err(refused_entry(path, "has an unknown type")),
         };
         if size > 0 && !has_contents {
-            return Err(refused(path, "has contents, which a thing of its kind cannot have"));
+            return Err(refused_entry(path, "has contents, which its type does not allow"));
         }
-        let left = size.checked_next_multiple_of(BLOCK as u64).ok_or_else(|| refused(path, "is too large"))?;
+        let left = size.checked_next_multiple_of(BLOCK as u64).ok_or_else(|| refused_entry(path, "is too large"))?;
         self.state = if left > 0 { State::Contents { left } } else { State::Header };
         Ok(())
     }
 
-    /// Refuses what lies at or beneath a symbolic link.
-    fn must_be_real(&self, path: &[u8], parts: &[&[u8]]) -> Result<()> {
+    /// Refuses a path that is a symbolic link or lies beneath one.
+    fn reject_symlink_ancestor(&self, path: &[u8], parts: &[&[u8]]) -> Result<()> {
         if self.links.is_empty() {
             return Ok(());
         }
-        match (1..=parts.len()).any(|count| self.links.contains(&hash(&parts[..count]))) {
-            true => Err(refused(path, "goes through a symbolic link")),
+        match (1..=parts.len()).any(|count| self.links.contains(&hash_path(&parts[..count]))) {
+            true => Err(refused_entry(path, "goes through a symbolic link")),
             false => Ok(()),
         }
     }
 }
 
-impl Write for Entries {
+impl Write for EntryChecker {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         if self.wrong.is_none()
-            && let Err(wrong) = self.take(data)
+            && let Err(wrong) = self.check_bytes(data)
         {
             self.wrong = Some(wrong);
         }
@@ -288,14 +295,14 @@ impl Write for Entries {
     }
 }
 
-fn invalid(why: &str) -> Wrong {
-    Wrong::Invalid(why.to_owned())
+fn invalid(why: &str) -> ArchiveError {
+    ArchiveError::Invalid(why.to_owned())
 }
 
-fn sparse() -> Wrong {
-    invalid("it has files with holes in it; pack it without the option for sparse files")
+fn sparse_refused() -> ArchiveError {
+    invalid("it has sparse files; pack it without the option for sparse files")
 }
 
-fn refused(path: &[u8], why: &str) -> Wrong {
-    Wrong::Invalid(format!("{} {why}", shown(path)))
+fn refused_entry(path: &[u8], why: &str) -> ArchiveError {
+    ArchiveError::Invalid(format!("{} {why}", display_path(path)))
 }

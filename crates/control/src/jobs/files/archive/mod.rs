@@ -1,7 +1,8 @@
-//! Checking an archive while it arrives: a tar archive compressed by gzip, with clean paths and nothing in it that could harm.
+//! Checking an archive while it arrives: a tar archive compressed by gzip, with clean paths and without entries that
+//! could do harm.
 //!
-//! Nothing is unpacked here, and nothing of it is kept. [`entries`] knows what a tar archive is; this file takes the bytes out of
-//! the compression, on threads that may take their time: a few kilobytes can stand for many megabytes.
+//! Nothing is unpacked or stored here. [`entries`] checks the tar archive. This file decompresses it, on blocking
+//! threads: a few kilobytes can expand to many megabytes.
 
 mod entries;
 mod paths;
@@ -13,68 +14,70 @@ use std::io::Write;
 use bytes::{Bytes, BytesMut};
 use flate2::write::GzDecoder;
 
-use self::entries::Entries;
+use self::entries::EntryChecker;
 use crate::{Error, Result};
 
-/// What an archive may hold.
+/// The limits of an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// How many entries.
     pub(crate) files: u64,
-    /// How many bytes together.
     pub(crate) unpacked_bytes: u64,
 }
 
-/// What is wrong with an archive, for whoever made it.
+/// What is wrong with an archive, for the client that sent it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Wrong {
-    /// It is not an archive, or has something in it that is not allowed.
+pub(super) enum ArchiveError {
+    /// It is not an archive, or has an entry that is not allowed.
     Invalid(String),
-    /// It holds too much.
+    /// It exceeds a limit.
     TooLarge(String),
 }
 
-impl From<Wrong> for Error {
-    fn from(wrong: Wrong) -> Self {
+impl From<ArchiveError> for Error {
+    fn from(wrong: ArchiveError) -> Self {
         match wrong {
-            Wrong::Invalid(why) => Error::invalid("invalid_archive", format!("the archive cannot be used: {why}")),
-            Wrong::TooLarge(why) => Error::invalid("archive_too_large", format!("the archive holds too much: {why}")),
+            ArchiveError::Invalid(why) => {
+                Error::invalid("invalid_archive", format!("the archive cannot be used: {why}"))
+            }
+            ArchiveError::TooLarge(why) => {
+                Error::invalid("archive_too_large", format!("the archive is too large: {why}"))
+            }
         }
     }
 }
 
-/// So much is gathered before it is checked.
-const GATHERED: usize = 256 << 10;
+/// How many bytes are collected before they are checked.
+const CHECK_BATCH_BYTES: usize = 256 << 10;
 
-/// An archive that arrives piece by piece.
-pub(crate) struct Streamed {
-    /// Absent only while a thread has it, or after it has panicked.
-    checked: Option<Checked>,
-    gathered: BytesMut,
+/// Checks an archive that arrives piece by piece.
+pub(crate) struct ArchiveChecker {
+    /// `None` only while a thread uses it, or after that thread has panicked.
+    checked: Option<GzipChecker>,
+    pending: BytesMut,
 }
 
-impl Streamed {
+impl ArchiveChecker {
     pub(crate) fn new(limits: Limits) -> Self {
-        Streamed { checked: Some(Checked::new(limits)), gathered: BytesMut::new() }
+        ArchiveChecker { checked: Some(GzipChecker::new(limits)), pending: BytesMut::new() }
     }
 
-    /// Takes the next piece. What is wrong with it may be told only by a later call.
+    /// Adds the next piece. Its errors may be returned by a later call.
     pub(crate) async fn push(&mut self, piece: Bytes) -> Result<()> {
-        self.gathered.extend_from_slice(&piece);
-        match self.gathered.len() < GATHERED {
+        self.pending.extend_from_slice(&piece);
+        match self.pending.len() < CHECK_BATCH_BYTES {
             true => Ok(()),
             false => self.check(false).await,
         }
     }
 
-    /// That was all.
+    /// Checks the rest, and that the archive is complete.
     pub(crate) async fn finish(mut self) -> Result<()> {
         self.check(true).await
     }
 
     async fn check(&mut self, is_all: bool) -> Result<()> {
-        let data = self.gathered.split().freeze();
-        let lost = || Error::internal(std::io::Error::other("the check of an archive came to no end"));
+        let data = self.pending.split().freeze();
+        let lost = || Error::internal(std::io::Error::other("the check of an archive did not finish"));
         let mut checked = self.checked.take().ok_or_else(lost)?;
         let work = tokio::task::spawn_blocking(move || {
             let mut result = checked.push(&data);
@@ -89,22 +92,22 @@ impl Streamed {
     }
 }
 
-/// What has been seen of an archive.
-struct Checked {
-    decoder: GzDecoder<Entries>,
+/// Decompresses an archive into the check of its entries.
+struct GzipChecker {
+    decoder: GzDecoder<EntryChecker>,
     has_begun: bool,
 }
 
-impl Checked {
+impl GzipChecker {
     fn new(limits: Limits) -> Self {
-        Checked { decoder: GzDecoder::new(Entries::new(limits)), has_begun: false }
+        GzipChecker { decoder: GzDecoder::new(EntryChecker::new(limits)), has_begun: false }
     }
 
-    fn push(&mut self, mut data: &[u8]) -> std::result::Result<(), Wrong> {
+    fn push(&mut self, mut data: &[u8]) -> std::result::Result<(), ArchiveError> {
         self.has_begun |= !data.is_empty();
         while !data.is_empty() {
             match self.decoder.write(data) {
-                Ok(0) => return Err(Wrong::Invalid("something follows after its end".to_owned())),
+                Ok(0) => return Err(ArchiveError::Invalid("data follows after its end".to_owned())),
                 Ok(taken) => data = &data[taken..],
                 Err(error) => return Err(self.why(&error)),
             }
@@ -112,9 +115,9 @@ impl Checked {
         Ok(())
     }
 
-    fn finish(&mut self) -> std::result::Result<(), Wrong> {
+    fn finish(&mut self) -> std::result::Result<(), ArchiveError> {
         if !self.has_begun {
-            return Err(Wrong::Invalid("it is empty".to_owned()));
+            return Err(ArchiveError::Invalid("it is empty".to_owned()));
         }
         if let Err(error) = self.decoder.try_finish() {
             return Err(self.why(&error));
@@ -122,9 +125,10 @@ impl Checked {
         self.decoder.get_ref().finish()
     }
 
-    /// What a failure of the decoder means: the entries say what is wrong with them, all else is about the compression.
-    fn why(&mut self, error: &std::io::Error) -> Wrong {
+    /// Returns what an error of the decoder means: an error of the entries, or else of the compression.
+    fn why(&mut self, error: &std::io::Error) -> ArchiveError {
         let wrong = self.decoder.get_mut().wrong();
-        wrong.unwrap_or_else(|| Wrong::Invalid(format!("it is not compressed by gzip, or was cut off ({error})")))
+        wrong
+            .unwrap_or_else(|| ArchiveError::Invalid(format!("it is not compressed by gzip, or was cut off ({error})")))
     }
 }

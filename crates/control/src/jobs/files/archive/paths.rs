@@ -1,11 +1,11 @@
-//! Which paths may stand in an archive, and where links may point to.
+//! Which paths an archive may contain, and where its links may point.
 
-/// How long a path may be, and one name in it.
+/// How long a path may be, and how long one name in it.
 const MAX_PATH: usize = 4096;
 const MAX_NAME: usize = 255;
 
-/// The names in a path that is relative and clean; a `./` before it is nothing, and a directory may end with a slash.
-pub(super) fn parts(path: &[u8], is_directory: bool) -> std::result::Result<Vec<&[u8]>, &'static str> {
+/// Splits a path that must be relative and clean. A leading `./` is ignored, and a directory may end with a slash.
+pub(super) fn split_path(path: &[u8], is_directory: bool) -> std::result::Result<Vec<&[u8]>, &'static str> {
     if path.len() > MAX_PATH {
         return Err("has a path that is too long");
     }
@@ -37,18 +37,18 @@ pub(super) fn parts(path: &[u8], is_directory: bool) -> std::result::Result<Vec<
     Ok(parts)
 }
 
-/// Whether a symbolic link that lies so deep points into the archive.
-pub(super) fn points_inside(target: &[u8], depth: usize) -> std::result::Result<(), &'static str> {
+/// Checks that a symbolic link at this depth points into the archive.
+pub(super) fn check_link_target(target: &[u8], depth: usize) -> std::result::Result<(), &'static str> {
     if target.is_empty() || target.len() > MAX_PATH || target.contains(&0) {
-        return Err("is a symbolic link to nothing that could be");
+        return Err("is a symbolic link with an invalid target");
     }
     if target.starts_with(b"/") {
-        return Err("is a symbolic link to an absolute path; leave it out by `ignore`, or make it relative");
+        return Err("is a symbolic link to an absolute path; exclude it by `ignore`, or make it relative");
     }
     let is_up = |part: &&[u8]| *part == b"..";
     let ups = target.split(|byte| *byte == b'/').take_while(is_up).count();
     if ups > depth {
-        return Err("is a symbolic link to something outside of it; leave it out by `ignore`");
+        return Err("is a symbolic link to something outside of the archive; exclude it by `ignore`");
     }
     match target.split(|byte| *byte == b'/').skip(ups).any(|part| is_up(&part)) {
         true => Err("is a symbolic link with '..' in the middle"),
@@ -56,8 +56,8 @@ pub(super) fn points_inside(target: &[u8], depth: usize) -> std::result::Result<
     }
 }
 
-/// By which a path is recognised.
-pub(super) fn hash(parts: &[&[u8]]) -> [u8; 16] {
+/// Returns a short hash that identifies a path.
+pub(super) fn hash_path(parts: &[&[u8]]) -> [u8; 16] {
     let mut hasher = blake3::Hasher::new();
     for part in parts {
         hasher.update(part);
@@ -68,8 +68,8 @@ pub(super) fn hash(parts: &[&[u8]]) -> [u8; 16] {
     short
 }
 
-/// A path fit to be told: bounded and without control characters.
-pub(super) fn shown(path: &[u8]) -> String {
+/// Formats a path for a message: bounded, and without control characters.
+pub(super) fn display_path(path: &[u8]) -> String {
     let text = String::from_utf8_lossy(&path[..path.len().min(200)]);
     let clean: String = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     format!("'{clean}'")

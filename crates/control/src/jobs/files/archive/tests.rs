@@ -1,4 +1,4 @@
-//! Archives as people make them, and as nobody should.
+//! Archives as people make them, and archives as attackers make them.
 
 use std::io::Write as _;
 
@@ -22,7 +22,7 @@ fn archive(fill: impl FnOnce(&mut Builder<Vec<u8>>)) -> Vec<u8> {
     compressed(&builder.into_inner().unwrap())
 }
 
-/// An entry whose name nobody has cleaned.
+/// Appends an entry whose path is written as it is.
 fn raw(builder: &mut Builder<Vec<u8>>, kind: EntryType, path: &[u8], link: &[u8], data: &[u8]) {
     let mut header = Header::new_gnu();
     header.as_old_mut().name[..path.len()].copy_from_slice(path);
@@ -38,16 +38,16 @@ fn one(kind: EntryType, path: &str, link: &str) -> Vec<u8> {
     archive(|builder| raw(builder, kind, path.as_bytes(), link.as_bytes(), b""))
 }
 
-/// Checks in pieces of this size.
-fn check_in(data: &[u8], piece: usize, limits: Limits) -> std::result::Result<(), Wrong> {
-    let mut checked = Checked::new(limits);
+/// Checks an archive in pieces of this size.
+fn check_in(data: &[u8], piece: usize, limits: Limits) -> std::result::Result<(), ArchiveError> {
+    let mut checked = GzipChecker::new(limits);
     for piece in data.chunks(piece) {
         checked.push(piece)?;
     }
     checked.finish()
 }
 
-fn check(data: &[u8]) -> std::result::Result<(), Wrong> {
+fn check(data: &[u8]) -> std::result::Result<(), ArchiveError> {
     let whole = check_in(data, usize::MAX, LIMITS);
     for piece in [1, 7, 513] {
         let pieces = check_in(data, piece, LIMITS);
@@ -58,13 +58,14 @@ fn check(data: &[u8]) -> std::result::Result<(), Wrong> {
 
 fn refusal(data: &[u8]) -> String {
     match check(data).expect_err("it is refused") {
-        Wrong::Invalid(why) => why,
-        Wrong::TooLarge(why) => format!("too large: {why}"),
+        ArchiveError::Invalid(why) => why,
+        ArchiveError::TooLarge(why) => format!("too large: {why}"),
     }
 }
 
+/// Archives as people pack them are accepted.
 #[test]
-fn what_people_pack_is_taken() {
+fn ordinary_archive_is_accepted() {
     let data = archive(|builder| {
         let file = |builder: &mut Builder<_>, path: &str, data: &[u8]| {
             let mut header = Header::new_gnu();
@@ -88,8 +89,9 @@ fn what_people_pack_is_taken() {
     assert_eq!(check(&archive(|_| {})), Ok(()), "an archive of nothing is an archive");
 }
 
+/// A harmful entry is refused, and its path is named.
 #[test]
-fn what_could_harm_is_refused_by_name() {
+fn harmful_entry_is_refused() {
     let cases = [
         (one(EntryType::Regular, "/etc/passwd", ""), "'/etc/passwd' has an absolute path"),
         (one(EntryType::Regular, "../x", ""), "'../x' has a path with '..' in it"),
@@ -102,14 +104,14 @@ fn what_could_harm_is_refused_by_name() {
         (one(EntryType::Block, "disk", ""), "'disk' is a device"),
         (one(EntryType::Fifo, "pipe", ""), "'pipe' is a named pipe"),
         (one(EntryType::Symlink, "a", "/etc/passwd"), "'a' is a symbolic link to an absolute path"),
-        (one(EntryType::Symlink, "a", "../x"), "outside of it"),
-        (one(EntryType::Symlink, "d/a", "../../x"), "outside of it"),
+        (one(EntryType::Symlink, "a", "../x"), "outside of the archive"),
+        (one(EntryType::Symlink, "d/a", "../../x"), "outside of the archive"),
         (one(EntryType::Symlink, "d/a", "b/../../../x"), "'..' in the middle"),
-        (one(EntryType::Symlink, "a", ""), "to nothing that could be"),
-        (one(EntryType::Link, "a", "/etc/shadow"), "'a' is a hard link to something outside of it"),
+        (one(EntryType::Symlink, "a", ""), "with an invalid target"),
+        (one(EntryType::Link, "a", "/etc/shadow"), "'a' is a hard link to something outside of the archive"),
         (one(EntryType::Link, "a", "../x"), "hard link to something outside"),
-        (one(EntryType::GNUSparse, "a", ""), "holes"),
-        (one(EntryType::new(b'Q'), "a", ""), "of a kind that is not known"),
+        (one(EntryType::GNUSparse, "a", ""), "sparse files"),
+        (one(EntryType::new(b'Q'), "a", ""), "has an unknown type"),
         (archive(|builder| raw(builder, EntryType::Directory, b"d", b"", b"contents")), "'d' has contents"),
         (
             archive(|builder| {
@@ -134,13 +136,14 @@ fn what_could_harm_is_refused_by_name() {
         ),
     ];
     for (data, expected) in cases {
-        let told = refusal(&data);
-        assert!(told.contains(expected), "{told:?} does not say {expected:?}");
+        let why = refusal(&data);
+        assert!(why.contains(expected), "{why:?} does not contain {expected:?}");
     }
 }
 
+/// What extension headers say about an entry is checked.
 #[test]
-fn what_is_said_elsewhere_about_an_entry_is_looked_at() {
+fn extension_headers_are_checked() {
     for (key, value, expected) in [
         ("path", "../x", "'..' in it"),
         ("path", "/x", "absolute"),
@@ -148,14 +151,14 @@ fn what_is_said_elsewhere_about_an_entry_is_looked_at() {
         ("linkpath", "/x", "absolute"),
         ("size", "99999999999", "too large"),
         ("size", "many", "not a number"),
-        ("GNU.sparse.major", "1", "holes"),
+        ("GNU.sparse.major", "1", "sparse files"),
     ] {
         let data = archive(|builder| {
             builder.append_pax_extensions([(key, value.as_bytes())]).unwrap();
             raw(builder, EntryType::Symlink, b"innocent", b"too", b"");
         });
-        let told = refusal(&data);
-        assert!(told.contains(expected), "{key} = {value}: {told:?}");
+        let why = refusal(&data);
+        assert!(why.contains(expected), "{key} = {value}: {why:?}");
     }
     let long = archive(|builder| {
         raw(builder, EntryType::GNULongName, b"././@LongLink", b"", b"/etc/passwd\0");
@@ -168,22 +171,26 @@ fn what_is_said_elsewhere_about_an_entry_is_looked_at() {
     assert!(refusal(&endless).contains("longer than a megabyte"));
 }
 
+/// Archives that expand beyond the limits are refused.
 #[test]
-fn bombs_are_noticed_before_they_go_off() {
+fn archive_bomb_is_refused() {
     let many = archive(|builder| {
         for at in 0..101 {
             raw(builder, EntryType::Regular, format!("f{at}").as_bytes(), b"", b"");
         }
     });
-    assert!(refusal(&many).contains("too large: a job may have 100 files"));
+    assert!(refusal(&many).contains("too large: a job may have at most 100 files"));
     let large = archive(|builder| raw(builder, EntryType::Regular, b"zeros", b"", &vec![0; (1 << 20) + 1]));
-    assert!(refusal(&large).contains("too large: its files may have 1048576 bytes together; 'zeros' goes beyond"));
-    // Zeros after the end are taken, but not without an end.
+    assert!(
+        refusal(&large).contains("too large: its files may have at most 1048576 bytes in total; 'zeros' exceeds that")
+    );
+    // Zeros after the end are accepted up to the size limit.
     assert!(refusal(&compressed(&vec![0; 4 << 20])).contains("too large"));
 }
 
+/// An archive must be complete, with no data after its end.
 #[test]
-fn the_end_has_to_be_there_and_nothing_after_it() {
+fn archive_must_be_complete() {
     let whole = archive(|builder| raw(builder, EntryType::Regular, b"a", b"", &[1; 3000]));
     for cut in [0, 1, 5, 10, whole.len() / 2, whole.len() - 9, whole.len() - 8, whole.len() - 1] {
         assert!(check(&whole[..cut]).is_err(), "cut after {cut} of {} bytes", whole.len());
@@ -210,10 +217,11 @@ fn the_end_has_to_be_there_and_nothing_after_it() {
     assert_eq!(refusal(b""), "it is empty");
 }
 
+/// An archive that arrives in pieces is checked like a whole one.
 #[tokio::test]
-async fn a_stream_is_checked_like_a_whole() {
+async fn streamed_archive_is_checked() {
     let whole = archive(|builder| {
-        // Random bytes are not made smaller, so that there is more than one round.
+        // Random bytes do not compress, so that there is more than one round.
         let mut state = 1_u64;
         let noise: Vec<u8> = (0..900_000)
             .map(|_| {
@@ -223,15 +231,15 @@ async fn a_stream_is_checked_like_a_whole() {
             .collect();
         raw(builder, EntryType::Regular, b"noise", b"", &noise);
     });
-    let mut streamed = Streamed::new(LIMITS);
+    let mut streamed = ArchiveChecker::new(LIMITS);
     for piece in whole.chunks(10_000) {
         streamed.push(Bytes::copy_from_slice(piece)).await.unwrap();
     }
     streamed.finish().await.unwrap();
 
-    let mut streamed = Streamed::new(Limits { unpacked_bytes: 800_000, ..LIMITS });
+    let mut streamed = ArchiveChecker::new(Limits { unpacked_bytes: 800_000, ..LIMITS });
     streamed.push(Bytes::from(whole.clone())).await.unwrap_err();
-    let mut streamed = Streamed::new(LIMITS);
+    let mut streamed = ArchiveChecker::new(LIMITS);
     streamed.push(Bytes::copy_from_slice(&whole[..20_000])).await.unwrap();
     let error = streamed.finish().await.unwrap_err();
     assert_eq!(error.code, "invalid_archive");
