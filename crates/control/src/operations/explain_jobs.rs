@@ -28,7 +28,7 @@ impl<'c> Explainer<'c> {
     }
 
     /// Returns a job as callers see it.
-    pub(super) fn view(&mut self, tx: &mut Tx<'_>, job: Job) -> Result<JobView> {
+    pub(super) fn explain_job(&mut self, tx: &mut Tx<'_>, job: Job) -> Result<JobView> {
         let cluster_name = self.find_cluster(tx, &job.cluster)?.map(|cluster| cluster.name.clone());
         let explanation = self.explain_state(tx, &job)?;
         Ok(JobView { job, cluster_name, explanation })

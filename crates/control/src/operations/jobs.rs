@@ -53,9 +53,9 @@ pub async fn run(control: &Control, caller: &Caller, new: NewJob) -> Result<JobV
 
 /// Queues a job on its cluster. A job that was already started is returned unchanged.
 pub async fn start(control: &Control, caller: &Caller, job: &str) -> Result<JobView> {
-    let (me, asked) = (caller.clone(), job.to_owned());
+    let (actor, id_text) = (caller.clone(), job.to_owned());
     let write = control.write(caller, move |tx| {
-        let job = find_job(tx, &me, &asked)?;
+        let job = find_job(tx, &actor, &id_text)?;
         if job.queued.is_some() {
             return Ok(job.id);
         }
@@ -70,7 +70,7 @@ pub async fn start(control: &Control, caller: &Caller, job: &str) -> Result<JobV
         }
         let job = job.start(tx.now())?;
         jobs::save(tx, &job)?;
-        record_job_event(tx, &me, &job, "job.start", &json!({ "cluster": job.cluster.as_str() }))?;
+        record_job_event(tx, &actor, &job, "job.start", &json!({ "cluster": job.cluster.as_str() }))?;
         Ok(job.id)
     });
     let id = write.await?;
@@ -83,15 +83,15 @@ pub async fn list(control: &Control, caller: &Caller, listing: Listing) -> Resul
     let after = decode_cursor(listing.cursor.as_deref(), JobId::PREFIX)?;
     let limit = page::limit(listing.limit)?;
     let read = control.store().read(|tx| -> Result<Page<JobView>> {
-        let asked = tarn_store::Listing {
+        let query = tarn_store::Listing {
             whose: whose(caller, listing.include_org),
             all: listing.all,
             after: after.as_ref().map(|(time, id)| (*time, id.as_str())),
             limit: limit + 1,
         };
-        let page = cut(jobs::list(tx, &asked)?, limit, |job| (job.created, job.id.to_string()));
+        let page = cut(jobs::list(tx, &query)?, limit, |job| (job.created, job.id.to_string()));
         let mut explainer = Explainer::new(control);
-        let views = page.items.into_iter().map(|job| explainer.view(tx, job));
+        let views = page.items.into_iter().map(|job| explainer.explain_job(tx, job));
         let items = views.collect::<Result<_>>()?;
         Ok(Page { items, next_cursor: page.next_cursor })
     });
@@ -102,18 +102,18 @@ pub async fn list(control: &Control, caller: &Caller, listing: Listing) -> Resul
 pub async fn info(control: &Control, caller: &Caller, job: &str) -> Result<JobView> {
     let read = control.store().read(|tx| -> Result<JobView> {
         let job = find_job(tx, caller, job)?;
-        Explainer::new(control).view(tx, job)
+        Explainer::new(control).explain_job(tx, job)
     });
     read.await
 }
 
 /// Begins to stop a job. A job that is already being stopped or collected is returned unchanged.
 pub async fn cancel(control: &Control, caller: &Caller, job: &str) -> Result<JobView> {
-    let (me, asked, ended_metrics) = (caller.clone(), job.to_owned(), EndedMetrics::default());
+    let (actor, id_text, ended_metrics) = (caller.clone(), job.to_owned(), EndedMetrics::default());
     let recorded = ended_metrics.clone();
     let write = control.write(caller, move |tx| {
         recorded.reset();
-        let job = find_job(tx, &me, &asked)?;
+        let job = find_job(tx, &actor, &id_text)?;
         if matches!(job.state, State::Stopping(_) | State::Collecting(_)) {
             return Ok(job.id);
         }
@@ -124,7 +124,7 @@ pub async fn cancel(control: &Control, caller: &Caller, job: &str) -> Result<Job
             job.teardown = Teardown::No;
         }
         jobs::save(tx, &job)?;
-        record_job_event(tx, &me, &job, "job.cancel", &json!({ "was": was }))?;
+        record_job_event(tx, &actor, &job, "job.cancel", &json!({ "was": was }))?;
         recorded.record_end(tx, &job)?;
         Ok(job.id)
     });
@@ -136,9 +136,9 @@ pub async fn cancel(control: &Control, caller: &Caller, job: &str) -> Result<Job
 
 /// Hides a job that has ended, so that everything stored of it is removed.
 pub async fn delete(control: &Control, caller: &Caller, job: &str) -> Result<JobId> {
-    let (me, asked) = (caller.clone(), job.to_owned());
+    let (actor, id_text) = (caller.clone(), job.to_owned());
     let write = control.write(caller, move |tx| {
-        let job = find_job(tx, &me, &asked)?;
+        let job = find_job(tx, &actor, &id_text)?;
         let status = job.state.status();
         match &job.state {
             State::Draft | State::Ended(_) => removal::hide_job(tx, job.clone())?,
@@ -146,7 +146,7 @@ pub async fn delete(control: &Control, caller: &Caller, job: &str) -> Result<Job
                 return Err(Refused::JobNotEnded { job: job.id.to_string(), status }.into());
             }
         }
-        record_job_event(tx, &me, &job, "job.delete", &json!({ "status": status }))?;
+        record_job_event(tx, &actor, &job, "job.delete", &json!({ "status": status }))?;
         Ok(job.id)
     });
     let id = write.await?;
@@ -192,10 +192,10 @@ pub async fn without_files(control: &Control, job: &JobId) -> Result<()> {
 }
 
 /// Returns the job with this id, if the caller owns it.
-pub(crate) fn find_job(tx: &mut Tx<'_>, caller: &Caller, asked: &str) -> Result<Job> {
-    let id: JobId = asked.parse()?;
-    let job = jobs::get(tx, &id)?.ok_or_else(|| Error::not_found("job", asked))?;
-    caller.must_own(&job.owner, "job", asked)?;
+pub(crate) fn find_job(tx: &mut Tx<'_>, caller: &Caller, id_text: &str) -> Result<Job> {
+    let id: JobId = id_text.parse()?;
+    let job = jobs::get(tx, &id)?.ok_or_else(|| Error::not_found("job", id_text))?;
+    caller.must_own(&job.owner, "job", id_text)?;
     Ok(job)
 }
 
@@ -203,7 +203,7 @@ pub(crate) fn find_job(tx: &mut Tx<'_>, caller: &Caller, asked: &str) -> Result<
 pub(crate) async fn read_job_view(control: &Control, id: &JobId) -> Result<JobView> {
     let read = control.store().read(|tx| -> Result<JobView> {
         let job = jobs::get(tx, id)?.ok_or_else(|| Error::not_found("job", id.as_str()))?;
-        Explainer::new(control).view(tx, job)
+        Explainer::new(control).explain_job(tx, job)
     });
     read.await
 }
@@ -211,19 +211,19 @@ pub(crate) async fn read_job_view(control: &Control, id: &JobId) -> Result<JobVi
 async fn create_job(control: &Control, caller: &Caller, new: NewJob, starts: bool) -> Result<JobView> {
     let parsed = job_configs::parse(&new.config);
     let config = parsed.map_err(|wrong| Error::invalid("invalid_config", wrong.to_string()))?;
-    let me = caller.clone();
+    let actor = caller.clone();
     let write = control.write(caller, move |tx| {
-        let cluster = clusters::find(tx, &me, &new.cluster)?;
+        let cluster = clusters::find(tx, &actor, &new.cluster)?;
         check_cluster_accepts_job(tx, &cluster, new.teardown)?;
-        let mut job = new_draft(tx, &me, &cluster, &config, &new);
+        let mut job = new_draft(tx, &actor, &cluster, &config, &new);
         if starts {
             job = job.start(tx.now())?;
         }
         jobs::insert(tx, &job)?;
         let detail = json!({ "name": job.name, "cluster": cluster.id.as_str(), "teardown": new.teardown });
-        record_job_event(tx, &me, &job, "job.create", &detail)?;
+        record_job_event(tx, &actor, &job, "job.create", &detail)?;
         if starts {
-            record_job_event(tx, &me, &job, "job.start", &json!({ "cluster": cluster.id.as_str() }))?;
+            record_job_event(tx, &actor, &job, "job.start", &json!({ "cluster": cluster.id.as_str() }))?;
         }
         Ok(job.id)
     });

@@ -57,7 +57,7 @@ impl KeptOutputs {
         (!self.skipped.is_empty()).then(|| format!("some outputs were not kept: {}{more}", self.skipped.join(", ")))
     }
 
-    fn skip(&mut self, path: &str, reason: &str) {
+    fn record_skip(&mut self, path: &str, reason: &str) {
         match self.skipped.len() < MAX_NAMED_SKIPS {
             true => self.skipped.push(format!("{} ({})", sanitize_guest_text(path), sanitize_guest_text(reason))),
             false => self.more_skipped += 1,
@@ -113,12 +113,12 @@ async fn fetch_from_guest(
     node: &InstanceId,
     order: OutputsOrder,
 ) -> std::result::Result<KeptOutputs, FetchError> {
-    let (answer, mut link) = guest_calls::open_stream(control, node, Purpose::Outputs(Box::new(order))).await?;
+    let (reply, mut link) = guest_calls::open_stream(control, node, Purpose::Outputs(Box::new(order))).await?;
     let mut fetcher = OutputFetcher { control, job, kept: KeptOutputs::default(), finishing: JoinSet::new() };
-    match answer {
+    match reply {
         Answer::Ready => {}
         Answer::NoSuchJob => {
-            fetcher.kept.skip("all of them", "its directory does not exist any more");
+            fetcher.kept.record_skip("all of them", "its directory does not exist any more");
             return Ok(fetcher.kept);
         }
         other => return Err(FetchError::Fault(format!("the guest replied {other:?}"))),
@@ -159,11 +159,11 @@ impl OutputFetcher<'_> {
             return Err(FetchError::Fault(format!("{path:?} is not a clean path")));
         }
         if self.kept.paths.len() >= MAX_OUTPUTS {
-            self.kept.skip(path, &format!("more than {MAX_OUTPUTS} files"));
+            self.kept.record_skip(path, &format!("more than {MAX_OUTPUTS} files"));
             return Ok(false);
         }
         if size.saturating_add(self.kept.bytes) > self.control.settings().jobs.max_output_bytes {
-            self.kept.skip(path, "the size limit is reached; all files after it are missing, too");
+            self.kept.record_skip(path, "the size limit is reached; all files after it are missing, too");
             return Ok(false);
         }
         if !self.kept.paths.insert(path.to_owned()) {
@@ -202,7 +202,7 @@ impl OutputFetcher<'_> {
 
     /// Skips a file that the guest could not read. A part of it that was already received is removed.
     async fn drop_skipped(&mut self, path: &str, reason: &str) -> Result<()> {
-        self.kept.skip(path, reason);
+        self.kept.record_skip(path, reason);
         if self.kept.paths.remove(path) {
             self.wait_for_all_writes().await?;
             job_files::remove_output(self.control, self.job, path).await?;
@@ -250,7 +250,7 @@ mod tests {
     fn note_names_some_skips() {
         let mut kept = KeptOutputs::default();
         assert_eq!(kept.note(), None);
-        (0..5).for_each(|at| kept.skip(&format!("link-{at}"), "it leads out"));
+        (0..5).for_each(|at| kept.record_skip(&format!("link-{at}"), "it leads out"));
         assert_eq!(
             kept.note().unwrap(),
             "some outputs were not kept: link-0 (it leads out), link-1 (it leads out), link-2 (it leads out), and 2 more"

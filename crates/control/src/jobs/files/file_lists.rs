@@ -28,8 +28,8 @@ pub async fn keep(control: &Control, job: &JobId, mut list: Bytes) -> Result<()>
     while !list.is_empty() {
         intake.push(list.split_to(list.len().min(PIECE_BYTES))).await?;
     }
-    let of = job.clone();
-    intake.finish_with(move |tx| require_draft(tx, &of)).await
+    let id = job.clone();
+    intake.finish_with(move |tx| require_draft(tx, &id)).await
 }
 
 /// Opens the list of a draft, for a caller with a signed URL.

@@ -56,8 +56,8 @@ pub async fn receive(
         return Err(upload_broken(job, &"fewer bytes arrived than were declared"));
     }
     archive.finish().await?;
-    let of = job.clone();
-    intake.finish_with(move |tx| record_archive(tx, &of, size)).await?;
+    let id = job.clone();
+    intake.finish_with(move |tx| record_archive(tx, &id, size)).await?;
     Ok(size)
 }
 
@@ -70,10 +70,10 @@ struct UploadPace {
 impl UploadPace {
     /// Waits for the next piece after `size` bytes; `None` if the upload is too slow.
     async fn wait_for_piece<T>(&mut self, size: u64, next: impl Future<Output = T>) -> Option<T> {
-        let begun = Instant::now();
-        let came = tokio::time::timeout(self.time_left(size), next).await.ok();
-        self.waited += begun.elapsed();
-        came
+        let waiting_since = Instant::now();
+        let piece = tokio::time::timeout(self.time_left(size), next).await.ok();
+        self.waited += waiting_since.elapsed();
+        piece
     }
 
     /// Returns how long the next piece may take after `size` bytes.
@@ -91,10 +91,10 @@ struct DraftKeepAlive {
 
 impl DraftKeepAlive {
     async fn refresh(control: &Control, job: &JobId) -> Result<Self> {
-        let of = job.clone();
+        let id = job.clone();
         let write = control.store().write(move |tx| -> Result<Owner> {
-            let job = find_waiting_draft(tx, &of)?;
-            jobs::refresh_draft(tx, &of)?;
+            let job = find_waiting_draft(tx, &id)?;
+            jobs::refresh_draft(tx, &id)?;
             Ok(job.owner)
         });
         Ok(DraftKeepAlive { owner: write.await?, next: Instant::now() + control.settings().jobs.draft_patience / 4 })

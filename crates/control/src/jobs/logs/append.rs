@@ -25,7 +25,7 @@ pub(in crate::jobs) struct LogPiece {
     /// Whether this is the first piece of which bytes are cut off.
     pub(in crate::jobs) is_first_cut: bool,
     /// The nodes whose output advances, with their new offsets.
-    pub(in crate::jobs) moved: Arc<Vec<JobNode>>,
+    pub(in crate::jobs) advanced: Arc<Vec<JobNode>>,
 }
 
 /// What a transaction needs to prove that its task holds the lease.
@@ -47,26 +47,26 @@ impl LeasedJob {
     pub(in crate::jobs) fn log_piece(&self, batch: &LogBatch) -> LogPiece {
         let room = self.control.settings().jobs.max_log_bytes.saturating_sub(self.job.log_bytes);
         let kept = usize::try_from(room).map_or(batch.data.len(), |room| room.min(batch.data.len()));
-        let moved = |(node, offset): (&JobNode, &u64)| {
+        let advance = |(node, offset): (&JobNode, &u64)| {
             (node.log_offset != *offset).then(|| JobNode { log_offset: *offset, ..node.clone() })
         };
-        let moved = self.nodes.iter().zip(&batch.offsets).filter_map(moved).collect();
+        let advanced = self.nodes.iter().zip(&batch.offsets).filter_map(advance).collect();
         let (start, data) = (self.job.log_bytes, batch.data.slice(..kept));
         let is_first_cut = kept < batch.data.len() && !job_note::has_truncation_note(&self.job);
-        LogPiece { start, is_object: data.len() >= LARGE_PIECE, is_first_cut, data, moved: Arc::new(moved) }
+        LogPiece { start, is_object: data.len() >= LARGE_PIECE, is_first_cut, data, advanced: Arc::new(advanced) }
     }
 
     /// Updates the job after a piece was stored, and shows the piece to followers.
     pub(in crate::jobs) fn record_written(&mut self, piece: LogPiece) {
         self.job.log_bytes = piece.start + piece.data.len() as u64;
-        for moved in piece.moved.iter() {
-            if let Some(node) = self.nodes.iter_mut().find(|node| node.node == moved.node) {
-                node.log_offset = moved.log_offset;
+        for advanced in piece.advanced.iter() {
+            if let Some(node) = self.nodes.iter_mut().find(|node| node.node == advanced.node) {
+                node.log_offset = advanced.log_offset;
             }
         }
         if !piece.data.is_empty() {
             self.tail.record_append(piece.is_object, self.job.log_bytes);
-            self.live.append(piece.start, piece.data);
+            self.live.append_output(piece.start, piece.data);
         }
     }
 }
@@ -94,10 +94,10 @@ impl LogPiece {
         if length > 0 {
             job_logs::insert(tx, id, self.start, length, (!self.is_object).then_some(&self.data))?;
         }
-        for node in self.moved.iter() {
+        for node in self.advanced.iter() {
             job_nodes::advance(tx, node)?;
         }
-        if !self.moved.is_empty() {
+        if !self.advanced.is_empty() {
             let lease_duration = lease.control.settings().lease;
             jobs::set_log_bytes(tx, id, lease.epoch, self.start + length, lease_duration)?;
         }

@@ -90,11 +90,11 @@ impl LiveLogs {
 
 impl LiveLog {
     /// Adds output that was stored at the offset `start`.
-    pub(crate) fn append(&self, start: u64, data: Bytes) {
+    pub(crate) fn append_output(&self, start: u64, data: Bytes) {
         // The task that runs the job subscribes, too.
         let is_followed = self.changes.receiver_count() > 1;
         let mut tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
-        tail.append(start, data, if is_followed { KEPT_BYTES } else { KEPT_BYTES_UNFOLLOWED });
+        tail.push_piece(start, data, if is_followed { KEPT_BYTES } else { KEPT_BYTES_UNFOLLOWED });
         drop(tail);
         self.changes.send_modify(|changes| *changes += 1);
     }
@@ -143,7 +143,7 @@ impl LiveLog {
 
 impl LiveTail {
     /// Adds a piece, and drops old pieces until at most `kept` bytes are used.
-    fn append(&mut self, start: u64, data: Bytes, kept: usize) {
+    fn push_piece(&mut self, start: u64, data: Bytes, kept: usize) {
         let end = self.pieces.back().map(|(at, piece)| at + piece.len() as u64);
         if end.is_some_and(|end| end != start) {
             *self = LiveTail::default();
@@ -175,12 +175,12 @@ mod tests {
         let logs = LiveLogs::default();
         let log = logs.open_log(&"j-000000000000".parse().unwrap());
         let _listening = (log.subscribe(), log.subscribe());
-        log.append(10, Bytes::from_static(b"hello "));
-        log.append(16, Bytes::from_static(b"world"));
+        log.append_output(10, Bytes::from_static(b"hello "));
+        log.append_output(16, Bytes::from_static(b"world"));
         assert_eq!(log.read_from(12).unwrap(), "llo ");
         assert_eq!(log.read_from(16).unwrap(), "world");
         assert_eq!((log.read_from(9), log.read_from(21)), (None, None));
-        log.append(21, Bytes::from(vec![b'x'; KEPT_BYTES]));
+        log.append_output(21, Bytes::from(vec![b'x'; KEPT_BYTES]));
         assert_eq!((log.read_from(16), log.read_from(21)), (None, None), "old output is not in memory");
         assert_eq!(log.read_from(21 + OVERHEAD as u64).unwrap().len(), KEPT_BYTES - OVERHEAD);
         assert_eq!(log.end_offset(), Some(21 + KEPT_BYTES as u64));
@@ -193,7 +193,7 @@ mod tests {
         let log = logs.open_log(&"j-000000000000".parse().unwrap());
         let of_the_task = log.subscribe();
         for start in 0..100_000 {
-            log.append(start, Bytes::from_static(b"x"));
+            log.append_output(start, Bytes::from_static(b"x"));
         }
         let tail = || {
             let tail = log.tail.lock().unwrap();
@@ -202,10 +202,10 @@ mod tests {
         assert!(tail().0 <= KEPT_BYTES_UNFOLLOWED / OVERHEAD && tail().1 <= KEPT_BYTES_UNFOLLOWED, "{:?}", tail());
         assert_eq!(log.read_from(99_999).unwrap(), "x");
         let listening = log.subscribe();
-        log.append(100_000, Bytes::from(vec![b'y'; KEPT_BYTES / 2]));
+        log.append_output(100_000, Bytes::from(vec![b'y'; KEPT_BYTES / 2]));
         assert_eq!(log.read_from(99_999).unwrap(), "x", "more is kept while a caller follows");
         drop((of_the_task, listening));
-        log.append(100_000 + (KEPT_BYTES / 2) as u64, Bytes::from_static(b"z"));
+        log.append_output(100_000 + (KEPT_BYTES / 2) as u64, Bytes::from_static(b"z"));
         assert_eq!(tail(), (1, 1 + OVERHEAD));
     }
 
@@ -214,8 +214,8 @@ mod tests {
     fn gap_resets_tail() {
         let logs = LiveLogs::default();
         let log = logs.open_log(&"j-000000000000".parse().unwrap());
-        log.append(0, Bytes::from_static(b"abc"));
-        log.append(7, Bytes::from_static(b"def"));
+        log.append_output(0, Bytes::from_static(b"abc"));
+        log.append_output(7, Bytes::from_static(b"def"));
         assert_eq!((log.read_from(0), log.read_from(7)), (None, Some(Bytes::from_static(b"def"))));
     }
 }

@@ -121,7 +121,7 @@ impl Follower {
             self.changes.borrow_and_update();
             let state_changes = self.live.state_changes();
             if let Some(data) = self.live.read_from(self.offset) {
-                return Ok(self.advance(data.slice(..data.len().min(PIECE as usize))));
+                return Ok(self.return_data(data.slice(..data.len().min(PIECE as usize))));
             }
             let at_the_end = self.live.end_offset() == Some(self.offset);
             if (!at_the_end || self.state_changes != Some(state_changes) || Instant::now() >= self.next_poll)
@@ -139,7 +139,7 @@ impl Follower {
         let (total, ended) = self.read_progress().await?.ok_or_else(|| Error::not_found("job", self.job.as_str()))?;
         if total > self.offset {
             let data = read_bytes(&self.control, &self.job, self.offset, PIECE.min(total - self.offset)).await?;
-            return Ok(Some(self.advance(data)));
+            return Ok(Some(self.return_data(data)));
         }
         if ended {
             let view = operations::read_job_view(&self.control, &self.job).await?;
@@ -167,7 +167,7 @@ impl Follower {
         Ok(progress)
     }
 
-    fn advance(&mut self, data: Bytes) -> Followed {
+    fn return_data(&mut self, data: Bytes) -> Followed {
         self.offset += data.len() as u64;
         Followed::Data(data)
     }

@@ -26,7 +26,7 @@ pub(in crate::jobs) fn tear_down_after(
     ended_metrics: &EndedMetrics,
 ) -> Result<Option<Job>> {
     match jobs::tears_down(tx, &ended.cluster)? {
-        Some(wanting) if wanting.ended.is_some() => tear_down_if_idle(tx, control, wanting, ended_metrics),
+        Some(requester) if requester.ended.is_some() => tear_down_if_idle(tx, control, requester, ended_metrics),
         _ => Ok(None),
     }
 }
@@ -38,11 +38,11 @@ pub(in crate::jobs) fn keep_cluster(tx: &mut Tx<'_>, job: &mut Job) -> Result<()
     if job.teardown == Teardown::Wanted {
         job.teardown = Teardown::Over;
         job_note::add_note(job, &format!("cluster {cluster} was kept, because its outputs could not be saved"));
-    } else if let Some(mut wanting) = jobs::tears_down(tx, &cluster)? {
-        wanting.teardown = Teardown::Over;
+    } else if let Some(mut requester) = jobs::tears_down(tx, &cluster)? {
+        requester.teardown = Teardown::Over;
         let note = format!("cluster {cluster} was kept, because the outputs of job {} could not be saved", job.id);
-        job_note::add_note(&mut wanting, &note);
-        jobs::save(tx, &wanting)?;
+        job_note::add_note(&mut requester, &note);
+        jobs::save(tx, &requester)?;
     }
     Ok(())
 }
@@ -74,35 +74,35 @@ pub(super) async fn tear_down_idle_clusters(control: &Control) -> Result<()> {
 fn tear_down_if_idle(
     tx: &mut Tx<'_>,
     control: &Control,
-    mut wanting: Job,
+    mut requester: Job,
     ended_metrics: &EndedMetrics,
 ) -> Result<Option<Job>> {
-    if jobs::is_any_open(tx, &wanting.cluster)? {
+    if jobs::is_any_open(tx, &requester.cluster)? {
         return Ok(None);
     }
-    match begin_teardown(tx, control, &wanting, ended_metrics)? {
+    match begin_teardown(tx, control, &requester, ended_metrics)? {
         TeardownStep::Later => Ok(None),
         TeardownStep::Over(note) => {
-            wanting.teardown = Teardown::Over;
+            requester.teardown = Teardown::Over;
             if let Some(note) = note {
-                job_note::add_note(&mut wanting, &note);
+                job_note::add_note(&mut requester, &note);
             }
-            jobs::save(tx, &wanting)?;
-            wanting.version += 1;
-            Ok(Some(wanting))
+            jobs::save(tx, &requester)?;
+            requester.version += 1;
+            Ok(Some(requester))
         }
     }
 }
 
 fn begin_teardown(tx: &mut Tx<'_>, control: &Control, job: &Job, ended_metrics: &EndedMetrics) -> Result<TeardownStep> {
     let Some(cluster) = clusters::get(tx, &job.cluster)? else { return Ok(TeardownStep::Over(None)) };
-    let (now, held) = (tx.now(), attachments::of_cluster(tx, &cluster.id)?);
+    let (now, attachment) = (tx.now(), attachments::of_cluster(tx, &cluster.id)?);
     let (id, owner): (ClusterId, _) = (cluster.id.clone(), job.owner.clone());
     let was = cluster.state.clone();
-    match cluster.begin_destroy(held.as_ref(), now) {
+    match cluster.begin_destroy(attachment.as_ref(), now) {
         Ok(cluster) => {
-            let begun = Released { was: &was, owner, actor: events::ENGINE };
-            release(tx, cluster, begun, control.settings().work_deadline, ended_metrics)?;
+            let released = Released { was: &was, owner, actor: events::ENGINE };
+            release(tx, cluster, released, control.settings().work_deadline, ended_metrics)?;
             Ok(TeardownStep::Over(None))
         }
         Err(Refused::DeletionProtected { .. }) => {

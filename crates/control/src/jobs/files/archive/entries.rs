@@ -39,7 +39,7 @@ pub(super) struct EntryChecker {
     unpacked: u64,
     /// How many bytes have arrived in total.
     raw: u64,
-    wrong: Option<ArchiveError>,
+    error: Option<ArchiveError>,
 }
 
 #[derive(Debug)]
@@ -80,13 +80,13 @@ impl EntryChecker {
             entries: 0,
             unpacked: 0,
             raw: 0,
-            wrong: None,
+            error: None,
         }
     }
 
     /// Returns what is wrong with the archive, if anything.
-    pub(super) fn wrong(&mut self) -> Option<ArchiveError> {
-        self.wrong.clone()
+    pub(super) fn first_error(&mut self) -> Option<ArchiveError> {
+        self.error.clone()
     }
 
     /// Checks that the archive is complete.
@@ -279,12 +279,12 @@ impl EntryChecker {
 
 impl Write for EntryChecker {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        if self.wrong.is_none()
-            && let Err(wrong) = self.check_bytes(data)
+        if self.error.is_none()
+            && let Err(error) = self.check_bytes(data)
         {
-            self.wrong = Some(wrong);
+            self.error = Some(error);
         }
-        match &self.wrong {
+        match &self.error {
             Some(_) => Err(io::Error::other("the archive is refused")),
             None => Ok(data.len()),
         }

@@ -34,8 +34,8 @@ pub(super) enum ArchiveError {
 }
 
 impl From<ArchiveError> for Error {
-    fn from(wrong: ArchiveError) -> Self {
-        match wrong {
+    fn from(error: ArchiveError) -> Self {
+        match error {
             ArchiveError::Invalid(why) => {
                 Error::invalid("invalid_archive", format!("the archive cannot be used: {why}"))
             }
@@ -66,16 +66,16 @@ impl ArchiveChecker {
         self.pending.extend_from_slice(&piece);
         match self.pending.len() < CHECK_BATCH_BYTES {
             true => Ok(()),
-            false => self.check(false).await,
+            false => self.check_pending(false).await,
         }
     }
 
     /// Checks the rest, and that the archive is complete.
     pub(crate) async fn finish(mut self) -> Result<()> {
-        self.check(true).await
+        self.check_pending(true).await
     }
 
-    async fn check(&mut self, is_all: bool) -> Result<()> {
+    async fn check_pending(&mut self, is_all: bool) -> Result<()> {
         let data = self.pending.split().freeze();
         let lost = || Error::internal(std::io::Error::other("the check of an archive did not finish"));
         let mut checked = self.checked.take().ok_or_else(lost)?;
@@ -109,7 +109,7 @@ impl GzipChecker {
             match self.decoder.write(data) {
                 Ok(0) => return Err(ArchiveError::Invalid("data follows after its end".to_owned())),
                 Ok(taken) => data = &data[taken..],
-                Err(error) => return Err(self.why(&error)),
+                Err(error) => return Err(self.decoder_error(&error)),
             }
         }
         Ok(())
@@ -120,15 +120,15 @@ impl GzipChecker {
             return Err(ArchiveError::Invalid("it is empty".to_owned()));
         }
         if let Err(error) = self.decoder.try_finish() {
-            return Err(self.why(&error));
+            return Err(self.decoder_error(&error));
         }
         self.decoder.get_ref().finish()
     }
 
     /// Returns what an error of the decoder means: an error of the entries, or else of the compression.
-    fn why(&mut self, error: &std::io::Error) -> ArchiveError {
-        let wrong = self.decoder.get_mut().wrong();
-        wrong
+    fn decoder_error(&mut self, error: &std::io::Error) -> ArchiveError {
+        let error_of_entries = self.decoder.get_mut().first_error();
+        error_of_entries
             .unwrap_or_else(|| ArchiveError::Invalid(format!("it is not compressed by gzip, or was cut off ({error})")))
     }
 }
