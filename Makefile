@@ -24,7 +24,18 @@ build: ## build target/release/tarn
 test: ## run every test, with a PostgreSQL of its own
 	scripts/install-missing test
 	scripts/venv .venv e2e/requirements.txt
-	scripts/with-postgres scripts/test
+	scripts/with-scratch scripts/with-postgres scripts/test
+
+.PHONY: test-fast
+test-fast: ## the inner loop: the tests that need neither root nor PostgreSQL nor a browser
+	scripts/install-missing check
+	env -u TARN_TEST_POSTGRES cargo nextest run --workspace -E 'not (test(/^local::/) + test(/^network::/) + test(/^kill::/))'
+
+.PHONY: flakes
+flakes: ## the built suites three times, once on a quiet host and twice beside two busy loops
+	scripts/install-missing test
+	scripts/venv .venv e2e/requirements.txt
+	scripts/with-scratch scripts/with-postgres scripts/flakes
 
 .PHONY: conformance
 # The key goes on by the environment, where no other user of the machine sees it: best leave it in TENSORPOOL_KEY from the start.
@@ -41,7 +52,8 @@ check: ## formatting, lints, documentation, the arrows between crates, openapi.j
 	cargo fmt --manifest-path bench/axum_limit/Cargo.toml --check
 	cargo fmt --manifest-path bench/s3bench/Cargo.toml --check
 	cargo clippy --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+	# Examples need the dependencies of tests: with them the features are those of the line above, and nothing is compiled again.
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --lib --bins --examples
 	# As all tests are built, so that nothing is built for them again; the binary is built with it.
 	cargo nextest run --workspace -E "test(arrows::)"
 	target/debug/tarn openapi > target/openapi.json
@@ -75,4 +87,4 @@ bench: build ## measure against the baselines; rewrites the sections in docs/ben
 soak: build ## the crash tests and the schema fuzzing with their full counts; hours, not minutes
 	scripts/install-missing test
 	scripts/venv .venv e2e/requirements.txt
-	scripts/with-postgres scripts/soak
+	scripts/with-scratch scripts/with-postgres scripts/soak

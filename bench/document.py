@@ -1,6 +1,6 @@
 """docs/benchmarks.md: sections between markers, each rewritten by its own run.
 
-Usage: `python -m bench.document SECTION < TEXT`
+Usage: `python -m bench.document SECTION [DOCUMENT] < TEXT`
 """
 
 import datetime
@@ -17,23 +17,23 @@ TITLE = """# Benchmarks
 """
 
 
-def replace(name: str, text: str):
+def replace(name: str, text: str, document: Path = DOCUMENT):
     """Puts `text` between the section's markers and leaves all others alone."""
     start, end = f"<!-- {name}:start -->", f"<!-- {name}:end -->"
-    old = DOCUMENT.read_text() if DOCUMENT.exists() else TITLE
+    old = document.read_text() if document.exists() else TITLE
     section = f"{start}\n{text.strip()}\n{end}"
     before, found, rest = old.partition(start)
     if found:
         _, closed, after = rest.partition(end)
         if not closed:
-            raise RuntimeError(f"{DOCUMENT} has {start} without {end}")
+            raise RuntimeError(f"{document} has {start} without {end}")
         new = before + section + after
     else:
         new = f"{old.rstrip()}\n\n{section}\n"
-    DOCUMENT.parent.mkdir(exist_ok=True)
-    fresh = DOCUMENT.with_suffix(".new")
+    document.parent.mkdir(exist_ok=True)
+    fresh = document.with_suffix(".new")
     fresh.write_text(new)
-    fresh.replace(DOCUMENT)
+    fresh.replace(document)
 
 
 def circumstances() -> str:
@@ -43,4 +43,4 @@ def circumstances() -> str:
 
 
 if __name__ == "__main__":
-    replace(sys.argv[1], sys.stdin.read())
+    replace(sys.argv[1], sys.stdin.read(), *map(Path, sys.argv[2:]))

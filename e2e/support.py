@@ -18,9 +18,12 @@ ENVIRONMENT = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPD
 ENVIRONMENT |= {"TARN_RATE_LIMIT_PER_SECOND": "0", "NO_PROXY": "*", "RUST_BACKTRACE": "1"}
 # A wait that has come to its end costs nothing. These are for machines that have much else to do: who runs into them hangs.
 STOP_SECONDS = WAIT_SECONDS = 60
-# Below those that the kernel gives to whoever does not care: nobody comes to have one of them by chance, neither between its
-# choice and its use nor while its server is down.
-PORTS = range(12_000, 32_000)
+# Below the ports that the kernel gives to programs that do not choose one: no other program gets one of these by chance, neither
+# between its choice and its use nor while its server is down. Tests that run beside each other have a share of them each.
+WORKERS = 16
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+assert WORKER < WORKERS, f"there are ports for {WORKERS} workers"
+PORTS = range(12_000 + 1250 * WORKER, 12_000 + 1250 * (WORKER + 1))
 _given = set()
 # Whether a test has failed so far, for the ends of its fixtures.
 FAILED = pytest.StashKey[bool]()

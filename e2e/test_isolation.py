@@ -17,7 +17,7 @@ import pytest
 from machines import Machines, needs_root
 from support import eventually
 
-pytestmark = needs_root
+pytestmark = [needs_root, pytest.mark.alone]
 SETTINGS = "\n[capacity]\ninstance_disk_gb = 1\n"
 BYSTANDER = "31415.926"
 KEY = "tarn-host"

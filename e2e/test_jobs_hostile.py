@@ -27,12 +27,23 @@ def cloud(tmp_path_factory):
         yield running
 
 
-@pytest.fixture(autouse=True)
-def unharmed(cloud, request):
-    """After each test the machine still runs jobs and lets people in, the engine answers, and nothing runs that should not."""
+@pytest.fixture(scope="module", autouse=True)
+def unharmed(cloud):
+    """After all tests the instance still runs jobs and accepts logins, the engine responds, and no process of a job is left."""
     yield
-    if request.node.stash[FAILED]:  # What it has left is taken away later.
-        return
+    check_unharmed(cloud)
+
+
+@pytest.fixture(autouse=True)
+def unharmed_by_failure(cloud, request):
+    """After a test that failed, too: it names the test that did the harm."""
+    yield
+    if request.node.stash[FAILED]:
+        check_unharmed(cloud)
+
+
+def check_unharmed(cloud):
+    """Fails if a test has done harm that outlives it."""
     assert cloud.text(cloud.run("box", "echo well", venv=False)) == "well\n"
     assert cloud.ssh("box", "echo well").out == "well\n"
     eventually(lambda: not cloud.processes(), what="no process of any job")

@@ -5,11 +5,12 @@ import random
 import time
 
 import footprint
+import pytest
 from machines import Machines, needs_root
 from registry import Layer, Registry, needs_registry
 from volumes import Volumes
 
-pytestmark = needs_root
+pytestmark = [needs_root, pytest.mark.alone]
 ROUNDS = int(os.environ.get("TARN_LEAK_ROUNDS", "10"))
 CROWD = 50 if os.environ.get("TARN_SOAK") else 12
 SEED = int(os.environ.get("TARN_LEAK_SEED", "3"))

@@ -3,12 +3,13 @@
 import os
 import subprocess
 
+import pytest
 from machines import needs_root
 from reboots import Reboots
 from registry import Layer, Registry, needs_registry
 from support import eventually
 
-pytestmark = needs_root
+pytestmark = [needs_root, pytest.mark.alone]
 
 # Ends only in its second attempt: the first one is cut off.
 TWICE = "echo run >> count; echo attempt $(wc -l < count); [ $(wc -l < count) = 2 ] || sleep 31337; echo done"

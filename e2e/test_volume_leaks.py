@@ -8,11 +8,12 @@ import time
 from dataclasses import dataclass, field
 
 import footprint
+import pytest
 from machines import needs_root
 from support import eventually
 from volumes import Volumes, file_size
 
-pytestmark = needs_root
+pytestmark = [needs_root, pytest.mark.alone]
 ROUNDS = int(os.environ.get("TARN_VOLUME_ROUNDS", "10"))
 SEED = int(os.environ.get("TARN_VOLUME_SEED", "4"))
 MOST_VOLUMES, MOST_CLUSTERS, MOST_GB = 4, 2, 4

@@ -17,7 +17,8 @@ fn main() {
     let target = out.ancestors().nth(4).expect("cargo's output directory is four levels deep").join("guest");
     let triple = variable("TARGET");
     let mut cargo = Command::new(variable("CARGO"));
-    cargo.current_dir(&root).args(["build", "--quiet", "--locked", "--package", "tarn-guest", "--profile", "guest"]);
+    let profile = if variable("PROFILE") == "release" { "guest" } else { "guest-dev" };
+    cargo.current_dir(&root).args(["build", "--quiet", "--locked", "--package", "tarn-guest", "--profile", profile]);
     // Named although it is the usual one: only then do the flags below leave build scripts and macros alone.
     cargo.args(["--target", &triple, "--target-dir"]).arg(&target);
     // What the outer cargo says to this script is not meant for the inner one, above all not clippy in the compiler's place.
@@ -31,7 +32,7 @@ fn main() {
     cargo.env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static");
     let status = cargo.status().expect("cargo runs");
     assert!(status.success(), "the guest could not be built");
-    let built = target.join(&triple).join("guest/tarn-guest");
+    let built = target.join(&triple).join(profile).join("tarn-guest");
     fs::copy(&built, out.join("tarn-guest")).expect("the guest was built");
 }
 

@@ -32,11 +32,11 @@ where
     }
     let result = work(tx)?;
     let outcome = seal(wish, tx.ids().bits(), &result)?;
-    idempotency::keep(
+    idempotency::save_outcome(
         tx,
         user,
         &wish.key,
-        &idempotency::Kept { fingerprint: wish.fingerprint.to_vec(), outcome },
+        &idempotency::StoredOutcome { fingerprint: wish.fingerprint.to_vec(), outcome },
         expired,
     )?;
     Ok(result)

@@ -1,34 +1,30 @@
-//! The guest: the first process of every instance, which lets people, peers and the engine in.
+//! The guest: the first process of every instance, which serves the engine, peers and SSH clients.
 //!
-//! It must work alone: everything that it needs is in this program and on the disk of the instance, and the engine may be
-//! away for as long as it likes. It knows the protocol (`link`) and the SSH front (`ssh`), and nothing of clusters, prices
-//! or databases. Whatever comes in over a stream is bounded, and what is done for a user is done with his rights.
+//! It must work alone: everything it needs is in this program and on the disk of the instance, and the engine may be
+//! away for any length of time. It knows the protocol (`link`) and the SSH server (`ssh`), and nothing of clusters,
+//! prices or databases. Everything that arrives over a stream is bounded, and everything that is done for a user is
+//! done with the rights of that user.
 //!
-//! Start reading at [`Guest::serve`] in `service`: one stream with one purpose. `session` runs programs, `configuration`
-//! keeps keys and names, `images` is what differs in instances of container images, `jobs` runs commands with nobody connected, `door` is the SSH server of the instance, `sftp` and
-//! `sudo` are programs of their own that the same binary can be, and `init` is what only the first process does. `main.rs`
-//! puts them together.
+//! Start reading at [`Guest::serve_stream`] in `link_service`: one stream with one purpose. `session` runs programs,
+//! `jobs` runs commands without a connected client, `configuration` stores keys and names, `users` finds the accounts
+//! of the instance and the user of a container image, `ssh_server` is the SSH server of the instance, `process` starts
+//! and reaps processes, and `filesystem` reads and writes files safely. `sftp` and `sudo` are separate programs in the
+//! same binary, and `init` is what only the first process does. `main.rs` connects them.
 
-mod accounts;
-mod bounded;
-mod chance;
-mod children;
 mod configuration;
-mod images;
-pub mod inherited;
+mod filesystem;
 pub mod init;
 pub mod jobs;
-mod pipe;
-mod service;
+mod link_service;
+pub mod process;
 mod session;
 mod settings;
 pub mod sftp;
-pub mod sockets;
-mod spawn;
 pub mod ssh_server;
 pub mod sudo;
+mod users;
 
-pub use accounts::{Account, Accounts, of_sessions};
-pub use children::Children;
-pub use service::Guest;
+pub use link_service::Guest;
+pub use process::Children;
 pub use settings::Settings;
+pub use users::{Account, Accounts, find_session_account};

@@ -1,22 +1,22 @@
-//! What a container image says about how its programs are run.
+//! The run settings of a container image.
 
 use serde::{Deserialize, Serialize};
 
-/// What an image says about how its programs are run. The driver hands it to the guest, as JSON in the variable
-/// [`Image::VARIABLE`] of the guest's environment; an instance of the built-in image has no such variable. It was written by
-/// whoever made the image, so the guest trusts none of it.
+/// How the programs of a container image run. The driver passes it to the guest as JSON in the environment variable
+/// [`Image::VARIABLE`]; an instance of the built-in image has no such variable. Its contents come from the author of
+/// the image, so the guest trusts none of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Image {
-    /// The variables of its programs, in the image's order.
+    /// The environment variables, in the order of the image.
     pub environment: Vec<(String, String)>,
-    /// Who runs its programs, as the image has it: `app`, `1000`, `1000:1000`, `app:staff`. None is `root`.
+    /// The user as the image names it: `app`, `1000`, `1000:1000`, `app:staff`. `None` means `root`.
     pub user: Option<String>,
-    /// Where its programs begin.
+    /// The working directory.
     pub directory: Option<String>,
 }
 
 impl Image {
-    /// The variable of the guest's environment that holds it.
+    /// The environment variable of the guest that holds the image settings.
     pub const VARIABLE: &'static str = "TARN_IMAGE";
 }

@@ -1,110 +1,105 @@
-//! What is said over a link.
+//! The messages of a link.
 
 use serde::{Deserialize, Serialize};
 
 use crate::jobs::{JobOrder, KnownJob, OutputsOrder};
 
-/// What a stream is for; the engine says it first.
+/// The purpose of a stream; the engine sends it first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
-    /// Gives the guest its keys and names, replacing what it had. The answer is the end of the stream.
+    /// Configures keys and names, replacing the previous configuration. The stream ends after the reply.
     Configure(Box<Configuration>),
-    /// Asks how the instance is. The answer is the end of the stream.
+    /// Reads the health of the instance. The stream ends after the reply.
     Health,
-    /// Asks the guest to end every process and then itself. The answer comes before it does.
+    /// Ends every process of the instance, and then the guest. The reply comes first.
     Stop,
-    /// Runs a program. Data is its input and output, [`ToGuest`] and [`FromGuest`] what else happens to it.
+    /// Runs a program. Data frames are its input and output; [`ToGuest`] and [`FromGuest`] carry everything else.
     Session(Box<Session>),
-    /// Opens a connection from inside the instance. Data goes both ways until each side has sent its end.
+    /// Opens a connection from inside the instance. Data flows both ways until each side has sent its end.
     Connect(Endpoint),
-    /// Listens inside the instance until the stream ends; who comes is announced by [`FromGuest::Incoming`].
+    /// Listens inside the instance until the stream ends; [`FromGuest::Incoming`] announces each connection.
     Listen(Endpoint),
-    /// Takes over a connection that was announced. Data as for [`Purpose::Connect`].
-    Take {
-        /// The number of the announcement.
-        id: u64,
-    },
-    /// Runs a job, unless this attempt of it is known already. The guest answers [`Answer::Ready`] or [`Answer::SendFiles`];
-    /// after that the stream goes on as for [`Purpose::FollowJob`] from the first byte.
+    /// Takes over an announced connection. Data flows as for [`Purpose::Connect`].
+    Take { id: u64 },
+    /// Runs an attempt of a job, unless the guest knows this attempt already. The guest replies [`Answer::Ready`] or
+    /// [`Answer::SendFiles`]; after that the stream continues like [`Purpose::FollowJob`] from the first byte.
     RunJob(Box<JobOrder>),
-    /// Follows an attempt of a job: data is what it wrote, from `offset` on, and [`crate::FromJob`] and [`crate::ToJob`] say what
-    /// else happens. Refused with [`Answer::NoSuchJob`] when the guest does not know it.
+    /// Follows an attempt of a job: data frames are its output from `offset` on, and [`crate::FromJob`] and
+    /// [`crate::ToJob`] carry everything else. The reply is [`Answer::NoSuchJob`] if the guest does not know the
+    /// attempt.
     FollowJob {
         /// The job.
         job: String,
         /// Which attempt.
         attempt: u32,
-        /// How many bytes of its output are known.
+        /// How many bytes of its output the engine has already.
         offset: u64,
     },
-    /// Asks an attempt to end: a TERM, and after the grace a KILL. The answer comes at once; that it has ended is told to
-    /// whoever follows it. One that has ended or is not known is left alone.
+    /// Stops an attempt with TERM, and with KILL after the grace period. The reply comes at once; followers of the
+    /// attempt learn when it has ended. An attempt that has ended or is unknown is left alone.
     StopJob {
         /// The job.
         job: String,
         /// Which attempt.
         attempt: u32,
-        /// How long it has to end by itself.
         grace_seconds: u32,
     },
-    /// Forgets a job with its directory, its output and all attempts; what still runs of it is killed first. The answer
-    /// comes when nothing of it is left.
+    /// Forgets a job with its directory, its output and all attempts; attempts that still run are killed first. The
+    /// reply comes when nothing of the job is left.
     ForgetJob {
         /// The job.
         job: String,
     },
-    /// Asks which jobs the guest knows. The answer, [`Answer::Jobs`], is the end of the stream.
+    /// Lists the jobs that the guest knows. The reply is [`Answer::Jobs`], and the stream ends after it.
     ListJobs,
-    /// Asks for the files in the directory of a job. After [`Answer::Ready`] come [`crate::FromOutputs`] messages, each file's
-    /// data after its own, with an end of data after each, if that was asked for.
+    /// Reads the files in the directory of a job. [`Answer::Ready`] is followed by [`crate::FromOutputs`] messages. If
+    /// contents are wanted, the data of each file and an end of data follow its message.
     Outputs(Box<OutputsOrder>),
 }
 
-/// The guest's first message.
+/// The guest's reply, its first message on a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// It is done, or may begin.
+    /// The guest has done what was asked, or is ready to start.
     Ready,
-    /// It listens here: the endpoint that was asked for, with the port that was chosen if none was named.
+    /// The guest listens at this endpoint: the requested one, with the chosen port if the request had none.
     Listening(Endpoint),
-    /// How the instance is.
     Health(Box<Health>),
-    /// The files of the job are wanted: a tar archive compressed by gzip, as data, and its end.
+    /// The guest needs the files of the job: a gzip-compressed tar archive as data frames, followed by an end of data.
     SendFiles,
-    /// There is no such job here, or no such attempt of it.
+    /// The guest does not know the job, or not this attempt.
     NoSuchJob,
-    /// The jobs that are known.
     Jobs(Vec<KnownJob>),
-    /// It cannot be done.
+    /// The guest cannot do what was asked.
     Refused {
-        /// Why, for a person.
+        /// The reason, for a person to read.
         reason: String,
     },
 }
 
-/// How people and peers get into an instance, and what it calls its peers.
+/// Who may log in to an instance, and the names of its peers.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Configuration {
-    /// Public keys that may log in, one OpenSSH line each.
+    /// The public keys that may log in, one OpenSSH line each.
     pub public_keys: Vec<String>,
-    /// Names and addresses of all nodes of the cluster.
+    /// The names and addresses of all nodes of the cluster.
     pub hosts: Vec<(String, String)>,
-    /// The private host key of this node, in OpenSSH's format.
+    /// The private host key of this node, in OpenSSH format.
     pub host_key: String,
-    /// The private key with which nodes of the cluster log in to each other, in OpenSSH's format.
+    /// The private key with which the nodes of the cluster log in to each other, in OpenSSH format.
     pub peer_key: String,
-    /// The public half of it, as one OpenSSH line.
+    /// The public half of the peer key, as one OpenSSH line.
     pub peer_public_key: String,
     /// Lines for `known_hosts`: the host keys of all nodes.
     pub known_hosts: Vec<String>,
-    /// The volumes that the user finds in his home directory: their names and where they are mounted.
+    /// The volumes that are linked into the home directory: their names and mount points.
     #[serde(default)]
     pub volumes: Vec<(String, String)>,
 }
 
-/// Secrets stay out of logs.
+/// Keeps secrets out of logs.
 impl std::fmt::Debug for Configuration {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Configuration")
@@ -117,34 +112,28 @@ impl std::fmt::Debug for Configuration {
 /// How an instance is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {
-    /// The version of the guest.
     pub version: String,
-    /// Seconds since the guest began.
     pub uptime_seconds: u64,
     /// The load averages over 1, 5 and 15 minutes, in thousandths.
     pub load_milli: [u32; 3],
-    /// How many processes there are.
     pub processes: u32,
-    /// How many sessions are open.
     pub sessions: u32,
 }
 
-/// A program to be run.
+/// A program to run in an instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
-    /// What to run.
     pub program: Program,
-    /// The terminal it gets, if any.
     pub pty: Option<Pty>,
-    /// Environment variables that the client wants set.
+    /// Environment variables that the client asks for.
     pub environment: Vec<(String, String)>,
-    /// Whether the client's authentication agent is offered; the guest announces who asks for it.
+    /// Whether the client offers its authentication agent; the guest announces each connection to it.
     pub agent: bool,
-    /// Where the client comes from, for `SSH_CONNECTION`: its address and port, and those it came to.
+    /// For `SSH_CONNECTION`: the address and port of the client, and the address and port that it connected to.
     pub connection: Option<(String, u16, String, u16)>,
 }
 
-/// What a session runs.
+/// The program of a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Program {
@@ -157,82 +146,69 @@ pub enum Program {
     Sftp,
 }
 
-/// A terminal.
+/// The terminal of a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pty {
     /// The value of `TERM`.
     pub term: String,
-    /// Its size.
     pub window: Window,
-    /// Its modes: pairs of SSH's opcode and value (RFC 4254, section 8).
+    /// Its modes: pairs of SSH opcode and value (RFC 4254, section 8).
     pub modes: Vec<(u8, u32)>,
 }
 
 /// The size of a terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
-    /// Characters in a line.
     pub columns: u16,
-    /// Lines.
     pub rows: u16,
-    /// Pixels across.
     pub width: u16,
-    /// Pixels down.
     pub height: u16,
 }
 
-/// Where a forwarded connection goes to, or comes from.
+/// Where a forwarded connection goes to or comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Endpoint {
     /// A host, by name or address, and a port.
     Tcp {
-        /// The host.
         host: String,
-        /// The port; 0 lets the listener choose.
+        /// The port; with 0 the listener chooses one.
         port: u16,
     },
     /// A socket in the filesystem.
-    Unix {
-        /// Its path.
-        path: String,
-    },
+    Unix { path: String },
     /// The client's authentication agent.
     Agent,
 }
 
-/// What the engine says during a session.
+/// What the engine sends during a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToGuest {
-    /// The window has a new size.
     Resize(Window),
-    /// The program gets a signal, by SSH's name of it (without SIG).
+    /// Sends the program a signal, by its SSH name (without SIG).
     Signal(String),
 }
 
-/// What the guest says during a session, or while it listens.
+/// What the guest sends during a session, or while it listens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FromGuest {
-    /// Somebody connected to what the guest listens on. The engine takes the connection on a stream of its own, within
-    /// a few seconds.
+    /// A program connected to the listener of the guest. The engine takes the connection over on a separate stream,
+    /// within a few seconds.
     Incoming {
-        /// The number to take it by.
+        /// The number for [`Purpose::Take`].
         id: u64,
-        /// Who it is; for an agent, [`Endpoint::Agent`].
+        /// The peer of the connection; [`Endpoint::Agent`] for a connection to the agent.
         from: Endpoint,
     },
-    /// The program has ended; all of its output has been sent before this. The last message of a session.
-    Exited {
-        /// Its exit code.
-        code: u32,
-    },
-    /// The program was ended by a signal. The last message of a session.
+    /// The program has exited, and all of its output has been sent. The last message of a session.
+    Exited { code: u32 },
+    /// A signal ended the program. The last message of a session.
     Killed {
-        /// SSH's name of the signal (without SIG).
+        /// The SSH name of the signal (without SIG).
         signal: String,
-        /// Whether it left a core file.
+        /// Whether the program left a core file.
         core: bool,
     },
 }

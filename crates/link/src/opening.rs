@@ -1,4 +1,4 @@
-//! How a stream begins, on either side.
+//! How a stream is opened, on the side of the engine and on the side of the guest.
 
 use std::io;
 
@@ -7,17 +7,16 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadHalf, WriteHalf};
 
 use crate::{Answer, Error, Purpose, Reader, Result, Stream, VERSION, Writer};
 
-/// The first message.
 #[derive(Debug, Serialize, Deserialize)]
 struct Open {
     version: u16,
     purpose: Purpose,
 }
 
-/// Both directions of a stream that has been opened.
+/// Both directions of an open stream.
 pub type Opened<S> = (Reader<ReadHalf<S>>, Writer<WriteHalf<S>>);
 
-/// The engine's side: says what the stream is for and waits for the answer. The caller bounds the time.
+/// Opens a stream on the engine's side: sends the purpose and waits for the reply. The caller limits the time.
 pub async fn open<S: Stream>(stream: S, purpose: Purpose) -> Result<(Answer, Opened<S>)> {
     let (reader, writer) = tokio::io::split(stream);
     let (mut reader, mut writer) = (Reader::new(reader), Writer::new(writer));
@@ -25,16 +24,19 @@ pub async fn open<S: Stream>(stream: S, purpose: Purpose) -> Result<(Answer, Ope
     match reader.read_message().await? {
         Some(Answer::Refused { reason }) => Err(Error::Refused(reason)),
         Some(answer) => Ok((answer, (reader, writer))),
-        None => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended before the answer").into()),
+        None => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended before the reply").into()),
     }
 }
 
-/// The guest's side: reads what the stream is for. The guest answers when it knows how it goes.
+/// Accepts a stream on the guest's side: reads its purpose. The guest sends the reply once it knows the result.
 pub async fn accept<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
     reader: &mut Reader<R>,
     writer: &mut Writer<W>,
 ) -> Result<Purpose> {
-    let open: Open = reader.read_message().await?.ok_or_else(|| Error::Protocol("the stream was empty".into()))?;
+    let open: Open = reader
+        .read_message()
+        .await?
+        .ok_or_else(|| Error::Protocol("the stream ended before its first message".into()))?;
     if open.version != VERSION {
         let reason = format!("this guest speaks version {VERSION} of the protocol, not {}", open.version);
         writer.message(&Answer::Refused { reason: reason.clone() }).await?;

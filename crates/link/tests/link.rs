@@ -1,5 +1,5 @@
-//! Frames and openings, over a stream in memory.
-#![allow(clippy::unwrap_used, reason = "a test fails where something is not as it should be")]
+//! Frames and the opening of streams, over a stream in memory.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use proptest::prelude::*;
 use tarn_link::frames::{MAX_DATA, MAX_MESSAGE};
@@ -11,8 +11,9 @@ fn run<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(work)
 }
 
+/// A stream is opened with a purpose.
 #[test]
-fn a_stream_is_opened_for_a_purpose() {
+fn stream_opens_with_a_purpose() {
     run(async {
         let (engine, guest) = tokio::io::duplex(100);
         let purpose =
@@ -37,8 +38,9 @@ fn a_stream_is_opened_for_a_purpose() {
     });
 }
 
+/// A refusal and a wrong version are reported.
 #[test]
-fn a_refusal_and_a_wrong_version_are_told() {
+fn refusal_and_version_mismatch_are_reported() {
     run(async {
         let (engine, guest) = tokio::io::duplex(1000);
         let answer = async {
@@ -60,21 +62,22 @@ fn a_refusal_and_a_wrong_version_are_told() {
     });
 }
 
+/// Frames that are too long or truncated are rejected.
 #[test]
-fn what_is_too_long_or_cut_off_is_refused() {
+fn oversized_and_truncated_frames_are_rejected() {
     let read = |bytes: Vec<u8>| run(async move { Reader::new(bytes.as_slice()).read().await });
     let header = |kind: u8, length: usize| [&[kind], (length as u32).to_be_bytes().as_slice()].concat();
     for bytes in [header(1, MAX_MESSAGE + 1), header(2, MAX_DATA + 1), header(4, 1), header(9, 0)] {
         assert!(matches!(read(bytes.clone()), Err(Error::Protocol(_))), "{bytes:?}");
     }
-    assert!(matches!(read(header(2, 5)), Err(Error::Stream(_))), "whoever dies within a frame breaks no rule");
+    assert!(matches!(read(header(2, 5)), Err(Error::Stream(_))), "dying within a frame is not a protocol error");
     assert!(read(Vec::new()).unwrap().is_none());
 }
 
 proptest! {
-    /// Whatever comes over a stream ends in frames or an error, never in a panic.
+    /// Random bytes on a stream lead to frames or an error, never to a panic.
     #[test]
-    fn garbage_harms_nobody(bytes: Vec<u8>) {
+    fn random_bytes_never_panic(bytes: Vec<u8>) {
         run(async {
             let mut reader = Reader::new(bytes.as_slice());
             while let Ok(Some(frame)) = reader.read().await {
@@ -85,8 +88,9 @@ proptest! {
         });
     }
 
+    /// Data arrives as it was sent.
     #[test]
-    fn data_comes_out_as_it_went_in(data in proptest::collection::vec(any::<u8>(), 0..300_000), buffer in 1_usize..100_000) {
+    fn data_round_trips(data in proptest::collection::vec(any::<u8>(), 0..300_000), buffer in 1_usize..100_000) {
         run(async {
             let (left, right) = tokio::io::duplex(buffer);
             let sent = async { let mut writer = Writer::new(left); writer.data(&data).await.unwrap(); };

@@ -1,53 +1,53 @@
-//! What can go wrong with buckets and objects, as far as a client decides by it.
+//! Errors of object storage that a client can react to.
 
 use std::io;
 
 use tarn_model::buckets::BadBucketName;
 use tarn_model::ids::VersionId;
 
-/// A failure of object storage.
+/// An error of object storage.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The organization has no object storage.
     #[error("object storage is not enabled for this organization")]
     NotEnabled,
-    /// It was given up and is not empty yet.
+    /// Object storage was disabled and is not empty yet.
     #[error("object storage was disabled and is still being emptied")]
     Closing,
-    /// It cannot be given up while it holds objects.
+    /// Object storage cannot be disabled while it holds objects.
     #[error("the buckets still hold {0} objects")]
     HoldsObjects(u64),
-    /// No bucket can have this name.
+    /// The name is not a valid bucket name.
     #[error(transparent)]
     BadBucketName(#[from] BadBucketName),
     /// The organization has a bucket of that name.
     #[error("the bucket exists already")]
     BucketExists,
-    /// It has as many as it may have.
+    /// The organization has the maximum number of buckets.
     #[error("there are {0} buckets, which is the limit")]
     TooManyBuckets(u64),
-    /// The bucket holds objects, versions or marks of deletions.
+    /// The bucket holds objects, versions or delete markers.
     #[error("the bucket is not empty")]
     BucketNotEmpty,
-    /// Uploads were begun in the bucket that have to be given up first.
-    #[error("uploads are being begun in the bucket")]
+    /// The bucket has open uploads that have to be aborted first.
+    #[error("uploads are in progress in the bucket")]
     UploadsOpen,
     /// There is no such bucket.
     #[error("the bucket does not exist")]
     NoSuchBucket,
-    /// There is no such object, or it was deleted by this mark.
+    /// There is no such object, or a delete marker hides it.
     #[error("the key does not exist")]
     NoSuchKey {
-        /// The version of the mark of deletion that hides the object; the inner `None` is "null".
+        /// The version of the delete marker that hides the object; the inner `None` is "null".
         marker: Option<Option<VersionId>>,
     },
     /// There is no such version.
     #[error("the version does not exist")]
     NoSuchVersion,
-    /// The version that was asked for is the mark of a deletion.
-    #[error("the version is the mark of a deletion")]
+    /// The requested version is a delete marker.
+    #[error("the version is a delete marker")]
     IsMarker {
-        /// Which version; `None` is "null".
+        /// The version; `None` is "null".
         version: Option<VersionId>,
     },
     /// There is no such upload.
@@ -59,55 +59,44 @@ pub enum Error {
     /// The key is too long.
     #[error("a key has at most 1024 bytes")]
     KeyTooLong,
-    /// What the call asks to be so is not so.
+    /// A condition of the call does not hold.
     #[error("a condition of the call does not hold")]
     PreconditionFailed,
-    /// A part that is to be used is not there, or is another one.
-    #[error("part {0} is missing, or its ETag or checksum is another")]
+    /// A listed part does not exist or differs.
+    #[error("part {0} is missing, or its ETag or checksum differs")]
     InvalidPart(u32),
     /// The parts are not in ascending order.
     #[error("the parts are not in ascending order")]
     InvalidPartOrder,
-    /// A part that is not the last is too small.
+    /// A part other than the last is too small.
     #[error("part {number} has {size} bytes; all but the last need 5 MiB")]
-    PartTooSmall {
-        /// Which part.
-        number: u32,
-        /// Its size.
-        size: u64,
-    },
-    /// A part has a number out of range.
+    PartTooSmall { number: u32, size: u64 },
+    /// The number of a part is out of range.
     #[error("parts have numbers from 1 to 10000")]
     BadPartNumber,
-    /// The whole would be too large.
+    /// The object would be too large.
     #[error("the object is too large: {0} bytes are allowed")]
     TooLarge(u64),
-    /// The checksum of the whole is not what the client says.
+    /// The checksum of the object is not the one that the client sent.
     #[error("the checksum does not match")]
     BadChecksum,
-    /// The organization's quota does not allow it.
-    #[error("there may be {quota} bytes of objects, there are {used} and this asks for {asked}")]
-    QuotaExceeded {
-        /// How much is allowed.
-        quota: u64,
-        /// How much there is.
-        used: u64,
-        /// How much more was asked for.
-        asked: u64,
-    },
+    /// The organization's quota does not allow the object.
+    #[error("the quota is {quota} bytes of objects, {used} are in use and this asks for {asked}")]
+    QuotaExceeded { quota: u64, used: u64, asked: u64 },
     /// The disk is full.
     #[error("there is no space left for objects")]
     Full,
     /// The store failed.
     #[error(transparent)]
     Store(#[from] tarn_store::Error),
-    /// A file failed.
+    /// A data file could not be read or written.
     #[error("a data file cannot be read or written: {0}")]
     File(io::Error),
 }
 
 impl Error {
-    /// Whether a transaction that ended so was taken back for certain. Otherwise it may have been committed.
+    /// Returns whether a transaction that ended with this error was certainly rolled back. Otherwise it may have been
+    /// committed.
     pub(crate) fn is_refusal(&self) -> bool {
         use tarn_store::Error as Store;
         !matches!(self, Error::Store(Store::Unavailable(_) | Store::Database(_)))
@@ -123,5 +112,5 @@ impl From<io::Error> for Error {
     }
 }
 
-/// What this crate returns.
+/// What functions of this crate return.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -1,5 +1,5 @@
-//! The account of the engine itself: what it keeps for others under names of its own. Nobody is told its key, and no quota
-//! limits it.
+//! The engine's own account, in which it stores objects for other parts of Tarn. Its key is never handed out, and no
+//! quota limits it.
 
 use std::io;
 
@@ -7,76 +7,77 @@ use tarn_model::ids::{FileId, OrgId};
 use tarn_model::objects::{Body, Details};
 use tarn_store::{Tx, objects};
 
-use crate::delete::discard;
+use crate::delete::discard_object;
 use crate::files::{INLINE_MAX, Received};
 use crate::list::successor;
-use crate::put::{Arrival, Condition, Place, check_key, enter, hexadecimal, naming};
-use crate::upkeep::SOME;
+use crate::put::{Condition, NewObject, ObjectLocation, check_key, commit_with_files, hexadecimal, insert_object};
+use crate::upkeep::BATCH;
 use crate::{Error, Objects, Result, accounts, buckets};
 
 /// The id of the account. Organizations have random ids, so none has this one.
 const ACCOUNT: &str = "o-000000000000";
 
-/// The account of the engine.
+/// Returns the id of the engine's account.
 pub fn account() -> OrgId {
     ACCOUNT.parse().expect("it has the form of an id")
 }
 
-/// Whether this is the account of the engine.
+/// Returns whether this is the engine's account.
 pub(crate) fn is_account(org: &OrgId) -> bool {
     org.as_str() == ACCOUNT
 }
 
-/// Puts a small object as part of a larger transaction; one that is too large for a row is refused. The file of what was there
-/// before, if it had one, is left to the sweep.
+/// Stores a small object as part of a larger transaction. An object that is too large for a row is refused. The file of
+/// a replaced object is left to the sweep.
 pub fn put_small(tx: &mut Tx<'_>, bucket: &str, key: &str, data: &[u8]) -> Result<()> {
     check_key(key)?;
     if data.len() > INLINE_MAX {
         return Err(Error::TooLarge(INLINE_MAX as u64));
     }
-    let place = Place { org: account(), bucket: bucket.to_owned(), key: key.to_owned() };
+    let location = ObjectLocation { org: account(), bucket: bucket.to_owned(), key: key.to_owned() };
     let (size, body) = (data.len() as u64, Body::Inline(data.to_vec()));
-    let arrival = Arrival { size, etag: hexadecimal(&[0; 16]), details: Details::default(), body, parts: Vec::new() };
-    enter(tx, &place, &arrival, &Condition::default(), None).map(drop)
+    let object = NewObject { size, etag: hexadecimal(&[0; 16]), details: Details::default(), body, parts: Vec::new() };
+    insert_object(tx, &location, &object, &Condition::default(), None).map(drop)
 }
 
-/// Why a put that is part of something larger did not happen.
+/// Why a put within a larger transaction failed.
 #[derive(Debug)]
-pub enum NotPut<E> {
-    /// Because of the object.
+pub enum PutError<E> {
+    /// The object was refused.
     Object(Error),
-    /// Because of what happens with it.
+    /// The rest of the transaction failed.
     Other(E),
 }
 
-impl<E> NotPut<E> {
-    /// Whether the transaction was taken back for certain. What else happens in it can only refuse.
+impl<E> PutError<E> {
+    /// Returns whether the transaction was certainly rolled back. The rest of the transaction can only fail by
+    /// refusing.
     fn is_refusal(&self) -> bool {
         match self {
-            NotPut::Object(error) => error.is_refusal(),
-            NotPut::Other(_) => true,
+            PutError::Object(error) => error.is_refusal(),
+            PutError::Other(_) => true,
         }
     }
 }
 
-impl<E> From<Error> for NotPut<E> {
+impl<E> From<Error> for PutError<E> {
     fn from(error: Error) -> Self {
-        NotPut::Object(error)
+        PutError::Object(error)
     }
 }
 
-impl<E> From<tarn_store::Error> for NotPut<E> {
+impl<E> From<tarn_store::Error> for PutError<E> {
     fn from(error: tarn_store::Error) -> Self {
-        NotPut::Object(error.into())
+        PutError::Object(error.into())
     }
 }
 
 impl Objects {
-    /// Makes the account and a bucket in it, unless they are there.
+    /// Creates the account and a bucket in it, unless they exist.
     pub async fn ensure_internal(&self, bucket: &str) -> Result<()> {
         let (org, bucket) = (account(), bucket.to_owned());
-        let there = self.store().read(|tx| tarn_store::buckets::find(tx, &org, &bucket)).await?;
-        if there.is_some() {
+        let existing = self.store().read(|tx| tarn_store::buckets::find(tx, &org, &bucket)).await?;
+        if existing.is_some() {
             return Ok(());
         }
         let write = self.store().write(move |tx| {
@@ -89,26 +90,26 @@ impl Objects {
         write.await
     }
 
-    /// Makes a body that was taken in visible, in one transaction with something else: both happen or neither.
+    /// Stores a received body in one transaction with other work: both happen or neither.
     pub async fn put_with<T, E>(
         &self,
-        place: &Place,
+        location: &ObjectLocation,
         received: Received,
         also: impl Fn(&mut Tx<'_>) -> std::result::Result<T, E> + Send + Sync + 'static,
-    ) -> std::result::Result<T, NotPut<E>>
+    ) -> std::result::Result<T, PutError<E>>
     where
         T: Send + 'static,
         E: Send + 'static,
     {
-        check_key(&place.key)?;
-        let (arrival, pending) = self.arrival(received, Details::default());
-        let (objects, place, quota) = (self.clone(), place.clone(), self.quota_bytes(&place.org));
+        check_key(&location.key)?;
+        let (object, pending) = self.new_object(received, Details::default());
+        let (objects, location, quota) = (self.clone(), location.clone(), self.quota_bytes(&location.org));
         let work = async move {
-            let write = objects.store().write(move |tx| -> std::result::Result<(T, Vec<FileId>), NotPut<E>> {
-                let (_, files) = enter(tx, &place, &arrival, &Condition::default(), quota)?;
-                Ok((also(tx).map_err(NotPut::Other)?, files))
+            let write = objects.store().write(move |tx| -> std::result::Result<(T, Vec<FileId>), PutError<E>> {
+                let (_, files) = insert_object(tx, &location, &object, &Condition::default(), quota)?;
+                Ok((also(tx).map_err(PutError::Other)?, files))
             });
-            let (value, files) = naming(pending, write, NotPut::is_refusal).await?;
+            let (value, files) = commit_with_files(pending, write, PutError::is_refusal).await?;
             objects.remove_files(files).await;
             Ok(value)
         };
@@ -118,26 +119,26 @@ impl Objects {
         }
     }
 
-    /// Removes everything whose key begins so, some at a time: others wait for a transaction.
+    /// Removes all objects whose key starts with `prefix`, in batches: other writers wait for each transaction.
     pub async fn remove_internal(&self, bucket: &str, prefix: &str) -> Result<()> {
         loop {
             let (bucket, prefix) = (bucket.to_owned(), prefix.to_owned());
-            if !self.write_and_remove(move |tx| remove_some(tx, &bucket, &prefix)).await? {
+            if !self.write_and_remove(move |tx| remove_some_objects(tx, &bucket, &prefix)).await? {
                 return Ok(());
             }
         }
     }
 }
 
-/// Removes some objects and says whether there may be more, and which files no row names any more.
-fn remove_some(tx: &mut Tx<'_>, bucket: &str, prefix: &str) -> Result<(bool, Vec<FileId>)> {
+/// Removes a batch of objects. Returns whether there may be more, and the files that no row refers to any more.
+fn remove_some_objects(tx: &mut Tx<'_>, bucket: &str, prefix: &str) -> Result<(bool, Vec<FileId>)> {
     let (bucket, mut files) = (buckets::find(tx, &account(), bucket)?, Vec::new());
-    let listed = objects::list(tx, &bucket.id, prefix, successor(prefix).as_deref(), SOME)?;
+    let listed = objects::list(tx, &bucket.id, prefix, successor(prefix).as_deref(), BATCH)?;
     for one in &listed {
         if let Some(object) = objects::get(tx, &bucket.id, &one.key)? {
             objects::remove(tx, &bucket.id, &one.key)?;
-            discard(tx, &bucket, &object, &mut files)?;
+            discard_object(tx, &bucket, &object, &mut files)?;
         }
     }
-    Ok((listed.len() as u32 == SOME, files))
+    Ok((listed.len() as u32 == BATCH, files))
 }

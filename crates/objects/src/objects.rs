@@ -1,4 +1,4 @@
-//! Object storage as one handle: what every operation works with.
+//! The handle on object storage, with everything that the operations need.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,40 +10,39 @@ use tarn_model::ids::{FileId, OrgId};
 use tarn_model::{Clock, Ids};
 use tarn_store::{Store, Tx};
 
-use crate::accounts::Remembered;
-use crate::body::Pins;
+use crate::accounts::AccessKeyCache;
 use crate::files::Files;
+use crate::operations::body::FilePins;
 use crate::upkeep::Counters;
 use crate::{Error, Result};
 
-/// What the composition root puts together.
-pub struct Parts {
-    /// What exists.
+/// The components of object storage, built by the composition root.
+pub struct Components {
+    /// The rows that say what exists.
     pub store: Store,
-    /// Where the data files are.
+    /// The directory of the data files.
     pub directory: PathBuf,
-    /// From which the secrets of access keys follow.
+    /// The key from which the secrets of access keys are derived.
     pub secret: [u8; 32],
     /// Limits and policies.
     pub settings: Settings,
-    /// The time.
     pub clock: Arc<dyn Clock>,
-    /// Chance.
+    /// The source of random ids.
     pub ids: Arc<dyn Ids>,
 }
 
 /// Limits and policies of object storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// How many bytes an organization may have; `None` is no limit.
+    /// The quota of an organization; `None` is no limit.
     pub quota_bytes: Option<u64>,
-    /// How many bytes organizations may have for which that is not right.
+    /// The quotas of organizations that differ from `quota_bytes`.
     pub quotas_bytes: BTreeMap<OrgId, u64>,
-    /// How many bytes of the disk are left alone.
+    /// The bytes of the disk that stay free.
     pub reserve_bytes: u64,
-    /// After how long an upload that was not completed is given up.
+    /// The age at which an upload that was not completed is aborted.
     pub abandoned_after: Duration,
-    /// How often the files are compared with the store.
+    /// The interval of the sweep, which compares the files with the store.
     pub sweep_every: Duration,
 }
 
@@ -72,27 +71,27 @@ struct Inner {
     settings: Settings,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn Ids>,
-    remembered: Remembered,
-    pins: Pins,
+    access_keys: AccessKeyCache,
+    pins: FilePins,
     counters: Counters,
 }
 
 impl Objects {
-    /// Puts the parts together and makes the directory.
-    pub fn open(parts: Parts) -> Result<Self> {
-        let Parts { store, directory, secret, settings, clock, ids } = parts;
+    /// Opens object storage and creates its directory.
+    pub fn open(components: Components) -> Result<Self> {
+        let Components { store, directory, secret, settings, clock, ids } = components;
         let files = Files::open(&directory, settings.reserve_bytes, ids.clone())?;
-        let (remembered, pins, counters) = (Remembered::default(), Pins::default(), Counters::default());
-        let inner = Inner { store, files, secret, settings, clock, ids, remembered, pins, counters };
+        let (access_keys, pins, counters) = (AccessKeyCache::default(), FilePins::default(), Counters::default());
+        let inner = Inner { store, files, secret, settings, clock, ids, access_keys, pins, counters };
         Ok(Objects { inner: Arc::new(inner) })
     }
 
-    /// Counts a request of an organization.
+    /// Counts one S3 call of an organization.
     pub fn count_request(&self, org: &OrgId) {
-        self.inner.counters.add(org);
+        self.inner.counters.add_call(org);
     }
 
-    /// How many bytes an organization may have.
+    /// Returns the quota of an organization.
     pub fn quota_bytes(&self, org: &OrgId) -> Option<u64> {
         if crate::internal::is_account(org) {
             return None;
@@ -101,7 +100,7 @@ impl Objects {
         settings.quotas_bytes.get(org).copied().or(settings.quota_bytes)
     }
 
-    /// Carries out a transaction, and then removes the files that it frees, whether anybody waits for it or not.
+    /// Runs a transaction and then removes the files that it frees. Both complete even when the caller stops waiting.
     pub(crate) async fn write_and_remove<T: Send + 'static>(
         &self,
         work: impl Fn(&mut Tx<'_>) -> Result<(T, Vec<FileId>)> + Send + Sync + 'static,
@@ -112,12 +111,12 @@ impl Objects {
             objects.remove_files(files).await;
             Ok(value)
         };
-        self.to_the_end(work).await
+        self.run_to_completion(work).await
     }
 
-    /// Carries work to its end, also when whoever waits for it goes away: between a commit and what must follow it, nobody
-    /// may hang up.
-    pub(crate) async fn to_the_end<T: Send + 'static>(
+    /// Runs work to its end, even when the caller stops waiting: a client that disconnects must not interrupt what has
+    /// to follow a commit.
+    pub(crate) async fn run_to_completion<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
@@ -151,11 +150,11 @@ impl Objects {
         &*self.inner.ids
     }
 
-    pub(crate) fn remembered(&self) -> &Remembered {
-        &self.inner.remembered
+    pub(crate) fn access_keys(&self) -> &AccessKeyCache {
+        &self.inner.access_keys
     }
 
-    pub(crate) fn pins(&self) -> &Pins {
+    pub(crate) fn pins(&self) -> &FilePins {
         &self.inner.pins
     }
 

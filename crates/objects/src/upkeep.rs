@@ -1,5 +1,5 @@
-//! What must stay true of object storage: no file without a row, no upload that was forgotten, nothing left of accounts that
-//! were given up, and requests counted. Each is called by a timer and may be interrupted at any time.
+//! Background maintenance of object storage: removal of orphaned files, abandoned uploads and closed accounts, and
+//! saving of the call counts. Each task is called by a timer and may be interrupted at any time.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
@@ -11,23 +11,23 @@ use tarn_model::ids::{ContentId, FileId, OrgId};
 use tarn_model::objects::Version;
 use tarn_store::{Tx, accounts, buckets, objects, parts, uploads, versions};
 
-use crate::delete::discard;
+use crate::delete::discard_object;
 use crate::files::Swept;
-use crate::uploads::{abort, abort_some};
+use crate::uploads::{abort_some_uploads, remove_upload};
 use crate::{Error, Objects, Result};
 
-/// How many rows of a kind, or files, one transaction removes before it leaves the rest to the next: others wait for it.
-pub(crate) const SOME: u32 = 500;
+/// The maximum number of rows or files that one transaction removes: other writers wait for it.
+pub(crate) const BATCH: u32 = 500;
 
-/// How old a file without a row must be where other processes write files, too.
+/// The minimum age of an orphaned file where other processes write files, too.
 const FOREIGN_GRACE: Duration = Duration::from_secs(24 * 3600);
 
-/// Requests that were counted and are not in the store yet.
+/// Call counts that are not saved in the store yet.
 #[derive(Default)]
 pub(crate) struct Counters(Mutex<HashMap<OrgId, u64>>);
 
 impl Counters {
-    pub(crate) fn add(&self, org: &OrgId) {
+    pub(crate) fn add_call(&self, org: &OrgId) {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match counts.get_mut(org) {
             Some(count) => *count += 1,
@@ -35,11 +35,11 @@ impl Counters {
         }
     }
 
-    fn take(&self) -> HashMap<OrgId, u64> {
+    fn take_counts(&self) -> HashMap<OrgId, u64> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn put_back(&self, taken: HashMap<OrgId, u64>) {
+    fn restore_counts(&self, taken: HashMap<OrgId, u64>) {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for (org, count) in taken {
             *counts.entry(org).or_default() += count;
@@ -48,9 +48,9 @@ impl Counters {
 }
 
 impl Objects {
-    /// Writes down how many requests there were since the last time.
+    /// Saves the number of S3 calls since the last save.
     pub async fn save_counts(&self) -> Result<()> {
-        let counts = self.counters().take();
+        let counts = self.counters().take_counts();
         if counts.is_empty() {
             return Ok(());
         }
@@ -63,51 +63,52 @@ impl Objects {
         });
         let written = write.await;
         if written.is_err() {
-            self.counters().put_back(counts);
+            self.counters().restore_counts(counts);
         }
         written
     }
 
-    /// Gives up uploads that were begun too long ago. Returns how many. One that cannot be given up does not keep the others.
+    /// Aborts uploads that were started too long ago. Returns how many. An upload that cannot be aborted does not keep
+    /// the others from it.
     pub async fn abort_abandoned(&self) -> Result<u64> {
         let limit = self.clock().now().before(self.settings().abandoned_after);
         let (mut aborted, mut seen) = (0, (Time::from_micros(i64::MIN), String::new()));
         loop {
-            let page = self.store().read(|tx| uploads::before(tx, limit, (seen.0, &seen.1), SOME)).await?;
+            let page = self.store().read(|tx| uploads::created_before(tx, limit, (seen.0, &seen.1), BATCH)).await?;
             let Some((created, last)) = page.last() else {
                 return Ok(aborted);
             };
             seen = (*created, last.to_string());
             for (_, upload) in page {
                 let id = upload.clone();
-                match self.write_and_remove(move |tx| abort_old(tx, &id)).await {
+                match self.write_and_remove(move |tx| abort_old_upload(tx, &id)).await {
                     Ok(was_there) => aborted += u64::from(was_there),
-                    Err(error) => tracing::error!(%upload, %error, "an old upload cannot be given up"),
+                    Err(error) => tracing::error!(%upload, %error, "an abandoned upload cannot be aborted"),
                 }
             }
         }
     }
 
-    /// Empties accounts that were given up, and forgets them. One that cannot be emptied does not keep the others.
+    /// Empties and removes closed accounts. An account that cannot be emptied does not keep the others from it.
     pub async fn empty_closed(&self) -> Result<()> {
         for account in self.store().read(accounts::closing).await? {
-            if let Err(error) = self.empty(&account.org).await {
-                tracing::error!(org = %account.org, %error, "object storage that was given up cannot be emptied");
+            if let Err(error) = self.empty_account(&account.org).await {
+                tracing::error!(org = %account.org, %error, "closed object storage cannot be emptied");
             }
         }
         Ok(())
     }
 
-    async fn empty(&self, org: &OrgId) -> Result<()> {
+    async fn empty_account(&self, org: &OrgId) -> Result<()> {
         loop {
-            let of = org.clone();
-            if self.write_and_remove(move |tx| empty_some(tx, &of)).await? {
+            let account_org = org.clone();
+            if self.write_and_remove(move |tx| empty_some_buckets(tx, &account_org)).await? {
                 return Ok(());
             }
         }
     }
 
-    /// Removes files that no row names: what a crash left behind.
+    /// Removes files that no row refers to: those that a crash left behind.
     pub async fn sweep(&self) -> Result<Swept> {
         let grace = if self.store().generation().is_some() { Duration::ZERO } else { FOREIGN_GRACE };
         let referenced = |files: Vec<FileId>| async move {
@@ -121,32 +122,32 @@ impl Objects {
                 Ok(known)
             });
             let mut known = read.await?;
-            // Whoever reads a file whose row is gone has pinned it before the row went, so this is asked after the rows.
-            known.extend(self.pins().held(files));
+            // A reader pins a file before its row can be removed, so the pins are checked after the rows.
+            known.extend(self.pins().pinned_or_removed(files));
             Ok(known)
         };
         self.files().sweep(grace, self.clock().now(), referenced).await
     }
 
-    /// How often the files are to be swept.
+    /// Returns the interval of the sweep.
     pub fn sweep_every(&self) -> Duration {
         self.settings().sweep_every
     }
 }
 
-/// Gives up an upload that nobody ends; `false` when somebody has ended it meanwhile.
-fn abort_old(tx: &mut Tx<'_>, id: &ContentId) -> Result<(bool, Vec<FileId>)> {
+/// Aborts an abandoned upload; `false` when it has ended already.
+fn abort_old_upload(tx: &mut Tx<'_>, id: &ContentId) -> Result<(bool, Vec<FileId>)> {
     let mut files = Vec::new();
     let Some(upload) = uploads::get(tx, id)? else {
         return Ok((false, files));
     };
     let bucket = buckets::get(tx, &upload.bucket)?.ok_or(Error::NoSuchBucket)?;
-    abort(tx, &bucket.org, id, &mut files)?;
+    remove_upload(tx, &bucket.org, id, &mut files)?;
     Ok((true, files))
 }
 
-/// Removes some of what an account holds; the account itself when nothing is left, and then says so.
-fn empty_some(tx: &mut Tx<'_>, org: &OrgId) -> Result<(bool, Vec<FileId>)> {
+/// Removes a batch of an account's content. When nothing is left, removes the account and returns `true`.
+fn empty_some_buckets(tx: &mut Tx<'_>, org: &OrgId) -> Result<(bool, Vec<FileId>)> {
     let mut files = Vec::new();
     for bucket in buckets::list(tx, org)? {
         if empty_bucket(tx, &bucket, &mut files)? {
@@ -158,34 +159,34 @@ fn empty_some(tx: &mut Tx<'_>, org: &OrgId) -> Result<(bool, Vec<FileId>)> {
     Ok((true, files))
 }
 
-/// Removes some of what a bucket holds, and says whether there was anything.
+/// Removes a batch of a bucket's content. Returns whether there was anything.
 fn empty_bucket(tx: &mut Tx<'_>, bucket: &Bucket, files: &mut Vec<FileId>) -> Result<bool> {
-    let seen = objects::list(tx, &bucket.id, "", None, SOME)?;
-    for listed in &seen {
-        if files.len() >= SOME as usize {
+    let current = objects::list(tx, &bucket.id, "", None, BATCH)?;
+    for listed in &current {
+        if files.len() >= BATCH as usize {
             return Ok(true);
         }
         if let Some(object) = objects::get(tx, &bucket.id, &listed.key)? {
             objects::remove(tx, &bucket.id, &listed.key)?;
-            discard(tx, bucket, &object, files)?;
+            discard_object(tx, bucket, &object, files)?;
         }
     }
-    if !seen.is_empty() {
+    if !current.is_empty() {
         return Ok(true);
     }
-    let older = versions::any(tx, &bucket.id, SOME)?;
+    let older = versions::some_of_bucket(tx, &bucket.id, BATCH)?;
     for version in &older {
-        if files.len() >= SOME as usize {
+        if files.len() >= BATCH as usize {
             return Ok(true);
         }
         let key = match version {
             Version::Object(object) => {
-                discard(tx, bucket, object, files)?;
+                discard_object(tx, bucket, object, files)?;
                 &object.key
             }
             Version::Marker(marker) => &marker.key,
         };
         versions::remove(tx, &bucket.id, key, version.sequence())?;
     }
-    Ok(!older.is_empty() || abort_some(tx, bucket, files)?)
+    Ok(!older.is_empty() || abort_some_uploads(tx, bucket, files)?)
 }

@@ -1,4 +1,4 @@
-//! Who may come in, and what is behind the door. Both are decided by the user of this crate.
+//! The traits that the user of this crate implements: which keys may log in, and what a connection leads to.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,49 +8,48 @@ use futures::future::BoxFuture;
 use russh::keys::{HashAlg, PublicKey};
 use tarn_link::Stream;
 
-/// What a visitor is connected with: it can be dialled as often as he opens channels.
+/// What a connection leads to. It is dialled once for every channel.
 pub trait Target: Send + Sync + 'static {
-    /// Opens a stream to it. The words of an error are shown to the visitor.
+    /// Opens a stream to the target. The text of an error is shown to the client.
     fn dial(&self) -> BoxFuture<'_, io::Result<Box<dyn Stream>>>;
 }
 
-/// Decides who comes in.
+/// Decides which keys may log in.
 pub trait Authorizer: Send + Sync + 'static {
-    /// Asked for every key that a client offers, and once more when it has proven that the key is its own.
-    fn enter<'a>(&'a self, visit: Visit<'a>) -> BoxFuture<'a, Result<Arc<dyn Target>, Denied>>;
+    /// Is called for every key that a client offers, and again when the client has proven that it owns the key.
+    fn authorize<'a>(&'a self, login: Login<'a>) -> BoxFuture<'a, Result<Arc<dyn Target>, Denied>>;
 }
 
-/// Somebody at the door.
+/// An attempt to log in.
 #[derive(Clone, Copy, Debug)]
-pub struct Visit<'a> {
-    /// The user name that he gave.
+pub struct Login<'a> {
     pub user: &'a str,
-    /// The key that he has, or says he has.
+    /// The offered key.
     pub key: &'a Key,
-    /// Where he comes from.
+    /// The address of the client.
     pub from: SocketAddr,
-    /// Whether he has proven that the key is his: this is a login. Otherwise the key was only offered.
+    /// Whether the client has proven that it owns the key; if not, the key was only offered.
     pub proven: bool,
 }
 
 /// A public key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// The key as OpenSSH writes it, without a comment: its kind and its base64.
+    /// The key in OpenSSH format without a comment: its kind and its base64.
     pub line: String,
-    /// Its fingerprint, as OpenSSH writes it: `SHA256:…`.
+    /// The fingerprint in OpenSSH format: `SHA256:…`.
     pub fingerprint: String,
 }
 
 impl Key {
-    /// Writes a key down; `None` for one that cannot be written.
-    pub(crate) fn of(key: &PublicKey) -> Option<Key> {
+    /// Formats a key; `None` if it cannot be encoded.
+    pub(crate) fn from_public_key(key: &PublicKey) -> Option<Key> {
         let bare = PublicKey::new(key.key_data().clone(), "");
         let line = bare.to_openssh().ok()?.trim_end().to_owned();
         Some(Key { line, fingerprint: key.fingerprint(HashAlg::Sha256).to_string() })
     }
 }
 
-/// The key opens nothing here. A visitor is never told why.
+/// The key may not log in. The client never learns why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Denied;

@@ -1,24 +1,21 @@
-//! The SSH front: turns SSH connections into link streams.
+//! The SSH server: turns SSH connections into link streams.
 //!
-//! The gateway of the engine and the guest's own SSH server are both this crate. It asks a [`Authorizer`] who may come in and which
-//! [`Target`] he gets, and dials that machine once for every channel. It knows the protocol and its limits, and nothing of
-//! users, clusters, processes or files.
+//! The gateway of the engine and the SSH server of the guest both use this crate. It asks an [`Authorizer`] whether a
+//! key may log in and which [`Target`] the connection gets, and dials that target once for every channel. It knows the
+//! SSH protocol and its limits, and nothing of users, clusters, processes or files.
 //!
-//! Start reading at [`serve`]; `visitor` is what a client may ask for on a connection, `sessions` and `forwards` are the two
-//! kinds of channels, and `inbox` is how a client that sends faster than the machine reads is held back.
+//! Start reading at [`serve`]; `connection` handles the requests of a client, `channels` has the kinds of channels,
+//! `connection_limits` bounds connections and failed logins, and `abortable_stream` is the TCP stream below the
+//! protocol.
 
+mod abortable_stream;
 mod authorizer;
-mod forwards;
-mod gate;
-mod inbox;
-mod listeners;
-mod relay;
+mod channels;
+mod connection;
+mod connection_limits;
 mod serve;
-mod sessions;
 mod settings;
-mod visitor;
-mod wire;
 
-pub use authorizer::{Authorizer, Denied, Key, Target, Visit};
+pub use authorizer::{Authorizer, Denied, Key, Login, Target};
 pub use serve::serve;
 pub use settings::{InvalidHostKey, Limits, Settings};

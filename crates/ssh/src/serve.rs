@@ -1,4 +1,4 @@
-//! Accepts connections until it is told to stop.
+//! Accepts connections until it is stopped.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -11,22 +11,23 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::gate::{Gate, Ticket};
-use crate::visitor::{Place, Visitor};
-use crate::wire::{Cutter, Wire};
+use crate::abortable_stream::{AbortHandle, AbortableStream};
+use crate::connection::{ConnectionContext, ConnectionHandler};
+use crate::connection_limits::{ConnectionLimiter, ConnectionPermit};
 use crate::{Authorizer, Settings};
 
-/// How long a connection has to say goodbye when the server stops.
-const GOODBYE: Duration = Duration::from_secs(1);
+/// How long a connection may take to disconnect when the server stops.
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Serves SSH on a listener until `stop` is done, then ends all connections. New settings are for new connections.
+/// Serves SSH on a listener until `stop` completes, then ends all connections. Changed settings apply to new
+/// connections.
 pub async fn serve(
     listener: TcpListener,
     settings: watch::Receiver<Arc<Settings>>,
     authorizer: Arc<dyn Authorizer>,
     stop: impl Future<Output = ()>,
 ) {
-    let gate = Arc::new(Gate::default());
+    let limiter = Arc::new(ConnectionLimiter::default());
     let (stopping, _) = watch::channel(false);
     let mut connections = JoinSet::new();
     tokio::pin!(stop);
@@ -37,15 +38,16 @@ pub async fn serve(
             accepted = listener.accept() => match accepted {
                 Ok((stream, from)) => {
                     let settings = settings.borrow().clone();
-                    // Whoever comes too often, or finds the house full, is not even greeted.
-                    if let Some(ticket) = gate.admit(from.ip(), &settings.limits, Instant::now()) {
-                        let connection = Connection { settings, authorizer: authorizer.clone(), ticket, stopping: stopping.subscribe() };
-                        connections.spawn(connection.run(stream, from));
+                    // A connection above a limit is closed without a greeting.
+                    if let Some(permit) = limiter.try_admit(from.ip(), &settings.limits, Instant::now()) {
+                        let (authorizer, stopping) = (authorizer.clone(), stopping.subscribe());
+                        let connection = AcceptedConnection { settings, authorizer, permit, stopping };
+                        connections.spawn(connection.serve_connection(stream, from));
                     }
                 }
                 Err(error) => {
-                    // Out of descriptors, most likely: those who are here will give some back.
-                    tracing::warn!(%error, "no SSH connection could be accepted");
+                    // Most likely no descriptors are left: other connections must end first.
+                    tracing::warn!(%error, "an SSH connection could not be accepted");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             },
@@ -55,56 +57,57 @@ pub async fn serve(
     while connections.join_next().await.is_some() {}
 }
 
-struct Connection {
+struct AcceptedConnection {
     settings: Arc<Settings>,
     authorizer: Arc<dyn Authorizer>,
-    ticket: Ticket,
+    permit: ConnectionPermit,
     stopping: watch::Receiver<bool>,
 }
 
-impl Connection {
-    async fn run(mut self, stream: TcpStream, from: SocketAddr) {
+impl AcceptedConnection {
+    async fn serve_connection(mut self, stream: TcpStream, from: SocketAddr) {
         let Ok(to) = stream.local_addr() else { return };
         if stream.set_nodelay(true).is_err() {
             return;
         }
-        let (entered, mut has_entered) = watch::channel(false);
-        let cutter = Arc::new(Cutter::default());
-        let wire = Wire::new(stream, cutter.clone());
-        let place = Place { settings: self.settings.clone(), authorizer: self.authorizer, from, to };
-        let visitor = Visitor::new(place, self.ticket, entered);
+        let (logged_in, mut has_logged_in) = watch::channel(false);
+        let abort_handle = Arc::new(AbortHandle::default());
+        let wire = AbortableStream::new(stream, abort_handle.clone());
+        let context = ConnectionContext { settings: self.settings.clone(), authorizer: self.authorizer, from, to };
+        let handler = ConnectionHandler::new(context, self.permit, logged_in);
         let grace = tokio::time::sleep(self.settings.limits.grace);
         tokio::pin!(grace);
-        let begun = tokio::select! {
-            begun = russh::server::run_stream(Arc::new(self.settings.config()), wire, visitor) => begun,
+        let started = tokio::select! {
+            started = russh::server::run_stream(Arc::new(self.settings.config()), wire, handler) => started,
             () = &mut grace => return,
-            () = is_set(&mut self.stopping) => return,
+            () = wait_until_set(&mut self.stopping) => return,
         };
-        let Ok(mut session) = begun else { return };
+        let Ok(mut session) = started else { return };
         let handle = session.handle();
         tokio::select! {
             _ = &mut session => return,
-            () = is_set(&mut has_entered) => {}
-            () = &mut grace => return cutter.cut(),
-            () = is_set(&mut self.stopping) => return cutter.cut(),
+            () = wait_until_set(&mut has_logged_in) => {}
+            () = &mut grace => return abort_handle.abort(),
+            () = wait_until_set(&mut self.stopping) => return abort_handle.abort(),
         }
         tokio::select! {
             _ = &mut session => {}
-            () = is_set(&mut self.stopping) => {
-                let goodbye = handle.disconnect(Disconnect::ByApplication, "the server is stopping".into(), "en".into());
+            () = wait_until_set(&mut self.stopping) => {
+                let (reason, message) = (Disconnect::ByApplication, "the server is stopping".into());
+                let disconnect = handle.disconnect(reason, message, "en".into());
                 let end = async {
-                    let _ = goodbye.await;
+                    let _ = disconnect.await;
                     let _ = (&mut session).await;
                 };
-                let _ = tokio::time::timeout(GOODBYE, end).await;
-                cutter.cut();
+                let _ = tokio::time::timeout(DISCONNECT_TIMEOUT, end).await;
+                abort_handle.abort();
             }
         }
     }
 }
 
-/// Waits until it is so; for ever, should nobody be left to say so.
-async fn is_set(flag: &mut watch::Receiver<bool>) {
+/// Waits until the flag is set; forever if its sender is gone.
+async fn wait_until_set(flag: &mut watch::Receiver<bool>) {
     if flag.wait_for(|set| *set).await.is_err() {
         std::future::pending().await
     }

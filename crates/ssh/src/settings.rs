@@ -1,4 +1,4 @@
-//! How the front behaves: its host key, its limits, and the algorithms that it offers.
+//! The settings of the server: its host key, its limits, and the algorithms that it offers.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -6,56 +6,55 @@ use std::time::Duration;
 use russh::keys::{Algorithm, EcdsaCurve, HashAlg, PrivateKey};
 use russh::{MethodKind, MethodSet, Preferred, SshId, cipher, compression, kex, mac, server};
 
-/// Everything that can be chosen.
+/// The settings of an SSH server.
 #[derive(Clone)]
 pub struct Settings {
     host_key: PrivateKey,
-    /// The limits.
     pub limits: Limits,
 }
 
-/// Secrets stay out of logs.
+/// Keeps the host key out of logs.
 impl std::fmt::Debug for Settings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Settings").field("limits", &self.limits).finish_non_exhaustive()
     }
 }
 
-/// The text is not a private key that can be used.
+/// The text is not a usable private key.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("the host key is not an unencrypted private key in OpenSSH's format: {0}")]
 pub struct InvalidHostKey(String);
 
-/// How much of everything there may be.
+/// The limits of an SSH server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at a time.
+    /// Concurrent connections.
     pub connections: usize,
-    /// Connections at a time from one address (for IPv6: one network of 64 bits).
+    /// Concurrent connections from one address (for IPv6: one /64 network).
     pub connections_per_address: usize,
-    /// Connections that have not logged in yet.
+    /// Concurrent connections that have not logged in yet.
     pub starting: usize,
-    /// Connections from one address that have not logged in yet.
+    /// Concurrent connections from one address that have not logged in yet.
     pub starting_per_address: usize,
-    /// Failed logins from one address before it has to wait; one is forgiven every two seconds.
+    /// Failed logins from one address before further connections are refused; one is forgiven every two seconds.
     pub failures_per_address: u32,
-    /// Channels at a time on one connection.
+    /// Concurrent channels of one connection.
     pub channels: usize,
-    /// Bytes that a client may send ahead of the machine on one channel.
+    /// Bytes that a client may send ahead of the target on one channel.
     pub window: u32,
-    /// Bytes that all channels of a connection may hold back together.
+    /// Bytes that all channels of a connection may buffer together.
     pub held_per_connection: usize,
-    /// How long a client has for its login.
+    /// How long a login may take.
     pub grace: Duration,
     /// Keys that a client may try.
     pub attempts: usize,
-    /// How long a refusal takes.
+    /// How long a refusal is delayed.
     pub refusal: Duration,
-    /// How long a client may be silent before it is asked whether it is still there.
+    /// How long a client may be silent before a keepalive is sent.
     pub keepalive: Duration,
-    /// How often it may leave that unanswered.
+    /// How many keepalives may remain unanswered.
     pub keepalive_missed: usize,
-    /// How long a connection may carry nothing at all; `None` for as long as it likes.
+    /// The idle timeout; `None` for no limit.
     pub idle: Option<Duration>,
 }
 
@@ -81,7 +80,7 @@ impl Default for Limits {
 }
 
 impl Settings {
-    /// Settings with this host key (OpenSSH's private key format) and the usual limits.
+    /// Creates settings with a host key (OpenSSH private key format) and the default limits.
     pub fn new(host_key: &str) -> Result<Settings, InvalidHostKey> {
         let host_key = PrivateKey::from_openssh(host_key).map_err(|e| InvalidHostKey(e.to_string()))?;
         if host_key.is_encrypted() {
@@ -90,7 +89,7 @@ impl Settings {
         Ok(Settings { host_key, limits: Limits::default() })
     }
 
-    /// What the protocol's library wants to know.
+    /// Builds the configuration of the SSH library.
     pub(crate) fn config(&self) -> server::Config {
         let mut methods = MethodSet::empty();
         methods.push(MethodKind::PublicKey);
@@ -102,11 +101,11 @@ impl Settings {
             keys: vec![self.host_key.clone()],
             window_size: self.limits.window,
             maximum_packet_size: 32 << 10,
-            // Input is taken by the handler, so that a full buffer here can never stop the connection.
+            // The handler takes the input, so a full buffer in the library can never block the connection.
             channel_buffer_size: 1,
             event_buffer_size: 64,
             preferred: preferred(),
-            // The question for the methods, with which every client begins, counts as one.
+            // The client's initial query for the methods counts as an attempt.
             max_auth_attempts: self.limits.attempts + 1,
             inactivity_timeout: self.limits.idle,
             keepalive_interval: Some(self.limits.keepalive),
@@ -117,9 +116,9 @@ impl Settings {
     }
 }
 
-/// The client's order decides, so what is not offered is not chosen: ciphers that processors have instructions for, key
-/// exchanges that take well under a millisecond, and no compression. Most clients would rather take AES-CTR with a MAC than
-/// AES-GCM, which is faster, and all of the last ten years know the latter; so the former is left out.
+/// The client's preference decides, so slow algorithms are not offered at all: only ciphers with hardware support, key
+/// exchanges that take well under a millisecond, and no compression. Most clients prefer AES-CTR with a MAC to AES-GCM,
+/// which is faster and supported by all clients of the last ten years; so AES-CTR is left out.
 fn preferred() -> Preferred {
     const KEY_EXCHANGES: &[kex::Name] = &[
         kex::MLKEM768X25519_SHA256,

@@ -1,21 +1,21 @@
-//! What can go wrong in the store, as far as a caller decides by it.
+//! Errors of the store that a caller can react to.
 
-/// A failure of the store.
+/// An error of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The row was changed by somebody else since it was read, or the runner's lease was lost.
+    /// Another writer changed the row since it was read, or the runner lost its lease.
     #[error("the row was changed meanwhile")]
     Conflict,
-    /// A unique value is in use already.
+    /// A unique value is already in use.
     #[error("that value is taken")]
     Taken,
-    /// The database cannot be reached or written to at present.
+    /// The database cannot be reached or written to at the moment.
     #[error("the database is unavailable: {0}")]
     Unavailable(String),
-    /// A row holds what this version does not understand.
+    /// A row holds a value that this version does not understand.
     #[error("a row is not understood: {0}")]
     Corrupt(String),
-    /// Anything else that the engine reports.
+    /// Any other error that the database reports.
     #[error("the database reports: {0}")]
     Database(String),
 }

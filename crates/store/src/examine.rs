@@ -1,4 +1,4 @@
-//! What an operator wants to know of a database that something is wrong with. Everything here only reads.
+//! Diagnosis of a database for the operator. Everything here only reads.
 
 use std::time::Duration;
 
@@ -6,65 +6,67 @@ use tarn_model::Time;
 
 use crate::{Result, Store, Tx, db};
 
-/// The version of the schema that this program knows.
-pub const KNOWN: i64 = db::KNOWN;
+/// The schema version that this program supports.
+pub const SCHEMA_VERSION: i64 = db::SCHEMA_VERSION;
 
-/// What the engine below says of itself.
+/// The self-diagnosis of a database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
-    /// Its name and its version.
-    pub engine: String,
-    /// What is broken in the file; `None` where nobody looked, or it took too long.
+    /// The name and version of the database software.
+    pub database: String,
+    /// Faults found in the file. `None` when the check did not run or took too long.
     pub faults: Option<Vec<String>>,
-    /// How long the log beside the file is.
+    /// The size of the write-ahead log beside the file.
     pub log_bytes: u64,
-    /// What a server's clock says.
+    /// The time according to the server's clock.
     pub now: Option<Time>,
-    /// Whether a server sorts by bytes.
+    /// Whether the server sorts by bytes.
     pub is_byte_order: Option<bool>,
-    /// What this user of a server may not do.
+    /// The privileges that the database user lacks.
     pub refused: Vec<String>,
 }
 
-/// Work that should have been done by now.
+/// Work that should have been done already.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overdue {
-    /// Requests that nobody works on, or that are past their deadline.
+    /// Requests that no runner holds or that are past their deadline.
     pub requests: Vec<String>,
-    /// Jobs that nobody drives.
+    /// Jobs that no engine runs.
     pub jobs: Vec<String>,
 }
 
-/// How many are told of each.
-const MAX_TOLD: u32 = 20;
+/// The maximum number of ids listed of each kind.
+const MAX_LISTED: u32 = 20;
 
-/// How the engines say that there is no such table. Whatever else they say is no reason to believe that nothing was made.
-const MISSING: [&str; 2] = ["no such table", "(42P01)"];
+/// How the databases report a missing table. Any other error must not be taken for an empty database.
+const MISSING_TABLE_ERRORS: [&str; 2] = ["no such table", "(42P01)"];
 
-/// Asks the engine below.
+/// Runs the self-diagnosis of the database.
 pub async fn health(store: &Store) -> Result<Health> {
     store.health().await
 }
 
-/// Which version the schema has; `None` where nothing was ever made.
+/// Returns the version of the schema; `None` for an empty database.
 pub fn version(tx: &mut Tx<'_>) -> Result<Option<i64>> {
     match tx.query_one("select count(*) from migrations", &[]) {
         Ok(row) => row.map(|mut row| row.integer()).transpose(),
-        Err(crate::Error::Database(why)) if MISSING.iter().any(|missing| why.contains(missing)) => Ok(None),
+        Err(crate::Error::Database(why)) if MISSING_TABLE_ERRORS.iter().any(|missing| why.contains(missing)) => {
+            Ok(None)
+        }
         Err(error) => Err(error),
     }
 }
 
-/// What has waited for longer than `grace` for somebody to do it. What is being undone is past its deadline, which is why: it is late
-/// when it is due.
+/// Returns work that has been due for longer than `grace`. A request that is being undone is past its deadline already,
+/// so only its due time counts.
 pub fn overdue(tx: &mut Tx<'_>, grace: Duration) -> Result<Overdue> {
     let late = tx.now().before(grace);
     let sql = "select id from requests where ended_us is null and lease_until_us < $1 and (due_us < $1 or (failure is null and deadline_us < $1)) \
                order by due_us, id limit $2";
-    let requests = tx.query(sql, &[late.into(), MAX_TOLD.into()])?;
+    let requests = tx.query(sql, &[late.into(), MAX_LISTED.into()])?;
     let sql = "select id from jobs where ended_us is null and state in ('STARTING', 'RUNNING', 'STOPPING', 'COLLECTING') \
                and lease_until_us < $1 and since_us < $1 order by created_us, id limit $2";
-    let jobs = tx.query(sql, &[late.into(), MAX_TOLD.into()])?;
+    let jobs = tx.query(sql, &[late.into(), MAX_LISTED.into()])?;
     let ids = |rows: Vec<db::Row>| rows.into_iter().map(|mut row| row.text()).collect::<Result<Vec<_>>>();
     Ok(Overdue { requests: ids(requests)?, jobs: ids(jobs)? })
 }

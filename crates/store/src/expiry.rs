@@ -1,10 +1,10 @@
-//! Forgetting what ended long ago, some at a time. Events and the ledger are kept.
+//! Removes rows that ended long ago, in batches. Events and the ledger are kept.
 
 use tarn_model::Time;
 
 use crate::{Result, Tx};
 
-/// Forgets clusters, volumes and requests that ended before `expired`; returns how many.
+/// Removes clusters, volumes and requests that ended before `expired`. Returns the number of rows removed.
 pub fn forget_ended(tx: &mut Tx<'_>, expired: Time) -> Result<u64> {
     let mut forgotten = 0;
     for sql in [

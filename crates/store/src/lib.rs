@@ -1,46 +1,33 @@
-//! The store: the only SQL of Tarn, on SQLite or PostgreSQL with one text.
+//! The store: the only SQL of Tarn, with one text for SQLite and PostgreSQL.
 //!
-//! A file per noun holds plain functions over a transaction, [`Tx`]; [`Store`] runs them. The store knows the `model` and
-//! nothing of requests' steps, drivers or HTTP. Start reading at [`clusters`] for a noun and at [`db`] for the engines.
+//! Each noun has a file of plain functions over a transaction, [`Tx`]; [`Store`] runs them. The files are grouped in
+//! folders, and the crate root exports all of them side by side. The store knows the `model` and nothing of a request's
+//! steps, drivers or HTTP. Start reading at [`clusters`] for a noun and at [`db`] for the two databases.
 
-pub mod accounts;
-pub mod attachments;
-pub mod buckets;
-pub mod cluster_keys;
-pub mod clusters;
 pub mod db;
-pub mod events;
 pub mod examine;
 pub mod expiry;
-pub mod gpus;
-pub mod host;
-pub mod idempotency;
 pub mod installation;
-pub mod instances;
-pub mod job_logs;
-pub mod job_nodes;
-pub mod job_standings;
 pub mod jobs;
-pub mod ledger;
-pub mod limits;
-pub mod objects;
-pub mod parts;
-pub mod requests;
-pub mod ssh_keys;
-pub mod storage;
 #[cfg(feature = "testing")]
 pub mod testing;
-pub mod uploads;
-pub mod users;
-pub mod versions;
 
+mod compute;
 mod error;
 mod listing;
+mod object_storage;
+mod organizations;
 mod store;
+mod workflow;
 
+pub use compute::{attachments, cluster_keys, clusters, gpus, host, instances, storage};
 pub use error::Error;
-pub use listing::{Listing, Whose};
+pub use jobs::{logs as job_logs, nodes as job_nodes, status as job_status};
+pub use listing::{Listing, OwnerFilter};
+pub use object_storage::{accounts, buckets, objects, parts, uploads, versions};
+pub use organizations::{ledger, limits, ssh_keys, users};
 pub use store::{Database, Store, Tx};
+pub use workflow::{events, idempotency, requests};
 
 /// What store functions return.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -1,72 +1,71 @@
-//! How lists are asked for: whose rows, from where on, how many.
+//! Parameters of a list: which owner's rows, after which row, and how many.
 
 use tarn_model::Time;
 
 use crate::db::Param;
 
-/// Whose rows a list shows.
+/// Selects the rows of one user or of one scope.
 #[derive(Clone, Copy, Debug)]
-pub enum Whose<'a> {
-    /// What this user created.
+pub enum OwnerFilter<'a> {
+    /// The rows that this user created.
     User {
-        /// The user.
         user: &'a str,
-        /// The scope of what the user creates now.
+        /// The scope of new rows of this user.
         scope: &'a str,
     },
-    /// Everything of this scope: an organization, or a user without one.
+    /// All rows of this scope: an organization, or a user without one.
     Scope(&'a str),
 }
 
 /// One page of a list, newest first.
 #[derive(Clone, Copy, Debug)]
 pub struct Listing<'a> {
-    /// Whose rows.
-    pub whose: Whose<'a>,
-    /// Also what has ended.
+    pub owner: OwnerFilter<'a>,
+    /// Includes rows that have ended.
     pub all: bool,
-    /// The last row of the page before: only older ones follow.
+    /// The last row of the previous page. Only older rows follow.
     pub after: Option<(Time, &'a str)>,
-    /// How many rows at most.
+    /// The maximum number of rows.
     pub limit: u32,
 }
 
 impl<'a> Listing<'a> {
-    /// The parameters `$1` whose, `$2` and `$3` from where on, `$4` how many.
+    /// The parameters: `$1` the owner, `$2` and `$3` the last row of the previous page, `$4` the limit.
     pub(crate) fn params(&self) -> Vec<Param<'a>> {
-        let (Whose::User { user: whose, .. } | Whose::Scope(whose)) = self.whose;
+        let (OwnerFilter::User { user: owner, .. } | OwnerFilter::Scope(owner)) = self.owner;
         let (time, id) = self.after.unwrap_or((Time::from_micros(i64::MAX), ""));
-        vec![whose.into(), time.into(), id.into(), self.limit.into()]
+        vec![owner.into(), time.into(), id.into(), self.limit.into()]
     }
 
-    /// The same and, where all rows of one user are asked for, `$5` his scope: the index of all rows is by scope.
+    /// The same parameters and, when all rows of one user are listed, `$5` the user's scope: the index of all rows
+    /// starts with the scope.
     pub(crate) fn params_with_scope(&self) -> Vec<Param<'a>> {
         let mut params = self.params();
-        if let (Whose::User { scope, .. }, true) = (self.whose, self.all) {
+        if let (OwnerFilter::User { scope, .. }, true) = (self.owner, self.all) {
             params.push(scope.into());
         }
         params
     }
 }
 
-/// The four queries behind a list of things that end by being DESTROYED: whose rows, and whether ended ones are among them.
-/// `$select` is the noun's own macro that puts its columns in front.
+/// The four queries behind a list of things that end by being DESTROYED: by user or by scope, with or without ended
+/// rows. `$select` is the macro of the noun that puts its columns in front.
 macro_rules! list_sql {
     ($select:ident, $listing:expr) => {
-        match ($listing.whose, $listing.all) {
-            ($crate::Whose::User { .. }, false) => $select!(
+        match ($listing.owner, $listing.all) {
+            ($crate::OwnerFilter::User { .. }, false) => $select!(
                 "where user_id = $1 and state <> 'DESTROYED' and (created_us, id) < ($2, $3) \
                  order by created_us desc, id desc limit $4"
             ),
-            ($crate::Whose::User { .. }, true) => $select!(
+            ($crate::OwnerFilter::User { .. }, true) => $select!(
                 "where scope = $5 and user_id = $1 and (created_us, id) < ($2, $3) \
                  order by created_us desc, id desc limit $4"
             ),
-            ($crate::Whose::Scope(_), false) => $select!(
+            ($crate::OwnerFilter::Scope(_), false) => $select!(
                 "where scope = $1 and state <> 'DESTROYED' and (created_us, id) < ($2, $3) \
                  order by created_us desc, id desc limit $4"
             ),
-            ($crate::Whose::Scope(_), true) => {
+            ($crate::OwnerFilter::Scope(_), true) => {
                 $select!("where scope = $1 and (created_us, id) < ($2, $3) order by created_us desc, id desc limit $4")
             }
         }

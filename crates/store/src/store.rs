@@ -1,4 +1,4 @@
-//! The store as the rest of the house sees it: read on a consistent state, or write in one transaction.
+//! The store as other crates see it: reads run on one consistent state, writes run in one transaction.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,62 +6,67 @@ use std::sync::Arc;
 use tarn_model::{Clock, Ids, Time};
 use tokio::sync::oneshot;
 
-use crate::db::{Executor, Job, Param, Postgres, Row, Sqlite};
+use crate::db::{Executor, Param, Postgres, Row, Sqlite, WriteOperation};
 use crate::{Error, Result};
 
-/// Where the data is.
+/// The database to open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Database {
-    /// A file, for one process.
+    /// A file, used by one process.
     Sqlite(PathBuf),
-    /// A server, for several replicas: a `postgres://` address.
+    /// A server, used by several replicas: a `postgres://` address.
     Postgres(String),
 }
 
-/// All that Tarn remembers.
+/// A handle on the database. Clones share the connection.
 #[derive(Clone)]
 pub struct Store {
-    engine: Arc<Engine>,
+    backend: Arc<Backend>,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn Ids>,
 }
 
-enum Engine {
+enum Backend {
     Sqlite(Sqlite),
     Postgres(Box<Postgres>),
 }
 
 impl Store {
-    /// Opens the database, makes it if need be, and brings its schema up to date.
+    /// Opens the database, creating it if it does not exist, and migrates its schema to the current version.
     pub async fn open(database: &Database, clock: Arc<dyn Clock>, ids: Arc<dyn Ids>) -> Result<Self> {
-        let engine = match database {
-            Database::Sqlite(path) => Engine::Sqlite(Sqlite::open(path)?),
-            Database::Postgres(url) => Engine::Postgres(Box::new(Postgres::open(url).await?)),
+        let backend = match database {
+            Database::Sqlite(path) => Backend::Sqlite(Sqlite::open(path)?),
+            Database::Postgres(url) => Backend::Postgres(Box::new(Postgres::open(url).await?)),
         };
-        let store = Store { engine: Arc::new(engine), clock, ids };
+        let store = Store { backend: Arc::new(backend), clock, ids };
         store.fill_fingerprints().await?;
         Ok(store)
     }
 
-    /// Opens a database that exists, only to read it: nothing is made and nothing is brought up to date, and whoever writes to it
-    /// meanwhile is not kept from it. `is_alone` says that nobody else has it open.
-    pub async fn look(database: &Database, is_alone: bool, clock: Arc<dyn Clock>, ids: Arc<dyn Ids>) -> Result<Self> {
-        let engine = match database {
-            Database::Sqlite(path) => Engine::Sqlite(Sqlite::look(path, is_alone)?),
-            Database::Postgres(url) => Engine::Postgres(Box::new(Postgres::look(url).await?)),
+    /// Opens an existing database for reading. Nothing is created or migrated, and other processes can still write to
+    /// it. `is_alone` says that no other process has the database open.
+    pub async fn open_read_only(
+        database: &Database,
+        is_alone: bool,
+        clock: Arc<dyn Clock>,
+        ids: Arc<dyn Ids>,
+    ) -> Result<Self> {
+        let backend = match database {
+            Database::Sqlite(path) => Backend::Sqlite(Sqlite::open_read_only(path, is_alone)?),
+            Database::Postgres(url) => Backend::Postgres(Box::new(Postgres::open_read_only(url).await?)),
         };
-        Ok(Store { engine: Arc::new(engine), clock, ids })
+        Ok(Store { backend: Arc::new(backend), clock, ids })
     }
 
-    /// What the engine below says of itself.
+    /// The self-diagnosis of the database.
     pub(crate) async fn health(&self) -> Result<crate::examine::Health> {
-        match &*self.engine {
-            Engine::Sqlite(sqlite) => sqlite.health(),
-            Engine::Postgres(postgres) => postgres.health().await,
+        match &*self.backend {
+            Backend::Sqlite(sqlite) => sqlite.health(),
+            Backend::Postgres(postgres) => postgres.health().await,
         }
     }
 
-    /// A migration cannot compute fingerprints: what it left out is added here, some at a time.
+    /// Adds the fingerprints that a migration cannot compute, in batches.
     async fn fill_fingerprints(&self) -> Result<()> {
         let mut after = String::new();
         loop {
@@ -73,44 +78,44 @@ impl Store {
         }
     }
 
-    /// Counts the changes. While it stands still nothing has changed, so that what was read before is still so. `None` where
-    /// other processes change things unseen.
+    /// Returns the number of changes so far. While it does not change, earlier reads are still valid. `None` where
+    /// other processes can change the database unnoticed.
     pub fn generation(&self) -> Option<u64> {
-        match &*self.engine {
-            Engine::Sqlite(sqlite) => Some(sqlite.generation()),
-            Engine::Postgres(_) => None,
+        match &*self.backend {
+            Backend::Sqlite(sqlite) => Some(sqlite.generation()),
+            Backend::Postgres(_) => None,
         }
     }
 
-    /// Reads on one consistent state.
+    /// Runs a read on one consistent state.
     pub async fn read<T, E, F>(&self, work: F) -> std::result::Result<T, E>
     where
         E: From<Error>,
         F: FnOnce(&mut Tx<'_>) -> std::result::Result<T, E>,
     {
         let (now, ids) = (self.clock.now(), &*self.ids);
-        match &*self.engine {
-            Engine::Sqlite(sqlite) => sqlite.read(|db| work(&mut Tx { db, now, ids }))?,
-            Engine::Postgres(postgres) => postgres.read(|db| work(&mut Tx { db, now, ids })).await?,
+        match &*self.backend {
+            Backend::Sqlite(sqlite) => sqlite.read(|db| work(&mut Tx { db, now, ids }))?,
+            Backend::Postgres(postgres) => postgres.read(|db| work(&mut Tx { db, now, ids })).await?,
         }
     }
 
-    /// Writes in one transaction: all of it is on disk when this returns `Ok`, and nothing of it was kept on `Err`. The work
-    /// may run more than once, so it must have no effect but on the transaction.
+    /// Runs a write in one transaction. All of it is on disk when this returns `Ok`, and none of it is kept on `Err`.
+    /// The work may run more than once, so it must have no effect outside the transaction.
     pub async fn write<T, E, F>(&self, work: F) -> std::result::Result<T, E>
     where
         T: Send + 'static,
         E: From<Error> + Send + 'static,
         F: Fn(&mut Tx<'_>) -> std::result::Result<T, E> + Send + 'static,
     {
-        match &*self.engine {
-            Engine::Sqlite(sqlite) => {
-                let (reply, answer) = oneshot::channel();
+        match &*self.backend {
+            Backend::Sqlite(sqlite) => {
+                let (reply, response) = oneshot::channel();
                 let (clock, ids) = (self.clock.clone(), self.ids.clone());
-                sqlite.submit(Box::new(Work { work, clock, ids, result: None, reply }));
-                answer.await.unwrap_or_else(|_| Err(Error::Unavailable("the writer has stopped".to_owned()).into()))
+                sqlite.submit(Box::new(QueuedWrite { work, clock, ids, result: None, reply }));
+                response.await.unwrap_or_else(|_| Err(Error::Unavailable("the writer has stopped".to_owned()).into()))
             }
-            Engine::Postgres(postgres) => {
+            Backend::Postgres(postgres) => {
                 postgres.write(|db| work(&mut Tx { db, now: self.clock.now(), ids: &*self.ids })).await
             }
         }
@@ -125,12 +130,12 @@ pub struct Tx<'a> {
 }
 
 impl<'a> Tx<'a> {
-    /// When this transaction began.
+    /// The start time of this transaction.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// Fresh ids.
+    /// The source of fresh ids.
     pub fn ids(&self) -> &'a dyn Ids {
         self.ids
     }
@@ -139,7 +144,7 @@ impl<'a> Tx<'a> {
         self.db.query(sql, params)
     }
 
-    /// The only row, if there is one.
+    /// Returns the first row, if there is one.
     pub(crate) fn query_one(&mut self, sql: &'static str, params: &[Param<'_>]) -> Result<Option<Row>> {
         Ok(self.db.query(sql, params)?.into_iter().next())
     }
@@ -148,7 +153,7 @@ impl<'a> Tx<'a> {
         self.db.execute(sql, params)
     }
 
-    /// Runs a statement that must find its row as it was read; otherwise somebody else was faster.
+    /// Runs a statement that must change a row as it was read. `Conflict` when another writer changed it first.
     pub(crate) fn execute_guarded(&mut self, sql: &'static str, params: &[Param<'_>]) -> Result<()> {
         match self.db.execute(sql, params)? {
             0 => Err(Error::Conflict),
@@ -161,8 +166,8 @@ impl<'a> Tx<'a> {
     }
 }
 
-/// An operation on its way through SQLite's writer thread.
-struct Work<F, T, E> {
+/// A write in the queue of SQLite's writer thread.
+struct QueuedWrite<F, T, E> {
     work: F,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn Ids>,
@@ -170,13 +175,13 @@ struct Work<F, T, E> {
     reply: oneshot::Sender<std::result::Result<T, E>>,
 }
 
-impl<F, T, E> Job for Work<F, T, E>
+impl<F, T, E> WriteOperation for QueuedWrite<F, T, E>
 where
     T: Send,
     E: From<Error> + Send,
     F: Fn(&mut Tx<'_>) -> std::result::Result<T, E> + Send,
 {
-    fn run(&mut self, db: &mut dyn Executor) -> bool {
+    fn apply(&mut self, db: &mut dyn Executor) -> bool {
         let result = (self.work)(&mut Tx { db, now: self.clock.now(), ids: &*self.ids });
         let keep = result.is_ok();
         self.result = Some(result);
@@ -186,12 +191,12 @@ where
     fn finish(self: Box<Self>, committed: Result<()>) {
         let result = match (committed, self.result) {
             (Ok(()), Some(result)) => result,
-            (Ok(()), None) => Err(Error::Database("the operation panicked and was taken back".to_owned()).into()),
-            // A refusal needs no commit to be true.
+            (Ok(()), None) => Err(Error::Database("the operation panicked and was rolled back".to_owned()).into()),
+            // A refusal is valid without a commit.
             (Err(_), Some(Err(refused))) => Err(refused),
             (Err(error), _) => Err(error.into()),
         };
-        // Whoever asked may have gone away; the work is done all the same.
+        // The caller may have stopped waiting. The write is complete all the same.
         let _ = self.reply.send(result);
     }
 }

@@ -1,93 +1,167 @@
-//! For tests of this crate and of those above it: an empty database on each engine, a clock that is set by hand, and ids
-//! from a seed.
+//! For tests of this crate and of the crates above it: a database of each kind, a clock that tests set, and ids from a seed.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tarn_model::{Clock, Ids, Time};
 use tempfile::TempDir;
-use tokio_postgres::NoTls;
+use tokio::task::JoinHandle;
+use tokio_postgres::{Client, NoTls};
 
-use crate::Database;
+use crate::db::migrations;
+use crate::{Database, Store};
 
-/// An engine to run a test on.
+/// The databases that every test of the store and of the crates above it runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum DatabaseKind {
     Sqlite,
     Postgres,
 }
 
-/// An empty database that is gone when this is dropped.
+/// A database that is dropped with this value.
 pub struct Fresh {
-    /// Where it is.
     pub database: Database,
-    /// A directory for whatever else the test needs.
+    /// A directory for other files of the test.
     pub dir: TempDir,
     on_server: Option<(String, String)>,
 }
 
-/// Makes an empty database; `None`, with a line that says so, where there is no PostgreSQL to test on.
-#[allow(clippy::disallowed_methods, reason = "tests are told by the environment where the server is")]
-pub async fn fresh(engine: DatabaseKind) -> Option<Fresh> {
+/// Creates a database without rows. On PostgreSQL it has its tables already, because running the migrations takes longer than
+/// most tests do. Returns `None`, and prints why, where there is no PostgreSQL to test on.
+pub async fn fresh(kind: DatabaseKind) -> Option<Fresh> {
+    create(kind, Schema::Newest).await
+}
+
+/// Creates a database without tables.
+pub async fn empty(kind: DatabaseKind) -> Option<Fresh> {
+    create(kind, Schema::None).await
+}
+
+#[derive(Clone, Copy)]
+enum Schema {
+    Newest,
+    None,
+}
+
+#[allow(clippy::disallowed_methods, reason = "the environment names the test server")]
+async fn create(kind: DatabaseKind, schema: Schema) -> Option<Fresh> {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    match engine {
+    let server = match kind {
         DatabaseKind::Sqlite => {
-            Some(Fresh { database: Database::Sqlite(dir.path().join("tarn.db")), dir, on_server: None })
+            return Some(Fresh { database: Database::Sqlite(dir.path().join("tarn.db")), dir, on_server: None });
         }
-        DatabaseKind::Postgres => {
-            let Ok(server) = std::env::var("TARN_TEST_POSTGRES") else {
-                eprintln!("skipped: TARN_TEST_POSTGRES names no server; `make test` starts one");
-                return None;
-            };
-            let unique = dir.path().file_name().and_then(|name| name.to_str()).expect("tempfile gives plain names");
-            let name: String = unique.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase();
-            let name = format!("tarn_{name}_{}", std::process::id());
-            let sql = format!("create database {name} template template0 lc_collate 'C' lc_ctype 'C' encoding 'UTF8'");
-            on_server(&server, &sql).await;
-            let (base, _) = server.rsplit_once('/').expect("an address with a database");
-            Some(Fresh { database: Database::Postgres(format!("{base}/{name}")), dir, on_server: Some((server, name)) })
+        DatabaseKind::Postgres => std::env::var("TARN_TEST_POSTGRES"),
+    };
+    let Ok(server) = server else {
+        eprintln!("skipped: TARN_TEST_POSTGRES names no server; `make test` starts one");
+        return None;
+    };
+    let unique = dir.path().file_name().and_then(|name| name.to_str()).expect("tempfile gives plain names");
+    let name: String = unique.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase();
+    let name = format!("tarn_{name}_{}", std::process::id());
+    match schema {
+        Schema::Newest => on_server(&server, &[&copy_of(&template(&server).await, &name)]).await,
+        Schema::None => on_server(&server, &[&without_tables(&name)]).await,
+    }
+    Some(Fresh { database: database_on(&server, &name), dir, on_server: Some((server, name)) })
+}
+
+/// The name of a database on the server that holds the newest tables and no rows. The first test to ask creates it, the others
+/// wait for it. It is named after the migrations, so that a server that outlives a test run never holds an old one.
+async fn template(server: &str) -> String {
+    let mut hasher = DefaultHasher::new();
+    migrations::ALL.hash(&mut hasher);
+    let name = format!("tarn_template_{:016x}", hasher.finish());
+    let (client, connection) = connect(server).await;
+    let exists = async || {
+        let found = client.query("select 1 from pg_database where datname = $1", &[&name]).await;
+        !found.expect("the test server lists its databases").is_empty()
+    };
+    if !exists().await {
+        // The lock ends with the connection.
+        client.batch_execute("select pg_advisory_lock(7070)").await.expect("the test server locks");
+        if !exists().await {
+            // Under its own name only once it is complete: a test that is killed here must not leave a template without tables.
+            let unfinished = format!("{name}_unfinished");
+            on_server(server, &[&drop_database(&unfinished), &without_tables(&unfinished)]).await;
+            let (clock, ids) = (Arc::new(ManualClock::default()), Arc::new(SeededIds::new(0)));
+            let store = Store::open(&database_on(server, &unfinished), clock, ids).await.expect("the migrations run");
+            drop(store);
+            // Nothing is connected any more, or will be: a database can be copied only then.
+            let disconnect = format!(
+                "select pg_terminate_backend(pid, 60000) from pg_stat_activity where datname = '{unfinished}'"
+            );
+            on_server(server, &[&disconnect, &format!("alter database {unfinished} rename to {name}")]).await;
         }
     }
+    drop(client);
+    let _ = connection.await;
+    name
+}
+
+fn database_on(server: &str, name: &str) -> Database {
+    let (base, _) = server.rsplit_once('/').expect("an address with a database");
+    Database::Postgres(format!("{base}/{name}"))
+}
+
+fn copy_of(template: &str, name: &str) -> String {
+    format!("create database {name} template {template}")
+}
+
+fn without_tables(name: &str) -> String {
+    format!("create database {name} template template0 lc_collate 'C' lc_ctype 'C' encoding 'UTF8'")
+}
+
+fn drop_database(name: &str) -> String {
+    format!("drop database if exists {name} with (force)")
 }
 
 impl Drop for Fresh {
     fn drop(&mut self) {
         if let Some((server, name)) = self.on_server.take() {
-            // Dropping may happen inside of a runtime, where one cannot wait; a thread of its own can.
+            // A destructor may run inside of a runtime, where it must not block on a future; a thread of its own may.
             let thread = std::thread::spawn(move || {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-                runtime.block_on(on_server(&server, &format!("drop database if exists {name} with (force)")));
+                runtime.block_on(on_server(&server, &[&drop_database(&name)]));
             });
             let _ = thread.join();
         }
     }
 }
 
-async fn on_server(server: &str, sql: &str) {
+async fn connect(server: &str) -> (Client, JoinHandle<()>) {
     let (client, connection) = tokio_postgres::connect(server, NoTls).await.expect("the test server answers");
-    let connection = tokio::spawn(connection);
-    client.batch_execute(sql).await.expect("the test server obeys");
+    (client, tokio::spawn(async { drop(connection.await) }))
+}
+
+/// Runs commands one by one: databases cannot be created or dropped inside of a transaction.
+async fn on_server(server: &str, commands: &[&str]) {
+    let (client, connection) = connect(server).await;
+    for command in commands {
+        client.batch_execute(command).await.expect("the test server runs the command");
+    }
     drop(client);
     let _ = connection.await;
 }
 
-/// Keeps everybody from writing to a database file while it lives: they wait some seconds, and then it is unavailable.
+/// Keeps a database file locked while it lives: writers wait some seconds, and then report it as unavailable.
 pub struct Locked(#[allow(dead_code, reason = "the lock lives as long as its connection")] rusqlite::Connection);
 
 impl Locked {
-    /// Takes the lock; `None` where the database is no file.
+    /// Takes the lock; returns `None` when the database is not a file.
     pub fn new(database: &Database) -> Option<Self> {
         let Database::Sqlite(path) = database else {
             return None;
         };
         let connection = rusqlite::Connection::open(path).expect("the file can be opened");
-        connection.execute_batch("begin immediate").expect("nobody else has the lock for long");
+        connection.execute_batch("begin immediate").expect("no other writer keeps the lock for long");
         Some(Locked(connection))
     }
 }
 
-/// A clock that stands still until it is moved.
+/// A clock that advances only when a test says so.
 pub struct ManualClock(AtomicI64);
 
 impl Default for ManualClock {
@@ -97,12 +171,12 @@ impl Default for ManualClock {
 }
 
 impl ManualClock {
-    /// Moves the clock on.
+    /// Advances the clock.
     pub fn advance(&self, span: Duration) {
         self.move_to(self.now().after(span));
     }
 
-    /// Moves the clock to a later point.
+    /// Advances the clock to `time`; does nothing when that has passed.
     pub fn move_to(&self, time: Time) {
         self.0.fetch_max(time.as_micros(), Ordering::SeqCst);
     }
@@ -110,7 +184,7 @@ impl ManualClock {
 
 impl Clock for ManualClock {
     fn now(&self) -> Time {
-        // A microsecond passes with every look, as it would: rows made one after the other have an order.
+        // Each reading advances the clock by a microsecond, so that rows written one after the other have an order.
         Time::from_micros(self.0.fetch_add(1, Ordering::SeqCst))
     }
 }

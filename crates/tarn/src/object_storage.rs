@@ -16,7 +16,7 @@ use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use rustls::ServerConfig;
 use tarn_control::Secrets;
-use tarn_objects::{Objects, Parts, s3};
+use tarn_objects::{Components, Objects, s3};
 use tarn_store::Store;
 use tokio::time::Instant;
 
@@ -35,7 +35,7 @@ pub(crate) async fn open(config: &Config, store: &Store, secrets: &Secrets) -> R
     let directory = config.objects_directory();
     belonging::ensure(&directory, store, &RandomIds).await?;
     let shown = directory.display().to_string();
-    let parts = Parts {
+    let parts = Components {
         store: store.clone(),
         directory,
         secret: secrets.object_storage_key(),

@@ -64,7 +64,7 @@ pub async fn list(control: &Control, caller: &Caller, listing: Listing) -> Resul
     let limit = page::limit(listing.limit)?;
     let read = control.store().read(|tx| -> Result<Page<ClusterView>> {
         let asked = tarn_store::Listing {
-            whose: whose(caller, listing.include_org),
+            owner: whose(caller, listing.include_org),
             all: listing.all,
             after: after.as_ref().map(|(time, id)| (*time, id.as_str())),
             limit: limit + 1,

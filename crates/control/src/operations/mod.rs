@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use tarn_model::ids::{ClusterId, InstanceId, RequestId, VolumeId};
 use tarn_model::names;
 use tarn_model::users::{Owner, User};
-use tarn_store::{Tx, Whose};
+use tarn_store::{OwnerFilter, Tx};
 
 use crate::{Caller, Result};
 
@@ -44,9 +44,9 @@ pub struct Accepted {
 }
 
 /// What a caller created or, with `include_org`, everything of his organization.
-fn whose(caller: &Caller, include_org: bool) -> Whose<'_> {
+fn whose(caller: &Caller, include_org: bool) -> OwnerFilter<'_> {
     let scope = scope(&caller.user);
-    if include_org { Whose::Scope(scope) } else { Whose::User { user: caller.user.id.as_str(), scope } }
+    if include_org { OwnerFilter::Scope(scope) } else { OwnerFilter::User { user: caller.user.id.as_str(), scope } }
 }
 
 /// The scope of what a user creates.

@@ -142,7 +142,7 @@ pub async fn delete_bucket(control: &Control, caller: &Caller, name: &str) -> Re
         let removed = control.write(caller, move |tx| remove_bucket(tx, &me, &of, &called)).await;
         match removed {
             // There may be too many for one transaction, and only a call that was not carried out before may touch them.
-            Err(error) if error.code == Error::UPLOADS_OPEN && tries < buckets::REMOVALS => {
+            Err(error) if error.code == Error::UPLOADS_OPEN && tries < buckets::MAX_REMOVAL_TRIES => {
                 tries += 1;
                 control.objects().abort_uploads(&org, &name).await?;
             }

@@ -57,7 +57,7 @@ pub async fn list(control: &Control, caller: &Caller, filter: RequestFilter) -> 
     let limit = page::limit(filter.limit)?;
     let read = control.store().read(|tx| -> Result<Page<RequestView>> {
         let asked = tarn_store::Listing {
-            whose: whose(caller, filter.include_org),
+            owner: whose(caller, filter.include_org),
             all: true,
             after: after.as_ref().map(|(time, id)| (*time, id.as_str())),
             limit: limit + 1,

@@ -15,7 +15,7 @@ const REMEMBERED: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Forgets some of what is too old; comes again at once while there is more.
 pub async fn tick(control: &Control) -> Result<Duration> {
     let write = control.store().write(|tx| {
-        let outcomes = idempotency::forget(tx, tx.now().before(once::KEPT))?;
+        let outcomes = idempotency::remove_expired(tx, tx.now().before(once::KEPT))?;
         Ok(outcomes + expiry::forget_ended(tx, tx.now().before(REMEMBERED))?)
     });
     match write.await.map_err(|error: tarn_store::Error| Error::from(error))? {

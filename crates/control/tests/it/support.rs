@@ -80,7 +80,7 @@ fn control_with(
     let driver = FakeDriver::open(fresh.dir.path(), inventory.clone(), FakeSettings::default()).unwrap();
     let driver = Arc::new(Watched::new(driver.with_gpus(watch)));
     let secrets = Secrets::new([7; 32]);
-    let objects = Objects::open(tarn_objects::Parts {
+    let objects = Objects::open(tarn_objects::Components {
         store: store.clone(),
         directory: fresh.dir.path().join("objects"),
         secret: secrets.object_storage_key(),

@@ -114,7 +114,8 @@ impl Driver for LocalDriver {
     }
 
     async fn machine_boot(&self) -> Result<Option<String>, Error> {
-        let boot = processes::boot_id().map_err(|error| local_host::failed("the machine could not be looked at", &error))?;
+        let boot =
+            processes::boot_id().map_err(|error| local_host::failed("the machine could not be looked at", &error))?;
         Ok(Some(boot))
     }
 

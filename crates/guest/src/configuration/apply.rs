@@ -1,4 +1,4 @@
-//! Writes a configuration into the files of the instance.
+//! Writes a configuration to the files of the instance.
 
 use std::io;
 use std::net::IpAddr;
@@ -8,9 +8,9 @@ use rustix::fs::Mode;
 use tarn_link::Configuration;
 
 use super::State;
-use super::files::{Owner, directory_below, open_directory, read, replace, system_directory};
 use super::links;
-use crate::accounts::Account;
+use crate::filesystem::{Owner, open_directory, open_or_create_below, open_system_directory, read_file, replace_file};
+use crate::users::Account;
 
 const BEGIN: &str = "# Begin of the lines that Tarn keeps: changes between here and the end are lost.";
 const END: &str = "# End of the lines that Tarn keeps.";
@@ -18,16 +18,22 @@ const END: &str = "# End of the lines that Tarn keeps.";
 const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
 const PUBLIC: Mode = PRIVATE.union(Mode::RGRP).union(Mode::ROTH);
 
-/// Writes everything, then remembers it. If something fails, the next try begins anew; each file is whole at any time.
-pub(crate) fn apply(root: &Path, account: &Account, state: &mut State, wanted: Configuration) -> io::Result<()> {
-    let etc = system_directory(root, "etc")?;
+/// Writes all files, then saves the state. If something fails, the next call starts over; each file is complete at any
+/// time.
+pub(crate) fn apply_configuration(
+    root: &Path,
+    account: &Account,
+    state: &mut State,
+    wanted: Configuration,
+) -> io::Result<()> {
+    let etc = open_system_directory(root, "etc")?;
     let system = Owner { account: None, mode: PUBLIC };
     let hosts: Vec<String> = wanted.hosts.iter().map(|(name, address)| format!("{address}\t{name}")).collect();
-    let before = text(&etc, "hosts");
-    replace(&etc, "hosts", merge(&with_localhost(before), &hosts).as_bytes(), system)?;
-    let ssh = system_directory(root, "etc/ssh")?;
-    let known_hosts = merge(&text(&ssh, "ssh_known_hosts"), &wanted.known_hosts);
-    replace(&ssh, "ssh_known_hosts", known_hosts.as_bytes(), system)?;
+    let before = read_text_or_empty(&etc, "hosts");
+    replace_file(&etc, "hosts", merge_managed_lines(&with_localhost_entries(before), &hosts).as_bytes(), system)?;
+    let ssh = open_system_directory(root, "etc/ssh")?;
+    let known_hosts = merge_managed_lines(&read_text_or_empty(&ssh, "ssh_known_hosts"), &wanted.known_hosts);
+    replace_file(&ssh, "ssh_known_hosts", known_hosts.as_bytes(), system)?;
     if !wanted.peer_key.is_empty() {
         let ours = [state.configuration.peer_key.as_str(), wanted.peer_key.as_str()];
         write_peer_key(account, &ours, &wanted)?;
@@ -41,26 +47,26 @@ pub(crate) fn apply(root: &Path, account: &Account, state: &mut State, wanted: C
     Ok(())
 }
 
-/// Links the volumes into the home directory. New ones are remembered first: a link that nobody knows would stay for ever.
+/// Links the volumes into the home directory. New links are saved first: an unknown link would stay forever.
 fn write_links(root: &Path, account: &Account, state: &mut State, wanted: &Configuration) -> io::Result<()> {
     let new: Vec<_> = wanted.volumes.iter().filter(|link| !state.links.contains(link)).cloned().collect();
-    new.iter().for_each(|link| links::give_volume(root, account, link));
+    new.iter().for_each(|link| links::chown_volume(root, account, link));
     if !new.is_empty() {
         let mut next = state.clone();
         next.links.extend(new);
         next.save(root)?;
         *state = next;
     }
-    links::replace(account, &state.links, &wanted.volumes)
+    links::sync_links(account, &state.links, &wanted.volumes)
 }
 
-/// Gives the user the key to the other nodes, unless he has a key of his own in its place.
+/// Installs the key for the other nodes, unless the user has another key in its place.
 fn write_peer_key(account: &Account, ours: &[&str], wanted: &Configuration) -> io::Result<()> {
     let home = open_directory(&account.home)?;
     let owner = Owner { account: Some(account), mode: PRIVATE };
-    let ssh = directory_below(home, ".ssh", Owner { mode: Mode::RWXU, ..owner })?;
-    // A name that cannot be read as a file (a link, a directory) was put there by the user.
-    let is_free = match read(&ssh, "id_ed25519") {
+    let ssh = open_or_create_below(home, ".ssh", Owner { mode: Mode::RWXU, ..owner })?;
+    // Anything that cannot be read as a file (a link, a directory) was put there by the user.
+    let is_free = match read_file(&ssh, "id_ed25519") {
         Ok(None) => true,
         Ok(Some((_, text))) => ours.iter().any(|key| !key.is_empty() && key.as_bytes() == text),
         Err(_) => false,
@@ -68,22 +74,23 @@ fn write_peer_key(account: &Account, ours: &[&str], wanted: &Configuration) -> i
     if !is_free {
         return Ok(());
     }
-    replace(&ssh, "id_ed25519", wanted.peer_key.as_bytes(), owner)?;
+    replace_file(&ssh, "id_ed25519", wanted.peer_key.as_bytes(), owner)?;
     if wanted.peer_public_key.is_empty() {
         return Ok(());
     }
     let public = format!("{}\n", wanted.peer_public_key.trim_end());
-    replace(&ssh, "id_ed25519.pub", public.as_bytes(), Owner { mode: PUBLIC, ..owner })
+    replace_file(&ssh, "id_ed25519.pub", public.as_bytes(), Owner { mode: PUBLIC, ..owner })
 }
 
-/// What a file says. One that cannot be read, such as a link that an image has in its place, says nothing and is replaced.
-fn text(directory: &impl std::os::fd::AsFd, name: &str) -> String {
-    let contents = read(directory, name).ok().flatten().map(|(_, contents)| contents).unwrap_or_default();
+/// Returns the text of a file. A file that cannot be read, such as a link in the image, counts as empty and is
+/// replaced.
+fn read_text_or_empty(directory: &impl std::os::fd::AsFd, name: &str) -> String {
+    let contents = read_file(directory, name).ok().flatten().map(|(_, contents)| contents).unwrap_or_default();
     String::from_utf8_lossy(&contents).into_owned()
 }
 
-/// Puts our lines in place of those we put there before; everything else stays where it is.
-fn merge(before: &str, ours: &[String]) -> String {
+/// Replaces our lines from an earlier call; all other lines stay.
+fn merge_managed_lines(before: &str, ours: &[String]) -> String {
     let mut merged = String::with_capacity(before.len());
     let mut inside = false;
     for line in before.lines() {
@@ -100,8 +107,8 @@ fn merge(before: &str, ours: &[String]) -> String {
     merged
 }
 
-/// An instance always knows itself.
-fn with_localhost(text: String) -> String {
+/// Adds entries for localhost if there are none.
+fn with_localhost_entries(text: String) -> String {
     let names_localhost = |line: &str| {
         let mut words = line.split_whitespace();
         words.next().is_some_and(|word| word.parse::<IpAddr>().is_ok()) && words.any(|word| word == "localhost")
@@ -116,18 +123,20 @@ fn with_localhost(text: String) -> String {
 mod tests {
     use super::*;
 
+    /// Only our own lines are replaced.
     #[test]
-    fn only_our_lines_are_replaced() {
-        let first = merge("10.9.9.9 mine\n", &["10.0.0.1\ta".into()]);
+    fn merge_replaces_managed_lines_only() {
+        let first = merge_managed_lines("10.9.9.9 mine\n", &["10.0.0.1\ta".into()]);
         assert_eq!(first, format!("10.9.9.9 mine\n{BEGIN}\n10.0.0.1\ta\n{END}\n"));
-        let second = merge(&format!("{first}10.8.8.8 later\n"), &["10.0.0.2\tb".into()]);
+        let second = merge_managed_lines(&format!("{first}10.8.8.8 later\n"), &["10.0.0.2\tb".into()]);
         assert_eq!(second, format!("10.9.9.9 mine\n10.8.8.8 later\n{BEGIN}\n10.0.0.2\tb\n{END}\n"));
     }
 
+    /// Entries for localhost are added once.
     #[test]
-    fn localhost_is_added_once() {
-        let once = with_localhost("10.0.0.1 a\n".into());
+    fn localhost_entries_are_added_once() {
+        let once = with_localhost_entries("10.0.0.1 a\n".into());
         assert!(once.starts_with("127.0.0.1\tlocalhost\n"));
-        assert_eq!(with_localhost(once.clone()), once);
+        assert_eq!(with_localhost_entries(once.clone()), once);
     }
 }

@@ -1,4 +1,4 @@
-//! Refuses a configuration that must not get into files. Nothing is changed then.
+//! Rejects a configuration that must not get into files. Nothing is changed then.
 
 use std::net::IpAddr;
 
@@ -9,50 +9,50 @@ const MAX_HOSTS: usize = 5000;
 const MAX_VOLUMES: usize = 16;
 const MAX_LINE: usize = 16 << 10;
 
-/// Checks everything; the error is for a person.
-pub(crate) fn check(configuration: &Configuration) -> Result<(), String> {
+/// Checks a configuration; the error is for a person.
+pub(crate) fn check_configuration(configuration: &Configuration) -> Result<(), String> {
     let Configuration { public_keys, hosts, host_key, peer_key, peer_public_key, known_hosts, volumes } = configuration;
     if public_keys.len() > MAX_KEYS || hosts.len() > MAX_HOSTS || known_hosts.len() > MAX_HOSTS {
-        return Err(format!("there may be {MAX_KEYS} keys and {MAX_HOSTS} hosts"));
+        return Err(format!("at most {MAX_KEYS} keys and {MAX_HOSTS} hosts are allowed"));
     }
     if let Some(key) = public_keys.iter().find(|key| !is_line(key) || key.split_whitespace().count() < 2) {
-        return Err(format!("this is not a public key: {key:.80}"));
+        return Err(format!("not a public key: {key:.80}"));
     }
     if let Some((name, _)) = hosts.iter().find(|(name, _)| !is_host_name(name)) {
-        return Err(format!("this is not the name of a host: {name:.80}"));
+        return Err(format!("not a host name: {name:.80}"));
     }
     if let Some((_, address)) = hosts.iter().find(|(_, address)| address.parse::<IpAddr>().is_err()) {
-        return Err(format!("this is not an address: {address:.80}"));
+        return Err(format!("not an IP address: {address:.80}"));
     }
     if let Some(line) = known_hosts.iter().find(|line| !is_line(line)) {
-        return Err(format!("this is not a line of known hosts: {line:.80}"));
+        return Err(format!("not a line for known_hosts: {line:.80}"));
     }
     if !host_key.is_empty() && tarn_ssh::Settings::new(host_key).is_err() {
-        return Err("the host key is not a private key in OpenSSH's format".into());
+        return Err("the host key is not a private key in OpenSSH format".into());
     }
     if !peer_key.is_empty() && tarn_ssh::Settings::new(peer_key).is_err() {
-        return Err("the peers' key is not a private key in OpenSSH's format".into());
+        return Err("the peer key is not a private key in OpenSSH format".into());
     }
     if !peer_public_key.is_empty() && !is_line(peer_public_key) {
-        return Err("the peers' public key is not a line".into());
+        return Err("the public peer key is not a single line".into());
     }
     check_volumes(volumes)
 }
 
 fn check_volumes(volumes: &[(String, String)]) -> Result<(), String> {
     if volumes.len() > MAX_VOLUMES {
-        return Err(format!("there may be {MAX_VOLUMES} volumes"));
+        return Err(format!("at most {MAX_VOLUMES} volumes are allowed"));
     }
     if let Some((name, _)) = volumes.iter().find(|(name, _)| !is_volume_name(name)) {
-        return Err(format!("this is not the name of a volume: {name:.80}"));
+        return Err(format!("not a volume name: {name:.80}"));
     }
     if let Some((_, path)) = volumes.iter().find(|(_, path)| !is_mount_path(path)) {
-        return Err(format!("this is not where a volume is mounted: {path:.80}"));
+        return Err(format!("not a mount point of a volume: {path:.80}"));
     }
     Ok(())
 }
 
-/// Text that stays on one line of a file and is not a comment.
+/// Returns whether a text stays on one line of a file and is not a comment.
 fn is_line(text: &str) -> bool {
     let text = text.trim_end();
     !text.is_empty() && text.len() <= MAX_LINE && !text.starts_with('#') && !text.chars().any(char::is_control)
@@ -66,7 +66,7 @@ fn is_host_name(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(is_label)
 }
 
-/// A name that is no path and never hidden.
+/// Returns whether a name is neither a path nor hidden.
 fn is_volume_name(name: &str) -> bool {
     let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     (1..=63).contains(&name.len()) && name.chars().all(good)
@@ -84,11 +84,12 @@ mod tests {
     fn with(change: impl FnOnce(&mut Configuration)) -> Result<(), String> {
         let mut configuration = Configuration::default();
         change(&mut configuration);
-        check(&configuration)
+        check_configuration(&configuration)
     }
 
+    /// Values that would break a file are rejected.
     #[test]
-    fn nothing_that_would_break_a_file_gets_through() {
+    fn check_rejects_invalid_values() {
         assert_eq!(with(|_| {}), Ok(()));
         assert!(with(|c| c.hosts = vec![("c-1-0".into(), "10.0.0.1".into())]).is_ok());
         for name in ["", "a b", "a\nb", "-a", "a..b", "a#b", &"a".repeat(64)] {
@@ -103,8 +104,9 @@ mod tests {
         assert!(with(|c| c.peer_key = "nonsense".into()).is_err());
         assert!(with(|c| c.public_keys = vec!["ssh-rsa A".into(); MAX_KEYS + 1]).is_err());
     }
+    /// Volume links need a volume name and a mount point.
     #[test]
-    fn links_are_names_of_volumes_and_lead_to_them() {
+    fn check_rejects_invalid_volumes() {
         let volume = |name: &str, path: &str| with(|c| c.volumes = vec![(name.into(), path.into())]);
         let good = "/mnt/s-0123456789ab";
         assert_eq!(volume("data", good), Ok(()));

@@ -1,4 +1,4 @@
-//! Whether a key may log in: the engine gave it, it is the peers', or the user wrote it into his own file.
+//! Decides whether a key may log in: it comes from the engine, it is the peer key, or the user authorized it.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
@@ -7,20 +7,22 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 
 use super::State;
-use super::files::{open_directory, read};
-use crate::accounts::Account;
+use crate::filesystem::{open_directory, read_file};
+use crate::users::Account;
 
-/// Whether a key, written as OpenSSH writes it, opens the instance.
-pub(crate) fn opens(state: &State, account: Option<&Account>, key: &str) -> bool {
+/// Returns whether a key, in OpenSSH format, may log in.
+pub(crate) fn is_key_authorized(state: &State, account: Option<&Account>, key: &str) -> bool {
     let Some(wanted) = kind_and_blob(key) else { return false };
     let configuration = &state.configuration;
     let mut given = configuration.public_keys.iter().chain([&configuration.peer_public_key]);
     given.any(|line| kind_and_blob(line) == Some(wanted))
-        || account.is_some_and(|account| own_keys(account).lines().any(|line| kind_and_blob(line) == Some(wanted)))
+        || account.is_some_and(|account| {
+            user_authorized_keys(account).lines().any(|line| kind_and_blob(line) == Some(wanted))
+        })
 }
 
-/// The kind of a key and the key itself. A line that begins with options (`command=`, `from=`, `restrict`) has no kind in
-/// the first place and is never accepted: the guest would not keep to them.
+/// Returns the kind and the base64 of a key. A line that starts with options (`command=`, `from=`, `restrict`) is never
+/// accepted, because the guest would not enforce them.
 fn kind_and_blob(line: &str) -> Option<(&str, &str)> {
     let mut words = line.split_whitespace();
     let (kind, blob) = (words.next()?, words.next()?);
@@ -28,16 +30,16 @@ fn kind_and_blob(line: &str) -> Option<(&str, &str)> {
     (is_kind && !kind.contains(['=', ',', '"'])).then_some((kind, blob))
 }
 
-/// The user's own file, if only he or root can have written it.
-fn own_keys(account: &Account) -> String {
-    read_own_keys(account).unwrap_or_default()
+/// Returns the user's `authorized_keys`, if only the user or root can have written it.
+fn user_authorized_keys(account: &Account) -> String {
+    read_user_authorized_keys(account).unwrap_or_default()
 }
 
-fn read_own_keys(account: &Account) -> Option<String> {
+fn read_user_authorized_keys(account: &Account) -> Option<String> {
     let home = File::from(open_directory(Path::new(&account.home)).ok()?);
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = File::from(rustix::fs::openat(&home, ".ssh", flags, Mode::empty()).ok()?);
-    let (file, text) = read(&directory, "authorized_keys").ok()??;
+    let (file, text) = read_file(&directory, "authorized_keys").ok()??;
     let is_safe = [&home, &directory, &file].into_iter().all(|file| {
         let others_may_write = 0o022;
         file.metadata().is_ok_and(|m| (m.uid() == account.uid || m.uid() == 0) && m.mode() & others_may_write == 0)
@@ -49,8 +51,9 @@ fn read_own_keys(account: &Account) -> Option<String> {
 mod tests {
     use super::*;
 
+    /// A key line with options is never accepted.
     #[test]
-    fn options_are_never_accepted() {
+    fn keys_with_options_are_ignored() {
         assert_eq!(kind_and_blob("ssh-ed25519 AAAA me@home"), Some(("ssh-ed25519", "AAAA")));
         assert_eq!(kind_and_blob("  ssh-rsa   BBBB"), Some(("ssh-rsa", "BBBB")));
         for line in ["", "# ssh-rsa AAAA", "restrict ssh-rsa AAAA", "command=\"x\" ssh-rsa AAAA", "ssh-rsa", "from=a b"]

@@ -1,16 +1,16 @@
-//! What the engine tells the guest: who may log in, what the nodes of the cluster are called, and which volumes are there.
+//! The configuration that the engine sends: who may log in, the names of the nodes of the cluster, and the volumes.
 //!
-//! [`check`] refuses what must not get into files, [`apply`] writes them, [`State`] is what the guest remembers of it, so that
-//! it needs the engine for nothing after a restart, and [`opens`] decides about a key. The user's own files stay his.
+//! [`check_configuration`] rejects what must not get into files, [`apply_configuration`] writes the files, [`State`] is
+//! what the guest stores, so that it needs the engine for nothing after a restart, and [`is_key_authorized`] decides
+//! about a key. Files of the user are not changed.
 
 mod apply;
 mod check;
-pub(crate) mod files;
 mod keys;
 mod links;
 mod state;
 
-pub(crate) use apply::apply;
-pub(crate) use check::check;
-pub(crate) use keys::opens;
-pub(crate) use state::{State, directory, image, remember_image};
+pub(crate) use apply::apply_configuration;
+pub(crate) use check::check_configuration;
+pub(crate) use keys::is_key_authorized;
+pub(crate) use state::{State, load_image, open_state_directory, save_image};

@@ -1,4 +1,4 @@
-//! What a guest remembers: its configuration, and a host key of its own for the time before it got one.
+//! What a guest stores: its configuration, and its own host key for the time before it is configured.
 
 use std::io;
 use std::path::Path;
@@ -9,15 +9,17 @@ use rustix::fs::Mode;
 use serde::{Deserialize, Serialize};
 use tarn_link::{Configuration, Image};
 
-use super::files::{Owner, open_directory, own_directory, read, replace, system_directory};
 use super::links::Link;
+use crate::filesystem::{
+    Owner, open_directory, open_private_directory, open_system_directory, read_file, replace_file,
+};
 
-const FILE: &str = "guest.json";
+const STATE_FILE: &str = "guest.json";
 
-/// What the container image says, for `sudo`, which trusts nothing that its caller could have written.
-const IMAGE: &str = "image.json";
+/// The settings of the container image, for `sudo`, which trusts nothing that its caller could have written.
+const IMAGE_FILE: &str = "image.json";
 
-/// What is remembered.
+/// The stored state.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct State {
     pub(super) configuration: Configuration,
@@ -27,7 +29,7 @@ pub(crate) struct State {
     own_host_key: String,
 }
 
-/// Secrets stay out of logs.
+/// Keeps secrets out of logs.
 impl std::fmt::Debug for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("State").field("configuration", &self.configuration).finish_non_exhaustive()
@@ -35,10 +37,11 @@ impl std::fmt::Debug for State {
 }
 
 impl State {
-    /// Reads the state; a guest that has none, or cannot read it, begins with a host key of its own.
+    /// Reads the state. A missing or unreadable state is replaced by one with a new host key.
     pub(crate) fn load(root: &Path) -> io::Result<Self> {
-        let directory = directory(root)?;
-        let known = read(&directory, FILE)?.and_then(|(_, text)| serde_json::from_slice::<State>(&text).ok());
+        let directory = open_state_directory(root)?;
+        let known =
+            read_file(&directory, STATE_FILE)?.and_then(|(_, text)| serde_json::from_slice::<State>(&text).ok());
         let mut state = known.unwrap_or_default();
         if state.own_host_key.is_empty() {
             let key = PrivateKey::random(&mut russh::keys::key::safe_rng(), Algorithm::Ed25519);
@@ -52,30 +55,35 @@ impl State {
     /// Writes the state.
     pub(super) fn save(&self, root: &Path) -> io::Result<()> {
         let text = serde_json::to_vec(self).map_err(io::Error::other)?;
-        replace(directory(root)?, FILE, &text, Owner { account: None, mode: Mode::RUSR | Mode::WUSR })
+        replace_file(
+            open_state_directory(root)?,
+            STATE_FILE,
+            &text,
+            Owner { account: None, mode: Mode::RUSR | Mode::WUSR },
+        )
     }
 
-    /// The private host key in use.
+    /// Returns the private host key in use.
     pub(crate) fn host_key(&self) -> &str {
         let given = &self.configuration.host_key;
         if given.is_empty() { &self.own_host_key } else { given }
     }
 }
 
-/// Remembers what the container image says.
-pub(crate) fn remember_image(root: &Path, image: &Image) -> io::Result<()> {
+/// Saves the settings of the container image.
+pub(crate) fn save_image(root: &Path, image: &Image) -> io::Result<()> {
     let text = serde_json::to_vec(image).map_err(io::Error::other)?;
-    replace(directory(root)?, IMAGE, &text, Owner { account: None, mode: Mode::RUSR | Mode::WUSR })
+    replace_file(open_state_directory(root)?, IMAGE_FILE, &text, Owner { account: None, mode: Mode::RUSR | Mode::WUSR })
 }
 
-/// What the container image of this instance says, if it is of one. Nothing is made or changed by asking.
-pub(crate) fn image(root: &Path) -> Option<Image> {
+/// Reads the settings of the container image, if the instance has one. Creates and changes nothing.
+pub(crate) fn load_image(root: &Path) -> Option<Image> {
     let directory = open_directory(&root.join("var/lib/tarn")).ok()?;
-    let (_, text) = read(directory, IMAGE).ok()??;
+    let (_, text) = read_file(directory, IMAGE_FILE).ok()??;
     serde_json::from_slice(&text).ok()
 }
 
-/// The directory for what only the guest may read.
-pub(crate) fn directory(root: &Path) -> io::Result<std::os::fd::OwnedFd> {
-    own_directory(system_directory(root, "var/lib")?, "tarn")
+/// Opens the directory that only the guest may read.
+pub(crate) fn open_state_directory(root: &Path) -> io::Result<std::os::fd::OwnedFd> {
+    open_private_directory(open_system_directory(root, "var/lib")?, "tarn")
 }

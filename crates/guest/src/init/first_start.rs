@@ -1,5 +1,5 @@
-//! What must be there before the first login. All of it may be done again at any start, and before any process of the user
-//! runs, so nobody can put something else in its place meanwhile.
+//! What must exist before the first login. All of it may be repeated at any start, and it happens before any process of
+//! the user runs, so no process can interfere.
 
 use std::fs;
 use std::io;
@@ -8,13 +8,13 @@ use std::path::Path;
 
 use rustix::fs::{Mode, StatVfsMountFlags};
 
-use crate::accounts::Account;
-use crate::configuration::files::system_directory;
+use crate::filesystem::open_system_directory;
+use crate::users::Account;
 
-/// Makes the directories that programs expect and fills the user's home.
-pub fn prepare(root: &Path, account: &Account) -> io::Result<()> {
+/// Creates the directories that programs expect, and fills the home directory.
+pub fn prepare_instance(root: &Path, account: &Account) -> io::Result<()> {
     for open_to_all in ["run/lock", "tmp"] {
-        rustix::fs::fchmod(system_directory(root, open_to_all)?, Mode::from_raw_mode(0o1777))?;
+        rustix::fs::fchmod(open_system_directory(root, open_to_all)?, Mode::from_raw_mode(0o1777))?;
     }
     let home = &account.home;
     if !home.exists() {
@@ -25,12 +25,12 @@ pub fn prepare(root: &Path, account: &Account) -> io::Result<()> {
     let is_empty = fs::read_dir(home)?.next().is_none();
     let skeleton = root.join("etc/skel");
     if is_empty && skeleton.is_dir() {
-        copy(&skeleton, home, account)?;
+        copy_skeleton(&skeleton, home, account)?;
     }
     Ok(())
 }
 
-fn copy(from: &Path, to: &Path, account: &Account) -> io::Result<()> {
+fn copy_skeleton(from: &Path, to: &Path, account: &Account) -> io::Result<()> {
     for entry in fs::read_dir(from)? {
         let entry = entry?;
         let (source, target) = (entry.path(), to.join(entry.file_name()));
@@ -38,7 +38,7 @@ fn copy(from: &Path, to: &Path, account: &Account) -> io::Result<()> {
         if kind.is_dir() {
             fs::create_dir(&target)?;
             fs::set_permissions(&target, entry.metadata()?.permissions())?;
-            copy(&source, &target, account)?;
+            copy_skeleton(&source, &target, account)?;
         } else if kind.is_symlink() {
             std::os::unix::fs::symlink(fs::read_link(&source)?, &target)?;
         } else if kind.is_file() {
@@ -51,23 +51,23 @@ fn copy(from: &Path, to: &Path, account: &Account) -> io::Result<()> {
     Ok(())
 }
 
-/// Brings the guest's own `sudo` where the image has none that works: a copy of this program that becomes root when run.
-/// Returns whether it was needed.
+/// Installs the guest's `sudo` if the image has none that works: a setuid copy of this program. Returns whether it was
+/// needed.
 pub fn install_sudo(root: &Path, program: &Path) -> io::Result<bool> {
     let (own, theirs) = (root.join("usr/local/bin/sudo"), root.join("usr/bin/sudo"));
-    if works(&theirs) && root.join("etc/sudoers").is_file() {
+    if is_setuid_root(&theirs) && root.join("etc/sudoers").is_file() {
         return Ok(false);
     }
-    if works(&own) && are_equal(&own, program)? {
+    if is_setuid_root(&own) && have_equal_contents(&own, program)? {
         return Ok(false);
     }
     fs::create_dir_all(root.join("usr/local/bin"))?;
-    copy_sudo(program, &own)?;
+    install_setuid_copy(program, &own)?;
     Ok(true)
 }
 
-/// Copies the program to where it becomes root when run, whole or not at all.
-pub(super) fn copy_sudo(program: &Path, own: &Path) -> io::Result<()> {
+/// Installs a setuid-root copy of a program atomically.
+pub(super) fn install_setuid_copy(program: &Path, own: &Path) -> io::Result<()> {
     let beside = own.with_file_name(".sudo.tarn");
     match fs::remove_file(&beside) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
@@ -75,13 +75,13 @@ pub(super) fn copy_sudo(program: &Path, own: &Path) -> io::Result<()> {
     }
     fs::copy(program, &beside)?;
     std::os::unix::fs::chown(&beside, Some(0), Some(0))?;
-    // The bit comes last: a change of the owner would take it away.
+    // The setuid bit comes last: a change of the owner would clear it.
     fs::set_permissions(&beside, fs::Permissions::from_mode(0o4755))?;
     fs::rename(&beside, own)
 }
 
-/// Whether two files have the same contents: an instance that starts again may have a newer guest.
-pub(super) fn are_equal(one: &Path, other: &Path) -> io::Result<bool> {
+/// Returns whether two files have the same contents: a restarted instance may have a newer guest.
+pub(super) fn have_equal_contents(one: &Path, other: &Path) -> io::Result<bool> {
     let (one, other) = (fs::File::open(one)?, fs::File::open(other)?);
     let length = one.metadata()?.len();
     if length != other.metadata()?.len() {
@@ -100,8 +100,8 @@ pub(super) fn are_equal(one: &Path, other: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Whether a program becomes root when run: it is root's, has the bit, and lies where the bit counts.
-pub(super) fn works(program: &Path) -> bool {
+/// Returns whether a program runs as root: root owns it, it has the setuid bit, and its filesystem honours the bit.
+pub(super) fn is_setuid_root(program: &Path) -> bool {
     let becomes_root = fs::metadata(program).is_ok_and(|m| m.is_file() && m.uid() == 0 && m.mode() & 0o4001 == 0o4001);
     becomes_root && rustix::fs::statvfs(program).is_ok_and(|fs| !fs.f_flag.contains(StatVfsMountFlags::NOSUID))
 }

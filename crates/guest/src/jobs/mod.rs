@@ -1,68 +1,55 @@
-//! Jobs: commands that run without anybody being connected, whose output and end are kept until the engine has them.
+//! Jobs: commands that run without a connected client, whose output and outcome are kept until the engine has stored
+//! them.
 //!
-//! Start reading at `serve`. `run` takes the files in (`files`, and `unpack` as the user) and starts an attempt
-//! (`start`), `supervisor` is the process that runs its commands, and `keeper` the guest's side of it. `follow` tells
-//! what happens, `forget` removes a job (`remove` does the work), `outputs` gives its files back (`collect` as the
-//! user). On disk (`places`) lies all that must outlive the guest. It must not know why a job runs, nor whose it is.
+//! Start reading at `serve_job_purpose`. `attempts` starts and follows attempts, `supervisor` is the process that runs
+//! the commands of one, `files` receives the files of a job and sends its outputs, and `removal` deletes a job.
+//! `registry` holds all jobs, `paths` is where they are on disk, and `helper_process` runs the helpers. This module
+//! must not know why a job runs, nor whose it is.
 
 mod attempts;
-pub mod collect;
-mod conversation;
-mod failures;
-mod files;
-mod follow;
-mod forget;
-mod helpers;
-mod keeper;
-mod outputs;
-mod patterns;
-mod places;
-mod processes;
+pub mod files;
+mod helper_process;
+mod paths;
 mod registry;
-pub mod remove;
-mod run;
-mod script;
-mod start;
+pub mod removal;
 pub mod supervisor;
-pub mod unpack;
-mod walk;
 
 use std::sync::Arc;
 
 use tarn_link::{Answer, Purpose, Reader, Result, Stream, Writer};
 use tokio::io::{ReadHalf, WriteHalf};
 
-use crate::service::{Guest, refuse};
+use crate::link_service::{Guest, send_refusal};
 pub(crate) use registry::Jobs;
 
-/// Serves a stream whose purpose is about jobs.
-pub(crate) async fn serve<S: Stream>(
+/// Serves a stream whose purpose concerns jobs.
+pub(crate) async fn serve_job_purpose<S: Stream>(
     guest: &Arc<Guest>,
     purpose: Purpose,
     reader: Reader<ReadHalf<S>>,
     mut writer: Writer<WriteHalf<S>>,
 ) -> Result<()> {
     match purpose {
-        Purpose::RunJob(order) => run::serve(guest, *order, reader, writer).await,
+        Purpose::RunJob(order) => attempts::run::serve_run(guest, *order, reader, writer).await,
         Purpose::FollowJob { job, attempt, offset } => {
-            follow::serve(guest, (&job, attempt, offset), reader, writer).await
+            attempts::follow::serve_follow(guest, (&job, attempt, offset), reader, writer).await
         }
         Purpose::StopJob { job, attempt, grace_seconds } => {
-            stop(guest, &job, attempt, grace_seconds);
+            request_stop(guest, &job, attempt, grace_seconds);
             writer.message(&Answer::Ready).await
         }
-        Purpose::ForgetJob { job } => forget::serve(guest, &job, &mut writer).await,
-        Purpose::ListJobs => writer.message(&Answer::Jobs(guest.jobs.list())).await,
-        Purpose::Outputs(order) => outputs::serve(guest, &order, reader, writer).await,
-        _ => refuse(&mut writer, "that is not about jobs".into()).await,
+        Purpose::ForgetJob { job } => removal::forget::serve_forget(guest, &job, &mut writer).await,
+        Purpose::ListJobs => writer.message(&Answer::Jobs(guest.jobs.list_known())).await,
+        Purpose::Outputs(order) => files::outputs::serve_outputs(guest, &order, reader, writer).await,
+        _ => send_refusal(&mut writer, "that purpose does not concern jobs".into()).await,
     }
 }
 
-/// Asks an attempt to end; one that has ended or is not known is left alone.
-fn stop(guest: &Guest, job: &str, attempt: u32, grace_seconds: u32) {
-    if let Some(attempt) = guest.jobs.find(job).and_then(|job| job.attempt(attempt)) {
-        attempt.wishes.send_modify(|wishes| {
-            wishes.stop = Some(wishes.stop.map_or(grace_seconds, |before| before.min(grace_seconds)));
+/// Asks an attempt to end; an attempt that has ended or is unknown is left alone.
+fn request_stop(guest: &Guest, job: &str, attempt: u32, grace_seconds: u32) {
+    if let Some(attempt) = guest.jobs.find_job(job).and_then(|job| job.find_attempt(attempt)) {
+        attempt.requests.send_modify(|requests| {
+            requests.stop = Some(requests.stop.map_or(grace_seconds, |before| before.min(grace_seconds)));
         });
     }
 }

@@ -9,51 +9,51 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tarn_link::{JobEnd, KnownJob};
 
-use super::attempts::{Attempt, Stage, keep_outcome};
-use super::places::{LOG, ORDER, OUTCOME, Place};
+use super::attempts::attempt::{Attempt, Stage, save_outcome};
+use super::paths::{JobPaths, LOG_FILE, ORDER_FILE, OUTCOME_FILE};
 
-/// How many jobs may be known. The engine forgets those that it needs no more.
+/// The maximum number of jobs. The engine forgets those that it no longer needs.
 const MAX_JOBS: usize = 10_000;
 
-/// How many attempts of a job of an earlier life may be known. The engine keeps one at a time.
+/// The maximum number of attempts that are loaded per job. The engine keeps one at a time.
 const MAX_ATTEMPTS: usize = 4;
 
-/// The longest outcome that is read.
+/// The maximum length of an outcome that is read.
 const MAX_OUTCOME: u64 = 64 << 10;
 
-/// A job.
+/// A job and its attempts.
 #[derive(Debug, Default)]
 pub(super) struct Job {
-    /// Who starts an attempt, or forgets the job, does so alone.
-    pub(super) turn: tokio::sync::Mutex<()>,
+    /// Held while an attempt is started or the job is forgotten.
+    pub(super) exclusive: tokio::sync::Mutex<()>,
     attempts: Mutex<BTreeMap<u32, Arc<Attempt>>>,
 }
 
-/// All jobs.
+/// All jobs, by id.
 #[derive(Debug, Default)]
 pub(crate) struct Jobs {
     known: Mutex<BTreeMap<String, Arc<Job>>>,
-    instance_ends: AtomicBool,
+    is_stopping: AtomicBool,
 }
 
 impl Job {
-    /// An attempt.
-    pub(super) fn attempt(&self, number: u32) -> Option<Arc<Attempt>> {
+    /// Returns an attempt.
+    pub(super) fn find_attempt(&self, number: u32) -> Option<Arc<Attempt>> {
         self.lock().get(&number).cloned()
     }
 
-    /// All attempts, the first one first.
-    pub(super) fn attempts(&self) -> Vec<(u32, Arc<Attempt>)> {
+    /// Returns all attempts in order.
+    pub(super) fn all_attempts(&self) -> Vec<(u32, Arc<Attempt>)> {
         self.lock().iter().map(|(number, attempt)| (*number, attempt.clone())).collect()
     }
 
     /// Adds an attempt.
-    pub(super) fn add(&self, number: u32, attempt: Arc<Attempt>) {
+    pub(super) fn add_attempt(&self, number: u32, attempt: Arc<Attempt>) {
         self.lock().insert(number, attempt);
     }
 
-    /// Takes an attempt out.
-    pub(super) fn remove(&self, number: u32) -> Option<Arc<Attempt>> {
+    /// Removes an attempt.
+    pub(super) fn remove_attempt(&self, number: u32) -> Option<Arc<Attempt>> {
         self.lock().remove(&number)
     }
 
@@ -63,34 +63,34 @@ impl Job {
 }
 
 impl Jobs {
-    /// Finds the jobs of an earlier life. What ran then runs no more: a guest does not end before everybody else has.
-    /// What cannot be read is no reason not to begin.
+    /// Loads the jobs from before a restart of the guest. Their processes are gone: a guest ends after all other
+    /// processes. Unreadable jobs are skipped.
     pub(crate) fn load(root: &Path) -> Jobs {
-        let entries = std::fs::read_dir(Place::all(root));
+        let entries = std::fs::read_dir(JobPaths::all_jobs_directory(root));
         if let Err(e) = &entries
             && e.kind() != io::ErrorKind::NotFound
         {
-            eprintln!("tarn-guest: the jobs of an earlier life were not found: {e}");
+            eprintln!("tarn-guest: the stored jobs could not be read: {e}");
         }
         let names = entries.into_iter().flatten().flatten().map(|entry| entry.file_name());
-        let places = names.filter_map(|name| Place::new(root, name.to_str()?));
-        let jobs = places.take(MAX_JOBS).filter_map(|place| match load(&place) {
-            Ok(job) => Some((place.job().to_owned(), Arc::new(job))),
+        let all_paths = names.filter_map(|name| JobPaths::new(root, name.to_str()?));
+        let jobs = all_paths.take(MAX_JOBS).filter_map(|paths| match load_job(&paths) {
+            Ok(job) => Some((paths.job().to_owned(), Arc::new(job))),
             Err(e) => {
-                eprintln!("tarn-guest: {} was not found again: {e}", place.job());
+                eprintln!("tarn-guest: {} could not be loaded: {e}", paths.job());
                 None
             }
         });
-        Jobs { known: Mutex::new(jobs.collect()), instance_ends: AtomicBool::new(false) }
+        Jobs { known: Mutex::new(jobs.collect()), is_stopping: AtomicBool::new(false) }
     }
 
-    /// A job that is known.
-    pub(super) fn find(&self, job: &str) -> Option<Arc<Job>> {
+    /// Returns a job.
+    pub(super) fn find_job(&self, job: &str) -> Option<Arc<Job>> {
         self.lock().get(job).cloned()
     }
 
-    /// A job, which is known from now on; none if there are too many.
-    pub(super) fn enter(&self, job: &str) -> Option<Arc<Job>> {
+    /// Returns a job, and adds it if it is unknown; `None` if there are too many.
+    pub(super) fn find_or_insert(&self, job: &str) -> Option<Arc<Job>> {
         let mut known = self.lock();
         if known.len() >= MAX_JOBS && !known.contains_key(job) {
             return None;
@@ -98,51 +98,51 @@ impl Jobs {
         Some(known.entry(job.to_owned()).or_default().clone())
     }
 
-    /// Whether a job is still the one that is known by its name.
+    /// Returns whether a job is still the one that is registered under its id.
     pub(super) fn is_known(&self, name: &str, job: &Arc<Job>) -> bool {
-        self.find(name).is_some_and(|known| Arc::ptr_eq(&known, job))
+        self.find_job(name).is_some_and(|known| Arc::ptr_eq(&known, job))
     }
 
-    /// Takes a job out.
-    pub(super) fn remove(&self, job: &str) {
+    /// Removes a job.
+    pub(super) fn remove_job(&self, job: &str) {
         self.lock().remove(job);
     }
 
-    /// All of them, as the engine sees them.
-    pub(super) fn list(&self) -> Vec<KnownJob> {
+    /// Lists all jobs for the engine.
+    pub(super) fn list_known(&self) -> Vec<KnownJob> {
         let known = self.lock();
         let shown = known.iter().map(|(name, job)| {
-            let attempts = job.attempts();
-            let running = attempts.iter().any(|(_, attempt)| attempt.runs());
+            let attempts = job.all_attempts();
+            let running = attempts.iter().any(|(_, attempt)| attempt.is_running());
             KnownJob { job: name.clone(), attempts: attempts.into_iter().map(|(number, _)| number).collect(), running }
         });
         shown.collect()
     }
 
-    /// Whether the instance ends.
-    pub(super) fn instance_ends(&self) -> bool {
-        self.instance_ends.load(Ordering::SeqCst)
+    /// Returns whether the instance is stopping.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::SeqCst)
     }
 
-    /// Tells all supervisors that the instance ends.
-    pub(crate) fn prepare_for_the_end(&self) {
-        self.instance_ends.store(true, Ordering::SeqCst);
-        for attempt in self.running() {
-            attempt.prepare_for_the_end();
+    /// Tells all supervisors that the instance is stopping.
+    pub(crate) fn announce_shutdown(&self) {
+        self.is_stopping.store(true, Ordering::SeqCst);
+        for attempt in self.running_attempts() {
+            attempt.announce_shutdown();
         }
     }
 
-    /// Keeps what attempts wrote that did not end; everybody else is dead.
-    pub(crate) fn keep_the_rest(&self) {
-        for attempt in self.running() {
-            attempt.take_the_rest();
-            attempt.advance(Stage::Ended(JobEnd::Lost));
+    /// Saves the output of attempts that did not end; all other processes are gone.
+    pub(crate) fn save_remaining_output(&self) {
+        for attempt in self.running_attempts() {
+            attempt.drain_pipe();
+            attempt.advance_stage(Stage::Ended(JobEnd::Lost));
         }
     }
 
-    fn running(&self) -> Vec<Arc<Attempt>> {
-        let attempts = self.lock().values().flat_map(|job| job.attempts()).collect::<Vec<_>>();
-        attempts.into_iter().map(|(_, attempt)| attempt).filter(|attempt| attempt.runs()).collect()
+    fn running_attempts(&self) -> Vec<Arc<Attempt>> {
+        let attempts = self.lock().values().flat_map(|job| job.all_attempts()).collect::<Vec<_>>();
+        attempts.into_iter().map(|(_, attempt)| attempt).filter(|attempt| attempt.is_running()).collect()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<Job>>> {
@@ -150,33 +150,34 @@ impl Jobs {
     }
 }
 
-/// The attempts of a job. One without an order was never begun, or is forgotten; it goes when its number is used again, or
-/// with the job.
-fn load(place: &Place) -> io::Result<Job> {
+/// Loads the attempts of a job. An attempt without an order was never started, or is forgotten; its files are removed
+/// when its number is used again, or with the job.
+fn load_job(paths: &JobPaths) -> io::Result<Job> {
     let job = Job::default();
-    let names = std::fs::read_dir(place.state())?.flatten().map(|entry| entry.file_name());
+    let names = std::fs::read_dir(paths.state_directory())?.flatten().map(|entry| entry.file_name());
     let numbers = names.filter_map(|name| name.to_str()?.parse::<u32>().ok());
-    for number in numbers.filter(|number| is_known(&place.attempt(*number))).take(MAX_ATTEMPTS) {
-        match load_attempt(place.attempt(number)) {
-            Ok(attempt) => job.add(number, Arc::new(attempt)),
-            Err(e) => eprintln!("tarn-guest: attempt {number} of {} was not found again: {e}", place.job()),
+    for number in numbers.filter(|number| holds_attempt(&paths.attempt_directory(*number))).take(MAX_ATTEMPTS) {
+        match load_attempt(paths.attempt_directory(number)) {
+            Ok(attempt) => job.add_attempt(number, Arc::new(attempt)),
+            Err(e) => eprintln!("tarn-guest: attempt {number} of {} could not be loaded: {e}", paths.job()),
         }
     }
     Ok(job)
 }
 
-/// Whether there is an attempt that is not forgotten. After a power cut an order may be empty for another reason.
-fn is_known(directory: &Path) -> bool {
+/// Returns whether a directory holds an attempt that is not forgotten. After a power failure, an order may also be
+/// empty for another reason.
+fn holds_attempt(directory: &Path) -> bool {
     let length = |name| directory.join(name).symlink_metadata().ok().filter(Metadata::is_file).map(|found| found.len());
-    length(ORDER).is_some_and(|order| order > 0 || length(LOG).is_some_and(|log| log > 0))
+    length(ORDER_FILE).is_some_and(|order| order > 0 || length(LOG_FILE).is_some_and(|log| log > 0))
 }
 
-/// An attempt. One without an outcome is lost.
+/// Loads an attempt. An attempt without an outcome is lost.
 fn load_attempt(directory: PathBuf) -> io::Result<Attempt> {
-    let text = crate::bounded::read(&directory.join(OUTCOME), MAX_OUTCOME).unwrap_or_default();
+    let text = crate::filesystem::read_bounded(&directory.join(OUTCOME_FILE), MAX_OUTCOME).unwrap_or_default();
     let end = serde_json::from_slice(&text).or_else(|_| {
         let end = JobEnd::Lost;
-        keep_outcome(&directory, &end).map(|()| end)
+        save_outcome(&directory, &end).map(|()| end)
     });
     Attempt::open(directory, Stage::Ended(end.unwrap_or(JobEnd::Lost)), None)
 }

@@ -1,6 +1,6 @@
-//! The client's authentication agent, offered to a session as a socket that only its user can reach.
+//! The client's authentication agent, offered to a session through a socket that only its user can access.
 
-use std::io;
+use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,31 +9,38 @@ use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
-use crate::accounts::Account;
-use crate::service::pending::{MAX_WAITING, Pending};
+use crate::link_service::pending_connections::{MAX_PENDING_PER_LISTENER, PendingConnections};
+use crate::users::Account;
 
 const SOCKET: &str = "agent";
 
-/// The socket; it goes away with the session.
+/// The agent socket of a session; it is removed with the session.
 #[derive(Debug)]
 pub(super) struct Agent {
     listener: UnixListener,
     directory: OwnedFd,
     directory_path: PathBuf,
     path: PathBuf,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 impl Agent {
-    /// Makes the socket. Its directory is the guest's own until all is done, so that nobody can put something else in place.
+    /// Creates the socket. The guest owns its directory until everything is set up, so that no other process can
+    /// interfere.
     pub(super) fn open(account: &Account) -> io::Result<Self> {
-        let directory_path = PathBuf::from(format!("/tmp/ssh-{}", crate::chance::letters(16)?));
+        let directory_path = PathBuf::from(format!("/tmp/ssh-{}", random_letters(16)?));
         rustix::fs::mkdir(&directory_path, Mode::RWXU)?;
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory = rustix::fs::open(&directory_path, flags, Mode::empty())?;
         let path = directory_path.join(SOCKET);
         let listener = UnixListener::bind(&path)?;
-        let agent = Agent { listener, directory, directory_path, path, places: Arc::new(Semaphore::new(MAX_WAITING)) };
+        let agent = Agent {
+            listener,
+            directory,
+            directory_path,
+            path,
+            permits: Arc::new(Semaphore::new(MAX_PENDING_PER_LISTENER)),
+        };
         if rustix::process::geteuid().is_root() {
             let (uid, gid) = (Some(Uid::from_raw(account.uid)), Some(Gid::from_raw(account.gid)));
             rustix::fs::chownat(&agent.directory, SOCKET, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
@@ -42,33 +49,42 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Where the socket is.
+    /// Returns the path of the socket.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The next program that asks for the agent.
+    /// Waits for the next program that connects to the agent.
     pub(super) async fn accept(&self) -> UnixStream {
         loop {
             match self.listener.accept().await {
                 Ok((stream, _)) => return stream,
-                // Descriptors or memory are short: others must end first, and trying again at once would only burn time.
+                // Descriptors or memory have run out: others must end first, and an immediate retry would only waste
+                // time.
                 Err(_) => tokio::time::sleep(std::time::Duration::from_millis(100)).await,
             }
         }
     }
 
-    /// Lets the engine take a connection; `None` if too many wait already, and the connection is closed.
-    pub(super) fn offer(&self, pending: &Arc<Pending>, stream: UnixStream) -> Option<u64> {
-        let place = self.places.clone().try_acquire_owned().ok()?;
-        pending.offer(place, Box::new(stream))
+    /// Offers a connection to the engine; `None` if too many are pending, and the connection is closed.
+    pub(super) fn offer_connection(&self, pending: &Arc<PendingConnections>, stream: UnixStream) -> Option<u64> {
+        let permit = self.permits.clone().try_acquire_owned().ok()?;
+        pending.offer_connection(permit, Box::new(stream))
     }
 }
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        // The user may have moved or removed it; links are not followed, so nothing else can be hit.
+        // The user may have moved or removed it; links are not followed, so no other file is affected.
         let _ = rustix::fs::unlinkat(&self.directory, SOCKET, AtFlags::empty());
         let _ = rustix::fs::unlinkat(CWD, &self.directory_path, AtFlags::REMOVEDIR);
     }
+}
+
+/// Returns random letters and digits, so that other users cannot guess the path.
+fn random_letters(count: usize) -> io::Result<String> {
+    const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+    let mut bytes = vec![0; count];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.into_iter().map(|byte| char::from(ALPHABET[usize::from(byte % 32)])).collect())
 }

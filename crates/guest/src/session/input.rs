@@ -1,4 +1,4 @@
-//! From the stream to the program: its input, the size of its terminal, signals.
+//! From the stream to the program: its input, the size of its terminal, and signals.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,60 +8,63 @@ use tarn_link::{Frame, Reader, Result, ToGuest};
 use tokio::io::AsyncRead;
 
 use super::{signals, terminal};
-use crate::pipe::Pipe;
+use crate::process::Pipe;
 
-/// How much input waits for a program that does not read it. Until then signals and new sizes behind it get through.
+/// How much input is buffered for a program that does not read it. Up to that, signals and window sizes after it are
+/// still delivered.
 const MAX_WAITING: usize = 1 << 20;
 
-/// The way to the program.
+/// The input of a program.
 pub(super) struct Input {
     pid: Pid,
-    /// Until the client has sent its end.
+    /// `None` once the client has sent its end.
     pipe: Option<Arc<Pipe>>,
     terminal: Option<Arc<Pipe>>,
     waiting: VecDeque<bytes::Bytes>,
     length: usize,
-    ended: bool,
+    has_ended: bool,
 }
 
 impl Input {
     pub(super) fn new(pid: Pid, pipe: Arc<Pipe>, terminal: Option<Arc<Pipe>>) -> Self {
-        Input { pid, pipe: Some(pipe), terminal, waiting: VecDeque::new(), length: 0, ended: false }
+        Input { pid, pipe: Some(pipe), terminal, waiting: VecDeque::new(), length: 0, has_ended: false }
     }
 
-    /// Carries input until the stream ends.
-    pub(super) async fn run<R: AsyncRead + Unpin>(mut self, mut reader: Reader<R>) -> Result<()> {
+    /// Relays input until the stream ends.
+    pub(super) async fn relay_input<R: AsyncRead + Unpin>(mut self, mut reader: Reader<R>) -> Result<()> {
         loop {
             tokio::select! {
                 frame = reader.read(), if self.length < MAX_WAITING => match frame? {
-                    Some(frame) => self.take(frame)?,
+                    Some(frame) => self.handle_frame(frame)?,
                     None => return Ok(()),
                 },
-                written = write_first(self.pipe.as_deref(), self.waiting.front()), if self.length > 0 => self.written(written),
+                written = write_first(self.pipe.as_deref(), self.waiting.front()), if self.length > 0 => {
+                    self.record_write(written);
+                }
             }
             self.close_when_done();
         }
     }
 
-    fn take(&mut self, frame: Frame) -> Result<()> {
+    fn handle_frame(&mut self, frame: Frame) -> Result<()> {
         match frame {
-            Frame::Data(data) if self.pipe.is_some() && !self.ended && !data.is_empty() => {
+            Frame::Data(data) if self.pipe.is_some() && !self.has_ended && !data.is_empty() => {
                 self.length += data.len();
                 self.waiting.push_back(data);
             }
-            // The program no longer listens, or the client has said that nothing follows.
+            // The program has closed its input, or the client has sent its end.
             Frame::Data(_) | Frame::Stderr(_) => {}
-            Frame::Eof => self.ended = true,
+            Frame::Eof => self.has_ended = true,
             Frame::Message(message) => match Frame::parse::<ToGuest>(&message)? {
                 ToGuest::Resize(window) => {
                     if let Some(terminal) = &self.terminal {
-                        // The terminal may be gone already with its program.
-                        let _ = terminal::resize(terminal, window);
+                        // The terminal may have closed with its program.
+                        let _ = terminal::resize_terminal(terminal, window);
                     }
                 }
                 ToGuest::Signal(name) => {
-                    if let Some(signal) = signals::named(&name) {
-                        self.signal(signal);
+                    if let Some(signal) = signals::parse_signal(&name) {
+                        self.signal_foreground(signal);
                     }
                 }
             },
@@ -69,7 +72,7 @@ impl Input {
         Ok(())
     }
 
-    fn written(&mut self, written: std::io::Result<usize>) {
+    fn record_write(&mut self, written: std::io::Result<usize>) {
         match (written, self.waiting.front_mut()) {
             (Ok(length), Some(first)) => {
                 drop(first.split_to(length));
@@ -78,7 +81,7 @@ impl Input {
                     self.waiting.pop_front();
                 }
             }
-            // The program has closed its input: what comes now has no reader.
+            // The program has closed its input: further data has no reader.
             _ => {
                 self.waiting.clear();
                 self.length = 0;
@@ -87,15 +90,15 @@ impl Input {
         }
     }
 
-    /// A terminal has no end of input: closing it would end the program, which may still have much to say.
+    /// A terminal has no end of input: closing it would end the program, which may still produce output.
     fn close_when_done(&mut self) {
-        if self.ended && self.length == 0 && self.terminal.is_none() {
+        if self.has_ended && self.length == 0 && self.terminal.is_none() {
             self.pipe = None;
         }
     }
 
-    /// Signals what is in the foreground.
-    fn signal(&self, signal: Signal) {
+    /// Signals the foreground process group.
+    fn signal_foreground(&self, signal: Signal) {
         let foreground = self.terminal.as_ref().and_then(|terminal| rustix::termios::tcgetpgrp(terminal).ok());
         let _ = rustix::process::kill_process_group(foreground.unwrap_or(self.pid), signal);
     }

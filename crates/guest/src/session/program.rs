@@ -1,4 +1,4 @@
-//! Starting the program of a session.
+//! Starts the program of a session.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,64 +12,68 @@ use rustix::pipe::PipeFlags;
 use rustix::process::Pid;
 use tarn_link::{Program, Session};
 
-use super::{environment, terminal, words};
-use crate::accounts::Account;
-use crate::children::Ending;
-use crate::images;
-use crate::pipe::Pipe;
-use crate::service::Guest;
-use crate::spawn::{run_as, run_as_in};
+use super::{command_line, environment, terminal};
+use crate::link_service::Guest;
+use crate::process::ChildExit;
+use crate::process::Pipe;
+use crate::process::spawn::{run_as_user_at_home, run_as_user_in};
+use crate::users::Account;
+use crate::users::images;
 
-/// The longest `/etc/motd` that is shown.
+/// The maximum length of `/etc/motd` that is shown.
 const MAX_GREETING: u64 = 64 << 10;
 
-/// What is said to who wants to log in where there is no shell.
-const NO_SHELL: &str = "this image has no shell, so there is nothing to log in to; its programs can be run: \
+/// The message for a login to an image without a shell.
+const NO_SHELL: &str = "this image has no shell to log in to; run its programs directly: \
                         ssh HOST /path/to/program ARGUMENTS";
 
-/// The longest command line: the kernel takes no longer single argument.
+/// The maximum length of a command line: the kernel accepts no longer single argument.
 const MAX_COMMAND: usize = 127 << 10;
 
-/// A program that has begun.
+/// A running program.
 pub(super) struct Running {
     pub(super) pid: Pid,
-    pub(super) ending: Ending,
+    pub(super) ending: ChildExit,
     pub(super) input: Arc<Pipe>,
     pub(super) output: Arc<Pipe>,
-    /// Its error stream; a terminal has none of its own.
+    /// The error stream; a terminal has none.
     pub(super) errors: Option<Pipe>,
-    /// The terminal, if it has one.
     pub(super) terminal: Option<Arc<Pipe>>,
-    /// What is shown before its output.
+    /// The greeting before its output.
     pub(super) greeting: Option<Vec<u8>>,
 }
 
 /// Starts the program of a session as the user.
-pub(super) fn start(guest: &Guest, account: &Account, session: &Session, agent: Option<&Path>) -> io::Result<Running> {
-    let begins = begins(guest, account, &session.program);
+pub(super) fn start_program(
+    guest: &Guest,
+    account: &Account,
+    session: &Session,
+    agent: Option<&Path>,
+) -> io::Result<Running> {
+    let start_directory = start_directory(guest, account, &session.program);
     match &session.pty {
         Some(pty) if session.program != Program::Sftp => {
-            let terminal = terminal::open(account, guest.accounts()?.group_named("tty"), pty)?;
-            let name = Some(terminal.name.as_str());
-            let mut command = command(guest, account, session, (name, agent), &begins)?;
-            command.stdin(terminal.theirs.try_clone()?);
-            command.stdout(terminal.theirs.try_clone()?);
-            command.stderr(terminal.theirs);
-            run(&mut command, account, true, &begins)?;
-            let ours = Arc::new(Pipe::new(terminal.ours)?);
+            let terminal = terminal::open_terminal(account, guest.accounts()?.find_gid("tty"), pty)?;
+            let name = Some(terminal.path.as_str());
+            let mut command = build_command(guest, account, session, (name, agent), &start_directory)?;
+            command.stdin(terminal.program_side.try_clone()?);
+            command.stdout(terminal.program_side.try_clone()?);
+            command.stderr(terminal.program_side);
+            run_as_user(&mut command, account, true, &start_directory)?;
+            let ours = Arc::new(Pipe::new(terminal.guest_side)?);
             let (pid, ending) = guest.children.spawn(&mut command)?;
             let is_shell = session.program == Program::Shell;
-            let greeting = is_shell.then(|| greeting(&guest.settings.root, account)).flatten();
+            let greeting = is_shell.then(|| read_greeting(&guest.settings.root, account)).flatten();
             let (input, output) = (ours.clone(), ours.clone());
             Ok(Running { pid, ending, input, output, errors: None, terminal: Some(ours), greeting })
         }
         _ => {
-            let mut command = command(guest, account, session, (None, agent), &begins)?;
-            let (their_input, input) = pipe()?;
-            let (output, their_output) = pipe()?;
-            let (errors, their_errors) = pipe()?;
+            let mut command = build_command(guest, account, session, (None, agent), &start_directory)?;
+            let (their_input, input) = close_on_exec_pipe()?;
+            let (output, their_output) = close_on_exec_pipe()?;
+            let (errors, their_errors) = close_on_exec_pipe()?;
             command.stdin(their_input).stdout(their_output).stderr(their_errors);
-            run(&mut command, account, false, &begins)?;
+            run_as_user(&mut command, account, false, &start_directory)?;
             let (input, output, errors) = (Pipe::new(input)?, Pipe::new(output)?, Pipe::new(errors)?);
             let (pid, ending) = guest.children.spawn(&mut command)?;
             let (input, output) = (Arc::new(input), Arc::new(output));
@@ -78,38 +82,43 @@ pub(super) fn start(guest: &Guest, account: &Account, session: &Session, agent: 
     }
 }
 
-fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+fn close_on_exec_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?)
 }
 
-/// Where the program begins, if not in the home: files are looked for at home, whatever an image says.
-fn begins(guest: &Guest, account: &Account, program: &Program) -> Option<PathBuf> {
+/// Returns the directory to start in if it is not the home directory. SFTP always starts at home.
+fn start_directory(guest: &Guest, account: &Account, program: &Program) -> Option<PathBuf> {
     let image = guest.settings.image.as_ref().filter(|_| *program != Program::Sftp)?;
-    images::directory(&guest.settings.root, image).filter(|directory| *directory != account.home)
+    images::image_directory(&guest.settings.root, image).filter(|directory| *directory != account.home)
 }
 
-fn run(command: &mut Command, account: &Account, terminal: bool, begins: &Option<PathBuf>) -> io::Result<()> {
-    match begins {
-        Some(directory) => run_as_in(command, account, terminal, directory),
-        None => run_as(command, account, terminal),
+fn run_as_user(
+    command: &mut Command,
+    account: &Account,
+    terminal: bool,
+    start_directory: &Option<PathBuf>,
+) -> io::Result<()> {
+    match start_directory {
+        Some(directory) => run_as_user_in(command, account, terminal, directory),
+        None => run_as_user_at_home(command, account, terminal),
     }
 }
 
-/// The program with its environment.
-fn command(
+/// Builds the command with its environment.
+fn build_command(
     guest: &Guest,
     account: &Account,
     session: &Session,
     (terminal, agent): (Option<&str>, Option<&Path>),
-    begins: &Option<PathBuf>,
+    start_directory: &Option<PathBuf>,
 ) -> io::Result<Command> {
     let (root, image) = (&guest.settings.root, guest.settings.image.as_ref());
-    let variables = environment::build(root, account, image, session, terminal, agent);
-    let has_shell = image.is_none() || images::shell(root, Some(&account.shell)).is_some();
+    let variables = environment::build_environment(root, account, image, session, terminal, agent);
+    let has_shell = image.is_none() || images::find_shell(root, Some(&account.shell)).is_some();
     let mut command = Command::new(&account.shell);
     match &session.program {
-        Program::Shell if !has_shell => command = refusal(guest, NO_SHELL),
-        // A login shell would make its own path in place of the image's.
+        Program::Shell if !has_shell => command = refusal_command(guest, NO_SHELL),
+        // A login shell would replace the image's path.
         Program::Shell if image.is_some() => {}
         Program::Shell => {
             let name = account.shell.file_name().unwrap_or(account.shell.as_os_str());
@@ -119,13 +128,13 @@ fn command(
         }
         Program::Exec(line) => {
             if line.len() > MAX_COMMAND || line.contains(&0) {
-                return Err(io::Error::other("the command line is too long or has a zero byte in it"));
+                return Err(io::Error::other("the command line is too long or contains a zero byte"));
             }
             if has_shell {
                 command.arg("-c").arg(std::ffi::OsString::from_vec(line.clone()));
             } else {
                 let path = variables.get(std::ffi::OsStr::new("PATH"));
-                command = without_shell(guest, line, path, begins.as_deref().unwrap_or(&account.home));
+                command = command_without_shell(guest, line, path, start_directory.as_deref().unwrap_or(&account.home));
             }
         }
         Program::Sftp => {
@@ -137,13 +146,13 @@ fn command(
     Ok(command)
 }
 
-/// The program that a command line names, where there is no shell to understand it.
-fn without_shell(guest: &Guest, line: &[u8], path: Option<&std::ffi::OsString>, directory: &Path) -> Command {
-    let Some(words) = words::split(line) else {
-        return refusal(guest, "this image has no shell, and in the command a quote is not closed");
+/// Builds the command for a command line without a shell to parse it.
+fn command_without_shell(guest: &Guest, line: &[u8], path: Option<&std::ffi::OsString>, directory: &Path) -> Command {
+    let Some(words) = command_line::split_command_line(line) else {
+        return refusal_command(guest, "this image has no shell, and the command has an unclosed quote");
     };
-    let Some((name, arguments)) = words.split_first() else { return refusal(guest, NO_SHELL) };
-    match words::find(name, path, directory) {
+    let Some((name, arguments)) = words.split_first() else { return refusal_command(guest, NO_SHELL) };
+    match command_line::find_program(name, path, directory) {
         Some(program) => {
             let mut command = Command::new(program);
             command.arg0(name).args(arguments);
@@ -151,24 +160,24 @@ fn without_shell(guest: &Guest, line: &[u8], path: Option<&std::ffi::OsString>, 
         }
         None => {
             let name: String = name.to_string_lossy().escape_default().take(200).collect();
-            refusal(guest, &format!("{name}: there is no such program, and this image has no shell"))
+            refusal_command(guest, &format!("{name}: no such program, and this image has no shell"))
         }
     }
 }
 
-/// A program that says why there is none, as a shell would.
-fn refusal(guest: &Guest, words: &str) -> Command {
+/// Builds a command that prints why there is no program, as a shell would.
+fn refusal_command(guest: &Guest, words: &str) -> Command {
     let mut command = Command::new(&guest.settings.helper);
     command.args(["no-program", words]);
     command
 }
 
-/// The message of the day, unless the user does not want it, with the line ends of a terminal.
-fn greeting(root: &Path, account: &Account) -> Option<Vec<u8>> {
+/// Reads the message of the day, unless the user has disabled it, with the line ends of a terminal.
+fn read_greeting(root: &Path, account: &Account) -> Option<Vec<u8>> {
     if account.home.join(".hushlogin").symlink_metadata().is_ok() {
         return None;
     }
-    let text = crate::bounded::read(&root.join("etc/motd"), MAX_GREETING).ok()?;
+    let text = crate::filesystem::read_bounded(&root.join("etc/motd"), MAX_GREETING).ok()?;
     let mut shown = Vec::with_capacity(text.len() + 64);
     for byte in &text {
         if *byte == b'\n' {

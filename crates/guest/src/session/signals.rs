@@ -1,8 +1,8 @@
-//! SSH's names of signals.
+//! The SSH names of signals.
 
 use rustix::process::Signal;
 
-/// Signals by SSH's name, and a few that programs die of or clients send though SSH has no name for them.
+/// Signals by their SSH name, and some more that programs die of or clients send although SSH has no name for them.
 const NAMES: [(&str, Signal); 20] = [
     ("HUP", Signal::HUP),
     ("INT", Signal::INT),
@@ -26,14 +26,14 @@ const NAMES: [(&str, Signal); 20] = [
     ("SYS", Signal::SYS),
 ];
 
-/// The signal of a name, with or without SIG.
-pub(crate) fn named(name: &str) -> Option<Signal> {
+/// Parses the name of a signal, with or without SIG.
+pub(crate) fn parse_signal(name: &str) -> Option<Signal> {
     let name = name.strip_prefix("SIG").unwrap_or(name);
     NAMES.iter().find(|(known, _)| *known == name).map(|(_, signal)| *signal)
 }
 
-/// The name of a signal's number; real-time signals have none but their number.
-pub(crate) fn name_of(number: i32) -> String {
+/// Returns the name of a signal; for real-time signals, the number.
+pub(crate) fn signal_name(number: i32) -> String {
     match NAMES.iter().find(|(_, signal)| signal.as_raw() == number) {
         Some((name, _)) => (*name).to_owned(),
         None => format!("{number}"),

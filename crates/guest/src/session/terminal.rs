@@ -1,4 +1,4 @@
-//! Terminals of sessions: a pseudo-terminal, its size, and its modes by SSH's numbers (RFC 4254, section 8).
+//! Terminals of sessions: a pseudo-terminal, its size, and its modes by their SSH opcodes (RFC 4254, section 8).
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,51 +10,49 @@ use rustix::termios::{
 };
 use tarn_link::{Pty, Window};
 
-use crate::accounts::Account;
+use crate::users::Account;
 
 /// A new terminal.
 pub(super) struct Terminal {
-    /// The guest's side.
-    pub(super) ours: OwnedFd,
-    /// The program's side.
-    pub(super) theirs: OwnedFd,
+    pub(super) guest_side: OwnedFd,
+    pub(super) program_side: OwnedFd,
     /// The path of the program's side.
-    pub(super) name: String,
+    pub(super) path: String,
 }
 
-/// Opens a terminal that belongs to the user. The program's side is opened through the guest's, not by its path.
-pub(super) fn open(account: &Account, tty_group: Option<u32>, pty: &Pty) -> io::Result<Terminal> {
+/// Opens a terminal that belongs to the user. The program's side is opened through the guest's side, not by its path.
+pub(super) fn open_terminal(account: &Account, tty_group: Option<u32>, pty: &Pty) -> io::Result<Terminal> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-    let ours = rustix::pty::openpt(flags)?;
-    rustix::pty::grantpt(&ours)?;
-    rustix::pty::unlockpt(&ours)?;
-    let theirs = rustix::pty::ioctl_tiocgptpeer(&ours, flags)?;
-    let name = rustix::pty::ptsname(&ours, Vec::new())?.to_string_lossy().into_owned();
+    let guest_side = rustix::pty::openpt(flags)?;
+    rustix::pty::grantpt(&guest_side)?;
+    rustix::pty::unlockpt(&guest_side)?;
+    let program_side = rustix::pty::ioctl_tiocgptpeer(&guest_side, flags)?;
+    let path = rustix::pty::ptsname(&guest_side, Vec::new())?.to_string_lossy().into_owned();
     if rustix::process::geteuid().is_root() {
         let group = tty_group.unwrap_or(account.gid);
-        rustix::fs::fchown(&theirs, Some(Uid::from_raw(account.uid)), Some(Gid::from_raw(group)))?;
-        rustix::fs::fchmod(&theirs, Mode::RUSR | Mode::WUSR | Mode::WGRP)?;
+        rustix::fs::fchown(&program_side, Some(Uid::from_raw(account.uid)), Some(Gid::from_raw(group)))?;
+        rustix::fs::fchmod(&program_side, Mode::RUSR | Mode::WUSR | Mode::WGRP)?;
     }
-    let mut modes = rustix::termios::tcgetattr(&theirs)?;
+    let mut modes = rustix::termios::tcgetattr(&program_side)?;
     pty.modes.iter().for_each(|(opcode, value)| set_mode(&mut modes, *opcode, *value));
-    rustix::termios::tcsetattr(&theirs, OptionalActions::Now, &modes)?;
-    resize(&ours, pty.window)?;
-    Ok(Terminal { ours, theirs, name })
+    rustix::termios::tcsetattr(&program_side, OptionalActions::Now, &modes)?;
+    resize_terminal(&guest_side, pty.window)?;
+    Ok(Terminal { guest_side, program_side, path })
 }
 
-/// Gives a terminal another size; programs in it are told by the kernel.
-pub(super) fn resize(terminal: impl AsFd, window: Window) -> io::Result<()> {
+/// Resizes a terminal; the kernel notifies its programs.
+pub(super) fn resize_terminal(terminal: impl AsFd, window: Window) -> io::Result<()> {
     let size =
         Winsize { ws_row: window.rows, ws_col: window.columns, ws_xpixel: window.width, ws_ypixel: window.height };
     Ok(rustix::termios::tcsetwinsize(terminal, size)?)
 }
 
-/// Sets one mode. What Linux does not have is passed over, as the standard asks for.
+/// Sets one mode. Modes that Linux does not have are ignored, as the standard requires.
 fn set_mode(modes: &mut Termios, opcode: u8, value: u32) {
     match opcode {
         1..=18 => {
             if let Some(code) = special_code(opcode) {
-                // 255 means that the key does nothing, which Linux writes as 0.
+                // 255 disables the key, which Linux encodes as 0.
                 modes.special_codes[code] = u8::try_from(value).ok().filter(|key| *key != 255).unwrap_or(0);
             }
         }
@@ -68,7 +66,7 @@ fn set_mode(modes: &mut Termios, opcode: u8, value: u32) {
         }
         92 => modes.control_modes.set(ControlModes::PARENB, value != 0),
         93 => modes.control_modes.set(ControlModes::PARODD, value != 0),
-        // A pseudo-terminal has no speed, but programs show what is set; an impossible one is passed over.
+        // A pseudo-terminal has no speed, but programs show the setting; an invalid one is ignored.
         128 => drop(modes.set_input_speed(value)),
         129 => drop(modes.set_output_speed(value)),
         _ => {}

@@ -1,4 +1,4 @@
-//! Attributes of files: size, owner, permissions, times.
+//! File attributes: size, owner, permissions, times.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -15,7 +15,7 @@ const PERMISSIONS: u32 = 4;
 const TIMES: u32 = 8;
 const EXTENDED: u32 = 1 << 31;
 
-/// What a client wants set.
+/// The attributes that a client wants to set.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Attributes {
     size: Option<u64>,
@@ -49,13 +49,13 @@ impl Attributes {
         Ok(attributes)
     }
 
-    /// The permissions of a new file.
+    /// Returns the permissions of a new file.
     pub(super) fn mode(&self, otherwise: u32) -> Mode {
         Mode::from_raw_mode(self.permissions.unwrap_or(otherwise) & 0o7777)
     }
 
-    /// Sets what is wanted on an open file.
-    pub(super) fn set(&self, file: impl AsFd) -> Result<()> {
+    /// Sets the attributes of an open file.
+    pub(super) fn set_on_file(&self, file: impl AsFd) -> Result<()> {
         if let Some(size) = self.size {
             rustix::fs::ftruncate(&file, size)?;
         }
@@ -71,8 +71,8 @@ impl Attributes {
         Ok(())
     }
 
-    /// Sets what is wanted on a path.
-    pub(super) fn set_path(&self, path: &Path, follow: bool) -> Result<()> {
+    /// Sets the attributes of a path.
+    pub(super) fn set_on_path(&self, path: &Path, follow: bool) -> Result<()> {
         let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
         let is_link = !follow && is_link(&rustix::fs::lstat(path)?);
         if let Some(size) = self.size {
@@ -106,9 +106,9 @@ fn is_link(stat: &Stat) -> bool {
     rustix::fs::FileType::from_raw_mode(stat.st_mode).is_symlink()
 }
 
-/// Writes the attributes of a file.
+/// Encodes the attributes of a file.
 #[allow(clippy::useless_conversion, clippy::unnecessary_cast, reason = "the fields differ between architectures")]
-pub(super) fn write(packet: &mut Packet<'_>, stat: &Stat) {
+pub(super) fn encode_attributes(packet: &mut Packet<'_>, stat: &Stat) {
     let seconds = |seconds: i64| u32::try_from(seconds.max(0)).unwrap_or(u32::MAX);
     packet.number(SIZE | OWNER | PERMISSIONS | TIMES);
     packet.long(u64::try_from(stat.st_size).unwrap_or(0)).number(stat.st_uid).number(stat.st_gid).number(stat.st_mode);

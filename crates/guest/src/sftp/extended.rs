@@ -1,4 +1,4 @@
-//! OpenSSH's extensions of the protocol.
+//! The OpenSSH extensions of the protocol.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -8,15 +8,15 @@ use rustix::fs::{StatVfs, StatVfsMountFlags};
 
 use super::attributes::Attributes;
 use super::handles::MAX_HANDLES;
-use super::requests::{Answered, Server, Status, real_path, write_name};
+use super::requests::{RequestResult, Server, Status, real_path, write_name};
 use super::wire::{Fields, Packet};
 use super::{MAX_DATA, MAX_PACKET};
-use crate::accounts::Accounts;
+use crate::users::Accounts;
 
 const EXTENDED_REPLY: u8 = 201;
 
-/// What is offered, with versions.
-pub(super) const NAMES: [(&str, &str); 8] = [
+/// The supported extensions and their versions.
+pub(super) const EXTENSIONS: [(&str, &str); 8] = [
     ("posix-rename@openssh.com", "1"),
     ("statvfs@openssh.com", "2"),
     ("fstatvfs@openssh.com", "2"),
@@ -27,22 +27,22 @@ pub(super) const NAMES: [(&str, &str); 8] = [
     ("expand-path@openssh.com", "1"),
 ];
 
-/// Does what an extension asks for.
-pub(super) fn act(server: &Server, id: u32, fields: &mut Fields<'_>, out: &mut Vec<u8>) -> Answered {
+/// Handles an extended request.
+pub(super) fn serve_extension(server: &Server, id: u32, fields: &mut Fields<'_>, out: &mut Vec<u8>) -> RequestResult {
     match fields.string()? {
         b"posix-rename@openssh.com" => rustix::fs::rename(fields.path()?, fields.path()?)?,
         b"hardlink@openssh.com" => rustix::fs::link(fields.path()?, fields.path()?)?,
         b"fsync@openssh.com" => rustix::fs::fsync(server.handles.file(fields.string()?)?)?,
         b"lsetstat@openssh.com" => {
             let path = fields.path()?;
-            Attributes::read(fields)?.set_path(path, false)?;
+            Attributes::read(fields)?.set_on_path(path, false)?;
         }
         b"statvfs@openssh.com" => {
             write_filesystem(out, id, &rustix::fs::statvfs(fields.path()?)?);
             return Ok(());
         }
         b"fstatvfs@openssh.com" => {
-            write_filesystem(out, id, &rustix::fs::fstatvfs(server.handles.any(fields.string()?)?)?);
+            write_filesystem(out, id, &rustix::fs::fstatvfs(server.handles.file_or_directory(fields.string()?)?)?);
             return Ok(());
         }
         b"limits@openssh.com" => {
@@ -52,7 +52,7 @@ pub(super) fn act(server: &Server, id: u32, fields: &mut Fields<'_>, out: &mut V
             return Ok(());
         }
         b"expand-path@openssh.com" => {
-            write_name(out, id, real_path(&expand(fields.path()?)?)?.as_os_str().as_bytes());
+            write_name(out, id, real_path(&expand_home(fields.path()?)?)?.as_os_str().as_bytes());
             return Ok(());
         }
         _ => return Err(Status::Unsupported),
@@ -60,16 +60,16 @@ pub(super) fn act(server: &Server, id: u32, fields: &mut Fields<'_>, out: &mut V
     Err(Status::Done)
 }
 
-/// Puts a home in place of a tilde.
-fn expand(path: &Path) -> Result<PathBuf, Status> {
+/// Replaces a leading tilde by a home directory.
+fn expand_home(path: &Path) -> Result<PathBuf, Status> {
     let Some(rest) = path.as_os_str().as_bytes().strip_prefix(b"~") else { return Ok(path.into()) };
     let end = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
     let (name, below) = (&rest[..end], &rest[end..]);
-    let accounts = Accounts::of_image(Path::new("/"));
+    let accounts = Accounts::load_lenient(Path::new("/"));
     let home = match std::str::from_utf8(name) {
-        // His own is where he was put to begin with: nobody need have written it down.
+        // The own home is in the environment: it may have no entry in `/etc/passwd`.
         Ok("") => std::env::var_os("HOME").map(PathBuf::from),
-        Ok(name) => accounts.named(name).map(|account| account.home),
+        Ok(name) => accounts.find_by_name(name).map(|account| account.home),
         Err(_) => None,
     };
     let home = home.ok_or(Status::Failed(rustix::io::Errno::NOENT))?;

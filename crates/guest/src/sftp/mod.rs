@@ -1,11 +1,11 @@
-//! The file transfer service: version 3 of the protocol, with the extensions of OpenSSH.
+//! The file transfer service: SFTP version 3 with the extensions of OpenSSH.
 //!
-//! It is a program of its own that runs with the user's rights and talks over its standard input and output, so that the
-//! kernel decides what the user may do. It blocks and has one thread: requests are answered in their order, whatever waits is
-//! answered in one write, and a file's bytes are read right into the answer. Names of files are bytes, not text.
+//! It is a separate program that runs with the user's rights and uses its standard input and output, so the kernel
+//! decides what the user may do. It blocks and has one thread: requests are handled in order, all pending replies go
+//! out in one write, and file data is read directly into the reply. File names are bytes, not text.
 //!
-//! Start reading at [`serve`]; `requests` and `extended` are the verbs, `attributes`, `listing` and `wire` how things
-//! are written, `handles` what is open.
+//! Start reading at [`serve_sftp`]; `requests` and `extended` handle the requests, `attributes`, `listing` and `wire`
+//! encode the replies, and `handles` holds the open files.
 
 mod attributes;
 mod extended;
@@ -18,19 +18,19 @@ use std::io;
 
 use requests::Server;
 
-/// The longest packet that is taken or sent.
+/// The maximum length of a packet.
 const MAX_PACKET: usize = 256 << 10;
 
-/// The most data in one packet: the rest is for what is said around it.
+/// The maximum data in one packet; the rest is for the header.
 const MAX_DATA: usize = MAX_PACKET - 1024;
 
-/// How many bytes are read at a time, and from how many on an answer is not held back for more.
+/// How many bytes are read at a time, and how many bytes of replies are collected before a write.
 const CHUNK: usize = 512 << 10;
 
 /// Serves requests until the input ends.
-pub fn serve() -> io::Result<()> {
+pub fn serve_sftp() -> io::Result<()> {
     let (input, output) = (rustix::stdio::stdin(), rustix::stdio::stdout());
-    // More fits into a pipe than by default, if the kernel allows it.
+    // Enlarges the pipe if the kernel allows it.
     let _ = rustix::pipe::fcntl_setpipe_size(input, 1 << 20);
     let mut server = Server::default();
     let (mut incoming, mut filled, mut outgoing) = (vec![0; CHUNK], 0, Vec::with_capacity(CHUNK + MAX_PACKET));
@@ -43,9 +43,9 @@ pub fn serve() -> io::Result<()> {
         };
         filled += length;
         let mut used = 0;
-        while let Some(packet) = wire::packet(&incoming[used..filled])? {
+        while let Some(packet) = wire::next_packet(&incoming[used..filled])? {
             used += packet.len() + 4;
-            server.answer(packet, &mut outgoing);
+            server.handle_packet(packet, &mut outgoing);
             if outgoing.len() >= CHUNK {
                 write_all(output, &mut outgoing)?;
             }

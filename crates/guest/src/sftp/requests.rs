@@ -1,4 +1,4 @@
-//! The verbs of the protocol.
+//! The requests of the protocol.
 
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt as _;
@@ -21,14 +21,14 @@ const DATA: u8 = 103;
 const NAME: u8 = 104;
 const ATTRIBUTES: u8 = 105;
 
-/// How many entries of a directory go into one answer.
+/// The maximum number of directory entries in one reply.
 const MAX_ENTRIES: u32 = 128;
 
-/// How a request ended that has no answer of its own.
+/// The status of a request that has no reply of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Status {
     Done,
-    End,
+    EndOfFile,
     Malformed,
     Unsupported,
     Failed(Errno),
@@ -52,10 +52,10 @@ impl From<Malformed> for Status {
     }
 }
 
-/// `Ok` when an answer was written; a status is written by the caller.
-pub(super) type Answered = Result<(), Status>;
+/// `Ok` if a reply was written; the caller writes a status otherwise.
+pub(super) type RequestResult = Result<(), Status>;
 
-/// A conversation with a client.
+/// The state of the server for one client.
 #[derive(Debug, Default)]
 pub(super) struct Server {
     pub(super) handles: Handles,
@@ -63,20 +63,20 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Answers one packet.
-    pub(super) fn answer(&mut self, packet: &[u8], out: &mut Vec<u8>) {
+    /// Handles one packet.
+    pub(super) fn handle_packet(&mut self, packet: &[u8], out: &mut Vec<u8>) {
         let mut fields = Fields(packet);
         let (Ok(kind), Ok(id)) = (fields.byte(), fields.number()) else {
             return write_status(out, 0, Status::Malformed);
         };
-        if let Err(status) = self.act(kind, id, &mut fields, out) {
+        if let Err(status) = self.dispatch_request(kind, id, &mut fields, out) {
             write_status(out, id, status);
         }
     }
 
-    fn act(&mut self, kind: u8, id: u32, fields: &mut Fields<'_>, out: &mut Vec<u8>) -> Answered {
+    fn dispatch_request(&mut self, kind: u8, id: u32, fields: &mut Fields<'_>, out: &mut Vec<u8>) -> RequestResult {
         match kind {
-            1 => greet(out),
+            1 => write_version(out),
             3 => self.open(id, fields, out)?,
             4 => {
                 self.handles.remove(fields.string()?)?;
@@ -89,15 +89,15 @@ impl Server {
                 return Err(Status::Done);
             }
             7 => write_attributes(out, id, &rustix::fs::lstat(fields.path()?)?),
-            8 => write_attributes(out, id, &rustix::fs::fstat(self.handles.any(fields.string()?)?)?),
+            8 => write_attributes(out, id, &rustix::fs::fstat(self.handles.file_or_directory(fields.string()?)?)?),
             9 => {
                 let path = fields.path()?;
-                Attributes::read(fields)?.set_path(path, true)?;
+                Attributes::read(fields)?.set_on_path(path, true)?;
                 return Err(Status::Done);
             }
             10 => {
-                let handle = self.handles.any(fields.string()?)?;
-                Attributes::read(fields)?.set(handle)?;
+                let handle = self.handles.file_or_directory(fields.string()?)?;
+                Attributes::read(fields)?.set_on_file(handle)?;
                 return Err(Status::Done);
             }
             11 => self.open_directory(id, fields.path()?, out)?,
@@ -105,14 +105,14 @@ impl Server {
             17 => write_attributes(out, id, &rustix::fs::stat(fields.path()?)?),
             16 => write_name(out, id, real_path(fields.path()?)?.as_os_str().as_bytes()),
             19 => write_name(out, id, rustix::fs::readlink(fields.path()?, Vec::new())?.as_bytes()),
-            13..=15 | 18 | 20 => return Err(change(kind, fields)?),
-            200 => extended::act(self, id, fields, out)?,
+            13..=15 | 18 | 20 => return Err(change_names(kind, fields)?),
+            200 => extended::serve_extension(self, id, fields, out)?,
             _ => return Err(Status::Unsupported),
         }
         Ok(())
     }
 
-    fn open(&mut self, id: u32, fields: &mut Fields<'_>, out: &mut Vec<u8>) -> Answered {
+    fn open(&mut self, id: u32, fields: &mut Fields<'_>, out: &mut Vec<u8>) -> RequestResult {
         let (path, wanted) = (fields.path()?, fields.number()?);
         let attributes = Attributes::read(fields)?;
         let mut flags = match wanted & 3 {
@@ -125,16 +125,16 @@ impl Server {
             flags.set(flag, wanted & bit != 0);
         }
         let file = rustix::fs::open(path, flags | OFlags::CLOEXEC | OFlags::NOCTTY, attributes.mode(0o666))?;
-        self.give_handle(id, Handle::File(File::from(file)), out)
+        self.write_handle(id, Handle::File(File::from(file)), out)
     }
 
-    fn open_directory(&mut self, id: u32, path: &Path, out: &mut Vec<u8>) -> Answered {
+    fn open_directory(&mut self, id: u32, path: &Path, out: &mut Vec<u8>) -> RequestResult {
         let directory = rustix::fs::open(path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let entries = Dir::read_from(&directory)?;
-        self.give_handle(id, Handle::Directory(entries, File::from(directory)), out)
+        self.write_handle(id, Handle::Directory(entries, File::from(directory)), out)
     }
 
-    fn give_handle(&mut self, id: u32, handle: Handle, out: &mut Vec<u8>) -> Answered {
+    fn write_handle(&mut self, id: u32, handle: Handle, out: &mut Vec<u8>) -> RequestResult {
         let name = self.handles.insert(handle)?;
         let mut packet = Packet::new(out, HANDLE, id);
         packet.string(&name);
@@ -142,17 +142,17 @@ impl Server {
         Ok(())
     }
 
-    fn read(&self, id: u32, fields: &mut Fields<'_>, out: &mut Vec<u8>) -> Answered {
+    fn read(&self, id: u32, fields: &mut Fields<'_>, out: &mut Vec<u8>) -> RequestResult {
         let (handle, offset, most) = (fields.string()?, fields.long()?, fields.number()? as usize);
         let file = self.handles.file(handle)?;
         match Packet::new(out, DATA, id).fill(most.min(MAX_DATA), |buffer| file.read_at(buffer, offset))? {
-            0 => Err(Status::End),
+            0 => Err(Status::EndOfFile),
             _ => Ok(()),
         }
     }
 
-    #[allow(clippy::disallowed_methods, reason = "this is a program of its own, and a listing shows times beside now")]
-    fn read_directory(&mut self, id: u32, handle: &[u8], out: &mut Vec<u8>) -> Answered {
+    #[allow(clippy::disallowed_methods, reason = "a separate program, and a listing compares times with now")]
+    fn read_directory(&mut self, id: u32, handle: &[u8], out: &mut Vec<u8>) -> RequestResult {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
         let (entries, directory) = self.handles.directory(handle)?;
@@ -160,44 +160,44 @@ impl Server {
         let mut packet = Packet::new(out, NAME, id);
         packet.number(0);
         let mut count = 0_u32;
-        // A name is written twice, and neither is long: as much as the longest must be left for the next.
+        // A name is written twice, and neither copy is long: there must be space left for the longest possible entry.
         while count < MAX_ENTRIES && packet.len() < MAX_PACKET / 2 {
             let Some(entry) = entries.read() else { break };
             let Ok(entry) = entry else { break };
-            // The file may have gone since the directory was read.
+            // The file may have been removed since the directory was read.
             let Ok(stat) = rustix::fs::statat(directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) else {
                 continue;
             };
             let name = entry.file_name().to_bytes();
-            packet.string(name).string(&self.listing.line(name, &stat, now));
-            attributes::write(&mut packet, &stat);
+            packet.string(name).string(&self.listing.format_entry(name, &stat, now));
+            attributes::encode_attributes(&mut packet, &stat);
             count += 1;
         }
         packet.end();
         if count == 0 {
             out.truncate(count_at - 9);
-            return Err(Status::End);
+            return Err(Status::EndOfFile);
         }
         out[count_at..count_at + 4].copy_from_slice(&count.to_be_bytes());
         Ok(())
     }
 }
 
-/// Verbs that change names and answer with nothing but how it went.
-fn change(kind: u8, fields: &mut Fields<'_>) -> Result<Status, Status> {
+/// Handles requests that change names and only return a status.
+fn change_names(kind: u8, fields: &mut Fields<'_>) -> Result<Status, Status> {
     let path = fields.path()?;
     match kind {
         13 => rustix::fs::unlink(path)?,
         14 => rustix::fs::mkdir(path, Attributes::read(fields)?.mode(0o777))?,
         15 => rustix::fs::rmdir(path)?,
         18 => rename_to_free(path, fields.path()?)?,
-        // OpenSSH names the target first, against the standard, and everybody does as OpenSSH does.
+        // OpenSSH sends the target first, contrary to the standard, and all clients follow OpenSSH.
         _ => rustix::fs::symlink(path, fields.path()?)?,
     }
     Ok(Status::Done)
 }
 
-/// The protocol's own rename never replaces; not every filesystem can promise that in one step.
+/// The rename of the protocol never replaces a file; not every filesystem supports that atomically.
 fn rename_to_free(from: &Path, to: &Path) -> Result<(), Errno> {
     match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         Err(Errno::INVAL | Errno::NOSYS) => match rustix::fs::lstat(to) {
@@ -209,7 +209,7 @@ fn rename_to_free(from: &Path, to: &Path) -> Result<(), Errno> {
     }
 }
 
-/// The path without links and dots; its last part need not exist.
+/// Returns the path without links and dots; its last part need not exist.
 pub(super) fn real_path(path: &Path) -> Result<PathBuf, Status> {
     match (path.canonicalize(), path.parent(), path.file_name()) {
         (Err(e), Some(parent), Some(name)) if e.kind() == std::io::ErrorKind::NotFound => {
@@ -220,9 +220,9 @@ pub(super) fn real_path(path: &Path) -> Result<PathBuf, Status> {
     }
 }
 
-fn greet(out: &mut Vec<u8>) {
+fn write_version(out: &mut Vec<u8>) {
     let mut packet = Packet::new(out, VERSION, 3);
-    for (name, version) in extended::NAMES {
+    for (name, version) in extended::EXTENSIONS {
         packet.string(name.as_bytes()).string(version.as_bytes());
     }
     packet.end();
@@ -230,11 +230,11 @@ fn greet(out: &mut Vec<u8>) {
 
 fn write_attributes(out: &mut Vec<u8>, id: u32, stat: &rustix::fs::Stat) {
     let mut packet = Packet::new(out, ATTRIBUTES, id);
-    attributes::write(&mut packet, stat);
+    attributes::encode_attributes(&mut packet, stat);
     packet.end();
 }
 
-/// A name alone; its attributes are not asked for.
+/// Writes a name without attributes.
 pub(super) fn write_name(out: &mut Vec<u8>, id: u32, name: &[u8]) {
     let mut packet = Packet::new(out, NAME, id);
     packet.number(1).string(name).string(name).number(0);
@@ -242,9 +242,9 @@ pub(super) fn write_name(out: &mut Vec<u8>, id: u32, name: &[u8]) {
 }
 
 fn write_status(out: &mut Vec<u8>, id: u32, status: Status) {
-    let (code, words) = match status {
+    let (code, message) = match status {
         Status::Done => (0, "Success".into()),
-        Status::End => (1, "End of file".into()),
+        Status::EndOfFile => (1, "End of file".into()),
         Status::Failed(Errno::NOENT | Errno::NOTDIR | Errno::BADF | Errno::LOOP) => (2, "No such file".into()),
         Status::Failed(Errno::PERM | Errno::ACCESS) => (3, "Permission denied".into()),
         Status::Failed(Errno::NOSYS | Errno::OPNOTSUPP) | Status::Unsupported => (8, "Operation unsupported".into()),
@@ -252,6 +252,6 @@ fn write_status(out: &mut Vec<u8>, id: u32, status: Status) {
         Status::Malformed => (5, "Bad message".into()),
     };
     let mut packet = Packet::new(out, STATUS, id);
-    packet.number(code).string(words.as_bytes()).string(b"");
+    packet.number(code).string(message.as_bytes()).string(b"");
     packet.end();
 }

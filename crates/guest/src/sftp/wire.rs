@@ -1,4 +1,4 @@
-//! How packets look: a length, a kind, and fields of numbers and strings, the big end first.
+//! The packet format: a length, a kind, and fields of numbers and strings, in big-endian order.
 
 use std::ffi::OsStr;
 use std::io;
@@ -7,16 +7,16 @@ use std::path::Path;
 
 use super::MAX_PACKET;
 
-/// A packet that does not say what it must.
+/// A packet with missing or invalid fields.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// The first packet of the input without its length, if all of it is there.
-pub(super) fn packet(input: &[u8]) -> io::Result<Option<&[u8]>> {
+/// Returns the first packet of the input without its length, if it is complete.
+pub(super) fn next_packet(input: &[u8]) -> io::Result<Option<&[u8]>> {
     let Some((length, rest)) = input.split_first_chunk::<4>() else { return Ok(None) };
     let length = u32::from_be_bytes(*length) as usize;
     if length == 0 || length > MAX_PACKET {
-        return Err(io::Error::other(format!("a packet of {length} bytes cannot be")));
+        return Err(io::Error::other(format!("a packet of {length} bytes is not allowed")));
     }
     Ok(rest.get(..length))
 }
@@ -51,7 +51,7 @@ impl<'a> Fields<'a> {
         Ok(string)
     }
 
-    /// A path; an empty one is where the user is.
+    /// Reads a path; an empty one is the current directory.
     pub(super) fn path(&mut self) -> Result<&'a Path, Malformed> {
         let bytes = self.string()?;
         if bytes.contains(&0) {
@@ -61,14 +61,14 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Writes one packet at the end of a buffer; its length is filled in at the end.
+/// Writes one packet at the end of a buffer; [`Packet::end`] fills in its length.
 pub(super) struct Packet<'a> {
     buffer: &'a mut Vec<u8>,
     start: usize,
 }
 
 impl<'a> Packet<'a> {
-    /// Begins a packet. All but the first of a conversation carry the number of their request.
+    /// Starts a packet. All packets except the first carry the id of their request.
     pub(super) fn new(buffer: &'a mut Vec<u8>, kind: u8, id: u32) -> Self {
         let start = buffer.len();
         buffer.extend([0; 4]);
@@ -94,13 +94,13 @@ impl<'a> Packet<'a> {
         self
     }
 
-    /// How long the packet is up to now.
+    /// Returns the length of the packet so far.
     pub(super) fn len(&self) -> usize {
         self.buffer.len() - self.start
     }
 
-    /// A string whose bytes are filled in by `fill`, which says how many it had; with an error, or with none at all, the
-    /// packet is taken back.
+    /// Adds a string that `fill` writes, and ends the packet; `fill` returns its length. On an error, or with length 0,
+    /// the packet is removed.
     pub(super) fn fill<E>(self, most: usize, fill: impl FnOnce(&mut [u8]) -> Result<usize, E>) -> Result<usize, E> {
         let (at, start) = (self.buffer.len(), self.start);
         self.buffer.resize(at + 4 + most, 0);
@@ -126,17 +126,19 @@ impl<'a> Packet<'a> {
 mod tests {
     use super::*;
 
+    /// A packet is returned only when it is complete.
     #[test]
-    fn packets_come_out_whole() {
-        assert_eq!(packet(&[0, 0, 0]).unwrap(), None);
-        assert_eq!(packet(&[0, 0, 0, 2, 7]).unwrap(), None);
-        assert_eq!(packet(&[0, 0, 0, 2, 7, 8, 9]).unwrap(), Some(&[7, 8][..]));
-        assert!(packet(&[0xff; 8]).is_err());
-        assert!(packet(&[0; 8]).is_err());
+    fn next_packet_waits_for_whole_packet() {
+        assert_eq!(next_packet(&[0, 0, 0]).unwrap(), None);
+        assert_eq!(next_packet(&[0, 0, 0, 2, 7]).unwrap(), None);
+        assert_eq!(next_packet(&[0, 0, 0, 2, 7, 8, 9]).unwrap(), Some(&[7, 8][..]));
+        assert!(next_packet(&[0xff; 8]).is_err());
+        assert!(next_packet(&[0; 8]).is_err());
     }
 
+    /// Fields never read beyond the packet.
     #[test]
-    fn fields_never_reach_beyond_the_packet() {
+    fn fields_stay_inside_the_packet() {
         assert_eq!(Fields(&[0, 0, 0, 9, 1]).string(), Err(Malformed));
         assert_eq!(Fields(&[0, 0]).number(), Err(Malformed));
         assert_eq!(Fields(&[0, 0, 0, 1, 0]).path(), Err(Malformed));

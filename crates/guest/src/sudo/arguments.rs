@@ -5,33 +5,28 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 
 const USAGE: &str = "usage: sudo [-EHikKlnsSvV] [-D directory] [-g group] [-u user] [VAR=value] [command [arguments]]";
 
-/// What is to be done.
+/// What to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Run a program.
     #[default]
     Run,
-    /// Say what the caller may do.
+    /// List what the caller may do.
     List,
-    /// See whether the caller may do anything, or forget that he did: there is no password, so nothing to remember.
-    Nothing,
-    /// Say which version this is.
+    /// Validate or reset the cached credentials: there is no password, so there is nothing to do.
+    Validate,
     Version,
-    /// Show how it is used.
     Help,
 }
 
-/// A command line that was understood.
+/// A parsed command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Request {
+pub(super) struct SudoRequest {
     pub(super) action: Action,
-    /// Who the program runs as.
+    /// The user to run the program as.
     pub(super) user: Option<String>,
     pub(super) group: Option<String>,
     pub(super) directory: Option<OsString>,
-    /// Keep the whole environment.
     pub(super) preserve: bool,
-    /// Keep these variables.
     pub(super) preserve_names: Vec<String>,
     /// Run a login shell, or the command in one.
     pub(super) login: bool,
@@ -41,9 +36,9 @@ pub(super) struct Request {
     pub(super) command: Vec<OsString>,
 }
 
-/// Understands a command line; the error is for a person.
-pub(super) fn parse(arguments: &[OsString]) -> Result<Request, String> {
-    let mut request = Request::default();
+/// Parses a command line; the error is for a person.
+pub(super) fn parse_arguments(arguments: &[OsString]) -> Result<SudoRequest, String> {
+    let mut request = SudoRequest::default();
     let mut rest = arguments.iter();
     let mut command = Vec::new();
     while let Some(argument) = rest.next() {
@@ -53,8 +48,8 @@ pub(super) fn parse(arguments: &[OsString]) -> Result<Request, String> {
                 command.extend(rest.cloned());
                 break;
             }
-            [b'-', b'-', long @ ..] => long_option(&mut request, long, &mut rest)?,
-            [b'-', _, ..] => short_options(&mut request, &bytes[1..], &mut rest)?,
+            [b'-', b'-', long @ ..] => parse_long_option(&mut request, long, &mut rest)?,
+            [b'-', _, ..] => parse_short_options(&mut request, &bytes[1..], &mut rest)?,
             _ => {
                 command.push(argument.clone());
                 command.extend(rest.cloned());
@@ -62,34 +57,36 @@ pub(super) fn parse(arguments: &[OsString]) -> Result<Request, String> {
             }
         }
     }
-    let variables = command.iter().take_while(|word| variable(word).is_some()).count();
-    request.variables = command.drain(..variables).filter_map(|word| variable(&word)).collect();
+    let variables = command.iter().take_while(|word| parse_variable(word).is_some()).count();
+    request.variables = command.drain(..variables).filter_map(|word| parse_variable(&word)).collect();
     request.command = command;
-    check(&request)?;
+    check_options(&request)?;
     Ok(request)
 }
 
 type Rest<'a> = std::slice::Iter<'a, OsString>;
 
-fn short_options(request: &mut Request, mut letters: &[u8], rest: &mut Rest<'_>) -> Result<(), String> {
+fn parse_short_options(request: &mut SudoRequest, mut letters: &[u8], rest: &mut Rest<'_>) -> Result<(), String> {
     while let [letter, following @ ..] = letters {
         letters = following;
         match letter {
-            // There is no password to be asked for, and no cache of one.
+            // There is no password, and no cache of one.
             b'n' | b'S' | b'A' | b'B' | b'H' => {}
             b'E' => request.preserve = true,
             b'i' => request.login = true,
             b's' => request.shell = true,
-            b'k' | b'K' | b'v' => request.action = nothing(request.action),
+            b'k' | b'K' | b'v' => request.action = unless_action_chosen(request.action),
             b'l' => request.action = Action::List,
             b'V' => request.action = Action::Version,
             b'h' => request.action = Action::Help,
             b'u' | b'g' | b'p' | b'D' | b'C' | b'T' | b'U' => {
                 let value = match following {
-                    [] => rest.next().cloned().ok_or_else(|| needs_value(&format!("-{}", char::from(*letter))))?,
+                    [] => {
+                        rest.next().cloned().ok_or_else(|| missing_value_error(&format!("-{}", char::from(*letter))))?
+                    }
                     _ => OsString::from_vec(following.to_vec()),
                 };
-                return take_value(request, *letter, value);
+                return set_value_option(request, *letter, value);
             }
             other => return Err(format!("invalid option -- '{}'\n{USAGE}", char::from(*other).escape_default())),
         }
@@ -97,7 +94,7 @@ fn short_options(request: &mut Request, mut letters: &[u8], rest: &mut Rest<'_>)
     Ok(())
 }
 
-fn long_option(request: &mut Request, option: &[u8], rest: &mut Rest<'_>) -> Result<(), String> {
+fn parse_long_option(request: &mut SudoRequest, option: &[u8], rest: &mut Rest<'_>) -> Result<(), String> {
     let text = String::from_utf8_lossy(option).into_owned();
     let (name, value) = match text.split_once('=') {
         Some((name, value)) => (name.to_owned(), Some(OsString::from(value))),
@@ -128,38 +125,38 @@ fn long_option(request: &mut Request, option: &[u8], rest: &mut Rest<'_>) -> Res
         _ => return Err(format!("unrecognized option '--{}'\n{USAGE}", name.escape_default())),
     };
     if !b"ugpDCTU".contains(&letter) {
-        return short_options(request, &[letter], rest);
+        return parse_short_options(request, &[letter], rest);
     }
     let value = match value {
         Some(value) => value,
-        None => rest.next().cloned().ok_or_else(|| needs_value(&format!("--{name}")))?,
+        None => rest.next().cloned().ok_or_else(|| missing_value_error(&format!("--{name}")))?,
     };
-    take_value(request, letter, value)
+    set_value_option(request, letter, value)
 }
 
-fn take_value(request: &mut Request, letter: u8, value: OsString) -> Result<(), String> {
-    let text = || value.to_str().map(str::to_owned).ok_or_else(|| "a name is not text".to_owned());
+fn set_value_option(request: &mut SudoRequest, letter: u8, value: OsString) -> Result<(), String> {
+    let text = || value.to_str().map(str::to_owned).ok_or_else(|| "a name is not valid UTF-8".to_owned());
     match letter {
         b'u' => request.user = Some(text()?),
         b'g' => request.group = Some(text()?),
         b'D' => request.directory = Some(value),
-        b'C' | b'T' => return Err("closing files and ending commands by time are not supported".into()),
-        // The words of a question that is never asked, and whose rights are listed: everybody's are the same.
+        b'C' | b'T' => return Err("closing descriptors and command timeouts are not supported".into()),
+        // The prompt is never shown, and the rights that are listed are the same for every user.
         _ => {}
     }
     Ok(())
 }
 
-fn needs_value(option: &str) -> String {
+fn missing_value_error(option: &str) -> String {
     format!("option requires an argument -- '{}'\n{USAGE}", option.trim_start_matches('-'))
 }
 
-/// `-k` beside a command only forgets, and the command runs.
-fn nothing(action: Action) -> Action {
-    if action == Action::Run { Action::Nothing } else { action }
+/// `-k` with a command only resets the credentials, and the command runs.
+fn unless_action_chosen(action: Action) -> Action {
+    if action == Action::Run { Action::Validate } else { action }
 }
 
-fn variable(word: &OsStr) -> Option<(OsString, OsString)> {
+fn parse_variable(word: &OsStr) -> Option<(OsString, OsString)> {
     let bytes = word.as_bytes();
     let at = bytes.iter().position(|byte| *byte == b'=')?;
     let (name, value) = (&bytes[..at], &bytes[at + 1..]);
@@ -168,7 +165,7 @@ fn variable(word: &OsStr) -> Option<(OsString, OsString)> {
     is_name.then(|| (OsStr::from_bytes(name).to_owned(), OsStr::from_bytes(value).to_owned()))
 }
 
-fn check(request: &Request) -> Result<(), String> {
+fn check_options(request: &SudoRequest) -> Result<(), String> {
     if request.login && request.shell {
         return Err("you may not specify both the -i and -s options".into());
     }
@@ -182,7 +179,7 @@ fn check(request: &Request) -> Result<(), String> {
     Ok(())
 }
 
-/// How it is used.
+/// Returns the usage text.
 pub(super) fn usage() -> &'static str {
     USAGE
 }
@@ -191,17 +188,18 @@ pub(super) fn usage() -> &'static str {
 mod tests {
     use super::*;
 
-    fn parsed(line: &str) -> Result<Request, String> {
-        parse(&line.split_whitespace().map(OsString::from).collect::<Vec<_>>())
+    fn parsed(line: &str) -> Result<SudoRequest, String> {
+        parse_arguments(&line.split_whitespace().map(OsString::from).collect::<Vec<_>>())
     }
 
+    /// Valid command lines are parsed.
     #[test]
-    fn command_lines() {
-        let run = |command: &str| Request {
+    fn arguments_parse() {
+        let run = |command: &str| SudoRequest {
             command: command.split_whitespace().map(OsString::from).collect(),
-            ..Request::default()
+            ..SudoRequest::default()
         };
-        let user = |name: &str, command: &str| Request { user: Some(name.into()), ..run(command) };
+        let user = |name: &str, command: &str| SudoRequest { user: Some(name.into()), ..run(command) };
         let cases = [
             ("id", run("id")),
             ("-n id -u", run("id -u")),
@@ -211,24 +209,24 @@ mod tests {
             ("-nu www id", user("www", "id")),
             ("--user=www id", user("www", "id")),
             ("--user www id", user("www", "id")),
-            ("-g wheel id", Request { group: Some("wheel".into()), ..run("id") }),
+            ("-g wheel id", SudoRequest { group: Some("wheel".into()), ..run("id") }),
             ("-p x -S id", run("id")),
-            ("-E id", Request { preserve: true, ..run("id") }),
-            ("--preserve-env id", Request { preserve: true, ..run("id") }),
-            ("--preserve-env=A,B id", Request { preserve_names: vec!["A".into(), "B".into()], ..run("id") }),
+            ("-E id", SudoRequest { preserve: true, ..run("id") }),
+            ("--preserve-env id", SudoRequest { preserve: true, ..run("id") }),
+            ("--preserve-env=A,B id", SudoRequest { preserve_names: vec!["A".into(), "B".into()], ..run("id") }),
             (
                 "A=1 B=x=y id C=3",
-                Request { variables: vec![("A".into(), "1".into()), ("B".into(), "x=y".into())], ..run("id C=3") },
+                SudoRequest { variables: vec![("A".into(), "1".into()), ("B".into(), "x=y".into())], ..run("id C=3") },
             ),
-            ("-D /tmp pwd", Request { directory: Some("/tmp".into()), ..run("pwd") }),
-            ("-i", Request { login: true, ..run("") }),
-            ("-iu www", Request { login: true, ..user("www", "") }),
-            ("-s echo a", Request { shell: true, ..run("echo a") }),
+            ("-D /tmp pwd", SudoRequest { directory: Some("/tmp".into()), ..run("pwd") }),
+            ("-i", SudoRequest { login: true, ..run("") }),
+            ("-iu www", SudoRequest { login: true, ..user("www", "") }),
+            ("-s echo a", SudoRequest { shell: true, ..run("echo a") }),
             ("-H id", run("id")),
-            ("-v", Request { action: Action::Nothing, ..run("") }),
-            ("-k", Request { action: Action::Nothing, ..run("") }),
-            ("-l", Request { action: Action::List, ..run("") }),
-            ("-V", Request { action: Action::Version, ..run("") }),
+            ("-v", SudoRequest { action: Action::Validate, ..run("") }),
+            ("-k", SudoRequest { action: Action::Validate, ..run("") }),
+            ("-l", SudoRequest { action: Action::List, ..run("") }),
+            ("-V", SudoRequest { action: Action::Version, ..run("") }),
             ("-", run("-")),
         ];
         for (line, expected) in cases {
@@ -236,8 +234,9 @@ mod tests {
         }
     }
 
+    /// Invalid command lines are rejected.
     #[test]
-    fn refused_command_lines() {
+    fn arguments_reject_invalid_lines() {
         for line in ["", "-u", "--user", "-x id", "--nonsense id", "-is", "-iE", "A=1", "-C 3 id", "-e file", "-u www"]
         {
             assert!(parsed(line).is_err(), "{line}");

@@ -1,20 +1,20 @@
-//! The environment of a program that `sudo` runs: made anew, with little of the caller's.
+//! The environment of a program that `sudo` runs: built from scratch, with few variables of the caller.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 
-use super::arguments::Request;
-use crate::accounts::Account;
+use super::arguments::SudoRequest;
+use crate::users::Account;
 
-/// Where programs are looked for; the caller's own path is not trusted.
+/// The path for programs; the caller's own path is not trusted.
 pub(super) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What is kept of the caller's environment without being asked: how things look, not what is run.
+/// Variables of the caller that are always kept: they affect how things look, not what is run.
 const KEPT: [&str; 8] = ["TERM", "COLORTERM", "NO_COLOR", "LANG", "LANGUAGE", "LS_COLORS", "DISPLAY", "XAUTHORITY"];
 
-/// What is never kept, though the caller asks for all: it makes the loader or a shell run something first.
-const REFUSED: [&str; 12] = [
+/// Variables that are never kept, even if the caller asks for all: they make the loader or a shell run code.
+const NEVER_KEPT: [&str; 12] = [
     "PATH",
     "IFS",
     "ENV",
@@ -29,9 +29,9 @@ const REFUSED: [&str; 12] = [
     "HOSTALIASES",
 ];
 
-/// Builds the environment out of the caller's.
-pub(super) fn build(
-    request: &Request,
+/// Builds the environment from the caller's.
+pub(super) fn build_sudo_environment(
+    request: &SudoRequest,
     caller: &Account,
     target: &Account,
     given: impl Iterator<Item = (OsString, OsString)>,
@@ -51,14 +51,14 @@ pub(super) fn build(
     set("SUDO_UID", caller.uid.to_string().into());
     set("SUDO_GID", caller.gid.to_string().into());
     set("SUDO_COMMAND", command.to_owned());
-    // Who may become anybody may also say what he wants to find there.
+    // A caller that may become any user may also set any variable.
     all.extend(request.variables.iter().cloned());
     all
 }
 
-fn is_kept(request: &Request, name: &OsStr) -> bool {
+fn is_kept(request: &SudoRequest, name: &OsStr) -> bool {
     let Some(text) = name.to_str() else { return false };
-    let is_dangerous = text.starts_with("LD_") || text.starts_with("BASH_FUNC_") || REFUSED.contains(&text);
+    let is_dangerous = text.starts_with("LD_") || text.starts_with("BASH_FUNC_") || NEVER_KEPT.contains(&text);
     let is_wanted = request.preserve || request.preserve_names.iter().any(|wanted| wanted == text);
     let is_harmless = KEPT.contains(&text) || text.starts_with("LC_");
     !is_dangerous && (is_wanted || is_harmless) && !name.as_bytes().is_empty()
@@ -68,7 +68,7 @@ fn is_kept(request: &Request, name: &OsStr) -> bool {
 mod tests {
     use super::*;
 
-    fn built(request: &Request) -> String {
+    fn built(request: &SudoRequest) -> String {
         let account = |name: &str, uid| Account {
             name: name.into(),
             uid,
@@ -86,13 +86,20 @@ mod tests {
             ("HOME", "/h"),
         ];
         let given = given.into_iter().map(|(name, value)| (name.into(), value.into()));
-        let all = build(request, &account("ubuntu", 1000), &account("root", 0), given, OsStr::new("/bin/id"));
+        let all = build_sudo_environment(
+            request,
+            &account("ubuntu", 1000),
+            &account("root", 0),
+            given,
+            OsStr::new("/bin/id"),
+        );
         all.iter().map(|(name, value)| format!("{}={} ", name.display(), value.display())).collect()
     }
 
+    /// Few variables of the caller are kept.
     #[test]
-    fn little_is_kept() {
-        let text = built(&Request::default());
+    fn environment_keeps_little() {
+        let text = built(&SudoRequest::default());
         assert!(
             text.contains("TERM=xterm ") && text.contains("LC_ALL=C ") && text.contains("HOME=/home/root "),
             "{text}"
@@ -104,9 +111,10 @@ mod tests {
         assert!(!text.contains("LD_PRELOAD") && !text.contains("/evil") && !text.contains("SECRET"), "{text}");
     }
 
+    /// Dangerous variables are dropped even if the caller keeps all.
     #[test]
-    fn the_dangerous_is_dropped_though_all_is_kept() {
-        let text = built(&Request { preserve: true, ..Request::default() });
+    fn dangerous_variables_are_dropped() {
+        let text = built(&SudoRequest { preserve: true, ..SudoRequest::default() });
         assert!(text.contains("SECRET=s ") && text.contains("HOME=/h "), "{text}");
         assert!(!text.contains("LD_PRELOAD") && !text.contains("/evil"), "{text}");
     }

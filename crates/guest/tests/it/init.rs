@@ -10,7 +10,7 @@ use tarn_link::opening::open;
 use tarn_link::{Answer, FromGuest, Purpose};
 use tokio::net::UnixStream;
 
-use crate::lab::{DEADLINE, GUEST, Root, eventually, exec, is_root};
+use crate::fixture::{DEADLINE, GUEST, Root, eventually, exec, is_root};
 
 /// A namespace whose first process is a guest; it ends with the test.
 pub(crate) struct Instance {
@@ -20,7 +20,7 @@ pub(crate) struct Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        // The child of the namespace's maker dies with it, and everybody in the namespace with that.
+        // The child of `unshare` dies with it, and with that child the whole namespace.
         let _ = self.unshare.kill();
         let _ = self.unshare.wait();
     }
@@ -37,7 +37,7 @@ impl Instance {
         Some(Instance::of(Arc::new(root)).await)
     }
 
-    /// An instance that begins with what is in a root.
+    /// Starts an instance on an existing root.
     pub(crate) async fn of(root: Arc<Root>) -> Instance {
         let control = root.path().join("control");
         let _ = std::fs::remove_file(&control);
@@ -51,7 +51,7 @@ impl Instance {
             .unwrap();
         let instance = Instance { unshare, root };
         eventually("the guest listens", || std::os::unix::net::UnixStream::connect(&control).is_ok()).await;
-        // The kernel takes connections before the guest is ready to serve them; an answer is what counts.
+        // The kernel accepts connections before the guest serves them, so wait for a reply.
         instance.ask(Purpose::Health).await;
         instance
     }
@@ -84,8 +84,9 @@ impl Instance {
     }
 }
 
+/// Orphans are reaped, and no exit code is lost.
 #[tokio::test]
-async fn orphans_are_collected_and_nobodys_code_is_lost() {
+async fn orphans_are_reaped_and_codes_kept() {
     let Some(instance) = Instance::start().await else { return };
     // Many orphans end while many sessions do: each session still gets its own code.
     for code in 0..20 {
@@ -106,8 +107,9 @@ async fn orphans_are_collected_and_nobodys_code_is_lost() {
     assert_eq!(output, "tarn-guest\n");
 }
 
+/// An instance is prepared before the first login.
 #[tokio::test]
-async fn an_instance_is_prepared_before_the_first_login() {
+async fn instance_is_prepared_before_login() {
     let Some(instance) = Instance::start().await else { return };
     let root = instance.root.path();
     assert_eq!(root.join("run/lock").metadata().unwrap().mode() & 0o7777, 0o1777);
@@ -118,8 +120,9 @@ async fn an_instance_is_prepared_before_the_first_login() {
     assert_eq!(sudo.len(), Path::new(GUEST).metadata().unwrap().len());
 }
 
+/// A stop lets programs clean up.
 #[tokio::test]
-async fn a_stop_lets_programs_end_in_order() {
+async fn stop_lets_programs_clean_up() {
     let Some(mut instance) = Instance::start().await else { return };
     let (mark, ready) = (instance.root.home().join("ended-in-order"), instance.root.home().join("ready"));
     let (mark_path, ready_path) = (mark.display(), ready.display());
@@ -135,8 +138,9 @@ async fn a_stop_lets_programs_end_in_order() {
     assert!(mark.exists(), "the program was not asked");
 }
 
+/// A program that ignores TERM is killed.
 #[tokio::test]
-async fn who_does_not_want_to_end_is_killed() {
+async fn stubborn_program_is_killed() {
     let Some(mut instance) = Instance::start().await else { return };
     instance
         .run("setsid bash -c 'trap \"\" TERM HUP; while :; do sleep 0.05; done' </dev/null >/dev/null 2>&1 & true")
@@ -146,19 +150,20 @@ async fn who_does_not_want_to_end_is_killed() {
     instance.ends_in_order().await;
 }
 
-/// The only child of the program that made the namespace.
+/// Returns the only child of `unshare`.
 fn namespace_init(unshare: &Child) -> rustix::process::Pid {
     let id = unshare.id();
     let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
     rustix::process::Pid::from_raw(children.trim().parse().unwrap()).unwrap()
 }
 
+/// The guest inherits the control socket, and its programs do not.
 #[tokio::test]
-async fn the_control_socket_is_inherited_and_kept_from_programs() {
+async fn control_socket_is_not_inherited_by_programs() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("control");
     let root = Root::new(rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-    // The shell hands the listening socket over as descriptor 3, as the driver does.
+    // The shell passes the listening socket as descriptor 3, as the driver does.
     let script = "import os,socket,sys\n\
         s=socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(8); os.dup2(s.fileno(), 3); os.set_inheritable(3, True)\n\
         os.execv(sys.argv[2], sys.argv[2:])";
@@ -175,7 +180,7 @@ async fn the_control_socket_is_inherited_and_kept_from_programs() {
     assert_eq!(reader.read().await.unwrap(), Some(tarn_link::Frame::Data("0\n".into())));
     drop(guest);
     let without = Command::new(GUEST).stdin(Stdio::null()).stderr(Stdio::null()).status().unwrap();
-    assert!(!without.success(), "a guest without a control socket says so");
+    assert!(!without.success(), "a guest without a control socket fails");
 }
 
 struct Ended(Child);
@@ -187,8 +192,9 @@ impl Drop for Ended {
     }
 }
 
+/// An idle stream does not delay a stop.
 #[tokio::test]
-async fn a_waiting_stream_does_not_hold_up_a_stop() {
+async fn idle_stream_does_not_delay_a_stop() {
     let Some(mut instance) = Instance::start().await else { return };
     let (_, link) = instance.ask(Purpose::Session(Box::new(exec("sleep 1000")))).await;
     instance.ask(Purpose::Stop).await;

@@ -1,4 +1,4 @@
-//! The file transfer service, met by OpenSSH's client, and by packets that no client sends.
+//! The file transfer service, tested with OpenSSH's client and with malformed packets.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
@@ -6,9 +6,9 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::lab::GUEST;
+use crate::fixture::GUEST;
 
-/// Runs a batch of the client's commands; its output, and whether all of them worked.
+/// Runs a batch of client commands; returns the output, and whether all of them succeeded.
 fn batch(directory: &Path, commands: &str) -> (String, bool) {
     let mut client = Command::new("sftp")
         .args(["-b", "-", "-D", &format!("{GUEST} sftp-server")])
@@ -36,8 +36,9 @@ fn fails(directory: &Path, commands: &str) -> String {
     text
 }
 
+/// Files come back unchanged.
 #[test]
-fn files_come_back_as_they_went() {
+fn files_round_trip() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
     let data: Vec<u8> = (0..9_000_000_u32).map(|index| (index * 31 + (index >> 12)) as u8).collect();
@@ -49,19 +50,20 @@ fn files_come_back_as_they_went() {
     let (one, three) = (at("one").metadata().unwrap(), at("three").metadata().unwrap());
     assert_eq!((one.mode(), one.mtime()), (three.mode(), three.mtime()));
     assert_eq!(at("nothing").metadata().unwrap().len(), 0);
-    // A transfer that broke off is taken up again.
+    // An interrupted transfer is resumed.
     std::fs::write(at("half"), &data[..1_234_567]).unwrap();
     works(directory.path(), "reput one half\n");
     assert!(std::fs::read(at("half")).unwrap() == data);
 }
 
+/// Renames behave as clients expect.
 #[test]
-fn names_are_changed_as_clients_expect() {
+fn renames_match_client_expectations() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
     std::fs::write(at("a"), "a").unwrap();
     std::fs::write(at("b"), "b").unwrap();
-    // The client uses OpenSSH's rename, which replaces, unless told otherwise; the standard's does not.
+    // By default the client uses OpenSSH's rename, which replaces files; the standard's does not.
     assert!(fails(directory.path(), "rename -l a b\n").contains("Failure"));
     assert_eq!(std::fs::read_to_string(at("b")).unwrap(), "b");
     works(directory.path(), "rename a b\nrename -l b c\nmkdir d\nln -s c link\nln c hard\n");
@@ -74,8 +76,9 @@ fn names_are_changed_as_clients_expect() {
     assert!(fails(directory.path(), "rm missing\n").contains("No such file"));
 }
 
+/// Attributes are set and listed.
 #[test]
-fn attributes_are_set_and_shown() {
+fn attributes_are_set_and_listed() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
     std::fs::write(at("file"), "12345").unwrap();
@@ -94,8 +97,9 @@ fn attributes_are_set_and_shown() {
     }
 }
 
+/// Large directories and odd names are listed.
 #[test]
-fn large_directories_and_odd_names_are_listed() {
+fn large_directories_are_listed() {
     let directory = tempfile::tempdir().unwrap();
     for number in 0..1000 {
         std::fs::write(directory.path().join(format!("file-{number}")), "").unwrap();
@@ -105,13 +109,14 @@ fn large_directories_and_odd_names_are_listed() {
     let text = works(directory.path(), "ls -1\n");
     assert_eq!(text.matches("file-").count(), 1000);
     std::fs::create_dir(directory.path().join("copy")).unwrap();
-    // The client fetches by the very name that the listing gave it.
+    // The client fetches the exact name from the listing.
     works(directory.path(), "get not-* copy/\n");
     assert_eq!(std::fs::read_to_string(directory.path().join("copy").join(odd)).unwrap(), "odd");
 }
 
+/// Whole trees are copied.
 #[test]
-fn whole_trees_are_copied() {
+fn trees_are_copied() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
     std::fs::create_dir_all(at("tree/below/deep")).unwrap();
@@ -121,7 +126,7 @@ fn whole_trees_are_copied() {
     assert_eq!(std::fs::read_to_string(at("back/below/deep/file")).unwrap(), "deep");
 }
 
-/// Sends packets as they are, and reads all answers.
+/// Sends raw packets, and reads all replies.
 fn raw(packets: &[&[u8]]) -> (Vec<u8>, bool) {
     let mut server = Command::new(GUEST)
         .arg("sftp-server")
@@ -133,7 +138,7 @@ fn raw(packets: &[&[u8]]) -> (Vec<u8>, bool) {
     let mut input = server.stdin.take().unwrap();
     for packet in packets {
         let length = u32::try_from(packet.len()).unwrap().to_be_bytes();
-        // The server may have ended already because of an earlier one.
+        // The server may have ended after an earlier packet.
         let _ = input.write_all(&length).and_then(|()| input.write_all(packet));
     }
     drop(input);
@@ -142,9 +147,10 @@ fn raw(packets: &[&[u8]]) -> (Vec<u8>, bool) {
     (answers, server.wait().unwrap().success())
 }
 
+/// Malformed packets get an error or end the service.
 #[test]
-fn malformed_packets_are_answered_or_end_the_service() {
-    // Too short, an unknown kind, a string that is longer than its packet, a handle that nobody has.
+fn malformed_packets_are_handled() {
+    // Too short, an unknown kind, a string longer than its packet, and an unknown handle.
     let (answers, worked) =
         raw(&[&[3], &[99, 0, 0, 0, 7], &[13, 0, 0, 0, 8, 0, 0, 1, 0], &[4, 0, 0, 0, 9, 0, 0, 0, 1, 7]]);
     assert!(worked);

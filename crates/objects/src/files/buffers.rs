@@ -1,38 +1,38 @@
-//! Buffers that are used again: neither zeroed nor faulted in a second time. Files and streams are not known here.
+//! Reusable buffers: they are neither zeroed nor faulted in a second time. Nothing here knows files or streams.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::OwnedSemaphorePermit;
 
-/// How large every buffer is: large enough that a system call hardly counts, small enough that a stream may have four.
+/// The size of every buffer: large enough that a system call hardly counts, small enough that a stream may have four.
 pub(super) const BUFFER_BYTES: usize = 256 << 10;
 
-/// How many unused buffers are kept for later, 8 MiB in all.
-const KEPT: usize = 32;
+/// The maximum number of unused buffers, 8 MiB in all.
+const MAX_UNUSED_BUFFERS: usize = 32;
 
-/// The buffers that nobody uses now.
+/// The unused buffers.
 #[derive(Default)]
 pub(super) struct Buffers(Mutex<Vec<Box<[u8]>>>);
 
 impl Buffers {
-    /// A buffer with nothing in it. The permit, if any, is given back when the buffer is.
-    pub(super) fn take(self: &Arc<Self>, permit: Option<OwnedSemaphorePermit>) -> Buffer {
+    /// Returns an empty buffer. The permit, if any, is released together with the buffer.
+    pub(super) fn take_buffer(self: &Arc<Self>, permit: Option<OwnedSemaphorePermit>) -> Buffer {
         let memory = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let memory = memory.unwrap_or_else(|| vec![0; BUFFER_BYTES].into_boxed_slice());
-        Buffer { memory, used: 0, home: self.clone(), _permit: permit }
+        Buffer { memory, used: 0, pool: self.clone(), _permit: permit }
     }
 }
 
-/// A buffer in use; what is seen of it is what was put in.
+/// A buffer in use. Only the bytes that were written are visible.
 pub(super) struct Buffer {
     memory: Box<[u8]>,
     used: usize,
-    home: Arc<Buffers>,
+    pool: Arc<Buffers>,
     _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Buffer {
-    /// Takes as much of the piece as there is room for, and says how much that was.
+    /// Copies as much of the piece as fits and returns its length.
     pub(super) fn append(&mut self, piece: &[u8]) -> usize {
         let room = &mut self.memory[self.used..];
         let taken = room.len().min(piece.len());
@@ -41,12 +41,12 @@ impl Buffer {
         taken
     }
 
-    /// Whether there is no more room.
+    /// Returns whether the buffer is full.
     pub(super) fn is_full(&self) -> bool {
         self.used == self.memory.len()
     }
 
-    /// Lets `fill` write to the first `wanted` bytes; it says how many of them count from now on.
+    /// Lets `fill` write to the first `wanted` bytes. It returns how many of them are valid.
     pub(super) fn fill<E>(
         &mut self,
         wanted: usize,
@@ -67,9 +67,9 @@ impl AsRef<[u8]> for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let memory = std::mem::take(&mut self.memory);
-        let mut kept = self.home.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() < KEPT {
-            kept.push(memory);
+        let mut unused = self.pool.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if unused.len() < MAX_UNUSED_BUFFERS {
+            unused.push(memory);
         }
     }
 }

@@ -1,22 +1,19 @@
-//! The data files: bytes that are too large for a row, on disk before anyone hears that they are.
+//! The data files: bytes that are too large for a row. They are on disk before a caller learns that they are stored.
 //!
-//! A file has its final place and name from the start, and says nothing of what it is: the store's rows decide what exists.
-//! A file that no row names is an orphan, which the sweep removes, so a crash at any moment leaves nothing else behind. This
-//! module must not know the store, buckets or keys. Start reading at [`Files`]; bytes come in by `intake`, which feeds
-//! `writer` and `sums`, and go out by `reading`.
+//! A file has its final path from the start, and its name says nothing about its content: the rows of the store decide
+//! what exists. A file that no row refers to is an orphan, which the sweep removes, so a crash at any moment leaves
+//! nothing else behind. This module must not know the store, buckets or keys. Start reading at [`Files`]. Bytes come in
+//! through `writing`, which feeds `sums`, and go out through `reader`.
 
 mod buffers;
 mod copies;
 mod directory;
-mod draft;
-mod intake;
 mod pending;
-mod reading;
-mod rounds;
+mod reader;
 mod sums;
 mod sweep;
-mod writeback;
-mod writer;
+mod sync_rounds;
+mod writing;
 
 use std::collections::HashSet;
 use std::io;
@@ -29,18 +26,18 @@ use tarn_model::{Ids, Time};
 
 use buffers::Buffers;
 use directory::Directory;
-pub use intake::{Intake, Received, Taken};
 pub use pending::Pending;
-pub use reading::Reading;
+pub use reader::FileReader;
 use sums::Hashers;
 pub use sums::Sums;
 pub use sweep::Swept;
+pub use writing::intake::{Intake, Received, ReceivedBody};
 
-/// Bodies up to this size stay in memory and go into the row.
+/// Bodies up to this size stay in memory and are stored in the row.
 pub const INLINE_MAX: usize = 16 << 10;
 
-/// For how long the free space of the disk is remembered.
-const LATELY: Duration = Duration::from_secs(1);
+/// How long the free space of the disk is cached.
+const FREE_BYTES_MAX_AGE: Duration = Duration::from_secs(1);
 
 /// The directory of the data files. Cheap to clone.
 #[derive(Clone)]
@@ -50,40 +47,40 @@ struct Inner {
     directory: Arc<Directory>,
     buffers: Arc<Buffers>,
     hashers: Hashers,
-    /// How many bytes were free, and when.
-    seen_free: Mutex<Option<(Time, u64)>>,
+    /// The last known free bytes, and when they were read.
+    recent_free: Mutex<Option<(Time, u64)>>,
 }
 
 impl Files {
-    /// Opens the directory, and makes it if it is missing. Only one user may enter it.
-    /// Files do not grow into the last `reserve_bytes` of the disk.
+    /// Opens the directory, and creates it if it is missing. Only one user may access it. Files do not grow into the
+    /// last `reserve_bytes` of the disk.
     pub fn open(dir: &Path, reserve_bytes: u64, ids: Arc<dyn Ids>) -> io::Result<Files> {
         let directory = Arc::new(Directory::open(dir, reserve_bytes, ids)?);
-        let (buffers, hashers, seen_free) = (Arc::default(), Hashers::start()?, Mutex::default());
-        Ok(Files(Arc::new(Inner { directory, buffers, hashers, seen_free })))
+        let (buffers, hashers, recent_free) = (Arc::default(), Hashers::start()?, Mutex::default());
+        Ok(Files(Arc::new(Inner { directory, buffers, hashers, recent_free })))
     }
 
-    /// Takes a body in; a small one stays in memory, a larger one becomes a file while it arrives.
+    /// Receives a body. A small body stays in memory, a larger one becomes a file while it arrives.
     pub fn intake(&self, wanted: Sums) -> Intake {
         Intake::new(self, wanted, false)
     }
 
-    /// Takes a body in that becomes a file whatever its size.
+    /// Receives a body that becomes a file regardless of its size.
     pub fn intake_file(&self, wanted: Sums) -> Intake {
         Intake::new(self, wanted, true)
     }
 
-    /// Reads `length` bytes from `offset` on. That the file has fewer is an error of the stream.
-    pub fn read(&self, file: &FileId, offset: u64, length: u64) -> Reading {
-        Reading::new(self, file, offset, length)
+    /// Reads `length` bytes starting at `offset`. A shorter file is an error of the stream.
+    pub fn read(&self, file: &FileId, offset: u64, length: u64) -> FileReader {
+        FileReader::new(self, file, offset, length)
     }
 
-    /// Gives the bytes of each of the files another name, on disk. Neither name needs the other.
+    /// Creates another name for each of the files, on disk. Neither name needs the other.
     pub async fn link_all(&self, from: Vec<FileId>) -> io::Result<Vec<Pending>> {
-        self.blocking(move |directory| copies::link_all(directory, &from)).await
+        self.run_blocking(move |directory| copies::link_all(directory, &from)).await
     }
 
-    /// Removes files whose rows are gone, after that was committed. What cannot be removed is left to the sweep.
+    /// Removes files whose rows were removed and committed. Files that cannot be removed are left to the sweep.
     pub async fn remove(&self, files: Vec<FileId>) {
         let remove = move |directory: &Arc<Directory>| {
             for file in files {
@@ -93,31 +90,31 @@ impl Files {
             }
             Ok(())
         };
-        if let Err(error) = self.blocking(remove).await {
+        if let Err(error) = self.run_blocking(remove).await {
             tracing::warn!(%error, "files are left to the sweep");
         }
     }
 
-    /// How many bytes a user without privileges could still write.
+    /// Returns the bytes that an unprivileged user could still write.
     pub fn free_bytes(&self) -> io::Result<u64> {
         self.0.directory.free_bytes()
     }
 
-    /// As [`Files::free_bytes`], but up to a second old: for those who ask often and take little.
-    pub fn lately_free_bytes(&self, now: Time) -> io::Result<u64> {
-        let mut seen = self.0.seen_free.lock().unwrap_or_else(PoisonError::into_inner);
-        match *seen {
-            Some((when, free)) if when <= now && now < when.after(LATELY) => Ok(free),
+    /// Like [`Files::free_bytes`], but up to a second old, for frequent callers that need little space.
+    pub fn recent_free_bytes(&self, now: Time) -> io::Result<u64> {
+        let mut recent = self.0.recent_free.lock().unwrap_or_else(PoisonError::into_inner);
+        match *recent {
+            Some((when, free)) if when <= now && now < when.after(FREE_BYTES_MAX_AGE) => Ok(free),
             _ => {
                 let free = self.free_bytes()?;
-                *seen = Some((now, free));
+                *recent = Some((now, free));
                 Ok(free)
             }
         }
     }
 
-    /// Visits every file in batches. `referenced` says which of them have a row; the others are removed, unless they are in
-    /// flight in this process or have changed within `grace` before `now`.
+    /// Visits every file in batches. `referenced` returns which of them have a row. The others are removed, unless they
+    /// are in flight in this process or have changed within `grace` before `now`.
     pub async fn sweep<F, Fut, E>(&self, grace: Duration, now: Time, referenced: F) -> Result<Swept, E>
     where
         F: FnMut(Vec<FileId>) -> Fut,
@@ -127,7 +124,7 @@ impl Files {
         sweep::sweep(&self.0.directory, grace, now, referenced).await
     }
 
-    async fn blocking<T: Send + 'static>(
+    async fn run_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Arc<Directory>) -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {

@@ -1,4 +1,4 @@
-//! Files that no row names yet: they are in flight, and removed again unless they are kept.
+//! Files that no row refers to yet. They are in flight, and are removed again unless they are kept.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,59 +7,59 @@ use tarn_model::ids::FileId;
 use tokio::runtime::Handle;
 
 use super::directory::Directory;
-use super::rounds::Since;
+use super::sync_rounds::FailureCount;
 
-/// A durable file that no row names yet, which the sweep lets be while this lives. Dropped before a transaction names it, it
-/// is removed again.
+/// A durable file that no row refers to yet. The sweep ignores it while this value lives. It is removed when the value
+/// is dropped before a transaction refers to it.
 pub struct Pending {
-    claim: Option<Claim>,
-    /// From when on a failure to make names durable may be about this one.
-    since: Since,
-    /// Whether the file goes with this.
+    claim: Option<InFlightId>,
+    /// The failures of earlier syncs, which do not concern this file.
+    since: FailureCount,
+    /// Whether dropping this value removes the file.
     remove: bool,
 }
 
-/// An id that is in flight for as long as this lives.
-struct Claim {
+/// An id that is in flight while this value lives.
+struct InFlightId {
     id: FileId,
     directory: Arc<Directory>,
 }
 
 impl Pending {
-    /// The id of the file.
+    /// Returns the id of the file.
     pub fn id(&self) -> &FileId {
-        &self.claim.as_ref().expect("only dropping takes it").id
+        &self.claim.as_ref().expect("only drop takes the id").id
     }
 
-    /// A transaction that names the file is about to be sent. It may be committed although nobody hears of it any more, so
-    /// from here on dropping this leaves the file where it is, and the sweep asks the rows.
-    pub fn undecided(&mut self) {
+    /// Must be called before a transaction that refers to the file is sent. It may be committed although its result is
+    /// lost, so from here on dropping this value leaves the file to the sweep, which checks the rows.
+    pub fn leave_to_sweep(&mut self) {
         self.remove = false;
     }
 
-    /// A row names the file now. To be called after the row is committed: from here on the sweep trusts the rows alone.
+    /// Keeps the file. Must be called after the row is committed: from here on the sweep trusts the rows alone.
     pub fn keep(mut self) {
         self.remove = false;
     }
 
-    /// The transaction was taken back for certain: the file is removed.
-    pub fn refused(mut self) {
+    /// Removes the file, because the transaction was certainly rolled back.
+    pub fn discard(mut self) {
         self.remove = true;
     }
 
-    /// Puts an id in flight, before there is a file; `None` when it is already.
+    /// Puts an id in flight before its file exists; `None` when it is in flight already.
     pub(super) fn claim(directory: &Arc<Directory>, id: FileId) -> Option<Pending> {
         let (claimed, since) = (directory.in_flight().insert(id.clone()), directory.since(&id));
-        claimed.then(|| Pending { claim: Some(Claim { id, directory: directory.clone() }), since, remove: false })
+        claimed.then(|| Pending { claim: Some(InFlightId { id, directory: directory.clone() }), since, remove: false })
     }
 
-    /// From when on failures matter.
-    pub(super) fn since(&self) -> Since {
+    /// Returns the failure count at the time of creation.
+    pub(super) fn since(&self) -> FailureCount {
         self.since
     }
 
-    /// There is a file now.
-    pub(super) fn made(mut self) -> Pending {
+    /// Records that the file exists, so that dropping this value removes it.
+    pub(super) fn with_file(mut self) -> Pending {
         self.remove = true;
         self
     }
@@ -69,7 +69,7 @@ impl Drop for Pending {
     fn drop(&mut self) {
         let claim = self.claim.take();
         if let (true, Some(claim)) = (self.remove, claim) {
-            // To remove a large file takes its time, which a thread of the runtime does not have.
+            // Removing a large file takes too long for a thread of the runtime.
             match Handle::try_current() {
                 Ok(runtime) => drop(runtime.spawn_blocking(move || claim.remove())),
                 Err(_) => claim.remove(),
@@ -78,15 +78,15 @@ impl Drop for Pending {
     }
 }
 
-impl Claim {
+impl InFlightId {
     fn remove(self) {
         if let Err(error) = self.directory.remove(&self.id) {
-            tracing::warn!(file = %self.id, %error, "a file that nobody wants is left to the sweep");
+            tracing::warn!(file = %self.id, %error, "an unused file could not be removed and is left to the sweep");
         }
     }
 }
 
-impl Drop for Claim {
+impl Drop for InFlightId {
     fn drop(&mut self) {
         self.directory.in_flight().remove(&self.id);
     }
@@ -104,30 +104,31 @@ mod tests {
 
     use super::*;
 
-    /// A file that is pending, and whether it is on the disk and in flight after it has come to an end.
+    /// Ends a pending file and returns whether it is on disk and in flight afterwards.
     fn after(end: impl FnOnce(Pending)) -> (bool, bool) {
-        let place = tempfile::tempdir().unwrap();
-        let directory = Directory::open(&place.path().join("objects"), 0, Arc::new(SeededIds::new(3))).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let directory = Directory::open(&dir.path().join("objects"), 0, Arc::new(SeededIds::new(3))).unwrap();
         let directory = Arc::new(directory);
         let (_, pending) = directory.create().unwrap();
         let id = pending.id().clone();
-        // There is no runtime here, so the removal has happened when this returns.
+        // Without a runtime, the removal is complete when this returns.
         end(pending);
         let there = directory.open_file(&id).is_ok();
         (there, directory.in_flight().contains(&id))
     }
 
+    /// Only files that were never referenced, or whose transaction was rolled back, are removed.
     #[test]
-    fn only_what_was_never_named_or_was_refused_is_removed() {
+    fn unreferenced_files_are_removed() {
         assert_eq!(after(drop), (false, false));
         assert_eq!(after(Pending::keep), (true, false));
-        assert_eq!(after(Pending::refused), (false, false));
+        assert_eq!(after(Pending::discard), (false, false));
         let undecided = |mut pending: Pending| {
-            pending.undecided();
+            pending.leave_to_sweep();
             pending
         };
         assert_eq!(after(|pending| drop(undecided(pending))), (true, false), "the sweep will ask the rows");
         assert_eq!(after(|pending| undecided(pending).keep()), (true, false));
-        assert_eq!(after(|pending| undecided(pending).refused()), (false, false));
+        assert_eq!(after(|pending| undecided(pending).discard()), (false, false));
     }
 }

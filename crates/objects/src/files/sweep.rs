@@ -1,4 +1,4 @@
-//! The removal of orphans: files that no row names. Whoever knows the rows is asked; rows themselves are not known here.
+//! The removal of orphans: files that no row refers to. The caller knows the rows; this module does not.
 
 use std::collections::HashSet;
 use std::io;
@@ -10,15 +10,15 @@ use tarn_model::ids::FileId;
 
 use super::directory::{Directory, shard_name};
 
-/// How many files are asked for at a time.
+/// The number of files checked at a time.
 const BATCH: usize = 500;
 
-/// What a sweep did.
+/// The result of a sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// How many files it saw.
+    /// The number of files found.
     pub seen: u64,
-    /// How many it removed.
+    /// The number of files removed.
     pub removed: u64,
 }
 
@@ -34,27 +34,29 @@ where
     E: From<io::Error>,
 {
     let mut swept = Swept::default();
-    let shards = blocking(directory, |directory| directory.names(None)).await?;
+    let shards = on_blocking_thread(directory, |directory| directory.entry_names(None)).await?;
     for shard in shards.into_iter().filter(|name| name.len() == 2 && name != "..") {
-        let (seen, files) = blocking(directory, move |directory| candidates(directory, &shard)).await?;
+        let (seen, files) =
+            on_blocking_thread(directory, move |directory| orphan_candidates(directory, &shard)).await?;
         swept.seen += seen;
         for batch in files.chunks(BATCH) {
             let known = referenced(batch.to_vec()).await?;
             let orphans: Vec<_> = batch.iter().filter(|file| !known.contains(file)).cloned().collect();
             let before = now.before(grace);
-            swept.removed += blocking(directory, move |directory| Ok(remove_old(directory, orphans, before))).await?;
+            swept.removed +=
+                on_blocking_thread(directory, move |directory| Ok(remove_old(directory, orphans, before))).await?;
         }
     }
     Ok(swept)
 }
 
-/// How many files a subdirectory has, and those of them that may be orphans.
+/// Returns the number of files of a subdirectory, and those that may be orphans.
 ///
-/// A file that is in flight now may get its row at any time. One that is not has its row already or will never get one, so
-/// the rows are asked after this, never before.
-fn candidates(directory: &Directory, shard: &str) -> io::Result<(u64, Vec<FileId>)> {
-    let names = directory.names(Some(shard))?;
-    // What is not named like one of our files was not made here, and is nobody's to remove.
+/// A file that is in flight may get its row at any time. A file that is not in flight has its row already or never gets
+/// one, so the rows are checked after this, never before.
+fn orphan_candidates(directory: &Directory, shard: &str) -> io::Result<(u64, Vec<FileId>)> {
+    let names = directory.entry_names(Some(shard))?;
+    // An entry with another kind of name was not created here and must not be removed.
     let files = names.iter().filter_map(|name| name.parse::<FileId>().ok()).filter(|file| shard_name(file) == shard);
     let files: Vec<_> = files.collect();
     let seen = files.len() as u64;
@@ -62,7 +64,7 @@ fn candidates(directory: &Directory, shard: &str) -> io::Result<(u64, Vec<FileId
     Ok((seen, files.into_iter().filter(|file| !in_flight.contains(file)).collect()))
 }
 
-/// Removes those of the files that have not changed since `before`, and says how many these were. The young ones may be in
+/// Removes those of the files that have not changed since `before`, and returns how many. Younger files may be in
 /// flight in another process, or their removal may be.
 fn remove_old(directory: &Directory, orphans: Vec<FileId>, before: Time) -> u64 {
     let mut removed = 0;
@@ -79,7 +81,7 @@ fn remove_old(directory: &Directory, orphans: Vec<FileId>, before: Time) -> u64 
     removed
 }
 
-async fn blocking<T: Send + 'static>(
+async fn on_blocking_thread<T: Send + 'static>(
     directory: &Arc<Directory>,
     work: impl FnOnce(&Directory) -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {

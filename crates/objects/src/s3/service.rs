@@ -1,4 +1,4 @@
-//! The service as it is put together: s3s with our keys, our gate and our names.
+//! Builds the service: s3s with our access keys, access check, domains and bucket names.
 
 use std::sync::Arc;
 
@@ -7,35 +7,36 @@ use s3s::service::S3ServiceBuilder;
 use s3s::validation::NameValidation;
 use tarn_model::buckets::check_name;
 
-use super::Adapter;
-use super::front::Service;
-use super::gate::{Gate, Keys};
-use super::hosts::Domains;
 use crate::Objects;
+use crate::s3::Adapter;
+use crate::s3::ingress::access::{AccessCheck, AccessKeys};
+use crate::s3::ingress::domains::Domains;
+use crate::s3::ingress::front::Service;
 
-/// How large a body of XML may be: a list of 10,000 parts with checksums fits.
-pub(super) const MAX_XML_BYTES: usize = 4 << 20;
+/// The maximum size of an XML body: a list of 10,000 parts with checksums fits.
+pub(in crate::s3) const MAX_XML_BYTES: usize = 4 << 20;
 
-/// S3 in front of object storage. Buckets have hosts of their own below each of these domains, and below `localhost`.
+/// Returns the S3 service of object storage. Below each of these domains and below `localhost`, buckets have their own
+/// host names.
 pub fn service(objects: Objects, domains: Vec<String>) -> Service {
     let mut builder = S3ServiceBuilder::new(Adapter { objects: objects.clone() });
-    builder.set_auth(Keys(objects.clone()));
-    builder.set_access(Gate::new(objects.clone()));
+    builder.set_auth(AccessKeys(objects.clone()));
+    builder.set_access(AccessCheck::new(objects.clone()));
     builder.set_host(Domains::new(domains));
-    builder.set_validation(Names);
+    builder.set_validation(BucketNames);
     let mut config = S3Config::default();
     config.xml_max_body_size = MAX_XML_BYTES;
-    // Forms are refused before they are read, and s3s would hold their files in memory.
+    // Forms are refused before they are read; otherwise s3s would hold their files in memory.
     config.post_object_max_file_size = 0;
     config.form_max_fields_size = 0;
     builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
     Service::new(builder.build(), objects)
 }
 
-/// Names of buckets follow the rules of the model.
-struct Names;
+/// Checks bucket names by the rules of the model.
+struct BucketNames;
 
-impl NameValidation for Names {
+impl NameValidation for BucketNames {
     fn validate_bucket_name(&self, name: &str) -> bool {
         check_name(name).is_ok()
     }

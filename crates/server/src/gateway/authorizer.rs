@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use tarn_control::Control;
 use tarn_control::operations::gateway::{self, Found};
 use tarn_model::ids::InstanceId;
-use tarn_ssh::{Authorizer, Denied, Target, Visit};
+use tarn_ssh::{Authorizer, Denied, Login, Target};
 
 /// Asks the control plane.
 pub(super) struct Gateway {
@@ -19,22 +19,22 @@ impl Gateway {
         Gateway { control }
     }
 
-    async fn admit(&self, visit: Visit<'_>) -> Result<Arc<dyn Target>, Denied> {
-        let (control, fingerprint) = (&self.control, &visit.key.fingerprint);
-        let found = gateway::find(control, visit.user, fingerprint).await.map_err(|error| {
+    async fn admit(&self, login: Login<'_>) -> Result<Arc<dyn Target>, Denied> {
+        let (control, fingerprint) = (&self.control, &login.key.fingerprint);
+        let found = gateway::find(control, login.user, fingerprint).await.map_err(|error| {
             tracing::error!(%error, cause = ?error.cause, "a login could not be decided");
             Denied
         })?;
         match found.ok_or(Denied)? {
-            Found::One(login) => {
-                if visit.proven
-                    && let Err(error) = gateway::record(control, &login, fingerprint, visit.from).await
+            Found::One(found) => {
+                if login.proven
+                    && let Err(error) = gateway::record(control, &found, fingerprint, login.from).await
                 {
                     // A database that takes nothing must not lock people out; the log keeps what it could not.
-                    let (user, instance, from) = (&login.user, &login.instance, visit.from);
+                    let (user, instance, from) = (&found.user, &found.instance, login.from);
                     tracing::error!(%error, %user, %instance, %from, fingerprint, "a login could not be recorded");
                 }
-                Ok(Arc::new(Instance { control: control.clone(), id: login.instance }))
+                Ok(Arc::new(Instance { control: control.clone(), id: found.instance }))
             }
             // The key is good for each of them, so its owner may be told.
             Found::Several(words) => Ok(Arc::new(Nothing { words })),
@@ -43,10 +43,10 @@ impl Gateway {
 }
 
 impl Authorizer for Gateway {
-    fn enter<'a>(&'a self, visit: Visit<'a>) -> BoxFuture<'a, Result<Arc<dyn Target>, Denied>> {
+    fn authorize<'a>(&'a self, login: Login<'a>) -> BoxFuture<'a, Result<Arc<dyn Target>, Denied>> {
         Box::pin(async move {
-            let admitted = self.admit(visit).await;
-            let outcome = match (&admitted, visit.proven) {
+            let admitted = self.admit(login).await;
+            let outcome = match (&admitted, login.proven) {
                 (Ok(_), true) => Some("entered"),
                 (Err(Denied), _) => Some("refused"),
                 (Ok(_), false) => None,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tarn_link::opening::Opened;
-use tarn_link::{Stream, pump};
+use tarn_link::{Stream, relay};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
@@ -33,8 +33,8 @@ pub(super) async fn carry(
         moved.fetch_add(length as u64, Ordering::Relaxed);
     };
     let (mut from, mut to) = connection.into_split();
-    let questions = pump::to_connection(&mut reader, &mut to, count);
-    let answers = pump::to_link(&mut from, &mut writer, count);
+    let questions = relay::link_to_connection(&mut reader, &mut to, count);
+    let answers = relay::connection_to_link(&mut from, &mut writer, count);
     tokio::pin!(questions, answers);
     let carried = async {
         tokio::select! {

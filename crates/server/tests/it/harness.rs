@@ -270,7 +270,7 @@ fn objects(
 ) -> Objects {
     let (directory, settings) = (directory.path().join("objects"), tarn_objects::Settings::default());
     let secret = secrets.object_storage_key();
-    Objects::open(tarn_objects::Parts { store: store.clone(), directory, secret, settings, clock, ids }).unwrap()
+    Objects::open(tarn_objects::Components { store: store.clone(), directory, secret, settings, clock, ids }).unwrap()
 }
 
 /// A clock that goes on by a millisecond whenever somebody looks, so that nothing happens at the same time.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tarn_model::objects::Details;
 use tarn_objects::files::Sums;
 use tarn_objects::internal;
-use tarn_objects::put::{Condition, Place};
+use tarn_objects::put::{Condition, ObjectLocation};
 use tower::ServiceExt;
 
 use crate::harness::{Answer, Call, DatabaseKind, World};
@@ -49,7 +49,8 @@ impl World {
     async fn keep_output(&self, job: &str, path: &str, data: &[u8]) {
         let objects = self.control.objects();
         objects.ensure_internal("jobs").await.unwrap();
-        let place = Place { org: internal::account(), bucket: "jobs".into(), key: format!("{job}/outputs/{path}") };
+        let place =
+            ObjectLocation { org: internal::account(), bucket: "jobs".into(), key: format!("{job}/outputs/{path}") };
         let mut intake = objects.intake(&place, None, Sums::default()).await.unwrap();
         intake.push(data.to_vec().into()).await.unwrap();
         let received = intake.finish().await.unwrap();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use serde_json::{Value, json};
-use tarn_objects::find::Which;
+use tarn_objects::find::VersionSelector;
 use tarn_objects::internal;
 use tempfile::TempDir;
 
@@ -45,7 +45,7 @@ fn tree(archive: &[u8]) -> Tree {
 /// What was uploaded for a job, if anything was.
 async fn uploaded(world: &World, job: &str) -> Option<Vec<u8>> {
     let (objects, key) = (world.control.objects(), format!("{job}/files"));
-    let object = objects.find(&internal::account(), "jobs", &key, &Which::Current).await.ok()?;
+    let object = objects.find(&internal::account(), "jobs", &key, &VersionSelector::Current).await.ok()?;
     let mut reading = objects.read(&object, 0..object.size).await.unwrap();
     let mut data = Vec::new();
     while let Some(piece) = reading.next().await {
@@ -320,7 +320,7 @@ async fn the_list_of_files_is_there_until_the_push_is_over() {
     assert_eq!((frames.len(), code), (1, 1000));
     assert_eq!(fetch("").await, "404");
     let key = format!("{}/list", frames[0]["job_id"].as_str().unwrap());
-    let left = world.control.objects().find(&internal::account(), "jobs", &key, &Which::Current).await;
+    let left = world.control.objects().find(&internal::account(), "jobs", &key, &VersionSelector::Current).await;
     assert!(left.is_err(), "nothing is kept of it");
     assert!(matches!(peer.next().await, Came::Broken), "after the close comes nothing");
 }

@@ -66,7 +66,7 @@ impl Lab {
             counted.fetch_add(1, Ordering::Relaxed);
             tokio::spawn(async move {
                 tokio::select! {
-                    () = guest.serve(theirs) => {}
+                    () = guest.serve_stream(theirs) => {}
                     _ = lives.changed() => {}
                 }
             });

@@ -9,7 +9,7 @@ use tarn_control::reconcilers;
 use tarn_model::ids::OrgId;
 use tarn_model::objects::Details;
 use tarn_objects::files::Sums;
-use tarn_objects::put::{Condition, Place};
+use tarn_objects::put::{Condition, ObjectLocation};
 
 use crate::harness::{Answer, Call, DatabaseKind, World};
 
@@ -26,7 +26,7 @@ async fn organization(world: &World, key: &str) -> OrgId {
 
 /// Puts an object of five bytes, as S3 would.
 async fn put(world: &World, org: &OrgId, bucket: &str) {
-    let place = Place { org: org.clone(), bucket: bucket.to_owned(), key: "greeting".to_owned() };
+    let place = ObjectLocation { org: org.clone(), bucket: bucket.to_owned(), key: "greeting".to_owned() };
     let objects = world.control.objects();
     let mut intake = objects.intake(&place, Some(5), Sums { md5: true, ..Sums::default() }).await.unwrap();
     intake.push("hello".into()).await.unwrap();
@@ -215,7 +215,7 @@ async fn a_bucket_goes_with_its_uploads(#[values(DatabaseKind::Sqlite, DatabaseK
     let ada = world.user("ada@example.org", Some("acme")).await;
     world.post(&ada, "/object-storage/enable", json!({})).await;
     let (org, objects) = (organization(&world, &ada).await, world.control.objects());
-    let place = Place { org, bucket: "data".to_owned(), key: "large".to_owned() };
+    let place = ObjectLocation { org, bucket: "data".to_owned(), key: "large".to_owned() };
     let begin = async || {
         assert_eq!(world.put(&ada, "/object-storage/bucket/create/data").await.status, 201);
         let upload = objects.begin_upload(&place, Details::default(), None).await.unwrap();

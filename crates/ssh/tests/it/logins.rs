@@ -1,46 +1,50 @@
-//! Who gets in.
+//! Which logins succeed.
 
-use crate::front::{Front, command, finish, text};
+use crate::server::{TestServer, command, finish, text};
 
+/// Another key and another user name are refused.
 #[tokio::test]
-async fn another_key_and_another_name_are_refused() {
-    let front = Front::start().await;
+async fn other_key_and_user_are_refused() {
+    let server = TestServer::start().await;
     for (key, user) in [("other", "ubuntu"), ("key", "root")] {
         let target = format!("{user}@127.0.0.1");
-        let output = finish(command("ssh", front.options_with(key), &[&target, "echo in"]), b"").await;
+        let output = finish(command("ssh", server.options_with(key), &[&target, "echo in"]), b"").await;
         assert_eq!((output.status.code(), text(&output.stdout)), (Some(255), String::new()), "{key} {user}");
         let words = text(&output.stderr);
         assert!(words.contains("Permission denied (publickey)"), "{words}");
     }
 }
 
+/// The right key logs in after a wrong one.
 #[tokio::test]
-async fn the_right_key_gets_in_after_wrong_ones() {
-    let front = Front::start().await;
-    let mut options = front.options_with("other");
-    options.extend(["-i".to_owned(), front.path("key").display().to_string()]);
+async fn right_key_after_wrong_one_logs_in() {
+    let server = TestServer::start().await;
+    let mut options = server.options_with("other");
+    options.extend(["-i".to_owned(), server.path("key").display().to_string()]);
     let output = finish(command("ssh", options, &["ubuntu@127.0.0.1", "echo in"]), b"").await;
     assert_eq!(text(&output.stdout), "in\n", "{}", text(&output.stderr));
 }
 
+/// A login requires a key.
 #[tokio::test]
-async fn nobody_gets_in_without_a_key() {
-    let front = Front::start().await;
+async fn login_requires_a_key() {
+    let server = TestServer::start().await;
     let methods = "PreferredAuthentications=none,password,keyboard-interactive";
-    let output = finish(front.ssh(&["-o", methods, "ubuntu@127.0.0.1", "echo in"]), b"").await;
+    let output = finish(server.ssh(&["-o", methods, "ubuntu@127.0.0.1", "echo in"]), b"").await;
     assert_eq!(output.status.code(), Some(255));
     assert!(text(&output.stderr).contains("Permission denied (publickey)"), "{}", text(&output.stderr));
 }
 
+/// Only fast ciphers are offered.
 #[tokio::test]
 async fn only_fast_ciphers_are_offered() {
-    let front = Front::start().await;
-    let output = finish(front.ssh(&["-v", "ubuntu@127.0.0.1", "true"]), b"").await;
+    let server = TestServer::start().await;
+    let output = finish(server.ssh(&["-v", "ubuntu@127.0.0.1", "true"]), b"").await;
     let words = text(&output.stderr);
     assert!(
         words.contains("cipher: aes128-gcm@openssh.com") || words.contains("cipher: aes256-gcm@openssh.com"),
         "{words}"
     );
-    let slow = finish(front.ssh(&["-c", "chacha20-poly1305@openssh.com", "ubuntu@127.0.0.1", "true"]), b"").await;
+    let slow = finish(server.ssh(&["-c", "chacha20-poly1305@openssh.com", "ubuntu@127.0.0.1", "true"]), b"").await;
     assert_eq!(slow.status.code(), Some(255));
 }

@@ -1,11 +1,11 @@
-//! The SSH front and the real programs of OpenSSH, with a machine that runs things on this host.
+//! The SSH server with the real OpenSSH programs, and a target that runs programs on this host.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod forwards;
-mod front;
 mod limits;
 mod logins;
-mod machine;
+mod server;
 mod sessions;
+mod target;
 mod transfers;

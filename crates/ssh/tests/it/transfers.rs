@@ -1,76 +1,81 @@
-//! Much data, both ways, and never more in memory than the limits allow.
+//! Large transfers in both directions, with bounded memory.
 
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::front::{Front, command, finish, noise, text, until};
+use crate::server::{TestServer, command, finish, noise, text, until};
 
 const SIZE: usize = 50_000_000;
 
+/// Large transfers arrive unchanged.
 #[tokio::test]
-async fn data_is_the_same_at_the_other_end() {
-    let front = Front::start().await;
+async fn large_transfers_are_unchanged() {
+    let server = TestServer::start().await;
     let data = noise(SIZE);
-    let file = front.path("uploaded");
-    let output = front.run(&format!("cat > {}", file.display()), &data).await;
+    let file = server.path("uploaded");
+    let output = server.run(&format!("cat > {}", file.display()), &data).await;
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(std::fs::read(&file).unwrap() == data, "what arrived differs");
-    let output = front.run(&format!("cat {}", file.display()), b"").await;
+    let output = server.run(&format!("cat {}", file.display()), b"").await;
     assert!(output.stdout == data, "what came back differs");
 }
 
+/// Both directions at once do not block each other.
 #[tokio::test]
-async fn both_directions_at_once_do_not_stop_each_other() {
-    let front = Front::start().await;
+async fn directions_do_not_block_each_other() {
+    let server = TestServer::start().await;
     let data = noise(SIZE);
-    let output = front.run("cat", &data).await;
+    let output = server.run("cat", &data).await;
     assert!(output.stdout == data, "{} bytes came back, {}", output.stdout.len(), text(&output.stderr));
 }
 
+/// Files are copied with scp and sftp.
 #[tokio::test]
-async fn files_are_copied_with_every_program() {
-    let front = Front::start().await;
+async fn files_are_copied_by_every_client() {
+    let server = TestServer::start().await;
     let data = noise(SIZE / 10);
-    std::fs::write(front.path("from"), &data).unwrap();
-    let (from, to) = (front.path("from").display().to_string(), front.path("to").display().to_string());
+    std::fs::write(server.path("from"), &data).unwrap();
+    let (from, to) = (server.path("from").display().to_string(), server.path("to").display().to_string());
     for flags in [&[][..], &["-O"]] {
         for (source, target) in
             [(from.clone(), format!("ubuntu@127.0.0.1:{to}")), (format!("ubuntu@127.0.0.1:{from}"), to.clone())]
         {
-            let _ = std::fs::remove_file(front.path("to"));
+            let _ = std::fs::remove_file(server.path("to"));
             let arguments: Vec<&str> = flags.iter().copied().chain(["-q", &source, &target]).collect();
-            let output = finish(command("scp", front.options(), &arguments), b"").await;
+            let output = finish(command("scp", server.options(), &arguments), b"").await;
             assert!(output.status.success(), "{flags:?} {}", text(&output.stderr));
-            assert!(std::fs::read(front.path("to")).unwrap() == data, "{flags:?} {source} to {target}");
+            assert!(std::fs::read(server.path("to")).unwrap() == data, "{flags:?} {source} to {target}");
         }
     }
     let batch = format!("put {from} {to}.put\nrename {to}.put {to}.renamed\nls -l {to}.renamed\n");
     let arguments = ["-b", "-", "ubuntu@127.0.0.1"];
-    let output = finish(command("sftp", front.options(), &arguments), batch.as_bytes()).await;
+    let output = finish(command("sftp", server.options(), &arguments), batch.as_bytes()).await;
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(std::fs::read(front.path("to.renamed")).unwrap() == data);
+    assert!(std::fs::read(server.path("to.renamed")).unwrap() == data);
 }
 
+/// A client that is faster than the target is slowed down.
 #[tokio::test]
-async fn a_client_that_is_faster_than_the_machine_waits() {
-    let front = Front::start().await;
-    let mut ssh = front.ssh(&["ubuntu@127.0.0.1", "echo ready; exec sleep 1000"]).spawn().unwrap();
+async fn fast_client_is_slowed_down() {
+    let server = TestServer::start().await;
+    let mut ssh = server.ssh(&["ubuntu@127.0.0.1", "echo ready; exec sleep 1000"]).spawn().unwrap();
     let mut ready = [0; 6];
     ssh.stdout.as_mut().unwrap().read_exact(&mut ready).await.unwrap();
     let stdin = ssh.stdin.as_mut().unwrap();
     let (piece, mut sent) = (vec![0; 64 << 10], 0);
-    // It is over when nothing was taken for a while: a client that is not held back takes all of this at once.
+    // Ends when nothing was accepted for a while: without flow control, all of this is accepted at once.
     while let Ok(written) = tokio::time::timeout(Duration::from_secs(2), stdin.write(&piece)).await {
         sent += written.unwrap();
-        assert!(sent < 64 << 20, "the front takes more than anybody reads");
+        assert!(sent < 64 << 20, "the server buffers too much");
     }
 }
 
+/// A target that is faster than the client is slowed down.
 #[tokio::test]
-async fn a_machine_that_is_faster_than_the_client_waits() {
-    let front = Front::start().await;
-    let mut ssh = front.ssh(&["ubuntu@127.0.0.1", "echo $$ >&2; exec cat /dev/zero"]).spawn().unwrap();
+async fn fast_target_is_slowed_down() {
+    let server = TestServer::start().await;
+    let mut ssh = server.ssh(&["ubuntu@127.0.0.1", "echo $$ >&2; exec cat /dev/zero"]).spawn().unwrap();
     let mut pid = String::new();
     while !pid.ends_with('\n') {
         pid.push(char::from(ssh.stderr.as_mut().unwrap().read_u8().await.unwrap()));
@@ -82,13 +87,13 @@ async fn a_machine_that_is_faster_than_the_client_waits() {
     let (mut last, mut quiet) = (0, 0);
     until("the program stops writing", async || {
         let now = written();
-        assert!(now < 64 << 20, "the front takes more than anybody reads");
+        assert!(now < 64 << 20, "the server buffers too much");
         quiet = if now == last && now > 0 { quiet + 1 } else { 0 };
         last = now;
         (quiet == 25).then_some(())
     })
     .await;
-    // And it goes on when somebody reads.
+    // It continues when the client reads.
     let mut some = vec![0; 16 << 20];
     ssh.stdout.as_mut().unwrap().read_exact(&mut some).await.unwrap();
     until("the program writes on", async || (written() > last).then_some(())).await;

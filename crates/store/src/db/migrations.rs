@@ -1,7 +1,7 @@
-//! The migrations, in order. They only add; what is to be removed waits a release.
+//! The migrations, in order. They only add tables and columns. A removal waits for the release after the last use.
 
-/// Each is run once, in a transaction of its own.
-pub(super) const ALL: [&str; 8] = [
+/// Each migration runs once, in its own transaction.
+pub(crate) const ALL: [&str; 8] = [
     include_str!("../../../../migrations/0001_spine.sql"),
     include_str!("../../../../migrations/0002_machines.sql"),
     include_str!("../../../../migrations/0003_volumes.sql"),
@@ -12,14 +12,14 @@ pub(super) const ALL: [&str; 8] = [
     include_str!("../../../../migrations/0008_limits.sql"),
 ];
 
-/// How many there are: the version that this program knows.
-pub(crate) const KNOWN: i64 = ALL.len() as i64;
+/// The schema version that this program supports: the number of migrations.
+pub(crate) const SCHEMA_VERSION: i64 = ALL.len() as i64;
 
-/// Where it is written down which have been run.
+/// The table that records the migrations that have run.
 pub(super) const TABLE: &str = "create table if not exists migrations (version bigint primary key)";
 
-/// What an engine says when the database is newer than the program.
-pub(super) fn too_new(found: i64) -> crate::Error {
+/// The error for a database that is newer than the program.
+pub(super) fn schema_too_new(found: i64) -> crate::Error {
     let known = ALL.len();
     crate::Error::Unavailable(format!(
         "the database is at version {found}, this program knows {known}: run a newer program"

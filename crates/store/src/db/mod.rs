@@ -1,26 +1,27 @@
-//! One small executor with four kinds of values over two engines. Nothing outside of this folder knows which engine it is.
+//! One small executor with four kinds of values over SQLite and PostgreSQL. No code outside this folder knows which
+//! database is used.
 
-mod migrations;
+pub(crate) mod migrations;
 mod postgres;
 mod sqlite;
 mod value;
 
-pub(crate) use migrations::KNOWN;
+pub(crate) use migrations::SCHEMA_VERSION;
 pub(crate) use postgres::Postgres;
-pub(crate) use sqlite::{Job, Sqlite};
+pub(crate) use sqlite::{Sqlite, WriteOperation};
 pub use value::{Param, Row};
 
 use crate::Result;
 
-/// Runs statements inside of an open transaction.
+/// Runs statements inside an open transaction.
 pub(crate) trait Executor {
-    /// Runs a query and returns all of its rows; limits are in the text of the query.
+    /// Runs a query and returns all of its rows. Limits are part of the SQL text.
     fn query(&mut self, sql: &'static str, params: &[Param<'_>]) -> Result<Vec<Row>>;
 
-    /// Runs a statement and returns how many rows it changed.
+    /// Runs a statement and returns the number of changed rows.
     fn execute(&mut self, sql: &'static str, params: &[Param<'_>]) -> Result<u64>;
 
-    /// The next number of the event log. Numbers become visible in their order: a reader that has seen one will never meet
+    /// Returns the next number of the event log. Numbers become visible in order: a reader that has seen one never sees
     /// a smaller one later.
     fn next_event_number(&mut self) -> Result<i64>;
 }

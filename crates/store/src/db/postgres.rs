@@ -1,4 +1,4 @@
-//! PostgreSQL: a bounded pool of connections; every write is serializable and repeated when it lost a race.
+//! PostgreSQL: a bounded pool of connections. Every write is serializable and is repeated when it loses a race.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -16,20 +16,20 @@ use super::{Executor, Param, Row, migrations};
 use crate::examine::Health;
 use crate::{Error, Result};
 
-/// How many connections one process opens.
-const CONNECTIONS: usize = 16;
+/// The maximum number of connections of one process.
+const MAX_CONNECTIONS: usize = 16;
 
-/// How often a transaction that lost a race is repeated before the caller has to.
-const TRIES: u32 = 30;
+/// How often a transaction that lost a race is tried before the error is returned to the caller.
+const MAX_TRIES: u32 = 30;
 
-/// How long to wait for a connection or for an answer of the network.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The timeout for a free connection and for network operations.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Writers come one after the other: the lock is taken before the snapshot, so that nobody has to repeat his work because of
-/// another, and it is held until the commit is visible, so that event numbers have the order of commits.
+/// Writers run one after the other. The lock is taken before the snapshot, so that no writer repeats its work because
+/// of another, and it is held until the commit is visible, so that event numbers follow the order of commits.
 const BEGIN: &str = "begin isolation level serializable; lock table events in share row exclusive mode";
 
-/// The number of the advisory lock for migrations: arbitrary, but ours.
+/// The number of the advisory lock for migrations: an arbitrary number that only Tarn uses.
 const MIGRATION_LOCK: i64 = 0x7461_726e_0001;
 
 /// A database server.
@@ -45,104 +45,104 @@ struct Connection {
 }
 
 impl Postgres {
-    /// Connects, checks the collation, and brings the schema up to date.
+    /// Connects, checks the collation and migrates the schema.
     pub(crate) async fn open(url: &str) -> Result<Self> {
         // The error must not repeat the address: it holds a password.
         let config: tokio_postgres::Config =
             url.parse().map_err(|_| Error::Unavailable("the database address cannot be understood".to_owned()))?;
-        let config = with_limits(config);
-        let postgres = Postgres { config, idle: Mutex::new(Vec::new()), permits: Semaphore::new(CONNECTIONS) };
+        let config = with_timeouts(config);
+        let postgres = Postgres { config, idle: Mutex::new(Vec::new()), permits: Semaphore::new(MAX_CONNECTIONS) };
         let connection = postgres.connect().await?;
         check_collation(&connection.client).await?;
-        migrate(&connection.client).await?;
-        postgres.put_back(connection);
+        migrate_server(&connection.client).await?;
+        postgres.release_connection(connection);
         Ok(postgres)
     }
 
-    /// Connects, and leaves everything as it is.
-    pub(crate) async fn look(url: &str) -> Result<Self> {
+    /// Connects for reading. Nothing is created or migrated.
+    pub(crate) async fn open_read_only(url: &str) -> Result<Self> {
         let config: tokio_postgres::Config =
             url.parse().map_err(|_| Error::Unavailable("the database address cannot be understood".to_owned()))?;
-        let mut config = with_limits(config);
+        let mut config = with_timeouts(config);
         config.options("-c default_transaction_read_only=on");
-        let postgres = Postgres { config, idle: Mutex::new(Vec::new()), permits: Semaphore::new(CONNECTIONS) };
+        let postgres = Postgres { config, idle: Mutex::new(Vec::new()), permits: Semaphore::new(MAX_CONNECTIONS) };
         let connection = postgres.connect().await?;
-        postgres.put_back(connection);
+        postgres.release_connection(connection);
         Ok(postgres)
     }
 
-    /// What the server says of itself and of this user.
+    /// The self-diagnosis of the server and the privileges of this user.
     pub(crate) async fn health(&self) -> Result<Health> {
-        let (_permit, connection) = self.take().await?;
+        let (_permit, connection) = self.acquire_connection().await?;
         let client = &connection.client;
         let sql = "select current_setting('server_version'), cast(extract(epoch from clock_timestamp()) * 1000000 as bigint), \
                    has_schema_privilege(current_schema(), 'CREATE'), 'B' < 'a' and 'a-b' < 'aa'";
-        let row = client.query_one(sql, &[]).await.map_err(failed)?;
+        let row = client.query_one(sql, &[]).await.map_err(postgres_error)?;
         let (version, now): (String, i64) = (row.get(0), row.get(1));
-        // Asked for several at once, the server says yes where it is one of them.
+        // With several privileges in one call, the server returns true when any of them is granted.
         let sql = "select tablename from pg_tables, \
                    lateral (select quote_ident(schemaname) || '.' || quote_ident(tablename) as name) as quoted \
                    where schemaname = current_schema() and not (has_table_privilege(name, 'SELECT') \
                    and has_table_privilege(name, 'INSERT') and has_table_privilege(name, 'UPDATE') \
                    and has_table_privilege(name, 'DELETE')) order by tablename";
-        let closed = client.query(sql, &[]).await.map_err(failed)?;
+        let closed = client.query(sql, &[]).await.map_err(postgres_error)?;
         let mut refused: Vec<String> = closed.iter().map(|row| row.get::<_, String>(0)).collect();
         if !row.get::<_, bool>(2) {
-            refused.push("making tables in the schema".to_owned());
+            refused.push("creating tables in the schema".to_owned());
         }
         let (is_byte_order, now) = (Some(row.get(3)), Some(Time::from_micros(now)));
-        self.put_back(connection);
-        Ok(Health { engine: format!("PostgreSQL {version}"), now, is_byte_order, refused, ..Health::default() })
+        self.release_connection(connection);
+        Ok(Health { database: format!("PostgreSQL {version}"), now, is_byte_order, refused, ..Health::default() })
     }
 
-    /// Runs a reading operation on a consistent state.
+    /// Runs a read on a consistent state.
     pub(crate) async fn read<T>(&self, work: impl FnOnce(&mut dyn Executor) -> T) -> Result<T> {
-        let (_permit, mut connection) = self.take().await?;
+        let (_permit, mut connection) = self.acquire_connection().await?;
         let begin = "begin isolation level repeatable read read only";
-        connection.client.batch_execute(begin).await.map_err(failed)?;
+        connection.client.batch_execute(begin).await.map_err(postgres_error)?;
         let mut session = Session { connection: &mut connection, lost_race: false };
         let result = tokio::task::block_in_place(|| work(&mut session));
-        connection.client.batch_execute("commit").await.map_err(failed)?;
-        self.put_back(connection);
+        connection.client.batch_execute("commit").await.map_err(postgres_error)?;
+        self.release_connection(connection);
         Ok(result)
     }
 
-    /// Runs a writing operation; `Ok(Err(_))` of the work takes it back.
+    /// Runs a write. When the work returns an error, the transaction is rolled back.
     pub(crate) async fn write<T, E: From<Error>>(
         &self,
         mut work: impl FnMut(&mut dyn Executor) -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
-        let (_permit, mut connection) = self.take().await?;
-        for attempt in 1..=TRIES {
-            connection.client.batch_execute(BEGIN).await.map_err(failed)?;
+        let (_permit, mut connection) = self.acquire_connection().await?;
+        for attempt in 1..=MAX_TRIES {
+            connection.client.batch_execute(BEGIN).await.map_err(postgres_error)?;
             let mut session = Session { connection: &mut connection, lost_race: false };
             let result = tokio::task::block_in_place(|| work(&mut session));
             let lost_race = session.lost_race;
             match result {
                 Ok(value) => match connection.client.batch_execute("commit").await {
                     Ok(()) => {
-                        self.put_back(connection);
+                        self.release_connection(connection);
                         return Ok(value);
                     }
                     Err(error) if is_lost_race(&error) => {}
-                    Err(error) => return Err(failed(error).into()),
+                    Err(error) => return Err(postgres_error(error).into()),
                 },
                 Err(error) => {
-                    connection.client.batch_execute("rollback").await.map_err(failed)?;
+                    connection.client.batch_execute("rollback").await.map_err(postgres_error)?;
                     if !lost_race {
-                        self.put_back(connection);
+                        self.release_connection(connection);
                         return Err(error);
                     }
                 }
             }
             tokio::time::sleep(Duration::from_millis(u64::from(attempt))).await;
         }
-        self.put_back(connection);
+        self.release_connection(connection);
         Err(Error::Unavailable("too many writers at once".to_owned()).into())
     }
 
-    async fn take(&self) -> Result<(SemaphorePermit<'_>, Connection)> {
-        let waited = tokio::time::timeout(PATIENCE, self.permits.acquire()).await;
+    async fn acquire_connection(&self) -> Result<(SemaphorePermit<'_>, Connection)> {
+        let waited = tokio::time::timeout(TIMEOUT, self.permits.acquire()).await;
         let permit = waited.map_err(|_| Error::Unavailable("every connection is busy".to_owned()))?;
         let permit = permit.map_err(|error| Error::Unavailable(error.to_string()))?;
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -152,33 +152,34 @@ impl Postgres {
         }
     }
 
-    /// Only a connection without an open transaction may come back; one that failed is dropped and with it closed.
-    fn put_back(&self, connection: Connection) {
+    /// Returns a connection to the pool. It must have no open transaction; a failed connection is dropped instead,
+    /// which closes it.
+    fn release_connection(&self, connection: Connection) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
     }
 
     async fn connect(&self) -> Result<Connection> {
-        let (client, driver) = self.config.connect(NoTls).await.map_err(failed)?;
+        let (client, driver) = self.config.connect(NoTls).await.map_err(postgres_error)?;
         tokio::spawn(async move {
             if let Err(error) = driver.await {
                 tracing::debug!(%error, "a database connection ended");
             }
         });
-        client.batch_execute("set statement_timeout = '30s'").await.map_err(failed)?;
+        client.batch_execute("set statement_timeout = '30s'").await.map_err(postgres_error)?;
         Ok(Connection { client, statements: HashMap::new() })
     }
 }
 
-/// A server that does not answer must not hang anybody for ever.
-fn with_limits(mut config: tokio_postgres::Config) -> tokio_postgres::Config {
-    config.connect_timeout(PATIENCE).tcp_user_timeout(PATIENCE).keepalives_idle(PATIENCE);
+/// Adds timeouts, so that a server that does not respond cannot block a caller for ever.
+fn with_timeouts(mut config: tokio_postgres::Config) -> tokio_postgres::Config {
+    config.connect_timeout(TIMEOUT).tcp_user_timeout(TIMEOUT).keepalives_idle(TIMEOUT);
     config
 }
 
 async fn check_collation(client: &Client) -> Result<()> {
-    // The server is asked how it sorts rather than what it calls that: ICU has names of its own.
+    // Checks how the server sorts instead of the name of its collation: ICU has other names for it.
     let sql = "select 'B' < 'a' and 'a-b' < 'aa'";
-    let is_byte_order: bool = client.query_one(sql, &[]).await.map_err(failed)?.get(0);
+    let is_byte_order: bool = client.query_one(sql, &[]).await.map_err(postgres_error)?.get(0);
     match is_byte_order {
         true => Ok(()),
         false => Err(Error::Unavailable(
@@ -188,43 +189,43 @@ async fn check_collation(client: &Client) -> Result<()> {
     }
 }
 
-async fn migrate(client: &Client) -> Result<()> {
-    client.batch_execute("begin").await.map_err(failed)?;
-    client.execute("select pg_advisory_xact_lock($1)", &[&MIGRATION_LOCK]).await.map_err(failed)?;
-    client.batch_execute(migrations::TABLE).await.map_err(failed)?;
-    client.batch_execute("create sequence if not exists event_numbers").await.map_err(failed)?;
-    let done: i64 = client.query_one("select count(*) from migrations", &[]).await.map_err(failed)?.get(0);
+async fn migrate_server(client: &Client) -> Result<()> {
+    client.batch_execute("begin").await.map_err(postgres_error)?;
+    client.execute("select pg_advisory_xact_lock($1)", &[&MIGRATION_LOCK]).await.map_err(postgres_error)?;
+    client.batch_execute(migrations::TABLE).await.map_err(postgres_error)?;
+    client.batch_execute("create sequence if not exists event_numbers").await.map_err(postgres_error)?;
+    let done: i64 = client.query_one("select count(*) from migrations", &[]).await.map_err(postgres_error)?.get(0);
     let Some(missing) = usize::try_from(done).ok().and_then(|done| migrations::ALL.get(done..)) else {
-        return Err(migrations::too_new(done));
+        return Err(migrations::schema_too_new(done));
     };
     for (version, text) in (done + 1..).zip(missing) {
-        client.batch_execute(text).await.map_err(failed)?;
-        client.execute("insert into migrations (version) values ($1)", &[&version]).await.map_err(failed)?;
+        client.batch_execute(text).await.map_err(postgres_error)?;
+        client.execute("insert into migrations (version) values ($1)", &[&version]).await.map_err(postgres_error)?;
     }
-    client.batch_execute("commit").await.map_err(failed)
+    client.batch_execute("commit").await.map_err(postgres_error)
 }
 
-/// A connection with an open transaction, seen from a thread that may block.
+/// A connection with an open transaction, used from a thread that may block.
 ///
-/// It blocks in a way of its own. The runtime's has one place for each thread in which a wake-up is noted: where a thread waits
-/// within a wait, the inner one takes what the outer one was woken by, and nobody wakes that again.
+/// It blocks with its own executor. The Tokio runtime has one slot per thread for a wake-up: when a thread waits inside
+/// another wait, the inner wait consumes the wake-up of the outer one, and the outer one is never woken again.
 struct Session<'c> {
     connection: &'c mut Connection,
     lost_race: bool,
 }
 
 impl Session<'_> {
-    fn note(&mut self, error: tokio_postgres::Error) -> Error {
+    fn note_error(&mut self, error: tokio_postgres::Error) -> Error {
         self.lost_race |= is_lost_race(&error);
-        failed(error)
+        postgres_error(error)
     }
 
-    fn prepared(&mut self, sql: &'static str) -> Result<Statement> {
+    fn prepare_statement(&mut self, sql: &'static str) -> Result<Statement> {
         if let Some(statement) = self.connection.statements.get(sql) {
             return Ok(statement.clone());
         }
         let prepared = block_on(self.connection.client.prepare(sql));
-        let statement = prepared.map_err(|error| self.note(error))?;
+        let statement = prepared.map_err(|error| self.note_error(error))?;
         self.connection.statements.insert(sql, statement.clone());
         Ok(statement)
     }
@@ -232,27 +233,27 @@ impl Session<'_> {
 
 impl Executor for Session<'_> {
     fn query(&mut self, sql: &'static str, params: &[Param<'_>]) -> Result<Vec<Row>> {
-        let statement = self.prepared(sql)?;
+        let statement = self.prepare_statement(sql)?;
         let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|param| param as _).collect();
         let rows = block_on(self.connection.client.query(&statement, &params));
-        let rows = rows.map_err(|error| self.note(error))?;
+        let rows = rows.map_err(|error| self.note_error(error))?;
         rows.iter()
             .map(|row| {
-                let values = (0..row.len()).map(|column| row.try_get(column).map_err(failed));
+                let values = (0..row.len()).map(|column| row.try_get(column).map_err(postgres_error));
                 values.collect::<Result<Vec<Value>>>().map(Row::new)
             })
             .collect()
     }
 
     fn execute(&mut self, sql: &'static str, params: &[Param<'_>]) -> Result<u64> {
-        let statement = self.prepared(sql)?;
+        let statement = self.prepare_statement(sql)?;
         let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|param| param as _).collect();
         let changed = block_on(self.connection.client.execute(&statement, &params));
-        changed.map_err(|error| self.note(error))
+        changed.map_err(|error| self.note_error(error))
     }
 
     fn next_event_number(&mut self) -> Result<i64> {
-        // Writers come one after the other (see [`BEGIN`]), so numbers are given out in the order of commits.
+        // Writers run one after the other (see [`BEGIN`]), so numbers follow the order of commits.
         let mut rows = self.query("select nextval('event_numbers')", &[])?;
         rows.first_mut().ok_or_else(|| Error::Corrupt("no number".to_owned()))?.integer()
     }
@@ -303,13 +304,15 @@ fn is_lost_race(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| codes.contains(&code))
 }
 
-fn failed(error: tokio_postgres::Error) -> Error {
+fn postgres_error(error: tokio_postgres::Error) -> Error {
     match error.code() {
         Some(code) if *code == SqlState::UNIQUE_VIOLATION => Error::Taken,
-        // Trouble with the connection or the resources, a server that goes down or comes up, a database that is gone.
-        Some(code) if ["08", "53", "57", "3D"].contains(&&code.code()[..2]) => Error::Unavailable(describe(&error)),
-        Some(_) => Error::Database(describe(&error)),
-        // Without a code it is the connection that failed; why is one level down.
+        // A failed connection, missing resources, a server that stops or starts, or a database that does not exist.
+        Some(code) if ["08", "53", "57", "3D"].contains(&&code.code()[..2]) => {
+            Error::Unavailable(describe_error(&error))
+        }
+        Some(_) => Error::Database(describe_error(&error)),
+        // Without a code the connection failed. The cause is one level down.
         None => match std::error::Error::source(&error) {
             Some(cause) => Error::Unavailable(format!("{error}: {cause}")),
             None => Error::Unavailable(error.to_string()),
@@ -317,6 +320,6 @@ fn failed(error: tokio_postgres::Error) -> Error {
     }
 }
 
-fn describe(error: &tokio_postgres::Error) -> String {
+fn describe_error(error: &tokio_postgres::Error) -> String {
     error.as_db_error().map_or_else(|| error.to_string(), |db| format!("{} ({})", db.message(), db.code().code()))
 }

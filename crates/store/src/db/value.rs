@@ -1,10 +1,10 @@
-//! Values that go into statements and come out of rows: text, integers, bytes and null.
+//! Values of statement parameters and of row columns: text, integers, bytes and null.
 
 use tarn_model::{Money, Time};
 
 use crate::{Error, Result};
 
-/// A value for a statement, borrowed from the caller.
+/// A parameter of a statement, borrowed from the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Param<'a> {
@@ -38,7 +38,7 @@ impl From<u32> for Param<'_> {
     }
 }
 
-/// The rules let nothing through that comes near the end of the column's range; beyond it the number stops there.
+/// Converts with saturation. The domain rules allow no number near the limit of the column's range.
 impl From<u64> for Param<'_> {
     fn from(number: u64) -> Self {
         Param::Integer(i64::try_from(number).unwrap_or(i64::MAX))
@@ -75,7 +75,7 @@ impl<'a, T: Into<Param<'a>>> From<Option<T>> for Param<'a> {
     }
 }
 
-/// A value out of a row.
+/// A value of a column.
 #[derive(Debug, Default)]
 pub(crate) enum Value {
     Text(String),
@@ -85,7 +85,7 @@ pub(crate) enum Value {
     Null,
 }
 
-/// A row, read column by column from the left.
+/// A row that is read column by column from the left.
 #[derive(Debug)]
 pub struct Row {
     values: std::vec::IntoIter<Value>,
@@ -96,76 +96,76 @@ impl Row {
         Row { values: values.into_iter() }
     }
 
-    /// The next column, which holds text or null.
+    /// Reads the next column as text or null.
     pub(crate) fn maybe_text(&mut self) -> Result<Option<String>> {
         match self.values.next() {
             Some(Value::Text(text)) => Ok(Some(text)),
             Some(Value::Null) => Ok(None),
-            other => Err(unexpected("text", &other)),
+            other => Err(unexpected_value("text", &other)),
         }
     }
 
-    /// The next column, which holds text.
+    /// Reads the next column as text.
     pub(crate) fn text(&mut self) -> Result<String> {
-        self.maybe_text()?.ok_or_else(|| unexpected("text", &None))
+        self.maybe_text()?.ok_or_else(|| unexpected_value("text", &None))
     }
 
-    /// The next column, which holds a number or null.
+    /// Reads the next column as a number or null.
     pub(crate) fn maybe_integer(&mut self) -> Result<Option<i64>> {
         match self.values.next() {
             Some(Value::Integer(number)) => Ok(Some(number)),
             Some(Value::Null) => Ok(None),
-            other => Err(unexpected("a number", &other)),
+            other => Err(unexpected_value("a number", &other)),
         }
     }
 
-    /// The next column, which holds a number.
+    /// Reads the next column as a number.
     pub(crate) fn integer(&mut self) -> Result<i64> {
-        self.maybe_integer()?.ok_or_else(|| unexpected("a number", &None))
+        self.maybe_integer()?.ok_or_else(|| unexpected_value("a number", &None))
     }
 
-    /// The next column, which holds a number that is not negative.
+    /// Reads the next column as a number that is not negative.
     pub(crate) fn count<N: TryFrom<i64>>(&mut self) -> Result<N> {
         let number = self.integer()?;
         N::try_from(number).map_err(|_| Error::Corrupt(format!("{number} is out of range")))
     }
 
-    /// The next column, which holds 0 or 1.
+    /// Reads the next column as a flag, 0 or 1.
     pub(crate) fn flag(&mut self) -> Result<bool> {
         Ok(self.integer()? != 0)
     }
 
-    /// The next column, which holds a time.
+    /// Reads the next column as a time.
     pub(crate) fn time(&mut self) -> Result<Time> {
         Ok(Time::from_micros(self.integer()?))
     }
 
-    /// The next column, which holds an amount.
+    /// Reads the next column as an amount of money.
     pub(crate) fn money(&mut self) -> Result<Money> {
         Ok(Money::from_micros(self.integer()?))
     }
 
-    /// The next column, which holds bytes.
+    /// Reads the next column as bytes.
     pub(crate) fn bytes(&mut self) -> Result<Vec<u8>> {
-        self.maybe_bytes()?.ok_or_else(|| unexpected("bytes", &None))
+        self.maybe_bytes()?.ok_or_else(|| unexpected_value("bytes", &None))
     }
 
-    /// The next column, which holds bytes or null.
+    /// Reads the next column as bytes or null.
     pub(crate) fn maybe_bytes(&mut self) -> Result<Option<Vec<u8>>> {
         match self.values.next() {
             Some(Value::Bytes(bytes)) => Ok(Some(bytes)),
             Some(Value::Null) => Ok(None),
-            other => Err(unexpected("bytes", &other)),
+            other => Err(unexpected_value("bytes", &other)),
         }
     }
 
-    /// The next column, which holds an id.
+    /// Reads the next column as an id.
     pub(crate) fn id<I: TryFrom<String>>(&mut self) -> Result<I> {
         let text = self.text()?;
         I::try_from(text).map_err(|_| Error::Corrupt("an id is malformed".to_owned()))
     }
 
-    /// The next column, which holds an id or null.
+    /// Reads the next column as an id or null.
     pub(crate) fn maybe_id<I: TryFrom<String>>(&mut self) -> Result<Option<I>> {
         let Some(text) = self.maybe_text()? else {
             return Ok(None);
@@ -174,7 +174,7 @@ impl Row {
     }
 }
 
-fn unexpected(wanted: &str, found: &Option<Value>) -> Error {
+fn unexpected_value(wanted: &str, found: &Option<Value>) -> Error {
     let found = match found {
         Some(Value::Text(_)) => "text",
         Some(Value::Integer(_)) => "a number",

@@ -1,4 +1,4 @@
-//! Many writers at once: nothing is lost, nothing is done twice, and readers of the log miss nothing.
+//! Concurrent writers: nothing is lost, nothing is done twice, and readers of the event log miss nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,10 +11,11 @@ use tarn_store::{Error, clusters, events, ledger};
 
 use crate::support::{cluster, world};
 
+/// Each of many concurrent writes counts once, and a reader of the event log misses nothing.
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 8)]
-async fn every_write_counts_once(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = world(engine).await else { return };
+async fn writes_count_once(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = world(database).await else { return };
     let done = Arc::new(AtomicBool::new(false));
     let reader = tokio::spawn({
         let (store, done) = (world.store.clone(), done.clone());
@@ -54,16 +55,15 @@ async fn every_write_counts_once(#[values(DatabaseKind::Sqlite, DatabaseKind::Po
     assert_eq!(reader.await.unwrap(), 160, "a reader that follows the numbers misses nothing");
     let log = world.store.read(|tx| events::after(tx, 0, 1000)).await.unwrap();
     let counts: Vec<_> = log.iter().map(|event| event.detail["after"].as_i64().unwrap()).collect();
-    assert_eq!(counts, (1..=160).collect::<Vec<_>>(), "each saw all that was committed before it");
+    assert_eq!(counts, (1..=160).collect::<Vec<_>>(), "each write saw all earlier commits");
 }
 
-/// On the thread of the runtime's own `block_on`: whoever blocks there must not take the wake-ups of those beside him.
+/// Writes that wait in the same task all finish, on the thread of the runtime's own `block_on`: a write that blocks
+/// there must not consume the wake-ups of the others.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn many_in_one_task_all_come_to_their_end(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
-) {
-    let Some(world) = world(engine).await else { return };
+async fn writes_in_one_task_all_finish(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = world(database).await else { return };
     for round in 0..100 {
         let calls = (0..8).map(|number| {
             let store = world.store.clone();
@@ -78,16 +78,17 @@ async fn many_in_one_task_all_come_to_their_end(
         });
         let all = futures::future::join_all(calls);
         let ended = tokio::time::timeout(std::time::Duration::from_secs(60), all).await;
-        assert!(ended.is_ok(), "round {round}: somebody waits for ever");
+        assert!(ended.is_ok(), "round {round}: a write waits for ever");
     }
 }
 
+/// A refused operation leaves nothing behind and does not affect others.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_operation_leaves_nothing_and_harms_nobody(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+async fn refused_operation_leaves_nothing(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
-    let Some(world) = world(engine).await else { return };
+    let Some(world) = world(database).await else { return };
     let (kept, lost) = (cluster(&*world.ids, &world.owner, "kept", 1), cluster(&*world.ids, &world.owner, "lost", 2));
     let (a, b) = (kept.clone(), lost.clone());
     let good = world.store.write(move |tx| clusters::insert(tx, &a));
@@ -101,8 +102,9 @@ async fn a_refused_operation_leaves_nothing_and_harms_nobody(
     assert!(world.store.read(|tx| clusters::get(tx, &lost.id)).await.unwrap().is_none());
 }
 
+/// A panicking operation does not end the writer.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_panicking_operation_does_not_end_the_writer() {
+async fn writer_survives_panic() {
     let Some(world) = world(DatabaseKind::Sqlite).await else {
         return;
     };

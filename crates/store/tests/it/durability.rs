@@ -1,4 +1,4 @@
-//! What was acknowledged is there after the store was opened again, and a database of the future is left alone.
+//! Acknowledged writes survive reopening the store, and wrong addresses are refused.
 
 use rstest::rstest;
 use tarn_store::testing::DatabaseKind;
@@ -6,10 +6,11 @@ use tarn_store::{Database, Error, Store, clusters};
 
 use crate::support::{cluster, world};
 
+/// A store that is opened again finds everything.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn opening_again_finds_everything(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = world(engine).await else { return };
+async fn reopened_store_finds_rows(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = world(database).await else { return };
     let made = cluster(&*world.ids, &world.owner, "heron", 1);
     let row = made.clone();
     world.store.write(move |tx| clusters::insert(tx, &row)).await.unwrap();
@@ -17,6 +18,7 @@ async fn opening_again_finds_everything(#[values(DatabaseKind::Sqlite, DatabaseK
     assert_eq!(again.read(|tx| clusters::get(tx, &made.id)).await.unwrap(), Some(made));
 }
 
+/// A read transaction cannot write.
 #[tokio::test(flavor = "multi_thread")]
 async fn readers_cannot_write() {
     let Some(world) = world(DatabaseKind::Sqlite).await else {
@@ -27,8 +29,9 @@ async fn readers_cannot_write() {
     assert!(matches!(written, Err(Error::Unavailable(_))), "{written:?}");
 }
 
+/// Wrong addresses are refused without showing the password.
 #[tokio::test(flavor = "multi_thread")]
-async fn wrong_addresses_and_collations_are_refused() {
+async fn bad_addresses_are_refused() {
     let (clock, ids) = (
         std::sync::Arc::new(tarn_store::testing::ManualClock::default()),
         std::sync::Arc::new(tarn_store::testing::SeededIds::new(1)),
@@ -36,6 +39,6 @@ async fn wrong_addresses_and_collations_are_refused() {
     let secret = Database::Postgres("postgres://user:s3cret@127.0.0.1:1/none?nonsense=1".into());
     let refused = Store::open(&secret, clock.clone(), ids.clone()).await.err().unwrap().to_string();
     assert!(!refused.contains("s3cret"), "{refused}");
-    let nobody = Database::Postgres("postgres://user@127.0.0.1:1/none".into());
-    assert!(matches!(Store::open(&nobody, clock, ids).await, Err(Error::Unavailable(_))));
+    let unreachable = Database::Postgres("postgres://user@127.0.0.1:1/none".into());
+    assert!(matches!(Store::open(&unreachable, clock, ids).await, Err(Error::Unavailable(_))));
 }

@@ -1,4 +1,4 @@
-//! GPUs and the host come back as they went in, and what is not offered is counted among what is held.
+//! Rows of GPUs and of the host, and how withheld GPUs count as held.
 
 use rstest::rstest;
 use tarn_model::Time;
@@ -21,10 +21,11 @@ fn known(id: &str, health: Health) -> Known {
     Known { gpu, facts, health, cleared: Some(Time::from_micros(3)), drain: None }
 }
 
+/// GPUs are read as they were saved.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn gpus_come_back(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = world(engine).await else { return };
+async fn gpus_round_trip(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = world(database).await else { return };
     let (reason, since) = ("why".to_owned(), Time::from_micros(5));
     let healths = [
         Health::Good,
@@ -52,10 +53,11 @@ async fn gpus_come_back(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] 
     assert_eq!(world.store.read(|tx| gpus::get(tx, "gpu-1")).await.unwrap(), None);
 }
 
+/// The drain of the host is set and removed.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn the_host_is_drained_and_not(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = world(engine).await else { return };
+async fn host_drain_is_set_and_removed(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = world(database).await else { return };
     for reason in [None, Some("kernel".to_owned())] {
         let drain = Drain { reason, since: Time::from_micros(7) };
         let set = drain.clone();

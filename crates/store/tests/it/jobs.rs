@@ -1,4 +1,4 @@
-//! Jobs, their nodes and their logs: rows come back as they went in, turns come in order, and a lost lease writes nothing.
+//! Rows of jobs, their nodes and their logs; the order of admission; and leases.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use tarn_model::ids::JobId;
 use tarn_model::job_configs::{self, Config};
 use tarn_model::jobs::{Job, JobNode, Outcome, State, Teardown};
 use tarn_model::lifecycle;
-use tarn_store::job_standings::{self, Standing};
+use tarn_store::job_status::{self, JobStatus};
 use tarn_store::testing::DatabaseKind;
-use tarn_store::{Error, Listing, Whose, clusters, instances, job_logs, job_nodes, jobs};
+use tarn_store::{Error, Listing, OwnerFilter, clusters, instances, job_logs, job_nodes, jobs};
 
 use crate::support::{World, cluster, instance, world};
 
@@ -67,7 +67,7 @@ async fn get(world: &World, id: &JobId) -> Option<Job> {
     world.store.read(|tx| jobs::get(tx, id)).await.unwrap()
 }
 
-/// A job in the line.
+/// A job in the queue.
 async fn queued(world: &World, cluster: &Cluster, created: i64) -> Job {
     let made = Job { archive_bytes: Some(0), ..job(world, cluster, created) };
     let made = made.start(Time::from_micros(created + 1)).unwrap();
@@ -75,11 +75,11 @@ async fn queued(world: &World, cluster: &Cluster, created: i64) -> Job {
     made
 }
 
-/// Gives everybody whose turn it is his place.
+/// Admits every job that may start.
 async fn admit(world: &World) -> Vec<JobId> {
     let write = world.store.write(|tx| -> Result<_, Error> {
         let mut admitted = Vec::new();
-        for job in jobs::whose_turn_it_is(tx)? {
+        for job in jobs::admissible(tx)? {
             let job = job.moved(tx.now(), State::admit).unwrap();
             jobs::save(tx, &job)?;
             admitted.push(job.id);
@@ -89,10 +89,11 @@ async fn admit(world: &World) -> Vec<JobId> {
     write.await.unwrap()
 }
 
+/// Jobs are read as they were saved, until they are removed.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn jobs_come_back_as_they_went_in(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = world(engine).await else { return };
+async fn jobs_round_trip(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = world(database).await else { return };
     let cluster = add_cluster(&world, 1).await;
     let draft = job(&world, &cluster, 5);
     add(&world, &draft).await;
@@ -139,12 +140,11 @@ async fn jobs_come_back_as_they_went_in(#[values(DatabaseKind::Sqlite, DatabaseK
     assert_eq!(unknown, [id]);
 }
 
+/// Lists of jobs are newest first, and open jobs are counted.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn lists_are_newest_first_and_counted(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
-) {
-    let Some(world) = world(engine).await else { return };
+async fn jobs_are_listed_newest_first(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = world(database).await else { return };
     let cluster = add_cluster(&world, 1).await;
     let mut made = Vec::new();
     for created in 1..=3 {
@@ -152,8 +152,8 @@ async fn lists_are_newest_first_and_counted(
     }
     made.reverse();
     let scope = world.owner.scope().to_owned();
-    for whose in [Whose::Scope(&scope), Whose::User { user: world.owner.user.as_str(), scope: &scope }] {
-        let listing = Listing { whose, all: false, after: None, limit: 10 };
+    for owner in [OwnerFilter::Scope(&scope), OwnerFilter::User { user: world.owner.user.as_str(), scope: &scope }] {
+        let listing = Listing { owner, all: false, after: None, limit: 10 };
         let listed = world.store.read(|tx| jobs::list(tx, &listing)).await.unwrap();
         assert_eq!(listed.iter().map(|job| job.id.clone()).collect::<Vec<_>>(), made);
         let rest = Listing { after: Some((listed[1].created, listed[1].id.as_str())), ..listing };
@@ -163,12 +163,11 @@ async fn lists_are_newest_first_and_counted(
     assert_eq!(world.store.read(|tx| jobs::count_open_of_cluster(tx, &cluster.id)).await.unwrap(), 3);
 }
 
+/// Jobs are admitted in order, and only to free slots.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn turns_come_in_order_and_places_are_kept(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
-) {
-    let Some(world) = world(engine).await else { return };
+async fn jobs_are_admitted_in_order(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = world(database).await else { return };
     let (one, two) = (add_cluster(&world, 1).await, add_cluster(&world, 2).await);
     add(&world, &job(&world, &one, 1)).await;
     let (mut ones, mut twos) = (Vec::new(), Vec::new());
@@ -181,7 +180,7 @@ async fn turns_come_in_order_and_places_are_kept(
     admitted.sort();
     expected.sort();
     assert_eq!(admitted, expected);
-    assert!(admit(&world).await.is_empty(), "all places are taken");
+    assert!(admit(&world).await.is_empty(), "all slots are in use");
     let (placed, waiting) = world.store.read(|tx| jobs::line(tx, &one.id)).await.unwrap();
     assert_eq!((placed, waiting), (1, vec![ones[1].id.clone(), ones[2].id.clone()]));
 
@@ -194,19 +193,18 @@ async fn turns_come_in_order_and_places_are_kept(
     end.await.unwrap();
     assert_eq!(admit(&world).await, [ones[1].id.clone()]);
     let open = world.store.read(|tx| jobs::open_of_cluster(tx, &one.id)).await.unwrap();
-    assert_eq!(open.len(), 3, "a draft, one that has its turn, and one that waits");
+    assert_eq!(open.len(), 3, "a draft, an admitted job and a waiting job");
 }
 
+/// The holder of a lost lease can write nothing.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_lost_his_lease_writes_nothing(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
-) {
-    let Some(world) = world(engine).await else { return };
+async fn lost_lease_writes_nothing(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = world(database).await else { return };
     let cluster = add_cluster(&world, 1).await;
     let id = queued(&world, &cluster, 10).await.id;
     admit(&world).await;
-    let lease = || world.store.write(|tx| jobs::lease_undriven(tx, LEASE, 10));
+    let lease = || world.store.write(|tx| jobs::lease_available(tx, LEASE, 10));
     let first = lease().await.unwrap().pop().unwrap();
     assert_eq!((&first.job.id, first.epoch), (&id, 1));
     assert!(lease().await.unwrap().is_empty());
@@ -229,20 +227,21 @@ async fn whoever_lost_his_lease_writes_nothing(
     world.store.write(move |tx| jobs::release(tx, &of, 2)).await.unwrap();
     assert_eq!(lease().await.unwrap().pop().unwrap().epoch, 3);
     assert_eq!(world.store.write(jobs::release_all).await.unwrap(), 1);
-    assert_eq!(lease().await.unwrap().pop().unwrap().epoch, 5, "those who died can write nothing");
+    assert_eq!(lease().await.unwrap().pop().unwrap().epoch, 5, "stopped holders can write nothing");
 }
 
+/// Nodes and logs are read as they were saved.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_and_logs_come_back(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = world(engine).await else { return };
+async fn nodes_and_logs_round_trip(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = world(database).await else { return };
     let cluster = add_cluster(&world, 1).await;
     let id = queued(&world, &cluster, 10).await.id;
-    let machines = [instance(&*world.ids, &cluster.id, 0), instance(&*world.ids, &cluster.id, 1)];
+    let node_instances = [instance(&*world.ids, &cluster.id, 0), instance(&*world.ids, &cluster.id, 1)];
     let node = |at: usize| JobNode {
         job: id.clone(),
         node: at as u32,
-        instance: machines[at].id.clone(),
+        instance: node_instances[at].id.clone(),
         boot: 1,
         log_offset: 0,
         ended: false,
@@ -250,10 +249,10 @@ async fn nodes_and_logs_come_back(#[values(DatabaseKind::Sqlite, DatabaseKind::P
     let both = [node(0), node(1)];
     let further = JobNode { log_offset: 9, ended: true, ..node(1) };
     let (of, rows, moved) = (id.clone(), both.clone(), further.clone());
-    let added = machines.clone();
+    let added = node_instances.clone();
     let write = world.store.write(move |tx| -> Result<(), Error> {
-        for machine in &added {
-            instances::insert(tx, machine)?;
+        for instance in &added {
+            instances::insert(tx, instance)?;
         }
         job_nodes::replace(tx, &of, &rows)?;
         job_nodes::replace(tx, &of, &rows)?;
@@ -262,7 +261,7 @@ async fn nodes_and_logs_come_back(#[values(DatabaseKind::Sqlite, DatabaseKind::P
     write.await.unwrap();
     let read = world.store.read(|tx| job_nodes::of_job(tx, &id)).await.unwrap();
     assert_eq!(read, [node(0), further.clone()]);
-    assert_eq!(world.store.read(|tx| job_nodes::of_instance(tx, &machines[1].id)).await.unwrap(), [further]);
+    assert_eq!(world.store.read(|tx| job_nodes::of_instance(tx, &node_instances[1].id)).await.unwrap(), [further]);
 
     let of = id.clone();
     let write = world.store.write(move |tx| -> Result<(), Error> {
@@ -292,10 +291,11 @@ async fn nodes_and_logs_come_back(#[values(DatabaseKind::Sqlite, DatabaseKind::P
     assert!(starts(0).await.is_empty());
 }
 
+/// Expired drafts and expired jobs are found.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_old_is_found(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = world(engine).await else { return };
+async fn expired_jobs_are_found(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = world(database).await else { return };
     let cluster = add_cluster(&world, 1).await;
     let draft = job(&world, &cluster, 5);
     add(&world, &draft).await;
@@ -306,26 +306,27 @@ async fn what_is_old_is_found(#[values(DatabaseKind::Sqlite, DatabaseKind::Postg
     assert_eq!((drafts(4).await.unwrap().len(), drafts(5).await.unwrap().len()), (0, 1));
     let of = draft.id.clone();
     world.store.write(move |tx| jobs::refresh_draft(tx, &of)).await.unwrap();
-    assert!(drafts(5).await.unwrap().is_empty(), "somebody is at it");
+    assert!(drafts(5).await.unwrap().is_empty(), "it was refreshed");
     let of = ended.id.clone();
     let refreshed = world.store.write(move |tx| jobs::refresh_draft(tx, &of)).await;
     assert!(matches!(refreshed, Err(Error::Conflict)));
     let expired = |until: i64| world.store.read(move |tx| jobs::expired(tx, Time::from_micros(until), 10));
     assert_eq!((expired(49).await.unwrap().len(), expired(50).await.unwrap().len()), (0, 1));
     let mut ids: Vec<JobId> = (0..70).map(|_| JobId::fresh(&*world.ids)).collect();
-    assert!(world.store.read(|tx| job_standings::of(tx, &ids)).await.unwrap().is_empty());
+    assert!(world.store.read(|tx| job_status::of_jobs(tx, &ids)).await.unwrap().is_empty());
     ids.extend([draft.id.clone(), ended.id.clone()]);
-    let mut found = world.store.read(|tx| job_standings::of(tx, &ids)).await.unwrap();
-    found.sort_by_key(|standing| standing.ended);
-    let standing =
-        |job: &Job| Standing { id: job.id.clone(), attempt: 1, is_placed: false, ended: job.ended, is_hidden: false };
-    assert_eq!(found, [standing(&draft), standing(&ended)]);
+    let mut found = world.store.read(|tx| job_status::of_jobs(tx, &ids)).await.unwrap();
+    found.sort_by_key(|status| status.ended);
+    let status =
+        |job: &Job| JobStatus { id: job.id.clone(), attempt: 1, is_placed: false, ended: job.ended, is_hidden: false };
+    assert_eq!(found, [status(&draft), status(&ended)]);
 }
 
+/// A hidden draft does not keep its cluster from being destroyed.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hidden_draft_holds_no_cluster(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = world(engine).await else { return };
+async fn hidden_draft_holds_no_cluster(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = world(database).await else { return };
     let cluster = add_cluster(&world, 1).await;
     let draft = Job { teardown: Teardown::Wanted, ..job(&world, &cluster, 5) };
     add(&world, &draft).await;

@@ -1,4 +1,4 @@
-//! Which key opens which cluster.
+//! SSH keys: which key opens which cluster.
 
 use rstest::rstest;
 use tarn_model::Time;
@@ -40,21 +40,20 @@ async fn opened(store: &Store, key: &Parsed) -> Vec<String> {
     found.into_iter().map(|cluster| cluster.name).collect()
 }
 
+/// A key opens the clusters of its scope and the clusters created with it.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_opens_what_it_was_saved_for_or_given_to(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
-) {
-    let Some(world) = world(engine).await else { return };
+async fn key_opens_its_clusters(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = world(database).await else { return };
     let (first, second) = (parse(FIRST).unwrap(), parse(SECOND).unwrap());
     let eve = user(&*world.ids, "eve@example.org", None);
     let theirs = cluster(&*world.ids, &eve.owner(), "theirs", 3);
     let ours = cluster(&*world.ids, &world.owner, "ours", 1);
     let gone = Cluster { state: State::Destroyed, ..cluster(&*world.ids, &world.owner, "gone", 2) };
     let key = saved(&world, &world.owner, &first);
-    let (stranger, insert) = (eve.clone(), key.clone());
+    let (other_user, insert) = (eve.clone(), key.clone());
     let write = world.store.write(move |tx| -> Result<(), Error> {
-        users::insert(tx, &stranger)?;
+        users::insert(tx, &other_user)?;
         ssh_keys::insert(tx, &insert)
     });
     write.await.unwrap();
@@ -65,25 +64,24 @@ async fn a_key_opens_what_it_was_saved_for_or_given_to(
     assert_eq!(opened(&world.store, &first).await, ["theirs", "ours"], "saved for ours, given to theirs; newest first");
     assert_eq!(opened(&world.store, &second).await, ["theirs", "ours"]);
     assert_eq!(world.store.read(|tx| ssh_keys::with_fingerprint(tx, &first.fingerprint)).await.unwrap(), [key]);
-    let nobody = world.store.read(|tx| ssh_keys::with_fingerprint(tx, &second.fingerprint)).await.unwrap();
-    assert!(nobody.is_empty(), "it was given and never saved");
+    let owners = world.store.read(|tx| ssh_keys::with_fingerprint(tx, &second.fingerprint)).await.unwrap();
+    assert!(owners.is_empty(), "it was never saved by a user");
 
     let me = world.owner.user.clone();
     world.store.write(move |tx| users::set_disabled(tx, &me, true)).await.unwrap();
-    assert_eq!(opened(&world.store, &first).await, ["theirs"], "who is shut out has no saved keys");
-    assert_eq!(opened(&world.store, &second).await, ["theirs"], "nor has he given any");
+    assert_eq!(opened(&world.store, &first).await, ["theirs"], "a disabled user has no saved keys");
+    assert_eq!(opened(&world.store, &second).await, ["theirs"], "keys given by a disabled user open nothing");
     let read = world.store.read(|tx| -> Result<_, Error> {
         Ok((ssh_keys::opening(tx, world.owner.scope())?, cluster_keys::opening(tx, &ours.id)?))
     });
-    assert_eq!(read.await.unwrap(), (vec![], vec![]), "the nodes are told the same");
+    assert_eq!(read.await.unwrap(), (vec![], vec![]), "the nodes get the same keys");
 }
 
+/// A withdrawn key opens nothing in its scope.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_withdrawn_key_opens_nothing_in_its_scope(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
-) {
-    let Some(world) = world(engine).await else { return };
+async fn withdrawn_key_opens_nothing(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = world(database).await else { return };
     let (first, second) = (parse(FIRST).unwrap(), parse(SECOND).unwrap());
     let eve = user(&*world.ids, "eve@example.org", None);
     let (both, alone) = (cluster(&*world.ids, &world.owner, "both", 1), cluster(&*world.ids, &world.owner, "alone", 2));
@@ -106,14 +104,15 @@ async fn a_withdrawn_key_opens_nothing_in_its_scope(
     assert_eq!(read.await.unwrap(), (vec![SECOND.to_owned()], vec![]));
 }
 
+/// Keys saved before fingerprints existed open their clusters.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_given_before_there_were_fingerprints_open_their_clusters(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+async fn missing_fingerprints_are_filled(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
-    let Some(world) = world(engine).await else { return };
+    let Some(world) = world(database).await else { return };
     let first = parse(FIRST).unwrap();
-    // More than are filled in one go, and one whose text is not a key at all.
+    // More than one batch, and one whose text is not a key at all.
     for n in 0..120 {
         let garbled = Parsed { public_key: "not a key".into(), fingerprint: "none".into() };
         let key = if n == 50 { garbled } else { first.clone() };
@@ -125,12 +124,13 @@ async fn keys_given_before_there_were_fingerprints_open_their_clusters(
     assert_eq!(opened(&again, &first).await.len(), 119);
 }
 
+/// A removed cluster leaves no keys behind.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_forgotten_leaves_no_keys(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+async fn removed_cluster_leaves_no_keys(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
-    let Some(world) = world(engine).await else { return };
+    let Some(world) = world(database).await else { return };
     let first = parse(FIRST).unwrap();
     let gone = Cluster { state: State::Destroyed, ..cluster(&*world.ids, &world.owner, "gone", 2) };
     add(&world, &gone, std::slice::from_ref(&first)).await;
@@ -140,12 +140,13 @@ async fn what_is_forgotten_leaves_no_keys(
     assert_eq!(more, 0);
 }
 
+/// The first value stored for an installation is kept.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn an_installation_remembers_the_first_word(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+async fn first_installation_value_is_kept(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
-    let Some(world) = world(engine).await else { return };
+    let Some(world) = world(database).await else { return };
     for value in ["one", "two"] {
         let kept = world.store.write(move |tx| installation::remember_once(tx, "secret_key", value)).await.unwrap();
         assert_eq!(kept, "one");

@@ -1,4 +1,4 @@
-//! Limits and what counts against them.
+//! Limits and the usage that counts against them.
 
 use rstest::rstest;
 use tarn_model::limits::{Amounts, Limits};
@@ -7,10 +7,13 @@ use tarn_store::{installation, limits};
 
 use crate::support::world;
 
+/// Limits are saved, listed and removed.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn are_kept_listed_and_forgotten(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = world(engine).await else { return };
+async fn limits_are_saved_listed_and_removed(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
+) {
+    let Some(world) = world(database).await else { return };
     let store = &world.store;
     let some = Limits { gpus: Some(0), object_bytes: Some(1 << 50), ..Limits::default() };
     let write = store.write(move |tx| {
@@ -33,10 +36,13 @@ async fn are_kept_listed_and_forgotten(#[values(DatabaseKind::Sqlite, DatabaseKi
     read.await.unwrap();
 }
 
+/// A value of the installation can be replaced.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_seen_last_is_replaced(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = world(engine).await else { return };
+async fn installation_value_is_replaced(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
+) {
+    let Some(world) = world(database).await else { return };
     let store = &world.store;
     for value in ["first", "second"] {
         store.write(move |tx| installation::set(tx, "seen", value)).await.unwrap();

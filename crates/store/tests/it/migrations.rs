@@ -1,21 +1,22 @@
-//! What an older program has written keeps its meaning.
+//! Rows of older versions keep their meaning.
 
 use std::sync::Arc;
 
 use rstest::rstest;
 use tarn_model::ids::VolumeId;
 use tarn_model::storage::{Left, VolumeState};
-use tarn_store::testing::{DatabaseKind, ManualClock, SeededIds, fresh};
+use tarn_store::testing::{DatabaseKind, ManualClock, SeededIds, empty};
 use tarn_store::{Store, storage};
 
 use crate::support::raw;
 
+/// Volumes that failed before the migration have no data to recover.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_failed_before_had_no_data_to_come_back(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+async fn old_failed_volumes_have_no_data(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
-    let Some(fresh) = fresh(engine).await else { return };
+    let Some(fresh) = empty(database).await else { return };
     let before = [
         "create table migrations (version bigint primary key);",
         include_str!("../../../../migrations/0001_spine.sql"),

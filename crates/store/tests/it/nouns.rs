@@ -1,4 +1,4 @@
-//! Rows come back as they went in, lists have their order, and unique things are unique.
+//! Rows are read as they were saved, lists are ordered, and unique values are unique.
 
 use rstest::rstest;
 use tarn_model::ids::{ApiKeyId, VolumeId};
@@ -10,17 +10,18 @@ use tarn_model::{Money, Time};
 use tarn_store::testing::DatabaseKind;
 use tarn_store::users::ApiKey;
 use tarn_store::{
-    Error, Listing, Whose, attachments, clusters, events, idempotency, instances, ledger, storage, users,
+    Error, Listing, OwnerFilter, attachments, clusters, events, idempotency, instances, ledger, storage, users,
 };
 
 use crate::support::{cluster, instance, user, world};
 
+/// Clusters are read as they were saved, and a stale version is refused.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn clusters_come_back_and_guard_their_version(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+async fn clusters_round_trip_and_guard_versions(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
-    let Some(world) = world(engine).await else { return };
+    let Some(world) = world(database).await else { return };
     let made = cluster(&*world.ids, &world.owner, "heron", 5);
     let (added, id) = (made.clone(), made.id.clone());
     world.store.write(move |tx| clusters::insert(tx, &added)).await.unwrap();
@@ -36,12 +37,13 @@ async fn clusters_come_back_and_guard_their_version(
     assert_eq!(found.state.reason(), Some("wörld"));
 }
 
+/// The name of a destroyed cluster is free again.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_is_free_again_after_the_destruction(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+async fn destroyed_cluster_frees_its_name(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
-    let Some(world) = world(engine).await else { return };
+    let Some(world) = world(database).await else { return };
     let first = cluster(&*world.ids, &world.owner, "heron", 1);
     let second = cluster(&*world.ids, &world.owner, "heron", 2);
     let (a, b) = (first.clone(), second.clone());
@@ -53,12 +55,11 @@ async fn a_name_is_free_again_after_the_destruction(
     world.store.write(move |tx| clusters::insert(tx, &second)).await.unwrap();
 }
 
+/// Lists are newest first, and a page continues where the previous one ended.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn lists_are_newest_first_and_go_on_where_they_ended(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
-) {
-    let Some(world) = world(engine).await else { return };
+async fn pages_continue_newest_first(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = world(database).await else { return };
     let rows: Vec<_> = (0..25).map(|n| cluster(&*world.ids, &world.owner, &format!("c{n}"), 100 + n / 2)).collect();
     let nodes: Vec<_> = rows.iter().map(|row| instance(&*world.ids, &row.id, 0)).collect();
     let other = user(&*world.ids, "eve@example.org", None).owner();
@@ -71,15 +72,16 @@ async fn lists_are_newest_first_and_go_on_where_they_ended(
         nodes.iter().try_for_each(|node| instances::insert(tx, node))
     });
     write.await.unwrap();
-    for whose in
-        [Whose::Scope(world.owner.scope()), Whose::User { user: world.owner.user.as_str(), scope: world.owner.scope() }]
-    {
+    for owner in [
+        OwnerFilter::Scope(world.owner.scope()),
+        OwnerFilter::User { user: world.owner.user.as_str(), scope: world.owner.scope() },
+    ] {
         for all in [false, true] {
             let mut seen: Vec<(tarn_model::Time, String)> = Vec::new();
             loop {
                 let last = seen.last().cloned();
                 let after = last.as_ref().map(|(time, id)| (*time, id.as_str()));
-                let listing = Listing { whose, all, after, limit: 10 };
+                let listing = Listing { owner, all, after, limit: 10 };
                 let page = world.store.read(|tx| clusters::list(tx, &listing)).await.unwrap();
                 if page.is_empty() {
                     break;
@@ -93,12 +95,13 @@ async fn lists_are_newest_first_and_go_on_where_they_ended(
     }
 }
 
+/// A failed volume keeps what is left of it.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failed_volume_keeps_what_is_left_of_it(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+async fn failed_volume_keeps_its_remains(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
-    let Some(world) = world(engine).await else { return };
+    let Some(world) = world(database).await else { return };
     for (left, promised_gb) in [(Left::Nothing, 0), (Left::Parts, 7), (Left::Data, 14)] {
         let volume = Volume {
             id: VolumeId::fresh(&*world.ids),
@@ -123,10 +126,13 @@ async fn a_failed_volume_keeps_what_is_left_of_it(
     }
 }
 
+/// Volumes and attachments are read as they were saved.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn volumes_and_attachments(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = world(engine).await else { return };
+async fn volumes_and_attachments_round_trip(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
+) {
+    let Some(world) = world(database).await else { return };
     let on = cluster(&*world.ids, &world.owner, "heron", 1);
     let volume = Volume {
         id: VolumeId::fresh(&*world.ids),
@@ -165,12 +171,13 @@ async fn volumes_and_attachments(#[values(DatabaseKind::Sqlite, DatabaseKind::Po
     assert!(matches!(second, Err(Error::Taken)), "a cluster has at most one volume");
 }
 
+/// An API key authenticates until it is revoked.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_authenticate_until_they_are_revoked(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+async fn revoked_key_does_not_authenticate(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
-    let Some(world) = world(engine).await else { return };
+    let Some(world) = world(database).await else { return };
     let key = ApiKey {
         id: ApiKeyId::fresh(&*world.ids),
         user: world.owner.user.clone(),
@@ -192,12 +199,13 @@ async fn keys_authenticate_until_they_are_revoked(
     assert_eq!(world.store.read(|tx| users::preferences(tx, &world.owner.user)).await.unwrap(), wanted);
 }
 
+/// The ledger sums its entries, and the event log is ordered.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn the_ledger_sums_and_the_log_is_ordered(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+async fn ledger_sums_and_events_are_ordered(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
-    let Some(world) = world(engine).await else { return };
+    let Some(world) = world(database).await else { return };
     for (n, micros) in [5_000_000i64, -1_500_000, 1].into_iter().enumerate() {
         let write = world.store.write(move |tx| -> Result<(), Error> {
             let transfer = Transfer::grant("o-1", Money::from_micros(micros), "a gift".into());
@@ -217,27 +225,27 @@ async fn the_ledger_sums_and_the_log_is_ordered(
     assert!(log.windows(2).all(|pair| pair[0].number < pair[1].number));
 }
 
+/// The outcomes of idempotent calls are stored until they expire.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn idempotent_outcomes_are_kept_for_their_time(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
-) {
-    let Some(world) = world(engine).await else { return };
-    let kept = idempotency::Kept { fingerprint: vec![1; 32], outcome: vec![2, 0, 3] };
+async fn idempotent_outcomes_expire(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = world(database).await else { return };
+    let kept = idempotency::StoredOutcome { fingerprint: vec![1; 32], outcome: vec![2, 0, 3] };
     let (me, keep) = (world.owner.user.clone(), kept.clone());
-    world.store.write(move |tx| idempotency::keep(tx, &me, "k", &keep, tarn_model::Time::ZERO)).await.unwrap();
+    world.store.write(move |tx| idempotency::save_outcome(tx, &me, "k", &keep, tarn_model::Time::ZERO)).await.unwrap();
     let at = |since| idempotency_at(&world, since);
     assert_eq!(at(0).await, Some(kept.clone()));
     assert_eq!(at(i64::MAX).await, None, "it is too old");
     let (me, again) = (world.owner.user.clone(), kept);
-    let twice = world.store.write(move |tx| idempotency::keep(tx, &me, "k", &again, tarn_model::Time::ZERO)).await;
+    let twice =
+        world.store.write(move |tx| idempotency::save_outcome(tx, &me, "k", &again, tarn_model::Time::ZERO)).await;
     assert!(matches!(twice, Err(Error::Conflict)));
     let forgotten =
-        world.store.write(|tx| idempotency::forget(tx, tarn_model::Time::from_micros(i64::MAX))).await.unwrap();
+        world.store.write(|tx| idempotency::remove_expired(tx, tarn_model::Time::from_micros(i64::MAX))).await.unwrap();
     assert_eq!(forgotten, 1);
 }
 
-async fn idempotency_at(world: &crate::support::World, since: i64) -> Option<idempotency::Kept> {
+async fn idempotency_at(world: &crate::support::World, since: i64) -> Option<idempotency::StoredOutcome> {
     let since = tarn_model::Time::from_micros(since);
     world.store.read(|tx| idempotency::get(tx, &world.owner.user, "k", since)).await.unwrap()
 }

@@ -1,4 +1,4 @@
-//! Buckets, objects, versions, uploads and parts: rows come back as they went in, and lists have the order of bytes.
+//! Rows of object storage are read as they were saved, and lists are in byte order.
 
 use rstest::rstest;
 use tarn_model::Time;
@@ -43,10 +43,11 @@ fn object(bucket: &Bucket, key: &str, sequence: i64, body: Body) -> Object {
     }
 }
 
+/// An account counts its usage and has one access key.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn accounts_count_and_have_one_key(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = world(engine).await else { return };
+async fn accounts_count_usage(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = world(database).await else { return };
     let org = world.owner.org.clone().unwrap();
     let of = org.clone();
     let write = world.store.write(move |tx| -> Result<_, Error> {
@@ -54,7 +55,7 @@ async fn accounts_count_and_have_one_key(#[values(DatabaseKind::Sqlite, Database
         accounts::charge(tx, &of, 500, 2)?;
         accounts::count_requests(tx, &of, 7)?;
         let bytes = accounts::charge(tx, &of, 100, 0)?;
-        accounts::relieve(tx, &of, 200, 1)?;
+        accounts::release_usage(tx, &of, 200, 1)?;
         accounts::set_access_key(tx, &of, "KEY2")?;
         Ok(bytes)
     });
@@ -71,12 +72,13 @@ async fn accounts_count_and_have_one_key(#[values(DatabaseKind::Sqlite, Database
     assert_eq!(world.store.read(accounts::closing).await.unwrap().len(), 1);
 }
 
+/// Objects are read as they were saved, and can be replaced.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn objects_come_back_and_are_replaced(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+async fn objects_round_trip_and_are_replaced(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
-    let Some(world) = world(engine).await else { return };
+    let Some(world) = world(database).await else { return };
     let bucket = bucket(&world, "first").await;
     let content = ContentId::fresh(&*world.ids);
     let small = object(&bucket, "a/../b", 1, Body::Inline(b"a\0b".to_vec()));
@@ -92,18 +94,17 @@ async fn objects_come_back_and_are_replaced(
     let mut changed = object(&bucket, "a/../b", 1, Body::Inline(Vec::new()));
     changed.details.tags.clear();
     let stale = world.store.write(move |tx| objects::save_details(tx, &changed)).await;
-    assert!(matches!(stale, Err(Error::Conflict)), "it is another object by now");
+    assert!(matches!(stale, Err(Error::Conflict)), "it was replaced by another object");
     let id = bucket.id.clone();
     world.store.write(move |tx| objects::remove(tx, &id, "a/../b")).await.unwrap();
     assert!(world.store.read(|tx| buckets::is_empty(tx, &bucket.id)).await.unwrap());
 }
 
+/// Keys are listed in byte order.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_are_listed_in_the_order_of_their_bytes(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
-) {
-    let Some(world) = world(engine).await else { return };
+async fn keys_are_listed_in_byte_order(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = world(database).await else { return };
     let (bucket, other) = (bucket(&world, "first").await, bucket(&world, "other").await);
     let mut keys = ["b", "a", "a/b", "a-b", "A", "é", "z", "ｚ", "\u{10ffff}", "\u{1}", "a b", "aé", "\u{e000}", "🦀"];
     let rows: Vec<_> = keys.iter().map(|key| object(&bucket, key, 1, Body::Inline(Vec::new()))).collect();
@@ -126,12 +127,13 @@ async fn keys_are_listed_in_the_order_of_their_bytes(
     assert_eq!(list("a\u{1}", None, 2).await, ["a b", "a-b"]);
 }
 
+/// Versions of a key are listed newest first.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn versions_are_listed_newest_first(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
-    let Some(world) = world(engine).await else { return };
+    let Some(world) = world(database).await else { return };
     let bucket = bucket(&world, "first").await;
     let ids: Vec<_> = (0..3).map(|_| VersionId::fresh(&*world.ids)).collect();
     let old = Object { version: Some(ids[0].clone()), ..object(&bucket, "k", 1, Body::Inline(b"abc".to_vec())) };
@@ -161,10 +163,11 @@ async fn versions_are_listed_newest_first(
     assert_eq!(newest.as_ref(), Some(&all[1]));
 }
 
+/// Uploads and parts are read as they were saved.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn uploads_and_parts_come_back(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = world(engine).await else { return };
+async fn uploads_and_parts_round_trip(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = world(database).await else { return };
     let bucket = bucket(&world, "first").await;
     let upload = |key: &str, created| Upload {
         id: ContentId::fresh(&*world.ids),
@@ -188,13 +191,13 @@ async fn uploads_and_parts_come_back(#[values(DatabaseKind::Sqlite, DatabaseKind
     assert_eq!(rest, [listed[1].clone()]);
     let before = async |after: (i64, &str)| {
         let (time, after) = (Time::from_micros(11), (Time::from_micros(after.0), after.1));
-        let found = world.store.read(|tx| uploads::before(tx, time, after, 10)).await.unwrap();
+        let found = world.store.read(|tx| uploads::created_before(tx, time, after, 10)).await.unwrap();
         found.into_iter().map(|(created, _)| created.as_micros()).collect::<Vec<_>>()
     };
     assert_eq!(before((i64::MIN, "")).await, [5, 10]);
     assert_eq!(before((5, all[2].id.as_str())).await, [10]);
     assert_eq!(before((10, all[0].id.as_str())).await, [0_i64; 0]);
-    assert_eq!(world.store.read(|tx| uploads::any(tx, &bucket.id, 2)).await.unwrap().len(), 2);
+    assert_eq!(world.store.read(|tx| uploads::some_of_bucket(tx, &bucket.id, 2)).await.unwrap().len(), 2);
 
     let part = |number| Part {
         content: all[0].id.clone(),

@@ -1,4 +1,4 @@
-//! Leases: one holder at a time, and whoever lost his can write nothing.
+//! Leases have one holder at a time, and a former holder can write nothing.
 
 use std::time::Duration;
 
@@ -39,12 +39,11 @@ async fn insert(world: &World, request: &Request) {
     world.store.write(move |tx| requests::insert(tx, &request)).await.unwrap();
 }
 
+/// A lease has one holder, and a former holder can write nothing.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_has_one_holder_and_a_fence(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
-) {
-    let Some(world) = world(engine).await else { return };
+async fn lease_has_one_holder(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = world(database).await else { return };
     insert(&world, &request(&world, 5, false)).await;
     let lease = || world.store.write(|tx| requests::lease_due(tx, LEASE, 10));
     let first = lease().await.unwrap().pop().unwrap();
@@ -65,12 +64,11 @@ async fn a_lease_has_one_holder_and_a_fence(
     assert_eq!(world.store.read(|tx| requests::get(tx, &ended.id)).await.unwrap(), Some(ended));
 }
 
+/// The capacity queue is first come, first served.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn the_line_is_first_come_first_served(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
-) {
-    let Some(world) = world(engine).await else { return };
+async fn capacity_queue_is_ordered(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = world(database).await else { return };
     let line: Vec<_> =
         (1..=3).map(|n| Request { due: Time::from_micros(i64::MAX), ..request(&world, n, true) }).collect();
     for waiting in line.iter().rev() {
@@ -88,12 +86,13 @@ async fn the_line_is_first_come_first_served(
     assert_eq!(woken, first_two);
 }
 
+/// A leased request does not hide another due request.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_leased_does_not_hide_what_is_due(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+async fn leased_request_hides_no_due_request(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
-    let Some(world) = world(engine).await else { return };
+    let Some(world) = world(database).await else { return };
     insert(&world, &request(&world, 1, false)).await;
     world.store.write(|tx| requests::lease_due(tx, LEASE, 1)).await.unwrap();
     assert_eq!(world.store.read(requests::next_due).await.unwrap(), None);
@@ -103,24 +102,23 @@ async fn what_is_leased_does_not_hide_what_is_due(
     assert_eq!(world.store.read(requests::next_due).await.unwrap(), Some(Time::from_micros(1)));
 }
 
+/// A note survives saved progress and needs a valid lease.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_note_outlives_the_progress_and_is_fenced(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
-) {
-    let Some(world) = world(engine).await else { return };
+async fn note_survives_progress(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = world(database).await else { return };
     insert(&world, &request(&world, 5, false)).await;
     let leased = world.store.write(|tx| requests::lease_due(tx, LEASE, 10)).await.unwrap().pop().unwrap();
     let note = async || world.store.read(|tx| requests::note(tx, &leased.id)).await.unwrap();
     assert_eq!(note().await, None);
     let held = leased.clone();
-    world.store.write(move |tx| requests::set_note(tx, &held, "somebody was killed")).await.unwrap();
-    // The runner's copy knows nothing of the note, and saving its progress must not lose it.
+    world.store.write(move |tx| requests::set_note(tx, &held, "a process was killed")).await.unwrap();
+    // The runner's copy does not contain the note, and saving its progress must not lose it.
     let progressed = Request { step: 1, ..leased.clone() };
     world.store.write(move |tx| requests::save(tx, &progressed)).await.unwrap();
-    assert_eq!(note().await.as_deref(), Some("somebody was killed"));
+    assert_eq!(note().await.as_deref(), Some("a process was killed"));
     let lost = Request { epoch: leased.epoch - 1, ..leased.clone() };
     let refused = world.store.write(move |tx| requests::set_note(tx, &lost, "never")).await;
     assert!(matches!(refused, Err(Error::Conflict)), "{refused:?}");
-    assert_eq!(note().await.as_deref(), Some("somebody was killed"));
+    assert_eq!(note().await.as_deref(), Some("a process was killed"));
 }

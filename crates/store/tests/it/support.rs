@@ -19,8 +19,8 @@ pub(crate) struct World {
     pub(crate) fresh: Fresh,
 }
 
-pub(crate) async fn world(engine: DatabaseKind) -> Option<World> {
-    let fresh = fresh(engine).await?;
+pub(crate) async fn world(database: DatabaseKind) -> Option<World> {
+    let fresh = fresh(database).await?;
     let (clock, ids) = (Arc::new(ManualClock::default()), Arc::new(SeededIds::new(7)));
     let store = Store::open(&fresh.database, clock.clone(), ids.clone()).await.unwrap();
     let org = Organization { id: OrgId::fresh(&*ids), name: "ours".into(), created: Time::ZERO };
@@ -79,7 +79,7 @@ pub(crate) fn instance(ids: &dyn Ids, cluster: &ClusterId, node: u32) -> Instanc
     }
 }
 
-/// Changes the database behind the store's back, as an older program would have left it.
+/// Changes the database directly, as an older version would have left it.
 pub(crate) async fn raw(database: &Database, sql: &str) {
     match database {
         Database::Sqlite(path) => rusqlite::Connection::open(path).unwrap().execute_batch(sql).unwrap(),

@@ -43,9 +43,9 @@ pub(super) async fn look(patient: Arc<Patient>) -> Vec<Finding> {
         Ok(health) => health,
         Err(error) => return vec![Finding::failure(CHECK, error.to_string(), advice(&patient))],
     };
-    let mut findings = vec![Finding::ok(CHECK, health.engine.clone())];
+    let mut findings = vec![Finding::ok(CHECK, health.database.clone())];
     let version = store.read(examine::version).await;
-    let is_current = matches!(version, Ok(Some(version)) if version == examine::KNOWN);
+    let is_current = matches!(version, Ok(Some(version)) if version == examine::SCHEMA_VERSION);
     findings.push(schema(version, &patient.running));
     match patient.database_file() {
         Some(_) => findings.push(integrity(&health)),
@@ -66,7 +66,7 @@ fn advice(patient: &Patient) -> &'static str {
 
 fn schema(version: Result<Option<i64>, Error>, running: &Running) -> Finding {
     const CHECK: &str = "database.schema";
-    let known = examine::KNOWN;
+    let known = examine::SCHEMA_VERSION;
     match version {
         Ok(Some(found)) if found == known => Finding::ok(CHECK, format!("version {found}, which this program knows")),
         Ok(Some(found)) if found > known => Finding::failure(
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn versions_and_damage_are_told() {
-        let known = examine::KNOWN;
+        let known = examine::SCHEMA_VERSION;
         let level = |version| schema(Ok(version), &Running::Nowhere).level;
         assert_eq!(
             [level(Some(known)), level(Some(known + 1)), level(Some(known - 1)), level(None)],

@@ -59,7 +59,7 @@ pub(super) async fn look(patient: Arc<Patient>) -> Vec<Finding> {
         Ok(store) => store,
         Err(_) => return skip("the database cannot be read", "look at database.opens"),
     };
-    if !matches!(store.read(rows::version).await, Ok(Some(version)) if version == rows::KNOWN) {
+    if !matches!(store.read(rows::version).await, Ok(Some(version)) if version == rows::SCHEMA_VERSION) {
         return skip("the database is not of this program's version", "look at database.schema");
     }
     let mut findings = match compare(&patient, &store).await {

@@ -67,7 +67,7 @@ impl Patient {
     pub(super) async fn store(&self) -> Result<Store, String> {
         let database = self.config.database().map_err(|failure| failure.to_string())?;
         let is_alone = matches!(self.running, Running::Nowhere);
-        let store = Store::look(&database, is_alone, Arc::new(SystemClock), Arc::new(RandomIds)).await;
+        let store = Store::open_read_only(&database, is_alone, Arc::new(SystemClock), Arc::new(RandomIds)).await;
         store.map_err(|error| error.to_string())
     }
 

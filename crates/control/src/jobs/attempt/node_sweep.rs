@@ -9,7 +9,7 @@ use futures::StreamExt;
 use tarn_link::KnownJob;
 use tarn_model::ids::{InstanceId, JobId};
 use tarn_store::instances;
-use tarn_store::job_standings::{self, Standing};
+use tarn_store::job_status::{self, JobStatus};
 
 use super::guest_calls;
 use crate::jobs::queue::leased_job::DispatcherState;
@@ -102,16 +102,16 @@ async fn sweep_node(control: &Control, node: &InstanceId) -> SweepResult {
     // Entries of an untrusted guest that are not valid ids are ignored.
     let known = known.into_iter().take(MAX_JOBS).filter_map(|known| Some((known.job.parse().ok()?, known)));
     let (ids, known): (Vec<JobId>, Vec<KnownJob>) = known.unzip();
-    let standings = match control.store().read(|tx| job_standings::of(tx, &ids)).await {
-        Ok(standings) => standings,
+    let statuses = match control.store().read(|tx| job_status::of_jobs(tx, &ids)).await {
+        Ok(statuses) => statuses,
         Err(error) => {
             let error: tarn_store::Error = error;
             tracing::warn!(instance = %node, %error, "the status of jobs could not be read");
             return SweepResult::default();
         }
     };
-    let standings = standings.into_iter().map(|standing| (standing.id.clone(), standing)).collect();
-    let cleanups = plan_cleanups(&ids, &known, &standings);
+    let statuses = statuses.into_iter().map(|status| (status.id.clone(), status)).collect();
+    let cleanups = plan_cleanups(&ids, &known, &statuses);
     let is_more = cleanups.len() > MAX_CLEANUPS;
     let mut is_stopping = false;
     for (job, cleanup) in cleanups.into_iter().take(MAX_CLEANUPS) {
@@ -125,17 +125,17 @@ async fn sweep_node(control: &Control, node: &InstanceId) -> SweepResult {
 fn plan_cleanups<'a>(
     ids: &'a [JobId],
     known: &[KnownJob],
-    standings: &HashMap<JobId, Standing>,
+    statuses: &HashMap<JobId, JobStatus>,
 ) -> Vec<(&'a JobId, Cleanup)> {
     let (mut cleanups, mut ended) = (Vec::new(), Vec::new());
     for (id, known) in ids.iter().zip(known) {
-        match standings.get(id) {
+        match statuses.get(id) {
             None => cleanups.push((id, Cleanup::Forget)),
             // The removal of a hidden job asks the guest to forget it.
-            Some(standing) if standing.is_hidden => {}
-            Some(standing) => {
-                cleanups.extend(cleanups_for_job(standing, known).into_iter().map(|cleanup| (id, cleanup)));
-                ended.extend(standing.ended.filter(|_| known.attempts.is_empty()).map(|ended| (ended, id)));
+            Some(status) if status.is_hidden => {}
+            Some(status) => {
+                cleanups.extend(cleanups_for_job(status, known).into_iter().map(|cleanup| (id, cleanup)));
+                ended.extend(status.ended.filter(|_| known.attempts.is_empty()).map(|ended| (ended, id)));
             }
         }
     }
@@ -147,10 +147,10 @@ fn plan_cleanups<'a>(
 }
 
 /// Decides what has to be done about a job that has a row.
-fn cleanups_for_job(standing: &Standing, known: &KnownJob) -> Vec<Cleanup> {
-    let is_over = |attempt: &&u32| **attempt < standing.attempt || standing.ended.is_some();
+fn cleanups_for_job(status: &JobStatus, known: &KnownJob) -> Vec<Cleanup> {
+    let is_over = |attempt: &&u32| **attempt < status.attempt || status.ended.is_some();
     let over = known.attempts.iter().filter(is_over);
-    match known.running && !standing.is_placed {
+    match known.running && !status.is_placed {
         true => over.map(|attempt| Cleanup::Stop(*attempt)).collect(),
         false => over.map(|attempt| Cleanup::Dismiss(*attempt)).collect(),
     }
@@ -181,16 +181,16 @@ mod tests {
         KnownJob { job: id(number).to_string(), attempts: attempts.to_vec(), running }
     }
 
-    fn standing(number: usize, ended: Option<i64>) -> (JobId, Standing) {
+    fn status(number: usize, ended: Option<i64>) -> (JobId, JobStatus) {
         let ended = ended.map(Time::from_micros);
-        let standing =
-            Standing { id: id(number), attempt: 2, is_placed: ended.is_none(), ended, is_hidden: number == 3 };
-        (id(number), standing)
+        let status =
+            JobStatus { id: id(number), attempt: 2, is_placed: ended.is_none(), ended, is_hidden: number == 3 };
+        (id(number), status)
     }
 
-    fn plan_for(known: &[KnownJob], standings: impl IntoIterator<Item = (JobId, Standing)>) -> Vec<(JobId, Cleanup)> {
+    fn plan_for(known: &[KnownJob], statuses: impl IntoIterator<Item = (JobId, JobStatus)>) -> Vec<(JobId, Cleanup)> {
         let ids: Vec<JobId> = known.iter().map(|known| known.job.parse().unwrap()).collect();
-        let cleanups = plan_cleanups(&ids, known, &standings.into_iter().collect());
+        let cleanups = plan_cleanups(&ids, known, &statuses.into_iter().collect());
         cleanups.into_iter().map(|(id, cleanup)| (id.clone(), cleanup)).collect()
     }
 
@@ -205,15 +205,15 @@ mod tests {
             known(4, &[2], false),
             known(5, &[], false),
         ];
-        let standings =
-            [standing(1, None), standing(2, Some(1)), standing(3, Some(1)), standing(4, Some(1)), standing(5, Some(1))];
+        let statuses =
+            [status(1, None), status(2, Some(1)), status(3, Some(1)), status(4, Some(1)), status(5, Some(1))];
         let expected = [
             (id(0), Cleanup::Forget),
             (id(1), Cleanup::Dismiss(1)),
             (id(2), Cleanup::Stop(2)),
             (id(4), Cleanup::Dismiss(2)),
         ];
-        assert_eq!(plan_for(&known, standings), expected);
+        assert_eq!(plan_for(&known, statuses), expected);
     }
 
     /// A crowded node forgets the jobs that ended longest ago.
@@ -221,16 +221,16 @@ mod tests {
     fn crowded_node_forgets_oldest_jobs() {
         let count = CROWDED_JOBS + 2;
         let mut all: Vec<KnownJob> = (10..10 + count).map(|number| known(number, &[], false)).collect();
-        let standings = |all: usize| (10..10 + all).map(|number| standing(number, Some(-(number as i64))));
+        let statuses = |all: usize| (10..10 + all).map(|number| status(number, Some(-(number as i64))));
         let oldest = [(id(9 + count), Cleanup::Forget), (id(8 + count), Cleanup::Forget)];
-        assert_eq!(plan_for(&all, standings(count)), oldest);
+        assert_eq!(plan_for(&all, statuses(count)), oldest);
         // Forgetting jobs without a row makes room, too. Attempts whose end is not stored stay.
-        assert_eq!(plan_for(&all, standings(count - 1)), [oldest[0].clone(), oldest[1].clone()]);
+        assert_eq!(plan_for(&all, statuses(count - 1)), [oldest[0].clone(), oldest[1].clone()]);
         all[count - 1].attempts = vec![2];
         assert_eq!(
-            plan_for(&all, standings(count)),
+            plan_for(&all, statuses(count)),
             [(id(9 + count), Cleanup::Dismiss(2)), oldest[1].clone(), (id(7 + count), Cleanup::Forget)]
         );
-        assert!(plan_for(&all[..CROWDED_JOBS - 1], standings(count)).is_empty());
+        assert!(plan_for(&all[..CROWDED_JOBS - 1], statuses(count)).is_empty());
     }
 }

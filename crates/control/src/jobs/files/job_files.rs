@@ -8,11 +8,11 @@ use futures::StreamExt;
 use tarn_model::ids::JobId;
 use tarn_model::objects::{Listed, MAX_KEY_BYTES, Object};
 use tarn_objects::files::{self, Sums};
-use tarn_objects::find::Which;
-use tarn_objects::internal::NotPut;
+use tarn_objects::find::VersionSelector;
+use tarn_objects::internal::PutError;
 use tarn_objects::list::{Entry, MAX_PAGE, Query};
-use tarn_objects::put::Place;
-use tarn_objects::{Error as Failure, Reading, internal};
+use tarn_objects::put::ObjectLocation;
+use tarn_objects::{Error as Failure, ObjectReader, internal};
 use tarn_store::Tx;
 
 use crate::{Control, Error, Kind, Result};
@@ -35,7 +35,7 @@ pub(crate) const STORAGE_FULL: &str = "storage_full";
 /// An object that is being received. It leaves nothing if it is dropped before it is finished.
 pub(crate) struct FileIntake {
     control: Control,
-    place: Place,
+    location: ObjectLocation,
     intake: files::Intake,
 }
 
@@ -56,10 +56,10 @@ impl FileIntake {
         also: impl Fn(&mut Tx<'_>) -> Result<T> + Send + Sync + 'static,
     ) -> Result<T> {
         let received = self.intake.finish().await.map_err(|error| storage_error(error.into()))?;
-        match self.control.objects().put_with(&self.place, received, also).await {
+        match self.control.objects().put_with(&self.location, received, also).await {
             Ok(value) => Ok(value),
-            Err(NotPut::Object(error)) => Err(storage_error(error)),
-            Err(NotPut::Other(error)) => Err(error),
+            Err(PutError::Object(error)) => Err(storage_error(error)),
+            Err(PutError::Other(error)) => Err(error),
         }
     }
 }
@@ -70,7 +70,7 @@ pub(crate) async fn put_files(control: &Control, job: &JobId, declared: Option<u
 }
 
 /// Reads the archive of a job's files. Returns its size, too.
-pub(crate) async fn read_files(control: &Control, job: &JobId) -> Result<(u64, Reading)> {
+pub(crate) async fn read_files(control: &Control, job: &JobId) -> Result<(u64, ObjectReader)> {
     open_object(control, &archive_key(job), |size| 0..size)
         .await?
         .ok_or_else(|| missing_object(job, "the archive of its files"))
@@ -87,7 +87,7 @@ pub(crate) async fn put_list(control: &Control, job: &JobId, size: u64) -> Resul
 }
 
 /// Reads the list of the files that a draft waits for, if there is one. Returns its size, too.
-pub(crate) async fn read_list(control: &Control, job: &JobId) -> Result<Option<(u64, Reading)>> {
+pub(crate) async fn read_list(control: &Control, job: &JobId) -> Result<Option<(u64, ObjectReader)>> {
     open_object(control, &file_list_key(job), |size| 0..size).await
 }
 
@@ -164,7 +164,7 @@ pub(crate) async fn open_output(
     job: &JobId,
     path: &str,
     range: impl Fn(u64) -> Range<u64>,
-) -> Result<Option<(u64, Reading)>> {
+) -> Result<Option<(u64, ObjectReader)>> {
     match path.len() {
         1..=MAX_PATH_BYTES => open_object(control, &output_key(job, path), range).await,
         _ => Ok(None),
@@ -205,21 +205,21 @@ pub(crate) async fn ensure_bucket(control: &Control) -> Result<()> {
 
 async fn begin_intake(control: &Control, key: String, declared: Option<u64>) -> Result<FileIntake> {
     ensure_bucket(control).await?;
-    let place = Place { org: internal::account(), bucket: BUCKET.to_owned(), key };
-    let intake = control.objects().intake(&place, declared, Sums::default()).await.map_err(storage_error)?;
-    Ok(FileIntake { control: control.clone(), place, intake })
+    let location = ObjectLocation { org: internal::account(), bucket: BUCKET.to_owned(), key };
+    let intake = control.objects().intake(&location, declared, Sums::default()).await.map_err(storage_error)?;
+    Ok(FileIntake { control: control.clone(), location, intake })
 }
 
 async fn open_object(
     control: &Control,
     key: &str,
     range: impl Fn(u64) -> Range<u64>,
-) -> Result<Option<(u64, Reading)>> {
+) -> Result<Option<(u64, ObjectReader)>> {
     let (objects, org) = (control.objects(), internal::account());
     let mut tries = 0;
     loop {
         tries += 1;
-        let object: Object = match objects.find(&org, BUCKET, key, &Which::Current).await {
+        let object: Object = match objects.find(&org, BUCKET, key, &VersionSelector::Current).await {
             Ok(object) => object,
             Err(Failure::NoSuchKey { .. } | Failure::NoSuchBucket) => return Ok(None),
             Err(other) => return Err(storage_error(other)),

@@ -136,12 +136,12 @@ impl Dispatcher {
         let lease = self.control.settings().lease;
         let write = self.control.store().write(move |tx| -> Result<Vec<NewLease>> {
             let mut known = HashMap::new();
-            for job in jobs::whose_turn_it_is(tx)? {
+            for job in jobs::admissible(tx)? {
                 let instances = nodes_of(tx, &mut known, &job.cluster)?;
                 admit_job(tx, job, &instances)?;
             }
             let mut new_leases = Vec::new();
-            for leased in jobs::lease_undriven(tx, lease, free)? {
+            for leased in jobs::lease_available(tx, lease, free)? {
                 let nodes = job_nodes::of_job(tx, &leased.job.id)?;
                 let instances = nodes_of(tx, &mut known, &leased.job.cluster)?;
                 new_leases.push(NewLease { leased, nodes, instances });

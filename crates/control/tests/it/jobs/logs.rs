@@ -11,7 +11,7 @@ use tarn_model::jobs::{Outcome, State};
 use tarn_model::objects::Details;
 use tarn_objects::files::Sums;
 use tarn_objects::internal;
-use tarn_objects::put::{Condition, Place};
+use tarn_objects::put::{Condition, ObjectLocation};
 use tarn_store::testing::DatabaseKind;
 use tarn_store::{Error, job_logs};
 
@@ -24,7 +24,8 @@ async fn write(world: &World, job: &JobId, start: u64, data: &[u8], as_object: b
     if as_object {
         let objects = world.control.objects();
         objects.ensure_internal("jobs").await.unwrap();
-        let place = Place { org: internal::account(), bucket: "jobs".into(), key: format!("{job}/log/{start:020}") };
+        let place =
+            ObjectLocation { org: internal::account(), bucket: "jobs".into(), key: format!("{job}/log/{start:020}") };
         let mut intake = objects.intake(&place, None, Sums::default()).await.unwrap();
         intake.push(bytes::Bytes::copy_from_slice(data)).await.unwrap();
         let received = intake.finish().await.unwrap();
@@ -35,7 +36,8 @@ async fn write(world: &World, job: &JobId, start: u64, data: &[u8], as_object: b
         job_logs::insert(tx, &job, start, data.len() as u64, (!as_object).then_some(&data))?;
         tarn_store::jobs::release_all(tx)?;
         let lease = Duration::from_secs(10);
-        let leased = tarn_store::jobs::lease_undriven(tx, lease, 1000)?.into_iter().find(|leased| leased.job.id == job);
+        let leased =
+            tarn_store::jobs::lease_available(tx, lease, 1000)?.into_iter().find(|leased| leased.job.id == job);
         let epoch = leased.ok_or(Error::Conflict)?.epoch;
         tarn_store::jobs::set_log_bytes(tx, &job, epoch, start + data.len() as u64, lease)
     });

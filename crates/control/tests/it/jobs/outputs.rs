@@ -10,7 +10,7 @@ use tarn_model::jobs::{Outcome, State};
 use tarn_model::objects::Details;
 use tarn_objects::files::Sums;
 use tarn_objects::internal;
-use tarn_objects::put::{Condition, Place};
+use tarn_objects::put::{Condition, ObjectLocation};
 use tarn_store::testing::DatabaseKind;
 
 use super::operations::{move_on, place, queued};
@@ -19,7 +19,8 @@ use crate::support::{World, world};
 async fn keep(world: &World, job: &JobId, path: &str, data: &[u8]) {
     let objects = world.control.objects();
     objects.ensure_internal("jobs").await.unwrap();
-    let place = Place { org: internal::account(), bucket: "jobs".into(), key: format!("{job}/outputs/{path}") };
+    let place =
+        ObjectLocation { org: internal::account(), bucket: "jobs".into(), key: format!("{job}/outputs/{path}") };
     let mut intake = objects.intake(&place, None, Sums::default()).await.unwrap();
     intake.push(bytes::Bytes::copy_from_slice(data)).await.unwrap();
     let received = intake.finish().await.unwrap();

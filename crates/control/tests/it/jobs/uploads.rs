@@ -12,7 +12,7 @@ use tarn_control::operations::jobs::{self, NewJob};
 use tarn_control::{JobSettings, Result, Settings};
 use tarn_model::Clock;
 use tarn_model::ids::JobId;
-use tarn_objects::find::Which;
+use tarn_objects::find::VersionSelector;
 use tarn_objects::internal;
 use tarn_store::testing::DatabaseKind;
 
@@ -57,7 +57,8 @@ async fn draft(world: &World) -> JobId {
 /// Returns the stored archive of a job.
 async fn kept(world: &World, job: &JobId) -> Option<Vec<u8>> {
     let objects = world.control.objects();
-    let found = objects.find(&internal::account(), "jobs", &format!("{job}/files"), &Which::Current).await.ok()?;
+    let found =
+        objects.find(&internal::account(), "jobs", &format!("{job}/files"), &VersionSelector::Current).await.ok()?;
     let mut reading = objects.read(&found, 0..found.size).await.unwrap();
     let mut data = Vec::new();
     while let Some(piece) = reading.next().await {

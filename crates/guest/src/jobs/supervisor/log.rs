@@ -1,7 +1,7 @@
-//! The log of an attempt: the bytes of the commands' output go from their pipe right into a file.
+//! The log of an attempt: the output of the commands goes from their pipe directly into a file.
 //!
-//! The kernel moves them, so that a byte is at any time in the pipe or in the file, and never only in the memory of
-//! a process that may be killed. The guest holds the pipe as well and can always take what is left in it.
+//! The kernel moves the bytes, so that each is always in the pipe or in the file, and never only in the memory of a
+//! process that may be killed. The guest holds the pipe as well and can always take what is left in it.
 
 use std::fs::File;
 use std::io;
@@ -10,84 +10,81 @@ use std::os::fd::AsFd;
 use rustix::io::Errno;
 use rustix::pipe::SpliceFlags;
 
-/// How many bytes may wait for their acknowledgement before the commands have to wait.
-const MAX_WAITING: u64 = 4 << 30;
+/// How many unacknowledged bytes are stored before the commands have to wait.
+const MAX_UNACKNOWLEDGED: u64 = 4 << 30;
 
-/// How many while the disk is nearly full.
-const MAX_WAITING_IN_NEED: u64 = 4 << 20;
+/// The same while the disk is nearly full.
+const MAX_UNACKNOWLEDGED_DISK_LOW: u64 = 4 << 20;
 
-/// How much of the disk is left to others.
+/// How much of the disk is left to other uses.
 const RESERVE: u64 = 256 << 20;
 
-/// How often the disk is looked at, in bytes written.
-const LOOK: u64 = 16 << 20;
+/// How often the free space is checked, in written bytes.
+const DISK_CHECK_STEP: u64 = 16 << 20;
 
-/// How many bytes are taken at a time.
+/// How many bytes are moved at a time.
 const PIECE: usize = 1 << 20;
 
-/// What came of taking output.
+/// The result of moving output.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Taken {
-    /// So many bytes.
-    Some(u64),
-    /// There are none now.
-    Nothing,
-    /// The disk is full.
-    Full,
+pub(super) enum Transfer {
+    Moved(u64),
+    Empty,
+    DiskFull,
 }
 
-/// The log.
+/// The log of an attempt.
 #[derive(Debug)]
-pub(super) struct Log {
+pub(super) struct OutputLog {
     file: File,
     written: u64,
     acknowledged: u64,
-    looked_at: u64,
-    in_need: bool,
+    checked_at: u64,
+    is_disk_low: bool,
 }
 
-impl Log {
-    /// A log that goes on at the end of a file.
-    pub(super) fn new(file: File) -> io::Result<Log> {
+impl OutputLog {
+    /// Creates a log that continues at the end of a file.
+    pub(super) fn new(file: File) -> io::Result<OutputLog> {
         let written = file.metadata()?.len();
-        let mut log = Log { file, written, acknowledged: 0, looked_at: 0, in_need: false };
-        log.look();
+        let mut log = OutputLog { file, written, acknowledged: 0, checked_at: 0, is_disk_low: false };
+        log.check_disk();
         Ok(log)
     }
 
-    /// Notes that bytes are written down elsewhere.
-    pub(super) fn acknowledge(&mut self, offset: u64) {
+    /// Records that the engine has stored the output up to an offset.
+    pub(super) fn acknowledge_output(&mut self, offset: u64) {
         self.acknowledged = self.acknowledged.max(offset.min(self.written));
     }
 
-    /// Whether more may be taken now.
+    /// Returns whether more output may be stored now.
     pub(super) fn has_room(&self) -> bool {
-        let limit = if self.in_need { MAX_WAITING_IN_NEED } else { MAX_WAITING };
+        let limit = if self.is_disk_low { MAX_UNACKNOWLEDGED_DISK_LOW } else { MAX_UNACKNOWLEDGED };
         self.written - self.acknowledged < limit
     }
 
-    /// Looks how full the disk is. What cannot be known does not matter: a full disk says so when it is written to.
-    pub(super) fn look(&mut self) {
-        self.looked_at = self.written;
+    /// Checks the free space. If it is unknown, writing to a full disk will fail.
+    pub(super) fn check_disk(&mut self) {
+        self.checked_at = self.written;
         let free = rustix::fs::fstatvfs(&self.file).map(|found| found.f_bavail.saturating_mul(found.f_frsize));
-        self.in_need = free.is_ok_and(|free| free < RESERVE);
+        self.is_disk_low = free.is_ok_and(|free| free < RESERVE);
     }
 
-    /// Takes output that is there, without waiting.
-    pub(super) fn take(&mut self, pipe: impl AsFd) -> io::Result<Taken> {
+    /// Moves available output to the file, without waiting.
+    pub(super) fn take_output(&mut self, pipe: impl AsFd) -> io::Result<Transfer> {
         let mut offset = self.written;
         let moved = rustix::pipe::splice(pipe, None, &self.file, Some(&mut offset), PIECE, SpliceFlags::NONBLOCK);
         match moved {
-            Ok(0) => Ok(Taken::Nothing),
+            Ok(0) => Ok(Transfer::Empty),
             Ok(length) => {
                 self.written += length as u64;
-                if self.written - self.looked_at >= LOOK {
-                    self.look();
+                if self.written - self.checked_at >= DISK_CHECK_STEP {
+                    self.check_disk();
                 }
-                Ok(Taken::Some(length as u64))
+                Ok(Transfer::Moved(length as u64))
             }
-            Err(Errno::AGAIN) => Ok(Taken::Nothing),
-            Err(Errno::NOSPC | Errno::DQUOT) => Ok(Taken::Full),
+            Err(Errno::AGAIN) => Ok(Transfer::Empty),
+            Err(Errno::NOSPC | Errno::DQUOT) => Ok(Transfer::DiskFull),
             Err(e) => Err(e.into()),
         }
     }

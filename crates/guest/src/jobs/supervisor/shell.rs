@@ -1,4 +1,4 @@
-//! The shell that runs the commands: what it finds around it.
+//! The shell that runs the commands, and its environment.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -10,62 +10,68 @@ use std::process::{Command, Stdio};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
 use tarn_link::{Image, JobOrder, Session};
 
-use crate::accounts::Account;
-use crate::images;
-use crate::jobs::places::{HOSTS, Place, SCRIPT};
+use crate::jobs::paths::{HOSTS_FILE, JobPaths, SCRIPT_FILE};
+use crate::process::spawn::run_as_user_in_required;
 use crate::session::environment;
-use crate::spawn::run_in;
+use crate::users::Account;
+use crate::users::images;
 
-/// Where a shell may be, the best first.
+/// Possible shells, the best first.
 const SHELLS: [&str; 4] = ["/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash", "/bin/sh"];
 
-/// Why an image may run no jobs.
+/// The error for an image without a shell.
 const NO_SHELL: &str =
     "the image has no shell (/bin/bash or /bin/sh), which the commands of a job need; use one that has";
 
-/// What a job may not set: it says who the user is.
-const KEPT: [&str; 4] = ["HOME", "USER", "LOGNAME", "SHELL"];
+/// Variables that a job may not set: they identify the user.
+const PROTECTED_VARIABLES: [&str; 4] = ["HOME", "USER", "LOGNAME", "SHELL"];
 
 /// Starts the shell as the user, in the directory of the job.
-pub(super) fn start(
+pub(super) fn start_shell(
     root: &Path,
     (account, image): (&Account, Option<&Image>),
-    place: &Place,
+    paths: &JobPaths,
     order: &JobOrder,
     output: OwnedFd,
 ) -> io::Result<Pid> {
-    leave_processes_to_others();
+    limit_processes();
     let shell = match image {
-        Some(_) => images::shell(root, None).ok_or_else(|| io::Error::other(NO_SHELL))?,
+        Some(_) => images::find_shell(root, None).ok_or_else(|| io::Error::other(NO_SHELL))?,
         None => SHELLS.iter().map(PathBuf::from).find(|shell| shell.exists()).unwrap_or_else(|| "/bin/sh".into()),
     };
     let mut command = Command::new(shell);
-    command.arg(place.shown().join(SCRIPT)).env_clear().envs(variables(root, (account, image), place, order));
+    command.arg(paths.user_files_directory().join(SCRIPT_FILE)).env_clear().envs(shell_variables(
+        root,
+        (account, image),
+        paths,
+        order,
+    ));
     command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
-    run_in(&mut command, account, &place.working(account))?;
+    run_as_user_in_required(&mut command, account, &paths.working_directory(account))?;
     Ok(Pid::from_child(&command.spawn()?))
 }
 
-/// What sessions have, over it what the job wants, over it what says who and which job it is.
-fn variables(
+/// Builds the variables. In increasing precedence: those of a session, those of the job, and those that identify the
+/// job.
+fn shell_variables(
     root: &Path,
     (account, image): (&Account, Option<&Image>),
-    place: &Place,
+    paths: &JobPaths,
     order: &JobOrder,
 ) -> BTreeMap<OsString, OsString> {
-    let mut all = environment::build(root, account, image, &Session::default(), None, None);
+    let mut all = environment::build_environment(root, account, image, &Session::default(), None, None);
     all.insert("PYTHONUNBUFFERED".into(), "1".into());
-    let wanted = order.environment.iter().filter(|(name, _)| !KEPT.contains(&name.as_str()));
+    let wanted = order.environment.iter().filter(|(name, _)| !PROTECTED_VARIABLES.contains(&name.as_str()));
     all.extend(wanted.map(|(name, value)| (name.into(), value.into())));
-    all.insert("TP_JOB_ID".into(), place.job().into());
-    all.insert("TP_HOSTFILE".into(), place.shown().join(HOSTS).into());
+    all.insert("TP_JOB_ID".into(), paths.job().into());
+    all.insert("TP_HOSTFILE".into(), paths.user_files_directory().join(HOSTS_FILE).into());
     all
 }
 
-/// A job that starts processes without end must not keep the instance from starting one to end it.
-fn leave_processes_to_others() {
+/// Limits the processes of a job: a job that starts processes without end must leave some for ending it.
+fn limit_processes() {
     let now = getrlimit(Resource::Nproc);
     let wanted = now.maximum.map(|maximum| (maximum / 4 * 3).max(1));
-    // Where it cannot be set, the limit of the instance holds alone.
+    // If this fails, only the limit of the instance applies.
     let _ = setrlimit(Resource::Nproc, Rlimit { current: wanted, maximum: wanted });
 }

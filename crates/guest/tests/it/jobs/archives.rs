@@ -1,4 +1,4 @@
-//! The files of jobs, good and hostile.
+//! The files of jobs, valid and hostile.
 
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -9,9 +9,9 @@ use tar::{Builder, EntryType, Header};
 use tarn_link::{Answer, FromJob, JobEnd, JobOrder, Purpose};
 
 use super::{Seen, done, finish, order};
-use crate::lab::{Lab, Link, SOMEBODY};
+use crate::fixture::{Fixture, Link, OTHER_UID};
 
-/// An archive of entries: what each is, its name, and its contents or where it leads to.
+/// Builds an archive of entries: the kind, the name, and the contents or link target of each.
 fn archive(entries: &[(EntryType, &str, &str)]) -> Vec<u8> {
     let mut builder = Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
     for (kind, name, contents) in entries {
@@ -21,7 +21,7 @@ fn archive(entries: &[(EntryType, &str, &str)]) -> Vec<u8> {
         header.set_mtime(1_000_000_000);
         header.set_uid(0);
         header.set_gid(0);
-        // Set by hand: the library refuses to write hostile names.
+        // Set directly: the library refuses to write hostile names.
         header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
         let is_link = matches!(kind, EntryType::Link | EntryType::Symlink);
         if is_link {
@@ -39,8 +39,8 @@ fn with_files(commands: &[&str]) -> JobOrder {
     JobOrder { has_files: true, ..order(commands) }
 }
 
-async fn send(lab: &Lab, order: &JobOrder, archive: &[u8]) -> Link {
-    let (answer, mut link) = lab.ask(Purpose::RunJob(Box::new(order.clone()))).await.unwrap();
+async fn send(fixture: &Fixture, order: &JobOrder, archive: &[u8]) -> Link {
+    let (answer, mut link) = fixture.ask(Purpose::RunJob(Box::new(order.clone()))).await.unwrap();
     assert_eq!(answer, Answer::SendFiles);
     for piece in archive.chunks(1000) {
         link.1.data(piece).await.unwrap();
@@ -49,9 +49,10 @@ async fn send(lab: &Lab, order: &JobOrder, archive: &[u8]) -> Link {
     link
 }
 
+/// The files of a job are in place when its commands run.
 #[tokio::test]
-async fn files_are_there_when_the_commands_run() {
-    let Some(lab) = Lab::of_somebody() else { return };
+async fn files_exist_before_commands_run() {
+    let Some(fixture) = Fixture::as_other_user() else { return };
     let mut mine = with_files(&["cat dir/file link hard; ls -A; test -x dir/file && echo new >> dir/file"]);
     let files = archive(&[
         (EntryType::Directory, "./", ""),
@@ -62,28 +63,29 @@ async fn files_are_there_when_the_commands_run() {
         (EntryType::Link, "hard", "dir/file"),
         (EntryType::Regular, "a\nb", ""),
     ]);
-    let mut link = send(&lab, &mine, &files).await;
+    let mut link = send(&fixture, &mine, &files).await;
     let seen = finish(&mut link).await;
     assert_eq!(seen.text(), "text\ntext\ntext\na?b\nabsolute\ndir\nhard\nlink\n".replace('?', "\n"));
     seen.assert_end(JobEnd::Exited { code: 0 });
-    let file = lab.root.home().join("jobs").join(&mine.job).join("dir/file").metadata().unwrap();
-    assert_eq!((file.uid(), file.gid(), file.permissions().mode() & 0o7777), (SOMEBODY, SOMEBODY, 0o755));
-    let other = lab.root.home().join("jobs").join(&mine.job).join("a\nb").metadata().unwrap();
+    let file = fixture.root.home().join("jobs").join(&mine.job).join("dir/file").metadata().unwrap();
+    assert_eq!((file.uid(), file.gid(), file.permissions().mode() & 0o7777), (OTHER_UID, OTHER_UID, 0o755));
+    let other = fixture.root.home().join("jobs").join(&mine.job).join("a\nb").metadata().unwrap();
     assert_eq!(other.mtime(), 1_000_000_000);
     done(link).await;
     // The next attempt finds the directory as the first one left it.
     mine.attempt = 2;
     mine.commands = vec!["cat dir/file".into()];
-    assert_eq!(super::run(&lab, &mine).await.text(), "text\nnew\n");
+    assert_eq!(super::run(&fixture, &mine).await.text(), "text\nnew\n");
 }
 
+/// Hostile archives are refused and leave nothing behind.
 #[tokio::test]
-async fn hostile_archives_are_refused_and_leave_nothing() {
-    let Some(lab) = Lab::of_somebody() else { return };
-    let outside = lab.root.home().join("outside");
+async fn hostile_archives_are_refused() {
+    let Some(fixture) = Fixture::as_other_user() else { return };
+    let outside = fixture.root.home().join("outside");
     std::fs::write(&outside, "mine").unwrap();
-    std::os::unix::fs::chown(&outside, Some(SOMEBODY), Some(SOMEBODY)).unwrap();
-    let home = lab.root.home().display().to_string();
+    std::os::unix::fs::chown(&outside, Some(OTHER_UID), Some(OTHER_UID)).unwrap();
+    let home = fixture.root.home().display().to_string();
     let file = EntryType::Regular;
     let whole = archive(&[(file, "a", &"x".repeat(100_000))]);
     let mut bent = whole.clone();
@@ -112,20 +114,21 @@ async fn hostile_archives_are_refused_and_leave_nothing() {
     ];
     for (what, archive) in hostile {
         let mine = with_files(&["echo never"]);
-        let mut link = send(&lab, &mine, &archive).await;
+        let mut link = send(&fixture, &mine, &archive).await;
         let seen = finish(&mut link).await;
         let Some(FromJob::NotStarted { reason, may_work_later: false }) = seen.end else { panic!("{what}: {seen:?}") };
         assert!(!reason.contains("killed"), "{what}: {reason}");
         assert_eq!(std::fs::read_to_string(&outside).unwrap(), "mine", "{what}");
-        assert!(!lab.root.home().join("jobs").join(&mine.job).exists(), "{what}");
-        assert_eq!(lab.ask(super::following(&mine, 0)).await.unwrap().0, Answer::NoSuchJob, "{what}");
+        assert!(!fixture.root.home().join("jobs").join(&mine.job).exists(), "{what}");
+        assert_eq!(fixture.ask(super::following(&mine, 0)).await.unwrap().0, Answer::NoSuchJob, "{what}");
     }
 }
 
+/// An archive bomb is refused before it fills disk or memory.
 #[tokio::test]
-async fn a_bomb_is_refused_before_it_goes_off() {
-    let Some(lab) = Lab::of_somebody() else { return };
-    // It says that it is larger than any disk, and would go on for ever.
+async fn archive_bomb_is_refused() {
+    let Some(fixture) = Fixture::as_other_user() else { return };
+    // Its header claims more than any disk holds, and it never ends.
     let mut header = Header::new_gnu();
     header.set_path("bomb").unwrap();
     header.set_size(1 << 60);
@@ -135,12 +138,12 @@ async fn a_bomb_is_refused_before_it_goes_off() {
     encoder.write_all(header.as_bytes()).unwrap();
     encoder.write_all(&vec![0; 64 << 20]).unwrap();
     let mine = with_files(&["echo never"]);
-    let mut link = send(&lab, &mine, &encoder.finish().unwrap()).await;
+    let mut link = send(&fixture, &mine, &encoder.finish().unwrap()).await;
     let seen = finish(&mut link).await;
     let Some(FromJob::NotStarted { reason, may_work_later: true }) = seen.end else { panic!("{seen:?}") };
     assert!(reason.contains("do not fit"), "{reason}");
-    assert!(!lab.root.home().join("jobs").join(&mine.job).exists());
-    // A name without end takes no memory without end.
+    assert!(!fixture.root.home().join("jobs").join(&mine.job).exists());
+    // An endless name must not use endless memory.
     let mut header = Header::new_gnu();
     header.set_path("././@LongLink").unwrap();
     header.set_entry_type(EntryType::GNULongName);
@@ -151,14 +154,15 @@ async fn a_bomb_is_refused_before_it_goes_off() {
     for _ in 0..10 {
         encoder.write_all(&vec![b'x'; 64 << 20]).unwrap();
     }
-    let mut link = send(&lab, &mine, &encoder.finish().unwrap()).await;
+    let mut link = send(&fixture, &mine, &encoder.finish().unwrap()).await;
     let seen = finish(&mut link).await;
     assert!(matches!(seen.end, Some(FromJob::NotStarted { .. })), "{seen:?}");
 }
 
+/// Directories get the attributes of the archive.
 #[tokio::test]
-async fn directories_are_what_the_archive_says() {
-    let Some(lab) = Lab::of_somebody() else { return };
+async fn directory_attributes_are_restored() {
+    let Some(fixture) = Fixture::as_other_user() else { return };
     let mine = with_files(&["stat -c '%a %Y' closed closed/inner; cat closed/inner/file"]);
     let mut builder = Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
     let entries = [("closed/", 0o500, ""), ("closed/inner/", 0o4750, ""), ("closed/inner/file", 0o400, "text")];
@@ -170,27 +174,28 @@ async fn directories_are_what_the_archive_says() {
         header.set_size(contents.len() as u64);
         builder.append_data(&mut header, name, contents.as_bytes()).unwrap();
     }
-    let mut link = send(&lab, &mine, &builder.into_inner().unwrap().finish().unwrap()).await;
+    let mut link = send(&fixture, &mine, &builder.into_inner().unwrap().finish().unwrap()).await;
     let seen = finish(&mut link).await;
     assert_eq!(seen.text(), "500 1000000000\n750 1000000000\ntext");
     done(link).await;
     let escape = with_files(&["echo never"]);
     let files = archive(&[(EntryType::Symlink, "a", "../.."), (EntryType::Directory, "a/evil", "")]);
-    let seen = finish(&mut send(&lab, &escape, &files).await).await;
+    let seen = finish(&mut send(&fixture, &escape, &files).await).await;
     assert!(matches!(seen.end, Some(FromJob::NotStarted { may_work_later: false, .. })), "{seen:?}");
-    assert!(!lab.root.home().join("evil").exists());
+    assert!(!fixture.root.home().join("evil").exists());
 }
 
+/// A broken upload can be retried.
 #[tokio::test]
-async fn a_stream_that_breaks_can_be_begun_again() {
-    let lab = Lab::new();
+async fn broken_upload_can_be_retried() {
+    let fixture = Fixture::new();
     let mine = with_files(&["cat a"]);
     let files = archive(&[(EntryType::Regular, "a", "text"), (EntryType::Regular, "b", &"x".repeat(1 << 20))]);
-    let (answer, mut link) = lab.ask(Purpose::RunJob(Box::new(mine.clone()))).await.unwrap();
+    let (answer, mut link) = fixture.ask(Purpose::RunJob(Box::new(mine.clone()))).await.unwrap();
     assert_eq!(answer, Answer::SendFiles);
     link.1.data(&files[..files.len() / 2]).await.unwrap();
     drop(link);
-    let mut link = send(&lab, &mine, &files).await;
+    let mut link = send(&fixture, &mine, &files).await;
     let seen: Seen = finish(&mut link).await;
     assert_eq!(seen.text(), "text");
     done(link).await;

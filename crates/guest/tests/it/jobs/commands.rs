@@ -1,15 +1,16 @@
-//! What commands find around them, and that they share one shell.
+//! The environment of commands, and that they share one shell.
 
 use std::os::unix::fs::PermissionsExt as _;
 
 use tarn_link::JobEnd;
 
 use super::{order, run};
-use crate::lab::{Lab, SOMEBODY};
+use crate::fixture::{Fixture, OTHER_UID};
 
+/// All commands of a job share one shell.
 #[tokio::test]
 async fn commands_share_one_shell() {
-    let lab = Lab::new();
+    let fixture = Fixture::new();
     let cases: &[(&[&str], &str, u8)] = &[
         (&["cd /", "pwd"], "/\n", 0),
         (&["export A=1; B=2", "echo $A$B"], "12\n", 0),
@@ -29,55 +30,59 @@ async fn commands_share_one_shell() {
         (&[], "", 0),
     ];
     for (commands, output, code) in cases {
-        let seen = run(&lab, &order(commands)).await;
+        let seen = run(&fixture, &order(commands)).await;
         assert_eq!(seen.text(), *output, "{commands:?}");
         seen.assert_end(JobEnd::Exited { code: *code });
     }
 }
 
+/// A syntax error fails only its own command.
 #[tokio::test]
-async fn a_command_with_a_mistake_fails_alone() {
-    let lab = Lab::new();
-    let seen = run(&lab, &order(&["echo before", "if then fi (", "echo never"])).await;
+async fn syntax_error_fails_its_command() {
+    let fixture = Fixture::new();
+    let seen = run(&fixture, &order(&["echo before", "if then fi (", "echo never"])).await;
     assert!(seen.text().starts_with("before\n") && seen.text().contains("syntax error"), "{}", seen.text());
     assert!(!seen.text().contains("never"));
     assert!(matches!(seen.end, Some(tarn_link::FromJob::Ended(JobEnd::Exited { code: 1 | 2 }))), "{seen:?}");
-    run(&lab, &order(&["no-such-program"])).await.assert_end(JobEnd::Exited { code: 127 });
+    run(&fixture, &order(&["no-such-program"])).await.assert_end(JobEnd::Exited { code: 127 });
 }
 
+/// Long commands run.
 #[tokio::test]
 async fn long_commands_run() {
-    let lab = Lab::new();
+    let fixture = Fixture::new();
     let text = "x".repeat(900 << 10);
-    let seen = run(&lab, &order(&[&format!("A={text}"), "echo ${#A}"])).await;
+    let seen = run(&fixture, &order(&[&format!("A={text}"), "echo ${#A}"])).await;
     assert_eq!(seen.text(), format!("{}\n", text.len()));
     let many: Vec<&str> = vec!["I=$((I+1))"; 9_999];
-    let seen = run(&lab, &order(&[many.as_slice(), &["echo $I"]].concat())).await;
+    let seen = run(&fixture, &order(&[many.as_slice(), &["echo $I"]].concat())).await;
     assert_eq!(seen.text(), "9999\n");
 }
 
+/// Output and errors arrive in order, and the input is empty.
 #[tokio::test]
-async fn output_and_errors_come_in_their_order_and_input_is_empty() {
-    let lab = Lab::new();
+async fn output_keeps_order_and_input_is_empty() {
+    let fixture = Fixture::new();
     let lines: String = (0..100).map(|number| format!("echo {number}; echo {number} >&2;")).collect();
-    let seen = run(&lab, &order(&[&lines, "cat; echo end; test -t 0 || test -t 1 || echo no terminal"])).await;
+    let seen = run(&fixture, &order(&[&lines, "cat; echo end; test -t 0 || test -t 1 || echo no terminal"])).await;
     let expected: String = (0..100).map(|number| format!("{number}\n{number}\n")).collect();
     assert_eq!(seen.text(), expected + "end\nno terminal\n");
 }
 
+/// A job has the environment of the user and its own variables.
 #[tokio::test]
-async fn the_environment_is_the_users_with_the_jobs_wishes() {
-    let Some(lab) = Lab::of_somebody() else { return };
-    lab.root.write("etc/environment", "FROM_FILE=yes\n");
+async fn job_environment_extends_the_users() {
+    let Some(fixture) = Fixture::as_other_user() else { return };
+    fixture.root.write("etc/environment", "FROM_FILE=yes\n");
     let mut mine =
         order(&["env", "pwd; id -u; umask; cat $TP_HOSTFILE; ls -l /proc/self/fd | grep -c -e socket -e jobs"]);
     mine.hosts = vec!["node-0".into(), "node-1".into()];
     let wishes =
         [("A", "x y\nz"), ("HOME", "/evil"), ("LD_LIBRARY_PATH", "/own"), ("TP_JOB_ID", "evil"), ("NODE_RANK", "1")];
     mine.environment = wishes.map(|(name, value)| (name.into(), value.into())).to_vec();
-    let seen = run(&lab, &mine).await;
+    let seen = run(&fixture, &mine).await;
     let text = seen.text();
-    let home = lab.root.home();
+    let home = fixture.root.home();
     for expected in [
         "FROM_FILE=yes",
         "A=x y",
@@ -93,12 +98,13 @@ async fn the_environment_is_the_users_with_the_jobs_wishes() {
         assert!(text.lines().any(|line| line == expected), "{expected} is not in {text}");
     }
     assert!(!text.contains("evil"), "{text}");
-    assert!(text.contains(&format!("\n{SOMEBODY}\n0022\nnode-0\nnode-1\n0\n")), "{text}");
+    assert!(text.contains(&format!("\n{OTHER_UID}\n0022\nnode-0\nnode-1\n0\n")), "{text}");
 }
 
+/// A job can have its own Python virtual environment.
 #[tokio::test]
-async fn python_has_an_environment_of_its_own() {
-    let Some(lab) = Lab::of_somebody() else { return };
+async fn python_gets_a_virtual_environment() {
+    let Some(fixture) = Fixture::as_other_user() else { return };
     let mut mine = order(&[
         "command -v python3; command -v pip || echo no pip",
         "python3 -c 'import sys; print(sys.prefix != sys.base_prefix, sys.prefix)'; echo $VIRTUAL_ENV; ls -A",
@@ -108,9 +114,9 @@ async fn python_has_an_environment_of_its_own() {
         eprintln!("skipped: this test needs python3");
         return;
     }
-    let venv = lab.root.home().join("jobs/.venvs").join(&mine.job);
+    let venv = fixture.root.home().join("jobs/.venvs").join(&mine.job);
     let place = venv.display();
-    let seen = run(&lab, &mine).await;
+    let seen = run(&fixture, &mine).await;
     let text = seen.text();
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines.contains(&format!("{place}/bin/python3").as_str()), "{text}");
@@ -120,15 +126,16 @@ async fn python_has_an_environment_of_its_own() {
     std::fs::write(venv.join("mark"), "").unwrap();
     mine.attempt = 2;
     mine.commands = vec!["ls $VIRTUAL_ENV/mark".into()];
-    assert_eq!(run(&lab, &mine).await.text(), format!("{place}/mark\n"));
-    lab.ask(tarn_link::Purpose::ForgetJob { job: mine.job.clone() }).await.unwrap();
+    assert_eq!(run(&fixture, &mine).await.text(), format!("{place}/mark\n"));
+    fixture.ask(tarn_link::Purpose::ForgetJob { job: mine.job.clone() }).await.unwrap();
     assert!(!venv.exists());
 }
 
+/// `uv` creates the virtual environment if it is installed.
 #[tokio::test]
-async fn uv_makes_the_environment_where_there_is_one() {
-    let lab = Lab::new();
-    let tools = lab.root.path().join("tools");
+async fn uv_creates_the_environment() {
+    let fixture = Fixture::new();
+    let tools = fixture.root.path().join("tools");
     std::fs::create_dir(&tools).unwrap();
     let uv = |text: &str| {
         std::fs::write(tools.join("uv"), text).unwrap();
@@ -138,9 +145,9 @@ async fn uv_makes_the_environment_where_there_is_one() {
         let mut mine = order(&["echo ${VIRTUAL_ENV##*/}"]);
         mine.venv = true;
         mine.environment = vec![("PATH".into(), format!("{}:/usr/bin:/bin", tools.display()))];
-        (run(&lab, &mine).await.text(), mine.job)
+        (run(&fixture, &mine).await.text(), mine.job)
     };
-    // The last word is where it should be; what is there is asked to give it a `pip`.
+    // The last argument is the directory; the Python there is asked to install `pip`.
     uv(
         "#!/bin/sh\nfor place; do :; done\nmkdir -p $place/bin\nprintf '#!/bin/sh\\n' >$place/bin/python3\nchmod 755 $place/bin/python3\n\
         echo made by $1 $2 $3\n",
@@ -150,17 +157,18 @@ async fn uv_makes_the_environment_where_there_is_one() {
     if std::path::Path::new("/usr/bin/python3").exists() {
         uv("#!/bin/sh\nexit 1\n");
         let (text, job) = run_with_uv().await;
-        assert_eq!(text, format!("{job}\n"), "who cannot is not the last word");
+        assert_eq!(text, format!("{job}\n"), "a failing uv is not the only way");
     }
 }
 
+/// Without Python, a job runs and its log says so.
 #[tokio::test]
-async fn without_python_a_job_runs_with_a_note() {
-    let lab = Lab::new();
+async fn missing_python_leaves_a_note() {
+    let fixture = Fixture::new();
     let mut mine = order(&["echo here"]);
     mine.venv = true;
     mine.environment = vec![("PATH".into(), "/nowhere".into())];
-    let seen = run(&lab, &mine).await;
+    let seen = run(&fixture, &mine).await;
     assert_eq!(seen.text(), "tarn: there is no python3 here, and so no virtual environment.\nhere\n");
     seen.assert_end(JobEnd::Exited { code: 0 });
 }

@@ -1,8 +1,8 @@
-//! Jobs: how they end, what is kept of them, and what happens when something dies.
+//! Jobs: how they end, what is kept of them, and what happens when a process dies.
 
 mod archives;
 mod commands;
-mod ends;
+mod exits;
 mod logs;
 mod outputs;
 mod restarts;
@@ -13,9 +13,9 @@ use tarn_link::opening::Opened;
 use tarn_link::{Answer, Frame, FromJob, JobEnd, JobOrder, Purpose, Stream, ToJob};
 use tokio::time::timeout;
 
-use crate::lab::{DEADLINE, Lab, Link, eventually};
+use crate::fixture::{DEADLINE, Fixture, Link, eventually};
 
-/// An order of commands with nothing special about it, of a job that no other test on this machine has.
+/// An ordinary order of commands, with a job id that no other test on this host uses.
 pub(crate) fn order(commands: &[&str]) -> JobOrder {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -32,7 +32,7 @@ pub(crate) fn order(commands: &[&str]) -> JobOrder {
     }
 }
 
-/// What is known of an attempt.
+/// What a follower has received of an attempt.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) output: Vec<u8>,
@@ -51,13 +51,13 @@ impl Seen {
 }
 
 /// Starts a job that has no files.
-pub(crate) async fn start(lab: &Lab, order: &JobOrder) -> Link {
-    let (answer, link) = lab.ask(Purpose::RunJob(Box::new(order.clone()))).await.unwrap();
+pub(crate) async fn start(fixture: &Fixture, order: &JobOrder) -> Link {
+    let (answer, link) = fixture.ask(Purpose::RunJob(Box::new(order.clone()))).await.unwrap();
     assert_eq!(answer, Answer::Ready);
     link
 }
 
-/// Reads a stream until something is so, or the attempt has ended.
+/// Reads a stream until a condition holds, or the attempt has ended.
 pub(crate) async fn read_until<S: Stream>(link: &mut Opened<S>, is_enough: impl Fn(&Seen) -> bool) -> Seen {
     let mut seen = Seen::default();
     let reading = async {
@@ -77,52 +77,52 @@ pub(crate) async fn read_until<S: Stream>(link: &mut Opened<S>, is_enough: impl 
     seen
 }
 
-/// Reads until a text was written.
+/// Reads until the output contains a text.
 pub(crate) async fn read_text<S: Stream>(link: &mut Opened<S>, text: &str) -> String {
     let seen = read_until(link, |seen| seen.text().contains(text)).await;
     assert_eq!(seen.end, None, "{}", seen.text());
     seen.text()
 }
 
-/// Reads an attempt to its end, and leaves it known.
+/// Reads an attempt to its end, without confirming it.
 pub(crate) async fn finish<S: Stream>(link: &mut Opened<S>) -> Seen {
     read_until(link, |_| false).await
 }
 
-/// Says that the end of an attempt is written down, and waits until it is forgotten.
+/// Confirms the end of an attempt, and waits until the guest has forgotten it.
 pub(crate) async fn done<S: Stream>(mut link: Opened<S>) {
     link.1.message(&ToJob::Done).await.unwrap();
     let end = timeout(DEADLINE, link.0.read()).await.expect("the stream ends").unwrap();
     assert_eq!(end, None);
 }
 
-/// Runs commands to their end, and has them forgotten.
-pub(crate) async fn run(lab: &Lab, order: &JobOrder) -> Seen {
-    let mut link = start(lab, order).await;
+/// Runs commands to their end, and confirms it.
+pub(crate) async fn run(fixture: &Fixture, order: &JobOrder) -> Seen {
+    let mut link = start(fixture, order).await;
     let seen = finish(&mut link).await;
     done(link).await;
     seen
 }
 
-/// The purpose of following a job from an offset on.
+/// Returns the purpose that follows a job from an offset.
 pub(crate) fn following(order: &JobOrder, offset: u64) -> Purpose {
     Purpose::FollowJob { job: order.job.clone(), attempt: order.attempt, offset }
 }
 
-/// Follows an attempt from an offset on.
-pub(crate) async fn follow(lab: &Lab, order: &JobOrder, offset: u64) -> Link {
-    let (answer, link) = lab.ask(following(order, offset)).await.unwrap();
+/// Follows an attempt from an offset.
+pub(crate) async fn follow(fixture: &Fixture, order: &JobOrder, offset: u64) -> Link {
+    let (answer, link) = fixture.ask(following(order, offset)).await.unwrap();
     assert_eq!(answer, Answer::Ready);
     link
 }
 
 /// Asks an attempt to end.
-pub(crate) async fn stop(lab: &Lab, order: &JobOrder, grace_seconds: u32) {
+pub(crate) async fn stop(fixture: &Fixture, order: &JobOrder, grace_seconds: u32) {
     let purpose = Purpose::StopJob { job: order.job.clone(), attempt: order.attempt, grace_seconds };
-    assert_eq!(lab.ask(purpose).await.unwrap().0, Answer::Ready);
+    assert_eq!(fixture.ask(purpose).await.unwrap().0, Answer::Ready);
 }
 
-/// The processes of a job that are not dead.
+/// Returns the living processes of a job.
 pub(crate) fn processes(order: &JobOrder) -> Vec<String> {
     let mark = format!("TP_JOB_ID={}", order.job).into_bytes();
     let pids = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().into_string().ok());

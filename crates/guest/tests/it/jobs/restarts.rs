@@ -1,4 +1,4 @@
-//! What is left of a job when its node stops, or dies.
+//! What is left of a job when its node stops or dies.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use tarn_link::{Answer, Frame, JobEnd, JobOrder, Purpose};
 
 use super::{done, finish, following, order, processes, read_text};
+use crate::fixture::{Fixture, Root, eventually, exec, is_root, unique_uid};
 use crate::init::Instance;
-use crate::lab::{Lab, Root, eventually, exec, is_root, nobody_elses};
 
-/// Counts without end, and writes down how far it is after it has said so.
+/// Counts forever, and stores each number after printing it.
 const COUNTING: &str = "trap '' TERM; while :; do I=$((I+1)); echo $I; echo $I > last; done";
 
 fn last(root: &Path, order: &JobOrder) -> u64 {
@@ -17,8 +17,9 @@ fn last(root: &Path, order: &JobOrder) -> u64 {
     std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
 
+/// A job on a node that stops is lost, but its output is kept.
 #[tokio::test]
-async fn a_job_on_a_node_that_stops_is_lost_and_its_output_is_not() {
+async fn stopped_node_keeps_output() {
     if !is_root() {
         return;
     }
@@ -42,8 +43,9 @@ async fn a_job_on_a_node_that_stops_is_lost_and_its_output_is_not() {
     seen.assert_end(JobEnd::Lost);
 }
 
+/// A guest starts whatever it finds among its stored jobs.
 #[tokio::test]
-async fn a_guest_begins_whatever_lies_among_its_jobs() {
+async fn invalid_job_files_do_not_stop_a_guest() {
     let root = Root::new(rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let jobs = root.path().join("var/lib/tarn/jobs");
     for directory in ["j-aaaaaaaaaaaa/1/log", "j-bbbbbbbbbbbb/1", "j-bbbbbbbbbbbb/2", "elsewhere"] {
@@ -55,18 +57,19 @@ async fn a_guest_begins_whatever_lies_among_its_jobs() {
         std::fs::write(jobs.join(file), "?").unwrap();
     }
     std::fs::write(jobs.join("j-bbbbbbbbbbbb/1/order.json"), "").unwrap();
-    let lab = Lab::of(root);
-    let Answer::Jobs(known) = lab.ask(Purpose::ListJobs).await.unwrap().0 else { panic!("no list") };
+    let fixture = Fixture::of(root);
+    let Answer::Jobs(known) = fixture.ask(Purpose::ListJobs).await.unwrap().0 else { panic!("no list") };
     let known: Vec<_> = known.iter().map(|job| (job.job.as_str(), job.attempts.as_slice(), job.running)).collect();
     assert_eq!(known, [("j-aaaaaaaaaaaa", &[][..], false), ("j-bbbbbbbbbbbb", &[2][..], false)]);
     for job in ["j-aaaaaaaaaaaa", "j-bbbbbbbbbbbb", "j-cccccccccccc"] {
-        assert_eq!(lab.ask(Purpose::ForgetJob { job: job.into() }).await.unwrap().0, Answer::Ready, "{job}");
+        assert_eq!(fixture.ask(Purpose::ForgetJob { job: job.into() }).await.unwrap().0, Answer::Ready, "{job}");
     }
     assert_eq!(std::fs::read_dir(&jobs).unwrap().count(), 2, "what is no job's stays");
 }
 
+/// A job on a node that dies is lost.
 #[tokio::test]
-async fn a_job_on_a_node_that_dies_is_lost() {
+async fn killed_node_loses_its_job() {
     if !is_root() {
         return;
     }
@@ -80,15 +83,16 @@ async fn a_job_on_a_node_that_dies_is_lost() {
     assert_counted(&instance, &counting, 0).await;
 }
 
+/// A fork bomb on a node is killed, and other processes continue.
 #[tokio::test]
-async fn processes_without_end_on_a_node_end_and_others_go_on() {
+async fn fork_bomb_ends_and_others_continue() {
     if !is_root() {
         return;
     }
-    let user = nobody_elses();
+    let user = unique_uid();
     let root = Arc::new(Root::new(user, user));
     let instance = Instance::of(root.clone()).await;
-    // Each starts two more in groups of their own and ends, so that they are never where they were; only the first goes on.
+    // Each process starts two more in new groups and ends, so that they are hard to find; only the first continues.
     let bomb = r#"exec perl -e '$SIG{CHLD} = "IGNORE"; my $first = $$;
         BORN: { do { for (1, 2) { if (defined(my $pid = fork)) { next if $pid; setpgrp; redo BORN } } } while $$ == $first }'"#;
     let mine = order(&["ulimit -u 300; ulimit -v 1000000", "echo on", bomb]);
@@ -109,7 +113,7 @@ async fn processes_without_end_on_a_node_end_and_others_go_on() {
     assert_eq!(String::from_utf8_lossy(&said), "on\nstill here\n");
 }
 
-/// The log has every number from 1 on, up to one at least.
+/// Asserts that the log has every number from 1 up to at least `least`.
 async fn assert_counted(instance: &Instance, counting: &JobOrder, least: u64) {
     let Answer::Jobs(known) = instance.ask(Purpose::ListJobs).await.0 else { panic!("no list") };
     assert!(known.iter().any(|job| job.job == counting.job && job.attempts == [1] && !job.running), "{known:?}");

@@ -1,10 +1,10 @@
-//! The steps of MD5 for one body, in an order that a core likes.
+//! The steps of MD5 for one body, in an order that suits the processor.
 //!
-//! Every step waits for the one before it, so what counts is how many instructions lie on the way from one to the next. The
-//! compiler does not know that and would sort the sums differently, a fifth slower.
+//! Every step depends on the previous one, so the number of instructions on the path between them counts. The compiler
+//! does not know that and would order the additions differently, a fifth slower.
 #![allow(unsafe_code, reason = "an empty line of assembly is the only thing that the compiler does not sort across")]
 
-/// The whole part of 2^32 × |sin(step + 1)|, for every step.
+/// The integer part of 2^32 × |sin(step + 1)|, for every step.
 pub(super) const SINES: [u32; 64] = [
     0xd76aa478, 0xe8c7b756, 0x242070db, 0xc1bdceee, 0xf57c0faf, 0x4787c62a, 0xa8304613, 0xfd469501, 0x698098d8,
     0x8b44f7af, 0xffff5bb1, 0x895cd7be, 0x6b901122, 0xfd987193, 0xa679438e, 0x49b40821, 0xf61e2562, 0xc040b340,
@@ -16,8 +16,8 @@ pub(super) const SINES: [u32; 64] = [
     0xeb86d391,
 ];
 
-/// The four rounds of sixteen steps. `$step` takes the state, the words, the number of the step, the function that mixes, the
-/// order of the words as `times` and `plus`, and the turn.
+/// The four rounds of sixteen steps. `$step` takes the state, the words, the number of the step, the mixing function,
+/// the order of the words as `times` and `plus`, and the rotation.
 macro_rules! rounds {
     ($step:ident $state:ident $words:ident) => {
         rounds!(@sixteen $step $state $words 0 first (1 0) (7 12 17 22));
@@ -31,7 +31,7 @@ macro_rules! rounds {
         rounds!(@four $step $state $words ($first + 8) $mix $order $turns);
         rounds!(@four $step $state $words ($first + 12) $mix $order $turns);
     };
-    // The turns come again every four steps.
+    // The rotations repeat every four steps.
     (@four $step:ident $state:ident $words:ident $at:tt $mix:ident $order:tt ($one:tt $two:tt $three:tt $four:tt)) => {
         $step!($state $words $at $mix $order $one);
         $step!($state $words ($at + 1) $mix $order $two);
@@ -50,7 +50,7 @@ macro_rules! step {
     };
 }
 
-/// Counts blocks into a state.
+/// Adds blocks to a state.
 pub(super) fn compress(total: &mut [u32; 4], blocks: &[[u8; 64]]) {
     for block in blocks {
         let (words, _) = block.as_chunks::<4>();
@@ -62,7 +62,7 @@ pub(super) fn compress(total: &mut [u32; 4], blocks: &[[u8; 64]]) {
     }
 }
 
-// In each of these, `b` is what the step before has only just found out; `early` and what is held can be ready by then.
+// In each of these, `b` is the result of the previous step; `early` and the held values can be ready before it.
 
 #[inline(always)]
 fn first(early: u32, b: u32, c: u32, d: u32) -> u32 {
@@ -71,7 +71,7 @@ fn first(early: u32, b: u32, c: u32, d: u32) -> u32 {
 
 #[inline(always)]
 fn second(early: u32, b: u32, c: u32, d: u32) -> u32 {
-    // The two halves have no bit in common, so they can be added instead of joined.
+    // The two halves have no bit in common, so they can be added instead of combined with or.
     hold(early.wrapping_add(c & !d)).wrapping_add(b & d)
 }
 
@@ -85,7 +85,7 @@ fn fourth(early: u32, b: u32, c: u32, d: u32) -> u32 {
     hold(early).wrapping_add(c ^ (b | hold(!d)))
 }
 
-/// The same number, which the compiler must have worked out before it goes on.
+/// Returns the same number, which the compiler must compute before it continues.
 #[inline(always)]
 fn hold(number: u32) -> u32 {
     #[cfg(target_arch = "x86_64")]

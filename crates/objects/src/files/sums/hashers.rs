@@ -1,5 +1,5 @@
-//! The threads that count sums. A body is a line of chunks; the chunks of a line are counted in their order, and those of
-//! different lines side by side.
+//! The threads that compute sums. A body is a queue of chunks. Its chunks are hashed in order, and those of different
+//! bodies in parallel.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,10 +11,10 @@ use tokio::sync::oneshot;
 use super::lanes::LANES;
 use super::{Digests, Sums, Totals};
 
-/// Threads beyond this many would only take the cores away from what feeds them.
-const MOST_THREADS: usize = 8;
+/// More threads would only take the cores away from the tasks that feed them.
+const MAX_THREADS: usize = 8;
 
-/// The threads; they end when this is dropped.
+/// The threads. They end when this is dropped.
 pub(in crate::files) struct Hashers(Arc<Shared>);
 
 #[derive(Default)]
@@ -25,23 +25,23 @@ struct Shared {
 
 #[derive(Default)]
 struct Queue {
-    /// Lines that have chunks and are not in the hands of a thread.
+    /// Bodies that have chunks and that no thread processes.
     ready: VecDeque<Arc<Mutex<State>>>,
     closing: bool,
 }
 
 struct State {
-    /// What was counted; a thread has it while it counts.
+    /// The sums so far; a thread takes them while it hashes.
     totals: Option<Totals>,
     chunks: VecDeque<Bytes>,
-    /// Whether the line is ready or in the hands of a thread.
+    /// Whether the body is queued or processed by a thread.
     busy: bool,
-    /// Who waits for the end.
-    asker: Option<oneshot::Sender<Digests>>,
+    /// The caller that waits for the result.
+    waiter: Option<oneshot::Sender<Digests>>,
 }
 
-/// One body, as those who bring its chunks see it.
-pub(in crate::files) struct Line {
+/// The sums of one body, as its producer sees them.
+pub(in crate::files) struct BodySums {
     state: Arc<Mutex<State>>,
     shared: Arc<Shared>,
 }
@@ -50,17 +50,17 @@ impl Hashers {
     /// Starts a thread for every core.
     pub(in crate::files) fn start() -> io::Result<Hashers> {
         let hashers = Hashers(Arc::default());
-        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS) {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS) {
             let shared = hashers.0.clone();
-            std::thread::Builder::new().name("tarn-sums".into()).spawn(move || work(&shared))?;
+            std::thread::Builder::new().name("tarn-sums".into()).spawn(move || run_hasher(&shared))?;
         }
         Ok(hashers)
     }
 
-    /// A new body.
-    pub(in crate::files) fn line(&self, wanted: Sums) -> Line {
-        let state = State { totals: Some(Totals::new(wanted)), chunks: VecDeque::new(), busy: false, asker: None };
-        Line { state: Arc::new(Mutex::new(state)), shared: self.0.clone() }
+    /// Starts a new body.
+    pub(in crate::files) fn start_body(&self, wanted: Sums) -> BodySums {
+        let state = State { totals: Some(Totals::new(wanted)), chunks: VecDeque::new(), busy: false, waiter: None };
+        BodySums { state: Arc::new(Mutex::new(state)), shared: self.0.clone() }
     }
 }
 
@@ -71,8 +71,8 @@ impl Drop for Hashers {
     }
 }
 
-impl Line {
-    /// Brings the next chunk. How many may wait is for the caller to limit.
+impl BodySums {
+    /// Queues the next chunk. The caller limits the number of queued chunks.
     pub(in crate::files) fn push(&self, chunk: Bytes) {
         let mut state = lock(&self.state);
         state.chunks.push_back(chunk);
@@ -83,25 +83,25 @@ impl Line {
         }
     }
 
-    /// The sums, when all chunks are counted.
+    /// Returns the sums when all chunks are hashed.
     pub(in crate::files) async fn finish(self) -> io::Result<Digests> {
-        let answer = {
+        let result = {
             let mut state = lock(&self.state);
             if !state.busy {
-                let totals = state.totals.take().expect("only a thread takes the totals, and it brings them back");
+                let totals = state.totals.take().expect("only a thread takes the totals, and it puts them back");
                 return Ok(totals.finish());
             }
-            let (asker, answer) = oneshot::channel();
-            state.asker = Some(asker);
-            answer
+            let (waiter, result) = oneshot::channel();
+            state.waiter = Some(waiter);
+            result
         };
-        answer.await.map_err(|_| io::Error::other("the threads that count sums have ended"))
+        result.await.map_err(|_| io::Error::other("the threads that compute sums have ended"))
     }
 }
 
-fn work(shared: &Shared) {
+fn run_hasher(shared: &Shared) {
     loop {
-        let lines: Vec<_> = {
+        let bodies: Vec<_> = {
             let mut queue = lock(&shared.queue);
             while queue.ready.is_empty() {
                 if queue.closing {
@@ -109,51 +109,51 @@ fn work(shared: &Shared) {
                 }
                 queue = shared.wake.wait(queue).unwrap_or_else(PoisonError::into_inner);
             }
-            // The longer the queue, the more lines are counted at once: the busier, the cheaper.
+            // The longer the queue, the more bodies are hashed together, at a lower cost per body.
             let taken = queue.ready.len().min(LANES);
-            let lines = queue.ready.drain(..taken).collect();
+            let bodies = queue.ready.drain(..taken).collect();
             if !queue.ready.is_empty() {
                 shared.wake.notify_one();
             }
-            lines
+            bodies
         };
-        count(&lines);
-        for line in lines {
-            put_back(shared, line);
+        hash_first_chunks(&bodies);
+        for body in bodies {
+            requeue_or_finish(shared, body);
         }
     }
 }
 
-/// Counts the first chunk of every line.
-fn count(lines: &[Arc<Mutex<State>>]) {
-    let mut taken: Vec<(Totals, Bytes)> = lines
+/// Hashes the first chunk of every body.
+fn hash_first_chunks(bodies: &[Arc<Mutex<State>>]) {
+    let mut taken: Vec<(Totals, Bytes)> = bodies
         .iter()
-        .map(|line| {
-            let mut state = lock(line);
-            let totals = state.totals.take().expect("a line is in one thread's hands at a time");
-            (totals, state.chunks.pop_front().expect("a line is ready only while it has chunks"))
+        .map(|body| {
+            let mut state = lock(body);
+            let totals = state.totals.take().expect("one thread at a time processes a body");
+            (totals, state.chunks.pop_front().expect("a body is ready only while it has chunks"))
         })
         .collect();
     Totals::update_many(&mut taken.iter_mut().map(|(totals, chunk)| (totals, &chunk[..])).collect::<Vec<_>>());
-    for (line, (totals, _)) in lines.iter().zip(taken) {
-        lock(line).totals = Some(totals);
+    for (body, (totals, _)) in bodies.iter().zip(taken) {
+        lock(body).totals = Some(totals);
     }
 }
 
-/// Lets go of a line, or puts it to the end of the queue when it has more chunks.
-fn put_back(shared: &Shared, line: Arc<Mutex<State>>) {
-    let mut state = lock(&line);
+/// Queues a body again when it has more chunks; otherwise reports its sums to the caller that waits for them.
+fn requeue_or_finish(shared: &Shared, body: Arc<Mutex<State>>) {
+    let mut state = lock(&body);
     if !state.chunks.is_empty() {
         drop(state);
-        // Nobody is woken for it: this thread looks at the queue next.
-        lock(&shared.queue).ready.push_back(line);
+        // No thread is woken for it: this one checks the queue next.
+        lock(&shared.queue).ready.push_back(body);
         return;
     }
     state.busy = false;
-    if let Some(asker) = state.asker.take() {
-        let totals = state.totals.take().expect("they were just brought back");
-        // Who asked may have gone, and then nobody wants the sums.
-        let _ = asker.send(totals.finish());
+    if let Some(waiter) = state.waiter.take() {
+        let totals = state.totals.take().expect("they were just put back");
+        // The caller may have stopped waiting.
+        let _ = waiter.send(totals.finish());
     }
 }
 

@@ -1,15 +1,15 @@
-//! MD5 of eight bodies at once, in the lanes of AVX2. What a body is, and where blocks come from, is not known here.
+//! MD5 of eight bodies at once, in the lanes of AVX2. Nothing here knows bodies or the source of the blocks.
 #![allow(unsafe_code, reason = "that the processor has AVX2 is known at run time only")]
 
-/// How many bodies are counted at once.
+/// The number of bodies hashed at once.
 pub(super) const LANES: usize = 8;
 
-/// The proof that this processor has the lanes.
+/// Proof that this processor has AVX2.
 #[derive(Clone, Copy)]
 pub(super) struct Lanes(());
 
 impl Lanes {
-    /// The lanes, if this processor has them.
+    /// Returns the lanes, if this processor has AVX2.
     pub(super) fn detect() -> Option<Lanes> {
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("avx2") {
@@ -18,10 +18,10 @@ impl Lanes {
         None
     }
 
-    /// Counts the blocks of each lane into its state. All lanes have equally many.
+    /// Adds the blocks of each lane to its state. All lanes have the same number of blocks.
     pub(super) fn compress(self, states: &mut [[u32; 4]; LANES], data: [&[[u8; 64]]; LANES]) {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: a `Lanes` is made only where the processor has AVX2, and the function asks for nothing else.
+        // SAFETY: a `Lanes` is created only where the processor has AVX2, and the function requires nothing else.
         unsafe {
             avx2::compress(states, data);
         }
@@ -101,7 +101,7 @@ mod avx2 {
         _mm256_xor_si256(c, _mm256_or_si256(b, _mm256_xor_si256(d, _mm256_set1_epi32(-1))))
     }
 
-    /// The sixteen words of a block, each from all lanes.
+    /// Returns the sixteen words of a block, each from all lanes.
     #[target_feature(enable = "avx2")]
     #[inline]
     fn words(blocks: [&[u8; 64]; LANES]) -> [__m256i; 16] {
@@ -115,7 +115,7 @@ mod avx2 {
         std::array::from_fn(|word| if word < 8 { low[word] } else { high[word - 8] })
     }
 
-    /// Eight words of eight lanes: rows become columns.
+    /// Transposes eight words of eight lanes: rows become columns.
     #[target_feature(enable = "avx2")]
     #[inline]
     fn transpose(rows: [__m256i; 8]) -> [__m256i; 8] {

@@ -1,17 +1,17 @@
-//! MD5, of one body or of several side by side.
+//! MD5 of one body, or of several in parallel.
 //!
-//! A step of MD5 waits for the step before it, so a core that counts one body is mostly idle. Bodies that come in at the
-//! same time are counted together in the lanes of the vector unit, several times as fast in all.
+//! A step of MD5 depends on the previous step, so a core that hashes one body is mostly idle. Bodies that arrive at the
+//! same time are hashed together in the lanes of the vector unit, several times as fast in total.
 
 use super::block::compress;
 use super::lanes::{LANES, Lanes};
 
 const BLOCK: usize = 64;
 
-/// The MD5 of what has been seen of a body.
+/// The MD5 of the bytes of a body so far.
 pub(super) struct Md5 {
     state: [u32; 4],
-    /// What does not fill a block yet.
+    /// The bytes that do not fill a block yet.
     tail: [u8; BLOCK],
     tail_bytes: usize,
     bytes: u64,
@@ -25,18 +25,18 @@ impl Default for Md5 {
 }
 
 impl Md5 {
-    /// Counts the next bytes.
+    /// Adds the next bytes.
     pub(super) fn update(&mut self, bytes: &[u8]) {
-        let blocks = self.take_ends(bytes);
+        let blocks = self.buffer_partial_blocks(bytes);
         compress(&mut self.state, blocks);
     }
 
-    /// The sum of all that was counted.
+    /// Returns the MD5 of all bytes.
     pub(super) fn finish(mut self) -> [u8; 16] {
         let bits = self.bytes.wrapping_mul(8).to_le_bytes();
         let mut padding = [0; 2 * BLOCK];
         padding[0] = 0x80;
-        // One byte and the length must fit behind the tail; the padding ends with a block.
+        // One byte and the length must fit after the tail; the padding ends with a block.
         let length = if self.tail_bytes < 56 { BLOCK } else { 2 * BLOCK } - self.tail_bytes;
         padding[length - 8..length].copy_from_slice(&bits);
         self.update(&padding[..length]);
@@ -47,9 +47,9 @@ impl Md5 {
         sum
     }
 
-    /// Counts what completes the tail, keeps what begins a new one, and gives back the whole blocks between them. They must
-    /// be counted before anything else is.
-    fn take_ends<'bytes>(&mut self, mut bytes: &'bytes [u8]) -> &'bytes [[u8; BLOCK]] {
+    /// Completes the tail, keeps the start of a new one, and returns the whole blocks between them. They must be added
+    /// before anything else.
+    fn buffer_partial_blocks<'bytes>(&mut self, mut bytes: &'bytes [u8]) -> &'bytes [[u8; BLOCK]] {
         self.bytes = self.bytes.wrapping_add(bytes.len() as u64);
         if self.tail_bytes > 0 {
             let taken = bytes.len().min(BLOCK - self.tail_bytes);
@@ -68,15 +68,16 @@ impl Md5 {
     }
 }
 
-/// Counts the next bytes of several bodies.
+/// Adds the next bytes of several bodies.
 pub(super) fn update_many(bodies: Vec<(&mut Md5, &[u8])>) {
-    let mut left: Vec<_> = bodies.into_iter().map(|(md5, bytes)| (md5.take_ends(bytes), &mut md5.state)).collect();
+    let mut left: Vec<_> =
+        bodies.into_iter().map(|(md5, bytes)| (md5.buffer_partial_blocks(bytes), &mut md5.state)).collect();
     let lanes = Lanes::detect();
     loop {
         left.retain(|(blocks, _)| !blocks.is_empty());
         match (&lanes, left.len()) {
             (_, 0) => return,
-            // Lanes are slower than a core is: a single body does not fill them.
+            // The lanes are slower than a core: a single body does not fill them.
             (None, _) | (_, 1) => {
                 for (blocks, state) in &mut left {
                     compress(state, std::mem::take(blocks));
@@ -86,7 +87,7 @@ pub(super) fn update_many(bodies: Vec<(&mut Md5, &[u8])>) {
                 let bodies = LANES.min(left.len());
                 let together = &mut left[..bodies];
                 let blocks = together.iter().map(|(blocks, _)| blocks.len()).min().unwrap_or(0);
-                // Lanes without a body count the first one again, and nobody reads them.
+                // Lanes without a body hash the first one again, and their results are ignored.
                 let data = std::array::from_fn(|lane| &together[lane % bodies].0[..blocks]);
                 let mut states = std::array::from_fn(|lane| *together[lane % bodies].1);
                 lanes.compress(&mut states, data);
@@ -103,9 +104,9 @@ pub(super) fn update_many(bodies: Vec<(&mut Md5, &[u8])>) {
 mod tests {
     use super::*;
 
-    /// Bodies of all kinds of lengths, in pieces of all kinds of lengths, against the crate that counts one at a time.
+    /// Compares bodies of many lengths, in pieces of many lengths, with a crate that hashes one body at a time.
     #[test]
-    fn side_by_side_is_the_same_as_one_by_one() {
+    fn parallel_md5_equals_sequential() {
         use md5::Digest;
         let lengths = [0, 1, 55, 56, 57, 63, 64, 65, 119, 120, 128, 1000, 4096, 100_000, 100_001, 8191, 77_777];
         for count in 1..=lengths.len() {
@@ -115,7 +116,7 @@ mod tests {
                 .map(|(body, length)| (0..*length).map(|at: usize| (at * 31 + at / 251 + body * 7) as u8).collect())
                 .collect();
             for piece in [1, 63, 64, 1000, 40_000] {
-                // The single bytes of a long body would take their time and show nothing more.
+                // Single bytes of a long body would take long and show nothing more.
                 let bodies: Vec<_> = bodies.iter().map(|body| &body[..body.len().min(piece * 300)]).collect();
                 let mut counted: Vec<Md5> = bodies.iter().map(|_| Md5::default()).collect();
                 for at in (0..100_001).step_by(piece).take(300) {

@@ -1,7 +1,7 @@
-//! The sums of bodies: which are wanted, how they are counted, and the threads that count them.
+//! The sums of bodies: which are requested, how they are computed, and the threads that compute them.
 //!
-//! Files are not known here. [`Totals`] counts for one body; [`Hashers`] counts for many at once, beside the tasks that
-//! receive and write them.
+//! Nothing here knows files. [`Totals`] computes the sums of one body; [`Hashers`] computes those of many at once,
+//! beside the tasks that receive and write them.
 
 mod block;
 mod hashers;
@@ -11,10 +11,10 @@ mod md5;
 use crc_fast::CrcAlgorithm::{Crc32Iscsi, Crc32IsoHdlc, Crc64Nvme};
 use sha1::Digest;
 
-pub(super) use hashers::{Hashers, Line};
+pub(super) use hashers::{BodySums, Hashers};
 use md5::Md5;
 
-/// Which sums of a body are wanted.
+/// The requested sums of a body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Sums {
@@ -26,7 +26,7 @@ pub struct Sums {
     pub sha256: bool,
 }
 
-/// The sums of a body, those that were wanted; numbers in big-endian order, as S3 writes them.
+/// The requested sums of a body. Numbers are in big-endian order, as S3 writes them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub(super) struct Digests {
@@ -38,7 +38,7 @@ pub(super) struct Digests {
     pub(super) sha256: Option<[u8; 32]>,
 }
 
-/// The sums of what has been seen of a body.
+/// The sums of the bytes of a body so far.
 pub(super) struct Totals {
     md5: Option<Md5>,
     crc32: Option<crc_fast::Digest>,
@@ -49,7 +49,7 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    /// Those of nothing.
+    /// The sums of an empty body.
     pub(super) fn new(wanted: Sums) -> Self {
         let crc = |wanted: bool, algorithm| wanted.then(|| crc_fast::Digest::new(algorithm));
         Totals {
@@ -62,7 +62,7 @@ impl Totals {
         }
     }
 
-    /// Counts the next bytes.
+    /// Adds the next bytes.
     pub(super) fn update(&mut self, bytes: &[u8]) {
         if let Some(md5) = &mut self.md5 {
             md5.update(bytes);
@@ -70,7 +70,7 @@ impl Totals {
         self.update_others(bytes);
     }
 
-    /// Counts the next bytes of several bodies, their MD5s side by side.
+    /// Adds the next bytes of several bodies and computes their MD5s in parallel.
     fn update_many(bodies: &mut [(&mut Totals, &[u8])]) {
         for (totals, bytes) in bodies.iter_mut() {
             totals.update_others(bytes);
@@ -91,9 +91,9 @@ impl Totals {
         }
     }
 
-    /// The sums of all that was counted.
+    /// Returns the sums of all bytes.
     pub(super) fn finish(self) -> Digests {
-        // A CRC of 32 bits comes in the lower half of the number.
+        // A CRC of 32 bits is in the lower half of the number.
         let short = |crc: crc_fast::Digest| (crc.finalize() as u32).to_be_bytes();
         Digests {
             md5: self.md5.map(Md5::finish),
@@ -110,9 +110,9 @@ impl Totals {
 mod tests {
     use super::*;
 
-    /// The check values that the definitions of the sums give for "123456789", and those of nothing.
+    /// The published check values for "123456789" and for empty input.
     #[test]
-    fn sums_are_the_published_ones() {
+    fn sums_match_check_values() {
         let all = Sums { md5: true, crc32: true, crc32c: true, crc64nvme: true, sha1: true, sha256: true };
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let mut totals = Totals::new(all);

@@ -7,7 +7,7 @@ use tarn_model::objects::Details;
 use tarn_objects::accounts::{disable, enable, get, rotate};
 use tarn_objects::complete::Expected;
 use tarn_objects::files::Sums;
-use tarn_objects::find::Which;
+use tarn_objects::find::VersionSelector;
 use tarn_objects::put::Condition;
 use tarn_objects::{Error, Settings};
 use tarn_store::testing::{DatabaseKind, SeededIds};
@@ -15,16 +15,17 @@ use tarn_store::testing::{DatabaseKind, SeededIds};
 use crate::backend::support::{with, world};
 use crate::backend::uploads::{chosen, part};
 
+/// An access key works until it is replaced.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_opens_until_it_is_replaced(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+async fn access_key_works_until_replaced(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
-    let Some(world) = world(engine).await else { return };
+    let Some(world) = world(database).await else { return };
     let account = world.store.read(|tx| get(tx, &world.org)).await.unwrap();
     let first = world.objects.credentials(&account);
     assert_eq!((first.access_key_id.len(), first.secret_access_key.len()), (20, 40));
-    assert!(!format!("{first:?}").contains(&first.secret_access_key), "secrets are not shown");
+    assert!(!format!("{first:?}").contains(&first.secret_access_key), "secrets are not printed");
     for _ in 0..2 {
         let org = world.objects.organization_of(&first.access_key_id).await.unwrap();
         assert_eq!(org.as_ref(), Some(&world.org));
@@ -41,13 +42,12 @@ async fn a_key_opens_until_it_is_replaced(
     assert_eq!(world.objects.organization_of(&second.access_key_id).await.unwrap(), Some(world.org));
 }
 
+/// The quota is enforced, and a refused put leaves nothing behind.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn the_quota_holds_and_refusals_leave_nothing(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
-) {
+async fn quota_refuses_without_traces(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
     let settings = Settings { quota_bytes: Some(100_000), reserve_bytes: 0, ..Settings::default() };
-    let Some(world) = with(engine, settings).await else { return };
+    let Some(world) = with(database, settings).await else { return };
     world.put("a", &[1; 60_000]).await.unwrap();
     let refused = world.put("b", &[1; 60_000]).await;
     assert!(
@@ -64,18 +64,19 @@ async fn the_quota_holds_and_refusals_leave_nothing(
     world.put("b", &[2; 90_000]).await.unwrap();
     let refused = world.put("b", &[2; 99_001]).await;
     assert!(matches!(refused, Err(Error::QuotaExceeded { used: 91_000, .. })), "{refused:?}");
-    let (objects, place) = (&world.objects, world.place("parts"));
-    let upload = objects.begin_upload(&place, Details::default(), None).await.unwrap().id.to_string();
-    part(objects, &place, &upload, 1, vec![1; 8000]).await.unwrap();
-    part(objects, &place, &upload, 1, vec![2; 8500]).await.unwrap();
-    assert!(matches!(part(objects, &place, &upload, 2, vec![2; 8500]).await, Err(Error::QuotaExceeded { .. })));
-    assert_eq!(world.usage().await, (99_500, 2), "what is replaced makes room for what replaces it");
+    let (objects, location) = (&world.objects, world.location("parts"));
+    let upload = objects.begin_upload(&location, Details::default(), None).await.unwrap().id.to_string();
+    part(objects, &location, &upload, 1, vec![1; 8000]).await.unwrap();
+    part(objects, &location, &upload, 1, vec![2; 8500]).await.unwrap();
+    assert!(matches!(part(objects, &location, &upload, 2, vec![2; 8500]).await, Err(Error::QuotaExceeded { .. })));
+    assert_eq!(world.usage().await, (99_500, 2), "a replaced part frees its space for the new one");
 }
 
+/// An organization can have its own quota.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn an_organization_may_have_a_quota_of_its_own(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+async fn organization_has_its_own_quota(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
     let org = OrgId::fresh(&SeededIds::new(7));
     let settings = Settings {
@@ -84,43 +85,43 @@ async fn an_organization_may_have_a_quota_of_its_own(
         reserve_bytes: 0,
         ..Settings::default()
     };
-    let Some(world) = with(engine, settings).await else { return };
+    let Some(world) = with(database, settings).await else { return };
     assert_eq!(world.objects.quota_bytes(&OrgId::fresh(&SeededIds::new(8))), Some(100));
     world.put("a", &[1; 40_000]).await.unwrap();
     assert!(matches!(world.put("b", &[1; 40_000]).await, Err(Error::QuotaExceeded { quota: 50_000, .. })));
 }
 
-/// Nothing that is acknowledged may be erased by a disabling that came before it.
+/// A disabled account refuses writes: an acknowledged write must not be erased by an earlier disabling.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_arrives_after_the_end_is_refused(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+async fn disabled_account_refuses_writes(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
-    let Some(world) = world(engine).await else { return };
-    let (objects, place) = (&world.objects, world.place("k"));
-    let upload = objects.begin_upload(&place, Details::default(), None).await.unwrap();
+    let Some(world) = world(database).await else { return };
+    let (objects, location) = (&world.objects, world.location("k"));
+    let upload = objects.begin_upload(&location, Details::default(), None).await.unwrap();
     let id = upload.id.to_string();
-    let first = part(objects, &place, &id, 1, vec![1; 100]).await.unwrap();
-    let mut intake = objects.intake(&place, None, Sums::with(None)).await.unwrap();
+    let first = part(objects, &location, &id, 1, vec![1; 100]).await.unwrap();
+    let mut intake = objects.intake(&location, None, Sums::with(None)).await.unwrap();
     intake.push(vec![7; 100_000].into()).await.unwrap();
-    let mut second = objects.intake_part(&place, &upload, 2, None, Sums::with(None)).await.unwrap();
+    let mut second = objects.intake_part(&location, &upload, 2, None, Sums::with(None)).await.unwrap();
     second.push(vec![7; 100_000].into()).await.unwrap();
     let org = world.org.clone();
     world.store.write(move |tx| disable(tx, &org, false)).await.unwrap();
 
-    let put = objects.put(&place, intake.finish().await.unwrap(), Details::default(), Condition::default()).await;
+    let put = objects.put(&location, intake.finish().await.unwrap(), Details::default(), Condition::default()).await;
     assert!(matches!(put, Err(Error::NotEnabled)), "{put:?}");
-    let put = objects.put_part(&place, &id, 2, second.finish().await.unwrap(), None).await;
+    let put = objects.put_part(&location, &id, 2, second.finish().await.unwrap(), None).await;
     assert!(matches!(put, Err(Error::NotEnabled)), "{put:?}");
     let chosen = chosen(&[&first]);
-    let completed = objects.complete_upload(&place, &id, chosen, Expected::default(), Condition::default()).await;
+    let completed = objects.complete_upload(&location, &id, chosen, Expected::default(), Condition::default()).await;
     assert!(matches!(completed, Err(Error::NotEnabled)), "{completed:?}");
-    let begun = objects.begin_upload(&place, Details::default(), None).await;
+    let begun = objects.begin_upload(&location, Details::default(), None).await;
     assert!(matches!(begun, Err(Error::NotEnabled)), "{begun:?}");
     assert!(matches!(objects.create_bucket(&world.org, "second").await, Err(Error::NotEnabled)));
     let versioning = objects.set_versioning(&world.org, "first", Versioning::Enabled).await;
     assert!(matches!(versioning, Err(Error::NotEnabled)), "{versioning:?}");
-    let tagged = objects.set_tags(&world.org, "first", "k", &Which::Current, Vec::new()).await;
+    let tagged = objects.set_tags(&world.org, "first", "k", &VersionSelector::Current, Vec::new()).await;
     assert!(matches!(tagged, Err(Error::NotEnabled)), "{tagged:?}");
     world.has_files(1).await;
     objects.empty_closed().await.unwrap();
@@ -128,12 +129,11 @@ async fn what_arrives_after_the_end_is_refused(
     assert!(matches!(world.put("k", b"late").await, Err(Error::NoSuchBucket)));
 }
 
+/// A disabled account is emptied.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn an_account_is_emptied_when_it_is_given_up(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
-) {
-    let Some(world) = world(engine).await else { return };
+async fn disabled_account_is_emptied(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = world(database).await else { return };
     for number in 0..20 {
         world.put(&format!("k{number}"), &vec![1; number * 2000]).await.unwrap();
     }
@@ -147,16 +147,17 @@ async fn an_account_is_emptied_when_it_is_given_up(
     assert!(matches!(closing, Err(Error::Closing)), "{closing:?}");
     world.objects.empty_closed().await.unwrap();
     world.has_files(0).await;
-    assert!(matches!(world.get("k1", &Which::Current).await, Err(Error::NoSuchBucket)));
+    assert!(matches!(world.get("k1", &VersionSelector::Current).await, Err(Error::NoSuchBucket)));
     let org = world.org.clone();
     let (account, new) = world.store.write(move |tx| enable(tx, &org)).await.unwrap();
     assert!(new && account.bytes == 0 && account.objects == 0);
 }
 
+/// S3 calls are counted.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_are_counted(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = world(engine).await else { return };
+async fn calls_are_counted(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = world(database).await else { return };
     for _ in 0..5 {
         world.objects.count_request(&world.org);
     }

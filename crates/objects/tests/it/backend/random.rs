@@ -1,5 +1,5 @@
-//! Random puts, copies, deletions and changes of versioning against a simple model: what is listed, what is read, what is
-//! counted, and which files there are must agree after every step.
+//! Compares random puts, copies, deletions and changes of versioning with a simple model: lists, contents, usage and
+//! files must agree after every step.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use tarn_model::ids::VersionId;
 use tarn_model::objects::Details;
 use tarn_objects::Error;
 use tarn_objects::files::INLINE_MAX;
-use tarn_objects::find::Which;
+use tarn_objects::find::VersionSelector;
 use tarn_objects::list::{Entry, Query};
 use tarn_objects::list_versions::After;
 use tarn_objects::put::Condition;
@@ -22,11 +22,11 @@ use crate::backend::support::{World, world};
 #[derive(Default)]
 struct Model {
     versioning: Versioning,
-    keys: BTreeMap<String, Vec<Kept>>,
+    keys: BTreeMap<String, Vec<ModelVersion>>,
 }
 
-/// A version; no bytes are the mark of a deletion.
-type Kept = (Option<VersionId>, Option<Vec<u8>>);
+/// A version; without bytes it is a delete marker.
+type ModelVersion = (Option<VersionId>, Option<Vec<u8>>);
 
 impl Model {
     fn add(&mut self, key: &str, version: Option<Option<VersionId>>, data: Option<Vec<u8>>) {
@@ -51,10 +51,11 @@ impl Model {
     }
 }
 
+/// After every random step, the storage agrees with the model.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn everything_agrees_with_a_model(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = world(engine).await else { return };
+async fn storage_agrees_with_model(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = world(database).await else { return };
     let chance = SeededIds::new(20_261_116);
     let below = |limit: u64| chance.bits() % limit;
     let mut model = Model::default();
@@ -68,10 +69,10 @@ async fn everything_agrees_with_a_model(#[values(DatabaseKind::Sqlite, DatabaseK
                 model.add(&key, stored.version, Some(data));
             }
             5 => {
-                let from = world.find(&key, &Which::Current).await;
+                let from = world.find(&key, &VersionSelector::Current).await;
                 if let Ok(from) = from {
                     let data = world.read(&from).await.unwrap();
-                    let to = world.place("copy");
+                    let to = world.location("copy");
                     let copied =
                         world.objects.copy(&from, &to, Details::default(), Condition::default()).await.unwrap();
                     model.add("copy", copied.version, Some(data));
@@ -105,7 +106,7 @@ async fn compare(world: &World, model: &Model, limit: u32) {
     for (key, versions) in &model.keys {
         for (at, (id, data)) in versions.iter().enumerate() {
             expected.push((key.clone(), id.clone(), at == 0, data.as_ref().map(|data| data.len() as u64)));
-            let read = world.get(key, &Which::Version(id.clone())).await;
+            let read = world.get(key, &VersionSelector::Version(id.clone())).await;
             match data {
                 Some(data) => assert!(read.unwrap() == *data),
                 None => assert!(matches!(read, Err(Error::IsMarker { .. }))),
@@ -113,11 +114,11 @@ async fn compare(world: &World, model: &Model, limit: u32) {
         }
         match &versions[0].1 {
             Some(data) => {
-                assert!(world.get(key, &Which::Current).await.unwrap() == *data);
+                assert!(world.get(key, &VersionSelector::Current).await.unwrap() == *data);
                 seen.push(key.clone());
             }
             None => {
-                let missing = world.get(key, &Which::Current).await;
+                let missing = world.get(key, &VersionSelector::Current).await;
                 assert!(matches!(missing, Err(Error::NoSuchKey { marker: Some(_) })), "{missing:?}");
             }
         }

@@ -1,28 +1,31 @@
-//! Whoever reads an object reads all of it, although it is overwritten or deleted meanwhile.
+//! A reader reads a whole object, although it is overwritten or deleted meanwhile.
 
 use std::time::Duration;
 
 use futures::StreamExt;
 use rstest::rstest;
 use tarn_objects::Error;
-use tarn_objects::find::Which;
+use tarn_objects::find::VersionSelector;
 use tarn_store::testing::DatabaseKind;
 
 use crate::backend::support::world;
 
+/// A reader finishes an object that is overwritten meanwhile.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_ends_what_it_began(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = world(engine).await else { return };
+async fn reader_finishes_removed_object(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
+) {
+    let Some(world) = world(database).await else { return };
     let data: Vec<u8> = (0..3_000_000_u32).map(|number| number as u8).collect();
     world.put("k", &data).await.unwrap();
-    let object = world.find("k", &Which::Current).await.unwrap();
+    let object = world.find("k", &VersionSelector::Current).await.unwrap();
     let mut reading = world.objects.read(&object, 0..object.size).await.unwrap();
     let mut read = reading.next().await.unwrap().unwrap().to_vec();
     world.put("k", b"other").await.unwrap();
     assert_eq!(world.files(), 1, "the file is kept for its reader");
     let late = world.objects.read(&object, 0..object.size).await.map(drop);
-    assert!(matches!(late, Err(Error::NoSuchVersion)), "nobody begins to read it: {late:?}");
+    assert!(matches!(late, Err(Error::NoSuchVersion)), "no new reader may start: {late:?}");
     world.clock.advance(Duration::from_secs(20 * 365 * 24 * 3600));
     world.objects.sweep().await.unwrap();
     assert_eq!(world.files(), 1, "the sweep waits for the reader, too");
@@ -34,12 +37,11 @@ async fn a_reader_ends_what_it_began(#[values(DatabaseKind::Sqlite, DatabaseKind
     world.has_files(0).await;
 }
 
+/// Concurrent overwrites are read as whole objects.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn concurrent_overwrites_are_seen_whole(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
-) {
-    let Some(world) = world(engine).await else { return };
+async fn overwrites_are_read_whole(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = world(database).await else { return };
     world.put("k", &[0; 100_000]).await.unwrap();
     let writer = async {
         for round in 1..40_u8 {
@@ -49,13 +51,13 @@ async fn concurrent_overwrites_are_seen_whole(
     let reader = async {
         let mut whole = 0;
         for _ in 0..80 {
-            match world.get("k", &Which::Current).await {
+            match world.get("k", &VersionSelector::Current).await {
                 Ok(data) => {
                     whole += 1;
                     assert!(data.iter().all(|byte| *byte == data[0]), "a mixture of two objects");
                     assert!(data[0] == 0 || data.len() == 20_000 + usize::from(data[0]) * 3000);
                 }
-                // It was replaced between the look and the reading: whoever serves clients looks again.
+                // It was replaced between the lookup and the read: the S3 adapter looks it up again.
                 Err(Error::NoSuchVersion) => {}
                 Err(error) => panic!("{error}"),
             }
@@ -67,14 +69,15 @@ async fn concurrent_overwrites_are_seen_whole(
     assert_eq!(world.usage().await, (20_000 + 39 * 3000, 1));
 }
 
+/// A missing file is reported before the response starts.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_is_missing_is_told_before_the_answer_begins(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+async fn missing_file_fails_before_response(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
-    let Some(world) = world(engine).await else { return };
+    let Some(world) = world(database).await else { return };
     world.put("k", &[7; 100_000]).await.unwrap();
-    let object = world.find("k", &Which::Current).await.unwrap();
+    let object = world.find("k", &VersionSelector::Current).await.unwrap();
     for shard in std::fs::read_dir(&world.directory).unwrap() {
         for file in std::fs::read_dir(shard.unwrap().path()).unwrap() {
             std::fs::remove_file(file.unwrap().path()).unwrap();

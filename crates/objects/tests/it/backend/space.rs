@@ -1,4 +1,4 @@
-//! Of the disk a part is left alone.
+//! A reserve of the disk stays free.
 
 use std::time::Duration;
 
@@ -7,9 +7,10 @@ use tarn_store::testing::DatabaseKind;
 
 use crate::backend::support::with;
 
+/// Small objects do not use the reserve of the disk either.
 #[tokio::test]
-async fn what_is_small_does_not_take_the_reserve_either() {
-    // No disk has so much.
+async fn small_objects_respect_reserve() {
+    // No disk has this much space.
     let settings = Settings { reserve_bytes: 1 << 60, ..Settings::default() };
     let world = with(DatabaseKind::Sqlite, settings).await.unwrap();
     for size in [0, 1, 16 << 10, (16 << 10) + 1, 1 << 20] {

@@ -8,9 +8,9 @@ use futures::StreamExt;
 use tarn_model::ids::OrgId;
 use tarn_model::objects::{Details, Object};
 use tarn_objects::files::Sums;
-use tarn_objects::find::Which;
-use tarn_objects::put::{Condition, Place, Stored};
-use tarn_objects::{Error, Objects, Parts, Result, Settings};
+use tarn_objects::find::VersionSelector;
+use tarn_objects::put::{Condition, ObjectLocation, Stored};
+use tarn_objects::{Components, Error, Objects, Result, Settings};
 use tarn_store::Store;
 use tarn_store::testing::{DatabaseKind, Fresh, ManualClock, SeededIds, fresh};
 
@@ -23,17 +23,17 @@ pub(crate) struct World {
     pub(crate) fresh: Fresh,
 }
 
-pub(crate) async fn world(engine: DatabaseKind) -> Option<World> {
-    with(engine, Settings { reserve_bytes: 0, ..Settings::default() }).await
+pub(crate) async fn world(database: DatabaseKind) -> Option<World> {
+    with(database, Settings { reserve_bytes: 0, ..Settings::default() }).await
 }
 
-pub(crate) async fn with(engine: DatabaseKind, settings: Settings) -> Option<World> {
-    let fresh = fresh(engine).await?;
+pub(crate) async fn with(database: DatabaseKind, settings: Settings) -> Option<World> {
+    let fresh = fresh(database).await?;
     let (clock, ids) = (Arc::new(ManualClock::default()), Arc::new(SeededIds::new(7)));
     let store = Store::open(&fresh.database, clock.clone(), ids.clone()).await.unwrap();
     let org = OrgId::fresh(&*ids);
     let directory = fresh.dir.path().join("objects");
-    let parts = Parts {
+    let components = Components {
         store: store.clone(),
         directory: directory.clone(),
         secret: [7; 32],
@@ -41,7 +41,7 @@ pub(crate) async fn with(engine: DatabaseKind, settings: Settings) -> Option<Wor
         clock: clock.clone(),
         ids,
     };
-    let objects = Objects::open(parts).unwrap();
+    let objects = Objects::open(components).unwrap();
     let of = org.clone();
     store.write(move |tx| tarn_objects::accounts::enable(tx, &of).map(drop)).await.unwrap();
     objects.create_bucket(&org, "first").await.unwrap();
@@ -49,8 +49,8 @@ pub(crate) async fn with(engine: DatabaseKind, settings: Settings) -> Option<Wor
 }
 
 impl World {
-    pub(crate) fn place(&self, key: &str) -> Place {
-        Place { org: self.org.clone(), bucket: "first".to_owned(), key: key.to_owned() }
+    pub(crate) fn location(&self, key: &str) -> ObjectLocation {
+        ObjectLocation { org: self.org.clone(), bucket: "first".to_owned(), key: key.to_owned() }
     }
 
     pub(crate) async fn put(&self, key: &str, data: &[u8]) -> Result<Stored> {
@@ -58,18 +58,18 @@ impl World {
     }
 
     pub(crate) async fn put_if(&self, key: &str, data: &[u8], condition: Condition) -> Result<Stored> {
-        let place = self.place(key);
-        let mut intake = self.objects.intake(&place, Some(data.len() as u64), Sums::with(None)).await?;
+        let location = self.location(key);
+        let mut intake = self.objects.intake(&location, Some(data.len() as u64), Sums::with(None)).await?;
         intake.push(Bytes::copy_from_slice(data)).await?;
-        self.objects.put(&place, intake.finish().await?, Details::default(), condition).await
+        self.objects.put(&location, intake.finish().await?, Details::default(), condition).await
     }
 
-    pub(crate) async fn find(&self, key: &str, which: &Which) -> Result<Object> {
-        self.objects.find(&self.org, "first", key, which).await
+    pub(crate) async fn find(&self, key: &str, selector: &VersionSelector) -> Result<Object> {
+        self.objects.find(&self.org, "first", key, selector).await
     }
 
-    pub(crate) async fn get(&self, key: &str, which: &Which) -> Result<Vec<u8>> {
-        let object = self.find(key, which).await?;
+    pub(crate) async fn get(&self, key: &str, selector: &VersionSelector) -> Result<Vec<u8>> {
+        let object = self.find(key, selector).await?;
         self.read(&object).await
     }
 
@@ -82,19 +82,19 @@ impl World {
         Ok(data)
     }
 
-    /// How many bytes and objects the account has.
+    /// Returns the bytes and objects of the account.
     pub(crate) async fn usage(&self) -> (u64, u64) {
         let account = self.store.read(|tx| tarn_objects::accounts::get(tx, &self.org)).await.unwrap();
         (account.bytes, account.objects)
     }
 
-    /// How many data files there are.
+    /// Returns the number of data files.
     pub(crate) fn files(&self) -> usize {
         let shards = std::fs::read_dir(&self.directory).unwrap();
         shards.map(|shard| std::fs::read_dir(shard.unwrap().path()).unwrap().count()).sum()
     }
 
-    /// Waits until there are this many data files: removals end a moment after the answer.
+    /// Waits until there are this many data files: removals end a moment after the call.
     pub(crate) async fn has_files(&self, wanted: usize) {
         for _ in 0..6000 {
             if self.files() == wanted {

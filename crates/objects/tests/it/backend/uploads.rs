@@ -1,14 +1,14 @@
-//! Uploads in parts: what they become, what is refused, and what is left of those that are given up.
+//! Multipart uploads: their completion, refusals, and what aborted uploads leave behind.
 
 use bytes::Bytes;
 use rstest::rstest;
 use tarn_model::Time;
 use tarn_model::ids::{BucketId, ContentId};
 use tarn_model::objects::{Algorithm, Details, Part, Scope, Upload};
-use tarn_objects::complete::{Chosen, Expected};
+use tarn_objects::complete::{ChosenPart, Expected};
 use tarn_objects::files::{Received, Sums};
-use tarn_objects::find::Which;
-use tarn_objects::put::{Condition, Place};
+use tarn_objects::find::VersionSelector;
+use tarn_objects::put::{Condition, ObjectLocation};
 use tarn_objects::{Error, Objects};
 use tarn_store::testing::{DatabaseKind, SeededIds};
 
@@ -18,41 +18,43 @@ const MIN: usize = 5 << 20;
 
 pub(crate) async fn part(
     objects: &Objects,
-    place: &Place,
+    location: &ObjectLocation,
     upload: &str,
     number: u32,
     data: Vec<u8>,
 ) -> Result<Part, Error> {
     let sums = Sums::with(Some(Algorithm::Crc32));
-    let begun = objects.upload(place, upload).await?;
-    let mut intake = objects.intake_part(place, &begun, number, Some(data.len() as u64), sums).await?;
+    let begun = objects.upload(location, upload).await?;
+    let mut intake = objects.intake_part(location, &begun, number, Some(data.len() as u64), sums).await?;
     intake.push(Bytes::from(data)).await?;
     let received: Received = intake.finish().await?;
     let sum = received.crc32.map(|sum| base64_simd::STANDARD.encode_to_string(sum));
-    objects.put_part(place, upload, number, received, sum).await
+    objects.put_part(location, upload, number, received, sum).await
 }
 
-pub(crate) fn chosen(parts: &[&Part]) -> Vec<Chosen> {
+pub(crate) fn chosen(parts: &[&Part]) -> Vec<ChosenPart> {
     let choose =
-        |part: &&Part| Chosen { number: part.number, etag: part.etag.clone(), checksum: part.checksum.clone() };
+        |part: &&Part| ChosenPart { number: part.number, etag: part.etag.clone(), checksum: part.checksum.clone() };
     parts.iter().map(choose).collect()
 }
 
+/// The chosen parts of an upload become an object.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn parts_become_an_object(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = world(engine).await else { return };
-    let (objects, place) = (&world.objects, world.place("k"));
+async fn parts_become_object(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = world(database).await else { return };
+    let (objects, location) = (&world.objects, world.location("k"));
     let checksum = Some((Algorithm::Crc32, Scope::Full));
-    let upload = objects.begin_upload(&place, Details::default(), checksum).await.unwrap().id.to_string();
-    let second = part(objects, &place, &upload, 7, b"tail".to_vec()).await.unwrap();
-    part(objects, &place, &upload, 1, vec![9; 10]).await.unwrap();
-    let first = part(objects, &place, &upload, 1, vec![1; MIN]).await.unwrap();
-    let unused = part(objects, &place, &upload, 3, vec![3; 100]).await.unwrap();
+    let upload = objects.begin_upload(&location, Details::default(), checksum).await.unwrap().id.to_string();
+    let second = part(objects, &location, &upload, 7, b"tail".to_vec()).await.unwrap();
+    part(objects, &location, &upload, 1, vec![9; 10]).await.unwrap();
+    let first = part(objects, &location, &upload, 1, vec![1; MIN]).await.unwrap();
+    let unused = part(objects, &location, &upload, 3, vec![3; 100]).await.unwrap();
     world.has_files(3).await;
     assert_eq!(world.usage().await, (MIN as u64 + 104, 0));
 
-    let complete = |chosen, expected| objects.complete_upload(&place, &upload, chosen, expected, Condition::default());
+    let complete =
+        |chosen, expected| objects.complete_upload(&location, &upload, chosen, expected, Condition::default());
     let wrong_order = complete(chosen(&[&second, &first]), Expected::default()).await;
     assert!(matches!(wrong_order, Err(Error::InvalidPartOrder)));
     let small = complete(chosen(&[&first, &unused, &second]), Expected::default()).await;
@@ -67,50 +69,50 @@ async fn parts_become_an_object(#[values(DatabaseKind::Sqlite, DatabaseKind::Pos
     assert!(stored.etag.ends_with("-2") && stored.etag.len() == 34, "{}", stored.etag);
     let mut whole = vec![1; MIN];
     whole.extend_from_slice(b"tail");
-    assert!(world.get("k", &Which::Current).await.unwrap() == whole);
+    assert!(world.get("k", &VersionSelector::Current).await.unwrap() == whole);
     use s3s::crypto::Checksum as _;
     let crc = base64_simd::STANDARD.encode_to_string(s3s::crypto::Crc32::checksum(&whole));
-    assert_eq!(sum.map(|sum| sum.value), Some(crc), "the sum of the whole follows from those of the parts");
+    assert_eq!(sum.map(|sum| sum.value), Some(crc), "the sum of the object is computed from those of the parts");
     world.has_files(2).await;
     assert_eq!(world.usage().await, (MIN as u64 + 4, 1));
 
-    // Whoever lost the answer asks again.
+    // A client that lost the response asks again.
     let (again, _) = complete(chosen(&[&first, &second]), Expected::default()).await.unwrap();
     assert_eq!(again.etag, stored.etag);
-    let object = world.find("k", &Which::Current).await.unwrap();
+    let object = world.find("k", &VersionSelector::Current).await.unwrap();
     let range = objects.read(&object, MIN as u64 - 2..MIN as u64 + 2).await.unwrap();
     let pieces: Vec<_> = futures::StreamExt::collect(range).await;
     let bytes: Vec<u8> = pieces.into_iter().flat_map(|piece| piece.unwrap().to_vec()).collect();
     assert_eq!(bytes, [1, 1, b't', b'a'], "ranges cross parts");
 
-    let copied = objects.copy(&object, &world.place("copy"), Details::default(), Condition::default()).await.unwrap();
+    let copied =
+        objects.copy(&object, &world.location("copy"), Details::default(), Condition::default()).await.unwrap();
     assert_eq!(copied.etag, stored.etag);
     objects.delete(&world.org, "first", "k").await.unwrap();
     world.has_files(2).await;
-    assert!(world.get("copy", &Which::Current).await.unwrap() == whole, "a copy outlives its original");
+    assert!(world.get("copy", &VersionSelector::Current).await.unwrap() == whole, "a copy outlives its original");
     assert_eq!(world.usage().await, (MIN as u64 + 4, 1));
 }
 
+/// Aborted and abandoned uploads leave nothing behind.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn uploads_that_are_given_up_leave_nothing(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
-) {
-    let Some(world) = world(engine).await else { return };
-    let (objects, place) = (&world.objects, world.place("k"));
+async fn aborted_uploads_leave_nothing(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = world(database).await else { return };
+    let (objects, location) = (&world.objects, world.location("k"));
     let mut uploads = Vec::new();
     for _ in 0..3 {
-        let upload = objects.begin_upload(&place, Details::default(), None).await.unwrap().id.to_string();
-        part(objects, &place, &upload, 1, vec![1; 1000]).await.unwrap();
+        let upload = objects.begin_upload(&location, Details::default(), None).await.unwrap().id.to_string();
+        part(objects, &location, &upload, 1, vec![1; 1000]).await.unwrap();
         uploads.push(upload);
     }
-    objects.abort_upload(&place, &uploads[0]).await.unwrap();
-    assert!(matches!(objects.abort_upload(&place, &uploads[0]).await, Err(Error::NoSuchUpload)));
-    assert!(matches!(part(objects, &place, &uploads[0], 2, vec![1]).await, Err(Error::NoSuchUpload)));
-    assert!(matches!(objects.upload(&world.place("other"), &uploads[1]).await, Err(Error::NoSuchUpload)));
+    objects.abort_upload(&location, &uploads[0]).await.unwrap();
+    assert!(matches!(objects.abort_upload(&location, &uploads[0]).await, Err(Error::NoSuchUpload)));
+    assert!(matches!(part(objects, &location, &uploads[0], 2, vec![1]).await, Err(Error::NoSuchUpload)));
+    assert!(matches!(objects.upload(&world.location("other"), &uploads[1]).await, Err(Error::NoSuchUpload)));
     world.has_files(2).await;
     assert_eq!(objects.abort_abandoned().await.unwrap(), 0);
-    // One that nobody can make sense of, older than the others.
+    // An upload without a bucket, older than the others.
     let lost = Upload {
         id: ContentId::fresh(&SeededIds::new(99)),
         bucket: BucketId::fresh(&SeededIds::new(99)),
@@ -126,22 +128,23 @@ async fn uploads_that_are_given_up_leave_nothing(
     assert_eq!(world.usage().await, (0, 0));
 }
 
+/// A bucket is removed with any number of open uploads.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bucket_goes_with_any_number_of_uploads(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+async fn bucket_is_removed_with_many_uploads(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
-    let Some(world) = world(engine).await else { return };
-    let (objects, place) = (&world.objects, world.place("k"));
+    let Some(world) = world(database).await else { return };
+    let (objects, location) = (&world.objects, world.location("k"));
     let bucket = objects.bucket(&world.org, "first").await.unwrap().id;
-    let first = objects.begin_upload(&place, Details::default(), None).await.unwrap();
-    part(objects, &place, first.id.as_str(), 1, vec![1; 1000]).await.unwrap();
+    let first = objects.begin_upload(&location, Details::default(), None).await.unwrap();
+    part(objects, &location, first.id.as_str(), 1, vec![1; 1000]).await.unwrap();
     world.put("object", b"there").await.unwrap();
     let full = objects.remove_bucket(&world.org, "first").await;
     assert!(matches!(full, Err(Error::BucketNotEmpty)), "{full:?}");
-    objects.upload(&place, first.id.as_str()).await.unwrap();
+    objects.upload(&location, first.id.as_str()).await.unwrap();
     objects.delete(&world.org, "first", "object").await.unwrap();
-    // More than one transaction gives up.
+    // More than one transaction removes.
     let write = world.store.write(move |tx| -> Result<(), Error> {
         for number in 0..1200 {
             let (id, key) = (ContentId::fresh(tx.ids()), format!("k{number}"));

@@ -1,4 +1,4 @@
-//! A full disk is told as what it is, and leaves nothing behind.
+//! A full disk is reported as such, and leaves nothing behind.
 
 use std::ffi::CStr;
 use std::io::ErrorKind;
@@ -12,7 +12,7 @@ use tarn_store::testing::SeededIds;
 
 use crate::files::{MD5, body, feed, file, settle};
 
-/// A small file system in memory; unmounted when the test ends, however it ends.
+/// A small file system in memory, unmounted at the end of the test.
 struct Small(tempfile::TempDir);
 
 impl Small {
@@ -35,15 +35,16 @@ impl Small {
 
 impl Drop for Small {
     fn drop(&mut self) {
-        // Detached, so that a file that is still open after a failed test cannot keep it.
+        // Detached, so that a file that is still open after a failed test cannot block it.
         if let Err(error) = unmount(self.path(), UnmountFlags::DETACH) {
             eprintln!("{} is still mounted: {error}", self.path().display());
         }
     }
 }
 
+/// A full disk refuses a body, leaves nothing behind and recovers.
 #[tokio::test]
-async fn a_full_disk_refuses_and_recovers() {
+async fn full_disk_refuses_and_recovers() {
     let Some(small) = Small::mount(c"size=4m") else { return };
     let root = small.path().join("objects");
     let files = Files::open(&root, 0, Arc::new(SeededIds::new(5))).unwrap();
@@ -51,7 +52,7 @@ async fn a_full_disk_refuses_and_recovers() {
     assert!(free > 3 << 20 && free <= 4 << 20, "{free}");
     let mut intake = files.intake(MD5);
     let refused = loop {
-        // Once the disk is full, some piece or the end is refused.
+        // Once the disk is full, a piece or the end is refused.
         if let Err(error) = intake.push(Bytes::from(body(100_000))).await {
             break error;
         }
@@ -60,7 +61,7 @@ async fn a_full_disk_refuses_and_recovers() {
     assert!(intake.push(Bytes::from(body(300_000))).await.is_err());
     assert!(intake.finish().await.is_err());
     settle(&root, 0).await;
-    // One that fails only at its end.
+    // A body that fails only at its end.
     let mut intake = files.intake(MD5);
     let first = file(feed(files.intake(MD5), &body(3 << 20), 65_536).await);
     intake.push(Bytes::from(body(250_000))).await.unwrap();
@@ -73,9 +74,9 @@ async fn a_full_disk_refuses_and_recovers() {
     settle(&root, 0).await;
 }
 
-/// What is announced fits, but others write at the same time.
+/// A file does not grow into the reserve: the announced size fits, but other files are written at the same time.
 #[tokio::test]
-async fn a_file_does_not_grow_into_the_reserve() {
+async fn file_does_not_grow_into_reserve() {
     let Some(small) = Small::mount(c"size=24m") else { return };
     let root = small.path().join("objects");
     let files = Files::open(&root, 8 << 20, Arc::new(SeededIds::new(5))).unwrap();
@@ -87,10 +88,10 @@ async fn a_file_does_not_grow_into_the_reserve() {
         }
     };
     assert_eq!(refused.kind(), ErrorKind::StorageFull);
-    assert!(files.free_bytes().unwrap() > 2 << 20, "it was refused long before the disk was full");
+    assert!(files.free_bytes().unwrap() > 2 << 20, "it was refused before the disk was full");
     drop(intake);
     settle(&root, 1).await;
-    // What costs nothing is not refused.
+    // A link needs no space and is not refused.
     drop(files.link_all(vec![first.id().clone()]).await.unwrap());
     drop(first);
     settle(&root, 0).await;

@@ -1,5 +1,5 @@
-//! The data files, as the rest of the crate uses them. The directory is looked at from outside, where something must be left
-//! or must not.
+//! The data files, as the rest of the crate uses them. Some tests check the directory itself for what must or must not
+//! be left.
 
 mod copies;
 mod full;
@@ -14,33 +14,33 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::TryStreamExt;
 use tarn_model::ids::FileId;
-use tarn_objects::files::{Files, Intake, Pending, Received, Sums, Taken};
+use tarn_objects::files::{Files, Intake, Pending, Received, ReceivedBody, Sums};
 use tarn_store::testing::SeededIds;
 
-/// A directory that is gone after the test, and the files in it.
-struct Place {
+/// A temporary directory, and the files in it.
+struct TestFiles {
     dir: tempfile::TempDir,
     files: Files,
 }
 
-impl Place {
-    fn new() -> Place {
+impl TestFiles {
+    fn new() -> TestFiles {
         let dir = tempfile::tempdir().unwrap();
         let files = Files::open(&dir.path().join("objects"), 0, Arc::new(SeededIds::new(5))).unwrap();
-        Place { dir, files }
+        TestFiles { dir, files }
     }
 
-    /// Where a file lies.
+    /// Returns the path of a file.
     fn path(&self, file: &FileId) -> PathBuf {
         self.dir.path().join("objects").join(&file.as_str()[2..4]).join(file.as_str())
     }
 
-    /// The names of the files that lie on the disk.
+    /// Returns the names of the files on disk.
     fn names(&self) -> Vec<String> {
         names(&self.dir.path().join("objects"))
     }
 
-    /// Waits until so many files are left: what is dropped is removed by a thread, soon.
+    /// Waits until this many files are left: dropped files are removed by a thread.
     async fn settle(&self, count: usize) {
         settle(&self.dir.path().join("objects"), count).await;
     }
@@ -77,7 +77,7 @@ async fn settle(root: &Path, count: usize) {
     panic!("there are still {:?}", names(root));
 }
 
-/// Bytes that are the same nowhere in the body.
+/// Returns bytes that differ everywhere in the body.
 fn body(length: usize) -> Vec<u8> {
     (0..length.div_ceil(4) as u32).flat_map(|at| at.wrapping_mul(2_654_435_761).to_le_bytes()).take(length).collect()
 }
@@ -91,7 +91,7 @@ async fn feed(mut intake: Intake, body: &[u8], piece: usize) -> Received {
 
 fn file(received: Received) -> Pending {
     match received.body {
-        Taken::File(pending) => pending,
-        Taken::Inline(bytes) => panic!("{} bytes are not a file", bytes.len()),
+        ReceivedBody::File(pending) => pending,
+        ReceivedBody::Inline(bytes) => panic!("{} bytes are not a file", bytes.len()),
     }
 }

@@ -1,4 +1,4 @@
-//! The sweep removes what no row names, and nothing else.
+//! The sweep removes files that no row refers to, and nothing else.
 
 use std::collections::HashSet;
 use std::io;
@@ -8,67 +8,70 @@ use std::time::Duration;
 use tarn_model::Time;
 use tarn_model::ids::FileId;
 
-use crate::files::{Place, body};
+use crate::files::{TestFiles, body};
 
-/// After everything that these tests do.
+/// A time after everything that these tests do.
 const LATE: Time = Time::from_micros(i64::MAX / 2);
 const MINUTE: Duration = Duration::from_secs(60);
 
-async fn keep(place: &Place) -> FileId {
-    let pending = place.put(&body(10)).await;
+async fn keep(test: &TestFiles) -> FileId {
+    let pending = test.put(&body(10)).await;
     let id = pending.id().clone();
     pending.keep();
     id
 }
 
+/// The sweep removes only orphans.
 #[tokio::test]
-async fn only_orphans_go() {
-    let place = Place::new();
+async fn only_orphans_are_removed() {
+    let test = TestFiles::new();
     let mut referenced = HashSet::new();
     for number in 0..700 {
-        let id = keep(&place).await;
+        let id = keep(&test).await;
         if number % 7 != 0 {
             referenced.insert(id);
         }
     }
-    let in_flight = place.put(&body(10)).await;
-    let foreign = place.path(in_flight.id()).with_file_name("README");
+    let in_flight = test.put(&body(10)).await;
+    let foreign = test.path(in_flight.id()).with_file_name("README");
     std::fs::write(&foreign, "not ours").unwrap();
     let known = |batch: Vec<FileId>| {
         assert!(batch.len() <= 500 && !batch.contains(in_flight.id()));
         std::future::ready(Ok::<_, io::Error>(batch.into_iter().filter(|file| referenced.contains(file)).collect()))
     };
-    let swept = place.files.sweep(MINUTE, LATE, known).await.unwrap();
+    let swept = test.files.sweep(MINUTE, LATE, known).await.unwrap();
     assert_eq!((swept.seen, swept.removed), (701, 100));
-    let again = place.files.sweep(MINUTE, LATE, known).await.unwrap();
+    let again = test.files.sweep(MINUTE, LATE, known).await.unwrap();
     assert_eq!((again.seen, again.removed), (601, 0));
-    let left: HashSet<String> = place.names().into_iter().collect();
+    let left: HashSet<String> = test.names().into_iter().collect();
     assert!(referenced.iter().all(|file| left.contains(file.as_str())));
     assert!(left.contains(in_flight.id().as_str()) && foreign.exists());
 }
 
+/// Young files stay, and a link is as old as itself, not as its bytes.
 #[tokio::test]
-async fn the_young_stay_and_a_link_is_as_young_as_itself() {
-    let place = Place::new();
-    let id = keep(&place).await;
-    let path = place.path(&id);
+async fn young_files_stay() {
+    let test = TestFiles::new();
+    let id = keep(&test).await;
+    let path = test.path(&id);
     let changed = std::fs::metadata(&path).unwrap();
     let changed = Time::from_micros(changed.ctime() * 1_000_000 + changed.ctime_nsec() / 1000);
     let nothing = |_| std::future::ready(Ok::<_, io::Error>(HashSet::new()));
-    let sweep = async |now: Time| place.files.sweep(MINUTE, now, nothing).await.unwrap().removed;
+    let sweep = async |now: Time| test.files.sweep(MINUTE, now, nothing).await.unwrap().removed;
     assert_eq!(sweep(changed.after(MINUTE / 2)).await, 0);
     // The bytes of a link may be years old.
     std::fs::File::open(&path).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
     assert_eq!(sweep(changed.after(MINUTE / 2)).await, 0);
     assert_eq!(sweep(LATE).await, 1);
-    place.settle(0).await;
+    test.settle(0).await;
 }
 
+/// A failed lookup of rows removes nothing.
 #[tokio::test]
-async fn a_failure_to_ask_removes_nothing() {
-    let place = Place::new();
-    keep(&place).await;
+async fn failed_lookup_removes_nothing() {
+    let test = TestFiles::new();
+    keep(&test).await;
     let failing = |_| std::future::ready(Err::<HashSet<FileId>, _>(io::Error::other("no database")));
-    assert!(place.files.sweep(MINUTE, LATE, failing).await.is_err());
-    assert_eq!(place.names().len(), 1);
+    assert!(test.files.sweep(MINUTE, LATE, failing).await.is_err());
+    assert_eq!(test.names().len(), 1);
 }

@@ -1,19 +1,20 @@
-//! Buckets: made, listed, asked about and removed.
+//! Buckets: created, listed, described and removed.
 
 use rstest::rstest;
 use tarn_store::testing::DatabaseKind;
 
-use crate::s3::harness::{Harness, refused};
+use crate::s3::harness::{Harness, assert_refused};
 
+/// A bucket is created, described and removed.
 #[rstest]
 #[case(DatabaseKind::Sqlite)]
 #[case(DatabaseKind::Postgres)]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bucket_lives_and_goes(#[case] engine: DatabaseKind) {
-    let Some(harness) = Harness::new(engine).await else { return };
+async fn bucket_is_created_and_removed(#[case] database: DatabaseKind) {
+    let Some(harness) = Harness::new(database).await else { return };
     let made = harness.call("PUT", "/photos").send().await;
     assert_eq!((made.status, made.header("location")), (200, Some("/photos")));
-    refused(&harness.call("PUT", "/photos").send().await, 409, "BucketAlreadyOwnedByYou");
+    assert_refused(&harness.call("PUT", "/photos").send().await, 409, "BucketAlreadyOwnedByYou");
 
     let head = harness.call("HEAD", "/photos").send().await;
     assert_eq!((head.status, head.header("x-amz-bucket-region")), (200, Some("global")));
@@ -22,42 +23,45 @@ async fn a_bucket_lives_and_goes(#[case] engine: DatabaseKind) {
     assert_eq!(harness.call("GET", "/").send().await.all("Name"), ["photos"]);
 
     harness.put("photos", "a", "1").await;
-    refused(&harness.call("DELETE", "/photos").send().await, 409, "BucketNotEmpty");
+    assert_refused(&harness.call("DELETE", "/photos").send().await, 409, "BucketNotEmpty");
     assert_eq!(harness.call("DELETE", "/photos/a").send().await.status, 204);
     assert_eq!(harness.call("DELETE", "/photos").send().await.status, 204);
-    refused(&harness.call("DELETE", "/photos").send().await, 404, "NoSuchBucket");
+    assert_refused(&harness.call("DELETE", "/photos").send().await, 404, "NoSuchBucket");
     assert_eq!(harness.call("HEAD", "/photos").send().await.status, 404);
-    refused(&harness.call("GET", "/photos?location").send().await, 404, "NoSuchBucket");
+    assert_refused(&harness.call("GET", "/photos?location").send().await, 404, "NoSuchBucket");
 }
 
+/// Any region and location is accepted.
 #[tokio::test]
-async fn any_region_and_location_is_accepted() {
+async fn any_region_is_accepted() {
     let harness = Harness::new(DatabaseKind::Sqlite).await.unwrap();
     let body = "<CreateBucketConfiguration xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\
                 <LocationConstraint>eu-west-3</LocationConstraint></CreateBucketConfiguration>";
     let mut call = harness.call("PUT", "/elsewhere").body(body);
     call.signer.region = "mars-1".to_owned();
     assert_eq!(call.send().await.status, 200);
-    // What cannot be a region is corrected; s3cmd begins so.
+    // An invalid region is corrected; s3cmd starts with one.
     let mut call = harness.call("HEAD", "/elsewhere");
     call.signer.region = "US".to_owned();
-    let answer = call.send().await;
-    refused(&answer, 400, "AuthorizationHeaderMalformed");
-    assert_eq!(answer.xml("Region").as_deref(), Some("global"));
+    let response = call.send().await;
+    assert_refused(&response, 400, "AuthorizationHeaderMalformed");
+    assert_eq!(response.xml("Region").as_deref(), Some("global"));
 }
 
+/// Bucket names follow the rules.
 #[tokio::test]
-async fn names_follow_the_rules() {
+async fn bucket_names_are_checked() {
     let harness = Harness::new(DatabaseKind::Sqlite).await.unwrap();
     for name in ["ab", "Photos", "photos_1", "192.168.5.4", "a..b", "-ab", &"a".repeat(64)] {
-        let answer = harness.call("PUT", &format!("/{name}")).send().await;
-        refused(&answer, 400, "InvalidBucketName");
-        assert!(answer.xml("Message").unwrap().contains("3 to 63 characters"), "{}", answer.text());
+        let response = harness.call("PUT", &format!("/{name}")).send().await;
+        assert_refused(&response, 400, "InvalidBucketName");
+        assert!(response.xml("Message").unwrap().contains("3 to 63 characters"), "{}", response.text());
     }
 }
 
+/// Lists of buckets have pages.
 #[tokio::test]
-async fn lists_of_buckets_have_pages() {
+async fn bucket_lists_have_pages() {
     let harness = Harness::new(DatabaseKind::Sqlite).await.unwrap();
     for name in ["alpha", "beta-1", "beta-2", "beta-3"] {
         harness.bucket(name).await;
@@ -67,16 +71,17 @@ async fn lists_of_buckets_have_pages() {
     let token = first.xml("ContinuationToken").unwrap();
     let next = harness.call("GET", &format!("/?continuation-token={token}&max-buckets=2&prefix=beta")).send().await;
     assert_eq!((next.all("Name"), next.xml("ContinuationToken")), (vec!["beta-3".to_owned()], None));
-    refused(&harness.call("GET", "/?max-buckets=0").send().await, 400, "InvalidArgument");
+    assert_refused(&harness.call("GET", "/?max-buckets=0").send().await, 400, "InvalidArgument");
 }
 
+/// Options without an effect are refused.
 #[tokio::test]
-async fn what_would_not_be_kept_is_not_promised() {
+async fn unsupported_options_are_refused() {
     let harness = Harness::new(DatabaseKind::Sqlite).await.unwrap();
     let public = harness.call("PUT", "/public").header("x-amz-acl", "public-read").send().await;
-    refused(&public, 400, "AccessControlListNotSupported");
+    assert_refused(&public, 400, "AccessControlListNotSupported");
     let locked = harness.call("PUT", "/locked").header("x-amz-bucket-object-lock-enabled", "true").send().await;
-    refused(&locked, 501, "NotImplemented");
+    assert_refused(&locked, 501, "NotImplemented");
     harness.bucket("plain").await;
-    refused(&harness.call("GET", "/plain?website").send().await, 501, "NotImplemented");
+    assert_refused(&harness.call("GET", "/plain?website").send().await, 501, "NotImplemented");
 }

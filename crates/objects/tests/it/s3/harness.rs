@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use tarn_model::ids::OrgId;
 use tarn_objects::accounts::{self, Credentials};
 use tarn_objects::s3::{Service, service};
-use tarn_objects::{Objects, Parts, Settings};
+use tarn_objects::{Components, Objects, Settings};
 use tarn_store::Store;
 use tarn_store::testing::{DatabaseKind, Fresh, ManualClock, SeededIds, fresh};
 use tower::Service as _;
@@ -23,40 +23,40 @@ pub(crate) struct Harness {
     _fresh: Fresh,
 }
 
-/// The host to which calls go unless they say another.
+/// The host of a call without another one.
 pub(crate) const HOST: &str = "127.0.0.1:7071";
 
 impl Harness {
-    /// `None` where there is no such database to test on.
-    pub(crate) async fn new(engine: DatabaseKind) -> Option<Self> {
-        Self::with(engine, Settings { reserve_bytes: 0, ..Settings::default() }).await
+    /// Returns `None` where no such database is available.
+    pub(crate) async fn new(database: DatabaseKind) -> Option<Self> {
+        Self::with(database, Settings { reserve_bytes: 0, ..Settings::default() }).await
     }
 
-    pub(crate) async fn with(engine: DatabaseKind, settings: Settings) -> Option<Self> {
-        let fresh = fresh(engine).await?;
+    pub(crate) async fn with(database: DatabaseKind, settings: Settings) -> Option<Self> {
+        let fresh = fresh(database).await?;
         let (clock, ids) = (Arc::new(ManualClock::default()), Arc::new(SeededIds::new(7)));
         let store = Store::open(&fresh.database, clock.clone(), ids.clone()).await.unwrap();
         let directory = fresh.dir.path().join("objects");
-        let parts = Parts { store: store.clone(), directory, secret: [7; 32], settings, clock, ids };
-        let objects = Objects::open(parts).unwrap();
+        let components = Components { store: store.clone(), directory, secret: [7; 32], settings, clock, ids };
+        let objects = Objects::open(components).unwrap();
         let service = service(objects.clone(), vec!["s3.example.org".to_owned()]);
         let credentials = enable(&store, &objects, "o-000000000001").await;
         Some(Harness { objects, credentials, service, store, _fresh: fresh })
     }
 
-    /// Another organization's credentials.
+    /// Returns the credentials of another organization.
     pub(crate) async fn other(&self) -> Credentials {
         enable(&self.store, &self.objects, "o-000000000002").await
     }
 
-    /// Replaces the keys; the credentials here are the old ones then.
+    /// Replaces the access key. `credentials` keeps the old one.
     pub(crate) async fn rotate(&self) {
         let org: OrgId = "o-000000000001".parse().unwrap();
         self.store.write(move |tx| accounts::rotate(tx, &org)).await.unwrap();
         self.objects.forget_keys();
     }
 
-    /// A call to a path, which is escaped already, with its query.
+    /// Builds a call to a path, which is already escaped, with its query.
     pub(crate) fn call(&self, method: &str, target: &str) -> Call {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let Credentials { access_key_id, secret_access_key } = &self.credentials;
@@ -75,13 +75,13 @@ impl Harness {
         assert_eq!(self.call("PUT", &format!("/{name}")).send().await.status, 200);
     }
 
-    pub(crate) async fn put(&self, bucket: &str, key: &str, body: impl Into<Vec<u8>>) -> Answer {
-        let answer = self.call("PUT", &format!("/{bucket}/{}", escape(key))).body(body).send().await;
-        assert_eq!(answer.status, 200, "{}", answer.text());
-        answer
+    pub(crate) async fn put(&self, bucket: &str, key: &str, body: impl Into<Vec<u8>>) -> Response {
+        let response = self.call("PUT", &format!("/{bucket}/{}", escape(key))).body(body).send().await;
+        assert_eq!(response.status, 200, "{}", response.text());
+        response
     }
 
-    pub(crate) async fn get(&self, bucket: &str, key: &str) -> Answer {
+    pub(crate) async fn get(&self, bucket: &str, key: &str) -> Response {
         self.call("GET", &format!("/{bucket}/{}", escape(key))).send().await
     }
 
@@ -98,7 +98,7 @@ async fn enable(store: &Store, objects: &Objects, org: &str) -> Credentials {
     objects.credentials(&account)
 }
 
-/// A call that is not sent yet.
+/// A call that has not been sent.
 pub(crate) struct Call {
     pub(crate) service: Service,
     pub(crate) signer: Signer,
@@ -127,7 +127,7 @@ impl Call {
     }
 
     /// Signs the call with its headers and sends it.
-    pub(crate) async fn send(self) -> Answer {
+    pub(crate) async fn send(self) -> Response {
         let hash = hex(&Sha256::digest(&self.body));
         let length = self.body.len().to_string();
         let call = if self.headers.iter().any(|(name, _)| name == "content-length") || self.body.is_empty() {
@@ -136,10 +136,10 @@ impl Call {
             self.header("content-length", &length)
         };
         let (call, _) = call.sign(&hash);
-        call.send_as_it_is().await
+        call.send_unchanged().await
     }
 
-    /// Signs the call and says which signature it got. `payload` is what is said of the body.
+    /// Signs the call and returns the signature. `payload` is the declared hash of the body.
     pub(crate) fn sign(self, payload: &str) -> (Self, String) {
         let date = self.signer.date.clone();
         let mut call = self.header("x-amz-date", &date).header("x-amz-content-sha256", payload);
@@ -153,8 +153,8 @@ impl Call {
         (call.header("authorization", &authorization), signature)
     }
 
-    /// Sends the body in signed chunks, after something was done to their bytes.
-    pub(crate) async fn send_chunked(self, size: usize, change: impl FnOnce(&mut Vec<u8>)) -> Answer {
+    /// Sends the body in signed chunks, after changing their bytes.
+    pub(crate) async fn send_chunked(self, size: usize, change: impl FnOnce(&mut Vec<u8>)) -> Response {
         let body = self.body.clone();
         let (mut call, seed) = self
             .header("content-encoding", "aws-chunked")
@@ -162,21 +162,21 @@ impl Call {
             .sign("STREAMING-AWS4-HMAC-SHA256-PAYLOAD");
         call.body = call.signer.chunks(&seed, &body, size);
         change(&mut call.body);
-        call.send_as_it_is().await
+        call.send_unchanged().await
     }
 
     /// Sends these bytes as a body in chunks without signatures.
-    pub(crate) async fn send_unsigned_chunks(self, decoded: usize, trailer: &str, encoded: Vec<u8>) -> Answer {
+    pub(crate) async fn send_unsigned_chunks(self, decoded: usize, trailer: &str, encoded: Vec<u8>) -> Response {
         let (mut call, _) = self
             .header("content-encoding", "aws-chunked")
             .header("x-amz-decoded-content-length", &decoded.to_string())
             .header("x-amz-trailer", trailer)
             .sign("STREAMING-UNSIGNED-PAYLOAD-TRAILER");
         call.body = encoded;
-        call.send_as_it_is().await
+        call.send_unchanged().await
     }
 
-    /// Moves the signature into the query, and says the path with it.
+    /// Moves the signature into the query.
     pub(crate) fn presigned(mut self, seconds: u64) -> Self {
         self.headers.sort();
         let (key, scope, date) =
@@ -195,7 +195,7 @@ impl Call {
         self
     }
 
-    pub(crate) async fn send_as_it_is(mut self) -> Answer {
+    pub(crate) async fn send_unchanged(mut self) -> Response {
         let query = if self.query.is_empty() { String::new() } else { format!("?{}", self.query) };
         let mut request = Request::builder().method(self.method.as_str()).uri(format!("{}{query}", self.path));
         for (name, value) in &self.headers {
@@ -205,11 +205,11 @@ impl Call {
         let response = self.service.call(request).await.map_err(s3s::StdError::from).unwrap();
         let (parts, mut body) = response.into_parts();
         let body = body.store_all_limited(usize::MAX).await.unwrap().to_vec();
-        Answer { status: parts.status.as_u16(), headers: parts.headers, body }
+        Response { status: parts.status.as_u16(), headers: parts.headers, body }
     }
 }
 
-/// A query as signatures want it.
+/// Returns a query in the canonical form of signatures.
 fn sorted(query: &str) -> String {
     let with_value = |pair: &str| if pair.contains('=') { pair.to_owned() } else { format!("{pair}=") };
     let mut pairs: Vec<String> = query.split('&').filter(|pair| !pair.is_empty()).map(with_value).collect();
@@ -217,15 +217,15 @@ fn sorted(query: &str) -> String {
     pairs.join("&")
 }
 
-/// What came back.
+/// The response to a call.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Vec<u8>,
 }
 
-impl Answer {
+impl Response {
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
@@ -234,26 +234,26 @@ impl Answer {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
-    /// The text of the first element of this name.
+    /// Returns the text of the first element with this name.
     pub(crate) fn xml(&self, element: &str) -> Option<String> {
         self.all(element).into_iter().next()
     }
 
-    /// The texts of all elements of this name.
+    /// Returns the texts of all elements with this name.
     pub(crate) fn all(&self, element: &str) -> Vec<String> {
         let text = self.text();
         let (open, close) = (format!("<{element}>"), format!("</{element}>"));
         text.split(&open).skip(1).filter_map(|rest| Some(rest.split_once(&close)?.0.to_owned())).collect()
     }
 
-    /// The status and the code of an error.
+    /// Returns the status and the code of an error.
     pub(crate) fn refusal(&self) -> (u16, String) {
         (self.status, self.xml("Code").unwrap_or_default())
     }
 }
 
-/// That a call was refused with this status and code.
+/// Asserts that a call was refused with this status and code.
 #[track_caller]
-pub(crate) fn refused(answer: &Answer, status: u16, code: &str) {
-    assert_eq!(answer.refusal(), (status, code.to_owned()), "{}", answer.text());
+pub(crate) fn assert_refused(response: &Response, status: u16, code: &str) {
+    assert_eq!(response.refusal(), (status, code.to_owned()), "{}", response.text());
 }

@@ -1,11 +1,12 @@
-//! Buckets with hosts of their own.
+//! Buckets with their own host names.
 
 use tarn_store::testing::DatabaseKind;
 
-use crate::s3::harness::{Harness, refused};
+use crate::s3::harness::{Harness, assert_refused};
 
+/// A host below a domain names a bucket.
 #[tokio::test]
-async fn a_host_below_a_domain_is_a_bucket() {
+async fn host_below_domain_is_a_bucket() {
     let harness = Harness::new(DatabaseKind::Sqlite).await.unwrap();
     harness.bucket("photos").await;
     for host in ["photos.s3.example.org", "photos.s3.example.org:443", "photos.localhost:7071", "Photos.LOCALHOST"] {
@@ -14,11 +15,16 @@ async fn a_host_below_a_domain_is_a_bucket() {
         assert_eq!(harness.call("GET", "/dir/a").header("host", host).send().await.text(), "hello");
         assert_eq!(harness.call("DELETE", "/dir/a").header("host", host).send().await.status, 204);
     }
-    refused(&harness.call("GET", "/a").header("host", "absent.s3.example.org").send().await, 404, "NoSuchBucket");
+    assert_refused(
+        &harness.call("GET", "/a").header("host", "absent.s3.example.org").send().await,
+        404,
+        "NoSuchBucket",
+    );
 }
 
+/// With any other host, the path names the bucket.
 #[tokio::test]
-async fn any_other_host_leaves_the_bucket_to_the_path() {
+async fn other_hosts_use_the_path() {
     let harness = Harness::new(DatabaseKind::Sqlite).await.unwrap();
     harness.bucket("photos").await;
     harness.put("photos", "a", "hello").await;

@@ -3,12 +3,12 @@
 use rstest::rstest;
 use tarn_store::testing::DatabaseKind;
 
-use crate::s3::harness::{Answer, Harness, refused};
+use crate::s3::harness::{Harness, Response, assert_refused};
 
 const TREE: [&str; 5] = ["asdf", "boo/bar", "boo/baz/xyzzy", "cquux/bla", "cquux/thud"];
 
-async fn tree(engine: DatabaseKind) -> Option<Harness> {
-    let harness = Harness::new(engine).await?;
+async fn tree(database: DatabaseKind) -> Option<Harness> {
+    let harness = Harness::new(database).await?;
     harness.bucket("bucket").await;
     for key in TREE {
         harness.put("bucket", key, "x").await;
@@ -16,25 +16,26 @@ async fn tree(engine: DatabaseKind) -> Option<Harness> {
     Some(harness)
 }
 
-async fn list(harness: &Harness, query: &str) -> Answer {
+async fn list(harness: &Harness, query: &str) -> Response {
     harness.call("GET", &format!("/bucket?{query}")).send().await
 }
 
-/// Keys, and common prefixes.
-fn names(answer: &Answer) -> (Vec<String>, Vec<String>) {
-    let prefixes = answer.all("CommonPrefixes");
+/// Returns keys and common prefixes.
+fn names(response: &Response) -> (Vec<String>, Vec<String>) {
+    let prefixes = response.all("CommonPrefixes");
     let inner = |text: &String| text.replace("<Prefix>", "").replace("</Prefix>", "");
-    (answer.all("Key"), prefixes.iter().map(inner).collect())
+    (response.all("Key"), prefixes.iter().map(inner).collect())
 }
 
-fn is_truncated(answer: &Answer) -> bool {
-    answer.xml("IsTruncated").as_deref() == Some("true")
+fn is_truncated(response: &Response) -> bool {
+    response.xml("IsTruncated").as_deref() == Some("true")
 }
 
+/// The old list continues after a key.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn the_old_list_goes_on_after_keys(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(harness) = tree(engine).await else { return };
+async fn old_list_continues_after_keys(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(harness) = tree(database).await else { return };
     let all = list(&harness, "").await;
     assert_eq!((names(&all).0, is_truncated(&all)), (TREE.map(str::to_owned).to_vec(), false));
     assert_eq!((all.xml("MaxKeys").unwrap(), all.xml("Name").unwrap()), ("1000".to_owned(), "bucket".to_owned()));
@@ -50,12 +51,13 @@ async fn the_old_list_goes_on_after_keys(#[values(DatabaseKind::Sqlite, Database
     assert_eq!((second.xml("NextMarker"), second.xml("Marker").as_deref()), (None, Some("boo/")));
 }
 
+/// The new list continues with a token.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn the_new_list_goes_on_with_tokens(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+async fn new_list_continues_with_tokens(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
-    let Some(harness) = tree(engine).await else { return };
+    let Some(harness) = tree(database).await else { return };
     let mut seen = Vec::new();
     let mut query = "list-type=2&max-keys=2&start-after=asdf".to_owned();
     loop {
@@ -71,50 +73,53 @@ async fn the_new_list_goes_on_with_tokens(
     assert_eq!(seen, TREE[1..]);
     let owned = list(&harness, "list-type=2&fetch-owner=true&delimiter=%2F").await;
     assert_eq!((owned.all("Owner").len(), owned.xml("KeyCount").as_deref()), (1, Some("3")));
-    // An empty one is none, and the token of nobody is refused.
+    // An empty token counts as none, and an invalid one is refused.
     assert_eq!(names(&list(&harness, "list-type=2&continuation-token=").await).0.len(), 5);
     for token in ["garbage%21", "_w", "AA"] {
-        let answer = list(&harness, &format!("list-type=2&continuation-token={token}")).await;
-        refused(&answer, 400, "InvalidArgument");
+        let response = list(&harness, &format!("list-type=2&continuation-token={token}")).await;
+        assert_refused(&response, 400, "InvalidArgument");
     }
 }
 
+/// The limits of lists are numbers within a range.
 #[rstest]
 #[case::objects("", "max-keys")]
 #[case::objects_v2("list-type=2&", "max-keys")]
 #[case::versions("versions&", "max-keys")]
 #[case::uploads("uploads&", "max-uploads")]
 #[tokio::test(flavor = "multi_thread")]
-async fn limits_are_numbers(#[case] form: &str, #[case] name: &str) {
+async fn list_limits_are_checked(#[case] form: &str, #[case] name: &str) {
     let Some(harness) = tree(DatabaseKind::Sqlite).await else { return };
     let none = list(&harness, &format!("{form}{name}=0")).await;
     assert_eq!((none.status, none.all("Key").len(), is_truncated(&none)), (200, 0, false));
     let capped = list(&harness, &format!("{form}{name}=5000")).await;
     assert!(capped.text().contains(">1000<"), "{}", capped.text());
     for value in ["-1", "x", "1.5", "99999999999"] {
-        refused(&list(&harness, &format!("{form}{name}={value}")).await, 400, "InvalidArgument");
+        assert_refused(&list(&harness, &format!("{form}{name}={value}")).await, 400, "InvalidArgument");
     }
-    refused(&list(&harness, &format!("{form}encoding-type=base64")).await, 400, "InvalidArgument");
-    refused(&harness.call("GET", &format!("/missing?{form}prefix=a")).send().await, 404, "NoSuchBucket");
+    assert_refused(&list(&harness, &format!("{form}encoding-type=base64")).await, 400, "InvalidArgument");
+    assert_refused(&harness.call("GET", &format!("/missing?{form}prefix=a")).send().await, 404, "NoSuchBucket");
 }
 
+/// Keys that XML cannot contain are encoded.
 #[tokio::test(flavor = "multi_thread")]
-async fn names_that_xml_cannot_hold_are_encoded() {
+async fn unprintable_keys_are_encoded() {
     let Some(harness) = Harness::new(DatabaseKind::Sqlite).await else { return };
     harness.bucket("bucket").await;
     for key in ["a+b c/\u{1}", "a+b d"] {
         harness.put("bucket", key, "").await;
     }
     for form in ["", "list-type=2&", "versions&"] {
-        let answer = list(&harness, &format!("{form}delimiter=%2F&encoding-type=url&prefix=a%2B")).await;
-        assert_eq!(names(&answer), (vec!["a%2Bb%20d".to_owned()], vec!["a%2Bb%20c/".to_owned()]), "{form}");
-        assert_eq!(answer.xml("EncodingType").as_deref(), Some("url"));
-        assert_eq!(answer.all("Prefix").iter().filter(|prefix| *prefix == "a%2B").count(), 1, "{}", answer.text());
+        let response = list(&harness, &format!("{form}delimiter=%2F&encoding-type=url&prefix=a%2B")).await;
+        assert_eq!(names(&response), (vec!["a%2Bb%20d".to_owned()], vec!["a%2Bb%20c/".to_owned()]), "{form}");
+        assert_eq!(response.xml("EncodingType").as_deref(), Some("url"));
+        assert_eq!(response.all("Prefix").iter().filter(|prefix| *prefix == "a%2B").count(), 1, "{}", response.text());
     }
 }
 
+/// Common prefixes are counted in pages like keys.
 #[tokio::test(flavor = "multi_thread")]
-async fn many_branches_are_pages_like_any_other() {
+async fn common_prefixes_have_pages() {
     let Some(harness) = Harness::new(DatabaseKind::Sqlite).await else { return };
     harness.bucket("bucket").await;
     let mut expected = Vec::new();
@@ -144,12 +149,13 @@ async fn many_branches_are_pages_like_any_other() {
     }
 }
 
+/// A list of versions continues although the last version was deleted.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn versions_go_on_although_the_last_one_was_deleted(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+async fn version_list_survives_deletion(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
-    let Some(harness) = Harness::new(engine).await else { return };
+    let Some(harness) = Harness::new(database).await else { return };
     harness.bucket("bucket").await;
     harness.versioning("bucket", "Enabled").await;
     let mut made = Vec::new();
@@ -180,12 +186,13 @@ async fn versions_go_on_although_the_last_one_was_deleted(
     let latest = list(&harness, "versions&prefix=b").await.all("IsLatest");
     assert_eq!(latest.iter().filter(|latest| *latest == "true").count(), 1);
     for bad in ["version-id-marker=x", "key-marker=a&version-id-marker=x", "key-marker=a&version-id-marker=null~x"] {
-        refused(&list(&harness, &format!("versions&{bad}")).await, 400, "InvalidArgument");
+        assert_refused(&list(&harness, &format!("versions&{bad}")).await, 400, "InvalidArgument");
     }
 }
 
+/// Delete markers are listed separately.
 #[tokio::test(flavor = "multi_thread")]
-async fn marks_of_deletions_are_listed_apart() {
+async fn delete_markers_are_listed() {
     let Some(harness) = tree(DatabaseKind::Sqlite).await else { return };
     harness.versioning("bucket", "Enabled").await;
     let deleted = harness.call("DELETE", "/bucket/asdf").send().await;

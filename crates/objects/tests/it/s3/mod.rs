@@ -1,4 +1,4 @@
-//! S3 as clients speak it, in this process: every call is signed and goes through the whole service.
+//! The S3 protocol, in this process: every call is signed and passes the whole service.
 
 mod authorization;
 mod buckets;

@@ -3,19 +3,20 @@
 use rstest::rstest;
 use tarn_store::testing::DatabaseKind;
 
-use crate::s3::harness::{Answer, Harness, refused};
+use crate::s3::harness::{Harness, Response, assert_refused};
 
-async fn ranged(harness: &Harness, key: &str, range: &str) -> Answer {
+async fn ranged(harness: &Harness, key: &str, range: &str) -> Response {
     harness.call("GET", &format!("/photos/{key}")).header("range", range).send().await
 }
 
+/// Ranges of an object are exact.
 #[rstest]
 #[case(DatabaseKind::Sqlite, 1_000)]
 #[case(DatabaseKind::Sqlite, 100_000)]
 #[case(DatabaseKind::Postgres, 100_000)]
 #[tokio::test(flavor = "multi_thread")]
-async fn ranges_are_exact(#[case] engine: DatabaseKind, #[case] size: usize) {
-    let Some(harness) = Harness::new(engine).await else { return };
+async fn object_ranges_are_exact(#[case] database: DatabaseKind, #[case] size: usize) {
+    let Some(harness) = Harness::new(database).await else { return };
     harness.bucket("photos").await;
     let body: Vec<u8> = (0..size).map(|at| (at % 251) as u8).collect();
     harness.put("photos", "a", body.clone()).await;
@@ -36,27 +37,29 @@ async fn ranges_are_exact(#[case] engine: DatabaseKind, #[case] size: usize) {
     }
     for range in [format!("bytes={size}-"), format!("bytes={}-{}", end + 5, end + 9), "bytes=-0".to_owned()] {
         let got = ranged(&harness, "a", &range).await;
-        refused(&got, 416, "InvalidRange");
+        assert_refused(&got, 416, "InvalidRange");
         assert_eq!(got.header("content-range"), Some(format!("bytes */{size}").as_str()));
     }
     let head = harness.call("HEAD", "/photos/a").header("range", "bytes=0-9").send().await;
     assert_eq!((head.status, head.header("content-length")), (206, Some("10")));
 }
 
+/// An empty object has no ranges.
 #[tokio::test]
-async fn nothing_has_no_ranges() {
+async fn empty_object_has_no_ranges() {
     let harness = Harness::new(DatabaseKind::Sqlite).await.unwrap();
     harness.bucket("photos").await;
     harness.put("photos", "empty", "").await;
     let got = harness.get("photos", "empty").await;
     assert_eq!((got.status, got.body.len(), got.header("content-length")), (200, 0, Some("0")));
     for range in ["bytes=0-", "bytes=0-10", "bytes=-5"] {
-        refused(&ranged(&harness, "empty", range).await, 416, "InvalidRange");
+        assert_refused(&ranged(&harness, "empty", range).await, 416, "InvalidRange");
     }
 }
 
+/// An object that was put in one piece is its own first part.
 #[tokio::test]
-async fn an_object_in_one_piece_is_its_own_first_part() {
+async fn single_object_is_its_first_part() {
     let harness = Harness::new(DatabaseKind::Sqlite).await.unwrap();
     harness.bucket("photos").await;
     harness.put("photos", "a", "hello").await;
@@ -67,15 +70,16 @@ async fn an_object_in_one_piece_is_its_own_first_part() {
         (206, "hello", Some("bytes 0-4/5"))
     );
     assert_eq!(first.header("x-amz-mp-parts-count"), None);
-    refused(&part("2").await, 416, "InvalidPartNumber");
-    refused(&part("0").await, 400, "InvalidArgument");
-    refused(&part("10001").await, 400, "InvalidArgument");
+    assert_refused(&part("2").await, 416, "InvalidPartNumber");
+    assert_refused(&part("0").await, 400, "InvalidArgument");
+    assert_refused(&part("10001").await, 400, "InvalidArgument");
     let both = harness.call("GET", "/photos/a?partNumber=1").header("range", "bytes=0-1").send().await;
-    refused(&both, 400, "InvalidRequest");
+    assert_refused(&both, 400, "InvalidRequest");
 }
 
+/// Checksums are returned when they are requested.
 #[tokio::test]
-async fn checksums_are_told_to_those_who_ask() {
+async fn checksums_are_returned_on_request() {
     let harness = Harness::new(DatabaseKind::Sqlite).await.unwrap();
     harness.bucket("photos").await;
     let put =
@@ -93,8 +97,9 @@ async fn checksums_are_told_to_those_who_ask() {
     );
 }
 
+/// An object that is replaced while it is read is the old one or the new one.
 #[tokio::test]
-async fn an_object_that_is_replaced_while_it_is_read_is_one_or_the_other() {
+async fn replaced_object_is_read_whole() {
     let harness = Harness::new(DatabaseKind::Sqlite).await.unwrap();
     harness.bucket("photos").await;
     harness.put("photos", "a", vec![0; 50_000]).await;

@@ -1,4 +1,4 @@
-//! Signature Version 4, as a client makes it.
+//! Signature Version 4, as a client computes it.
 
 use std::fmt::Write as _;
 use std::time::SystemTime;
@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use s3s::dto::{Timestamp, TimestampFormat};
 use sha2::{Digest, Sha256};
 
-/// A key with its secret, and the time at which it signs.
+/// An access key with its secret, and the time of the signature.
 #[derive(Clone)]
 pub(crate) struct Signer {
     pub(crate) access_key: String,
@@ -27,7 +27,7 @@ impl Signer {
         format!("{}/{}/s3/aws4_request", &self.date[..8], self.region)
     }
 
-    /// The signature of a text.
+    /// Returns the signature of a text.
     pub(crate) fn sign(&self, text: &str) -> String {
         let day = hmac(format!("AWS4{}", self.secret).as_bytes(), &self.date.as_bytes()[..8]);
         let key = ["s3", "aws4_request"]
@@ -36,7 +36,7 @@ impl Signer {
         hex(&hmac(&key, text.as_bytes()))
     }
 
-    /// The signature of a request: headers must be sorted and in lower case, the query sorted.
+    /// Returns the signature of a request. Headers must be sorted and in lower case, the query sorted.
     pub(crate) fn sign_request(
         &self,
         method: &str,
@@ -54,7 +54,7 @@ impl Signer {
         self.sign(&format!("AWS4-HMAC-SHA256\n{}\n{}\n{hash}", self.date, self.scope()))
     }
 
-    /// A body in signed chunks, beginning from the signature of its request.
+    /// Returns a body in signed chunks, starting from the signature of its request.
     pub(crate) fn chunks(&self, seed: &str, body: &[u8], size: usize) -> Vec<u8> {
         let mut previous = seed.to_owned();
         let mut out = Vec::new();
@@ -71,7 +71,7 @@ impl Signer {
     }
 }
 
-/// The names of headers, as a signature lists them.
+/// Returns the names of headers, as a signature lists them.
 pub(crate) fn names(headers: &[(String, String)]) -> String {
     headers.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(";")
 }

@@ -1,16 +1,17 @@
-//! Buckets that keep what is overwritten and deleted.
+//! Buckets that keep old versions.
 
 use rstest::rstest;
 use tarn_store::testing::DatabaseKind;
 
-use crate::s3::harness::{Harness, refused};
+use crate::s3::harness::{Harness, assert_refused};
 
+/// Overwritten and deleted objects can be recovered.
 #[rstest]
 #[case(DatabaseKind::Sqlite)]
 #[case(DatabaseKind::Postgres)]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_overwritten_and_deleted_can_be_had_again(#[case] engine: DatabaseKind) {
-    let Some(harness) = Harness::new(engine).await else { return };
+async fn overwritten_objects_are_recovered(#[case] database: DatabaseKind) {
+    let Some(harness) = Harness::new(database).await else { return };
     harness.bucket("photos").await;
     assert_eq!(harness.put("photos", "a", "before").await.header("x-amz-version-id"), None);
     assert_eq!(harness.call("GET", "/photos?versioning").send().await.xml("Status"), None);
@@ -26,13 +27,13 @@ async fn what_is_overwritten_and_deleted_can_be_had_again(#[case] engine: Databa
     assert_eq!((deleted.status, deleted.header("x-amz-delete-marker")), (204, Some("true")));
     let marker = deleted.header("x-amz-version-id").unwrap().to_owned();
     let gone = harness.get("photos", "a").await;
-    refused(&gone, 404, "NoSuchKey");
+    assert_refused(&gone, 404, "NoSuchKey");
     assert_eq!(
         (gone.header("x-amz-delete-marker"), gone.header("x-amz-version-id")),
         (Some("true"), Some(marker.as_str()))
     );
     let asked = get(&marker).await;
-    refused(&asked, 405, "MethodNotAllowed");
+    assert_refused(&asked, 405, "MethodNotAllowed");
     assert_eq!(asked.header("x-amz-delete-marker"), Some("true"));
 
     let undone = harness.call("DELETE", &format!("/photos/a?versionId={marker}")).send().await;
@@ -40,12 +41,13 @@ async fn what_is_overwritten_and_deleted_can_be_had_again(#[case] engine: Databa
     assert_eq!(harness.get("photos", "a").await.text(), "second");
     assert_eq!(harness.call("DELETE", &format!("/photos/a?versionId={second}")).send().await.status, 204);
     assert_eq!(harness.get("photos", "a").await.text(), "before");
-    refused(&get(&second).await, 404, "NoSuchVersion");
-    refused(&get("nonsense").await, 400, "InvalidArgument");
+    assert_refused(&get(&second).await, 404, "NoSuchVersion");
+    assert_refused(&get("nonsense").await, 400, "InvalidArgument");
 }
 
+/// A bucket with suspended versioning overwrites the version without an id.
 #[tokio::test]
-async fn suspended_buckets_overwrite_what_has_no_version() {
+async fn suspended_versioning_overwrites_null() {
     let harness = Harness::new(DatabaseKind::Sqlite).await.unwrap();
     harness.bucket("photos").await;
     harness.versioning("photos", "Enabled").await;
@@ -58,16 +60,17 @@ async fn suspended_buckets_overwrite_what_has_no_version() {
     assert_eq!(versions.all("VersionId"), ["null", &kept]);
 }
 
+/// The versioning status is Enabled or Suspended, without MFA delete.
 #[tokio::test]
-async fn versioning_is_on_or_suspended_and_needs_no_second_factor() {
+async fn versioning_configuration_is_checked() {
     let harness = Harness::new(DatabaseKind::Sqlite).await.unwrap();
     harness.bucket("photos").await;
     let put = |inner: &str| {
         let body = format!("<VersioningConfiguration>{inner}</VersioningConfiguration>");
         harness.call("PUT", "/photos?versioning").body(body).send()
     };
-    refused(&put("<Status>Enabled</Status><MfaDelete>Enabled</MfaDelete>").await, 501, "NotImplemented");
-    refused(&put("<Status>Perhaps</Status>").await, 400, "MalformedXML");
-    refused(&put("").await, 400, "IllegalVersioningConfigurationException");
-    refused(&put("<Status>").await, 400, "MalformedXML");
+    assert_refused(&put("<Status>Enabled</Status><MfaDelete>Enabled</MfaDelete>").await, 501, "NotImplemented");
+    assert_refused(&put("<Status>Perhaps</Status>").await, 400, "MalformedXML");
+    assert_refused(&put("").await, 400, "IllegalVersioningConfigurationException");
+    assert_refused(&put("<Status>").await, 400, "MalformedXML");
 }

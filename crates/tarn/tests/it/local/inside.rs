@@ -2,7 +2,7 @@
 
 use tarn_driver::{Driver, InstanceSpec};
 use tarn_link::opening::{self, Opened};
-use tarn_link::{Answer, Endpoint, FromGuest, Purpose, Stream, pump};
+use tarn_link::{Answer, Endpoint, FromGuest, Purpose, Stream, relay};
 use tarn_model::ids::InstanceId;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -66,8 +66,8 @@ async fn carry_one(machine: &Machine, id: &InstanceId, door: &mut Opened<Box<dyn
         far.write_all(&data).await.unwrap();
         far.shutdown().await.unwrap();
     };
-    let questions = pump::to_connection(&mut reader, &mut to, |_| ());
-    let answers = pump::to_link(&mut from, &mut writer, |_| ());
+    let questions = relay::link_to_connection(&mut reader, &mut to, |_| ());
+    let answers = relay::connection_to_link(&mut from, &mut writer, |_| ());
     let (asked, answered, ()) = tokio::join!(questions, answers, answering);
     asked.and(answered).unwrap();
 }

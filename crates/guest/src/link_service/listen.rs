@@ -1,0 +1,111 @@
+//! Listeners inside the instance for a client outside.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tarn_link::{Answer, Endpoint, Error, FromGuest, Reader, Result, Stream, Writer};
+use tokio::io::{ReadHalf, WriteHalf};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::Semaphore;
+
+use super::pending_connections::MAX_PENDING_PER_LISTENER;
+use super::{Guest, send_refusal};
+use crate::process::user_sockets;
+
+/// Ports below this one are reserved.
+const FIRST_PORT: u16 = 1024;
+
+enum Listener {
+    /// Loopback only, as OpenSSH does by default: a forwarded port is for the instance, not for other instances.
+    Tcp(TcpListener, Option<TcpListener>),
+    Unix(UnixListener),
+}
+
+/// Listens until the stream ends.
+pub(super) async fn serve_listen<S: Stream>(
+    guest: &Arc<Guest>,
+    endpoint: Endpoint,
+    mut reader: Reader<ReadHalf<S>>,
+    mut writer: Writer<WriteHalf<S>>,
+) -> Result<()> {
+    let (listener, here) = match open_listener(guest, &endpoint).await {
+        Ok(opened) => opened,
+        Err(e) => return send_refusal(&mut writer, format!("the guest cannot listen there: {e}")).await,
+    };
+    let result = announce_connections(guest, &listener, &here, &mut reader, &mut writer).await;
+    if let Endpoint::Unix { path } = here {
+        // The user may have removed it, or put another file there; the helper removes only sockets.
+        drop(listener);
+        let _ = user_sockets::open_as_user(guest, user_sockets::Action::Remove, &path).await;
+    }
+    result
+}
+
+async fn announce_connections<S: Stream>(
+    guest: &Arc<Guest>,
+    listener: &Listener,
+    here: &Endpoint,
+    reader: &mut Reader<ReadHalf<S>>,
+    writer: &mut Writer<WriteHalf<S>>,
+) -> Result<()> {
+    writer.message(&Answer::Listening(here.clone())).await?;
+    let permits = Arc::new(Semaphore::new(MAX_PENDING_PER_LISTENER));
+    loop {
+        // A connection is accepted only when a permit is free; until then it waits in the kernel's backlog.
+        let accepted = async {
+            let permit = permits.clone().acquire_owned().await.expect("the semaphore is never closed");
+            Ok::<_, io::Error>((permit, accept_connection(listener, here).await?))
+        };
+        tokio::select! {
+            frame = reader.read() => return match frame? {
+                None => Ok(()),
+                Some(_) => Err(Error::Protocol("a frame arrived on the stream of a listener".into())),
+            },
+            accepted = accepted => match accepted {
+                Ok((permit, (stream, from))) => {
+                    if let Some(id) = guest.pending_connections.offer_connection(permit, stream) {
+                        writer.message(&FromGuest::Incoming { id, from }).await?;
+                    }
+                }
+                // Descriptors or memory have run out: others must end first.
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            },
+        }
+    }
+}
+
+async fn open_listener(guest: &Guest, endpoint: &Endpoint) -> io::Result<(Listener, Endpoint)> {
+    match endpoint {
+        Endpoint::Tcp { host, port } => {
+            if (1..FIRST_PORT).contains(port) {
+                return Err(io::Error::other(format!("ports below {FIRST_PORT} are not allowed")));
+            }
+            let first = TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).await?;
+            let port = first.local_addr()?.port();
+            // An instance may have no IPv6, or the port may be taken there.
+            let second = TcpListener::bind((Ipv6Addr::LOCALHOST, port)).await.ok();
+            Ok((Listener::Tcp(first, second), Endpoint::Tcp { host: host.clone(), port }))
+        }
+        Endpoint::Unix { path } => {
+            let socket = user_sockets::open_as_user(guest, user_sockets::Action::Listen, path).await?;
+            let listener = UnixListener::from_std(std::os::unix::net::UnixListener::from(socket))?;
+            Ok((Listener::Unix(listener), endpoint.clone()))
+        }
+        Endpoint::Agent => Err(io::Error::other("an agent socket can only be opened by a session")),
+    }
+}
+
+async fn accept_connection(listener: &Listener, here: &Endpoint) -> io::Result<(Box<dyn Stream>, Endpoint)> {
+    let (stream, from) = match listener {
+        Listener::Unix(listener) => return Ok((Box::new(listener.accept().await?.0), here.clone())),
+        Listener::Tcp(first, None) => first.accept().await?,
+        Listener::Tcp(first, Some(second)) => tokio::select! {
+            accepted = first.accept() => accepted?,
+            accepted = second.accept() => accepted?,
+        },
+    };
+    stream.set_nodelay(true)?;
+    Ok((Box::new(stream), Endpoint::Tcp { host: from.ip().to_string(), port: from.port() }))
+}

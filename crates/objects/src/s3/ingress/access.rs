@@ -1,0 +1,80 @@
+//! Access control: looks up the access key that signed a request, and the organization it belongs to.
+
+use std::sync::OnceLock;
+
+use async_trait::async_trait;
+use http::Method;
+use s3s::access::{S3Access, S3AccessContext};
+use s3s::auth::{S3Auth, SecretKey};
+use s3s::{S3Result, s3_error};
+use tarn_model::ids::OrgId;
+
+use crate::Objects;
+use crate::s3::ingress::body_permits::BodyPermits;
+
+tokio::task_local! {
+    /// The organization of the current request. The signature is checked before the request has a place to store it.
+    pub(in crate::s3) static CALLER: OnceLock<OrgId>;
+}
+
+/// Looks up the secrets of access keys.
+pub(in crate::s3) struct AccessKeys(pub(in crate::s3) Objects);
+
+#[async_trait]
+impl S3Auth for AccessKeys {
+    async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
+        let Some(org) = self.0.organization_of(access_key).await? else {
+            return Err(s3_error!(
+                InvalidAccessKeyId,
+                "The AWS Access Key Id you provided does not exist in our records. Ask for the current credentials."
+            ));
+        };
+        // Outside of a request there is no slot, and the access check looks the key up again.
+        let _ = CALLER.try_with(|caller| caller.set(org));
+        Ok(SecretKey::from(self.0.secret_of(access_key)))
+    }
+}
+
+/// Headers in which a client names the owner that it expects a bucket to have.
+const OWNERS: [&str; 2] = ["x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"];
+
+/// Admits signed requests, and those with a body only with a permit.
+pub(in crate::s3) struct AccessCheck {
+    objects: Objects,
+    permits: BodyPermits,
+}
+
+impl AccessCheck {
+    pub(in crate::s3) fn new(objects: Objects) -> Self {
+        AccessCheck { objects, permits: BodyPermits::new() }
+    }
+}
+
+#[async_trait]
+impl S3Access for AccessCheck {
+    async fn check(&self, cx: &mut S3AccessContext<'_>) -> S3Result<()> {
+        let Some(credentials) = cx.credentials() else {
+            return Err(s3_error!(AccessDenied, "Anonymous calls are not allowed. Sign the request."));
+        };
+        let known = CALLER.try_with(|caller| caller.get().cloned()).ok().flatten();
+        let org = match known {
+            Some(org) => org,
+            None => {
+                let found = self.objects.organization_of(&credentials.access_key).await?;
+                found.ok_or_else(|| s3_error!(InvalidAccessKeyId))?
+            }
+        };
+        self.objects.count_request(&org);
+        let others = OWNERS.iter().filter_map(|name| cx.headers().get(*name)).any(|owner| owner != org.as_str());
+        if others {
+            return Err(s3_error!(AccessDenied, "The bucket does not belong to the owner that you expect."));
+        }
+        if matches!(*cx.method(), Method::PUT | Method::POST) {
+            // The body has not been read yet. The permit is released at the end of the call.
+            let permit = self.permits.acquire_permit(&org).await;
+            cx.extensions_mut().insert(permit);
+        }
+        cx.extensions_mut().insert(org);
+        Ok(())
+    }
+}

@@ -1,0 +1,80 @@
+//! SSH keys given with the creation of a cluster, in addition to those that its owners saved.
+
+use tarn_model::ids::ClusterId;
+use tarn_model::ssh_keys::{self, Parsed};
+
+use crate::{Result, Tx};
+
+/// Saves the keys of one cluster.
+pub fn save(tx: &mut Tx<'_>, id: &ClusterId, keys: &[Parsed]) -> Result<()> {
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let lines: Vec<&str> = keys.iter().map(|key| key.public_key.as_str()).collect();
+    let sql = "insert into cluster_keys (cluster_id, public_keys) values ($1, $2)";
+    tx.execute(sql, &[id.as_str().into(), (&lines.join("\n")).into()])?;
+    keys.iter().try_for_each(|key| save_fingerprint(tx, id.as_str(), &key.fingerprint))
+}
+
+/// Returns the keys of one cluster that open it: none while its creator is disabled.
+pub fn opening(tx: &mut Tx<'_>, id: &ClusterId) -> Result<Vec<String>> {
+    let sql = "select k.public_keys from cluster_keys k join clusters c on c.id = k.cluster_id \
+               join users u on u.id = c.user_id where k.cluster_id = $1 and u.disabled = 0";
+    let row = tx.query_one(sql, &[id.as_str().into()])?;
+    let text = row.map(|mut row| row.text()).transpose()?.unwrap_or_default();
+    Ok(text.lines().map(str::to_owned).collect())
+}
+
+/// Returns the size in bytes of the longest key list of the live clusters of a scope.
+pub fn longest_bytes(tx: &mut Tx<'_>, scope: &str) -> Result<u64> {
+    let sql = "select cast(coalesce(max(octet_length(k.public_keys)), 0) as bigint) from cluster_keys k \
+               join clusters c on c.id = k.cluster_id where c.scope = $1 and c.state <> 'DESTROYED'";
+    tx.query_one(sql, &[scope.into()])?.ok_or(crate::Error::Conflict)?.count()
+}
+
+/// Removes a key from all live clusters of a scope. Returns the number of clusters it was removed from.
+pub fn withdraw(tx: &mut Tx<'_>, scope: &str, fingerprint: &str) -> Result<u64> {
+    let sql = "select k.cluster_id, k.public_keys from cluster_fingerprints f join clusters c on c.id = f.cluster_id \
+               join cluster_keys k on k.cluster_id = f.cluster_id \
+               where f.fingerprint = $1 and c.scope = $2 and c.state <> 'DESTROYED'";
+    let mut clusters = 0;
+    for mut row in tx.query(sql, &[fingerprint.into(), scope.into()])? {
+        let (id, text) = (row.text()?, row.text()?);
+        let is_meant = |line: &str| ssh_keys::parse(line).is_ok_and(|key| key.fingerprint == fingerprint);
+        let left: Vec<&str> = text.lines().filter(|line| !is_meant(line)).collect();
+        match left.is_empty() {
+            true => tx.execute("delete from cluster_keys where cluster_id = $1", &[(&id).into()])?,
+            false => {
+                let sql = "update cluster_keys set public_keys = $1 where cluster_id = $2";
+                tx.execute(sql, &[(&left.join("\n")).into(), (&id).into()])?
+            }
+        };
+        let sql = "delete from cluster_fingerprints where fingerprint = $1 and cluster_id = $2";
+        tx.execute(sql, &[fingerprint.into(), (&id).into()])?;
+        clusters += 1;
+    }
+    Ok(clusters)
+}
+
+/// Adds missing fingerprints for a batch of clusters whose ids come after `after`: keys saved by older versions have
+/// none. Returns the last id of the batch; `None` when there are no more.
+pub(crate) fn fill_fingerprints(tx: &mut Tx<'_>, after: &str) -> Result<Option<String>> {
+    let sql = "select k.cluster_id, k.public_keys from cluster_keys k where k.cluster_id > $1 \
+               and not exists (select 1 from cluster_fingerprints f where f.cluster_id = k.cluster_id) \
+               order by k.cluster_id limit 100";
+    let mut last = None;
+    for mut row in tx.query(sql, &[after.into()])? {
+        let (id, text) = (row.text()?, row.text()?);
+        for key in text.lines().filter_map(|line| ssh_keys::parse(line).ok()) {
+            save_fingerprint(tx, &id, &key.fingerprint)?;
+        }
+        last = Some(id);
+    }
+    Ok(last)
+}
+
+fn save_fingerprint(tx: &mut Tx<'_>, cluster: &str, fingerprint: &str) -> Result<()> {
+    let sql = "insert into cluster_fingerprints (fingerprint, cluster_id) values ($1, $2) on conflict do nothing";
+    tx.execute(sql, &[fingerprint.into(), cluster.into()])?;
+    Ok(())
+}

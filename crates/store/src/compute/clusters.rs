@@ -1,0 +1,149 @@
+//! Clusters: rows, lookups and lists.
+
+use tarn_model::clusters::Cluster;
+use tarn_model::ids::ClusterId;
+use tarn_model::lifecycle::State;
+use tarn_model::users::Owner;
+
+use crate::db::Row;
+use crate::listing::list_sql;
+use crate::{Error, Listing, Result, Tx};
+
+/// Every query of this file reads the same columns, in the order of [`read_cluster`].
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "select id, name, user_id, org_id, instance_type, num_nodes, hourly_rate_micros, container, image, ",
+            "deletion_protection, jobs_parallel, state, reason, since_us, created_us, version from clusters ",
+            $rest
+        )
+    };
+}
+
+/// Adds a cluster. `Taken` when its owner has a live cluster of that name.
+pub fn insert(tx: &mut Tx<'_>, cluster: &Cluster) -> Result<()> {
+    let sql = "insert into clusters (id, scope, name, user_id, org_id, instance_type, num_nodes, hourly_rate_micros, container, \
+               image, deletion_protection, jobs_parallel, state, reason, since_us, created_us, version) \
+               values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)";
+    tx.execute(
+        sql,
+        &[
+            cluster.id.as_str().into(),
+            cluster.owner.scope().into(),
+            (&cluster.name).into(),
+            cluster.owner.user.as_str().into(),
+            cluster.owner.org.as_ref().map(|org| org.as_str()).into(),
+            (&cluster.instance_type).into(),
+            cluster.num_nodes.into(),
+            cluster.hourly_rate.into(),
+            cluster.container.as_deref().into(),
+            cluster.image.as_deref().into(),
+            cluster.deletion_protection.into(),
+            cluster.jobs_parallel.into(),
+            cluster.state.name().into(),
+            cluster.state.reason().into(),
+            cluster.since.into(),
+            cluster.created.into(),
+            cluster.version.into(),
+        ],
+    )?;
+    Ok(())
+}
+
+/// Saves the mutable columns. `Conflict` when the row was changed since it was read, `Taken` when the new name is in
+/// use.
+pub fn save(tx: &mut Tx<'_>, cluster: &Cluster) -> Result<()> {
+    let sql = "update clusters set name = $1, deletion_protection = $2, state = $3, reason = $4, since_us = $5, image = $6, \
+               version = version + 1 where id = $7 and version = $8";
+    tx.execute_guarded(
+        sql,
+        &[
+            (&cluster.name).into(),
+            cluster.deletion_protection.into(),
+            cluster.state.name().into(),
+            cluster.state.reason().into(),
+            cluster.since.into(),
+            cluster.image.as_deref().into(),
+            cluster.id.as_str().into(),
+            cluster.version.into(),
+        ],
+    )
+}
+
+/// Returns the cluster with this id, of any owner.
+pub fn get(tx: &mut Tx<'_>, id: &ClusterId) -> Result<Option<Cluster>> {
+    tx.query_one(select!("where id = $1"), &[id.as_str().into()])?.map(read_cluster).transpose()
+}
+
+/// Returns the live cluster with this name in a scope.
+pub fn find(tx: &mut Tx<'_>, scope: &str, name: &str) -> Result<Option<Cluster>> {
+    let sql = select!("where scope = $1 and name = $2 and state <> 'DESTROYED'");
+    tx.query_one(sql, &[scope.into(), name.into()])?.map(read_cluster).transpose()
+}
+
+/// Returns a page of clusters, newest first.
+pub fn list(tx: &mut Tx<'_>, listing: &Listing<'_>) -> Result<Vec<Cluster>> {
+    let sql = list_sql!(select, listing);
+    tx.query(sql, &listing.params_with_scope())?.into_iter().map(read_cluster).collect()
+}
+
+/// Returns every cluster that may have instances: those that neither wait for capacity nor are destroyed.
+pub fn placed(tx: &mut Tx<'_>) -> Result<Vec<Cluster>> {
+    tx.query(select!("where state <> 'DESTROYED' and state <> 'PENDING'"), &[])?.into_iter().map(read_cluster).collect()
+}
+
+/// Returns the number of live clusters of a scope and the hourly cost of the running ones in micro-dollars.
+pub fn totals(tx: &mut Tx<'_>, scope: &str) -> Result<(u64, i64)> {
+    let sql = "select count(*), cast(coalesce(sum(case when state = 'RUNNING' then hourly_rate_micros else 0 end), 0) as bigint) \
+               from clusters where scope = $1 and state <> 'DESTROYED'";
+    let mut row = tx.query_one(sql, &[scope.into()])?.ok_or(Error::Conflict)?;
+    Ok((row.count()?, row.integer()?))
+}
+
+/// Returns the live clusters that a key opens, newest first, at most a thousand: those of the scopes in which a user
+/// saved it, and those created with it. Keys of disabled users open nothing.
+pub fn opened_by(tx: &mut Tx<'_>, fingerprint: &str) -> Result<Vec<Cluster>> {
+    let sql = select!(
+        "where state <> 'DESTROYED' and id in (\
+           select c.id from ssh_keys k join users u on u.id = k.user_id join clusters c on c.scope = k.scope \
+           where k.fingerprint = $1 and u.disabled = 0 and c.state <> 'DESTROYED' \
+           union \
+           select c.id from cluster_fingerprints f join clusters c on c.id = f.cluster_id join users u on u.id = c.user_id \
+           where f.fingerprint = $1 and u.disabled = 0 and c.state <> 'DESTROYED') \
+         order by created_us desc, id desc limit 1000"
+    );
+    tx.query(sql, &[fingerprint.into()])?.into_iter().map(read_cluster).collect()
+}
+
+/// Returns the number of failed clusters.
+pub fn count_failed(tx: &mut Tx<'_>) -> Result<u64> {
+    tx.query_one("select count(*) from clusters where state = 'FAILED'", &[])?.ok_or(Error::Conflict)?.count()
+}
+
+fn read_cluster(mut row: Row) -> Result<Cluster> {
+    let id = row.id()?;
+    let name = row.text()?;
+    let owner = Owner { user: row.id()?, org: row.maybe_id()? };
+    Ok(Cluster {
+        id,
+        name,
+        owner,
+        instance_type: row.text()?,
+        num_nodes: row.count()?,
+        hourly_rate: row.money()?,
+        container: row.maybe_text()?,
+        image: row.maybe_text()?,
+        deletion_protection: row.flag()?,
+        jobs_parallel: row.count()?,
+        state: read_state(&mut row)?,
+        since: row.time()?,
+        created: row.time()?,
+        version: row.integer()?,
+    })
+}
+
+/// Reads the two columns of a state: its name and the reason of a failure.
+pub(crate) fn read_state(row: &mut Row) -> Result<State> {
+    let (name, reason) = (row.text()?, row.maybe_text()?);
+    State::from_name(&name, reason).ok_or_else(|| Error::Corrupt(format!("there is no state {name}")))
+}

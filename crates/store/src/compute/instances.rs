@@ -1,0 +1,194 @@
+//! Instances: the nodes of clusters, and the host capacity they hold.
+
+use std::collections::BTreeMap;
+
+use tarn_model::capacity::{Claim, Held, Shape};
+use tarn_model::clusters::{Cluster, Instance};
+use tarn_model::ids::{ClusterId, InstanceId, VolumeId};
+
+use crate::clusters::read_state;
+use crate::db::{Param, Row};
+use crate::{Error, Result, Tx};
+
+/// Every query of this file reads the same columns, in the order of [`read_instance`].
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "select id, cluster_id, node, state, reason, cpu_milli, memory_bytes, gpu_count, gpu_model, gpus, ",
+            "holds_capacity, boot, private_ip from instances ",
+            $rest
+        )
+    };
+}
+
+/// Adds an instance.
+pub fn insert(tx: &mut Tx<'_>, instance: &Instance) -> Result<()> {
+    let sql = "insert into instances (id, cluster_id, node, state, reason, cpu_milli, memory_bytes, gpu_count, gpu_model, gpus, \
+               holds_capacity, boot, private_ip) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
+    tx.execute(
+        sql,
+        &[
+            instance.id.as_str().into(),
+            instance.cluster.as_str().into(),
+            instance.node.into(),
+            instance.state.name().into(),
+            instance.state.reason().into(),
+            instance.shape.cpu_milli.into(),
+            instance.shape.memory_bytes.into(),
+            instance.shape.gpus.into(),
+            instance.shape.gpu_model.as_deref().into(),
+            (&instance.gpus.join(",")).into(),
+            instance.holds_capacity.into(),
+            instance.boot.into(),
+            instance.private_ip.as_deref().into(),
+        ],
+    )?;
+    Ok(())
+}
+
+/// Saves the mutable columns. The cluster's version guards them: both rows are always saved together.
+pub fn save(tx: &mut Tx<'_>, instance: &Instance) -> Result<()> {
+    let sql = "update instances set state = $1, reason = $2, gpus = $3, holds_capacity = $4, boot = $5, private_ip = $6 \
+               where id = $7";
+    tx.execute_guarded(
+        sql,
+        &[
+            instance.state.name().into(),
+            instance.state.reason().into(),
+            (&instance.gpus.join(",")).into(),
+            instance.holds_capacity.into(),
+            instance.boot.into(),
+            instance.private_ip.as_deref().into(),
+            instance.id.as_str().into(),
+        ],
+    )
+}
+
+/// Returns the instance with this id.
+pub fn get(tx: &mut Tx<'_>, id: &InstanceId) -> Result<Option<Instance>> {
+    tx.query_one(select!("where id = $1"), &[id.as_str().into()])?.map(read_instance).transpose()
+}
+
+/// Returns the instances of a cluster, ordered by node.
+pub fn of_cluster(tx: &mut Tx<'_>, cluster: &ClusterId) -> Result<Vec<Instance>> {
+    tx.query(select!("where cluster_id = $1 order by node"), &[cluster.as_str().into()])?
+        .into_iter()
+        .map(read_instance)
+        .collect()
+}
+
+/// Returns the instances of several clusters, ordered by cluster and node. Each query covers twenty clusters.
+pub fn of_clusters(tx: &mut Tx<'_>, clusters: &[Cluster]) -> Result<BTreeMap<ClusterId, Vec<Instance>>> {
+    let sql = select!(
+        "where cluster_id in ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20) \
+         order by cluster_id, node"
+    );
+    let mut found: BTreeMap<ClusterId, Vec<Instance>> = BTreeMap::new();
+    for some in clusters.chunks(20) {
+        let ids: [Param<'_>; 20] = std::array::from_fn(|at| some.get(at).map(|cluster| cluster.id.as_str()).into());
+        for row in tx.query(sql, &ids)? {
+            let instance = read_instance(row)?;
+            found.entry(instance.cluster.clone()).or_default().push(instance);
+        }
+    }
+    Ok(found)
+}
+
+/// Returns what all placed instances hold together, and what is withheld from new ones.
+pub fn held(tx: &mut Tx<'_>) -> Result<Held> {
+    let sql = "select cast(coalesce(sum(cpu_milli), 0) as bigint), cast(coalesce(sum(memory_bytes), 0) as bigint) \
+               from instances where holds_capacity = 1";
+    let mut row = tx.query_one(sql, &[])?.ok_or(Error::Conflict)?;
+    let mut held = Held { cpu_milli: row.count()?, memory_bytes: row.count()?, ..Held::default() };
+    for mut row in tx.query("select gpus from instances where holds_capacity = 1 and gpus <> ''", &[])? {
+        held.gpus.extend(row.text()?.split(',').map(str::to_owned));
+    }
+    held.withheld = crate::gpus::withheld(tx)?;
+    if !held.gpus.is_empty() {
+        held.keep_apart(crate::gpus::slices(tx)?);
+    }
+    held.closed = crate::host::drain(tx)?.map(|drain| drain.to_string());
+    Ok(held)
+}
+
+/// Returns the owner of each GPU: the instance and its cluster.
+pub fn gpu_owners(tx: &mut Tx<'_>) -> Result<BTreeMap<String, (InstanceId, ClusterId)>> {
+    let sql = "select id, cluster_id, gpus from instances where holds_capacity = 1 and gpus <> ''";
+    let mut owners = BTreeMap::new();
+    for mut row in tx.query(sql, &[])? {
+        let owner: (InstanceId, ClusterId) = (row.id()?, row.id()?);
+        owners.extend(row.text()?.split(',').map(|gpu| (gpu.to_owned(), owner.clone())));
+    }
+    Ok(owners)
+}
+
+/// Returns the claims in the capacity queue, oldest first, each with its cluster; at most `limit`.
+pub fn waiting(tx: &mut Tx<'_>, limit: u32) -> Result<Vec<(ClusterId, Claim)>> {
+    let sql = "select r.cluster_id, c.num_nodes, i.cpu_milli, i.memory_bytes, i.gpu_count, i.gpu_model \
+               from requests r join clusters c on c.id = r.cluster_id join instances i on i.cluster_id = c.id and i.node = 0 \
+               where r.waiting = 1 order by r.created_us, r.id limit $1";
+    let rows = tx.query(sql, &[limit.into()])?;
+    rows.into_iter()
+        .map(|mut row| {
+            let (cluster, nodes) = (row.id()?, row.count()?);
+            Ok((cluster, Claim { nodes, shape: read_shape(&mut row)? }))
+        })
+        .collect()
+}
+
+/// An instance as the database records it, for comparison with what the driver observes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claimed {
+    pub instance: Instance,
+    /// The volume that should be mounted in the instance.
+    pub volume: Option<VolumeId>,
+    /// Whether a request is changing the instance at the moment.
+    pub busy: bool,
+}
+
+/// Returns every instance of a cluster that is not destroyed. Both are destroyed together, and only clusters have an
+/// index on the state: the cross join makes SQLite start there instead of reading all instances that ever existed.
+pub fn claimed(tx: &mut Tx<'_>) -> Result<Vec<Claimed>> {
+    let sql = "select i.id, i.cluster_id, i.node, i.state, i.reason, i.cpu_milli, i.memory_bytes, i.gpu_count, i.gpu_model, \
+               i.gpus, i.holds_capacity, i.boot, i.private_ip, a.volume_id, \
+               (select count(*) from requests r where r.cluster_id = i.cluster_id and r.ended_us is null) \
+               from clusters c cross join instances i left join attachments a on a.cluster_id = c.id \
+               where c.state <> 'DESTROYED' and i.cluster_id = c.id";
+    let rows = tx.query(sql, &[])?;
+    rows.into_iter()
+        .map(|mut row| {
+            let instance = read_instance_columns(&mut row)?;
+            Ok(Claimed { instance, volume: row.maybe_id()?, busy: row.flag()? })
+        })
+        .collect()
+}
+
+/// Returns the running instances with the number of their current boot. [`claimed`] explains the cross join.
+pub fn running(tx: &mut Tx<'_>) -> Result<Vec<(InstanceId, u32)>> {
+    let sql = "select i.id, i.boot from clusters c cross join instances i \
+               where c.state <> 'DESTROYED' and i.cluster_id = c.id and i.state = 'RUNNING'";
+    tx.query(sql, &[])?.into_iter().map(|mut row| Ok((row.id()?, row.count()?))).collect()
+}
+
+fn read_instance(mut row: Row) -> Result<Instance> {
+    read_instance_columns(&mut row)
+}
+
+fn read_instance_columns(row: &mut Row) -> Result<Instance> {
+    Ok(Instance {
+        id: row.id()?,
+        cluster: row.id()?,
+        node: row.count()?,
+        state: read_state(row)?,
+        shape: read_shape(row)?,
+        gpus: row.text()?.split(',').filter(|gpu| !gpu.is_empty()).map(str::to_owned).collect(),
+        holds_capacity: row.flag()?,
+        boot: row.count()?,
+        private_ip: row.maybe_text()?,
+    })
+}
+
+fn read_shape(row: &mut Row) -> Result<Shape> {
+    let (cpu_milli, memory_bytes) = (row.count()?, row.count()?);
+    Ok(Shape { cpu_milli, memory_bytes, gpus: row.count()?, gpu_model: row.maybe_text()? })
+}

@@ -1,0 +1,174 @@
+//! Volumes: rows, lookups and lists.
+
+use tarn_model::ids::VolumeId;
+use tarn_model::storage::{Left, Volume, VolumeState};
+use tarn_model::users::Owner;
+
+use crate::db::Row;
+use crate::listing::list_sql;
+use crate::{Error, Listing, Result, Tx};
+
+/// Every query of this file reads the same columns, in the order of [`read_volume`].
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "select id, name, user_id, org_id, size_gb, first_size_gb, to_gb, remains, has_data, deletion_protection, ",
+            "state, reason, since_us, created_us, version from volumes ",
+            $rest
+        )
+    };
+}
+
+/// Adds a volume. `Taken` when its owner has a live volume of that name.
+pub fn insert(tx: &mut Tx<'_>, volume: &Volume) -> Result<()> {
+    let sql = "insert into volumes (id, scope, name, user_id, org_id, size_gb, first_size_gb, to_gb, remains, has_data, \
+               deletion_protection, state, reason, since_us, created_us, version) \
+               values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
+    let Columns { to_gb, remains, has_data, reason } = Columns::from_state(&volume.state);
+    tx.execute(
+        sql,
+        &[
+            volume.id.as_str().into(),
+            volume.owner.scope().into(),
+            (&volume.name).into(),
+            volume.owner.user.as_str().into(),
+            volume.owner.org.as_ref().map(|org| org.as_str()).into(),
+            volume.size_gb.into(),
+            volume.first_size_gb.into(),
+            to_gb.into(),
+            remains.into(),
+            has_data.into(),
+            volume.deletion_protection.into(),
+            volume.state.name().into(),
+            reason.into(),
+            volume.since.into(),
+            volume.created.into(),
+            volume.version.into(),
+        ],
+    )?;
+    Ok(())
+}
+
+/// Saves the mutable columns. `Conflict` when the row was changed since it was read, `Taken` when the new name is in
+/// use.
+pub fn save(tx: &mut Tx<'_>, volume: &Volume) -> Result<()> {
+    let sql = "update volumes set name = $1, size_gb = $2, to_gb = $3, remains = $4, has_data = $5, deletion_protection = $6, \
+               state = $7, reason = $8, since_us = $9, version = version + 1 where id = $10 and version = $11";
+    let Columns { to_gb, remains, has_data, reason } = Columns::from_state(&volume.state);
+    tx.execute_guarded(
+        sql,
+        &[
+            (&volume.name).into(),
+            volume.size_gb.into(),
+            to_gb.into(),
+            remains.into(),
+            has_data.into(),
+            volume.deletion_protection.into(),
+            volume.state.name().into(),
+            reason.into(),
+            volume.since.into(),
+            volume.id.as_str().into(),
+            volume.version.into(),
+        ],
+    )
+}
+
+/// Returns the volume with this id, of any owner.
+pub fn get(tx: &mut Tx<'_>, id: &VolumeId) -> Result<Option<Volume>> {
+    tx.query_one(select!("where id = $1"), &[id.as_str().into()])?.map(read_volume).transpose()
+}
+
+/// Returns the live volume with this name in a scope.
+pub fn find(tx: &mut Tx<'_>, scope: &str, name: &str) -> Result<Option<Volume>> {
+    let sql = select!("where scope = $1 and name = $2 and state <> 'DESTROYED'");
+    tx.query_one(sql, &[scope.into(), name.into()])?.map(read_volume).transpose()
+}
+
+/// Returns a page of volumes, newest first.
+pub fn list(tx: &mut Tx<'_>, listing: &Listing<'_>) -> Result<Vec<Volume>> {
+    let sql = list_sql!(select, listing);
+    tx.query(sql, &listing.params_with_scope())?.into_iter().map(read_volume).collect()
+}
+
+/// Returns the number of live volumes of a scope and their total size in gigabytes.
+pub fn totals(tx: &mut Tx<'_>, scope: &str) -> Result<(u64, u64)> {
+    let sql = "select count(*), cast(coalesce(sum(size_gb), 0) as bigint) from volumes \
+               where scope = $1 and remains = 1";
+    let mut row = tx.query_one(sql, &[scope.into()])?.ok_or(Error::Conflict)?;
+    Ok((row.count()?, row.count()?))
+}
+
+/// Returns the total size of all volumes in gigabytes. A volume that is being resized counts with its new size.
+pub fn promised_gb(tx: &mut Tx<'_>) -> Result<u64> {
+    let sql = "select cast(coalesce(sum(coalesce(to_gb, size_gb)), 0) as bigint) from volumes where remains = 1";
+    tx.query_one(sql, &[])?.ok_or(Error::Conflict)?.count()
+}
+
+/// Returns every volume that is not destroyed, and whether a request is changing it at the moment.
+pub fn claimed(tx: &mut Tx<'_>) -> Result<Vec<(Volume, bool)>> {
+    let busy = "select distinct volume_id from requests where ended_us is null and volume_id is not null";
+    let busy: Vec<VolumeId> = tx.query(busy, &[])?.into_iter().map(|mut row| row.id()).collect::<Result<_>>()?;
+    let volumes = tx.query(select!("where state <> 'DESTROYED'"), &[])?;
+    volumes
+        .into_iter()
+        .map(|row| {
+            let volume = read_volume(row)?;
+            let is_busy = busy.contains(&volume.id);
+            Ok((volume, is_busy))
+        })
+        .collect()
+}
+
+/// The columns of a state besides its name.
+struct Columns<'a> {
+    to_gb: Option<u64>,
+    /// Whether something of the volume may exist on the host, so that it counts against capacity.
+    remains: bool,
+    /// Whether a failed volume has data and may recover.
+    has_data: bool,
+    reason: Option<&'a str>,
+}
+
+impl<'a> Columns<'a> {
+    fn from_state(state: &'a VolumeState) -> Self {
+        let plain = Columns { to_gb: None, remains: true, has_data: false, reason: None };
+        match state {
+            VolumeState::Pending | VolumeState::Creating | VolumeState::Ready | VolumeState::Destroying => plain,
+            VolumeState::Resizing { to_gb } => Columns { to_gb: Some(*to_gb), ..plain },
+            VolumeState::Destroyed => Columns { remains: false, ..plain },
+            VolumeState::Failed { reason, left } => Columns {
+                remains: *left != Left::Nothing,
+                has_data: *left == Left::Data,
+                reason: Some(reason),
+                ..plain
+            },
+        }
+    }
+}
+
+fn read_volume(mut row: Row) -> Result<Volume> {
+    let id = row.id()?;
+    let name = row.text()?;
+    let owner = Owner { user: row.id()?, org: row.maybe_id()? };
+    let (size_gb, first_size_gb): (u64, u64) = (row.count()?, row.count()?);
+    let (to_gb, remains, has_data) = (row.maybe_integer()?, row.flag()?, row.flag()?);
+    let left = match (remains, has_data) {
+        (false, _) => Left::Nothing,
+        (true, false) => Left::Parts,
+        (true, true) => Left::Data,
+    };
+    let deletion_protection = row.flag()?;
+    let (state, reason) = (row.text()?, row.maybe_text()?);
+    let state = match state.as_str() {
+        "PENDING" => VolumeState::Pending,
+        "CREATING" => VolumeState::Creating,
+        "READY" => VolumeState::Ready,
+        "RESIZING" => VolumeState::Resizing { to_gb: to_gb.and_then(|gb| gb.try_into().ok()).unwrap_or(size_gb) },
+        "DESTROYING" => VolumeState::Destroying,
+        "DESTROYED" => VolumeState::Destroyed,
+        "FAILED" => VolumeState::Failed { reason: reason.unwrap_or_default(), left },
+        other => return Err(Error::Corrupt(format!("there is no storage state {other}"))),
+    };
+    let (since, created, version) = (row.time()?, row.time()?, row.integer()?);
+    Ok(Volume { id, name, owner, size_gb, first_size_gb, deletion_protection, state, since, created, version })
+}

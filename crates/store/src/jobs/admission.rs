@@ -1,0 +1,68 @@
+//! The queue of jobs on each cluster: which jobs wait, and which of them may start.
+
+use tarn_model::ids::{ClusterId, JobId};
+use tarn_model::jobs::Job;
+
+use super::rows::read_job;
+use crate::{Error, Result, Tx};
+
+/// Returns the queue of a cluster: the number of admitted jobs, and the waiting jobs in order.
+pub fn line(tx: &mut Tx<'_>, cluster: &ClusterId) -> Result<(u64, Vec<JobId>)> {
+    let sql = "select id, state from jobs where cluster_id = $1 and ended_us is null and state <> 'DRAFT' \
+               order by queued_us, id";
+    let (mut placed, mut waiting) = (0, Vec::new());
+    for mut row in tx.query(sql, &[cluster.as_str().into()])? {
+        let id = row.id()?;
+        match row.text()?.as_str() {
+            "PENDING" => waiting.push(id),
+            _ => placed += 1,
+        }
+    }
+    Ok((placed, waiting))
+}
+
+/// Returns the jobs that may start: the first waiting jobs of running clusters with free slots. The caller admits each
+/// of them in this transaction.
+pub fn admissible(tx: &mut Tx<'_>) -> Result<Vec<Job>> {
+    let mut found = Vec::new();
+    for (cluster, slots) in clusters_with_free_slots(tx)? {
+        let sql =
+            select!("where cluster_id = $1 and ended_us is null and state = 'PENDING' order by queued_us, id limit $2");
+        for row in tx.query(sql, &[(&cluster).into(), slots.into()])? {
+            found.push(read_job(row)?);
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the number of jobs that are interrupted when all nodes stop at once: those that run on a node or are about
+/// to.
+pub fn count_interrupted(tx: &mut Tx<'_>) -> Result<u64> {
+    let sql = "select count(*) from jobs where ended_us is null and state in ('STARTING', 'RUNNING', 'STOPPING')";
+    tx.query_one(sql, &[])?.ok_or(Error::Conflict)?.count()
+}
+
+/// Returns the running clusters that have waiting jobs and free slots, with the number of free slots.
+fn clusters_with_free_slots(tx: &mut Tx<'_>) -> Result<Vec<(String, i64)>> {
+    let sql = "select c.id, c.jobs_parallel, \
+               (select count(*) from jobs p where p.cluster_id = c.id and p.ended_us is null \
+                and p.state in ('STARTING', 'RUNNING', 'STOPPING', 'COLLECTING')) \
+               from (select distinct cluster_id from jobs where ended_us is null and state = 'PENDING') w \
+               join clusters c on c.id = w.cluster_id where c.state = 'RUNNING'";
+    let mut free = Vec::new();
+    for mut row in tx.query(sql, &[])? {
+        let (cluster, parallel, placed) = (row.text()?, row.integer()?, row.integer()?);
+        if placed < parallel {
+            free.push((cluster, parallel - placed));
+        }
+    }
+    Ok(free)
+}
+
+/// Returns whether a job can be admitted, or an admitted job has no engine that runs it.
+pub fn is_any_due(tx: &mut Tx<'_>) -> Result<bool> {
+    let sql = "select 1 from jobs where ended_us is null and state in ('STARTING', 'RUNNING', 'STOPPING', 'COLLECTING') \
+               and lease_until_us <= $1 limit 1";
+    let now = tx.now();
+    Ok(tx.query_one(sql, &[now.into()])?.is_some() || !clusters_with_free_slots(tx)?.is_empty())
+}

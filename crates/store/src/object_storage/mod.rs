@@ -1,0 +1,10 @@
+//! Rows of object storage: accounts, buckets, objects with their versions, and uploads in parts.
+//!
+//! Start reading at [`objects`]: an object is one row, and its bytes are in the row or in [`parts`].
+
+pub mod accounts;
+pub mod buckets;
+pub mod objects;
+pub mod parts;
+pub mod uploads;
+pub mod versions;

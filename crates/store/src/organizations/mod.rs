@@ -1,0 +1,8 @@
+//! Rows of organizations and their members: users, API keys, SSH keys, limits and the ledger.
+//!
+//! Start reading at [`users`].
+
+pub mod ledger;
+pub mod limits;
+pub mod ssh_keys;
+pub mod users;

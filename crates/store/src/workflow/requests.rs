@@ -1,0 +1,305 @@
+//! Requests: what the API shows, and what runners lease.
+//!
+//! A lease raises the request's epoch, and everything its holder writes is guarded by that number: a runner that lost
+//! its lease can write nothing.
+
+use std::time::Duration;
+
+use tarn_model::Time;
+use tarn_model::ids::{ClusterId, RequestId, VolumeId};
+use tarn_model::requests::{Request, RequestStatus, RequestType};
+use tarn_model::users::Owner;
+
+use crate::db::Row;
+use crate::{Error, Listing, OwnerFilter, Result, Tx};
+
+/// Every query of this file reads the same columns, in the order of [`read_request`].
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "select id, type, status, user_id, org_id, cluster_id, volume_id, waiting, step, failure, attempts, due_us, ",
+            "deadline_us, message, created_us, ended_us, epoch from requests ",
+            $rest
+        )
+    };
+}
+
+/// Adds a request.
+pub fn insert(tx: &mut Tx<'_>, request: &Request) -> Result<()> {
+    let sql = "insert into requests (id, type, status, user_id, org_id, scope, cluster_id, volume_id, waiting, step, failure, \
+               attempts, due_us, deadline_us, lease_until_us, epoch, message, created_us, ended_us) \
+               values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, 0, $15, $16, $17, $18)";
+    tx.execute(
+        sql,
+        &[
+            request.id.as_str().into(),
+            request.kind.name().into(),
+            request.status.name().into(),
+            request.owner.user.as_str().into(),
+            request.owner.org.as_ref().map(|org| org.as_str()).into(),
+            request.owner.scope().into(),
+            request.cluster.as_ref().map(ClusterId::as_str).into(),
+            request.volume.as_ref().map(VolumeId::as_str).into(),
+            request.waiting.into(),
+            request.step.into(),
+            request.failure.as_deref().into(),
+            request.attempts.into(),
+            request.due.into(),
+            request.deadline.into(),
+            request.epoch.into(),
+            request.message.as_deref().into(),
+            request.created.into(),
+            request.ended.into(),
+        ],
+    )?;
+    Ok(())
+}
+
+/// Saves the progress of a request. `Conflict` when the lease of this epoch was lost.
+pub fn save(tx: &mut Tx<'_>, request: &Request) -> Result<()> {
+    let sql = "update requests set status = $1, waiting = $2, step = $3, failure = $4, attempts = $5, due_us = $6, \
+               deadline_us = $7, message = $8, ended_us = $9 where id = $10 and epoch = $11 and ended_us is null";
+    tx.execute_guarded(
+        sql,
+        &[
+            request.status.name().into(),
+            request.waiting.into(),
+            request.step.into(),
+            request.failure.as_deref().into(),
+            request.attempts.into(),
+            request.due.into(),
+            request.deadline.into(),
+            request.message.as_deref().into(),
+            request.ended.into(),
+            request.id.as_str().into(),
+            request.epoch.into(),
+        ],
+    )
+}
+
+/// Saves a note about what a step did, for the final message to the user. `Conflict` when the lease was lost. It is not
+/// part of the progress, because a step can do something and still fail.
+pub fn set_note(tx: &mut Tx<'_>, request: &Request, note: &str) -> Result<()> {
+    let sql = "update requests set note = $1 where id = $2 and epoch = $3 and ended_us is null";
+    tx.execute_guarded(sql, &[note.into(), request.id.as_str().into(), request.epoch.into()])
+}
+
+/// Returns the note that the steps of a request saved.
+pub fn note(tx: &mut Tx<'_>, id: &RequestId) -> Result<Option<String>> {
+    match tx.query_one("select note from requests where id = $1", &[id.as_str().into()])? {
+        Some(mut row) => row.maybe_text(),
+        None => Ok(None),
+    }
+}
+
+/// Saves the progress of a long step, for readers in other processes. `Conflict` when the lease was lost.
+pub fn set_progress(tx: &mut Tx<'_>, request: &Request, progress: &str) -> Result<()> {
+    let sql = "update requests set progress = $1 where id = $2 and epoch = $3 and ended_us is null";
+    tx.execute_guarded(sql, &[progress.into(), request.id.as_str().into(), request.epoch.into()])
+}
+
+/// Returns the last saved progress of a step.
+pub fn progress(tx: &mut Tx<'_>, id: &RequestId) -> Result<Option<String>> {
+    match tx.query_one("select progress from requests where id = $1", &[id.as_str().into()])? {
+        Some(mut row) => row.maybe_text(),
+        None => Ok(None),
+    }
+}
+
+/// Returns the request with this id.
+pub fn get(tx: &mut Tx<'_>, id: &RequestId) -> Result<Option<Request>> {
+    tx.query_one(select!("where id = $1"), &[id.as_str().into()])?.map(read_request).transpose()
+}
+
+/// Returns the open requests of a cluster, oldest first.
+pub fn open_of_cluster(tx: &mut Tx<'_>, id: &ClusterId) -> Result<Vec<Request>> {
+    let sql = select!("where cluster_id = $1 and ended_us is null order by created_us, id");
+    tx.query(sql, &[id.as_str().into()])?.into_iter().map(read_request).collect()
+}
+
+/// Returns the open requests of a volume, oldest first.
+pub fn open_of_volume(tx: &mut Tx<'_>, id: &VolumeId) -> Result<Vec<Request>> {
+    let sql = select!("where volume_id = $1 and ended_us is null order by created_us, id");
+    tx.query(sql, &[id.as_str().into()])?.into_iter().map(read_request).collect()
+}
+
+/// Returns all requests of a cluster, newest first. An empty filter matches everything.
+pub fn of_cluster(tx: &mut Tx<'_>, id: &ClusterId, kind: &str, status: &str, limit: u32) -> Result<Vec<Request>> {
+    let sql = select!(
+        "where cluster_id = $1 and ($2 = '' or type = $2) and ($3 = '' or status = $3) \
+         order by created_us desc, id desc limit $4"
+    );
+    tx.query(sql, &[id.as_str().into(), kind.into(), status.into(), limit.into()])?
+        .into_iter()
+        .map(read_request)
+        .collect()
+}
+
+/// Returns a page of requests, newest first. An empty type matches everything.
+pub fn list(tx: &mut Tx<'_>, listing: &Listing<'_>, kind: &str, status: Option<RequestStatus>) -> Result<Vec<Request>> {
+    // There are few open requests, and they have their own indexes, so that a query for them does not scan the whole
+    // history.
+    let open = status.is_some_and(|status| !status.is_terminal());
+    let sql = match (listing.owner, open) {
+        (OwnerFilter::User { .. }, false) => select!(
+            "where scope = $7 and user_id = $1 and (created_us, id) < ($2, $3) and ($5 = '' or type = $5) \
+             and ($6 = '' or status = $6) order by created_us desc, id desc limit $4"
+        ),
+        (OwnerFilter::User { .. }, true) => select!(
+            "where scope = $7 and user_id = $1 and (created_us, id) < ($2, $3) and ($5 = '' or type = $5) \
+             and ($6 = '' or status = $6) and ended_us is null order by created_us desc, id desc limit $4"
+        ),
+        (OwnerFilter::Scope(_), false) => select!(
+            "where scope = $1 and (created_us, id) < ($2, $3) and ($5 = '' or type = $5) and ($6 = '' or status = $6) \
+             order by created_us desc, id desc limit $4"
+        ),
+        (OwnerFilter::Scope(_), true) => select!(
+            "where scope = $1 and (created_us, id) < ($2, $3) and ($5 = '' or type = $5) and ($6 = '' or status = $6) \
+             and ended_us is null order by created_us desc, id desc limit $4"
+        ),
+    };
+    let mut params = listing.params();
+    params.push(kind.into());
+    params.push(status.map_or("", RequestStatus::name).into());
+    if let OwnerFilter::User { scope, .. } = listing.owner {
+        params.push(scope.into());
+    }
+    tx.query(sql, &params)?.into_iter().map(read_request).collect()
+}
+
+/// Leases due requests. No other runner takes them until `lease` has passed. They are returned with their new epoch.
+pub fn lease_due(tx: &mut Tx<'_>, lease: Duration, limit: u32) -> Result<Vec<Request>> {
+    let now = tx.now();
+    let sql = select!("where ended_us is null and due_us <= $1 and lease_until_us <= $1 order by due_us, id limit $2");
+    let found = tx.query(sql, &[now.into(), limit.into()])?;
+    let mut leased = Vec::with_capacity(found.len());
+    for row in found {
+        let mut request = read_request(row)?;
+        if request.status == RequestStatus::Pending && !request.waiting {
+            request.status = RequestStatus::Processing;
+        }
+        let sql =
+            "update requests set epoch = epoch + 1, lease_until_us = $1, status = $2 where id = $3 and epoch = $4";
+        let (id, epoch) = (request.id.as_str().into(), request.epoch.into());
+        tx.execute_guarded(sql, &[now.after(lease).into(), request.status.name().into(), id, epoch])?;
+        request.epoch += 1;
+        leased.push(request);
+    }
+    Ok(leased)
+}
+
+/// Extends a lease. `Conflict` when it was lost.
+pub fn renew(tx: &mut Tx<'_>, request: &Request, lease: Duration) -> Result<()> {
+    let until = tx.now().after(lease);
+    let sql = "update requests set lease_until_us = $1 where id = $2 and epoch = $3 and ended_us is null";
+    tx.execute_guarded(sql, &[until.into(), request.id.as_str().into(), request.epoch.into()])
+}
+
+/// Releases a lease, so that the next runner need not wait for it to expire.
+pub fn release(tx: &mut Tx<'_>, request: &Request) -> Result<()> {
+    let sql = "update requests set lease_until_us = 0 where id = $1 and epoch = $2";
+    tx.execute(sql, &[request.id.as_str().into(), request.epoch.into()])?;
+    Ok(())
+}
+
+/// Ends every lease. Only for a process that is alone with the database: all former holders have stopped.
+pub fn release_all(tx: &mut Tx<'_>) -> Result<u64> {
+    let sql = "update requests set lease_until_us = 0, epoch = epoch + 1 where ended_us is null and lease_until_us > 0";
+    tx.execute(sql, &[])
+}
+
+/// Takes a request from its runner by raising the epoch, so that the caller can change it.
+pub fn fence(tx: &mut Tx<'_>, mut request: Request) -> Result<Request> {
+    let sql = "update requests set epoch = epoch + 1 where id = $1 and epoch = $2";
+    tx.execute_guarded(sql, &[request.id.as_str().into(), request.epoch.into()])?;
+    request.epoch += 1;
+    Ok(request)
+}
+
+/// Makes the first `limit` requests of the capacity queue due now, because capacity may have become free.
+pub fn wake_line(tx: &mut Tx<'_>, limit: u32) -> Result<u64> {
+    let now = tx.now();
+    let sql = "update requests set due_us = $1 where due_us > $1 and id in \
+               (select id from requests where waiting = 1 order by created_us, id limit $2)";
+    tx.execute(sql, &[now.into(), limit.into()])
+}
+
+/// Returns the first requests of the capacity queue, in order.
+pub fn line(tx: &mut Tx<'_>, limit: u32) -> Result<Vec<RequestId>> {
+    let sql = "select id from requests where waiting = 1 order by created_us, id limit $1";
+    tx.query(sql, &[limit.into()])?.into_iter().map(|mut row| row.id()).collect()
+}
+
+/// Returns the length of the capacity queue, counted up to `limit`.
+pub fn line_length(tx: &mut Tx<'_>, limit: u32) -> Result<u64> {
+    let sql = "select count(*) from (select 1 from requests where waiting = 1 limit $1) as line";
+    tx.query_one(sql, &[limit.into()])?.ok_or(Error::Conflict)?.count()
+}
+
+/// Returns when the next unleased request becomes due.
+pub fn next_due(tx: &mut Tx<'_>) -> Result<Option<Time>> {
+    let now = tx.now();
+    let sql = "select due_us from requests where ended_us is null and lease_until_us <= $1 order by due_us, id limit 1";
+    tx.query_one(sql, &[now.into()])?.map(|mut row| row.time()).transpose()
+}
+
+/// Returns all open requests, oldest first.
+pub fn open(tx: &mut Tx<'_>) -> Result<Vec<Request>> {
+    let sql = select!("where ended_us is null order by created_us, id");
+    tx.query(sql, &[])?.into_iter().map(read_request).collect()
+}
+
+/// Returns the number of clusters that are being restored, or wait for it, after a restart of the host. Only restarts
+/// requested by the engine have a note.
+pub fn count_coming_back(tx: &mut Tx<'_>) -> Result<u64> {
+    let sql = "select count(*) from requests \
+               where ended_us is null and type = 'CLUSTER_RESTART' and note is not null";
+    tx.query_one(sql, &[])?.ok_or(Error::Conflict)?.count()
+}
+
+/// Returns whether a cluster waits to be restored.
+pub fn is_any_to_bring_back(tx: &mut Tx<'_>) -> Result<bool> {
+    let sql = "select id from requests where ended_us is null and type = 'CLUSTER_RESTART' and note is not null \
+               and status = 'PENDING' and due_us > $1 limit 1";
+    let now = tx.now();
+    Ok(tx.query_one(sql, &[now.into()])?.is_some())
+}
+
+/// Makes the requests that wait longest to be restored due now, with a new deadline, until `at_once` of them are open.
+pub fn bring_back(tx: &mut Tx<'_>, at_once: u32, deadline: Time) -> Result<()> {
+    let now = tx.now();
+    let sql = "select count(*) from requests where ended_us is null and type = 'CLUSTER_RESTART' and note is not null \
+               and (status <> 'PENDING' or due_us <= $1)";
+    let under_way: u32 = tx.query_one(sql, &[now.into()])?.ok_or(Error::Conflict)?.count()?;
+    let sql = "update requests set due_us = $1, deadline_us = $2 where id in \
+               (select id from requests where ended_us is null and type = 'CLUSTER_RESTART' and note is not null \
+                and status = 'PENDING' and due_us > $1 order by created_us, id limit $3)";
+    tx.execute(sql, &[now.into(), deadline.into(), at_once.saturating_sub(under_way).into()])?;
+    Ok(())
+}
+
+fn read_request(mut row: Row) -> Result<Request> {
+    let id = row.id()?;
+    let (kind, status) = (row.text()?, row.text()?);
+    let owner = Owner { user: row.id()?, org: row.maybe_id()? };
+    Ok(Request {
+        id,
+        kind: RequestType::from_name(&kind)
+            .ok_or_else(|| Error::Corrupt(format!("there is no request type {kind}")))?,
+        status: RequestStatus::from_name(&status)
+            .ok_or_else(|| Error::Corrupt(format!("there is no status {status}")))?,
+        owner,
+        cluster: row.maybe_id()?,
+        volume: row.maybe_id()?,
+        waiting: row.flag()?,
+        step: row.count()?,
+        failure: row.maybe_text()?,
+        attempts: row.count()?,
+        due: row.time()?,
+        deadline: row.time()?,
+        message: row.maybe_text()?,
+        created: row.time()?,
+        ended: row.maybe_integer()?.map(Time::from_micros),
+        epoch: row.integer()?,
+    })
+}
