@@ -158,7 +158,7 @@ async fn result(app: &App, socket: &mut Socket, job: &JobId, failed: &str) -> Ta
 
 /// Keeps a job from being forgotten. One that is gone ends the push; a database that cannot say so now does not.
 async fn stay(app: &App, job: &JobId) -> Talk<()> {
-    match jobs::stay(&app.control, job).await {
+    match jobs::refresh_draft(&app.control, job).await {
         Err(error) if matches!(error.kind, Kind::NotFound | Kind::Conflict) => {
             Err(tarn_control::Error::not_found("job", job.as_str()).into())
         }
