@@ -6,10 +6,10 @@ use tarn_control::Control;
 use tarn_model::Ids;
 use tokio::sync::watch;
 
-use crate::http::body::Validators;
-use crate::http::jobs::Sockets;
-use crate::http::limiter::Limiter;
-use crate::http::remember::Answers;
+use crate::http::input::body::Validators;
+use crate::http::jobs::SocketLimits;
+use crate::http::middleware::limiter::Limiter;
+use crate::http::middleware::response_cache::ResponseCache;
 
 /// How often one API key may call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +46,8 @@ pub(crate) struct Shared {
     pub(crate) front: Front,
     pub(crate) limiter: Limiter,
     pub(crate) validators: Validators,
-    pub(crate) answers: Answers,
-    pub(crate) sockets: Sockets,
+    pub(crate) response_cache: ResponseCache,
+    pub(crate) sockets: SocketLimits,
     /// Whether the engine is about to end, so that nobody should wait for something to come.
     stopping: watch::Sender<bool>,
     ids: Arc<dyn Ids>,
@@ -60,8 +60,8 @@ impl App {
             front,
             limiter: Limiter::new(limits),
             validators: Validators::from_document(),
-            answers: Answers::default(),
-            sockets: Sockets::default(),
+            response_cache: ResponseCache::default(),
+            sockets: SocketLimits::default(),
             stopping: watch::Sender::new(false),
             ids,
         };
@@ -74,7 +74,7 @@ impl App {
         let _ = self.shared.stopping.subscribe().wait_for(|stopping| *stopping).await;
     }
 
-    /// Answers all who wait for something to come with what there is, because the engine is about to end.
+    /// ResponseCache all who wait for something to come with what there is, because the engine is about to end.
     pub fn stop_waiting(&self) {
         self.shared.stopping.send_replace(true);
     }
@@ -85,7 +85,7 @@ impl App {
         self.shared.limiter.forget_idle();
     }
 
-    /// A fresh id for one call, as answers and log lines carry it.
+    /// A fresh id for one call, as responses and log lines carry it.
     pub(crate) fn call_id(&self) -> String {
         format!("{:016x}", self.shared.ids.bits())
     }

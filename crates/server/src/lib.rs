@@ -8,8 +8,8 @@
 mod app;
 mod gateway;
 mod http;
+mod idle_timeout;
 mod loopback_proxy;
-mod progress;
 mod serve;
 
 pub use app::{App, Front, Limits};

@@ -20,20 +20,20 @@ use rustls::ServerConfig;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower::{Service, service_fn};
 
-use crate::progress::Acceptor;
+use crate::idle_timeout::Acceptor;
 
 /// How many connections may be open at once; further ones wait to be accepted.
 const MAX_CONNECTIONS: usize = 4096;
 
 /// How long a client may take for the head of a request, and so also how long a connection may idle.
-const HEAD_PATIENCE: Duration = Duration::from_secs(30);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How much of a request a connection holds at most, and so also how large its head may be. More would make uploads no
 /// faster.
 const CONNECTION_BYTES: usize = 128 << 10;
 
 /// How long a client may take nothing of an answer that is there for it.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
+const RESPONSE_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Serves until `shutdown` is done. Then nothing new is accepted, idle connections are closed, and calls under way have
 /// `drain` to end.
@@ -44,7 +44,7 @@ pub async fn serve(
     shutdown: impl Future<Output = ()> + Send + 'static,
     drain: Duration,
 ) -> io::Result<()> {
-    serve_with(listener, router, tls, shutdown, drain, ANSWER_PATIENCE).await
+    serve_with(listener, router, tls, shutdown, drain, RESPONSE_IDLE_TIMEOUT).await
 }
 
 async fn serve_with(
@@ -53,7 +53,7 @@ async fn serve_with(
     tls: Option<ServerConfig>,
     shutdown: impl Future<Output = ()> + Send + 'static,
     drain: Duration,
-    patience: Duration,
+    idle_timeout: Duration,
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let handle = Handle::new();
@@ -63,16 +63,16 @@ async fn serve_with(
         stopping.graceful_shutdown(Some(drain));
     });
     let mut server = axum_server::from_tcp(listener)?.handle(handle);
-    set_up_http(&mut server);
-    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    configure_http(&mut server);
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let connections = service_fn(move |_: SocketAddr| {
-        let (router, slots) = (router.clone(), slots.clone());
+        let (router, permits) = (router.clone(), permits.clone());
         async move {
-            let slot = slots.acquire_owned().await.expect("the semaphore is never closed");
-            Ok::<_, Infallible>(Connection { router, _slot: Arc::new(slot) })
+            let permit = permits.acquire_owned().await.expect("the semaphore is never closed");
+            Ok::<_, Infallible>(Connection { router, _permit: Arc::new(permit) })
         }
     });
-    let acceptor = Acceptor { patience };
+    let acceptor = Acceptor { idle_timeout };
     let outcome = match tls {
         None => server.acceptor(acceptor).serve(connections).await,
         Some(mut config) => {
@@ -86,18 +86,18 @@ async fn serve_with(
     outcome
 }
 
-/// HTTP/1 only: its patience with heads counts from the first moment of a connection, and upgrades to WebSocket work.
-fn set_up_http(server: &mut Server<SocketAddr>) {
+/// HTTP/1 only: its idle_timeout with heads counts from the first moment of a connection, and upgrades to WebSocket work.
+fn configure_http(server: &mut Server<SocketAddr>) {
     let mut builder = Builder::new(TokioExecutor::new()).http1_only();
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_PATIENCE).max_buf_size(CONNECTION_BYTES);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(CONNECTION_BYTES);
     *server.http_builder() = builder;
 }
 
-/// The router on one connection; the slot is free again when the connection ends.
+/// The router on one connection; the permit is free again when the connection ends.
 #[derive(Clone)]
 struct Connection {
     router: Router,
-    _slot: Arc<OwnedSemaphorePermit>,
+    _permit: Arc<OwnedSemaphorePermit>,
 }
 
 impl<B> Service<Request<B>> for Connection
@@ -145,10 +145,10 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let held = Arc::new(());
-        let (router, patience) = (endless(held.clone()), Duration::from_millis(300));
+        let (router, idle_timeout) = (endless(held.clone()), Duration::from_millis(300));
         let idle = Arc::strong_count(&held);
         let serving =
-            tokio::spawn(serve_with(listener, router, None, std::future::pending(), Duration::ZERO, patience));
+            tokio::spawn(serve_with(listener, router, None, std::future::pending(), Duration::ZERO, idle_timeout));
         // It reads the beginning, so that the answer is on its way, and no more.
         let mut client = TcpStream::connect(address).await.unwrap();
         client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();

@@ -10,16 +10,16 @@ use tarn_model::ids::InstanceId;
 use tarn_ssh::{Authorizer, Denied, Target, Visit};
 
 /// Asks the control plane.
-pub(super) struct Gateway {
+pub(super) struct ControlAuthorizer {
     control: Control,
 }
 
-impl Gateway {
+impl ControlAuthorizer {
     pub(super) fn new(control: Control) -> Self {
-        Gateway { control }
+        ControlAuthorizer { control }
     }
 
-    async fn admit(&self, visit: Visit<'_>) -> Result<Arc<dyn Target>, Denied> {
+    async fn authorize(&self, visit: Visit<'_>) -> Result<Arc<dyn Target>, Denied> {
         let (control, fingerprint) = (&self.control, &visit.key.fingerprint);
         let found = gateway::find(control, visit.user, fingerprint).await.map_err(|error| {
             tracing::error!(%error, cause = ?error.cause, "a login could not be decided");
@@ -34,19 +34,19 @@ impl Gateway {
                     let (user, instance, from) = (&login.user, &login.instance, visit.from);
                     tracing::error!(%error, %user, %instance, %from, fingerprint, "a login could not be recorded");
                 }
-                Ok(Arc::new(Instance { control: control.clone(), id: login.instance }))
+                Ok(Arc::new(InstanceTarget { control: control.clone(), id: login.instance }))
             }
             // The key is good for each of them, so its owner may be told.
-            Found::Several(words) => Ok(Arc::new(Nothing { words })),
+            Found::Several(message) => Ok(Arc::new(AmbiguousLogin { message })),
         }
     }
 }
 
-impl Authorizer for Gateway {
+impl Authorizer for ControlAuthorizer {
     fn enter<'a>(&'a self, visit: Visit<'a>) -> BoxFuture<'a, Result<Arc<dyn Target>, Denied>> {
         Box::pin(async move {
-            let admitted = self.admit(visit).await;
-            let outcome = match (&admitted, visit.proven) {
+            let authorized = self.authorize(visit).await;
+            let outcome = match (&authorized, visit.proven) {
                 (Ok(_), true) => Some("entered"),
                 (Err(Denied), _) => Some("refused"),
                 (Ok(_), false) => None,
@@ -54,30 +54,30 @@ impl Authorizer for Gateway {
             if let Some(outcome) = outcome {
                 metrics::counter!("tarn_ssh_logins_total", "outcome" => outcome).increment(1);
             }
-            admitted
+            authorized
         })
     }
 }
 
 /// One instance.
-struct Instance {
+struct InstanceTarget {
     control: Control,
     id: InstanceId,
 }
 
-impl Target for Instance {
+impl Target for InstanceTarget {
     fn dial(&self) -> BoxFuture<'_, io::Result<Box<dyn tarn_link::Stream>>> {
         Box::pin(async { gateway::dial(&self.control, &self.id).await.map_err(io::Error::other) })
     }
 }
 
-/// No instance, but words that say why.
-struct Nothing {
-    words: String,
+/// No instance, but message that say why.
+struct AmbiguousLogin {
+    message: String,
 }
 
-impl Target for Nothing {
+impl Target for AmbiguousLogin {
     fn dial(&self) -> BoxFuture<'_, io::Result<Box<dyn tarn_link::Stream>>> {
-        Box::pin(async { Err(io::Error::other(self.words.clone())) })
+        Box::pin(async { Err(io::Error::other(self.message.clone())) })
     }
 }

@@ -20,7 +20,7 @@ pub async fn serve_gateway(listener: TcpListener, control: Control, stop: impl F
     match listener {
         Ok(listener) => {
             let (_, settings) = watch::channel(Arc::new(settings));
-            tarn_ssh::serve(listener, settings, Arc::new(authorizer::Gateway::new(control)), stop).await;
+            tarn_ssh::serve(listener, settings, Arc::new(authorizer::ControlAuthorizer::new(control)), stop).await;
         }
         Err(error) => tracing::error!(%error, "the SSH gateway cannot listen"),
     }

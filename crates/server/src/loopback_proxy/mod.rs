@@ -3,12 +3,12 @@
 //!
 //! The engine asks each guest to listen, takes over who comes there, and carries him to its own listener. So no way leads from
 //! an instance to the network of the host, and the protocol inside is the one outside. A door gives no right by itself, and
-//! this must not know what is said through it. Start reading at [`serve_inside`]; `listener` keeps one door of one instance,
-//! `slots` says how many may come, and `carry` how long one may stay.
+//! this must not know what is said through it. Start reading at [`serve_loopback_proxies`]; `listener` keeps one door of one instance,
+//! `permits` says how many may come, and `carry` how long one may stay.
 
-mod carry;
+mod forward;
 mod listener;
-mod slots;
+mod permits;
 
 use std::collections::{HashMap, HashSet};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -22,13 +22,13 @@ use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet};
 
 use listener::Listener;
-use slots::Slots;
+use permits::ConnectionPermits;
 
 /// How often it is asked whether anything has changed, which costs nothing.
-const EVERY: Duration = Duration::from_millis(200);
+const GENERATION_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// How often the running instances are read where changes go unseen, because others write the database too.
-const EVERY_UNSEEN: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The guests give out no ports below.
 const FIRST_PORT: u16 = 1024;
@@ -61,7 +61,7 @@ pub async fn serve_loopback_proxies(control: Control, proxies: Vec<LoopbackProxy
     if proxies.is_empty() {
         return std::future::pending().await;
     }
-    let shared = Arc::new(Semaphore::new(slots::SHARED));
+    let shared = Arc::new(Semaphore::new(permits::SHARED));
     let (mut tasks, mut kept) = (JoinSet::new(), HashMap::<(InstanceId, u32), AbortHandle>::new());
     let mut seen = None;
     loop {
@@ -73,31 +73,36 @@ pub async fn serve_loopback_proxies(control: Control, proxies: Vec<LoopbackProxy
                 Ok(running) => {
                     seen = generation;
                     let running: HashSet<_> = running.into_iter().collect();
-                    kept.retain(|start, task| running.contains(start) || close(task));
+                    kept.retain(|start, task| running.contains(start) || abort_task(task));
                     for start in running {
                         kept.entry(start).or_insert_with_key(|(instance, _)| {
-                            tasks.spawn(keep(control.clone(), instance.clone(), proxies.clone(), shared.clone()))
+                            tasks.spawn(keep_proxies(
+                                control.clone(),
+                                instance.clone(),
+                                proxies.clone(),
+                                shared.clone(),
+                            ))
                         });
                     }
                 }
                 Err(error) => tracing::debug!(%error, "the running instances could not be read for their doors"),
             }
         }
-        tokio::time::sleep(if generation.is_some() { EVERY } else { EVERY_UNSEEN }).await;
+        tokio::time::sleep(if generation.is_some() { GENERATION_CHECK_INTERVAL } else { POLL_INTERVAL }).await;
     }
 }
 
 /// Ends the doors of an instance and all who are in them.
-fn close(task: &AbortHandle) -> bool {
+fn abort_task(task: &AbortHandle) -> bool {
     task.abort();
     false
 }
 
 /// Keeps all doors of one instance.
-async fn keep(control: Control, instance: InstanceId, proxies: Vec<LoopbackProxy>, shared: Arc<Semaphore>) {
+async fn keep_proxies(control: Control, instance: InstanceId, proxies: Vec<LoopbackProxy>, shared: Arc<Semaphore>) {
     let listeners = proxies.into_iter().map(|proxy| {
-        let slots = Slots::new(shared.clone());
-        Listener { control: control.clone(), instance: instance.clone(), proxy, slots }.keep()
+        let permits = ConnectionPermits::new(shared.clone());
+        Listener { control: control.clone(), instance: instance.clone(), proxy, permits }.keep_listening()
     });
     futures::future::join_all(listeners).await;
 }

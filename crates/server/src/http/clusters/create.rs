@@ -5,9 +5,9 @@ use tarn_api::clusters::{ClusterCreateRestRequest, ClusterCreateRestResponse};
 use tarn_control::operations::clusters::{self, NewCluster};
 
 use crate::App;
-use crate::http::answer::{Answer, Outcome, id_text};
-use crate::http::body::Body;
-use crate::http::call::Call;
+use crate::http::input::body::Body;
+use crate::http::input::call::Call;
+use crate::http::output::response::{EndpointResult, JsonResponse, id_text};
 
 impl Body for ClusterCreateRestRequest {
     const ALIASES: &'static [(&'static str, &'static str)] = &[("experimental_container", "container")];
@@ -31,10 +31,10 @@ impl Body for ClusterCreateRestRequest {
     ),
     security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn create(
+pub(crate) async fn create_cluster(
     State(app): State<App>,
     call: Call<ClusterCreateRestRequest>,
-) -> Outcome<ClusterCreateRestResponse> {
+) -> EndpointResult<ClusterCreateRestResponse> {
     let body = call.body;
     let new = NewCluster {
         instance_type: body.instance_type,
@@ -47,7 +47,7 @@ pub(crate) async fn create(
         save_keys: body.save_keys,
     };
     let accepted = clusters::create(&app.control, &call.caller, new).await?;
-    Ok(Answer::accepted(ClusterCreateRestResponse {
+    Ok(JsonResponse::accepted(ClusterCreateRestResponse {
         cluster_id: id_text(accepted.cluster),
         instance_ids: accepted.instances.into_iter().map(Into::into).collect(),
         request_id: Some(accepted.request.into()),

@@ -5,9 +5,9 @@ use tarn_api::clusters::ClusterRestartRestResponse;
 use tarn_control::operations::clusters;
 
 use crate::App;
-use crate::http::answer::{Answer, Outcome, id_text};
-use crate::http::call::Acting;
-use crate::http::id::Id;
+use crate::http::input::call::IdempotentCaller;
+use crate::http::input::id::Id;
+use crate::http::output::response::{EndpointResult, JsonResponse, id_text};
 
 /// Restart a cluster
 ///
@@ -30,13 +30,13 @@ use crate::http::id::Id;
     ),
     security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn restart(
+pub(crate) async fn restart_cluster(
     State(app): State<App>,
-    Acting(caller): Acting,
+    IdempotentCaller(caller): IdempotentCaller,
     Id(cluster): Id,
-) -> Outcome<ClusterRestartRestResponse> {
+) -> EndpointResult<ClusterRestartRestResponse> {
     let accepted = clusters::restart(&app.control, &caller, &cluster).await?;
-    Ok(Answer::accepted(ClusterRestartRestResponse {
+    Ok(JsonResponse::accepted(ClusterRestartRestResponse {
         cluster_id: id_text(accepted.cluster),
         request_id: Some(accepted.request.into()),
         message: accepted.message,

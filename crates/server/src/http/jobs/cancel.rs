@@ -7,9 +7,9 @@ use tarn_model::jobs::State as JobState;
 
 use super::view;
 use crate::App;
-use crate::http::answer::{Answer, Outcome};
-use crate::http::call::Acting;
-use crate::http::id::Id;
+use crate::http::input::call::IdempotentCaller;
+use crate::http::input::id::Id;
+use crate::http::output::response::{EndpointResult, JsonResponse};
 
 /// Cancel a job
 ///
@@ -30,11 +30,19 @@ use crate::http::id::Id;
     ),
     security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn cancel(State(app): State<App>, Acting(caller): Acting, Id(job): Id) -> Outcome<JobStatusResponse> {
+pub(crate) async fn cancel_job(
+    State(app): State<App>,
+    IdempotentCaller(caller): IdempotentCaller,
+    Id(job): Id,
+) -> EndpointResult<JobStatusResponse> {
     let job = jobs::cancel(&app.control, &caller, &job).await?.job;
     let message = match &job.state {
         JobState::Ended(_) => format!("Job {} was canceled; it had not begun to run.", job.id),
         _ => format!("Job {} is being canceled. See how far it is with `tp job info {}`.", job.id, job.id),
     };
-    Ok(Answer::accepted(JobStatusResponse { status: view::status(&job.state), job_id: job.id.into(), message }))
+    Ok(JsonResponse::accepted(JobStatusResponse {
+        status: view::job_status(&job.state),
+        job_id: job.id.into(),
+        message,
+    }))
 }

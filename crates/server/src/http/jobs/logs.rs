@@ -14,13 +14,13 @@ use utoipa::IntoParams;
 
 use super::Binary;
 use crate::App;
-use crate::http::authenticate::Authenticated;
-use crate::http::failure::Failure;
-use crate::http::id::Id;
-use crate::http::query::{Fields, FromQuery, Params};
+use crate::http::input::id::Id;
+use crate::http::input::query::{Fields, FromQuery, Params};
+use crate::http::middleware::authenticate::Authenticated;
+use crate::http::output::failure::Failure;
 
-/// How much is read at a time; the rest waits until this was taken.
-const PIECE: u64 = 1 << 20;
+/// How much is read at a time; the remaining waits until this was taken.
+const CHUNK_BYTES: u64 = 1 << 20;
 
 /// The longest wait for something to come. Whatever stands between here and the client may not be more patient.
 const MAX_WAIT_SECONDS: i64 = 60;
@@ -79,26 +79,26 @@ impl FromQuery for PartQuery {
     ),
     security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn logs(
+pub(crate) async fn get_job_log(
     State(app): State<App>,
     Authenticated(caller): Authenticated,
     Id(job): Id,
     Params(PartQuery { offset, limit, wait }): Params<PartQuery>,
 ) -> Result<Response, Failure> {
     if wait > 0 {
-        let _place = app.shared.sockets.listeners.take(&caller.user.id)?;
+        let _permit = app.shared.sockets.listeners.acquire(&caller.user.id)?;
         tokio::select! {
             waited = logs::wait(&app.control, &caller, &job, offset, Duration::from_secs(wait)) => waited?,
             () = app.stopping() => {}
         }
     }
     let limit = limit.unwrap_or(u64::MAX);
-    let first = logs::read(&app.control, &caller, &job, offset, limit.min(PIECE)).await?;
+    let first = logs::read(&app.control, &caller, &job, offset, limit.min(CHUNK_BYTES)).await?;
     let end = first.total.min(offset.saturating_add(limit)).max(offset);
     let next = offset + first.data.len() as u64;
-    let rest = Rest { app, caller, job, next, end };
-    let pieces = stream::iter([Ok(first.data)]).chain(stream::try_unfold(rest, Rest::read));
-    let mut response = Response::new(Body::from_stream(pieces));
+    let remaining = RemainingLog { app, caller, job, next, end };
+    let chunks = stream::iter([Ok(first.data)]).chain(stream::try_unfold(remaining, RemainingLog::read_chunk));
+    let mut response = Response::new(Body::from_stream(chunks));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(end - offset));
@@ -109,7 +109,7 @@ pub(crate) async fn logs(
 }
 
 /// What is still to be read of a log.
-struct Rest {
+struct RemainingLog {
     app: App,
     caller: Caller,
     job: String,
@@ -117,13 +117,13 @@ struct Rest {
     end: u64,
 }
 
-impl Rest {
+impl RemainingLog {
     /// The next piece. What cannot be read any more breaks the answer off, and its length tells the client so.
-    async fn read(mut self) -> io::Result<Option<(Bytes, Self)>> {
+    async fn read_chunk(mut self) -> io::Result<Option<(Bytes, Self)>> {
         if self.next >= self.end {
             return Ok(None);
         }
-        let limit = PIECE.min(self.end - self.next);
+        let limit = CHUNK_BYTES.min(self.end - self.next);
         let part = logs::read(&self.app.control, &self.caller, &self.job, self.next, limit).await;
         let data = part.map_err(io::Error::other)?.data;
         if data.is_empty() {

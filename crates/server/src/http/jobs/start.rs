@@ -6,9 +6,9 @@ use tarn_control::operations::jobs;
 
 use super::view;
 use crate::App;
-use crate::http::answer::{Answer, Outcome};
-use crate::http::call::Acting;
-use crate::http::id::Id;
+use crate::http::input::call::IdempotentCaller;
+use crate::http::input::id::Id;
+use crate::http::output::response::{EndpointResult, JsonResponse};
 
 /// Start a job
 ///
@@ -29,9 +29,17 @@ use crate::http::id::Id;
     ),
     security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn start(State(app): State<App>, Acting(caller): Acting, Id(job): Id) -> Outcome<JobStatusResponse> {
+pub(crate) async fn start_job(
+    State(app): State<App>,
+    IdempotentCaller(caller): IdempotentCaller,
+    Id(job): Id,
+) -> EndpointResult<JobStatusResponse> {
     let view = jobs::start(&app.control, &caller, &job).await?;
     let (job, explanation) = (view.job, view.explanation);
     let message = format!("Job {} ({}): {explanation}", job.id, job.name);
-    Ok(Answer::accepted(JobStatusResponse { status: view::status(&job.state), job_id: job.id.into(), message }))
+    Ok(JsonResponse::accepted(JobStatusResponse {
+        status: view::job_status(&job.state),
+        job_id: job.id.into(),
+        message,
+    }))
 }

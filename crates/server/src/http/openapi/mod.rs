@@ -14,15 +14,15 @@ use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{ComponentsBuilder, InfoBuilder, OpenApi, OpenApiBuilder};
 
-use super::router::documented;
+use super::router::documented_routes;
 
 /// The operations that the founding documents describe; their refusals carry no schema there, and so neither here.
 const FOUNDING: [&str; 3] = ["storage_destroy", "cluster_destroy_cluster__cluster__delete", "storage_attach"];
 
 static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
-    let (_, collected) = documented().split_for_parts();
+    let (_, collected) = documented_routes().split_for_parts();
     let mut document = serde_json::to_value(collected).expect("a document of our own types is JSON");
-    style::apply(&mut document, &FOUNDING);
+    style::apply_fastapi_style(&mut document, &FOUNDING);
     document
 });
 
@@ -32,18 +32,18 @@ pub fn openapi() -> Value {
 }
 
 /// The document without a copy.
-pub(crate) fn document() -> &'static Value {
+pub(crate) fn openapi_document() -> &'static Value {
     &DOCUMENT
 }
 
 /// GET /openapi.json
-pub(crate) async fn serve() -> impl IntoResponse {
+pub(crate) async fn serve_openapi() -> impl IntoResponse {
     static TEXT: LazyLock<String> = LazyLock::new(|| DOCUMENT.to_string());
     ([(header::CONTENT_TYPE, "application/json")], TEXT.as_str())
 }
 
 /// What the document says besides its operations.
-pub(crate) fn frame() -> OpenApi {
+pub(crate) fn base_document() -> OpenApi {
     let tags = TAGS.map(|(name, text)| TagBuilder::new().name(name).description(Some(text)).build());
     // What stands in bodies is collected from the operations; what stands in refusals and parameters is not.
     let components = ComponentsBuilder::new()

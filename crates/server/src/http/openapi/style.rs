@@ -6,32 +6,32 @@ use serde_json::{Map, Value, json};
 const ANNOTATIONS: [&str; 6] = ["title", "description", "default", "deprecated", "examples", "example"];
 
 /// Rewrites the whole document. Operations in `founding` keep refusals without a schema.
-pub(super) fn apply(document: &mut Value, founding: &[&str]) {
+pub(super) fn apply_fastapi_style(document: &mut Value, founding: &[&str]) {
     document["servers"] = json!([]);
     document["security"] = json!([]);
-    for (name, schema) in children(document.pointer_mut("/components/schemas")) {
-        rewrite(schema);
+    for (name, schema) in object_entries(document.pointer_mut("/components/schemas")) {
+        rewrite_schema(schema);
         schema["title"] = json!(name);
     }
-    for (_, path) in children(document.get_mut("paths")) {
-        for (_, operation) in children(Some(path)) {
+    for (_, path) in object_entries(document.get_mut("paths")) {
+        for (_, operation) in object_entries(Some(path)) {
             rewrite_operation(operation, founding);
         }
     }
 }
 
 fn rewrite_operation(operation: &mut Value, founding: &[&str]) {
-    reflow(operation);
+    reflow_description(operation);
     if operation["security"] == json!([{}]) {
         // "No scheme is needed", as utoipa says it.
         operation["security"] = json!([]);
     }
-    for parameter in items(operation.get_mut("parameters")) {
-        reflow(parameter);
+    for parameter in array_items(operation.get_mut("parameters")) {
+        reflow_description(parameter);
         let name = parameter["name"].as_str().unwrap_or_default().to_owned();
         if let Some(schema) = parameter.get_mut("schema") {
-            rewrite(schema);
-            entitle(schema, &name);
+            rewrite_schema(schema);
+            add_title(schema, &name);
         }
     }
     let is_founding = operation["operationId"].as_str().is_some_and(|id| founding.contains(&id));
@@ -41,8 +41,8 @@ fn rewrite_operation(operation: &mut Value, founding: &[&str]) {
         responses.entry(status).or_insert_with(|| json!({ "description": description }));
     }
     for (status, response) in responses {
-        for (_, header) in children(response.get_mut("headers")) {
-            header.get_mut("schema").into_iter().for_each(rewrite);
+        for (_, header) in object_entries(response.get_mut("headers")) {
+            header.get_mut("schema").into_iter().for_each(rewrite_schema);
         }
         let schema = match (status.as_str(), is_founding) {
             ("422", _) => "HTTPValidationError",
@@ -73,25 +73,25 @@ fn common_refusals(operation: &Value) -> Vec<(&'static str, &'static str)> {
 }
 
 /// Rewrites a schema and everything in it.
-fn rewrite(schema: &mut Value) {
-    reflow(schema);
+fn rewrite_schema(schema: &mut Value) {
+    reflow_description(schema);
     if schema["type"] == "integer" || schema["type"] == "number" || schema["type"].is_array() {
-        remove(schema, "format");
+        remove_key(schema, "format");
     }
-    rename(schema, "oneOf", "anyOf");
-    items(schema.get_mut("anyOf")).for_each(rewrite);
+    rename_key(schema, "oneOf", "anyOf");
+    array_items(schema.get_mut("anyOf")).for_each(rewrite_schema);
     if let Some(alternatives) = schema.get_mut("anyOf").and_then(Value::as_array_mut) {
         // utoipa puts null first, FastAPI last.
         alternatives.sort_by_key(|alternative| alternative["type"] == "null");
     }
-    for (name, property) in children(schema.get_mut("properties")) {
-        rewrite(property);
-        entitle(property, name);
+    for (name, property) in object_entries(schema.get_mut("properties")) {
+        rewrite_schema(property);
+        add_title(property, name);
     }
-    schema.get_mut("items").into_iter().for_each(rewrite);
-    schema.get_mut("additionalProperties").into_iter().for_each(rewrite);
+    schema.get_mut("items").into_iter().for_each(rewrite_schema);
+    schema.get_mut("additionalProperties").into_iter().for_each(rewrite_schema);
     // Keys of objects are always texts, and FastAPI does not say so.
-    remove(schema, "propertyNames");
+    remove_key(schema, "propertyNames");
     split_nullable(schema);
 }
 
@@ -114,7 +114,7 @@ fn split_nullable(schema: &mut Value) {
 }
 
 /// A field without a title gets it from its name, unless it only refers to something that has one.
-fn entitle(schema: &mut Value, name: &str) {
+fn add_title(schema: &mut Value, name: &str) {
     let refers = |value: &Value| value.get("$ref").is_some();
     let alternatives = schema["anyOf"].as_array();
     let only_refers = refers(schema) || alternatives.is_some_and(|list| list.iter().any(refers));
@@ -128,31 +128,31 @@ fn entitle(schema: &mut Value, name: &str) {
 }
 
 /// A description is a text without line ends, and an empty one is none.
-fn reflow(value: &mut Value) {
+fn reflow_description(value: &mut Value) {
     let Some(text) = value["description"].as_str() else {
         return;
     };
     match text.split_whitespace().collect::<Vec<_>>().join(" ") {
-        empty if empty.is_empty() => remove(value, "description"),
+        empty if empty.is_empty() => remove_key(value, "description"),
         text => value["description"] = json!(text),
     }
 }
 
-fn children(value: Option<&mut Value>) -> impl Iterator<Item = (&String, &mut Value)> {
+fn object_entries(value: Option<&mut Value>) -> impl Iterator<Item = (&String, &mut Value)> {
     value.and_then(Value::as_object_mut).into_iter().flatten()
 }
 
-fn items(value: Option<&mut Value>) -> impl Iterator<Item = &mut Value> {
+fn array_items(value: Option<&mut Value>) -> impl Iterator<Item = &mut Value> {
     value.and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-fn remove(value: &mut Value, key: &str) {
+fn remove_key(value: &mut Value, key: &str) {
     if let Some(object) = value.as_object_mut() {
         object.remove(key);
     }
 }
 
-fn rename(value: &mut Value, from: &str, to: &str) {
+fn rename_key(value: &mut Value, from: &str, to: &str) {
     if let Some(object) = value.as_object_mut()
         && let Some(moved) = object.remove(from)
     {

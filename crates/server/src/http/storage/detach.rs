@@ -5,9 +5,9 @@ use tarn_api::storage::{StorageDetachRestRequest, StorageDetachRestResponse};
 use tarn_control::operations::storage;
 
 use crate::App;
-use crate::http::answer::{Answer, Outcome, id_text};
-use crate::http::body::Body;
-use crate::http::call::Call;
+use crate::http::input::body::Body;
+use crate::http::input::call::Call;
+use crate::http::output::response::{EndpointResult, JsonResponse, id_text};
 
 impl Body for StorageDetachRestRequest {}
 
@@ -31,13 +31,13 @@ impl Body for StorageDetachRestRequest {}
     ),
     security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn detach(
+pub(crate) async fn detach_volume(
     State(app): State<App>,
     call: Call<StorageDetachRestRequest>,
-) -> Outcome<StorageDetachRestResponse> {
+) -> EndpointResult<StorageDetachRestResponse> {
     let StorageDetachRestRequest { storage_id, cluster_id, live } = call.body;
     let accepted = storage::detach(&app.control, &call.caller, &storage_id, &cluster_id, live).await?;
-    Ok(Answer::accepted(StorageDetachRestResponse {
+    Ok(JsonResponse::accepted(StorageDetachRestResponse {
         storage_id: id_text(accepted.volume),
         cluster_id: id_text(accepted.cluster),
         request_id: Some(accepted.request.into()),

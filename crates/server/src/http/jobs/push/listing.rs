@@ -17,21 +17,21 @@ const MAX_BYTES: u64 = 32 << 20;
 const MAX_NAMES: usize = 1_000_000;
 
 /// How long one name may be. Clients have no longer ones.
-const MAX_NAME: usize = 4096;
+const MAX_NAME_BYTES: usize = 4096;
 
 /// The command.
-pub(super) fn command(client: Client, ignored: &[String]) -> String {
+pub(super) fn listing_command(client: Client, ignored: &[String]) -> String {
     match client {
-        Client::Unix => unix(&matching::pruned(ignored)),
-        Client::Windows => windows::listing(),
+        Client::Unix => unix_listing(&matching::prunable_names(ignored)),
+        Client::Windows => windows::windows_listing(),
     }
 }
 
 /// In plain `sh`, a pipe ends well when its last program does; so each program has a file of its own and is looked at.
-fn unix(pruned: &[&str]) -> String {
+fn unix_listing(pruned: &[&str]) -> String {
     // Our own temporary directories, should they be made below this one.
-    let own = shell::quoted(&format!("{}*", shell::TEMPORARY));
-    let names: Vec<String> = pruned.iter().map(|name| format!(" -o -name {}", shell::quoted(name))).collect();
+    let own = shell::shell_quoted(&format!("{}*", shell::TEMPORARY));
+    let names: Vec<String> = pruned.iter().map(|name| format!(" -o -name {}", shell::shell_quoted(name))).collect();
     [
         shell::PRELUDE,
         shell::TEMPORARY_DIRECTORY,
@@ -53,7 +53,7 @@ fn unix(pruned: &[&str]) -> String {
 }
 
 /// The names in the answer: relative, with slashes. Or why there are none, in words.
-pub(super) fn names(stdout: &str) -> Result<Names, String> {
+pub(super) fn parse_names(stdout: &str) -> Result<Names, String> {
     let letters: Vec<u8> = stdout.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
     let damaged = |_| "the list of files did not arrive as it was sent; push again".to_owned();
     let packed = base64_simd::STANDARD.decode_to_vec(letters).map_err(damaged)?;
@@ -70,8 +70,8 @@ pub(super) fn names(stdout: &str) -> Result<Names, String> {
             "the names of the files have more than {limit} MiB; ignore those that the job does not need"
         ));
     }
-    if text.split(|byte| *byte == 0).any(|name| name.len() > MAX_NAME) {
-        return Err(format!("the name of a file has more than {MAX_NAME} bytes; ignore its directory"));
+    if text.split(|byte| *byte == 0).any(|name| name.len() > MAX_NAME_BYTES) {
+        return Err(format!("the name of a file has more than {MAX_NAME_BYTES} bytes; ignore its directory"));
     }
     Ok(Names(text))
 }
@@ -101,7 +101,7 @@ impl Names {
 }
 
 /// The names as `tar` reads them. The `./` keeps those apart from options that begin like one.
-pub(super) fn list(entries: &[Entry<'_>]) -> Vec<u8> {
+pub(super) fn render_tar_list(entries: &[Entry<'_>]) -> Vec<u8> {
     let mut list = Vec::with_capacity(entries.iter().map(|entry| entry.name.len() + 3).sum());
     for entry in entries {
         list.extend_from_slice(b"./");
@@ -128,19 +128,19 @@ mod tests {
         let text = packed(b"./a\0./b/c d\0./new\nline\0./-x\0./caf\xe9\0");
         let wrapped: String =
             text.as_bytes().chunks(7).map(|part| format!("{}\r\n", String::from_utf8_lossy(part))).collect();
-        let names = names(&wrapped).unwrap();
+        let names = parse_names(&wrapped).unwrap();
         let entries: Vec<Entry<'_>> = names.iter().collect();
         let names: Vec<&[u8]> = entries.iter().map(|entry| entry.name).collect();
         assert_eq!(names, [&b"a"[..], b"b/c d", b"new\nline", b"-x", b"caf\xe9"]);
         assert!(entries.iter().all(|entry| !entry.is_directory));
-        assert_eq!(list(&entries[2..4]), b"./new\nline\0./-x\0");
-        assert_eq!(super::names(&packed(b"")).unwrap().iter().count(), 0);
+        assert_eq!(render_tar_list(&entries[2..4]), b"./new\nline\0./-x\0");
+        assert_eq!(super::parse_names(&packed(b"")).unwrap().iter().count(), 0);
     }
 
     #[test]
     fn empty_directories_stand_after_the_files() {
         let found = |text: &[u8]| {
-            let names = names(&packed(text)).unwrap();
+            let names = parse_names(&packed(text)).unwrap();
             let shown = |entry: Entry<'_>| {
                 format!("{}{}", entry.name.escape_ascii(), ["", "/"][usize::from(entry.is_directory)])
             };
@@ -155,15 +155,15 @@ mod tests {
     fn what_is_damaged_or_too_much_is_refused() {
         let whole = packed(b"./a\0");
         for text in ["", "%", "aGVsbG8=", &whole[..whole.len() - 8]] {
-            assert!(names(text).err().unwrap().contains("push again"), "{text}");
+            assert!(parse_names(text).err().unwrap().contains("push again"), "{text}");
         }
         let many = vec![b"a\0".as_slice(); MAX_NAMES + 1].concat();
-        assert!(names(&packed(&many)).err().unwrap().contains("more than 1000000 files"));
+        assert!(parse_names(&packed(&many)).err().unwrap().contains("more than 1000000 files"));
         let bomb = vec![b'a'; (MAX_BYTES + 1) as usize];
-        assert!(names(&packed(&bomb)).err().unwrap().contains("more than 32 MiB"));
+        assert!(parse_names(&packed(&bomb)).err().unwrap().contains("more than 32 MiB"));
         let deep = "a/".repeat(1_000_000);
-        assert!(names(&packed(deep.as_bytes())).err().unwrap().contains("more than 4096 bytes"));
-        let long = [vec![b'a'; MAX_NAME], vec![0]].concat();
-        assert!(names(&packed(&long)).is_ok());
+        assert!(parse_names(&packed(deep.as_bytes())).err().unwrap().contains("more than 4096 bytes"));
+        let long = [vec![b'a'; MAX_NAME_BYTES], vec![0]].concat();
+        assert!(parse_names(&packed(&long)).is_ok());
     }
 }

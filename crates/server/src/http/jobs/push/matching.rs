@@ -13,7 +13,7 @@ use super::listing::Entry;
 const MAX_PRUNED: (usize, usize) = (100, 100);
 
 /// How many directories are asked at most: each is compared with every pattern.
-const MAX_ASKED: usize = 1_000_000;
+const MAX_DIRECTORIES: usize = 1_000_000;
 
 /// The patterns of a job.
 pub(super) struct Patterns(Gitignore);
@@ -30,15 +30,15 @@ impl Patterns {
     }
 
     /// What belongs to the job, or why that cannot be said, in words.
-    pub(super) fn kept<'a>(&self, entries: impl Iterator<Item = Entry<'a>>) -> Result<Vec<Entry<'a>>, String> {
-        let (mut kept, mut last) = (Vec::new(), Last::default());
+    pub(super) fn select_files<'a>(&self, entries: impl Iterator<Item = Entry<'a>>) -> Result<Vec<Entry<'a>>, String> {
+        let (mut kept, mut previous) = (Vec::new(), PreviousEntry::default());
         for entry in entries {
-            if !self.is_left_out(entry, &mut last) {
+            if !self.is_ignored(entry, &mut previous) {
                 kept.push(entry);
             }
-            if last.asked > MAX_ASKED {
+            if previous.directories > MAX_DIRECTORIES {
                 return Err(format!(
-                    "the files lie in more than {MAX_ASKED} directories; ignore what the job does not need"
+                    "the files lie in more than {MAX_DIRECTORIES} directories; ignore what the job does not need"
                 ));
             }
         }
@@ -46,20 +46,20 @@ impl Patterns {
     }
 
     /// Whether something is left out, or any directory that it is in. Names come directory by directory, so it is enough to
-    /// remember the directories of the last one.
-    fn is_left_out<'a>(&self, entry: Entry<'a>, last: &mut Last<'a>) -> bool {
+    /// remember the directories of the previous one.
+    fn is_ignored<'a>(&self, entry: Entry<'a>, previous: &mut PreviousEntry<'a>) -> bool {
         let name = entry.name;
-        let common = name.iter().zip(last.name).take_while(|(here, there)| here == there).count();
-        last.name = name;
-        if last.left_out.is_some_and(|slash| slash < common) {
+        let common = name.iter().zip(previous.name).take_while(|(here, there)| here == there).count();
+        previous.name = name;
+        if previous.ignored_at.is_some_and(|slash| slash < common) {
             return true;
         }
-        let known = last.kept.min(common);
-        *last = Last { kept: name.len(), left_out: None, ..*last };
+        let known = previous.kept.min(common);
+        *previous = PreviousEntry { kept: name.len(), ignored_at: None, ..*previous };
         for slash in (known..name.len()).filter(|at| name[*at] == b'/' && *at > 0) {
-            last.asked += 1;
+            previous.directories += 1;
             if self.matches(&name[..slash], true) {
-                *last = Last { kept: slash, left_out: Some(slash), ..*last };
+                *previous = PreviousEntry { kept: slash, ignored_at: Some(slash), ..*previous };
                 return true;
             }
         }
@@ -71,20 +71,20 @@ impl Patterns {
     }
 }
 
-/// What is known of the directories of the last name.
+/// What is known of the directories of the previous name.
 #[derive(Default)]
-struct Last<'a> {
+struct PreviousEntry<'a> {
     name: &'a [u8],
     /// Those that end before this place in it are not left out.
     kept: usize,
     /// Where the first one ends that is.
-    left_out: Option<usize>,
+    ignored_at: Option<usize>,
     /// How many were asked in all.
-    asked: usize,
+    directories: usize,
 }
 
 /// Names of directories that need not even be looked into: plain ones that no later pattern could take back.
-pub(super) fn pruned(lines: &[String]) -> Vec<&str> {
+pub(super) fn prunable_names(lines: &[String]) -> Vec<&str> {
     let after_negations = lines.iter().rposition(|line| line.starts_with('!')).map_or(0, |last| last + 1);
     let is_plain = |name: &&str| {
         let letters = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
@@ -100,7 +100,8 @@ mod tests {
 
     fn kept<'a>(patterns: &[&str], names: &[&'a str]) -> Vec<&'a str> {
         let lines: Vec<String> = patterns.iter().map(ToString::to_string).collect();
-        let kept = Patterns::new(&lines).unwrap().kept(names.iter().map(|name| entry(name.as_bytes()))).unwrap();
+        let kept =
+            Patterns::new(&lines).unwrap().select_files(names.iter().map(|name| entry(name.as_bytes()))).unwrap();
         kept.into_iter().map(|entry| std::str::from_utf8(entry.name).unwrap()).collect()
     }
 
@@ -143,7 +144,7 @@ mod tests {
         }
         let odd: [&[u8]; 2] = [b"caf\xe9", b"x.\xff"];
         let patterns = Patterns::new(&["*.?".to_owned()]).unwrap();
-        let kept = patterns.kept(odd.into_iter().map(entry)).unwrap();
+        let kept = patterns.select_files(odd.into_iter().map(entry)).unwrap();
         assert_eq!(kept, [entry(b"caf\xe9")], "names need not be text");
     }
 
@@ -151,23 +152,23 @@ mod tests {
     fn a_name_may_be_as_deep_as_it_likes() {
         let patterns = Patterns::new(&["never".to_owned()]).unwrap();
         let deep = "a/".repeat(2000) + "file";
-        assert_eq!(patterns.kept([entry(deep.as_bytes())].into_iter()).unwrap().len(), 1);
-        let deeper = "a/".repeat(MAX_ASKED + 1);
+        assert_eq!(patterns.select_files([entry(deep.as_bytes())].into_iter()).unwrap().len(), 1);
+        let deeper = "a/".repeat(MAX_DIRECTORIES + 1);
         let plain = Entry { name: deeper.as_bytes(), is_directory: false };
-        let refused = Patterns::new(&["/a/a/a".to_owned()]).unwrap().kept([plain].into_iter());
-        assert_eq!(refused.unwrap().len(), 0, "the first directory that is left out is the last that is asked");
+        let refused = Patterns::new(&["/a/a/a".to_owned()]).unwrap().select_files([plain].into_iter());
+        assert_eq!(refused.unwrap().len(), 0, "the first directory that is left out is the last that is compared");
     }
 
     #[test]
     fn directories_are_asked_once_and_not_without_end() {
         let patterns = Patterns::new(&["never".to_owned()]).unwrap();
-        let mut last = Last::default();
+        let mut previous = PreviousEntry::default();
         for name in ["a/b/1", "a/b/2", "a/3", "a/c/4", "d/5"] {
-            assert!(!patterns.is_left_out(entry(name.as_bytes()), &mut last));
+            assert!(!patterns.is_ignored(entry(name.as_bytes()), &mut previous));
         }
-        assert_eq!(last.asked, 4);
-        let names: Vec<String> = (0..=MAX_ASKED).map(|n| format!("{n:x}/a")).collect();
-        let refused = patterns.kept(names.iter().map(|name| entry(name.as_bytes()))).err().unwrap();
+        assert_eq!(previous.directories, 4);
+        let names: Vec<String> = (0..=MAX_DIRECTORIES).map(|n| format!("{n:x}/a")).collect();
+        let refused = patterns.select_files(names.iter().map(|name| entry(name.as_bytes()))).err().unwrap();
         assert!(refused.contains("more than 1000000 directories"), "{refused}");
     }
 
@@ -181,9 +182,9 @@ mod tests {
     fn only_what_nobody_takes_back_is_not_looked_into() {
         let lines = |lines: &[&str]| lines.iter().map(ToString::to_string).collect::<Vec<String>>();
         let patterns = lines(&[".git/", "node_modules", "*.pyc", "a/b", "/c", "!x", "", "..", "it's"]);
-        assert!(pruned(&patterns).is_empty());
+        assert!(prunable_names(&patterns).is_empty());
         let patterns = lines(&["first", "!x", ".git/", "node_modules", "*.pyc", "a/b", "/c", "", "..", "it's"]);
-        assert_eq!(pruned(&patterns), [".git", "node_modules"]);
-        assert_eq!(pruned(&vec!["name".to_owned(); 1000]).len(), 100);
+        assert_eq!(prunable_names(&patterns), [".git", "node_modules"]);
+        assert_eq!(prunable_names(&vec!["name".to_owned(); 1000]).len(), 100);
     }
 }

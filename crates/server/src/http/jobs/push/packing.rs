@@ -14,18 +14,18 @@ pub(super) struct Packing<'a> {
 }
 
 /// The command.
-pub(super) fn command(client: Client, packing: &Packing<'_>) -> String {
+pub(super) fn packing_command(client: Client, packing: &Packing<'_>) -> String {
     match client {
-        Client::Unix => unix(packing),
-        Client::Windows => windows::packing(packing),
+        Client::Unix => unix_packing(packing),
+        Client::Windows => windows::windows_packing(packing),
     }
 }
 
 /// The archive is a file first: so its size is known, and a failure of `tar` is seen before anything is sent. Files that change
 /// while they are read are no failure, which GNU's says by a code that is one for others.
-fn unix(packing: &Packing<'_>) -> String {
-    let (list, upload) = (shell::quoted(packing.list_url), shell::quoted(packing.upload_url));
-    let files = files(packing.count);
+fn unix_packing(packing: &Packing<'_>) -> String {
+    let (list, upload) = (shell::shell_quoted(packing.list_url), shell::shell_quoted(packing.upload_url));
+    let files = file_count_text(packing.count);
     [
         shell::PRELUDE,
         "for program in curl tar gzip; do\n  \
@@ -58,6 +58,6 @@ fn unix(packing: &Packing<'_>) -> String {
 }
 
 /// So many files, in words.
-pub(super) fn files(count: usize) -> String {
+pub(super) fn file_count_text(count: usize) -> String {
     if count == 1 { "1 file".to_owned() } else { format!("{count} files") }
 }

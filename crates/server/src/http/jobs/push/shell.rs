@@ -18,7 +18,7 @@ trap 'exit 129' HUP; trap 'exit 130' INT; trap 'exit 143' TERM
 ";
 
 /// A text as one word of the shell.
-pub(super) fn quoted(text: &str) -> String {
+pub(super) fn shell_quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
@@ -29,7 +29,7 @@ mod tests {
     #[test]
     fn nothing_in_a_word_is_understood_by_the_shell() {
         for text in ["", "plain", "it's", "$(id) `id` \\ \" ; & | * ?", "two\nlines", "''"] {
-            let script = format!("printf %s {}", quoted(text));
+            let script = format!("printf %s {}", shell_quoted(text));
             let output = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
             assert_eq!(String::from_utf8(output.stdout).unwrap(), text);
         }

@@ -1,0 +1,131 @@
+//! One connection through a door, from its first byte to its end.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tarn_link::opening::Opened;
+use tarn_link::{Stream, pump};
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+
+/// How long a connection may last without any use.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timeouts {
+    /// One on which nothing has moved for so long is ended: whoever never reads or never writes keeps no permit. What the engine
+    /// thinks of silence is stricter; this is for those who do not hear it.
+    idle: Duration,
+    /// When the engine has said all and closed, the inside has so long to see it.
+    after_close: Duration,
+}
+
+/// What every connection is granted.
+pub(super) const TIMEOUTS: Timeouts =
+    Timeouts { idle: Duration::from_secs(15 * 60), after_close: Duration::from_secs(10) };
+
+/// Carries data both ways until both sides have said all, or the engine has and nobody inside wants to know, or nothing moves.
+pub(super) async fn forward_connection(
+    (mut reader, mut writer): Opened<Box<dyn Stream>>,
+    connection: TcpStream,
+    timeouts: Timeouts,
+) {
+    let moved = AtomicU64::new(0);
+    let count = |length: usize| {
+        moved.fetch_add(length as u64, Ordering::Relaxed);
+    };
+    let (mut from, mut to) = connection.into_split();
+    let to_engine = pump::to_connection(&mut reader, &mut to, count);
+    let to_guest = pump::to_link(&mut from, &mut writer, count);
+    tokio::pin!(to_engine, to_guest);
+    let forwarded = async {
+        tokio::select! {
+            ended = &mut to_engine => {
+                if ended.is_ok() {
+                    let _ = to_guest.await;
+                }
+            }
+            ended = &mut to_guest => {
+                if ended.is_ok() {
+                    let _ = timeout(timeouts.after_close, to_engine).await;
+                }
+            }
+        }
+    };
+    tokio::select! {
+        () = forwarded => {}
+        () = wait_until_idle(&moved, timeouts.idle) => {}
+    }
+}
+
+async fn wait_until_idle(moved: &AtomicU64, idle: Duration) {
+    let mut before = None;
+    loop {
+        let now = moved.load(Ordering::Relaxed);
+        if before == Some(now) {
+            return;
+        }
+        before = Some(now);
+        sleep(idle).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tarn_link::{Answer, Frame, Purpose, Reader, Writer, opening};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(10);
+    const LONG: Duration = Duration::from_secs(3600);
+
+    type Guest = (Reader<ReadHalf<DuplexStream>>, Writer<WriteHalf<DuplexStream>>);
+
+    /// Both ends of a connection that is forwarded: the guest's and the engine's.
+    async fn forwarded(timeouts: Timeouts) -> (Guest, TcpStream, impl Future<Output = ()>) {
+        let (ours, theirs) = tokio::io::duplex(1 << 20);
+        let (reader, writer) = tokio::io::split(theirs);
+        let (mut reader, mut writer) = (Reader::new(reader), Writer::new(writer));
+        let guest = async {
+            opening::accept(&mut reader, &mut writer).await.unwrap();
+            writer.message(&Answer::Ready).await.unwrap();
+        };
+        let stream: Box<dyn Stream> = Box::new(ours);
+        let (opened, ()) = tokio::join!(opening::open(stream, Purpose::Take { id: 1 }), guest);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (near, far) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
+        ((reader, writer), far.unwrap().0, forward_connection(opened.unwrap().1, near.unwrap(), timeouts))
+    }
+
+    #[tokio::test]
+    async fn what_is_said_before_an_end_arrives() {
+        let ((mut reader, mut writer), mut engine, forwarding) = forwarded(TIMEOUTS).await;
+        let inside = async {
+            writer.data(b"question").await.unwrap();
+            writer.eof().await.unwrap();
+            assert_eq!(reader.read().await.unwrap(), Some(Frame::Data("answer".into())));
+            assert_eq!(reader.read().await.unwrap(), Some(Frame::Eof));
+        };
+        let outside = async {
+            let mut said = String::new();
+            engine.read_to_string(&mut said).await.unwrap();
+            assert_eq!(said, "question");
+            engine.write_all(b"answer").await.unwrap();
+            drop(engine);
+        };
+        tokio::join!(inside, outside, forwarding);
+    }
+
+    #[tokio::test]
+    async fn an_engine_that_has_closed_is_not_held_from_inside() {
+        let (_guest, engine, forwarding) = forwarded(Timeouts { idle: LONG, after_close: SHORT }).await;
+        drop(engine);
+        timeout(LONG / 60, forwarding).await.expect("the end of the engine is enough");
+    }
+
+    #[tokio::test]
+    async fn where_nothing_moves_nothing_stays() {
+        let (_guest, _engine, forwarding) = forwarded(Timeouts { idle: SHORT, after_close: LONG }).await;
+        timeout(LONG / 60, forwarding).await.expect("it ends although nobody has ended it");
+    }
+}
