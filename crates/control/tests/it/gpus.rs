@@ -244,7 +244,7 @@ async fn a_gpu_and_its_slices_have_one_owner(
     let (slice, _) = world.create("1xH100MIG3G40GB", 1).await;
     world.settle().await;
     let told = explanation(&world, &slice).await;
-    assert!(told.contains("gpu-0-mig-0: somebody has the whole GPU that it is a slice of"), "{told}");
+    assert!(told.contains("gpu-0-mig-0: an instance has the whole GPU that it is a slice of"), "{told}");
     let told = explanation(&world, &whole).await;
     assert!(told.contains("GPU gpu-0 of") && told.contains("not there any more"), "its owner is told: {told}");
     clusters::destroy(control, caller, whole.as_str()).await.unwrap();
@@ -263,7 +263,10 @@ async fn a_gpu_and_its_slices_have_one_owner(
     let (large, _) = world.create("8xH100", 1).await;
     world.settle().await;
     let told = explanation(&world, &large).await;
-    assert!(told.contains("7 are free (1 of 8 H100 GPUs is not offered: gpu-0: somebody has a slice of it)"), "{told}");
+    assert!(
+        told.contains("7 are free (1 of 8 H100 GPUs is not offered: gpu-0: an instance has a slice of it)"),
+        "{told}"
+    );
     clusters::destroy(control, caller, slice.as_str()).await.unwrap();
     world.settle().await;
     assert_eq!(state(&world, &large).await, "RUNNING");

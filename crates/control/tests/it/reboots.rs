@@ -146,7 +146,7 @@ async fn an_operator_may_leave_them() {
     come_up(&world).await;
     let view = world.info(&cluster).await;
     let words = view.explanation.unwrap();
-    assert!(view.cluster.has_failed() && words.contains("because the machine was restarted"), "{words}");
+    assert!(view.cluster.has_failed() && words.contains("because the host was restarted"), "{words}");
     assert_eq!(world.events("machine.rebooted").await[0].detail["clusters_failed"], 1);
     clusters::restart(&world.control, &world.caller, cluster.as_str()).await.unwrap();
     world.settle().await;
