@@ -3,12 +3,13 @@
 use rstest::rstest;
 use serde_json::json;
 
-use crate::harness::{DatabaseKind, World};
+use crate::support::harness::{DatabaseKind, World};
 
+/// An administrator creates, lists and disables users and their keys.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn users_and_keys(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = World::open(engine).await else { return };
+async fn admin_manages_users_and_keys(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = World::open(database).await else { return };
     let admin = &world.admin;
     let made = world.post(admin, "/admin/user/create", json!({ "email": "ada@example.org", "org_name": "acme" })).await;
     assert_eq!(made.status, 200);
@@ -39,10 +40,11 @@ async fn users_and_keys(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] 
     assert_eq!(world.get(&key, "/me").await.status, 200);
 }
 
+/// A grant changes the balance, and a negative one takes it back.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn grants(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = World::open(engine).await else { return };
+async fn admin_grants_balance(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = World::open(database).await else { return };
     let key = world.user("ada@example.org", Some("acme")).await;
     let me = world.get(&key, "/me").await;
     let grant = async |to: &str, amount: f64| {
@@ -60,10 +62,11 @@ async fn grants(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: 
     assert_eq!(grant(&me.text("org_id"), 1e12).await.status, 422);
 }
 
+/// The event log shows every change in order.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn events(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = World::open(engine).await else { return };
+async fn admin_lists_events(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = World::open(database).await else { return };
     let key = world.user("ada@example.org", None).await;
     world.post(&key, "/cluster/create", json!({ "instance_type": "1xCPU", "tp_cluster_name": "one" })).await;
     let all = world.get(&world.admin, "/admin/event/list").await;
@@ -78,8 +81,9 @@ async fn events(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: 
     assert_eq!(world.get(&world.admin, "/admin/event/list?after=-1").await.status, 422);
 }
 
+/// Administrative calls refuse malformed input.
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_input() {
+async fn admin_calls_refuse_bad_input() {
     let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     for email in ["", "ada", "a b@c", "a\u{0}@b", "@"] {
         let refused = world.post(&world.admin, "/admin/user/create", json!({ "email": email })).await;

@@ -3,12 +3,15 @@
 use rstest::rstest;
 use serde_json::json;
 
-use crate::harness::{DatabaseKind, World};
+use crate::support::harness::{DatabaseKind, World};
 
+/// Limits are set, shown, enforced and cleared.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn set_shown_met_and_cleared(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = World::open(engine).await else { return };
+async fn limits_are_set_enforced_and_cleared(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
+) {
+    let Some(world) = World::open(database).await else { return };
     let (admin, ada) = (world.admin.clone(), world.user("ada@example.org", Some("acme")).await);
     let org = world.get(&ada, "/me").await.text("org_id");
     let path = format!("/admin/limits/{org}");

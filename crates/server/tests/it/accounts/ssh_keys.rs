@@ -3,14 +3,15 @@
 use rstest::rstest;
 use serde_json::json;
 
-use crate::harness::{DatabaseKind, World};
+use crate::support::harness::{DatabaseKind, World};
 
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILM+rvN+ot98qgEN796jTiQfZfG1KaT0PtFDJ/XFSqti user@example.com";
 
+/// An SSH key is added, listed and removed.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_life(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = World::open(engine).await else { return };
+async fn ssh_key_lifecycle(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = World::open(database).await else { return };
     let (ada, ben) =
         (world.user("ada@example.org", Some("acme")).await, world.user("ben@example.org", Some("acme")).await);
     let added = world.post(&ada, "/user/ssh-key/add", json!({ "public_key": format!("{KEY}\n") })).await;
@@ -29,8 +30,9 @@ async fn a_life(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: 
     assert_eq!(world.delete(&ada, &path).await.refusal(), (404, "not_found".to_owned()));
 }
 
+/// A text that is not an SSH key is refused.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_key_is_refused() {
+async fn invalid_ssh_key_is_refused() {
     let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let private = "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----";
     for text in ["", "hello", "ssh-ed25519 AAAA", private, "ssh-ed25519 \u{0} x", "é"] {

@@ -3,12 +3,13 @@
 use rstest::rstest;
 use serde_json::json;
 
-use crate::harness::{DatabaseKind, World};
+use crate::support::harness::{DatabaseKind, World};
 
+/// The user info shows the caller.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn who_am_i(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = World::open(engine).await else { return };
+async fn user_info_shows_caller(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = World::open(database).await else { return };
     let key = world.user("ada@example.org", Some("acme")).await;
     let before = world.get(&key, "/user/info").await;
     let grant = json!({ "to": before.body["org_id"], "amount": 12.5 });
@@ -21,10 +22,13 @@ async fn who_am_i(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine
     assert_eq!(world.get(&key, "/me").await.body, info.body);
 }
 
+/// The organization info shows its members.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn organizations(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = World::open(engine).await else { return };
+async fn organization_info_shows_members(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
+) {
+    let Some(world) = World::open(database).await else { return };
     let first = world.user("ada@example.org", Some("acme")).await;
     let second = world.user("ben@example.org", Some("acme")).await;
     let info = world.get(&second, "/user/organization/info").await;
@@ -34,10 +38,13 @@ async fn organizations(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] e
     assert_eq!(world.get(&alone, "/user/organization/info").await.refusal(), (404, "no_organization".to_owned()));
 }
 
+/// Preferences are read and changed.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn preferences(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = World::open(engine).await else { return };
+async fn preferences_are_read_and_changed(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
+) {
+    let Some(world) = World::open(database).await else { return };
     let key = world.user("ada@example.org", None).await;
     let path = "/user/preferences";
     insta::assert_json_snapshot!("preferences", world.get(&key, path).await.body);

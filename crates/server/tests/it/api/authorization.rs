@@ -6,8 +6,8 @@ use axum::http::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Call, DatabaseKind, World};
-use crate::jobs::CONFIG;
+use crate::jobs::lifecycle::CONFIG;
+use crate::support::harness::{Call, DatabaseKind, World};
 
 /// What another tenant's key gets.
 enum Stranger {
@@ -155,12 +155,13 @@ fn operations() -> Vec<(Method, String, String)> {
     found
 }
 
+/// A missing or wrong key is refused before anything else is checked.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_good_key_nothing_else_is_looked_at(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+async fn missing_or_wrong_key_is_refused_first(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
-    let Some(world) = World::open(engine).await else { return };
+    let Some(world) = World::open(database).await else { return };
     let disabled = world.user("gone@example.org", None).await;
     let id = world.get(&disabled, "/me").await.text("user_id");
     assert_eq!(world.post(&world.admin, &format!("/admin/user/disable/{id}"), json!({})).await.status, 200);
@@ -193,13 +194,14 @@ async fn without_a_good_key_nothing_else_is_looked_at(
     }
 }
 
+/// No route gives a tenant anything of another tenant.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn another_tenant_gets_nothing(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+async fn other_tenant_is_denied_everywhere(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
     #[values(None, Some("evil"))] org: Option<&str>,
 ) {
-    let Some(world) = World::open(engine).await else { return };
+    let Some(world) = World::open(database).await else { return };
     let owner = world.user("ada@example.org", Some("acme")).await;
     let stranger = world.user("eve@example.org", org).await;
     let owned = owned(&world, &owner).await;
@@ -252,10 +254,13 @@ async fn another_tenant_gets_nothing(
     assert_eq!(keys.text("access_key_id"), owned.access_key);
 }
 
+/// The name of another tenant's resource counts as unknown.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn another_tenants_name_is_unknown(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = World::open(engine).await else { return };
+async fn name_of_other_tenant_is_unknown(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
+) {
+    let Some(world) = World::open(database).await else { return };
     let owner = world.user("ada@example.org", Some("acme")).await;
     let stranger = world.user("eve@example.org", Some("evil")).await;
     let owned = owned(&world, &owner).await;

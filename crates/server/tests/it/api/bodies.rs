@@ -3,7 +3,7 @@
 use axum::http::Method;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Call, DatabaseKind, World};
+use crate::support::harness::{Answer, Call, DatabaseKind, World};
 
 async fn post(world: &World, path: &str, body: &[u8]) -> Answer {
     world.call(Call::new(Method::POST, path).key(&world.admin).raw(body)).await
@@ -18,8 +18,9 @@ fn errors(answer: &Answer) -> Vec<(Value, &str, &str)> {
         .collect()
 }
 
+/// Each invalid field gets its own error.
 #[tokio::test(flavor = "multi_thread")]
-async fn one_error_each() {
+async fn each_error_names_its_field() {
     let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let string = "Input should be a valid string";
     let cases: Vec<(&str, &str, Value, &str, &str)> = vec![
@@ -164,20 +165,22 @@ async fn one_error_each() {
     assert_eq!(world.get(&world.admin, "/request/list").await.body["requests"], json!([]), "nothing changed");
 }
 
+/// All errors of a body are reported at once.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_error_at_once() {
+async fn body_errors_are_reported_together() {
     let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let body = json!({ "num_nodes": 0, "public_keys": [1, "x", null], "save_keys": "yes", "tp_cluster_name": 5 });
     let refused = post(&world, "/cluster/create", body.to_string().as_bytes()).await;
     insta::assert_json_snapshot!("every_error_at_once", refused.body["detail"]);
-    insta::assert_snapshot!("every_error_in_words", refused.message());
+    insta::assert_snapshot!("every_error_as_text", refused.message());
     let many = json!({ "instance_type": "x", "public_keys": vec![0; 100_000] });
     let refused = post(&world, "/cluster/create", many.to_string().as_bytes()).await;
     assert_eq!(errors(&refused).len(), 100, "an answer has its limit too");
 }
 
+/// A body that is not JSON is refused with its position.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_json() {
+async fn malformed_json_is_refused() {
     let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let deep = [vec![b'['; 100_000], vec![b']'; 100_000]].concat();
     let cases: [(&[u8], i64); 8] = [
@@ -197,8 +200,9 @@ async fn what_is_no_json() {
     }
 }
 
+/// A body above the limit is refused.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_too_large() {
+async fn large_body_is_refused() {
     let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let body = [br#"{"size": 1}"#.to_vec(), vec![b' '; 1 << 20]].concat();
     assert_eq!(post(&world, "/storage/create", &body).await.refusal(), (413, "body_too_large".to_owned()));
@@ -206,8 +210,9 @@ async fn what_is_too_large() {
     assert_eq!(post(&world, "/storage/create", body).await.status, 202, "1 MiB is not too large");
 }
 
+/// Any content type counts as JSON.
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_the_content_type_it_is_json() {
+async fn any_content_type_counts_as_json() {
     let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     for kind in ["text/plain", "application/x-www-form-urlencoded", "application/json; charset=utf-8", "nonsense"] {
         let call = Call::new(Method::POST, "/storage/create").key(&world.admin).header("content-type", kind.as_bytes());
@@ -215,8 +220,9 @@ async fn whatever_the_content_type_it_is_json() {
     }
 }
 
+/// Invalid names are refused.
 #[tokio::test(flavor = "multi_thread")]
-async fn names_that_are_none() {
+async fn invalid_names_are_refused() {
     let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     for name in ["", "Upper", "ümlaut", "a b", "a\u{0}b", "a\n", "1a", &"a".repeat(64), "a\u{202e}b", "$(id)"] {
         let cluster = json!({ "instance_type": "1xCPU", "tp_cluster_name": name });

@@ -8,10 +8,11 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::harness::{Answer, Call, DatabaseKind, World, fresh_postgres};
+use crate::support::harness::{Answer, Call, DatabaseKind, World, fresh_postgres};
 
+/// Every refusal is an object with four fields.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_refusal_is_an_object_with_four_fields() {
+async fn refusal_body_has_four_fields() {
     let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let get = |path: &str| Call::new(Method::GET, path).key(&world.admin);
     let cases = [
@@ -40,8 +41,9 @@ async fn every_refusal_is_an_object_with_four_fields() {
     }
 }
 
+/// A GET with a body is refused; an empty body counts as none.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_on_get_is_refused_and_an_empty_one_is_none() {
+async fn get_with_body_is_refused() {
     let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let get = |body: &[u8]| world.call(Call::new(Method::GET, "/cluster/list").key(&world.admin).raw(body));
     assert_eq!(get(b"").await.status, 200);
@@ -50,8 +52,9 @@ async fn a_body_on_get_is_refused_and_an_empty_one_is_none() {
     }
 }
 
+/// Each key has its own rate limit.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_rate_is_limited_per_key() {
+async fn rate_limit_is_per_key() {
     let limits = Limits { per_second: 1, burst: 3 };
     let world = World::with_limits(DatabaseKind::Sqlite, limits).await.unwrap();
     let other = world.user("ada@example.org", None).await;
@@ -84,8 +87,9 @@ async fn until_refused(world: &World) -> Answer {
     panic!("there is no limit");
 }
 
+/// The health routes respond.
 #[tokio::test(flavor = "multi_thread")]
-async fn health() {
+async fn health_routes_answer() {
     let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let answer = world.call(Call::new(Method::GET, "/healthz")).await;
     assert_eq!((answer.status, answer.body), (200, json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION") })));
@@ -122,8 +126,9 @@ async fn wire(url: &str) -> (String, JoinSet<()>) {
     (through, wires)
 }
 
+/// Without its database the engine responds 503.
 #[tokio::test(flavor = "multi_thread")]
-async fn without_its_database_the_engine_says_try_again() {
+async fn lost_database_is_unavailable() {
     let Some(url) = fresh_postgres().await else { return };
     let (through, mut wires) = wire(&url).await;
     let world = World::on(Some(Database::Postgres(through)), Limits::default()).await;

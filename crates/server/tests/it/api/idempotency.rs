@@ -4,19 +4,20 @@ use axum::http::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Call, DatabaseKind, World};
+use crate::support::harness::{Answer, Call, DatabaseKind, World};
 
 async fn post(world: &World, key: &str, path: &str, once: &str, body: &Value) -> Answer {
     let call = Call::new(Method::POST, path).key(key).header("idempotency-key", once.as_bytes());
     world.call(call.json(body)).await
 }
 
+/// A repeated call with the same key gets the same response.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_call_is_answered_the_same(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+async fn repeated_call_gets_same_response(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
-    let Some(world) = World::open(engine).await else { return };
+    let Some(world) = World::open(database).await else { return };
     let (ada, ben) =
         (world.user("ada@example.org", Some("acme")).await, world.user("ben@example.org", Some("acme")).await);
     let body = json!({ "instance_type": "1xCPU" });
@@ -36,10 +37,13 @@ async fn the_same_call_is_answered_the_same(
     assert_ne!(other_key.body["cluster_id"], first.body["cluster_id"]);
 }
 
+/// Idempotency also holds for a call without a body.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_without_a_body_too(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = World::open(engine).await else { return };
+async fn idempotency_works_without_body(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
+) {
+    let Some(world) = World::open(database).await else { return };
     let key = world.user("ada@example.org", None).await;
     let cluster = world.cluster(&key, "one").await;
     let delete =
@@ -55,12 +59,11 @@ async fn a_call_without_a_body_too(#[values(DatabaseKind::Sqlite, DatabaseKind::
     );
 }
 
+/// A stored response with a secret is returned only to the same API key.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_comes_again_only_to_its_key(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
-) {
-    let Some(world) = World::open(engine).await else { return };
+async fn stored_secret_needs_same_key(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = World::open(database).await else { return };
     let body = json!({ "email": "ada@example.org" });
     let first = post(&world, &world.admin, "/admin/user/create", "once", &body).await;
     let second = post(&world, &world.admin, "/admin/user/create", "once", &body).await;
@@ -71,8 +74,9 @@ async fn a_secret_comes_again_only_to_its_key(
     assert_eq!(with_other.refusal(), (409, "idempotency_other_key".to_owned()));
 }
 
+/// A refused call does not use up the idempotency key.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_call_leaves_the_key_free() {
+async fn refused_call_does_not_use_key() {
     let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let refused = post(&world, &world.admin, "/cluster/create", "once", &json!({ "instance_type": "9xZ80" })).await;
     assert_eq!(refused.status, 400);
@@ -80,8 +84,9 @@ async fn a_refused_call_leaves_the_key_free() {
     assert_eq!(better.status, 202);
 }
 
+/// Malformed idempotency keys are refused.
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_that_are_none_are_refused() {
+async fn malformed_idempotency_keys_are_refused() {
     let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     for key in [&b""[..], b"two words", b"caf\xc3\xa9", &[b'k'; 256]] {
         let call = Call::new(Method::POST, "/cluster/create").key(&world.admin).header("idempotency-key", key);

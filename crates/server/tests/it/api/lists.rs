@@ -3,7 +3,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{DatabaseKind, World};
+use crate::support::harness::{DatabaseKind, World};
 
 /// Every page of a list, as the names in `field`.
 async fn pages(world: &World, key: &str, path: &str, list: &str, field: &str) -> Vec<Vec<String>> {
@@ -26,10 +26,11 @@ async fn pages(world: &World, key: &str, path: &str, list: &str, field: &str) ->
     }
 }
 
+/// Lists come in pages.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn come_in_pages(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = World::open(engine).await else { return };
+async fn lists_come_in_pages(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = World::open(database).await else { return };
     let key = world.user("ada@example.org", None).await;
     for name in ["a1", "a2", "a3", "a4", "a5"] {
         world.cluster(&key, name).await;
@@ -44,8 +45,9 @@ async fn come_in_pages(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] e
     assert_eq!(pages(&world, &world.admin, "/admin/key/list?limit=1", "keys", "key_id").await.len(), 2);
 }
 
+/// An invalid cursor is refused.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cursor_that_is_none_is_refused() {
+async fn invalid_cursor_is_refused() {
     let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     for list in ["/cluster/list", "/storage/list", "/request/list", "/admin/user/list", "/admin/key/list"] {
         for cursor in ["x", "%00", "1.%27", "zz.c-0", "1", ".", "%F0%9F%92%A9.a", "ffffffffffffffffff.a"] {
@@ -56,12 +58,13 @@ async fn a_cursor_that_is_none_is_refused() {
     }
 }
 
+/// Lists show what the caller created, or everything of the organization.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn show_ones_own_or_the_organizations(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+async fn lists_show_own_or_organization(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
-    let Some(world) = World::open(engine).await else { return };
+    let Some(world) = World::open(database).await else { return };
     let (ada, ben) =
         (world.user("ada@example.org", Some("acme")).await, world.user("ben@example.org", Some("acme")).await);
     let other = world.user("eve@example.org", Some("evil")).await;

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use rstest::rstest;
 use serde_json::Value;
 
-use crate::harness::{DatabaseKind, World};
+use crate::support::harness::{DatabaseKind, World};
 
 /// Everything in `seed` must be in `ours` and be equal; ours may say more.
 fn compare(path: &str, seed: &Value, ours: &Value, differences: &mut Vec<String>) {
@@ -37,11 +37,12 @@ fn seed(name: &str) -> Value {
     yaml_serde::from_str(yaml).unwrap()
 }
 
+/// The document contains the seed operations unchanged.
 #[rstest]
 #[case("000_1c1e4a3d8f5c24fe.txt")]
 #[case("001_9a3465c584ce3665.txt")]
 #[case("002_17af40ac914b90e6.txt")]
-fn the_founding_documents_stand_in_ours(#[case] name: &str) {
+fn document_contains_seed_operations(#[case] name: &str) {
     let (mut seed, mut ours) = (seed(name), tarn_server::openapi());
     let (said, say) = (seed["info"]["description"].take(), ours["info"]["description"].take());
     assert!(say.as_str().unwrap().starts_with(said.as_str().unwrap()), "{say:#} does not begin with {said:#}");
@@ -50,11 +51,12 @@ fn the_founding_documents_stand_in_ours(#[case] name: &str) {
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 
+/// The seed operations add only status codes that exist.
 #[rstest]
 #[case("000_1c1e4a3d8f5c24fe.txt")]
 #[case("001_9a3465c584ce3665.txt")]
 #[case("002_17af40ac914b90e6.txt")]
-fn founding_operations_say_nothing_else_but_true_codes(#[case] name: &str) {
+fn seed_operations_add_only_real_codes(#[case] name: &str) {
     let (seed, ours) = (seed(name), tarn_server::openapi());
     for (path, methods) in seed["paths"].as_object().unwrap() {
         for (method, operation) in methods.as_object().unwrap() {
@@ -67,8 +69,9 @@ fn founding_operations_say_nothing_else_but_true_codes(#[case] name: &str) {
     }
 }
 
+/// Every operation id is unique, and every reference resolves.
 #[test]
-fn every_operation_has_a_name_of_its_own_and_every_reference_leads_somewhere() {
+fn operation_ids_are_unique_and_references_resolve() {
     let document = tarn_server::openapi();
     let mut names = HashSet::new();
     for (path, methods) in document["paths"].as_object().unwrap() {
@@ -86,8 +89,9 @@ fn every_operation_has_a_name_of_its_own_and_every_reference_leads_somewhere() {
     }
 }
 
+/// Fields have titles, and nothing of utoipa's style is left.
 #[test]
-fn fields_have_titles_and_nothing_is_left_of_the_other_style() {
+fn document_has_fastapi_style() {
     let document = tarn_server::openapi();
     for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
         assert_eq!(schema["title"].as_str(), Some(name.as_str()));
@@ -102,10 +106,11 @@ fn fields_have_titles_and_nothing_is_left_of_the_other_style() {
     }
 }
 
+/// The document is served without a key.
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_served_without_a_key() {
+async fn openapi_needs_no_key() {
     let world = World::open(DatabaseKind::Sqlite).await.unwrap();
-    let call = crate::harness::Call::new(axum::http::Method::GET, "/openapi.json");
+    let call = crate::support::harness::Call::new(axum::http::Method::GET, "/openapi.json");
     let answer = world.call(call).await;
     assert_eq!((answer.status, answer.body), (200, tarn_server::openapi()));
 }

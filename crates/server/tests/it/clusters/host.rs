@@ -4,18 +4,17 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use tarn_control::reconcilers;
 
-use crate::harness::{DatabaseKind, World};
+use crate::support::harness::{DatabaseKind, World};
 
 async fn gpus(world: &World) -> Vec<Value> {
     world.get(&world.admin, "/admin/gpu/list").await.body["gpus"].as_array().unwrap().clone()
 }
 
+/// A GPU is drained and offered again.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gpu_is_drained_and_offered_again(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
-) {
-    let Some(world) = World::open(engine).await else { return };
+async fn gpu_drains_and_undrains(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = World::open(database).await else { return };
     let admin = &world.admin;
     let all = gpus(&world).await;
     let id = all[0]["id"].as_str().unwrap();
@@ -44,12 +43,11 @@ async fn a_gpu_is_drained_and_offered_again(
     assert_eq!(control.refusal(), (400, "invalid_reason".to_owned()));
 }
 
+/// The host is drained and accepts claims again.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn the_host_is_drained_and_takes_on_work_again(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
-) {
-    let Some(world) = World::open(engine).await else { return };
+async fn host_drains_and_undrains(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = World::open(database).await else { return };
     let admin = &world.admin;
     let before = world.get(admin, "/admin/host/info").await;
     assert_eq!((before.status, &before.body["host"]["drained"]), (200, &json!(false)));
@@ -65,8 +63,9 @@ async fn the_host_is_drained_and_takes_on_work_again(
     assert!(types.iter().all(|kind| kind["available"].as_u64().unwrap() > 0), "{types:?}");
 }
 
+/// An instance shows its GPUs.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_instance_shows_its_gpus() {
+async fn instance_shows_its_gpus() {
     let Some(world) = World::open(DatabaseKind::Sqlite).await else { return };
     reconcilers::gpus::tick(&world.control).await.unwrap();
     let kind = gpus(&world).await[0]["model"].as_str().unwrap().to_owned();

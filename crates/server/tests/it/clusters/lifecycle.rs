@@ -3,12 +3,13 @@
 use rstest::rstest;
 use serde_json::json;
 
-use crate::harness::{DatabaseKind, World};
+use crate::support::harness::{DatabaseKind, World};
 
+/// A cluster is created, shown and destroyed.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_life(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = World::open(engine).await else { return };
+async fn cluster_lifecycle(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = World::open(database).await else { return };
     let key = world.user("ada@example.org", Some("acme")).await;
 
     let body = json!({ "instance_type": "2xH100", "num_nodes": 2, "tp_cluster_name": "trainer", "public_keys": null });
@@ -48,10 +49,11 @@ async fn a_life(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: 
     assert_eq!(claims.body["operations"].as_array().unwrap().len(), 1);
 }
 
+/// A cluster restarts and keeps its nodes.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn restarting(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = World::open(engine).await else { return };
+async fn cluster_restarts(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = World::open(database).await else { return };
     let key = world.user("ada@example.org", None).await;
     let cluster = world.cluster(&key, "trainer").await;
     let before = world.get(&key, "/cluster/info/trainer").await;
@@ -76,10 +78,11 @@ async fn restarting(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engi
     assert_eq!(gone.refusal(), (409, "cluster_gone".to_owned()));
 }
 
+/// A cluster is edited.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn editing(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = World::open(engine).await else { return };
+async fn cluster_is_edited(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = World::open(database).await else { return };
     let key = world.user("ada@example.org", None).await;
     let cluster = world.cluster(&key, "first").await;
     world.cluster(&key, "second").await;
@@ -104,12 +107,11 @@ async fn editing(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine:
     assert_eq!(bad.refusal(), (400, "invalid_name".to_owned()));
 }
 
+/// A cluster that does not fit waits and says what it waits for.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_does_not_fit_waits_and_says_for_what(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
-) {
-    let Some(world) = World::open(engine).await else { return };
+async fn claim_waits_for_capacity(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = World::open(database).await else { return };
     let key = world.user("ada@example.org", None).await;
     let create = |name: &'static str| json!({ "instance_type": "8xH100", "tp_cluster_name": name });
     world.post(&key, "/cluster/create", create("first")).await;
@@ -135,9 +137,10 @@ async fn what_does_not_fit_waits_and_says_for_what(
     assert!(small.message().contains("did you mean 8xH100?"), "{small:?}");
 }
 
+/// A cluster whose name is a verb of the API can be destroyed by that name.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_may_be_called_like_a_verb(#[values("create", "list", "quote", "types", "info")] name: &str) {
+async fn cluster_may_have_name_of_verb(#[values("create", "list", "quote", "types", "info")] name: &str) {
     let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let key = world.user("ada@example.org", None).await;
     let cluster = world.cluster(&key, name).await;
@@ -145,8 +148,9 @@ async fn a_cluster_may_be_called_like_a_verb(#[values("create", "list", "quote",
     assert_eq!((gone.status, gone.text("cluster_id")), (202, cluster));
 }
 
+/// Prices and instance types are shown.
 #[tokio::test(flavor = "multi_thread")]
-async fn prices_and_types() {
+async fn cluster_prices_and_types_are_shown() {
     let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let key = &world.admin;
     let quote = world.get(key, "/cluster/quote?instance_type=2xH100&num_nodes=3").await;
@@ -162,8 +166,9 @@ async fn prices_and_types() {
     assert_eq!(none.message(), "No clusters. Create one with `tp cluster create 1xCPU`.");
 }
 
+/// A cluster shows its SSH command.
 #[tokio::test(flavor = "multi_thread")]
-async fn ssh() {
+async fn cluster_shows_ssh_command() {
     let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let key = world.user("ada@example.org", None).await;
     let cluster = world.cluster(&key, "node").await;

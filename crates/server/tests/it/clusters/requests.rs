@@ -3,12 +3,15 @@
 use rstest::rstest;
 use serde_json::json;
 
-use crate::harness::{DatabaseKind, World};
+use crate::support::harness::{DatabaseKind, World};
 
+/// Requests are listed and filtered.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn lists_and_filters(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = World::open(engine).await else { return };
+async fn requests_are_listed_and_filtered(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
+) {
+    let Some(world) = World::open(database).await else { return };
     let (ada, ben) =
         (world.user("ada@example.org", Some("acme")).await, world.user("ben@example.org", Some("acme")).await);
     let cluster = world.cluster(&ada, "trainer").await;
@@ -30,8 +33,9 @@ async fn lists_and_filters(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres
     insta::assert_json_snapshot!("list_requests_refused", bad.body["detail"]);
 }
 
+/// An id of the wrong kind is refused.
 #[tokio::test(flavor = "multi_thread")]
-async fn ids_of_the_wrong_kind_are_refused() {
+async fn wrong_id_kind_is_refused() {
     let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let cluster = world.cluster(&world.admin, "trainer").await;
     for id in [cluster.as_str(), "r-", "r-0", "%F0%9F%92%A9", "%00", "%FF", "r-00000000000O", "..", "a%2Fb"] {

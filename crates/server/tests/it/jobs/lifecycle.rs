@@ -11,7 +11,7 @@ use tarn_objects::internal;
 use tarn_objects::put::{Condition, Place};
 use tower::ServiceExt;
 
-use crate::harness::{Answer, Call, DatabaseKind, World};
+use crate::support::harness::{Answer, Call, DatabaseKind, World};
 
 /// How the tests reach the engine.
 const HOST: &str = "engine.example.org:7070";
@@ -83,12 +83,11 @@ pub(crate) fn archive(name: &str, content: &[u8]) -> Vec<u8> {
     builder.into_inner().unwrap().finish().unwrap()
 }
 
+/// A job is created, uploaded, started and ended.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_is_made_uploaded_started_and_ended(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
-) {
-    let Some(world) = World::open(engine).await else { return };
+async fn job_lifecycle(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = World::open(database).await else { return };
     let ada = world.user("ada@example.org", Some("acme")).await;
     world.cluster(&ada, "box").await;
     assert_eq!(world.get(&ada, "/job/list").await.message(), "No jobs. Begin one with `tp job init`.");
@@ -129,8 +128,9 @@ async fn a_job_is_made_uploaded_started_and_ended(
     assert_eq!(world.get(&ada, "/job/list?all=true").await.body["jobs"], json!([]));
 }
 
+/// The template of a job file can be run.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_file_to_begin_with_can_be_run() {
+async fn job_template_can_run() {
     let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let cluster = world.cluster(&world.admin, "box").await;
     let begun = world.get(&world.admin, "/job/init").await;
@@ -140,10 +140,11 @@ async fn the_file_to_begin_with_can_be_run() {
     assert_eq!(made.status, 201, "{made:?}");
 }
 
+/// An invalid job is refused with its reason.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_makes_no_job_is_told(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = World::open(engine).await else { return };
+async fn invalid_job_is_refused(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = World::open(database).await else { return };
     let ada = world.user("ada@example.org", None).await;
     let cluster = world.cluster(&ada, "box").await;
     let body = |config: &str| json!({ "tp_config": config, "cluster_id": cluster });
@@ -171,8 +172,9 @@ async fn what_makes_no_job_is_told(#[values(DatabaseKind::Sqlite, DatabaseKind::
     assert_eq!(world.get(&ada, "/job/list?all=true").await.body["jobs"], json!([]), "nothing was made");
 }
 
+/// A signature is valid for one purpose and one job.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signature_is_good_for_one_thing() {
+async fn signature_is_valid_for_one_purpose() {
     let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let cluster = world.cluster(&world.admin, "box").await;
     let body = json!({ "tp_config": CONFIG, "cluster_id": cluster });
@@ -209,10 +211,11 @@ async fn a_signature_is_good_for_one_thing() {
     assert_eq!(whole.status, 200, "what was refused is not in the way: {whole:?}");
 }
 
+/// A log is read by byte range.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_log_is_read_byte_by_byte(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = World::open(engine).await else { return };
+async fn log_is_read_by_range(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = World::open(database).await else { return };
     let ada = world.user("ada@example.org", None).await;
     let cluster = world.cluster(&ada, "box").await;
     let job = world.pending_job(&ada, &cluster).await;
@@ -264,8 +267,8 @@ async fn a_log_is_read_byte_by_byte(#[values(DatabaseKind::Sqlite, DatabaseKind:
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn outputs_are_pulled(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = World::open(engine).await else { return };
+async fn outputs_are_pulled(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = World::open(database).await else { return };
     let ada = world.user("ada@example.org", None).await;
     let cluster = world.cluster(&ada, "box").await;
     let job = world.pending_job(&ada, &cluster).await;

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{DatabaseKind, World};
-use crate::sockets::Served;
+use crate::support::harness::{DatabaseKind, World};
+use crate::support::sockets::Served;
 
 /// A world with a job that waits, and a socket in front of it.
 async fn start() -> (World, Served, String) {
@@ -24,8 +24,9 @@ async fn cancel(world: &World, job: &str) {
     assert_eq!(world.post(&world.admin, &format!("/job/cancel/{job}"), json!({})).await.status, 202);
 }
 
+/// A listener gets the whole log from its first line, and then the outcome.
 #[tokio::test(flavor = "multi_thread")]
-async fn all_of_it_comes_from_the_first_line_on_and_then_the_end() {
+async fn listener_gets_whole_log_and_end() {
     let (world, served, job) = start().await;
     let written = b"first\n\nsecond \xff\nbar 1%\rbar 99%\r\nhalf a li";
     world.write_log(&job, 0, written).await;
@@ -46,8 +47,9 @@ async fn all_of_it_comes_from_the_first_line_on_and_then_the_end() {
     assert_eq!(printed(output), "first\n\nsecond \u{fffd}\nbar 99%\nhalf a line\nlast\n");
 }
 
+/// A long log comes in frames that clients accept.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_long_log_comes_in_frames_that_clients_take() {
+async fn long_log_comes_in_small_frames() {
     let (world, served, job) = start().await;
     let lines: String = (0..200_000).map(|n| format!("\u{1b}[3{}m\"line\"\t{n} ✓\u{1b}[0m\n", n % 8)).collect();
     let mut at = 0;
@@ -62,8 +64,9 @@ async fn a_long_log_comes_in_frames_that_clients_take() {
     assert!(printed(&frames[..frames.len() - 1]) == lines, "something is missing or different");
 }
 
+/// Many clients listen, and some leave.
 #[tokio::test(flavor = "multi_thread")]
-async fn many_listen_and_some_go() {
+async fn listeners_come_and_go() {
     let (world, served, job) = start().await;
     let path = format!("/job/listen/{job}");
     let mut peers = Vec::new();
@@ -79,8 +82,9 @@ async fn many_listen_and_some_go() {
     }
 }
 
+/// A listener that does not read blocks no other listener.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_reads_nothing_holds_nobody_up() {
+async fn stalled_listener_blocks_no_other() {
     let (world, served, job) = start().await;
     let path = format!("/job/listen/{job}");
     let (asleep, mut awake) = (served.open(&path, &world.admin).await, served.open(&path, &world.admin).await);
@@ -96,8 +100,9 @@ async fn who_reads_nothing_holds_nobody_up() {
     drop(asleep);
 }
 
+/// A client cannot listen to the job of another tenant.
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_listens_to_what_is_not_his() {
+async fn listening_needs_access() {
     let (world, served, job) = start().await;
     let eve = world.user("eve@example.org", Some("evil")).await;
     let mine = format!("/job/listen/{job}");

@@ -13,9 +13,9 @@ use tarn_objects::find::Which;
 use tarn_objects::internal;
 use tempfile::TempDir;
 
-use crate::harness::{DatabaseKind, World};
-use crate::jobs::CONFIG;
-use crate::sockets::{Came, Peer, Served, run};
+use crate::jobs::lifecycle::CONFIG;
+use crate::support::harness::{DatabaseKind, World};
+use crate::support::sockets::{Came, Peer, Served, run};
 
 /// What is in an archive or a directory: the content of files, and where links lead.
 type Tree = BTreeMap<PathBuf, Vec<u8>>;
@@ -89,8 +89,9 @@ async fn until_nothing_is_left(world: &World) {
     panic!("still there: {:?}", jobs(world).await);
 }
 
+/// Pushed files arrive as they are.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_pushed_arrives() {
+async fn pushed_files_arrive() {
     let (world, served) = start().await;
     let directory = TempDir::new().unwrap();
     let expected: [(&[u8], &[u8]); 8] = [
@@ -143,8 +144,9 @@ async fn what_is_pushed_arrives() {
     assert_eq!(left.len(), 13, "nothing was added to the directory: {left:?}");
 }
 
+/// A job without files needs no upload.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_without_files_needs_no_upload() {
+async fn push_without_files_needs_no_upload() {
     let (world, served) = start().await;
     let directory = TempDir::new().unwrap();
     write(directory.path(), b"large.bin", b"left out");
@@ -159,8 +161,9 @@ async fn a_job_without_files_needs_no_upload() {
     assert_eq!(jobs(&world).await.len(), 1);
 }
 
+/// Every refusal of a push has its close code.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_refusal_has_a_code() {
+async fn push_refusals_have_close_codes() {
     let (world, served) = start().await;
     let ada = world.user("ada@example.org", None).await;
     let theirs = world.get(&world.admin, "/cluster/list").await.body["clusters"][0]["id"].clone();
@@ -195,8 +198,9 @@ async fn every_refusal_has_a_code() {
     assert!(jobs(&world).await.is_empty(), "{:?}", jobs(&world).await);
 }
 
+/// A push that fails at the client reports why and leaves no job.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_goes_wrong_with_a_client_is_told_and_leaves_no_job() {
+async fn failed_push_leaves_no_job() {
     let (world, served) = start().await;
     let directory = TempDir::new().unwrap();
     write(directory.path(), b"a", b"a");
@@ -270,8 +274,9 @@ async fn what_goes_wrong_with_a_client_is_told_and_leaves_no_job() {
     assert!(jobs(&world).await.is_empty(), "{:?}", jobs(&world).await);
 }
 
+/// A client that disconnects leaves no job.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_goes_leaves_nothing() {
+async fn disconnected_push_leaves_nothing() {
     let (world, served) = start().await;
     let directory = TempDir::new().unwrap();
     write(directory.path(), b"a", b"a");
@@ -292,8 +297,9 @@ async fn a_client_that_goes_leaves_nothing() {
     until_nothing_is_left(&world).await;
 }
 
+/// The list of files is available until the push ends.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_list_of_files_is_there_until_the_push_is_over() {
+async fn file_list_lasts_until_push_ends() {
     let (world, served) = start().await;
     let directory = TempDir::new().unwrap();
     write(directory.path(), b"a", b"a");
@@ -325,8 +331,9 @@ async fn the_list_of_files_is_there_until_the_push_is_over() {
     assert!(matches!(peer.next().await, Came::Broken), "after the close comes nothing");
 }
 
+/// A file that changes while it is packed does not fail the push.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_changes_while_it_is_packed_is_no_failure() {
+async fn changing_file_does_not_fail_push() {
     let (world, served) = start().await;
     let (directory, programs) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     write(directory.path(), b"a", b"a");
@@ -349,8 +356,9 @@ async fn a_file_that_changes_while_it_is_packed_is_no_failure() {
     assert_eq!((frames.len(), code), (1, 1000));
 }
 
+/// A frame above the limit is refused.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_frame_that_is_too_large_is_told() {
+async fn large_frame_is_refused() {
     let (world, served) = start().await;
     let mut peer = push(&served, &world.admin, wish(CONFIG)).await;
     peer.frame().await;
@@ -361,8 +369,9 @@ async fn a_frame_that_is_too_large_is_told() {
     until_nothing_is_left(&world).await;
 }
 
+/// A user can have only so many pushes at once.
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_pushes_without_end() {
+async fn pushes_are_bounded_per_user() {
     let (world, served) = start().await;
     let ada = world.user("ada@example.org", None).await;
     world.cluster(&ada, "box").await;
@@ -386,8 +395,9 @@ async fn nobody_pushes_without_end() {
     panic!("no place became free");
 }
 
+/// The names of many files are not part of the command.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_names_of_many_files_do_not_stand_in_the_command() {
+async fn many_file_names_are_not_in_command() {
     let (world, served) = start().await;
     let mut peer = push(&served, &world.admin, wish("commands = ['true']\nignore = ['skip/']\n")).await;
     peer.frame().await;

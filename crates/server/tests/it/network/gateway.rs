@@ -11,8 +11,8 @@ use tarn_link::{Answer, FromGuest, Program, Purpose, Reader, Writer, opening};
 use tarn_server::{Limits, serve_gateway};
 use tempfile::TempDir;
 
-use crate::harness::World;
-use crate::inhabited::Inhabited;
+use crate::support::guest_driver::GuestDriver;
+use crate::support::harness::World;
 
 /// Says which instance this is and what it was asked to run.
 async fn guest(instance: String, stream: tokio::io::DuplexStream) {
@@ -25,15 +25,15 @@ async fn guest(instance: String, stream: tokio::io::DuplexStream) {
     writer.message(&FromGuest::Exited { code: 3 }).await.unwrap();
 }
 
-struct DatabaseKind {
+struct GatewayFixture {
     world: World,
     port: u16,
     directory: TempDir,
 }
 
-impl DatabaseKind {
+impl GatewayFixture {
     /// An engine with a gateway, and two keys in a directory.
-    async fn start() -> DatabaseKind {
+    async fn start() -> GatewayFixture {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let (limits, ssh) = (Limits { per_second: 0, burst: 0 }, SshEndpoint { host: "127.0.0.1".into(), port });
@@ -42,7 +42,8 @@ impl DatabaseKind {
             tokio::spawn(guest(id.to_string(), theirs));
             Ok(Box::new(ours))
         };
-        let world = World::with_driver(None, limits, Some(ssh), |driver| Arc::new(Inhabited::new(driver, dial))).await;
+        let world =
+            World::with_driver(None, limits, Some(ssh), |driver| Arc::new(GuestDriver::new(driver, dial))).await;
         tokio::spawn(serve_gateway(listener, world.control.clone(), std::future::pending()));
         let directory = TempDir::new().unwrap();
         for name in ["mine", "theirs", "stale"] {
@@ -56,7 +57,7 @@ impl DatabaseKind {
         let known = directory.path().join("known_hosts");
         let config = format!("Host *\n  StrictHostKeyChecking no\n  UserKnownHostsFile {}\n", known.display());
         std::fs::write(directory.path().join("config"), config).unwrap();
-        DatabaseKind { world, port, directory }
+        GatewayFixture { world, port, directory }
     }
 
     /// Runs a command line that the engine gave, with more arguments at its end, as `tp ssh` does.
@@ -76,11 +77,12 @@ fn read(directory: &TempDir, name: impl AsRef<Path>) -> String {
     std::fs::read_to_string(directory.path().join(name)).unwrap()
 }
 
+/// The SSH command of the engine logs in.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_command_that_the_engine_gives_logs_in() {
-    let engine = DatabaseKind::start().await;
-    let (world, ada) = (&engine.world, engine.world.user("ada@example.org", None).await);
-    let key = read(&engine.directory, "mine.pub");
+async fn ssh_command_logs_in() {
+    let fixture = GatewayFixture::start().await;
+    let (world, ada) = (&fixture.world, fixture.world.user("ada@example.org", None).await);
+    let key = read(&fixture.directory, "mine.pub");
     assert_eq!(world.post(&ada, "/user/ssh-key/add", json!({ "public_key": key })).await.status, 200);
     let cluster = world.cluster(&ada, "work").await;
     let info = world.get(&ada, &format!("/cluster/info/{cluster}")).await;
@@ -91,37 +93,38 @@ async fn the_command_that_the_engine_gives_logs_in() {
     let command = command.text("command");
     assert!(command.ends_with("@127.0.0.1"), "nothing else may be reached from here: {command}");
 
-    let output = engine.run(&command, "mine").await;
+    let output = fixture.run(&command, "mine").await;
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{instance} ran echo hello\n"));
     let by_name = command.replace(&format!("{instance}@"), "work@");
-    assert_eq!(engine.run(&by_name, "mine").await.status.code(), Some(3));
+    assert_eq!(fixture.run(&by_name, "mine").await.status.code(), Some(3));
     let events = world.get(&world.admin, "/admin/event/list").await.body.to_string();
     assert!(events.contains("ssh.login"), "{events}");
 
-    let output = engine.run(&command, "theirs").await;
+    let output = fixture.run(&command, "theirs").await;
     assert_eq!((output.status.code(), output.stdout.len()), (Some(255), 0));
     assert!(String::from_utf8_lossy(&output.stderr).contains("Permission denied (publickey)"), "{output:?}");
 }
 
+/// A wrong host key is not trusted, whatever the user configured.
 #[tokio::test(flavor = "multi_thread")]
-async fn another_host_key_is_not_trusted_whatever_the_person_has_configured() {
-    let engine = DatabaseKind::start().await;
-    let (world, ada) = (&engine.world, engine.world.user("ada@example.org", None).await);
+async fn wrong_host_key_is_not_trusted() {
+    let fixture = GatewayFixture::start().await;
+    let (world, ada) = (&fixture.world, fixture.world.user("ada@example.org", None).await);
     let cluster = world.cluster(&ada, "work").await;
     let info = world.get(&ada, &format!("/cluster/info/{cluster}")).await;
     let command = info.body["cluster_info"]["instances"][0]["ssh_command"].as_str().unwrap().to_owned();
     assert!(command.ends_with("@127.0.0.1"), "nothing else may be reached from here: {command}");
     let mine = world.control.gateway_host_key().public_key;
-    let stale = read(&engine.directory, "stale.pub");
+    let stale = read(&fixture.directory, "stale.pub");
     let other = stale.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
-    let output = engine.run(&command.replace(&mine, &other), "mine").await;
+    let output = fixture.run(&command.replace(&mine, &other), "mine").await;
     assert_eq!(output.status.code(), Some(255), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("Host key verification failed"), "{output:?}");
-    assert_eq!(read(&engine.directory, "known_hosts").lines().count(), 1, "no file was touched");
+    assert_eq!(read(&fixture.directory, "known_hosts").lines().count(), 1, "no file was touched");
 
     let instance = info.body["cluster_info"]["instances"][0]["id"].as_str().unwrap().to_owned();
     let windows = world.get(&ada, &format!("/ssh/{instance}?system=Windows")).await.text("command");
-    let expected = format!("ssh -p {} -o StrictHostKeyChecking=accept-new {instance}@127.0.0.1", engine.port);
+    let expected = format!("ssh -p {} -o StrictHostKeyChecking=accept-new {instance}@127.0.0.1", fixture.port);
     assert_eq!(windows, expected);
 }

@@ -16,8 +16,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::harness::World;
-use crate::inhabited::Inhabited;
+use crate::support::guest_driver::GuestDriver;
+use crate::support::harness::World;
 
 /// How long anything may take before it counts as stuck.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -73,7 +73,7 @@ impl Lab {
             Ok(Box::new(ours))
         };
         let limits = Limits { per_second: 0, burst: 0 };
-        let world = World::with_driver(None, limits, None, |fake| Arc::new(Inhabited::new(fake, dial))).await;
+        let world = World::with_driver(None, limits, None, |fake| Arc::new(GuestDriver::new(fake, dial))).await;
         let heard = Arc::new(AtomicUsize::new(0));
         let proxy = LoopbackProxy { port_inside: free_port(), address: answering(heard.clone()).await };
         let engine = tokio::spawn(serve_loopback_proxies(world.control.clone(), vec![proxy]));
@@ -146,8 +146,9 @@ async fn eventually(what: &str, is_so: impl AsyncFn() -> bool) {
     tokio::time::timeout(DEADLINE, waiting).await.unwrap_or_else(|_| panic!("never so: {what}"));
 }
 
+/// The loopback proxy listens for as long as the instance runs.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_door_is_there_for_as_long_as_the_instance_runs() {
+async fn proxy_lives_as_long_as_instance() {
     let lab = Lab::empty().await;
     assert_eq!(lab.ask("hello").await, None, "without an instance nobody listens");
     let cluster = lab.world.cluster(&lab.world.admin, "box").await;
@@ -160,8 +161,9 @@ async fn a_door_is_there_for_as_long_as_the_instance_runs() {
     lab.until_open(false).await;
 }
 
+/// A broken stream is opened again.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_broken_stream_is_made_again() {
+async fn broken_stream_is_reopened() {
     let lab = Lab::open().await;
     lab.until_open(true).await;
     let before = lab.heard.load(Ordering::Relaxed);
@@ -176,8 +178,9 @@ async fn a_broken_stream_is_made_again() {
     lab.until_open(true).await;
 }
 
+/// An engine that stops leaves no listener in the instance.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_engine_that_ends_leaves_no_listener() {
+async fn stopped_engine_leaves_no_listener() {
     let lab = Lab::open().await;
     lab.until_open(true).await;
     lab.engine.abort();
@@ -187,8 +190,9 @@ async fn an_engine_that_ends_leaves_no_listener() {
     lab.until_open(true).await;
 }
 
+/// A program in the instance that has the port keeps it.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_the_port_keeps_it() {
+async fn used_port_is_left_alone() {
     let lab = Lab::empty().await;
     let own = TcpListener::bind(("127.0.0.1", lab.proxy.port_inside)).await.unwrap();
     lab.world.cluster(&lab.world.admin, "box").await;
@@ -204,8 +208,9 @@ async fn who_has_the_port_keeps_it() {
     lab.until_open(true).await;
 }
 
+/// Connections beyond the limit wait.
 #[tokio::test(flavor = "multi_thread")]
-async fn more_than_may_come_wait_their_turn() {
+async fn excess_connections_wait() {
     let lab = Lab::open().await;
     lab.until_open(true).await;
     // As many as one door carries, who say nothing and do not go.

@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::harness::{DatabaseKind, World};
+use crate::support::harness::{DatabaseKind, World};
 
 /// Nothing here takes so long unless it hangs.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -38,8 +38,9 @@ async fn send(stream: &mut TcpStream, text: &[u8]) -> String {
     }
 }
 
+/// Idle connections do not delay the shutdown.
 #[tokio::test(flavor = "multi_thread")]
-async fn idle_connections_do_not_hold_up_the_end() {
+async fn idle_connection_does_not_delay_shutdown() {
     let (_world, address, stop, serving) = start(Duration::from_secs(600)).await;
     let silent = TcpStream::connect(address).await.unwrap();
     let mut idle = TcpStream::connect(address).await.unwrap();
@@ -51,8 +52,9 @@ async fn idle_connections_do_not_hold_up_the_end() {
     drop(silent);
 }
 
+/// A call that does not end is cut off at shutdown.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_never_ends_is_cut_off() {
+async fn endless_call_is_cut_off() {
     let (world, address, stop, serving) = start(Duration::from_millis(50)).await;
     let mut stuck = TcpStream::connect(address).await.unwrap();
     let head = "POST /storage/create HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\nauthorization: Bearer";
@@ -61,8 +63,9 @@ async fn a_call_that_never_ends_is_cut_off() {
     tokio::time::timeout(DEADLINE, serving).await.expect("it ends").unwrap().unwrap();
 }
 
+/// A client that sends a body above the limit still gets its response.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_is_too_large_still_gets_its_answer() {
+async fn large_body_still_gets_response() {
     let (world, address, _stop, _serving) = start(Duration::ZERO).await;
     let mut stream = TcpStream::connect(address).await.unwrap();
     let body = vec![b' '; 3 << 20];

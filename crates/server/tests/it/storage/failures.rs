@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tarn_driver::End;
 use tarn_model::ids::{InstanceId, VolumeId};
 
-use crate::harness::{DatabaseKind, World};
+use crate::support::harness::{DatabaseKind, World};
 
 const FAULT: &str = "its filesystem is damaged; ask the operator to repair it";
 
@@ -19,8 +19,8 @@ struct Scene {
 
 impl Scene {
     /// A volume on a running cluster of two nodes.
-    async fn open(engine: DatabaseKind) -> Option<Scene> {
-        let world = World::open(engine).await?;
+    async fn open(database: DatabaseKind) -> Option<Scene> {
+        let world = World::open(database).await?;
         let key = world.admin.clone();
         let body = json!({ "instance_type": "1xCPU", "tp_cluster_name": "trainer", "num_nodes": 2 });
         let made = world.post(&key, "/cluster/create", body).await;
@@ -64,12 +64,11 @@ impl Scene {
     }
 }
 
+/// A volume fails and recovers.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_volume_fails_and_comes_right_again(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
-) {
-    let Some(scene) = Scene::open(engine).await else { return };
+async fn failed_volume_recovers(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(scene) = Scene::open(database).await else { return };
     let Scene { world, key, volume, .. } = &scene;
     for lost in [false, true] {
         match lost {
@@ -112,13 +111,14 @@ async fn a_volume_fails_and_comes_right_again(
     assert_eq!((told("storage.failed"), told("storage.recovered")), (2, 2), "each is told once");
 }
 
+/// A failed volume is detached from a running cluster.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failed_volume_leaves_a_running_cluster(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+async fn failed_volume_detaches_from_running_cluster(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
     #[values(true, false)] live: bool,
 ) {
-    let Some(scene) = Scene::open(engine).await else { return };
+    let Some(scene) = Scene::open(database).await else { return };
     let Scene { world, key, volume, .. } = &scene;
     world.fake.damage(volume, FAULT).await.unwrap();
     world.look().await;
@@ -140,12 +140,13 @@ async fn a_failed_volume_leaves_a_running_cluster(
     assert_eq!(scene.volume().await["status"], "DESTROYED");
 }
 
+/// A failed volume is detached from a failed cluster.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failed_volume_leaves_a_failed_cluster(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+async fn failed_volume_detaches_from_failed_cluster(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
-    let Some(scene) = Scene::open(engine).await else { return };
+    let Some(scene) = Scene::open(database).await else { return };
     let Scene { world, key, volume, nodes, .. } = &scene;
     let stubborn = world.fake.hold(volume, &nodes[1], "python3").await.unwrap();
     world.fake.kill(&nodes[0], End::Exit).await.unwrap();
@@ -172,12 +173,13 @@ async fn a_failed_volume_leaves_a_failed_cluster(
     assert_eq!(scene.volume().await["status"], "DESTROYED");
 }
 
+/// A failed cluster is destroyed and leaves its volume.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failed_cluster_goes_and_leaves_the_volume(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+async fn failed_cluster_is_destroyed_without_volume(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
-    let Some(scene) = Scene::open(engine).await else { return };
+    let Some(scene) = Scene::open(database).await else { return };
     let Scene { world, key, volume, nodes, .. } = &scene;
     world.fake.kill(&nodes[0], End::Lost).await.unwrap();
     world.look().await;

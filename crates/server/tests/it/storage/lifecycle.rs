@@ -3,12 +3,13 @@
 use rstest::rstest;
 use serde_json::json;
 
-use crate::harness::{DatabaseKind, World};
+use crate::support::harness::{DatabaseKind, World};
 
+/// A volume is created, attached, detached and destroyed.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_life(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = World::open(engine).await else { return };
+async fn volume_lifecycle(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = World::open(database).await else { return };
     let key = world.user("ada@example.org", Some("acme")).await;
     let cluster = world.cluster(&key, "trainer").await;
 
@@ -53,10 +54,11 @@ async fn a_life(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: 
     assert_eq!(empty.message(), "No storage volumes. Create one with `tp storage create 100`.");
 }
 
+/// A volume is edited.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn editing(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = World::open(engine).await else { return };
+async fn volume_is_edited(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = World::open(database).await else { return };
     let key = world.user("ada@example.org", None).await;
     let body = json!({ "size_gb": 10, "tp_storage_name": "data", "deletion_protection": true });
     let volume = world.post(&key, "/storage/create", body).await.text("storage_id");
@@ -86,8 +88,9 @@ async fn editing(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine:
     assert_eq!(world.patch(&key, &path, json!({})).await.refusal(), (400, "nothing_to_change".to_owned()));
 }
 
+/// Storage prices are shown.
 #[tokio::test(flavor = "multi_thread")]
-async fn prices() {
+async fn storage_prices_are_shown() {
     let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let quote = world.get(&world.admin, "/storage/quote?size_gb=100").await;
     assert_eq!((quote.status, &quote.body["hourly_rate"]), (200, &json!(0.013699)));

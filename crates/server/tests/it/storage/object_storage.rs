@@ -11,7 +11,7 @@ use tarn_model::objects::Details;
 use tarn_objects::files::Sums;
 use tarn_objects::put::{Condition, Place};
 
-use crate::harness::{Answer, Call, DatabaseKind, World};
+use crate::support::harness::{Answer, Call, DatabaseKind, World};
 
 /// The body with the keys replaced, which differ in every run.
 fn without_keys(answer: &Answer, keys: &Answer) -> Value {
@@ -34,12 +34,13 @@ async fn put(world: &World, org: &OrgId, bucket: &str) {
     objects.put(&place, received, Details::default(), Condition::default()).await.unwrap();
 }
 
+/// An organization gets keys and creates buckets.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn an_organization_has_keys_and_buckets(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+async fn organization_has_keys_and_buckets(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
-    let Some(world) = World::open(engine).await else { return };
+    let Some(world) = World::open(database).await else { return };
     let (ada, ben) =
         (world.user("ada@example.org", Some("acme")).await, world.user("ben@example.org", Some("acme")).await);
     for path in ["credentials", "configure/aws", "configure/rclone", "bucket/list"] {
@@ -78,10 +79,11 @@ async fn an_organization_has_keys_and_buckets(
     assert_eq!(world.get(&ada, "/object-storage/bucket/list").await.body["buckets"], json!(["data-1"]));
 }
 
+/// Tenants have separate buckets.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn tenants_do_not_meet(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = World::open(engine).await else { return };
+async fn tenants_have_separate_buckets(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = World::open(database).await else { return };
     let (ada, eve) =
         (world.user("ada@example.org", Some("acme")).await, world.user("eve@example.org", Some("evil")).await);
     let keys = [&ada, &eve].map(|key| world.post(key, "/object-storage/enable", json!({})));
@@ -98,12 +100,11 @@ async fn tenants_do_not_meet(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgr
     assert_eq!(world.get(&ada, "/object-storage/bucket/list").await.body["buckets"], json!(["shared"]));
 }
 
+/// Replaced keys open nothing.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_that_were_replaced_open_nothing(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
-) {
-    let Some(world) = World::open(engine).await else { return };
+async fn replaced_keys_open_nothing(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = World::open(database).await else { return };
     let ada = world.user("ada@example.org", Some("acme")).await;
     assert_eq!(
         world.post(&ada, "/object-storage/rotate-keys", json!({})).await.refusal(),
@@ -127,12 +128,13 @@ async fn keys_that_were_replaced_open_nothing(
     assert!(!events.contains(&rotated.text("secret_access_key")), "secrets are in no event");
 }
 
+/// Disabling is refused while buckets hold objects, unless it is forced.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn giving_it_up_loses_nothing_by_mistake(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+async fn disable_needs_force_with_objects(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
-    let Some(world) = World::open(engine).await else { return };
+    let Some(world) = World::open(database).await else { return };
     let ada = world.user("ada@example.org", Some("acme")).await;
     let missing = world.delete(&ada, "/object-storage/disable").await;
     assert_eq!(missing.refusal(), (404, "object_storage_disabled".to_owned()));
@@ -166,7 +168,7 @@ async fn giving_it_up_loses_nothing_by_mistake(
 
 /// Between the commit and the moment when the old key is forgotten nobody may hang up.
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_stop_although_nobody_waits_for_it() {
+async fn keys_stop_in_background() {
     let world = World::open(DatabaseKind::Sqlite).await.unwrap();
     let ada = world.user("ada@example.org", Some("acme")).await;
     let mut key = world.post(&ada, "/object-storage/enable", json!({})).await.text("access_key_id");
@@ -208,10 +210,11 @@ async fn eventually(is_so: impl AsyncFn() -> bool) {
     panic!("it was not so for half a minute");
 }
 
+/// A deleted bucket drops its uploads.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bucket_goes_with_its_uploads(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = World::open(engine).await else { return };
+async fn deleted_bucket_drops_uploads(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = World::open(database).await else { return };
     let ada = world.user("ada@example.org", Some("acme")).await;
     world.post(&ada, "/object-storage/enable", json!({})).await;
     let (org, objects) = (organization(&world, &ada).await, world.control.objects());
@@ -237,10 +240,11 @@ async fn a_bucket_goes_with_its_uploads(#[values(DatabaseKind::Sqlite, DatabaseK
     assert_eq!(world.get(&ada, "/object-storage/usage").await.body["bytes"], json!(5));
 }
 
+/// Bucket names follow the rules of S3.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn names_follow_the_rules(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = World::open(engine).await else { return };
+async fn bucket_names_follow_rules(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = World::open(database).await else { return };
     let ada = world.user("ada@example.org", Some("acme")).await;
     world.post(&ada, "/object-storage/enable", json!({})).await;
     let long = "a".repeat(64);

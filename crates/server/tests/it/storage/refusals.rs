@@ -7,7 +7,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use tarn_server::Limits;
 
-use crate::harness::{Answer, Call, DatabaseKind, World};
+use crate::support::harness::{Answer, Call, DatabaseKind, World};
 
 fn attach(volume: &str, cluster: &str) -> Value {
     json!({ "storage_id": volume, "cluster_ids": [cluster] })
@@ -25,10 +25,11 @@ async fn volume_status(world: &World, key: &str, volume: &str) -> Value {
     world.get(key, &format!("/storage/info/{volume}")).await.body["storage_info"]["status"].clone()
 }
 
+/// The size of a volume is checked.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn sizes(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = World::open(engine).await else { return };
+async fn volume_sizes_are_checked(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = World::open(database).await else { return };
     let volume = world.volume(&world.admin, "data").await;
     let edit = format!("/storage/edit/{volume}");
     let raw = |method: Method, path: &str, body: String| {
@@ -67,10 +68,11 @@ async fn sizes(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: D
     assert_eq!(volume_status(&world, &world.admin, &volume).await, "READY", "nothing changed");
 }
 
+/// A full pool names its sizes.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_pool_tells_its_numbers(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = World::open(engine).await else { return };
+async fn full_pool_names_its_sizes(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = World::open(database).await else { return };
     let create = async |size: u64| world.post(&world.admin, "/storage/create", json!({ "size": size })).await;
     assert_eq!(create(600).await.status, 202);
     let full = create(401).await;
@@ -81,10 +83,13 @@ async fn a_full_pool_tells_its_numbers(#[values(DatabaseKind::Sqlite, DatabaseKi
     assert_eq!(create(400).await.status, 202, "what was refused promised nothing");
 }
 
+/// Attaching checks ids and the number of clusters.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn ids_and_numbers_of_clusters(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = World::open(engine).await else { return };
+async fn attach_checks_ids_and_cluster_count(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
+) {
+    let Some(world) = World::open(database).await else { return };
     let key = &world.admin;
     let (cluster, volume) = (world.cluster(key, "trainer").await, world.volume(key, "data").await);
     let answers = async |volume: &str| -> Vec<Answer> {
@@ -124,10 +129,13 @@ async fn ids_and_numbers_of_clusters(#[values(DatabaseKind::Sqlite, DatabaseKind
     }
 }
 
+/// The storage of another tenant is denied.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn other_tenants(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = World::open(engine).await else { return };
+async fn storage_of_other_tenants_is_denied(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
+) {
+    let Some(world) = World::open(database).await else { return };
     let (ada, eve) = (world.user("ada@example.org", None).await, world.user("eve@example.org", None).await);
     let (hers, mine) = (world.volume(&ada, "data").await, world.volume(&eve, "data").await);
     let (her_cluster, my_cluster) = (world.cluster(&ada, "trainer").await, world.cluster(&eve, "other").await);
@@ -144,10 +152,11 @@ async fn other_tenants(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] e
     }
 }
 
+/// Calls check the states of the volume and the cluster.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn states(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = World::open(engine).await else { return };
+async fn storage_calls_check_states(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = World::open(database).await else { return };
     let key = &world.admin;
     let post = async |path: &str, body: Value| world.post(key, path, body).await;
     let made = post("/cluster/create", json!({ "instance_type": "1xCPU", "tp_cluster_name": "trainer" })).await;
@@ -199,10 +208,13 @@ async fn states(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: 
     assert_eq!(gone.refusal(), refused(409, "cluster_gone"));
 }
 
+/// Of concurrent calls one wins.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn races_have_one_winner(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = World::open(engine).await else { return };
+async fn concurrent_attach_has_one_winner(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
+) {
+    let Some(world) = World::open(database).await else { return };
     let key = &world.admin;
     let cluster = world.cluster(key, "trainer").await;
     let (first, second) = (world.volume(key, "first").await, world.volume(key, "second").await);
@@ -232,8 +244,9 @@ async fn races_have_one_winner(#[values(DatabaseKind::Sqlite, DatabaseKind::Post
     assert!(seen == ("READY", 1) || seen == ("DESTROYED", 0), "{after}");
 }
 
+/// A live attach needs a driver that supports it.
 #[tokio::test(flavor = "multi_thread")]
-async fn live_needs_a_driver_that_can() {
+async fn live_needs_driver_support() {
     let limits = Limits { per_second: 0, burst: 0 };
     let world = World::with_driver(None, limits, None, |fake| Arc::new(fake.without_live_mounts())).await;
     let key = &world.admin;

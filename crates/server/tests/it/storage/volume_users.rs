@@ -4,7 +4,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use tarn_model::ids::{InstanceId, VolumeId};
 
-use crate::harness::{DatabaseKind, World};
+use crate::support::harness::{DatabaseKind, World};
 
 /// A cluster of two nodes with a volume on it: their ids, with those of the nodes.
 async fn attached(world: &World, key: &str) -> (String, VolumeId, Vec<InstanceId>) {
@@ -25,12 +25,13 @@ async fn attachments(world: &World, key: &str, volume: &VolumeId) -> Value {
     world.get(key, &format!("/storage/info/{volume}")).await.body["storage_info"]["attachments"].clone()
 }
 
+/// A process that does not leave the volume is killed and named.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_does_not_leave_is_killed_and_named(
-    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind,
+async fn stubborn_process_is_killed_and_named(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
-    let Some(world) = World::open(engine).await else { return };
+    let Some(world) = World::open(database).await else { return };
     let key = &world.admin;
     let (cluster, volume, nodes) = attached(&world, key).await;
     let python = world.fake.hold(&volume, &nodes[0], "python3").await.unwrap();
@@ -63,10 +64,11 @@ async fn whoever_does_not_leave_is_killed_and_named(
     assert_eq!(of_first["detail"]["processes"], json!([{ "pid": python, "program": "python3" }]));
 }
 
+/// A live detach kills no process.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn live_nobody_is_killed(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = World::open(engine).await else { return };
+async fn live_detach_kills_nothing(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = World::open(database).await else { return };
     let key = &world.admin;
     let (cluster, volume, nodes) = attached(&world, key).await;
     let python = world.fake.hold(&volume, &nodes[1], "python3").await.unwrap();
@@ -94,10 +96,11 @@ async fn live_nobody_is_killed(#[values(DatabaseKind::Sqlite, DatabaseKind::Post
     assert_eq!(attachments(&world, key, &volume).await, json!([]));
 }
 
+/// The used size of a volume is shown.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_used_is_shown(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
-    let Some(world) = World::open(engine).await else { return };
+async fn volume_usage_is_shown(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = World::open(database).await else { return };
     let key = &world.admin;
     let made = world.post(key, "/storage/create", json!({ "size": 10, "name": "data" })).await.text("storage_id");
     let path = format!("/storage/info/{made}");

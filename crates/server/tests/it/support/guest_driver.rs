@@ -12,25 +12,25 @@ use tarn_model::capacity::Inventory;
 use tarn_model::ids::{InstanceId, VolumeId};
 
 /// The fake driver, with a guest in every instance.
-pub(crate) struct Inhabited {
+pub(crate) struct GuestDriver {
     fake: FakeDriver,
     dial: Box<Dial>,
 }
 
 type Dial = dyn Fn(&InstanceId) -> Result<GuestStream, Error> + Send + Sync;
 
-impl Inhabited {
-    /// Whoever connects to an instance gets what `dial` gives him.
+impl GuestDriver {
+    /// A connection to an instance gets the stream that `dial` returns.
     pub(crate) fn new(
         fake: FakeDriver,
         dial: impl Fn(&InstanceId) -> Result<GuestStream, Error> + Send + Sync + 'static,
     ) -> Self {
-        Inhabited { fake, dial: Box::new(dial) }
+        GuestDriver { fake, dial: Box::new(dial) }
     }
 }
 
 #[async_trait]
-impl Driver for Inhabited {
+impl Driver for GuestDriver {
     fn name(&self) -> &'static str {
         "inhabited"
     }

@@ -22,24 +22,24 @@ use tarn_store::{Database, Store};
 use tempfile::TempDir;
 use tower::ServiceExt;
 
-use crate::redact::redact;
+use crate::support::redact::redact;
 
-/// The databases that everything must work on.
+/// The databases that every test runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DatabaseKind {
     Sqlite,
     Postgres,
 }
 
-/// All that a test needs.
+/// A control plane with its router, its database and a fake driver.
 pub(crate) struct World {
     pub(crate) router: Router,
     pub(crate) app: App,
     pub(crate) control: Control,
-    /// Another hand on the database, for what the machines would write there.
+    /// A second handle on the database, for what the instances would write there.
     pub(crate) store: Store,
     runner: Runner,
-    /// Another hand on the same fake world, for what happens there by itself.
+    /// A second handle on the same fake driver, for what happens there without a call.
     pub(crate) fake: FakeDriver,
     /// The key of the first administrator.
     pub(crate) admin: String,
@@ -48,20 +48,20 @@ pub(crate) struct World {
 
 impl World {
     /// A world without a limit on calls. `None` when there is no PostgreSQL to test on.
-    pub(crate) async fn open(engine: DatabaseKind) -> Option<World> {
-        World::with_limits(engine, Limits { per_second: 0, burst: 0 }).await
+    pub(crate) async fn open(database: DatabaseKind) -> Option<World> {
+        World::with_limits(database, Limits { per_second: 0, burst: 0 }).await
     }
 
     /// A world with limits on calls.
-    pub(crate) async fn with_limits(engine: DatabaseKind, limits: Limits) -> Option<World> {
-        let database = match engine {
+    pub(crate) async fn with_limits(database: DatabaseKind, limits: Limits) -> Option<World> {
+        let database = match database {
             DatabaseKind::Sqlite => None,
             DatabaseKind::Postgres => Some(Database::Postgres(fresh_postgres().await?)),
         };
         Some(World::on(database, limits).await)
     }
 
-    /// A world on a database that is there already, or on a file of its own.
+    /// A world on an existing database, or on its own file.
     pub(crate) async fn on(database: Option<Database>, limits: Limits) -> World {
         World::with_driver(database, limits, None, |driver| Arc::new(driver)).await
     }
@@ -79,7 +79,7 @@ impl World {
         let store = Store::open(&database, clock.clone(), ids.clone()).await.unwrap();
         let admin = fresh_api_key(&*ids);
         assert!(bootstrap::make_admin(&store, admin.clone()).await.unwrap());
-        let (inventory, prices) = (machine(), Prices::default());
+        let (inventory, prices) = (test_inventory(), Prices::default());
         let open =
             || FakeDriver::open(directory.path().join("fake"), inventory.clone(), fake::Settings::default()).unwrap();
         let (driver, fake) = (open(), open());
@@ -252,7 +252,7 @@ impl Answer {
     }
 }
 
-fn machine() -> Inventory {
+fn test_inventory() -> Inventory {
     let gpu = |n: u32| Gpu { id: format!("gpu-{n}"), model: "H100".to_owned(), simulated: true };
     Inventory {
         cpu_milli: 16_000,

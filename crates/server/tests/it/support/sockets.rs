@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
-use crate::harness::World;
+use crate::support::harness::World;
 
 /// Nothing takes so long unless it hangs.
 const DEADLINE: Duration = Duration::from_secs(60);
