@@ -1,4 +1,4 @@
-//! What every endpoint has at hand.
+//! The state that every endpoint shares.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::http::jobs::SocketLimits;
 use crate::http::middleware::limiter::Limiter;
 use crate::http::middleware::response_cache::ResponseCache;
 
-/// How often one API key may call.
+/// The rate limit of one API key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Calls per second in the long run; 0 is no limit.
@@ -26,10 +26,10 @@ impl Default for Limits {
     }
 }
 
-/// How callers find the API.
+/// The address by which clients reach the API.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Front {
-    /// The URL that the operator says they use; without one it is what each of them asked for.
+    /// The URL that the operator configured; without one it is the address that each client used.
     pub public_url: Option<String>,
     /// Whether the listener speaks TLS.
     pub tls: bool,
@@ -48,7 +48,7 @@ pub(crate) struct Shared {
     pub(crate) validators: Validators,
     pub(crate) response_cache: ResponseCache,
     pub(crate) sockets: SocketLimits,
-    /// Whether the engine is about to end, so that nobody should wait for something to come.
+    /// Whether the engine is stopping, so that no call should keep waiting for an event.
     stopping: watch::Sender<bool>,
     ids: Arc<dyn Ids>,
 }
@@ -68,24 +68,24 @@ impl App {
         App { control, shared: Arc::new(shared) }
     }
 
-    /// Returns when the engine is about to end.
+    /// Returns when the engine is stopping.
     pub(crate) async fn stopping(&self) {
-        // The sender is held here, so that it cannot be gone.
+        // The sender is in `shared`, so the channel cannot be closed.
         let _ = self.shared.stopping.subscribe().wait_for(|stopping| *stopping).await;
     }
 
-    /// ResponseCache all who wait for something to come with what there is, because the engine is about to end.
+    /// Makes all calls that wait for an event respond with what there is, because the engine is stopping.
     pub fn stop_waiting(&self) {
         self.shared.stopping.send_replace(true);
     }
 
-    /// Forgets the rate of keys that have not called for a while, so that memory follows the callers of the last seconds and
-    /// not those of all time. To be called every minute or so.
+    /// Drops the rate limits of keys without recent calls, so that memory is bounded by the callers of the last seconds. Should be
+    /// called about every minute.
     pub fn forget_idle(&self) {
         self.shared.limiter.forget_idle();
     }
 
-    /// A fresh id for one call, as responses and log lines carry it.
+    /// Returns a fresh id for one call, which responses and log lines carry.
     pub(crate) fn call_id(&self) -> String {
         format!("{:016x}", self.shared.ids.bits())
     }

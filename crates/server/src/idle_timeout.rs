@@ -1,5 +1,5 @@
-//! Streams that must take what is written to them: a peer that stops reading in the middle of an answer is not waited for,
-//! because it holds a connection, and what the answer is made from, that others need. What is written is not known here.
+//! Streams with an idle timeout for writes: a peer that stops reading in the middle of a response is disconnected, because it
+//! holds a connection permit and the resources of the response. This module does not know what is written.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -13,15 +13,15 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-/// Accepts connections whose peers must read.
+/// Accepts connections and gives them the idle timeout.
 #[derive(Clone, Copy)]
 pub(crate) struct Acceptor {
-    /// How long a peer may take nothing of what is there for it.
+    /// How long a peer may read nothing while data waits for it.
     pub(crate) idle_timeout: Duration,
 }
 
-/// Has the kernel ask whether the peer is still there when nothing comes from it: one that has vanished says nothing, and would be
-/// waited for without end where nothing is written to it.
+/// Enables TCP keep-alive: a peer that vanished without closing would otherwise hold its connection for ever while nothing is
+/// written to it.
 fn enable_keep_alive(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, Duration::from_secs(30))?;
@@ -43,11 +43,11 @@ impl<S> Accept<TcpStream, S> for Acceptor {
     }
 }
 
-/// A stream that fails when it takes nothing for so long.
+/// A stream that fails when a write makes no progress for the idle timeout.
 pub(crate) struct WriteTimeoutStream<S> {
     stream: S,
     idle_timeout: Duration,
-    /// Runs while the stream takes nothing.
+    /// Runs while a write is pending.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
@@ -56,7 +56,7 @@ impl<S> WriteTimeoutStream<S> {
         WriteTimeoutStream { stream, idle_timeout, stalled: None }
     }
 
-    /// Watches a write: one that waits is given up in time.
+    /// Fails a write that stays pending for the idle timeout.
     fn fail_when_stalled<T>(&mut self, ctx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.stalled = None;
@@ -93,7 +93,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeoutStream<S> {
         self.stream.is_write_vectored()
     }
 
-    /// A socket has nothing to flush and says so at once, which is no progress; so this neither begins nor ends a wait.
+    /// A socket has nothing to flush and returns at once, which is no progress; so this neither starts nor stops the timeout.
     fn poll_flush(mut self: Pin<&mut Self>, ctx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_flush(ctx)
     }
@@ -109,8 +109,9 @@ mod tests {
 
     use super::*;
 
+    /// Accepted connections have TCP keep-alive.
     #[tokio::test]
-    async fn peers_are_asked_whether_they_are_still_there() {
+    async fn accepted_connections_have_keep_alive() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (peer, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
@@ -120,10 +121,11 @@ mod tests {
         drop(peer);
     }
 
+    /// A slow reader is served, and a peer that does not read is disconnected.
     #[tokio::test(start_paused = true)]
-    async fn a_peer_that_reads_slowly_is_waited_for_and_one_that_does_not_read_is_not() {
+    async fn stalled_reader_times_out() {
         let (near, mut far) = duplex(16);
-        // Each read comes in time, and all of them together take longer than the idle_timeout.
+        // Each read is in time, and all of them together take longer than the timeout.
         let reading = tokio::spawn(async move {
             let mut taken = 0;
             while taken < 1600 {

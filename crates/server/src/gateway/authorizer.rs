@@ -1,4 +1,4 @@
-//! Who enters, and which instance he gets.
+//! Authorizes SSH logins: which user a key belongs to, and which instance the login name means.
 
 use std::io;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tarn_control::operations::gateway::{self, Found};
 use tarn_model::ids::InstanceId;
 use tarn_ssh::{Authorizer, Denied, Target, Visit};
 
-/// Asks the control plane.
+/// Authorizes logins through the control plane.
 pub(super) struct ControlAuthorizer {
     control: Control,
 }
@@ -30,13 +30,13 @@ impl ControlAuthorizer {
                 if visit.proven
                     && let Err(error) = gateway::record(control, &login, fingerprint, visit.from).await
                 {
-                    // A database that takes nothing must not lock people out; the log keeps what it could not.
+                    // A database that cannot be written must not lock users out; the log keeps the record.
                     let (user, instance, from) = (&login.user, &login.instance, visit.from);
                     tracing::error!(%error, %user, %instance, %from, fingerprint, "a login could not be recorded");
                 }
                 Ok(Arc::new(InstanceTarget { control: control.clone(), id: login.instance }))
             }
-            // The key is good for each of them, so its owner may be told.
+            // The key opens each of these instances, so its owner may see their names.
             Found::Several(message) => Ok(Arc::new(AmbiguousLogin { message })),
         }
     }
@@ -59,7 +59,7 @@ impl Authorizer for ControlAuthorizer {
     }
 }
 
-/// One instance.
+/// The instance that a login leads to.
 struct InstanceTarget {
     control: Control,
     id: InstanceId,
@@ -71,7 +71,7 @@ impl Target for InstanceTarget {
     }
 }
 
-/// No instance, but message that say why.
+/// A login name that means several instances; connecting fails with a message that lists them.
 struct AmbiguousLogin {
     message: String,
 }

@@ -1,4 +1,4 @@
-//! One connection through a door, from its first byte to its end.
+//! Forwards one connection from an instance to the engine.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,21 +8,22 @@ use tarn_link::{Stream, pump};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-/// How long a connection may last without any use.
+/// The timeouts of a forwarded connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timeouts {
-    /// One on which nothing has moved for so long is ended: whoever never reads or never writes keeps no permit. What the engine
-    /// thinks of silence is stricter; this is for those who do not hear it.
+    /// A connection without any data for this long is closed, so that a client that neither reads nor writes keeps no permit. The
+    /// engine has stricter timeouts; this one is for clients that ignore them.
     idle: Duration,
-    /// When the engine has said all and closed, the inside has so long to see it.
+    /// How long the client in the instance has to read the rest after the engine closed the connection.
     after_close: Duration,
 }
 
-/// What every connection is granted.
+/// The timeouts of every connection.
 pub(super) const TIMEOUTS: Timeouts =
     Timeouts { idle: Duration::from_secs(15 * 60), after_close: Duration::from_secs(10) };
 
-/// Carries data both ways until both sides have said all, or the engine has and nobody inside wants to know, or nothing moves.
+/// Copies data both ways until both sides have closed, or the engine has and the client does not read the rest in time, or the
+/// connection is idle.
 pub(super) async fn forward_connection(
     (mut reader, mut writer): Opened<Box<dyn Stream>>,
     connection: TcpStream,
@@ -81,7 +82,7 @@ mod tests {
 
     type Guest = (Reader<ReadHalf<DuplexStream>>, Writer<WriteHalf<DuplexStream>>);
 
-    /// Both ends of a connection that is forwarded: the guest's and the engine's.
+    /// Both ends of a forwarded connection: the guest's and the engine's.
     async fn forwarded(timeouts: Timeouts) -> (Guest, TcpStream, impl Future<Output = ()>) {
         let (ours, theirs) = tokio::io::duplex(1 << 20);
         let (reader, writer) = tokio::io::split(theirs);
@@ -97,8 +98,9 @@ mod tests {
         ((reader, writer), far.unwrap().0, forward_connection(opened.unwrap().1, near.unwrap(), timeouts))
     }
 
+    /// Data that is sent before a close arrives.
     #[tokio::test]
-    async fn what_is_said_before_an_end_arrives() {
+    async fn data_before_close_arrives() {
         let ((mut reader, mut writer), mut engine, forwarding) = forwarded(TIMEOUTS).await;
         let inside = async {
             writer.data(b"question").await.unwrap();
@@ -116,16 +118,18 @@ mod tests {
         tokio::join!(inside, outside, forwarding);
     }
 
+    /// The client in the instance cannot hold a connection that the engine closed.
     #[tokio::test]
-    async fn an_engine_that_has_closed_is_not_held_from_inside() {
+    async fn closed_engine_side_ends_connection() {
         let (_guest, engine, forwarding) = forwarded(Timeouts { idle: LONG, after_close: SHORT }).await;
         drop(engine);
-        timeout(LONG / 60, forwarding).await.expect("the end of the engine is enough");
+        timeout(LONG / 60, forwarding).await.expect("the close by the engine is enough");
     }
 
+    /// An idle connection is closed.
     #[tokio::test]
-    async fn where_nothing_moves_nothing_stays() {
+    async fn idle_connection_is_closed() {
         let (_guest, _engine, forwarding) = forwarded(Timeouts { idle: SHORT, after_close: LONG }).await;
-        timeout(LONG / 60, forwarding).await.expect("it ends although nobody has ended it");
+        timeout(LONG / 60, forwarding).await.expect("it ends although neither side closed it");
     }
 }

@@ -1,20 +1,20 @@
-//! How many connections may be open through one door of one instance, and through all of them together.
+//! How many connections may be open through one proxy of one instance, and through all proxies together.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// So many belong to the door alone: whatever others do, it has these.
+/// Permits of one proxy alone, whatever other instances do.
 const OWN: usize = 8;
 
-/// So many more it may have, as long as there are any that all doors share. A guest serves all of these for several doors,
-/// and has streams left for people.
+/// Further permits of one proxy, as long as shared permits are left. A guest can serve all of these for several proxies and has
+/// streams left for SSH.
 const MORE: usize = 120;
 
-/// So many are shared by all doors of all instances.
+/// Permits that all proxies of all instances share.
 pub(super) const SHARED: usize = 1024;
 
-/// The permits of one door.
+/// The permits of one proxy.
 #[derive(Debug)]
 pub(super) struct ConnectionPermits {
     own: Arc<Semaphore>,
@@ -22,7 +22,7 @@ pub(super) struct ConnectionPermits {
     shared: Arc<Semaphore>,
 }
 
-/// The place of one connection; free again when it is dropped.
+/// The permit of one connection, released on drop.
 #[derive(Debug)]
 pub(super) struct ConnectionPermit {
     _own_or_more: OwnedSemaphorePermit,
@@ -34,7 +34,7 @@ impl ConnectionPermits {
         ConnectionPermits { own: Arc::new(Semaphore::new(OWN)), more: Arc::new(Semaphore::new(MORE)), shared }
     }
 
-    /// Waits for a permit: one of its own if there is one, else one that is shared.
+    /// Waits for a permit: one of its own if there is one, otherwise a shared one.
     pub(super) async fn acquire_permit(&self) -> ConnectionPermit {
         let shared = async { (acquire_owned(&self.more).await, acquire_owned(&self.shared).await) };
         tokio::select! {
@@ -55,15 +55,16 @@ mod tests {
 
     use super::*;
 
+    /// An instance with many connections leaves other instances their own permits.
     #[test]
-    fn a_greedy_instance_leaves_the_others_theirs() {
+    fn greedy_instance_leaves_permits() {
         let shared = Arc::new(Semaphore::new(MORE));
         let (greedy, modest) = (ConnectionPermits::new(shared.clone()), ConnectionPermits::new(shared));
         let mut taken: Vec<ConnectionPermit> = std::iter::from_fn(|| greedy.acquire_permit().now_or_never()).collect();
-        assert_eq!(taken.len(), OWN + MORE, "one door has only so many");
+        assert_eq!(taken.len(), OWN + MORE, "one proxy has only so many");
         let kept: Vec<ConnectionPermit> = std::iter::from_fn(|| modest.acquire_permit().now_or_never()).collect();
-        assert_eq!(kept.len(), OWN, "the other has its own although nothing is left that could be shared");
+        assert_eq!(kept.len(), OWN, "the other has its own permits although no shared ones are left");
         taken.pop();
-        assert!(modest.acquire_permit().now_or_never().is_some(), "what is given back is for everybody");
+        assert!(modest.acquire_permit().now_or_never().is_some(), "a released shared permit is available to all");
     }
 }

@@ -1,4 +1,4 @@
-//! The address by which callers reach the engine, for the URLs that answers carry.
+//! The address by which a client reaches the engine, for URLs in responses.
 
 use axum::extract::FromRequestParts;
 use axum::http::header;
@@ -8,8 +8,8 @@ use axum::http::uri::Authority;
 use crate::App;
 use crate::http::output::failure::Failure;
 
-/// Where a caller found the engine: what the operator says, or else what the caller himself asked for. URLs that begin with
-/// it work for him.
+/// The base URL of the engine: the configured one, or else the one that the client used. URLs that begin with it work for the
+/// client.
 pub(crate) struct Address(pub(crate) String);
 
 impl FromRequestParts<App> for Address {
@@ -23,10 +23,10 @@ impl FromRequestParts<App> for Address {
         let scheme = if front.tls { "https" } else { "http" };
         let named = parts.headers.get(header::HOST).map_or(Some(""), |host| host.to_str().ok());
         let named = named.filter(|host| !host.is_empty()).or_else(|| parts.uri.authority().map(Authority::as_str));
-        // A user name before the host would become part of a URL that the caller did not mean.
+        // A user name before the host would become part of the URLs.
         let sound = named.and_then(|host| host.parse::<Authority>().ok()).filter(|host| !host.as_str().contains('@'));
         let host = sound.ok_or_else(|| {
-            Failure::invalid("invalid_host", "the header Host has to say how you reach this engine, as in 'host:port'")
+            Failure::invalid("invalid_host", "the Host header must be the address of this engine, such as 'host:port'")
         })?;
         Ok(Address(format!("{scheme}://{host}")))
     }

@@ -1,4 +1,4 @@
-//! The input of a call that changes something: its caller with the wish that it happens once only, and its body.
+//! The input of a call that changes something: its caller with the `Idempotency-Key`, and its body.
 
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::HeaderMap;
@@ -13,10 +13,10 @@ use crate::http::output::failure::Failure;
 /// The longest `Idempotency-Key`.
 const MAX_KEY_BYTES: usize = 255;
 
-/// Separates the keys made here from any other use of the caller's secret.
+/// Separates the keys derived here from any other use of the caller's secret.
 const SEAL_CONTEXT: &str = "tarn 2026-11 outcome of an idempotent call";
 
-/// The caller of an endpoint that changes something and takes no body; one that comes along is not looked at.
+/// The caller of an endpoint that changes something and takes no body; a body is ignored.
 pub(crate) struct IdempotentCaller(pub(crate) Caller);
 
 impl FromRequestParts<App> for IdempotentCaller {
@@ -74,7 +74,7 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Failure> {
         (true, None, Ok(key)) => Ok(Some(key)),
         _ => Err(Failure::invalid(
             "invalid_idempotency_key",
-            "Idempotency-Key has 1 to 255 visible ASCII characters and is given once",
+            "Idempotency-Key must have 1 to 255 visible ASCII characters and be sent once",
         )),
     }
 }
@@ -92,16 +92,18 @@ mod tests {
         request.body(()).unwrap().into_parts().0
     }
 
+    /// Malformed idempotency keys are refused.
     #[test]
-    fn refuses_keys_that_are_none() {
+    fn malformed_idempotency_keys_are_refused() {
         for key in [&b""[..], b"a b", b"caf\xc3\xa9", b"\t", &[b'a'; 256]] {
             let failure = read_idempotency(&parts(key), b"").unwrap_err();
             assert_eq!((failure.status.as_u16(), failure.code), (400, "invalid_idempotency_key"));
         }
     }
 
+    /// Another body has another fingerprint and the same seal.
     #[test]
-    fn another_body_has_another_fingerprint_and_the_same_seal() {
+    fn fingerprint_depends_on_body() {
         let of = |body: &[u8]| read_idempotency(&parts(b"once"), body).unwrap().unwrap();
         assert_eq!(of(b"x").fingerprint, of(b"x").fingerprint);
         assert_ne!(of(b"x").fingerprint, of(b"y").fingerprint);

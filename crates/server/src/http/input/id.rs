@@ -7,7 +7,7 @@ use axum::http::request::Parts;
 
 use crate::App;
 
-/// The last segment of the path, decoded. It is whatever the caller typed: `control` says whether it names something.
+/// The last segment of the path, decoded. It may be any text: `control` checks whether it names something.
 pub(crate) struct Id(pub(crate) String);
 
 impl FromRequestParts<App> for Id {

@@ -10,13 +10,13 @@ use crate::http::input::query::{Fields, FromQuery};
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListQuery {
-    /// Everything of the organization instead of what the caller created; also accepted as `org`.
+    /// List everything of the organization instead of what the caller created; also accepted as `org`.
     #[param(required = false, default = false)]
     include_org: bool,
-    /// Also what has been destroyed.
+    /// Include what has been destroyed.
     #[param(required = false, default = false)]
     all: bool,
-    /// At most so many rows.
+    /// Maximum number of rows.
     #[param(minimum = 1, maximum = 1000, default = 100)]
     limit: Option<u32>,
     /// Where the previous page ended.
@@ -38,11 +38,11 @@ impl From<ListQuery> for Listing {
     }
 }
 
-/// Whose things are listed.
+/// Whether the list covers the whole organization.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct OrgQuery {
-    /// Everything of the organization instead of the caller's own; also accepted as `org`.
+    /// List everything of the organization instead of what the caller created; also accepted as `org`.
     #[param(required = false, default = false)]
     pub(crate) include_org: bool,
 }
@@ -58,7 +58,7 @@ impl FromQuery for OrgQuery {
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct PageQuery {
-    /// At most so many rows.
+    /// Maximum number of rows.
     #[param(minimum = 1, maximum = 1000, default = 100)]
     pub(crate) limit: Option<u32>,
     /// Where the previous page ended.
@@ -84,8 +84,9 @@ mod tests {
         errors.map(|error| (error["loc"][1].as_str().unwrap().into(), error["type"].as_str().unwrap().into())).collect()
     }
 
+    /// Booleans are accepted in any case.
     #[test]
-    fn booleans_come_in_any_case() {
+    fn booleans_are_case_insensitive() {
         for text in ["True", "true", "TRUE", "1", "yes", "On"] {
             assert!(parse_query::<ListQuery>(&format!("include_org={text}")).unwrap().include_org, "{text}");
             assert!(parse_query::<ListQuery>(&format!("org={text}")).unwrap().include_org, "{text}");
@@ -95,8 +96,9 @@ mod tests {
         }
     }
 
+    /// All errors of a query are reported at once.
     #[test]
-    fn every_error_is_told_at_once() {
+    fn query_errors_are_reported_together() {
         let expected = [("include_org", "bool_parsing"), ("limit", "greater_than_equal"), ("all", "bool_parsing")];
         assert_eq!(
             refusals("include_org=perhaps&limit=0&all=2"),
@@ -105,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_limits() {
+    fn query_numbers_have_limits() {
         let huge = "9".repeat(60);
         let cases =
             [("1.5", "int_parsing"), ("x", "int_parsing"), ("-1", "greater_than_equal"), ("1001", "less_than_equal")];
@@ -116,8 +118,9 @@ mod tests {
         assert_eq!(parse_query::<ListQuery>("limit=1000&limit=7").unwrap().limit, Some(7), "the last one counts");
     }
 
+    /// A malformed query is read without an error.
     #[test]
-    fn odd_texts_are_only_odd_texts() {
+    fn malformed_query_is_accepted() {
         for text in ["&&==&", "cursor", "%", "cursor=%ff%00", "cursor=a=b", "limit"] {
             assert!(parse_query::<ListQuery>(text).is_ok(), "{text}");
         }

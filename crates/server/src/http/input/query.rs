@@ -1,4 +1,4 @@
-//! Query parameters: read one by one, so that every error is told at once and in the words of FastAPI.
+//! Query parameters: read one by one, so that all errors are reported at once, with the texts of FastAPI.
 
 use std::ops::RangeInclusive;
 
@@ -12,9 +12,9 @@ use crate::http::output::failure::{Failure, validation_error};
 /// The query of a call.
 pub(crate) struct Params<T>(pub(crate) T);
 
-/// What can be read from a query.
+/// A type that can be read from a query.
 pub(crate) trait FromQuery: Sized {
-    /// Reads what it needs; errors stay in `fields`, and the value is not used then.
+    /// Reads its parameters; errors are collected in `fields`, and then the value is not used.
     fn from_query(fields: &mut Fields) -> Self;
 }
 
@@ -32,7 +32,7 @@ pub(super) fn parse_query<T: FromQuery>(query: &str) -> Result<T, Failure> {
     if fields.errors.is_empty() { Ok(value) } else { Err(Failure::unprocessable(fields.errors)) }
 }
 
-/// The parameters of a call and what is wrong with them. An empty parameter counts as an absent one.
+/// The parameters of a call and their errors. An empty parameter counts as absent.
 pub(crate) struct Fields {
     pairs: Vec<(String, String)>,
     errors: Vec<ValidationError>,
@@ -40,29 +40,29 @@ pub(crate) struct Fields {
 
 impl Fields {
     fn parse(query: &str) -> Self {
-        // Whatever the text is, decoding it into pairs cannot fail; what is no UTF-8 is replaced.
+        // Decoding any text into pairs succeeds; invalid UTF-8 is replaced.
         let pairs = if query.is_empty() { Vec::new() } else { serde_urlencoded::from_str(query).unwrap_or_default() };
         Fields { pairs, errors: Vec::new() }
     }
 
-    /// A text, if it is given; the last one counts.
+    /// Returns a text, if it is given; the last one counts.
     pub(crate) fn text(&mut self, name: &str) -> Option<String> {
         let at = self.pairs.iter().rposition(|(key, value)| key == name && !value.is_empty())?;
         Some(self.pairs.remove(at).1)
     }
 
-    /// All texts that are given under a name, in order.
+    /// Returns all texts of a name, in order.
     pub(crate) fn texts(&mut self, name: &str) -> Vec<String> {
         let found = self.pairs.extract_if(.., |(key, value)| key == name && !value.is_empty());
         found.map(|(_, value)| value).collect()
     }
 
-    /// A text that must be given.
+    /// Returns a required text.
     pub(crate) fn required_text(&mut self, name: &str) -> String {
         self.text(name).unwrap_or_else(|| self.refuse(name, "missing", "Field required"))
     }
 
-    /// A boolean in any case and in any of the words that Python's clients use; false when absent.
+    /// Returns a boolean in any of the spellings of Python clients, in any case; false when absent.
     pub(crate) fn flag(&mut self, name: &str) -> bool {
         let Some(text) = self.text(name) else { return false };
         match text.to_ascii_lowercase().as_str() {
@@ -72,10 +72,10 @@ impl Fields {
         }
     }
 
-    /// A whole number within its limits.
+    /// Returns an integer within its limits.
     pub(crate) fn number(&mut self, name: &str, limits: RangeInclusive<i64>) -> Option<i64> {
         let text = self.text(name)?;
-        // What is too large for 128 bits is a number all the same, only beyond every limit.
+        // A number that is too large for 128 bits is still a number, beyond every limit.
         let digits = text.trim().trim_start_matches(['-', '+']);
         let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
         let value = match text.trim().parse::<i128>() {
@@ -100,7 +100,7 @@ impl Fields {
         }
     }
 
-    /// A whole number that must be given.
+    /// Returns a required integer.
     pub(crate) fn required_number(&mut self, name: &str, limits: RangeInclusive<i64>) -> i64 {
         let before = self.errors.len();
         match self.number(name, limits) {
@@ -110,7 +110,7 @@ impl Fields {
         }
     }
 
-    /// One of a few words, in any case.
+    /// Returns one of a few choices, in any case.
     pub(crate) fn choice<T: Copy>(&mut self, name: &str, choices: &[(&str, T)]) -> Option<T> {
         let text = self.text(name)?;
         let found = choices.iter().find(|(word, _)| word.eq_ignore_ascii_case(&text));
@@ -128,7 +128,7 @@ impl Fields {
     }
 }
 
-/// `a, b or c`.
+/// Joins the items as in `a, b or c`.
 pub(crate) fn join_with_or(words: &[String]) -> String {
     match words {
         [] => String::new(),

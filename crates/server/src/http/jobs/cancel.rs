@@ -3,6 +3,7 @@
 use axum::extract::State;
 use tarn_api::jobs::JobStatusResponse;
 use tarn_control::operations::jobs;
+use tarn_model::ids::JobId;
 use tarn_model::jobs::State as JobState;
 
 use super::view;
@@ -13,7 +14,7 @@ use crate::http::output::response::{EndpointResult, JsonResponse};
 
 /// Cancel a job
 ///
-/// Returns 202 immediately; the job is stopped in the background: it has a few seconds to end by itself and is killed then.
+/// Returns 202 immediately; the job is stopped in the background: it has a few seconds to end by itself and is then killed.
 /// Poll /job/info/{job_id} until it is canceled.
 #[utoipa::path(
     post,
@@ -38,11 +39,16 @@ pub(crate) async fn cancel_job(
     let job = jobs::cancel(&app.control, &caller, &job).await?.job;
     let message = match &job.state {
         JobState::Ended(_) => format!("Job {} was canceled; it had not begun to run.", job.id),
-        _ => format!("Job {} is being canceled. See how far it is with `tp job info {}`.", job.id, job.id),
+        JobState::Draft | JobState::Pending | JobState::Starting | JobState::Running => canceling_text(&job.id),
+        JobState::Stopping(_) | JobState::Collecting(_) => canceling_text(&job.id),
     };
     Ok(JsonResponse::accepted(JobStatusResponse {
         status: view::job_status(&job.state),
         job_id: job.id.into(),
         message,
     }))
+}
+
+fn canceling_text(job: &JobId) -> String {
+    format!("Job {job} is being canceled. See how far it is with `tp job info {job}`.")
 }

@@ -17,8 +17,8 @@ impl Body for JobCreateRequest {}
 
 /// Create a job
 ///
-/// Make a job without a WebSocket: upload its files as a tar.gz to upload_url and start it with /job/start/{job_id}. A job
-/// without files (files false) can be started at once (start true). One that is not started is forgotten after a while.
+/// Create a job without a WebSocket: upload its files as a tar.gz to upload_url and start it with /job/start/{job_id}. A job
+/// without files (files false) can be started at once (start true). A job that is not started is deleted after a while.
 #[utoipa::path(
     post,
     path = "/job/create",
@@ -27,10 +27,10 @@ impl Body for JobCreateRequest {}
     request_body = JobCreateRequest,
     responses(
         (status = 201, description = "The job was created", body = JobCreateResponse),
-        (status = 400, description = "Files and start together"),
+        (status = 400, description = "Both files and start are true"),
         (status = 403, description = "Access denied"),
         (status = 404, description = "Cluster not found"),
-        (status = 409, description = "Cluster not RUNNING, or it takes no more jobs, or teardown of a protected one"),
+        (status = 409, description = "Cluster not RUNNING, it takes no more jobs, or teardown of a protected cluster"),
     ),
     security(("HTTPBearer" = [])),
 )]

@@ -11,7 +11,7 @@ use crate::http::output::response::{EndpointResult, JsonResponse};
 
 /// Delete a job
 ///
-/// Forget a job that has ended, with its log and its outputs.
+/// Delete a job that has ended, with its log and its outputs.
 #[utoipa::path(
     delete,
     path = "/job/delete/{job_id}",

@@ -12,7 +12,7 @@ use crate::http::output::response::{EndpointResult, JsonResponse};
 
 /// Job details
 ///
-/// Everything about one job: where it is in its life, what it waits for, how it ended.
+/// Everything about one job: its state, what it waits for, how it ended.
 #[utoipa::path(
     get,
     path = "/job/info/{job_id}",

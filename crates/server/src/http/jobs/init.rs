@@ -6,9 +6,9 @@ use tarn_model::job_configs;
 use crate::http::middleware::authenticate::Authenticated;
 use crate::http::output::response::{EndpointResult, JsonResponse};
 
-/// A job file to begin with
+/// Job file template
 ///
-/// A file that says what a job does, with a comment for every key.
+/// A template of a job file, with a comment for every key.
 #[utoipa::path(
     get,
     path = "/job/init",

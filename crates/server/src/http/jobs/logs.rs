@@ -22,20 +22,20 @@ use crate::http::output::failure::Failure;
 /// How much is read at a time; the remaining waits until this was taken.
 const CHUNK_BYTES: u64 = 1 << 20;
 
-/// The longest wait for something to come. Whatever stands between here and the client may not be more patient.
+/// The longest wait for output. A proxy in front of the engine may have a timeout not much longer.
 const MAX_WAIT_SECONDS: i64 = 60;
 
-/// Which part of a log is wanted.
+/// The requested part of a log.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct PartQuery {
     /// The first byte.
     #[param(required = false, minimum = 0, default = 0)]
     offset: u64,
-    /// At most so many bytes; without it all that there is.
+    /// Maximum number of bytes; without it the whole rest.
     #[param(required = false, minimum = 0)]
     limit: Option<u64>,
-    /// If there is nothing yet, wait so many seconds for it. An answer comes as soon as there is something, or will be nothing.
+    /// If there is nothing yet, wait this many seconds. The response comes as soon as there is output, or the job has ended.
     #[param(required = false, minimum = 0, maximum = 60, default = 0)]
     wait: u64,
 }
@@ -53,8 +53,8 @@ impl FromQuery for PartQuery {
 
 /// Output of a job
 ///
-/// What the commands of a job wrote so far, byte by byte. The header x-log-size says how many bytes there are in all, and
-/// x-log-ended whether that is all there will ever be.
+/// The log of a job so far, as bytes. The header x-log-size has the number of bytes in total, and x-log-ended whether the log is
+/// complete.
 #[utoipa::path(
     get,
     path = "/job/logs/{job_id}",
@@ -68,8 +68,8 @@ impl FromQuery for PartQuery {
             content_type = "application/octet-stream",
             body = inline(Binary),
             headers(
-                ("x-log-size" = i64, description = "How many bytes were written so far"),
-                ("x-log-ended" = bool, description = "Whether that is all there will ever be"),
+                ("x-log-size" = i64, description = "Number of bytes so far"),
+                ("x-log-ended" = bool, description = "Whether the log is complete"),
             ),
         ),
         (status = 400, description = "Invalid job ID format"),
@@ -108,7 +108,7 @@ pub(crate) async fn get_job_log(
     Ok(response)
 }
 
-/// What is still to be read of a log.
+/// The part of a log that is still to be sent.
 struct RemainingLog {
     app: App,
     caller: Caller,
@@ -118,7 +118,7 @@ struct RemainingLog {
 }
 
 impl RemainingLog {
-    /// The next piece. What cannot be read any more breaks the answer off, and its length tells the client so.
+    /// Reads the next chunk. An error breaks the response off, which the client notices by its length.
     async fn read_chunk(mut self) -> io::Result<Option<(Bytes, Self)>> {
         if self.next >= self.end {
             return Ok(None);

@@ -23,13 +23,13 @@ use utoipa::ToSchema;
 
 use crate::http::output::failure::{Failure, validation_error};
 
-/// Bytes as they are.
+/// A binary body.
 #[derive(ToSchema)]
 #[schema(value_type = String, format = Binary)]
-#[expect(dead_code, reason = "it only stands in the document")]
+#[expect(dead_code, reason = "only the OpenAPI document uses it")]
 struct Binary(Vec<u8>);
 
-/// A refusal of a job that is to be made. What is wrong with its file is wrong with the body of the call.
+/// Converts the refusal of a new job. An error of its file is an error of the body of the call.
 fn creation_failure(refusal: tarn_control::Error) -> Failure {
     if refusal.code != "invalid_config" {
         return refusal.into();

@@ -12,8 +12,8 @@ use crate::http::output::response::{EndpointResult, JsonResponse};
 
 /// Start a job
 ///
-/// Put a job whose files are there into the line of its cluster. One that was started already stays as it is. Poll
-/// /job/info/{job_id} to see how far it is.
+/// Put a job whose files are uploaded into the queue of its cluster. A job that was started already stays unchanged. Poll
+/// /job/info/{job_id} to track progress.
 #[utoipa::path(
     post,
     path = "/job/start/{job_id}",
@@ -21,7 +21,7 @@ use crate::http::output::response::{EndpointResult, JsonResponse};
     tag = "job",
     params(("job_id" = String, Path)),
     responses(
-        (status = 202, description = "The job waits for its turn", body = JobStatusResponse),
+        (status = 202, description = "The job is in the queue", body = JobStatusResponse),
         (status = 400, description = "Invalid job ID format"),
         (status = 403, description = "Access denied"),
         (status = 404, description = "Job not found"),

@@ -1,4 +1,4 @@
-//! How a job looks: as JSON, as a row of a table, as a block of text, as the last message to who listens.
+//! Renders a job: as JSON, as a row of a table, as a text block, and as the closing message of a listener.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use tarn_model::jobs::{Job, Outcome, State, Teardown};
 use crate::http::output::table::Cell::{Shown, Text};
 use crate::http::output::table::{Dash, Table, render_block, replace_control_characters};
 
-/// A job as JSON.
+/// Returns a job as JSON.
 pub(super) fn job_info(view: JobView) -> JobInfo {
     let JobView { job, cluster_name, explanation } = view;
     JobInfo {
@@ -39,7 +39,7 @@ pub(super) fn job_info(view: JobView) -> JobInfo {
     }
 }
 
-/// A row for each job, and below the table what those have to say that have not ended.
+/// Renders a row for each job, and below the table the explanations of jobs that have not ended.
 pub(super) fn job_table(views: &[JobView]) -> String {
     let head = ["ID", "NAME", "STATUS", "EXIT", "CLUSTER", "TYPE", "CREATED", "ENDED"];
     let mut table = Table::new(head, views.len());
@@ -69,7 +69,7 @@ pub(super) fn job_table(views: &[JobView]) -> String {
     out
 }
 
-/// Everything about one job.
+/// Renders everything about one job.
 pub(super) fn job_text(view: &JobView) -> String {
     let JobView { job, cluster_name, explanation } = view;
     let cluster = match cluster_name {
@@ -100,7 +100,7 @@ pub(super) fn job_text(view: &JobView) -> String {
     render_block(&lines)
 }
 
-/// The status and the last message to who listened to a job that has ended.
+/// Returns the status and the closing message for a listener of a job that has ended.
 pub(super) fn closing_message(view: &JobView) -> (&'static str, String) {
     let job = &view.job;
     let message = match job.state.outcome() {
@@ -121,7 +121,7 @@ pub(super) fn closing_message(view: &JobView) -> (&'static str, String) {
     (status, format!("{}{hint}", replace_control_characters(&message)))
 }
 
-/// The status as JSON has it.
+/// Returns the status of the API.
 pub(super) fn job_status(state: &State) -> JobStatus {
     match state {
         State::Draft | State::Pending | State::Starting => JobStatus::Pending,
@@ -134,7 +134,7 @@ pub(super) fn job_status(state: &State) -> JobStatus {
     }
 }
 
-/// Only what has ended has an exit code.
+/// Returns the exit code; only a job that has ended has one.
 fn ended_exit_code(job: &Job) -> Option<u8> {
     match &job.state {
         State::Ended(outcome) => outcome.exit_code(),
@@ -150,7 +150,7 @@ fn node_selection(job: &Job) -> &'static str {
     }
 }
 
-/// So many bytes, as people say it.
+/// Renders a number of bytes with a unit.
 pub(super) fn size_text(bytes: u64) -> String {
     let units = [("TB", 1_000_000_000_000), ("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1000)];
     match units.into_iter().find(|(_, unit)| bytes >= *unit) {

@@ -1,5 +1,5 @@
-//! Who calls. It stands in front of every route but the open ones, so that a missing or wrong key is told before anything
-//! else about the call is looked at.
+//! Authenticates the caller. This runs before every secured route, so that a missing or wrong key is refused before anything else
+//! of the call is read.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::App;
 use crate::http::middleware::observe::CallRecord;
 use crate::http::output::failure::Failure;
 
-/// Finds the user behind the key and counts the call.
+/// Finds the user of the key and applies the rate limit.
 pub(crate) async fn authenticate(
     State(app): State<App>,
     mut request: Request,
@@ -28,14 +28,14 @@ pub(crate) async fn authenticate(
     }
     app.shared.limiter.check(&caller.key).map_err(Failure::too_many)?;
     if request.method().is_safe() && !request.body().is_end_stream() {
-        let message = "this call takes no body; give what it needs in the path and the query";
+        let message = "this call takes no body; use the path and the query";
         return Err(Failure::invalid("unexpected_body", message));
     }
     request.extensions_mut().insert(caller);
     Ok(next.run(request).await)
 }
 
-/// The key of a call, as its header gives it.
+/// Returns the API key of the `Authorization` header.
 pub(crate) fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     let token = token.trim();
@@ -53,7 +53,7 @@ impl FromRequestParts<App> for Authenticated {
     }
 }
 
-/// Takes the caller that [`authenticate`] left. A route outside its reach refuses everybody.
+/// Takes the caller that [`authenticate`] stored. A route without that middleware refuses every call.
 pub(crate) fn take_caller(parts: &mut Parts) -> Result<Caller, Failure> {
     parts.extensions.remove::<Caller>().ok_or_else(Failure::unauthenticated)
 }

@@ -8,7 +8,7 @@ use tarn_model::ids::ApiKeyId;
 
 use crate::Limits;
 
-/// Counts the calls of every key.
+/// Limits the rate of calls per key.
 pub(crate) struct Limiter {
     /// `None` when there is no limit.
     buckets: Option<DefaultKeyedRateLimiter<ApiKeyId>>,
@@ -16,14 +16,14 @@ pub(crate) struct Limiter {
 }
 
 impl Limiter {
-    /// A limiter with full buckets.
+    /// Returns a limiter with full buckets.
     pub(crate) fn new(limits: Limits) -> Self {
         let quota = NonZeroU32::new(limits.per_second)
             .map(|rate| Quota::per_second(rate).allow_burst(NonZeroU32::new(limits.burst).unwrap_or(rate)));
         Limiter { buckets: quota.map(RateLimiter::keyed), clock: DefaultClock::default() }
     }
 
-    /// Takes a token, or says after how many seconds there is one.
+    /// Takes a token, or returns after how many seconds one is available.
     pub(crate) fn check(&self, key: &ApiKeyId) -> Result<(), u64> {
         let Some(buckets) = &self.buckets else { return Ok(()) };
         buckets.check_key(key).map_err(|refused| {
@@ -32,7 +32,7 @@ impl Limiter {
         })
     }
 
-    /// Drops the buckets that are full again: they say no more than no bucket does.
+    /// Drops the buckets that are full again: a missing bucket has the same effect.
     pub(crate) fn forget_idle(&self) {
         if let Some(buckets) = &self.buckets {
             buckets.retain_recent();
@@ -45,8 +45,9 @@ impl Limiter {
 mod tests {
     use super::*;
 
+    /// Each key has its own limit.
     #[test]
-    fn a_key_is_limited_alone() {
+    fn keys_are_limited_separately() {
         let limiter = Limiter::new(Limits { per_second: 1, burst: 2 });
         let (one, other) = ("a-000000000001".parse().unwrap(), "a-000000000002".parse().unwrap());
         assert_eq!((limiter.check(&one), limiter.check(&one)), (Ok(()), Ok(())));
@@ -55,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_is_no_limit() {
+    fn zero_rate_is_no_limit() {
         let limiter = Limiter::new(Limits { per_second: 0, burst: 1 });
         let key = "a-000000000001".parse().unwrap();
         assert!((0..1000).all(|_| limiter.check(&key).is_ok()));

@@ -1,4 +1,4 @@
-//! Around every call: its id, its measures, its line in the log, and the body of every failure.
+//! Wraps every call: gives it an id, writes its log line and metrics, and renders the body of a failure.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -16,24 +16,24 @@ use tokio::time::Instant;
 use crate::App;
 use crate::http::output::failure::Failure;
 
-/// What becomes known about a call while it is handled.
+/// What is known about a call while it is handled.
 pub(crate) struct CallRecord {
     id: String,
     user: OnceLock<UserId>,
 }
 
 impl CallRecord {
-    /// The id of the call.
+    /// Returns the id of the call.
     pub(crate) fn id(&self) -> &str {
         &self.id
     }
 
-    /// Who calls, once that is known.
+    /// Returns the caller, once it is authenticated.
     pub(crate) fn user(&self) -> Option<&str> {
         self.user.get().map(UserId::as_str)
     }
 
-    /// Remembers who calls, for the log.
+    /// Records the caller, for the log.
     pub(crate) fn set_user(&self, user: &UserId) {
         self.user.get_or_init(|| user.clone());
     }
@@ -44,7 +44,7 @@ pub(crate) async fn observe(State(app): State<App>, request: Request, next: Next
     handle_call(app.call_id(), request, next).await
 }
 
-/// Handles a call, whatever happens in it.
+/// Handles a call, including a panic in it.
 async fn handle_call(id: String, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
     let record = Arc::new(CallRecord { id, user: OnceLock::new() });
@@ -106,7 +106,7 @@ impl CallSummary<'_> {
             Some(failure) => {
                 tracing::info!(request_id = id, %method, route, status, user, code = failure.code, "call refused");
             }
-            // The stock client announces itself before every command; that is no more worth telling than a look.
+            // The stock client calls this before every command; it is no more important than a read.
             None if method.is_safe() || route == "/health" => {
                 tracing::debug!(request_id = id, %method, route, status, user, "call")
             }
@@ -123,7 +123,7 @@ impl CallSummary<'_> {
     }
 }
 
-/// Callers may invent methods; the metrics must not grow with them.
+/// Callers may send any method; the number of label values must stay bounded.
 fn method_label(method: &Method) -> &'static str {
     match method.as_str() {
         "GET" => "GET",
@@ -164,8 +164,9 @@ mod tests {
         (status, serde_json::from_slice(&body).unwrap())
     }
 
+    /// An internal error is reported without its cause.
     #[tokio::test]
-    async fn a_fault_of_ours_is_told_without_its_cause() {
+    async fn internal_error_hides_cause() {
         let message = "an internal error occurred; it has been logged with this call's request_id";
         let expected = json!({ "message": message, "detail": message, "code": "internal", "request_id": "id" });
         assert_eq!(call("/internal").await, (500, expected.clone()));

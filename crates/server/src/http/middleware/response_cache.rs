@@ -1,8 +1,8 @@
-//! What was answered and has not changed since: lists and infos are asked for again and again, by people who watch and by
-//! clients that poll, and are mostly the same. Such an body is given from memory as long as nothing at all was written.
+//! Caches responses of lists and infos, which clients poll and which mostly do not change. A response is served from the cache as
+//! long as nothing was written to the database.
 //!
-//! It stands behind authentication, so that a key that was revoked is refused at once, and works only where every change
-//! is known: on PostgreSQL other replicas write, and nothing is remembered.
+//! The cache is behind authentication, so that a revoked key is refused at once, and works only where every change is known: on
+//! PostgreSQL other replicas write, and nothing is cached.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -17,16 +17,16 @@ use tarn_control::Caller;
 use crate::App;
 use crate::http::output::failure::Failure;
 
-/// The routes whose responses depend on nothing but the caller, the address and the database.
+/// The routes whose responses depend only on the caller, the address and the database.
 const ROUTES: [&str; 4] = ["/cluster/list", "/cluster/info/{cluster}", "/storage/list", "/storage/info/{storage_id}"];
 
-/// Longer responses are not worth their memory.
+/// Longer responses are not cached.
 const MAX_RESPONSE_BYTES: usize = 256 << 10;
 
-/// How many bytes of responses are remembered in all.
+/// The total size of the cached responses.
 const MAX_TOTAL_BYTES: usize = 8 << 20;
 
-/// The responses of one generation of the database.
+/// The cached responses of one generation of the database.
 #[derive(Default)]
 pub(crate) struct ResponseCache(Mutex<Generation>);
 
@@ -56,9 +56,9 @@ impl ResponseCache {
     }
 }
 
-/// ResponseCache from memory, or lets the endpoint body and remembers that.
+/// Responds from the cache, or calls the endpoint and caches its response.
 pub(crate) async fn serve_from_cache(State(app): State<App>, request: Request, next: Next) -> Response {
-    // The number is taken before anything is read: what is written meanwhile makes this body one of the past.
+    // The number is read before anything else: a write in between makes this response outdated.
     let (Some(number), Some(key)) = (app.control.generation(), cache_key(&request)) else {
         return next.run(request).await;
     };
@@ -80,7 +80,7 @@ pub(crate) async fn serve_from_cache(State(app): State<App>, request: Request, n
     }
 }
 
-/// Who asks for what, if it is one of the routes.
+/// Returns the key of a call in the cache, if its route is cached.
 fn cache_key(request: &Request) -> Option<String> {
     let route = request.extensions().get::<MatchedPath>()?;
     let asked = request.method() == Method::GET && ROUTES.contains(&route.as_str());
@@ -99,15 +99,16 @@ fn json_response(body: Bytes) -> Response {
 mod tests {
     use super::*;
 
+    /// A change empties the cache, and its size is bounded.
     #[test]
-    fn a_change_forgets_everything_and_memory_is_bounded() {
+    fn change_empties_bounded_cache() {
         let responses = ResponseCache::default();
         responses.put(1, "a".into(), Bytes::from_static(b"old"));
         assert_eq!(responses.get(1, "a"), Some(Bytes::from_static(b"old")));
         assert_eq!(responses.get(2, "a"), None, "something was written");
         responses.put(2, "b".into(), Bytes::from_static(b"new"));
         responses.put(1, "c".into(), Bytes::from_static(b"late"));
-        assert_eq!((responses.get(2, "a"), responses.get(2, "c")), (None, None), "the past is not remembered");
+        assert_eq!((responses.get(2, "a"), responses.get(2, "c")), (None, None), "an outdated response is not cached");
         for n in 0..100 {
             responses.put(2, format!("large {n}"), Bytes::from(vec![0; MAX_RESPONSE_BYTES]));
         }

@@ -1,4 +1,4 @@
-//! Every answer that is not a success, and the one place where a failure of the control plane becomes a status.
+//! Every response that is not a success, and the only place where an error of the control plane becomes a status.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -9,58 +9,58 @@ use serde_json::json;
 use tarn_api::errors::{Location, ValidationError};
 use tarn_control::Kind;
 
-/// A refused or failed call. It has no body yet: [`crate::http::middleware::observe`] writes it, because only there the call's id is known,
-/// and logs the cause there, once.
+/// A refused or failed call. The middleware `observe` renders its body, because only it knows the id of the call, and logs the
+/// cause once.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) status: StatusCode,
     pub(crate) code: &'static str,
     pub(crate) message: String,
-    /// For 422 only: everything that is wrong with the input.
+    /// For 422 only: all errors of the input.
     pub(crate) errors: Vec<ValidationError>,
-    /// After how many seconds a repetition makes sense.
+    /// After how many seconds the call may be repeated.
     pub(crate) retry_after: Option<u64>,
-    /// What lies behind it; for the log.
+    /// The cause, for the log.
     pub(crate) cause: Option<Box<dyn Error + Send + Sync>>,
 }
 
 impl Failure {
-    /// A failure with a public text.
+    /// Returns a failure with a public message.
     pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
         Failure { status, code, message: message.into(), errors: Vec::new(), retry_after: None, cause: None }
     }
 
-    /// The call makes no sense: 400.
+    /// Returns a 400: the call is invalid.
     pub(crate) fn invalid(code: &'static str, message: impl Into<String>) -> Self {
         Failure::new(StatusCode::BAD_REQUEST, code, message)
     }
 
-    /// The input is not what the schema says: 422, with every error at once.
+    /// Returns a 422 with all errors of the input.
     pub(crate) fn unprocessable(errors: Vec<ValidationError>) -> Self {
         let message = errors.iter().map(error_sentence).collect::<Vec<_>>().join("; ");
         Failure { errors, ..Failure::new(StatusCode::UNPROCESSABLE_ENTITY, "validation_error", message) }
     }
 
-    /// No key, or a wrong one: 401.
+    /// Returns a 401: the key is missing or wrong.
     pub(crate) fn unauthenticated() -> Self {
         let message = "an API key is needed; send it as 'Authorization: Bearer YOUR_TENSORPOOL_KEY'";
         Failure::new(StatusCode::UNAUTHORIZED, "unauthenticated", message)
     }
 
-    /// Too many calls with this key: 429.
+    /// Returns a 429: too many calls with this key.
     pub(crate) fn too_many(seconds: u64) -> Self {
         let message = format!("too many calls with this API key; try again in {seconds} s");
         Failure { retry_after: Some(seconds), ..Failure::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", message) }
     }
 
-    /// A fault of ours: 500. The cause goes to the log.
+    /// Returns a 500. The cause is only logged.
     pub(crate) fn internal(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         let message = "an internal error occurred; it has been logged with this call's request_id";
         let failure = Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message);
         Failure { cause: Some(cause.into()), ..failure }
     }
 
-    /// The body of the answer.
+    /// Returns the body of the response.
     pub(crate) fn body(&self, call_id: &str) -> Vec<u8> {
         let detail = match self.status {
             StatusCode::UNPROCESSABLE_ENTITY => json!(self.errors),
@@ -88,7 +88,7 @@ impl From<tarn_control::Error> for Failure {
     }
 }
 
-/// The failure travels in the extensions of a bare answer.
+/// The failure is passed to the middleware in the extensions of an empty response.
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let mut response = self.status.into_response();
@@ -97,7 +97,7 @@ impl IntoResponse for Failure {
     }
 }
 
-/// One error in the words of FastAPI.
+/// Returns one error in the form of FastAPI.
 pub(crate) fn validation_error(loc: Vec<Location>, kind: &str, msg: impl Into<String>) -> ValidationError {
     ValidationError { loc, msg: msg.into(), kind: kind.to_owned() }
 }

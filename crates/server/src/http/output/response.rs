@@ -1,4 +1,4 @@
-//! Every answer that is a success.
+//! Every response that is a success.
 
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -7,13 +7,13 @@ use serde::Serialize;
 
 use crate::http::output::failure::Failure;
 
-/// Most answers fit into so much; larger ones grow.
+/// The initial capacity of the buffer; most responses fit.
 const TYPICAL_BYTES: usize = 2048;
 
-/// What an endpoint returns.
+/// The result of an endpoint.
 pub(crate) type EndpointResult<T> = Result<JsonResponse<T>, Failure>;
 
-/// A success with its body.
+/// A successful JSON response.
 #[derive(Debug)]
 pub(crate) struct JsonResponse<T> {
     status: StatusCode,
@@ -22,22 +22,22 @@ pub(crate) struct JsonResponse<T> {
 }
 
 impl<T> JsonResponse<T> {
-    /// Done: 200.
+    /// Returns a 200.
     pub(crate) fn ok(body: T) -> Self {
         JsonResponse { status: StatusCode::OK, retry_after: None, body }
     }
 
-    /// Made: 201.
+    /// Returns a 201.
     pub(crate) fn created(body: T) -> Self {
         JsonResponse { status: StatusCode::CREATED, retry_after: None, body }
     }
 
-    /// Accepted, and durable; the work goes on in the background: 202.
+    /// Returns a 202: the request is stored, and the work continues in the background.
     pub(crate) fn accepted(body: T) -> Self {
         JsonResponse { status: StatusCode::ACCEPTED, retry_after: None, body }
     }
 
-    /// Tells the caller to ask again after so many seconds.
+    /// Tells the client to poll again after this many seconds.
     pub(crate) fn with_retry_after(mut self, seconds: u32) -> Self {
         self.retry_after = Some(seconds);
         self
@@ -60,7 +60,7 @@ impl<T: Serialize> IntoResponse for JsonResponse<T> {
     }
 }
 
-/// The text of an id that an accepted call always has.
+/// Returns the text of an id that an accepted call always has.
 pub(crate) fn id_text(id: Option<impl Into<String>>) -> String {
     id.map(Into::into).unwrap_or_default()
 }

@@ -1,9 +1,9 @@
-//! Tables and blocks of text for a terminal: the stock client prints nothing of a list or an info call but these.
+//! Tables and text blocks for a terminal: the stock client prints only these of a list or an info.
 
 use std::borrow::Cow;
 use std::fmt::{Display, Write};
 
-/// A pipe table with `N` columns. It is on the path of every list, so cells are written once, into one buffer.
+/// A pipe table with `N` columns. Every list renders one, so cells are written once, into one buffer.
 pub(crate) struct Table<const N: usize> {
     head: [&'static str; N],
     widths: [usize; N],
@@ -12,11 +12,11 @@ pub(crate) struct Table<const N: usize> {
     ends: Vec<(usize, usize)>,
 }
 
-/// What stands in a table or a block.
+/// A value in a table or a block.
 pub(crate) enum Cell<'a> {
-    /// A text as it is.
+    /// A text.
     Text(&'a str),
-    /// Anything else.
+    /// Any other value.
     Shown(&'a dyn Display),
 }
 
@@ -37,7 +37,7 @@ impl Cell<'_> {
     }
 }
 
-/// A text on one line, without what would make a terminal do anything: people choose names, and others look at them.
+/// Replaces control characters and line ends, which could affect a terminal: users choose names, and other users print them.
 pub(crate) fn replace_control_characters(text: &str) -> Cow<'_, str> {
     // Control characters are below the space, or this byte is the first of them, or it is the last of ASCII.
     if !text.bytes().any(|byte| matches!(byte, ..b' ' | 0x7f | 0xc2)) {
@@ -52,18 +52,18 @@ pub(crate) fn replace_control_characters(text: &str) -> Cow<'_, str> {
 }
 
 impl<const N: usize> Table<N> {
-    /// A table without rows.
+    /// Returns a table without rows.
     pub(crate) fn new(head: [&'static str; N], rows: usize) -> Self {
         let text = String::with_capacity(rows * N * 12);
         Table { head, widths: head.map(str::len), text, ends: Vec::with_capacity(rows * N) }
     }
 
-    /// Adds a row of anything that can be shown.
+    /// Adds a row of values.
     pub(crate) fn row(&mut self, cells: [&dyn Display; N]) {
         self.cells(cells.map(Cell::Shown));
     }
 
-    /// Adds a row whose texts need no formatting: for lists that are asked for often.
+    /// Adds a row whose texts need no formatting, for lists that are requested often.
     pub(crate) fn cells(&mut self, cells: [Cell<'_>; N]) {
         for (width, cell) in self.widths.iter_mut().zip(cells) {
             let start = self.text.len();
@@ -80,7 +80,7 @@ impl<const N: usize> Table<N> {
         }
     }
 
-    /// The header line, the separator line and the rows.
+    /// Renders the header line, the separator line and the rows.
     pub(crate) fn render(&self) -> String {
         let line = self.widths.iter().map(|width| width + 3).sum::<usize>() + 2;
         let mut out = String::with_capacity(line * (self.ends.len() / N.max(1) + 2) + 256);
@@ -112,7 +112,7 @@ fn push_padded(out: &mut String, text: &str, missing: usize, with: char) {
     out.push(' ');
 }
 
-/// Lines of `key: value`, with the values below each other.
+/// Renders lines of `key: value` with aligned values.
 pub(crate) fn render_block(lines: &[(&str, Cell<'_>)]) -> String {
     let width = lines.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
     let mut out = String::with_capacity(lines.len() * 48);
@@ -126,7 +126,7 @@ pub(crate) fn render_block(lines: &[(&str, Cell<'_>)]) -> String {
     out
 }
 
-/// What may be absent, shown as a dash then.
+/// An optional value; a dash when absent.
 pub(crate) struct Dash<T>(pub(crate) Option<T>);
 
 impl<T: Display> Display for Dash<T> {
@@ -138,7 +138,7 @@ impl<T: Display> Display for Dash<T> {
     }
 }
 
-/// How a list goes on, as a last line below it.
+/// Appends a line with the cursor of the next page, if there is one.
 pub(crate) fn append_next_page(message: &mut String, next_cursor: Option<&str>) {
     if let Some(cursor) = next_cursor {
         let _ = write!(message, "\n\nThere are more; the next page has cursor={cursor}");
@@ -149,8 +149,9 @@ pub(crate) fn append_next_page(message: &mut String, next_cursor: Option<&str>) 
 mod tests {
     use super::*;
 
+    /// Columns are aligned, and pipes are escaped.
     #[test]
-    fn columns_are_aligned() {
+    fn table_columns_are_aligned() {
         let mut table = Table::new(["ID", "NAME"], 2);
         table.row([&"c-1", &"a|b"]);
         table.row([&17, &Dash::<u8>(None)]);
@@ -164,8 +165,9 @@ mod tests {
         assert_eq!(table.render(), expected);
     }
 
+    /// Control characters do not reach the terminal.
     #[test]
-    fn nothing_reaches_the_terminal_as_a_command() {
+    fn control_characters_are_replaced() {
         let evil = "a\u{1b}[2J\u{7f}\u{9b}1mb\r\n\tc é\u{a0}";
         let harmless = "a\u{fffd}[2J\u{fffd}\u{fffd}1mb   c é\u{a0}";
         assert_eq!(
@@ -177,8 +179,9 @@ mod tests {
         assert_eq!(table.render().lines().last().unwrap(), format!("| {harmless} |"));
     }
 
+    /// The values of a block are aligned.
     #[test]
-    fn values_stand_below_each_other() {
+    fn block_values_are_aligned() {
         assert_eq!(render_block(&[("ID", Cell::Text("c-1")), ("Status", Cell::Shown(&7))]), "ID:     c-1\nStatus: 7");
     }
 }

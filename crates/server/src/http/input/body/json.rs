@@ -1,4 +1,4 @@
-//! StrictValue JSON: what two readers could understand differently is refused.
+//! Strict JSON: a text that two parsers could read differently is refused.
 
 use std::fmt;
 
@@ -6,17 +6,16 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// Why a text is no JSON that we take.
+/// Why a text is not accepted as JSON.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Malformed {
-    /// Where it was noticed, in bytes from the beginning.
+    /// Where it was noticed, in bytes from the start.
     pub(super) offset: usize,
-    /// What was noticed.
     pub(super) reason: String,
 }
 
-/// Reads one JSON value. A key that comes twice in an object is an error, and so are more than 128 levels; whole numbers
-/// written as `1.0` or `1e3` become integers, as JSON has only one kind of number.
+/// Parses one JSON value. A duplicate key in an object is an error, and so are more than 128 levels. Whole numbers that are
+/// written as `1.0` or `1e3` become integers, because JSON has only one kind of number.
 pub(super) fn parse_strict(text: &[u8]) -> Result<Value, Malformed> {
     serde_json::from_slice::<StrictValue>(text).map(|strict| strict.0).map_err(|error| Malformed {
         offset: byte_offset(text, error.line(), error.column()),
@@ -24,14 +23,14 @@ pub(super) fn parse_strict(text: &[u8]) -> Result<Value, Malformed> {
     })
 }
 
-/// serde_json tells line and column, both from 1.
+/// Converts the line and column of serde_json, both from 1.
 fn byte_offset(text: &[u8], line: usize, column: usize) -> usize {
     let before =
         text.split_inclusive(|byte| *byte == b'\n').take(line.saturating_sub(1)).map(<[u8]>::len).sum::<usize>();
     (before + column.saturating_sub(1)).min(text.len())
 }
 
-/// The reason without the place, which stands beside it.
+/// Returns the reason without the position, which is a separate field.
 fn error_reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match text.rfind(" at line ") {
@@ -114,8 +113,9 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    /// Valid JSON is parsed.
     #[test]
-    fn reads_what_json_is() {
+    fn valid_json_is_parsed() {
         let text = br#" {"a": [1, -2, 0.5, 1.0, 1e3, true, null, "\u00e9"], "b": {"a": {}}} "#;
         let value = json!({"a": [1, -2, 0.5, 1, 1000, true, null, "é"], "b": {"a": {}}});
         assert_eq!(parse_strict(text), Ok(value));
@@ -123,8 +123,9 @@ mod tests {
         assert_eq!(parse_strict(b"1e300"), Ok(json!(1e300)));
     }
 
+    /// An error has the position where the text stops being JSON.
     #[test]
-    fn tells_where_it_stops_to_be_json() {
+    fn json_error_has_position() {
         let deep = "[".repeat(200);
         let cases: [(&[u8], usize, &str); 10] = [
             (b"{", 0, "EOF while parsing an object"),

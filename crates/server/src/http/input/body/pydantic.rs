@@ -1,4 +1,4 @@
-//! The errors of a schema in the words of pydantic, which clients of the original know.
+//! Describes schema errors with the types and texts of pydantic, which clients of the original API know.
 
 use jsonschema::JsonType;
 use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
@@ -9,8 +9,7 @@ use tarn_api::errors::{Location, ValidationError};
 use crate::http::input::query::join_with_or;
 use crate::http::output::failure::validation_error;
 
-/// What one error of the schema says. It is several for a field that may be null: then what is wrong with its value counts,
-/// and not that the value is not null.
+/// Describes one schema error. For a nullable field it describes the errors of the value, and not that the value is not null.
 pub(super) fn describe_error(found: &jsonschema::ValidationError<'_>) -> Vec<ValidationError> {
     if let Kind::AnyOf { context } = found.kind() {
         let wanted = context.iter().find(|errors| !errors.iter().any(wants_null));
@@ -28,7 +27,7 @@ pub(super) fn describe_error(found: &jsonschema::ValidationError<'_>) -> Vec<Val
     vec![validation_error(loc, kind, msg)]
 }
 
-/// Puts the name that the caller used where the field's own name stands.
+/// Replaces the name of a field by the alias that the caller used.
 pub(super) fn restore_alias(error: &mut ValidationError, renamed: &[(&str, &str)]) {
     if let Some(Location::Field(name)) = error.loc.get_mut(1)
         && let Some((alias, _)) = renamed.iter().find(|(_, field)| field == name)
@@ -58,7 +57,7 @@ fn error_text(kind: &Kind, instance: &Value) -> (&'static str, String) {
             let options: Vec<String> = options.filter_map(Value::as_str).map(|word| format!("'{word}'")).collect();
             ("enum", format!("Input should be {}", join_with_or(&options)))
         }
-        other => ("value_error", format!("Value error, the rule '{}' is not kept", other.keyword())),
+        other => ("value_error", format!("Value error, the rule '{}' is violated", other.keyword())),
     }
 }
 

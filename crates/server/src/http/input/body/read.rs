@@ -1,4 +1,4 @@
-//! Reading a body off the wire, within its limits.
+//! Reads the body of a call within its limits.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use futures::StreamExt;
 
 use crate::http::output::failure::Failure;
 
-/// The largest body that is looked at.
+/// The largest body that is parsed.
 const MAX_BYTES: usize = 1 << 20;
 
-/// How much of a larger body is still taken and thrown away: a client that is cut off while it sends sees a broken
-/// connection instead of the answer.
+/// How much of a larger body is read and discarded: a client that is cut off while it sends would see a broken connection instead
+/// of the response.
 const MAX_DISCARDED: usize = 16 << 20;
 
-/// How long a body may take.
+/// How long a client may take to send a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The whole body, or why there is none.
+/// Returns the whole body.
 pub(crate) async fn read_body(body: Body) -> Result<Bytes, Failure> {
     match tokio::time::timeout(BODY_TIMEOUT, collect_chunks(body)).await {
         Ok(outcome) => outcome,
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_body_has_a_limit() {
+    async fn body_size_is_limited() {
         let whole = vec![b'x'; MAX_BYTES];
         assert_eq!(read_body(Body::from(whole.clone())).await.unwrap(), whole);
         for length in [MAX_BYTES + 1, MAX_DISCARDED + 1] {
@@ -63,14 +63,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn chunks_are_joined() {
+    async fn body_chunks_are_joined() {
         let chunks = ["ab", "", "c"].map(|text| Ok::<_, std::io::Error>(Bytes::from(text)));
         let body = Body::from_stream(futures::stream::iter(chunks));
         assert_eq!(read_body(body).await.unwrap(), "abc");
     }
 
     #[tokio::test]
-    async fn a_broken_body_is_told() {
+    async fn broken_body_is_reported() {
         let chunks = [Ok(Bytes::from("{")), Err(std::io::Error::other("gone"))];
         let failure = read_body(Body::from_stream(futures::stream::iter(chunks))).await.unwrap_err();
         assert_eq!((failure.status.as_u16(), failure.code), (400, "body_incomplete"));

@@ -1,4 +1,4 @@
-//! Bodies against their schemas.
+//! Validates bodies against their schemas.
 
 use std::collections::HashMap;
 
@@ -12,12 +12,12 @@ use super::{json, pydantic};
 use crate::http::openapi::openapi_document;
 use crate::http::output::failure::{Failure, validation_error};
 
-/// So many errors of one body are told; whoever has more will not read them.
+/// How many errors of one body are reported; a longer list would not be read.
 const MAX_ERRORS: usize = 100;
 
 /// A body that an endpoint takes.
 pub(crate) trait Body: DeserializeOwned + ToSchema {
-    /// Names that some clients use, each with the field it stands for.
+    /// Alternative names that some clients use, each with its field.
     const ALIASES: &'static [(&'static str, &'static str)] = &[];
 }
 
@@ -43,7 +43,7 @@ impl Validators {
         Validators { by_schema: references.map(compile).collect() }
     }
 
-    /// Turns the text of a body into what the endpoint takes, or into every error at once.
+    /// Parses the text of a body, or returns all its errors.
     pub(crate) fn parse<B: Body>(&self, text: &[u8]) -> Result<B, Failure> {
         let mut value = read_json(text).map_err(|error| Failure::unprocessable(vec![error]))?;
         let renamed = resolve_aliases(&mut value, B::ALIASES);
@@ -54,7 +54,7 @@ impl Validators {
         let mut errors: Vec<ValidationError> =
             validator.iter_errors(&value).flat_map(|error| pydantic::describe_error(&error)).take(MAX_ERRORS).collect();
         if errors.is_empty() {
-            // What the schema lets pass and the type does not is a number beyond every sane limit.
+            // What the schema accepts and the type does not is a number out of range.
             return serde_json::from_value(value).map_err(|cause| {
                 Failure::unprocessable(vec![validation_error(
                     vec![body_location()],
@@ -82,7 +82,7 @@ fn read_json(text: &[u8]) -> Result<Value, ValidationError> {
     })
 }
 
-/// Gives aliases the names of their fields. Where both are there, the alias is an unknown field like any other.
+/// Renames aliases to their fields. If both are present, the alias is an unknown field.
 fn resolve_aliases(
     value: &mut Value,
     aliases: &'static [(&'static str, &'static str)],

@@ -14,10 +14,10 @@ use crate::http::input::query::Params;
 use crate::http::jobs::Binary;
 use crate::http::output::failure::Failure;
 
-/// Files of a push
+/// File list of a push
 ///
-/// What the command of a push fetches: the names of the files to upload, a NUL after each. The address comes with its
-/// signature, needs no key, and works until the push is over.
+/// The names of the files to upload, each followed by a NUL, which the command of a push fetches. The URL has a signature, needs
+/// no key, and works until the push ends.
 #[utoipa::path(
     get,
     path = "/job/files/{job_id}",
@@ -26,8 +26,8 @@ use crate::http::output::failure::Failure;
     params(("job_id" = String, Path), SignatureQuery),
     responses(
         (status = 200, description = "The names", content_type = "application/octet-stream", body = inline(Binary)),
-        (status = 403, description = "The URL is not good, or not any more"),
-        (status = 404, description = "The push is over"),
+        (status = 403, description = "The URL is invalid or expired"),
+        (status = 404, description = "The push has ended"),
     ),
     security(()),
 )]

@@ -1,4 +1,4 @@
-//! URLs that need no key: each is good for one thing of one job, for a while.
+//! Signed URLs, which need no key: each is valid for one purpose and one job, for a limited time.
 
 use tarn_control::Control;
 use tarn_control::jobs::signed::{self, Grant};
@@ -12,14 +12,14 @@ use crate::http::input::address::Address;
 use crate::http::input::query::{Fields, FromQuery};
 use crate::http::output::failure::Failure;
 
-/// What makes a URL good.
+/// The signature of a URL.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct SignatureQuery {
-    /// Until when the URL is good, in seconds since 1970.
+    /// When the URL expires, in seconds since 1970.
     #[param(minimum = 0)]
     expires: i64,
-    /// What the engine gave out with it.
+    /// The signature that the engine made.
     signature: String,
 }
 
@@ -31,7 +31,7 @@ impl FromQuery for SignatureQuery {
 }
 
 impl SignatureQuery {
-    /// The job, if the signature is one for this.
+    /// Returns the job, if the signature is valid for this purpose.
     pub(in crate::http::jobs) fn verify_job(
         &self,
         control: &Control,
@@ -40,7 +40,7 @@ impl SignatureQuery {
         subject: &str,
     ) -> Result<JobId, Failure> {
         let wrong = || {
-            let message = "this URL is not good any more, or was changed on its way; ask for a new one";
+            let message = "this URL has expired or was changed; request a new one";
             Failure::new(StatusCode::FORBIDDEN, "invalid_signature", message)
         };
         let job: JobId = job.parse().map_err(|_| wrong())?;
@@ -50,19 +50,19 @@ impl SignatureQuery {
     }
 }
 
-/// Where the archive of a job's files goes.
+/// Returns the URL for uploading the archive of a job's files.
 pub(in crate::http::jobs) fn upload_url(control: &Control, Address(address): &Address, job: &JobId) -> String {
     let signed = signed_parameters(control, Grant::Upload, job, "");
     format!("{address}/job/upload/{job}?{}", encode_query(&signed))
 }
 
-/// Where the list of a job's files is.
+/// Returns the URL of the list of a job's files.
 pub(in crate::http::jobs) fn file_list_url(control: &Control, Address(address): &Address, job: &JobId) -> String {
     let signed = signed_parameters(control, Grant::Files, job, "");
     format!("{address}/job/files/{job}?{}", encode_query(&signed))
 }
 
-/// Where an output of a job is.
+/// Returns the URL of an output of a job.
 pub(in crate::http::jobs) fn output_url(
     control: &Control,
     Address(address): &Address,
@@ -81,5 +81,5 @@ fn signed_parameters(control: &Control, grant: Grant, job: &JobId, subject: &str
 }
 
 fn encode_query(parameters: &[(&str, String)]) -> String {
-    serde_urlencoded::to_string(parameters).expect("texts can always be encoded")
+    serde_urlencoded::to_string(parameters).expect("strings can always be encoded")
 }

@@ -22,7 +22,7 @@ use crate::http::output::failure::Failure;
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct OutputQuery {
-    /// Its path.
+    /// Path of the output.
     path: String,
 }
 
@@ -34,7 +34,7 @@ impl FromQuery for (OutputQuery, SignatureQuery) {
 
 /// An output of a job
 ///
-/// The address comes from /job/pull, with its signature, and needs no key. One range of bytes may be asked for.
+/// The URL comes from /job/pull, has a signature, and needs no key. One range of bytes may be requested.
 #[utoipa::path(
     get,
     path = "/job/output/{job_id}",
@@ -43,10 +43,10 @@ impl FromQuery for (OutputQuery, SignatureQuery) {
     params(("job_id" = String, Path), OutputQuery, SignatureQuery),
     responses(
         (status = 200, description = "The file", content_type = "application/octet-stream", body = inline(Binary)),
-        (status = 206, description = "A part of it", content_type = "application/octet-stream", body = inline(Binary)),
-        (status = 403, description = "The URL is not good, or not any more"),
+        (status = 206, description = "The requested range", content_type = "application/octet-stream", body = inline(Binary)),
+        (status = 403, description = "The URL is invalid or expired"),
         (status = 404, description = "Job or file not found"),
-        (status = 416, description = "The file has no such part"),
+        (status = 416, description = "The range is outside the file"),
     ),
     security(()),
 )]
@@ -61,7 +61,7 @@ pub(crate) async fn get_output(
     let requested = range::requested_range(&headers);
     let OpenOutput { size, range, body } = match outputs::open(&app.control, &job, &path, requested).await {
         Err(error) if error.code == "range_not_satisfiable" => {
-            // Such an answer has to say how large the file is.
+            // This response must have the size of the file.
             let whole = outputs::open(&app.control, &job, &path, None).await?;
             let failure = Failure { status: StatusCode::RANGE_NOT_SATISFIABLE, ..error.into() };
             let mut response = failure.into_response();
@@ -90,7 +90,7 @@ fn set_header(response: &mut Response, name: HeaderName, value: &str) {
     }
 }
 
-/// What a browser is to call the file: its name without the directories, in the form that takes any character.
+/// Returns the header that names the file for a browser: its name without directories, in the encoding that allows any character.
 fn content_disposition(path: &str) -> String {
     let name = path.rsplit('/').next().unwrap_or(path);
     let mut out = String::from("attachment; filename*=UTF-8''");
@@ -110,8 +110,9 @@ fn content_disposition(path: &str) -> String {
 mod tests {
     use super::*;
 
+    /// Any file name can be encoded in the header.
     #[test]
-    fn any_name_fits_into_a_header() {
+    fn content_disposition_encodes_any_name() {
         assert_eq!(content_disposition("out/model_1.pth"), "attachment; filename*=UTF-8''model_1.pth");
         assert_eq!(content_disposition("a \"é\"\n"), "attachment; filename*=UTF-8''a%20%22%C3%A9%22%0A");
     }

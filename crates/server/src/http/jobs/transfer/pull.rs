@@ -15,21 +15,21 @@ use crate::http::jobs::view;
 use crate::http::middleware::authenticate::Authenticated;
 use crate::http::output::response::{EndpointResult, JsonResponse};
 
-/// What is pulled.
+/// The parameters of a pull.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "clients send the system and the path of a key, and nothing depends on them")]
+#[expect(dead_code, reason = "clients send the system and the path of a key, which are ignored")]
 pub(crate) struct PullQuery {
-    /// Operating system of the client, in any case. Nothing depends on it here.
+    /// Operating system of the client, in any case. Ignored.
     #[param(required = false)]
     system: Option<SystemType>,
-    /// A path on the client. Nothing depends on it here.
+    /// A path on the client. Ignored.
     #[param(required = false)]
     private_key_path: Option<String>,
-    /// Only the names of the files, without URLs.
+    /// Return only the names of the files, without URLs.
     #[param(required = false, default = false)]
     dry_run: bool,
-    /// Only these files, which have to be there; may be given several times.
+    /// Return only these files, which must exist; may be given several times.
     #[param(required = false)]
     files: Option<Vec<String>>,
 }
@@ -50,8 +50,8 @@ const SYSTEMS: [(&str, SystemType); 3] =
 
 /// Outputs of a job
 ///
-/// The files that were kept of a job that has ended, or what matches its outputs right now while it runs, each with a URL
-/// that needs no key and is good for seven days.
+/// The stored files of a job that has ended, or the files that match its outputs while it runs, each with a URL that needs no key
+/// and is valid for seven days.
 #[utoipa::path(
     get,
     path = "/job/pull/{job_id}",
@@ -88,9 +88,9 @@ fn outputs_text(Outputs { job, files, live }: &Outputs) -> String {
     let count = if files.len() == 1 { "1 file".to_owned() } else { format!("{} files", files.len()) };
     match (files.as_slice(), live) {
         _ if job.config.outputs.is_empty() => {
-            format!("Job {id} keeps no files: its file names none as `outputs`.")
+            format!("Job {id} keeps no files: its job file has no `outputs`.")
         }
-        ([], true) => format!("Job {id} is {status}, and there is no file yet that matches its outputs."),
+        ([], true) => format!("Job {id} is {status}, and no file matches its outputs yet."),
         ([], false) => format!("Job {id} has no outputs ({status}): no file matched them."),
         (_, true) => format!("Job {id} is {status}; it has {count} so far, {total}."),
         (_, false) => format!("Job {id} is {status}; it has {count}, {total}."),

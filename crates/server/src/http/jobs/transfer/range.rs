@@ -1,10 +1,10 @@
-//! The header `Range`, as far as it asks for one piece of a file. What it does not say clearly counts as not said, and so does
-//! what depends on the file being the same as before: files have no marks by which that could be seen.
+//! The header `Range` with a single range. A malformed header is ignored, and so is a condition on the version of the file: files
+//! have no entity tags.
 
 use axum::http::{HeaderMap, header};
 use tarn_control::jobs::outputs::ByteRange;
 
-/// The one range that is asked for, if there is one.
+/// Returns the requested range, if there is exactly one.
 pub(super) fn requested_range(headers: &HeaderMap) -> Option<ByteRange> {
     if headers.contains_key(header::IF_RANGE) {
         return None;
@@ -28,8 +28,9 @@ mod tests {
     use super::*;
     use axum::http::HeaderValue;
 
+    /// Only a single well-formed range is read.
     #[test]
-    fn one_clear_range_counts() {
+    fn single_range_is_read() {
         let cases = [
             ("bytes=0-4", Some(ByteRange::Within(0, 4))),
             ("Bytes=7-", Some(ByteRange::From(7))),
@@ -50,6 +51,6 @@ mod tests {
         assert_eq!(requested_range(&HeaderMap::new()), None);
         let mut headers = HeaderMap::from_iter([(header::RANGE, HeaderValue::from_static("bytes=0-4"))]);
         headers.insert(header::IF_RANGE, HeaderValue::from_static("\"mark\""));
-        assert_eq!(requested_range(&headers), None, "then all of it is right in any case");
+        assert_eq!(requested_range(&headers), None, "the whole file is always correct");
     }
 }

@@ -20,17 +20,17 @@ use crate::http::jobs::view;
 use crate::http::output::failure::Failure;
 use crate::http::output::response::{EndpointResult, JsonResponse};
 
-/// How long nothing may come of an upload.
+/// How long an upload may send nothing.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How much is taken and thrown away of an upload that was refused: a client that is cut off while it sends sees a broken
-/// connection instead of the answer. Clients that wait to be asked for the body, as most do with large ones, send nothing.
+/// How much of a refused upload is read and discarded: a client that is cut off while it sends would see a broken connection
+/// instead of the response. Clients that send `Expect: 100-continue`, as most do for large bodies, send nothing.
 const MAX_DISCARDED: usize = 16 << 20;
 
 /// Upload the files of a job
 ///
-/// The address comes from /job/create, with its signature, and needs no key. It takes one tar.gz, once: the paths in it are
-/// relative and stay below the job's directory, links included.
+/// The URL comes from /job/create, has a signature, and needs no key. It accepts one tar.gz, once: the paths in it must be
+/// relative and stay in the directory of the job, including links.
 #[utoipa::path(
     put,
     path = "/job/upload/{job_id}",
@@ -39,12 +39,12 @@ const MAX_DISCARDED: usize = 16 << 20;
     params(("job_id" = String, Path), SignatureQuery),
     request_body(content = inline(Binary), content_type = "application/octet-stream", description = "A tar.gz"),
     responses(
-        (status = 200, description = "The files are there", body = JobUploadResponse),
-        (status = 400, description = "Not an archive that can be taken, or it broke off"),
-        (status = 403, description = "The URL is not good, or not any more"),
+        (status = 200, description = "The files were uploaded", body = JobUploadResponse),
+        (status = 400, description = "Invalid archive, or the upload was interrupted"),
+        (status = 403, description = "The URL is invalid or expired"),
         (status = 404, description = "Job not found"),
         (status = 409, description = "The job has its files already, or was started"),
-        (status = 413, description = "The archive, or what is in it, is too large"),
+        (status = 413, description = "The archive or its content is too large"),
     ),
     security(()),
 )]
@@ -62,7 +62,7 @@ pub(crate) async fn upload_files(
     };
     match received {
         Ok(bytes) => {
-            let message = format!("The files of job {job} are there, {}.", view::size_text(bytes));
+            let message = format!("The files of job {job} were uploaded, {}.", view::size_text(bytes));
             Ok(JsonResponse::ok(JobUploadResponse { job_id: job, bytes, message }))
         }
         Err(failure) => {
@@ -79,7 +79,7 @@ fn upload_failure(error: tarn_control::Error) -> Failure {
     }
 }
 
-/// The body in chunks. A client that falls silent in the middle of it is not waited for.
+/// Returns the body in chunks, with an idle timeout.
 fn body_chunks(body: BodyDataStream) -> impl Stream<Item = io::Result<Bytes>> + Send {
     stream::unfold(Some(body), |body| async {
         let mut body = body?;
@@ -87,7 +87,10 @@ fn body_chunks(body: BodyDataStream) -> impl Stream<Item = io::Result<Bytes>> + 
             Ok(Some(Ok(chunk))) => Some((Ok(chunk), Some(body))),
             Ok(Some(Err(error))) => Some((Err(io::Error::other(error)), None)),
             Ok(None) => None,
-            Err(_) => Some((Err(io::Error::new(io::ErrorKind::TimedOut, "nothing came any more")), None)),
+            Err(_) => Some((
+                Err(io::Error::new(io::ErrorKind::TimedOut, "the client sent nothing within the idle timeout")),
+                None,
+            )),
         }
     })
 }

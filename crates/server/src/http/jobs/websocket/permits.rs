@@ -1,5 +1,5 @@
-//! How many WebSockets there may be at once: once they are open, the limit of connections does not count them any more. Those
-//! of whom nothing is known have permits of their per_user, so that they cannot take those of others, and nobody takes them all.
+//! Bounds the number of open WebSockets, which the limit of connections no longer counts after the upgrade. Unauthenticated
+//! sockets have their own permits, so that they cannot take those of users, and no user can take all.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,14 +10,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::http::output::failure::Failure;
 
-/// The permits among the sockets.
+/// The permits of all WebSockets.
 pub(crate) struct SocketLimits {
     unauthenticated: Arc<Semaphore>,
-    /// Those by which jobs are pushed; each may say the names of a million files.
+    /// For sockets that push jobs; each may send the names of a million files.
     pub(in crate::http::jobs) pushes: UserPermits,
-    /// Those by which people listen.
+    /// For sockets that listen to jobs, and for calls that wait for a log.
     pub(in crate::http::jobs) listeners: UserPermits,
-    /// How many lists of files are looked at at the same time.
+    /// How many lists of files are matched at the same time.
     pub(in crate::http::jobs) matching: Semaphore,
 }
 
@@ -33,16 +33,16 @@ impl Default for SocketLimits {
 }
 
 impl SocketLimits {
-    /// A place for somebody who has not said who he is.
+    /// Acquires a permit for a socket that is not authenticated yet.
     pub(in crate::http::jobs) fn acquire_unauthenticated(&self) -> Result<OwnedSemaphorePermit, Failure> {
         self.unauthenticated.clone().try_acquire_owned().map_err(|_| no_permit_left())
     }
 }
 
-/// UserPermits of one kind, for those who are known.
+/// Permits of one kind, for authenticated users.
 pub(in crate::http::jobs) struct UserPermits {
     what: &'static str,
-    /// How many there are, and how many of them one user may have.
+    /// How many there are, and how many one user may have.
     all: usize,
     per_user: usize,
     in_use: Mutex<PermitsInUse>,
@@ -51,7 +51,7 @@ pub(in crate::http::jobs) struct UserPermits {
 #[derive(Default)]
 struct PermitsInUse {
     all: usize,
-    /// Only those who have some.
+    /// Only users with a permit.
     users: HashMap<UserId, usize>,
 }
 
@@ -60,14 +60,12 @@ impl UserPermits {
         UserPermits { what, all, per_user, in_use: Mutex::default() }
     }
 
-    /// A place for this user, or that there is none.
+    /// Acquires a permit for this user.
     pub(in crate::http::jobs) fn acquire(&self, user: &UserId) -> Result<UserPermit<'_>, Failure> {
         let mut in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
         if in_use.users.get(user).is_some_and(|per_user| *per_user >= self.per_user) {
-            let message = format!(
-                "you have {} {} at the same time, and more are not allowed; end some",
-                self.per_user, self.what
-            );
+            let message =
+                format!("you have {} {} at the same time, which is the limit; end some", self.per_user, self.what);
             return Err(Failure::new(StatusCode::TOO_MANY_REQUESTS, "too_many_sockets", message));
         }
         if in_use.all >= self.all {
@@ -79,7 +77,7 @@ impl UserPermits {
     }
 }
 
-/// A place among the sockets. It is free again when this is dropped.
+/// A permit for one socket, released on drop.
 pub(in crate::http::jobs) struct UserPermit<'a> {
     permits: &'a UserPermits,
     user: UserId,
@@ -100,7 +98,7 @@ impl Drop for UserPermit<'_> {
 }
 
 fn no_permit_left() -> Failure {
-    let message = "too many of these are open at the same time; try again in a moment";
+    let message = "too many WebSockets are open; try again in a moment";
     Failure { retry_after: Some(1), ..Failure::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message) }
 }
 
@@ -108,8 +106,9 @@ fn no_permit_left() -> Failure {
 mod tests {
     use super::*;
 
+    /// No user can take all permits, and every permit is released.
     #[test]
-    fn nobody_takes_all_places_and_none_is_lost() {
+    fn user_cannot_take_all_permits() {
         let permits = UserPermits::new("talks", 3, 2);
         let (one, other): (UserId, UserId) = ("u-000000000001".parse().unwrap(), "u-000000000002".parse().unwrap());
         let code = |user| permits.acquire(user).err().map(|failure| failure.code);
@@ -122,11 +121,12 @@ mod tests {
         drop(permits.acquire(&one).unwrap());
         drop((second, third));
         let in_use = permits.in_use.lock().unwrap();
-        assert_eq!((in_use.all, in_use.users.len()), (0, 0), "who has none is forgotten");
+        assert_eq!((in_use.all, in_use.users.len()), (0, 0), "a user without permits has no entry");
     }
 
+    /// Unauthenticated sockets do not take the permits of users.
     #[test]
-    fn strangers_take_nobodys_place_but_their_own() {
+    fn unauthenticated_sockets_have_own_permits() {
         let (sockets, user) = (SocketLimits::default(), "u-000000000001".parse().unwrap());
         let unauthenticated: Vec<_> = std::iter::from_fn(|| sockets.acquire_unauthenticated().ok()).collect();
         assert_eq!(unauthenticated.len(), 1024);
