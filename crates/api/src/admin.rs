@@ -213,7 +213,8 @@ pub struct AdminLimitsListResponse {
     pub message: String,
 }
 
-/// Request body for PATCH /admin/limits/{scope}; absent fields stay unchanged, and null restores the default of the configuration.
+/// Request body for PATCH /admin/limits/{scope}; absent fields stay unchanged, and null restores the default of the
+/// configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AdminLimitsPatch {
     /// Nodes of clusters.

@@ -9,7 +9,8 @@ pub struct StorageCreateRequest {
     /// Size in GB; also accepted as `size_gb`.
     #[schema(minimum = 1, maximum = 1000000)]
     pub size: u64,
-    /// Name of the volume, unique within the user or organization; generated when absent; also accepted as `tp_storage_name`.
+    /// Name of the volume, unique within the user or organization; generated when absent; also accepted as
+    /// `tp_storage_name`.
     pub name: Option<String>,
     /// Whether destroying the volume is refused until this is turned off.
     #[serde(default)]

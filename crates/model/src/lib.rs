@@ -1,8 +1,8 @@
 //! The domain of Tarn, pure: ids, states and their transitions, access rules, placement, prices, the ledger.
 //!
-//! This crate must not know any IO, async code, database or HTTP, and it never reads a clock or random bits: both are passed in
-//! as arguments. The folders only group the modules; every module is public at the root. Start reading at [`lifecycle`] for a
-//! state machine and at [`capacity`] for placement.
+//! This crate must not know any IO, async code, database or HTTP, and it never reads a clock or random bits: both are
+//! passed in as arguments. The folders only group the modules; every module is public at the root. Start reading at
+//! [`lifecycle`] for a state machine and at [`capacity`] for placement.
 
 #![warn(clippy::wildcard_enum_match_arm)]
 

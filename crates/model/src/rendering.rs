@@ -5,8 +5,8 @@ use crate::Refused;
 /// The name of a transition and its function.
 pub(crate) type Transition<S> = (&'static str, fn(S) -> Result<S, Refused>);
 
-/// Renders the table of states and transitions into `docs/states/`. A changed rule fails here until the page is regenerated
-/// with `UPDATE_STATES=1`, and so becomes a visible diff.
+/// Renders the table of states and transitions into `docs/states/`. A changed rule fails here until the page is
+/// regenerated with `UPDATE_STATES=1`, and so becomes a visible diff.
 #[allow(clippy::disallowed_methods)]
 pub(crate) fn render_states<S: Clone>(
     noun: &str,

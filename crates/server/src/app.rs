@@ -79,8 +79,8 @@ impl App {
         self.shared.stopping.send_replace(true);
     }
 
-    /// Drops the rate limits of keys without recent calls, so that memory is bounded by the callers of the last seconds. Should be
-    /// called about every minute.
+    /// Drops the rate limits of keys without recent calls, so that memory is bounded by the callers of the last
+    /// seconds. Should be called about every minute.
     pub fn forget_idle(&self) {
         self.shared.limiter.forget_idle();
     }

@@ -1,5 +1,5 @@
-//! Streams with an idle timeout for writes: a peer that stops reading in the middle of a response is disconnected, because it
-//! holds a connection permit and the resources of the response. This module does not know what is written.
+//! Streams with an idle timeout for writes: a peer that stops reading in the middle of a response is disconnected,
+//! because it holds a connection permit and the resources of the response. This module does not know what is written.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -20,8 +20,8 @@ pub(crate) struct Acceptor {
     pub(crate) idle_timeout: Duration,
 }
 
-/// Enables TCP keep-alive: a peer that vanished without closing would otherwise hold its connection for ever while nothing is
-/// written to it.
+/// Enables TCP keep-alive: a peer that vanished without closing would otherwise hold its connection for ever while
+/// nothing is written to it.
 fn enable_keep_alive(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, Duration::from_secs(30))?;
@@ -93,7 +93,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeoutStream<S> {
         self.stream.is_write_vectored()
     }
 
-    /// A socket has nothing to flush and returns at once, which is no progress; so this neither starts nor stops the timeout.
+    /// A socket has nothing to flush and returns at once, which is no progress; so this neither starts nor stops the
+    /// timeout.
     fn poll_flush(mut self: Pin<&mut Self>, ctx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_flush(ctx)
     }

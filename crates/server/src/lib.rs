@@ -1,8 +1,8 @@
-//! The network side of the engine: the HTTP API in front of the control plane, the SSH gateway to the instances, and the loopback
-//! proxy that lets programs in an instance reach the engine.
+//! The network side of the engine: the HTTP API in front of the control plane, the SSH gateway to the instances, and
+//! the loopback proxy that lets programs in an instance reach the engine.
 //!
-//! Nothing is decided here: `control` decides what is allowed and what happens. This crate must not know SQL, the host or the
-//! clock. Start reading at `http/router.rs`, which shows every route on one page, and then at any endpoint, for
+//! Nothing is decided here: `control` decides what is allowed and what happens. This crate must not know SQL, the host
+//! or the clock. Start reading at `http/router.rs`, which shows every route on one page, and then at any endpoint, for
 //! example `http/storage/attach.rs`; all endpoints have the same form.
 
 mod app;

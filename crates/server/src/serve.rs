@@ -34,8 +34,8 @@ const CONNECTION_BYTES: usize = 128 << 10;
 /// How long a client may read nothing of a response.
 const RESPONSE_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Serves until `shutdown` completes. Then no connection is accepted, idle connections are closed, and running calls have `drain`
-/// to end.
+/// Serves until `shutdown` completes. Then no connection is accepted, idle connections are closed, and running calls
+/// have `drain` to end.
 pub async fn serve(
     listener: TcpListener,
     router: Router,

@@ -41,7 +41,8 @@ impl User {
         Owner { user: self.id.clone(), org: self.org.clone() }
     }
 
-    /// Returns whether the user may see, use and change what belongs to `owner`: their own, and everything of their organization.
+    /// Returns whether the user may see, use and change what belongs to `owner`: their own, and everything of their
+    /// organization.
     pub fn may_access(&self, owner: &Owner) -> bool {
         match (&self.org, &owner.org) {
             (Some(mine), Some(theirs)) => mine == theirs,
@@ -61,7 +62,8 @@ pub struct Organization {
     pub created: Time,
 }
 
-/// Returns whether a text can be an e-mail address: something, one `@`, a domain; no whitespace or control characters; bounded.
+/// Returns whether a text can be an e-mail address: something, one `@`, a domain; no whitespace or control characters;
+/// bounded.
 pub fn is_email(text: &str) -> bool {
     let plain = text.len() <= 254 && !text.chars().any(|c| c.is_control() || c.is_whitespace());
     plain
@@ -70,7 +72,8 @@ pub fn is_email(text: &str) -> bool {
             .is_some_and(|(local, domain)| !local.is_empty() && !domain.is_empty() && !domain.contains('@'))
 }
 
-/// Returns whether a text is a valid name of an organization: 1 to 100 characters, none of them a control character, no whitespace at the ends.
+/// Returns whether a text is a valid name of an organization: 1 to 100 characters, none of them a control character, no
+/// whitespace at the ends.
 pub fn is_org_name(text: &str) -> bool {
     let length = text.chars().count();
     (1..=100).contains(&length) && !text.chars().any(char::is_control) && text.trim() == text

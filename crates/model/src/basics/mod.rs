@@ -1,4 +1,5 @@
-//! What every other part builds on: ids, names, time, money, the clock and the random bits, and the refusals of all rules.
+//! What every other part builds on: ids, names, time, money, the clock and the random bits, and the refusals of all
+//! rules.
 
 pub mod environment;
 pub mod ids;

@@ -35,7 +35,8 @@ impl Money {
         Money(self.0.saturating_mul(i64::try_from(count).unwrap_or(i64::MAX)))
     }
 
-    /// Returns the hourly price of `gb` gigabytes at `per_gb_month`; a month has 730 hours. Rounded up, so that it is never free.
+    /// Returns the hourly price of `gb` gigabytes at `per_gb_month`; a month has 730 hours. Rounded up, so that it is
+    /// never free.
     pub fn hourly_for_gb(per_gb_month: Money, gb: u64) -> Self {
         let monthly = i128::from(per_gb_month.0) * i128::from(gb);
         Money(i64::try_from(monthly.div_euclid(730) + i128::from(monthly.rem_euclid(730) > 0)).unwrap_or(i64::MAX))

@@ -17,7 +17,8 @@ pub fn check(name: &str) -> Result<(), BadName> {
     if name.len() <= 63 && starts_well && continues_well && !looks_like_id { Ok(()) } else { Err(BadName) }
 }
 
-/// Generates a name such as `brave-heron`. With `suffixed` it ends with four random characters, for when the plain one is taken.
+/// Generates a name such as `brave-heron`. With `suffixed` it ends with four random characters, for when the plain one
+/// is taken.
 pub fn generate(ids: &dyn Ids, suffixed: bool) -> String {
     let bits = ids.bits();
     let first = ADJECTIVES[(bits % ADJECTIVES.len() as u64) as usize];

@@ -1,7 +1,7 @@
 //! Placement: what the host has, what is taken, and whether a claim fits now, later or never.
 //!
-//! The capacity queue is first come, first served, and no claim starves: a claim may pass an earlier one only with the capacity
-//! that the earlier one leaves, because every claim that waits ahead counts as if it were already placed.
+//! The capacity queue is first come, first served, and no claim starves: a claim may pass an earlier one only with the
+//! capacity that the earlier one leaves, because every claim that waits ahead counts as if it were already placed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -59,8 +59,8 @@ pub struct Held {
 }
 
 impl Held {
-    /// Withholds a GPU while one of its slices has an owner, and its slices while the whole GPU has one. `slices` are pairs of a
-    /// slice and its GPU.
+    /// Withholds a GPU while one of its slices has an owner, and its slices while the whole GPU has one. `slices` are
+    /// pairs of a slice and its GPU.
     pub fn keep_apart(&mut self, slices: impl IntoIterator<Item = (String, String)>) {
         for (slice, whole) in slices {
             let (has_slice, has_whole) = (self.gpus.contains(&slice), self.gpus.contains(&whole));
@@ -147,8 +147,8 @@ fn singular_or_plural(amount: u64, each: u64, [one, other]: [&'static str; 2]) -
     if amount == each { one } else { other }
 }
 
-/// Places a claim: returns the ids of the GPUs for each node, or what is missing. `ahead` are the claims in front of it in the
-/// capacity queue.
+/// Places a claim: returns the ids of the GPUs for each node, or what is missing. `ahead` are the claims in front of it
+/// in the capacity queue.
 pub fn place(inventory: &Inventory, held: &Held, ahead: &[Claim], claim: &Claim) -> Result<Vec<Vec<String>>, Shortage> {
     if let Some(reason) = &held.closed {
         return Err(Shortage::Closed { reason: reason.clone() });

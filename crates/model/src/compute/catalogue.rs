@@ -25,8 +25,8 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// Derives the types of a host: `1x`, `2x`, `4x`, … of its CPUs, and `1x` to `8x` of each GPU model. Each type gets its
-    /// share of the host: by CPUs without GPUs, by GPUs with them.
+    /// Derives the types of a host: `1x`, `2x`, `4x`, … of its CPUs, and `1x` to `8x` of each GPU model. Each type gets
+    /// its share of the host: by CPUs without GPUs, by GPUs with them.
     pub fn derived(inventory: &Inventory, prices: &Prices) -> Self {
         let mut types = Vec::new();
         let cores = inventory.cpu_milli / 1000;
@@ -64,8 +64,8 @@ impl Catalogue {
         Catalogue { types }
     }
 
-    /// Adds the types of GPUs that appeared later, such as slices of other GPUs. Existing types stay, so that a claim of a type
-    /// whose GPUs are gone gets a clear refusal.
+    /// Adds the types of GPUs that appeared later, such as slices of other GPUs. Existing types stay, so that a claim
+    /// of a type whose GPUs are gone gets a clear refusal.
     pub fn with_gpus_of(&self, inventory: &Inventory, prices: &Prices) -> Self {
         let derived = Catalogue::derived(inventory, prices).types.into_iter();
         let new = derived.filter(|kind| kind.shape.gpus > 0 && self.find(&kind.name).is_none());

@@ -68,9 +68,9 @@ impl Cluster {
         self.moved(now, State::destroy)
     }
 
-    /// Begins to restart all nodes, unless a rule refuses it. A failed cluster can be restarted if all of its nodes were created
-    /// and none was released: then they still have their disks, addresses and capacity. With a failed volume no node would
-    /// start again.
+    /// Begins to restart all nodes, unless a rule refuses it. A failed cluster can be restarted if all of its nodes
+    /// were created and none was released: then they still have their disks, addresses and capacity. With a failed
+    /// volume no node would start again.
     pub fn begin_restart(
         self,
         nodes: &[Instance],
@@ -90,8 +90,8 @@ impl Cluster {
         self.moved(now, State::restart)
     }
 
-    /// Returns this cluster after some of its nodes were observed to be dead. `nodes` are all of its nodes, the dead ones FAILED
-    /// with their reasons. The other nodes keep running.
+    /// Returns this cluster after some of its nodes were observed to be dead. `nodes` are all of its nodes, the dead
+    /// ones FAILED with their reasons. The other nodes keep running.
     pub fn lost_nodes(self, nodes: &[Instance], now: Time) -> Result<Self, Refused> {
         let dead = || nodes.iter().filter_map(|node| Some((node, node.state.reason()?)));
         let mut deaths: Vec<String> =
@@ -109,8 +109,8 @@ impl Cluster {
         self.container.as_deref().filter(|container| *container != images::HOST)
     }
 
-    /// Returns the image that its nodes start from. A cluster from before exact names were stored has only the name that the
-    /// caller gave.
+    /// Returns the image that its nodes start from. A cluster from before exact names were stored has only the name
+    /// that the caller gave.
     pub fn image(&self) -> Option<&str> {
         self.image.as_deref().or(self.wanted_image())
     }

@@ -1,7 +1,7 @@
 //! GPUs: what is known of one, which faults it can have, and when it is offered.
 //!
-//! A fault is seen in one observation; [`Health`] follows from all observations so far. A GPU is offered while it is healthy, not
-//! drained and without an owner. An instance keeps its GPU, whatever becomes of it.
+//! A fault is seen in one observation; [`Health`] follows from all observations so far. A GPU is offered while it is
+//! healthy, not drained and without an owner. An instance keeps its GPU, whatever becomes of it.
 
 mod looks;
 mod xids;
@@ -174,8 +174,8 @@ impl Health {
         }
     }
 
-    /// Returns the health after an observation at `now` that found these faults; `quiet` is how long a GPU must be without faults
-    /// before it is healthy again. An Xid from before the operator cleared the GPU does not count.
+    /// Returns the health after an observation at `now` that found these faults; `quiet` is how long a GPU must be
+    /// without faults before it is healthy again. An Xid from before the operator cleared the GPU does not count.
     pub fn seen(self, faults: &[Fault], cleared: Option<Time>, now: Time, quiet: Duration) -> Self {
         let is_new =
             |fault: &&Fault| !matches!(fault, Fault::Xid { at, .. } if cleared.is_some_and(|then| *at <= then));

@@ -48,8 +48,8 @@ pub fn check(reference: &str) -> Result<(), String> {
     repository.split('/').try_for_each(check_component)
 }
 
-/// Returns whether a reference is allowed. `allowed` lists registries, or registries with the beginning of a repository, such as
-/// `ghcr.io/team`; without a list every registry is allowed.
+/// Returns whether a reference is allowed. `allowed` lists registries, or registries with the beginning of a
+/// repository, such as `ghcr.io/team`; without a list every registry is allowed.
 pub fn is_allowed(reference: &str, allowed: Option<&[String]>) -> bool {
     let Some(allowed) = allowed else { return true };
     let name = full_name(reference);
@@ -99,7 +99,8 @@ fn split_tag(name: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Returns whether the first part of a name is a registry: it looks like a host name. Otherwise it belongs to the repository.
+/// Returns whether the first part of a name is a registry: it looks like a host name. Otherwise it belongs to the
+/// repository.
 fn is_registry(part: &str) -> bool {
     part.contains(['.', ':', '[']) || part == "localhost"
 }

@@ -1,6 +1,7 @@
 //! The states of a cluster and of each of its instances, and every transition between them.
 //!
-//! Clusters and instances share one state machine; the rules that apply to clusters only are in [`crate::clusters`]. `docs/states/cluster.md` is rendered from this file by its test.
+//! Clusters and instances share one state machine; the rules that apply to clusters only are in [`crate::clusters`].
+//! `docs/states/cluster.md` is rendered from this file by its test.
 
 use crate::Refused;
 
@@ -21,8 +22,8 @@ pub enum State {
     Destroying,
     /// Observed to be gone.
     Destroyed,
-    /// Something went wrong. A cluster whose creation failed has released its capacity. A cluster of which a node died keeps it,
-    /// and its other nodes keep running, until it is restarted or destroyed.
+    /// Something went wrong. A cluster whose creation failed has released its capacity. A cluster of which a node died
+    /// keeps it, and its other nodes keep running, until it is restarted or destroyed.
     Failed {
         /// What went wrong, for the user.
         reason: String,
@@ -95,7 +96,8 @@ impl State {
         }
     }
 
-    /// The nodes restart. [`crate::clusters::Cluster::begin_restart`] checks whether a failed cluster has nodes to restart.
+    /// The nodes restart. [`crate::clusters::Cluster::begin_restart`] checks whether a failed cluster has nodes to
+    /// restart.
     pub fn restart(self) -> Result<Self, Refused> {
         match self {
             State::Running | State::Failed { .. } => Ok(State::Restarting),
@@ -106,9 +108,9 @@ impl State {
         }
     }
 
-    /// Its destruction begins. Besides RUNNING this is allowed while it waits for capacity and after a failure, which the original
-    /// API does not allow and so leaves without a way out. Work that has changed nothing yet is aborted first, which counts as a
-    /// failure.
+    /// Its destruction begins. Besides RUNNING this is allowed while it waits for capacity and after a failure, which
+    /// the original API does not allow and so leaves without a way out. Work that has changed nothing yet is aborted
+    /// first, which counts as a failure.
     pub fn destroy(self) -> Result<Self, Refused> {
         match self {
             State::Running | State::Pending | State::Failed { .. } => Ok(State::Destroying),

@@ -1,4 +1,5 @@
-//! Objects: their data and the limits of S3. This module does not know how bytes are stored or how the S3 protocol works.
+//! Objects: their data and the limits of S3. This module does not know how bytes are stored or how the S3 protocol
+//! works.
 
 use serde::{Deserialize, Serialize};
 

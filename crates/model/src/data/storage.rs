@@ -41,8 +41,8 @@ pub enum Left {
     Nothing,
     /// Unusable parts, because its creation or removal was not completed. It can only be destroyed.
     Parts,
-    /// Presumably its data: it was READY, and then was observed to be missing or damaged. It is READY again when it is observed
-    /// to be intact.
+    /// Presumably its data: it was READY, and then was observed to be missing or damaged. It is READY again when it is
+    /// observed to be intact.
     Data,
 }
 
@@ -282,8 +282,8 @@ impl Attachment {
         }
     }
 
-    /// Begins to detach. This is allowed for a failed cluster too, without a restart: the volume may be the reason why the cluster
-    /// does not run.
+    /// Begins to detach. This is allowed for a failed cluster too, without a restart: the volume may be the reason why
+    /// the cluster does not run.
     pub fn begin_detach(mut self, cluster: &Cluster, live: bool, now: Time) -> Result<Self, Refused> {
         if self.is_busy() {
             return Err(Refused::AttachmentBusy);
@@ -297,8 +297,8 @@ impl Attachment {
         Ok(self)
     }
 
-    /// Returns it as mounted on every node, after it was attached or after a detachment failed. A node that has ended or could not
-    /// mount it again gets it at the next restart.
+    /// Returns it as mounted on every node, after it was attached or after a detachment failed. A node that has ended
+    /// or could not mount it again gets it at the next restart.
     pub fn attached(mut self, now: Time) -> Self {
         self.state = AttachmentState::Attached;
         self.since = now;

@@ -1,5 +1,5 @@
-//! Jobs: their data, their states and the rules that allow a change. `docs/states/job.md` is rendered from this file by its
-//! test.
+//! Jobs: their data, their states and the rules that allow a change. `docs/states/job.md` is rendered from this file by
+//! its test.
 
 use serde::{Deserialize, Serialize};
 
@@ -203,7 +203,8 @@ impl State {
         }
     }
 
-    /// It must end with this outcome. A job without a process ends at once; a job that is already ending keeps its outcome.
+    /// It must end with this outcome. A job without a process ends at once; a job that is already ending keeps its
+    /// outcome.
     pub fn stop(self, outcome: Outcome) -> Result<Self, Refused> {
         match self {
             State::Draft | State::Pending => Ok(State::Ended(outcome)),
@@ -246,7 +247,8 @@ impl State {
 }
 
 impl Job {
-    /// Returns this job in the state that `transition` leads to. A job that stays in its state keeps the time it entered it.
+    /// Returns this job in the state that `transition` leads to. A job that stays in its state keeps the time it
+    /// entered it.
     pub fn moved(
         mut self,
         now: Time,

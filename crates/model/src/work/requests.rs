@@ -153,8 +153,8 @@ impl Request {
     }
 }
 
-/// Returns how long to wait before the next try after `attempts` failures in a row: doubling from 200 ms to at most 15 s, minus a
-/// random part of up to one half, so that many failed requests are not retried at the same moment.
+/// Returns how long to wait before the next try after `attempts` failures in a row: doubling from 200 ms to at most 15
+/// s, minus a random part of up to one half, so that many failed requests are not retried at the same moment.
 pub fn backoff(attempts: u32, bits: u64) -> Duration {
     let full = 200u64.saturating_mul(1 << attempts.saturating_sub(1).min(10)).min(15_000);
     Duration::from_millis(full - bits % (full / 2 + 1))

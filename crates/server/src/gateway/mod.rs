@@ -1,7 +1,7 @@
 //! The SSH gateway: one port for all instances; the login name selects the instance.
 //!
-//! `control` decides which logins are allowed, and `tarn-ssh` implements the protocol. Start reading at [`serve_gateway`], then at
-//! `authorizer.rs`.
+//! `control` decides which logins are allowed, and `tarn-ssh` implements the protocol. Start reading at
+//! [`serve_gateway`], then at `authorizer.rs`.
 
 mod authorizer;
 
@@ -13,7 +13,8 @@ use tarn_control::Control;
 use tarn_ssh::Settings;
 use tokio::sync::watch;
 
-/// Serves SSH until `stop` completes; then all sessions through this gateway end, and processes in the instances keep running.
+/// Serves SSH until `stop` completes; then all sessions through this gateway end, and processes in the instances keep
+/// running.
 pub async fn serve_gateway(listener: TcpListener, control: Control, stop: impl Future<Output = ()>) {
     let settings = Settings::new(&control.gateway_host_key().private_key).expect("a derived host key can be read");
     let listener = listener.set_nonblocking(true).and_then(|()| tokio::net::TcpListener::from_std(listener));

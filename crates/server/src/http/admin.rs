@@ -27,7 +27,8 @@ impl Body for AdminUserCreateRequest {}
 
 /// Create a user
 ///
-/// Create a user with an API key, which is shown this once. An unknown organization is made, a known one gets the user.
+/// Create a user with an API key, which is shown only once. An unknown organization is created; a known one gets the
+/// user as a member.
 #[utoipa::path(
     post,
     path = "/admin/user/create",
@@ -36,9 +37,9 @@ impl Body for AdminUserCreateRequest {}
     request_body = AdminUserCreateRequest,
     responses(
         (status = 200, description = "The user was created", body = AdminUserCreateResponse),
-        (status = 400, description = "Invalid e-mail address or name of an organization"),
+        (status = 400, description = "Invalid e-mail address or organization name"),
         (status = 403, description = "Only administrators of the engine may do this"),
-        (status = 409, description = "There is a user with this e-mail address already"),
+        (status = 409, description = "A user with this e-mail address exists already"),
     ),
     security(("HTTPBearer" = [])),
 )]
@@ -115,7 +116,7 @@ fn admin_user_info(row: UserRow) -> AdminUserInfo {
 
 /// Disable a user
 ///
-/// Shut a user out: all keys stop working at once, and what runs keeps running.
+/// Disable a user: all keys stop working at once, and what runs keeps running.
 #[utoipa::path(
     post,
     path = "/admin/user/disable/{user_id}",
@@ -127,7 +128,7 @@ fn admin_user_info(row: UserRow) -> AdminUserInfo {
         (status = 400, description = "Invalid user ID format"),
         (status = 403, description = "Only administrators of the engine may do this"),
         (status = 404, description = "User not found"),
-        (status = 409, description = "Nobody can disable himself"),
+        (status = 409, description = "Administrators cannot disable themselves"),
     ),
     security(("HTTPBearer" = [])),
 )]
@@ -142,7 +143,7 @@ pub(crate) async fn disable_user(
 
 /// Enable a user
 ///
-/// Let a user in again, with the same keys.
+/// Enable a user again, with the same keys.
 #[utoipa::path(
     post,
     path = "/admin/user/enable/{user_id}",
@@ -171,7 +172,7 @@ impl Body for AdminKeyCreateRequest {}
 
 /// Create an API key
 ///
-/// Create another key for a user. It is shown this once.
+/// Create another key for a user. It is shown only once.
 #[utoipa::path(
     post,
     path = "/admin/key/create",
@@ -200,7 +201,7 @@ pub(crate) async fn create_key(
     }))
 }
 
-/// What this endpoint takes besides its page.
+/// The parameters besides the page.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct UserQuery {
@@ -273,7 +274,7 @@ fn api_key_info(key: ApiKey) -> AdminKeyInfo {
         (status = 400, description = "Invalid key ID format"),
         (status = 403, description = "Only administrators of the engine may do this"),
         (status = 404, description = "Key not found"),
-        (status = 409, description = "Nobody can revoke the key he calls with"),
+        (status = 409, description = "Callers cannot revoke the key that they use"),
     ),
     security(("HTTPBearer" = [])),
 )]
@@ -290,7 +291,7 @@ impl Body for AdminGrantRequest {}
 
 /// Grant balance
 ///
-/// Give balance to an organization, or to a user without one. A negative amount takes balance back.
+/// Add balance to an organization, or to a user without one. A negative amount takes balance back.
 #[utoipa::path(
     post,
     path = "/admin/grant",
@@ -311,7 +312,8 @@ pub(crate) async fn grant_balance(
     call: Call<AdminGrantRequest>,
 ) -> EndpointResult<AdminGrantResponse> {
     let AdminGrantRequest { to, amount, description } = call.body;
-    let amount = Money::from_dollars(amount).ok_or_else(|| Failure::invalid("invalid_amount", "not a sane amount"))?;
+    let amount =
+        Money::from_dollars(amount).ok_or_else(|| Failure::invalid("invalid_amount", "the amount is out of range"))?;
     let granted = admin::grant(&app.control, &call.caller, &to, amount, description).await?;
     Ok(JsonResponse::ok(AdminGrantResponse {
         account: granted.account,
@@ -320,14 +322,14 @@ pub(crate) async fn grant_balance(
     }))
 }
 
-/// The parameters of this endpoint.
+/// The parameters of the event list.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct EventsQuery {
-    /// Only events with a larger number.
+    /// Only events with a higher number.
     #[param(required = false, default = 0, minimum = 0)]
     after: i64,
-    /// At most so many.
+    /// Maximum number of events.
     #[param(minimum = 1, maximum = 1000, default = 100)]
     limit: Option<u32>,
 }
@@ -344,7 +346,7 @@ impl FromQuery for EventsQuery {
 
 /// List events
 ///
-/// The event log: who did what to which object, when; oldest first.
+/// The event log, oldest first: the actor, the verb and the object of every change.
 #[utoipa::path(
     get,
     path = "/admin/event/list",

@@ -8,15 +8,15 @@ use crate::http::input::body::Body;
 use crate::http::input::call::Call;
 use crate::http::output::response::{EndpointResult, JsonResponse};
 
-/// Whether the engine can answer
+/// Health of the engine
 ///
-/// Needs no key. Answers 503 when the database does not answer.
+/// Needs no key. Responds 503 when the database is not available.
 #[utoipa::path(
     get,
     path = "/healthz",
     operation_id = "healthz",
     tag = "system",
-    responses((status = 200, description = "The engine can answer", body = HealthzResponse)),
+    responses((status = 200, description = "The engine is healthy", body = HealthzResponse)),
     security(()),
 )]
 pub(crate) async fn healthz(State(app): State<App>) -> EndpointResult<HealthzResponse> {
@@ -26,7 +26,7 @@ pub(crate) async fn healthz(State(app): State<App>) -> EndpointResult<HealthzRes
 
 impl Body for HealthRequest {}
 
-/// Whether this client may go on
+/// Check a client
 ///
 /// The command-line client calls it before every command and prints the message, if there is one.
 #[utoipa::path(
@@ -35,7 +35,7 @@ impl Body for HealthRequest {}
     operation_id = "health",
     tag = "system",
     request_body = HealthRequest,
-    responses((status = 200, description = "The client may go on", body = MessageResponse)),
+    responses((status = 200, description = "The client may continue", body = MessageResponse)),
     security(("HTTPBearer" = [])),
 )]
 pub(crate) async fn check_client(_call: Call<HealthRequest>) -> EndpointResult<MessageResponse> {

@@ -1,4 +1,5 @@
-//! The endpoints for the host and its GPUs, for administrators of the engine. `control` decides whether the caller is one.
+//! The endpoints for the host and its GPUs, for administrators of the engine. `control` decides whether the caller is
+//! one.
 
 use axum::extract::State;
 use tarn_api::health::MessageResponse;
@@ -15,9 +16,11 @@ use crate::http::output::response::{EndpointResult, JsonResponse};
 use crate::http::output::table::Cell::Text;
 use crate::http::output::table::{Dash, Table, render_block};
 
+const GIB: f64 = (1u64 << 30) as f64;
+
 /// Show the host
 ///
-/// What the host has, what instances hold of it, whether it is drained, and its GPUs.
+/// The capacity of the host, what instances use of it, whether it is drained, and its GPUs.
 #[utoipa::path(
     get,
     path = "/admin/host/info",
@@ -42,7 +45,7 @@ impl Body for DrainRequest {}
 
 /// Drain the host
 ///
-/// Nothing new is placed any more; what runs goes on, and claims wait in line.
+/// No new claim is placed; running clusters continue, and claims wait in the capacity queue.
 #[utoipa::path(
     post,
     path = "/admin/host/drain",
@@ -64,7 +67,7 @@ pub(crate) async fn drain_host(State(app): State<App>, call: Call<DrainRequest>)
 
 /// Undrain the host
 ///
-/// New clusters are placed again, those that wait in line first.
+/// New clusters are placed again, the waiting claims first.
 #[utoipa::path(
     post,
     path = "/admin/host/undrain",
@@ -87,7 +90,7 @@ pub(crate) async fn undrain_host(
 
 /// List GPUs
 ///
-/// Every GPU of the host: how it is, whether it is offered, who has it, and what it measures.
+/// Every GPU of the host: its health, whether it is offered, its owner, and its measurements.
 #[utoipa::path(
     get,
     path = "/admin/gpu/list",
@@ -110,7 +113,7 @@ pub(crate) async fn list_gpus(
 
 /// Drain a GPU
 ///
-/// It is given to nobody any more; whoever has it keeps it.
+/// The GPU is no longer offered; its owner keeps it.
 #[utoipa::path(
     post,
     path = "/admin/gpu/drain/{gpu_id}",
@@ -138,7 +141,7 @@ pub(crate) async fn drain_gpu(
 
 /// Undrain a GPU
 ///
-/// It is offered again, if nothing is wrong with it.
+/// The GPU is offered again, if it is healthy.
 #[utoipa::path(
     post,
     path = "/admin/gpu/undrain/{gpu_id}",
@@ -164,7 +167,7 @@ pub(crate) async fn undrain_gpu(
 
 /// Clear a GPU
 ///
-/// Say that a GPU is right again of which something fatal was seen, as after a reset or a repair.
+/// Clear a GPU that had a fatal fault, after a reset or a repair.
 #[utoipa::path(
     post,
     path = "/admin/gpu/clear/{gpu_id}",
@@ -188,9 +191,7 @@ pub(crate) async fn clear_gpu(
     Ok(JsonResponse::ok(MessageResponse { message: Some(message) }))
 }
 
-const GIB: f64 = (1u64 << 30) as f64;
-
-/// A GPU as JSON.
+/// Returns a GPU as JSON.
 pub(crate) fn gpu_info(view: GpuView) -> GpuInfo {
     let GpuView { known, figures, owner } = view;
     let (instance, cluster) = owner.unzip();
@@ -219,7 +220,7 @@ pub(crate) fn gpu_info(view: GpuView) -> GpuInfo {
     }
 }
 
-/// A GPU as the owner of the instance sees it that has it.
+/// Returns a GPU as the owner of its instance sees it.
 pub(crate) fn instance_gpu_info(known: &Known) -> InstanceGpuInfo {
     InstanceGpuInfo {
         id: known.gpu.id.clone(),
@@ -232,7 +233,7 @@ pub(crate) fn instance_gpu_info(known: &Known) -> InstanceGpuInfo {
     }
 }
 
-/// The host as JSON.
+/// Returns the host as JSON.
 pub(crate) fn host_info(view: HostView) -> HostInfo {
     HostInfo {
         drained: view.drain.is_some(),
@@ -248,7 +249,7 @@ pub(crate) fn host_info(view: HostView) -> HostInfo {
     }
 }
 
-/// Everything about the host.
+/// Renders everything about the host.
 pub(crate) fn host_text(view: &HostView) -> String {
     let state = match &view.drain {
         Some(drain) => format!("takes on nothing new: {drain}"),
@@ -260,7 +261,7 @@ pub(crate) fn host_text(view: &HostView) -> String {
     let promised = view.storage_promised_bytes / 1_000_000_000;
     let storage = match view.storage_bytes {
         Some(bytes) => format!("{promised} of {} GB promised", bytes / 1_000_000_000),
-        None => format!("{promised} GB promised; the disk does not answer"),
+        None => format!("{promised} GB promised; the disk cannot be read"),
     };
     let lines =
         [("State", Text(&state)), ("CPUs", Text(&cpus)), ("Memory", Text(&memory)), ("Storage", Text(&storage))];
@@ -270,7 +271,7 @@ pub(crate) fn host_text(view: &HostView) -> String {
     }
 }
 
-/// A row for each GPU.
+/// Renders a row for each GPU.
 pub(crate) fn gpu_table(views: &[GpuView]) -> String {
     if views.is_empty() {
         return "The host has no GPUs.".to_owned();

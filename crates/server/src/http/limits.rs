@@ -16,13 +16,17 @@ use crate::http::middleware::authenticate::Authenticated;
 use crate::http::output::response::{EndpointResult, JsonResponse};
 use crate::http::output::table::Table;
 
-/// The parameters of this endpoint.
+const BYTES_PER_GIGABYTE: f64 = 1e9;
+
+const MILLI_PER_CPU: f64 = 1000.0;
+
+/// The parameters of the list of limits.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct LimitsQuery {
-    /// Only those after this ID.
+    /// Only organizations and users after this ID.
     after: Option<String>,
-    /// At most so many.
+    /// Maximum number of rows.
     #[param(minimum = 1, maximum = 1000, default = 100)]
     limit: Option<u32>,
 }
@@ -36,7 +40,7 @@ impl FromQuery for LimitsQuery {
 
 /// List limits
 ///
-/// The organizations and users that have limits of their own, in the order of their IDs, with what they may have and what they have.
+/// The organizations and users with their own limits, in the order of their IDs, with their limits and what they use.
 #[utoipa::path(
     get,
     path = "/admin/limits",
@@ -57,7 +61,8 @@ pub(crate) async fn list_limits(
     let found = limits::list(&app.control, &caller, after.as_deref().unwrap_or_default(), limit).await?;
     let is_full = found.len() >= limit.unwrap_or(DEFAULT_LIMIT) as usize;
     let next_after = found.last().filter(|_| is_full).map(|last| last.scope.clone());
-    let message = if found.is_empty() { "Nobody has limits of his own.".to_owned() } else { limits_table(&found) };
+    let message =
+        if found.is_empty() { "No organization or user has its own limits.".to_owned() } else { limits_table(&found) };
     Ok(JsonResponse::ok(AdminLimitsListResponse {
         limits: found.iter().map(limits_info).collect(),
         next_after,
@@ -83,7 +88,8 @@ fn limits_table(found: &[LimitsView]) -> String {
 
 /// Limits of an organization
 ///
-/// What an organization, or a user without one, may have, and what it has. The ID of a user means his organization, if he has one.
+/// The limits of an organization, or of a user without one, and what it uses. The ID of a user stands for their
+/// organization, if they have one.
 #[utoipa::path(
     get,
     path = "/admin/limits/{scope}",
@@ -110,8 +116,8 @@ impl Body for AdminLimitsPatch {}
 
 /// Set limits
 ///
-/// Change what an organization, or a user without one, may have. What is absent stays as it is, and what is null is the configuration's
-/// again. What is there already stays, also where it is more than is allowed from now on.
+/// Change the limits of an organization, or of a user without one. Absent fields stay unchanged, and null restores the
+/// default of the configuration. Existing resources stay, even if they exceed the new limits.
 #[utoipa::path(
     patch,
     path = "/admin/limits/{scope}",
@@ -120,7 +126,7 @@ impl Body for AdminLimitsPatch {}
     params(("scope" = String, Path)),
     request_body = AdminLimitsPatch,
     responses(
-        (status = 200, description = "The limits that hold now", body = AdminLimitsInfo),
+        (status = 200, description = "The limits in effect", body = AdminLimitsInfo),
         (status = 400, description = "Invalid ID format or limit"),
         (status = 403, description = "Only administrators of the engine may do this"),
         (status = 404, description = "User or organization not found"),
@@ -136,17 +142,20 @@ pub(crate) async fn edit_limits(
     let body = call.body;
     let edit = LimitsEdit {
         instances: body.instances,
-        cpu_milli: body.cpus.map(|cpus| cpus.map(|cpus| to_stored_unit(cpus, CPU))),
+        cpu_milli: body.cpus.map(|cpus| cpus.map(|cpus| to_stored_unit(cpus, MILLI_PER_CPU))),
         gpus: body.gpus,
         volume_gb: body.volume_gb,
-        object_bytes: body.object_gb.map(|gigabytes| gigabytes.map(|gigabytes| to_stored_unit(gigabytes, OBJECTS))),
+        object_bytes: body
+            .object_gb
+            .map(|gigabytes| gigabytes.map(|gigabytes| to_stored_unit(gigabytes, BYTES_PER_GIGABYTE))),
     };
     Ok(JsonResponse::ok(limits_info(&limits::edit(&app.control, &call.caller, &scope, edit).await?)))
 }
 
-/// Take limits away
+/// Clear limits
 ///
-/// Take away all limits that were set for an organization, or for a user without one. Those of the configuration hold again.
+/// Remove all limits that were set for an organization, or for a user without one. The defaults of the configuration
+/// apply again.
 #[utoipa::path(
     delete,
     path = "/admin/limits/{scope}",
@@ -154,7 +163,7 @@ pub(crate) async fn edit_limits(
     tag = "admin",
     params(("scope" = String, Path)),
     responses(
-        (status = 200, description = "The limits that hold now", body = AdminLimitsInfo),
+        (status = 200, description = "The limits in effect", body = AdminLimitsInfo),
         (status = 400, description = "Invalid ID format"),
         (status = 403, description = "Only administrators of the engine may do this"),
         (status = 404, description = "User or organization not found"),
@@ -170,9 +179,6 @@ pub(crate) async fn clear_limits(
     Ok(JsonResponse::ok(limits_info(&limits::clear(&app.control, &caller, &scope).await?)))
 }
 
-/// Bytes of a gigabyte.
-const GIGABYTE: f64 = 1e9;
-
 fn limits_info(view: &LimitsView) -> AdminLimitsInfo {
     AdminLimitsInfo {
         scope: view.scope.clone(),
@@ -183,35 +189,32 @@ fn limits_info(view: &LimitsView) -> AdminLimitsInfo {
     }
 }
 
-/// Limits in the units of the API.
+/// Returns limits in the units of the API.
 pub(crate) fn limit_set(limits: &Limits) -> LimitSet {
     LimitSet {
         instances: limits.instances,
         cpus: limits.cpu_milli.map(|milli| milli as f64 / 1000.0),
         gpus: limits.gpus,
         volume_gb: limits.volume_gb,
-        object_gb: limits.object_bytes.map(|bytes| bytes as f64 / GIGABYTE),
+        object_gb: limits.object_bytes.map(|bytes| bytes as f64 / BYTES_PER_GIGABYTE),
     }
 }
 
-/// What is had, in the units of the API.
+/// Returns what is used, in the units of the API.
 pub(crate) fn limit_usage(used: &Amounts) -> LimitUsage {
     LimitUsage {
         instances: used.instances,
         cpus: used.cpu_milli as f64 / 1000.0,
         gpus: used.gpus,
         volume_gb: used.volume_gb,
-        object_gb: used.object_bytes as f64 / GIGABYTE,
+        object_gb: used.object_bytes as f64 / BYTES_PER_GIGABYTE,
     }
 }
 
-/// A limit in the API's unit as it is kept; the schema has bounded it.
+/// Converts a limit of the API to the stored unit; the schema has bounded it.
 fn to_stored_unit(amount: f64, unit: f64) -> u64 {
     (amount * unit).round() as u64
 }
-
-const CPU: f64 = 1000.0;
-const OBJECTS: f64 = GIGABYTE;
 
 fn limits_text(view: &LimitsView) -> String {
     let (own, all, used) = (limit_set(&view.own), limit_set(&view.limits), limit_usage(&view.used));
@@ -228,7 +231,7 @@ fn limits_text(view: &LimitsView) -> String {
     format!("Limits of {}\n\n{}", view.scope, table.render())
 }
 
-/// What is had of what may be had, for a cell.
+/// Renders what is used of a limit, for a cell.
 fn used_of_limit(used: &impl ToString, limit: Option<impl ToString>) -> String {
     match limit {
         Some(limit) => format!("{} of {}", used.to_string(), limit.to_string()),

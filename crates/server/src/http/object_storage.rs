@@ -19,10 +19,16 @@ use crate::http::output::failure::Failure;
 use crate::http::output::response::{EndpointResult, JsonResponse};
 use crate::http::output::table::{Cell, render_block};
 
+/// The region that clients should configure; any region is accepted.
+const REGION: &str = "global";
+
+/// The name of the sections in the configuration files of other programs.
+const SECTION: &str = "tp";
+
 /// Enable object storage
 ///
-/// Give the caller's organization S3-compatible object storage, and return the keys that all its members share. Where it is
-/// enabled already, the keys stay as they are.
+/// Enable S3-compatible object storage for the organization of the caller, and return the keys that all its members
+/// share. If it is enabled already, the keys stay unchanged.
 #[utoipa::path(
     post,
     path = "/object-storage/enable",
@@ -31,7 +37,7 @@ use crate::http::output::table::{Cell, render_block};
     responses(
         (status = 200, description = "Object storage is enabled", body = ObjectStorageCredentials),
         (status = 403, description = "The caller is in no organization"),
-        (status = 409, description = "It was disabled and is still being emptied"),
+        (status = 409, description = "It was disabled and its objects are still being deleted"),
     ),
     security(("HTTPBearer" = [])),
 )]
@@ -42,11 +48,11 @@ pub(crate) async fn enable_object_storage(
     Ok(JsonResponse::ok(credentials_info(object_storage::enable(&app.control, &caller).await?)))
 }
 
-/// Whether what is there may be lost.
+/// Whether objects may be deleted.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct DisableQuery {
-    /// Also when buckets hold objects: all of them are lost.
+    /// Disable even if buckets hold objects: all of them are deleted.
     #[param(required = false, default = false)]
     force: bool,
 }
@@ -59,8 +65,8 @@ impl FromQuery for DisableQuery {
 
 /// Disable object storage
 ///
-/// Take object storage from the caller's organization. Its keys open nothing any more. Refused while buckets hold objects,
-/// unless force is set; what there is, is then deleted in the background.
+/// Disable object storage for the organization of the caller. Its keys stop working. Refused while buckets hold
+/// objects, unless force is set; the objects are then deleted in the background.
 #[utoipa::path(
     delete,
     path = "/object-storage/disable",
@@ -108,8 +114,8 @@ pub(crate) async fn get_credentials(
 
 /// Replace the keys of object storage
 ///
-/// Give the caller's organization new keys. The old ones stop at once, for all its members, and cannot be brought back;
-/// URLs that were signed with them stop, too.
+/// Create new keys for the organization of the caller. The old keys stop working at once, for all its members, and
+/// cannot be restored; URLs that were signed with them stop, too.
 #[utoipa::path(
     post,
     path = "/object-storage/rotate-keys",
@@ -132,8 +138,8 @@ pub(crate) async fn rotate_keys(
 
 /// Get the configuration of the AWS tools
 ///
-/// Sections for the files of the AWS command line and the AWS libraries: with them, `aws --profile tp s3 ls` needs no other
-/// option.
+/// Sections for the files of the AWS command line and the AWS libraries: with them, `aws --profile tp s3 ls` needs no
+/// other option.
 #[utoipa::path(
     get,
     path = "/object-storage/configure/aws",
@@ -153,7 +159,7 @@ pub(crate) async fn configure_aws(
     Ok(JsonResponse::ok(aws_sections(object_storage::credentials(&app.control, &caller).await?)))
 }
 
-/// Buckets go into the path, because not every endpoint has a domain below which they could have names.
+/// Buckets are addressed by path, because not every endpoint has a domain with names for buckets.
 fn aws_sections(opened: Opened) -> AwsConfigure {
     let Opened { credentials, endpoint, .. } = opened;
     let (key, secret) = (credentials.access_key_id, credentials.secret_access_key);
@@ -192,8 +198,8 @@ pub(crate) async fn configure_rclone(
     Ok(JsonResponse::ok(rclone_section(object_storage::credentials(&app.control, &caller).await?)))
 }
 
-/// Of an unknown provider rclone expects little. The last lines say what it may rely on here: the newer listing, names that
-/// are escaped in it, and ETags by which uploads in parts can be verified.
+/// For an unknown provider, rclone assumes little. The last lines state what it can rely on: the newer listing, names
+/// that are escaped in it, and ETags by which uploads in parts can be verified.
 fn rclone_section(opened: Opened) -> RcloneConfigure {
     let Opened { credentials, endpoint, .. } = opened;
     let (key, secret) = (credentials.access_key_id, credentials.secret_access_key);
@@ -220,7 +226,7 @@ fn rclone_section(opened: Opened) -> RcloneConfigure {
 
 /// Get the usage of object storage
 ///
-/// How much the caller's organization has in object storage, how much it may have, and how often it was used.
+/// The size of the objects of the caller's organization, its quota, and the number of S3 requests.
 #[utoipa::path(
     get,
     path = "/object-storage/usage",
@@ -275,7 +281,7 @@ pub(crate) async fn list_buckets(
 ) -> EndpointResult<BucketListResponse> {
     let buckets = object_storage::list_buckets(&app.control, &caller).await?;
     let message = match buckets.as_slice() {
-        [] => "No buckets. Make one with `tp object-storage bucket create NAME`.".to_owned(),
+        [] => "No buckets. Create one with `tp object-storage bucket create NAME`.".to_owned(),
         names => names.join("\n"),
     };
     Ok(JsonResponse::ok(BucketListResponse { buckets, message }))
@@ -283,7 +289,7 @@ pub(crate) async fn list_buckets(
 
 /// Create a bucket
 ///
-/// Make a bucket in the caller's organization. Other organizations may have one of the same name.
+/// Create a bucket in the caller's organization. Other organizations may have one of the same name.
 #[utoipa::path(
     put,
     path = "/object-storage/bucket/create/{bucket_name}",
@@ -311,7 +317,7 @@ pub(crate) async fn create_bucket(
 
 /// Delete a bucket
 ///
-/// Remove an empty bucket of the caller's organization. Uploads that were begun in it are given up.
+/// Remove an empty bucket of the caller's organization. Its unfinished uploads are aborted.
 #[utoipa::path(
     delete,
     path = "/object-storage/bucket/delete/{bucket_name}",
@@ -335,12 +341,6 @@ pub(crate) async fn delete_bucket(
     object_storage::delete_bucket(&app.control, &caller, &bucket_name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
-
-/// What clients are told to call the one region there is; they may call it anything.
-const REGION: &str = "global";
-
-/// What sections in the files of other programs are called.
-const SECTION: &str = "tp";
 
 fn credentials_info(opened: Opened) -> ObjectStorageCredentials {
     let Opened { credentials, endpoint, message } = opened;

@@ -1,4 +1,4 @@
-//! The endpoints of the tag `requests`, and how a request looks in them and in the operations of a cluster.
+//! The endpoints of the tag `requests`, and the rendering of a request for them and for the operations of a cluster.
 
 use axum::extract::State;
 use tarn_api::requests::{RequestInfoResponse, RequestListResponse, RequestStatus as Status, RequestType as Type};
@@ -16,7 +16,7 @@ use crate::http::output::table::{Dash, Table, append_next_page};
 
 /// Poll a request
 ///
-/// How far a request is. Ask again after the seconds in Retry-After until it is COMPLETED or FAILED.
+/// The progress of a request. Poll again after the seconds in Retry-After until it is COMPLETED or FAILED.
 #[utoipa::path(
     get,
     path = "/request/info/{request_id}",
@@ -43,8 +43,8 @@ pub(crate) async fn get_request(
 ) -> EndpointResult<RequestInfoResponse> {
     let found = requests::info(&app.control, &caller, &request).await?;
     let ended = found.request.status.is_terminal();
-    let answer = JsonResponse::ok(request_info(found));
-    Ok(if ended { answer } else { answer.with_retry_after(1) })
+    let response = JsonResponse::ok(request_info(found));
+    Ok(if ended { response } else { response.with_retry_after(1) })
 }
 
 impl FromQuery for (KindQuery, OrgQuery, PageQuery) {
@@ -55,7 +55,7 @@ impl FromQuery for (KindQuery, OrgQuery, PageQuery) {
 
 /// List requests
 ///
-/// The requests of the caller or, with include_org, all of the organization's, newest first.
+/// The requests of the caller or, with include_org, all requests of the organization, newest first.
 #[utoipa::path(
     get,
     path = "/request/list",
@@ -102,18 +102,18 @@ impl FromQuery for KindQuery {
 }
 
 impl KindQuery {
-    /// The type in the words of the model.
+    /// Returns the type of the model.
     pub(crate) fn kind(&self) -> Option<RequestType> {
         RequestType::ALL.into_iter().find(|kind| Some(api_request_type(*kind)) == self.kind)
     }
 
-    /// The status in the words of the model.
+    /// Returns the status of the model.
     pub(crate) fn status(&self) -> Option<RequestStatus> {
         RequestStatus::ALL.into_iter().find(|status| Some(api_request_status(*status)) == self.status)
     }
 }
 
-/// A request as JSON.
+/// Returns a request as JSON.
 pub(crate) fn request_info(view: RequestView) -> RequestInfoResponse {
     let RequestView { request, explanation } = view;
     RequestInfoResponse {
@@ -128,7 +128,7 @@ pub(crate) fn request_info(view: RequestView) -> RequestInfoResponse {
     }
 }
 
-/// A row for each request.
+/// Renders a row for each request.
 pub(crate) fn request_table(views: &[RequestView]) -> String {
     let mut table = Table::new(["ID", "TYPE", "STATUS", "OBJECT", "CREATED", "MESSAGE"], views.len());
     for RequestView { request, explanation } in views {

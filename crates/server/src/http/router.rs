@@ -1,7 +1,7 @@
 //! Every route of the API on one page: method, path and handler.
 //!
-//! The method and the path of a documented route are declared at its handler, where `utoipa` reads them. The page repeats them, and
-//! a test fails when the two differ.
+//! The method and the path of a documented route are declared at its handler, where `utoipa` reads them. The page
+//! repeats them, and a test fails when the two differ.
 
 use axum::Router;
 use axum::http::{Method, StatusCode, Uri};
@@ -119,8 +119,8 @@ page! { register_secured_routes, SECURED_ROUTES:
     POST   "/admin/gpu/clear/{gpu_id}"                    host::clear_gpu;
 }
 
-/// Registers the open routes that are not in the OpenAPI document: the document itself, and the WebSockets, whose key comes in
-/// the first frame.
+/// Registers the open routes that are not in the OpenAPI document: the document itself, and the WebSockets, whose key
+/// comes in the first frame.
 fn register_undocumented_open_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
     router
         .route("/openapi.json", get(openapi::serve_openapi))
@@ -128,8 +128,8 @@ fn register_undocumented_open_routes(router: OpenApiRouter<App>) -> OpenApiRoute
         .route("/job/listen/{job_id}", get(jobs::listen::listen_to_job))
 }
 
-/// Registers the secured routes that are not in the OpenAPI document. A cluster may have the name of a verb of this API, and the
-/// route of that verb would hide it from `DELETE /cluster/{cluster}`.
+/// Registers the secured routes that are not in the OpenAPI document. A cluster may have the name of a verb of this
+/// API, and the route of that verb would hide it from `DELETE /cluster/{cluster}`.
 fn register_undocumented_secured_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
     router
         .route("/cluster/create", delete(clusters::destroy::destroy_cluster))

@@ -11,12 +11,12 @@ use crate::http::input::query::{Fields, FromQuery, Params};
 use crate::http::middleware::authenticate::Authenticated;
 use crate::http::output::response::{EndpointResult, JsonResponse};
 
-/// The parameters of this endpoint.
+/// The parameters of the SSH command.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct SystemQuery {
-    /// Operating system of the client, in any case. On Windows `ssh` remembers the host key of the first time; elsewhere the
-    /// command brings the host key along.
+    /// Operating system of the client, in any case. On Windows `ssh` stores the host key at the first login; elsewhere
+    /// the command contains the host key.
     system: Option<SystemType>,
 }
 
@@ -29,7 +29,7 @@ impl FromQuery for SystemQuery {
 
 /// SSH command for an instance
 ///
-/// The command that opens a shell on the instance. It needs no shell to run, and further options may be added at its end.
+/// The command that opens a shell on the instance. It needs no shell, and options may be appended.
 #[utoipa::path(
     get,
     path = "/ssh/{instance_id}",

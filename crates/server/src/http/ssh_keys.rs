@@ -20,8 +20,7 @@ impl Body for SSHKeyCreateRequest {}
 
 /// Add an SSH key
 ///
-/// Save a public key. It opens all clusters of the user and the organization, within seconds
-/// also those that run.
+/// Save a public key. Within seconds it opens all clusters of the user and the organization, including running ones.
 #[utoipa::path(
     post,
     path = "/user/ssh-key/add",
@@ -46,7 +45,7 @@ pub(crate) async fn add_ssh_key(
 
 /// List SSH keys
 ///
-/// The keys that the caller saved or, with include_org, all of the organization's.
+/// The keys that the caller saved or, with include_org, all keys of the organization.
 #[utoipa::path(
     get,
     path = "/user/ssh-key/list",
@@ -59,9 +58,9 @@ pub(crate) async fn add_ssh_key(
 pub(crate) async fn list_ssh_keys(
     State(app): State<App>,
     Authenticated(caller): Authenticated,
-    Params(whose): Params<OrgQuery>,
+    Params(query): Params<OrgQuery>,
 ) -> EndpointResult<SSHKeyListResponse> {
-    let keys = ssh_keys::list(&app.control, &caller, whose.include_org).await?;
+    let keys = ssh_keys::list(&app.control, &caller, query.include_org).await?;
     let message = match keys.as_slice() {
         [] => "No SSH keys. Add one with `tp me sshkey add ~/.ssh/id_ed25519.pub`.".to_owned(),
         keys => ssh_key_table(keys),
@@ -91,8 +90,8 @@ fn ssh_key_info(key: SshKey) -> SSHKeyInfo {
 
 /// Remove an SSH key
 ///
-/// Forget a saved key. Within seconds it opens nothing any more, also no cluster of the user and the organization to which it
-/// was given at its creation.
+/// Delete a saved key. Within seconds it opens nothing, not even a cluster of the user and the organization that was
+/// created with it.
 #[utoipa::path(
     delete,
     path = "/user/ssh-key/remove/{key_id}",

@@ -18,7 +18,7 @@ use crate::http::output::table::{Table, render_block};
 
 /// Account details
 ///
-/// Who calls, with the balance, what runs and what it costs.
+/// The caller, with the balance, what runs and what it costs.
 #[utoipa::path(
     get,
     path = "/user/info",
@@ -34,7 +34,7 @@ pub(crate) async fn get_user(
     user_info(&app, &caller).await
 }
 
-/// What both endpoints about the caller answer.
+/// The response of both endpoints about the caller.
 async fn user_info(app: &App, caller: &Caller) -> EndpointResult<UserInfoResponse> {
     let view = users::info(&app.control, caller).await?;
     let message = user_text(&view);
@@ -136,7 +136,7 @@ fn organization_text(view: &OrgView) -> String {
 
 /// Read preferences
 ///
-/// What the user wants to be told.
+/// The notification and payment settings of the caller.
 #[utoipa::path(
     get,
     path = "/user/preferences",
@@ -152,7 +152,7 @@ pub(crate) async fn get_preferences(
     Ok(JsonResponse::ok(preferences_info(users::preferences(&app.control, &caller).await?)))
 }
 
-/// Preferences as JSON.
+/// Returns preferences as JSON.
 fn preferences_info(preferences: Preferences) -> UserPreferences {
     UserPreferences {
         notify_email_cluster_create: preferences.notify_email_cluster_create,
@@ -167,8 +167,8 @@ impl Body for UserPreferencesPatch {}
 
 /// Change preferences
 ///
-/// Change some of the preferences and get all of them. What is absent stays as it is, and a threshold that is null is taken
-/// away.
+/// Change some of the preferences and get all of them. Absent fields stay unchanged, and null removes a
+/// threshold.
 #[utoipa::path(
     patch,
     path = "/user/preferences",
@@ -197,7 +197,7 @@ pub(crate) async fn edit_preferences(
     Ok(JsonResponse::ok(preferences_info(users::edit_preferences(&app.control, &call.caller, edit).await?)))
 }
 
-/// The schema has refused what is no sane amount.
+/// The schema has refused an amount that is out of range.
 fn threshold(dollars: Option<f64>) -> Option<Money> {
     dollars.and_then(Money::from_dollars)
 }

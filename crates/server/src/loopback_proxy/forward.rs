@@ -11,8 +11,8 @@ use tokio::time::{sleep, timeout};
 /// The timeouts of a forwarded connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timeouts {
-    /// A connection without any data for this long is closed, so that a client that neither reads nor writes keeps no permit. The
-    /// engine has stricter timeouts; this one is for clients that ignore them.
+    /// A connection without any data for this long is closed, so that a client that neither reads nor writes keeps no
+    /// permit. The engine has stricter timeouts; this one is for clients that ignore them.
     idle: Duration,
     /// How long the client in the instance has to read the rest after the engine closed the connection.
     after_close: Duration,
@@ -22,8 +22,8 @@ pub(super) struct Timeouts {
 pub(super) const TIMEOUTS: Timeouts =
     Timeouts { idle: Duration::from_secs(15 * 60), after_close: Duration::from_secs(10) };
 
-/// Copies data both ways until both sides have closed, or the engine has and the client does not read the rest in time, or the
-/// connection is idle.
+/// Copies data both ways until both sides have closed, or the engine has and the client does not read the rest in time,
+/// or the connection is idle.
 pub(super) async fn forward_connection(
     (mut reader, mut writer): Opened<Box<dyn Stream>>,
     connection: TcpStream,

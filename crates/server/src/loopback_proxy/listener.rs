@@ -20,8 +20,8 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest delay before the listener is opened again; the first delay is one second.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
-/// A permit is held for at least this long. That bounds how many connections per second an instance can cause, whatever its guest
-/// announces.
+/// A permit is held for at least this long. That bounds how many connections per second an instance can cause, whatever
+/// its guest announces.
 const MIN_PERMIT_TIME: Duration = Duration::from_millis(100);
 
 /// How many characters of a message of a guest are logged.

@@ -1,10 +1,10 @@
-//! The loopback proxy: in every running instance the engine is reachable at 127.0.0.1, so that clients and credentials work there
-//! unchanged.
+//! The loopback proxy: in every running instance the engine is reachable at 127.0.0.1, so that clients and credentials
+//! work there unchanged.
 //!
-//! The engine asks each guest to listen, takes the connections and forwards them to its own listener. So an instance has no route
-//! to the network of the host, and the protocol is the same as outside. A connection gives no access by itself, and this module
-//! must not know what is sent through it. Start reading at [`serve_loopback_proxies`]; `listener` keeps one listener in one
-//! instance, `permits` bounds the connections, and `forward` copies the data.
+//! The engine asks each guest to listen, takes the connections and forwards them to its own listener. So an instance
+//! has no route to the network of the host, and the protocol is the same as outside. A connection gives no access by
+//! itself, and this module must not know what is sent through it. Start reading at [`serve_loopback_proxies`];
+//! `listener` keeps one listener in one instance, `permits` bounds the connections, and `forward` copies the data.
 
 mod forward;
 mod listener;
@@ -27,7 +27,8 @@ use permits::ConnectionPermits;
 /// How often the generation of the database is checked for changes, which is cheap.
 const GENERATION_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How often the running instances are read when changes are not visible, because other replicas write the database too.
+/// How often the running instances are read when changes are not visible, because other replicas write the database
+/// too.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The lowest port that guests can listen on.
@@ -43,7 +44,8 @@ pub struct LoopbackProxy {
 }
 
 impl LoopbackProxy {
-    /// Returns a proxy to the listener at `listening`, on the same port, or on `otherwise` if guests cannot listen on that port.
+    /// Returns a proxy to the listener at `listening`, on the same port, or on `otherwise` if guests cannot listen on
+    /// that port.
     pub fn to(listening: SocketAddr, otherwise: u16) -> LoopbackProxy {
         let mut address = listening;
         match listening {

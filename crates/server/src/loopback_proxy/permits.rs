@@ -7,8 +7,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Permits of one proxy alone, whatever other instances do.
 const OWN: usize = 8;
 
-/// Further permits of one proxy, as long as shared permits are left. A guest can serve all of these for several proxies and has
-/// streams left for SSH.
+/// Further permits of one proxy, as long as shared permits are left. A guest can serve all of these for several proxies
+/// and has streams left for SSH.
 const MORE: usize = 120;
 
 /// Permits that all proxies of all instances share.

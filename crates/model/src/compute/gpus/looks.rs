@@ -30,11 +30,12 @@ impl Look {
         Look { seen, all_real: true, all_simulated: true }
     }
 
-    /// Returns what this observation means for known GPUs that were not seen; `is_owned` tells which of them have an owner,
-    /// `is_listed` which were present or missed until now.
+    /// Returns what this observation means for known GPUs that were not seen; `is_owned` tells which of them have an
+    /// owner, `is_listed` which were present or missed until now.
     ///
-    /// A real GPU is missed until an operator clears it: a broken GPU must not disappear silently. A GPU with an owner is always
-    /// missed, and so is every listed GPU while the query fails. A declared GPU exists for as long as it is declared.
+    /// A real GPU is missed until an operator clears it: a broken GPU must not disappear silently. A GPU with an owner
+    /// is always missed, and so is every listed GPU while the query fails. A declared GPU exists for as long as it is
+    /// declared.
     pub fn unseen(
         &self,
         known: &BTreeMap<String, Known>,

@@ -1,7 +1,8 @@
-//! The errors that NVIDIA's kernel driver reports by number and that make a GPU unusable. All other errors are faults of
-//! programs, or the GPU reports them in another way.
+//! The errors that NVIDIA's kernel driver reports by number and that make a GPU unusable. All other errors are faults
+//! of programs, or the GPU reports them in another way.
 
-/// Returns the meaning of an error that only a reset, a repair or a restart of the host repairs; `None` for every other error.
+/// Returns the meaning of an error that only a reset, a repair or a restart of the host repairs; `None` for every other
+/// error.
 pub fn meaning(code: u32) -> Option<&'static str> {
     let meaning = match code {
         48 => "memory error that could not be corrected",

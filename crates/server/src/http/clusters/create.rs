@@ -16,7 +16,7 @@ impl Body for ClusterCreateRestRequest {
 /// Create a cluster
 ///
 /// Create a GPU or CPU cluster. Returns 202 immediately with request ID. Poll /request/info/{request_id} to track
-/// provisioning progress. What does not fit now waits for its turn.
+/// provisioning progress. A cluster that does not fit now waits in the capacity queue.
 #[utoipa::path(
     post,
     path = "/cluster/create",
@@ -25,7 +25,7 @@ impl Body for ClusterCreateRestRequest {
     request_body = ClusterCreateRestRequest,
     responses(
         (status = 202, description = "Cluster creation initiated", body = ClusterCreateRestResponse),
-        (status = 400, description = "Unknown instance type, invalid name, key or image, or more than can ever fit"),
+        (status = 400, description = "Unknown instance type, invalid name, key or image, or more than fits on the host"),
         (status = 402, description = "Insufficient balance"),
         (status = 409, description = "Name taken, or too many saved SSH keys"),
     ),

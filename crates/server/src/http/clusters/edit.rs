@@ -16,7 +16,7 @@ impl Body for ClusterEditRequest {
 
 /// Edit a cluster
 ///
-/// Change the name or the deletion protection of a cluster, at once.
+/// Change the name or the deletion protection of a cluster immediately.
 #[utoipa::path(
     patch,
     path = "/cluster/edit/{cluster}",

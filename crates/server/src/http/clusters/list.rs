@@ -13,11 +13,11 @@ use crate::http::middleware::authenticate::Authenticated;
 use crate::http::output::response::{EndpointResult, JsonResponse};
 use crate::http::output::table::append_next_page;
 
-/// What this endpoint takes besides the parameters of every list.
+/// The parameters besides those of every list.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct InstancesQuery {
-    /// A table of all instances instead of one of clusters.
+    /// Show a table of instances instead of clusters.
     #[param(required = false, default = false)]
     instances: bool,
 }
@@ -30,7 +30,7 @@ impl FromQuery for (ListQuery, InstancesQuery) {
 
 /// List clusters
 ///
-/// The clusters that the caller created or, with include_org, all of the organization's, newest first.
+/// The clusters that the caller created or, with include_org, all clusters of the organization, newest first.
 #[utoipa::path(
     get,
     path = "/cluster/list",

@@ -10,7 +10,7 @@ use crate::http::input::query::{Fields, FromQuery, Params};
 use crate::http::middleware::authenticate::Authenticated;
 use crate::http::output::response::{EndpointResult, JsonResponse};
 
-/// The parameters of this endpoint.
+/// The parameters of a quote.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct QuoteQuery {
@@ -42,7 +42,7 @@ impl FromQuery for QuoteQuery {
     params(QuoteQuery),
     responses(
         (status = 200, description = "The price", body = QuoteResponse),
-        (status = 400, description = "Unknown instance type, or more than can ever fit"),
+        (status = 400, description = "Unknown instance type, or more than fits on the host"),
     ),
     security(("HTTPBearer" = [])),
 )]

@@ -11,9 +11,9 @@ use crate::http::output::response::{EndpointResult, JsonResponse, id_text};
 
 /// Restart a cluster
 ///
-/// Restart all nodes of a cluster that is RUNNING, or FAILED because a node died. They keep their IDs, names, addresses, disks
-/// and keys. Returns 202 immediately with request ID. Poll /request/info/{request_id} to track progress. An addition of Tarn:
-/// other engines do not have it.
+/// Restart all nodes of a cluster that is RUNNING, or FAILED because a node died. They keep their IDs, names,
+/// addresses, disks and keys. Returns 202 immediately with request ID. Poll /request/info/{request_id} to track
+/// progress. An addition of Tarn: other engines do not have it.
 #[utoipa::path(
     post,
     path = "/cluster/restart/{cluster}",

@@ -12,7 +12,7 @@ use crate::http::output::table::{Dash, Table};
 
 /// List instance types
 ///
-/// Every type that can be given as instance_type here, with its shape, its price, and how many would fit now.
+/// Every instance type of this engine, with its shape, its price, and how many instances fit now.
 #[utoipa::path(
     get,
     path = "/cluster/types",

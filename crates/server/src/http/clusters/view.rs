@@ -1,4 +1,4 @@
-//! How a cluster looks: as JSON, as rows of a table, as a block of text.
+//! Renders a cluster: as JSON, as rows of a table, as a text block.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use crate::http::host::instance_gpu_info;
 use crate::http::output::table::Cell::{Shown, Text};
 use crate::http::output::table::{Dash, Table, render_block, replace_control_characters};
 
-/// A cluster as JSON. What the view holds is moved, not copied: lists are long.
+/// Returns a cluster as JSON. The view is moved, not copied: lists are long.
 pub(super) fn cluster_info(control: &Control, view: ClusterView) -> ClusterInfo {
     let ClusterView { cluster, instances, attachment, explanation, simulated, gpus } = view;
     ClusterInfo {
@@ -40,7 +40,7 @@ pub(super) fn cluster_info(control: &Control, view: ClusterView) -> ClusterInfo 
     }
 }
 
-/// A row for each cluster, and below the table what those that do not simply run have to say.
+/// Renders a row for each cluster, and below the table the explanations of clusters that do not simply run.
 pub(super) fn cluster_table(views: &[ClusterView]) -> String {
     let head = ["ID", "NAME", "STATUS", "TYPE", "NODES", "STORAGE", "PER HOUR", "CREATED"];
     let mut table = Table::new(head, views.len());
@@ -66,7 +66,7 @@ pub(super) fn cluster_table(views: &[ClusterView]) -> String {
     out
 }
 
-/// A row for each instance of each cluster.
+/// Renders a row for each instance of each cluster.
 pub(super) fn instance_table(views: &[ClusterView]) -> String {
     let head = ["INSTANCE", "NAME", "STATUS", "ADDRESS", "CLUSTER", "TYPE"];
     let mut table = Table::new(head, views.len());
@@ -79,7 +79,7 @@ pub(super) fn instance_table(views: &[ClusterView]) -> String {
     table.render()
 }
 
-/// Everything about one cluster.
+/// Renders everything about one cluster.
 pub(super) fn cluster_text(view: &ClusterView) -> String {
     let cluster = &view.cluster;
     let (price, kind) = (format!("{} per hour", cluster.hourly_rate), type_label(view));
@@ -140,11 +140,11 @@ fn cluster_status(state: &State) -> ClusterStatus {
     }
 }
 
-/// Whatever shows simulated GPUs says so.
+/// Adds a note to the explanation of a cluster with simulated GPUs.
 fn explanation_with_note(explanation: Option<String>, simulated: bool) -> Option<String> {
     const NOTE: &str = "The GPUs are simulated: the operator declared them, and they do not exist.";
     match (explanation, simulated) {
-        // A reason of a failure is no sentence, and others are.
+        // The reason of a failure has no full stop; other explanations do.
         (Some(text), true) => {
             let stop = if text.ends_with(['.', '!', '?']) { "" } else { "." };
             Some(format!("{text}{stop} {NOTE}"))
@@ -154,7 +154,7 @@ fn explanation_with_note(explanation: Option<String>, simulated: bool) -> Option
     }
 }
 
-/// The type of a cluster, with a note when its GPUs are simulated.
+/// Returns the type of a cluster, with a note when its GPUs are simulated.
 fn type_label(view: &ClusterView) -> Cow<'_, str> {
     let kind = view.cluster.instance_type.as_str();
     if view.simulated { Cow::Owned(format!("{kind} (simulated)")) } else { Cow::Borrowed(kind) }
@@ -173,11 +173,14 @@ impl Display for HostName<'_> {
 mod tests {
     use super::*;
 
+    /// The note is a separate sentence.
     #[test]
-    fn a_note_is_a_sentence_of_its_own() {
-        let said = |text: &str| explanation_with_note(Some(text.to_owned()), true).unwrap();
-        assert!(said("restart it, or destroy it").starts_with("restart it, or destroy it. The GPUs are simulated"));
-        assert!(said("It waits.").starts_with("It waits. The GPUs are simulated"));
+    fn simulated_note_is_separate_sentence() {
+        let with_note = |text: &str| explanation_with_note(Some(text.to_owned()), true).unwrap();
+        assert!(
+            with_note("restart it, or destroy it").starts_with("restart it, or destroy it. The GPUs are simulated")
+        );
+        assert!(with_note("It waits.").starts_with("It waits. The GPUs are simulated"));
         assert_eq!(explanation_with_note(Some("it failed".to_owned()), false).as_deref(), Some("it failed"));
     }
 }

@@ -8,8 +8,8 @@ use axum::http::uri::Authority;
 use crate::App;
 use crate::http::output::failure::Failure;
 
-/// The base URL of the engine: the configured one, or else the one that the client used. URLs that begin with it work for the
-/// client.
+/// The base URL of the engine: the configured one, or else the one that the client used. URLs that begin with it work
+/// for the client.
 pub(crate) struct Address(pub(crate) String);
 
 impl FromRequestParts<App> for Address {

@@ -115,8 +115,8 @@ impl Fields {
         let text = self.text(name)?;
         let found = choices.iter().find(|(word, _)| word.eq_ignore_ascii_case(&text));
         if found.is_none() {
-            let words = choices.iter().map(|(word, _)| format!("'{word}'")).collect::<Vec<_>>();
-            let () = self.refuse(name, "enum", &format!("Input should be {}", join_with_or(&words)));
+            let names = choices.iter().map(|(word, _)| format!("'{word}'")).collect::<Vec<_>>();
+            let () = self.refuse(name, "enum", &format!("Input should be {}", join_with_or(&names)));
         }
         found.map(|(_, value)| *value)
     }
@@ -129,8 +129,8 @@ impl Fields {
 }
 
 /// Joins the items as in `a, b or c`.
-pub(crate) fn join_with_or(words: &[String]) -> String {
-    match words {
+pub(crate) fn join_with_or(items: &[String]) -> String {
+    match items {
         [] => String::new(),
         [only] => only.clone(),
         [first @ .., last] => format!("{} or {last}", first.join(", ")),

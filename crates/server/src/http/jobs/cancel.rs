@@ -14,8 +14,8 @@ use crate::http::output::response::{EndpointResult, JsonResponse};
 
 /// Cancel a job
 ///
-/// Returns 202 immediately; the job is stopped in the background: it has a few seconds to end by itself and is then killed.
-/// Poll /job/info/{job_id} until it is canceled.
+/// Returns 202 immediately; the job is stopped in the background: it has a few seconds to end by itself and is then
+/// killed. Poll /job/info/{job_id} until it is canceled.
 #[utoipa::path(
     post,
     path = "/job/cancel/{job_id}",

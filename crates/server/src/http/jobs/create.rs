@@ -17,8 +17,9 @@ impl Body for JobCreateRequest {}
 
 /// Create a job
 ///
-/// Create a job without a WebSocket: upload its files as a tar.gz to upload_url and start it with /job/start/{job_id}. A job
-/// without files (files false) can be started at once (start true). A job that is not started is deleted after a while.
+/// Create a job without a WebSocket: upload its files as a tar.gz to upload_url and start it with /job/start/{job_id}.
+/// A job without files (files false) can be started at once (start true). A job that is not started is deleted after a
+/// while.
 #[utoipa::path(
     post,
     path = "/job/create",

@@ -14,7 +14,7 @@ use crate::http::output::table::append_next_page;
 
 /// List jobs
 ///
-/// The jobs that the caller created or, with include_org, all of the organization's, newest first.
+/// The jobs that the caller created or, with include_org, all jobs of the organization, newest first.
 #[utoipa::path(
     get,
     path = "/job/list",
@@ -34,7 +34,7 @@ pub(crate) async fn list_jobs(
 ) -> EndpointResult<JobListResponse> {
     let page = jobs::list(&app.control, &caller, listing.into()).await?;
     let mut message = match page.items.as_slice() {
-        [] => "No jobs. Begin one with `tp job init`.".to_owned(),
+        [] => "No jobs. Start with `tp job init`.".to_owned(),
         items => view::job_table(items),
     };
     append_next_page(&mut message, page.next_cursor.as_deref());

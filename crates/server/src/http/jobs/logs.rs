@@ -19,7 +19,7 @@ use crate::http::input::query::{Fields, FromQuery, Params};
 use crate::http::middleware::authenticate::Authenticated;
 use crate::http::output::failure::Failure;
 
-/// How much is read at a time; the remaining waits until this was taken.
+/// How much is read at a time; the next chunk is read when this one was sent.
 const CHUNK_BYTES: u64 = 1 << 20;
 
 /// The longest wait for output. A proxy in front of the engine may have a timeout not much longer.
@@ -35,7 +35,8 @@ pub(crate) struct PartQuery {
     /// Maximum number of bytes; without it the whole rest.
     #[param(required = false, minimum = 0)]
     limit: Option<u64>,
-    /// If there is nothing yet, wait this many seconds. The response comes as soon as there is output, or the job has ended.
+    /// If there is nothing yet, wait this many seconds. The response comes as soon as there is output, or the job has
+    /// ended.
     #[param(required = false, minimum = 0, maximum = 60, default = 0)]
     wait: u64,
 }
@@ -53,8 +54,8 @@ impl FromQuery for PartQuery {
 
 /// Output of a job
 ///
-/// The log of a job so far, as bytes. The header x-log-size has the number of bytes in total, and x-log-ended whether the log is
-/// complete.
+/// The log of a job so far, as bytes. The header x-log-size has the number of bytes in total, and x-log-ended whether
+/// the log is complete.
 #[utoipa::path(
     get,
     path = "/job/logs/{job_id}",

@@ -1,5 +1,5 @@
-//! The endpoints of the tag `job`, a file each; those that move files are in `transfer`. `push` and `listen` are WebSockets and
-//! share `websocket`. `view` is how a job looks in all of them.
+//! The endpoints of the tag `job`, a file each; those that move files are in `transfer`. `push` and `listen` are
+//! WebSockets and share `websocket`. `view` renders a job for all of them.
 
 pub(crate) mod cancel;
 pub(crate) mod create;

@@ -12,8 +12,8 @@ use crate::http::output::response::{EndpointResult, JsonResponse};
 
 /// Start a job
 ///
-/// Put a job whose files are uploaded into the queue of its cluster. A job that was started already stays unchanged. Poll
-/// /job/info/{job_id} to track progress.
+/// Put a job whose files are uploaded into the queue of its cluster. A job that was started already stays unchanged.
+/// Poll /job/info/{job_id} to track progress.
 #[utoipa::path(
     post,
     path = "/job/start/{job_id}",

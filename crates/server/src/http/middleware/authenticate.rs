@@ -1,5 +1,5 @@
-//! Authenticates the caller. This runs before every secured route, so that a missing or wrong key is refused before anything else
-//! of the call is read.
+//! Authenticates the caller. This runs before every secured route, so that a missing or wrong key is refused before
+//! anything else of the call is read.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! What every call passes through before it reaches its endpoint, from the outside to the inside: `observe`, `authenticate`
-//! with the rate limit of `limiter`, and `response_cache`.
+//! What every call passes through before it reaches its endpoint, from the outside to the inside: `observe`,
+//! `authenticate` with the rate limit of `limiter`, and `response_cache`.
 
 pub(crate) mod authenticate;
 pub(crate) mod limiter;

@@ -1,8 +1,8 @@
-//! Caches responses of lists and infos, which clients poll and which mostly do not change. A response is served from the cache as
-//! long as nothing was written to the database.
+//! Caches responses of lists and infos, which clients poll and which mostly do not change. A response is served from
+//! the cache as long as nothing was written to the database.
 //!
-//! The cache is behind authentication, so that a revoked key is refused at once, and works only where every change is known: on
-//! PostgreSQL other replicas write, and nothing is cached.
+//! The cache is behind authentication, so that a revoked key is refused at once, and works only where every change is
+//! known: on PostgreSQL other replicas write, and nothing is cached.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

@@ -1,5 +1,5 @@
-//! The OpenAPI document: collected from the endpoints, then converted to the style of FastAPI, because clients of the original API
-//! were generated from that style. It contains the seed operations verbatim.
+//! The OpenAPI document: collected from the endpoints, then converted to the style of FastAPI, because clients of the
+//! original API were generated from that style. It contains the seed operations verbatim.
 
 mod style;
 

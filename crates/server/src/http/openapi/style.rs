@@ -1,4 +1,5 @@
-//! Converts a document to the style of FastAPI: titles everywhere, `anyOf` with null, the same errors for all operations.
+//! Converts a document to the style of FastAPI: titles everywhere, `anyOf` with null, the same errors for all
+//! operations.
 
 use serde_json::{Map, Value, json};
 

@@ -9,8 +9,8 @@ use serde_json::json;
 use tarn_api::errors::{Location, ValidationError};
 use tarn_control::Kind;
 
-/// A refused or failed call. The middleware `observe` renders its body, because only it knows the id of the call, and logs the
-/// cause once.
+/// A refused or failed call. The middleware `observe` renders its body, because only it knows the id of the call, and
+/// logs the cause once.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) status: StatusCode,

@@ -37,7 +37,8 @@ impl Cell<'_> {
     }
 }
 
-/// Replaces control characters and line ends, which could affect a terminal: users choose names, and other users print them.
+/// Replaces control characters and line ends, which could affect a terminal: users choose names, and other users print
+/// them.
 pub(crate) fn replace_control_characters(text: &str) -> Cow<'_, str> {
     // Control characters are below the space, or this byte is the first of them, or it is the last of ASCII.
     if !text.bytes().any(|byte| matches!(byte, ..b' ' | 0x7f | 0xc2)) {

@@ -13,8 +13,8 @@ impl Body for StorageAttachRestRequest {}
 
 /// Attach storage to a cluster
 ///
-/// Attach a storage volume to a cluster. Returns 202 immediately with request IDs. Poll /request/info/{request_id} to track
-/// progress. WARNING: Attaching storage restarts all cluster nodes.
+/// Attach a storage volume to a cluster. Returns 202 immediately with request IDs. Poll /request/info/{request_id} to
+/// track progress. WARNING: Attaching storage restarts all cluster nodes.
 #[utoipa::path(
     post,
     path = "/storage/attach",

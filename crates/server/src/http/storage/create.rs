@@ -25,7 +25,7 @@ impl Body for StorageCreateRequest {
     request_body = StorageCreateRequest,
     responses(
         (status = 202, description = "Storage creation initiated", body = StorageCreateRestResponse),
-        (status = 400, description = "Invalid size or name, or an engine without volumes"),
+        (status = 400, description = "Invalid size or name, or the engine has no volumes"),
         (status = 402, description = "Insufficient balance"),
         (status = 409, description = "Name taken, or not enough space in the pool"),
     ),

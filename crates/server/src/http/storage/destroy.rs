@@ -11,8 +11,8 @@ use crate::http::output::response::{EndpointResult, JsonResponse, id_text};
 
 /// Destroy a storage volume
 ///
-/// Destroy a storage volume. Returns 202 immediately with request ID. Poll /request/info/{request_id} to track destruction
-/// progress.
+/// Destroy a storage volume. Returns 202 immediately with request ID. Poll /request/info/{request_id} to track
+/// destruction progress.
 #[utoipa::path(
     delete,
     path = "/storage/{storage_id}",

@@ -13,9 +13,10 @@ impl Body for StorageDetachRestRequest {}
 
 /// Detach storage from a cluster
 ///
-/// Detach a storage volume from a cluster. Returns 202 immediately with request ID. Poll /request/info/{request_id} to track
-/// progress. WARNING: Detaching storage restarts all cluster nodes. Processes that use the volume are asked to end before, and
-/// killed when they do not leave in time; with live there is no restart, and the call is refused while there are any.
+/// Detach a storage volume from a cluster. Returns 202 immediately with request ID. Poll /request/info/{request_id} to
+/// track progress. WARNING: Detaching storage restarts all cluster nodes. Processes that use the volume are asked to
+/// end first, and killed if they do not end in time; with live there is no restart, and the call is refused while
+/// processes use the volume.
 #[utoipa::path(
     post,
     path = "/storage/detach",
@@ -24,10 +25,10 @@ impl Body for StorageDetachRestRequest {}
     request_body = StorageDetachRestRequest,
     responses(
         (status = 202, description = "Storage detachment initiated", body = StorageDetachRestResponse),
-        (status = 400, description = "Invalid storage ID format, or an engine that cannot do this live"),
+        (status = 400, description = "Invalid storage ID format, or the engine does not support live"),
         (status = 403, description = "Access denied"),
         (status = 404, description = "Storage or cluster not found"),
-        (status = 409, description = "Storage not attached to the cluster, cluster just changing, or storage in use"),
+        (status = 409, description = "Storage not attached to the cluster, cluster busy, or storage in use"),
     ),
     security(("HTTPBearer" = [])),
 )]

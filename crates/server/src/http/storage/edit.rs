@@ -15,7 +15,8 @@ impl Body for StorageEditRequest {}
 
 /// Edit a storage volume
 ///
-/// Change the name or the deletion protection of a volume, at once, or its size, in the background. A volume can only grow.
+/// Change the name or the deletion protection of a volume immediately, or its size in the background. A volume can only
+/// grow.
 #[utoipa::path(
     patch,
     path = "/storage/edit/{storage_id}",

@@ -14,7 +14,7 @@ use crate::http::output::table::append_next_page;
 
 /// List storage volumes
 ///
-/// The volumes that the caller created or, with include_org, all of the organization's, newest first.
+/// The volumes that the caller created or, with include_org, all volumes of the organization, newest first.
 #[utoipa::path(
     get,
     path = "/storage/list",

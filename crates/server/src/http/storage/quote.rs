@@ -11,7 +11,7 @@ use crate::http::input::query::{Fields, FromQuery, Params};
 use crate::http::middleware::authenticate::Authenticated;
 use crate::http::output::response::{EndpointResult, JsonResponse};
 
-/// The parameters of this endpoint.
+/// The parameters of a quote.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct SizeQuery {

@@ -1,4 +1,4 @@
-//! How a volume looks: as JSON, as a row of a table, as a block of text.
+//! Renders a volume: as JSON, as a row of a table, as a text block.
 
 use std::fmt::{self, Display, Write};
 
@@ -10,7 +10,7 @@ use tarn_model::storage::{Attachment, AttachmentState, VolumeState};
 use crate::http::output::table::Cell::{Shown, Text};
 use crate::http::output::table::{Table, render_block, replace_control_characters};
 
-/// A volume as JSON.
+/// Returns a volume as JSON.
 pub(super) fn volume_info(view: VolumeView) -> StorageInfo {
     let VolumeView { volume, attachments, used_bytes, hourly_rate, explanation } = view;
     StorageInfo {
@@ -30,7 +30,7 @@ pub(super) fn volume_info(view: VolumeView) -> StorageInfo {
     }
 }
 
-/// A row for each volume, and below the table what those that are not simply ready have to say.
+/// Renders a row for each volume, and below the table the explanations of volumes that are not simply ready.
 pub(super) fn volume_table(views: &[VolumeView]) -> String {
     let head = ["ID", "NAME", "STATUS", "SIZE", "USED", "ATTACHED TO", "PER HOUR", "CREATED"];
     let mut table = Table::new(head, views.len());
@@ -56,7 +56,7 @@ pub(super) fn volume_table(views: &[VolumeView]) -> String {
     out
 }
 
-/// Everything about one volume.
+/// Renders everything about one volume.
 pub(super) fn volume_text(view: &VolumeView) -> String {
     let volume = &view.volume;
     let (price, mount) = (format!("{} per hour", view.hourly_rate), format!("/mnt/{}", volume.id));
@@ -126,7 +126,7 @@ impl Display for UsedSize {
     }
 }
 
-/// Gigabytes of 10^9 bytes, to three places.
+/// Converts bytes to gigabytes of 10^9 bytes, to three decimal places.
 fn to_gigabytes(bytes: u64) -> f64 {
     (bytes as f64 / 1e6).round() / 1e3
 }

@@ -10,19 +10,19 @@ use crate::jobs::lifecycle::CONFIG;
 use crate::support::harness::{Call, DatabaseKind, World};
 
 /// What another tenant's key gets.
-enum Stranger {
-    /// What exists and is not his: 403. Path and body name it.
+enum OtherTenant {
+    /// It exists and belongs to another tenant: 403. Path and body name it.
     Forbidden(String, Value),
     /// Only administrators of the engine may do this: 403.
     NotAdmin(String, Value),
-    /// He may call it, and sees or changes nothing of others.
+    /// The caller may call it, and sees or changes nothing of other tenants.
     Nothing(String, Value),
-    /// The same for the members of organizations; nobody else may call it.
+    /// The same for members of organizations; other users may not call it.
     Member(String),
 }
 
 /// What the owner has.
-struct Owned {
+struct OwnedResources {
     cluster: String,
     volume: String,
     instance: String,
@@ -35,7 +35,7 @@ struct Owned {
 
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILM+rvN+ot98qgEN796jTiQfZfG1KaT0PtFDJ/XFSqti a@b";
 
-async fn owned(world: &World, key: &str) -> Owned {
+async fn owned(world: &World, key: &str) -> OwnedResources {
     let cluster = world.cluster(key, "secret-cluster").await;
     let volume = world.volume(key, "secret-volume").await;
     let info = world.get(key, &format!("/cluster/info/{cluster}")).await;
@@ -43,7 +43,7 @@ async fn owned(world: &World, key: &str) -> Owned {
     let requests = world.get(key, "/request/list").await;
     let enabled = world.post(key, "/object-storage/enable", json!({})).await;
     assert_eq!(world.put(key, "/object-storage/bucket/create/secret-bucket").await.status, 201);
-    Owned {
+    OwnedResources {
         job: world.pending_job(key, &cluster).await,
         instance: info.body["cluster_info"]["instances"][0]["id"].as_str().unwrap().to_owned(),
         request: requests.body["requests"][0]["request_id"].as_str().unwrap().to_owned(),
@@ -55,10 +55,10 @@ async fn owned(world: &World, key: &str) -> Owned {
     }
 }
 
-/// What a stranger gets from every operation, by its id. Those that need no key are not here.
-fn table(owned: &Owned) -> BTreeMap<&'static str, Stranger> {
-    use Stranger::{Forbidden, Member, NotAdmin, Nothing};
-    let Owned { cluster, volume, instance, request, ssh_key, user, job, .. } = owned;
+/// What another tenant gets from every operation, by its id, except operations that need no key.
+fn table(owned: &OwnedResources) -> BTreeMap<&'static str, OtherTenant> {
+    use OtherTenant::{Forbidden, Member, NotAdmin, Nothing};
+    let OwnedResources { cluster, volume, instance, request, ssh_key, user, job, .. } = owned;
     let none = Value::Null;
     let forbidden = |path: String| Forbidden(path, none.clone());
     let nothing = |path: &str| Nothing(path.to_owned(), none.clone());
@@ -211,21 +211,21 @@ async fn other_tenant_is_denied_everywhere(
             panic!("{id} has no test of who may call it; add it to the table");
         };
         let (path, body) = match &expected {
-            Stranger::Forbidden(path, body) | Stranger::NotAdmin(path, body) | Stranger::Nothing(path, body) => {
-                (path, body)
-            }
-            Stranger::Member(path) => (path, &Value::Null),
+            OtherTenant::Forbidden(path, body)
+            | OtherTenant::NotAdmin(path, body)
+            | OtherTenant::Nothing(path, body) => (path, body),
+            OtherTenant::Member(path) => (path, &Value::Null),
         };
         let call = Call::new(method, path).key(&stranger).header("host", b"engine");
         let answer = world.call(if body.is_null() { call } else { call.json(body) }).await;
         match expected {
-            Stranger::Forbidden(..) | Stranger::NotAdmin(..) => {
+            OtherTenant::Forbidden(..) | OtherTenant::NotAdmin(..) => {
                 assert_eq!(answer.refusal(), (403, "access_denied".to_owned()), "{id}");
             }
-            Stranger::Member(..) if org.is_none() => {
+            OtherTenant::Member(..) if org.is_none() => {
                 assert_eq!(answer.refusal(), (403, "no_organization".to_owned()), "{id}");
             }
-            Stranger::Nothing(..) | Stranger::Member(..) => {
+            OtherTenant::Nothing(..) | OtherTenant::Member(..) => {
                 assert!(matches!(answer.status, 200 | 201 | 202 | 404), "{id} {answer:?}");
                 let text = answer.body.to_string();
                 let said = text.replace("'secret-bucket'", "what he typed");

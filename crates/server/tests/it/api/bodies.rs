@@ -1,4 +1,4 @@
-//! Bad bodies: every error at once, in the words that clients know, and nothing changed.
+//! Invalid bodies: all errors at once, with the texts that clients know, and no change.
 
 use axum::http::Method;
 use serde_json::{Value, json};

@@ -65,7 +65,8 @@ async fn rate_limit_is_per_key() {
     assert_eq!(refused.headers["retry-after"], "1");
     assert_eq!(world.get(&other, "/me").await.status, 200, "another key has its own bucket");
     assert_eq!(world.call(Call::new(Method::GET, "/healthz")).await.status, 200);
-    // A new bucket would be full. On a busy machine there may be a call in the old one again by the time that it is asked for.
+    // A new bucket would be full. On a busy host there may be a call in the old one again by the time that it is
+    // asked for.
     for _ in 0..100 {
         until_refused(&world).await;
         world.app.forget_idle();

@@ -25,7 +25,7 @@ impl World {
         self.call(call.json(&body)).await
     }
 
-    /// A job without files that waits for its turn. Nobody gives it one here.
+    /// A job without files that stays in the queue: no runner is active here.
     pub(crate) async fn pending_job(&self, key: &str, cluster: &str) -> String {
         let body = json!({ "tp_config": CONFIG, "cluster_id": cluster, "files": false, "start": true });
         let made = self.create_job(key, body).await;
@@ -33,7 +33,7 @@ impl World {
         made.text("job_id")
     }
 
-    /// Writes down what a job has written, as whoever drives it would.
+    /// Stores a part of the log of a job, as the task that runs the job would.
     pub(crate) async fn write_log(&self, job: &str, start: u64, data: &[u8]) {
         let (job, data): (tarn_model::ids::JobId, _) = (job.parse().unwrap(), data.to_vec());
         let write = self.store.write(move |tx| -> Result<(), tarn_store::Error> {
@@ -45,7 +45,7 @@ impl World {
         write.await.unwrap();
     }
 
-    /// Keeps an output of a job, as whoever drives it would.
+    /// Stores an output of a job, as the task that runs the job would.
     async fn keep_output(&self, job: &str, path: &str, data: &[u8]) {
         let objects = self.control.objects();
         objects.ensure_internal("jobs").await.unwrap();
@@ -56,7 +56,7 @@ impl World {
         objects.put(&place, received, Details::default(), Condition::default()).await.unwrap();
     }
 
-    /// A call whose answer is not JSON.
+    /// A call whose response is not JSON.
     async fn raw(&self, method: Method, target: &str, headers: &[(&str, &str)]) -> (u16, HeaderMap, Vec<u8>) {
         let mut request = Request::builder().method(method).uri(target);
         for (name, value) in headers {
@@ -90,7 +90,7 @@ async fn job_lifecycle(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] d
     let Some(world) = World::open(database).await else { return };
     let ada = world.user("ada@example.org", Some("acme")).await;
     world.cluster(&ada, "box").await;
-    assert_eq!(world.get(&ada, "/job/list").await.message(), "No jobs. Begin one with `tp job init`.");
+    assert_eq!(world.get(&ada, "/job/list").await.message(), "No jobs. Start with `tp job init`.");
 
     let made = world.create_job(&ada, json!({ "tp_config": CONFIG, "cluster_id": "box" })).await;
     assert_eq!(made.status, 201, "{made:?}");

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::jobs::lifecycle::CONFIG;
 use crate::support::harness::{DatabaseKind, World};
-use crate::support::sockets::{Came, Peer, Served, run};
+use crate::support::sockets::{Peer, Received, Served, run};
 
 /// What is in an archive or a directory: the content of files, and where links lead.
 type Tree = BTreeMap<PathBuf, Vec<u8>>;
@@ -62,14 +62,14 @@ async fn start() -> (World, Served) {
     (world, served)
 }
 
-/// A socket at which the wish has been said.
-async fn push(served: &Served, key: &str, wish: Value) -> Peer {
+/// A socket on which the parameters were sent.
+async fn push(served: &Served, key: &str, parameters: Value) -> Peer {
     let mut peer = served.open("/job/push", key).await;
-    peer.say(&wish).await;
+    peer.say(&parameters).await;
     peer
 }
 
-fn wish(config: &str) -> Value {
+fn parameters(config: &str) -> Value {
     json!({ "tp_config": config, "system": "Linux", "cluster_id": "box", "teardown_cluster": false })
 }
 
@@ -115,7 +115,7 @@ async fn pushed_files_arrive() {
         std::fs::create_dir_all(directory.path().join(name)).unwrap();
     }
     let config = "commands = ['true']\nignore = ['data/*', '!data/keep.bin', '.git/', '*.pyc']\n";
-    let mut peer = push(&served, &world.admin, wish(config)).await;
+    let mut peer = push(&served, &world.admin, parameters(config)).await;
 
     let listing = peer.frame().await;
     assert!(listing["command_show_stdout"] == json!(false) && listing["message"].is_string(), "{listing}");
@@ -150,7 +150,7 @@ async fn push_without_files_needs_no_upload() {
     let (world, served) = start().await;
     let directory = TempDir::new().unwrap();
     write(directory.path(), b"large.bin", b"left out");
-    let mut peer = push(&served, &world.admin, wish("commands = ['true']\nignore = ['*']\n")).await;
+    let mut peer = push(&served, &world.admin, parameters("commands = ['true']\nignore = ['*']\n")).await;
     let listing = peer.frame().await;
     peer.obey(&listing, directory.path()).await;
     let (frames, code) = peer.rest().await;
@@ -168,23 +168,23 @@ async fn push_refusals_have_close_codes() {
     let ada = world.user("ada@example.org", None).await;
     let theirs = world.get(&world.admin, "/cluster/list").await.body["clusters"][0]["id"].clone();
     let with = |field: &str, value: Value| {
-        let mut wish = wish(CONFIG);
-        wish[field] = value;
-        wish
+        let mut parameters = parameters(CONFIG);
+        parameters[field] = value;
+        parameters
     };
     let cases = [
-        ("tp-wrong", wish(CONFIG), 4401, "the API key is not valid"),
+        ("tp-wrong", parameters(CONFIG), 4401, "the API key is not valid"),
         (&ada, with("cluster_id", theirs.clone()), 4403, "belongs to someone else"),
-        (&ada, wish(CONFIG), 4404, "not found"),
+        (&ada, parameters(CONFIG), 4404, "not found"),
         (&world.admin, with("cluster_id", json!("nowhere")), 4404, "not found"),
-        (&world.admin, wish("commands = 7"), 4422, "line 1"),
-        (&world.admin, wish("commands = ['true']\nignore = ['[z-a]']"), 4422, "'[z-a]' is not a pattern"),
-        (&world.admin, json!({ "tp_config": CONFIG }), 4400, "not what is expected here"),
-        (&world.admin, json!([]), 4400, "not what is expected here"),
+        (&world.admin, parameters("commands = 7"), 4422, "line 1"),
+        (&world.admin, parameters("commands = ['true']\nignore = ['[z-a]']"), 4422, "'[z-a]' is not a pattern"),
+        (&world.admin, json!({ "tp_config": CONFIG }), 4400, "unexpected frame"),
+        (&world.admin, json!([]), 4400, "unexpected frame"),
     ];
-    for (key, wish, code, words) in cases {
-        let (message, closed) = push(&served, key, wish.clone()).await.refusal().await;
-        assert!(closed == code && message.contains(words), "{closed} {message} for {wish}");
+    for (key, parameters, code, words) in cases {
+        let (message, closed) = push(&served, key, parameters.clone()).await.refusal().await;
+        assert!(closed == code && message.contains(words), "{closed} {message} for {parameters}");
     }
     let protect = json!({ "deletion_protection": true });
     world.patch(&world.admin, "/cluster/edit/box", protect).await;
@@ -205,7 +205,7 @@ async fn failed_push_leaves_no_job() {
     let directory = TempDir::new().unwrap();
     write(directory.path(), b"a", b"a");
     let begin = async || {
-        let mut peer = push(&served, &world.admin, wish(CONFIG)).await;
+        let mut peer = push(&served, &world.admin, parameters(CONFIG)).await;
         let listing = peer.frame().await;
         (peer, listing)
     };
@@ -217,11 +217,11 @@ async fn failed_push_leaves_no_job() {
     let (message, code) = peer.refusal().await;
     assert!(code == 4400 && message.contains("could not be listed (exit code 3)"), "{message}");
 
-    // It says something else than what was asked.
+    // The client sends another output than the command has.
     let (mut peer, _) = begin().await;
     peer.say(&json!({ "exit_code": 0, "command_stdout": "hello" })).await;
     let (message, code) = peer.refusal().await;
-    assert!(code == 4400 && message.contains("did not arrive as it was sent"), "{message}");
+    assert!(code == 4400 && message.contains("damaged in transit"), "{message}");
 
     // It has no curl.
     let (mut peer, listing) = begin().await;
@@ -281,13 +281,13 @@ async fn disconnected_push_leaves_nothing() {
     let directory = TempDir::new().unwrap();
     write(directory.path(), b"a", b"a");
     // Before the list.
-    let mut peer = push(&served, &world.admin, wish(CONFIG)).await;
+    let mut peer = push(&served, &world.admin, parameters(CONFIG)).await;
     let listing = peer.frame().await;
     assert_eq!(jobs(&world).await.len(), 1);
     drop(peer);
     until_nothing_is_left(&world).await;
-    // After the upload, before it has said so.
-    let mut peer = push(&served, &world.admin, wish(CONFIG)).await;
+    // After the upload, before the client has reported it.
+    let mut peer = push(&served, &world.admin, parameters(CONFIG)).await;
     peer.frame().await;
     peer.obey(&listing, directory.path()).await;
     let packing = peer.frame().await;
@@ -303,7 +303,7 @@ async fn file_list_lasts_until_push_ends() {
     let (world, served) = start().await;
     let directory = TempDir::new().unwrap();
     write(directory.path(), b"a", b"a");
-    let mut peer = push(&served, &world.admin, wish(CONFIG)).await;
+    let mut peer = push(&served, &world.admin, parameters(CONFIG)).await;
     let listing = peer.frame().await;
     peer.obey(&listing, directory.path()).await;
     let packing = peer.frame().await;
@@ -328,7 +328,7 @@ async fn file_list_lasts_until_push_ends() {
     let key = format!("{}/list", frames[0]["job_id"].as_str().unwrap());
     let left = world.control.objects().find(&internal::account(), "jobs", &key, &Which::Current).await;
     assert!(left.is_err(), "nothing is kept of it");
-    assert!(matches!(peer.next().await, Came::Broken), "after the close comes nothing");
+    assert!(matches!(peer.next().await, Received::Broken), "after the close comes nothing");
 }
 
 /// A file that changes while it is packed does not fail the push.
@@ -337,11 +337,11 @@ async fn changing_file_does_not_fail_push() {
     let (world, served) = start().await;
     let (directory, programs) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     write(directory.path(), b"a", b"a");
-    let mut peer = push(&served, &world.admin, wish(CONFIG)).await;
+    let mut peer = push(&served, &world.admin, parameters(CONFIG)).await;
     let listing = peer.frame().await;
     peer.obey(&listing, directory.path()).await;
     let packing = peer.frame().await;
-    // It does its work and says what GNU's says then.
+    // It packs the files and exits as GNU tar does then.
     let tar = "#!/bin/sh\nPATH=${PATH#*:}\n[ \"$1\" = --version ] && exec tar --version\ntar \"$@\" && exit 1\n";
     write(programs.path(), b"tar", tar.as_bytes());
     let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
@@ -360,12 +360,12 @@ async fn changing_file_does_not_fail_push() {
 #[tokio::test(flavor = "multi_thread")]
 async fn large_frame_is_refused() {
     let (world, served) = start().await;
-    let mut peer = push(&served, &world.admin, wish(CONFIG)).await;
+    let mut peer = push(&served, &world.admin, parameters(CONFIG)).await;
     peer.frame().await;
     let large = "a".repeat(40 << 20);
     peer.say(&json!({ "exit_code": 0, "command_stdout": large })).await;
     let (message, code) = peer.refusal().await;
-    assert!(code == 1009 && message.contains("larger than what is taken here"), "{code} {message}");
+    assert!(code == 1009 && message.contains("the frame is too large"), "{code} {message}");
     until_nothing_is_left(&world).await;
 }
 
@@ -377,17 +377,17 @@ async fn pushes_are_bounded_per_user() {
     world.cluster(&ada, "box").await;
     let mut peers = Vec::new();
     for _ in 0..8 {
-        let mut peer = push(&served, &world.admin, wish(CONFIG)).await;
+        let mut peer = push(&served, &world.admin, parameters(CONFIG)).await;
         peer.frame().await;
         peers.push(peer);
     }
     let (message, code) = served.open("/job/push", &world.admin).await.refusal().await;
     assert!(code == 4400 && message.contains("you have 8 pushes at the same time"), "{code} {message}");
-    push(&served, &ada, wish(CONFIG)).await.frame().await;
+    push(&served, &ada, parameters(CONFIG)).await.frame().await;
     // A place is free again when its client has gone.
     drop(peers);
     for _ in 0..600 {
-        if push(&served, &world.admin, wish(CONFIG)).await.frame().await["command"].is_string() {
+        if push(&served, &world.admin, parameters(CONFIG)).await.frame().await["command"].is_string() {
             return;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -399,7 +399,7 @@ async fn pushes_are_bounded_per_user() {
 #[tokio::test(flavor = "multi_thread")]
 async fn many_file_names_are_not_in_command() {
     let (world, served) = start().await;
-    let mut peer = push(&served, &world.admin, wish("commands = ['true']\nignore = ['skip/']\n")).await;
+    let mut peer = push(&served, &world.admin, parameters("commands = ['true']\nignore = ['skip/']\n")).await;
     peer.frame().await;
     let names: Vec<u8> =
         (0..200_000).flat_map(|n| format!("./{}/file {n}\0", ["skip", "data"][n % 2]).into_bytes()).collect();

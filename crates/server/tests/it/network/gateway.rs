@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use crate::support::guest_driver::GuestDriver;
 use crate::support::harness::World;
 
-/// Says which instance this is and what it was asked to run.
+/// A guest that reports its instance and the command that it was asked to run.
 async fn guest(instance: String, stream: tokio::io::DuplexStream) {
     let (reader, writer) = tokio::io::split(stream);
     let (mut reader, mut writer) = (Reader::new(reader), Writer::new(writer));

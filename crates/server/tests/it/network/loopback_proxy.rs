@@ -1,5 +1,5 @@
-//! Doors in instances, with the guest that real ones have. Its instances share the network of the test, so that a port inside
-//! is one at home.
+//! The loopback proxy in instances, with the real guest. Its instances share the network of the test, so that a port
+//! inside is one at home.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::support::harness::World;
 /// How long anything may take before it counts as stuck.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// A world with a guest, and a door to something that answers.
+/// A world with a guest, and a proxy to a listener that responds.
 struct Lab {
     world: World,
     proxy: LoopbackProxy,
@@ -31,7 +31,7 @@ struct Lab {
     life: watch::Sender<u32>,
     /// How often the guest was dialled.
     dials: Arc<AtomicU32>,
-    /// How many bytes have come through the door.
+    /// How many bytes came through the proxy.
     heard: Arc<AtomicUsize>,
     _root: TempDir,
 }
@@ -80,12 +80,12 @@ impl Lab {
         Lab { world, proxy, engine, life, dials, heard, _root: root }
     }
 
-    /// What is said through the door.
+    /// Sends a text through the proxy and returns the response.
     async fn ask(&self, words: &str) -> Option<String> {
         ask(self.proxy.port_inside, words).await
     }
 
-    /// Waits until the door is as it should be.
+    /// Waits until the proxy listens, or does not.
     async fn until_open(&self, is_open: bool) {
         eventually("the door", async || self.ask("hello").await.is_some_and(|said| said == "hello?") == is_open).await;
     }
@@ -100,7 +100,7 @@ fn root() -> TempDir {
     root
 }
 
-/// Stands for the engine's own listener: says each word again as a question, until it hears the end.
+/// Stands for the engine's own listener: returns each word as a question, until the connection ends.
 async fn answering(heard: Arc<AtomicUsize>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -121,8 +121,8 @@ async fn answering(heard: Arc<AtomicUsize>) -> SocketAddr {
     address
 }
 
-/// A free port that nobody gets by chance: those so low are given to nobody who does not ask for them, and each process of tests
-/// begins elsewhere.
+/// A free port that no other process gets by chance: the kernel assigns ports so low only on request, and each process
+/// of tests begins elsewhere.
 fn free_port() -> u16 {
     let first = 10_000 + (std::process::id() % 20_000) as u16;
     (first..).find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap()
@@ -213,7 +213,7 @@ async fn used_port_is_left_alone() {
 async fn excess_connections_wait() {
     let lab = Lab::open().await;
     lab.until_open(true).await;
-    // As many as one door carries, who say nothing and do not go.
+    // As many connections as one proxy allows, which send nothing and stay open.
     let mut silent = Vec::new();
     for _ in 0..128 {
         let mut stream = TcpStream::connect(("127.0.0.1", lab.proxy.port_inside)).await.unwrap();

@@ -1,4 +1,5 @@
-//! Volumes that are missing or damaged: FAILED with what to do, with a way out of every combination, and READY when mended.
+//! Volumes that are missing or damaged: FAILED with what to do, with a way out of every combination, and READY when
+//! mended.
 
 use rstest::rstest;
 use serde_json::{Value, json};

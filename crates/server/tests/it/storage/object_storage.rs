@@ -166,7 +166,7 @@ async fn disable_needs_force_with_objects(
     assert_eq!(disabled.status, 200, "without objects nothing is lost");
 }
 
-/// Between the commit and the moment when the old key is forgotten nobody may hang up.
+/// Between the commit and the removal of the old key a disconnect must not stop the call.
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_stop_in_background() {
     let world = World::open(DatabaseKind::Sqlite).await.unwrap();
@@ -174,14 +174,15 @@ async fn keys_stop_in_background() {
     let mut key = world.post(&ada, "/object-storage/enable", json!({})).await.text("access_key_id");
     let (objects, mut replaced) = (world.control.objects(), Vec::new());
     for steps in 1..=12 {
-        // The caller goes after so many steps of the call; after some of them the change is on its way to the database.
+        // The client disconnects after this many polls of the call; after some of them the change is being committed.
         let mut rotation = Box::pin(world.post(&ada, "/object-storage/rotate-keys", json!({})));
         let mut taken = 0;
         while taken < steps && futures::poll!(&mut rotation).is_pending() {
             taken += 1;
         }
         drop(rotation);
-        // Gives it a moment. Whether it is done by now does not matter: then it is seen in a later round, or not at all.
+        // Gives it a moment. Whether it is done by now does not matter: then it is seen in a later round, or not at
+        // all.
         assert_eq!(world.put(&ada, &format!("/object-storage/bucket/create/after-{steps}")).await.status, 201);
         let now = world.get(&ada, "/object-storage/credentials").await.text("access_key_id");
         if now != key {

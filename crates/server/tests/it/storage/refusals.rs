@@ -192,7 +192,7 @@ async fn storage_calls_check_states(#[values(DatabaseKind::Sqlite, DatabaseKind:
     let wrong = post("/storage/detach", detach(&other, &cluster)).await;
     assert_eq!(wrong.refusal(), refused(409, "not_attached"), "that one is not on it");
 
-    // What grows or goes is not attached, and what is gone is gone.
+    // A volume that grows or is being destroyed cannot be attached, nor one that is gone.
     let second = world.cluster(key, "second").await;
     world.patch(key, &format!("/storage/edit/{other}"), json!({ "size_gb": 20 })).await;
     assert_eq!(post("/storage/attach", attach(&other, &second)).await.refusal(), refused(409, "storage_not_ready"));
@@ -230,7 +230,7 @@ async fn concurrent_attach_has_one_winner(
     let info = world.get(key, &format!("/cluster/info/{cluster}")).await;
     let winner = info.body["cluster_info"]["storage"][0].as_str().unwrap().to_owned();
     let loser = if winner == first { second } else { first };
-    // A volume that is destroyed while somebody attaches it ends as one or the other.
+    // A volume that is destroyed and attached at the same time ends in one of the two states.
     let other = world.cluster(key, "other").await;
     let loser_path = format!("/storage/{loser}");
     let (attached, destroyed) =

@@ -78,7 +78,7 @@ async fn live_detach_kills_nothing(#[values(DatabaseKind::Sqlite, DatabaseKind::
     assert!(refused.message().contains(&format!("python3 (process {python}) on {cluster}-1")), "{refused:?}");
     assert_eq!(attachments(&world, key, &volume).await[0]["status"], "ATTACHED", "nothing changed");
 
-    // Somebody who comes after the call was accepted is in the way of the request, and of nothing else.
+    // A process that starts to use the volume after the call was accepted blocks the request, and nothing else.
     tarn_driver::Driver::end_holders(&world.fake, &volume, &nodes[1], std::time::Duration::ZERO).await.unwrap();
     let detached = world.post(key, "/storage/detach", body.clone()).await;
     assert_eq!(detached.status, 202, "{detached:?}");
@@ -110,7 +110,7 @@ async fn volume_usage_is_shown(#[values(DatabaseKind::Sqlite, DatabaseKind::Post
 
     world.fake.fill(&made.parse().unwrap(), 2_500_000_000).await.unwrap();
     world.look().await;
-    // Nothing was written to the database, and the answers of before must not hide the new figure.
+    // Nothing was written to the database, and cached responses must not hide the new figure.
     let (info, list) = (world.get(key, &path).await, world.get(key, "/storage/list").await);
     assert_eq!(info.body["storage_info"]["used_gb"], 2.5);
     assert_eq!(list.body["volumes"][0], info.body["storage_info"]);

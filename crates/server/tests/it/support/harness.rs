@@ -1,4 +1,5 @@
-//! A world of its own for every test: a database, a fake machine, a control plane, its runner and the router before them.
+//! A world of its own for every test: a database, a fake driver, a control plane, its runner and the router before
+//! them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -66,7 +67,7 @@ impl World {
         World::with_driver(database, limits, None, |driver| Arc::new(driver)).await
     }
 
-    /// A world where people are told to log in at an endpoint, on a driver that may do more than the fake one.
+    /// A world with an SSH endpoint, on a driver that may do more than the fake one.
     pub(crate) async fn with_driver(
         database: Option<Database>,
         limits: Limits,
@@ -120,7 +121,7 @@ impl World {
         self.runner.tick().await.unwrap();
     }
 
-    /// Compares the machines with the database once, as the engine does every few seconds.
+    /// Compares the instances with the database once, as the engine does every few seconds.
     pub(crate) async fn look(&self) {
         reconcilers::machines::tick(&self.control).await.unwrap();
     }
@@ -169,8 +170,8 @@ impl World {
         self.call(Call::new(Method::PATCH, path).key(key).json(&body)).await
     }
 
-    /// Any call. Every answer but a document must be a JSON object with the id of the call, or nothing at all where the
-    /// status says so.
+    /// Any call. Every response except a document must be a JSON object with the id of the call, or nothing at all
+    /// where the status requires that.
     pub(crate) async fn call(&self, call: Call) -> Answer {
         let mut request = Request::builder().method(call.method).uri(call.path);
         for (name, value) in call.headers {
@@ -273,7 +274,7 @@ fn objects(
     Objects::open(tarn_objects::Parts { store: store.clone(), directory, secret, settings, clock, ids }).unwrap()
 }
 
-/// A clock that goes on by a millisecond whenever somebody looks, so that nothing happens at the same time.
+/// A clock that advances by a millisecond with every read, so that no two events have the same time.
 struct Ticking(AtomicI64);
 
 impl Default for Ticking {

@@ -1,4 +1,4 @@
-//! Answers with the same ids, times and addresses in every run, so that they can be compared with kept ones.
+//! Replaces ids, times and addresses in responses, so that they can be compared with snapshots.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;

@@ -1,4 +1,5 @@
-//! A client of WebSockets that plays the stock client: it says its key, reads frames, runs commands, and sees the close.
+//! A WebSocket client that behaves like the stock client: it sends its key, reads frames, runs commands, and sees the
+//! close.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -32,7 +33,7 @@ impl Served {
         Served { address, serving }
     }
 
-    /// A socket at a path, with the key said.
+    /// A socket at a path, on which the key was sent.
     pub(crate) async fn open(&self, path: &str, key: &str) -> Peer {
         let mut peer = self.silent(path).await;
         peer.say(&json!({ "TENSORPOOL_KEY": key })).await;
@@ -59,7 +60,7 @@ pub(crate) struct Peer {
 
 /// What came.
 #[derive(Debug)]
-pub(crate) enum Came {
+pub(crate) enum Received {
     /// A frame.
     Frame(Value),
     /// The close, with its code and its reason.
@@ -79,20 +80,20 @@ impl Peer {
     }
 
     /// What comes next.
-    pub(crate) async fn next(&mut self) -> Came {
+    pub(crate) async fn next(&mut self) -> Received {
         loop {
             match tokio::time::timeout(DEADLINE, self.socket.next()).await.expect("nothing came") {
                 Some(Ok(Message::Text(text))) => {
                     assert!(text.len() < 1 << 20, "the stock client refuses this frame");
-                    return Came::Frame(serde_json::from_str(&text).unwrap());
+                    return Received::Frame(serde_json::from_str(&text).unwrap());
                 }
                 Some(Ok(Message::Close(Some(frame)))) => {
                     // The handshake ends here; what comes after it is the end of the connection.
                     let _ = self.socket.flush().await;
-                    return Came::Close(frame.code.into(), frame.reason.to_string());
+                    return Received::Close(frame.code.into(), frame.reason.to_string());
                 }
                 Some(Ok(_)) => {}
-                None | Some(Err(_)) => return Came::Broken,
+                None | Some(Err(_)) => return Received::Broken,
             }
         }
     }
@@ -100,7 +101,7 @@ impl Peer {
     /// The next thing, which is a frame.
     pub(crate) async fn frame(&mut self) -> Value {
         match self.next().await {
-            Came::Frame(frame) => frame,
+            Received::Frame(frame) => frame,
             other => panic!("{other:?} instead of a frame"),
         }
     }
@@ -110,12 +111,12 @@ impl Peer {
         let mut frames = Vec::new();
         loop {
             match self.next().await {
-                Came::Frame(frame) => frames.push(frame),
-                Came::Close(code, reason) => {
+                Received::Frame(frame) => frames.push(frame),
+                Received::Close(code, reason) => {
                     assert!(reason.len() <= 123);
                     return (frames, code);
                 }
-                Came::Broken => panic!("no close after {frames:?}"),
+                Received::Broken => panic!("no close after {frames:?}"),
             }
         }
     }

@@ -14,8 +14,8 @@ pub(super) struct Malformed {
     pub(super) reason: String,
 }
 
-/// Parses one JSON value. A duplicate key in an object is an error, and so are more than 128 levels. Whole numbers that are
-/// written as `1.0` or `1e3` become integers, because JSON has only one kind of number.
+/// Parses one JSON value. A duplicate key in an object is an error, and so are more than 128 levels. Whole numbers that
+/// are written as `1.0` or `1e3` become integers, because JSON has only one kind of number.
 pub(super) fn parse_strict(text: &[u8]) -> Result<Value, Malformed> {
     serde_json::from_slice::<StrictValue>(text).map(|strict| strict.0).map_err(|error| Malformed {
         offset: byte_offset(text, error.line(), error.column()),

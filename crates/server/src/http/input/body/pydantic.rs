@@ -9,7 +9,8 @@ use tarn_api::errors::{Location, ValidationError};
 use crate::http::input::query::join_with_or;
 use crate::http::output::failure::validation_error;
 
-/// Describes one schema error. For a nullable field it describes the errors of the value, and not that the value is not null.
+/// Describes one schema error. For a nullable field it describes the errors of the value, and not that the value is not
+/// null.
 pub(super) fn describe_error(found: &jsonschema::ValidationError<'_>) -> Vec<ValidationError> {
     if let Kind::AnyOf { context } = found.kind() {
         let wanted = context.iter().find(|errors| !errors.iter().any(wants_null));

@@ -11,8 +11,8 @@ use crate::http::output::failure::Failure;
 /// The largest body that is parsed.
 const MAX_BYTES: usize = 1 << 20;
 
-/// How much of a larger body is read and discarded: a client that is cut off while it sends would see a broken connection instead
-/// of the response.
+/// How much of a larger body is read and discarded: a client that is cut off while it sends would see a broken
+/// connection instead of the response.
 const MAX_DISCARDED: usize = 16 << 20;
 
 /// How long a client may take to send a body.

@@ -1,30 +1,30 @@
-//! The output of a job as text for a terminal: what comes in pieces of any bytes goes out in blocks of whole lines.
+//! Turns the log of a job into text for a terminal: chunks of any bytes become blocks of whole lines.
 //!
-//! Whoever prints a block ends it with a newline, and prints nothing for an empty one. So a block has no final newline, and a
-//! single empty line waits for what comes after it. Sockets and time are not known here.
+//! A client prints a newline after each block, and nothing for an empty block. So a block has no final newline, and a
+//! single empty line waits for the next line. This module does not know sockets or time.
 
 use std::borrow::Cow;
 
-/// A line that is longer than this, in bytes, goes out in pieces.
+/// A line that is longer than this, in bytes, is sent in pieces.
 const MAX_LINE_BYTES: usize = 64 << 10;
 
-/// How large a block may be as JSON, where a character can take up to six bytes. A piece of a line can take 384 KiB, and
-/// clients refuse frames from 1 MiB on.
+/// How large a block may be as JSON, where a character can take up to six bytes. A piece of a line can take 384 KiB,
+/// and clients refuse frames from 1 MiB on.
 const MAX_BLOCK_BYTES: usize = 512 << 10;
 
-/// What came and was not sent yet.
+/// Output that was received and not sent yet.
 #[derive(Default)]
 pub(super) struct LineBuffer {
-    /// The beginning of a line whose end has not come.
+    /// The start of an incomplete line.
     held: Vec<u8>,
-    /// Whether the beginning of that line was sent already.
+    /// Whether a part of that line was sent already.
     cut: bool,
-    /// Whether there is an empty line to be sent before what comes next.
+    /// Whether an empty line must be sent before the next line.
     empty_line: bool,
 }
 
 impl LineBuffer {
-    /// Takes what came and returns the blocks that can go out now.
+    /// Adds output and returns the blocks that can be sent now.
     pub(super) fn push(&mut self, data: &[u8]) -> Vec<String> {
         let mut blocks = Blocks::default();
         let mut rest = data;
@@ -47,12 +47,12 @@ impl LineBuffer {
         self.hold_empty_line(blocks)
     }
 
-    /// Whether there is the beginning of a line.
+    /// Returns whether there is an incomplete line.
     pub(super) fn has_partial_line(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// What there is of a line whose end does not come. A character that is not complete stays.
+    /// Returns the incomplete line. An incomplete character stays in the buffer.
     pub(super) fn flush(&mut self) -> Vec<String> {
         let mut blocks = Blocks::default();
         let held = std::mem::take(&mut self.held);
@@ -66,7 +66,7 @@ impl LineBuffer {
         self.hold_empty_line(blocks)
     }
 
-    /// All that is left, at the end.
+    /// Returns the rest at the end of the log.
     pub(super) fn end(mut self) -> Vec<String> {
         let mut blocks = Blocks::default();
         let held = std::mem::take(&mut self.held);
@@ -77,7 +77,7 @@ impl LineBuffer {
         blocks.into_blocks()
     }
 
-    /// One whole line.
+    /// Adds one whole line.
     fn push_line(&mut self, line: &[u8], blocks: &mut Blocks) {
         let line = final_state(line);
         let text = terminal_text(self.push_long_line(line, blocks));
@@ -87,7 +87,7 @@ impl LineBuffer {
         }
     }
 
-    /// Sends what is too long of a line and returns the rest of it.
+    /// Adds the pieces of a line that is too long and returns its rest.
     fn push_long_line<'a>(&mut self, mut line: &'a [u8], blocks: &mut Blocks) -> &'a [u8] {
         while line.len() > MAX_LINE_BYTES {
             let (piece, rest) = line.split_at(MAX_LINE_BYTES - incomplete_bytes(&line[..MAX_LINE_BYTES]));
@@ -108,7 +108,7 @@ impl LineBuffer {
         blocks.add(text);
     }
 
-    /// A block that is one empty line would not be printed: it goes before the next one.
+    /// Keeps a final block that is one empty line for the next block: alone it would not be printed.
     fn hold_empty_line(&mut self, blocks: Blocks) -> Vec<String> {
         let mut all = blocks.into_blocks();
         if all.last().is_some_and(String::is_empty) {
@@ -119,7 +119,7 @@ impl LineBuffer {
     }
 }
 
-/// LineBuffer that are being put together.
+/// Blocks under construction.
 #[derive(Default)]
 struct Blocks {
     done: Vec<String>,
@@ -140,7 +140,7 @@ impl Blocks {
                 let full = open.replace(line.to_owned());
                 self.cost = cost;
                 match full {
-                    // One empty line alone would be lost; with the next one it is not.
+                    // One empty line alone would be lost; joined with the next line it is not.
                     Some(full) if full.is_empty() => *open = Some(format!("\n{line}")),
                     full => self.done.extend(full),
                 }
@@ -154,7 +154,7 @@ impl Blocks {
     }
 }
 
-/// How many bytes a line takes as JSON, with the newline before it.
+/// Returns how many bytes a line takes as JSON, with the newline before it.
 fn json_cost(line: &str) -> usize {
     let bytes = line.bytes().map(|byte| match byte {
         0x1b => 6,
@@ -164,8 +164,8 @@ fn json_cost(line: &str) -> usize {
     bytes.sum::<usize>() + 2
 }
 
-/// The state in which a terminal would show a line in the end: carriage returns begin it anew, and at its end they are part
-/// of the newline, or of a progress bar that waits for its next state.
+/// Returns the line as a terminal would finally show it: a carriage return starts it again. At the end of the line,
+/// carriage returns belong to the newline, or to a progress bar that will be redrawn.
 fn final_state(line: &[u8]) -> &[u8] {
     let end = line.iter().rposition(|byte| *byte != b'\r').map_or(0, |last| last + 1);
     let line = &line[..end];
@@ -173,7 +173,7 @@ fn final_state(line: &[u8]) -> &[u8] {
     &line[begin..]
 }
 
-/// Drops the states of a line that are overwritten already, but not what the next one may follow.
+/// Drops the parts of a line that are overwritten, but not the last one.
 fn drop_overwritten(mut line: Vec<u8>) -> Vec<u8> {
     let end = line.iter().rposition(|byte| *byte != b'\r').map_or(0, |last| last + 1);
     if let Some(last) = line[..end].iter().rposition(|byte| *byte == b'\r') {
@@ -182,7 +182,7 @@ fn drop_overwritten(mut line: Vec<u8>) -> Vec<u8> {
     line
 }
 
-/// The text of a line, without what would disturb a terminal. Colours stay.
+/// Returns the text of a line without control characters that would disturb a terminal. Colour codes stay.
 fn terminal_text(line: &[u8]) -> Cow<'_, str> {
     let text = String::from_utf8_lossy(line);
     let is_dropped = |c: char| (c < ' ' && c != '\t' && c != '\x1b') || c == '\x7f';
@@ -192,7 +192,7 @@ fn terminal_text(line: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// How many bytes at the end are the beginning of a character whose rest has not come.
+/// Returns how many bytes at the end belong to an incomplete character.
 fn incomplete_bytes(bytes: &[u8]) -> usize {
     let begin = bytes.len().saturating_sub(3);
     let at = bytes[begin..].iter().rposition(|byte| *byte >= 0xc0);
@@ -207,7 +207,7 @@ fn incomplete_bytes(bytes: &[u8]) -> usize {
 mod tests {
     use super::*;
 
-    /// All blocks of these pieces, and of the end.
+    /// All blocks of these chunks, with the rest at the end.
     fn blocks(pieces: &[&[u8]]) -> Vec<String> {
         let mut lines = LineBuffer::default();
         let mut all: Vec<String> = pieces.iter().flat_map(|piece| lines.push(piece)).collect();
@@ -220,8 +220,9 @@ mod tests {
         blocks.iter().filter(|block| !block.is_empty()).map(|block| format!("{block}\n")).collect()
     }
 
+    /// Lines are sent whole.
     #[test]
-    fn lines_go_out_whole() {
+    fn lines_are_sent_whole() {
         let mut lines = LineBuffer::default();
         assert_eq!(lines.push(b"one\ntwo\nthr"), ["one\ntwo"]);
         assert_eq!(lines.push(b"e"), [""; 0]);
@@ -230,8 +231,9 @@ mod tests {
         assert_eq!(lines.end(), ["four"]);
     }
 
+    /// Text is cleaned for a terminal.
     #[test]
-    fn text_is_made_fit_for_a_terminal() {
+    fn text_is_cleaned_for_terminal() {
         let cases: [(&[u8], &str); 12] = [
             (b"a\r\nb\r\r\n", "a\nb\n"),
             (b"10%\r20%\r100%\ndone\n", "100%\ndone\n"),
@@ -251,8 +253,9 @@ mod tests {
         }
     }
 
+    /// The lines do not depend on how the output is split.
     #[test]
-    fn however_it_is_cut_the_lines_are_the_same() {
+    fn lines_do_not_depend_on_chunks() {
         let output = "first\n\nthird é ✓ 𝄞\r\nbar 1\rbar 2\n\n\nlast".as_bytes();
         let whole = printed(&blocks(&[output]));
         assert_eq!(whole, "first\n\nthird é ✓ 𝄞\nbar 2\n\n\nlast\n");
@@ -262,14 +265,15 @@ mod tests {
         }
     }
 
+    /// An incomplete line is flushed.
     #[test]
-    fn a_line_that_does_not_end_is_sent_all_the_same() {
+    fn incomplete_line_is_flushed() {
         let mut lines = LineBuffer::default();
         assert_eq!(lines.push("Password? ✓\u{e9}".as_bytes().split_last().unwrap().1), [""; 0]);
-        assert_eq!(lines.flush(), ["Password? ✓"], "half a character stays");
+        assert_eq!(lines.flush(), ["Password? ✓"], "an incomplete character stays");
         assert!(lines.has_partial_line());
         assert_eq!(lines.push(b"\xa9\n"), ["é"]);
-        // The newline of a line that was sent is no empty line.
+        // The newline after a flushed line is not an empty line.
         assert_eq!(
             (lines.push(b"a"), lines.flush(), lines.push(b"\nb\n")),
             (vec![], vec!["a".into()], vec!["b".into()])
@@ -279,8 +283,9 @@ mod tests {
         assert_eq!(lines.push(b"3%\r\n"), ["3%"]);
     }
 
+    /// An endless line takes bounded memory, and no character is cut.
     #[test]
-    fn an_endless_line_takes_no_memory_and_no_character_is_cut() {
+    fn endless_line_takes_bounded_memory() {
         let mut lines = LineBuffer::default();
         let mut sent = String::new();
         for _ in 0..100 {
@@ -296,8 +301,9 @@ mod tests {
         assert_eq!(bar.end(), ["step 99999"]);
     }
 
+    /// A frame stays below the limit of clients, whatever it contains.
     #[test]
-    fn a_frame_is_small_whatever_is_in_it() {
+    fn frame_size_is_bounded() {
         let worst = [vec![0x1b; 1 << 20], vec![0xff; 1 << 20], vec![b'"'; 1 << 20], vec![b'\n'; 1 << 20]].concat();
         for line in [1, 100, 65_536, 1 << 20] {
             let pieces: Vec<u8> = worst.chunks(line).flat_map(|chunk| [chunk, b"\n"].concat()).collect();

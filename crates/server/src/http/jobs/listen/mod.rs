@@ -1,4 +1,4 @@
-//! WebSocket /job/listen/{job_id}: the output of a job from its first byte on, and how it ended.
+//! WebSocket /job/listen/{job_id}: the log of a job from its first byte on, and its outcome.
 
 mod line_buffer;
 
@@ -18,19 +18,19 @@ use super::websocket::upgrade::Upgrade;
 use crate::App;
 use crate::http::input::id::Id;
 
-/// A listener has nothing to say but its key.
+/// A listener sends only its key.
 const MAX_FRAME_BYTES: usize = 64 << 10;
 
-/// After so long a silence a line is shown although its end has not come.
+/// After this long without output an incomplete line is sent.
 const SILENCE_BEFORE_FLUSH: Duration = Duration::from_secs(1);
 
-/// A line that changes all the time, as progress bars do, is shown so often.
+/// How often a line that keeps changing, such as a progress bar, is sent.
 const MAX_FLUSH_INTERVAL: Duration = Duration::from_secs(10);
 
-/// So often it is asked whether the key of a listener is still good.
+/// How often the key of a listener is checked again.
 const KEY_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Accepts whoever wants to listen; who it is comes after that.
+/// Accepts a listener; it is authenticated after the upgrade.
 pub(crate) async fn listen_to_job(State(app): State<App>, Id(job): Id, upgrade: Upgrade) -> Response {
     upgrade.accept_socket("/job/listen/{job_id}", MAX_FRAME_BYTES, async move |mut socket| {
         let ended = stream_log(&app, &mut socket, &job).await;
@@ -48,7 +48,7 @@ async fn stream_log(app: &App, socket: &mut Socket, job: &str) -> SocketResult<(
     loop {
         let mut due = (Instant::now() + SILENCE_BEFORE_FLUSH).min(flushed + MAX_FLUSH_INTERVAL);
         let followed = {
-            // The same wait goes on whatever else happens, so that nothing of it is lost.
+            // The same future is polled again after other events, so that no output is lost.
             let mut next = pin!(follower.next());
             loop {
                 tokio::select! {

@@ -1,5 +1,5 @@
-//! Which files of a directory belong to a job, by the rules of `.gitignore`: later patterns win, a `!` takes a file back, a
-//! slash anchors, and what is in a directory that is left out cannot be taken back.
+//! Selects the files of a job by the rules of `.gitignore`: later patterns win, a `!` includes a file again, a slash
+//! anchors a pattern, and the content of an ignored directory cannot be included again.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -9,17 +9,17 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use super::listing::Entry;
 
-/// How many names at most a listing leaves out by itself, and how long such a name may be.
+/// How many names the listing prunes, and how long such a name may be.
 const MAX_PRUNED: (usize, usize) = (100, 100);
 
-/// How many directories are asked at most: each is compared with every pattern.
+/// How many directories are matched: each is compared with every pattern.
 const MAX_DIRECTORIES: usize = 1_000_000;
 
 /// The patterns of a job.
 pub(super) struct Patterns(Gitignore);
 
 impl Patterns {
-    /// Reads the patterns, or says in words which one is none.
+    /// Parses the patterns; the error names an invalid one.
     pub(super) fn new(lines: &[String]) -> Result<Self, String> {
         let mut builder = GitignoreBuilder::new("");
         for line in lines {
@@ -29,7 +29,7 @@ impl Patterns {
         builder.build().map(Patterns).map_err(|error| format!("ignore: these patterns do not work: {error}"))
     }
 
-    /// What belongs to the job, or why that cannot be said, in words.
+    /// Returns the entries that belong to the job; the error is a message for the client.
     pub(super) fn select_files<'a>(&self, entries: impl Iterator<Item = Entry<'a>>) -> Result<Vec<Entry<'a>>, String> {
         let (mut kept, mut previous) = (Vec::new(), PreviousEntry::default());
         for entry in entries {
@@ -45,8 +45,8 @@ impl Patterns {
         Ok(kept)
     }
 
-    /// Whether something is left out, or any directory that it is in. Names come directory by directory, so it is enough to
-    /// remember the directories of the previous one.
+    /// Returns whether an entry or one of its directories is ignored. Names come directory by directory, so it is
+    /// enough to remember the directories of the previous one.
     fn is_ignored<'a>(&self, entry: Entry<'a>, previous: &mut PreviousEntry<'a>) -> bool {
         let name = entry.name;
         let common = name.iter().zip(previous.name).take_while(|(here, there)| here == there).count();
@@ -71,19 +71,19 @@ impl Patterns {
     }
 }
 
-/// What is known of the directories of the previous name.
+/// What is known about the directories of the previous name.
 #[derive(Default)]
 struct PreviousEntry<'a> {
     name: &'a [u8],
-    /// Those that end before this place in it are not left out.
+    /// Directories that end before this position are not ignored.
     kept: usize,
-    /// Where the first one ends that is.
+    /// Where the first ignored directory ends.
     ignored_at: Option<usize>,
-    /// How many were asked in all.
+    /// How many directories were matched in total.
     directories: usize,
 }
 
-/// Names of directories that need not even be looked into: plain ones that no later pattern could take back.
+/// Returns the names of directories that need not be listed: plain names that no later pattern can include again.
 pub(super) fn prunable_names(lines: &[String]) -> Vec<&str> {
     let after_negations = lines.iter().rposition(|line| line.starts_with('!')).map_or(0, |last| last + 1);
     let is_plain = |name: &&str| {
@@ -105,7 +105,7 @@ mod tests {
         kept.into_iter().map(|entry| std::str::from_utf8(entry.name).unwrap()).collect()
     }
 
-    /// A slash at its end makes a directory.
+    /// A name that ends with a slash is a directory.
     fn entry(name: &[u8]) -> Entry<'_> {
         match name.strip_suffix(b"/") {
             Some(name) => Entry { name, is_directory: true },
@@ -113,8 +113,9 @@ mod tests {
         }
     }
 
+    /// The rules are those of `.gitignore`.
     #[test]
-    fn the_rules_are_those_of_gitignore() {
+    fn patterns_follow_gitignore_rules() {
         let cases: [(&[&str], &[&str], &[&str]); 18] = [
             (&[], &["a", "b/c"], &["a", "b/c"]),
             (&["*.pyc"], &["a.py", "a.pyc", "b/c.pyc"], &["a.py"]),
@@ -148,19 +149,21 @@ mod tests {
         assert_eq!(kept, [entry(b"caf\xe9")], "names need not be text");
     }
 
+    /// A name may be deeply nested.
     #[test]
-    fn a_name_may_be_as_deep_as_it_likes() {
+    fn deep_names_are_matched() {
         let patterns = Patterns::new(&["never".to_owned()]).unwrap();
         let deep = "a/".repeat(2000) + "file";
         assert_eq!(patterns.select_files([entry(deep.as_bytes())].into_iter()).unwrap().len(), 1);
         let deeper = "a/".repeat(MAX_DIRECTORIES + 1);
         let plain = Entry { name: deeper.as_bytes(), is_directory: false };
         let refused = Patterns::new(&["/a/a/a".to_owned()]).unwrap().select_files([plain].into_iter());
-        assert_eq!(refused.unwrap().len(), 0, "the first directory that is left out is the last that is compared");
+        assert_eq!(refused.unwrap().len(), 0, "no directory below an ignored one is matched");
     }
 
+    /// Each directory is matched once, and their number is bounded.
     #[test]
-    fn directories_are_asked_once_and_not_without_end() {
+    fn directories_are_matched_once() {
         let patterns = Patterns::new(&["never".to_owned()]).unwrap();
         let mut previous = PreviousEntry::default();
         for name in ["a/b/1", "a/b/2", "a/3", "a/c/4", "d/5"] {
@@ -172,14 +175,16 @@ mod tests {
         assert!(refused.contains("more than 1000000 directories"), "{refused}");
     }
 
+    /// An invalid pattern is reported.
     #[test]
-    fn what_is_no_pattern_is_told() {
+    fn invalid_pattern_is_reported() {
         let wrong = Patterns::new(&["ok".to_owned(), "[z-a]".to_owned()]).err().unwrap();
         assert!(wrong.starts_with("ignore: '[z-a]' is not a pattern"), "{wrong}");
     }
 
+    /// Only directories that no later pattern includes again are pruned.
     #[test]
-    fn only_what_nobody_takes_back_is_not_looked_into() {
+    fn only_final_ignores_are_pruned() {
         let lines = |lines: &[&str]| lines.iter().map(ToString::to_string).collect::<Vec<String>>();
         let patterns = lines(&[".git/", "node_modules", "*.pyc", "a/b", "/c", "!x", "", "..", "it's"]);
         assert!(prunable_names(&patterns).is_empty());

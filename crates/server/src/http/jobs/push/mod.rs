@@ -1,8 +1,8 @@
-//! WebSocket /job/push: the protocol of the stock client, which runs on its machine what the engine tells it to.
+//! WebSocket /job/push: the protocol of the stock client, which runs commands of the engine on its own host.
 //!
-//! The engine makes a job that waits for its files, has the client list what is in its directory, decides which of that belongs
-//! to the job, has the client pack and upload it, and starts the job. Until then, a client that goes or fails takes the job
-//! with it. Start reading at [`push_and_start`].
+//! The engine creates a draft of the job, lets the client list its directory, decides which files belong to the job,
+//! lets the client pack and upload them, and starts the job. A client that disconnects or fails before that leaves no
+//! job. Start reading at [`push_and_start`].
 
 mod listing;
 mod matching;
@@ -33,19 +33,19 @@ use crate::App;
 use crate::http::input::address::Address;
 use crate::http::output::failure::Failure;
 
-/// What a client may say in one frame: the names of a million files, packed, are below this.
+/// The largest frame of a client: the compressed names of a million files are smaller.
 const MAX_FRAME_BYTES: usize = 16 << 20;
 
-/// How long a client may take to say what it wants.
+/// How long a client may take to send its parameters.
 const PARAMETERS_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a command may run on the client; so long the URL for the upload is good.
+/// How long a command may run on the client, and so also how long the URL for the upload is valid.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
-/// So often a job is kept from being forgotten while a command runs.
+/// How often the draft is kept from being deleted while a command runs.
 const KEEP_DRAFT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What the client wants run. It says this in its second frame.
+/// The second frame of the client.
 #[derive(Deserialize)]
 struct PushParameters {
     tp_config: String,
@@ -62,7 +62,7 @@ struct CommandResult {
     command_stdout: String,
 }
 
-/// What the client's machine understands.
+/// The shell of the client's host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Client {
     /// A POSIX shell.
@@ -71,7 +71,7 @@ enum Client {
     Windows,
 }
 
-/// Accepts whoever wants to push; who it is comes after that.
+/// Accepts a push; the client is authenticated after the upgrade.
 pub(crate) async fn push_job(State(app): State<App>, address: Address, upgrade: Upgrade) -> Response {
     upgrade.accept_socket("/job/push", MAX_FRAME_BYTES, async move |mut socket| {
         let ended = push_and_start(&app, &mut socket, &address).await;
@@ -109,12 +109,12 @@ async fn push_and_start(app: &App, socket: &mut Socket, address: &Address) -> So
 
 async fn discard_draft(app: &App, job: &JobId) {
     if let Err(error) = jobs::discard(&app.control, job).await {
-        // It is forgotten by itself after a while.
-        tracing::warn!(%job, cause = %error, "a job that was not pushed to its end could not be forgotten");
+        // The reconciler deletes it after a while.
+        tracing::warn!(%job, cause = %error, "the draft of a failed push could not be deleted");
     }
 }
 
-/// Has the client upload the files of the job, if there are any.
+/// Lets the client upload the files of the job, if there are any.
 async fn transfer_files(
     app: &App,
     socket: &mut Socket,
@@ -123,8 +123,8 @@ async fn transfer_files(
     draft: &JobView,
 ) -> SocketResult<()> {
     let (job, ignored) = (&draft.job.id, &draft.job.config.ignore);
-    let wrong = |text| creation_failure(tarn_control::Error::invalid("invalid_config", text));
-    let patterns = Patterns::new(ignored).map_err(wrong)?;
+    let invalid_config = |text| creation_failure(tarn_control::Error::invalid("invalid_config", text));
+    let patterns = Patterns::new(ignored).map_err(invalid_config)?;
     let cluster = draft.cluster_name.as_deref().unwrap_or(draft.job.cluster.as_str());
     let message = format!("Looking for the files of job {} for cluster {cluster}", draft.job.name);
     let command = listing::listing_command(client, ignored);
@@ -144,13 +144,13 @@ async fn transfer_files(
     socket.send(&json!({ "message": message, "command": command, "command_show_stdout": true })).await?;
     command_result(app, socket, job, "the files were not uploaded").await?;
     if let Err(error) = file_lists::forget(&app.control, job).await {
-        // It goes with the job.
-        tracing::warn!(%job, %error, "the list of the files of a job could not be forgotten");
+        // It is deleted with the job.
+        tracing::warn!(%job, %error, "the list of the files of a job could not be deleted");
     }
     Ok(())
 }
 
-/// What a command gave, if it ended well. While it runs, the socket is read: so a client that goes is noticed.
+/// Returns the result of a command that succeeded. The socket is read while it runs, so that a disconnect is noticed.
 async fn command_result(app: &App, socket: &mut Socket, job: &JobId, failed: &str) -> SocketResult<CommandResult> {
     let mut reading = pin!(socket.read_frame::<CommandResult>(COMMAND_TIMEOUT));
     let result = loop {
@@ -161,32 +161,33 @@ async fn command_result(app: &App, socket: &mut Socket, job: &JobId, failed: &st
     };
     match result.exit_code {
         0 => Ok(result),
-        code => Err(Failure::invalid("push_failed", format!("{failed} (exit code {code}); no job was made")).into()),
+        code => Err(Failure::invalid("push_failed", format!("{failed} (exit code {code}); no job was created")).into()),
     }
 }
 
-/// Keeps a job from being forgotten. One that is gone ends the push; a database that cannot say so now does not.
+/// Keeps the draft from being deleted. A draft that is gone ends the push; a failed query does not.
 async fn keep_draft(app: &App, job: &JobId) -> SocketResult<()> {
     match jobs::stay(&app.control, job).await {
         Err(error) if matches!(error.kind, Kind::NotFound | Kind::Conflict) => {
             Err(tarn_control::Error::not_found("job", job.as_str()).into())
         }
         Err(error) => {
-            tracing::warn!(%job, %error, "a job that is being pushed could not be kept from being forgotten");
+            tracing::warn!(%job, %error, "the draft of a push could not be kept from being deleted");
             Ok(())
         }
         Ok(()) => Ok(()),
     }
 }
 
-/// The list of what belongs to the job, and how many files that are. Lists are long, so this happens aside.
+/// Returns the list of the entries that belong to the job, and the number of files. Lists are long, so a blocking task
+/// does it.
 async fn match_files(app: &App, patterns: Patterns, listing: String) -> SocketResult<(Bytes, usize)> {
     let _permit = app.shared.sockets.matching.acquire().await.map_err(Failure::internal)?;
     let matching = tokio::task::spawn_blocking(move || {
         let names = listing::parse_names(&listing)?;
-        let kept = patterns.select_files(names.iter())?;
-        let files = kept.iter().filter(|entry| !entry.is_directory).count();
-        Ok((Bytes::from(listing::render_tar_list(&kept)), files))
+        let selected = patterns.select_files(names.iter())?;
+        let files = selected.iter().filter(|entry| !entry.is_directory).count();
+        Ok((Bytes::from(listing::render_tar_list(&selected)), files))
     });
     let matched: Result<_, String> = matching.await.map_err(Failure::internal)?;
     Ok(matched.map_err(|text| Failure::invalid("push_failed", text))?)

@@ -1,11 +1,11 @@
-//! The commands of a push for Windows, with what it brings along: PowerShell, `tar.exe` and `curl.exe`.
+//! The commands of a push for Windows, with its built-in PowerShell, `tar.exe` and `curl.exe`.
 //!
-//! They go through `cmd.exe`, which takes no more than 8,191 characters and has rules of its own for quotes; a script in
-//! letters needs none.
+//! They are run by `cmd.exe`, which accepts at most 8,191 characters and has its own quoting rules; a base64 script
+//! needs no quotes.
 
 use super::packing::{Packing, file_count_text};
 
-/// Names of all files, with slashes, a NUL after each, packed and as letters.
+/// Lists all files with slashes, each followed by a NUL, compressed and in base64.
 pub(super) fn windows_listing() -> String {
     encode_powershell(
         "$ErrorActionPreference='Stop'\n\
@@ -40,24 +40,25 @@ pub(super) fn windows_packing(packing: &Packing<'_>) -> String {
     ))
 }
 
-/// A text as one word of PowerShell.
+/// Quotes a text as one word of PowerShell.
 fn powershell_quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// A call of PowerShell with a script, which it takes as UTF-16 in letters.
+/// Returns a call of PowerShell with a script, which it accepts as UTF-16 in base64.
 fn encode_powershell(script: &str) -> String {
     let bytes: Vec<u8> = script.encode_utf16().flat_map(u16::to_le_bytes).collect();
-    let letters = base64_simd::STANDARD.encode_to_string(bytes);
-    format!("powershell -NoProfile -NonInteractive -ExecutionPolicy Bypass -EncodedCommand {letters}")
+    let encoded = base64_simd::STANDARD.encode_to_string(bytes);
+    format!("powershell -NoProfile -NonInteractive -ExecutionPolicy Bypass -EncodedCommand {encoded}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// A command fits into the limit of `cmd.exe`.
     #[test]
-    fn a_command_is_short_enough() {
+    fn windows_commands_fit_limit() {
         let url = "https://a-rather-long-name.of-an-engine.example.org:65535/job/upload/j-000000000000?expires=1800000000\
                    &signature=0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
         let packing = windows_packing(&Packing { list_url: url, upload_url: url, count: 1_000_000 });

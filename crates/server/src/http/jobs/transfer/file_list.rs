@@ -16,8 +16,8 @@ use crate::http::output::failure::Failure;
 
 /// File list of a push
 ///
-/// The names of the files to upload, each followed by a NUL, which the command of a push fetches. The URL has a signature, needs
-/// no key, and works until the push ends.
+/// The names of the files to upload, each followed by a NUL, which the command of a push fetches. The URL has a
+/// signature, needs no key, and works until the push ends.
 #[utoipa::path(
     get,
     path = "/job/files/{job_id}",

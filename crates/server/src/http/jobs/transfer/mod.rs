@@ -1,5 +1,5 @@
-//! The endpoints that move the files of a job: `upload` and `file_list` bring them to the engine, `pull` and `output` bring the
-//! outputs to the client.
+//! The endpoints that move the files of a job: `upload` and `file_list` bring them to the engine, `pull` and `output`
+//! bring the outputs to the client.
 //!
 //! All of them except `pull` take no key; `links` signs their URLs and verifies the signatures.
 

@@ -18,7 +18,7 @@ use crate::http::input::query::{Fields, FromQuery, Params};
 use crate::http::jobs::Binary;
 use crate::http::output::failure::Failure;
 
-/// Which output is requested.
+/// The requested output.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct OutputQuery {
@@ -53,10 +53,10 @@ impl FromQuery for (OutputQuery, SignatureQuery) {
 pub(crate) async fn get_output(
     State(app): State<App>,
     Id(job): Id,
-    Params((asked, signature)): Params<(OutputQuery, SignatureQuery)>,
+    Params((query, signature)): Params<(OutputQuery, SignatureQuery)>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    let OutputQuery { path } = asked;
+    let OutputQuery { path } = query;
     let job = signature.verify_job(&app.control, Grant::Output, &job, &path)?;
     let requested = range::requested_range(&headers);
     let OpenOutput { size, range, body } = match outputs::open(&app.control, &job, &path, requested).await {
@@ -90,7 +90,8 @@ fn set_header(response: &mut Response, name: HeaderName, value: &str) {
     }
 }
 
-/// Returns the header that names the file for a browser: its name without directories, in the encoding that allows any character.
+/// Returns the header that names the file for a browser: its name without directories, in the encoding that allows any
+/// character.
 fn content_disposition(path: &str) -> String {
     let name = path.rsplit('/').next().unwrap_or(path);
     let mut out = String::from("attachment; filename*=UTF-8''");

@@ -1,5 +1,5 @@
-//! The header `Range` with a single range. A malformed header is ignored, and so is a condition on the version of the file: files
-//! have no entity tags.
+//! The header `Range` with a single range. A malformed header is ignored, and so is a condition on the version of the
+//! file: files have no entity tags.
 
 use axum::http::{HeaderMap, header};
 use tarn_control::jobs::outputs::ByteRange;

@@ -23,14 +23,15 @@ use crate::http::output::response::{EndpointResult, JsonResponse};
 /// How long an upload may send nothing.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How much of a refused upload is read and discarded: a client that is cut off while it sends would see a broken connection
-/// instead of the response. Clients that send `Expect: 100-continue`, as most do for large bodies, send nothing.
+/// How much of a refused upload is read and discarded: a client that is cut off while it sends would see a broken
+/// connection instead of the response. Clients that send `Expect: 100-continue`, as most do for large bodies, send
+/// nothing.
 const MAX_DISCARDED: usize = 16 << 20;
 
 /// Upload the files of a job
 ///
-/// The URL comes from /job/create, has a signature, and needs no key. It accepts one tar.gz, once: the paths in it must be
-/// relative and stay in the directory of the job, including links.
+/// The URL comes from /job/create, has a signature, and needs no key. It accepts one tar.gz, once: the paths in it must
+/// be relative and stay in the directory of the job, including links.
 #[utoipa::path(
     put,
     path = "/job/upload/{job_id}",

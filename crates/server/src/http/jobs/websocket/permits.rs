@@ -1,5 +1,5 @@
-//! Bounds the number of open WebSockets, which the limit of connections no longer counts after the upgrade. Unauthenticated
-//! sockets have their own permits, so that they cannot take those of users, and no user can take all.
+//! Bounds the number of open WebSockets, which the limit of connections no longer counts after the upgrade.
+//! Unauthenticated sockets have their own permits, so that they cannot take those of users, and no user can take all.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

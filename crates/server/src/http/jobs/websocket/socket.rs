@@ -1,5 +1,5 @@
-//! What is the same for both WebSockets: who calls is said in the first frame, whatever goes wrong is told in a frame and in
-//! the code of the close, and every close is a handshake.
+//! An open WebSocket: the first frame authenticates the client, every failure is reported in a frame and in the close
+//! code, and every close is a handshake.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +21,10 @@ use crate::App;
 use crate::http::middleware::observe::CallRecord;
 use crate::http::output::failure::Failure;
 
-/// How long a client may take to say who it is.
+/// How long a client may take to send its key.
 const KEY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a client may take to agree that it is over.
+/// How long a client may take to confirm the close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The code of a close after a frame that is too large.
@@ -33,15 +33,15 @@ const TOO_LARGE: u16 = 1009;
 /// The longest reason that a close can carry.
 const MAX_REASON: usize = 123;
 
-/// Why a run is over before its time.
+/// Why a socket ends early.
 pub(in crate::http::jobs) enum CloseReason {
-    /// The client has gone.
+    /// The client closed the connection.
     Gone,
-    /// It is told why.
+    /// The engine refuses to continue and reports why.
     Refused(Box<Failure>),
 }
 
-/// What comes of a run, or why it is over.
+/// The result of an operation on a socket, or why the socket ends.
 pub(in crate::http::jobs) type SocketResult<T> = Result<T, CloseReason>;
 
 impl From<Failure> for CloseReason {
@@ -60,9 +60,9 @@ impl From<tarn_control::Error> for CloseReason {
 pub(in crate::http::jobs) struct Socket {
     socket: RawSocket,
     record: Arc<CallRecord>,
-    /// The place of somebody of whom nothing is known.
+    /// The permit until the client is authenticated.
     unauthenticated: Option<OwnedSemaphorePermit>,
-    /// What the client said to be its key, once that is known to be one.
+    /// The key of the client, once it is authenticated.
     key: String,
     route: &'static str,
 }
@@ -83,10 +83,10 @@ impl Socket {
         Socket { socket, record, unauthenticated: Some(unauthenticated), key: String::new(), route }
     }
 
-    /// Who calls, as the first frame says, and whether he may call now.
+    /// Authenticates the caller with the first frame and applies the rate limit.
     pub(in crate::http::jobs) async fn authenticate_caller(&mut self, app: &App) -> SocketResult<Caller> {
         let missing_key = || {
-            let message = "the first frame has to be {\"TENSORPOOL_KEY\": \"YOUR_TENSORPOOL_KEY\"}, within 10 s";
+            let message = "the first frame must be {\"TENSORPOOL_KEY\": \"YOUR_TENSORPOOL_KEY\"}, within 10 s";
             Failure::new(StatusCode::UNAUTHORIZED, "unauthenticated", message)
         };
         let text = self.next_text(KEY_TIMEOUT).await?.ok_or_else(missing_key)?;
@@ -101,32 +101,32 @@ impl Socket {
         Ok(caller)
     }
 
-    /// Refuses somebody whose key is not good any more. A database that cannot say so now is no reason.
+    /// Refuses a client whose key is no longer valid. A failed check is logged and ignored.
     pub(in crate::http::jobs) async fn recheck_key(&mut self, app: &App) -> SocketResult<()> {
         match app.control.authenticate(&self.key).await {
             Err(error) if error.kind == Kind::Unauthenticated => Err(error.into()),
             Err(error) => {
-                tracing::warn!(request_id = self.record.id(), %error, "a key could not be looked at again");
+                tracing::warn!(request_id = self.record.id(), %error, "a key could not be checked again");
                 Ok(())
             }
             Ok(_) => Ok(()),
         }
     }
 
-    /// What the next frame says. The client has so long for it.
+    /// Reads the next frame within the limit.
     pub(in crate::http::jobs) async fn read_frame<T: DeserializeOwned>(&mut self, limit: Duration) -> SocketResult<T> {
         let text = self.next_text(limit).await?;
-        let late = || Failure::invalid("frame_missing", "the next frame did not come in time");
+        let late = || Failure::invalid("frame_missing", "the next frame did not arrive in time");
         let text = text.ok_or_else(late)?;
-        // What was sent is not repeated: it may hold secrets.
+        // The frame is not echoed: it may hold secrets.
         let wrong = |cause: serde_json::Error| {
-            let place = format!("line {}, column {}", cause.line(), cause.column());
-            Failure::invalid("invalid_frame", format!("a frame is not what is expected here ({place})"))
+            let position = format!("line {}, column {}", cause.line(), cause.column());
+            Failure::invalid("invalid_frame", format!("unexpected frame ({position})"))
         };
         Ok(serde_json::from_str(&text).map_err(wrong)?)
     }
 
-    /// The next text, if one comes in time.
+    /// Returns the next text, if one arrives in time.
     async fn next_text(&mut self, limit: Duration) -> SocketResult<Option<Utf8Bytes>> {
         let until = Instant::now() + limit;
         loop {
@@ -141,7 +141,7 @@ impl Socket {
         }
     }
 
-    /// Reads until the client goes. What it says meanwhile counts for nothing.
+    /// Reads and ignores frames until the client closes the connection.
     pub(in crate::http::jobs) async fn wait_until_closed(&mut self) -> CloseReason {
         loop {
             match self.socket.next().await {
@@ -158,7 +158,7 @@ impl Socket {
         self.socket.send(Message::Text(text.into())).await.map_err(|_| CloseReason::Gone)
     }
 
-    /// Tells the client how it ended, and the log and the metrics.
+    /// Reports the outcome to the client, the log and the metrics, and closes the socket.
     pub(in crate::http::jobs) async fn finish(mut self, ended: SocketResult<()>) {
         let code = match &ended {
             Ok(()) => 1000,
@@ -180,22 +180,22 @@ impl Socket {
         }
     }
 
-    /// Says that it is over and waits, but not for ever, until the client has said so too.
+    /// Sends a close frame and waits, with a timeout, for the close frame of the client.
     async fn close(&mut self, code: u16, reason: &str) {
         let reason = truncate_reason(reason).into();
         if self.socket.send(Message::Close(Some(CloseFrame { code: code.into(), reason }))).await.is_ok() {
-            let agreed = async {
+            let confirmed = async {
                 while let Some(Ok(_)) = self.socket.next().await {}
                 if code == TOO_LARGE {
                     self.drain_stream().await;
                 }
             };
-            let _ = timeout(CLOSE_TIMEOUT, agreed).await;
+            let _ = timeout(CLOSE_TIMEOUT, confirmed).await;
         }
     }
 
-    /// Reads on, past what the library gave up, until the client closes: one that is cut off while it sends would see a broken
-    /// connection instead of what was told.
+    /// Reads the rest of a frame that was too large until the client closes: a client that is cut off while it sends
+    /// would see a broken connection instead of the refusal.
     async fn drain_stream(&mut self) {
         let stream = self.socket.get_mut();
         let _ = stream.shutdown().await;
@@ -229,18 +229,18 @@ impl Socket {
     }
 }
 
-/// Why nothing more can be read.
+/// Converts an error of a read.
 fn read_failure(error: &Error) -> CloseReason {
     match error {
         Error::Capacity(_) => {
-            let message = "a frame is larger than what is taken here";
+            let message = "the frame is too large";
             Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "frame_too_large", message).into()
         }
         _ => CloseReason::Gone,
     }
 }
 
-/// The code of a close after a refusal.
+/// Returns the close code of a refusal.
 fn close_code(failure: &Failure) -> u16 {
     match failure.status.as_u16() {
         401 => 4401,
@@ -262,8 +262,9 @@ fn truncate_reason(reason: &str) -> &str {
 mod tests {
     use super::*;
 
+    /// A close reason is cut between characters.
     #[test]
-    fn a_reason_is_cut_between_characters() {
+    fn close_reason_is_cut_between_characters() {
         assert_eq!(truncate_reason("short"), "short");
         assert_eq!(truncate_reason(&"é".repeat(100)), "é".repeat(61));
         assert_eq!(truncate_reason(&"x".repeat(200)).len(), 123);

@@ -1,5 +1,4 @@
-//! From a call to a WebSocket. Frames may be large, but not those of somebody of whom nothing is known: until the caller is
-//! known, only a little is read.
+//! Upgrades a call to a WebSocket. Frames may be large, but only a little is read until the client is authenticated.
 
 use std::io;
 use std::pin::Pin;
@@ -24,16 +23,16 @@ use crate::App;
 use crate::http::middleware::observe::CallRecord;
 use crate::http::output::failure::Failure;
 
-/// After so much nothing more is read from who is not known. The last piece that is read may lie beyond it.
+/// How much is read from a client that is not authenticated. The last read may exceed it.
 const UNAUTHENTICATED_BYTES: usize = 64 << 10;
 
-/// How much of a socket is read at a time.
+/// The size of the read buffer of a socket.
 const READ_BYTES: usize = 16 << 10;
 
-/// A WebSocket at its lowest.
+/// The WebSocket stream of the library.
 pub(in crate::http::jobs) type RawSocket = WebSocketStream<LimitedStream<TokioIo<Upgraded>>>;
 
-/// A call that wants to become a WebSocket.
+/// A call that asks for an upgrade to a WebSocket.
 pub(crate) struct Upgrade {
     record: Arc<CallRecord>,
     unauthenticated: OwnedSemaphorePermit,
@@ -46,26 +45,26 @@ impl FromRequestParts<App> for Upgrade {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Failure> {
         let expected = || {
-            let message = "this address speaks WebSocket only, version 13 over HTTP/1.1";
+            let message = "this path is a WebSocket; connect with version 13 over HTTP/1.1";
             Failure::new(StatusCode::UPGRADE_REQUIRED, "websocket_expected", message)
         };
         let record = parts.extensions.get::<Arc<CallRecord>>().cloned();
-        let record = record.ok_or_else(|| Failure::internal("a call that nobody observes"))?;
-        let asked = parts.method == Method::GET
+        let record = record.ok_or_else(|| Failure::internal("a call without its record"))?;
+        let wants_websocket = parts.method == Method::GET
             && header_has_token(&parts.headers, header::CONNECTION, "upgrade")
             && header_has_token(&parts.headers, header::UPGRADE, "websocket")
             && header_has_token(&parts.headers, header::SEC_WEBSOCKET_VERSION, "13");
-        let key = parts.headers.get(header::SEC_WEBSOCKET_KEY).filter(|_| asked).ok_or_else(expected)?;
+        let key = parts.headers.get(header::SEC_WEBSOCKET_KEY).filter(|_| wants_websocket).ok_or_else(expected)?;
         let accept = HeaderValue::from_str(&derive_accept_key(key.as_bytes())).map_err(Failure::internal)?;
         let upgrading = parts.extensions.remove::<OnUpgrade>().ok_or_else(expected)?;
-        // One for whom there is no place stays a call, which the limit of connections counts.
+        // Without a permit this stays an HTTP call, which the limit of connections counts.
         let unauthenticated = app.shared.sockets.acquire_unauthenticated()?;
         Ok(Upgrade { record, unauthenticated, upgrading, accept })
     }
 }
 
 impl Upgrade {
-    /// Accepts, and lets `run` have the socket of this route when it is there. No frame may be larger than this.
+    /// Accepts the upgrade, and calls `run` with the socket when it is open. `max_frame` bounds the size of a frame.
     pub(in crate::http::jobs) fn accept_socket<F>(
         self,
         route: &'static str,
@@ -82,7 +81,7 @@ impl Upgrade {
             .read_buffer_size(READ_BYTES)
             .write_buffer_size(0);
         tokio::spawn(async move {
-            // A client that goes before the answer needs no run.
+            // The client may disconnect before the response.
             let Ok(upgraded) = upgrading.await else { return };
             let limited = LimitedStream { stream: TokioIo::new(upgraded), left: Some(UNAUTHENTICATED_BYTES) };
             let socket = WebSocketStream::from_raw_socket(limited, Role::Server, Some(config)).await;
@@ -98,21 +97,21 @@ impl Upgrade {
     }
 }
 
-/// Whether one of the words of a header is this.
-fn header_has_token(headers: &HeaderMap, name: HeaderName, word: &str) -> bool {
+/// Returns whether a comma-separated header contains this token.
+fn header_has_token(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
     let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).any(|found| found.trim().eq_ignore_ascii_case(word))
+    values.flat_map(|value| value.split(',')).any(|found| found.trim().eq_ignore_ascii_case(token))
 }
 
-/// A stream of which only so much is read until it is opened.
+/// A stream of which only a limited amount is read until the limit is removed.
 pub(in crate::http::jobs) struct LimitedStream<S> {
     stream: S,
-    /// `None` when it is open.
+    /// `None` when the limit is removed.
     left: Option<usize>,
 }
 
 impl<S> LimitedStream<S> {
-    /// Lets everything through from the next read on. Whoever reads has to be the one who opens: he is not woken.
+    /// Removes the limit for the next read. Must be called by the task that reads, because it wakes no other task.
     pub(in crate::http::jobs) fn remove_limit(&mut self) {
         self.left = None;
     }
@@ -151,8 +150,9 @@ mod tests {
 
     use super::*;
 
+    /// Reads stop at the limit until it is removed.
     #[tokio::test]
-    async fn nothing_more_is_read_until_it_is_opened() {
+    async fn reads_stop_at_limit() {
         let (near, mut far) = duplex(1 << 20);
         far.write_all(&[1; 100_000]).await.unwrap();
         far.shutdown().await.unwrap();
