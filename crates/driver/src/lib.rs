@@ -102,7 +102,7 @@ pub struct ObservedInstance {
 }
 
 /// How an instance came to its end without being asked to.
-pub use tarn_model::ends::End;
+pub use tarn_model::instance_end::End;
 
 /// A volume as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]

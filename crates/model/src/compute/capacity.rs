@@ -153,7 +153,7 @@ pub fn place(inventory: &Inventory, held: &Held, ahead: &[Claim], claim: &Claim)
     if let Some(reason) = &held.closed {
         return Err(Shortage::Closed { reason: reason.clone() });
     }
-    let free = Free::behind(inventory, held, ahead);
+    let free = Free::after_claims(inventory, held, ahead);
     free.check_claim(claim).map_err(|shortage| shortage.with_withheld_gpus(inventory, held))?;
     let wanted = claim.shape.gpu_model.as_deref();
     let mut devices = inventory
@@ -166,7 +166,7 @@ pub fn place(inventory: &Inventory, held: &Held, ahead: &[Claim], claim: &Claim)
 
 /// Checks whether a claim could fit on an empty host.
 pub fn fits_ever(inventory: &Inventory, claim: &Claim) -> Result<(), Shortage> {
-    Free::of(inventory, &Held::default()).check_claim(claim)
+    Free::after_held(inventory, &Held::default()).check_claim(claim)
 }
 
 /// Returns how many instances of a shape could be placed now, behind the claims that wait.
@@ -174,7 +174,7 @@ pub fn room(inventory: &Inventory, held: &Held, ahead: &[Claim], shape: &Shape) 
     if held.closed.is_some() {
         return 0;
     }
-    let free = Free::behind(inventory, held, ahead);
+    let free = Free::after_claims(inventory, held, ahead);
     let gpus = shape.gpu_model.as_deref().map(|model| free.gpus.get(model).copied().unwrap_or(0));
     let of = |free: u64, each: u64| free.checked_div(each).unwrap_or(u64::MAX);
     let by_gpus = gpus.map_or(u64::MAX, |free| of(free, shape.gpus.into()));
@@ -188,7 +188,7 @@ struct Free<'a> {
 }
 
 impl<'a> Free<'a> {
-    fn of(inventory: &'a Inventory, held: &Held) -> Self {
+    fn after_held(inventory: &'a Inventory, held: &Held) -> Self {
         let mut gpus = BTreeMap::new();
         for gpu in inventory.gpus.iter().filter(|gpu| held.leaves(gpu)) {
             *gpus.entry(gpu.model.as_str()).or_default() += 1;
@@ -201,8 +201,8 @@ impl<'a> Free<'a> {
     }
 
     /// What is free after every waiting claim is set aside.
-    fn behind(inventory: &'a Inventory, held: &Held, ahead: &[Claim]) -> Self {
-        let mut free = Free::of(inventory, held);
+    fn after_claims(inventory: &'a Inventory, held: &Held, ahead: &[Claim]) -> Self {
+        let mut free = Free::after_held(inventory, held);
         ahead.iter().for_each(|earlier| free.set_aside(earlier));
         free
     }

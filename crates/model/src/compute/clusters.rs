@@ -1,8 +1,8 @@
 //! Clusters and their instances: their data and the rules that allow a change.
 
 use crate::capacity::Shape;
-use crate::ends::End;
 use crate::ids::{ClusterId, InstanceId};
+use crate::instance_end::End;
 use crate::lifecycle::State;
 use crate::storage::{Attachment, Volume, VolumeState};
 use crate::users::Owner;

@@ -3,7 +3,7 @@
 //! A fault is seen in one observation; [`Health`] follows from all observations so far. A GPU is offered while it is
 //! healthy, not drained and without an owner. An instance keeps its GPU, whatever becomes of it.
 
-mod looks;
+mod observation;
 mod xids;
 
 use std::fmt;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::capacity::Gpu;
 use crate::{Refused, Time};
 
-pub use looks::{Look, Unseen};
+pub use observation::{Look, Unseen};
 pub use xids::meaning;
 
 /// What does not change about a GPU from one observation to the next.

@@ -3,7 +3,7 @@
 pub mod capacity;
 pub mod catalogue;
 pub mod clusters;
-pub mod ends;
 pub mod gpus;
 pub mod images;
+pub mod instance_end;
 pub mod lifecycle;

@@ -103,7 +103,7 @@ page! { register_secured_routes, SECURED_ROUTES:
     POST   "/admin/user/enable/{user_id}"                 admin::enable_user;
     POST   "/admin/key/create"                            admin::create_key;
     GET    "/admin/key/list"                              admin::list_keys;
-    POST   "/admin/key/revoke/{key_id}"                   admin::revoke_key;
+    DELETE "/admin/key/revoke/{key_id}"                   admin::revoke_key;
     POST   "/admin/grant"                                 admin::grant_balance;
     GET    "/admin/event/list"                            admin::list_events;
     GET    "/admin/limits"                                limits::list_limits;

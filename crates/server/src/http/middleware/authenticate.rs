@@ -26,7 +26,7 @@ pub(crate) async fn authenticate(
     if let Some(record) = request.extensions().get::<Arc<CallRecord>>() {
         record.set_user(&caller.user.id);
     }
-    app.shared.limiter.check(&caller.key).map_err(Failure::too_many)?;
+    app.shared.limiter.take_token(&caller.key).map_err(Failure::too_many)?;
     if request.method().is_safe() && !request.body().is_end_stream() {
         let message = "this call takes no body; use the path and the query";
         return Err(Failure::invalid("unexpected_body", message));

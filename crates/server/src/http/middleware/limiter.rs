@@ -24,7 +24,7 @@ impl Limiter {
     }
 
     /// Takes a token, or returns after how many seconds one is available.
-    pub(crate) fn check(&self, key: &ApiKeyId) -> Result<(), u64> {
+    pub(crate) fn take_token(&self, key: &ApiKeyId) -> Result<(), u64> {
         let Some(buckets) = &self.buckets else { return Ok(()) };
         buckets.check_key(key).map_err(|refused| {
             let wait = refused.wait_time_from(self.clock.now());
@@ -50,15 +50,15 @@ mod tests {
     fn keys_are_limited_separately() {
         let limiter = Limiter::new(Limits { per_second: 1, burst: 2 });
         let (one, other) = ("a-000000000001".parse().unwrap(), "a-000000000002".parse().unwrap());
-        assert_eq!((limiter.check(&one), limiter.check(&one)), (Ok(()), Ok(())));
-        assert_eq!(limiter.check(&one), Err(1));
-        assert_eq!(limiter.check(&other), Ok(()));
+        assert_eq!((limiter.take_token(&one), limiter.take_token(&one)), (Ok(()), Ok(())));
+        assert_eq!(limiter.take_token(&one), Err(1));
+        assert_eq!(limiter.take_token(&other), Ok(()));
     }
 
     #[test]
     fn zero_rate_is_no_limit() {
         let limiter = Limiter::new(Limits { per_second: 0, burst: 1 });
         let key = "a-000000000001".parse().unwrap();
-        assert!((0..1000).all(|_| limiter.check(&key).is_ok()));
+        assert!((0..1000).all(|_| limiter.take_token(&key).is_ok()));
     }
 }

@@ -21,7 +21,7 @@ pub(crate) enum Cell<'a> {
 }
 
 impl Cell<'_> {
-    fn write(&self, out: &mut String) {
+    fn write_cell(&self, out: &mut String) {
         let start = out.len();
         match self {
             Cell::Text(text) => out.push_str(text),
@@ -68,7 +68,7 @@ impl<const N: usize> Table<N> {
     pub(crate) fn cells(&mut self, cells: [Cell<'_>; N]) {
         for (width, cell) in self.widths.iter_mut().zip(cells) {
             let start = self.text.len();
-            cell.write(&mut self.text);
+            cell.write_cell(&mut self.text);
             let text = &self.text[start..];
             if text.contains('|') {
                 let escaped = text.replace('|', "\\|");
@@ -122,7 +122,7 @@ pub(crate) fn render_block(lines: &[(&str, Cell<'_>)]) -> String {
         out.push_str(key);
         out.push(':');
         out.extend(std::iter::repeat_n(' ', width + 1 - key.len()));
-        value.write(&mut out);
+        value.write_cell(&mut out);
     }
     out
 }

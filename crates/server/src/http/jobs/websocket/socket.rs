@@ -94,7 +94,7 @@ impl Socket {
         let key = key.trim();
         let caller = app.control.authenticate(key).await?;
         self.record.set_user(&caller.user.id);
-        app.shared.limiter.check(&caller.key).map_err(Failure::too_many)?;
+        app.shared.limiter.take_token(&caller.key).map_err(Failure::too_many)?;
         self.socket.get_mut().remove_limit();
         self.unauthenticated = None;
         key.clone_into(&mut self.key);
