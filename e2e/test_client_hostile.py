@@ -297,7 +297,7 @@ def test_limits_list_reads_every_page(engine, laptop):
     def page(connection):
         after = connection.path.partition("after=")[2].partition("&")[0]
         scope, following = {"": ("o-1", "o-1"), "o-1": ("o-2", "o-2"), "o-2": (None, None)}[after]
-        rows, message = ([{"scope": scope}], f"SCOPE  GPUS\n{scope}    0/4") if scope else ([], "Nobody has limits of his own.")
+        rows, message = ([{"scope": scope}], f"SCOPE  GPUS\n{scope}    0/4") if scope else ([], "No organization or user has its own limits.")
         connection.respond({"limits": rows, "next_after": following, "message": message})
 
     engine.set_handler("/admin/limits", page, reads_body=True)

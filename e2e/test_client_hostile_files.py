@@ -108,7 +108,7 @@ def test_refused_download_hides_signature(laptop, offer, other_server):
         other_server.set_response("*", page, status=status, kind=kind, Location="http://127.0.0.1:1/")
         line = laptop.fails(1, "job", "pull", "j-000000000001")
         assert str(status) in line and "do-not-show" not in line, line
-        assert "not what an engine says" not in line and laptop.variables["TENSORPOOL_ENGINE"] not in line, line
+        assert "not from an engine" not in line and laptop.variables["TENSORPOOL_ENGINE"] not in line, line
         assert not list(laptop.work.iterdir())
 
 
@@ -250,7 +250,7 @@ def test_unreadable_file_is_named(unprivileged_laptop, engine, target, kind):
     secret.chmod(0)
     line = push(unprivileged_laptop, 1)
     assert "secret" in line and "ermission denied" in line, line
-    assert "cannot be reached" not in line and "TENSORPOOL_ENGINE" not in line, line
+    assert "cannot reach" not in line and "TENSORPOOL_ENGINE" not in line, line
     if "/job/create" in engine.paths("POST"):
         check_no_job(engine)
 
@@ -290,7 +290,7 @@ def test_refusal_during_upload_is_shown(laptop, engine, target, status, hangs_up
     assert "do-not-show" not in line
     if not hangs_up:
         assert "too many moons" in line, line
-    assert "is it running" not in line, f"the engine is running: {line}"
+    assert "check that it is running" not in line, f"the engine is running: {line}"
     check_no_job(engine)
 
 

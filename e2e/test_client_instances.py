@@ -90,7 +90,7 @@ def test_ssh_opens_shell_at_terminal(tarn, server):
 
 def test_ssh_refusals(tarn, server, user):
     """Unknown names, other tenants, destroyed clusters, a missing key and a missing `ssh` are reported."""
-    assert "neither a cluster nor a machine" in tarn("ssh nobody", code=3).errors
+    assert "no cluster or instance" in tarn("ssh nobody", code=3).errors
     assert tarn.json("ssh nobody", code=3)["message"]
     stranger = user("stranger@example.com", "elsewhere")
     tarn("ssh box true", key=stranger, code=3)
@@ -138,7 +138,7 @@ def test_cp_refusals(tarn, server):
     """Copies without a remote side, between two instances or of missing files are refused."""
     assert "NAME:PATH" in tarn("cp here there", code=2).errors
     second = server.info("box")["instances"][1]["name"]
-    assert "one side must be here" in tarn(f"cp box:x {second}:y", code=2).errors
+    assert "one side must be local" in tarn(f"cp box:x {second}:y", code=2).errors
     tarn(f"cp box:x {second}:y .", code=2)
     said = tarn("cp box:absent .", code=1).errors
     assert "absent" in said and said.splitlines()[-1].startswith("tarn: ")

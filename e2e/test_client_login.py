@@ -60,9 +60,9 @@ def test_ctrl_c_at_prompt_restores_terminal(tarn, server):
 def test_invalid_key_is_not_stored(tarn, server):
     """An invalid key is refused and not stored."""
     said = tarn("login --stdin", answer="tp-nonsense\n", code=1)
-    assert "does not know the API key" in said.errors
+    assert "does not accept the API key" in said.errors
     assert tarn.json("login --stdin", answer="tp-nonsense\n", code=1)["code"] == "invalid_key"
-    assert "no key" in tarn("login --stdin", answer="\n", code=2).errors
+    assert "no API key" in tarn("login --stdin", answer="\n", code=2).errors
     tarn("login --stdin", answer="tp-\u00fc\a\n", code=1)
     assert "--stdin" in tarn("login", code=2).errors
     assert "--stdin" in tarn("login --no-input", code=2).errors
@@ -101,7 +101,7 @@ def test_key_precedence(tarn, server, user):
     """A named profile comes first, then the environment, then `.env`, then the current profile."""
     keys = {name: user(f"{name}@example.org") for name in ("profile", "file", "environment")}
     said = tarn("login --stdin", answer=keys["profile"], loud=True).errors
-    assert "TENSORPOOL_KEY" in said and "comes before" in said
+    assert "TENSORPOOL_KEY" in said and "takes precedence" in said
     assert "profile@" in tarn("me", TENSORPOOL_KEY=None).text
     place = tarn.home / "project"
     place.mkdir()

@@ -56,7 +56,7 @@ def test_volume_destroy_asks_at_terminal(tarn):
     volume = tarn.json("storage create 1 --wait")["object_id"]
     for answer, code in (("n", 1), ("y", 0)):
         with tarn.terminal(f"storage destroy {volume} --wait") as terminal:
-            assert f"Destroy volume {volume} with its data?" in terminal.read_until("[y/N]")
+            assert f"Destroy volume {volume} and its data?" in terminal.read_until("[y/N]")
             terminal.type(f"{answer}\n")
             terminal.wait_for_end(code)
         assert (volume in tarn("storage list").text) == (code == 1)

@@ -49,7 +49,7 @@ def test_registries_are_checked(tmp_path):
     well.expect_level("ok", "registries.settings", "registries.reachable")
     nobody.expect_level("ok", "registries.reachable")
     stranger.expect_level("failure", "registries.reachable")
-    assert "refuses the login of someone" in stranger.found["registries.reachable"]["found"]
+    assert "rejects the login of someone" in stranger.found["registries.reachable"]["found"]
     assert "m1st4k3" not in json.dumps(stranger.body)
     # Without a configured registry the default one is checked, and an unreachable one is no failure.
     config.write_text("")

@@ -122,7 +122,7 @@ def test_taken_port_is_left_to_its_program(cloud):
         assert eventually(lambda: any((root / "home/ubuntu/squatting").exists() for root in cloud.roots()), what="the program on the port")
         cloud.start()
         assert curl_inside(cloud, "/healthz") == "mine"
-        tried = lambda: cloud.output().count("the engine cannot answer inside")  # noqa: E731
+        tried = lambda: cloud.output().count("the loopback proxy cannot listen in the instance")  # noqa: E731
         assert eventually(lambda: tried() >= 2, what="an engine that keeps trying")
         assert curl_inside(cloud, "/healthz") == "mine", "the engine leaves the program alone each time"
     finally:

@@ -135,7 +135,7 @@ def test_failed_pull_names_image_and_reason(server, registry, refused_create):
         whole = f"{registry.host}/{name}"
         assert f"there is no image {whole}: {registry.host} has no such repository, tag or digest" in refused_create(whole)
     other = registry.push("other", small("other"), architecture="s390x")
-    assert f"{other} is not for this machine, which is linux/" in (said := refused_create(other)) and said.endswith("there is linux/s390x"), said
+    assert f"{other} is not for this host, which is linux/" in (said := refused_create(other)) and said.endswith("available: linux/s390x"), said
     nowhere = f"127.0.0.1:{free_port()}"
     assert f"the registry {nowhere} cannot be reached: Connection refused" in refused_create(f"{nowhere}/small")
     for wrong, why in (("Debian", "capital letters"), ("a:b:c", "no tag"), ("a@sha256:1", "64 hexadecimal"), ("a b", "in it"), ("[::1]:5000/a", "IPv6")):
@@ -150,10 +150,10 @@ def test_registry_logins_come_from_file(server, registry_with_login, refused_cre
     server.destroy("known")
     # The same registry under the name with the wrong password.
     image = image.replace("127.0.0.1", "localhost")
-    assert f"localhost:{registry_with_login.port} refuses the login that this cloud has for it" in refused_create(image)
+    assert f"localhost:{registry_with_login.port} rejects the login that this cloud has for it" in refused_create(image)
     with Registry(tmp_path / "other", login=True) as other:
         said = refused_create(other.push("small", small("other login")))
-        assert f"{other.host} has no small for everybody, and this cloud has no login there" in said
+        assert f"{other.host} has no public small, and this cloud has no login there" in said
 
 
 def test_digest_selects_exact_image(server, registry):
@@ -173,4 +173,4 @@ def test_redirect_never_drops_tls(server, registry, forwarding, refused_create):
         server.create(name, container=image)
         server.destroy(name)
     image = registry.push("down", small("down")).replace(registry.host, forwarding["down"].host)
-    assert f"{forwarding['down'].host} does not answer like a registry: it sends this engine where it must not go" in refused_create(image)
+    assert f"{forwarding['down'].host} does not respond like a registry: it redirects to an address that is not allowed" in refused_create(image)
