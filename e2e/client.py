@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from client_schemas import check_answer
+from client_schemas import check_json_output
 from support import BINARY, ENVIRONMENT, Server
 
 
@@ -64,7 +64,7 @@ class Client:
         # Arguments after the name of an instance belong to the remote command, so `--json` comes first.
         said = self(f"--json {line}", *more, code=code, loud=True, **options)
         body = json.loads(said.text)
-        check_answer(self.server, line, code, body)
+        check_json_output(self.server, line, code, body)
         return body
 
     @contextlib.contextmanager

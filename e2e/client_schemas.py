@@ -1,4 +1,4 @@
-"""Checks the output of `--json` against the OpenAPI document. Start reading at `check_answer`."""
+"""Checks the output of `--json` against the OpenAPI document. Start reading at `check_json_output`."""
 
 from functools import cache
 
@@ -90,7 +90,7 @@ def command_of(line: str, commands=OPERATIONS) -> str | None:
     return None
 
 
-def check_answer(server: Server, line: str, code: int, body: dict):
+def check_json_output(server: Server, line: str, code: int, body: dict):
     """Fails unless the body is the one that the OpenAPI document promises for the command and its exit code."""
     command = command_of(line)
     if command is None:
@@ -100,36 +100,36 @@ def check_answer(server: Server, line: str, code: int, body: dict):
     if "--wait" in line.split() and command != "job cancel":
         command = "request wait"
     if command in LOGS or command == "job cancel" and "--wait" in line or "--listen" in line:
-        check(server, "JobInfoResponse", body)
+        check_schema(server, "JobInfoResponse", body)
     elif command == "ssh":
-        check(server, "InstanceInfo", body)
+        check_schema(server, "InstanceInfo", body)
     else:
         method, path = OPERATIONS[command].split()
-        responses = document(server)["paths"][path][method.lower()]["responses"]
+        responses = openapi_document(server)["paths"][path][method.lower()]["responses"]
         [schema] = [each.get("content") for status, each in responses.items() if status.startswith("2")]
         if schema is None:  # The operation has no body.
             assert body == {}, body
         else:
-            check(server, schema["application/json"]["schema"], body)
+            check_schema(server, schema["application/json"]["schema"], body)
 
 
 def check_error(server: Server, command: str, code: int, body: dict):
     """A refusal of the engine has an error code. A refusal of the client itself has only a message. A request or a
     job that was waited for and failed is printed as it is."""
     if "job_info" in body:
-        return check(server, "JobInfoResponse", body)
+        return check_schema(server, "JobInfoResponse", body)
     assert len(body["message"].split()) >= 3, body
     if "request_type" in body:
-        return check(server, "RequestInfoResponse", body)
+        return check_schema(server, "RequestInfoResponse", body)
     if "code" in body:
         method, path = OPERATIONS[command].split()
-        assert set(STATUSES[code]) & set(document(server)["paths"][path][method.lower()]["responses"]), (command, code)
-        check(server, "HTTPValidationError" if isinstance(body["detail"], list) else "ErrorBody", body)
+        assert set(STATUSES[code]) & set(openapi_document(server)["paths"][path][method.lower()]["responses"]), (command, code)
+        check_schema(server, "HTTPValidationError" if isinstance(body["detail"], list) else "ErrorBody", body)
     else:
         assert body.keys() == {"message"}, body
 
 
-def check(server: Server, schema: str | dict, body):
+def check_schema(server: Server, schema: str | dict, body):
     """Validates a body against a schema, given by name or as a reference."""
     reference = schema if isinstance(schema, str) else schema["$ref"].rpartition("/")[2]
     errors = [error.message for error in validator(server, reference).iter_errors(body)]
@@ -139,11 +139,11 @@ def check(server: Server, schema: str | dict, body):
 @cache
 def validator(server: Server, name: str) -> Draft202012Validator:
     """The validator of one schema."""
-    schemas = {"$ref": f"#/components/schemas/{name}", "components": document(server)["components"]}
+    schemas = {"$ref": f"#/components/schemas/{name}", "components": openapi_document(server)["components"]}
     return Draft202012Validator(schemas)
 
 
 @cache
-def document(server: Server) -> dict:
+def openapi_document(server: Server) -> dict:
     """The OpenAPI document of the engine."""
     return server.call("GET", "/openapi.json", expect=200).json()

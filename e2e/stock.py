@@ -69,7 +69,7 @@ def capture(parser: argparse.ArgumentParser):
 
 
 @functools.cache
-def root() -> argparse.ArgumentParser:
+def root_parser() -> argparse.ArgumentParser:
     """The parser of the whole client."""
     try:
         with mock.patch.object(argparse.ArgumentParser, "parse_args", capture):
@@ -79,7 +79,7 @@ def root() -> argparse.ArgumentParser:
     raise AssertionError("the stock client parsed nothing")
 
 
-def below(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     """The parsers of a command's subcommands, by name and alias."""
     found = [action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     return found[0] if found else {}
@@ -88,27 +88,27 @@ def below(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]
 @functools.cache
 def commands() -> dict[str, argparse.ArgumentParser]:
     """Every command that does something, by its full name. `tp me` does, although it has subcommands."""
-    found, waiting = {}, [("", root())]
+    found, waiting = {}, [("", root_parser())]
     for name, parser in waiting:
         # An alias is listed after its name.
-        first = {id(each): word for word, each in reversed(below(parser).items())}
-        waiting += [(f"{name} {word}".strip(), each) for word, each in below(parser).items() if first[id(each)] == word]
-        if not below(parser) or name == "me":
+        first = {id(each): word for word, each in reversed(subcommands(parser).items())}
+        waiting += [(f"{name} {word}".strip(), each) for word, each in subcommands(parser).items() if first[id(each)] == word]
+        if not subcommands(parser) or name == "me":
             found[name] = parser
     return found
 
 
 def command_of(arguments: list[str]) -> str:
     """The command that a list of arguments calls, by any alias."""
-    parser = root()
+    parser = root_parser()
     for word in (argument for argument in arguments if not argument.startswith("-")):
-        if word not in below(parser):
+        if word not in subcommands(parser):
             break
-        parser = below(parser)[word]
+        parser = subcommands(parser)[word]
     return next((name for name, each in commands().items() if each is parser), "")
 
 
-def needs(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+def required_arguments(parser: argparse.ArgumentParser) -> list[argparse.Action]:
     """The required arguments of a command."""
     optional = ("*", "?", argparse.REMAINDER, argparse.PARSER)
     return [action for action in parser._get_positional_actions() if action.nargs not in optional]

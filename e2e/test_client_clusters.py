@@ -11,7 +11,7 @@ CLUSTER_ID = re.compile(r"\bc-[0-9a-hjkmnp-tv-z]{12}\b")
 REQUEST_ID = re.compile(r"\br-[0-9a-hjkmnp-tv-z]{12}\b")
 
 
-def seen(server, cluster: str) -> dict:
+def cluster_info(server, cluster: str) -> dict:
     """The cluster as the API shows it."""
     return server.call("GET", f"/cluster/info/{cluster}", expect=200).json()["cluster_info"]
 
@@ -21,19 +21,19 @@ def test_cluster_create_list_info_destroy(tarn, server, public_key):
     said = tarn(f"cluster create 1xH100 -i {public_key} --name first-light --num-nodes 2 --wait").text
     [cluster] = CLUSTER_ID.findall(said)
     assert said.splitlines()[-1] == "The cluster is running."
-    assert seen(server, cluster)["num_nodes"] == 2
+    assert cluster_info(server, cluster)["num_nodes"] == 2
     for listed in (tarn("cluster list").text, tarn("cluster ls").text):
         head, row = listed.splitlines()
         assert head.split()[:5] == ["NAME", "ID", "STATUS", "TYPE", "NODES"]
         assert row.split()[:5] == ["first-light", cluster, "RUNNING", "1xH100", "2"]
     instances = tarn("cluster list --instances").text
     info = tarn(f"cluster info {cluster}").text
-    for instance in seen(server, cluster)["instances"]:
+    for instance in cluster_info(server, cluster)["instances"]:
         assert instance["id"] in instances and instance["name"] in instances and instance["id"] in info
     assert tarn("cluster info first-light").text == info
     assert "is being destroyed" in tarn("cluster destroy first-light --no-input --wait").text
     assert "no clusters" in tarn("cluster list").text
-    assert seen(server, cluster)["status"] == "DESTROYED"
+    assert cluster_info(server, cluster)["status"] == "DESTROYED"
 
 
 def test_cluster_commands_print_json(tarn, server, public_key):
@@ -60,7 +60,7 @@ def test_create_without_wait_names_request(tarn):
 def test_create_options_reach_engine(tarn, server):
     """The options of `cluster create` reach the engine."""
     tarn("cluster create 1xCPU --name one --deletion-protection --jobs-parallel 3 --container example.org/image:1 --wait")
-    cluster = seen(server, "one")
+    cluster = cluster_info(server, "one")
     assert cluster["deletion_protection"] is True and cluster["container"] == "example.org/image:1"
     # The engine does not show how many jobs run at once, but it refuses an invalid number.
     assert "jobs_parallel" in tarn("cluster create 1xCPU --jobs-parallel 0", code=2).errors
@@ -89,7 +89,7 @@ def test_edit_changes_name_and_protection(tarn, server):
     assert "protect" in tarn("cluster destroy guarded --no-input", code=4).errors
     assert tarn.json("cluster rm guarded --no-input", code=4)["code"] == "deletion_protected"
     tarn("cluster edit guarded --name renamed --deletion-protection false")
-    assert seen(server, "renamed")["deletion_protection"] is False
+    assert cluster_info(server, "renamed")["deletion_protection"] is False
     tarn("cluster edit renamed --deletion-protection true")
     tarn("cluster edit renamed --deletion-protection false")
     tarn("cluster create 1xCPU --name other --wait")
@@ -103,7 +103,7 @@ def test_cluster_restarts(tarn, server):
     """A running cluster restarts; a destroyed one is refused."""
     tarn("cluster create 1xCPU --name box --wait")
     assert REQUEST_ID.search(tarn("cluster restart box --wait").text)
-    assert seen(server, "box")["status"] == "RUNNING"
+    assert cluster_info(server, "box")["status"] == "RUNNING"
     tarn("cluster destroy box --no-input --wait")
     tarn(f"cluster restart {server.call('GET', '/cluster/list?all=true').json()['clusters'][0]['id']}", code=4)
 
@@ -113,11 +113,11 @@ def test_volume_attach_and_detach(tarn, server):
     tarn("cluster create 1xCPU --name box --wait")
     volume = tarn.json("storage create 1 --name data --wait")["object_id"]
     assert tarn(f"cluster attach box {volume} --wait").text.splitlines()[-1]
-    assert seen(server, "box")["storage"] == [volume]
+    assert cluster_info(server, "box")["storage"] == [volume]
     assert volume in tarn("cluster info box").text
     tarn(f"cluster attach box {volume}", code=4)
     tarn(f"cluster detach box {volume} --wait")
-    assert seen(server, "box")["storage"] == []
+    assert cluster_info(server, "box")["storage"] == []
     tarn(f"cluster detach box {volume}", code=4)
     tarn("cluster attach box data --wait")
     tarn("cluster detach box data --wait")
@@ -197,7 +197,7 @@ def test_destroy_without_terminal_needs_no_input(tarn, server):
     tarn("cluster create 1xCPU --name box --wait")
     assert "--no-input" in tarn("cluster destroy box", code=2).errors
     assert "--no-input" in tarn.json("cluster destroy box", code=2)["message"]
-    cluster = seen(server, "box")
+    cluster = cluster_info(server, "box")
     assert cluster["status"] == "RUNNING"
     tarn("--no-input cluster destroy box")
-    eventually(lambda: seen(server, cluster["id"])["status"] == "DESTROYED", what="the end of the cluster")
+    eventually(lambda: cluster_info(server, cluster["id"])["status"] == "DESTROYED", what="the end of the cluster")

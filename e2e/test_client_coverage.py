@@ -28,22 +28,22 @@ def commands() -> dict[str, set[str]]:
     """Every command that does something, and its flags."""
     found = {}
 
-    def descend(words: tuple[str, ...]):
+    def walk_help(words: tuple[str, ...]):
         text = tarn(*words, "--help").stdout
         own, _, _ = text.partition("\nEverywhere:")
         below, usage = COMMAND.findall(own), re.search(r"^Usage: .*$", text, re.M)[0]
         for name in set(below) - NOT_OURS:
-            descend((*words, name))
+            walk_help((*words, name))
         # A command with optional subcommands does something itself, too.
         if words and (not below or "[COMMAND]" in usage):
             found[" ".join(words)] = set(FLAG.findall(own)) - {"help", "version"}
 
-    descend(())
+    walk_help(())
     return found
 
 
 @cache
-def tried() -> list[tuple[str, bool, bool]]:
+def tested_lines() -> list[tuple[str, bool, bool]]:
     """Every line that a test gives to the client: the line, whether it must succeed, and whether it prints JSON."""
     lines = [(line, code == 0, False) for code, line in LINES]
     lines += [(line, True, False) for line in WATCHED]
@@ -52,14 +52,14 @@ def tried() -> list[tuple[str, bool, bool]]:
     lines += [(line, False, False) for line in USAGE]
     for path in Path(__file__).parent.glob("test_client_*.py"):
         for call in ast.walk(ast.parse(path.read_text())):
-            if isinstance(call, ast.Call) and call.args and caller(call) and (line := words_of(call)):
+            if isinstance(call, ast.Call) and call.args and client_method(call) and (line := line_of_call(call)):
                 code = next((keyword.value for keyword in call.keywords if keyword.arg == "code"), None)
                 is_success = code is None or isinstance(code, ast.Constant) and code.value == 0
-                lines.append((line, is_success, caller(call) == "json"))
+                lines.append((line, is_success, client_method(call) == "json"))
     return lines
 
 
-def caller(call: ast.Call) -> str | None:
+def client_method(call: ast.Call) -> str | None:
     """How a call runs the client, if it does."""
     match call.func:
         case ast.Name("tarn"):
@@ -69,7 +69,7 @@ def caller(call: ast.Call) -> str | None:
     return None
 
 
-def words_of(call: ast.Call) -> str | None:
+def line_of_call(call: ast.Call) -> str | None:
     """The line of a call; a value that is only known at run time is the word X."""
     words = []
     for argument in call.args:
@@ -85,7 +85,7 @@ def words_of(call: ast.Call) -> str | None:
 
 def lines_of(command: str) -> list[tuple[str, bool, bool]]:
     """The lines that run a command."""
-    return [each for each in tried() if command_of(each[0], commands()) == command]
+    return [each for each in tested_lines() if command_of(each[0], commands()) == command]
 
 
 def test_help_lists_commands():

@@ -17,7 +17,7 @@ from support import eventually
 CONFIG = 'commands = ["true"]\n'
 
 
-def found(directory) -> dict[str, bytes]:
+def files_below(directory) -> dict[str, bytes]:
     """All files below a directory."""
     return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
@@ -40,11 +40,11 @@ AWAY = ["../x", "/x", "a/../../x", "..", ".", "", "/", "./../x", "a/b/../../../x
 @pytest.mark.parametrize("path", AWAY, ids=case_id)
 def test_outputs_stay_below_directory(laptop, offer, tmp_path, path):
     """A pull writes nothing outside the directory, whatever the paths of the outputs are."""
-    before = found(tmp_path)
+    before = files_below(tmp_path)
     offer(path if path != "/x" else f"{tmp_path}/x")
     laptop.fails(1, "job", "pull", "j-000000000001")
     laptop.fails(1, "job", "pull", "j-000000000001", "--force")
-    assert found(tmp_path) == before, "nothing is written anywhere"
+    assert files_below(tmp_path) == before, "nothing is written anywhere"
 
 
 def test_pull_follows_no_links(laptop, offer, tmp_path):
@@ -59,7 +59,7 @@ def test_pull_follows_no_links(laptop, offer, tmp_path):
         offer(path)
         for force in ([], ["--force"]):
             laptop.run("job", "pull", "j-000000000001", *force)
-            assert found(outside) == {"kept": b"mine"}, path
+            assert files_below(outside) == {"kept": b"mine"}, path
 
 
 def test_output_names_cannot_control_terminal(laptop, offer):
@@ -67,7 +67,7 @@ def test_output_names_cannot_control_terminal(laptop, offer):
     offer(f"a{HOSTILE}b".replace("\0", ""), "two\nlines")
     laptop.works("job", "pull", "j-000000000001", "--dry-run")
     laptop.works("job", "pull", "j-000000000001")
-    assert len(found(laptop.work)) == 2
+    assert len(files_below(laptop.work)) == 2
     (laptop.work / "two\nlines").unlink()
     (laptop.work / "two\nlines").mkdir()
     laptop.fails(1, "job", "pull", "j-000000000001", "--force")
@@ -84,7 +84,7 @@ def test_invalid_transfer_urls_are_refused(laptop, engine, offer, url):
     (laptop.work / "job.tp.toml").write_text(CONFIG)
     engine.set_response("/job/create", {"job_id": "j-000000000001", "upload_url": url, "message": "made"}, status=201)
     laptop.fails(1, "job", "push", "job.tp.toml", "box")
-    assert set(found(laptop.work)) == {"job.tp.toml"}
+    assert set(files_below(laptop.work)) == {"job.tp.toml"}
     assert "/job/start/j-000000000001" not in engine.paths("POST")
 
 
@@ -97,7 +97,7 @@ def test_signed_urls_get_no_key(laptop, engine, offer, other_server):
     assert "authorization" in engine.calls[0].headers
     offer("theirs")
     laptop.works("job", "pull", "j-000000000001")
-    assert len(other_server.calls) == 1 and set(found(laptop.work)) == {"mine", "theirs"}
+    assert len(other_server.calls) == 1 and set(files_below(laptop.work)) == {"mine", "theirs"}
 
 
 def test_refused_download_hides_signature(laptop, offer, other_server):
@@ -126,7 +126,7 @@ def test_broken_download_leaves_no_partial_file(laptop, offer, other_server, chu
         for name, content in before.items():
             (laptop.work / name).write_bytes(content)
         line = laptop.fails(1, "job", "pull", "j-000000000001", "--force")
-        assert found(laptop.work) == before, "either the old file or the new one"
+        assert files_below(laptop.work) == before, "either the old file or the new one"
         assert laptop.variables["TENSORPOOL_ENGINE"] not in line, f"the error blames the engine: {line}"
 
 
@@ -140,11 +140,11 @@ def test_interrupted_download_leaves_no_partial_file(laptop, offer, other_server
     offer("deep/x")
     other_server.set_handler("*", slow)
     process = laptop.start("job", "pull", "j-000000000001")
-    eventually(lambda: found(laptop.work), what="a partial file")
+    eventually(lambda: files_below(laptop.work), what="a partial file")
     process.send_signal(signal.SIGINT)
     said = finish(process)
     assert said.code == 130 and "pull again" in said.errors, said
-    assert not found(laptop.work)
+    assert not files_below(laptop.work)
 
 
 @pytest.fixture

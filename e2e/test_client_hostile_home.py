@@ -273,20 +273,20 @@ def test_ctrl_c_ends_key_from_pipe(laptop):
     """Ctrl-C ends `login --stdin` while it waits for the key."""
     process = laptop.start("login", "--stdin", stdin=subprocess.PIPE)
     # The client handles signals before it reads.
-    eventually(lambda: b"SigCgt" in status(process) and caught(process, signal.SIGINT), what="a client that handles signals")
+    eventually(lambda: b"SigCgt" in process_status(process) and handles_signal(process, signal.SIGINT), what="a client that handles signals")
     process.send_signal(signal.SIGINT)
     # The pipe is closed only then: its end would be input, too.
     process.wait(SECONDS)
     assert finish(process).code == 130
 
 
-def status(process) -> bytes:
+def process_status(process) -> bytes:
     return Path(f"/proc/{process.pid}/status").read_bytes()
 
 
-def caught(process, kind) -> bool:
+def handles_signal(process, kind) -> bool:
     """Whether a process handles this signal."""
-    mask = next(line for line in status(process).decode().splitlines() if line.startswith("SigCgt:")).split()[1]
+    mask = next(line for line in process_status(process).decode().splitlines() if line.startswith("SigCgt:")).split()[1]
     return bool(int(mask, 16) >> (kind - 1) & 1)
 
 
@@ -295,6 +295,6 @@ def test_ignored_signal_stays_ignored(laptop, engine):
     engine.set_handler("*", lambda connection: engine.stopped.wait(SECONDS))
     process = laptop.start("me", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
     eventually(lambda: engine.calls, what="the call")
-    assert caught(process, signal.SIGINT) and not caught(process, signal.SIGHUP)
+    assert handles_signal(process, signal.SIGINT) and not handles_signal(process, signal.SIGHUP)
     process.send_signal(signal.SIGINT)
     finish(process)

@@ -29,7 +29,7 @@ REFUSED = [
 HARMLESS = 'ssh -p 7022 -o "KnownHostsCommand=/bin/echo tarn ssh-ed25519 AAAA" i-1@127.0.0.1'
 
 
-def box(command=HARMLESS, *, name="box", node_name="box-0", instance="i-1") -> dict:
+def cluster_of(command=HARMLESS, *, name="box", node_name="box-0", instance="i-1") -> dict:
     """A cluster of one instance, as the engine describes it."""
     node = {"id": instance, "name": node_name, "status": "RUNNING", "ssh_command": command}
     return {"id": "c-000000000001", "name": name, "status": "RUNNING", "instances": [node]}
@@ -58,7 +58,7 @@ def nothing_was_run(laptop, tmp_path):
 def test_unsafe_ssh_commands_are_refused(laptop, engine, offer, command):
     """An `ssh_command` that is not a plain ssh is refused, and nothing of it is run or written."""
     recorded = [laptop.canary(name) for name in ("ssh", "scp", "touch", "id")]
-    offer(box(command))
+    offer(cluster_of(command))
     accepted = {"cluster_id": "box", "request_id": "r-000000000001", "message": "accepted"}
     engine.set_response("/cluster/create", accepted, status=202)
     engine.set_response("/request/info/r-000000000001", {"status": "COMPLETED", "message": "it runs"})
@@ -77,7 +77,7 @@ def test_unsafe_ssh_commands_are_refused(laptop, engine, offer, command):
 def test_non_text_ssh_command_is_refused(laptop, offer, wrong):
     """An `ssh_command` that is no text is refused."""
     recorded = laptop.canary("ssh")
-    offer(box(wrong))
+    offer(cluster_of(wrong))
     laptop.fails(1, "ssh", "box")
     assert not recorded.exists()
 
@@ -90,7 +90,7 @@ def test_ssh_options_of_engine_are_dropped(laptop, offer):
         "-o ForwardAgent=yes", "-o StrictHostKeyChecking=no", "-o UserKnownHostsFile=/dev/null", "-o SendEnv=*",
         "-o Include=/tmp/evil",
     ]  # fmt: skip
-    offer(box(HARMLESS.replace("ssh ", f"ssh {' '.join(extra)} ", 1)))
+    offer(cluster_of(HARMLESS.replace("ssh ", f"ssh {' '.join(extra)} ", 1)))
     assert laptop.run("ssh", "box", "uptime", "-p").code == 0
     assert laptop.run("cp", "box:/etc/hostname", ".").code == 0
     for words in (recorded.read_text().splitlines(), copied.read_text().splitlines()):
@@ -109,7 +109,7 @@ BAD_NAMES = [
 @pytest.mark.parametrize("name", BAD_NAMES, ids=case_id)
 def test_names_cannot_inject_ssh_config(laptop, offer, name):
     """Names add nothing else to the SSH configuration, and take no host of the user: `ssh github.com` is unchanged."""
-    offer(box(name=name), box(name="good", instance="i-2", node_name="good-0"), box(node_name=name), box(instance=name))
+    offer(cluster_of(name=name), cluster_of(name="good", instance="i-2", node_name="good-0"), cluster_of(node_name=name), cluster_of(instance=name))
     laptop.works("ssh-config", "--print")
     laptop.works("ssh-config")
     written = (laptop.configuration / "ssh_config").read_text()
@@ -121,7 +121,7 @@ def test_names_cannot_inject_ssh_config(laptop, offer, name):
             assert all(re.fullmatch("[a-z0-9][a-z0-9-]{0,252}", word) for word in words[1:]), line
     assert any(line.startswith("Host good good-0") for line in written.splitlines()), written
     for host, expected in (("good", "127.0.0.1"), ("github.com", "github.com"), ("anything", "anything")):
-        assert resolved(laptop, host)["hostname"] == expected
+        assert resolve_ssh_host(laptop, host)["hostname"] == expected
 
 
 OURS = {
@@ -130,7 +130,7 @@ OURS = {
 }  # fmt: skip
 
 
-def resolved(laptop, host: str) -> dict[str, str]:
+def resolve_ssh_host(laptop, host: str) -> dict[str, str]:
     """How OpenSSH resolves a name with the user's configuration."""
     if not shutil.which("ssh"):
         pytest.skip("OpenSSH's client is not installed")
@@ -145,10 +145,10 @@ def test_own_ssh_host_takes_precedence(laptop, offer):
     config = laptop.home / ".ssh/config"
     config.parent.mkdir()
     config.write_text("Host work\n    HostName work.example.org\n    User me\n")
-    offer(box(name="work"))
+    offer(cluster_of(name="work"))
     laptop.run("ssh-config")
-    assert (seen := resolved(laptop, "work"))["hostname"] == "work.example.org" and seen["user"] == "me"
-    assert resolved(laptop, "i-1")["hostname"] == "127.0.0.1"
+    assert (seen := resolve_ssh_host(laptop, "work"))["hostname"] == "work.example.org" and seen["user"] == "me"
+    assert resolve_ssh_host(laptop, "i-1")["hostname"] == "127.0.0.1"
 
 
 AWS = {

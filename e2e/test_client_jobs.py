@@ -40,7 +40,7 @@ def job(tarn, project):
     return push
 
 
-def files(place) -> set[str]:
+def files_below(place) -> set[str]:
     """The files below a directory."""
     return {str(path.relative_to(place)) for path in place.rglob("*") if path.is_file()}
 
@@ -54,9 +54,9 @@ def test_init_writes_template(tarn, project):
     for path in project.iterdir():
         assert {"commands", "outputs", "ignore"} <= tomllib.loads(path.read_text()).keys()
     assert "train.tp.toml" in tarn("job init train", where=project, code=1).errors, "nothing is overwritten"
-    before = files(project)
+    before = files_below(project)
     assert tarn.json("job init", where=project)["empty_tp_config"] == (project / "job.tp.toml").read_text()
-    assert files(project) == before
+    assert files_below(project) == before
 
 
 def test_job_push_listen_pull_delete(tarn, server, project):
@@ -82,7 +82,7 @@ def test_job_push_listen_pull_delete(tarn, server, project):
     assert tarn(f"job pull {job} --dry-run").text.splitlines() == ["out/deep/copy", "out/note"]
     assert tarn.json(f"job pull {job} --dry-run")["download_map"] == {"out/deep/copy": None, "out/note": None}
     assert "1 file" in tarn(f"job pull {job} --dir some --files out/note").text
-    assert files(tarn.home / "some") == {"out/note"}
+    assert files_below(tarn.home / "some") == {"out/note"}
     assert "2 files" in tarn(f"job pull {job} --dir", tarn.home / "all").text
     assert (tarn.home / "all/out/deep/copy").read_bytes() == weights
     (tarn.home / "all/out/note").write_text("mine")
@@ -144,7 +144,7 @@ def test_unusual_file_names_round_trip(tarn, server, project, job):
     made = job("test -L in/link && rm in/link", "mv in out", outputs=["out/"])
     server.wait(made)
     tarn(f"job pull {made} --dir back")
-    assert files(tarn.home / "back/out") == set(ODD_NAMES)
+    assert files_below(tarn.home / "back/out") == set(ODD_NAMES)
     for number, name in enumerate(ODD_NAMES):
         tarn(f"job pull {made} --dir {number} --files", f"out/{name}")
         assert (tarn.home / str(number) / "out" / name).read_text() == name
@@ -186,14 +186,14 @@ def test_cancel_ends_job(tarn, server, job):
     assert tarn.json(f"job cancel {fourth} --no-input --wait")["job_info"]["status"] == "canceled"
 
 
-def clusters(server) -> list[str]:
+def other_clusters(server) -> list[str]:
     """All clusters except the one of this file."""
     return [each["id"] for each in server.call("GET", "/cluster/list", expect=200).json()["clusters"] if each["name"] != "box"]
 
 
-def nothing_else(server):
+def wait_for_no_other_cluster(server):
     """Waits until only the cluster of this file is left."""
-    eventually(lambda: not clusters(server), what="the end of the other clusters")
+    eventually(lambda: not other_clusters(server), what="the end of the other clusters")
 
 
 def test_job_run_creates_and_destroys_cluster(tarn, server, project):
@@ -205,13 +205,13 @@ def test_job_run_creates_and_destroys_cluster(tarn, server, project):
     assert "input" not in said.text, "nothing is uploaded unless it is requested"
     said = tarn("job run", "cat input; hostname", "--on", "worker", "--dir", "project", "-n", 2, loud=True)
     assert said.text.count("from here") == 2
-    nothing_else(server)
+    wait_for_no_other_cluster(server)
     tarn("job run --on worker --keep true", loud=True)
-    [kept] = clusters(server)
+    [kept] = other_clusters(server)
     server.destroy(kept)
     body = tarn.json("job run --on worker --container host", "echo hello")
     assert body["job_info"]["status"] == "completed"
-    nothing_else(server)
+    wait_for_no_other_cluster(server)
 
 
 def test_failed_job_run_pulls_outputs(tarn, server):
@@ -229,7 +229,7 @@ def test_failed_job_run_pulls_outputs(tarn, server):
     assert "leave out https://" in tarn("job run true --on worker --container https://example.org/image", code=2).errors
     tarn("job run true --on worker --dir absent", code=2)
     assert "stopped after its timeout" in tarn("job run --on worker --timeout 1s", "sleep 1000", code=1).errors
-    nothing_else(server)
+    wait_for_no_other_cluster(server)
 
 
 def test_ctrl_c_during_job_run_destroys_cluster(tarn, server):
@@ -238,7 +238,7 @@ def test_ctrl_c_during_job_run_destroys_cluster(tarn, server):
         assert client.stdout.readline() == "begun\n"
         said = interrupt(client)
     assert said.code == 130 and "destroyed" in said.errors.splitlines()[-1]
-    nothing_else(server)
+    wait_for_no_other_cluster(server)
 
 
 def test_push_with_teardown_destroys_cluster(tarn, server, project):
@@ -247,4 +247,4 @@ def test_push_with_teardown_destroys_cluster(tarn, server, project):
     (project / "job.tp.toml").write_text(config("echo last words"))
     said = tarn("job push job.tp.toml brief --teardown --listen", where=project)
     assert said.text.endswith("last words\n")
-    nothing_else(server)
+    wait_for_no_other_cluster(server)

@@ -14,7 +14,7 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @pytest.fixture
-def things(tarn, server) -> dict[str, str]:
+def watched(tarn, server) -> dict[str, str]:
     """One object of each kind that can be watched."""
     cluster = tarn.json("cluster create 1xCPU --name box --wait")
     volume = tarn.json("storage create 1 --wait")["object_id"]
@@ -25,12 +25,12 @@ def things(tarn, server) -> dict[str, str]:
     return {"cluster": cluster["object_id"], "storage": volume, "job": job, "request": request}
 
 
-def change(tarn, server, things):
+def change_objects(tarn, server, watched):
     """Changes each of these objects."""
     tarn("cluster edit box --name bin")
-    tarn(f"storage edit {things['storage']} --name bin")
-    server.call("POST", f"/job/cancel/{things['job']}")
-    server.call("DELETE", f"/job/delete/{things['job']}")
+    tarn(f"storage edit {watched['storage']} --name bin")
+    server.call("POST", f"/job/cancel/{watched['job']}")
+    server.call("DELETE", f"/job/delete/{watched['job']}")
     tarn("cluster destroy patient --no-input")
 
 
@@ -38,9 +38,9 @@ WATCHED = ["cluster list --watch", "cluster info {cluster} --watch", "storage li
            "job list --watch", "request list --watch", "request info {request} --watch"]  # fmt: skip
 
 
-def test_watch_shows_changes(tarn, server, things):
+def test_watch_shows_changes(tarn, server, watched):
     """`--watch` shows each change, at a terminal, in a pipe and as JSON documents."""
-    lines = [line.format(**things) for line in WATCHED]
+    lines = [line.format(**watched) for line in WATCHED]
     with contextlib.ExitStack() as stack:
         people = [stack.enter_context(tarn.terminal(line)) for line in lines]
         pipes = [stack.enter_context(tarn.running(line)) for line in lines]
@@ -50,7 +50,7 @@ def test_watch_shows_changes(tarn, server, things):
             assert program.stdout.readline() == "{\n"
         for terminal in people:
             terminal.read_until(CLEAR)
-        change(tarn, server, things)
+        change_objects(tarn, server, watched)
         for line, terminal in zip(lines, people, strict=True):
             terminal.read_until(CLEAR)
             terminal.type("\x03")
@@ -63,7 +63,7 @@ def test_watch_shows_changes(tarn, server, things):
         for line, program in zip(lines, programs, strict=True):
             seen = "{\n" + read_until(program, lambda text: text == "{\n")
             said = interrupt(program)
-            documents = decoded(seen + said.text)
+            documents = json_documents(seen + said.text)
             assert said.code == 0 and documents[0] != documents[1], line
 
 
@@ -77,7 +77,7 @@ def read_until(process, is_meant) -> str:
     raise AssertionError(f"it ended before: {seen}")
 
 
-def decoded(text: str) -> list[dict]:
+def json_documents(text: str) -> list[dict]:
     """Consecutive JSON documents."""
     documents, decoder = [], json.JSONDecoder()
     while text := text.strip():
@@ -87,10 +87,10 @@ def decoded(text: str) -> list[dict]:
     return documents
 
 
-def test_job_info_watch_shows_job(tarn, server, things):
+def test_job_info_watch_shows_job(tarn, server, watched):
     """`job info --watch` shows the job until Ctrl-C."""
-    with tarn.terminal(f"job info {things['job']} --watch") as terminal:
-        assert things["job"] in terminal.read_until("Commands")
+    with tarn.terminal(f"job info {watched['job']} --watch") as terminal:
+        assert watched["job"] in terminal.read_until("Commands")
         terminal.type("\x03")
         terminal.wait_for_end(0)
 

@@ -75,10 +75,10 @@ def test_trial_on_real_engine_passes(cloud):
     assert report.body["trial"] and documented() - set(report.found) <= {
         "certificate.valid", "certificate.names", "certificate.served", "certificate.key_file", "database.server", "database.clock", "engine.metrics",
     }  # fmt: skip
-    left_by(cloud)
+    check_trial_left_nothing(cloud)
 
 
-def left_by(cloud):
+def check_trial_left_nothing(cloud):
     """Checks that a trial has left nothing."""
     names = [each["name"] for each in cloud.call("GET", "/cluster/list", expect=200).json()["clusters"] + cloud.volumes()]
     assert not [name for name in names if name.startswith("doctor-")]
@@ -103,7 +103,7 @@ def test_interrupted_trial_leaves_nothing(cloud):
     finally:
         process.kill()
         process.wait()
-    left_by(cloud)
+    check_trial_left_nothing(cloud)
 
 
 @needs_root
@@ -167,7 +167,7 @@ def test_trial_names_failed_step(cloud):
         failed = [name for name, step in report.steps.items() if not step["ok"]]
         assert failed == ["object storage keys"], report.body["trial"]
         assert report.code == 1 and report.steps["object storage keys"]["message"]
-        left_by(cloud)
+        check_trial_left_nothing(cloud)
         cloud.stop()
     finally:
         cloud.kill()

@@ -11,7 +11,7 @@ DISK_MIB = 8
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small filesystem needs root")
 
 
-def create(server, name):
+def request_volume(server, name):
     """Requests a volume and returns the response."""
     return server.call("POST", "/storage/create", json={"size": 1, "name": name})
 
@@ -23,7 +23,7 @@ def test_full_disk_refuses_and_recovers(small_disk):
     ballast = small_disk / "ballast"
     with Server(small_disk) as server:
         kept_name = "kept"
-        kept = create(server, kept_name).json()
+        kept = request_volume(server, kept_name).json()
         server.finish(kept["request_id"])
         with open(ballast, "wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
             for _ in range(10_000):
@@ -31,7 +31,7 @@ def test_full_disk_refuses_and_recovers(small_disk):
         names = [f"volume-{number}" for number in range(300)]
         # Many at once, so that they share transactions: the success of one must not commit another that was refused.
         with ThreadPoolExecutor(16) as callers:
-            answers = dict(zip(names, callers.map(lambda name: create(server, name), names)))
+            answers = dict(zip(names, callers.map(lambda name: request_volume(server, name), names)))
         refused = [answer for answer in answers.values() if answer.status_code == 503]
         assert refused, "the disk is full, and no call was refused"
         assert all(answer.json()["code"] == "unavailable" and "Retry-After" in answer.headers for answer in refused)
@@ -41,7 +41,7 @@ def test_full_disk_refuses_and_recovers(small_disk):
         volumes = server.call("GET", "/storage/list?all=true&limit=1000", expect=200).json()["volumes"]
         accepted = {name for name, answer in answers.items() if answer.status_code == 202}
         assert {volume["name"] for volume in volumes} - {kept_name} == accepted, "exactly what was acknowledged is kept"
-        again = create(server, "again").json()
+        again = request_volume(server, "again").json()
         server.finish(again["request_id"])
         server.stop()
     with Server(small_disk) as server:

@@ -112,7 +112,7 @@ def volume(tp, server):
         server.finish(server.call("DELETE", f"/storage/{each}", expect=202).json()["request_id"])
 
 
-def with_a_user(root: bytes) -> bytes:
+def user_layer(root: bytes) -> bytes:
     """A layer over a Debian: a user with a home and a working directory, and a program on its own path."""
     with tarfile.open(fileobj=io.BytesIO(root)) as tar:
         text = {name: tar.extractfile(f"./etc/{name}").read() for name in ("passwd", "group")}
@@ -129,7 +129,7 @@ def test_debian_image_with_user_and_environment(tp, server, registry, create, pu
     """A Debian image keeps its user, environment and working directory in sessions, jobs and volumes."""
     root = debian()
     image = registry.push(
-        "org/debian", root, with_a_user(root), tag="12", User="app", WorkingDir="/srv/work",
+        "org/debian", root, user_layer(root), tag="12", User="app", WorkingDir="/srv/work",
         Env=["GREETING=hello", "PATH=/opt/tools:/usr/local/bin:/usr/bin:/bin"],
     )  # fmt: skip
     cluster = create("debian", image)
@@ -297,14 +297,14 @@ def test_pull_progress_is_shown(server, registry, program):
         body = {"instance_type": "1xCPU", "tp_cluster_name": "slow", "container": f"{slow.host}/{name}"}
         accepted = server.call("POST", "/cluster/create", json=body, expect=202).json()
 
-        def told():
+        def pull_progress():
             request = server.call("GET", f"/request/info/{accepted['request_id']}", expect=200).json()
             assert request["status"] in ("PENDING", "PROCESSING"), request
             cluster = server.info("slow")["explanation"] or ""
             said = request["message"] or ""
             return said if "(pull)" in said and " MB" in said and " MB" in cluster else None
 
-        assert f"step 2 of 5 (pull): pulls {slow.host}/slow" in eventually(told, seconds=60, what="the progress of a pull")
+        assert f"step 2 of 5 (pull): pulls {slow.host}/slow" in eventually(pull_progress, seconds=60, what="the progress of a pull")
         slow.resume.set()
         server.finish(accepted["request_id"])
         server.destroy("slow")

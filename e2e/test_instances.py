@@ -48,8 +48,8 @@ def test_type_limits_are_enforced(cloud, pair):
     hungry = "python3 -c 'b = bytearray(600 << 20); print(len(b))'"
     assert cloud.ssh(node, hungry, code=None).code != 0, "more memory than the type has"
     assert cloud.ssh(node, "python3 -c 'b = bytearray(50 << 20); print(len(b))'").out.strip() == str(50 << 20)
-    crowd = "import threading as t; t.stack_size(65536); e = t.Event(); [t.Thread(target=e.wait, daemon=True).start() for _ in range(9000)]"
-    refused = cloud.ssh(node, f"python3 -c '{crowd}'", code=None)
+    many_threads = "import threading as t; t.stack_size(65536); e = t.Event(); [t.Thread(target=e.wait, daemon=True).start() for _ in range(9000)]"
+    refused = cloud.ssh(node, f"python3 -c '{many_threads}'", code=None)
     assert "can't start new thread" in refused.errors, "threads and processes stop at the limit"
     assert cloud.ssh(node, "echo", "alive").out.strip() == "alive"
 
@@ -119,7 +119,7 @@ def test_ssh_keys_change_within_seconds(cloud, pair, tmp_path):
     first, second = (node["name"] for node in pair["instances"])
     other = make_identity(tmp_path / "other")
     line = other.with_suffix(".pub").read_text()
-    comes_in = lambda: as_other(cloud, other, first) == 0  # noqa: E731
+    comes_in = lambda: login_exit_code(cloud, other, first) == 0  # noqa: E731
     assert not comes_in()
     key = cloud.call("POST", "/user/ssh-key/add", json={"public_key": line, "name": "other"}, expect=200).json()["key_id"]
     assert eventually(comes_in, what="the new key opening the gateway")
@@ -131,7 +131,7 @@ def test_ssh_keys_change_within_seconds(cloud, pair, tmp_path):
     assert eventually(lambda: not comes_in(), what="the removed key refused")
 
 
-def as_other(cloud, identity, instance) -> int:
+def login_exit_code(cloud, identity, instance) -> int:
     """The exit code of a login with another key."""
     mine, cloud.identity = cloud.identity, identity
     try:
@@ -152,5 +152,5 @@ def test_dead_instance_fails_cluster(cloud):
 def test_unknown_ssh_key_is_refused(cloud, pair, tmp_path):
     """An unknown SSH key is refused, also for a name that does not exist."""
     stranger = make_identity(tmp_path / "stranger")
-    assert as_other(cloud, stranger, pair["instances"][0]["id"]) == 255
-    assert as_other(cloud, stranger, "no-such-machine") == 255
+    assert login_exit_code(cloud, stranger, pair["instances"][0]["id"]) == 255
+    assert login_exit_code(cloud, stranger, "no-such-machine") == 255

@@ -49,8 +49,8 @@ class Cloud(Instances):
         addresses = subprocess.run(["hostname", "-I"], capture_output=True, text=True, check=True).stdout.split()
         return {
             "bystander": {"pid": bystander, "word": BYSTANDER}, "host_mounts": os.readlink("/proc/self/ns/mnt"),
-            "key": public_key_of_the_host(), "key_name": KEY,
-            "shown": "/.tarn/guest", "handle": handle_of_the_root_of(self.data).hex(), "metadata": networks.METADATA,
+            "key": add_readable_host_key(), "key_name": KEY,
+            "shown": "/.tarn/guest", "handle": filesystem_root_handle(self.data).hex(), "metadata": networks.METADATA,
             "own": own, "second_address": second["private_ip"], "gateway": gateway,
             "second": {"name": second["name"], "address": second["private_ip"]},
             "neighbour": others[0]["private_ip"], "port": port,
@@ -91,7 +91,7 @@ class Cloud(Instances):
         return outcomes
 
 
-def public_key_of_the_host() -> int:
+def add_readable_host_key() -> int:
     """A key in the keyring of this process that its owner lets everybody read."""
     libc = ctypes.CDLL(None, use_errno=True)
     key = libc.syscall(248, b"user", KEY.encode(), b"secret", 6, -2)
@@ -99,7 +99,7 @@ def public_key_of_the_host() -> int:
     return key
 
 
-def handle_of_the_root_of(path: Path) -> bytes:
+def filesystem_root_handle(path: Path) -> bytes:
     """The kernel's handle of the root directory of the filesystem that contains a path."""
     while not os.path.ismount(path):
         path = path.parent
@@ -244,18 +244,18 @@ def test_host_secrets_are_unreadable(cloud, tmp_path):
     try:
         known = [*hidden, cloud.data / "admin.key", cloud.data / "secret.key", cloud.data / "tarn.db", cloud.identity]
         assert all(path.exists() for path in known)
-        assert as_root(cloud, "".join(f"cat {path} 2>/dev/null\n" for path in known)) == ""
-        found = as_root(cloud, f"grep -rslF {secret} /root /home /etc /var /run /tmp /opt /srv /mnt /dev 2>/dev/null", seconds=120)
+        assert run_as_root(cloud, "".join(f"cat {path} 2>/dev/null\n" for path in known)) == ""
+        found = run_as_root(cloud, f"grep -rslF {secret} /root /home /etc /var /run /tmp /opt /srv /mnt /dev 2>/dev/null", seconds=120)
         assert found.strip() == ""
         shadow = Path("/etc/shadow").read_text()
-        inside = as_root(cloud, "cat /etc/shadow")
+        inside = run_as_root(cloud, "cat /etc/shadow")
         hashes = [line.split(":")[1] for line in shadow.splitlines() if line.split(":")[1].startswith("$")]
         assert not [one for one in hashes if one in inside]
         listening = {line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines()[1:]}
         ours = [path for path in listening if str(cloud.data) in path or "/run/tarn/" in path]
-        sockets = as_root(cloud, "find / -xdev -type s 2>/dev/null; cat /proc/net/unix")
+        sockets = run_as_root(cloud, "find / -xdev -type s 2>/dev/null; cat /proc/net/unix")
         assert ours and not [path for path in ours if Path(path).name in sockets]
-        seen = as_root(cloud, "cat /proc/*/cmdline | tr '\\0' ' '")
+        seen = run_as_root(cloud, "cat /proc/*/cmdline | tr '\\0' ' '")
         assert "serve" in Path(f"/proc/{cloud.process.pid}/cmdline").read_text() and "serve" not in seen
     finally:
         for path in hidden:
@@ -292,7 +292,7 @@ def test_guest_follows_no_planted_links(cloud):
     before = Path("/etc/hosts").read_text()
     made = cloud.create("links")
     spoil = "set -e; rm -f /etc/hosts && ln -s /proc/1/root/../../../../etc/hosts /etc/hosts; rm -rf /home/ubuntu/.ssh && ln -s /etc /home/ubuntu/.ssh"
-    as_root(cloud, spoil, instance="links")
+    run_as_root(cloud, spoil, instance="links")
     # The guest refuses to follow the links. Whether the instance then works is up to the tenant.
     cloud.finish(cloud.call("POST", "/cluster/restart/links", expect=202).json()["request_id"], status=None)
     followed = [root for root in cloud.roots() if (root / "etc/authorized_keys").exists()]
@@ -324,7 +324,7 @@ while True:
     assert sorted(kept.iterdir())[:50] == before
 
 
-IMPOSTOR = """
+FAKE_GUEST = """
 import ctypes, os, select, socket, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
 # Root inside may trace the guest: it is stopped, and this process replaces it.
@@ -354,13 +354,13 @@ print(served, flush=True)
 def test_fake_guest_affects_only_its_instance(cloud):
     """Root inside may replace the guest. Endless garbage or silence from it affects no other instance."""
     made = cloud.create("impostor")
-    cloud.ssh("impostor", "cat > impostor.py", answer=IMPOSTOR)
+    cloud.ssh("impostor", "cat > impostor.py", answer=FAKE_GUEST)
     line = ["ssh", *cloud.options(), "impostor@127.0.0.1", "sudo setsid -f sh -c 'exec python3 impostor.py > said 2>&1 < /dev/null'"]
     subprocess.run(line, check=True, timeout=60, capture_output=True)
     (root,) = [root for root in cloud.roots() if (root / "home/ubuntu/impostor.py").exists()]
     said = root / "home/ubuntu/said"
     eventually(lambda: said.exists() and "taken" in said.read_text(), what="a fake guest")
-    before = memory_of(cloud.process.pid)
+    before = resident_bytes(cloud.process.pid)
     knocks = [subprocess.Popen(["ssh", *cloud.options(), "-o", "ConnectTimeout=60", "impostor@127.0.0.1", "true"],
                                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(12)]  # fmt: skip
     try:
@@ -372,26 +372,26 @@ def test_fake_guest_affects_only_its_instance(cloud):
         for knock in knocks:
             knock.kill()
             knock.wait()
-    assert memory_of(cloud.process.pid) < before + 200 * MIB and "panicked" not in cloud.output()
+    assert resident_bytes(cloud.process.pid) < before + 200 * MIB and "panicked" not in cloud.output()
     cloud.destroy(made["id"])
 
 
-def memory_of(pid: int) -> int:
+def resident_bytes(pid: int) -> int:
     """The resident memory of a process in bytes."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_busy_instance_does_not_starve_others(cloud):
     """An instance that uses all its processor time, memory and processes does not starve another one."""
-    hog = "for i in 1 2 3 4 5 6 7 8; do (while :; do :; done) & done; (tail /dev/zero) & sleep 600"
-    line = ["ssh", *cloud.options(), "inside@127.0.0.1", hog]
+    busy_loop = "for i in 1 2 3 4 5 6 7 8; do (while :; do :; done) & done; (tail /dev/zero) & sleep 600"
+    line = ["ssh", *cloud.options(), "inside@127.0.0.1", busy_loop]
     running = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         answers = []
-        crowd = [threading.Thread(target=lambda: answers.append(cloud.ssh("neighbour", "echo well", code=None).out)) for _ in range(4)]
-        for one in crowd:
+        logins = [threading.Thread(target=lambda: answers.append(cloud.ssh("neighbour", "echo well", code=None).out)) for _ in range(4)]
+        for one in logins:
             one.start()
-        for one in crowd:
+        for one in logins:
             one.join()
         assert answers == ["well\n"] * 4
     finally:
@@ -400,7 +400,7 @@ def test_busy_instance_does_not_starve_others(cloud):
         cloud.ssh("inside", "sudo pkill -f '[t]ail /dev/zero'; pkill -u ubuntu -x bash; true", code=None)
 
 
-def as_root(cloud, script: str, instance="inside", **more) -> str:
+def run_as_root(cloud, script: str, instance="inside", **more) -> str:
     """The output of a script that runs as root in an instance. The script must reach its end, whatever its commands
     do."""
     ran = cloud.ssh(instance, "sudo bash -s", answer=f"{script}\necho the end\n", **more)

@@ -69,16 +69,16 @@ def test_jobs_survive_crashes_cancels_and_restarts(tmp_path):
             cloud.create(cluster, kind="worker", jobs_parallel=PARALLEL)
         while len(works) < COUNT or unfinished(cloud, works):
             if len(works) < COUNT and len(unfinished(cloud, works)) < OPEN:
-                works += begin(cloud, chance, len(works))
-            elif what := disturb(cloud, chance, works, done):
+                works += start_job(cloud, chance, len(works))
+            elif what := disturb_jobs(cloud, chance, works, done):
                 done[what] += 1
             time.sleep(chance.random() * 0.1)
         # The last restart may still be running, and the disk is readable only after it.
         for cluster in CLUSTERS:
             eventually(lambda: cloud.info(cluster)["status"] == "RUNNING", what=f"{cluster} runs, seed {SEED}")
         for work in works:
-            check(cloud, work)
-        compare(cloud, works)
+            check_job(cloud, work)
+        check_leftovers(cloud, works)
         for work in works:
             cloud.delete(work.job)
         cloud.wait_until_nothing_left(*CLUSTERS)
@@ -88,7 +88,7 @@ def test_jobs_survive_crashes_cancels_and_restarts(tmp_path):
     assert all(done.values()) and ends["completed"], "a test in which nothing happens proves nothing"
 
 
-def begin(cloud: Jobs, chance: random.Random, number: int) -> list[Work]:
+def start_job(cloud: Jobs, chance: random.Random, number: int) -> list[Work]:
     """Starts a job with or without files; returns nothing when its cluster is not running."""
     work = Work("", chance.choice(CLUSTERS), f"{SEED}.{number}", chance.randint(1, 60), chance.choice([0, 0, 0, 5]), chance.choice([0, 2]))
     arguments = f"{work.seed} {work.pieces} {work.code}"
@@ -117,7 +117,7 @@ def unfinished(cloud: Jobs, works: list[Work]) -> list[Work]:
     return [work for work in works if not work.ended]
 
 
-def disturb(cloud: Jobs, chance: random.Random, works: list[Work], done: dict[str, int]) -> str | None:
+def disturb_jobs(cloud: Jobs, chance: random.Random, works: list[Work], done: dict[str, int]) -> str | None:
     """Sometimes kills the engine, cancels a job or restarts a cluster; each of these at least once in the second
     half."""
     what = chance.choices([None, "crash", "cancel", "restart"], [60, 20, 14, 6])[0]
@@ -142,10 +142,10 @@ def disturb(cloud: Jobs, chance: random.Random, works: list[Work], done: dict[st
     return what
 
 
-def check(cloud: Jobs, work: Work):
+def check_job(cloud: Jobs, work: Work):
     """Checks that the job ended once, as what was done to it allows, and that its log is complete."""
     where = f"seed {SEED}: {work}"
-    seen, log, files = cloud.job(work.job), cloud.log_of(work.job), wrote(cloud, work.job)
+    seen, log, files = cloud.job(work.job), cloud.log_of(work.job), recorded_output(cloud, work.job)
     assert seen["status"] == work.ended, f"{where}: {seen}"
     assert len(log) == seen["log_bytes"], f"{where}: {len(log)} bytes, {seen}"
     undisturbed = {"completed"} if work.code == 0 else {"error"}
@@ -158,18 +158,18 @@ def check(cloud: Jobs, work: Work):
         assert len(files[-1]) == sum(len(work.piece(len(files) - 1, number)) for number in range(work.pieces)), where
         assert log.endswith(files[-1]), where
         assert seen["exit_code"] == work.code, f"{where}: {seen}"
-    left = walk(log, files, work, where)
+    left = match_log(log, files, work, where)
     assert seen["status"] not in ("completed", "error") or not left, f"{where}: {len(left)} bytes too many"
 
 
-def walk(log: bytes, files: list[bytes], work: Work, where: str) -> bytes:
+def match_log(log: bytes, files: list[bytes], work: Work, where: str) -> bytes:
     """Follows the log along the files of all attempts. An attempt that was cut off may have logged a part of one
     more piece than it recorded; returns what is left of it after the last attempt."""
     place = 0
     for attempt, content in enumerate(files):
         assert log[place : place + len(content)] == content, f"{where}: attempt {attempt} differs after byte {place} of {len(log)}"
         place += len(content)
-        more = work.piece(attempt, noted(work, attempt, content))
+        more = work.piece(attempt, count_recorded_pieces(work, attempt, content))
         following = files[attempt + 1] if attempt + 1 < len(files) else None
         if following is None:
             assert more.startswith(log[place:]), f"{where}: {len(log) - place} bytes at the end that no attempt wrote"
@@ -180,7 +180,7 @@ def walk(log: bytes, files: list[bytes], work: Work, where: str) -> bytes:
     return log[place:]
 
 
-def noted(work: Work, attempt: int, content: bytes) -> int:
+def count_recorded_pieces(work: Work, attempt: int, content: bytes) -> int:
     """The number of pieces that an attempt has recorded."""
     number = length = 0
     while length < len(content):
@@ -190,13 +190,13 @@ def noted(work: Work, attempt: int, content: bytes) -> int:
     return number
 
 
-def wrote(cloud: Jobs, job: str) -> list[bytes]:
+def recorded_output(cloud: Jobs, job: str) -> list[bytes]:
     """The records of the attempts of a job, in order, from the disk of the instance."""
     found = [path for root in cloud.roots() for path in (root / "home/ubuntu/jobs" / job).glob("wrote.*")]
     return [path.read_bytes() for path in sorted(found, key=lambda path: path.name)]
 
 
-def compare(cloud: Jobs, works: list[Work]):
+def check_leftovers(cloud: Jobs, works: list[Work]):
     """Checks that nothing runs, and that everything left belongs to a known job, which ended once."""
     eventually(lambda: not cloud.processes(), what=f"no process of any job, seed {SEED}")
     known = {work.job for work in works}

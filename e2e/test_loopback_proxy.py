@@ -73,8 +73,8 @@ def test_no_other_host_port_is_reachable(cloud):
 def test_many_parallel_calls_succeed(cloud):
     """Many parallel calls succeed."""
     assert eventually(lambda: engine_responds_inside(cloud), what="a response inside")
-    crowd = f"seq 300 | xargs -P 50 -I @ curl -s -m 30 -o /dev/null -w '%{{http_code}}\\n' http://127.0.0.1:{cloud.port}/healthz | sort | uniq -c"
-    assert cloud.ssh("box", crowd).out.split() == ["300", "200"]
+    many_calls = f"seq 300 | xargs -P 50 -I @ curl -s -m 30 -o /dev/null -w '%{{http_code}}\\n' http://127.0.0.1:{cloud.port}/healthz | sort | uniq -c"
+    assert cloud.ssh("box", many_calls).out.split() == ["300", "200"]
 
 
 def test_silent_connections_block_no_one(cloud):

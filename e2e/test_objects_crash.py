@@ -61,7 +61,7 @@ def keep_busy(s3, model: Model, prefix: str, seed: int, stop: threading.Event):
     """Makes random calls until the server is gone, mostly on keys that no other thread uses."""
     chance = random.Random(seed)
     actions = {
-        put_inline: 6, put_file: 6, put_parts: 3, copy: 2, delete: 3, delete_many: 1, look: 4,
+        put_inline: 6, put_file: 6, put_parts: 3, copy: 2, delete: 3, delete_many: 1, check_read: 4,
         put_version: 4, delete_version: 2,
     }  # fmt: skip
     while not stop.is_set():
@@ -86,7 +86,7 @@ def change(model: Model, changes: Changes, call):
     model.end(changes, answered=True)
 
 
-def some_bytes(chance: random.Random, as_file: bool) -> bytes:
+def random_body(chance: random.Random, as_file: bool) -> bytes:
     """A body that fits into a row, or one that becomes a file."""
     if as_file:
         return chance.randbytes(INLINE + 1 + int(chance.random() ** 4 * 2_000_000))
@@ -95,13 +95,13 @@ def some_bytes(chance: random.Random, as_file: bool) -> bytes:
 
 def put_inline(s3, chance: random.Random, model: Model, key: str, _prefix):
     """Puts an object that fits into a row."""
-    body = some_bytes(chance, as_file=False)
+    body = random_body(chance, as_file=False)
     change(model, {key: content(body, 0)}, lambda: s3.put_object(Bucket=BUCKET, Key=key, Body=body))
 
 
 def put_file(s3, chance: random.Random, model: Model, key: str, _prefix):
     """Puts an object that becomes a file."""
-    body = some_bytes(chance, as_file=True)
+    body = random_body(chance, as_file=True)
     change(model, {key: content(body, 1)}, lambda: s3.put_object(Bucket=BUCKET, Key=key, Body=body))
 
 
@@ -148,10 +148,10 @@ def delete_many(s3, chance: random.Random, model: Model, key: str, prefix: str):
     change(model, dict.fromkeys(keys), call)
 
 
-def look(s3, _chance, model: Model, key: str, _prefix):
+def check_read(s3, _chance, model: Model, key: str, _prefix):
     """Reads a key: a thread's own write is never stale, and no content appears that was never written."""
     before = model.contents_of(key)
-    seen = observe(s3, BUCKET, key)
+    seen = read_checksum(s3, BUCKET, key)
     fine = before | model.contents_of(key)
     assert seen in {each and each.sum for each in fine}, f"{key}: {seen}, not {fine}"
 
@@ -160,7 +160,7 @@ def put_version(s3, chance: random.Random, model: Model, _key, prefix: str):
     """Adds a version to a key: an object or a delete marker. Earlier versions stay."""
     key = f"{prefix}{chance.randrange(KEYS_VERSIONED)}"
     versions, kind = model.versions, chance.choice([0, 1, None])
-    body = b"" if kind is None else some_bytes(chance, as_file=kind == 1)
+    body = b"" if kind is None else random_body(chance, as_file=kind == 1)
     after = None if kind is None else content(body, kind)
     try:
         if after is None:
@@ -187,7 +187,7 @@ def delete_version(s3, chance: random.Random, model: Model, _key, prefix: str):
     del model.versions.contents_of(key)[version]
 
 
-def observe(s3, bucket: str, key: str, **which) -> str | None:
+def read_checksum(s3, bucket: str, key: str, **which) -> str | None:
     """The checksum of an object, or None."""
     try:
         return hashlib.sha256(s3.get_object(Bucket=bucket, Key=key, **which)["Body"].read()).hexdigest()
@@ -200,7 +200,7 @@ def compare(storage, s3, model: Model, where: str):
     """Checks that every object is a possible one, no other is visible, and every file belongs to an object."""
     keys = model.keys()
     with ThreadPoolExecutor(THREADS) as threads:
-        seen = dict(zip(keys, threads.map(lambda key: observe(s3, BUCKET, key), keys)))
+        seen = dict(zip(keys, threads.map(lambda key: read_checksum(s3, BUCKET, key), keys)))
     for key, sum_ in seen.items():
         fits = {each for each in model.contents_of(key) if (each and each.sum) == sum_}
         assert fits, f"{where}: {key} is {sum_}, not one of {model.contents_of(key)}"
@@ -214,13 +214,13 @@ def compare(storage, s3, model: Model, where: str):
             s3.abort_multipart_upload(Bucket=BUCKET, Key=upload["Key"], UploadId=upload["UploadId"])
     wanted, files = model.files(), data_files(storage.server.data)
 
-    def swept() -> bool:
+    def is_swept() -> bool:
         nonlocal files
         files = data_files(storage.server.data)
         return len(files) == wanted
 
     try:
-        eventually(swept, what="the end of the sweep")
+        eventually(is_swept, what="the end of the sweep")
     except AssertionError:
         raise AssertionError(f"{where}: {len(files)} files, of which {wanted} are wanted: {sorted(files)}") from None
 
@@ -234,7 +234,7 @@ def compare_versions(s3, model: Model, where: str):
         for each in page.get("DeleteMarkers", []):
             seen.setdefault(each["Key"], {})[each["VersionId"]] = None
     with ThreadPoolExecutor(THREADS) as threads:
-        sums = threads.map(lambda each: observe(s3, VERSIONED, each[0], VersionId=each[1]), objects)
+        sums = threads.map(lambda each: read_checksum(s3, VERSIONED, each[0], VersionId=each[1]), objects)
         for (key, version), sum_ in zip(objects, sums):
             assert sum_, f"{where}: version {version} of {key} is listed and cannot be read"
             seen.setdefault(key, {})[version] = sum_

@@ -45,7 +45,7 @@ def test_presigned_urls_work_inside(cloud, s3):
     content = bytes(range(256)) * (4 * MIB // 256)
     put(s3, "inside", "source", body=content)
     urls = f"{presigned(s3, 'get_object', 'source')} {presigned(s3, 'put_object', 'target')}"
-    said = eventually(lambda: transfer(cloud, urls), what="a response of S3 inside")
+    said = eventually(lambda: transfer_inside(cloud, urls), what="a response of S3 inside")
     assert len(said) == 64
     assert read(s3, "inside", "target") == content[::-1]
 
@@ -54,7 +54,7 @@ def test_unsigned_calls_inside_are_refused(cloud, s3):
     """Unsigned calls inside an instance are refused."""
     put(s3, "inside", "secret")
     command = f"curl --silent --output /dev/null --write-out '%{{http_code}}' http://127.0.0.1:{cloud.s3_port}/inside/secret"
-    assert eventually(lambda: answered(cloud, command), what="a response of S3 inside") == "403"
+    assert eventually(lambda: output_inside(cloud, command), what="a response of S3 inside") == "403"
 
 
 def test_s3_inside_returns_after_engine_kill(cloud, s3):
@@ -64,18 +64,18 @@ def test_s3_inside_returns_after_engine_kill(cloud, s3):
     cloud.process.wait()
     cloud.start()
     url = presigned(s3, "get_object", "kept")
-    said = eventually(lambda: answered(cloud, f"curl --silent --fail '{url}'"), what="a response of S3 inside")
+    said = eventually(lambda: output_inside(cloud, f"curl --silent --fail '{url}'"), what="a response of S3 inside")
     assert said == "kept"
 
 
-def transfer(cloud, urls: str) -> str | None:
+def transfer_inside(cloud, urls: str) -> str | None:
     """Reads and writes inside; None while the proxy does not listen yet."""
     ran = cloud.ssh("box", f"python3 -c '{TRANSFER}'", answer=urls, code=None)
     assert ran.code == 0 or "refused" in ran.errors, ran
     return ran.out.strip() if ran.code == 0 else None
 
 
-def answered(cloud, command: str) -> str | None:
+def output_inside(cloud, command: str) -> str | None:
     """The output of a command inside; None while the proxy does not listen yet."""
     ran = cloud.ssh("box", command, code=None)
     return ran.out.strip() if ran.code == 0 else None

@@ -35,7 +35,7 @@ def storage(tmp_path_factory):
         yield running
 
 
-def trace(storage, directory: Path, work) -> list[Call]:
+def trace_syscalls(storage, directory: Path, work) -> list[Call]:
     """The system calls of the server while `work` runs."""
     file, said = directory / "trace", directory / "said"
     with open(said, "wb") as output:
@@ -53,10 +53,10 @@ def trace(storage, directory: Path, work) -> list[Call]:
             # strace detaches from the server and ends.
             tracer.send_signal(signal.SIGINT)
             tracer.wait(60)
-    return parse(file.read_text(errors="replace"))
+    return parse_trace(file.read_text(errors="replace"))
 
 
-def parse(text: str) -> list[Call]:
+def parse_trace(text: str) -> list[Call]:
     """The calls of a trace. A call that was interrupted by calls of other threads has two lines."""
     calls, open_ = [], {}
     for number, line in enumerate(text.splitlines()):
@@ -73,7 +73,7 @@ def parse(text: str) -> list[Call]:
     return calls
 
 
-def after(calls: list[Call], before: Call | None, names: str, what: str) -> Call:
+def first_call_after(calls: list[Call], before: Call | None, names: str, what: str) -> Call:
     """The first call with one of these names and this text that began after another one had ended."""
     earliest = before.ended if before else -1
     found = [call for call in calls if call.began > earliest and re.fullmatch(names, call.name) and re.search(what, call.text)]
@@ -86,25 +86,25 @@ FILE, DIRECTORY = r"/objects/\w\w/[\w-]+>", r"/objects/\w\w>"
 DATABASE = r"/tarn\.db-wal>"
 
 
-def check(calls: list[Call], steps: list[str]):
+def check_sync_order(calls: list[Call], steps: list[str]):
     """Checks that the steps are synced one after the other, and that the response begins only then."""
     last = None
     for step in steps:
-        last = after(calls, last, SYNC, step)
-    answer = after(calls, None, "write|writev|sendto|sendmsg", r"HTTP/1\.1 200")
+        last = first_call_after(calls, last, SYNC, step)
+    answer = first_call_after(calls, None, "write|writev|sendto|sendmsg", r"HTTP/1\.1 200")
     assert last.ended < answer.began, f"{answer} came before {last} had ended"
 
 
 def test_put_syncs_file_directory_row_before_response(storage, tmp_path):
     """A large put syncs the file, its directory and the row before the response."""
     s3 = storage.account.client()
-    check(trace(storage, tmp_path, lambda: put(s3, "order", "large", body=os.urandom(100_000))), [FILE, DIRECTORY, DATABASE])
+    check_sync_order(trace_syscalls(storage, tmp_path, lambda: put(s3, "order", "large", body=os.urandom(100_000))), [FILE, DIRECTORY, DATABASE])
 
 
 def test_inline_put_syncs_row_before_response(storage, tmp_path):
     """A small put syncs the row before the response."""
     s3 = storage.account.client()
-    check(trace(storage, tmp_path, lambda: put(s3, "order", "small", body=b"small")), [DATABASE])
+    check_sync_order(trace_syscalls(storage, tmp_path, lambda: put(s3, "order", "small", body=b"small")), [DATABASE])
 
 
 def test_part_is_synced_before_response(storage, tmp_path):
@@ -115,7 +115,7 @@ def test_part_is_synced_before_response(storage, tmp_path):
     def work():
         s3.upload_part(Bucket="order", Key="parts", UploadId=upload, PartNumber=1, Body=os.urandom(100_000))
 
-    check(trace(storage, tmp_path, work), [FILE, DIRECTORY, DATABASE])
+    check_sync_order(trace_syscalls(storage, tmp_path, work), [FILE, DIRECTORY, DATABASE])
 
 
 def test_copy_syncs_directory_before_row(storage, tmp_path):
@@ -123,4 +123,4 @@ def test_copy_syncs_directory_before_row(storage, tmp_path):
     s3 = storage.account.client()
     put(s3, "order", "original", body=os.urandom(100_000))
     work = lambda: s3.copy_object(Bucket="order", Key="copy", CopySource="order/original")  # noqa: E731
-    check(trace(storage, tmp_path, work), [DIRECTORY, DATABASE])
+    check_sync_order(trace_syscalls(storage, tmp_path, work), [DIRECTORY, DATABASE])

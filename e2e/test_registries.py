@@ -18,7 +18,7 @@ from support import free_port
 pytestmark = [needs_root, needs_registry]
 
 
-class Forwarding:
+class RedirectingProxy:
     """A proxy to a registry, with or without TLS, that redirects calls for blobs to the address `onto`."""
 
     def __init__(self, registry: Registry, certificate=None, onto=""):
@@ -82,9 +82,9 @@ def certificate(tmp_path_factory):
 @pytest.fixture(scope="module")
 def forwarding(registry, certificate):
     """Three proxies to the registry: TLS; plain with a redirect to that; TLS with a redirect to plain HTTP."""
-    encrypted = Forwarding(registry, certificate)
-    up = Forwarding(registry, onto=f"https://{encrypted.host}")
-    down = Forwarding(registry, certificate, onto=f"http://{registry.host}")
+    encrypted = RedirectingProxy(registry, certificate)
+    up = RedirectingProxy(registry, onto=f"https://{encrypted.host}")
+    down = RedirectingProxy(registry, certificate, onto=f"http://{registry.host}")
     yield {"encrypted": encrypted, "up": up, "down": down}
     for each in (encrypted, up, down):
         each.close()
@@ -123,18 +123,18 @@ def refused_create(server):
     return run
 
 
-def small(word: str) -> bytes:
+def small_layer(word: str) -> bytes:
     """A layer that no other image has."""
     return Layer().add("word", word.encode()).bytes()
 
 
 def test_failed_pull_names_image_and_reason(server, registry, refused_create):
     """A failed pull names the image and the reason."""
-    registry.push("small", small("small"))
+    registry.push("small", small_layer("small"))
     for name in ("no-such:1", "small:no-such-tag"):
         whole = f"{registry.host}/{name}"
         assert f"there is no image {whole}: {registry.host} has no such repository, tag or digest" in refused_create(whole)
-    other = registry.push("other", small("other"), architecture="s390x")
+    other = registry.push("other", small_layer("other"), architecture="s390x")
     assert f"{other} is not for this host, which is linux/" in (said := refused_create(other)) and said.endswith("available: linux/s390x"), said
     nowhere = f"127.0.0.1:{free_port()}"
     assert f"the registry {nowhere} cannot be reached: Connection refused" in refused_create(f"{nowhere}/small")
@@ -145,22 +145,22 @@ def test_failed_pull_names_image_and_reason(server, registry, refused_create):
 
 def test_registry_logins_come_from_file(server, registry_with_login, refused_create, tmp_path):
     """Registry logins come from the file, and a wrong or missing one is reported."""
-    image = registry_with_login.push("small", small("closed"))
+    image = registry_with_login.push("small", small_layer("closed"))
     assert server.create("known", container=image)["container"] == image
     server.destroy("known")
     # The same registry under the name with the wrong password.
     image = image.replace("127.0.0.1", "localhost")
     assert f"localhost:{registry_with_login.port} rejects the login that this cloud has for it" in refused_create(image)
     with Registry(tmp_path / "other", login=True) as other:
-        said = refused_create(other.push("small", small("other login")))
+        said = refused_create(other.push("small", small_layer("other login")))
         assert f"{other.host} has no public small, and this cloud has no login there" in said
 
 
 def test_digest_selects_exact_image(server, registry):
     """A digest selects exactly that image."""
-    image = registry.push("exact", small("exact"), tag="1")
+    image = registry.push("exact", small_layer("exact"), tag="1")
     first, repository = registry.digest, image.removesuffix(":1")
-    registry.push("exact", small("moved"), tag="1")
+    registry.push("exact", small_layer("moved"), tag="1")
     for name in (f"{repository}@{first}", f"{repository}:1@{first}"):
         assert server.create("exact", container=name)["image"] == f"{repository}@{first}"
         server.destroy("exact")
@@ -169,8 +169,8 @@ def test_digest_selects_exact_image(server, registry):
 def test_redirect_never_drops_tls(server, registry, forwarding, refused_create):
     """A redirect may change from plain HTTP to TLS, and never from TLS to plain HTTP."""
     for name in ("encrypted", "up"):
-        image = registry.push(name, small(name)).replace(registry.host, forwarding[name].host)
+        image = registry.push(name, small_layer(name)).replace(registry.host, forwarding[name].host)
         server.create(name, container=image)
         server.destroy(name)
-    image = registry.push("down", small("down")).replace(registry.host, forwarding["down"].host)
+    image = registry.push("down", small_layer("down")).replace(registry.host, forwarding["down"].host)
     assert f"{forwarding['down'].host} does not respond like a registry: it redirects to an address that is not allowed" in refused_create(image)

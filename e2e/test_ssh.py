@@ -124,13 +124,13 @@ def test_local_forwarding_works(cloud):
     cloud.ssh("box", "nohup python3 -c \"import socket; s = socket.create_server(('127.0.0.1', 9000))\nwhile True:\n  c, _ = s.accept(); c.sendall(b'from inside:' + c.recv(100)); c.close()\" >/dev/null 2>&1 & echo ok")
     tunnel = subprocess.Popen(["ssh", *cloud.options(), "-N", "-L", f"127.0.0.1:{port}:localhost:9000", HOST], env=ENVIRONMENT)
     try:
-        assert eventually(lambda: ask(port) == b"from inside:hello", what="a response through the tunnel")
+        assert eventually(lambda: call_port(port) == b"from inside:hello", what="a response through the tunnel")
     finally:
         tunnel.terminate()
         tunnel.wait()
 
 
-def ask(port: int) -> bytes:
+def call_port(port: int) -> bytes:
     """The response at a port."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:

@@ -5,7 +5,7 @@ import inspect
 
 import pytest
 
-from stock import commands, needs
+from stock import commands, required_arguments
 from stock_proofs import PROOFS, proof_location
 from support import Server
 
@@ -28,7 +28,7 @@ def test_proofs_cover_every_command():
 def test_command_has_proofs(command):
     """Each command has a test of its success and tests of its refusals."""
     works, *refused = PROOFS[command]
-    assert refused or not needs(commands()[command]), "a command with arguments can have wrong ones"
+    assert refused or not required_arguments(commands()[command]), "a command with arguments can have wrong ones"
     for test in (works, *refused):
         module, name = proof_location(test)
         # A test without the client would never have its claims checked.
@@ -38,7 +38,7 @@ def test_command_has_proofs(command):
 @pytest.mark.parametrize("command", commands())
 def test_command_needs_key(tp, server, command):
     """No command works without a key or with an unknown one."""
-    given = ["1" if action.type is int else f"some-{action.dest}" for action in needs(commands()[command])]
+    given = ["1" if action.type is int else f"some-{action.dest}" for action in required_arguments(commands()[command])]
     said = tp(*command.split(), *given, with_key=False, refused=True).text
     assert "TENSORPOOL_KEY" in said and not (tp.home / ".env").exists()
     said = tp(*command.split(), *given, key=WRONG_KEY, refused=True).text

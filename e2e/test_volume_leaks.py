@@ -48,7 +48,7 @@ def test_rounds_with_kills_keep_volume_data(tmp_path):
             where = f"round {number}, seed {SEED}"
             one_round(cloud, chance, model, number, where)
             compare(cloud, model, where)
-        every_volume(cloud, model, f"the end, seed {SEED}")
+        check_detached_volumes(cloud, model, f"the end, seed {SEED}")
         cloud.destroy_all()
         assert not list((cloud.data / "volumes").glob("s-*")), f"seed {SEED}"
     footprint.wait_until_restored(before, f"the host as before, seed {SEED}")
@@ -58,7 +58,7 @@ def one_round(cloud, chance: random.Random, model: Model, number: int, where: st
     """Makes several independent calls at once and kills the engine meanwhile; then writes data."""
     busy, accepted = set(), []
     for each in range(chance.randint(2, 4)):
-        if (chosen := choose(chance, model, busy)) is not None:
+        if (chosen := choose_change(chance, model, busy)) is not None:
             action, *subjects = chosen
             busy.update(subject for subject in subjects if isinstance(subject, str))
             answer = action(cloud, model, f"{number}-{each}", *subjects)
@@ -78,7 +78,7 @@ def one_round(cloud, chance: random.Random, model: Model, number: int, where: st
             write(cloud, chance, model, cluster, volume)
 
 
-def choose(chance: random.Random, model: Model, busy: set[str]):
+def choose_change(chance: random.Random, model: Model, busy: set[str]):
     """A change that is possible now, and its objects."""
     clusters = [cluster for cluster in model.clusters if cluster not in busy]
     idle = [volume for volume in model.volumes if volume not in busy]
@@ -190,7 +190,7 @@ def compare(cloud, model: Model, where: str):
             assert read(cloud, cluster, volume) == model.volumes[volume].files, where
 
 
-def every_volume(cloud, model: Model, where: str):
+def check_detached_volumes(cloud, model: Model, where: str):
     """Checks the data of the volumes that are attached to no cluster."""
     cluster = cloud.create("reader")["id"]
     for volume in model.free():

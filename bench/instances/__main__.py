@@ -37,10 +37,10 @@ def run(work: Path, options) -> str:
     step("a root for the baselines", baselines.prepare, key)
     with tarn.Tarn(work, key) as engine:
         starts = step("starts", take_turns, work, key, engine, options.repetitions)
-        crowd = step("a crowd", tarn.crowd, engine, options.crowd)
+        all_running = step("a crowd", tarn.seconds_to_run_all, engine, options.crowd)
         resident = step("memory", tarn.guest_resident, engine)
         bytes_ = step("bytes", throughput.compare, work, key, engine, options.transfers)
-    return report.render(starts, crowd, options.crowd, resident, bytes_)
+    return report.render(starts, all_running, options.crowd, resident, bytes_)
 
 
 def take_turns(work: Path, key: Path, engine: tarn.Tarn, repetitions: int) -> dict[str, list[float]]:
@@ -51,8 +51,8 @@ def take_turns(work: Path, key: Path, engine: tarn.Tarn, repetitions: int) -> di
         for name, kind in {"unshare": baselines.unshare, "podman": baselines.podman}.items():
             words, command = baselines.measure(kind, work / f"{name}-{number}", key, servers.free_port())
             round_ |= {f"{name} words": words, f"{name} command": command}
-        round_["tarn words"] = tarn.first_words(engine, f"words-{number}")
-        round_["tarn command"] = tarn.first_command(engine, f"command-{number}")
+        round_["tarn words"] = tarn.seconds_to_banner(engine, f"words-{number}")
+        round_["tarn command"] = tarn.seconds_to_first_command(engine, f"command-{number}")
         for name, seconds in round_.items():
             if number:
                 found.setdefault(name, []).append(seconds)

@@ -13,7 +13,7 @@ COMMANDS = """
 KINDS = {"unshare": "unshare + OpenSSH", "podman": "podman + OpenSSH", "tarn": "Tarn"}
 
 
-def render(starts: dict, crowd: float, count: int, resident: float, rates: dict) -> str:
+def render(starts: dict, all_running: float, count: int, resident: float, rates: dict) -> str:
     """The whole section."""
     speeds = {name: statistics.median(values) for name, values in rates.items()}
     parts = [
@@ -26,7 +26,7 @@ def render(starts: dict, crowd: float, count: int, resident: float, rates: dict)
         "### A gibibyte through SSH",
         "\n".join(["| way | MiB/s |", "|-|-|", *(f"| {name} | {speed:.0f} |" for name, speed in speeds.items())]),
         "### Targets",
-        targets(starts, crowd, count, resident, speeds),
+        targets(starts, all_running, count, resident, speeds),
     ]
     return "\n\n".join(parts)
 
@@ -46,7 +46,7 @@ def shown(figures: list[float]) -> list[str]:
     return [median, f"({least}–{most})"]
 
 
-def targets(starts: dict, crowd: float, count: int, resident: float, speeds: dict) -> str:
+def targets(starts: dict, all_running: float, count: int, resident: float, speeds: dict) -> str:
     """Each target with the result."""
     ratio = lambda what: starts[f"tarn {what}"][0] / starts[f"unshare {what}"][0]  # noqa: E731
     ahead = starts["podman words"][0] / starts["tarn words"][0]
@@ -54,7 +54,7 @@ def targets(starts: dict, crowd: float, count: int, resident: float, speeds: dic
         ("first command at most 1.3 × unshare", f"{ratio('command'):.2f} ×", ratio("command") <= 1.3),
         ("first words at most 2.5 × unshare", f"{ratio('words'):.2f} ×", ratio("words") <= 2.5),
         ("first words ahead of podman", f"{ahead:.1f} × faster", ahead > 1),
-        (f"{count} clusters at once all run", f"in {crowd:.1f} s", True),
+        (f"{count} clusters at once all run", f"in {all_running:.1f} s", True),
         ("guest below 15 MiB", f"{resident:.1f} MiB", resident < 15),
     ]
     for way in ("out by cat", "in by scp"):

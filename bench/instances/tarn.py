@@ -70,7 +70,7 @@ class Tarn(servers.Server):
         self.finish(self.call("DELETE", f"/cluster/{cluster}")["request_id"])
 
 
-def first_words(tarn: Tarn, name: str) -> float:
+def seconds_to_banner(tarn: Tarn, name: str) -> float:
     """Seconds from the accepted request to the banner of the guest's SSH server at its own address."""
     accepted = tarn.ask(name)
     began, address = time.monotonic(), None
@@ -86,7 +86,7 @@ def first_words(tarn: Tarn, name: str) -> float:
     return words
 
 
-def first_command(tarn: Tarn, name: str) -> float:
+def seconds_to_first_command(tarn: Tarn, name: str) -> float:
     """Seconds from the call to the end of the first command over SSH."""
     began = time.monotonic()
     accepted = tarn.ask(name)
@@ -98,7 +98,7 @@ def first_command(tarn: Tarn, name: str) -> float:
     return took
 
 
-def crowd(tarn: Tarn, count: int) -> float:
+def seconds_to_run_all(tarn: Tarn, count: int) -> float:
     """Seconds until this many clusters, requested at once, are running."""
     began = time.monotonic()
     accepted = [tarn.ask(f"crowd-{number}") for number in range(count)]

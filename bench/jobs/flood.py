@@ -29,7 +29,7 @@ open("rate", "w").write(str(blocks * (1 << 20) / took))
 
 
 @dataclass
-class Kept:
+class FloodResult:
     """The result of a run."""
 
     size: int
@@ -37,7 +37,7 @@ class Kept:
     kept_rate: float
 
 
-def measure(tarn: Tarn, mebibytes: int, rate: float) -> Kept:
+def measure(tarn: Tarn, mebibytes: int, rate: float) -> FloodResult:
     """Writes this much at this many bytes a second, and compares what was kept with what was written."""
     job = tarn.job('python3 -c "$WRITER" ' + f"{mebibytes} {rate}", outputs=["rate"], env={"WRITER": WRITER})
     seen = tarn.wait(job)
@@ -47,7 +47,7 @@ def measure(tarn: Tarn, mebibytes: int, rate: float) -> Kept:
     assert status == 200, (status, text)
     assert digest(tarn, job) == expected(mebibytes), "what was kept is not what was written"
     tarn.get(f"/job/delete/{job}", tarn.headers, method="DELETE")
-    return Kept(mebibytes * BLOCK, float(text), mebibytes * BLOCK / (times[1] - times[0]).total_seconds())
+    return FloodResult(mebibytes * BLOCK, float(text), mebibytes * BLOCK / (times[1] - times[0]).total_seconds())
 
 
 def digest(tarn: Tarn, job: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from bench import document
 from bench.jobs import slurm, tarn
-from bench.jobs.flood import Kept
+from bench.jobs.flood import FloodResult
 
 COMMANDS = """
     limit   forkexec {limit} {cores}: /bin/true by fork and exec, nothing written down, no isolation
@@ -35,9 +35,9 @@ class Figures:
     srun: float = 0.0
     firsts: list[float] = field(default_factory=list)
     prints: list[float] = field(default_factory=list)
-    flood: Kept | None = None
-    crowd: list[float] = field(default_factory=list)
-    crowd_seconds: float = 0.0
+    flood: FloodResult | None = None
+    many_listeners: list[float] = field(default_factory=list)
+    many_listeners_seconds: float = 0.0
 
     def best_of_slurm(self) -> float:
         """The fastest way to submit jobs."""
@@ -79,7 +79,7 @@ def delays(found: Figures) -> str:
         "start to first line, Tarn": found.firsts,
         "print to srun's output, one listener": found.slurm_prints,
         "print to listener, Tarn, 100 listeners": found.prints,
-        "print to listener, Tarn, all listeners of the crowd": found.crowd,
+        "print to listener, Tarn, all listeners of the crowd": found.many_listeners,
     }
     lines = []
     for name, values in rows.items():
@@ -110,7 +110,7 @@ def targets(options, found: Figures) -> str:
             f"{size:,.0f} MB written at {written:.0f} MB/s; kept, to the end of the job, at {kept:.0f} MB/s",
             written >= 99,
         ),
-        (f"{options.listeners:,} listeners of one job hear every line once", f"in {found.crowd_seconds:.1f} s", True),
+        (f"{options.listeners:,} listeners of one job hear every line once", f"in {found.many_listeners_seconds:.1f} s", True),
     ]
     lines = [f"| {what} | {reached} | {'reached' if good else 'NOT REACHED'} |" for what, reached, good in rows]
     return "\n".join(["| target | measured | |", "|-|-|-|", *lines])

@@ -76,7 +76,7 @@ class Tarn(servers.Server):
 
     def job(self, *commands: str, **keys) -> str:
         """Starts a job; returns its id."""
-        return self.call("POST", "/job/create", order(*commands, **keys))["job_id"]
+        return self.call("POST", "/job/create", job_body(*commands, **keys))["job_id"]
 
     def wait(self, job: str) -> dict:
         """Waits until a job has completed."""
@@ -91,7 +91,7 @@ class Tarn(servers.Server):
             return db.execute("select count(*) from jobs where ended_us is not null").fetchone()[0]
 
 
-def order(*commands: str, **keys) -> dict:
+def job_body(*commands: str, **keys) -> dict:
     """The body that starts a job without files. JSON for texts, booleans and lists is valid TOML as well."""
     keys = {"commands": list(commands), "venv": False} | keys
     variables = keys.pop("env", {})
@@ -103,7 +103,7 @@ def order(*commands: str, **keys) -> dict:
 def throughput(tarn: Tarn, count: int, connections: int) -> tuple[float, float]:
     """Trivial jobs accepted and completed each second, from before the first call."""
     before, submitted, began = tarn.ended(), [0] * connections, time.monotonic()
-    body = json.dumps(order("true"))
+    body = json.dumps(job_body("true"))
     seen = [0]
 
     def submit(number: int):
@@ -144,13 +144,13 @@ def first_line(tarn: Tarn, repetitions: int) -> list[float]:
     return taken
 
 
-def prints(tarn: Tarn, crowd: int, lines: int, pause: float) -> tuple[list[float], float]:
+def prints(tarn: Tarn, count: int, lines: int, pause: float) -> tuple[list[float], float]:
     """Seconds from each print to each of the listeners, and of the whole; no listener misses or repeats a line."""
     job = tarn.job('python3 -c "$CLOCK" ' + f"{lines} {pause}", "rm ~/begin", env={"CLOCK": CLOCK})
     began = time.monotonic()
-    heard = listeners.listen(tarn.port, tarn.key, job, crowd, then=lambda: tarn.job("touch ~/begin"))
+    received = listeners.listen(tarn.port, tarn.key, job, count, then=lambda: tarn.job("touch ~/begin"))
     taken, delays = time.monotonic() - began, []
-    for each in heard:
+    for each in received:
         said = [(at, *line.split()) for at, line in each.lines()]
         assert [int(number) for _, _, number in said] == list(range(lines)), "a listener missed a line"
         delays += [at - int(printed) / 1e9 for at, printed, _ in said]

@@ -49,7 +49,7 @@ def arguments() -> argparse.Namespace:
 
 def run(work: Path, options) -> str:
     """All figures, as the section that shows them."""
-    bounds = step("limits", limits.take, options.rounds, options.seconds)
+    bounds = step("limits", limits.measure_limits, options.rounds, options.seconds)
     kinds = {"s3s-fs": systems.S3sFs, "SeaweedFS": systems.SeaweedFs}
     if not options.baselines_only:
         kinds["Tarn"] = systems.Tarn

@@ -18,7 +18,7 @@ class Limits:
     md5: float
 
 
-def take(rounds: int, seconds: float) -> Limits:
+def measure_limits(rounds: int, seconds: float) -> Limits:
     """The medians of some runs."""
     return Limits(
         loopback=statistics.median(client.call("loopback", seconds)["bytes_per_second"] for _ in range(rounds)),

@@ -13,7 +13,7 @@ CLIENTS = 16
 
 
 @dataclass
-class Watched:
+class PeakMemory:
     """The peak memory in MiB: before, during uploads, and during downloads."""
 
     idle: float
@@ -21,7 +21,7 @@ class Watched:
     get: float
 
 
-def watch(work: Path, put_mib: int, get_mib: int) -> Watched:
+def watch(work: Path, put_mib: int, get_mib: int) -> PeakMemory:
     """A server that has done nothing else yet."""
     with systems.Tarn(work) as tarn:
         client = tarn.client("bench-memory")
@@ -35,7 +35,7 @@ def watch(work: Path, put_mib: int, get_mib: int) -> Watched:
         get = during(tarn, client, "get", size, CLIENTS, 1, 0.5)
         client.run("delete", size, 1, 1)
         client.run("drop")
-    return Watched(idle, put, get)
+    return PeakMemory(idle, put, get)
 
 
 def during(tarn, client, *command) -> float:

@@ -14,7 +14,7 @@ from bench.spine.load import Call, Sample, compare, run
 
 OWN_CLUSTERS = 20
 MANY_CLUSTERS = 10_000
-FEW_STRANGERS = 100
+FEW_OTHER_ROWS = 100
 STARTS = 10
 # Capacity for the tenant's clusters; the GPUs are simulated, as always with the fake driver.
 OPTIONS = ("--simulated-gpus", "32xH100")
@@ -29,12 +29,12 @@ class Plan:
     directory: Path
     seconds: int
     repetitions: int
-    strangers: int
+    other_tenants: int
 
     @property
     def counts(self) -> tuple[int, int]:
         """The minimum and maximum number of other tenants' rows."""
-        return FEW_STRANGERS, self.strangers
+        return FEW_OTHER_ROWS, self.other_tenants
 
     def compare(self, calls: dict[str, Call]) -> dict[str, Sample]:
         """The named calls in turn."""
@@ -101,7 +101,7 @@ def growth(plan: Plan, base: Path) -> dict[str, Sample]:
     few, many = plan.directory / "few", plan.directory / "many"
     for data, count in zip((few, many), plan.counts, strict=True):
         shutil.copytree(base, data)
-        rows.strangers(data, count)
+        rows.other_tenants(data, count)
     with servers.tarn(few, *OPTIONS) as one, servers.tarn(many, *OPTIONS) as other:
         calls = {}
         for count, server, data in zip(plan.counts, (one, other), (few, many), strict=True):
@@ -114,7 +114,7 @@ def memory(plan: Plan, base: Path) -> tuple[float, list[float]]:
     """Resident MiB with many clusters after some work, and the seconds of its starts on that database."""
     data = plan.directory / "ten-thousand"
     shutil.copytree(base, data)
-    rows.strangers(data, MANY_CLUSTERS)
+    rows.other_tenants(data, MANY_CLUSTERS)
     server = servers.tarn(data, *OPTIONS)
     starts = []
     for _ in range(STARTS):

@@ -28,17 +28,17 @@ def baseline(path: Path):
         database.commit()
 
 
-def strangers(data: Path, count: int):
+def other_tenants(data: Path, count: int):
     """Clusters of other tenants in Tarn's database, a thousand for each: copies of its first, under other names."""
     (path,) = (path for path in data.iterdir() if is_database(path))
     with closing(sqlite3.connect(path)) as database:
         database.execute("pragma synchronous=off")
-        clusters, instances = (copier(database, table) for table in ("clusters", "instances"))
+        clusters, instances = (row_copier(database, table) for table in ("clusters", "instances"))
         for first in range(0, count, 10_000):
             numbers = range(first, min(first + 10_000, count))
-            clusters(stranger(number) for number in numbers)
+            clusters(other_tenant(number) for number in numbers)
             # Nothing runs behind these rows, so they take no capacity: claims are not measured with them.
-            instances({"id": identify("i", n), "cluster_id": identify("c", n), "holds_capacity": 0} for n in numbers)
+            instances({"id": other_tenant_id("i", n), "cluster_id": other_tenant_id("c", n), "holds_capacity": 0} for n in numbers)
             database.commit()
         database.execute("pragma wal_checkpoint(truncate)")
 
@@ -51,15 +51,15 @@ def is_database(path: Path) -> bool:
         return file.read(15) == b"SQLite format 3"
 
 
-def stranger(number: int) -> dict:
+def other_tenant(number: int) -> dict:
     """The changes that make the copied cluster another tenant's."""
     tenant = number // TENANTS
-    user, organization = identify("u", tenant), identify("o", tenant)
+    user, organization = other_tenant_id("u", tenant), other_tenant_id("o", tenant)
     name = f"stranger-{number}"
-    return {"id": identify("c", number), "user_id": user, "org_id": organization, "scope": organization, "name": name}
+    return {"id": other_tenant_id("c", number), "user_id": user, "org_id": organization, "scope": organization, "name": name}
 
 
-def copier(database: sqlite3.Connection, table: str):
+def row_copier(database: sqlite3.Connection, table: str):
     """A function that inserts copies of the table's first row, changed as each given dictionary says."""
     names = [row[1] for row in database.execute(f"pragma table_info({table})")]
     template = dict(zip(names, database.execute(f"select * from {table} limit 1").fetchone(), strict=True))
@@ -68,7 +68,7 @@ def copier(database: sqlite3.Connection, table: str):
     return lambda changes: database.executemany(text, (template | change for change in changes))
 
 
-def identify(prefix: str, number: int) -> str:
+def other_tenant_id(prefix: str, number: int) -> str:
     """An id in Tarn's format that no generated one can equal: those of other tenants begin with zz."""
     digits = ""
     for _ in range(10):
