@@ -43,7 +43,7 @@ def commands() -> dict[str, set[str]]:
 
 
 @cache
-def tested_lines() -> list[tuple[str, bool, bool]]:
+def lines_in_tests() -> list[tuple[str, bool, bool]]:
     """Every line that a test gives to the client: the line, whether it must succeed, and whether it prints JSON."""
     lines = [(line, code == 0, False) for code, line in LINES]
     lines += [(line, True, False) for line in WATCHED]
@@ -85,7 +85,7 @@ def line_of_call(call: ast.Call) -> str | None:
 
 def lines_of(command: str) -> list[tuple[str, bool, bool]]:
     """The lines that run a command."""
-    return [each for each in tested_lines() if command_of(each[0], commands()) == command]
+    return [each for each in lines_in_tests() if command_of(each[0], commands()) == command]
 
 
 def test_help_lists_commands():
