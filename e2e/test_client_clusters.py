@@ -164,7 +164,7 @@ def test_what_a_failed_creation_leaves_is_said(tarn):
     said = tarn("cluster create 1xH100 --name broken --container fault.invalid/image --wait", code=1).errors
     cluster = tarn.json("cluster info broken")["cluster_info"]
     assert cluster["status"] == "FAILED" and "registry. The GPUs are simulated" in cluster["explanation"], cluster
-    assert f"cluster broken stays as FAILED and keeps its name: destroy it with `tarn cluster destroy {cluster['id']}`" in said
+    assert f"cluster broken is FAILED and keeps its name; destroy it with `tarn cluster destroy {cluster['id']}`" in said
     tarn(f"cluster destroy {cluster['id']} --no-input --wait")
 
 

@@ -43,7 +43,7 @@ def test_the_host(tarn):
     tarn("cluster create 1xH100 --name runs --wait")
     assert tarn.json("admin host")["host"]["cpus_held"] > 0
 
-    assert "nothing new" in tarn("admin host drain --reason", "a new kernel").text
+    assert "no new clusters" in tarn("admin host drain --reason", "a new kernel").text
     host = tarn.json("admin host")["host"]
     assert (host["drained"], host["drain_reason"]) == (True, "a new kernel") and host["drained_since"]
     assert tarn.json("cluster types")["types"][0]["available"] == 0

@@ -105,7 +105,7 @@ def test_a_signed_address_that_is_refused(laptop, offer, elsewhere):
         elsewhere.says("*", page, status=status, kind=kind, Location="http://127.0.0.1:1/")
         line = laptop.fails(1, "job", "pull", "j-000000000001")
         assert str(status) in line and "do-not-show" not in line, line
-        assert "not what an engine says" not in line and laptop.variables["TENSORPOOL_ENGINE"] not in line, line
+        assert "not from an engine" not in line and laptop.variables["TENSORPOOL_ENGINE"] not in line, line
         assert not list(laptop.work.iterdir())
 
 
@@ -244,7 +244,7 @@ def test_what_may_not_be_read(nobodys, engine, target, kind):
     secret.chmod(0)
     line = push(nobodys, 1)
     assert "secret" in line and "ermission denied" in line, line
-    assert "cannot be reached" not in line and "TENSORPOOL_ENGINE" not in line, line
+    assert "cannot reach" not in line and "TENSORPOOL_ENGINE" not in line, line
     if "/job/create" in engine.paths("POST"):
         check_no_job(engine)
 
@@ -283,7 +283,7 @@ def test_an_upload_that_is_refused_in_the_middle(laptop, engine, target, status,
     assert "do-not-show" not in line
     if not hangs_up:
         assert "too many moons" in line, line
-    assert "is it running" not in line, f"the engine does run: {line}"
+    assert "check that it is running" not in line, f"the engine does run: {line}"
     check_no_job(engine)
 
 

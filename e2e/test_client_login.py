@@ -55,9 +55,9 @@ def test_ctrl_c_at_the_question_leaves_the_terminal_as_it_was(tarn, server):
 
 def test_what_is_not_a_key_is_not_kept(tarn, server):
     said = tarn("login --stdin", answer="tp-nonsense\n", code=1)
-    assert "does not know the API key" in said.errors
+    assert "does not accept the API key" in said.errors
     assert tarn.json("login --stdin", answer="tp-nonsense\n", code=1)["code"] == "invalid_key"
-    assert "no key" in tarn("login --stdin", answer="\n", code=2).errors
+    assert "no API key" in tarn("login --stdin", answer="\n", code=2).errors
     tarn("login --stdin", answer="tp-\u00fc\a\n", code=1)
     assert "--stdin" in tarn("login", code=2).errors
     assert "--stdin" in tarn("login --no-input", code=2).errors
@@ -93,7 +93,7 @@ def test_several_engines(tarn, server, tmp_path, user):
 def test_which_key_counts(tarn, server, user):
     keys = {name: user(f"{name}@example.org") for name in ("profile", "file", "environment")}
     said = tarn("login --stdin", answer=keys["profile"], loud=True).errors
-    assert "TENSORPOOL_KEY" in said and "comes before" in said
+    assert "TENSORPOOL_KEY" in said and "takes precedence" in said
     assert "profile@" in tarn("me", TENSORPOOL_KEY=None).text
     place = tarn.home / "project"
     place.mkdir()

@@ -84,7 +84,7 @@ def test_a_shell_at_a_terminal(tarn, server):
 
 
 def test_who_cannot_come_in(tarn, server, user):
-    assert "neither a cluster nor a machine" in tarn("ssh nobody", code=3).errors
+    assert "no cluster or instance" in tarn("ssh nobody", code=3).errors
     assert tarn.json("ssh nobody", code=3)["message"]
     stranger = user("stranger@example.com", "elsewhere")
     tarn("ssh box true", key=stranger, code=3)
@@ -129,7 +129,7 @@ def test_copies_both_ways(tarn, tmp_path):
 def test_copies_that_are_refused(tarn, server):
     assert "NAME:PATH" in tarn("cp here there", code=2).errors
     second = server.info("box")["instances"][1]["name"]
-    assert "one side must be here" in tarn(f"cp box:x {second}:y", code=2).errors
+    assert "one side must be local" in tarn(f"cp box:x {second}:y", code=2).errors
     tarn(f"cp box:x {second}:y .", code=2)
     said = tarn("cp box:absent .", code=1).errors
     assert "absent" in said and said.splitlines()[-1].startswith("tarn: ")

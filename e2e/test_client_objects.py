@@ -35,7 +35,7 @@ def test_buckets(tarn, server):
     assert tarn.json("object-storage bucket create logs")
     assert tarn("object-storage bucket ls").text.splitlines() == ["logs", "photos"]
     assert tarn.json("object-storage bucket list")["buckets"] == ["logs", "photos"]
-    assert "of that name" in tarn("object-storage bucket create photos", code=4).errors
+    assert "with that name" in tarn("object-storage bucket create photos", code=4).errors
     assert tarn.json("object-storage bucket create photos", code=4)["code"]
     put(s3, "photos", "key")
     assert "empty" in tarn("object-storage bucket delete photos", code=4).errors
@@ -122,7 +122,7 @@ def test_rclone_finds_it(tarn, server, rclone):
     file.parent.mkdir(parents=True)
     file.write_text("[mine]\ntype = local\n")
     for _ in range(2):
-        assert f"[tp] is in {file} now." in tarn("object-storage configure rclone").text
+        assert f"Wrote [tp] to {file}." in tarn("object-storage configure rclone").text
         assert file.read_text().count("[tp]") == file.read_text().count("[mine]") == 1
     assert tarn.json("object-storage configure rclone")["remote_name"] == "tp"
     (tarn.home / "tree/deep").mkdir(parents=True)

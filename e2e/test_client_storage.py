@@ -52,7 +52,7 @@ def test_a_volume_is_asked_for_before_it_goes(tarn):
     volume = tarn.json("storage create 1 --wait")["object_id"]
     for answer, code in (("n", 1), ("y", 0)):
         with tarn.terminal(f"storage destroy {volume} --wait") as terminal:
-            assert f"Destroy volume {volume} with its data?" in terminal.until("[y/N]")
+            assert f"Destroy volume {volume} and its data?" in terminal.until("[y/N]")
             terminal.type(f"{answer}\n")
             terminal.ends(code)
         assert (volume in tarn("storage list").text) == (code == 1)

@@ -152,7 +152,7 @@ def test_a_full_disk_of_the_machine(tmp_path, small_disk):
             os.posix_fallocate(file.fileno(), 0, room.f_bavail * room.f_frsize - 24 * MIB)
         body = {"instance_type": "tiny", "tp_cluster_name": "late"}
         late = cloud.call("POST", "/cluster/create", json=body, expect=202).json()["request_id"]
-        told = lambda: "disk of the machine is full" in str(cloud.call("GET", f"/request/info/{late}", expect=200).json())  # noqa: E731
+        told = lambda: "disk of the host is full" in str(cloud.call("GET", f"/request/info/{late}", expect=200).json())  # noqa: E731
         eventually(told, seconds=60, what="a request that says what it waits for")
         script = "import os\nfile = open('much', 'wb', buffering=0)\nfile.write(b'x' * (100 << 20))\ntry:\n    os.fsync(file)\n    print('safe')\nexcept OSError as error:\n    print('told', error.errno)\n"
         assert cloud.python("box", script).startswith("told"), "what could not be written is not said to be safe"

@@ -48,7 +48,7 @@ def test_registries(tmp_path):
     well.has("ok", "registries.settings", "registries.reachable")
     nobody.has("ok", "registries.reachable")
     stranger.has("failure", "registries.reachable")
-    assert "refuses the login of someone" in stranger.found["registries.reachable"]["found"]
+    assert "rejects the login of someone" in stranger.found["registries.reachable"]["found"]
     assert "m1st4k3" not in json.dumps(stranger.body)
     # Without a word about any, the usual one is asked, and nothing fails because of it.
     config.write_text("")

@@ -253,11 +253,11 @@ def test_an_image_that_means_harm_harms_nothing(server, registry, program, tmp_p
     outside.mkdir()
     (outside / "kept").write_text("untouched")
     up = "../" * 20
-    out, hides = "leads out of the image", "it hides something that has no name"
+    out, hides = "leads out of the image", "it has a whiteout without a name"
     harmful = {
         "dots": (Layer().add(f"{up}tmp/{mark}", b"x"), out),
         "absolute": (Layer().add(f"/tmp/{mark}", b"x"), None),
-        "through-a-link": (Layer().link("out", str(outside)).add(f"out/{mark}", b"x").add("out/kept", b"overwritten"), "no directory in it"),
+        "through-a-link": (Layer().link("out", str(outside)).add(f"out/{mark}", b"x").add("out/kept", b"overwritten"), "not a directory in it"),
         "hard-link": (Layer().add("stolen", kind=tarfile.LNKTYPE, to=str(outside / "kept")), "a link to a file that it does not have"),
         "whiteout": (Layer().add(f"{up}{outside}/.wh.kept"), out),
         "whiteout-of-above": (Layer().add(".wh..."), hides),

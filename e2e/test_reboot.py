@@ -60,14 +60,14 @@ def test_everything_comes_back(tmp_path):
         assert cloud.text(again) == "attempt 1\nattempt 2\ndone\n"
         operations = cloud.call("GET", f"/cluster/operations/{box['id']}", expect=200).json()["operations"]
         (restart,) = [each for each in operations if each["request_type"] == "CLUSTER_RESTART"]
-        assert restart["status"] == "COMPLETED" and "The machine was restarted" in restart["message"], restart
+        assert restart["status"] == "COMPLETED" and "The host was rebooted" in restart["message"], restart
         (told,) = cloud.event("machine.rebooted")
         assert told["clusters_coming_back"] == told["jobs_interrupted"] == 3 and told["clusters_failed"] == 0, told
         assert told["volumes_lost"] == told["disks_missing"] == told["instances_missing"] == 0, told
         assert told["requests_resumed"] == len(unfinished), told
         restarted = {each["id"] for each in (pair, box, last)}
         assert restarted <= set(cloud.objects("cluster.restarted")), "that they came back is told of each"
-        assert "the machine was restarted" in cloud.output()
+        assert "the host was rebooted" in cloud.output()
 
         cloud.destroy_all()
         eventually(lambda: not cloud.remains(), what=f"nothing of {cloud.installation}")
@@ -140,7 +140,7 @@ def test_images_gpus_and_what_was_being_undone(tmp_path):
         cloud.start()
 
         message = cloud.finish(undone["request_id"], status="FAILED")["message"]
-        assert "turned back by a test" in message and "did not work either" not in message, message
+        assert "turned back by a test" in message and "failed as well" not in message, message
         assert cloud.info(undone["cluster_id"])["status"] == "FAILED"
         cloud.state(imaged["id"], "RUNNING")
         assert cloud.ssh("imaged", "/bin/say").out == "from the image\n"

@@ -133,7 +133,7 @@ def test_what_cannot_be_pulled_says_which(server, registry, refuse):
         whole = f"{registry.host}/{name}"
         assert f"there is no image {whole}: {registry.host} has no such repository, tag or digest" in refuse(whole)
     other = registry.push("other", small("other"), architecture="s390x")
-    assert f"{other} is not for this machine, which is linux/" in (said := refuse(other)) and said.endswith("there is linux/s390x"), said
+    assert f"{other} is not for this host, which is linux/" in (said := refuse(other)) and said.endswith("available: linux/s390x"), said
     nowhere = f"127.0.0.1:{free_port()}"
     assert f"the registry {nowhere} cannot be reached: Connection refused" in refuse(f"{nowhere}/small")
     for wrong, why in (("Debian", "capital letters"), ("a:b:c", "no tag"), ("a@sha256:1", "64 hexadecimal"), ("a b", "in it"), ("[::1]:5000/a", "IPv6")):
@@ -147,10 +147,10 @@ def test_logins_are_those_of_the_file(server, closed, refuse, tmp_path):
     server.destroy("known")
     # The same registry under the name for which the file has a wrong password.
     image = image.replace("127.0.0.1", "localhost")
-    assert f"localhost:{closed.port} refuses the login that this cloud has for it" in refuse(image)
+    assert f"localhost:{closed.port} rejects the login that this cloud has for it" in refuse(image)
     with Registry(tmp_path / "other", login=True) as other:
         said = refuse(other.push("small", small("other login")))
-        assert f"{other.host} has no small for everybody, and this cloud has no login there" in said
+        assert f"{other.host} has no public small, and this cloud has no login there" in said
 
 
 def test_digests_name_images_exactly(server, registry):
@@ -168,4 +168,4 @@ def test_what_is_encrypted_stays_so_and_what_is_not_may_become_so(server, regist
         server.create(name, container=image)
         server.destroy(name)
     image = registry.push("down", small("down")).replace(registry.host, forwarding["down"].host)
-    assert f"{forwarding['down'].host} does not answer like a registry: it sends this engine where it must not go" in refuse(image)
+    assert f"{forwarding['down'].host} does not respond like a registry: it redirects to an address that is not allowed" in refuse(image)

@@ -50,7 +50,7 @@ def test_buckets(tp, s3):
 
 def test_buckets_that_are_refused(tp, s3):
     tp("object-storage", "bucket", "create", "photos")
-    assert "of that name" in tp("object-storage", "bucket", "create", "photos", refused=True).text
+    assert "with that name" in tp("object-storage", "bucket", "create", "photos", refused=True).text
     for name in ("ab", "Upper", "under_score", "a" * 64, "192.168.5.4", "two..dots"):
         tp("object-storage", "bucket", "create", name, refused=True)
     tp("object-storage", "bucket", "delete", "missing", refused=True)

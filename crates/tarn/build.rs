@@ -1,7 +1,7 @@
-//! Builds the guest, the static program that is the init of every instance, so that `src/guest.rs` can embed it.
+//! Builds the guest, the statically linked init program of every instance, so that `src/serve/guest.rs` can embed it.
 //!
-//! A build script, because cargo cannot yet depend on the finished binary of another package. It has a target directory of its
-//! own inside ours: cargo holds a lock on the directory it builds in.
+//! A build script is needed, because cargo cannot yet depend on the binary of another package. It uses a target
+//! directory inside ours, because cargo locks the directory that it builds in.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,12 +16,12 @@ fn main() {
     // target/<profile>/build/tarn-<hash>/out
     let target = out.ancestors().nth(4).expect("cargo's output directory is four levels deep").join("guest");
     let triple = variable("TARGET");
-    let mut cargo = Command::new(variable("CARGO"));
     let profile = if variable("PROFILE") == "release" { "guest" } else { "guest-dev" };
+    let mut cargo = Command::new(variable("CARGO"));
     cargo.current_dir(&root).args(["build", "--quiet", "--locked", "--package", "tarn-guest", "--profile", profile]);
-    // Named although it is the usual one: only then do the flags below leave build scripts and macros alone.
+    // With an explicit target the flags below do not apply to build scripts and macros.
     cargo.args(["--target", &triple, "--target-dir"]).arg(&target);
-    // What the outer cargo says to this script is not meant for the inner one, above all not clippy in the compiler's place.
+    // Variables of the outer cargo must not reach the inner one, above all those that replace the compiler with clippy.
     for (name, _) in env::vars_os() {
         let name = name.to_string_lossy();
         let inherited = name.starts_with("CARGO_") || name.starts_with("RUSTC") || name.starts_with("RUSTFLAGS");
@@ -30,13 +30,13 @@ fn main() {
         }
     }
     cargo.env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static");
-    let status = cargo.status().expect("cargo runs");
-    assert!(status.success(), "the guest could not be built");
+    let status = cargo.status().expect("cannot run cargo");
+    assert!(status.success(), "cannot build the guest");
     let built = target.join(&triple).join(profile).join("tarn-guest");
-    fs::copy(&built, out.join("tarn-guest")).expect("the guest was built");
+    fs::copy(&built, out.join("tarn-guest")).expect("cannot copy the guest");
 }
 
-#[allow(clippy::disallowed_methods, reason = "a build script is told everything by its environment")]
+#[allow(clippy::disallowed_methods, reason = "cargo passes everything to a build script in its environment")]
 fn variable(name: &str) -> String {
     env::var(name).unwrap_or_else(|_| panic!("cargo sets {name} for build scripts"))
 }

@@ -1,92 +1,92 @@
-//! Why a command did not work: a line for a person, and the code that the program ends with.
+//! Why a command failed: one line for a person, and the exit code of the program.
 
 use http::StatusCode;
 use serde_json::Value;
 
-/// What commands return.
+/// The result of a command.
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
-/// The codes that the program ends with. They are documented, and scripts depend on them.
+/// The exit codes of the program. They are documented, and scripts depend on them.
 #[derive(Debug)]
 pub struct ExitCodes;
 
 impl ExitCodes {
-    /// It did not work.
+    /// The command failed.
     pub const FAILED: u8 = 1;
-    /// It was not asked for in the right way.
+    /// The command line or the request is not valid.
     pub const USAGE: u8 = 2;
-    /// There is no such thing.
+    /// The named thing does not exist.
     pub const NOT_FOUND: u8 = 3;
-    /// The state of something does not allow it.
+    /// The state of the thing does not allow the command.
     pub const CONFLICT: u8 = 4;
-    /// Somebody pressed Ctrl-C.
+    /// The user pressed Ctrl-C.
     pub const INTERRUPTED: u8 = 130;
 }
 
-/// Why it did not work.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
     code: u8,
     message: String,
-    /// What the engine answered, if it was the engine's own answer.
+    /// The response of the engine, if the failure comes from the engine.
     body: Option<Value>,
-    /// Whether it may be over by itself in a while.
-    is_passing: bool,
+    /// Whether a later try may succeed.
+    is_temporary: bool,
 }
 
 impl Failure {
-    /// A failure in words that say what to do next.
+    /// A failure with a message that says what happened and what to do next.
     pub fn new(message: impl Into<String>) -> Self {
-        Failure { code: ExitCodes::FAILED, message: message.into(), body: None, is_passing: false }
+        Failure { code: ExitCodes::FAILED, message: message.into(), body: None, is_temporary: false }
     }
 
-    /// The same, which may be over by itself in a while.
-    pub(crate) fn passing(message: impl Into<String>) -> Self {
-        Failure { is_passing: true, ..Failure::new(message) }
+    /// A failure after which a later try may succeed.
+    pub(crate) fn temporary(message: impl Into<String>) -> Self {
+        Failure { is_temporary: true, ..Failure::new(message) }
     }
 
-    /// The same in other words.
-    pub(crate) fn saying(self, message: String) -> Self {
+    /// Replaces the message.
+    pub(crate) fn with_message(self, message: String) -> Self {
         Failure { message, ..self }
     }
 
-    /// The same, and something else.
-    pub(crate) fn and(self, more: &str) -> Self {
+    /// Appends a second fact to the message.
+    pub(crate) fn with_addition(self, more: &str) -> Self {
         Failure { message: format!("{}; and {more}", self.message.trim_end_matches('.')), ..self }
     }
 
-    /// The same, with what a program shall read of it.
+    /// Sets the body that `--json` prints.
     pub(crate) fn with_body(self, body: Value) -> Self {
         Failure { body: Some(body), ..self }
     }
 
-    /// Something that was being done, and the error.
-    pub(crate) fn doing(what: impl std::fmt::Display, error: impl std::fmt::Display) -> Self {
+    /// A failure of the form `what: error`.
+    pub(crate) fn with_cause(what: impl std::fmt::Display, error: impl std::fmt::Display) -> Self {
         Failure::new(format!("{what}: {error}"))
     }
 
-    /// Nobody wants to read more, which is an end but no failure.
-    pub(crate) fn enough() -> Self {
-        Failure { code: 0, ..Failure::new("nobody reads what is printed") }
+    /// The reader of standard output is gone. This ends the command but is not an error.
+    pub(crate) fn reader_gone() -> Self {
+        Failure { code: 0, ..Failure::new("standard output was closed by its reader") }
     }
 
-    /// A command that was not given in the right way.
+    /// A command line that is not valid.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Failure { code: ExitCodes::USAGE, ..Failure::new(message) }
     }
 
-    /// Nothing goes by that name.
+    /// A name that does not exist.
     pub(crate) fn not_found(message: impl Into<String>) -> Self {
         Failure { code: ExitCodes::NOT_FOUND, ..Failure::new(message) }
     }
 
-    /// Somebody does not want to wait any longer.
+    /// The user pressed Ctrl-C.
     pub(crate) fn interrupted(message: impl Into<String>) -> Self {
         Failure { code: ExitCodes::INTERRUPTED, ..Failure::new(message) }
     }
 
-    /// What the engine refuses, in its own words.
+    /// A refusal by the engine, with the engine's own message.
     pub(crate) fn refused(status: StatusCode, message: String, body: Value) -> Self {
         let code = match status {
             StatusCode::NOT_FOUND => ExitCodes::NOT_FOUND,
@@ -94,32 +94,32 @@ impl Failure {
             StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => ExitCodes::USAGE,
             _ => ExitCodes::FAILED,
         };
-        Failure { code, is_passing: is_passing(status), ..Failure::new(message).with_body(body) }
+        Failure { code, is_temporary: is_temporary(status), ..Failure::new(message).with_body(body) }
     }
 
-    /// The code that the program ends with.
+    /// The exit code of the program.
     pub fn code(&self) -> u8 {
         self.code
     }
 
-    /// Whether it only says that nobody wants to read more.
-    pub(crate) fn is_enough(&self) -> bool {
+    /// Whether the reader of standard output is gone.
+    pub(crate) fn is_reader_gone(&self) -> bool {
         self.code == 0
     }
 
-    /// Whether it is worth to try it again in a while.
-    pub(crate) fn is_passing(&self) -> bool {
-        self.is_passing
+    /// Whether a later try may succeed.
+    pub(crate) fn is_temporary(&self) -> bool {
+        self.is_temporary
     }
 
-    /// What the engine answered.
+    /// The response of the engine, if the failure comes from the engine.
     pub(crate) fn body(&self) -> Option<&Value> {
         self.body.as_ref()
     }
 }
 
-/// Whether an answer says that the engine is not there at the moment: itself, or somebody before it.
-pub(crate) fn is_passing(status: StatusCode) -> bool {
+/// Whether a status says that the engine, or a proxy in front of it, is unavailable for the moment.
+pub(crate) fn is_temporary(status: StatusCode) -> bool {
     matches!(
         status,
         StatusCode::BAD_GATEWAY
@@ -133,8 +133,9 @@ pub(crate) fn is_passing(status: StatusCode) -> bool {
 mod tests {
     use super::*;
 
+    /// Each kind of refusal has an exit code of its own.
     #[test]
-    fn what_the_engine_refuses_has_a_code_of_its_own() {
+    fn refusals_map_to_exit_codes() {
         let code = |status| Failure::refused(status, String::new(), Value::Null).code();
         assert_eq!(code(StatusCode::NOT_FOUND), 3);
         assert_eq!(code(StatusCode::CONFLICT), 4);

@@ -1,72 +1,43 @@
-//! The client: what people and scripts do with a cloud from a terminal, by the commands that `tp` has and some more.
+//! The client: the commands of `tp`, and some more, for people and scripts at a terminal.
 //!
-//! It knows the API's bodies and nothing else of the house, so that it works with any engine that speaks the API. What it needs
-//! of the machine (variables, directories, terminals) is given to it as [`Surroundings`]. It never runs a command that a server
-//! sends. Start reading at [`run`].
+//! It knows the bodies of the API and no other crate of Tarn, so it works with any engine that speaks the API.
+//! Environment variables, directories and terminals reach it as [`Environment`]. It never runs a command that a server
+//! sends. Start reading at [`run_client`]; `commands` has one module for each command, `transport` speaks HTTP, and
+//! `terminal` prints and asks.
 
-mod accepted;
-mod addresses;
-mod admin;
-mod answers;
-mod attachments;
-mod clusters;
 mod commands;
-mod connections;
-mod cp;
-mod engine;
+mod environment;
 mod failure;
 mod files;
-mod host;
-mod interrupts;
-mod jobs;
-mod known_hosts;
-mod limits;
-mod login;
-mod logins;
-mod machines;
-mod object_storage;
-mod output;
-mod paths;
-mod patience;
-mod profiles;
-mod prompts;
-mod public_keys;
-mod requests;
-mod sections;
 mod settings;
-mod show;
-mod ssh;
-mod ssh_config;
-mod storage;
-mod surroundings;
-mod tables;
-mod transfers;
+mod terminal;
+mod transport;
 mod trial;
-mod users;
-mod waits;
 
-pub use admin::{Command as Admin, Key as AdminKey};
+pub use commands::admin::{Command as Admin, Key as AdminKey};
 pub use commands::{Commands, Options};
+pub use environment::Environment;
 pub use failure::{ExitCodes, Failure};
-pub use surroundings::Surroundings;
-pub use trial::{Means, Step, trial};
+pub use trial::{TrialOptions, TrialStep, run_trial};
 
-/// What administrators do over the API. Beside it stands what is done at the database itself, which is not the client's.
+use terminal::output;
+
+/// The part of `tarn admin` that uses the API. The binary adds the commands that open the database itself.
 #[derive(Debug)]
-pub enum Administration {
+pub enum AdminCommand {
     /// Users, organizations, grants and events.
     All(Admin),
     /// API keys.
     Keys(AdminKey),
 }
 
-/// Carries out a command; the code that the program ends with.
-pub async fn run(command: Commands, options: Options, surroundings: Surroundings) -> std::process::ExitCode {
+/// Runs a command and returns the exit code of the program.
+pub async fn run_client(command: Commands, options: Options, environment: Environment) -> std::process::ExitCode {
     let is_json = options.json;
-    match commands::run(command, options, &surroundings).await {
+    match commands::run_command(command, options, &environment).await {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(failure) => {
-            output::complain(&failure, is_json);
+            output::print_failure(&failure, is_json);
             std::process::ExitCode::from(failure.code())
         }
     }

@@ -1,10 +1,9 @@
-//! How people and peers get into the nodes of a cluster, and which volume they find there by its name: the one place that
-//! decides it and pushes it.
+//! How people and peers log in to the nodes of a cluster, and under which name they find its volume. Everything that
+//! decides or pushes this is here.
 //!
-//! Steps push it to nodes that they start; the reconciler of the same name pushes what changed to those that run.
+//! Steps push to the nodes that they start; the reconciler of the same name pushes changes to running nodes.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use tarn_driver::Access;
 use tarn_model::clusters::{Cluster, Instance};
@@ -14,70 +13,70 @@ use tarn_store::{Tx, attachments, cluster_keys, ssh_keys, storage};
 
 use crate::{Control, Error, KeyPair, Result, Secrets};
 
-/// All keys of a cluster together may have so many bytes: twice that, as JSON may need, and the names of a thousand nodes fit
+/// The maximum size of all keys of a cluster. Twice that, which JSON may need, and the names of a thousand nodes fit
 /// into one message to a guest.
 pub(crate) const MAX_KEY_BYTES: u64 = 900_000;
 
-/// What all nodes of a cluster are told alike.
-pub(crate) struct Desired {
+/// The access configuration that all nodes of a cluster share.
+pub(crate) struct DesiredAccess {
     cluster: ClusterId,
     public_keys: Vec<String>,
     nodes: Vec<(InstanceId, String, String)>,
     volumes: Vec<(String, String)>,
-    /// The key between the nodes and the lines for `known_hosts`: made when first needed, and once for all nodes.
+    /// The key pair between the nodes and the lines for `known_hosts`; derived on first use, once for all nodes.
     shared: OnceLock<(KeyPair, Vec<String>)>,
 }
 
-/// The keys given for the cluster and those saved in its scope, each once, the names and addresses of its nodes, and the
-/// volume that the user finds in his home directory.
-pub(crate) fn desired(tx: &mut Tx<'_>, cluster: &Cluster, nodes: &[Instance]) -> Result<Desired> {
+/// Returns the access configuration of a cluster: the keys given at its creation and those saved in its scope, without
+/// duplicates, the names and addresses of its nodes, and the volume that users find in their home directory.
+pub(crate) fn desired_access(tx: &mut Tx<'_>, cluster: &Cluster, nodes: &[Instance]) -> Result<DesiredAccess> {
     let saved = ssh_keys::opening(tx, cluster.owner.scope())?;
     let held = attachments::of_cluster(tx, &cluster.id)?;
-    desired_with(tx, cluster, nodes, &saved, held.as_ref())
+    desired_access_with(tx, cluster, nodes, &saved, held.as_ref())
 }
 
-/// The same, where the saved keys of the scope and the attachment have been read already.
-pub(crate) fn desired_with(
+/// Like [`desired_access`], with the saved keys of the scope and the attachment already read.
+pub(crate) fn desired_access_with(
     tx: &mut Tx<'_>,
     cluster: &Cluster,
     nodes: &[Instance],
     saved: &[String],
     held: Option<&Attachment>,
-) -> Result<Desired> {
+) -> Result<DesiredAccess> {
     let mut public_keys = cluster_keys::opening(tx, &cluster.id)?;
     public_keys.extend_from_slice(saved);
     public_keys.sort();
     public_keys.dedup();
     let nodes = nodes.iter().filter_map(|node| Some((node.id.clone(), node.name(), node.private_ip.clone()?)));
     let nodes = nodes.collect();
-    let volumes = volumes(tx, held)?;
-    Ok(Desired { cluster: cluster.id.clone(), public_keys, nodes, volumes, shared: OnceLock::new() })
+    let volumes = attached_volume_paths(tx, held)?;
+    Ok(DesiredAccess { cluster: cluster.id.clone(), public_keys, nodes, volumes, shared: OnceLock::new() })
 }
 
-/// The name of the attached volume and where it is mounted. One that comes is there with the mount at the latest, one that
-/// goes is gone with it at the latest: whoever mounts or unmounts tells the nodes as soon as that is done.
-fn volumes(tx: &mut Tx<'_>, held: Option<&Attachment>) -> Result<Vec<(String, String)>> {
+/// Returns the name and the mount path of the attached volume. The steps that mount or unmount push the result as soon
+/// as they are done, so the name appears and disappears together with the mount.
+fn attached_volume_paths(tx: &mut Tx<'_>, held: Option<&Attachment>) -> Result<Vec<(String, String)>> {
     let Some(held) = held.filter(|held| held.state != AttachmentState::Detaching) else { return Ok(Vec::new()) };
     let volume = storage::get(tx, &held.volume)?;
     Ok(volume.map(|volume| (volume.name, format!("/mnt/{}", volume.id))).into_iter().collect())
 }
 
-/// Refuses more keys than a guest can be told: `given` and `saved` are the bytes of what would be there afterwards.
-pub(crate) fn must_fit(given: u64, saved: u64) -> Result<()> {
+/// Refuses more keys than fit into one message to a guest. `given` and `saved` are the sizes in bytes after the change.
+pub(crate) fn check_key_bytes(given: u64, saved: u64) -> Result<()> {
     if given.saturating_add(saved) <= MAX_KEY_BYTES {
         return Ok(());
     }
     let message = format!(
-        "the SSH keys of a cluster, given and saved, may have {MAX_KEY_BYTES} bytes together; here {given} bytes would be given \
-         and {saved} saved: remove some, or use shorter ones such as ed25519"
+        "the SSH keys of a cluster may have {MAX_KEY_BYTES} bytes in total; this call would make it {given} bytes \
+         given at creation and {saved} bytes saved; remove some keys, or use shorter ones such as ed25519"
     );
     Err(Error::conflict("too_many_ssh_keys", message))
 }
 
-impl Desired {
-    /// Changes with everything that a node would be told; the secrets follow from the ids and never change. A start is part
-    /// of it, so that a node is told again after each.
-    pub(crate) fn hash(&self, node: &Instance) -> [u8; 32] {
+impl DesiredAccess {
+    /// Returns a hash of everything that is pushed to a node. Secrets are left out, because they are derived from ids
+    /// and never change. The boot is included, so that every start is followed by a push.
+    pub(crate) fn hash_for(&self, node: &Instance) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new();
         let mut add = |text: &str| {
             hasher.update(&(text.len() as u64).to_le_bytes());
@@ -111,39 +110,17 @@ impl Desired {
     }
 }
 
-/// Tells one node who may come in, and remembers what it was told.
-pub(crate) async fn push(
+/// Pushes the access configuration to one node and records its hash.
+pub(crate) async fn push_access(
     control: &Control,
-    desired: &Desired,
+    desired: &DesiredAccess,
     node: &Instance,
 ) -> std::result::Result<(), tarn_driver::Error> {
-    let told = control.told().of(&node.id);
-    // One after the other, so that what is remembered last is what arrived last.
-    let mut told = told.lock().await;
-    *told = None;
+    let pushed = control.pushed_access().slot_of(&node.id);
+    // One push at a time for each node, so that the recorded hash is that of the last push.
+    let mut pushed = pushed.lock().await;
+    *pushed = None;
     control.driver().configure_instance(&node.id, &desired.for_node(control.secrets(), &node.id)).await?;
-    *told = Some(desired.hash(node));
+    *pushed = Some(desired.hash_for(node));
     Ok(())
-}
-
-/// What this process has told the nodes, by hash.
-#[derive(Default)]
-pub(crate) struct Told(Mutex<HashMap<InstanceId, Slot>>);
-
-type Slot = Arc<tokio::sync::Mutex<Option<[u8; 32]>>>;
-
-impl Told {
-    /// Whether a node was told exactly this. One that is being told at this moment counts too: whoever tells it rings again.
-    pub(crate) fn is(&self, node: &InstanceId, hash: [u8; 32]) -> bool {
-        self.of(node).try_lock().map_or(true, |told| *told == Some(hash))
-    }
-
-    /// Forgets nodes that are no more.
-    pub(crate) fn retain(&self, known: &BTreeSet<&InstanceId>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|node, _| known.contains(node));
-    }
-
-    fn of(&self, node: &InstanceId) -> Slot {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(node.clone()).or_default().clone()
-    }
 }

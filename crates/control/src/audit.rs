@@ -1,6 +1,6 @@
-//! Comparing the database with the world: after any crash at any step they must agree.
+//! Compares the database with the host. After a crash at any step they must agree.
 //!
-//! Objects that a request is changing at this moment are left out: that request will settle them.
+//! Objects that an open request is changing are left out: that request will settle them.
 
 use std::fmt;
 
@@ -13,16 +13,12 @@ use tarn_store::{Store, instances, storage};
 
 use crate::{Error, Result};
 
-/// Something in which the database and the world do not agree.
+/// A difference between the database and the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Difference {
-    /// An instance is not as its row says.
     Instance(Box<Claimed>, Option<ObservedInstance>),
-    /// A volume is not as its row says.
     Volume(Box<Volume>, Option<ObservedVolume>),
-    /// An instance exists and has no row.
     UnknownInstance(InstanceId),
-    /// A volume exists and has no row.
     UnknownVolume(VolumeId),
 }
 
@@ -31,11 +27,11 @@ impl fmt::Display for Difference {
         match self {
             Difference::Instance(claimed, seen) => {
                 let instance = &claimed.instance;
-                write!(f, "instance {} is {} and was seen as {seen:?}", instance.id, instance.state.name())
+                write!(f, "instance {} is {} and was observed as {seen:?}", instance.id, instance.state.name())
             }
             Difference::Volume(volume, seen) => {
                 let (id, state, size_gb) = (&volume.id, volume.state.name(), volume.size_gb);
-                write!(f, "storage {id} is {state} with {size_gb} GB and was seen as {seen:?}")
+                write!(f, "storage {id} is {state} with {size_gb} GB and was observed as {seen:?}")
             }
             Difference::UnknownInstance(id) => write!(f, "{id} exists and has no row"),
             Difference::UnknownVolume(id) => write!(f, "{id} exists and has no row"),
@@ -43,8 +39,8 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Every difference. Observe first and call this then: what was made meanwhile is busy or has a row. What has changed its
-/// state meanwhile may seem different, so look again at what is to be acted upon.
+/// Returns every difference. Call this after observing the host: what was created in between is busy or has a row. An
+/// object may have changed its state in between, so observe it again before acting on its difference.
 pub async fn differences(store: &Store, observed: &Observed) -> Result<Vec<Difference>> {
     let read = store.read(|tx| Ok((instances::claimed(tx)?, storage::claimed(tx)?)));
     let (nodes, volumes) = read.await.map_err(|error: tarn_store::Error| Error::from(error))?;
@@ -73,15 +69,15 @@ fn is_as_claimed(claimed: &Claimed, seen: Option<&ObservedInstance>) -> bool {
             let mounted: Vec<_> = claimed.volume.iter().cloned().collect();
             seen.running && seen.boot == instance.boot && seen.volumes == mounted
         }),
-        // One that died or could not be removed keeps its capacity, and nobody knows whether it is there.
+        // An instance that died or could not be removed keeps its capacity. It may or may not exist.
         State::Failed { .. } => seen.is_none() || instance.holds_capacity,
         State::Destroyed => seen.is_none(),
         State::Pending | State::Provisioning | State::Configuring | State::Restarting | State::Destroying => false,
     }
 }
 
-/// Whether a volume that was missing or damaged is whole again, with all of its size.
-pub(crate) fn is_right_again(volume: &Volume, seen: Option<&ObservedVolume>) -> bool {
+/// Returns whether a volume that was missing or damaged is intact again, with its full size.
+pub(crate) fn is_intact_again(volume: &Volume, seen: Option<&ObservedVolume>) -> bool {
     seen.is_some_and(|seen| seen.fault.is_none() && seen.size_gb() >= volume.size_gb)
 }
 
@@ -90,7 +86,7 @@ fn is_as_recorded(volume: &Volume, seen: Option<&ObservedVolume>) -> bool {
         VolumeState::Ready => seen.is_some_and(|seen| seen.fault.is_none() && seen.size_gb() == volume.size_gb),
         VolumeState::Failed { left: Left::Nothing, .. } => seen.is_none(),
         VolumeState::Failed { left: Left::Parts, .. } => true,
-        VolumeState::Failed { left: Left::Data, .. } => !is_right_again(volume, seen),
+        VolumeState::Failed { left: Left::Data, .. } => !is_intact_again(volume, seen),
         VolumeState::Pending | VolumeState::Creating | VolumeState::Resizing { .. } => false,
         VolumeState::Destroying | VolumeState::Destroyed => false,
     }

@@ -1,4 +1,4 @@
-//! The control plane as one handle: what every operation, step and reconciler works with.
+//! The control plane as one handle, which every operation, step and reconciler uses.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -14,41 +14,38 @@ use tarn_objects::Objects;
 use tarn_store::{Store, Tx};
 use tokio::sync::{Notify, OnceCell};
 
-use crate::access::Told;
-use crate::board::Board;
+use crate::calls::idempotency;
+use crate::in_memory::host_view::HostView;
+use crate::in_memory::pushed_access::PushedAccess;
+use crate::in_memory::step_progress::StepProgress;
+use crate::in_memory::volume_usage::VolumeUsage;
 use crate::jobs::live::LiveLogs;
 use crate::jobs::upload_turns::UploadTurns;
-use crate::progress::Progress;
-use crate::reconcilers::access::Unreached;
-use crate::reconcilers::machines::Sightings;
-use crate::usage::Usage;
-use crate::{Caller, Error, KeyPair, Kind, Result, Secrets, SshEndpoint, once};
+use crate::reconcilers::access::UnreachableInstances;
+use crate::reconcilers::instances::UnknownResources;
+use crate::{Caller, Error, KeyPair, Kind, Result, Secrets, SshEndpoint};
 
-/// What the composition root puts together.
+/// What the composition root assembles.
 pub struct Parts {
-    /// Everything remembered.
     pub store: Store,
-    /// What makes instances and volumes real.
+    /// Creates and removes instances and volumes.
     pub driver: Arc<dyn Driver>,
-    /// What the driver has to give, as it was found at the start.
+    /// What the host has, as observed when the engine started.
     pub inventory: Inventory,
-    /// What can be asked for, of what was found at the start.
+    /// The instance types that the observed host can provide.
     pub catalogue: Catalogue,
-    /// What things cost.
     pub prices: Prices,
-    /// Limits and policies.
     pub settings: Settings,
-    /// The keys of the cloud.
+    /// The master key and the keys derived from it.
     pub secrets: Secrets,
-    /// Where clients find the SSH gateway, if there is one.
+    /// Where clients reach the SSH gateway, if there is one.
     pub ssh: Option<SshEndpoint>,
-    /// The buckets of organizations and what is in them.
+    /// Object storage.
     pub objects: Objects,
-    /// The address at which clients find S3, if it is served.
+    /// The address at which clients reach S3, if it is served.
     pub s3: Option<String>,
-    /// The time.
     pub clock: Arc<dyn Clock>,
-    /// Chance.
+    /// The source of random ids.
     pub ids: Arc<dyn Ids>,
 }
 
@@ -59,59 +56,58 @@ pub struct Settings {
     pub work_deadline: Duration,
     /// How long a claim may wait for capacity.
     pub capacity_deadline: Duration,
-    /// How long a cluster may wait for its image, with its capacity in hand.
+    /// How long a cluster that holds its capacity may wait for its image.
     pub image_pull_deadline: Duration,
-    /// Where container images may come from, if not from everywhere.
+    /// The registries that container images may come from; `None` allows all.
     pub allowed_registries: Option<Vec<String>>,
-    /// How long one try of one step may take, or be silent if it tells how far it is.
+    /// How long one try of a step may take. A step that reports progress gets this time again after each report.
     pub step_timeout: Duration,
-    /// How long a runner that died keeps others away from its requests.
+    /// How long the lease of a dead runner keeps other runners away from its requests.
     pub lease: Duration,
     /// How many requests are worked on at the same time.
     pub parallel: u32,
     /// Which clusters may have volumes.
     pub eligibility: Eligibility,
-    /// How many times over the pool of volumes may be promised.
+    /// How much of the pool of volumes may be promised, as a factor of its size.
     pub storage_overcommit: f64,
-    /// How many gigabytes of the pool are used at most, if not all of it.
+    /// How many gigabytes of the pool may be used; `None` allows all of it.
     pub storage_cap_gb: Option<u64>,
-    /// How long processes that use a volume have to leave it when it is detached.
+    /// How long processes have to release a volume when it is detached.
     pub detach_grace: Duration,
-    /// How often the machines are compared with the database.
-    pub machines_every: Duration,
-    /// What becomes of the clusters that ran when the machine was restarted.
+    /// How often the instances are compared with the database.
+    pub instances_every: Duration,
+    /// What happens to the clusters that ran when the host was rebooted.
     pub after_reboot: AfterReboot,
-    /// How often the GPUs are looked at.
+    /// How often the GPUs are observed.
     pub gpus_every: Duration,
-    /// How long nothing may be wrong with a GPU before it is offered again.
+    /// How long a GPU must be without faults before it is offered again.
     pub gpu_recovery: Duration,
-    /// How long an instance without a row is left alone before it is removed.
+    /// How long an instance without a row must exist before it is removed.
     pub orphan_grace: Duration,
-    /// What organizations and users may have, unless they have limits of their own. Of objects the configuration of object
-    /// storage says it.
+    /// The limits of organizations and users that have none of their own. The limit on objects comes from the
+    /// configuration of object storage.
     pub limits: Limits,
-    /// Limits of jobs.
     pub jobs: JobSettings,
 }
 
 /// Limits of jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobSettings {
-    /// How large the archive of a job's files may be.
+    /// The maximum size of the uploaded archive of a job's files.
     pub max_upload_bytes: u64,
-    /// How large its files may be together.
+    /// The maximum total size of a job's files.
     pub max_unpacked_bytes: u64,
-    /// How many files it may have.
+    /// The maximum number of a job's files.
     pub max_files: u64,
-    /// How much of its output is kept; what comes after that is dropped, and its owner is told.
+    /// How much of a job's output is kept. The rest is dropped, and the owner is informed.
     pub max_log_bytes: u64,
-    /// How large the files may be together that are kept of it.
+    /// The maximum total size of the output files that are kept for a job.
     pub max_output_bytes: u64,
-    /// How long a job waits for its files and its start before it is forgotten.
-    pub draft_patience: Duration,
-    /// How long it has to end when it is stopped, before it is killed.
+    /// How long a job waits for its files and its start before it is removed.
+    pub draft_timeout: Duration,
+    /// How long a stopped job has to end before it is killed.
     pub stop_grace: Duration,
-    /// How long it is remembered after its end, with all that was kept of it.
+    /// How long a job and everything kept for it remain after its end.
     pub keep: Duration,
 }
 
@@ -123,7 +119,7 @@ impl Default for JobSettings {
             max_files: 1_000_000,
             max_log_bytes: 10 << 30,
             max_output_bytes: 100 << 30,
-            draft_patience: Duration::from_secs(3600),
+            draft_timeout: Duration::from_secs(3600),
             stop_grace: Duration::from_secs(10),
             keep: Duration::from_secs(30 * 24 * 3600),
         }
@@ -144,7 +140,7 @@ impl Default for Settings {
             storage_overcommit: 1.0,
             storage_cap_gb: None,
             detach_grace: Duration::from_secs(10),
-            machines_every: Duration::from_secs(5),
+            instances_every: Duration::from_secs(5),
             after_reboot: AfterReboot::Start,
             gpus_every: Duration::from_secs(5),
             gpu_recovery: Duration::from_secs(30),
@@ -156,29 +152,29 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// How long one try of one step may really take: some have to wait for others to leave.
+    /// How long one try of a step may take, including the time for processes to release a volume.
     pub(crate) fn step_limit(&self) -> Duration {
         self.step_timeout.saturating_add(self.detach_grace)
     }
 }
 
-/// What becomes of the clusters that ran when the machine was restarted.
+/// What happens to the clusters that ran when the host was rebooted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AfterReboot {
-    /// The engine starts them again.
+    /// The engine restarts them.
     #[default]
     Start,
-    /// They have failed, until somebody restarts them.
+    /// They are marked as failed until a user restarts them.
     Leave,
 }
 
 /// Which clusters may have volumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Eligibility {
-    /// All that the driver can do.
+    /// All clusters for which the driver supports it.
     #[default]
     Any,
-    /// As the original: clusters of several nodes, and those without GPUs.
+    /// As the original service: clusters with several nodes, and clusters without GPUs.
     Tensorpool,
 }
 
@@ -186,11 +182,11 @@ pub enum Eligibility {
 #[derive(Clone)]
 pub struct Control {
     parts: Arc<Parts>,
-    board: Arc<Board>,
+    host_view: Arc<HostView>,
     memory: Arc<Memory>,
 }
 
-/// What this process keeps in mind, and may lose.
+/// State that this process may lose.
 #[derive(Default)]
 struct Memory {
     due: Notify,
@@ -202,22 +198,22 @@ struct Memory {
     live_logs: LiveLogs,
     job_shelf: OnceCell<()>,
     upload_turns: UploadTurns,
-    told: Told,
-    unreached: Unreached,
-    sightings: Sightings,
-    usage: Usage,
-    progress: Progress,
+    pushed_access: PushedAccess,
+    unreachable_instances: UnreachableInstances,
+    unknown_resources: UnknownResources,
+    volume_usage: VolumeUsage,
+    step_progress: StepProgress,
     gateway_public_key: OnceLock<String>,
 }
 
 impl Control {
-    /// Puts the parts together.
+    /// Assembles the control plane.
     pub fn new(parts: Parts) -> Self {
-        let board = Arc::new(Board::new(parts.inventory.clone(), parts.catalogue.clone()));
-        Control { parts: Arc::new(parts), board, memory: Arc::default() }
+        let host_view = Arc::new(HostView::new(parts.inventory.clone(), parts.catalogue.clone()));
+        Control { parts: Arc::new(parts), host_view, memory: Arc::default() }
     }
 
-    /// Who calls with this API key.
+    /// Returns the caller that an API key belongs to.
     pub async fn authenticate(&self, token: &str) -> Result<Caller> {
         let hash = hash_of_key(token);
         let found = self.store().read(|tx| tarn_store::users::authenticate(tx, &hash)).await.map_err(Error::from)?;
@@ -236,27 +232,28 @@ impl Control {
         }
     }
 
-    /// Counts the changes of the database and of what is known besides; `None` where others change the database unseen. All
-    /// numbers only grow, so that their sum stands still as long as they all do.
+    /// Counts the changes to the database and to the state in memory; `None` where other processes change the database.
+    /// All counters only grow, so their sum stays the same only while none of them changes.
     pub fn generation(&self) -> Option<u64> {
-        let besides = self.usage().changes().wrapping_add(self.progress().changes());
-        Some(self.store().generation()?.wrapping_add(besides))
+        let in_memory = self.volume_usage().changes().wrapping_add(self.step_progress().changes());
+        Some(self.store().generation()?.wrapping_add(in_memory))
     }
 
-    /// Whether the database answers.
+    /// Returns an error while the database does not respond.
     pub async fn ping(&self) -> Result<()> {
         self.store().read(|tx| tarn_store::requests::line_length(tx, 1).map(drop)).await.map_err(Error::from)
     }
 
-    /// Carries out a caller's change in one transaction, once only if the caller said so, and wakes the runner.
+    /// Carries out the change of a caller in one transaction, at most once if the caller sent an idempotency key, and
+    /// wakes the runner.
     pub(crate) async fn write<T, F>(&self, caller: &Caller, work: F) -> Result<T>
     where
         T: Serialize + DeserializeOwned + Send + 'static,
         F: Fn(&mut Tx<'_>) -> Result<T> + Send + 'static,
     {
-        let (user, idempotency) = (caller.user.id.clone(), caller.idempotency.clone());
-        let result = self.store().write(move |tx| match &idempotency {
-            Some(idempotency) => once::only(tx, &user, idempotency, &work),
+        let (user, key) = (caller.user.id.clone(), caller.idempotency.clone());
+        let result = self.store().write(move |tx| match &key {
+            Some(key) => idempotency::run_once(tx, &user, key, &work),
             None => work(tx),
         });
         let result = result.await;
@@ -264,12 +261,12 @@ impl Control {
         result
     }
 
-    /// The key by which clients recognise the SSH gateway.
+    /// Returns the host key of the SSH gateway.
     pub fn gateway_host_key(&self) -> KeyPair {
         self.secrets().gateway_host_key()
     }
 
-    /// The public half of it, as one line. It is part of many answers, so it is made once.
+    /// The public half of the host key, as one line. It is part of many responses, so it is derived once.
     pub(crate) fn gateway_public_key(&self) -> &str {
         self.memory.gateway_public_key.get_or_init(|| self.gateway_host_key().public_key)
     }
@@ -282,7 +279,7 @@ impl Control {
         self.parts.ssh.as_ref()
     }
 
-    /// Object storage, for what serves its protocol.
+    /// Object storage, for the server of its protocol.
     pub fn objects(&self) -> &Objects {
         &self.parts.objects
     }
@@ -299,17 +296,17 @@ impl Control {
         &*self.parts.driver
     }
 
-    /// What is known of the machine at this moment.
-    pub(crate) fn board(&self) -> &Board {
-        &self.board
+    /// What is known about the host at this moment.
+    pub(crate) fn host_view(&self) -> &HostView {
+        &self.host_view
     }
 
     pub(crate) fn inventory(&self) -> Arc<Inventory> {
-        self.board.inventory()
+        self.host_view.inventory()
     }
 
     pub(crate) fn catalogue(&self) -> Arc<Catalogue> {
-        self.board.catalogue()
+        self.host_view.catalogue()
     }
 
     pub(crate) fn prices(&self) -> &Prices {
@@ -328,74 +325,74 @@ impl Control {
         &*self.parts.ids
     }
 
-    /// Rings when something may have become due.
+    /// Notified when a request may have become due.
     pub(crate) fn due(&self) -> &Notify {
         &self.memory.due
     }
 
-    /// Rings when running instances may have to be told other keys.
+    /// Notified when the keys in running instances may have to change.
     pub(crate) fn access_changed(&self) -> &Notify {
         &self.memory.access_changed
     }
 
-    /// Rings when a restart of a cluster has ended, whoever asked for it.
+    /// Notified when the restart of a cluster has ended.
     pub(crate) fn restarted(&self) -> &Notify {
         &self.memory.restarted
     }
 
-    /// Rings when object storage was given up and has to be emptied.
+    /// Notified when object storage was disabled and has to be emptied.
     pub(crate) fn objects_closed(&self) -> &Notify {
         &self.memory.objects_closed
     }
 
-    /// Rings when it may be the turn of a job, or when one has to be stopped, torn down after or removed.
+    /// Notified when a job may be started, or has to be stopped, torn down or removed.
     pub(crate) fn jobs_changed(&self) -> &Notify {
         &self.memory.jobs_changed
     }
 
-    /// Rings after that, when jobs may have left something to be tidied up.
+    /// Notified after that, when jobs may have left something to clean up.
     pub(crate) fn jobs_left(&self) -> &Notify {
         &self.memory.jobs_left
     }
 
-    /// What jobs wrote a moment ago, for those who listen.
+    /// What jobs wrote most recently, for clients that follow a log.
     pub(crate) fn live_logs(&self) -> &LiveLogs {
         &self.memory.live_logs
     }
 
-    /// Whether the bucket is there in which things of jobs are kept.
+    /// Set once the bucket exists in which the files of jobs are stored.
     pub(crate) fn job_shelf(&self) -> &OnceCell<()> {
         &self.memory.job_shelf
     }
 
-    /// Turns of those who send the files of a job.
+    /// Permits for clients that upload the files of a job.
     pub(crate) fn upload_turns(&self) -> &UploadTurns {
         &self.memory.upload_turns
     }
 
-    pub(crate) fn told(&self) -> &Told {
-        &self.memory.told
+    pub(crate) fn pushed_access(&self) -> &PushedAccess {
+        &self.memory.pushed_access
     }
 
-    pub(crate) fn unreached(&self) -> &Unreached {
-        &self.memory.unreached
+    pub(crate) fn unreachable_instances(&self) -> &UnreachableInstances {
+        &self.memory.unreachable_instances
     }
 
-    pub(crate) fn usage(&self) -> &Usage {
-        &self.memory.usage
+    pub(crate) fn volume_usage(&self) -> &VolumeUsage {
+        &self.memory.volume_usage
     }
 
-    /// How far the steps are that tell it.
-    pub(crate) fn progress(&self) -> &Progress {
-        &self.memory.progress
+    /// The progress of the steps that report it.
+    pub(crate) fn step_progress(&self) -> &StepProgress {
+        &self.memory.step_progress
     }
 
-    pub(crate) fn sightings(&self) -> &Sightings {
-        &self.memory.sightings
+    pub(crate) fn unknown_resources(&self) -> &UnknownResources {
+        &self.memory.unknown_resources
     }
 }
 
-/// What is kept of an API key. Keys have about 200 random bits, so a plain fast hash is enough.
+/// The hash of an API key, which is what is stored. Keys have about 200 random bits, so a plain fast hash is enough.
 pub fn hash_of_key(token: &str) -> [u8; 32] {
     *blake3::hash(token.as_bytes()).as_bytes()
 }

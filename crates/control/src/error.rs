@@ -1,8 +1,8 @@
-//! The closed list of failures that a caller can meet, each with a public text and a private cause.
+//! The closed list of errors that a caller can receive, each with a public message and a private cause.
 
 use tarn_model::{Refused, ids, names};
 
-/// What kind of failure it is; the HTTP status follows from it.
+/// The kind of an error; the HTTP status follows from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Kind {
@@ -18,69 +18,68 @@ pub enum Kind {
     Internal,
 }
 
-/// A failure as the caller sees it. The cause is for the log only.
+/// An error as the caller sees it. The cause is for the log only.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
-    /// What kind of failure it is.
     pub kind: Kind,
-    /// A stable word for machines.
+    /// A stable code for programs.
     pub code: &'static str,
-    /// For a person: what happened and what to do next.
+    /// For people: what happened and what to do next.
     pub message: String,
-    /// What lies behind it; never shown.
+    /// The underlying error; never shown to the caller.
     #[source]
     pub cause: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
-/// What operations return.
+/// The result of an operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// The code of a lost race.
+    /// The code for a change that lost a race.
     pub const CHANGED_MEANWHILE: &'static str = "changed_meanwhile";
 
-    /// The code of a bucket that cannot go before its uploads.
+    /// The code for a bucket that cannot be removed while it has open uploads.
     pub(crate) const UPLOADS_OPEN: &'static str = "uploads_open";
 
-    /// A failure without a hidden cause.
+    /// An error without a hidden cause.
     pub fn new(kind: Kind, code: &'static str, message: impl Into<String>) -> Self {
         Error { kind, code, message: message.into(), cause: None }
     }
 
-    /// The call makes no sense: 400.
+    /// The call is malformed: 400.
     pub fn invalid(code: &'static str, message: impl Into<String>) -> Self {
         Error::new(Kind::Invalid, code, message)
     }
 
-    /// There is no such thing: 404.
+    /// The object does not exist: 404.
     pub fn not_found(what: &str, id: &str) -> Self {
-        Error::new(Kind::NotFound, "not_found", format!("{what} {} not found", shown(id)))
+        Error::new(Kind::NotFound, "not_found", format!("{what} {} not found", quote_input(id)))
     }
 
-    /// It exists and is not the caller's: 403.
+    /// The object exists and belongs to another user or organization: 403.
     pub fn forbidden(what: &str, id: &str) -> Self {
         Error::new(
             Kind::Forbidden,
             "access_denied",
-            format!("access to {what} {} denied: it belongs to someone else", shown(id)),
+            format!("access to {what} {} denied: it belongs to someone else", quote_input(id)),
         )
     }
 
-    /// It contradicts the present state: 409.
+    /// The call contradicts the current state: 409.
     pub fn conflict(code: &'static str, message: impl Into<String>) -> Self {
         Error::new(Kind::Conflict, code, message)
     }
 
-    /// A fault of ours: 500. The cause goes to the log.
+    /// An internal error: 500. The cause is logged.
     pub fn internal(cause: impl std::error::Error + Send + Sync + 'static) -> Self {
         let message = "an internal error occurred; it has been logged with this call's request_id";
         Error { cause: Some(Box::new(cause)), ..Error::new(Kind::Internal, "internal", message) }
     }
 }
 
-/// What a caller typed, fit to be repeated: bounded and without control characters.
-fn shown(text: &str) -> String {
+/// Makes caller input safe to repeat in a message: bounded and without control characters.
+fn quote_input(text: &str) -> String {
     let clean: String = text.chars().take(80).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     format!("'{clean}'")
 }
@@ -91,7 +90,7 @@ impl From<Refused> for Error {
     }
 }
 
-/// What the driver could not do before anything was decided: 503. Its words are made for the caller.
+/// An error of the driver before anything was decided: 503. Its message is written for the caller.
 impl From<tarn_driver::Error> for Error {
     fn from(error: tarn_driver::Error) -> Self {
         let message = format!("{error}; try again in a moment");
@@ -111,7 +110,7 @@ impl From<names::BadName> for Error {
     }
 }
 
-/// What the management of object storage can meet; what only S3's own calls can meet is a fault of ours here.
+/// Errors of managing object storage. Errors that only S3 calls can cause are internal here.
 impl From<tarn_objects::Error> for Error {
     fn from(error: tarn_objects::Error) -> Self {
         use tarn_objects::Error as Objects;
@@ -125,12 +124,14 @@ impl From<tarn_objects::Error> for Error {
                 let held = if count == 1 { "1 object".to_owned() } else { format!("{count} objects") };
                 let message = format!(
                     "the buckets still hold {held}, old versions included; delete them first, or call \
-                     DELETE /object-storage/disable?force=true to lose all of them"
+                     DELETE /object-storage/disable?force=true to delete all of them"
                 );
                 Error::conflict("object_storage_not_empty", message)
             }
             Objects::BadBucketName(bad) => Error::invalid("invalid_bucket_name", bad.to_string()),
-            Objects::BucketExists => Error::conflict("bucket_exists", "your organization has a bucket of that name"),
+            Objects::BucketExists => {
+                Error::conflict("bucket_exists", "your organization already has a bucket with that name")
+            }
             Objects::TooManyBuckets(_) => Error::conflict("too_many_buckets", format!("{error}; delete one first")),
             Objects::BucketNotEmpty => {
                 let message =
@@ -151,12 +152,12 @@ impl From<tarn_store::Error> for Error {
     fn from(error: tarn_store::Error) -> Self {
         match error {
             tarn_store::Error::Conflict => {
-                let message = "somebody else changed it at the same moment; look again and repeat the call";
+                let message = "another call changed it at the same time; check its current state, then try again";
                 Error::conflict(Error::CHANGED_MEANWHILE, message)
             }
             tarn_store::Error::Taken => Error::conflict("name_taken", "that name is taken"),
             tarn_store::Error::Unavailable(_) => {
-                let message = "the database cannot take this now; try again in a moment";
+                let message = "the database is not available at the moment; try again in a moment";
                 Error { cause: Some(Box::new(error)), ..Error::new(Kind::Unavailable, "unavailable", message) }
             }
             tarn_store::Error::Corrupt(_) | tarn_store::Error::Database(_) => Error::internal(error),

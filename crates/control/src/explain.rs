@@ -1,4 +1,4 @@
-//! Every state explains itself: what it waits for, since when, until when, and what happens then.
+//! Explains the state of requests and objects: what it waits for, since when, until when, and what happens then.
 
 use std::collections::BTreeMap;
 
@@ -13,85 +13,85 @@ use tarn_store::{Tx, clusters, gpus, instances, requests};
 use crate::requests::{PULL, definition};
 use crate::{Control, Result};
 
-/// The place in the line is counted exactly up to here.
-const COUNTED: u32 = 1000;
+/// The queue position is counted exactly up to this number.
+const MAX_COUNTED: u32 = 1000;
 
-/// Explains what it is asked about within one transaction; what all explanations need is read once.
+/// Explains several objects within one transaction. What all explanations need is read once.
 pub(crate) struct Explainer<'c> {
     control: &'c Control,
     held: Option<Held>,
-    line: Option<Vec<RequestId>>,
+    queue: Option<Vec<RequestId>>,
     gpus: Option<BTreeMap<String, Known>>,
 }
 
 impl<'c> Explainer<'c> {
     pub(crate) fn new(control: &'c Control) -> Self {
-        Explainer { control, held: None, line: None, gpus: None }
+        Explainer { control, held: None, queue: None, gpus: None }
     }
 
-    /// What a request does now, or what came of it.
-    pub(crate) fn request(&mut self, tx: &mut Tx<'_>, request: &Request) -> Result<Option<String>> {
+    /// Explains what a request is doing, or how it ended.
+    pub(crate) fn explain_request(&mut self, tx: &mut Tx<'_>, request: &Request) -> Result<Option<String>> {
         if request.status.is_terminal() {
             return Ok(request.message.clone());
         }
         if request.waiting {
-            return self.waiting(tx, request).map(Some);
+            return self.explain_waiting(tx, request).map(Some);
         }
         let why = match request.kind {
-            // Only the engine says why it restarts a cluster.
+            // Only restarts by the engine have a note, which says why.
             RequestType::ClusterRestart => requests::note(tx, &request.id)?.map(|note| format!("{note}. ")),
             _ => None,
         };
         let why = why.unwrap_or_default();
         if !why.is_empty() && request.status == RequestStatus::Pending {
             let until = request.deadline;
-            return Ok(Some(format!("{why}It waits for its turn, a few at a time; until {until}, then it fails.")));
+            return Ok(Some(format!(
+                "{why}It waits for its turn, because only a few clusters restart at a time; until {until}, \
+                 then it fails."
+            )));
         }
         let last = request.message.as_deref().map(|message| format!(" Last: {message}.")).unwrap_or_default();
         let text = match &request.failure {
             Some(failure) => {
                 let until = request.deadline.after(self.control.settings().work_deadline);
-                format!(
-                    "{why}Failed and is being undone, {} steps are left, until {until}: {failure}.{last}",
-                    request.step
-                )
+                format!("{why}Failed and is being undone, {} steps left, until {until}: {failure}.{last}", request.step)
             }
             None => {
-                let at_work = self.at_work(tx, request)?;
+                let at_work = self.describe_step(tx, request)?;
                 format!("{why}{at_work}; until {}, then it is undone and fails.{last}", request.deadline)
             }
         };
         Ok(Some(text))
     }
 
-    /// What the first open request of an object says about it.
-    pub(crate) fn object(&mut self, tx: &mut Tx<'_>, open: &[Request], since: Time) -> Result<Option<String>> {
+    /// Explains an object by its first open request.
+    pub(crate) fn explain_object(&mut self, tx: &mut Tx<'_>, open: &[Request], since: Time) -> Result<Option<String>> {
         let Some(first) = open.first() else { return Ok(None) };
-        let text = self.request(tx, first)?;
+        let text = self.explain_request(tx, first)?;
         Ok(text.map(|text| format!("{text} In this state since {since}, by request {}.", first.id)))
     }
 
-    /// Which step it is at, among those that it has, and how far that is.
-    fn at_work(&self, tx: &mut Tx<'_>, request: &Request) -> Result<String> {
+    /// Describes the current step of a request, counted among the steps it has, and its progress.
+    fn describe_step(&self, tx: &mut Tx<'_>, request: &Request) -> Result<String> {
         let steps = definition(request.kind).steps;
         let current = steps.get(request.step as usize).or(steps.last()).map_or("finish", |step| step.name);
-        let without_pull = fetches_nothing(tx, request)?;
+        let without_pull = needs_no_image(tx, request)?;
         let concerned = || steps.iter().filter(|step| !(without_pull && step.name == PULL));
         let at = concerned().position(|step| step.name == current).unwrap_or_default() + 1;
         let verb = if request.status == RequestStatus::Retrying { "Retries" } else { "Works on" };
         let work = format!("{verb} step {at} of {} ({current})", concerned().count());
-        let is_told = current == PULL && request.status == RequestStatus::Processing;
-        let told = match self.control.progress().of(&request.id).filter(|_| is_told) {
-            Some(told) => Some(told),
-            // Another engine may be at work on it.
-            None if is_told => requests::progress(tx, &request.id)?,
+        let reports = current == PULL && request.status == RequestStatus::Processing;
+        let progress = match self.control.step_progress().last_message(&request.id).filter(|_| reports) {
+            Some(message) => Some(message),
+            // Another replica may be running the step.
+            None if reports => requests::progress(tx, &request.id)?,
             None => None,
         };
-        Ok(told.map_or_else(|| work.clone(), |told| format!("{work}: {told}")))
+        Ok(progress.map_or_else(|| work.clone(), |message| format!("{work}: {message}")))
     }
 
-    /// What is known of the GPUs that instances have; of none without GPUs.
-    pub(crate) fn gpus(&mut self, tx: &mut Tx<'_>, nodes: &[Instance]) -> Result<BTreeMap<String, Known>> {
+    /// Returns what is known about the GPUs of these instances; reads nothing when they have none.
+    pub(crate) fn known_gpus(&mut self, tx: &mut Tx<'_>, nodes: &[Instance]) -> Result<BTreeMap<String, Known>> {
         let mut owned = nodes.iter().flat_map(|node| &node.gpus).peekable();
         if owned.peek().is_none() {
             return Ok(BTreeMap::new());
@@ -105,7 +105,7 @@ impl<'c> Explainer<'c> {
         Ok(found)
     }
 
-    fn waiting(&mut self, tx: &mut Tx<'_>, request: &Request) -> Result<String> {
+    fn explain_waiting(&mut self, tx: &mut Tx<'_>, request: &Request) -> Result<String> {
         let nodes = match &request.cluster {
             Some(cluster) => instances::of_cluster(tx, cluster)?,
             None => Vec::new(),
@@ -114,27 +114,27 @@ impl<'c> Explainer<'c> {
             Some(held) => held,
             None => instances::held(tx)?,
         };
-        let lacks = nodes.first().and_then(|first| {
+        let shortage = nodes.first().and_then(|first| {
             let claim = Claim { shape: first.shape.clone(), nodes: nodes.len() as u32 };
             capacity::place(&self.control.inventory(), &held, &[], &claim).err()
         });
         self.held = Some(held);
-        let what = lacks.map_or_else(|| "its turn".to_owned(), |shortage| shortage.to_string());
-        let line = match self.line.take() {
-            Some(line) => line,
-            None => requests::line(tx, COUNTED)?,
+        let what = shortage.map_or_else(|| "its turn".to_owned(), |shortage| shortage.to_string());
+        let queue = match self.queue.take() {
+            Some(queue) => queue,
+            None => requests::line(tx, MAX_COUNTED)?,
         };
-        let place = match line.iter().position(|id| *id == request.id) {
+        let position = match queue.iter().position(|id| *id == request.id) {
             Some(ahead) => format!("{} in line", ordinal(ahead + 1)),
-            None => format!("more than {COUNTED} are before it"),
+            None => format!("more than {MAX_COUNTED} requests are ahead of it"),
         };
-        self.line = Some(line);
-        Ok(format!("Waits for {what}, {place}; until {}, then it fails.", request.deadline))
+        self.queue = Some(queue);
+        Ok(format!("Waits for {what}, {position}; until {}, then it fails.", request.deadline))
     }
 }
 
-/// Whether a request passes over the fetching of an image, because its cluster needs none.
-fn fetches_nothing(tx: &mut Tx<'_>, request: &Request) -> Result<bool> {
+/// Returns whether a request skips pulling an image because its cluster needs none.
+fn needs_no_image(tx: &mut Tx<'_>, request: &Request) -> Result<bool> {
     match (&request.cluster, request.kind) {
         (Some(id), RequestType::ClusterClaim) => {
             Ok(clusters::get(tx, id)?.is_some_and(|cluster| cluster.wanted_image().is_none()))

@@ -1,33 +1,29 @@
-//! What the control plane does, without HTTP: operations that callers ask for, durable requests that carry them out,
-//! and reconcilers that keep things true.
+//! The control plane without HTTP: operations that callers invoke, durable requests that carry them out, and
+//! reconcilers that keep the host and the database in agreement.
 //!
-//! This crate must not know HTTP, SQL or the machine. Start reading at [`operations::clusters`] for what a call does, at
-//! [`requests`] for the steps behind it, and at [`runner`] for who carries them out.
+//! This crate must not know HTTP, SQL or the host. Start reading at [`operations::clusters`] for what a call does, at
+//! [`requests`] for the steps behind it, and at [`runner`] for how the steps are carried out.
 
 pub mod audit;
 pub mod bootstrap;
 pub mod jobs;
 pub mod operations;
-pub mod page;
 pub mod reconcilers;
 pub mod requests;
 pub mod runner;
 
 mod access;
-mod board;
-mod caller;
+mod calls;
 mod control;
 mod error;
 mod explain;
-mod holders;
-mod once;
-mod progress;
+mod in_memory;
 mod secrets;
-mod usage;
+mod volume_users;
 
-pub use caller::{Caller, Idempotency};
+pub use calls::page::{Listing, Page};
+pub use calls::{Caller, Idempotency, page};
 pub use control::{AfterReboot, Control, Eligibility, JobSettings, Parts, Settings, hash_of_key};
 pub use error::{Error, Kind, Result};
 pub use operations::ssh::SshEndpoint;
-pub use page::{Listing, Page};
 pub use secrets::{KeyPair, Secrets};

@@ -1,5 +1,5 @@
-//! The master key, and the keys that follow from it. Nothing of this is stored: the same master key and the same id give the
-//! same key, in every replica and after every restart.
+//! The master key and the keys derived from it. Derived keys are not stored: the same master key and the same id give
+//! the same key, in every replica and after every restart.
 
 use std::fmt;
 
@@ -8,54 +8,54 @@ use ssh_key::private::{Ed25519Keypair, Ed25519PrivateKey, PrivateKey};
 use ssh_key::public::Ed25519PublicKey;
 use tarn_model::ids::{ClusterId, InstanceId};
 
-/// Everything secret that the engine knows.
+/// All secrets of the engine.
 #[derive(Clone)]
 pub struct Secrets {
     master: [u8; 32],
 }
 
-/// An SSH key with both of its halves.
+/// An SSH key pair.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyPair {
-    /// The private half, in OpenSSH's format.
+    /// The private key, in the format of OpenSSH.
     pub private_key: String,
-    /// The public half, as one OpenSSH line without a comment.
+    /// The public key, as one OpenSSH line without a comment.
     pub public_key: String,
 }
 
 impl Secrets {
-    /// All that follows from this master key.
+    /// The secrets that are derived from this master key.
     pub fn new(master: [u8; 32]) -> Self {
         Secrets { master }
     }
 
-    /// By which a master key is recognised; it tells nothing about the key and may be stored.
+    /// Identifies the master key. It reveals nothing about the key and may be stored.
     pub fn fingerprint(&self) -> String {
         let hash = self.derive("tarn 2026 fingerprint of the master key", "");
         hash.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// By which clients recognise the SSH gateway.
+    /// The host key of the SSH gateway.
     pub fn gateway_host_key(&self) -> KeyPair {
         self.key_pair("tarn 2026 ssh host key of the gateway", "")
     }
 
-    /// By which its peers recognise an instance.
+    /// The host key of an instance.
     pub fn instance_host_key(&self, instance: &InstanceId) -> KeyPair {
         self.key_pair("tarn 2026 ssh host key of an instance", instance.as_str())
     }
 
-    /// With which the nodes of a cluster log in to each other.
+    /// The key with which the nodes of a cluster log in to each other.
     pub fn cluster_peer_key(&self, cluster: &ClusterId) -> KeyPair {
         self.key_pair("tarn 2026 ssh key between the nodes of a cluster", cluster.as_str())
     }
 
-    /// From which the secrets of all access keys of object storage follow.
+    /// The key from which the secrets of all access keys of object storage are derived.
     pub fn object_storage_key(&self) -> [u8; 32] {
         self.derive("tarn 2026 secrets of access keys of object storage", "")
     }
 
-    /// With which the URLs are signed by which the files of jobs come and go.
+    /// The key that signs the URLs through which the files of jobs are transferred.
     pub(crate) fn job_url_key(&self) -> [u8; 32] {
         self.derive("tarn 2026 signatures of the URLs of jobs", "")
     }
@@ -68,20 +68,20 @@ impl Secrets {
         let seed = self.derive(context, id);
         let public = Ed25519PublicKey(SigningKey::from_bytes(&seed).verifying_key().to_bytes());
         let key = PrivateKey::from(Ed25519Keypair { public, private: Ed25519PrivateKey::from_bytes(&seed) });
-        let private_key = key.to_openssh(ssh_key::LineEnding::LF).expect("an ed25519 key can be written down");
-        let public_key = key.public_key().to_openssh().expect("an ed25519 key can be written down");
+        let private_key = key.to_openssh(ssh_key::LineEnding::LF).expect("an ed25519 key can be encoded");
+        let public_key = key.public_key().to_openssh().expect("an ed25519 key can be encoded");
         KeyPair { private_key: private_key.to_string(), public_key: public_key.trim_end().to_owned() }
     }
 }
 
-/// Secrets stay out of logs.
+/// Keeps secrets out of logs.
 impl fmt::Debug for Secrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secrets(…)")
     }
 }
 
-/// Secrets stay out of logs.
+/// Keeps secrets out of logs.
 impl fmt::Debug for KeyPair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyPair").field("public_key", &self.public_key).finish_non_exhaustive()
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_follow_from_the_master_key_and_the_id() {
+    fn keys_are_derived_from_master_key_and_id() {
         let (secrets, again, others) = (Secrets::new([7; 32]), Secrets::new([7; 32]), Secrets::new([8; 32]));
         let ids = ["i-000000000001", "i-000000000002"].map(|id| id.parse::<InstanceId>().unwrap());
         let cluster: ClusterId = "c-000000000001".parse().unwrap();
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_halves_belong_together_and_are_written_as_openssh_reads_them() {
+    fn key_pair_is_valid_openssh() {
         let KeyPair { private_key, public_key } = Secrets::new([7; 32]).gateway_host_key();
         let read = PrivateKey::from_openssh(&private_key).unwrap();
         assert_eq!(read.public_key().to_openssh().unwrap().trim_end(), public_key);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_show_nothing_secret() {
+    fn debug_output_hides_secrets() {
         let secrets = Secrets::new([7; 32]);
         let key = secrets.gateway_host_key();
         let shown = format!("{secrets:?} {key:?}");

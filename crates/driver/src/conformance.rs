@@ -1,9 +1,8 @@
-//! What every driver has to pass: one suite, run by the tests of each.
+//! The conformance suite that every driver has to pass; the tests of each driver run it.
 //!
-//! It is test support: it panics with a message where a driver does not keep its word. It makes and removes real things
-//! through the driver, so give it one whose world is empty, with
-//! room for three small instances and four gigabytes.
-//! Start reading at [`check`].
+//! It is test support: it panics with a message where a driver violates its contract. It creates and removes real
+//! objects through the driver, so give it a driver that manages nothing yet, with room for three small instances and
+//! four gigabytes. Start reading at [`check`].
 
 mod instances;
 mod mounts;
@@ -18,44 +17,45 @@ use tarn_model::ids::{ClusterId, InstanceId, VolumeId};
 
 use crate::{Driver, Error, InstanceSpec, Observed, ObservedInstance, VolumeSpec};
 
-/// So often a verb may ask to be tried again, which a driver under test may do: faults are part of its life.
+/// How often a call may return [`Error::Retry`]: a driver under test may have faults injected.
 const TRIES: u32 = 40;
 
-/// Checks that the driver keeps the word of [`Driver`].
+/// Checks that the driver fulfils the contract of [`Driver`].
 ///
 /// # Panics
-/// When it does not, or when its world is not empty at the start.
+///
+/// When it does not, or when something exists at the start.
 pub async fn check(driver: &dyn Driver, ids: &dyn Ids) {
-    let subject = Subject { driver, ids };
-    assert_eq!(subject.observe().await, Observed::default(), "the suite needs a world that is empty at the start");
-    let inventory = subject.driver.inventory().await.expect("inventory answers");
-    assert_eq!(subject.driver.inventory().await, Ok(inventory.clone()), "the inventory is the same when asked twice");
-    instances::check(&subject, &inventory).await;
+    let tested = TestedDriver { driver, ids };
+    assert_eq!(tested.observe().await, Observed::default(), "nothing may exist at the start");
+    let inventory = tested.driver.inventory().await.expect("inventory answers");
+    assert_eq!(tested.driver.inventory().await, Ok(inventory.clone()), "the inventory is the same when asked twice");
+    instances::check_instances(&tested, &inventory).await;
     if driver.capabilities().volumes {
-        volumes::check(&subject).await;
-        mounts::check(&subject).await;
+        volumes::check_volumes(&tested).await;
+        mounts::check_mounts(&tested).await;
     } else {
-        volumes::check_unsupported(&subject).await;
+        volumes::check_unsupported_volumes(&tested).await;
     }
-    assert_eq!(subject.observe().await, Observed::default(), "after everything was removed the world is empty");
+    assert_eq!(tested.observe().await, Observed::default(), "nothing is left at the end");
 }
 
-/// The driver under test, and fresh ids for what it is asked to make.
-struct Subject<'a> {
+/// The driver under test, and fresh ids for what it is asked to create.
+struct TestedDriver<'a> {
     driver: &'a dyn Driver,
     ids: &'a dyn Ids,
 }
 
-impl Subject<'_> {
+impl TestedDriver<'_> {
     async fn observe(&self) -> Observed {
-        settle(|| self.driver.observe()).await.expect("observe answers")
+        retry_until_settled(|| self.driver.observe()).await.expect("observe answers")
     }
 
-    /// What is seen of an instance, which has to be the same one by one and in the whole.
-    async fn seen(&self, id: &InstanceId) -> Option<ObservedInstance> {
-        let alone = settle(|| self.driver.observe_instance(id)).await.expect("observe_instance answers");
+    /// Observes an instance, alone and among all; both must agree.
+    async fn observe_one(&self, id: &InstanceId) -> Option<ObservedInstance> {
+        let alone = retry_until_settled(|| self.driver.observe_instance(id)).await.expect("observe_instance answers");
         let whole = self.observe().await.instances.remove(id);
-        assert_eq!(alone, whole, "observe_instance and observe say the same of {id}");
+        assert_eq!(alone, whole, "observe_instance and observe agree on {id}");
         alone.map(sorted)
     }
 
@@ -63,7 +63,7 @@ impl Subject<'_> {
         ClusterId::fresh(self.ids)
     }
 
-    /// A small instance, the only one of a new cluster.
+    /// Returns the spec of a small instance, the only one of a new cluster.
     fn instance(&self) -> InstanceSpec {
         InstanceSpec {
             id: InstanceId::fresh(self.ids),
@@ -83,19 +83,19 @@ impl Subject<'_> {
     }
 
     async fn start(&self, spec: &InstanceSpec) -> ObservedInstance {
-        sorted(twice("ensure_instance", || self.driver.ensure_instance(spec)).await)
+        sorted(call_twice("ensure_instance", || self.driver.ensure_instance(spec)).await)
     }
 
     async fn stop(&self, spec: &InstanceSpec) {
-        twice("remove_instance", || self.driver.remove_instance(&spec.id)).await;
-        assert_eq!(self.seen(&spec.id).await, None, "an instance that was removed is not seen");
+        call_twice("remove_instance", || self.driver.remove_instance(&spec.id)).await;
+        assert_eq!(self.observe_one(&spec.id).await, None, "a removed instance is not observed");
     }
 
     async fn delete(&self, spec: &VolumeSpec) {
-        twice("remove_volume", || self.driver.remove_volume(&spec.id)).await;
-        let seen = settle(|| self.driver.observe_volume(&spec.id)).await;
-        assert_eq!(seen, Ok(None), "a volume that was removed is not seen");
-        assert!(!self.observe().await.volumes.contains_key(&spec.id), "nor is it in the whole");
+        call_twice("remove_volume", || self.driver.remove_volume(&spec.id)).await;
+        let seen = retry_until_settled(|| self.driver.observe_volume(&spec.id)).await;
+        assert_eq!(seen, Ok(None), "a removed volume is not observed");
+        assert!(!self.observe().await.volumes.contains_key(&spec.id), "a removed volume is not among all");
     }
 }
 
@@ -105,35 +105,36 @@ fn sorted(mut instance: ObservedInstance) -> ObservedInstance {
     instance
 }
 
-/// Calls a verb until it answers something else than Retry.
-async fn settle<T, F: Future<Output = Result<T, Error>>>(verb: impl Fn() -> F) -> Result<T, Error> {
+/// Repeats a call until it returns something other than `Retry`.
+async fn retry_until_settled<T, F: Future<Output = Result<T, Error>>>(call: impl Fn() -> F) -> Result<T, Error> {
     for _ in 1..TRIES {
-        match verb().await {
+        match call().await {
             Err(Error::Retry(_)) => tokio::time::sleep(Duration::from_millis(5)).await,
-            answer => return answer,
+            result => return result,
         }
     }
-    verb().await
+    call().await
 }
 
-/// A verb that works has to work again, with the same answer.
-async fn twice<T: PartialEq + Debug, F: Future<Output = Result<T, Error>>>(name: &str, verb: impl Fn() -> F) -> T {
-    let first = settle(&verb).await.unwrap_or_else(|error| panic!("{name} works: {error:?}"));
-    let second = settle(&verb).await.unwrap_or_else(|error| panic!("{name} works a second time: {error:?}"));
+/// Makes a call twice: a call that succeeds has to succeed again, with the same result.
+async fn call_twice<T: PartialEq + Debug, F: Future<Output = Result<T, Error>>>(name: &str, call: impl Fn() -> F) -> T {
+    let first = retry_until_settled(&call).await.unwrap_or_else(|error| panic!("{name} works: {error:?}"));
+    let second =
+        retry_until_settled(&call).await.unwrap_or_else(|error| panic!("{name} works a second time: {error:?}"));
     assert_eq!(first, second, "{name} answers the same when it is called twice");
     second
 }
 
-/// What can never work says so, instead of being tried for ever.
-async fn refused<T: Debug, F: Future<Output = Result<T, Error>>>(what: &str, verb: impl Fn() -> F) {
-    match settle(verb).await {
+/// Expects a permanent error, so that the caller does not retry for ever.
+async fn expect_refused<T: Debug, F: Future<Output = Result<T, Error>>>(what: &str, call: impl Fn() -> F) {
+    match retry_until_settled(call).await {
         Err(Error::Permanent(why)) => assert!(!why.is_empty(), "{what} is refused with a reason"),
-        other => panic!("{what} is refused as permanent, but the answer is {other:?}"),
+        other => panic!("{what} is refused as permanent, but the result is {other:?}"),
     }
 }
 
-/// What a driver says it cannot do, it says again when asked to do it.
-async fn unsupported<T: Debug, F: Future<Output = Result<T, Error>>>(what: &str, verb: impl Fn() -> F) {
-    let answer = settle(verb).await;
-    assert!(matches!(answer, Err(Error::Unsupported(_))), "{what} is unsupported, but the answer is {answer:?}");
+/// Expects `Unsupported` for what the capabilities exclude.
+async fn expect_unsupported<T: Debug, F: Future<Output = Result<T, Error>>>(what: &str, call: impl Fn() -> F) {
+    let result = retry_until_settled(call).await;
+    assert!(matches!(result, Err(Error::Unsupported(_))), "{what} is unsupported, but the result is {result:?}");
 }

@@ -1,4 +1,4 @@
-//! What an examination of a machine found, and what to do about it.
+//! What an examination of a host found, and what to do about it.
 
 use serde::Serialize;
 
@@ -6,43 +6,38 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// It is as it should be.
     Ok,
-    /// Worth to know; nothing suffers from it now.
+    /// Worth knowing; nothing is affected now.
     Note,
-    /// Something works less well than it could, or will not work before long.
+    /// Something works worse than it could, or will stop working before long.
     Warning,
-    /// Something does not work.
     Failure,
-    /// It could not be looked at.
+    /// The check could not be performed.
     Skipped,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Which check it is of: a name that stays, of an area and of a thing in it.
+    /// The stable name of the check: an area and a subject in it.
     pub check: &'static str,
-    /// How much it matters.
     pub level: Level,
-    /// What was found.
     pub found: String,
-    /// What to do about it.
     pub todo: Option<String>,
 }
 
 impl Finding {
-    /// It is as it should be.
+    /// Everything is as it should be.
     pub fn ok(check: &'static str, found: impl Into<String>) -> Self {
         Finding { check, level: Level::Ok, found: found.into(), todo: None }
     }
 
-    /// Worth to know.
+    /// Worth knowing.
     pub fn note(check: &'static str, found: impl Into<String>, todo: impl Into<String>) -> Self {
         Finding::of(check, Level::Note, found, todo)
     }
 
-    /// Something works less well than it could.
+    /// Something works worse than it could.
     pub fn warning(check: &'static str, found: impl Into<String>, todo: impl Into<String>) -> Self {
         Finding::of(check, Level::Warning, found, todo)
     }
@@ -52,12 +47,12 @@ impl Finding {
         Finding::of(check, Level::Failure, found, todo)
     }
 
-    /// It could not be looked at.
+    /// The check could not be performed.
     pub fn skipped(check: &'static str, why: impl Into<String>, todo: impl Into<String>) -> Self {
         Finding::of(check, Level::Skipped, why, todo)
     }
 
-    /// One of any level; an empty text says that there is nothing to do.
+    /// A finding of any level; an empty `todo` means that there is nothing to do.
     pub fn of(check: &'static str, level: Level, found: impl Into<String>, todo: impl Into<String>) -> Self {
         let todo = Some(todo.into()).filter(|todo| !todo.is_empty());
         Finding { check, level, found: found.into(), todo }

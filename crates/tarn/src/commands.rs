@@ -1,18 +1,18 @@
-//! The commands and their options.
+//! The commands of the binary: those of the operator, and those of the client. Start reading at [`run_cli`].
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
-use tarn_cli::Administration;
+use tarn_cli::AdminCommand;
 
 use crate::config::{Config, DataOptions, ServeOptions};
 use crate::doctor::DoctorOptions;
 use crate::failure::{Failure, Result};
-use crate::{admin, doctor, serve, surroundings};
+use crate::{admin, doctor, process_environment, serve};
 
-/// A GPU cloud on machines you own, speaking the TensorPool API.
+/// A GPU cloud on your own hosts, with the TensorPool API.
 #[derive(Parser)]
 #[command(version, about, arg_required_else_help = true, disable_version_flag = true)]
 pub(crate) struct Cli {
@@ -27,18 +27,18 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run the cloud
+    /// Run the engine
     Serve(Box<ServeOptions>),
-    /// Say whether this machine and the engine on it are well, and what to do where they are not
+    /// Check this host and the engine on it, and say how to fix what is wrong
     Doctor(Box<DoctorOptions>),
     /// Administer an engine
     Admin {
         #[command(subcommand)]
         command: Admin,
     },
-    /// Print the API's description
+    /// Print the OpenAPI description of the API
     Openapi,
-    /// Print what lets a shell complete the commands
+    /// Print a script that lets a shell complete the commands
     ///
     /// For bash: tarn completion bash > ~/.local/share/bash-completion/completions/tarn
     Completion {
@@ -51,7 +51,7 @@ enum Command {
 
 #[derive(Subcommand)]
 enum Admin {
-    /// API keys
+    /// Manage API keys
     Key {
         #[command(subcommand)]
         command: Key,
@@ -62,67 +62,71 @@ enum Admin {
 
 #[derive(Subcommand)]
 enum Key {
-    /// Make a new key when the old one is lost; all old keys of the administrator end
+    /// Create a new API key for the administrator and revoke all old ones
     Reset(DataOptions),
     #[command(flatten)]
     Remote(tarn_cli::AdminKey),
 }
 
-/// Runs a command to its end; the code that the program ends with.
-pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
+/// Runs a command, and returns the exit code of the program.
+pub(crate) fn run_cli(cli: Cli) -> Result<ExitCode> {
     let client = match cli.command {
-        Command::Openapi => return openapi().map(|()| ExitCode::SUCCESS),
-        Command::Completion { shell } => return completion(shell).map(|()| ExitCode::SUCCESS),
+        Command::Openapi => return print_openapi().map(|()| ExitCode::SUCCESS),
+        Command::Completion { shell } => return print_completion(shell).map(|()| ExitCode::SUCCESS),
         Command::Serve(options) => {
-            return runtime()?.block_on(serve::serve(Config::load(&options)?)).map(|()| ExitCode::SUCCESS);
+            return build_runtime()?.block_on(serve::run_engine(Config::load(&options)?)).map(|()| ExitCode::SUCCESS);
         }
         Command::Doctor(options) => {
-            let runtime = runtime()?;
-            let code = runtime.block_on(doctor::run(*options, cli.options, surroundings::find()));
-            // What hangs is told by now, and must not keep the program from its end.
+            let runtime = build_runtime()?;
+            let code =
+                runtime.block_on(doctor::run_doctor(*options, cli.options, process_environment::read_environment()));
+            // A check that hangs is reported by now, and must not keep the program from ending.
             runtime.shutdown_background();
             return Ok(code);
         }
         Command::Admin { command: Admin::Key { command: Key::Reset(options) } } => {
-            return runtime()?.block_on(admin::reset_key(&options)).map(|()| ExitCode::SUCCESS);
+            return build_runtime()?.block_on(admin::reset_admin_key(&options)).map(|()| ExitCode::SUCCESS);
         }
         Command::Admin { command: Admin::Key { command: Key::Remote(key) } } => {
-            tarn_cli::Commands::Admin(Administration::Keys(key))
+            tarn_cli::Commands::Admin(AdminCommand::Keys(key))
         }
-        Command::Admin { command: Admin::Remote(command) } => tarn_cli::Commands::Admin(Administration::All(command)),
+        Command::Admin { command: Admin::Remote(command) } => tarn_cli::Commands::Admin(AdminCommand::All(command)),
         Command::Client(command) => command,
     };
-    // One thread is enough for it, and is there sooner.
+    // The client needs only one thread, and starts faster with it.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|e| Failure::doing("cannot start", e))?;
-    let code = runtime.block_on(tarn_cli::run(client, cli.options, surroundings::find()));
-    // A thread may still wait for a line that somebody does not want to type any more.
+    let runtime = runtime.map_err(|e| Failure::with_cause("cannot start the runtime", e))?;
+    let code = runtime.block_on(tarn_cli::run_client(client, cli.options, process_environment::read_environment()));
+    // A thread may still wait for a line on standard input.
     runtime.shutdown_background();
     Ok(code)
 }
 
-fn openapi() -> Result<()> {
-    let text = serde_json::to_string_pretty(&tarn_server::openapi()).map_err(|e| Failure::doing("openapi", e))?;
-    print(format!("{text}\n").as_bytes())
+fn print_openapi() -> Result<()> {
+    let text = serde_json::to_string_pretty(&tarn_server::openapi())
+        .map_err(|e| Failure::with_cause("cannot write the OpenAPI description", e))?;
+    write_stdout(format!("{text}\n").as_bytes())
 }
 
-fn completion(shell: Shell) -> Result<()> {
+fn print_completion(shell: Shell) -> Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), surroundings::own_name(), &mut script);
-    print(&script)
+    clap_complete::generate(shell, &mut Cli::command(), process_environment::program_name(), &mut script);
+    write_stdout(&script)
 }
 
-fn print(text: &[u8]) -> Result<()> {
-    // Whoever reads only the beginning has what he wants.
+fn write_stdout(text: &[u8]) -> Result<()> {
+    // A closed pipe is not an error: its reader wanted only the beginning.
     match std::io::stdout().write_all(text) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::doing("cannot write", e)),
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::with_cause("cannot write to standard output", e))
+        }
         _ => Ok(()),
     }
 }
 
-fn runtime() -> Result<tokio::runtime::Runtime> {
+fn build_runtime() -> Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|e| Failure::doing("cannot start threads", e))
+        .map_err(|e| Failure::with_cause("cannot start threads", e))
 }

@@ -1,10 +1,10 @@
-//! The real clock and real chance.
+//! The real clock and real randomness.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tarn_model::{Clock, Ids, Time};
 
-/// The machine's clock.
+/// The clock of the host.
 pub(crate) struct SystemClock;
 
 impl Clock for SystemClock {
@@ -15,7 +15,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// Bits from a generator that the operating system seeds and that is fit for secrets.
+/// Random bits from a cryptographically secure generator that the operating system seeds.
 pub(crate) struct RandomIds;
 
 impl Ids for RandomIds {

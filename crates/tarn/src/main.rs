@@ -1,38 +1,27 @@
-//! The `tarn` binary: the composition root, the only place that builds things and the only one that knows the real clock,
-//! real chance, the environment and signals.
+//! The `tarn` binary: the composition root, and the only crate that uses the real clock, real randomness, environment
+//! variables and signals.
 //!
-//! Start reading at [`commands`]; [`serve`] shows how the rooms of the house are put together.
+//! Start reading at [`commands`]; [`serve`] shows how the other crates are put together.
 
 mod admin;
-mod belonging;
 mod commands;
 mod config;
 mod data;
-mod descriptors;
 mod doctor;
 mod environment;
 mod failure;
-mod guest;
-mod logging;
-mod machines;
-mod metrics;
-mod object_storage;
-mod patience;
-mod reconcile;
-mod secret;
+mod process_environment;
 mod serve;
-mod surroundings;
-mod tls;
 
 use clap::Parser;
 
 fn main() -> std::process::ExitCode {
-    // Before anything else: the helper starts a machine, and every millisecond of it is a millisecond of waiting for one.
-    if std::env::args_os().nth(1).is_some_and(|command| command == machines::HELPER) {
+    // Before anything else: the helper starts an instance, and its start-up time adds to every start of an instance.
+    if std::env::args_os().nth(1).is_some_and(|command| command == serve::driver::HELPER) {
         return tarn_driver::local::helper::main();
     }
     let cli = commands::Cli::parse();
-    match commands::run(cli) {
+    match commands::run_cli(cli) {
         Ok(code) => code,
         Err(failure) => {
             eprintln!("tarn: {failure}");

@@ -1,110 +1,112 @@
-//! A trial of an engine as a user would have it: a cluster, a volume on it, a job that writes there and whose output is fetched, a
-//! bucket with an object. Everything has a name that nobody else has, and goes again whatever happens.
+//! A trial of an engine through its API, as a user would use it: a cluster, a volume on it, a job that writes there and
+//! whose output is fetched, and a bucket with an object. Everything has a unique name, and is removed again whatever
+//! happens.
 //!
-//! Each thing that is done is a [`Step`], which is told with its time as soon as it is over. What is left is found by its name,
-//! so that also what was just being made when somebody pressed Ctrl-C is not forgotten.
+//! Each action is a [`TrialStep`], which is reported with its duration as soon as it has ended. The cleanup finds
+//! things by name, so that it also finds what was being created when the user pressed Ctrl-C.
 
 mod buckets;
-mod cleaning;
-mod machines;
+mod cleanup;
 mod signing;
+mod workload;
 
 use std::future::Future;
 
 use tokio::time::Instant;
 
 use crate::commands::{Context, Options};
-use crate::engine::Engine;
+use crate::environment::Environment;
 use crate::failure::{Failure, Result};
-use crate::interrupts::Interrupts;
-use crate::output::text;
 use crate::settings::Settings;
-use crate::surroundings::Surroundings;
+use crate::terminal::interrupts::Interrupts;
+use crate::terminal::output::text_field;
+use crate::transport::api_client::ApiClient;
 
-/// Something that was done.
+/// One action of the trial.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step {
-    /// What it is called.
+pub struct TrialStep {
+    /// The name of the step.
     pub name: &'static str,
-    /// How long it took.
+    /// The duration.
     pub seconds: f64,
-    /// What came of it.
-    pub told: String,
-    /// Why it did not work.
+    /// What was done, for the user.
+    pub result: String,
+    /// Why the step failed.
     pub failure: Option<String>,
 }
 
-/// What a trial needs besides an engine.
-pub struct Means<'a> {
-    /// A few characters that nobody else has: small letters and digits.
+/// The parameters of a trial.
+pub struct TrialOptions<'a> {
+    /// A unique suffix for names: lower-case letters and digits.
     pub mark: String,
-    /// The present time as signatures write it: `20261116T070000Z`.
+    /// The current time in the format of S3 signatures: `20261116T070000Z`.
     pub date: &'a (dyn Fn() -> String + Sync),
-    /// Whether the engine runs what it is given; one with made up machines does not.
+    /// Whether the engine runs jobs; the fake driver does not.
     pub has_jobs: bool,
-    /// Who is told of each step.
-    pub tell: &'a mut (dyn FnMut(Step) + Send),
+    /// Called after each step.
+    pub on_step: &'a mut (dyn FnMut(TrialStep) + Send),
 }
 
-/// Carries it out; whether somebody pressed Ctrl-C. An error says why it could not even begin.
-pub async fn trial(
-    options: &Options,
-    surroundings: &Surroundings,
-    means: Means<'_>,
+/// Runs the trial, and returns whether the user pressed Ctrl-C. An error says why the trial could not start.
+pub async fn run_trial(
+    client: &Options,
+    environment: &Environment,
+    options: TrialOptions<'_>,
 ) -> std::result::Result<bool, Failure> {
     let interrupts = Interrupts::listen()?;
-    let engine = Engine::new(Settings::find(options, surroundings)?, interrupts.clone(), true)?;
-    let ctx = Context { engine, options, surroundings, interrupts };
+    let api = ApiClient::new(Settings::resolve(client, environment)?, interrupts.clone(), true)?;
+    let ctx = Context { api, options: client, environment, interrupts };
     let mut trial =
-        Trial { name: format!("doctor-{}", means.mark), has_enabled: false, is_cleaning: false, ctx: &ctx, means };
-    if trial.step("key", who(&ctx)).await.is_none() {
+        Trial { name: format!("doctor-{}", options.mark), has_enabled: false, is_cleaning: false, ctx: &ctx, options };
+    if trial.run_step("key", check_key(&ctx)).await.is_none() {
         return Ok(ctx.interrupts.is_pressed());
     }
-    machines::run(&mut trial).await;
-    buckets::run(&mut trial).await;
+    workload::run_workload(&mut trial).await;
+    buckets::run_bucket_steps(&mut trial).await;
     trial.is_cleaning = true;
-    cleaning::clean(&mut trial).await;
+    cleanup::remove_everything(&mut trial).await;
     Ok(ctx.interrupts.is_pressed())
 }
 
-/// A trial under way.
+/// A trial in progress.
 struct Trial<'a, 'm> {
     ctx: &'a Context<'a>,
-    /// What everything is called.
+    /// The name of everything that is created.
     name: String,
-    /// Whether object storage was not enabled before, and so is not to be afterwards.
+    /// Whether the trial enabled object storage, and disables it afterwards.
     has_enabled: bool,
-    /// Whether nothing new is made any more, and what there is goes.
+    /// Whether the cleanup has begun.
     is_cleaning: bool,
-    means: Means<'m>,
+    options: TrialOptions<'m>,
 }
 
 impl Trial<'_, '_> {
-    /// Does something and tells it; `None` when it did not work. After Ctrl-C nothing new is begun. A call that makes something is
-    /// heard to its end, or nobody would know what there is to be removed; only waits are broken off.
-    async fn step<T>(&mut self, name: &'static str, work: impl Future<Output = Result<(T, String)>>) -> Option<T> {
+    /// Runs a step and reports it; `None` if it failed. After Ctrl-C no new step starts. Calls that create something
+    /// complete, so that the cleanup knows what to remove; only waits are interrupted.
+    async fn run_step<T>(&mut self, name: &'static str, work: impl Future<Output = Result<(T, String)>>) -> Option<T> {
         if self.ctx.interrupts.is_pressed() && !self.is_cleaning {
             return None;
         }
         let began = Instant::now();
         let done = work.await;
         let seconds = began.elapsed().as_secs_f64();
-        let (value, told, failure) = match done {
-            Ok((value, told)) => (Some(value), told, None),
+        let (value, result, failure) = match done {
+            Ok((value, result)) => (Some(value), result, None),
             Err(failure) => (None, String::new(), Some(failure.to_string())),
         };
-        (self.means.tell)(Step { name, seconds, told, failure });
+        (self.options.on_step)(TrialStep { name, seconds, result, failure });
         value
     }
 
-    /// The same for what nobody needs the value of.
-    async fn act(&mut self, name: &'static str, work: impl Future<Output = Result<String>>) -> bool {
-        self.step(name, async { Ok(((), work.await?)) }).await.is_some()
+    /// Runs a step without a value, and returns whether it succeeded.
+    async fn run_action(&mut self, name: &'static str, work: impl Future<Output = Result<String>>) -> bool {
+        self.run_step(name, async { Ok(((), work.await?)) }).await.is_some()
     }
 }
 
-async fn who(ctx: &Context<'_>) -> Result<((), String)> {
-    let me = ctx.engine.get("/me", &[]).await?;
-    let email = [text(&me, "email"), text(&me["user"], "email")].into_iter().find(|email| !email.is_empty());
-    Ok(((), format!("{} at {}", email.unwrap_or("a key"), ctx.engine.address())))
+async fn check_key(ctx: &Context<'_>) -> Result<((), String)> {
+    let me = ctx.api.get("/me", &[]).await?;
+    let email =
+        [text_field(&me, "email"), text_field(&me["user"], "email")].into_iter().find(|email| !email.is_empty());
+    Ok(((), format!("{} at {}", email.unwrap_or("a key"), ctx.api.address())))
 }

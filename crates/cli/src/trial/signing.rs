@@ -1,22 +1,22 @@
-//! A call of S3 with its signature (version 4), for an object whose name needs no escaping.
+//! An S3 call with a signature (version 4), for an object whose key needs no escaping.
 
 use std::time::Duration;
 
 use http::Method;
 use sha2::{Digest, Sha256};
 
-use crate::addresses;
-use crate::connections::{client_for, read, reason};
 use crate::failure::{Failure, Result};
+use crate::transport::addresses;
+use crate::transport::http_client::{build_client, innermost_cause, read_limited};
 
-/// How long an answer may take, and how much of it is read.
-const PATIENCE: Duration = Duration::from_secs(60);
-const MAX_ANSWER: usize = 64 << 10;
+/// The timeout of a call, and the maximum size of its response.
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+const MAX_RESPONSE: usize = 64 << 10;
 
-/// As much of an error as is shown.
+/// The maximum length of an error that is shown.
 const MAX_SHOWN: usize = 200;
 
-/// The keys of an account, and where they are good.
+/// The keys of an account, and the endpoint that accepts them.
 pub(super) struct Keys {
     pub(super) access_key: String,
     pub(super) secret: String,
@@ -25,13 +25,13 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// The address of an object.
+    /// The URL of an object.
     pub(super) fn object(&self, bucket: &str, name: &str) -> String {
         format!("{}/{bucket}/{name}", self.endpoint)
     }
 
-    /// The header that says who calls.
-    fn authorization(&self, method: &Method, url: &str, hash: &str, date: &str) -> Option<String> {
+    /// The `authorization` header.
+    fn authorization_header(&self, method: &Method, url: &str, hash: &str, date: &str) -> Option<String> {
         let (host, path) = url.split_once("://")?.1.split_once('/')?;
         let day = date.get(..8)?;
         let names = "host;x-amz-content-sha256;x-amz-date";
@@ -48,24 +48,24 @@ impl Keys {
     }
 }
 
-/// Calls; what is answered.
-pub(super) async fn call(keys: &Keys, method: &Method, url: &str, body: &[u8], date: &str) -> Result<Vec<u8>> {
-    let (hash, host) = (hex(&Sha256::digest(body)), addresses::host_of(url));
-    let signed = keys.authorization(method, url, &hash, date);
-    let signed =
-        signed.ok_or_else(|| Failure::new(format!("the engine says that S3 is at {url:?}, which is no address")))?;
-    let request = client_for(url)?.request(method.clone(), url).timeout(PATIENCE).body(body.to_vec());
+/// Calls S3 and returns the body of the response.
+pub(super) async fn signed_call(keys: &Keys, method: &Method, url: &str, body: &[u8], date: &str) -> Result<Vec<u8>> {
+    let (hash, host) = (hex(&Sha256::digest(body)), addresses::host_of_url(url));
+    let signed = keys.authorization_header(method, url, &hash, date);
+    let signed = signed
+        .ok_or_else(|| Failure::new(format!("the engine sent {url:?} as the S3 endpoint, which is not a URL")))?;
+    let request = build_client(url)?.request(method.clone(), url).timeout(CALL_TIMEOUT).body(body.to_vec());
     let request =
         request.header("authorization", signed).header("x-amz-date", date).header("x-amz-content-sha256", hash);
-    let broken = |e: reqwest::Error| Failure::new(format!("S3 at {host} cannot be reached: {}", reason(&e)));
-    let answer = request.send().await.map_err(broken)?;
-    let status = answer.status();
-    let text = read(answer, MAX_ANSWER).await.map_err(broken)?;
+    let broken = |e: reqwest::Error| Failure::new(format!("cannot reach S3 at {host}: {}", innermost_cause(&e)));
+    let response = request.send().await.map_err(broken)?;
+    let status = response.status();
+    let text = read_limited(response, MAX_RESPONSE).await.map_err(broken)?;
     match status.is_success() {
         true => Ok(text),
         false => {
             let said: String = String::from_utf8_lossy(&text).chars().take(MAX_SHOWN).collect();
-            Err(Failure::new(format!("S3 at {host} answers with status {status}: {said}")))
+            Err(Failure::new(format!("S3 at {host} responds with status {status}: {said}")))
         }
     }
 }
@@ -74,7 +74,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Keys that are longer than a block are no part of this protocol but for secrets, which are hashed then.
+/// HMAC-SHA-256. A key longer than a block is hashed first; only the secret can be that long.
 fn hmac(key: &[u8], text: &[u8]) -> [u8; 32] {
     let mut block = [0; 64];
     match key.len() <= block.len() {
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keyed_hashes_are_those_of_the_standard() {
+    fn hmac_matches_rfc_4231() {
         let short = hex(&hmac(b"Jefe", b"what do ya want for nothing?"));
         assert_eq!(short, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
         let long = hex(&hmac(&[0xaa; 131], b"Test Using Larger Than Block-Size Key - Hash Key First"));

@@ -34,7 +34,7 @@ pub(crate) async fn expire(control: &Control) -> Result<()> {
     let settings = &control.settings().jobs;
     let read = control.store().read(|tx| -> Result<Vec<Job>> {
         let now = tx.now();
-        let mut old = jobs::expired_drafts(tx, now.before(settings.draft_patience), SOME)?;
+        let mut old = jobs::expired_drafts(tx, now.before(settings.draft_timeout), SOME)?;
         old.extend(jobs::expired(tx, now.before(settings.keep), SOME)?);
         Ok(old)
     });

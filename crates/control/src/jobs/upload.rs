@@ -98,7 +98,7 @@ impl Stay {
             jobs::refresh_draft(tx, &of)?;
             Ok(job.owner)
         });
-        Ok(Stay { owner: write.await?, next: Instant::now() + control.settings().jobs.draft_patience / 4 })
+        Ok(Stay { owner: write.await?, next: Instant::now() + control.settings().jobs.draft_timeout / 4 })
     }
 
     async fn on(&mut self, control: &Control, job: &JobId) -> Result<()> {

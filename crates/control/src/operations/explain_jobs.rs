@@ -39,7 +39,7 @@ impl<'c> Explainer<'c> {
         Ok(match &job.state {
             State::Draft => {
                 let what = if job.archive_bytes.is_none() { "files" } else { "start" };
-                let until = since.after(self.control.settings().jobs.draft_patience);
+                let until = since.after(self.control.settings().jobs.draft_timeout);
                 format!("Waits for its {what} since {since}; it is forgotten at {until}.")
             }
             State::Pending => self.pending(tx, job)?,

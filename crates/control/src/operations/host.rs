@@ -1,4 +1,4 @@
-//! What administrators of the engine see and do about the host and its GPUs.
+//! What administrators of the engine see and change of the host and its GPUs.
 
 use tarn_model::Time;
 use tarn_model::capacity::Held;
@@ -6,41 +6,39 @@ use tarn_model::gpus::{Drain, Figures, Known, Seen};
 use tarn_model::ids::{ClusterId, InstanceId};
 use tarn_store::{Tx, events, gpus, host, instances, requests, storage};
 
-use crate::requests::LINE_WINDOW;
+use crate::requests::QUEUE_WINDOW;
 use crate::{Caller, Control, Error, Result};
 
 /// The host as administrators see it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct HostView {
-    /// Whether it takes on nothing new.
+pub struct HostSummary {
+    /// Present while the host accepts no new clusters.
     pub drain: Option<Drain>,
     /// Thousandths of CPU cores, with the configured overcommit.
     pub cpu_milli: u64,
-    /// Memory in bytes.
     pub memory_bytes: u64,
-    /// What instances hold of both.
+    /// What instances hold of CPU and memory.
     pub held: Held,
-    /// Bytes that all volumes may have together, if the driver can tell.
+    /// The size of the pool of volumes, if the driver can report it.
     pub storage_bytes: Option<u64>,
-    /// What was promised of them.
+    /// How much of the pool is promised to volumes.
     pub storage_promised_bytes: u64,
-    /// Its GPUs.
-    pub gpus: Vec<GpuView>,
+    pub gpus: Vec<GpuSummary>,
 }
 
 /// A GPU as administrators see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GpuView {
-    /// All that is remembered of it.
+pub struct GpuSummary {
+    /// What is recorded about it.
     pub known: Known,
-    /// What it measured last.
+    /// Its last measurements.
     pub figures: Figures,
-    /// Who has it.
+    /// The instance that holds it, and the cluster of that instance.
     pub owner: Option<(InstanceId, ClusterId)>,
 }
 
-/// The host and its GPUs.
-pub async fn info(control: &Control, caller: &Caller) -> Result<HostView> {
+/// Returns the host with its GPUs.
+pub async fn info(control: &Control, caller: &Caller) -> Result<HostSummary> {
     caller.must_administer()?;
     let gpus = list_gpus(control, caller).await?;
     let storage_bytes = control.driver().pool().await.ok();
@@ -50,16 +48,16 @@ pub async fn info(control: &Control, caller: &Caller) -> Result<HostView> {
     });
     let (drain, held, storage_promised_bytes) = read.await?;
     let (cpu_milli, memory_bytes) = (inventory.cpu_milli, inventory.memory_bytes);
-    Ok(HostView { drain, cpu_milli, memory_bytes, held, storage_bytes, storage_promised_bytes, gpus })
+    Ok(HostSummary { drain, cpu_milli, memory_bytes, held, storage_bytes, storage_promised_bytes, gpus })
 }
 
-/// The GPUs of the host.
-pub async fn list_gpus(control: &Control, caller: &Caller) -> Result<Vec<GpuView>> {
+/// Lists the GPUs of the host.
+pub async fn list_gpus(control: &Control, caller: &Caller) -> Result<Vec<GpuSummary>> {
     caller.must_administer()?;
-    let (inventory, figures) = (control.inventory(), control.board().figures());
-    let read = control.store().read(|tx| -> Result<Vec<GpuView>> {
+    let (inventory, figures) = (control.inventory(), control.host_view().figures());
+    let read = control.store().read(|tx| -> Result<Vec<GpuSummary>> {
         let (mut known, mut owners) = (gpus::all(tx)?, instances::gpu_owners(tx)?);
-        let view = |gpu: &tarn_model::capacity::Gpu| GpuView {
+        let view = |gpu: &tarn_model::capacity::Gpu| GpuSummary {
             known: known.remove(&gpu.id).unwrap_or_else(|| Known::new(&Seen::plain(gpu.clone()))),
             figures: figures.get(&gpu.id).cloned().unwrap_or_default(),
             owner: owners.remove(&gpu.id),
@@ -69,58 +67,58 @@ pub async fn list_gpus(control: &Control, caller: &Caller) -> Result<Vec<GpuView
     read.await
 }
 
-/// Lets the host take on nothing new; what runs goes on. `None` lets it again.
-pub async fn drain(control: &Control, caller: &Caller, drained: Option<Reason>) -> Result<String> {
+/// Drains the host: it accepts no new clusters, and running ones continue. `None` ends the drain.
+pub async fn drain(control: &Control, caller: &Caller, drained: Option<DrainReason>) -> Result<String> {
     caller.must_administer()?;
-    drained.as_ref().map(Reason::check).transpose()?;
+    drained.as_ref().map(DrainReason::check_reason).transpose()?;
     let me = caller.clone();
     let write = control.write(caller, move |tx| {
         let now = tx.now();
         let before = host::drain(tx)?;
-        let drain = drained.clone().map(|reason| reason.or_that_of(before).at(now));
+        let drain = drained.clone().map(|reason| reason.or_reason_of(before).into_drain(now));
         host::set_drain(tx, drain.as_ref())?;
         let verb = if drain.is_some() { "host.drain" } else { "host.undrain" };
         let detail = serde_json::json!({ "reason": drain.as_ref().and_then(|drain| drain.reason.as_deref()) });
         events::record(tx, me.user.id.as_str(), events::ENGINE, "host", verb, &detail)?;
         match drain {
-            Some(_) => Ok("The host takes on nothing new; what runs goes on.".to_owned()),
+            Some(_) => Ok("The host accepts no new clusters; running clusters continue.".to_owned()),
             None => {
-                requests::wake_line(tx, LINE_WINDOW)?;
-                Ok("The host takes on new clusters again.".to_owned())
+                requests::wake_line(tx, QUEUE_WINDOW)?;
+                Ok("The host accepts new clusters again.".to_owned())
             }
         }
     });
     write.await
 }
 
-/// Gives a GPU to nobody any more; who has it keeps it. `None` offers it again.
-pub async fn drain_gpu(control: &Control, caller: &Caller, gpu: &str, drained: Option<Reason>) -> Result<String> {
-    drained.as_ref().map(Reason::check).transpose()?;
+/// Drains a GPU: it is not assigned again, and the instance that holds it keeps it. `None` offers it again.
+pub async fn drain_gpu(control: &Control, caller: &Caller, gpu: &str, drained: Option<DrainReason>) -> Result<String> {
+    drained.as_ref().map(DrainReason::check_reason).transpose()?;
     let verb = if drained.is_some() { "gpu.drain" } else { "gpu.undrain" };
-    change(control, caller, gpu, verb, move |tx, known| {
+    change_gpu(control, caller, gpu, verb, move |tx, known| {
         let now = tx.now();
-        let drain = drained.clone().map(|reason| reason.or_that_of(known.drain.clone()).at(now));
+        let drain = drained.clone().map(|reason| reason.or_reason_of(known.drain.clone()).into_drain(now));
         Ok(Known { drain, ..known })
     })
     .await
 }
 
-/// Says that a GPU is right again of which something fatal was seen: it is offered when looks have found nothing for a while. One
-/// that is not there is forgotten instead, unless somebody has it.
+/// Clears the fatal fault of a GPU: it is offered when no fault is seen for a while. A lost GPU is removed instead,
+/// unless an instance holds it.
 pub async fn clear_gpu(control: &Control, caller: &Caller, gpu: &str) -> Result<String> {
     caller.must_administer()?;
-    if control.board().has_lost(gpu)
-        && let Some(said) = forget(control, caller, gpu).await?
+    if control.host_view().is_gpu_lost(gpu)
+        && let Some(said) = forget_lost_gpu(control, caller, gpu).await?
     {
         return Ok(said);
     }
-    change(control, caller, gpu, "gpu.clear", |tx, known| {
+    change_gpu(control, caller, gpu, "gpu.clear", |tx, known| {
         Ok(Known { health: known.health.clone().clear(tx.now())?, cleared: Some(tx.now()), ..known })
     })
     .await
 }
 
-async fn forget(control: &Control, caller: &Caller, gpu: &str) -> Result<Option<String>> {
+async fn forget_lost_gpu(control: &Control, caller: &Caller, gpu: &str) -> Result<Option<String>> {
     let (me, id) = (caller.clone(), gpu.to_owned());
     let write = control.write(caller, move |tx| {
         if instances::gpu_owners(tx)?.contains_key(&id) {
@@ -135,41 +133,42 @@ async fn forget(control: &Control, caller: &Caller, gpu: &str) -> Result<Option<
             "gpu.clear",
             &serde_json::json!({ "forgotten": true }),
         )?;
-        Ok(Some(format!("GPU {id} is not there and is forgotten; should it come back, it is a new one.")))
+        Ok(Some(format!("GPU {id} is missing and was removed; if it comes back, it counts as a new GPU.")))
     });
     let said = write.await?;
     if said.is_some() {
-        control.board().forget(gpu, control.prices());
+        control.host_view().remove_lost_gpu(gpu, control.prices());
     }
     Ok(said)
 }
 
-/// Why something is drained, if somebody says why.
+/// Why something is drained, if the administrator gives a reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reason(pub Option<String>);
+pub struct DrainReason(pub Option<String>);
 
-impl Reason {
-    /// Who drains a second time without a word has not taken the first one back.
-    fn or_that_of(self, before: Option<Drain>) -> Reason {
-        Reason(self.0.or_else(|| before?.reason))
+impl DrainReason {
+    /// A second drain without a reason keeps the reason of the first.
+    fn or_reason_of(self, before: Option<Drain>) -> DrainReason {
+        DrainReason(self.0.or_else(|| before?.reason))
     }
 
-    fn at(self, since: Time) -> Drain {
+    fn into_drain(self, since: Time) -> Drain {
         Drain { reason: self.0, since }
     }
 
-    fn check(&self) -> Result<()> {
+    fn check_reason(&self) -> Result<()> {
         let is_wrong = |text: &String| text.chars().count() > 200 || text.chars().any(char::is_control);
         match self.0.as_ref().is_some_and(is_wrong) {
-            true => {
-                Err(Error::invalid("invalid_reason", "a reason has at most 200 characters and no control characters"))
-            }
+            true => Err(Error::invalid(
+                "invalid_reason",
+                "the reason must have at most 200 characters and no control characters",
+            )),
             false => Ok(()),
         }
     }
 }
 
-async fn change(
+async fn change_gpu(
     control: &Control,
     caller: &Caller,
     gpu: &str,
@@ -193,12 +192,13 @@ async fn change(
                 Ok(format!("GPU {} is not offered: {why}. Instance {instance} keeps it.", there.id))
             }
             (None, None) => {
-                requests::wake_line(tx, LINE_WINDOW)?;
+                requests::wake_line(tx, QUEUE_WINDOW)?;
                 Ok(format!("GPU {} is offered.", there.id))
             }
-            (None, Some((instance, _))) => {
-                Ok(format!("GPU {} is offered again when instance {instance}, which has it, is gone.", there.id))
-            }
+            (None, Some((instance, _))) => Ok(format!(
+                "GPU {} will be offered again when instance {instance}, which holds it, is destroyed.",
+                there.id
+            )),
         }
     });
     write.await

@@ -214,7 +214,7 @@ async fn make(control: &Control, caller: &Caller, new: NewJob, starts: bool) -> 
     let config = parsed.map_err(|wrong| Error::invalid("invalid_config", wrong.to_string()))?;
     let me = caller.clone();
     let write = control.write(caller, move |tx| {
-        let cluster = clusters::find(tx, &me, &new.cluster)?;
+        let cluster = clusters::find_cluster(tx, &me, &new.cluster)?;
         admit(tx, &cluster, new.teardown)?;
         let mut job = fresh(tx, &me, &cluster, &config, &new);
         if starts {
@@ -255,7 +255,7 @@ fn fresh(tx: &mut Tx<'_>, caller: &Caller, cluster: &Cluster, config: &Config, n
     let now = tx.now();
     Job {
         id: JobId::fresh(tx.ids()),
-        owner: super::asked_by(caller, &cluster.owner),
+        owner: super::request_owner(caller, &cluster.owner),
         cluster: cluster.id.clone(),
         instance_type: cluster.instance_type.clone(),
         name: config.name.clone().unwrap_or_else(|| names::generate(tx.ids(), false)),

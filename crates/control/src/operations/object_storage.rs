@@ -1,5 +1,5 @@
-//! Object storage of organizations: who has it, the keys that open it, and its buckets. What is in the buckets is the
-//! business of S3.
+//! Object storage of organizations: whether it is enabled, its access keys, and its buckets. The objects in the buckets
+//! are managed through S3.
 
 use serde_json::{Value, json};
 use tarn_model::ids::OrgId;
@@ -9,70 +9,66 @@ use tarn_store::{Tx, accounts as rows, events};
 
 use crate::{Caller, Control, Error, Kind, Result};
 
-/// What opens the object storage of an organization.
+/// The access to the object storage of an organization.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Opened {
-    /// The access key with its secret.
+pub struct ObjectStorageAccess {
     pub credentials: Credentials,
     /// Where S3 is served.
     pub endpoint: String,
-    /// What happened, for a person.
     pub message: String,
 }
 
-/// What an organization uses of object storage.
+/// How much an organization uses of its object storage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UsageView {
-    /// Whether it is enabled.
     pub enabled: bool,
-    /// How many bytes there are, those of old versions and open uploads included.
+    /// The size of all objects, including old versions and open uploads.
     pub bytes: u64,
-    /// How many objects there are, old versions included.
+    /// The number of objects, including old versions.
     pub objects: u64,
-    /// How many S3 requests there were. It lags a few seconds.
+    /// The number of S3 requests so far. It lags by a few seconds.
     pub requests: u64,
-    /// How many buckets there are.
     pub buckets: u64,
-    /// How many bytes there may be, if that is limited.
+    /// The maximum size of all objects, if it is limited.
     pub quota_bytes: Option<u64>,
 }
 
-/// Gives the caller's organization object storage; one that has it keeps its keys.
-pub async fn enable(control: &Control, caller: &Caller) -> Result<Opened> {
-    let (org, me) = (organization(caller)?, caller.clone());
-    let endpoint = endpoint(control)?;
+/// Enables object storage for the caller's organization. If it is enabled already, the access keys stay the same.
+pub async fn enable(control: &Control, caller: &Caller) -> Result<ObjectStorageAccess> {
+    let (org, me) = (caller_organization(caller)?, caller.clone());
+    let endpoint = s3_endpoint(control)?;
     let write = control.write(caller, move |tx| {
         let (account, new) = accounts::enable(tx, &org)?;
         if new {
             let detail = json!({ "access_key_id": account.access_key });
-            record(tx, &me, &org, org.as_str(), "object_storage.enable", &detail)?;
+            record_account_event(tx, &me, &org, org.as_str(), "object_storage.enable", &detail)?;
         }
         let message = if new { "Object storage was enabled." } else { "Object storage is enabled already." };
         Ok((account.access_key, message.to_owned()))
     });
     let (access_key, message) = write.await?;
-    Ok(opened(control, access_key, endpoint, message))
+    Ok(access_with_secret(control, access_key, endpoint, message))
 }
 
-/// Takes object storage from the caller's organization, with all that is in it if he says so.
+/// Disables object storage for the caller's organization. With `force`, all objects are deleted.
 pub async fn disable(control: &Control, caller: &Caller, force: bool) -> Result<String> {
-    let (org, me) = (organization(caller)?, caller.clone());
+    let (org, me) = (caller_organization(caller)?, caller.clone());
     let work = move |tx: &mut Tx<'_>| {
         let lost = accounts::get(tx, &org)?;
         accounts::disable(tx, &org, force)?;
         let detail = json!({ "force": force, "objects": lost.objects, "bytes": lost.bytes });
-        record(tx, &me, &org, org.as_str(), "object_storage.disable", &detail)?;
+        record_account_event(tx, &me, &org, org.as_str(), "object_storage.disable", &detail)?;
         Ok(match lost.objects {
-            0 => "Object storage was disabled; its keys open nothing any more.".to_owned(),
-            1 => "Object storage was disabled; its keys open nothing any more, and its object is being deleted."
+            0 => "Object storage was disabled; its access keys no longer work.".to_owned(),
+            1 => "Object storage was disabled; its access keys no longer work, and its object is being deleted."
                 .to_owned(),
             many => format!(
-                "Object storage was disabled; its keys open nothing any more, and its {many} objects are being deleted."
+                "Object storage was disabled; its access keys no longer work, and its {many} objects are being deleted."
             ),
         })
     };
     let (control, caller) = (control.clone(), caller.clone());
-    to_the_end(async move {
+    run_to_completion(async move {
         let disabled = control.write(&caller, work).await;
         control.objects().forget_keys();
         control.objects_closed().notify_one();
@@ -81,38 +77,38 @@ pub async fn disable(control: &Control, caller: &Caller, force: bool) -> Result<
     .await
 }
 
-/// The keys of the caller's organization.
-pub async fn credentials(control: &Control, caller: &Caller) -> Result<Opened> {
-    let (org, endpoint) = (organization(caller)?, endpoint(control)?);
+/// Returns the access keys of the caller's organization.
+pub async fn credentials(control: &Control, caller: &Caller) -> Result<ObjectStorageAccess> {
+    let (org, endpoint) = (caller_organization(caller)?, s3_endpoint(control)?);
     let account = control.store().read(|tx| accounts::get(tx, &org)).await?;
-    Ok(opened(control, account.access_key, endpoint, String::new()))
+    Ok(access_with_secret(control, account.access_key, endpoint, String::new()))
 }
 
-/// Replaces the keys of the caller's organization; the old ones open nothing any more.
-pub async fn rotate_keys(control: &Control, caller: &Caller) -> Result<Opened> {
-    let (org, me) = (organization(caller)?, caller.clone());
-    let endpoint = endpoint(control)?;
+/// Replaces the access keys of the caller's organization. The old ones no longer work.
+pub async fn rotate_keys(control: &Control, caller: &Caller) -> Result<ObjectStorageAccess> {
+    let (org, me) = (caller_organization(caller)?, caller.clone());
+    let endpoint = s3_endpoint(control)?;
     let work = move |tx: &mut Tx<'_>| {
         let old = accounts::get(tx, &org)?.access_key;
         let account = accounts::rotate(tx, &org)?;
         let detail = json!({ "access_key_id": account.access_key, "old_access_key_id": old });
-        record(tx, &me, &org, org.as_str(), "object_storage.rotate_keys", &detail)?;
+        record_account_event(tx, &me, &org, org.as_str(), "object_storage.rotate_keys", &detail)?;
         Ok(account.access_key)
     };
     let (engine, caller) = (control.clone(), caller.clone());
-    let rotated = to_the_end(async move {
+    let rotated = run_to_completion(async move {
         let rotated = engine.write(&caller, work).await;
         engine.objects().forget_keys();
         rotated
     });
-    let message = "The keys were replaced; the old ones open nothing any more, for nobody in the organization. Its members \
-                   get the new ones with `object-storage credentials`.";
-    Ok(opened(control, rotated.await?, endpoint, message.to_owned()))
+    let message = "The access keys were replaced; the old ones no longer work for any member of the \
+                   organization. Members get the new ones with `object-storage credentials`.";
+    Ok(access_with_secret(control, rotated.await?, endpoint, message.to_owned()))
 }
 
-/// The names of the organization's buckets, in order.
+/// Lists the names of the organization's buckets, in order.
 pub async fn list_buckets(control: &Control, caller: &Caller) -> Result<Vec<String>> {
-    let org = organization(caller)?;
+    let org = caller_organization(caller)?;
     let read = control.store().read(|tx| -> Result<Vec<String>> {
         accounts::get(tx, &org)?;
         Ok(tarn_store::buckets::list(tx, &org)?.into_iter().map(|bucket| bucket.name).collect())
@@ -120,28 +116,28 @@ pub async fn list_buckets(control: &Control, caller: &Caller) -> Result<Vec<Stri
     read.await
 }
 
-/// Makes a bucket. The name need be free in the organization only.
+/// Creates a bucket. Its name must be free within the organization only.
 pub async fn create_bucket(control: &Control, caller: &Caller, name: &str) -> Result<String> {
-    let (org, me, name) = (organization(caller)?, caller.clone(), name.to_owned());
+    let (org, me, name) = (caller_organization(caller)?, caller.clone(), name.to_owned());
     let write = control.write(caller, move |tx| {
         let bucket = buckets::create(tx, &org, &name)?;
         let detail = json!({ "name": bucket.name });
-        record(tx, &me, &org, bucket.id.as_str(), "object_storage.create_bucket", &detail)?;
+        record_account_event(tx, &me, &org, bucket.id.as_str(), "object_storage.create_bucket", &detail)?;
         Ok(format!("Bucket {} was created.", bucket.name))
     });
     write.await
 }
 
-/// Removes an empty bucket, and uploads that were begun in it.
+/// Removes an empty bucket together with its open uploads.
 pub async fn delete_bucket(control: &Control, caller: &Caller, name: &str) -> Result<()> {
-    let org = organization(caller)?;
+    let org = caller_organization(caller)?;
     let mut tries = 0;
     loop {
         let (of, me, name) = (org.clone(), caller.clone(), name.to_owned());
         let called = name.clone();
-        let removed = control.write(caller, move |tx| remove_bucket(tx, &me, &of, &called)).await;
+        let removed = control.write(caller, move |tx| remove_empty_bucket(tx, &me, &of, &called)).await;
         match removed {
-            // There may be too many for one transaction, and only a call that was not carried out before may touch them.
+            // There may be too many uploads for one transaction, and a repeated idempotent call must not abort any.
             Err(error) if error.code == Error::UPLOADS_OPEN && tries < buckets::MAX_REMOVAL_TRIES => {
                 tries += 1;
                 control.objects().abort_uploads(&org, &name).await?;
@@ -151,19 +147,26 @@ pub async fn delete_bucket(control: &Control, caller: &Caller, name: &str) -> Re
     }
 }
 
-fn remove_bucket(tx: &mut Tx<'_>, caller: &Caller, org: &OrgId, name: &str) -> Result<()> {
+fn remove_empty_bucket(tx: &mut Tx<'_>, caller: &Caller, org: &OrgId, name: &str) -> Result<()> {
     accounts::get(tx, org)?;
     let bucket = buckets::find(tx, org, name).map_err(|error| match error {
         tarn_objects::Error::NoSuchBucket => Error::not_found("bucket", name),
         other => other.into(),
     })?;
     buckets::remove(tx, org, name)?;
-    record(tx, caller, org, bucket.id.as_str(), "object_storage.delete_bucket", &json!({ "name": bucket.name }))
+    record_account_event(
+        tx,
+        caller,
+        org,
+        bucket.id.as_str(),
+        "object_storage.delete_bucket",
+        &json!({ "name": bucket.name }),
+    )
 }
 
-/// What the caller's organization uses.
+/// Returns how much the caller's organization uses.
 pub async fn usage(control: &Control, caller: &Caller) -> Result<UsageView> {
-    let org = organization(caller)?;
+    let org = caller_organization(caller)?;
     let configured = control.objects().quota_bytes(&org);
     let read = control.store().read(|tx| -> Result<UsageView> {
         let quota_bytes = tarn_store::limits::object_bytes(tx, org.as_str())?.or(configured);
@@ -180,28 +183,40 @@ pub async fn usage(control: &Control, caller: &Caller) -> Result<UsageView> {
     read.await
 }
 
-/// Carries a change to its end, also when the caller hangs up: between a commit and what must follow it, nobody may.
-async fn to_the_end<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+/// Runs a change to completion even when the client disconnects, so that what must follow a commit is never skipped.
+async fn run_to_completion<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
     tokio::spawn(work).await.unwrap_or_else(|error| Err(Error::internal(error)))
 }
 
-fn organization(caller: &Caller) -> Result<OrgId> {
-    let message = "object storage belongs to organizations, and you are in none; a user gets his organization when he is \
-                   created (org_name of /admin/user/create)";
+fn caller_organization(caller: &Caller) -> Result<OrgId> {
+    let message = "object storage belongs to organizations, and you are not in one; an administrator chooses the \
+                   organization of a user when creating the user (org_name of /admin/user/create)";
     caller.user.org.clone().ok_or_else(|| Error::new(Kind::Forbidden, "no_organization", message))
 }
 
-fn endpoint(control: &Control) -> Result<String> {
+fn s3_endpoint(control: &Control) -> Result<String> {
     let message = "this engine does not serve S3; ask its operator to start it with --s3-listen";
     control.s3().map(str::to_owned).ok_or_else(|| Error::new(Kind::Unavailable, "object_storage_not_served", message))
 }
 
-/// The secret is not kept in the outcome of a call: it follows from the key.
-fn opened(control: &Control, access_key_id: String, endpoint: String, message: String) -> Opened {
+/// Adds the secret, which is derived from the access key and therefore not stored with the outcome of a call.
+fn access_with_secret(
+    control: &Control,
+    access_key_id: String,
+    endpoint: String,
+    message: String,
+) -> ObjectStorageAccess {
     let secret_access_key = control.objects().secret_of(&access_key_id);
-    Opened { credentials: Credentials { access_key_id, secret_access_key }, endpoint, message }
+    ObjectStorageAccess { credentials: Credentials { access_key_id, secret_access_key }, endpoint, message }
 }
 
-fn record(tx: &mut Tx<'_>, caller: &Caller, org: &OrgId, about: &str, verb: &str, detail: &Value) -> Result<()> {
+fn record_account_event(
+    tx: &mut Tx<'_>,
+    caller: &Caller,
+    org: &OrgId,
+    about: &str,
+    verb: &str,
+    detail: &Value,
+) -> Result<()> {
     Ok(events::record(tx, caller.user.id.as_str(), org.as_str(), about, verb, detail)?)
 }

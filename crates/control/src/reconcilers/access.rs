@@ -1,7 +1,8 @@
-//! Keeps the keys and the names of volumes in running instances right: what changes takes effect within seconds.
+//! Keeps the keys and the names of volumes in running instances up to date: changes take effect within seconds.
 //!
-//! Every running instance should have been told what is desired now; who was told something else, or nothing by this
-//! process, is told again. The composition root runs [`tick`] when its pause is over or when [`changed`] is done.
+//! What was last pushed to each running instance is compared with what is desired now. Where it differs, or where this
+//! process has pushed nothing, it is pushed again. The composition root runs [`tick`] after its pause or when
+//! [`changed`] completes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -16,55 +17,61 @@ use tarn_model::requests::backoff;
 use tarn_model::storage::Attachment;
 use tarn_store::{Tx, attachments, clusters, instances, ssh_keys};
 
-use crate::access::{self, Desired};
+use crate::access::{self, DesiredAccess};
 use crate::{Control, Result};
 
-/// How long until everything is looked at again, also when nobody rang: another replica may have changed something.
-const PAUSE: Duration = Duration::from_secs(60);
+/// How often everything is compared without a notification: another replica may have changed something.
+const RECHECK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How long one instance may take; one that hangs must not keep the others from their keys.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a push to one instance may take, so that a hanging instance does not delay the others.
+const PUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// So many are told at the same time.
-const AT_ONCE: usize = 32;
+/// How many pushes run at the same time.
+const PUSHES_AT_ONCE: usize = 32;
 
-/// Changes that come in a burst are looked at once.
-const BREATH: Duration = Duration::from_millis(200);
+/// How long to wait for further changes of a burst.
+const BURST_DELAY: Duration = Duration::from_millis(200);
 
-/// Done when a change may have to be pushed.
+/// Completes when a change may have to be pushed.
 pub async fn changed(control: &Control) {
     control.access_changed().notified().await;
-    tokio::time::sleep(BREATH).await;
+    tokio::time::sleep(BURST_DELAY).await;
 }
 
-/// Tells every running instance what it should know and was not told yet.
+/// Pushes the access configuration to every running instance where it is outdated.
 pub async fn tick(control: &Control) -> Result<Duration> {
     let now = control.clock().now();
-    let wanted = control.store().read(|tx| wanted(control, tx)).await?;
+    let wanted = control.store().read(|tx| desired_by_cluster(control, tx)).await?;
     let mut outdated = Vec::new();
     for (desired, running) in &wanted {
         for node in running {
-            if control.told().is(&node.id, desired.hash(node)) {
-                control.unreached().clear(&node.id);
-            } else if control.unreached().due(&node.id).is_none_or(|due| due <= now) {
+            if control.pushed_access().is_current(&node.id, desired.hash_for(node)) {
+                control.unreachable_instances().clear_failures(&node.id);
+            } else if control.unreachable_instances().next_try(&node.id).is_none_or(|due| due <= now) {
                 outdated.push((desired, node));
             }
         }
     }
-    // Collected first: a closure that is kept across the wait would make this future one that cannot be spawned.
-    let told: Vec<_> = outdated.into_iter().map(|(desired, node)| tell(control, desired, node)).collect();
-    futures::stream::iter(told).buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
+    // Collected first: a closure that lives across the await would make this future impossible to spawn.
+    let pushes: Vec<_> = outdated.into_iter().map(|(desired, node)| push_to_node(control, desired, node)).collect();
+    futures::stream::iter(pushes).buffer_unordered(PUSHES_AT_ONCE).collect::<Vec<()>>().await;
     let later = control.clock().now();
-    Ok(control.unreached().next().map_or(PAUSE, |due| due.until(later).min(PAUSE)))
+    Ok(control
+        .unreachable_instances()
+        .earliest_try()
+        .map_or(RECHECK_INTERVAL, |due| due.until(later).min(RECHECK_INTERVAL)))
 }
 
-/// What the running nodes of every cluster should know. What is no more is forgotten on the way.
-fn wanted(control: &Control, tx: &mut Tx<'_>) -> Result<Vec<(Desired, Vec<Instance>)>> {
+/// Returns what the running nodes of every cluster should have, and drops what is recorded about nodes that no longer
+/// exist.
+fn desired_by_cluster(control: &Control, tx: &mut Tx<'_>) -> Result<Vec<(DesiredAccess, Vec<Instance>)>> {
     let placed = clusters::placed(tx)?;
     let mut nodes = instances::of_clusters(tx, &placed)?;
     let all = || nodes.values().flatten();
-    control.told().retain(&all().map(|node| &node.id).collect());
-    control.unreached().retain(&all().filter(|node| node.state == State::Running).map(|node| &node.id).collect());
+    control.pushed_access().retain(&all().map(|node| &node.id).collect());
+    control
+        .unreachable_instances()
+        .retain(&all().filter(|node| node.state == State::Running).map(|node| &node.id).collect());
     let ids: Vec<&str> = placed.iter().map(|cluster| cluster.id.as_str()).collect();
     let held = attachments::of_clusters(tx, &ids)?;
     let held: HashMap<&str, &Attachment> = held.iter().map(|held| (held.cluster.as_str(), held)).collect();
@@ -80,58 +87,58 @@ fn wanted(control: &Control, tx: &mut Tx<'_>) -> Result<Vec<(Desired, Vec<Instan
             saved.insert(scope.to_owned(), ssh_keys::opening(tx, scope)?);
         }
         let held = held.get(cluster.id.as_str()).copied();
-        wanted.push((access::desired_with(tx, cluster, &nodes, &saved[scope], held)?, running));
+        wanted.push((access::desired_access_with(tx, cluster, &nodes, &saved[scope], held)?, running));
     }
     Ok(wanted)
 }
 
-async fn tell(control: &Control, desired: &Desired, node: &Instance) {
-    let why = match tokio::time::timeout(PATIENCE, access::push(control, desired, node)).await {
+async fn push_to_node(control: &Control, desired: &DesiredAccess, node: &Instance) {
+    let why = match tokio::time::timeout(PUSH_TIMEOUT, access::push_access(control, desired, node)).await {
         Ok(Ok(())) => {
-            if control.unreached().clear(&node.id) {
-                tracing::info!(instance = %node.id, "its keys could be changed at last");
+            if control.unreachable_instances().clear_failures(&node.id) {
+                tracing::info!(instance = %node.id, "its keys were changed after earlier failures");
             }
             return;
         }
         Ok(Err(error)) => error.to_string(),
-        Err(_) => format!("it did not answer within {} seconds", PATIENCE.as_secs()),
+        Err(_) => format!("it did not answer within {} seconds", PUSH_TIMEOUT.as_secs()),
     };
-    if control.unreached().failed(&node.id, control.clock().now(), control.ids().bits()) == 1 {
-        tracing::warn!(instance = %node.id, why, "its keys could not be changed; it is tried again until it works");
+    if control.unreachable_instances().record_failure(&node.id, control.clock().now(), control.ids().bits()) == 1 {
+        tracing::warn!(instance = %node.id, why, "its keys could not be changed; the push is retried");
     }
 }
 
-/// The instances that could not be told, how often in a row, and when each is tried again.
+/// The instances that could not be reached: how often in a row, and when the next try is due.
 #[derive(Default)]
-pub(crate) struct Unreached(Mutex<HashMap<InstanceId, (u32, Time)>>);
+pub(crate) struct UnreachableInstances(Mutex<HashMap<InstanceId, (u32, Time)>>);
 
-impl Unreached {
-    /// Counts a failure, and returns how many there were in a row.
-    fn failed(&self, node: &InstanceId, now: Time, chance: u64) -> u32 {
-        let mut all = self.all();
+impl UnreachableInstances {
+    /// Records a failure, and returns how many there were in a row.
+    fn record_failure(&self, node: &InstanceId, now: Time, chance: u64) -> u32 {
+        let mut all = self.lock_all();
         let (failures, due) = all.entry(node.clone()).or_insert((0, now));
         *failures = failures.saturating_add(1);
         *due = now.after(backoff(*failures, chance));
         *failures
     }
 
-    fn clear(&self, node: &InstanceId) -> bool {
-        self.all().remove(node).is_some()
+    fn clear_failures(&self, node: &InstanceId) -> bool {
+        self.lock_all().remove(node).is_some()
     }
 
-    fn due(&self, node: &InstanceId) -> Option<Time> {
-        self.all().get(node).map(|(_, due)| *due)
+    fn next_try(&self, node: &InstanceId) -> Option<Time> {
+        self.lock_all().get(node).map(|(_, due)| *due)
     }
 
-    fn next(&self) -> Option<Time> {
-        self.all().values().map(|(_, due)| *due).min()
+    fn earliest_try(&self) -> Option<Time> {
+        self.lock_all().values().map(|(_, due)| *due).min()
     }
 
     fn retain(&self, known: &BTreeSet<&InstanceId>) {
-        self.all().retain(|node, _| known.contains(node));
+        self.lock_all().retain(|node, _| known.contains(node));
     }
 
-    fn all(&self) -> std::sync::MutexGuard<'_, HashMap<InstanceId, (u32, Time)>> {
+    fn lock_all(&self) -> std::sync::MutexGuard<'_, HashMap<InstanceId, (u32, Time)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

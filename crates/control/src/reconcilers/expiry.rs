@@ -1,22 +1,23 @@
-//! Forgets what is too old: outcomes of idempotent calls after their day, and what ended after thirty days.
+//! Removes old rows: outcomes of idempotent calls after a day, and what has ended after thirty days.
 
 use std::time::Duration;
 
-use tarn_store::{expiry, idempotency};
+use tarn_store::{expiry, idempotency as outcomes};
 
-use crate::{Control, Error, Result, once};
+use crate::calls::idempotency::OUTCOME_RETENTION;
+use crate::{Control, Error, Result};
 
-/// How long until it should run again.
+/// How long until the next run.
 const PAUSE: Duration = Duration::from_secs(10 * 60);
 
-/// How long destroyed clusters and volumes and ended requests can be looked at.
+/// How long destroyed clusters and volumes and ended requests are kept.
 const REMEMBERED: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Forgets some of what is too old; comes again at once while there is more.
+/// Removes some old rows; runs again immediately while there are more.
 pub async fn tick(control: &Control) -> Result<Duration> {
     let write = control.store().write(|tx| {
-        let outcomes = idempotency::remove_expired(tx, tx.now().before(once::KEPT))?;
-        Ok(outcomes + expiry::forget_ended(tx, tx.now().before(REMEMBERED))?)
+        let forgotten = outcomes::remove_expired(tx, tx.now().before(OUTCOME_RETENTION))?;
+        Ok(forgotten + expiry::forget_ended(tx, tx.now().before(REMEMBERED))?)
     });
     match write.await.map_err(|error: tarn_store::Error| Error::from(error))? {
         0 => Ok(PAUSE),

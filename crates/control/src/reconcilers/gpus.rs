@@ -1,32 +1,31 @@
-//! Looks at the GPUs and keeps written down which of them are offered.
+//! Observes the GPUs and records which of them are offered.
 //!
-//! What is seen is compared with what is written, and only a difference is written. A GPU that is written down and was not seen
-//! counts as installed, and as not well. An instance that owns a GPU which is not well keeps it: its owner is told, and when it is
-//! given back nobody else gets it.
+//! Only differences are written. A recorded GPU that was not seen counts as installed and unhealthy. An instance that
+//! holds an unhealthy GPU keeps it: its owner is informed, and after its release the GPU is not assigned again.
 
 use std::time::Duration;
 
 use tarn_model::gpus::{Health, Known, Look, Seen, Unseen};
 use tarn_store::{Tx, clusters, events, gpus, instances, requests};
 
-use crate::requests::LINE_WINDOW;
+use crate::requests::QUEUE_WINDOW;
 use crate::{Control, Result};
 
-/// Looks at all of them once. A look that fails is one at which nothing was seen.
+/// Observes all GPUs once. A look that fails counts as one that saw nothing.
 pub async fn tick(control: &Control) -> Result<Duration> {
     let (every, quiet) = (control.settings().gpus_every, control.settings().gpu_recovery);
     let look = control.driver().gpus().await.unwrap_or_else(|error| {
-        tracing::warn!(%error, "the GPUs could not be looked at: none is offered until they can");
+        tracing::warn!(%error, "the GPUs could not be observed: none is offered until they can be");
         Look::default()
     });
     let listed = control.inventory();
     let is_listed = move |id: &str| listed.gpus.iter().any(|gpu| gpu.id == id);
     let read = |tx: &mut Tx<'_>| -> Result<(Unseen, bool)> {
-        let unseen = unseen(tx, &look, &is_listed)?;
+        let unseen = find_unseen(tx, &look, &is_listed)?;
         let known = gpus::all(tx)?;
         let is_news = look.seen.iter().chain(&unseen.missed).any(|seen| {
             let before = known.get(&seen.gpu.id);
-            before != Some(&after(before.cloned(), seen, tx, quiet))
+            before != Some(&after_look(before.cloned(), seen, tx, quiet))
         });
         let is_news = is_news || !unseen.gone.is_empty();
         Ok((unseen, is_news))
@@ -34,14 +33,15 @@ pub async fn tick(control: &Control) -> Result<Duration> {
     let (mut unseen_now, is_news) = control.store().read(read).await?;
     if is_news {
         let look = look.clone();
-        let write = control.store().write(move |tx| write_all(tx, &look, &is_listed, quiet));
+        let write = control.store().write(move |tx| save_changes(tx, &look, &is_listed, quiet));
         unseen_now = write.await?;
     }
-    look.seen.iter().chain(&unseen_now.missed).for_each(measure);
-    // Nobody may be given a GPU of which it is not written down how it is and what it is a slice of: so the board comes after.
-    let are_others = control.board().remember(&look.seen, &unseen_now.missed, control.prices());
+    look.seen.iter().chain(&unseen_now.missed).for_each(set_gauges);
+    // The health of a GPU, and which GPU it is a slice of, must be recorded before it is assigned: so the host view
+    // comes after the write.
+    let are_others = control.host_view().record_look(&look.seen, &unseen_now.missed, control.prices());
     if are_others {
-        control.store().write(|tx| -> Result<u64> { Ok(requests::wake_line(tx, LINE_WINDOW)?) }).await?;
+        control.store().write(|tx| -> Result<u64> { Ok(requests::wake_line(tx, QUEUE_WINDOW)?) }).await?;
     }
     if is_news || are_others {
         control.due().notify_one();
@@ -49,53 +49,53 @@ pub async fn tick(control: &Control) -> Result<Duration> {
     Ok(every)
 }
 
-fn unseen(tx: &mut Tx<'_>, look: &Look, is_listed: &impl Fn(&str) -> bool) -> Result<Unseen> {
+fn find_unseen(tx: &mut Tx<'_>, look: &Look, is_listed: &impl Fn(&str) -> bool) -> Result<Unseen> {
     let (known, owners) = (gpus::all(tx)?, instances::gpu_owners(tx)?);
     Ok(look.unseen(&known, |id| owners.contains_key(id), is_listed))
 }
 
-/// Writes down everything that has changed, and wakes the line if one is offered now that was not; says who was not seen.
-fn write_all(tx: &mut Tx<'_>, look: &Look, is_listed: &impl Fn(&str) -> bool, quiet: Duration) -> Result<Unseen> {
-    let unseen = unseen(tx, look, is_listed)?;
+/// Saves everything that has changed, wakes the queue if a GPU is newly offered, and returns which GPUs were not seen.
+fn save_changes(tx: &mut Tx<'_>, look: &Look, is_listed: &impl Fn(&str) -> bool, quiet: Duration) -> Result<Unseen> {
+    let unseen = find_unseen(tx, look, is_listed)?;
     let mut is_more = false;
     for seen in look.seen.iter().chain(&unseen.missed) {
-        is_more |= write_down(tx, seen, quiet)?;
+        is_more |= save_change(tx, seen, quiet)?;
     }
     for id in &unseen.gone {
         gpus::forget(tx, id)?;
     }
     if is_more {
-        requests::wake_line(tx, LINE_WINDOW)?;
+        requests::wake_line(tx, QUEUE_WINDOW)?;
     }
     Ok(unseen)
 }
 
-fn after(before: Option<Known>, seen: &Seen, tx: &Tx<'_>, quiet: Duration) -> Known {
+fn after_look(before: Option<Known>, seen: &Seen, tx: &Tx<'_>, quiet: Duration) -> Known {
     before.unwrap_or_else(|| Known::new(seen)).seen(seen, tx.now(), quiet)
 }
 
-/// Writes down what has changed about one; says whether it is offered now and was not.
-fn write_down(tx: &mut Tx<'_>, seen: &Seen, quiet: Duration) -> Result<bool> {
+/// Saves what has changed about one GPU; returns whether it is newly offered.
+fn save_change(tx: &mut Tx<'_>, seen: &Seen, quiet: Duration) -> Result<bool> {
     let before = gpus::get(tx, &seen.gpu.id)?;
-    let now = after(before.clone(), seen, tx, quiet);
+    let now = after_look(before.clone(), seen, tx, quiet);
     if before.as_ref() == Some(&now) {
         return Ok(false);
     }
     gpus::save(tx, &now)?;
     let was = before.as_ref().map_or("GOOD", |before| before.health.name());
     if was != now.health.name() {
-        tell(tx, &now)?;
+        record_health_change(tx, &now)?;
     }
     Ok(before.is_some_and(|before| before.withheld().is_some()) && now.withheld().is_none())
 }
 
-/// Tells whoever has to know: the owner of the instance that has it, or the engine.
-fn tell(tx: &mut Tx<'_>, known: &Known) -> Result<()> {
+/// Records the event for the owner of the instance that holds the GPU, or for the engine.
+fn record_health_change(tx: &mut Tx<'_>, known: &Known) -> Result<()> {
     let verb = match &known.health {
         Health::Good => "gpu.good",
         Health::Bad { .. } => "gpu.bad",
         Health::Fatal { .. } => "gpu.fatal",
-        // That it is well is told when it is.
+        // Its recovery is recorded when it is complete.
         Health::Recovering { .. } => return Ok(()),
     };
     let id = &known.gpu.id;
@@ -107,14 +107,14 @@ fn tell(tx: &mut Tx<'_>, known: &Known) -> Result<()> {
     let detail = serde_json::json!({ "reason": reason, "instance": instance, "cluster": cluster_id });
     events::record(tx, events::ENGINE, scope, id, verb, &detail)?;
     match &known.health {
-        Health::Good => tracing::info!(gpu = id, "a GPU is well again"),
-        _ => tracing::warn!(gpu = id, reason, "a GPU is not well and is not offered"),
+        Health::Good => tracing::info!(gpu = id, "a GPU is healthy again"),
+        _ => tracing::warn!(gpu = id, reason, "a GPU is unhealthy and is not offered"),
     }
     Ok(())
 }
 
-/// What Prometheus is told of one.
-fn measure(seen: &Seen) {
+/// Sets the metrics of one GPU.
+fn set_gauges(seen: &Seen) {
     let labels = || {
         [("gpu", seen.gpu.id.clone()), ("model", seen.gpu.model.clone()), ("simulated", seen.gpu.simulated.to_string())]
     };

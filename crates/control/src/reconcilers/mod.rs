@@ -1,10 +1,13 @@
-//! Reconcilers: what must stay true. They take no input, read what is, and act; each says when it wants to run again.
+//! Reconcilers keep the database and the host in agreement. They take no input, observe, and act; each returns when it
+//! should run again.
+//!
+//! Start reading at [`instances`].
 
 pub mod access;
 pub mod expiry;
 pub mod gpus;
+pub mod instances;
 pub mod jobs;
-pub mod machines;
 pub mod objects;
 pub mod reboots;
 

@@ -1,7 +1,8 @@
-//! What a restart of the machine ended at once: its clusters are brought back, a few at a time, and what was lost is told.
+//! Recovery from a reboot of the host: clusters are restarted, a few at a time, and losses are recorded.
 //!
-//! A node that died alone is for its owner to judge. A machine that went down is nobody's fault, and whoever had a cluster expects
-//! to find it again. [`give_time`] and [`recover`] are called when the engine starts; the reconciler of the machines goes on from there.
+//! A node that died alone is for its owner to judge. After a reboot of the host, users expect their clusters to come
+//! back. The engine calls [`extend_deadlines`] and [`recover`] when it starts; the reconciler of instances continues
+//! from there.
 
 use tarn_driver::{End, Observed};
 use tarn_model::Refused;
@@ -10,79 +11,81 @@ use tarn_model::lifecycle::State;
 use tarn_model::requests::RequestType;
 use tarn_store::{Tx, attachments, clusters, events, installation, instances, jobs, requests, storage};
 
-use super::machines;
+use super::instances as instance_reconciler;
 use crate::audit::{Difference, differences};
-use crate::requests::{New, deadlines, start};
+use crate::requests::{NewRequest, deadlines, start_request};
 use crate::{AfterReboot, Control, Error, Result, Settings};
 
-/// The key under which the database keeps which start of the machine it has seen last.
-const SEEN: &str = "machine_boot";
+/// The key under which the database stores the last handled boot of the host.
+const LAST_BOOT_KEY: &str = "machine_boot";
 
-/// The key under which it keeps what was open when the machine came up last.
-const OPEN: &str = "machine_boot_open";
+/// The key under which the database stores what was open at the last boot of the host.
+const OPEN_WORK_KEY: &str = "machine_boot_open";
 
-/// So many clusters are brought back at the same time: all at once would only wait for each other.
-const AT_ONCE: u32 = 4;
+/// How many clusters are restarted at the same time; more would only wait for each other.
+const RESTARTS_AT_ONCE: u32 = 4;
 
-/// What a restart of the machine has ended or taken.
+/// What a reboot of the host has ended or lost. Recorded as the detail of an event.
 #[derive(Debug, Default, serde::Serialize)]
 struct Losses {
-    /// Clusters that begin to come back; that they did, or did not, is told by events of their own.
+    /// Clusters that are being restarted; their own events record the outcome.
     clusters_coming_back: u64,
-    /// Clusters that failed, because they cannot be brought back or shall not.
+    /// Clusters that failed, because they cannot be restarted or the operator does not want it.
     clusters_failed: u64,
-    /// Requests that go on where they were.
+    /// Requests that continue.
     requests_resumed: u64,
-    /// Jobs that ran and were cut off.
+    /// Jobs that were running.
     jobs_interrupted: u64,
-    /// Volumes that are damaged or not where they were.
+    /// Volumes that are damaged or missing.
     volumes_lost: u64,
-    /// Nodes whose disk is gone.
+    /// Nodes whose disk is missing.
     disks_missing: u64,
-    /// Nodes that the database knows and the machine does not.
+    /// Nodes that the database knows and the host does not have.
     instances_missing: u64,
-    /// Instances and volumes that the machine has and the database does not know.
+    /// Instances and volumes that the host has and the database does not know.
     unknown: u64,
 }
 
-/// What was open when the machine came up. It is kept until the losses were told: by then more may have begun, or have ended.
+/// What was open when the host came up. It is kept until the losses are recorded, because more may begin or end until
+/// then.
 #[derive(serde::Serialize, serde::Deserialize)]
-struct Open {
+struct OpenWork {
     boot: String,
     requests: u64,
     jobs: u64,
 }
 
-/// To be called when the engine starts, before anything works: after a restart of the machine whatever is open has its time anew.
-/// That happens once for each restart, or nothing would ever come to its deadline on a machine that cannot be looked at.
-pub async fn give_time(control: &Control) -> Result<()> {
-    let Some(boot) = unseen(control).await? else { return Ok(()) };
+/// Is called when the engine starts, before anything works: after a reboot of the host every open request gets its full
+/// time again. This happens once for each boot; otherwise no deadline would ever pass on a host that cannot be
+/// observed.
+pub async fn extend_deadlines(control: &Control) -> Result<()> {
+    let Some(boot) = unhandled_boot(control).await? else { return Ok(()) };
     let settings = control.settings().clone();
     let write = control.store().write(move |tx| -> Result<()> {
-        if installation::get(tx, SEEN)?.is_none() || open_then(tx, &boot)?.is_some() {
+        if installation::get(tx, LAST_BOOT_KEY)?.is_none() || open_work_at_boot(tx, &boot)?.is_some() {
             return Ok(());
         }
         let all = requests::open(tx)?;
-        let open = Open { boot: boot.clone(), requests: all.len() as u64, jobs: jobs::count_interrupted(tx)? };
+        let open = OpenWork { boot: boot.clone(), requests: all.len() as u64, jobs: jobs::count_interrupted(tx)? };
         for request in all {
-            requests::save(tx, &deadlines::anew(request, tx.now(), &settings))?;
+            requests::save(tx, &deadlines::with_fresh_deadline(request, tx.now(), &settings))?;
         }
-        Ok(installation::set(tx, OPEN, &serde_json::to_string(&open).map_err(Error::internal)?)?)
+        Ok(installation::set(tx, OPEN_WORK_KEY, &serde_json::to_string(&open).map_err(Error::internal)?)?)
     });
     write.await
 }
 
-/// To be called when the engine starts, after [`give_time`], and again until it succeeds: after a restart of the machine it begins
-/// to bring back what ran, and tells what was lost.
+/// Is called when the engine starts, after [`extend_deadlines`], and again until it succeeds: after a reboot of the
+/// host it begins to restart the clusters that ran, and records the losses.
 pub async fn recover(control: &Control) -> Result<()> {
-    let Some(boot) = unseen(control).await? else { return Ok(()) };
+    let Some(boot) = unhandled_boot(control).await? else { return Ok(()) };
     let this = boot.clone();
-    let losses = match control.store().read(move |tx| open_then(tx, &this)).await? {
-        Some(open) => Some(take_stock(control, &open).await?),
+    let losses = match control.store().read(move |tx| open_work_at_boot(tx, &this)).await? {
+        Some(open) => Some(count_losses(control, &open).await?),
         None => None,
     };
     let write = control.store().write(move |tx| -> Result<()> {
-        installation::set(tx, SEEN, &boot)?;
+        installation::set(tx, LAST_BOOT_KEY, &boot)?;
         if let Some(losses) = &losses {
             let detail = serde_json::to_value(losses).map_err(Error::internal)?;
             events::record(tx, events::ENGINE, events::ENGINE, "machine", "machine.rebooted", &detail)?;
@@ -92,42 +95,43 @@ pub async fn recover(control: &Control) -> Result<()> {
     write.await
 }
 
-/// The present start of the machine, if what it has done is not told yet.
-async fn unseen(control: &Control) -> Result<Option<String>> {
-    let boot = control.driver().machine_boot().await.map_err(Error::internal)?;
-    let seen = control.store().read(|tx| installation::get(tx, SEEN)).await.map_err(Error::from)?;
+/// Returns the current boot of the host, if its losses are not recorded yet.
+async fn unhandled_boot(control: &Control) -> Result<Option<String>> {
+    let boot = control.driver().host_boot().await.map_err(Error::internal)?;
+    let seen = control.store().read(|tx| installation::get(tx, LAST_BOOT_KEY)).await.map_err(Error::from)?;
     Ok(boot.filter(|boot| seen.as_ref() != Some(boot)))
 }
 
-/// What was open when the machine came up this time, if that was written down.
-fn open_then(tx: &mut Tx<'_>, boot: &str) -> Result<Option<Open>> {
-    let kept = installation::get(tx, OPEN)?;
-    let kept: Option<Open> = kept.map(|text| serde_json::from_str(&text)).transpose().map_err(Error::internal)?;
+/// Returns what was open at this boot of the host, if that was stored.
+fn open_work_at_boot(tx: &mut Tx<'_>, boot: &str) -> Result<Option<OpenWork>> {
+    let kept = installation::get(tx, OPEN_WORK_KEY)?;
+    let kept: Option<OpenWork> = kept.map(|text| serde_json::from_str(&text)).transpose().map_err(Error::internal)?;
     Ok(kept.filter(|open| open.boot == boot))
 }
 
-/// Marks what a restart of the machine has done to everything, and counts it.
-async fn take_stock(control: &Control, open: &Open) -> Result<Losses> {
+/// Marks what a reboot of the host has ended or lost, and counts it.
+async fn count_losses(control: &Control, open: &OpenWork) -> Result<Losses> {
     let observed = control.driver().observe().await.map_err(Error::internal)?;
     let before = control.store().read(clusters::count_failed).await.map_err(Error::from)?;
-    let missing = missing(control, &observed).await?;
+    let missing = count_missing(control, &observed).await?;
     let mut losses = Losses { requests_resumed: open.requests, jobs_interrupted: open.jobs, ..missing };
-    // Without what else is kept: should that fail, what was found would be counted anew by the next try, and wrongly.
-    machines::look(control).await?;
+    // Only the comparison, not the whole tick: if another part of it failed, the next try would count the losses again,
+    // and wrongly.
+    instance_reconciler::compare_with_host(control).await?;
     let read = control.store().read(|tx| Ok((clusters::count_failed(tx)?, requests::count_coming_back(tx)?)));
     let (failed, coming_back) = read.await.map_err(|error: tarn_store::Error| Error::from(error))?;
     losses.clusters_failed = failed.saturating_sub(before);
     losses.clusters_coming_back = coming_back;
-    tracing::warn!(?losses, "the machine was restarted; what ran on it is being brought back");
+    tracing::warn!(?losses, "the host was rebooted; the clusters that ran on it are being restarted");
     metrics::counter!("tarn_machine_reboots_total").increment(1);
     Ok(losses)
 }
 
-/// What the machine does not have any more, or has and nobody knows.
-async fn missing(control: &Control, observed: &Observed) -> Result<Losses> {
+/// Counts what the host no longer has, and what it has without a row.
+async fn count_missing(control: &Control, observed: &Observed) -> Result<Losses> {
     let mut losses = Losses::default();
     for difference in differences(control.store(), observed).await? {
-        tracing::debug!(%difference, "the machine is not as the database says");
+        tracing::debug!(%difference, "the host differs from the database");
         match difference {
             Difference::Instance(_, None) => losses.instances_missing += 1,
             Difference::Instance(_, Some(seen)) => {
@@ -142,9 +146,14 @@ async fn missing(control: &Control, observed: &Observed) -> Result<Losses> {
     Ok(losses)
 }
 
-/// Whether a cluster that ran comes back by itself, in the transaction that has seen all of its nodes ended by the machine. One that
-/// cannot be brought back has failed, and says why.
-pub(super) fn bring_back(tx: &mut Tx<'_>, cluster: &Cluster, nodes: &[Instance], settings: &Settings) -> Result<bool> {
+/// Begins to restart a cluster whose nodes all ended with the host, in the transaction that marks them; returns whether
+/// it was handled here. A cluster that cannot be restarted is marked as failed, with the reason.
+pub(super) fn bring_cluster_back(
+    tx: &mut Tx<'_>,
+    cluster: &Cluster,
+    nodes: &[Instance],
+    settings: &Settings,
+) -> Result<bool> {
     if settings.after_reboot == AfterReboot::Leave || cluster.state != State::Running {
         return Ok(false);
     }
@@ -154,14 +163,14 @@ pub(super) fn bring_back(tx: &mut Tx<'_>, cluster: &Cluster, nodes: &[Instance],
         None => None,
     };
     match cluster.clone().begin_restart(nodes, held.as_ref(), volume.as_ref(), now) {
-        Ok(restarting) => begin(tx, restarting, nodes, settings)?,
-        Err(refused) => give_up(tx, cluster.clone(), nodes, &refused)?,
+        Ok(restarting) => begin_bring_back(tx, restarting, nodes, settings)?,
+        Err(refused) => fail_unrestartable(tx, cluster.clone(), nodes, &refused)?,
     }
     Ok(true)
 }
 
-/// Begins to bring a cluster back, or lets it wait for its turn.
-fn begin(tx: &mut Tx<'_>, cluster: Cluster, nodes: &[Instance], settings: &Settings) -> Result<()> {
+/// Begins the restart of a cluster, which may have to wait for admission.
+fn begin_bring_back(tx: &mut Tx<'_>, cluster: Cluster, nodes: &[Instance], settings: &Settings) -> Result<()> {
     clusters::save(tx, &cluster)?;
     for node in nodes {
         instances::save(tx, &Instance { state: cluster.state.clone(), ..node.clone() })?;
@@ -169,25 +178,25 @@ fn begin(tx: &mut Tx<'_>, cluster: Cluster, nodes: &[Instance], settings: &Setti
     let detail = serde_json::json!({ "name": cluster.name, "cause": End::MachineRebooted.name() });
     events::record(tx, events::ENGINE, cluster.owner.scope(), cluster.id.as_str(), "cluster.restart", &detail)?;
     let owner = cluster.owner.clone();
-    let new = New { kind: RequestType::ClusterRestart, owner, cluster: Some(&cluster.id), volume: None };
-    let mut request = start(tx, new, settings.capacity_deadline)?;
-    // It has its turn when it is woken, and all of its time from then on.
+    let new = NewRequest { kind: RequestType::ClusterRestart, owner, cluster: Some(&cluster.id), volume: None };
+    let mut request = start_request(tx, new, settings.capacity_deadline)?;
+    // An admission wakes the request, and its time starts then.
     request.due = request.deadline;
     requests::save(tx, &request)?;
     let note =
-        format!("The machine was restarted, which was seen at {}, and the engine brings back what ran", tx.now());
+        format!("The host was rebooted (noticed at {}), and the engine restarts the clusters that ran", tx.now());
     requests::set_note(tx, &request, &note)?;
-    give_turns(tx, settings)
+    admit_restarts(tx, settings)
 }
 
-fn give_up(tx: &mut Tx<'_>, cluster: Cluster, nodes: &[Instance], refused: &Refused) -> Result<()> {
+fn fail_unrestartable(tx: &mut Tx<'_>, cluster: Cluster, nodes: &[Instance], refused: &Refused) -> Result<()> {
     let now = tx.now();
     for node in nodes {
         instances::save(tx, &node.clone().died(End::MachineRebooted)?)?;
     }
     let reason = format!(
-        "the machine was restarted, and the cluster could not be brought back: {refused}. Restart it when that is mended, or \
-         destroy it"
+        "the host was rebooted, and the cluster could not be brought back: {refused}. Restart it when that is fixed, \
+         or destroy it"
     );
     let cluster = cluster.moved(now, |state| state.die(&reason))?;
     clusters::save(tx, &cluster)?;
@@ -195,18 +204,18 @@ fn give_up(tx: &mut Tx<'_>, cluster: Cluster, nodes: &[Instance], refused: &Refu
     Ok(events::record(tx, events::ENGINE, cluster.owner.scope(), cluster.id.as_str(), "cluster.failed", &detail)?)
 }
 
-/// Lets as many clusters come back as may at the same time.
-pub(super) async fn next_turns(control: &Control) -> Result<()> {
+/// Admits as many restarts as may run at the same time.
+pub(super) async fn admit_waiting_restarts(control: &Control) -> Result<()> {
     let waiting = control.store().read(requests::is_any_to_bring_back).await.map_err(Error::from)?;
     if waiting {
         let settings = control.settings().clone();
-        control.store().write(move |tx| give_turns(tx, &settings)).await?;
+        control.store().write(move |tx| admit_restarts(tx, &settings)).await?;
         control.due().notify_one();
     }
     Ok(())
 }
 
-fn give_turns(tx: &mut Tx<'_>, settings: &Settings) -> Result<()> {
+fn admit_restarts(tx: &mut Tx<'_>, settings: &Settings) -> Result<()> {
     let deadline = tx.now().after(settings.work_deadline);
-    Ok(requests::bring_back(tx, AT_ONCE, deadline)?)
+    Ok(requests::bring_back(tx, RESTARTS_AT_ONCE, deadline)?)
 }

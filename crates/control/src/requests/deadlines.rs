@@ -1,4 +1,4 @@
-//! How long a request has for what it is doing now, when nobody could work on it for a while.
+//! New deadlines for requests that no runner could work on for a while.
 
 use std::time::Duration;
 
@@ -8,22 +8,22 @@ use tarn_model::requests::{Request, RequestStatus, RequestType};
 use super::{PULL, definition};
 use crate::Settings;
 
-/// The request with all the time that its present step would have if it began now; never with less than it has.
-pub(crate) fn anew(mut request: Request, now: Time, settings: &Settings) -> Request {
-    let deadline = now.after(time(&request, settings));
+/// Returns the request with the full time of its current step, counted from now; never with an earlier deadline.
+pub(crate) fn with_fresh_deadline(mut request: Request, now: Time, settings: &Settings) -> Request {
+    let deadline = now.after(time_for_step(&request, settings));
     if deadline <= request.deadline {
         return request;
     }
-    // Who sleeps until its deadline, because only its turn or the line wakes it, sleeps on.
+    // A request that sleeps until its deadline, because only an admission or the queue wakes it, keeps sleeping.
     if request.due == request.deadline && request.status == RequestStatus::Pending {
         request.due = deadline;
     }
     Request { deadline, ..request }
 }
 
-fn time(request: &Request, settings: &Settings) -> Duration {
+fn time_for_step(request: &Request, settings: &Settings) -> Duration {
     if request.failure.is_some() {
-        // The time for undoing is counted from the deadline on.
+        // The time for the undo is counted from the deadline.
         return Duration::ZERO;
     }
     let waits_for_turn = request.status == RequestStatus::Pending && request.due == request.deadline;

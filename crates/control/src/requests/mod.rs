@@ -1,24 +1,16 @@
 //! The nine kinds of requests, each a table of steps.
 //!
-//! A step first acts on the world through the driver and then commits: the commit runs in one transaction with the progress
-//! of the request, guarded by the runner's lease. A step may run twice, and one that timed out may have succeeded, so its
-//! act is idempotent. The undo of a step must cope with one that happened wholly, partly or not at all.
+//! A step first acts on the host through the driver and then commits. The commit runs in one transaction with the
+//! progress of the request, guarded by the runner's lease. A step may run twice, and a step that timed out may have
+//! succeeded, so its action is idempotent. The undo of a step must handle a step that happened completely, partly or
+//! not at all.
+//!
+//! Start reading at [`Definition`], and at `clusters/claim.rs` for the longest example.
 
-mod attach_storage;
-mod claim_cluster;
-mod create_storage;
+mod clusters;
 pub(crate) mod deadlines;
-mod destroy_storage;
-mod detach_storage;
-mod edit_cluster;
-mod edit_storage;
-mod nodes;
-mod pull;
-mod release_cluster;
-mod release_volume;
-mod restart_cluster;
 mod start;
-mod undo_mounts;
+mod storage;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -30,76 +22,69 @@ use tarn_store::Tx;
 
 use crate::{Control, Error, Result};
 
-pub(crate) use claim_cluster::LINE_WINDOW;
-pub(crate) use pull::NAME as PULL;
-pub(crate) use start::{New, conclude, start, start_completed, start_in_line};
+pub(crate) use clusters::{PULL, QUEUE_WINDOW};
+pub(crate) use start::{NewRequest, end_request, start_completed, start_queued, start_request};
 
-/// One kind of request.
+/// A kind of request.
 pub struct Definition {
-    /// Which.
     pub kind: RequestType,
-    /// What is done, in order.
+    /// The steps, in order.
     pub steps: &'static [Step],
-    /// What the caller is told in the end.
+    /// The message when the request completes.
     pub completed: &'static str,
-    /// Whether its steps write notes, which the caller is told besides, however it ends.
+    /// Whether its steps write notes, which are added to the final message.
     pub takes_notes: bool,
-    /// Marks the object after everything was undone, with the reason. Runs in the transaction that ends the request.
+    /// Marks the object as failed, with the reason, after everything was undone. Runs in the transaction that ends the
+    /// request.
     pub failed: fn(&Request, &mut Tx<'_>, &str) -> Result<()>,
 }
 
-/// One step of a request.
+/// A step of a request.
 pub struct Step {
-    /// Its name in explanations and logs.
+    /// The name in explanations and logs.
     pub name: &'static str,
-    /// Does it.
     pub run: for<'a> fn(Context<'a>) -> Work<'a>,
-    /// Takes it back.
     pub undo: Undo,
 }
 
-/// How a step is taken back.
+/// How a step is undone.
 pub enum Undo {
-    /// By this.
     With(for<'a> fn(Context<'a>) -> Work<'a>),
-    /// Not at all, for the reason given.
+    /// There is no undo, for this reason.
     None(&'static str),
 }
 
 /// What a step works with.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
-    /// The control plane.
     pub control: &'a Control,
-    /// The request.
     pub request: &'a Request,
 }
 
-/// A step under way: acts, and returns what to commit.
+/// A running step. It acts, and returns what to commit.
 pub type Work<'a> = Pin<Box<dyn Future<Output = std::result::Result<Commit, Failure>> + Send + 'a>>;
 
-/// What is committed together with the progress of the request.
+/// The changes that are committed together with the progress of the request.
 pub type Commit = Box<dyn Fn(&mut Tx<'_>) -> Result<Next> + Send + Sync>;
 
-/// How it goes on after a step.
+/// How the request continues after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// The step is done.
     Done,
-    /// The step is done, and from now on the work has this deadline.
+    /// The step is done, and the work has this deadline from now on.
     DoneUntil(Time),
-    /// The same, and there is nothing to do for the step after it either.
+    /// The step is done with this deadline, and the next step is skipped.
     SkipUntil(Time),
-    /// The step has to wait, holding nothing; it is tried again when something wakes it.
+    /// The step has to wait and holds nothing; it runs again when the request is woken.
     Wait,
 }
 
-/// Why a step did not work.
+/// Why a step failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// It may work when tried again.
+    /// A retry may succeed.
     Retry(String),
-    /// It will not work; everything is undone.
+    /// No retry can succeed; everything is undone.
     Permanent(String),
 }
 
@@ -112,7 +97,7 @@ impl From<tarn_driver::Error> for Failure {
     }
 }
 
-/// What the store could not do now it may do later; the runner's deadline bounds how often that is tried.
+/// An error of the store may be temporary. The deadline of the request bounds the retries.
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Failure::Retry(error.message)
@@ -120,33 +105,33 @@ impl From<Error> for Failure {
 }
 
 impl<'a> Context<'a> {
-    /// The cluster that the request is about.
+    /// Returns the cluster that the request is about.
     pub(crate) fn cluster(&self) -> &'a ClusterId {
         self.request.cluster.as_ref().expect("operations give every request of this kind a cluster")
     }
 
-    /// The volume that the request is about.
+    /// Returns the volume that the request is about.
     pub(crate) fn volume(&self) -> &'a VolumeId {
         self.request.volume.as_ref().expect("operations give every request of this kind a volume")
     }
 }
 
-/// The table of a kind of request.
+/// Returns the definition of a kind of request.
 pub fn definition(kind: RequestType) -> &'static Definition {
     match kind {
-        RequestType::ClusterClaim => &claim_cluster::DEFINITION,
-        RequestType::ClusterRelease => &release_cluster::DEFINITION,
-        RequestType::ClusterEdit => &edit_cluster::DEFINITION,
-        RequestType::ClusterRestart => &restart_cluster::DEFINITION,
-        RequestType::StorageCreate => &create_storage::DEFINITION,
-        RequestType::StorageDestroy => &destroy_storage::DEFINITION,
-        RequestType::StorageAttach => &attach_storage::DEFINITION,
-        RequestType::StorageDetach => &detach_storage::DEFINITION,
-        RequestType::StorageEdit => &edit_storage::DEFINITION,
+        RequestType::ClusterClaim => &clusters::claim::DEFINITION,
+        RequestType::ClusterRelease => &clusters::release::DEFINITION,
+        RequestType::ClusterEdit => &clusters::edit::DEFINITION,
+        RequestType::ClusterRestart => &clusters::restart::DEFINITION,
+        RequestType::StorageCreate => &storage::create::DEFINITION,
+        RequestType::StorageDestroy => &storage::destroy::DEFINITION,
+        RequestType::StorageAttach => &storage::attach::DEFINITION,
+        RequestType::StorageDetach => &storage::detach::DEFINITION,
+        RequestType::StorageEdit => &storage::edit::DEFINITION,
     }
 }
 
-/// A commit with nothing to add to the progress.
-fn nothing() -> Commit {
+/// A commit that changes nothing except the progress.
+fn commit_nothing() -> Commit {
     Box::new(|_| Ok(Next::Done))
 }

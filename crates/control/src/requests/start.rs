@@ -1,4 +1,4 @@
-//! The birth of requests, in the transaction of the operation that asks for them, and their end.
+//! Starting requests, in the transaction of the operation that needs them, and ending them.
 
 use std::time::Duration;
 
@@ -7,46 +7,46 @@ use tarn_model::requests::{Request, RequestStatus, RequestType};
 use tarn_model::users::Owner;
 use tarn_store::{Tx, events, requests};
 
-use super::LINE_WINDOW;
+use super::QUEUE_WINDOW;
 use crate::Result;
 
 /// What a new request is about.
-pub(crate) struct New<'a> {
+pub(crate) struct NewRequest<'a> {
     pub(crate) kind: RequestType,
     pub(crate) owner: Owner,
     pub(crate) cluster: Option<&'a ClusterId>,
     pub(crate) volume: Option<&'a VolumeId>,
 }
 
-/// Starts a request that has until `limit` from now.
-pub(crate) fn start(tx: &mut Tx<'_>, new: New<'_>, limit: Duration) -> Result<Request> {
-    let request = Request { deadline: tx.now().after(limit), ..blank(tx, new) };
+/// Starts a request that must finish within `limit`.
+pub(crate) fn start_request(tx: &mut Tx<'_>, new: NewRequest<'_>, limit: Duration) -> Result<Request> {
+    let request = Request { deadline: tx.now().after(limit), ..pending_request(tx, new) };
     requests::insert(tx, &request)?;
     Ok(request)
 }
 
-/// Starts a request that waits in the line for capacity, until `limit` from now. One too far back to be placed now sleeps
-/// until the line has moved.
-pub(crate) fn start_in_line(tx: &mut Tx<'_>, new: New<'_>, limit: Duration) -> Result<Request> {
+/// Starts a request that waits in the capacity queue for at most `limit`. A request behind the window of the queue
+/// sleeps until the queue has moved.
+pub(crate) fn start_queued(tx: &mut Tx<'_>, new: NewRequest<'_>, limit: Duration) -> Result<Request> {
     let (deadline, now) = (tx.now().after(limit), tx.now());
-    let far_back = requests::line_length(tx, LINE_WINDOW)? >= u64::from(LINE_WINDOW);
+    let far_back = requests::line_length(tx, QUEUE_WINDOW)? >= u64::from(QUEUE_WINDOW);
     let due = if far_back { deadline } else { now };
-    let request = Request { due, deadline, waiting: true, ..blank(tx, new) };
+    let request = Request { due, deadline, waiting: true, ..pending_request(tx, new) };
     requests::insert(tx, &request)?;
     Ok(request)
 }
 
-/// Records a request whose work is done in the very transaction that accepts it.
-pub(crate) fn start_completed(tx: &mut Tx<'_>, new: New<'_>, message: &str) -> Result<RequestId> {
-    let blank = blank(tx, new);
+/// Records a request whose work is done in the same transaction.
+pub(crate) fn start_completed(tx: &mut Tx<'_>, new: NewRequest<'_>, message: &str) -> Result<RequestId> {
+    let blank = pending_request(tx, new);
     let ended = Some(blank.created);
     let request = Request { status: RequestStatus::Completed, message: Some(message.to_owned()), ended, ..blank };
     requests::insert(tx, &request)?;
     Ok(request.id)
 }
 
-/// Ends a request whose status and message say how, and writes down that it ended.
-pub(crate) fn conclude(tx: &mut Tx<'_>, mut request: Request, verb: &str) -> Result<()> {
+/// Ends a request with the status and the message that it already has, and records the event.
+pub(crate) fn end_request(tx: &mut Tx<'_>, mut request: Request, verb: &str) -> Result<()> {
     request.ended = Some(tx.now());
     requests::save(tx, &request)?;
     let (kind, object) = (request.kind.name(), request.object_id());
@@ -55,7 +55,7 @@ pub(crate) fn conclude(tx: &mut Tx<'_>, mut request: Request, verb: &str) -> Res
     Ok(())
 }
 
-fn blank(tx: &Tx<'_>, new: New<'_>) -> Request {
+fn pending_request(tx: &Tx<'_>, new: NewRequest<'_>) -> Request {
     let now = tx.now();
     Request {
         id: RequestId::fresh(tx.ids()),

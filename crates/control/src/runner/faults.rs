@@ -1,48 +1,45 @@
-//! Misbehaviour on purpose: what can go wrong around a step. Production uses [`Never`].
+//! Injected faults: what can go wrong around a step. Production uses [`Never`].
 
 use tarn_model::requests::RequestType;
 
 /// What goes wrong with a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing.
     None,
-    /// It fails before it did anything.
+    /// It fails before it acts.
     ErrorBefore,
     /// It acts and then fails.
     ErrorAfter,
-    /// It acts, and the runner dies before anything is committed.
+    /// It acts, and the runner dies before the commit.
     Crash,
     /// It acts twice.
     Twice,
-    /// It acts, but the runner only hears that it took too long.
+    /// It acts, and the runner sees a timeout.
     TimeoutAfter,
-    /// It fails for good.
+    /// It fails permanently.
     Permanent,
 }
 
-/// Where a runner is.
+/// The step that is about to run or to be undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct At {
-    /// The kind of the request.
+pub struct FaultPoint {
     pub kind: RequestType,
-    /// The name of the step.
     pub step: &'static str,
     /// Whether the step is being undone.
     pub undo: bool,
 }
 
-/// Decides what goes wrong.
+/// Decides which faults are injected.
 pub trait Faults: Send + Sync + 'static {
-    /// Asked before each try of each step.
-    fn at(&self, at: At) -> Fault;
+    /// Is called before each try of each step.
+    fn at(&self, at: FaultPoint) -> Fault;
 }
 
-/// Nothing ever goes wrong on purpose.
+/// Injects no faults.
 pub struct Never;
 
 impl Faults for Never {
-    fn at(&self, _: At) -> Fault {
+    fn at(&self, _: FaultPoint) -> Fault {
         Fault::None
     }
 }

@@ -1,4 +1,4 @@
-//! The runner as a service: many requests at the same time, woken when something becomes due.
+//! The runner as a service: many requests at the same time, woken when one becomes due.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -10,84 +10,89 @@ use tokio::task::{Id, JoinSet};
 
 use super::Runner;
 
-/// Other replicas do not ring our bell, so the database is looked at this often in any case.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// Other replicas do not notify this process, so the database is polled this often.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Runner {
-    /// Works until `stop` is done; then steps under way have `drain` to end, and what is left is given back.
+    /// Runs until `stop` completes. Then running steps have `drain` to end, and the remaining leases are released.
     pub async fn serve(self, stop: impl Future<Output = ()>, drain: Duration) {
         let mut stop = std::pin::pin!(stop);
-        let mut hands = JoinSet::new();
+        let mut tasks = JoinSet::new();
         let mut held: HashMap<Id, Request> = HashMap::new();
         loop {
-            // Who waits for an image leaves his place to others: that may take hours, and is bounded by the capacity.
-            let at_work = held.len().saturating_sub(self.control.progress().under_way());
+            // A request that pulls an image does not count: that may take hours, and the capacity bounds their number.
+            let at_work = held.len().saturating_sub(self.control.step_progress().reporting_steps());
             let free = (self.control.settings().parallel as usize).saturating_sub(at_work);
-            let pause = self.take_up(free, &mut hands, &mut held).await;
+            let pause = self.lease_due_requests(free, &mut tasks, &mut held).await;
             tokio::select! {
                 () = &mut stop => break,
                 () = self.control.due().notified() => {}
-                Some(done) = hands.join_next_with_id(), if !hands.is_empty() => forget(&mut held, done),
+                Some(done) = tasks.join_next_with_id(), if !tasks.is_empty() => remove_finished(&mut held, done),
                 () = tokio::time::sleep(pause) => {}
             }
         }
         let emptied = async {
-            while let Some(done) = hands.join_next_with_id().await {
-                forget(&mut held, done);
+            while let Some(done) = tasks.join_next_with_id().await {
+                remove_finished(&mut held, done);
             }
         };
         if tokio::time::timeout(drain, emptied).await.is_err() {
-            hands.shutdown().await;
+            tasks.shutdown().await;
         }
         for request in held.into_values() {
             let given_back = self.control.store().write(move |tx| requests::release(tx, &request)).await;
             if let Err(error) = given_back {
-                tracing::warn!(%error, "a lease could not be given back; it ends by itself");
+                tracing::warn!(%error, "a lease could not be released; it expires");
             }
         }
     }
 
-    /// Leases as much as there are free hands; returns how long nothing more is due.
-    async fn take_up(&self, free: usize, hands: &mut JoinSet<()>, held: &mut HashMap<Id, Request>) -> Duration {
+    /// Leases as many requests as there are free tasks; returns how long nothing more is due.
+    async fn lease_due_requests(
+        &self,
+        free: usize,
+        tasks: &mut JoinSet<()>,
+        held: &mut HashMap<Id, Request>,
+    ) -> Duration {
         if free == 0 {
-            return LOOK_AGAIN;
+            return POLL_INTERVAL;
         }
         let now = self.control.clock().now();
         let due = match self.control.store().read(requests::next_due).await {
             Ok(due) => due,
             Err(error) => {
-                tracing::warn!(%error, "the database does not say what is due");
-                return LOOK_AGAIN;
+                tracing::warn!(%error, "the next due request could not be read");
+                return POLL_INTERVAL;
             }
         };
         match due {
             Some(due) if due <= now => {}
-            Some(due) => return due.until(now).min(LOOK_AGAIN),
-            None => return LOOK_AGAIN,
+            Some(due) => return due.until(now).min(POLL_INTERVAL),
+            None => return POLL_INTERVAL,
         }
-        match self.lease(u32::try_from(free).unwrap_or(u32::MAX)).await {
+        match self.lease_requests(u32::try_from(free).unwrap_or(u32::MAX)).await {
             Ok(leased) => {
                 let more = !leased.is_empty();
                 for request in leased {
-                    let (runner, in_hand) = (self.clone(), request.clone());
-                    let task = hands.spawn(async move { runner.advance(request).await });
-                    held.insert(task.id(), in_hand);
+                    let (runner, leased_request) = (self.clone(), request.clone());
+                    let task = tasks.spawn(async move { runner.advance(request).await });
+                    held.insert(task.id(), leased_request);
                 }
-                if more { Duration::from_millis(1) } else { LOOK_AGAIN }
+                if more { Duration::from_millis(1) } else { POLL_INTERVAL }
             }
             Err(error) => {
-                tracing::warn!(%error, "nothing could be leased");
-                LOOK_AGAIN
+                tracing::warn!(%error, "no request could be leased");
+                POLL_INTERVAL
             }
         }
     }
 }
 
-fn forget(held: &mut HashMap<Id, Request>, done: Result<(Id, ()), tokio::task::JoinError>) {
+fn remove_finished(held: &mut HashMap<Id, Request>, done: Result<(Id, ()), tokio::task::JoinError>) {
     match done {
         Ok((id, ())) => drop(held.remove(&id)),
         Err(error) => {
-            tracing::error!(%error, "a step panicked; its request is taken up again when its lease ends");
+            tracing::error!(%error, "a step panicked; its request continues when its lease has expired");
             held.remove(&error.id());
         }
     }

@@ -133,7 +133,7 @@ async fn a_dead_node_ends_its_job() {
     stage.world.driver.fake.kill(&stage.nodes[0], End::OutOfMemory).await.unwrap();
     stage.guest(0).change(|state| state.is_silent = true);
     stage.guest(0).cut();
-    reconcilers::machines::tick(&stage.world.control).await.unwrap();
+    reconcilers::instances::tick(&stage.world.control).await.unwrap();
     match stage.ended(&view).await.job.state.outcome().unwrap() {
         Outcome::Failed { reason } if reason.contains("ran out of memory") => {}
         other => panic!("{other:?}"),
@@ -262,7 +262,7 @@ async fn old_jobs_and_drafts_are_forgotten() {
     let draft = jobs::create(control, caller, new).await.unwrap();
     reconcilers::jobs::tidy(control).await.unwrap();
     assert_eq!(stage.job(&draft).await.job.state.name(), "DRAFT", "it is young");
-    stage.world.clock.advance(JobSettings::default().draft_patience);
+    stage.world.clock.advance(JobSettings::default().draft_timeout);
     reconcilers::jobs::tidy(control).await.unwrap();
     assert_eq!(stage.world.rows_of_job(&draft.job.id).await, 0);
     assert_eq!(stage.job(&view).await.job.state.name(), "ENDED", "what ended is kept longer");
@@ -317,7 +317,7 @@ async fn a_cluster_does_not_wait_for_a_forgotten_draft(
         has_files: true,
     };
     let draft = jobs::create(control, caller, new).await.unwrap();
-    stage.world.clock.advance(JobSettings::default().draft_patience);
+    stage.world.clock.advance(JobSettings::default().draft_timeout);
     reconcilers::jobs::tidy(control).await.unwrap();
     assert_eq!(stage.world.rows_of_job(&draft.job.id).await, 0);
     let view = stage.run("commands = ['echo next']").await;

@@ -105,7 +105,7 @@ async fn every_part_is_read_from_wherever_it_is(
     end(&world, &job).await;
     let part = logs::read(&world.control, &world.caller, job.as_str(), 0, u64::MAX).await.unwrap();
     assert!(part.ended && part.data == all);
-    let stranger = world.stranger().await;
+    let stranger = world.other_tenant().await;
     assert_eq!(logs::read(&world.control, &stranger, job.as_str(), 0, 1).await.unwrap_err().code, "access_denied");
     let followed = logs::follow(&world.control, &stranger, job.as_str()).await.map(drop);
     assert_eq!(followed.unwrap_err().code, "access_denied");

@@ -107,7 +107,7 @@ async fn what_cannot_run_is_refused_at_once(
     assert!(error.message.starts_with("line 1: commands is a list"), "{}", error.message);
     let nowhere = NewJob { cluster: "nowhere".into(), ..new(&cluster) };
     assert_eq!(code(jobs::create(control, me, nowhere).await), "not_found");
-    let stranger = world.stranger().await;
+    let stranger = world.other_tenant().await;
     assert_eq!(code(jobs::create(control, &stranger, new(&cluster)).await), "access_denied");
 
     let protect = |on| ClusterEdit { deletion_protection: Some(on), ..ClusterEdit::default() };
@@ -143,7 +143,7 @@ async fn only_its_owner_sees_a_job(#[values(DatabaseKind::Sqlite, DatabaseKind::
     let Some(world) = world(engine).await else { return };
     let cluster = world.running("1xCPU", 1).await;
     let id = queued(&world, &cluster).await.id;
-    let stranger = world.stranger().await;
+    let stranger = world.other_tenant().await;
     let (control, id) = (&world.control, id.as_str());
     assert_eq!(code(jobs::info(control, &stranger, id).await), "access_denied");
     assert_eq!(code(jobs::start(control, &stranger, id).await), "access_denied");

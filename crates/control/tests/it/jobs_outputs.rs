@@ -128,7 +128,7 @@ async fn what_was_kept_is_listed_and_read(
     for path in ["", "nothing", "../files", "results", "/empty", "results/../empty"] {
         assert_eq!(open(path, None).await.map(drop).unwrap_err().code, "no_such_output", "{path}");
     }
-    let stranger = world.stranger().await;
+    let stranger = world.other_tenant().await;
     let denied = outputs::list(control, &stranger, job.as_str(), &[]).await.unwrap_err();
     assert_eq!(denied.code, "access_denied");
 }

@@ -1,14 +1,9 @@
-//! The control plane on the fake driver, with time and chance in the hands of the tests.
+//! The control plane on the fake driver; the tests own time and randomness.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod access;
 mod capacity;
-mod deaths;
-mod gateway;
-mod gpus;
-mod gpus_missing;
-mod idempotency;
-mod images;
+mod instances;
 mod jobs_drive;
 mod jobs_ends;
 mod jobs_logs;
@@ -16,14 +11,6 @@ mod jobs_operations;
 mod jobs_outputs;
 mod jobs_support;
 mod jobs_uploads;
-mod limits;
-mod loopback_proxy;
-mod machines;
-mod matrix;
-mod pool;
-mod races;
-mod reboots;
-mod restart;
+mod requests;
+mod storage;
 mod support;
-mod volumes;
-mod watched;

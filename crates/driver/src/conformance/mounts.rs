@@ -1,127 +1,127 @@
-//! Mounts: made at the start of an instance and, where the driver can, while it runs.
+//! Mounts: created at the start of an instance and, where the driver supports it, while it runs.
 
 use std::time::Duration;
 
 use tarn_model::ids::{InstanceId, VolumeId};
 
-use super::{Subject, refused, twice, unsupported};
+use super::{TestedDriver, call_twice, expect_refused, expect_unsupported};
 use crate::{InstanceSpec, VolumeSpec};
 
-pub(super) async fn check(subject: &Subject<'_>) {
-    at_start(subject).await;
-    if subject.driver.capabilities().live_mounts {
-        live(subject).await;
-        shared(subject).await;
+pub(super) async fn check_mounts(tested: &TestedDriver<'_>) {
+    check_mounts_at_start(tested).await;
+    if tested.driver.capabilities().live_mounts {
+        check_live_mounts(tested).await;
+        check_shared_volume(tested).await;
     } else {
-        live_unsupported(subject).await;
+        check_unsupported_live_mounts(tested).await;
     }
-    absent(subject).await;
+    check_absent_mounts(tested).await;
 }
 
-async fn at_start(subject: &Subject<'_>) {
-    let [one, other] = [made(subject).await, made(subject).await];
-    let spec = InstanceSpec { volumes: vec![one.id.clone()], ..subject.instance() };
-    let started = subject.start(&spec).await;
+async fn check_mounts_at_start(tested: &TestedDriver<'_>) {
+    let [one, other] = [make_volume(tested).await, make_volume(tested).await];
+    let spec = InstanceSpec { volumes: vec![one.id.clone()], ..tested.instance() };
+    let started = tested.start(&spec).await;
     assert_eq!(started.volumes, spec.volumes, "the volumes of the spec are mounted");
-    mounted(subject, &spec.id, &[&one]).await;
+    expect_mounted(tested, &spec.id, &[&one]).await;
 
     let next = InstanceSpec { boot: 2, volumes: vec![other.id.clone()], ..spec };
-    subject.start(&next).await;
-    mounted(subject, &next.id, &[&other]).await;
-    subject.delete(&one).await;
-    refused("removing a mounted volume", || subject.driver.remove_volume(&other.id)).await;
+    tested.start(&next).await;
+    expect_mounted(tested, &next.id, &[&other]).await;
+    tested.delete(&one).await;
+    expect_refused("removing a mounted volume", || tested.driver.remove_volume(&other.id)).await;
 
-    subject.stop(&next).await;
-    subject.delete(&other).await;
+    tested.stop(&next).await;
+    tested.delete(&other).await;
 }
 
-async fn live(subject: &Subject<'_>) {
-    let [one, other] = [made(subject).await, made(subject).await];
-    let spec = InstanceSpec { volumes: vec![one.id.clone()], ..subject.instance() };
-    let boot = subject.start(&spec).await.boot;
-    twice("ensure_mount", || subject.driver.ensure_mount(&other.id, &spec.id)).await;
-    mounted(subject, &spec.id, &[&one, &other]).await;
-    // The same spec again is not a start, so what was mounted meanwhile stays.
-    subject.start(&spec).await;
-    mounted(subject, &spec.id, &[&one, &other]).await;
+async fn check_live_mounts(tested: &TestedDriver<'_>) {
+    let [one, other] = [make_volume(tested).await, make_volume(tested).await];
+    let spec = InstanceSpec { volumes: vec![one.id.clone()], ..tested.instance() };
+    let boot = tested.start(&spec).await.boot;
+    call_twice("ensure_mount", || tested.driver.ensure_mount(&other.id, &spec.id)).await;
+    expect_mounted(tested, &spec.id, &[&one, &other]).await;
+    // The same spec again is not a new start, so the live mount stays.
+    tested.start(&spec).await;
+    expect_mounted(tested, &spec.id, &[&one, &other]).await;
 
-    unused(subject, &other.id, &spec.id).await;
-    refused("removing a mounted volume", || subject.driver.remove_volume(&other.id)).await;
-    assert!(subject.observe().await.volumes.contains_key(&other.id), "a volume that was not removed is there");
-    twice("remove_mount", || subject.driver.remove_mount(&one.id, &spec.id)).await;
-    mounted(subject, &spec.id, &[&other]).await;
-    assert_eq!(subject.seen(&spec.id).await.map(|seen| seen.boot), Some(boot), "mounting does not restart it");
-    subject.delete(&one).await;
+    expect_unused(tested, &other.id, &spec.id).await;
+    expect_refused("removing a mounted volume", || tested.driver.remove_volume(&other.id)).await;
+    assert!(tested.observe().await.volumes.contains_key(&other.id), "a volume that was not removed is there");
+    call_twice("remove_mount", || tested.driver.remove_mount(&one.id, &spec.id)).await;
+    expect_mounted(tested, &spec.id, &[&other]).await;
+    assert_eq!(tested.observe_one(&spec.id).await.map(|seen| seen.boot), Some(boot), "mounting does not restart it");
+    tested.delete(&one).await;
 
-    subject.stop(&spec).await;
-    twice("remove_mount from an instance that is gone", || subject.driver.remove_mount(&other.id, &spec.id)).await;
-    subject.delete(&other).await;
+    tested.stop(&spec).await;
+    call_twice("remove_mount from an instance that is gone", || tested.driver.remove_mount(&other.id, &spec.id)).await;
+    tested.delete(&other).await;
 }
 
-/// A volume is shared: several instances may mount it, and it is in use until the last has let go.
-async fn shared(subject: &Subject<'_>) {
-    let volume = made(subject).await;
-    let specs = [subject.instance(), subject.instance()];
+/// A volume is shared: several instances may mount it, and it is in use until the last one unmounts it.
+async fn check_shared_volume(tested: &TestedDriver<'_>) {
+    let volume = make_volume(tested).await;
+    let specs = [tested.instance(), tested.instance()];
     for spec in &specs {
-        subject.start(spec).await;
-        twice("ensure_mount", || subject.driver.ensure_mount(&volume.id, &spec.id)).await;
+        tested.start(spec).await;
+        call_twice("ensure_mount", || tested.driver.ensure_mount(&volume.id, &spec.id)).await;
     }
-    subject.stop(&specs[0]).await;
-    mounted(subject, &specs[1].id, &[&volume]).await;
-    refused("removing a volume that one still mounts", || subject.driver.remove_volume(&volume.id)).await;
-    subject.stop(&specs[1]).await;
-    subject.delete(&volume).await;
+    tested.stop(&specs[0]).await;
+    expect_mounted(tested, &specs[1].id, &[&volume]).await;
+    expect_refused("removing a volume that an instance still mounts", || tested.driver.remove_volume(&volume.id)).await;
+    tested.stop(&specs[1]).await;
+    tested.delete(&volume).await;
 }
 
-async fn live_unsupported(subject: &Subject<'_>) {
-    let (volume, spec) = (made(subject).await, subject.instance());
-    subject.start(&spec).await;
-    unsupported("ensure_mount in a running instance", || subject.driver.ensure_mount(&volume.id, &spec.id)).await;
-    mounted(subject, &spec.id, &[]).await;
-    subject.stop(&spec).await;
-    subject.delete(&volume).await;
+async fn check_unsupported_live_mounts(tested: &TestedDriver<'_>) {
+    let (volume, spec) = (make_volume(tested).await, tested.instance());
+    tested.start(&spec).await;
+    expect_unsupported("ensure_mount in a running instance", || tested.driver.ensure_mount(&volume.id, &spec.id)).await;
+    expect_mounted(tested, &spec.id, &[]).await;
+    tested.stop(&spec).await;
+    tested.delete(&volume).await;
 }
 
-async fn absent(subject: &Subject<'_>) {
-    let (volume, spec) = (made(subject).await, subject.instance());
-    let no_volume = VolumeId::fresh(subject.ids);
-    let no_instance = InstanceId::fresh(subject.ids);
-    subject.start(&spec).await;
-    if subject.driver.capabilities().live_mounts {
-        refused("mounting no volume", || subject.driver.ensure_mount(&no_volume, &spec.id)).await;
-        refused("mounting in no instance", || subject.driver.ensure_mount(&volume.id, &no_instance)).await;
+async fn check_absent_mounts(tested: &TestedDriver<'_>) {
+    let (volume, spec) = (make_volume(tested).await, tested.instance());
+    let no_volume = VolumeId::fresh(tested.ids);
+    let no_instance = InstanceId::fresh(tested.ids);
+    tested.start(&spec).await;
+    if tested.driver.capabilities().live_mounts {
+        expect_refused("mounting no volume", || tested.driver.ensure_mount(&no_volume, &spec.id)).await;
+        expect_refused("mounting in no instance", || tested.driver.ensure_mount(&volume.id, &no_instance)).await;
     }
-    twice("remove_mount of no volume", || subject.driver.remove_mount(&no_volume, &spec.id)).await;
-    twice("remove_mount of what is not mounted", || subject.driver.remove_mount(&volume.id, &spec.id)).await;
-    twice("remove_mount from no instance", || subject.driver.remove_mount(&volume.id, &no_instance)).await;
+    call_twice("remove_mount of no volume", || tested.driver.remove_mount(&no_volume, &spec.id)).await;
+    call_twice("remove_mount of what is not mounted", || tested.driver.remove_mount(&volume.id, &spec.id)).await;
+    call_twice("remove_mount from no instance", || tested.driver.remove_mount(&volume.id, &no_instance)).await;
     for (volume, instance) in [(&no_volume, &spec.id), (&volume.id, &spec.id), (&volume.id, &no_instance)] {
-        unused(subject, volume, instance).await;
+        expect_unused(tested, volume, instance).await;
     }
-    let lost = InstanceSpec { volumes: vec![no_volume.clone()], ..subject.instance() };
-    refused("starting with a volume that is not there", || subject.driver.ensure_instance(&lost)).await;
-    assert_eq!(subject.seen(&lost.id).await, None, "what could not start left nothing behind");
-    mounted(subject, &spec.id, &[]).await;
-    subject.stop(&spec).await;
-    subject.delete(&volume).await;
+    let lost = InstanceSpec { volumes: vec![no_volume.clone()], ..tested.instance() };
+    expect_refused("starting with a volume that is not there", || tested.driver.ensure_instance(&lost)).await;
+    assert_eq!(tested.observe_one(&lost.id).await, None, "a failed start leaves nothing behind");
+    expect_mounted(tested, &spec.id, &[]).await;
+    tested.stop(&spec).await;
+    tested.delete(&volume).await;
 }
 
-/// Nobody has come to use it, so nobody is named, asked or killed.
-async fn unused(subject: &Subject<'_>, volume: &VolumeId, instance: &InstanceId) {
-    let holders = twice("holders", || subject.driver.holders(volume, instance)).await;
-    assert_eq!(holders, [], "nobody uses {volume} in {instance}");
-    let killed = twice("end_holders", || subject.driver.end_holders(volume, instance, Duration::ZERO)).await;
-    assert_eq!(killed, [], "nobody had to be killed");
+/// Expects that no process uses the volume, so that none is named, asked to end or killed.
+async fn expect_unused(tested: &TestedDriver<'_>, volume: &VolumeId, instance: &InstanceId) {
+    let holders = call_twice("holders", || tested.driver.holders(volume, instance)).await;
+    assert_eq!(holders, [], "no process uses {volume} in {instance}");
+    let killed = call_twice("end_holders", || tested.driver.end_holders(volume, instance, Duration::ZERO)).await;
+    assert_eq!(killed, [], "no process had to be killed");
 }
 
-async fn made(subject: &Subject<'_>) -> VolumeSpec {
-    let spec = subject.volume();
-    twice("ensure_volume", || subject.driver.ensure_volume(&spec)).await;
+async fn make_volume(tested: &TestedDriver<'_>) -> VolumeSpec {
+    let spec = tested.volume();
+    call_twice("ensure_volume", || tested.driver.ensure_volume(&spec)).await;
     spec
 }
 
-async fn mounted(subject: &Subject<'_>, instance: &InstanceId, wanted: &[&VolumeSpec]) {
+async fn expect_mounted(tested: &TestedDriver<'_>, instance: &InstanceId, wanted: &[&VolumeSpec]) {
     let mut wanted: Vec<VolumeId> = wanted.iter().map(|volume| volume.id.clone()).collect();
     wanted.sort();
-    let seen = subject.seen(instance).await.map(|seen| seen.volumes);
-    assert_eq!(seen, Some(wanted), "{instance} mounts exactly what it was told to");
+    let seen = tested.observe_one(instance).await.map(|seen| seen.volumes);
+    assert_eq!(seen, Some(wanted), "{instance} has exactly the requested mounts");
 }

@@ -1,19 +1,19 @@
-//! What the fake refuses about an instance: another place than it has, resources that somebody else has or nobody.
+//! The specs that the fake refuses: a changed cluster or node number, and resources that are taken or do not exist.
 
 use tarn_model::capacity::Inventory;
 
 use super::world::{Instance, World};
 use crate::{Error, InstanceSpec};
 
-/// An instance stays in its cluster and keeps its number there.
-pub(super) fn same_place(spec: &InstanceSpec, old: &Instance) -> Result<(), Error> {
+/// An instance stays in its cluster and keeps its node number.
+pub(super) fn check_same_place(spec: &InstanceSpec, old: &Instance) -> Result<(), Error> {
     refuse_if(spec.cluster != old.cluster || spec.node != old.node, || {
         format!("{} is node {} of {}, not node {} of {}", spec.id, old.node, old.cluster, spec.node, spec.cluster)
     })
 }
 
-/// What runs keeps its resources until it is started anew.
-pub(super) fn same_resources(spec: &InstanceSpec, old: &Instance) -> Result<(), Error> {
+/// A running instance keeps its resources until it is restarted.
+pub(super) fn check_same_resources(spec: &InstanceSpec, old: &Instance) -> Result<(), Error> {
     let wanted = (&spec.gpus, spec.shape.cpu_milli, spec.shape.memory_bytes);
     let has = (&old.gpus, old.cpu_milli, old.memory_bytes);
     refuse_if(spec.boot == old.boot && wanted != has, || {
@@ -21,13 +21,13 @@ pub(super) fn same_resources(spec: &InstanceSpec, old: &Instance) -> Result<(), 
     })
 }
 
-/// Every volume to be mounted has to exist, and to be right.
-pub(super) fn volumes(world: &World, spec: &InstanceSpec) -> Result<(), Error> {
+/// Every volume to be mounted has to exist and to be usable.
+pub(super) fn check_volumes(world: &World, spec: &InstanceSpec) -> Result<(), Error> {
     spec.volumes.iter().try_for_each(|volume| world.must_be_usable(volume))
 }
 
-/// The machine must have what the instance takes, beside all that the others hold.
-pub(super) fn room(world: &World, spec: &InstanceSpec, inventory: &Inventory) -> Result<(), Error> {
+/// The host must have what the instance takes, besides what the other instances hold.
+pub(super) fn check_room(world: &World, spec: &InstanceSpec, inventory: &Inventory) -> Result<(), Error> {
     let others = || world.instances.iter().filter(|(id, _)| **id != spec.id);
     refuse_if(spec.gpus.len() != spec.shape.gpus as usize, || {
         format!("{} takes {} GPUs and was given {}", spec.id, spec.shape.gpus, spec.gpus.len())
@@ -56,9 +56,9 @@ pub(super) fn room(world: &World, spec: &InstanceSpec, inventory: &Inventory) ->
     })
 }
 
-/// The address that follows from the cluster and the number in it: `10.64.0.0` to `10.127.255.255`, a /16 per cluster.
-/// Two clusters may share one; they do not see each other.
-pub(super) fn address(world: &World, spec: &InstanceSpec) -> Result<String, Error> {
+/// Derives the address from the cluster and the node number: `10.64.0.0` to `10.127.255.255`, a /16 per cluster. Two
+/// clusters may share a /16; they do not see each other.
+pub(super) fn choose_address(world: &World, spec: &InstanceSpec) -> Result<String, Error> {
     let host = spec.node.checked_add(1).and_then(|host| u16::try_from(host).ok()).filter(|host| *host < u16::MAX);
     let Some(host) = host else {
         return Err(Error::Permanent(format!("a cluster has no address for node {}", spec.node)));
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
     use tarn_model::capacity::{Gpu, Shape};
 
-    fn machine() -> Inventory {
+    fn test_inventory() -> Inventory {
         let gpu = |id: &str, model: &str| Gpu { id: id.into(), model: model.into(), simulated: true };
         let gpus = vec![gpu("a", "H100"), gpu("b", "H100"), gpu("c", "L40S")];
         Inventory { cpu_milli: 1000, memory_bytes: 1000, gpus, storage_bytes: 0 }
@@ -104,9 +104,9 @@ mod tests {
     }
 
     #[test]
-    fn wrong_placements_are_refused_by_name() {
+    fn wrong_placements_are_refused() {
         let mut world = World::default();
-        world.ensure_instance(&spec(0, &["a"]), &machine()).unwrap();
+        world.ensure_instance(&spec(0, &["a"]), &test_inventory()).unwrap();
         let mut too_few = spec(1, &["b"]);
         too_few.shape.gpus = 2;
         let mut cpu = spec(1, &[]);
@@ -134,24 +134,24 @@ mod tests {
         ];
         let before = world.clone();
         for (spec, why) in cases {
-            let error = world.ensure_instance(&spec, &machine()).unwrap_err();
+            let error = world.ensure_instance(&spec, &test_inventory()).unwrap_err();
             assert!(matches!(&error, Error::Permanent(text) if text.contains(why)), "{why}: {error}");
         }
         assert_eq!(world, before);
     }
 
     #[test]
-    fn a_restart_takes_the_new_resources() {
+    fn restart_applies_new_resources() {
         let mut world = World::default();
-        world.ensure_instance(&spec(0, &["a"]), &machine()).unwrap();
-        world.ensure_instance(&InstanceSpec { boot: 2, ..spec(0, &["b"]) }, &machine()).unwrap();
-        world.ensure_instance(&spec(1, &["a"]), &machine()).unwrap();
+        world.ensure_instance(&spec(0, &["a"]), &test_inventory()).unwrap();
+        world.ensure_instance(&InstanceSpec { boot: 2, ..spec(0, &["b"]) }, &test_inventory()).unwrap();
+        world.ensure_instance(&spec(1, &["a"]), &test_inventory()).unwrap();
         assert_eq!(world.instances[&spec(0, &[]).id].gpus, ["b"]);
     }
 
     #[test]
     fn addresses_in_a_cluster_differ() {
-        let all = (0..65_534).map(|node| address(&World::default(), &spec(node, &[])).unwrap());
+        let all = (0..65_534).map(|node| choose_address(&World::default(), &spec(node, &[])).unwrap());
         assert_eq!(all.collect::<std::collections::BTreeSet<_>>().len(), 65_534);
     }
 }

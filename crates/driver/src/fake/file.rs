@@ -1,5 +1,5 @@
-//! The file that holds the fake's world: locked against other processes, and replaced as a whole, so that a crash at any
-//! moment leaves either the old world or the new one.
+//! The file that holds the fake's world. It is locked against other processes and replaced as a whole, so a crash at
+//! any moment leaves either the old world or the new one.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -12,10 +12,11 @@ const NAME: &str = "fake-world.json";
 const TEMPORARY: &str = "fake-world.json.tmp";
 const LOCK: &str = "fake-world.lock";
 
-/// Reads the world that a [`FakeDriver`](super::FakeDriver) keeps in `dir`, for tests that compare it with the database.
+/// Reads the world that a [`FakeDriver`](super::FakeDriver) keeps in `dir`, for tests that compare it with the
+/// database.
 ///
-/// It takes no lock, because the file is only ever replaced as a whole. Without a world there is an error and not an empty
-/// answer: a test that looked into the wrong directory would otherwise pass.
+/// It takes no lock, because the file is only ever replaced as a whole. A missing world is an error and not an empty
+/// result: a test that reads the wrong directory would otherwise pass.
 pub fn read_world(dir: impl AsRef<Path>) -> io::Result<Observed> {
     let bytes = fs::read(dir.as_ref().join(NAME))?;
     let world: World =
@@ -23,19 +24,19 @@ pub fn read_world(dir: impl AsRef<Path>) -> io::Result<Observed> {
     Ok(world.observe())
 }
 
-/// The world's place on the disk. All of its functions block.
+/// The world on disk. All of its functions block.
 pub(super) struct WorldFile {
     dir: PathBuf,
 }
 
 impl WorldFile {
-    /// Opens the world in `dir`, making an empty one where there is none.
+    /// Opens the world in `dir`, creating an empty one if there is none.
     pub(super) fn open(dir: &Path) -> Result<Self, Error> {
-        fs::create_dir_all(dir).map_err(|error| failed("make the directory", dir, error))?;
+        fs::create_dir_all(dir).map_err(|error| world_file_error("make the directory", dir, error))?;
         let file = WorldFile { dir: dir.to_owned() };
         let _lock = file.lock()?;
         let path = file.path();
-        if path.try_exists().map_err(|error| failed("look for", &path, error))? {
+        if path.try_exists().map_err(|error| world_file_error("look for", &path, error))? {
             file.read()?;
         } else {
             file.replace(&World::default())?;
@@ -43,38 +44,39 @@ impl WorldFile {
         Ok(file)
     }
 
-    /// The world as it is.
-    pub(super) fn look(&self) -> Result<World, Error> {
+    /// Reads the world under the lock.
+    pub(super) fn read_locked(&self) -> Result<World, Error> {
         let _lock = self.lock()?;
         self.read()
     }
 
-    /// Changes the world, alone among all processes.
+    /// Changes the world under the lock, which excludes all other processes.
     pub(super) fn change(&self, work: impl FnOnce(&mut World)) -> Result<(), Error> {
         let _lock = self.lock()?;
         let mut world = self.read()?;
         work(&mut world);
-        // Written also when nothing changed: whoever made the change before may have died before it was durable.
+        // Written even when nothing changed: the process that made the previous change may have died before it was
+        // durable.
         self.replace(&world)
     }
 
-    /// Waits for the lock; it is given back when the file is closed, also by the death of the process.
+    /// Waits for the lock. It is released when the file is closed, also by the death of the process.
     fn lock(&self) -> Result<File, Error> {
         let path = self.dir.join(LOCK);
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
         let locked = file.and_then(|file| file.lock().map(|()| file));
-        locked.map_err(|error| failed("lock", &path, error))
+        locked.map_err(|error| world_file_error("lock", &path, error))
     }
 
     fn read(&self) -> Result<World, Error> {
         let path = self.path();
         let bytes = fs::read(&path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Error::Permanent("the fake's world is gone".to_owned()),
-            _ => failed("read", &path, error),
+            _ => world_file_error("read", &path, error),
         })?;
         serde_json::from_slice(&bytes).map_err(|error| {
             tracing::error!(path = %path.display(), %error, "the fake's world is damaged; remove the file for an empty one");
-            Error::Permanent("the fake's world is damaged and was left as it is; the log says where it is".to_owned())
+            Error::Permanent("the fake's world is damaged and was left as it is; the log has its path".to_owned())
         })
     }
 
@@ -91,17 +93,17 @@ impl WorldFile {
             file.write_all(&bytes)?;
             file.sync_all()
         };
-        write().map_err(|error| failed("write", &path, error))
+        write().map_err(|error| world_file_error("write", &path, error))
     }
 
-    /// Puts the temporary file in the place of the world, durably.
+    /// Durably replaces the world by the temporary file.
     fn publish(&self) -> Result<(), Error> {
         let path = self.path();
         let publish = || {
             fs::rename(self.dir.join(TEMPORARY), &path)?;
             File::open(&self.dir)?.sync_all()
         };
-        publish().map_err(|error| failed("replace", &path, error))
+        publish().map_err(|error| world_file_error("replace", &path, error))
     }
 
     fn path(&self) -> PathBuf {
@@ -109,9 +111,9 @@ impl WorldFile {
     }
 }
 
-/// A full disk or too many open files may pass, so that trouble with files is worth another try. Where the file lies is for
-/// the operator and goes to the log.
-fn failed(what: &str, path: &Path, error: io::Error) -> Error {
+/// A full disk or too many open files may pass, so file errors are worth a retry. The path is for the operator and goes
+/// to the log.
+fn world_file_error(what: &str, path: &Path, error: io::Error) -> Error {
     tracing::warn!(path = %path.display(), %error, "the fake could not {what} its world");
     Error::Retry(format!("the fake could not {what} its world"))
 }
@@ -126,27 +128,27 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_before_the_rename_leaves_the_old_world() {
+    fn crash_before_the_rename_keeps_the_old_world() {
         let dir = tempfile::tempdir().unwrap();
         let file = WorldFile::open(dir.path()).unwrap();
         file.change(|world| drop(world.ensure_volume(&volume(1)))).unwrap();
         let old = read_world(dir.path()).unwrap();
 
-        let mut next = file.look().unwrap();
+        let mut next = file.read_locked().unwrap();
         next.ensure_volume(&volume(2)).unwrap();
         file.write_temporary(&next).unwrap();
         assert_eq!(read_world(dir.path()).unwrap(), old);
         fs::write(dir.path().join(TEMPORARY), b"{\"instances\":").unwrap();
 
         let again = WorldFile::open(dir.path()).unwrap();
-        assert_eq!(again.look().unwrap().observe(), old);
+        assert_eq!(again.read_locked().unwrap().observe(), old);
         again.change(|world| drop(world.ensure_volume(&volume(3)))).unwrap();
         assert_eq!(read_world(dir.path()).unwrap().volumes[&volume(3).id].size_bytes, 3);
         assert!(!dir.path().join(TEMPORARY).exists());
     }
 
     #[test]
-    fn a_damaged_world_is_said_and_never_overwritten() {
+    fn damaged_world_is_reported_and_never_overwritten() {
         for damage in
             ["", "{", "[]", r#"{"instances":{},"volumes":{},"more":1}"#, r#"{"instances":{"x":{}},"volumes":{}}"#]
         {
@@ -156,7 +158,7 @@ mod tests {
             fs::write(&path, damage).unwrap();
             let errors = [
                 file.change(|_| ()).unwrap_err(),
-                file.look().err().unwrap(),
+                file.read_locked().err().unwrap(),
                 WorldFile::open(dir.path()).err().unwrap(),
             ];
             for error in errors {
@@ -168,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_world_that_vanishes_is_not_replaced_by_an_empty_one() {
+    fn missing_world_is_not_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let file = WorldFile::open(dir.path()).unwrap();
         fs::remove_file(dir.path().join(NAME)).unwrap();

@@ -1,5 +1,6 @@
-//! Calls that wait for the file at the same time change it together: one lock, one write and one wait for the disk for all
-//! of them, and each is answered when the write is durable. A thousand clusters at once would otherwise wait in a line.
+//! Groups calls: calls that wait for the file at the same time change it together, with one lock, one write and one
+//! sync for all of them. Each returns when the write is durable. A thousand clusters at once would otherwise be written
+//! one by one.
 
 use std::mem;
 use std::sync::Mutex;
@@ -10,15 +11,16 @@ use super::file::WorldFile;
 use super::world::World;
 use crate::Error;
 
-/// The calls that wait, in their order.
+/// The waiting calls, in their order.
 #[derive(Default)]
 pub(super) struct Waiting(Mutex<Vec<Box<dyn Call>>>);
 
-/// The calls that are made together.
+/// Calls that are made together.
 pub(super) struct Group(Vec<Box<dyn Call>>);
 
 impl Waiting {
-    /// Lets some work wait. It must leave the world as it was when it fails, because it shares it with the others.
+    /// Adds a call. A call that fails must leave the world unchanged, because it shares it with the others of its
+    /// group.
     pub(super) fn add<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut World) -> Result<T, Error> + Send + 'static,
@@ -28,7 +30,7 @@ impl Waiting {
         answered
     }
 
-    /// Takes all that wait; none when somebody else has taken them.
+    /// Takes all waiting calls; `None` when another task has taken them.
     pub(super) fn take(&self) -> Option<Group> {
         let calls = mem::take(&mut *self.calls());
         (!calls.is_empty()).then_some(Group(calls))
@@ -40,7 +42,7 @@ impl Waiting {
 }
 
 impl Group {
-    /// Makes the calls and answers them.
+    /// Makes the calls and sends their results.
     pub(super) fn run(mut self, file: &WorldFile) {
         let written = file.change(|world| self.0.iter_mut().for_each(|call| call.apply(world)));
         self.0.into_iter().for_each(|call| call.answer(written.clone()));
@@ -59,8 +61,8 @@ struct Pending<T, W> {
 }
 
 impl<T: Send, W: FnOnce(&mut World) -> Result<T, Error> + Send> Call for Pending<T, W> {
-    /// A call whose caller has given up while it waited is not made: its effect could come after that of the caller's
-    /// next call, from this process or from another.
+    /// A call whose caller gave up while it waited is not made: its effect could come after that of the caller's next
+    /// call, from this process or another.
     fn apply(&mut self, world: &mut World) {
         if !self.answer.is_closed() {
             self.done = self.work.take().map(|work| work(world));
@@ -73,7 +75,7 @@ impl<T: Send, W: FnOnce(&mut World) -> Result<T, Error> + Send> Call for Pending
             (Err(error), _) => Err(error),
             (Ok(()), None) => return,
         };
-        // Nobody may be listening any more; what was done stays done and is found by the next try.
+        // The caller may be gone; the effect stays, and the next try finds it.
         let _unheard = self.answer.send(answer);
     }
 }

@@ -1,12 +1,12 @@
-//! Images of the fake: every name has one, with a digest that depends on nothing but the name.
+//! Images of the fake: every name has one, with a digest that depends only on the name.
 
 use crate::Error;
 
-/// References that begin like this fail for good, so that tests can see what becomes of it.
+/// References with this prefix fail permanently, for tests of failing pulls.
 const FAULTY: &str = "fault.invalid/";
 
-/// The exact name of an image. One that is exact already stays as it is.
-pub(super) fn name(reference: &str) -> Result<String, Error> {
+/// Returns the exact name of an image. An exact name stays as it is.
+pub(super) fn exact_image_name(reference: &str) -> Result<String, Error> {
     if reference.starts_with(FAULTY) {
         return Err(Error::Permanent(format!("{reference} could not be pulled: there is no such registry")));
     }
@@ -25,12 +25,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_has_one_digest_and_keeps_it() {
-        let exact = name("127.0.0.1:5000/a/b:1").unwrap();
+    fn digest_depends_only_on_the_name() {
+        let exact = exact_image_name("127.0.0.1:5000/a/b:1").unwrap();
         assert!(exact.starts_with("127.0.0.1:5000/a/b@sha256:") && exact.len() == 26 + 64, "{exact}");
-        assert_eq!(name("127.0.0.1:5000/a/b:1").unwrap(), exact);
-        assert_ne!(name("127.0.0.1:5000/a/b:2").unwrap(), exact);
-        assert_eq!(name(&exact).unwrap(), exact);
-        assert!(matches!(name("fault.invalid/a"), Err(Error::Permanent(_))));
+        assert_eq!(exact_image_name("127.0.0.1:5000/a/b:1").unwrap(), exact);
+        assert_ne!(exact_image_name("127.0.0.1:5000/a/b:2").unwrap(), exact);
+        assert_eq!(exact_image_name(&exact).unwrap(), exact);
+        assert!(matches!(exact_image_name("fault.invalid/a"), Err(Error::Permanent(_))));
     }
 }

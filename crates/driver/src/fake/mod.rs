@@ -1,10 +1,10 @@
-//! A driver that makes nothing real: its world is a file of its own, outside of the database and shared by every process
-//! that opens the same directory.
+//! A driver that creates nothing real: its world is a file, separate from the database and shared by every process that
+//! opens the same directory.
 //!
-//! It is for tests, trials and simulations. Tests compare its file with the database through [`read_world`], and its
-//! [`Settings`] make it slow and unreliable from a seed. Start reading at `FakeDriver::change`, the way of every verb;
-//! `world`, `volumes`, `images` and `processes` are what the verbs do, `script` is what tests let happen, `file` how the world is kept
-//! and `group` how calls share the wait for the disk.
+//! It is for tests, demonstrations and simulations. Tests compare its file with the database through [`read_world`],
+//! and its [`Settings`] make it slow and unreliable from a seed. Start reading at `FakeDriver::change`, which every
+//! changing method uses; `world`, `volumes`, `images` and `processes` implement the methods, `script` is what tests
+//! make happen, `file` stores the world, and `group` lets calls share a sync.
 
 mod checks;
 mod file;
@@ -30,14 +30,14 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 pub use file::read_world;
 pub use settings::Settings;
 
-use crate::gpus::{PATIENCE, Watch};
+use crate::gpus::{LOOK_TIMEOUT, Watch};
 use crate::{
     Access, Capabilities, Driver, Error, GuestStream, Holder, InstanceSpec, Observed, ObservedInstance, ObservedVolume,
     VolumeSpec,
 };
 use file::WorldFile;
 use group::Waiting;
-use settings::{Fault, Turn};
+use settings::{CallPlan, Fault};
 use world::World;
 
 /// The driver whose world is a file.
@@ -48,14 +48,14 @@ pub struct FakeDriver {
     live_mounts: bool,
     watch: Option<Arc<Watch>>,
     calls: AtomicU64,
-    /// One call of this process at a time goes to the file; the others wait here and not on threads of their own.
+    /// One call of this process at a time uses the file; the others wait here instead of blocking threads.
     gate: Arc<Mutex<()>>,
     waiting: Waiting,
 }
 
 impl FakeDriver {
-    /// Opens the world in `dir`, making an empty one where there is none. Blocks for a moment. The inventory is what the
-    /// world has to give, and is the caller's to choose.
+    /// Opens the world in `dir`, creating an empty one if there is none. Blocks briefly. The caller chooses the
+    /// inventory.
     pub fn open(dir: impl AsRef<Path>, inventory: Inventory, settings: Settings) -> Result<Self, Error> {
         settings.check()?;
         Ok(FakeDriver {
@@ -70,81 +70,84 @@ impl FakeDriver {
         })
     }
 
-    /// The same driver, which cannot mount into running instances.
+    /// Returns the driver without support for live mounts.
     pub fn without_live_mounts(self) -> Self {
         FakeDriver { live_mounts: false, ..self }
     }
 
-    /// The same driver, which knows its GPUs and their faults from somebody who watches them. A process that uses one is always
-    /// foreign, because instances have none.
+    /// Returns the driver with GPUs and faults observed by a [`Watch`]. A process that uses one is always foreign,
+    /// because instances have none.
     pub fn with_gpus(self, watch: Arc<Watch>) -> Self {
         FakeDriver { watch: Some(watch), ..self }
     }
 
-    /// What there is to give now.
-    fn present(&self) -> Arc<Inventory> {
+    /// Returns the inventory with the GPUs last observed.
+    fn current_inventory(&self) -> Arc<Inventory> {
         match &self.watch {
             Some(watch) => Arc::new(Inventory { gpus: watch.last(), ..Inventory::clone(&self.inventory) }),
             None => self.inventory.clone(),
         }
     }
 
-    /// A changing verb: it may fail before its effect or after it, as a machine may.
+    /// Makes a changing call, which may fail before or after its effect, as a real host may.
     async fn change<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut World) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        let (call, turn) = self.turn();
-        pause(turn.before).await;
-        if turn.fault == Some(Fault::Before) {
+        let (call, plan) = self.next_call();
+        sleep_unless_zero(plan.before).await;
+        if plan.fault == Some(Fault::Before) {
             return Err(Error::Retry(format!("a fault was injected before the effect of call {call}")));
         }
-        let done = self.in_group(work).await?;
-        pause(turn.after).await;
-        if turn.fault == Some(Fault::After) {
+        let done = self.run_in_group(work).await?;
+        sleep_unless_zero(plan.after).await;
+        if plan.fault == Some(Fault::After) {
             return Err(Error::Retry(format!("a fault was injected after the effect of call {call}")));
         }
         Ok(done)
     }
 
-    /// An observing verb: it takes its time, but has no faults.
-    async fn look<T: Send + 'static>(&self, work: impl FnOnce(&World) -> T + Send + 'static) -> Result<T, Error> {
-        let (_, turn) = self.turn();
-        pause(turn.before).await;
+    /// Makes an observing call, which takes time but never fails by injection.
+    async fn read_from_world<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&World) -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        let (_, plan) = self.next_call();
+        sleep_unless_zero(plan.before).await;
         let entered = self.gate.clone().lock_owned().await;
-        let seen = self.on_file(entered, |file| file.look().map(|world| work(&world))).await??;
-        pause(turn.after).await;
+        let seen = self.run_on_file(entered, |file| file.read_locked().map(|world| work(&world))).await??;
+        sleep_unless_zero(plan.after).await;
         Ok(seen)
     }
 
-    fn turn(&self) -> (u64, Turn) {
+    fn next_call(&self) -> (u64, CallPlan) {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
-        (call, self.settings.turn(call))
+        (call, self.settings.plan_call(call))
     }
 
-    /// Whoever comes first through the gate does the work of all that wait behind it.
-    async fn in_group<T: Send + 'static>(
+    /// The first task that gets the gate makes the calls of all that wait.
+    async fn run_in_group<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut World) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let mut answered = self.waiting.add(work);
-        // Who was answered leaves the line at once, so that the next in it finds a large group and not the few calls that
-        // came since.
+        // A task whose call is answered stops waiting for the gate at once, so the next holder of the gate finds a
+        // large group and not only the few calls that were added since.
         tokio::select! {
             biased;
-            answer = &mut answered => return answer.unwrap_or_else(|_| Err(stopping())),
+            answer = &mut answered => return answer.unwrap_or_else(|_| Err(engine_stopping_error())),
             entered = self.gate.clone().lock_owned() => {
                 if let Some(group) = self.waiting.take() {
-                    self.on_file(entered, |file| group.run(file)).await?;
+                    self.run_on_file(entered, |file| group.run(file)).await?;
                 }
             }
         }
-        answered.await.unwrap_or_else(|_| Err(stopping()))
+        answered.await.unwrap_or_else(|_| Err(engine_stopping_error()))
     }
 
-    /// Runs what blocks on a thread for such things. The gate stays closed until it is done, also when nobody waits for
-    /// it any more.
-    async fn on_file<T: Send + 'static>(
+    /// Runs blocking work on a blocking thread. The gate is held until it is done, even when the caller no longer
+    /// waits.
+    async fn run_on_file<T: Send + 'static>(
         &self,
         entered: OwnedMutexGuard<()>,
         work: impl FnOnce(&WorldFile) -> T + Send + 'static,
@@ -157,7 +160,7 @@ impl FakeDriver {
         match tokio::task::spawn_blocking(work).await {
             Ok(done) => Ok(done),
             Err(stopped) if stopped.is_panic() => std::panic::resume_unwind(stopped.into_panic()),
-            Err(_) => Err(stopping()),
+            Err(_) => Err(engine_stopping_error()),
         }
     }
 }
@@ -173,30 +176,30 @@ impl Driver for FakeDriver {
     }
 
     async fn inventory(&self) -> Result<Inventory, Error> {
-        Ok(Inventory::clone(&self.present()))
+        Ok(Inventory::clone(&self.current_inventory()))
     }
 
     async fn gpus(&self) -> Result<Look, Error> {
         match &self.watch {
-            Some(watch) => watch.look_within(PATIENCE, |_, _| false).await,
+            Some(watch) => watch.look_within(LOOK_TIMEOUT, |_, _| false).await,
             None => Ok(Look::complete(self.inventory.gpus.iter().cloned().map(Seen::plain).collect())),
         }
     }
 
-    async fn machine_boot(&self) -> Result<Option<String>, Error> {
-        self.look(|world| Some(world.reboots.to_string())).await
+    async fn host_boot(&self) -> Result<Option<String>, Error> {
+        self.read_from_world(|world| Some(world.reboots.to_string())).await
     }
 
     async fn ensure_image(&self, reference: &str, progress: &(dyn Fn(String) + Send + Sync)) -> Result<String, Error> {
         progress(format!("pulls {reference}: 0 of 1 MB, layer 1 of 1"));
-        let name = images::name(reference)?;
-        // The world knows no images: nothing changes there, but it takes its time and may fail like anything else.
+        let name = images::exact_image_name(reference)?;
+        // The world has no images: nothing changes, but the call takes time and may fail like any other.
         self.change(|_| Ok(())).await?;
         Ok(name)
     }
 
     async fn ensure_instance(&self, spec: &InstanceSpec) -> Result<ObservedInstance, Error> {
-        let (spec, inventory) = (spec.clone(), self.present());
+        let (spec, inventory) = (spec.clone(), self.current_inventory());
         self.change(move |world| world.ensure_instance(&spec, &inventory)).await
     }
 
@@ -206,7 +209,7 @@ impl Driver for FakeDriver {
     }
 
     async fn connect(&self, _id: &InstanceId) -> Result<GuestStream, Error> {
-        Err(Error::Unsupported("the fake driver makes no machines that could be connected to".into()))
+        Err(Error::Unsupported("the fake driver has no instances that can be connected to".into()))
     }
 
     async fn remove_instance(&self, id: &InstanceId) -> Result<(), Error> {
@@ -238,10 +241,10 @@ impl Driver for FakeDriver {
 
     async fn holders(&self, volume: &VolumeId, instance: &InstanceId) -> Result<Vec<Holder>, Error> {
         let (volume, instance) = (volume.clone(), instance.clone());
-        self.look(move |world| world.holders(&volume, &instance)).await
+        self.read_from_world(move |world| world.holders(&volume, &instance)).await
     }
 
-    /// Nothing here takes time, so that nobody needs the grace.
+    /// Ending is immediate, so the grace period is not used.
     async fn end_holders(&self, volume: &VolumeId, instance: &InstanceId, _: Duration) -> Result<Vec<Holder>, Error> {
         let (volume, instance) = (volume.clone(), instance.clone());
         self.change(move |world| Ok(world.end_holders(&volume, &instance))).await
@@ -254,25 +257,25 @@ impl Driver for FakeDriver {
 
     async fn observe_instance(&self, id: &InstanceId) -> Result<Option<ObservedInstance>, Error> {
         let id = id.clone();
-        self.look(move |world| world.instances.get(&id).map(|instance| instance.observe())).await
+        self.read_from_world(move |world| world.instances.get(&id).map(|instance| instance.observe())).await
     }
 
     async fn observe_volume(&self, id: &VolumeId) -> Result<Option<ObservedVolume>, Error> {
         let id = id.clone();
-        self.look(move |world| world.volumes.get(&id).and_then(|volume| volume.observe())).await
+        self.read_from_world(move |world| world.volumes.get(&id).and_then(|volume| volume.observe())).await
     }
 
     async fn observe(&self) -> Result<Observed, Error> {
-        self.look(|world| world.observe()).await
+        self.read_from_world(|world| world.observe()).await
     }
 }
 
-/// The runtime ends and does not run what waits.
-fn stopping() -> Error {
+/// The runtime shuts down and drops waiting work.
+fn engine_stopping_error() -> Error {
     Error::Retry("the engine is stopping".into())
 }
 
-async fn pause(span: Duration) {
+async fn sleep_unless_zero(span: Duration) {
     if !span.is_zero() {
         tokio::time::sleep(span).await;
     }

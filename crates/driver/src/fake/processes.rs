@@ -1,4 +1,4 @@
-//! The processes in the fake's instances: only those that use a volume, and only as many as a test asks for.
+//! The processes in the fake's instances: only those that use a volume, and only those that a test starts.
 
 use serde::{Deserialize, Serialize};
 use tarn_model::ids::{InstanceId, VolumeId};
@@ -6,7 +6,7 @@ use tarn_model::ids::{InstanceId, VolumeId};
 use super::world::{Instance, World};
 use crate::{Error, Holder};
 
-/// The first number that a process gets; smaller ones are the system's own.
+/// The first process id; smaller ones are the system's own.
 const FIRST: u32 = 100;
 
 /// A process that uses a volume.
@@ -16,12 +16,12 @@ pub(super) struct Process {
     pid: u32,
     program: String,
     volume: VolumeId,
-    /// Whether it leaves when it is asked to.
+    /// Whether it ends when asked to.
     polite: bool,
 }
 
 impl World {
-    /// Starts a process that uses a volume, and returns its number.
+    /// Starts a process that uses a volume, and returns its process id.
     pub(super) fn hold(
         &mut self,
         volume: &VolumeId,
@@ -38,12 +38,12 @@ impl World {
         Ok(pid)
     }
 
-    /// Who uses a volume in an instance.
+    /// Returns the processes that use a volume in an instance.
     pub(super) fn holders(&self, volume: &VolumeId, instance: &InstanceId) -> Vec<Holder> {
         self.instances.get(instance).map(|instance| instance.holders(volume)).unwrap_or_default()
     }
 
-    /// Ends whoever uses a volume in an instance, and returns those that did not leave by themselves.
+    /// Ends the processes that use a volume in an instance, and returns those that had to be killed.
     pub(super) fn end_holders(&mut self, volume: &VolumeId, instance: &InstanceId) -> Vec<Holder> {
         let Some(instance) = self.instances.get_mut(instance) else { return Vec::new() };
         instance.processes.retain(|process| !(process.volume == *volume && process.polite));

@@ -1,5 +1,5 @@
-//! How slow and how unreliable the fake is. All chance comes from the seed and the number of the call, so that a run that
-//! went wrong can be run again.
+//! How slow and how unreliable the fake is. All randomness comes from the seed and the number of the call, so that a
+//! failed run can be repeated.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::Error;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// The least and the most milliseconds that a verb takes besides its work.
+    /// The minimum and maximum latency of a call in milliseconds.
     pub latency_ms: (u64, u64),
-    /// How many of the calls of changing verbs fail, from 0 to 1. Half of them fail before their effect, half after it.
+    /// The fraction of changing calls that fail, from 0 to 1. Half of them fail before their effect, half after it.
     pub fault_rate: f64,
-    /// Where all chance comes from.
+    /// The seed of all randomness.
     pub seed: u64,
 }
 
@@ -26,18 +26,18 @@ pub(super) enum Fault {
     After,
 }
 
-/// What one call meets.
+/// The latency and the fault of one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Turn {
-    /// How long it waits before its effect.
+pub(super) struct CallPlan {
+    /// The delay before its effect.
     pub(super) before: Duration,
-    /// How long it waits after its effect, in which a caller may time out or die.
+    /// The delay after its effect, in which a caller may time out or die.
     pub(super) after: Duration,
     pub(super) fault: Option<Fault>,
 }
 
 impl Settings {
-    /// Refuses what has no meaning.
+    /// Rejects settings that make no sense.
     pub(super) fn check(&self) -> Result<(), Error> {
         let (least, most) = self.latency_ms;
         if least > most {
@@ -49,8 +49,8 @@ impl Settings {
         Ok(())
     }
 
-    /// What the call with this number meets.
-    pub(super) fn turn(&self, call: u64) -> Turn {
+    /// Plans the call with this number.
+    pub(super) fn plan_call(&self, call: u64) -> CallPlan {
         let mut state = scramble(self.seed).wrapping_add(scramble(!call));
         let mut chance = || {
             state = scramble(state);
@@ -61,7 +61,7 @@ impl Settings {
         let before = chance() % whole.saturating_add(1);
         let fails = ((chance() >> 11) as f64 / (1u64 << 53) as f64) < self.fault_rate;
         let side = if chance() & 1 == 0 { Fault::Before } else { Fault::After };
-        Turn {
+        CallPlan {
             before: Duration::from_millis(before),
             after: Duration::from_millis(whole - before),
             fault: fails.then_some(side),
@@ -69,7 +69,7 @@ impl Settings {
     }
 }
 
-/// One step of SplitMix64. Its own few lines, because a generator from a crate may change its numbers with a version, and
+/// One step of SplitMix64. Implemented here because a generator from a crate may change its numbers with a version, and
 /// a seed in a bug report must keep its meaning.
 fn scramble(state: u64) -> u64 {
     let mut bits = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -83,32 +83,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_repeats_itself_and_another_differs() {
-        let turns = |seed| {
+    fn same_seed_gives_the_same_plans() {
+        let plans = |seed| {
             let settings = Settings { latency_ms: (2, 9), fault_rate: 0.3, seed };
-            (0..1000).map(|call| settings.turn(call)).collect::<Vec<_>>()
+            (0..1000).map(|call| settings.plan_call(call)).collect::<Vec<_>>()
         };
-        assert_eq!(turns(7), turns(7));
-        assert_ne!(turns(7), turns(8));
-        for turn in turns(7) {
-            assert!((2..=9).contains(&(turn.before + turn.after).as_millis()), "{turn:?}");
+        assert_eq!(plans(7), plans(7));
+        assert_ne!(plans(7), plans(8));
+        for plan in plans(7) {
+            assert!((2..=9).contains(&(plan.before + plan.after).as_millis()), "{plan:?}");
         }
-        let count = |side| turns(7).iter().filter(|turn| turn.fault == Some(side)).count();
+        let count = |side| plans(7).iter().filter(|plan| plan.fault == Some(side)).count();
         assert!((100..200).contains(&count(Fault::Before)), "{}", count(Fault::Before));
         assert!((100..200).contains(&count(Fault::After)), "{}", count(Fault::After));
     }
 
     #[test]
-    fn the_ends_of_the_rate_are_exact() {
+    fn fault_rates_zero_and_one_are_exact() {
         let faults = |fault_rate| {
             let settings = Settings { fault_rate, ..Settings::default() };
-            (0..1000).filter(|call| settings.turn(*call).fault.is_some()).count()
+            (0..1000).filter(|call| settings.plan_call(*call).fault.is_some()).count()
         };
         assert_eq!((faults(0.0), faults(1.0)), (0, 1000));
     }
 
     #[test]
-    fn refuses_what_has_no_meaning() {
+    fn invalid_settings_are_refused() {
         assert!(Settings::default().check().is_ok());
         assert!(Settings { latency_ms: (2, 1), ..Settings::default() }.check().is_err());
         for fault_rate in [-0.1, 1.1, f64::NAN, f64::INFINITY] {

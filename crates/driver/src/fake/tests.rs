@@ -1,10 +1,10 @@
-//! The fake under several users at once and under faults.
+//! The fake with concurrent users and with faults.
 
 use super::*;
 use crate::End;
 use tarn_model::capacity::{Gpu, Shape};
 
-fn machine() -> Inventory {
+fn test_inventory() -> Inventory {
     let gpu = |n: u32| Gpu { id: format!("gpu-{n}"), model: "H100".into(), simulated: true };
     Inventory { cpu_milli: 100_000, memory_bytes: 1 << 40, gpus: (0..4).map(gpu).collect(), storage_bytes: 1 << 40 }
 }
@@ -27,10 +27,11 @@ fn instance(number: u32) -> InstanceSpec {
     }
 }
 
+/// Two drivers on one directory lose no update.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn two_drivers_on_one_directory_lose_nothing() {
+async fn two_drivers_share_a_world() {
     let dir = tempfile::tempdir().unwrap();
-    let open = || Arc::new(FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap());
+    let open = || Arc::new(FakeDriver::open(dir.path(), test_inventory(), Settings::default()).unwrap());
     let drivers = [open(), open()];
     let mut tasks = tokio::task::JoinSet::new();
     for number in 0..30u32 {
@@ -54,10 +55,11 @@ async fn two_drivers_on_one_directory_lose_nothing() {
     assert!(world.instances.values().all(|instance| instance.volumes.len() == 1), "{world:#?}");
 }
 
+/// Of many concurrent instances with the same GPU exactly one is created.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn of_many_that_want_one_gpu_one_gets_it() {
+async fn one_gpu_gets_one_owner() {
     let dir = tempfile::tempdir().unwrap();
-    let open = || Arc::new(FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap());
+    let open = || Arc::new(FakeDriver::open(dir.path(), test_inventory(), Settings::default()).unwrap());
     let drivers = [open(), open()];
     let tasks = (0..10).map(|number| {
         let (driver, mut spec) = (drivers[number % 2].clone(), instance(number as u32));
@@ -73,15 +75,15 @@ async fn of_many_that_want_one_gpu_one_gets_it() {
 }
 
 #[tokio::test]
-async fn calls_in_one_group_get_their_own_answers() {
+async fn grouped_calls_get_their_own_results() {
     let dir = tempfile::tempdir().unwrap();
-    let driver = FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap();
+    let driver = FakeDriver::open(dir.path(), test_inventory(), Settings::default()).unwrap();
     let closed = driver.gate.clone().lock_owned().await;
-    let (one, two, nobody) = (volume(1), volume(2), instance(0).id);
+    let (one, two, absent) = (volume(1), volume(2), instance(0).id);
     let calls = async {
         tokio::join!(
             driver.ensure_volume(&one),
-            driver.ensure_mount(&one.id, &nobody),
+            driver.ensure_mount(&one.id, &absent),
             driver.remove_volume(&one.id),
             driver.ensure_volume(&two),
         )
@@ -97,10 +99,11 @@ async fn calls_in_one_group_get_their_own_answers() {
     assert_eq!(read_world(dir.path()).unwrap().volumes.into_keys().collect::<Vec<_>>(), [two.id]);
 }
 
+/// A call whose caller gave up while it waited is never made.
 #[tokio::test]
-async fn a_call_that_was_given_up_while_it_waited_is_never_made() {
+async fn abandoned_call_has_no_effect() {
     let dir = tempfile::tempdir().unwrap();
-    let driver = FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap();
+    let driver = FakeDriver::open(dir.path(), test_inventory(), Settings::default()).unwrap();
     let closed = driver.gate.clone().lock_owned().await;
     let given_up = tokio::time::timeout(Duration::from_millis(1), driver.ensure_volume(&volume(1))).await;
     assert!(given_up.is_err());
@@ -110,20 +113,21 @@ async fn a_call_that_was_given_up_while_it_waited_is_never_made() {
 }
 
 #[tokio::test]
-async fn a_damaged_world_is_said_by_every_verb() {
+async fn damaged_world_fails_every_call() {
     let dir = tempfile::tempdir().unwrap();
-    let driver = FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap();
+    let driver = FakeDriver::open(dir.path(), test_inventory(), Settings::default()).unwrap();
     std::fs::write(dir.path().join("fake-world.json"), "{").unwrap();
     let errors = [driver.ensure_volume(&volume(1)).await.unwrap_err(), driver.observe().await.unwrap_err()];
     assert!(errors.iter().all(|error| matches!(error, Error::Permanent(why) if why.contains("damaged"))), "{errors:?}");
 }
 
+/// Faults come before and after the effect, and are the same with the same seed.
 #[tokio::test]
-async fn faults_come_before_and_after_the_effect_and_repeat_with_the_seed() {
+async fn injected_faults_repeat_with_the_seed() {
     let run = async || {
         let dir = tempfile::tempdir().unwrap();
         let settings = Settings { fault_rate: 0.5, seed: 11, ..Settings::default() };
-        let driver = FakeDriver::open(dir.path(), machine(), settings).unwrap();
+        let driver = FakeDriver::open(dir.path(), test_inventory(), settings).unwrap();
         let mut seen = Vec::new();
         for number in 1..=40 {
             let outcome = driver.ensure_volume(&volume(number)).await;
@@ -135,14 +139,14 @@ async fn faults_come_before_and_after_the_effect_and_repeat_with_the_seed() {
     };
     let seen = run().await;
     assert!(seen.contains(&(true, true)) && seen.contains(&(false, false)) && seen.contains(&(false, true)));
-    assert!(!seen.contains(&(true, false)), "what was said to be made was made");
+    assert!(!seen.contains(&(true, false)), "a successful call has its effect");
     assert_eq!(seen, run().await);
 }
 
 #[tokio::test]
-async fn what_was_killed_is_seen_dead_until_it_is_started_anew() {
+async fn killed_instance_stays_dead_until_restarted() {
     let dir = tempfile::tempdir().unwrap();
-    let driver = FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap();
+    let driver = FakeDriver::open(dir.path(), test_inventory(), Settings::default()).unwrap();
     let spec = instance(0);
     let made = driver.ensure_instance(&spec).await.unwrap();
     driver.kill(&spec.id, End::OutOfMemory).await.unwrap();
@@ -158,9 +162,9 @@ async fn what_was_killed_is_seen_dead_until_it_is_started_anew() {
 }
 
 #[tokio::test]
-async fn keys_and_peers_are_replaced_and_survive_a_restart() {
+async fn access_is_replaced_and_survives_a_restart() {
     let dir = tempfile::tempdir().unwrap();
-    let driver = FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap();
+    let driver = FakeDriver::open(dir.path(), test_inventory(), Settings::default()).unwrap();
     let spec = instance(0);
     driver.ensure_instance(&spec).await.unwrap();
     for key in ["ssh-ed25519 old", "ssh-ed25519 new"] {
@@ -169,15 +173,16 @@ async fn keys_and_peers_are_replaced_and_survive_a_restart() {
         driver.configure_instance(&spec.id, &access).await.unwrap();
     }
     driver.ensure_instance(&InstanceSpec { boot: 2, ..spec.clone() }).await.unwrap();
-    let world = driver.file.look().unwrap();
+    let world = driver.file.read_locked().unwrap();
     assert_eq!(world.instances[&spec.id].public_keys, ["ssh-ed25519 new"]);
     assert_eq!(world.instances[&spec.id].hosts, [("node-0".to_owned(), "10.77.0.1".to_owned())]);
 }
 
+/// A process that uses a volume keeps it from being unmounted.
 #[tokio::test]
-async fn whoever_uses_a_volume_is_in_the_way() {
+async fn process_blocks_the_unmount() {
     let dir = tempfile::tempdir().unwrap();
-    let driver = FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap();
+    let driver = FakeDriver::open(dir.path(), test_inventory(), Settings::default()).unwrap();
     let (spec, volume) = (instance(0), volume(1));
     driver.ensure_volume(&volume).await.unwrap();
     driver.ensure_instance(&spec).await.unwrap();
@@ -197,9 +202,9 @@ async fn whoever_uses_a_volume_is_in_the_way() {
 }
 
 #[tokio::test]
-async fn what_is_lost_or_damaged_is_not_touched_until_it_is_mended() {
+async fn faulty_volume_is_left_alone_until_repaired() {
     let dir = tempfile::tempdir().unwrap();
-    let driver = FakeDriver::open(dir.path(), machine(), Settings::default()).unwrap();
+    let driver = FakeDriver::open(dir.path(), test_inventory(), Settings::default()).unwrap();
     let (spec, volume) = (InstanceSpec { volumes: vec![volume(1).id], ..instance(0) }, volume(1));
     let made = driver.ensure_volume(&volume).await.unwrap();
     driver.lose(&volume.id).await.unwrap();

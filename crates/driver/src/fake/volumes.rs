@@ -6,17 +6,17 @@ use tarn_model::ids::{InstanceId, VolumeId};
 use super::world::{Volume, World};
 use crate::{Error, ObservedVolume, VolumeSpec};
 
-/// What is the matter with a volume.
+/// A fault of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Trouble {
-    /// It is there and cannot be used, in the words for its owner.
+pub(super) enum VolumeFault {
+    /// It exists and cannot be used; the text is for its owner.
     Damaged(String),
-    /// It is nowhere to be seen.
+    /// It has disappeared.
     Lost,
 }
 
 impl World {
-    /// A volume that got lost is not made a second time: whoever asks for that has overlooked that it is missing.
+    /// A lost volume is not created a second time: the caller has overlooked that it is missing.
     pub(super) fn ensure_volume(&mut self, spec: &VolumeSpec) -> Result<ObservedVolume, Error> {
         let new = Volume { size_bytes: spec.size_bytes, used_bytes: 0, trouble: None };
         let volume = self.volumes.entry(spec.id.clone()).or_insert(new);
@@ -46,24 +46,24 @@ impl World {
         let Some(instance) = self.instances.get_mut(instance) else { return Ok(()) };
         let users = instance.holders(volume);
         if !users.is_empty() {
-            return Err(Error::Permanent(format!("{volume} is in use by {}", crate::listed(&users))));
+            return Err(Error::Permanent(format!("{volume} is in use by {}", crate::format_short_list(&users))));
         }
         instance.volumes.remove(volume);
         Ok(())
     }
 
-    /// Refuses a volume that is not there or cannot be used.
+    /// Refuses a volume that does not exist or cannot be used.
     pub(super) fn must_be_usable(&self, id: &VolumeId) -> Result<(), Error> {
         self.volumes.get(id).ok_or_else(|| missing(id))?.must_be_right(id)
     }
 
-    /// Gives a volume trouble, or takes it away.
-    pub(super) fn trouble(&mut self, id: &VolumeId, trouble: Option<Trouble>) -> Result<(), Error> {
+    /// Sets or clears the fault of a volume.
+    pub(super) fn set_fault(&mut self, id: &VolumeId, trouble: Option<VolumeFault>) -> Result<(), Error> {
         self.volumes.get_mut(id).ok_or_else(|| missing(id))?.trouble = trouble;
         Ok(())
     }
 
-    /// Writes to a volume, up to so many bytes in all.
+    /// Sets how many bytes of a volume are used.
     pub(super) fn fill(&mut self, id: &VolumeId, used_bytes: u64) -> Result<(), Error> {
         self.volumes.get_mut(id).ok_or_else(|| missing(id))?.used_bytes = used_bytes;
         Ok(())
@@ -71,12 +71,12 @@ impl World {
 }
 
 impl Volume {
-    /// What is seen of it, if it is to be seen.
+    /// Returns what is observed of it; `None` for a lost volume.
     pub(super) fn observe(&self) -> Option<ObservedVolume> {
         let (used_bytes, fault) = match &self.trouble {
             None => (Some(self.used_bytes), None),
-            Some(Trouble::Damaged(words)) => (None, Some(words.clone())),
-            Some(Trouble::Lost) => return None,
+            Some(VolumeFault::Damaged(words)) => (None, Some(words.clone())),
+            Some(VolumeFault::Lost) => return None,
         };
         Some(ObservedVolume { size_bytes: self.size_bytes, used_bytes, fault })
     }
@@ -84,8 +84,8 @@ impl Volume {
     fn must_be_right(&self, id: &VolumeId) -> Result<(), Error> {
         match &self.trouble {
             None => Ok(()),
-            Some(Trouble::Damaged(words)) => Err(Error::Permanent(format!("volume {id} cannot be used: {words}"))),
-            Some(Trouble::Lost) => Err(missing(id)),
+            Some(VolumeFault::Damaged(words)) => Err(Error::Permanent(format!("volume {id} cannot be used: {words}"))),
+            Some(VolumeFault::Lost) => Err(missing(id)),
         }
     }
 }

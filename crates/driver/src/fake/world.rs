@@ -1,7 +1,7 @@
-//! The fake's world and what the verbs do to its instances: plain values, no files and no chance.
+//! The fake's world and what the driver's methods do to its instances: plain values, no files and no randomness.
 //!
-//! It is stricter than a machine would be. What the control plane must never ask for (a GPU twice, more memory than there
-//! is) is a permanent error here, so that a wrong placement shows in a test instead of in a bill.
+//! It is stricter than a real host. What the control plane must never ask for (a GPU twice, more memory than exists) is
+//! a permanent error here, so that a wrong placement fails a test.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use tarn_model::ids::{ClusterId, InstanceId, VolumeId};
 
 use super::checks;
 use super::processes::Process;
-use super::volumes::Trouble;
+use super::volumes::VolumeFault;
 use crate::{Access, End, Error, InstanceSpec, Observed, ObservedInstance};
 
 /// Everything that exists.
@@ -20,7 +20,7 @@ use crate::{Access, End, Error, InstanceSpec, Observed, ObservedInstance};
 pub(super) struct World {
     pub(super) instances: BTreeMap<InstanceId, Instance>,
     pub(super) volumes: BTreeMap<VolumeId, Volume>,
-    /// How often the machine was restarted. Worlds of earlier versions do not say it.
+    /// How often the host was restarted. Absent in worlds of earlier versions.
     #[serde(default)]
     pub(super) reboots: u64,
 }
@@ -40,10 +40,10 @@ pub(super) struct Instance {
     pub(super) gpus: Vec<String>,
     pub(super) cpu_milli: u64,
     pub(super) memory_bytes: u64,
-    /// Worlds of earlier versions do not say it.
+    /// Absent in worlds of earlier versions.
     #[serde(default)]
     pub(super) end: Option<End>,
-    /// Who uses which volume in it.
+    /// The processes that use its volumes.
     #[serde(default)]
     pub(super) processes: Vec<Process>,
 }
@@ -53,11 +53,11 @@ pub(super) struct Instance {
 #[serde(deny_unknown_fields)]
 pub(super) struct Volume {
     pub(super) size_bytes: u64,
-    /// Worlds of earlier versions say nothing of this and the following.
+    /// This and the following fields are absent in worlds of earlier versions.
     #[serde(default)]
     pub(super) used_bytes: u64,
     #[serde(default)]
-    pub(super) trouble: Option<Trouble>,
+    pub(super) trouble: Option<VolumeFault>,
 }
 
 impl World {
@@ -68,21 +68,21 @@ impl World {
     ) -> Result<ObservedInstance, Error> {
         let old = self.instances.get(&spec.id);
         if let Some(old) = old {
-            checks::same_place(spec, old)?;
+            checks::check_same_place(spec, old)?;
             if old.boot > spec.boot || (old.boot == spec.boot && old.running) {
-                checks::same_resources(spec, old)?;
+                checks::check_same_resources(spec, old)?;
                 return Ok(old.observe());
             }
         }
-        checks::volumes(self, spec)?;
-        checks::room(self, spec, inventory)?;
+        checks::check_volumes(self, spec)?;
+        checks::check_room(self, spec, inventory)?;
         let (public_keys, hosts) = old.map(|old| (old.public_keys.clone(), old.hosts.clone())).unwrap_or_default();
         let started = Instance {
             cluster: spec.cluster.clone(),
             node: spec.node,
             boot: spec.boot,
             running: true,
-            private_ip: checks::address(self, spec)?,
+            private_ip: checks::choose_address(self, spec)?,
             volumes: spec.volumes.iter().cloned().collect(),
             public_keys,
             hosts,
@@ -104,7 +104,7 @@ impl World {
         Ok(())
     }
 
-    /// It stays where it is with all that it holds, and does not run.
+    /// The instance stops running and keeps everything that it holds.
     pub(super) fn kill(&mut self, id: &InstanceId, end: End) -> Result<(), Error> {
         let instance = self.instance(id)?;
         instance.running = false;
@@ -113,7 +113,7 @@ impl World {
         Ok(())
     }
 
-    /// The machine goes down and comes up again: nothing runs, and everything is where it was.
+    /// Every instance stops running, and everything stays in place.
     pub(super) fn reboot(&mut self) {
         self.reboots += 1;
         for instance in self.instances.values_mut().filter(|instance| instance.running) {
@@ -124,7 +124,7 @@ impl World {
         }
     }
 
-    /// The mounts go with it, because they are kept in it.
+    /// Its mounts are part of it and are removed with it.
     pub(super) fn remove_instance(&mut self, id: &InstanceId) -> Result<(), Error> {
         self.instances.remove(id);
         Ok(())

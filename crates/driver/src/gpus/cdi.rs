@@ -1,8 +1,9 @@
-//! What the vendor of a device says that a container needs to use it: the Container Device Interface.
+//! The Container Device Interface (CDI): what a container needs to use a device, as specified by the vendor.
 //!
-//! The operator has the vendor's tool write the specifications (`nvidia-ctk cdi generate`). They are read at every start of an
-//! instance with GPUs, because a new driver brings new ones. They are trusted as far as whoever may write them, who is checked,
-//! and no further: a mistake in one must not open the host. Start reading at [`Directories::resolve`].
+//! The operator generates the specifications with the vendor's tool (`nvidia-ctk cdi generate`). They are read at every
+//! start of an instance with GPUs, because a new driver brings new ones. They are trusted as much as the user who may
+//! write them, which is checked, and no more: a mistake in one must not expose the host. Start reading at
+//! [`Directories::resolve`].
 
 mod check;
 mod hooks;
@@ -18,11 +19,11 @@ use serde::{Deserialize, Serialize};
 
 use specification::{Device, Specification};
 
-/// The longest specification, and how many files of a directory are read.
+/// The maximum size of a specification, and how many files of a directory are read.
 const MAX_FILE: u64 = 4 << 20;
 const MAX_FILES: usize = 256;
 
-/// Whatever class of devices GPUs are in, whoever makes them.
+/// The device class of GPUs, for every vendor.
 const CLASS: &str = "gpu";
 
 /// Why a device cannot be used; for the operator.
@@ -31,30 +32,29 @@ pub enum Unusable {
     /// No specification names it.
     #[error("no CDI specification names {0}: run `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`")]
     Unnamed(String),
-    /// What is written of it is wrong, and stays so until somebody mends it.
+    /// Its specification is invalid until someone corrects it.
     #[error("{0}")]
     Wrong(String),
-    /// Something of the host is not there. It may come, as devices do when their driver is loaded.
+    /// Something is missing on the host. It may appear later, as devices do when their driver is loaded.
     #[error("{0}")]
     Absent(String),
 }
 
-/// Where specifications are. What a later directory says of a device is taken before what an earlier one says.
+/// The directories of specifications. A later directory takes precedence.
 #[derive(Clone, Debug, Default)]
 pub struct Directories(pub Vec<PathBuf>);
 
-/// What has to be changed about an instance so that it can use devices.
+/// The changes to an instance that let it use devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Edits {
-    /// Environment variables.
     pub env: Vec<(String, String)>,
     /// Character devices.
     pub nodes: Vec<Node>,
-    /// Files and directories of the host, which are shown read-only.
+    /// Files and directories of the host, mounted read-only.
     pub mounts: Vec<Mount>,
-    /// Symbolic links, as they are to be and where, unless something is there.
+    /// Symbolic links: target and path. An existing file at the path is kept.
     pub links: Vec<(String, PathBuf)>,
-    /// Directories with libraries, if the instance does not have these anyway.
+    /// Library directories to add to the loader's path, if the instance does not have these libraries anyway.
     pub libraries: Vec<PathBuf>,
 }
 
@@ -67,14 +67,14 @@ pub struct Node {
     pub major: u32,
     pub minor: u32,
     pub mode: u32,
-    /// Its owner, as numbers inside.
+    /// User and group ids inside the instance.
     pub uid: u32,
     pub gid: u32,
-    /// What may be done with it: `r`, `w` or both.
+    /// `r`, `w` or both.
     pub access: String,
 }
 
-/// Something of the host that is shown in an instance.
+/// A file or directory of the host that is mounted in an instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct Mount {
@@ -83,33 +83,33 @@ pub struct Mount {
 }
 
 impl Directories {
-    /// What an instance needs that gets these GPUs, each with the names that it may have, the best first; those that no
-    /// specification names are returned, too.
+    /// Resolves what an instance with these GPUs needs. Each GPU is given by its possible names, the preferred one
+    /// first. Also returns the GPUs that no specification names.
     pub fn resolve(&self, gpus: &[Vec<String>]) -> Result<(Edits, Vec<String>), Unusable> {
-        let (all, complaints) = self.read();
+        let (all, complaints) = self.read_all_specifications();
         for (path, why) in complaints {
             tracing::warn!(path = %path.display(), "a CDI specification is not used: {why}");
         }
-        edits(&all, gpus)
+        collect_edits(&all, gpus)
     }
 
-    /// What keeps each of these GPUs from being used, if something does.
+    /// Returns for each of these GPUs why it cannot be used, if so.
     pub fn check(&self, gpus: &[Vec<String>]) -> Vec<Option<Unusable>> {
-        let (all, _) = self.read();
-        let check = |names: &Vec<String>| match edits(&all, std::slice::from_ref(names)) {
+        let (all, _) = self.read_all_specifications();
+        let check = |names: &Vec<String>| match collect_edits(&all, std::slice::from_ref(names)) {
             Ok((edits, unnamed)) => unnamed.into_iter().next().map(Unusable::Unnamed).or_else(|| edits.absent()),
             Err(why) => Some(why),
         };
         gpus.iter().map(check).collect()
     }
 
-    /// Every GPU that a specification names, and which files cannot be read.
-    fn read(&self) -> (BTreeMap<String, Named>, Vec<(PathBuf, Unusable)>) {
+    /// Reads all specifications: every GPU that one names, and the files that cannot be read.
+    fn read_all_specifications(&self) -> (BTreeMap<String, NamedDevice>, Vec<(PathBuf, Unusable)>) {
         let (mut all, mut complaints) = (BTreeMap::new(), Vec::new());
         for directory in &self.0 {
-            let mut here: BTreeMap<String, Named> = BTreeMap::new();
-            for path in files_in(directory) {
-                let specification = match read(&path) {
+            let mut here: BTreeMap<String, NamedDevice> = BTreeMap::new();
+            for path in specification_files(directory) {
+                let specification = match read_specification(&path) {
                     Ok(specification) => specification,
                     Err(why) => {
                         complaints.push((path, why));
@@ -119,8 +119,8 @@ impl Directories {
                 let file = std::sync::Arc::new(Opened { path, specification });
                 for device in file.specification.devices.iter().filter(|_| file.specification.is_of_class(CLASS)) {
                     let named = match here.remove(&device.name) {
-                        None => Named::Once(file.clone(), device.clone()),
-                        Some(other) => Named::Twice(format!("{}, {}", other.place(), file.path.display())),
+                        None => NamedDevice::Once(file.clone(), device.clone()),
+                        Some(other) => NamedDevice::Twice(format!("{}, {}", other.place(), file.path.display())),
                     };
                     here.insert(device.name.clone(), named);
                 }
@@ -132,31 +132,31 @@ impl Directories {
 }
 
 impl Edits {
-    /// What is to be shown in the instance and is not on the host.
+    /// Returns an error if something to be mounted does not exist on the host.
     pub fn absent(&self) -> Option<Unusable> {
         let mount = self.mounts.iter().find(|mount| !mount.from.exists())?;
         Some(Unusable::Absent(format!("{} is not there", mount.from.display())))
     }
 }
 
-/// What an instance needs that gets these GPUs, and those that are not named.
-fn edits(all: &BTreeMap<String, Named>, gpus: &[Vec<String>]) -> Result<(Edits, Vec<String>), Unusable> {
+/// Collects what an instance with these GPUs needs, and the GPUs that are not named.
+fn collect_edits(all: &BTreeMap<String, NamedDevice>, gpus: &[Vec<String>]) -> Result<(Edits, Vec<String>), Unusable> {
     let (mut edits, mut unnamed, mut used) = (Edits::default(), Vec::new(), Vec::new());
     for names in gpus {
         match names.iter().find_map(|name| all.get(name)) {
             None => unnamed.extend(names.first().cloned()),
-            Some(Named::Twice(files)) => {
+            Some(NamedDevice::Twice(files)) => {
                 let name = names.first().map(String::as_str).unwrap_or_default();
                 let message = format!("GPU {name} is in two CDI specifications ({files}); remove one of them");
                 return Err(Unusable::Wrong(message));
             }
-            Some(Named::Once(file, device)) => {
-                // What all devices of a file have in common is needed once.
+            Some(NamedDevice::Once(file, device)) => {
+                // What all devices of a file have in common is added once.
                 if !used.contains(&file.path) {
                     used.push(file.path.clone());
-                    check::add(&mut edits, &file.specification.container_edits, &file.path)?;
+                    check::add_edits(&mut edits, &file.specification.container_edits, &file.path)?;
                 }
-                check::add(&mut edits, &device.container_edits, &file.path)?;
+                check::add_edits(&mut edits, &device.container_edits, &file.path)?;
             }
         }
     }
@@ -168,21 +168,21 @@ struct Opened {
     specification: Specification,
 }
 
-enum Named {
+enum NamedDevice {
     Once(std::sync::Arc<Opened>, Device),
     Twice(String),
 }
 
-impl Named {
+impl NamedDevice {
     fn place(&self) -> String {
         match self {
-            Named::Once(file, _) => file.path.display().to_string(),
-            Named::Twice(files) => files.clone(),
+            NamedDevice::Once(file, _) => file.path.display().to_string(),
+            NamedDevice::Twice(files) => files.clone(),
         }
     }
 }
 
-fn files_in(directory: &Path) -> Vec<PathBuf> {
+fn specification_files(directory: &Path) -> Vec<PathBuf> {
     let is_one = |path: &PathBuf| path.extension().is_some_and(|end| end == "json" || end == "yaml" || end == "yml");
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_one).take(MAX_FILES).collect();
@@ -190,7 +190,7 @@ fn files_in(directory: &Path) -> Vec<PathBuf> {
     files
 }
 
-fn read(path: &Path) -> Result<Specification, Unusable> {
+fn read_specification(path: &Path) -> Result<Specification, Unusable> {
     let failed = |error: std::io::Error| Unusable::Wrong(error.to_string());
     let file = File::open(path).map_err(failed)?;
     let found = file.metadata().map_err(failed)?;
@@ -208,7 +208,7 @@ fn read(path: &Path) -> Result<Specification, Unusable> {
         false => yaml_serde::from_str::<Specification>(&text).map_err(|error| error.to_string()),
     };
     let specification = parsed.map_err(Unusable::Wrong)?;
-    specification.check()?;
+    specification.validate()?;
     Ok(specification)
 }
 

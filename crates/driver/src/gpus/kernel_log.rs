@@ -1,4 +1,4 @@
-//! What the kernel log says about GPUs: `NVRM: Xid (PCI:0000:3b:00): 79, …`.
+//! GPU errors in the kernel log: `NVRM: Xid (PCI:0000:3b:00): 79, …`.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -9,31 +9,30 @@ use rustix::fs::OFlags;
 use tarn_model::gpus::meaning;
 use tarn_model::{Clock, Time};
 
-/// The longest record that the kernel gives out.
+/// The maximum length of a record of the kernel.
 const RECORD: usize = 8192;
 
-/// So many records are read at one look; the rest comes at the next.
+/// How many records are read at once; the next call reads the rest.
 const AT_ONCE: usize = 10_000;
 
-/// So many errors are remembered, the newest of each kind of each GPU.
+/// How many errors are remembered: the newest of each kind of each GPU.
 const REMEMBERED: usize = 256;
 
-/// The error by which a GPU says what it takes to recover, and how it says that it takes nothing any more.
+/// The error that reports which recovery a GPU needs, and the text by which it reports that it needs none any more.
 const RECOVERY: u32 = 154;
 const RECOVERED: &str = " to 0x0 (None)";
 
-/// An error of a GPU that nobody can be given it with.
+/// An error after which a GPU must not be given to an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Xid {
-    /// Where the GPU is: `0000:3b:00`.
+    /// The PCI address of the GPU: `0000:3b:00`.
     pub(super) bus: String,
-    /// The number of the error.
+    /// The Xid code.
     pub(super) code: u32,
-    /// When it happened.
     pub(super) at: Time,
 }
 
-/// The kernel log from the last start of the machine on.
+/// The kernel log since the last boot of the host.
 pub(super) struct KernelLog {
     device: Option<Box<dyn Read + Send>>,
     found: VecDeque<Xid>,
@@ -45,18 +44,18 @@ impl KernelLog {
         let flags = OFlags::NONBLOCK.bits().cast_signed();
         let opened = File::options().read(true).custom_flags(flags).open("/dev/kmsg");
         if let Err(error) = &opened {
-            tracing::info!(%error, "the kernel log cannot be read: errors that only it tells of GPUs stay unknown");
+            tracing::info!(%error, "the kernel log cannot be read: GPU errors that only it reports stay unknown");
         }
         KernelLog { device: opened.ok().map(|file| Box::new(file) as _), found: VecDeque::new() }
     }
 
-    /// What gives out a record at every read, as the kernel does.
+    /// A log over any reader that returns one record per read, as the kernel does.
     #[cfg(test)]
     pub(super) fn over(device: impl Read + Send + 'static) -> Self {
         KernelLog { device: Some(Box::new(device)), found: VecDeque::new() }
     }
 
-    /// Reads what is new, and returns all errors that are remembered.
+    /// Reads new records, and returns all remembered errors.
     pub(super) fn read(&mut self, clock: &dyn Clock) -> impl Iterator<Item = &Xid> {
         let started = uptime_us().map(|uptime| clock.now().as_micros().saturating_sub(uptime));
         if let (Some(device), Some(started)) = (&mut self.device, started) {
@@ -66,13 +65,14 @@ impl KernelLog {
                     Ok(0) => break,
                     Ok(length) => {
                         let text = String::from_utf8_lossy(&record[..length]);
-                        let Some((bus, code, us)) = parse(&text) else { continue };
+                        let Some((bus, code, us)) = parse_xid(&text) else { continue };
                         let at = Time::from_micros(started.saturating_add(us));
-                        // Whatever a program brings about again and again must not push out what another GPU has said once.
+                        // An error that a program causes again and again must not displace the only error of another
+                        // GPU.
                         self.found.retain(|known| known.bus != bus || known.code != code);
                         self.found.push_back(Xid { bus, code, at });
                     }
-                    // Records were overwritten before they were read; reading goes on with the oldest that is left.
+                    // Records were overwritten before they were read; reading continues with the oldest one left.
                     Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
                     Err(_) => break,
                 }
@@ -85,9 +85,9 @@ impl KernelLog {
     }
 }
 
-/// The bus, the number and the time since the start of the machine in microseconds, if a record is about an error that means
-/// something. Only the kernel's own words count: what programs write to the log has another facility.
-fn parse(record: &str) -> Option<(String, u32, i64)> {
+/// Returns the PCI address, the Xid code and the time since boot in microseconds, if a record reports an error that has
+/// a meaning. Only records of the kernel itself count: programs write to the log with another facility.
+fn parse_xid(record: &str) -> Option<(String, u32, i64)> {
     let (head, text) = record.split_once(';')?;
     let mut fields = head.split(',');
     let (priority, _number, us) = (fields.next()?.parse::<u32>().ok()?, fields.next()?, fields.next()?);
@@ -96,7 +96,7 @@ fn parse(record: &str) -> Option<(String, u32, i64)> {
     }
     let rest = text.strip_prefix("NVRM: Xid (PCI:")?;
     let (place, rest) = rest.split_once("): ")?;
-    // An error of a slice says behind the bus which: `0000:01:00 GPU-I:05`. All slices share the faults of their GPU.
+    // An error of a slice names it after the address: `0000:01:00 GPU-I:05`. All slices share the faults of their GPU.
     let bus = place.split(' ').next().unwrap_or(place);
     let plain = |c: char| c.is_ascii_hexdigit() || c == ':' || c == '.';
     if bus.is_empty() || bus.len() > 20 || !bus.chars().all(plain) {
@@ -107,12 +107,12 @@ fn parse(record: &str) -> Option<(String, u32, i64)> {
     if code == RECOVERY && rest.lines().next().is_some_and(|line| line.trim_end().ends_with(RECOVERED)) {
         return None;
     }
-    Some((normalised(bus), code, us.parse().ok()?))
+    Some((normalise_bus(bus), code, us.parse().ok()?))
 }
 
-/// A place on the bus without the function and with four digits of the domain, as the kernel log has it; NVML writes
+/// Normalises a PCI address to the form of the kernel log: no function, four digits of the domain. NVML writes
 /// `00000000:3B:00.0`.
-pub(super) fn normalised(bus: &str) -> String {
+pub(super) fn normalise_bus(bus: &str) -> String {
     let bus = bus.split('.').next().unwrap_or(bus).to_ascii_lowercase();
     let parts: Vec<&str> = bus.split(':').collect();
     match parts.as_slice() {
@@ -144,7 +144,7 @@ mod tests {
         }
     }
 
-    /// Gives out one record at each read, and the errors of a log that is overwritten and of one that is at its end.
+    /// Returns one record per read, and the errors of an overwritten log and of one at its end.
     struct Records(VecDeque<Result<String, ErrorKind>>);
 
     impl Read for Records {
@@ -160,8 +160,8 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_found_in_the_log() {
-        let found = |record: &str| parse(record);
+    fn xids_are_parsed() {
+        let found = |record: &str| parse_xid(record);
         let error = "4,1234,98765432,-;NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', GPU has fallen off the bus.\n";
         assert_eq!(found(error), Some(("0000:3b:00".into(), 79, 98_765_432)));
         let older = "3,7,5,-,caller=T1;NVRM: Xid (PCI:0000:AF:00): 48, Ch 0000\n SUBSYSTEM=pci\n";
@@ -190,10 +190,10 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_no_recovery_any_more_is_no_error() {
+    fn finished_recovery_is_no_error() {
         let record = |from: &str, to: &str| {
             let text = format!("154, GPU recovery action changed from {from} to {to}\n");
-            parse(&line(1, "0000:3b:00", &text).unwrap())
+            parse_xid(&line(1, "0000:3b:00", &text).unwrap())
         };
         let (none, reset) = ("0x0 (None)", "0x1 (GPU Reset Required)");
         assert_eq!(record(none, reset), Some(("0000:3b:00".into(), 154, 1)));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_does_not_wash_away_what_counts() {
+    fn flood_of_errors_displaces_no_other_gpu() {
         let flood =
             |code: u32| (0..4 * REMEMBERED as u32).map(move |us| line(us, "0000:3b:00", &format!("{code}, again")));
         let mut records: VecDeque<_> = [line(1, "0000:01:00", "79, gone"), Err(ErrorKind::BrokenPipe)].into();
@@ -216,9 +216,9 @@ mod tests {
     }
 
     #[test]
-    fn a_place_has_one_name() {
+    fn pci_addresses_are_normalised() {
         for place in ["00000000:3B:00.0", "0000:3b:00", "0000:3b:00.0", "0:3b:0"] {
-            assert_eq!(normalised(place), "0000:3b:00", "{place}");
+            assert_eq!(normalise_bus(place), "0000:3b:00", "{place}");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The GPUs of a machine: which there are, how they are, who uses them, and what an instance needs to use one.
+//! The GPUs of a host: which exist, their health, which processes use them, and what an instance needs to use one.
 //!
-//! [`Probe`] is what has to be asked of a GPU. `nvidia` asks NVIDIA's library, `simulated` a declaration and a script of
-//! faults; [`Watch`] makes of their answers, and of the kernel log, what the rest of the house knows as a GPU. [`cdi`] reads
-//! what the vendor says an instance needs. Start reading at [`Watch::look`].
+//! A [`Probe`] reads GPUs. `nvidia` reads them through NVIDIA's library, `simulated` from a declaration and a script of
+//! faults; [`Watch`] combines the readings with the kernel log. [`cdi`] reads what an instance needs according to the
+//! vendor. Start reading at [`Watch::look`].
 
 pub mod cdi;
 mod kernel_log;
@@ -19,73 +19,67 @@ pub use nvidia::Nvidia;
 pub use simulated::SimulatedProbe;
 pub use watch::Watch;
 
-/// How long a look may take; it needs a tenth of a second.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+/// How long observing all GPUs may take; it normally takes a tenth of a second.
+pub const LOOK_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What can be asked about the GPUs of a machine.
+/// A source of readings of a host's GPUs.
 pub trait Probe: Send {
-    /// Every GPU there is, as it is now. A GPU that does not answer is among them, as far as it is known.
+    /// Reads every GPU. A GPU that does not respond is included with what is known of it.
     fn read(&mut self) -> Readings;
 }
 
-/// What was answered about all GPUs.
+/// The readings of all GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Readings {
-    /// Those that could be asked.
+    /// The GPUs that could be read.
     pub gpus: Vec<Reading>,
-    /// Whether there are no others: only then one that is not among them is lost. Otherwise nothing is known of it.
+    /// Whether the list is complete: only then a missing GPU is lost. Otherwise nothing is known about it.
     pub is_complete: bool,
 }
 
-/// One GPU as it is now.
+/// The reading of one GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// Its id, which stays the same over restarts of the machine.
+    /// Stays the same over reboots of the host.
     pub id: String,
-    /// What it is called besides, in specifications of the vendor: its number.
+    /// Its alternative name in specifications of the vendor: its number.
     pub index: Option<String>,
-    /// Its full name, or a model if it is simulated.
+    /// The full name, or the model of a simulated GPU.
     pub name: String,
     /// Whether it is only declared.
     pub simulated: bool,
-    /// Its memory in bytes.
     pub memory_bytes: u64,
-    /// The version of its kernel driver.
+    /// The version of the kernel driver.
     pub driver_version: Option<String>,
-    /// The version of CUDA that the driver brings.
+    /// The CUDA version of the driver.
     pub cuda_version: Option<String>,
-    /// Where it is on the PCI bus.
     pub bus_id: Option<String>,
-    /// What it measures.
     pub figures: Figures,
-    /// How it answers.
     pub answer: Answer,
-    /// Whether broken memory could not be replaced, waits to be replaced, or waits to be taken out of use.
+    /// Whether a repair of broken memory failed or is pending.
     pub memory: BrokenMemory,
     /// Why it slows itself down, if that is to protect itself.
     pub throttled: Option<&'static str>,
-    /// Errors that a script lets happen, and when; those of real ones are in the kernel log.
+    /// Scripted errors and their times; those of real GPUs are in the kernel log.
     pub xids: Vec<(u32, Time)>,
-    /// The processes that use it.
     pub processes: Vec<u32>,
-    /// Its slices, if it is divided or to be divided; it is not itself to be given to anybody then.
+    /// Its slices, if MIG is enabled. The GPU itself is then not given to an instance.
     pub slices: Option<Vec<Slice>>,
 }
 
-/// How a GPU answers.
+/// How a GPU responds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Answer {
-    /// As it should.
     #[default]
     Well,
     /// It has fallen off its bus.
     Lost,
-    /// Not to everything that it should answer.
+    /// Some queries fail.
     Silent,
 }
 
 impl Answer {
-    /// The same of one that does not answer something else.
+    /// Returns the state of a GPU for which another query failed.
     fn at_best_silent(self) -> Self {
         match self {
             Answer::Well | Answer::Silent => Answer::Silent,
@@ -94,7 +88,7 @@ impl Answer {
     }
 }
 
-/// What is to be done about broken memory.
+/// The state of repairs of broken memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct BrokenMemory {
@@ -103,17 +97,14 @@ pub struct BrokenMemory {
     pub retirement_pending: bool,
 }
 
-/// A slice of a GPU that is divided (MIG).
+/// A slice of a partitioned GPU (MIG).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slice {
-    /// Its id.
     pub id: String,
-    /// What it is called besides: the numbers of its GPU and its own.
+    /// Its alternative name: the numbers of its GPU and its own.
     pub index: Option<String>,
-    /// What it is: `1g.10gb`.
+    /// The MIG profile: `1g.10gb`.
     pub profile: String,
-    /// Its memory in bytes.
     pub memory_bytes: u64,
-    /// The processes that use it.
     pub processes: Vec<u32>,
 }

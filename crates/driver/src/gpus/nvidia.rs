@@ -1,9 +1,10 @@
-//! NVIDIA's GPUs, by the library that their driver brings (NVML). It is loaded at run time; a machine without it has none.
+//! NVIDIA GPUs, read through the library of their driver (NVML). It is loaded at run time; a host without it has none.
 //!
-//! None of this has ever run on a real GPU in the tests of this project: every question may be refused, and only the library's
-//! own word that a GPU is gone, or a list of all without it, is taken for that.
+//! The tests of this project have never run on a real GPU. So every query may fail, and a GPU counts as gone only when
+//! the library reports it lost, or lists all GPUs without it.
 //!
-//! The library stays open between looks: without NVIDIA's persistence daemon every opening would start all GPUs anew.
+//! The library stays open between readings: without NVIDIA's persistence daemon every opening would initialise all GPUs
+//! again.
 
 mod raw;
 
@@ -18,24 +19,24 @@ use tarn_model::gpus::Figures;
 use super::{Answer, BrokenMemory, Probe, Reading, Readings, Slice};
 use raw::Raw;
 
-/// A machine has no more.
+/// The maximum number of GPUs of a host.
 const MAX_GPUS: u32 = 256;
 
-/// So many processes of a GPU are told.
+/// The maximum number of processes reported per GPU.
 const MAX_PROCESSES: usize = 1024;
 
-/// The GPUs that NVML finds. The library is loaded at the first look at which the driver is there, which after a start of the
-/// machine may be later than the engine, and again after it has failed.
+/// The GPUs that NVML finds. The library is loaded at the first reading at which the driver is available, which after a
+/// boot may be later than the engine, and again after it has failed.
 #[derive(Default)]
 pub struct Nvidia {
     opened: Option<Opened>,
 }
 
-/// What a GPU does not answer: which it is, or which slices it has.
+/// Why the identity or the slices of a GPU are unknown.
 enum Unknown {
-    /// It says that it is lost: it is not there, and that is known.
+    /// The library reports that the GPU is lost.
     Lost,
-    /// It may be there.
+    /// The GPU may exist.
     Silent,
 }
 
@@ -54,7 +55,7 @@ impl Probe for Nvidia {
                 readings
             }
             Err(error) => {
-                tracing::warn!(%error, "NVML does not say how many GPUs there are; it is asked anew at the next look");
+                tracing::warn!(%error, "NVML does not report the number of GPUs; it is loaded again");
                 Readings::default()
             }
         }
@@ -62,13 +63,13 @@ impl Probe for Nvidia {
 }
 
 impl Opened {
-    /// Loads the library; `None` on a machine without it, or without the driver.
+    /// Loads the library; `None` on a host without it, or without the driver.
     fn open() -> Option<Self> {
         let nvml = Nvml::builder().lib_path(OsStr::new(raw::LIBRARY)).init();
         let nvml = nvml.inspect_err(|error| tracing::debug!(%error, "no GPUs by NVML")).ok()?;
         let raw = Raw::open();
         if raw.is_none() {
-            tracing::warn!("slices and remapped memory of GPUs cannot be looked at with this version of NVML");
+            tracing::warn!("this version of NVML does not report slices and remapped memory of GPUs");
         }
         Some(Opened { nvml, raw })
     }
@@ -81,7 +82,7 @@ impl Opened {
                     readings.gpus.push(reading);
                     readings.is_complete &= is_complete;
                 }
-                // It is missed by those who know it.
+                // Its absence from a complete list reports it as lost.
                 Err(Unknown::Lost) => {}
                 Err(Unknown::Silent) => readings.is_complete = false,
             }
@@ -89,17 +90,17 @@ impl Opened {
         readings
     }
 
-    /// One GPU, and whether all of its slices are known.
+    /// Reads one GPU; also returns whether all of its slices are known.
     fn device(&self, index: u32) -> Result<(Reading, bool), Unknown> {
         let unknown = |error: NvmlError| {
-            tracing::warn!(index, %error, "a GPU does not say which it is");
+            tracing::warn!(index, %error, "a GPU does not report its id and name");
             Unknown::from(error)
         };
         let device = self.nvml.device_by_index(index).map_err(unknown)?;
         let (id, name) = (device.uuid().map_err(unknown)?, device.name().map_err(unknown)?);
         let (slices, is_complete) = match self.slices(index, &device) {
             Ok(slices) => (slices, true),
-            // One whose slices cannot be found out is not to be given away as a whole either.
+            // A GPU whose slices are unknown must not be given away as a whole either.
             Err(Unknown::Lost | Unknown::Silent) => (Some(Vec::new()), false),
         };
         let cuda = self.nvml.sys_cuda_driver_version().ok();
@@ -112,12 +113,12 @@ impl Opened {
             driver_version: self.nvml.sys_driver_version().ok(),
             cuda_version: cuda.map(|version| format!("{}.{}", version / 1000, version % 1000 / 10)),
             bus_id: device.pci_info().map(|pci| pci.bus_id).ok(),
-            figures: figures(&device),
-            answer: if is_complete { answer(&device) } else { answer(&device).at_best_silent() },
+            figures: read_figures(&device),
+            answer: if is_complete { read_answer(&device) } else { read_answer(&device).at_best_silent() },
             memory: self.memory(&device),
-            throttled: throttled(&device),
+            throttled: throttle_reason(&device),
             xids: Vec::new(),
-            processes: processes(&device),
+            processes: running_processes(&device),
             slices,
         };
         Ok((reading, is_complete))
@@ -132,18 +133,18 @@ impl Opened {
         }
     }
 
-    /// The slices of a GPU in MIG mode.
+    /// Returns the slices of a GPU in MIG mode.
     fn slices(&self, index: u32, device: &Device<'_>) -> Result<Option<Vec<Slice>>, Unknown> {
         match device.mig_mode() {
             Ok(mode) if mode.current != 0 => {}
-            // Most GPUs have no such mode, and old drivers do not know of it.
+            // Most GPUs have no such mode, and old drivers do not support the query.
             Ok(_) | Err(NvmlError::NotSupported | NvmlError::FunctionNotFound | NvmlError::FailedToLoadSymbol(_)) => {
                 return Ok(None);
             }
             Err(error) => return Err(error.into()),
         }
         let found = self.raw.as_ref().and_then(|raw| raw.slices(device, &self.nvml)).ok_or(Unknown::Silent)?;
-        let slices = found.iter().map(|(number, found)| slice(found, format!("{index}:{number}")));
+        let slices = found.iter().map(|(number, found)| read_slice(found, format!("{index}:{number}")));
         let slices: Vec<Option<Slice>> = slices.collect::<Result<_, NvmlError>>()?;
         Ok(Some(slices.into_iter().flatten().collect()))
     }
@@ -158,8 +159,8 @@ impl From<NvmlError> for Unknown {
     }
 }
 
-/// Asks what every GPU can answer.
-fn answer(device: &Device<'_>) -> Answer {
+/// Makes queries that every GPU supports.
+fn read_answer(device: &Device<'_>) -> Answer {
     match device.memory_info().err().or_else(|| device.pci_info().err()) {
         None | Some(NvmlError::NotSupported) => Answer::Well,
         Some(NvmlError::GpuLost) => Answer::Lost,
@@ -167,7 +168,7 @@ fn answer(device: &Device<'_>) -> Answer {
     }
 }
 
-fn figures(device: &Device<'_>) -> Figures {
+fn read_figures(device: &Device<'_>) -> Figures {
     let errors = |counter| device.total_ecc_errors(MemoryError::Uncorrected, counter).ok();
     Figures {
         temperature_celsius: device.temperature(TemperatureSensor::Gpu).ok(),
@@ -179,8 +180,8 @@ fn figures(device: &Device<'_>) -> Figures {
     }
 }
 
-/// Only what the hardware does to protect itself: idling and limits that somebody has set are no faults.
-fn throttled(device: &Device<'_>) -> Option<&'static str> {
+/// Only what the hardware does to protect itself: idling and configured limits are no faults.
+fn throttle_reason(device: &Device<'_>) -> Option<&'static str> {
     let reasons = device.current_throttle_reasons().ok()?;
     let serious = [
         (ThrottleReasons::HW_THERMAL_SLOWDOWN, "too hot"),
@@ -190,7 +191,7 @@ fn throttled(device: &Device<'_>) -> Option<&'static str> {
     serious.into_iter().find(|(reason, _)| reasons.contains(*reason)).map(|(_, words)| words)
 }
 
-fn processes(device: &Device<'_>) -> Vec<u32> {
+fn running_processes(device: &Device<'_>) -> Vec<u32> {
     let compute = device.running_compute_processes().unwrap_or_default();
     let graphics = device.running_graphics_processes().unwrap_or_default();
     let mut pids: Vec<u32> = compute.iter().chain(&graphics).map(|process| process.pid).collect();
@@ -200,14 +201,14 @@ fn processes(device: &Device<'_>) -> Vec<u32> {
     pids
 }
 
-/// A slice is called after its GPU and its profile: `NVIDIA H100 80GB HBM3 MIG 1g.10gb`. One that does not say so is none.
-fn slice(device: &Device<'_>, index: String) -> Result<Option<Slice>, NvmlError> {
+/// A slice is named after its GPU and its profile: `NVIDIA H100 80GB HBM3 MIG 1g.10gb`. Anything else is not a slice.
+fn read_slice(device: &Device<'_>, index: String) -> Result<Option<Slice>, NvmlError> {
     let (id, name) = (device.uuid()?, device.name()?);
     let Some((_, profile)) = name.rsplit_once(" MIG ") else {
-        tracing::warn!(id, name, "a slice of a GPU does not say its profile and is left out");
+        tracing::warn!(id, name, "a slice of a GPU does not report its profile and is left out");
         return Ok(None);
     };
     let memory_bytes = device.memory_info().map(|memory| memory.total).unwrap_or(0);
     let profile = profile.to_owned();
-    Ok(Some(Slice { id, index: Some(index), profile, memory_bytes, processes: processes(device) }))
+    Ok(Some(Slice { id, index: Some(index), profile, memory_bytes, processes: running_processes(device) }))
 }

@@ -1,6 +1,7 @@
-//! GPUs that are only declared, and faults that a script lets them have.
+//! GPUs that are only declared, with faults from a script.
 //!
-//! The script is a small file in TOML, read again at every look, so that a trial or a test can change it while the engine runs:
+//! The script is a small TOML file, read again at every reading, so that a demonstration or a test can change it while
+//! the engine runs:
 //!
 //! ```toml
 //! [[gpu]]
@@ -21,10 +22,10 @@ use tarn_model::gpus::Figures;
 
 use super::{Answer, BrokenMemory, Probe, Reading, Readings, Slice};
 
-/// The longest script.
+/// The maximum size of a script.
 const MAX_SCRIPT: u64 = 64 << 10;
 
-/// So many slices a GPU can be divided into; real ones have at most seven.
+/// The maximum number of slices of a GPU; real ones have at most seven.
 const MAX_SLICES: usize = 16;
 
 const GIB: u64 = 1 << 30;
@@ -33,9 +34,9 @@ const GIB: u64 = 1 << 30;
 pub struct SimulatedProbe {
     gpus: Vec<Gpu>,
     script: Option<PathBuf>,
-    /// What the script said when it was last understood.
+    /// The last valid content of the script.
     entries: Vec<Entry>,
-    /// The complaint about it that was last logged.
+    /// The last logged error of the script.
     complaint: Option<String>,
 }
 
@@ -46,14 +47,14 @@ struct Script {
     gpu: Vec<Entry>,
 }
 
-/// What happens to one GPU.
+/// The scripted state of one GPU.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Entry {
     id: String,
     lost: bool,
     silent: bool,
-    /// Errors of the kernel log; they happened when the file was written.
+    /// Errors of the kernel log, at the time when the file was written.
     xids: Vec<u32>,
     uncorrected_errors: u64,
     remap_failed: bool,
@@ -62,25 +63,23 @@ struct Entry {
     throttled: bool,
     temperature_celsius: Option<u32>,
     utilisation_percent: Option<u32>,
-    /// Processes that use it.
     processes: Vec<u32>,
     /// The profiles of its slices, such as `1g.10gb`.
     mig: Option<Vec<String>>,
-    /// When the file was written.
     #[serde(skip)]
     written: Time,
 }
 
 impl SimulatedProbe {
-    /// These GPUs, with what the script lets happen to them, if there is one.
+    /// Creates a probe of these GPUs, with faults from the script, if there is one.
     pub fn new(gpus: Vec<Gpu>, script: Option<PathBuf>) -> Self {
         SimulatedProbe { gpus, script, entries: Vec::new(), complaint: None }
     }
 
-    /// A script that cannot be understood changes nothing, and is complained about once.
+    /// An invalid script changes nothing, and is logged once.
     fn read_script(&mut self) {
         let Some(path) = &self.script else { return };
-        match load(path) {
+        match load_script(path) {
             Ok(entries) => (self.entries, self.complaint) = (entries, None),
             Err(complaint) if self.complaint.as_ref() == Some(&complaint) => {}
             Err(complaint) => {
@@ -96,11 +95,11 @@ impl Probe for SimulatedProbe {
         self.read_script();
         let healthy = Entry::default();
         let entry = |gpu: &Gpu| self.entries.iter().find(|entry| entry.id == gpu.id).unwrap_or(&healthy);
-        Readings { gpus: self.gpus.iter().map(|gpu| reading(gpu, entry(gpu))).collect(), is_complete: true }
+        Readings { gpus: self.gpus.iter().map(|gpu| simulated_reading(gpu, entry(gpu))).collect(), is_complete: true }
     }
 }
 
-fn load(path: &Path) -> Result<Vec<Entry>, String> {
+fn load_script(path: &Path) -> Result<Vec<Entry>, String> {
     let file = fs::File::open(path).map_err(|error| error.to_string())?;
     let written = file.metadata().and_then(|found| found.modified()).map_err(|error| error.to_string())?;
     let written = written.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -114,7 +113,7 @@ fn load(path: &Path) -> Result<Vec<Entry>, String> {
     Ok(script.gpu.into_iter().map(|entry| Entry { written, ..entry }).collect())
 }
 
-fn reading(gpu: &Gpu, entry: &Entry) -> Reading {
+fn simulated_reading(gpu: &Gpu, entry: &Entry) -> Reading {
     let figures = Figures {
         temperature_celsius: Some(entry.temperature_celsius.unwrap_or(35)),
         power_milliwatts: Some(70_000),
@@ -132,7 +131,7 @@ fn reading(gpu: &Gpu, entry: &Entry) -> Reading {
         id: format!("{}-mig-{number}", gpu.id),
         index: None,
         profile: profile.clone(),
-        memory_bytes: gibibytes(profile) * GIB,
+        memory_bytes: profile_memory_gib(profile) * GIB,
         processes: Vec::new(),
     };
     let slices = |profiles: &Vec<String>| profiles.iter().take(MAX_SLICES).enumerate().map(slice).collect();
@@ -141,11 +140,11 @@ fn reading(gpu: &Gpu, entry: &Entry) -> Reading {
         index: None,
         name: gpu.model.clone(),
         simulated: true,
-        memory_bytes: memory_of(&gpu.model) * GIB,
+        memory_bytes: model_memory_gib(&gpu.model) * GIB,
         driver_version: Some("simulated".into()),
         cuda_version: None,
         bus_id: None,
-        // One that does not answer measures nothing.
+        // A GPU that does not respond has no figures.
         figures: if answer == Answer::Well { figures } else { Figures::default() },
         answer,
         memory: BrokenMemory {
@@ -160,8 +159,8 @@ fn reading(gpu: &Gpu, entry: &Entry) -> Reading {
     }
 }
 
-/// The memory that a GPU of this model would have, in gibibytes.
-fn memory_of(model: &str) -> u64 {
+/// The memory of a GPU of this model, in gibibytes.
+fn model_memory_gib(model: &str) -> u64 {
     match model {
         "B300" => 288,
         "B200" => 192,
@@ -173,7 +172,7 @@ fn memory_of(model: &str) -> u64 {
 }
 
 /// The memory in the name of a profile: 10 of `1g.10gb`.
-fn gibibytes(profile: &str) -> u64 {
+fn profile_memory_gib(profile: &str) -> u64 {
     let memory = profile.rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
     memory.strip_suffix("gb").and_then(|digits| digits.parse().ok()).unwrap_or(0).min(1024)
 }
@@ -197,16 +196,16 @@ mod tests {
     }
 
     fn watch(script: &Path) -> Watch {
-        let gpus = "2xH100".parse::<crate::machine::Simulated>().unwrap().gpus();
+        let gpus = "2xH100".parse::<crate::host::Simulated>().unwrap().gpus();
         Watch::simulated(SimulatedProbe::new(gpus, Some(script.to_owned())), Arc::new(Stopped))
     }
 
-    fn words(seen: &Seen) -> String {
+    fn fault_texts(seen: &Seen) -> String {
         seen.faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
     }
 
     #[test]
-    fn a_script_is_read_at_every_look() {
+    fn script_is_read_at_every_observation() {
         let directory = tempfile::tempdir().unwrap();
         let script = directory.path().join("faults.toml");
         let watch = watch(&script);
@@ -214,7 +213,7 @@ mod tests {
         assert!(look().iter().all(|seen| seen.faults.is_empty()), "without a script nothing is wrong");
         let table = [
             ("lost = true", "it has fallen off its bus"),
-            ("silent = true", "it does not answer"),
+            ("silent = true", "it does not respond"),
             ("xids = [13, 79, 48]", "Xid 48"),
             ("uncorrected_errors = 3", "3 memory errors could not be corrected"),
             ("remap_pending = true", "broken memory will be replaced"),
@@ -226,9 +225,9 @@ mod tests {
         for (line, expected) in table {
             fs::write(&script, format!("[[gpu]]\nid = \"simulated-H100-1\"\n{line}\n")).unwrap();
             let seen = look();
-            assert_eq!((seen.len(), words(&seen[0]).as_str()), (2, ""), "{line}");
-            assert!(words(&seen[1]).contains(expected), "{line}: {}", words(&seen[1]));
-            assert!(!words(&seen[1]).contains("Xid 13"), "a fault of a program");
+            assert_eq!((seen.len(), fault_texts(&seen[0]).as_str()), (2, ""), "{line}");
+            assert!(fault_texts(&seen[1]).contains(expected), "{line}: {}", fault_texts(&seen[1]));
+            assert!(!fault_texts(&seen[1]).contains("Xid 13"), "a fault of a program");
         }
         let before = look();
         for wrong in ["[[gpu", "[[gpu]]\nid = \"simulated-H100-0\"\nlsot = true", &"#".repeat(100_000)] {
@@ -240,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_divided_gpu_is_its_slices() {
+    fn partitioned_gpu_is_its_slices() {
         let directory = tempfile::tempdir().unwrap();
         let script = directory.path().join("faults.toml");
         let text = "[[gpu]]\nid = \"simulated-H100-0\"\nmig = [\"1g.10gb\", \"3g.40gb\"]\nthrottled = true\n";
@@ -258,12 +257,12 @@ mod tests {
         );
         assert_eq!(seen[1].facts.memory_bytes, 40 << 30);
         assert_eq!(seen[1].facts.parent.as_deref(), Some("simulated-H100-0"));
-        assert!(words(&seen[0]).contains("slows itself down"), "slices share the faults of their GPU");
+        assert!(fault_texts(&seen[0]).contains("slows itself down"), "slices share the faults of their GPU");
         assert_eq!(watch.last().len(), 3);
         fs::write(&script, "[[gpu]]\nid = \"simulated-H100-0\"\nmig = []\n").unwrap();
         let seen = watch.look(|_, _| true).seen;
         assert_eq!(
-            (seen[0].gpu.model.as_str(), words(&seen[0]).as_str()),
+            (seen[0].gpu.model.as_str(), fault_texts(&seen[0]).as_str()),
             ("H100", Fault::Undivided.to_string().as_str())
         );
     }

@@ -1,4 +1,4 @@
-//! What all looks at the GPUs of this machine have in common.
+//! Observes the GPUs of this host by all probes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -11,28 +11,28 @@ use tarn_model::gpus::{Facts, Fault, Figures, Look, Seen, meaning};
 use super::kernel_log::{self, KernelLog};
 use super::{Answer, Nvidia, Probe, Reading, Readings, SimulatedProbe};
 use crate::Error;
-use crate::machine::normalised;
+use crate::host::short_model_name;
 
-/// Watches the GPUs of this machine.
+/// Watches the GPUs of this host.
 pub struct Watch {
     inner: Mutex<Inner>,
-    /// Apart from the rest, so that nobody has to wait for a look to ask what the last one found.
-    found: Mutex<Found>,
+    /// Separate from the rest, so that reading the last result does not wait for an observation.
+    found: Mutex<LastLook>,
     clock: Arc<dyn Clock>,
 }
 
 struct Inner {
     real: Option<Box<dyn Probe>>,
     simulated: Option<SimulatedProbe>,
-    /// Opened when there is a GPU of which it could tell.
+    /// Opened when there is a GPU that it could report on.
     log: Option<KernelLog>,
 }
 
-/// What the last look found.
+/// The result of the last observation.
 #[derive(Default)]
-struct Found {
+struct LastLook {
     seen: Vec<Seen>,
-    /// What else they are called.
+    /// Alternative names of GPUs, by id.
     indexes: BTreeMap<String, String>,
 }
 
@@ -43,34 +43,34 @@ impl std::fmt::Debug for Watch {
 }
 
 impl Watch {
-    /// Watches what is installed, and what is declared. Nothing is opened before the first look.
+    /// Watches installed and declared GPUs. Nothing is opened before the first observation.
     pub fn new(simulated: Option<SimulatedProbe>, clock: Arc<dyn Clock>) -> Self {
-        Self::over(Some(Box::new(Nvidia::default())), simulated, clock)
+        Self::with_probes(Some(Box::new(Nvidia::default())), simulated, clock)
     }
 
     /// Watches declared GPUs only.
     pub fn simulated(probe: SimulatedProbe, clock: Arc<dyn Clock>) -> Self {
-        Self::over(None, Some(probe), clock)
+        Self::with_probes(None, Some(probe), clock)
     }
 
     /// Watches the real GPUs that this probe finds.
     pub fn real(probe: impl Probe + 'static, clock: Arc<dyn Clock>) -> Self {
-        Self::over(Some(Box::new(probe)), None, clock)
+        Self::with_probes(Some(Box::new(probe)), None, clock)
     }
 
-    fn over(real: Option<Box<dyn Probe>>, simulated: Option<SimulatedProbe>, clock: Arc<dyn Clock>) -> Self {
+    fn with_probes(real: Option<Box<dyn Probe>>, simulated: Option<SimulatedProbe>, clock: Arc<dyn Clock>) -> Self {
         let inner = Inner { real, simulated, log: None };
         Watch { inner: Mutex::new(inner), found: Mutex::default(), clock }
     }
 
-    /// Looks at every GPU, for as long as they take to answer. `is_owners` says whether a process belongs to the one who owns the
-    /// GPU of an id; it is asked after the GPUs were. While a look has not ended, because a GPU keeps it waiting, another one can
-    /// only say that they do not answer.
+    /// Observes every GPU, for as long as they take to respond. `is_owners` returns whether a process belongs to the
+    /// owner of the GPU with an id; it is called after the GPUs were read. While an earlier observation is still
+    /// running, because a GPU blocks it, this one reports all GPUs as silent.
     pub fn look(&self, is_owners: impl Fn(&str, u32) -> bool) -> Look {
         let mut inner = match self.inner.try_lock() {
             Ok(inner) => inner,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return self.silent(),
+            Err(TryLockError::WouldBlock) => return self.silent_look(),
         };
         let real = inner.real.as_mut().map(|probe| probe.read()).unwrap_or_default();
         let Readings { gpus: declared, .. } = inner.simulated.as_mut().map(Probe::read).unwrap_or_default();
@@ -83,14 +83,14 @@ impl Watch {
             }
         }
         inner.add_xids(&mut readings, &*self.clock);
-        let indexes = readings.iter().flat_map(indexes).collect();
-        let seen: Vec<Seen> = readings.into_iter().flat_map(|reading| seen(reading, &is_owners)).collect();
-        *self.found() = Found { seen: seen.clone(), indexes };
+        let indexes = readings.iter().flat_map(vendor_indexes).collect();
+        let seen: Vec<Seen> = readings.into_iter().flat_map(|reading| observed_gpus(reading, &is_owners)).collect();
+        *self.last_look() = LastLook { seen: seen.clone(), indexes };
         Look { seen, all_real: real.is_complete, all_simulated: true }
     }
 
-    /// The same without waiting for longer than this. Whatever hangs does so in a thread of its own, which nobody waits for at the
-    /// end of the program, and there is one such thread at most.
+    /// Like [`Watch::look`], but gives up after `limit`. What blocks does so on a separate thread, for which the
+    /// program does not wait at its end; there is at most one such thread.
     pub async fn look_within(
         self: &Arc<Self>,
         limit: Duration,
@@ -99,37 +99,37 @@ impl Watch {
         let (watch, (answer, answered)) = (self.clone(), tokio::sync::oneshot::channel());
         let thread = std::thread::Builder::new().name("gpus".into());
         let started = thread.spawn(move || drop(answer.send(watch.look(is_owners))));
-        started.map_err(|error| Error::Retry(format!("the GPUs could not be looked at: {error}")))?;
+        started.map_err(|error| Error::Retry(format!("the GPUs could not be observed: {error}")))?;
         match tokio::time::timeout(limit, answered).await {
             Ok(Ok(look)) => Ok(look),
-            Ok(Err(_)) => Err(Error::Retry("the look at the GPUs failed; the engine's log says why".into())),
-            Err(_) => Err(Error::Retry("a GPU keeps the look at all of them waiting".into())),
+            Ok(Err(_)) => Err(Error::Retry("observing the GPUs failed; see the engine's log".into())),
+            Err(_) => Err(Error::Retry("a GPU blocks the observation of all of them".into())),
         }
     }
 
-    /// The names that a GPU has in specifications of its vendor, the best first.
+    /// Returns the names of a GPU in specifications of its vendor, the preferred one first.
     pub fn names(&self, id: &str) -> Vec<String> {
-        std::iter::once(id.to_owned()).chain(self.found().indexes.get(id).cloned()).collect()
+        std::iter::once(id.to_owned()).chain(self.last_look().indexes.get(id).cloned()).collect()
     }
 
-    /// What the last look found.
+    /// Returns the GPUs that were last observed.
     pub fn last(&self) -> Vec<Gpu> {
-        self.found().seen.iter().map(|seen| seen.gpu.clone()).collect()
+        self.last_look().seen.iter().map(|seen| seen.gpu.clone()).collect()
     }
 
-    fn silent(&self) -> Look {
-        let mut seen = self.found().seen.clone();
+    fn silent_look(&self) -> Look {
+        let mut seen = self.last_look().seen.clone();
         seen.iter_mut().for_each(|seen| seen.faults.push(Fault::Silent));
         Look { seen, all_real: false, all_simulated: false }
     }
 
-    fn found(&self) -> MutexGuard<'_, Found> {
+    fn last_look(&self) -> MutexGuard<'_, LastLook> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Inner {
-    /// Adds what the kernel says to those of which it knows where they are.
+    /// Adds the errors of the kernel log to the GPUs with a known PCI address.
     fn add_xids(&mut self, readings: &mut [Reading], clock: &dyn Clock) {
         if !readings.iter().any(|reading| reading.bus_id.is_some()) {
             return;
@@ -137,23 +137,23 @@ impl Inner {
         let log = self.log.get_or_insert_with(KernelLog::open);
         let xids: Vec<_> = log.read(clock).cloned().collect();
         for reading in readings {
-            let Some(bus) = reading.bus_id.as_deref().map(kernel_log::normalised) else { continue };
+            let Some(bus) = reading.bus_id.as_deref().map(kernel_log::normalise_bus) else { continue };
             reading.xids.extend(xids.iter().filter(|xid| xid.bus == bus).map(|xid| (xid.code, xid.at)));
         }
     }
 }
 
-/// What a GPU and its slices are called besides.
-fn indexes(reading: &Reading) -> Vec<(String, String)> {
+/// Returns the alternative names of a GPU and its slices.
+fn vendor_indexes(reading: &Reading) -> Vec<(String, String)> {
     let slices = reading.slices.iter().flatten().map(|slice| (&slice.id, &slice.index));
     let all = slices.chain([(&reading.id, &reading.index)]);
     all.filter_map(|(id, index)| Some((id.clone(), index.clone()?))).collect()
 }
 
-/// A GPU, or instead of one that is divided its slices, which share its faults.
-fn seen(reading: Reading, is_owners: &impl Fn(&str, u32) -> bool) -> Vec<Seen> {
-    let model = if reading.simulated { reading.name.clone() } else { normalised(&reading.name) };
-    let (facts, common, is_to_be_divided) = (facts(&reading), faults(&reading), reading.slices.is_some());
+/// Returns a GPU or, if it is partitioned, its slices, which share its faults.
+fn observed_gpus(reading: Reading, is_owners: &impl Fn(&str, u32) -> bool) -> Vec<Seen> {
+    let model = if reading.simulated { reading.name.clone() } else { short_model_name(&reading.name) };
+    let (facts, common, is_to_be_divided) = (gpu_facts(&reading), gpu_faults(&reading), reading.slices.is_some());
     let foreign = |id: &str, processes: &[u32]| {
         let count = processes.iter().filter(|pid| !is_owners(id, **pid)).count();
         (count > 0).then_some(Fault::Foreign(count))
@@ -167,7 +167,7 @@ fn seen(reading: Reading, is_owners: &impl Fn(&str, u32) -> bool) -> Vec<Seen> {
     let slice = |slice: super::Slice| {
         let profile: String = slice.profile.to_ascii_uppercase().chars().filter(char::is_ascii_alphanumeric).collect();
         let facts = Facts { memory_bytes: slice.memory_bytes, parent: Some(reading.id.clone()), ..facts.clone() };
-        // What its GPU measures is not the slice's alone.
+        // The figures of the GPU are not those of the slice alone.
         let figures = Figures { memory_used_bytes: None, utilisation_percent: None, ..reading.figures.clone() };
         let faults = common.iter().cloned().chain(foreign(&slice.id, &slice.processes)).collect();
         let gpu = Gpu { id: slice.id, model: format!("{model}MIG{profile}"), simulated: reading.simulated };
@@ -176,7 +176,7 @@ fn seen(reading: Reading, is_owners: &impl Fn(&str, u32) -> bool) -> Vec<Seen> {
     slices.into_iter().map(slice).collect()
 }
 
-fn facts(reading: &Reading) -> Facts {
+fn gpu_facts(reading: &Reading) -> Facts {
     Facts {
         memory_bytes: reading.memory_bytes,
         driver_version: reading.driver_version.clone(),
@@ -186,7 +186,7 @@ fn facts(reading: &Reading) -> Facts {
     }
 }
 
-fn faults(reading: &Reading) -> Vec<Fault> {
+fn gpu_faults(reading: &Reading) -> Vec<Fault> {
     let mut faults = Vec::new();
     match reading.answer {
         Answer::Well => {}
@@ -194,7 +194,7 @@ fn faults(reading: &Reading) -> Vec<Fault> {
         Answer::Silent => faults.push(Fault::Silent),
     }
     let fatal = reading.xids.iter().filter(|(code, _)| meaning(*code).is_some());
-    // The newest of each kind: what an operator has cleared is older.
+    // The newest of each kind: an older one may have been cleared by the operator.
     let newest: BTreeMap<u32, _> = fatal.copied().collect::<BTreeSet<_>>().into_iter().collect();
     faults.extend(newest.into_iter().map(|(code, at)| Fault::Xid { code, at }));
     let uncorrected = reading.figures.uncorrected_errors.filter(|count| *count > 0);
@@ -223,7 +223,7 @@ mod tests {
         }
     }
 
-    /// A GPU that says that it is asked, and answers when it is told to.
+    /// A GPU that reports when it is read, and responds when the test lets it.
     struct Slow(Sender<()>, Receiver<()>);
 
     impl Probe for Slow {
@@ -234,7 +234,7 @@ mod tests {
         }
     }
 
-    /// Answers always the same.
+    /// A probe that always returns the same readings.
     struct Fixed(Readings);
 
     impl Probe for Fixed {
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_that_keeps_a_look_waiting_does_not_answer() {
+    fn blocking_gpu_is_silent() {
         let ((asked, is_asked), (answer, answered)) = (channel(), channel());
         let watch = Watch::real(Slow(asked, answered), Arc::new(Stopped));
         answer.send(()).unwrap();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_waits_for_ever() {
+    async fn observation_has_a_timeout() {
         let ((asked, is_asked), (answer, answered)) = (channel(), channel());
         let watch = Arc::new(Watch::real(Slow(asked, answered), Arc::new(Stopped)));
         let late = watch.look_within(Duration::from_millis(1), |_, _| true).await.unwrap_err();
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_says_is_said_of_the_right_gpu() {
+    fn xids_belong_to_the_right_gpu() {
         let gpus = [("GPU-1", Some("00000000:01:00.0")), ("GPU-2", Some("00000000:3B:00.0")), ("GPU-3", None)];
         let gpus = gpus.map(|(id, bus)| gpu(id, bus)).into();
         let watch = Watch::real(Fixed(Readings { gpus, is_complete: true }), Arc::new(Stopped));
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_listed_is_not_invented() {
+    fn incomplete_readings_report_no_losses() {
         let (watch, all) = (|readings| Watch::real(Fixed(readings), Arc::new(Stopped)), |_: &str, _| true);
         assert_eq!(watch(Readings::default()).look(all), Look { all_simulated: true, ..Look::default() });
         assert_eq!(watch(Readings { is_complete: true, ..Readings::default() }).look(all), Look::complete(Vec::new()));

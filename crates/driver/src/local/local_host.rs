@@ -1,4 +1,4 @@
-//! What all verbs share: the records, the locks, and how failures become words.
+//! The state that all operations share: the records, the locks, and how I/O failures become driver errors.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -12,26 +12,42 @@ use tarn_model::capacity::Inventory;
 use tarn_model::ids::InstanceId;
 use tokio::sync::{OwnedMutexGuard, Semaphore};
 
-use super::disks::Disks;
-use super::gpus::Gpus;
-use super::image::Private;
-use super::images::Images;
-use super::network::Network;
-use super::places::Places;
-use super::protections::Protections;
-use super::record::Record;
-use super::volumes::Volumes;
 use crate::Error;
+use crate::local::disk::DiskSource;
+use crate::local::gpus::Gpus;
+use crate::local::host::paths::InstallationPaths;
+use crate::local::host_image::Private;
+use crate::local::images::Images;
+use crate::local::instance::record::Record;
+use crate::local::network::Network;
+use crate::local::protections::Protections;
+use crate::local::volumes::Volumes;
 
-/// How many helpers work at once; more would only wait for each other.
-pub(super) const HELPERS: usize = 4;
+/// How many helpers run at once; more would only wait for each other.
+pub(super) const MAX_HELPERS: usize = 4;
 
-/// What is on record, by instance.
+/// The records by instance id.
 pub(super) type Records = BTreeMap<InstanceId, Record>;
 
-/// What all verbs share.
+/// What a [`LocalHost`] is assembled from when the driver opens.
+pub(super) struct LocalHostParts {
+    pub(super) paths: InstallationPaths,
+    pub(super) helper: Vec<OsString>,
+    pub(super) guest: PathBuf,
+    pub(super) inventory: Inventory,
+    pub(super) gpus: Gpus,
+    pub(super) network: Network,
+    pub(super) volumes: Volumes,
+    pub(super) disks: DiskSource,
+    pub(super) images: Images,
+    pub(super) protections: Protections,
+    pub(super) records: Records,
+    pub(super) data_lock: File,
+}
+
+/// The state that all operations of the driver share.
 pub(super) struct LocalHost {
-    pub(super) places: Places,
+    pub(super) paths: InstallationPaths,
     pub(super) helper: Vec<OsString>,
     /// The guest binary on disk.
     pub(super) guest: PathBuf,
@@ -39,89 +55,81 @@ pub(super) struct LocalHost {
     pub(super) gpus: Gpus,
     pub(super) network: Network,
     pub(super) volumes: Volumes,
-    pub(super) disks: Disks,
+    pub(super) disks: DiskSource,
     pub(super) images: Arc<Images>,
     pub(super) protections: Protections,
-    /// Held while the first of a cluster, or of all, comes, and while the last goes.
-    pub(super) gate: tokio::sync::Mutex<()>,
-    pub(super) helpers: Semaphore,
-    /// Who looks what of `/usr` is not for instances.
-    pub(super) private: Private,
-    /// Held while the image is made.
-    pub(super) image: tokio::sync::Mutex<()>,
+    /// Held while the first instance of a cluster, or of the host, is created, and while the last one is removed.
+    pub(super) shared_resources: tokio::sync::Mutex<()>,
+    pub(super) helper_permits: Semaphore,
+    /// Finds the paths below `/usr` that instances must not see.
+    pub(super) private_paths: Private,
+    /// Held while the host image is created.
+    pub(super) host_image: tokio::sync::Mutex<()>,
     records: Arc<Mutex<Records>>,
-    busy: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
-    /// Locked for as long as this engine uses the data: two would each think that they know everything.
-    _alone: File,
+    locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    /// The lock on the data directory. Two engines with the same data would each assume that their view is complete.
+    _data_lock: File,
 }
 
 impl LocalHost {
-    pub(super) fn new(
-        places: Places,
-        (helper, guest): (Vec<OsString>, PathBuf),
-        (inventory, gpus): (Inventory, Gpus),
-        (network, volumes, disks, images): (Network, Volumes, Disks, Images),
-        protections: Protections,
-        records: Records,
-        alone: File,
-    ) -> Self {
+    pub(super) fn new(parts: LocalHostParts) -> Self {
         LocalHost {
-            places,
-            helper,
-            guest,
-            inventory,
-            gpus,
-            network,
-            volumes,
-            disks,
-            images: Arc::new(images),
-            protections,
-            gate: tokio::sync::Mutex::default(),
-            helpers: Semaphore::new(HELPERS),
-            private: Private::new(),
-            image: tokio::sync::Mutex::default(),
-            records: Arc::new(Mutex::new(records)),
-            busy: Mutex::default(),
-            _alone: alone,
+            paths: parts.paths,
+            helper: parts.helper,
+            guest: parts.guest,
+            inventory: parts.inventory,
+            gpus: parts.gpus,
+            network: parts.network,
+            volumes: parts.volumes,
+            disks: parts.disks,
+            images: Arc::new(parts.images),
+            protections: parts.protections,
+            shared_resources: tokio::sync::Mutex::default(),
+            helper_permits: Semaphore::new(MAX_HELPERS),
+            private_paths: Private::new(),
+            host_image: tokio::sync::Mutex::default(),
+            records: Arc::new(Mutex::new(parts.records)),
+            locks: Mutex::default(),
+            _data_lock: parts.data_lock,
         }
     }
 
-    /// Whatever is on record.
+    /// The records of all instances.
     pub(super) fn records(&self) -> MutexGuard<'_, Records> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same for a thread that works on while nobody waits for it.
+    /// The records, shared with a thread that may outlive the call that started it.
     pub(super) fn shared_records(&self) -> Arc<Mutex<Records>> {
         self.records.clone()
     }
 
-    /// What is on record of an instance.
+    /// The record of an instance.
     pub(super) fn record(&self, id: &InstanceId) -> Option<Record> {
         self.records().get(id).cloned()
     }
 
-    /// One changing verb at a time for each instance and each volume.
+    /// Serializes the changing operations on one instance or one volume.
     pub(super) async fn lock(&self, id: &(impl Display + Sync)) -> OwnedMutexGuard<()> {
         let lock = {
-            let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
-            // Locks that nobody holds or waits for are forgotten, so that the map does not grow for ever.
-            busy.retain(|_, lock| Arc::strong_count(lock) > 1);
-            busy.entry(id.to_string()).or_default().clone()
+            let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+            // Unused locks are dropped so that the map does not grow without bound.
+            locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+            locks.entry(id.to_string()).or_default().clone()
         };
         lock.lock_owned().await
     }
 
-    /// Writes down what is known of an instance now, on disk and in memory.
-    pub(super) async fn save(&self, record: &Record) -> Result<(), Error> {
-        let (directory, written) = (self.places.instance(&record.id), record.clone());
-        blocking("an instance could not be recorded", move || written.save(&directory)).await?;
+    /// Stores the record of an instance on disk and in memory.
+    pub(super) async fn save_record(&self, record: &Record) -> Result<(), Error> {
+        let (directory, written) = (self.paths.instance_directory(&record.id), record.clone());
+        blocking("the instance could not be recorded", move || written.save(&directory)).await?;
         self.records().insert(record.id.clone(), record.clone());
         Ok(())
     }
 }
 
-/// Runs what blocks on a thread for such things.
+/// Runs blocking work on a thread for blocking work.
 pub(super) async fn blocking<T: Send + 'static>(
     what: &'static str,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
@@ -133,16 +141,14 @@ pub(super) async fn blocking<T: Send + 'static>(
     }
 }
 
-/// What the owner of an instance is told of a failure; the operator finds the rest in the log.
+/// Turns an I/O failure into the error that the owner of an instance sees; the details go to the engine's log.
 pub(super) fn failed(what: &'static str, error: &io::Error) -> Error {
     tracing::warn!(%error, "{what}");
     if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
-        return Error::Retry(format!("{what}: the disk of the machine is full"));
+        return Error::Retry(format!("{what}: the disk of the host is full"));
     }
     if error.kind() == io::ErrorKind::Unsupported {
-        return Error::Permanent(format!(
-            "{what}: the kernel of the machine lacks something; the engine's log says what"
-        ));
+        return Error::Permanent(format!("{what}: the host's kernel lacks a feature; the engine's log says which"));
     }
     Error::Retry(what.into())
 }

@@ -1,48 +1,33 @@
-//! The local driver: instances are isolated environments on this machine.
+//! The local driver: instances are isolated environments on this host.
 //!
-//! Whatever is made for an instance can be found again by its record, which is written before anything is made and removed
-//! after everything is gone; whether it runs is asked of the kernel each time. Nothing is mounted on the machine: a root
-//! filesystem exists only in the mount namespace of its instance. The driver knows nothing of requests or of the database.
+//! Everything that belongs to an instance can be found again through its record, which is written before anything is
+//! created and removed after everything else is gone. Whether an instance runs is asked of the kernel each time.
+//! Nothing is mounted on the host: a root filesystem exists only in the mount namespace of its instance. The driver
+//! knows neither requests nor the database.
 //!
-//! Start reading at [`LocalDriver`], then `ensure` and `remove`; `launch` talks to the [`helper`] process in which
-//! an instance is put together, `image` and `disks` make what it is put together from, `images` fetches what others have made,
-//! and [`network`] connects it. `volumes` are files in a pool of their own, and outlive instances; `mounts` shows them to
-//! instances that run. `gpus` says who owns which GPU, and what an instance needs to use one.
+//! Start reading at [`LocalDriver`], then `instance`. `helper_calls` and `helper_process` talk to the [`helper`]
+//! process, which builds an instance from the `host_image` or from container `images`, and from a `disk`;
+//! [`network`] connects it. `volumes` are files in a pool of their own and outlive instances; `volume_users` finds the
+//! processes that use one. `gpus` tracks which instance owns which GPU and what it needs to use it. `host` is
+//! everything else the driver uses of the operating system.
 
-mod cgroups;
-mod claim;
-mod cpus;
-mod dialogue;
-mod disks;
-mod ensure;
-mod errands;
+mod disk;
 pub mod examine;
-mod files;
-mod filesystems;
 mod gpus;
-mod guest;
 pub mod helper;
-mod holders;
-mod ids;
-mod image;
+mod helper_calls;
+mod helper_process;
+mod host;
+mod host_image;
 mod images;
 mod installation;
-mod last_word;
-mod launch;
-mod links;
+mod instance;
 mod local_host;
-mod mount_tables;
-mod mounts;
 pub mod network;
-mod observe;
 mod open;
-mod places;
-mod processes;
 mod protections;
-mod record;
-mod remove;
 mod settings;
-mod trees;
+mod volume_users;
 mod volumes;
 
 use std::sync::Arc;
@@ -53,7 +38,7 @@ use tarn_model::capacity::Inventory;
 use tarn_model::gpus::Look;
 use tarn_model::ids::{InstanceId, VolumeId};
 
-pub use images::{ImageSettings, Registry, greet, is_loopback};
+pub use images::{ImageSettings, Registry, is_loopback, probe_registry_login};
 pub use protections::{Protection, Protections};
 pub use settings::LocalSettings;
 
@@ -61,28 +46,30 @@ use crate::{
     Access, Capabilities, Driver, Error, GuestStream, Holder, InstanceSpec, Observed, ObservedInstance, ObservedVolume,
     VolumeSpec,
 };
+use host::{cgroups, processes};
+use instance::{ensure, guest_calls, observe, remove, volume_mounts};
 use local_host::LocalHost;
 
-/// The driver that makes instances on this machine.
+/// The driver that creates instances on this host.
 #[derive(Clone)]
 pub struct LocalDriver {
     host: Arc<LocalHost>,
 }
 
 impl LocalDriver {
-    /// Finds again what was made before, sweeps away what was left half made, and is ready. The first time on a machine it
-    /// makes the image, which takes seconds.
+    /// Loads the records of existing instances, removes leftovers of an engine that died, and returns a driver that is
+    /// ready. The first call on a host creates the host image, which takes seconds.
     pub async fn open(settings: LocalSettings) -> Result<Self, Error> {
-        Ok(LocalDriver { host: Arc::new(open::open(settings).await?) })
+        Ok(LocalDriver { host: Arc::new(open::open_local_host(settings).await?) })
     }
 
-    /// The id that everything of this installation carries on the machine.
+    /// The id that marks everything of this installation on the host.
     pub fn installation(&self) -> &str {
-        &self.host.places.installation
+        &self.host.paths.installation
     }
 
-    /// Runs a changing verb to its end, also when nobody waits for it any more: half a start must not be left to chance.
-    async fn to_the_end<T: Send + 'static>(
+    /// Runs a changing operation to its end even when the caller stops waiting: a start must not be abandoned halfway.
+    async fn run_to_completion<T: Send + 'static>(
         &self,
         verb: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
@@ -110,12 +97,12 @@ impl Driver for LocalDriver {
     }
 
     async fn gpus(&self) -> Result<Look, Error> {
-        gpus::look(&self.host).await
+        gpus::observe_gpus(&self.host).await
     }
 
-    async fn machine_boot(&self) -> Result<Option<String>, Error> {
-        let boot =
-            processes::boot_id().map_err(|error| local_host::failed("the machine could not be looked at", &error))?;
+    async fn host_boot(&self) -> Result<Option<String>, Error> {
+        let boot = processes::boot_id()
+            .map_err(|error| local_host::failed("the boot id of the host could not be read", &error))?;
         Ok(Some(boot))
     }
 
@@ -124,45 +111,45 @@ impl Driver for LocalDriver {
     }
 
     async fn ensure_instance(&self, spec: &InstanceSpec) -> Result<ObservedInstance, Error> {
-        ensure::fetch(&self.host, spec).await?;
+        ensure::fetch_missing_image(&self.host, spec).await?;
         let (host, spec) = (self.host.clone(), spec.clone());
-        self.to_the_end(async move { ensure::ensure(&host, &spec).await }).await
+        self.run_to_completion(async move { ensure::ensure_instance(&host, &spec).await }).await
     }
 
     async fn configure_instance(&self, id: &InstanceId, access: &Access) -> Result<(), Error> {
-        links::configure(&self.host, id, access).await
+        guest_calls::configure_guest(&self.host, id, access).await
     }
 
     async fn connect(&self, id: &InstanceId) -> Result<GuestStream, Error> {
-        Ok(Box::new(links::connect(&self.host, id).await?))
+        Ok(Box::new(guest_calls::connect_to_guest(&self.host, id).await?))
     }
 
     async fn remove_instance(&self, id: &InstanceId) -> Result<(), Error> {
         let (host, id) = (self.host.clone(), id.clone());
-        self.to_the_end(async move { remove::remove(&host, &id).await }).await
+        self.run_to_completion(async move { remove::remove_instance(&host, &id).await }).await
     }
 
     async fn pool(&self) -> Result<u64, Error> {
-        volumes::capacity(&self.host).await
+        volumes::volume_capacity(&self.host).await
     }
 
     async fn ensure_volume(&self, spec: &VolumeSpec) -> Result<ObservedVolume, Error> {
         let (host, spec) = (self.host.clone(), spec.clone());
-        self.to_the_end(async move { volumes::ensure(&host, &spec).await }).await
+        self.run_to_completion(async move { volumes::ensure_volume(&host, &spec).await }).await
     }
 
     async fn remove_volume(&self, id: &VolumeId) -> Result<(), Error> {
         let (host, id) = (self.host.clone(), id.clone());
-        self.to_the_end(async move { volumes::remove(&host, &id).await }).await
+        self.run_to_completion(async move { volumes::remove_volume(&host, &id).await }).await
     }
 
     async fn ensure_mount(&self, volume: &VolumeId, instance: &InstanceId) -> Result<(), Error> {
         let (host, volume, instance) = (self.host.clone(), volume.clone(), instance.clone());
-        self.to_the_end(async move { mounts::ensure(&host, &volume, &instance).await }).await
+        self.run_to_completion(async move { volume_mounts::mount_volume(&host, &volume, &instance).await }).await
     }
 
     async fn holders(&self, volume: &VolumeId, instance: &InstanceId) -> Result<Vec<Holder>, Error> {
-        mounts::held(&self.host, volume, instance).await
+        volume_mounts::list_volume_users(&self.host, volume, instance).await
     }
 
     async fn end_holders(
@@ -172,39 +159,40 @@ impl Driver for LocalDriver {
         grace: Duration,
     ) -> Result<Vec<Holder>, Error> {
         let (host, volume, instance) = (self.host.clone(), volume.clone(), instance.clone());
-        self.to_the_end(async move { mounts::free(&host, &volume, &instance, grace).await }).await
+        self.run_to_completion(async move { volume_mounts::end_volume_users(&host, &volume, &instance, grace).await })
+            .await
     }
 
     async fn remove_mount(&self, volume: &VolumeId, instance: &InstanceId) -> Result<(), Error> {
         let (host, volume, instance) = (self.host.clone(), volume.clone(), instance.clone());
-        self.to_the_end(async move { mounts::remove(&host, &volume, &instance).await }).await
+        self.run_to_completion(async move { volume_mounts::unmount_volume(&host, &volume, &instance).await }).await
     }
 
-    async fn keep(&self) -> Result<(), Error> {
-        self.host.private.again();
-        // With none left, all of it is removed, and stays so.
-        let _gate = self.host.gate.lock().await;
+    async fn restore_isolation(&self) -> Result<(), Error> {
+        self.host.private_paths.again();
+        // Without instances, the shared network resources are removed and stay removed.
+        let _guard = self.host.shared_resources.lock().await;
         if self.host.records().is_empty() {
             return Ok(());
         }
-        self.host.network.keep().await
+        self.host.network.restore_isolation().await
     }
 
     async fn observe_instance(&self, id: &InstanceId) -> Result<Option<ObservedInstance>, Error> {
-        observe::one(&self.host, id)
+        observe::observe_instance(&self.host, id)
     }
 
     async fn memory_kills(&self, id: &InstanceId) -> Result<Option<u64>, Error> {
-        Ok(cgroups::memory_kills(&self.host.places.cgroup(id)).ok())
+        Ok(cgroups::count_memory_kills(&self.host.paths.instance_cgroup(id)).ok())
     }
 
     async fn observe_volume(&self, id: &VolumeId) -> Result<Option<ObservedVolume>, Error> {
-        volumes::one(&self.host, id).await
+        volumes::observe_volume(&self.host, id).await
     }
 
     async fn observe(&self) -> Result<Observed, Error> {
-        let mut observed = observe::all(&self.host)?;
-        observed.volumes = volumes::all(&self.host).await?;
+        let mut observed = observe::observe_instances(&self.host)?;
+        observed.volumes = volumes::observe_volumes(&self.host).await?;
         Ok(observed)
     }
 }

@@ -1,35 +1,35 @@
-//! What protects the machine and the neighbours from an instance, by name.
+//! The protections of the host and of other tenants against an instance, by name.
 //!
-//! All of it is always there. Only a build with debug assertions can be told to leave something out, so that a test can show
-//! that an attempt which is refused otherwise would succeed: a check that cannot fail proves nothing. No other build knows how.
+//! All of them are always active. Only a build with debug assertions can leave some out, so that a test can show that
+//! an attack which is otherwise refused would succeed: a check that cannot fail proves nothing.
 
 use serde::{Deserialize, Serialize};
 
-/// One of the walls around an instance.
+/// A protection against what runs in an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Protection {
-    /// The list of system calls.
+    /// The list of permitted system calls.
     Seccomp,
-    /// The few capabilities that `root` inside has.
+    /// The reduced capabilities of `root` in an instance.
     Capabilities,
-    /// The ids of the instance, which are nobody's outside.
+    /// The ids of an instance, which belong to no user of the host.
     UserNamespace,
-    /// What of `/proc` is hidden or read-only.
+    /// The hidden and read-only parts of `/proc`.
     Masks,
-    /// The devices that there are, and the list of those that may be opened.
+    /// The devices in an instance, and the list of those that may be opened.
     Devices,
-    /// The limits of processes, memory and processor time.
+    /// The limits on processes, memory and CPU time.
     CgroupLimits,
-    /// The rules between clusters, the machine and the world.
+    /// The packet rules between clusters, the host and the internet.
     Firewall,
-    /// The rules of the bridge: nobody sends under another's address.
+    /// The bridge rules that keep an instance from using another's address.
     Addresses,
-    /// The size of the disk.
+    /// The size limit of the disk.
     DiskLimit,
 }
 
-/// Which walls stand: every one, except in tests.
+/// The active protections: all of them, except in tests.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Protections {
     #[cfg(debug_assertions)]
@@ -37,7 +37,7 @@ pub struct Protections {
 }
 
 impl Protections {
-    /// Leaves out what is named, with commas between; for tests only.
+    /// Leaves out the named protections, separated by commas; for tests only.
     #[cfg(debug_assertions)]
     pub fn without(names: &str) -> Result<Self, String> {
         let parse = |name: &str| {
@@ -47,23 +47,20 @@ impl Protections {
         let names = names.split(',').map(str::trim).filter(|name| !name.is_empty());
         let without: std::collections::BTreeSet<_> = names.map(parse).collect::<Result<_, String>>()?;
         if !without.is_empty() {
-            tracing::warn!(
-                ?without,
-                "INSTANCES ARE NOT ISOLATED: this engine was told to leave protections out, for a test"
-            );
+            tracing::warn!(?without, "INSTANCES ARE NOT ISOLATED: protections are turned off for a test");
         }
         Ok(Protections { without })
     }
 
-    /// Whether a wall stands.
+    /// Returns whether a protection is active.
     #[cfg(debug_assertions)]
     pub(crate) fn have(&self, protection: Protection) -> bool {
         !self.without.contains(&protection)
     }
 
-    /// Whether a wall stands: each does.
+    /// Returns whether a protection is active; in this build each one is.
     #[cfg(not(debug_assertions))]
-    #[allow(clippy::unused_self, reason = "in builds for tests it is used")]
+    #[allow(clippy::unused_self, reason = "it is used in builds with debug assertions")]
     pub(crate) fn have(&self, _protection: Protection) -> bool {
         true
     }
@@ -73,8 +70,9 @@ impl Protections {
 mod tests {
     use super::*;
 
+    /// Only the named protections are left out.
     #[test]
-    fn only_what_is_named_is_left_out() {
+    fn only_named_protections_are_left_out() {
         let all = Protections::default();
         let weak = Protections::without("seccomp, disk-limit,").unwrap();
         assert!(all.have(Protection::Seccomp) && weak.have(Protection::Firewall));

@@ -1,4 +1,4 @@
-//! What the local driver has to be told.
+//! The settings of the local driver.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -6,37 +6,37 @@ use std::sync::Arc;
 
 use tarn_model::capacity::Inventory;
 
-use super::images::ImageSettings;
-use super::network::Subnet;
-use super::protections::Protections;
 use crate::gpus::{Watch, cdi};
+use crate::local::images::ImageSettings;
+use crate::local::network::Subnet;
+use crate::local::protections::Protections;
 
-/// What the local driver has to be told. It asks the environment for nothing.
+/// The settings of the local driver. It reads nothing from the environment.
 #[derive(Clone, Debug)]
 pub struct LocalSettings {
-    /// Where instances keep their disks, and images are kept: on a disk, for long.
+    /// Where the disks of instances and the images are kept; on persistent storage.
     pub data: PathBuf,
-    /// Where volumes are kept; a disk of their own is a good place.
+    /// Where volumes are kept, preferably on a disk of their own.
     pub pool: PathBuf,
-    /// Where sockets and mount points are while instances run: gone after a restart of the machine, and every directory on
-    /// the way there may be entered by everybody.
+    /// Where sockets and mount points live while instances run. It must not survive a reboot of the host, and every
+    /// directory on its path must be accessible to all users.
     pub run: PathBuf,
     /// The program of the helper process and its first arguments.
     pub helper: Vec<OsString>,
     /// The static binary that is the first process of every instance.
     pub guest: &'static [u8],
-    /// How large the disk of a new instance is; what fits when absent.
+    /// The size of the disk of a new instance; chosen from the size of the host's disk when absent.
     pub disk_bytes: Option<u64>,
-    /// What instances are kept in by.
+    /// The protections around instances; all of them except in tests.
     pub protections: Protections,
     /// Networks that instances may not reach.
     pub denied: Vec<Subnet>,
-    /// Container images: how much may be kept of them, and the registries they come from.
+    /// Container images: how much of them may be cached, and their registries.
     pub images: ImageSettings,
-    /// What there is to give; of its GPUs the watch knows better.
+    /// What the host has to offer. Its GPUs come from the watch instead.
     pub inventory: Inventory,
-    /// Who watches the GPUs.
+    /// The watch over the GPUs.
     pub gpus: Arc<Watch>,
-    /// Where the vendors of GPUs say what an instance needs to use one.
+    /// Where the vendors of GPUs describe what an instance needs to use one.
     pub cdi: cdi::Directories,
 }

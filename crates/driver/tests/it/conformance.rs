@@ -1,4 +1,4 @@
-//! The suite of every driver, on the fake: plain, slow and unreliable.
+//! The conformance suite on the fake: plain, slow and unreliable.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -30,17 +30,17 @@ async fn check(gpus: u32, settings: Settings) {
 }
 
 #[tokio::test]
-async fn the_fake_conforms() {
+async fn fake_conforms() {
     check(2, Settings::default()).await;
 }
 
 #[tokio::test]
-async fn the_fake_conforms_without_gpus() {
+async fn fake_conforms_without_gpus() {
     check(0, Settings::default()).await;
 }
 
 #[tokio::test]
-async fn the_fake_conforms_without_live_mounts() {
+async fn fake_conforms_without_live_mounts() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let inventory =
         Inventory { cpu_milli: 2_000, memory_bytes: 2 << 30, storage_bytes: 16 << 30, ..Inventory::default() };
@@ -49,11 +49,11 @@ async fn the_fake_conforms_without_live_mounts() {
 }
 
 #[tokio::test]
-async fn the_fake_conforms_when_it_is_slow() {
+async fn slow_fake_conforms() {
     check(2, Settings { latency_ms: (0, 3), fault_rate: 0.0, seed: 1 }).await;
 }
 
 #[tokio::test]
-async fn the_fake_conforms_when_it_is_unreliable() {
+async fn unreliable_fake_conforms() {
     check(2, Settings { latency_ms: (0, 1), fault_rate: 0.4, seed: 2 }).await;
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use tarn_control::Control;
-use tarn_control::operations::gateway::{self, Found};
+use tarn_control::operations::gateway::{self, LoginMatch};
 use tarn_model::ids::InstanceId;
 use tarn_ssh::{Authorizer, Denied, Login, Target};
 
@@ -26,7 +26,7 @@ impl Gateway {
             Denied
         })?;
         match found.ok_or(Denied)? {
-            Found::One(found) => {
+            LoginMatch::One(found) => {
                 if login.proven
                     && let Err(error) = gateway::record(control, &found, fingerprint, login.from).await
                 {
@@ -37,7 +37,7 @@ impl Gateway {
                 Ok(Arc::new(Instance { control: control.clone(), id: found.instance }))
             }
             // The key is good for each of them, so its owner may be told.
-            Found::Several(words) => Ok(Arc::new(Nothing { words })),
+            LoginMatch::Ambiguous(words) => Ok(Arc::new(Nothing { words })),
         }
     }
 }

@@ -122,7 +122,7 @@ impl World {
 
     /// Compares the machines with the database once, as the engine does every few seconds.
     pub(crate) async fn look(&self) {
-        reconcilers::machines::tick(&self.control).await.unwrap();
+        reconcilers::instances::tick(&self.control).await.unwrap();
     }
 
     /// Makes a user and returns the key.

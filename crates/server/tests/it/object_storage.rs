@@ -154,7 +154,7 @@ async fn giving_it_up_loses_nothing_by_mistake(
         (409, "object_storage_closing".to_owned())
     );
     assert_eq!(world.get(&ada, "/object-storage/usage").await.body["enabled"], json!(false));
-    reconcilers::objects::empty(&world.control).await.unwrap();
+    reconcilers::objects::empty_closed_accounts(&world.control).await.unwrap();
     let usage = world.get(&ada, "/object-storage/usage").await.body;
     assert_eq!((&usage["bytes"], &usage["buckets"]), (&json!(0), &json!(0)));
     let enabled = world.post(&ada, "/object-storage/enable", json!({})).await;

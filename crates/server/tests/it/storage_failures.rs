@@ -80,7 +80,7 @@ async fn a_volume_fails_and_comes_right_again(
         let failed = scene.volume().await;
         assert_eq!(failed["status"], "FAILED");
         let explanation = failed["explanation"].as_str().unwrap();
-        let words = if lost { "brought it back" } else { FAULT };
+        let words = if lost { "has restored it" } else { FAULT };
         assert!(explanation.contains(words), "{explanation}");
         let shown = world.get(key, &format!("/storage/info/{volume}")).await.message();
         assert!(shown.contains("FAILED") && shown.contains(words), "{shown}");
@@ -157,7 +157,7 @@ async fn a_failed_volume_leaves_a_failed_cluster(
 
     let (status, answer) = scene.detach(false).await;
     assert_eq!(status, 202, "{answer}");
-    assert!(answer["message"].as_str().unwrap().contains("nothing restarts"), "{answer}");
+    assert!(answer["message"].as_str().unwrap().contains("no node restarts"), "{answer}");
     world.settle().await;
     let (ended, message) = scene.outcome(&answer).await;
     assert_eq!(ended, "COMPLETED", "{message}");

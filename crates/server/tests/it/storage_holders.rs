@@ -44,7 +44,7 @@ async fn whoever_does_not_leave_is_killed_and_named(
     let ended = world.get(key, &format!("/request/info/{}", detached.text("request_id"))).await;
     assert_eq!(ended.body["status"], "COMPLETED");
     let message = ended.message();
-    let start = "The storage is detached. Processes that did not leave within 10 s were killed: ";
+    let start = "The storage is detached. Processes that did not release the volume within 10 s were killed: ";
     assert!(message.starts_with(start) && message.ends_with('.'), "{message}");
     for process in
         [format!("python3 (process {python}) on {cluster}-0"), format!("tail (process {tail}) on {cluster}-1")]

@@ -75,7 +75,7 @@ async fn a_full_pool_tells_its_numbers(#[values(DatabaseKind::Sqlite, DatabaseKi
     assert_eq!(create(600).await.status, 202);
     let full = create(401).await;
     assert_eq!(full.refusal(), refused(409, "pool_full"));
-    for number in ["has 1000 GB:", "600 GB are promised", "400 GB are free", "asks for 401 GB more"] {
+    for number in ["has 1000 GB:", "600 GB are promised", "400 GB are free", "needs 401 GB more"] {
         assert!(full.message().contains(number), "{number}: {}", full.message());
     }
     assert_eq!(create(400).await.status, 202, "what was refused promised nothing");

@@ -1,4 +1,4 @@
-//! GPUs: who watches them, and what instances need to use one.
+//! The `[gpus]` section: how GPUs are observed, and where their CDI specifications are.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use tarn_model::Clock;
 use super::Config;
 use crate::failure::{Failure, Result};
 
-/// Rules for GPUs.
+/// The `[gpus]` section.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Gpus {
-    /// Where specifications of the Container Device Interface are; what a later one says counts more.
+    /// Directories of Container Device Interface specifications; later ones take precedence.
     cdi_dirs: Vec<PathBuf>,
-    /// How often they are looked at.
+    /// The interval between two observations.
     look_every_seconds: f64,
-    /// How long nothing may be wrong with one before it is offered again.
+    /// How long a GPU must be healthy before it is offered again.
     recovery_seconds: f64,
 }
 
@@ -46,19 +46,19 @@ impl Gpus {
 }
 
 impl Config {
-    /// Who watches the GPUs of this machine.
+    /// Builds the observer of the GPUs of this host.
     pub(crate) fn watch(&self, clock: Arc<dyn Clock>) -> Watch {
         let declared = self.simulated_gpus.as_ref().map(|simulated| simulated.gpus());
         let probe = declared.map(|gpus| SimulatedProbe::new(gpus, self.simulated_gpu_faults.clone()));
         Watch::new(probe, clock)
     }
 
-    /// Where the vendors of GPUs say what an instance needs.
+    /// The directories of CDI specifications.
     pub(crate) fn cdi(&self) -> Directories {
         Directories(self.gpus.cdi_dirs.clone())
     }
 
-    /// How often GPUs are looked at, and how long nothing may be wrong with one before it is offered again.
+    /// The interval between two observations, and how long a GPU must be healthy before it is offered again.
     pub(super) fn gpu_times(&self) -> (Duration, Duration) {
         let Gpus { look_every_seconds, recovery_seconds, .. } = self.gpus;
         (Duration::from_secs_f64(look_every_seconds), Duration::from_secs_f64(recovery_seconds))

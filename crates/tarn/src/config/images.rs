@@ -1,4 +1,4 @@
-//! Container images: how much is kept of them, and what has to be said about registries.
+//! The `[images]` section: the size of the image cache, and the registries.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,25 +10,25 @@ use tarn_driver::local::{ImageSettings, Registry, is_loopback};
 use super::Config;
 use crate::failure::{Failure, Result};
 
-/// Beyond this a number is a mistake, and sums of it would not fit.
+/// A larger number is a mistake, and its sums would overflow.
 const MAX_GB: u64 = 1_000_000;
 
-/// The registry that names without one mean, and what else it is called.
+/// The registry of image names without one, and its other names.
 const DOCKER: &str = "docker.io";
 const ALSO_DOCKER: &[&str] = &["index.docker.io", "registry-1.docker.io"];
 
-/// Container images.
+/// The `[images]` section.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Images {
     cache_gb: u64,
-    /// Registries, or registries with the beginning of a repository; when absent, everything is allowed.
+    /// Registries, optionally with the beginning of a repository; when absent, everything is allowed.
     pub(super) allowed_registries: Option<Vec<String>>,
     registry_auth_file: Option<PathBuf>,
     registries: Vec<RegistryDefinition>,
 }
 
-/// What has to be said about a registry.
+/// An entry of `[[images.registries]]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct RegistryDefinition {
@@ -37,11 +37,11 @@ struct RegistryDefinition {
     password: Option<Secret>,
     #[serde(default)]
     mirrors: Vec<String>,
-    /// Without encryption; when absent, on this machine only.
+    /// Whether to use HTTP; when absent, only for registries on this host.
     plain_http: Option<bool>,
 }
 
-/// What must not be shown.
+/// A text that is never shown.
 #[derive(Clone, Deserialize)]
 struct Secret(String);
 
@@ -78,7 +78,7 @@ impl Images {
                 let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':');
                 if host.is_empty() || !host.chars().all(plain) {
                     return Err(Failure(format!(
-                        "images.registries: '{host}' must be the name of a registry as it stands before images, \
+                        "images.registries: '{host}' must be the name of a registry, \
                          such as docker.io or registry.example:5000"
                     )));
                 }
@@ -93,18 +93,18 @@ impl Images {
 }
 
 impl Config {
-    /// Whether images may come from the registry that names without one mean, or from some part of it.
+    /// Whether images may come from docker.io, or from some part of it.
     pub(crate) fn allows_docker(&self) -> bool {
-        let is_docker = |place: &String| known(place.split('/').next().unwrap_or(place)) == DOCKER;
+        let is_docker = |place: &String| canonical_host(place.split('/').next().unwrap_or(place)) == DOCKER;
         self.images.allowed_registries.as_ref().is_none_or(|places| places.iter().any(is_docker))
     }
 
-    /// What the driver is told about images. What is said in the file of the configuration comes before what Docker's says.
+    /// The image settings of the driver. Logins in the configuration take precedence over those in Docker's file.
     pub(crate) fn images(&self) -> Result<ImageSettings> {
         let own = &self.images;
         let mut registries: Vec<Registry> = own.registries.iter().map(RegistryDefinition::registry).collect();
         if let Some(path) = &own.registry_auth_file {
-            for (host, username, password) in read(path)? {
+            for (host, username, password) in read_auth_file(path)? {
                 let (username, password) = (Some(username), Some(password));
                 match registries.iter_mut().find(|known| known.host == host) {
                     Some(known) if known.username.is_some() => {}
@@ -123,7 +123,7 @@ impl Config {
 impl RegistryDefinition {
     fn registry(&self) -> Registry {
         Registry {
-            host: known(&self.host),
+            host: canonical_host(&self.host),
             username: self.username.clone(),
             password: self.password.as_ref().map(|secret| secret.0.clone()),
             mirrors: self.mirrors.clone(),
@@ -133,7 +133,7 @@ impl RegistryDefinition {
 }
 
 /// Reads the logins in a file that `docker login` or `podman login` wrote.
-fn read(path: &Path) -> Result<Vec<(String, String, String)>> {
+fn read_auth_file(path: &Path) -> Result<Vec<(String, String, String)>> {
     #[derive(Deserialize)]
     struct File {
         #[serde(default)]
@@ -144,33 +144,37 @@ fn read(path: &Path) -> Result<Vec<(String, String, String)>> {
         auth: Option<String>,
     }
     let shown = path.display();
-    let text =
-        std::fs::read(path).map_err(|e| Failure::doing(format!("cannot read images.registry_auth_file {shown}"), e))?;
-    // What is wrong with it might repeat a password.
-    let file: File = serde_json::from_slice(&text)
-        .map_err(|_| Failure(format!("images.registry_auth_file {shown} is not a file that `docker login` writes")))?;
+    let text = std::fs::read(path)
+        .map_err(|e| Failure::with_cause(format!("cannot read images.registry_auth_file {shown}"), e))?;
+    // The error of the parser might contain a password.
+    let file: File = serde_json::from_slice(&text).map_err(|_| {
+        Failure(format!("images.registry_auth_file {shown} is not in the format that `docker login` writes"))
+    })?;
     let login = |(name, login): (String, Login)| {
         let decoded = base64_simd::STANDARD.decode_to_vec(login.auth?).ok()?;
         let (username, password) = std::str::from_utf8(&decoded).ok()?.split_once(':')?;
-        let Some(host) = bare(&name) else {
-            tracing::warn!(name, "a login for a part of a registry is not used: logins here are for whole registries");
+        let Some(host) = registry_host(&name) else {
+            tracing::warn!(
+                name,
+                "ignoring a login for a part of a registry; only logins for whole registries are supported"
+            );
             return None;
         };
-        Some((known(host), username.to_owned(), password.to_owned()))
+        Some((canonical_host(host), username.to_owned(), password.to_owned()))
     };
     Ok(file.auths.into_iter().filter_map(login).collect())
 }
 
-/// The name of a registry without what some tools write around it; none if it is the name of a part of a registry, which `podman
-/// login` can write, too.
-fn bare(name: &str) -> Option<&str> {
+/// The host of a registry, without the scheme and path that some tools write; `None` for a part of a registry, which
+/// `podman login` can write.
+fn registry_host(name: &str) -> Option<&str> {
     let name = name.split_once("://").map_or(name, |(_, rest)| rest);
     let (host, path) = name.split_once('/').unwrap_or((name, ""));
     matches!(path.trim_end_matches('/'), "" | "v1" | "v2").then_some(host)
 }
 
-/// The one name that a registry goes by: hosts have no capital letters.
-fn known(host: &str) -> String {
+/// The canonical name of a registry, in lower case.
+fn canonical_host(host: &str) -> String {
     let host = host.to_ascii_lowercase();
     if ALSO_DOCKER.contains(&host.as_str()) { DOCKER.to_owned() } else { host }
 }
@@ -184,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn both_files_say_who_logs_in_and_nothing_shows_a_password() {
+    fn logins_of_both_files_are_merged_and_hidden() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config.json");
         let auth = |pair: &str| base64_simd::STANDARD.encode_to_string(pair);
@@ -221,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_values_are_refused() {
         for text in [
             "[images]\ncache_gb = 0",
             "[images]\nallowed_registries = ['https://docker.io']",

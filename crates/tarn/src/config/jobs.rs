@@ -1,4 +1,4 @@
-//! Limits of jobs: of what they bring, of what is kept of them, and for how long.
+//! The `[jobs]` section: limits of files, logs and outputs of jobs, and how long they are kept.
 
 use std::time::Duration;
 
@@ -8,35 +8,35 @@ use tarn_control::JobSettings;
 use super::Config;
 use crate::failure::{Failure, Result};
 
-/// Neither the list of a push nor the archive that a node unpacks may have more.
+/// The maximum number of files in an upload and in an archive that a node unpacks.
 const MAX_FILES: u64 = 1_000_000;
-/// Beyond these a number is a mistake, and sums of it would not fit.
+/// A larger number is a mistake, and its sums would overflow.
 const MAX_GB: f64 = 1e6;
 const MAX_DAYS: u64 = 3650;
-/// The address to which files are uploaded is good for a day.
+/// The URL for the upload is valid for a day.
 const MAX_DRAFT_MINUTES: u64 = 24 * 60;
-/// What has not ended after ten minutes does not intend to.
+/// A process that has not ended after ten minutes will not end by itself.
 const MAX_GRACE_SECONDS: u64 = 600;
 
-/// Limits of jobs. Gigabytes are of 10⁹ bytes and may be fractions; what is absent is as the control plane has it.
+/// The `[jobs]` section. Gigabytes have 10⁹ bytes and may be fractions; the control plane has the defaults.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Jobs {
-    /// How large the archive of a job's files may be.
+    /// Maximum size of the uploaded archive.
     max_upload_gb: Option<f64>,
-    /// How large its files may be together.
+    /// Maximum total size of the unpacked files.
     max_unpacked_gb: Option<f64>,
-    /// How many files it may bring.
+    /// Maximum number of files.
     max_files: Option<u64>,
-    /// How much of its output is kept.
+    /// Maximum size of the log.
     max_log_gb: Option<f64>,
-    /// How large the files may be together that are kept of it.
+    /// Maximum total size of the outputs.
     max_output_gb: Option<f64>,
-    /// How long it waits for its files and its start.
+    /// How long a job may wait for its files and its start.
     draft_minutes: Option<u64>,
-    /// How long it has to end by itself when it is stopped.
+    /// How long a stopped job may take to end before it is killed.
     stop_grace_seconds: Option<u64>,
-    /// How long it is remembered after its end.
+    /// How long a job is kept after its end.
     keep_days: Option<u64>,
 }
 
@@ -48,7 +48,7 @@ impl Jobs {
             ("max_log_gb", self.max_log_gb),
             ("max_output_gb", self.max_output_gb),
         ] {
-            // Less than a byte would be nothing at all, and whatever is compared with "not a number" is false.
+            // Less than a byte would be zero. The range also excludes NaN, for which every comparison is false.
             if value.is_some_and(|gb| !(1e-9..=MAX_GB).contains(&gb)) {
                 return Err(Failure(format!("jobs.{what} must be above 0 and at most {MAX_GB}")));
             }
@@ -68,7 +68,7 @@ impl Jobs {
 }
 
 impl Config {
-    /// What the control plane is told about jobs.
+    /// The job settings of the control plane.
     pub(super) fn job_settings(&self) -> JobSettings {
         let (own, plain) = (&self.jobs, JobSettings::default());
         let bytes = |gb: Option<f64>, otherwise| gb.map_or(otherwise, |gb| (gb * 1e9).round() as u64);
@@ -79,7 +79,7 @@ impl Config {
             max_files: own.max_files.unwrap_or(plain.max_files),
             max_log_bytes: bytes(own.max_log_gb, plain.max_log_bytes),
             max_output_bytes: bytes(own.max_output_gb, plain.max_output_bytes),
-            draft_patience: seconds(own.draft_minutes, 60, plain.draft_patience),
+            draft_timeout: seconds(own.draft_minutes, 60, plain.draft_timeout),
             stop_grace: seconds(own.stop_grace_seconds, 1, plain.stop_grace),
             keep: seconds(own.keep_days, 24 * 3600, plain.keep),
         }
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absent_is_the_default() {
+    fn absent_values_are_defaults() {
         assert_eq!(parsed("").unwrap().settings().jobs, JobSettings::default());
         let some = parsed("[jobs]\nkeep_days = 2").unwrap();
         some.jobs.check().unwrap();
@@ -115,7 +115,7 @@ mod tests {
             max_files: 7,
             max_log_bytes: 500_000_000,
             max_output_bytes: 1_000_000_000_000_000,
-            draft_patience: Duration::from_secs(300),
+            draft_timeout: Duration::from_secs(300),
             stop_grace: Duration::ZERO,
             keep: Duration::from_secs(3650 * 24 * 3600),
         };
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_values_are_refused() {
         for wrong in [
             "max_upload_gb = 0",
             "max_unpacked_gb = -1.0",

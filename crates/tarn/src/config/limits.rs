@@ -1,4 +1,4 @@
-//! Limits: of callers, and of the work behind calls.
+//! The `[rate_limit]`, `[requests]` and `[limits]` sections.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use tarn_control::{AfterReboot, Eligibility, Settings};
 use tarn_model::limits::Limits;
 
 use super::Config;
-use super::machine::{AfterRebootName, EligibilityName};
+use super::capacity::{AfterRebootName, EligibilityName};
 use crate::failure::{Failure, Result};
 
-/// How often one API key may call.
+/// The rate limit of one API key.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RateLimit {
@@ -18,7 +18,7 @@ pub(crate) struct RateLimit {
     pub(crate) burst: u32,
 }
 
-/// Limits of the work behind calls.
+/// The `[requests]` section: deadlines and parallelism of requests.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Requests {
@@ -30,8 +30,8 @@ pub(crate) struct Requests {
     parallel: u32,
 }
 
-/// What each organization, and each user without one, may have; what is absent is not limited. Limits that an administrator sets
-/// come first, and how many bytes of objects there may be is said in `object_storage`.
+/// The default limits of each organization, and of each user without one; absent means unlimited. Limits that an
+/// administrator sets take precedence. The limit of object bytes is in `[object_storage]`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct DefaultLimits {
@@ -83,7 +83,7 @@ impl Default for Requests {
 }
 
 impl Requests {
-    /// None of them may be zero: that would be for ever, or never.
+    /// No value may be zero.
     pub(super) fn check(&self) -> Result<()> {
         for (what, value) in [
             ("work_deadline_seconds", self.work_deadline_seconds),
@@ -102,7 +102,7 @@ impl Requests {
 }
 
 impl Config {
-    /// What the control plane is told.
+    /// The settings of the control plane.
     pub(crate) fn settings(&self) -> Settings {
         let (gpus_every, gpu_recovery) = self.gpu_times();
         Settings {

@@ -1,10 +1,10 @@
-//! The configuration: one documented structure from a TOML file, then the environment, then options; later ones win.
+//! The configuration of the engine. The TOML file is read first; environment variables and then options override it.
 
+mod capacity;
 mod gpus;
 mod images;
 mod jobs;
 mod limits;
-mod machine;
 mod network;
 mod object_storage;
 mod options;
@@ -18,11 +18,11 @@ use serde::{Deserialize, Serialize};
 use tarn_store::Database;
 
 use crate::failure::{Failure, Result};
+use capacity::{AfterRebootName, Capacity, PriceList, Storage, TypeDefinition};
 use gpus::Gpus;
 use images::Images;
 use jobs::Jobs;
 use limits::{DefaultLimits, RateLimit, Requests};
-use machine::{AfterRebootName, Capacity, PriceList, Storage, TypeDefinition};
 use network::Network;
 use object_storage::ObjectStorage;
 
@@ -31,13 +31,13 @@ pub(crate) use options::{DataOptions, DriverName, LogFormat, ServeOptions};
 pub(crate) use public_s3::PublicS3;
 pub(crate) use public_ssh::PublicSsh;
 
-/// Whoever has not left a volume after ten minutes does not intend to.
+/// A process that still uses a volume after ten minutes will not stop by itself.
 const MAX_GRACE_SECONDS: u64 = 600;
 
-/// A petabyte: no disk of one instance needs more, and every filesystem has files of that size or says that it has not.
+/// A petabyte: no instance needs a larger disk.
 const MAX_DISK_GB: u64 = 1_000_000;
 
-/// Everything that can be set. Unknown keys are refused.
+/// All settings. Unknown keys are refused.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Config {
@@ -54,7 +54,7 @@ pub(crate) struct Config {
     pub(crate) public_s3: Option<PublicS3>,
     pub(crate) secret_key_file: Option<PathBuf>,
     pub(crate) driver: DriverName,
-    pub(crate) simulated_gpus: Option<tarn_driver::machine::Simulated>,
+    pub(crate) simulated_gpus: Option<tarn_driver::host::Simulated>,
     after_reboot: AfterRebootName,
     simulated_gpu_faults: Option<PathBuf>,
     gpus: Gpus,
@@ -113,10 +113,10 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Reads the file, if one is named, and puts the options over it.
+    /// Reads the file, if one is named, and applies the options.
     pub(crate) fn load(options: &ServeOptions) -> Result<Self> {
         let mut config = match &options.config {
-            Some(path) => read(path)?,
+            Some(path) => read_config_file(path)?,
             None => Config::default(),
         };
         let ServeOptions { data, listen, public_url, tls_cert, tls_key, metrics_listen, .. } = options.clone();
@@ -171,27 +171,27 @@ impl Config {
         }
     }
 
-    /// Which database is meant.
+    /// The database.
     pub(crate) fn database(&self) -> Result<Database> {
-        database(&self.data, self.database.as_deref())
+        parse_database(&self.data, self.database.as_deref())
     }
 }
 
-/// Which database is meant by these options.
-pub(crate) fn database(data: &Path, url: Option<&str>) -> Result<Database> {
+/// Parses the `--database` option.
+pub(crate) fn parse_database(data: &Path, url: Option<&str>) -> Result<Database> {
     match url {
         None => Ok(Database::Sqlite(data.join("tarn.db"))),
         Some(url) if url.starts_with("postgres://") || url.starts_with("postgresql://") => {
             Ok(Database::Postgres(url.to_owned()))
         }
-        Some(_) => Err(Failure("--database takes a postgres:// address; without it SQLite is used".to_owned())),
+        Some(_) => Err(Failure("--database must be a postgres:// URL; leave it out to use SQLite".to_owned())),
     }
 }
 
-fn read(path: &Path) -> Result<Config> {
+fn read_config_file(path: &Path) -> Result<Config> {
     let shown = path.display();
-    let text = std::fs::read_to_string(path).map_err(|e| Failure::doing(format!("cannot read {shown}"), e))?;
-    toml::from_str(&text).map_err(|e| Failure(format!("{shown} is not right:\n{e}")))
+    let text = std::fs::read_to_string(path).map_err(|e| Failure::with_cause(format!("cannot read {shown}"), e))?;
+    toml::from_str(&text).map_err(|e| Failure(format!("{shown} is not valid:\n{e}")))
 }
 
 #[cfg(test)]
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_file_is_the_default_and_unknown_keys_are_refused() {
+    fn unknown_keys_are_refused() {
         assert_eq!(parsed("").unwrap().listen, Config::default().listen);
         for text in
             ["lisen = '1.2.3.4:5'", "[capacity]\ncpu = 1", "[[types]]\nname = 'x'\ncpus = 1\nmemory_mib = 1\nram = 2"]
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_make_no_sense_are_refused() {
+    fn invalid_values_are_refused() {
         for text in [
             "[capacity]\ncpu_overcommit = 0.0",
             "[capacity]\ncpus = -1.0",
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pool_is_overcommitted_once() {
+    fn pool_is_overcommitted_once() {
         let config =
             parsed("[capacity]\nstorage_gb = 50\n[storage]\novercommit = 2.0\ndetach_grace_seconds = 0").unwrap();
         config.check().unwrap();
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_and_restarts_of_the_machine_are_passed_on() {
+    fn limits_and_after_reboot_are_passed_on() {
         let config = parsed("after_reboot = 'leave'\n[limits]\ngpus = 0\ncpus = 2.5").unwrap();
         config.check().unwrap();
         let settings = config.settings();
@@ -264,22 +264,22 @@ mod tests {
     }
 
     #[test]
-    fn types_of_fractions_can_be_defined() {
+    fn types_may_have_fractions() {
         let config = parsed("[[types]]\nname = 'tiny'\ncpus = 0.1\nmemory_mib = 64").unwrap();
-        let machine = Inventory { cpu_milli: 2000, memory_bytes: 1 << 30, ..Inventory::default() };
-        let catalogue = config.catalogue(&machine, &Prices::default()).unwrap();
+        let host = Inventory { cpu_milli: 2000, memory_bytes: 1 << 30, ..Inventory::default() };
+        let catalogue = config.catalogue(&host, &Prices::default()).unwrap();
         let tiny = catalogue.find("tiny").unwrap();
         assert_eq!((tiny.shape.cpu_milli, tiny.shape.memory_bytes), (100, 64 << 20));
         for wrong in ["cpus = 0.0\nmemory_mib = 64", "cpus = 1\nmemory_mib = 0", "cpus = 1\nmemory_mib = 1\ngpus = 1"] {
             let config = parsed(&format!("[[types]]\nname = 'odd'\n{wrong}")).unwrap();
-            assert!(config.catalogue(&machine, &Prices::default()).is_err(), "{wrong}");
+            assert!(config.catalogue(&host, &Prices::default()).is_err(), "{wrong}");
         }
     }
 
     #[test]
-    fn the_address_of_the_database_is_checked() {
-        assert!(matches!(database(Path::new("d"), None), Ok(Database::Sqlite(_))));
-        assert!(matches!(database(Path::new("d"), Some("postgres://a/b")), Ok(Database::Postgres(_))));
-        assert!(database(Path::new("d"), Some("mysql://a:secret@b/c")).is_err_and(|e| !e.0.contains("secret")));
+    fn database_url_is_checked() {
+        assert!(matches!(parse_database(Path::new("d"), None), Ok(Database::Sqlite(_))));
+        assert!(matches!(parse_database(Path::new("d"), Some("postgres://a/b")), Ok(Database::Postgres(_))));
+        assert!(parse_database(Path::new("d"), Some("mysql://a:secret@b/c")).is_err_and(|e| !e.0.contains("secret")));
     }
 }

@@ -1,13 +1,13 @@
-//! Where instances may not go.
+//! The `[network]` section: networks that instances may not reach.
 
 use serde::{Deserialize, Serialize};
 use tarn_driver::local::network::Subnet;
 
-/// The network of instances.
+/// The `[network]` section.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Network {
-    /// What of the world around the machine is out of reach.
+    /// Networks that instances cannot reach.
     pub(crate) deny: Vec<Subnet>,
 }
 
@@ -16,7 +16,7 @@ mod tests {
     use super::super::Config;
 
     #[test]
-    fn networks_are_checked_at_the_start() {
+    fn networks_are_checked() {
         let config: Config = toml::from_str("[network]\ndeny = ['10.0.0.0/8', '192.0.2.7']").unwrap();
         let shown: Vec<String> = config.network.deny.iter().map(ToString::to_string).collect();
         assert_eq!(shown, ["10.0.0.0/8", "192.0.2.7/32"]);

@@ -1,4 +1,4 @@
-//! Object storage: where it is served, where its files are, and its limits.
+//! The `[object_storage]` section and `s3_listen`: address, directory and limits of object storage.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,11 +13,11 @@ use tarn_objects::Settings;
 use super::Config;
 use crate::failure::{Failure, Result};
 
-/// Beyond this a number is a mistake, and sums of it would not fit.
+/// A larger number is a mistake, and its sums would overflow.
 const MAX_GB: u64 = 1_000_000_000;
 const MAX_DAYS: u64 = 3650;
 
-/// Where S3 is served.
+/// The address of S3, if it is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) enum S3Listen {
@@ -25,19 +25,19 @@ pub(crate) enum S3Listen {
     Nowhere,
 }
 
-/// Limits of object storage.
+/// The `[object_storage]` section.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ObjectStorage {
-    /// Where the data files are; below the data directory when absent.
+    /// Directory of the objects; below the data directory when absent.
     directory: Option<PathBuf>,
-    /// How much an organization may have.
+    /// Quota of each organization.
     quota_gb: Option<u64>,
-    /// How much organizations may have for which that is not right, by their ids.
+    /// Quotas of single organizations, by ID.
     quotas_gb: BTreeMap<OrgId, u64>,
-    /// How much of the disk is left alone.
+    /// Free space that is kept on the disk.
     reserve_mb: u64,
-    /// After how long an upload in parts that nobody ends is given up.
+    /// Age at which an unfinished multipart upload is removed.
     abandoned_upload_days: u64,
 }
 
@@ -108,13 +108,13 @@ impl ObjectStorage {
 }
 
 impl Config {
-    /// Where the files of objects are.
+    /// The objects directory.
     pub(crate) fn objects_directory(&self) -> PathBuf {
-        // A relative path does not depend on where the engine was started.
+        // A relative path is resolved against the data directory.
         self.data.join(self.object_storage.directory.as_deref().unwrap_or(Path::new("objects")))
     }
 
-    /// What object storage is told.
+    /// The settings of object storage.
     pub(crate) fn objects_settings(&self) -> Settings {
         let own = &self.object_storage;
         let quotas = own.quotas_gb.iter().map(|(org, gb)| (org.clone(), gb * 1_000_000_000));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn s3_is_served_somewhere_or_nowhere() {
+    fn s3_listen_is_an_address_or_none() {
         assert_eq!(parsed("").unwrap().s3_listen, S3Listen::At(SocketAddr::from(([127, 0, 0, 1], 7071))));
         assert_eq!(parsed("s3_listen = 'none'").unwrap().s3_listen, S3Listen::Nowhere);
         assert_eq!(

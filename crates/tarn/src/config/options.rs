@@ -10,13 +10,13 @@ use super::object_storage::S3Listen;
 use super::public_s3::PublicS3;
 use super::public_ssh::PublicSsh;
 
-/// Where the data is.
+/// The options that locate the data.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct DataOptions {
-    /// Directory for everything that is kept [default: ./tarn-data]
+    /// Data directory [default: ./tarn-data]
     #[arg(long, env = "TARN_DATA", value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
-    /// postgres://user:password@host/database [default: SQLite in the data directory]
+    /// PostgreSQL database, as postgres://user:password@host/database [default: SQLite in the data directory]
     #[arg(long, env = "TARN_DATABASE", value_name = "URL", hide_env_values = true)]
     pub(crate) database: Option<String>,
 }
@@ -32,7 +32,7 @@ pub(crate) struct ServeOptions {
     /// Address of the API [default: 127.0.0.1:7070]
     #[arg(long, env = "TARN_LISTEN", value_name = "ADDR")]
     pub(super) listen: Option<SocketAddr>,
-    /// What clients are told to use [default: from the listen address]
+    /// URL of the API that clients are told [default: from the listen address]
     #[arg(long, env = "TARN_PUBLIC_URL", value_name = "URL")]
     pub(super) public_url: Option<String>,
     /// Certificate chain in PEM, for HTTPS
@@ -41,62 +41,63 @@ pub(crate) struct ServeOptions {
     /// Private key in PEM, for HTTPS
     #[arg(long, env = "TARN_TLS_KEY", value_name = "FILE")]
     pub(super) tls_key: Option<PathBuf>,
-    /// Address of the Prometheus metrics; none are served without it
+    /// Address of the Prometheus metrics [default: none are served]
     #[arg(long, env = "TARN_METRICS_LISTEN", value_name = "ADDR")]
     pub(super) metrics_listen: Option<SocketAddr>,
-    /// Address of the SSH gateway, through which every instance is reached [default: 127.0.0.1:7022]
+    /// Address of the SSH gateway to the instances [default: 127.0.0.1:7022]
     #[arg(long, env = "TARN_SSH_LISTEN", value_name = "ADDR")]
     pub(super) ssh_listen: Option<SocketAddr>,
-    /// HOST or HOST:PORT of the SSH gateway as clients are told [default: from the listen address]
+    /// HOST or HOST:PORT of the SSH gateway that clients are told [default: from the listen address]
     #[arg(long, env = "TARN_PUBLIC_SSH", value_name = "HOST[:PORT]")]
     pub(super) public_ssh: Option<PublicSsh>,
-    /// Address of S3, the protocol of object storage; none serves no S3 [default: 127.0.0.1:7071]
+    /// Address of object storage (S3); none switches it off [default: 127.0.0.1:7071]
     #[arg(long, env = "TARN_S3_LISTEN", value_name = "ADDR|none")]
     pub(super) s3_listen: Option<S3Listen>,
-    /// What clients are told to use for S3; its host is also the domain of buckets [default: from the listen address]
+    /// URL of S3 that clients are told; its host is also the domain of buckets [default: from the listen address]
     #[arg(long, env = "TARN_PUBLIC_S3", value_name = "URL")]
     pub(super) public_s3: Option<PublicS3>,
-    /// File with the master key, from which host keys and the secrets of S3 are derived [default: secret.key in the data directory]
+    /// File with the master key, from which SSH host keys and S3 secrets are derived [default: secret.key in the data
+    /// directory]
     #[arg(long, env = "TARN_SECRET_KEY_FILE", value_name = "FILE")]
     pub(super) secret_key_file: Option<PathBuf>,
-    /// What makes instances [default: local]
+    /// Driver that creates instances [default: local]
     #[arg(long, env = "TARN_DRIVER", value_enum)]
     pub(super) driver: Option<DriverName>,
-    /// Declare GPUs that do not exist, for trials: 8xH100 or 8xH100,2xL40S
+    /// Simulated GPUs for trials, such as 8xH100 or 8xH100,2xL40S
     #[arg(long, env = "TARN_SIMULATED_GPUS", value_name = "GPUS")]
-    pub(super) simulated_gpus: Option<tarn_driver::machine::Simulated>,
-    /// Script of faults of the declared GPUs in TOML, for trials; it is read again when it changes
+    pub(super) simulated_gpus: Option<tarn_driver::host::Simulated>,
+    /// TOML script of faults of the simulated GPUs, for trials; read again when it changes
     #[arg(long, env = "TARN_SIMULATED_GPU_FAULTS", value_name = "FILE")]
     pub(super) simulated_gpu_faults: Option<PathBuf>,
-    /// Calls per second for each API key; 0 is no limit [default: 50]
+    /// Maximum calls per second for each API key; 0 means no limit [default: 50]
     #[arg(long, env = "TARN_RATE_LIMIT_PER_SECOND", value_name = "N")]
     pub(super) rate_limit_per_second: Option<u32>,
-    /// How log lines look [default: text]
+    /// Format of log lines [default: text]
     #[arg(long, env = "TARN_LOG_FORMAT", value_enum)]
     pub(super) log_format: Option<LogFormat>,
-    /// What is logged, such as info or tarn_server=debug [default: info]
+    /// Log filter, such as info or tarn_server=debug [default: info]
     #[arg(long, env = "TARN_LOG", value_name = "FILTER")]
     pub(super) log: Option<String>,
 }
 
-/// What makes instances real.
+/// The driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum DriverName {
-    /// Isolated Linux environments on this machine; needs root
+    /// Isolated Linux environments on this host; needs root
     #[default]
     Local,
-    /// Nothing is real: for trials and tests
+    /// Simulated instances and volumes, for trials and tests
     Fake,
 }
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum LogFormat {
     /// For people
     #[default]
     Text,
-    /// For machines
+    /// For programs
     Json,
 }

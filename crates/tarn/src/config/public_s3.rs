@@ -1,21 +1,21 @@
-//! Where clients are told to find S3.
+//! The S3 endpoint that clients are told.
 
 use std::net::IpAddr;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The address of an S3 endpoint. It becomes part of files that other programs read, so it is checked.
+/// The URL of an S3 endpoint. It is checked, because it is written into files that other programs read.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct PublicS3 {
-    /// The address, with no slash at its end.
+    /// The URL without a trailing slash.
     pub(crate) url: String,
     host: String,
 }
 
 impl PublicS3 {
-    /// The domain below which buckets have names of their own, unless the host is only a number.
+    /// The domain whose subdomains are buckets; `None` if the host is an IP address.
     pub(crate) fn domain(&self) -> Option<String> {
         let is_number = self.host.starts_with('[') || self.host.parse::<IpAddr>().is_ok();
         (!is_number).then(|| self.host.clone())
@@ -26,7 +26,7 @@ impl FromStr for PublicS3 {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = || format!("'{text}' is not an address such as https://s3.example.org or http://192.0.2.7:7071");
+        let wrong = || format!("'{text}' is not a URL such as https://s3.example.org or http://192.0.2.7:7071");
         let url = text.strip_suffix('/').unwrap_or(text);
         let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://")).ok_or_else(wrong)?;
         let (host, port) = match rest.split_once(']') {
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_taken_and_names_are_domains() {
+    fn urls_are_parsed_and_names_are_domains() {
         let parsed = |text: &str| text.parse::<PublicS3>().map(|public| (public.url.clone(), public.domain()));
         let name = Some("s3.example.org".to_owned());
         assert_eq!(parsed("https://s3.example.org"), Ok(("https://s3.example.org".into(), name.clone())));

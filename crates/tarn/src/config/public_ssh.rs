@@ -1,10 +1,10 @@
-//! Where clients are told to find the SSH gateway.
+//! The address of the SSH gateway that clients are told.
 
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A host, and a port unless it is the one that is listened on. It becomes part of a command line, so it is checked.
+/// A host, and a port if it differs from the listener. It is checked, because it becomes part of a command line.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct PublicSsh {
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_are_taken_with_and_without_a_port() {
+    fn port_is_optional() {
         let parsed = |text: &str| text.parse::<PublicSsh>().map(|public| (public.host, public.port));
         assert_eq!(parsed("cloud.example.org"), Ok(("cloud.example.org".into(), None)));
         assert_eq!(parsed("192.0.2.7:22"), Ok(("192.0.2.7".into(), Some(22))));

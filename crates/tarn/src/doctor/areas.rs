@@ -1,4 +1,4 @@
-//! The areas that are examined, in their order, with the names of all checks: a test compares them with the page about them.
+//! The areas in their order, with the names of all checks. A test compares them with docs/operating/doctor.md.
 
 use std::future::Future;
 use std::path::Path;
@@ -7,34 +7,33 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tarn_driver::findings::{Finding, Level};
-use tarn_driver::local::examine::{self, Place};
+use tarn_driver::local::examine::{self, DiskLocation};
 use tarn_model::Clock as _;
 use tokio::task::JoinHandle;
 
-use super::patient::{Patient, RUN};
-use super::{certificate, configuration, database, drift, engine, keys, ports, registries};
+use super::checks::{certificate, configuration, database, drift, engine, keys, ports, registries};
+use super::target::{RUN, Target};
 use crate::config::S3Listen;
 use crate::environment::SystemClock;
 
-/// How long an area may take. What hangs is a finding, and the others are examined all the same.
-const PATIENCE: Duration = Duration::from_secs(45);
+/// The timeout of an area. An area that hangs is a finding, and the others are still examined.
+const AREA_TIMEOUT: Duration = Duration::from_secs(45);
 
 type Findings = Pin<Box<dyn Future<Output = Vec<Finding>> + Send>>;
 
-/// An area.
+/// A group of checks.
 pub(super) struct Area {
     pub(super) name: &'static str,
-    /// The names of its checks.
     pub(super) checks: &'static [&'static str],
-    /// Whether it needs no configuration.
-    pub(super) is_machine: bool,
-    /// Whether only who makes instances on this machine needs what it looks at.
-    is_of_instances: bool,
-    look: fn(Arc<Patient>) -> Findings,
+    /// Whether the area is about the host and needs no configuration.
+    pub(super) is_host: bool,
+    /// Whether the area matters only for the local driver, which runs instances on this host.
+    only_for_instances: bool,
+    check: fn(Arc<Target>) -> Findings,
 }
 
-/// All of them.
-pub(super) const ALL: [Area; 17] = [
+/// All areas.
+pub(super) const AREAS: [Area; 17] = [
     Area {
         name: "kernel",
         checks: &[
@@ -49,30 +48,30 @@ pub(super) const ALL: [Area; 17] = [
             "kernel.links",
             "kernel.nf_tables",
         ],
-        is_machine: true,
-        is_of_instances: true,
-        look: |patient| Box::pin(kernel(patient)),
+        is_host: true,
+        only_for_instances: true,
+        check: |target| Box::pin(kernel_findings(target)),
     },
     Area {
         name: "cgroups",
         checks: &["cgroups.version", "cgroups.controllers", "cgroups.swap"],
-        is_machine: true,
-        is_of_instances: true,
-        look: |_| blocking(examine::cgroups),
+        is_host: true,
+        only_for_instances: true,
+        check: |_| run_blocking(examine::cgroups),
     },
     Area {
         name: "tools",
         checks: &["tools.nft", "tools.mkfs_xfs", "tools.xfs_repair"],
-        is_machine: true,
-        is_of_instances: true,
-        look: |_| Box::pin(examine::tools()),
+        is_host: true,
+        only_for_instances: true,
+        check: |_| Box::pin(examine::tools()),
     },
     Area {
         name: "process",
         checks: &["process.root", "process.capabilities", "process.environment"],
-        is_machine: true,
-        is_of_instances: true,
-        look: |patient| blocking(move || examine::capabilities(patient.subject())),
+        is_host: true,
+        only_for_instances: true,
+        check: |target| run_blocking(move || examine::capabilities(target.subject())),
     },
     Area {
         name: "limits",
@@ -84,51 +83,51 @@ pub(super) const ALL: [Area; 17] = [
             "limits.backlog",
             "limits.files",
         ],
-        is_machine: true,
-        is_of_instances: false,
-        look: |patient| blocking(move || examine::limits(patient.subject())),
+        is_host: true,
+        only_for_instances: false,
+        check: |target| run_blocking(move || examine::limits(target.subject())),
     },
     Area {
         name: "clock",
         checks: &["clock.sane", "clock.synchronised"],
-        is_machine: true,
-        is_of_instances: false,
-        look: |_| blocking(|| examine::clock(SystemClock.now())),
+        is_host: true,
+        only_for_instances: false,
+        check: |_| run_blocking(|| examine::clock(SystemClock.now())),
     },
     Area {
         name: "gpus",
         checks: &["gpus.driver", "gpus.cdi"],
-        is_machine: true,
-        is_of_instances: true,
-        look: |patient| blocking(move || examine::gpus(&patient.config.cdi())),
+        is_host: true,
+        only_for_instances: true,
+        check: |target| run_blocking(move || examine::gpus(&target.config.cdi())),
     },
     Area {
         name: "network",
         checks: &["network.forwarding", "network.bridge_filter", "network.firewall", "network.addresses"],
-        is_machine: false,
-        is_of_instances: true,
-        look: |patient| Box::pin(network(patient)),
+        is_host: false,
+        only_for_instances: true,
+        check: |target| Box::pin(network_findings(target)),
     },
     Area {
         name: "space",
         checks: &["space.data", "space.pool", "space.objects", "space.run"],
-        is_machine: false,
-        is_of_instances: false,
-        look: |patient| blocking(move || places(&patient).iter().map(examine::space).collect()),
+        is_host: false,
+        only_for_instances: false,
+        check: |target| run_blocking(move || space_places(&target).iter().map(examine::space).collect()),
     },
     Area {
         name: "configuration",
         checks: &["configuration.readable"],
-        is_machine: false,
-        is_of_instances: false,
-        look: |patient| Box::pin(std::future::ready(vec![configuration::readable(&patient)])),
+        is_host: false,
+        only_for_instances: false,
+        check: |target| Box::pin(std::future::ready(vec![configuration::check_configuration(&target)])),
     },
     Area {
         name: "keys",
         checks: &["keys.data", "keys.secret", "keys.admin"],
-        is_machine: false,
-        is_of_instances: false,
-        look: |patient| blocking(move || keys::look(&patient)),
+        is_host: false,
+        only_for_instances: false,
+        check: |target| run_blocking(move || keys::check_keys(&target)),
     },
     Area {
         name: "certificate",
@@ -139,23 +138,23 @@ pub(super) const ALL: [Area; 17] = [
             "certificate.served",
             "certificate.key_file",
         ],
-        is_machine: false,
-        is_of_instances: false,
-        look: |patient| Box::pin(certificate::look(patient)),
+        is_host: false,
+        only_for_instances: false,
+        check: |target| Box::pin(certificate::check_certificate(target)),
     },
     Area {
         name: "ports",
         checks: &["ports.api", "ports.ssh", "ports.s3", "ports.metrics"],
-        is_machine: false,
-        is_of_instances: false,
-        look: |patient| blocking(move || ports::look(&patient)),
+        is_host: false,
+        only_for_instances: false,
+        check: |target| run_blocking(move || ports::check_ports(&target)),
     },
     Area {
         name: "registries",
         checks: &["registries.settings", "registries.reachable"],
-        is_machine: false,
-        is_of_instances: true,
-        look: |patient| Box::pin(registries::look(patient)),
+        is_host: false,
+        only_for_instances: true,
+        check: |target| Box::pin(registries::check_registries(target)),
     },
     Area {
         name: "database",
@@ -167,16 +166,16 @@ pub(super) const ALL: [Area; 17] = [
             "database.clock",
             "database.master_key",
         ],
-        is_machine: false,
-        is_of_instances: false,
-        look: |patient| Box::pin(database::look(patient)),
+        is_host: false,
+        only_for_instances: false,
+        check: |target| Box::pin(database::check_database(target)),
     },
     Area {
         name: "engine",
         checks: &["engine.answers", "engine.version", "engine.clock", "engine.metrics"],
-        is_machine: false,
-        is_of_instances: false,
-        look: |patient| Box::pin(engine::look(patient)),
+        is_host: false,
+        only_for_instances: false,
+        check: |target| Box::pin(engine::check_engine(target)),
     },
     Area {
         name: "drift",
@@ -188,17 +187,17 @@ pub(super) const ALL: [Area; 17] = [
             "drift.requests",
             "drift.jobs",
         ],
-        is_machine: false,
-        is_of_instances: false,
-        look: |patient| Box::pin(drift::look(patient)),
+        is_host: false,
+        only_for_instances: false,
+        check: |target| Box::pin(drift::check_drift(target)),
     },
 ];
 
-/// Examines an area. One that panics or hangs is a finding, and not the end.
-pub(super) async fn examine(area: &Area, patient: Arc<Patient>) -> Vec<Finding> {
-    let is_needed = patient.is_local() || !area.is_of_instances;
-    let mut findings = settle(area, tokio::spawn((area.look)(patient)), PATIENCE).await;
-    // Whoever makes no instances needs nothing of this.
+/// Examines an area. A panic or a timeout becomes a finding.
+pub(super) async fn examine_area(area: &Area, target: Arc<Target>) -> Vec<Finding> {
+    let is_needed = target.is_local() || !area.only_for_instances;
+    let mut findings = await_findings(area, tokio::spawn((area.check)(target)), AREA_TIMEOUT).await;
+    // Without the local driver such findings are notes at most.
     for finding in findings.iter_mut().filter(|_| !is_needed) {
         if matches!(finding.level, Level::Warning | Level::Failure) {
             finding.level = Level::Note;
@@ -207,61 +206,61 @@ pub(super) async fn examine(area: &Area, patient: Arc<Patient>) -> Vec<Finding> 
     findings
 }
 
-async fn settle(area: &Area, looking: JoinHandle<Vec<Finding>>, patience: Duration) -> Vec<Finding> {
-    let stop = looking.abort_handle();
+async fn await_findings(area: &Area, task: JoinHandle<Vec<Finding>>, timeout: Duration) -> Vec<Finding> {
+    let stop = task.abort_handle();
     let (name, checks) = (area.name, area.checks.join(", "));
-    match tokio::time::timeout(patience, looking).await {
+    match tokio::time::timeout(timeout, task).await {
         Ok(Ok(findings)) => findings,
         Ok(Err(error)) => {
-            let todo = "tell whoever makes Tarn, with everything that is printed here";
-            vec![Finding::failure(name, format!("these checks broke ({error}): {checks}"), todo)]
+            let todo = "report this to the developers of Tarn, with this whole output";
+            vec![Finding::failure(name, format!("these checks crashed ({error}): {checks}"), todo)]
         }
         Err(_) => {
             stop.abort();
-            let found = format!("these checks did not end within {} s: {checks}", patience.as_secs());
-            let todo = "a disk, a device or a server may hang: look at the kernel's log (dmesg)";
+            let found = format!("these checks did not end within {} s: {checks}", timeout.as_secs());
+            let todo = "a disk, a device or a server may hang; see the kernel log (dmesg)";
             vec![Finding::failure(name, found, todo)]
         }
     }
 }
 
-/// What blocks has a thread for itself.
-fn blocking(look: impl FnOnce() -> Vec<Finding> + Send + 'static) -> Findings {
+/// Runs a blocking check in a thread of its own.
+fn run_blocking(check: impl FnOnce() -> Vec<Finding> + Send + 'static) -> Findings {
     Box::pin(async {
-        match tokio::task::spawn_blocking(look).await {
+        match tokio::task::spawn_blocking(check).await {
             Ok(findings) => findings,
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         }
     })
 }
 
-async fn kernel(patient: Arc<Patient>) -> Vec<Finding> {
-    let subject = patient.subject();
-    let mut findings = blocking(move || examine::kernel(subject)).await;
-    findings.push(examine::mounts(&patient.helper, &patient.data).await);
+async fn kernel_findings(target: Arc<Target>) -> Vec<Finding> {
+    let subject = target.subject();
+    let mut findings = run_blocking(move || examine::kernel(subject)).await;
+    findings.push(examine::mounts(&target.helper, &target.data).await);
     findings.extend(examine::networks().await);
     findings
 }
 
-async fn network(patient: Arc<Patient>) -> Vec<Finding> {
-    let s3 = match patient.config.s3_listen {
+async fn network_findings(target: Arc<Target>) -> Vec<Finding> {
+    let s3 = match target.config.s3_listen {
         S3Listen::At(address) => Some(address),
         S3Listen::Nowhere => None,
     };
-    let mut listening = [patient.config.listen, patient.config.ssh_listen].into_iter().chain(s3);
+    let mut listening = [target.config.listen, target.config.ssh_listen].into_iter().chain(s3);
     let is_open = listening.any(|address| !address.ip().is_loopback());
-    let mut findings = examine::firewall(&patient.data, is_open).await;
-    findings.push(examine::addresses(&patient.data).await);
+    let mut findings = examine::firewall(&target.data, is_open).await;
+    findings.push(examine::addresses(&target.data).await);
     findings
 }
 
-fn places(patient: &Patient) -> Vec<Place> {
+fn space_places(target: &Target) -> Vec<DiskLocation> {
     let place =
-        |check, what, directory: &Path, is_small| Place { check, what, directory: directory.to_owned(), is_small };
+        |check, what, directory: &Path, is_small| DiskLocation { check, what, directory: directory.to_owned(), is_small };
     vec![
-        place("space.data", "the database, images and the disks of instances", &patient.data, false),
-        place("space.pool", "volumes", &patient.pool, false),
-        place("space.objects", "objects", &patient.config.objects_directory(), false),
+        place("space.data", "the database, images and the disks of instances", &target.data, false),
+        place("space.pool", "volumes", &target.pool, false),
+        place("space.objects", "objects", &target.config.objects_directory(), false),
         place("space.run", "sockets of instances", Path::new(RUN), true),
     ]
 }
@@ -271,25 +270,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_lists_every_check_and_no_other() {
+    fn documentation_lists_every_check() {
         let page = include_str!("../../../../docs/operating/doctor.md");
         let listed: Vec<&str> = page
             .lines()
             .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
             .filter(|name| name.contains('.'))
             .collect();
-        let known: Vec<&str> = ALL.iter().flat_map(|area| area.checks).copied().collect();
+        let known: Vec<&str> = AREAS.iter().flat_map(|area| area.checks).copied().collect();
         assert_eq!(listed, known, "docs/operating/doctor.md lists other checks, or in another order");
-        for area in &ALL {
+        for area in &AREAS {
             assert!(area.checks.iter().all(|check| check.starts_with(&format!("{}.", area.name))), "{}", area.name);
         }
     }
 
     #[tokio::test]
-    async fn what_breaks_or_hangs_is_a_finding() {
-        let broken = settle(&ALL[0], tokio::spawn(async { panic!("broken on purpose") }), PATIENCE).await;
+    async fn panic_and_timeout_become_findings() {
+        let broken = await_findings(&AREAS[0], tokio::spawn(async { panic!("broken on purpose") }), AREA_TIMEOUT).await;
         assert_eq!((broken[0].check, broken[0].level), ("kernel", Level::Failure));
-        let hanging = settle(&ALL[1], tokio::spawn(std::future::pending()), Duration::from_millis(1)).await;
+        let hanging = await_findings(&AREAS[1], tokio::spawn(std::future::pending()), Duration::from_millis(1)).await;
         assert!(hanging[0].level == Level::Failure && hanging[0].found.contains("did not end"), "{hanging:?}");
     }
 }

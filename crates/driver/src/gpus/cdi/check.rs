@@ -1,4 +1,4 @@
-//! Takes over what a specification wants, and refuses what an instance must never get.
+//! Adds what a specification asks for, and refuses what an instance must never get.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -7,41 +7,41 @@ use std::path::{Component, Path, PathBuf};
 use super::specification::{ContainerEdits, DeviceNode, MountPoint};
 use super::{Edits, Mount, Node, Unusable, hooks};
 
-/// The longest path.
+/// The maximum length of a path.
 pub(super) const MAX_PATH: usize = 4096;
 
-/// So many things of each kind an instance may get, by all of its GPUs together.
+/// The maximum number of edits of each kind, for all GPUs of an instance together.
 const MAX_EACH: usize = 1024;
 
-/// The longest environment variable.
+/// The maximum length of an environment variable.
 const MAX_VALUE: usize = 4096;
 
-/// What every instance has there already.
+/// Devices that every instance has.
 const OWN_DEVICES: [&str; 11] =
     ["null", "zero", "full", "random", "urandom", "tty", "console", "ptmx", "pts", "shm", "mqueue"];
 
-/// Where nothing of the host is shown: the instance's own views of the kernel, its devices, and the guest.
+/// Where nothing of the host is mounted: the instance's own views of the kernel, its devices, and the guest.
 const CLOSED: [&str; 5] = ["proc", "sys", "dev", ".tarn", "run/tarn"];
 
-/// Adds what a specification wants. `file` is where it is written, for the operator.
-pub(super) fn add(edits: &mut Edits, wanted: &ContainerEdits, file: &Path) -> Result<(), Unusable> {
+/// Adds what a specification asks for. `file` is its path, for the operator.
+pub(super) fn add_edits(edits: &mut Edits, wanted: &ContainerEdits, file: &Path) -> Result<(), Unusable> {
     let explain = |why: Unusable| match why {
         Unusable::Absent(why) => Unusable::Absent(format!("{}: {why}", file.display())),
         why @ (Unusable::Wrong(_) | Unusable::Unnamed(_)) => Unusable::Wrong(format!("{}: {why}", file.display())),
     };
-    wanted.env.iter().try_for_each(|line| variable(edits, line)).map_err(explain)?;
-    wanted.device_nodes.iter().try_for_each(|wanted| node(edits, wanted)).map_err(explain)?;
-    wanted.mounts.iter().try_for_each(|wanted| mount(edits, wanted)).map_err(explain)?;
-    wanted.hooks.iter().try_for_each(|hook| hooks::add(edits, hook)).map_err(explain)?;
+    wanted.env.iter().try_for_each(|line| add_variable(edits, line)).map_err(explain)?;
+    wanted.device_nodes.iter().try_for_each(|wanted| add_node(edits, wanted)).map_err(explain)?;
+    wanted.mounts.iter().try_for_each(|wanted| add_mount(edits, wanted)).map_err(explain)?;
+    wanted.hooks.iter().try_for_each(|hook| hooks::add_hook(edits, hook)).map_err(explain)?;
     let Edits { env, nodes, mounts, links, libraries } = edits;
     let most = [env.len(), nodes.len(), mounts.len(), links.len(), libraries.len()].into_iter().max();
     match most.is_some_and(|most| most > MAX_EACH) {
-        true => Err(explain(Unusable::Wrong(format!("an instance would get more than {MAX_EACH} things of a kind")))),
+        true => Err(explain(Unusable::Wrong(format!("an instance would get more than {MAX_EACH} edits of one kind")))),
         false => Ok(()),
     }
 }
 
-fn variable(edits: &mut Edits, line: &str) -> Result<(), Unusable> {
+fn add_variable(edits: &mut Edits, line: &str) -> Result<(), Unusable> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let split = line.split_once('=').filter(|(name, value)| {
         let is_name = !name.is_empty() && name.chars().all(plain) && !name.starts_with(|c: char| c.is_ascii_digit());
@@ -53,19 +53,22 @@ fn variable(edits: &mut Edits, line: &str) -> Result<(), Unusable> {
     Ok(())
 }
 
-fn node(edits: &mut Edits, wanted: &DeviceNode) -> Result<(), Unusable> {
-    let path = normal(&wanted.path)?;
+fn add_node(edits: &mut Edits, wanted: &DeviceNode) -> Result<(), Unusable> {
+    let path = absolute_path(&wanted.path)?;
     let below = path.strip_prefix("/dev").ok().and_then(|rest| rest.components().next());
     let first = below.and_then(|first| first.as_os_str().to_str());
     if first.is_none_or(|first| OWN_DEVICES.contains(&first)) {
         return Err(Unusable::Wrong(format!("{:?} is no place for a device of an instance", wanted.path)));
     }
     if !matches!(wanted.kind.as_deref(), None | Some("" | "c" | "u")) {
-        return Err(Unusable::Wrong(format!("{:?} is no character device, and instances get no others", wanted.path)));
+        return Err(Unusable::Wrong(format!(
+            "{:?} is not a character device; instances get no other devices",
+            wanted.path
+        )));
     }
     let (major, minor) = match (wanted.major, wanted.minor) {
-        (Some(major), Some(minor)) if major > 0 => number(major).zip(number(minor)),
-        _ => on_host(&normal(wanted.host_path.as_deref().unwrap_or(&wanted.path))?)?,
+        (Some(major), Some(minor)) if major > 0 => device_number(major).zip(device_number(minor)),
+        _ => host_device_numbers(&absolute_path(wanted.host_path.as_deref().unwrap_or(&wanted.path))?)?,
     }
     .ok_or_else(|| Unusable::Wrong(format!("the numbers of {:?} are none of a device", wanted.path)))?;
     let access: String = match wanted.permissions.as_deref() {
@@ -91,28 +94,28 @@ fn node(edits: &mut Edits, wanted: &DeviceNode) -> Result<(), Unusable> {
     }
 }
 
-fn number(number: i64) -> Option<u32> {
+fn device_number(number: i64) -> Option<u32> {
     u32::try_from(number).ok().filter(|number| *number < 1 << 20)
 }
 
-/// The numbers of a device of the host.
-fn on_host(path: &Path) -> Result<Option<(u32, u32)>, Unusable> {
+/// Returns the device numbers of a device of the host.
+fn host_device_numbers(path: &Path) -> Result<Option<(u32, u32)>, Unusable> {
     let found = fs::metadata(path).map_err(|error| Unusable::Absent(format!("{}: {error}", path.display())))?;
     let is_device = found.file_type().is_char_device();
     Ok(is_device.then(|| (rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev()))))
 }
 
-fn mount(edits: &mut Edits, wanted: &MountPoint) -> Result<(), Unusable> {
-    let mount = Mount { from: normal(&wanted.host_path)?, to: inside(&wanted.container_path)? };
+fn add_mount(edits: &mut Edits, wanted: &MountPoint) -> Result<(), Unusable> {
+    let mount = Mount { from: absolute_path(&wanted.host_path)?, to: path_inside(&wanted.container_path)? };
     if !edits.mounts.contains(&mount) {
         edits.mounts.push(mount);
     }
     Ok(())
 }
 
-/// A path in an instance where something of the host may be.
-pub(super) fn inside(text: &str) -> Result<PathBuf, Unusable> {
-    let path = normal(text)?;
+/// Checks a path in an instance at which a file of the host may appear.
+pub(super) fn path_inside(text: &str) -> Result<PathBuf, Unusable> {
+    let path = absolute_path(text)?;
     let relative = path.strip_prefix("/").unwrap_or(&path);
     match relative.as_os_str().is_empty() || CLOSED.iter().any(|closed| relative.starts_with(closed)) {
         true => Err(Unusable::Wrong(format!("nothing of the host may be at {text:?} in an instance"))),
@@ -120,8 +123,8 @@ pub(super) fn inside(text: &str) -> Result<PathBuf, Unusable> {
     }
 }
 
-/// An absolute path that does not go back.
-fn normal(text: &str) -> Result<PathBuf, Unusable> {
+/// Checks that a path is absolute and has no `..`.
+fn absolute_path(text: &str) -> Result<PathBuf, Unusable> {
     let path = Path::new(text);
     let is_plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
     match path.is_absolute() && path.components().all(is_plain) && text.len() <= MAX_PATH && !text.contains('\0') {

@@ -1,13 +1,13 @@
-//! A specification as it is written in a file. What is not known here is not refused: it may be for others.
+//! A specification as it is written in a file. Unknown fields are accepted: they may be for other programs.
 
 use serde::Deserialize;
 
 use super::Unusable;
 
-/// The versions of CDI whose words this understands.
+/// The supported versions of CDI.
 const VERSIONS: [&str; 9] = ["0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "0.8.1", "1.0.0", "1.1.0"];
 
-/// So many devices a specification may have.
+/// The maximum number of devices in a specification.
 const MAX_DEVICES: usize = 4096;
 
 #[derive(Clone, Debug, Deserialize)]
@@ -67,10 +67,10 @@ pub(super) struct Hook {
 }
 
 impl Specification {
-    /// Whether it is one of a version and of a form that this understands.
-    pub(super) fn check(&self) -> Result<(), Unusable> {
+    /// Checks the version and the form.
+    pub(super) fn validate(&self) -> Result<(), Unusable> {
         if !VERSIONS.contains(&self.cdi_version.as_str()) {
-            let message = format!("its cdiVersion {:?} is not known here", self.cdi_version);
+            let message = format!("its cdiVersion {:?} is not supported", self.cdi_version);
             return Err(Unusable::Wrong(message));
         }
         let plain = |text: &str| {

@@ -32,7 +32,7 @@ fn one(directory: &Path, gpu: &str) -> Result<(Edits, Vec<String>), Unusable> {
 }
 
 #[test]
-fn a_specification_is_taken_over() {
+fn specification_is_resolved() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), "nvidia.yaml", YAML);
     let names = |all: &[&[&str]]| -> Vec<Vec<String>> {
@@ -43,7 +43,7 @@ fn a_specification_is_taken_over() {
     assert_eq!(unnamed, ["GPU-2"]);
     let nodes: Vec<_> = edits.nodes.iter().map(|node| (node.path.to_str().unwrap(), node.major, node.minor)).collect();
     assert_eq!(nodes, [("/dev/nvidiactl", 1, 3), ("/dev/nvidia0", 195, 0), ("/dev/nvidia1", 195, 1)]);
-    assert!(edits.nodes.iter().all(|node| node.access == "rw" && node.mode == 0o666), "nobody makes devices inside");
+    assert!(edits.nodes.iter().all(|node| node.access == "rw" && node.mode == 0o666), "no devices are created inside");
     assert_eq!(edits.env, [("NVIDIA_VISIBLE_DEVICES".into(), "void".into()), ("ONE".into(), "1".into())]);
     let library = PathBuf::from("/usr/lib/libcuda.so.1");
     assert_eq!(edits.mounts, [Mount { from: library.clone(), to: library }]);
@@ -51,8 +51,9 @@ fn a_specification_is_taken_over() {
     assert_eq!((edits.links.as_slice(), edits.libraries.as_slice()), (&links[..], &[PathBuf::from("/usr/lib")][..]));
 }
 
+/// A later directory takes precedence, and one directory must not name a device twice.
 #[test]
-fn a_later_directory_counts_more_and_one_directory_must_agree() {
+fn later_directory_takes_precedence() {
     let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let text = |value: &str| {
         format!(
@@ -71,7 +72,7 @@ fn a_later_directory_counts_more_and_one_directory_must_agree() {
 }
 
 #[test]
-fn what_an_instance_must_not_get_is_refused() {
+fn dangerous_edits_are_refused() {
     let wrong = [
         r#""deviceNodes": [{"path": "/dev/../etc/x", "major": 1, "minor": 3}]"#,
         r#""deviceNodes": [{"path": "dev/x", "major": 1, "minor": 3}]"#,
@@ -114,7 +115,7 @@ fn what_an_instance_must_not_get_is_refused() {
 }
 
 #[test]
-fn a_file_that_is_none_is_left_out() {
+fn invalid_specification_is_skipped() {
     let good = r#"{"cdiVersion": "0.6.0", "kind": "vendor.example/gpu", "devices": [{"name": "g"}]}"#;
     let many = format!(
         "{{\"cdiVersion\": \"0.6.0\", \"kind\": \"v/gpu\", \"devices\": [{}]}}",
@@ -141,11 +142,11 @@ fn a_file_that_is_none_is_left_out() {
     write(directory.path(), "x.json", good);
     assert_eq!(one(directory.path(), "g").unwrap().1, Vec::<String>::new());
     fs::set_permissions(directory.path().join("x.json"), fs::Permissions::from_mode(0o666)).unwrap();
-    assert_eq!(one(directory.path(), "g").unwrap().1, ["g"], "one that everybody may write is nobody's word");
+    assert_eq!(one(directory.path(), "g").unwrap().1, ["g"], "a world-writable file is not trusted");
 }
 
 #[test]
-fn why_a_gpu_cannot_be_used_is_known_beforehand() {
+fn unusable_gpus_are_reported() {
     let directory = tempfile::tempdir().unwrap();
     let there = directory.path().join("there");
     fs::write(&there, "").unwrap();

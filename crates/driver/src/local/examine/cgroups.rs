@@ -1,4 +1,4 @@
-//! Control groups: which version there is, and whether it limits what instances must not use up.
+//! Control groups: their version, and whether they can limit what instances use.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,16 +6,16 @@ use std::path::Path;
 
 use rustix::fs::{Access, access};
 
-use super::setting;
+use super::read_setting;
 use crate::findings::Finding;
 
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// What every instance is limited by. In the second version there is no controller of devices; what keeps them away there is that
-/// nobody inside can make a node, and that no other mount shows one.
+/// The controllers that every instance needs. Version 2 has no controller of devices; there, instances are kept from
+/// devices because they cannot create device nodes and no mount shows other ones.
 const NEEDED: [&str; 4] = ["cpu", "cpuset", "memory", "pids"];
 
-/// Looks at them.
+/// Checks the control groups.
 pub fn cgroups() -> Vec<Finding> {
     let root = Path::new(ROOT);
     let is_second = root.join("cgroup.controllers").exists();
@@ -28,17 +28,17 @@ pub fn cgroups() -> Vec<Finding> {
         return vec![Finding::failure("cgroups.version", "no control groups are mounted", todo)];
     }
     let (version, usable) = match is_second {
-        true => ("version 2", setting(root.join("cgroup.controllers")).split(' ').map(str::to_owned).collect()),
-        false if names.contains("unified") => ("version 1, with version 2 beside it for nothing but systemd", names),
+        true => ("version 2", read_setting(root.join("cgroup.controllers")).split(' ').map(str::to_owned).collect()),
+        false if names.contains("unified") => ("version 1, with version 2 for systemd only", names),
         false => ("version 1", names),
     };
-    let mut findings = vec![writable(root, is_second, version)];
-    findings.push(controllers(&usable, is_second));
-    findings.push(swap(is_second, is_swap_counted(root, is_second)));
+    let mut findings = vec![check_version(root, is_second, version)];
+    findings.push(check_controllers(&usable, is_second));
+    findings.push(check_swap(is_second, is_swap_counted(root, is_second)));
     findings
 }
 
-fn writable(root: &Path, is_second: bool, version: &str) -> Finding {
+fn check_version(root: &Path, is_second: bool, version: &str) -> Finding {
     const CHECK: &str = "cgroups.version";
     if !super::is_root() {
         return Finding::ok(CHECK, version);
@@ -54,14 +54,15 @@ fn writable(root: &Path, is_second: bool, version: &str) -> Finding {
     }
 }
 
-fn controllers(usable: &BTreeSet<String>, is_second: bool) -> Finding {
+fn check_controllers(usable: &BTreeSet<String>, is_second: bool) -> Finding {
     const CHECK: &str = "cgroups.controllers";
     let devices = if is_second { None } else { Some("devices") };
     let missing: Vec<&str> = NEEDED.into_iter().chain(devices).filter(|name| !usable.contains(*name)).collect();
     match missing.is_empty() {
         true if is_second => Finding::ok(
             CHECK,
-            "processors, memory and processes can be limited; devices have no rules in this version, and are kept away by mounts",
+            "processors, memory and processes can be limited; devices have no rules in this version, and are \
+             isolated by mounts",
         ),
         true => Finding::ok(CHECK, "processors, memory, processes and devices can be limited"),
         false => Finding::failure(
@@ -69,7 +70,8 @@ fn controllers(usable: &BTreeSet<String>, is_second: bool) -> Finding {
             format!("these cannot be limited, because their controllers are missing: {}", missing.join(", ")),
             match is_second {
                 true => {
-                    "they may be held by hierarchies of version 1, or switched off by cgroup_disable= on the kernel's command line"
+                    "they may be held by hierarchies of version 1, or switched off by cgroup_disable= on the kernel's \
+                     command line"
                 }
                 false => "mount them below /sys/fs/cgroup, or boot with systemd.unified_cgroup_hierarchy=1",
             },
@@ -77,7 +79,7 @@ fn controllers(usable: &BTreeSet<String>, is_second: bool) -> Finding {
     }
 }
 
-/// Whether swap counts as memory. The root group of the second version has no such files, so any other tells.
+/// Returns whether swap is limited. The root group of version 2 has no such files, so another group is read.
 fn is_swap_counted(root: &Path, is_second: bool) -> Option<bool> {
     if !is_second {
         return Some(root.join("memory/memory.memsw.limit_in_bytes").exists());
@@ -87,17 +89,17 @@ fn is_swap_counted(root: &Path, is_second: bool) -> Option<bool> {
     Some(group.join("memory.swap.max").exists())
 }
 
-fn swap(is_second: bool, is_counted: Option<bool>) -> Finding {
+fn check_swap(is_second: bool, is_counted: Option<bool>) -> Finding {
     const CHECK: &str = "cgroups.swap";
-    let has_swap = setting("/proc/swaps").lines().count() > 1;
+    let has_swap = read_setting("/proc/swaps").lines().count() > 1;
     match (has_swap, is_counted) {
-        (false, _) => Finding::ok(CHECK, "the machine has no swap that instances could use up"),
+        (false, _) => Finding::ok(CHECK, "the host has no swap that instances could use up"),
         (true, Some(true)) => Finding::ok(CHECK, "swap is counted"),
         (true, counted) => Finding::warning(
             CHECK,
             match counted {
-                Some(_) => "swap is not counted: an instance can use up the swap of the machine beside its memory",
-                None => "whether swap is counted cannot be seen yet",
+                Some(_) => "swap is not counted: an instance can use up the swap of the host besides its memory",
+                None => "whether swap is counted is not known yet",
             },
             if is_second {
                 "use a kernel with CONFIG_SWAP accounting"
@@ -116,10 +118,10 @@ mod tests {
     #[test]
     fn missing_controllers_are_named() {
         let names = |text: &str| text.split(' ').map(str::to_owned).collect::<BTreeSet<_>>();
-        let new = controllers(&names("cpuset cpu io memory pids"), true);
+        let new = check_controllers(&names("cpuset cpu io memory pids"), true);
         assert!(new.level == Level::Ok && new.found.contains("devices have no rules"), "{new:?}");
-        let old = controllers(&names("cpu cpuset memory pids"), false);
+        let old = check_controllers(&names("cpu cpuset memory pids"), false);
         assert!(old.level == Level::Failure && old.found.ends_with(": devices"), "{old:?}");
-        assert!(controllers(&names("cpu"), true).found.contains("cpuset, memory, pids"));
+        assert!(check_controllers(&names("cpu"), true).found.contains("cpuset, memory, pids"));
     }
 }

@@ -1,54 +1,54 @@
-//! The machine's clock: leases, deadlines, certificates and signatures depend on it.
+//! The host's clock: leases, deadlines, certificates and signatures depend on it.
 #![allow(unsafe_code, reason = "adjtimex has no safe wrapper")]
 
 use tarn_model::Time;
 
 use crate::findings::Finding;
 
-/// When this was written: no clock that is right shows less. (2026-01-01)
+/// When this was written: no correct clock shows an earlier time. (2026-01-01)
 const LEAST: Time = Time::from_micros(1_767_225_600_000_000);
 
-/// More than a century later is no sane date either. (2126-01-01)
+/// A date a century later is implausible, too. (2126-01-01)
 const MOST: Time = Time::from_micros(4_922_899_200_000_000);
 
-/// The kernel's word for a clock that nobody sets right.
+/// The kernel's flag for an unsynchronised clock.
 const UNSYNCHRONISED: i32 = 0x40;
 
-/// Looks at it.
+/// Checks the clock.
 pub fn clock(now: Time) -> Vec<Finding> {
-    vec![sane(now), synchronised(status())]
+    vec![check_date(now), check_synchronised(clock_status())]
 }
 
-fn sane(now: Time) -> Finding {
+fn check_date(now: Time) -> Finding {
     const CHECK: &str = "clock.sane";
     match (LEAST..MOST).contains(&now) {
         true => Finding::ok(CHECK, format!("it is {now}")),
         false => Finding::failure(
             CHECK,
-            format!("the clock says {now}, which cannot be: certificates and signatures would be refused"),
-            "set the clock, and let chrony or systemd-timesyncd keep it right",
+            format!("the clock shows {now}, which is implausible: certificates and signatures would be refused"),
+            "set the clock, and let chrony or systemd-timesyncd synchronise it",
         ),
     }
 }
 
-fn synchronised(status: Option<i32>) -> Finding {
+fn check_synchronised(status: Option<i32>) -> Finding {
     const CHECK: &str = "clock.synchronised";
     match status {
-        Some(status) if status & UNSYNCHRONISED == 0 => Finding::ok(CHECK, "the kernel's clock is kept right"),
+        Some(status) if status & UNSYNCHRONISED == 0 => Finding::ok(CHECK, "the kernel's clock is synchronised"),
         Some(_) => Finding::warning(
             CHECK,
-            "nobody keeps the kernel's clock right (it may be the host's affair in a virtual machine)",
+            "the kernel's clock is not synchronised (in a virtual machine its host may do that)",
             "install chrony, or `timedatectl set-ntp true`: replicas compare their clocks with each other's leases",
         ),
-        None => Finding::skipped(CHECK, "the kernel does not say whether its clock is kept right", ""),
+        None => Finding::skipped(CHECK, "the kernel does not report whether its clock is synchronised", ""),
     }
 }
 
-/// What the kernel says of its clock; asking changes nothing.
-fn status() -> Option<i32> {
-    // SAFETY: the structure is made of numbers only, and all zeros is a valid one, which asks for no change.
+/// Returns the kernel's clock status; the call changes nothing.
+fn clock_status() -> Option<i32> {
+    // SAFETY: the structure consists of numbers only, and all zeros is a valid value, which requests no change.
     let mut asked: libc::timex = unsafe { std::mem::zeroed() };
-    // SAFETY: the call reads and writes this one structure, which lives until it returns.
+    // SAFETY: the call reads and writes only this structure, which lives until it returns.
     let answered = unsafe { libc::adjtimex(&mut asked) };
     (answered >= 0).then_some(asked.status)
 }
@@ -59,11 +59,11 @@ mod tests {
     use crate::findings::Level;
 
     #[test]
-    fn clocks_that_cannot_be_right_are_told() {
-        assert_eq!(sane(Time::ZERO).level, Level::Failure);
-        assert_eq!(sane(Time::from_micros(1_794_774_000_000_000)).level, Level::Ok);
-        assert_eq!(synchronised(Some(0x40)).level, Level::Warning);
-        assert_eq!(synchronised(Some(0x2001)).level, Level::Ok);
-        assert!(status().is_some(), "everybody may ask");
+    fn implausible_clocks_are_reported() {
+        assert_eq!(check_date(Time::ZERO).level, Level::Failure);
+        assert_eq!(check_date(Time::from_micros(1_794_774_000_000_000)).level, Level::Ok);
+        assert_eq!(check_synchronised(Some(0x40)).level, Level::Warning);
+        assert_eq!(check_synchronised(Some(0x2001)).level, Level::Ok);
+        assert!(clock_status().is_some(), "the call needs no privilege");
     }
 }

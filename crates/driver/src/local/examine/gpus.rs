@@ -1,30 +1,30 @@
-//! GPUs: those on the bus, the driver that speaks to them, and the descriptions by which they get into instances.
+//! GPUs: those on the bus, their driver, and the CDI descriptions by which they get into instances.
 
 use std::fs;
 use std::path::Path;
 
-use super::setting;
+use super::read_setting;
 use crate::findings::Finding;
+use crate::format_short_list;
 use crate::gpus::cdi::Directories;
 use crate::gpus::{Answer, Nvidia, Probe as _, Reading};
-use crate::listed;
 
-/// The number of the vendor, and what the class of a display or a compute device begins with.
+/// The vendor's PCI id, and the class prefixes of display and compute devices.
 const VENDOR: &str = "0x10de";
 const CLASSES: [&str; 2] = ["0x03", "0x12"];
 
-/// Looks at them, as the engine does. `directories` are where descriptions of devices are.
+/// Checks the GPUs as the engine does. `directories` contain the CDI descriptions.
 pub fn gpus(directories: &Directories) -> Vec<Finding> {
-    let on_bus = on_bus(Path::new("/sys/bus/pci/devices"));
+    let on_bus = count_on_bus(Path::new("/sys/bus/pci/devices"));
     let found = Nvidia::default().read();
-    // Without a driver nothing is found, and it is not known to be all.
+    // Without a driver nothing is found, and the list is not known to be complete.
     let readings = (found.is_complete || !found.gpus.is_empty()).then_some(found.gpus);
-    let named: Vec<_> = readings.iter().flatten().flat_map(names).collect();
-    vec![driver(on_bus, readings.as_deref()), descriptions(&named, directories)]
+    let named: Vec<_> = readings.iter().flatten().flat_map(description_names).collect();
+    vec![check_driver(on_bus, readings.as_deref()), check_descriptions(&named, directories)]
 }
 
-/// The names by which a GPU, or each of its slices, may be described, the best first.
-fn names(reading: &Reading) -> Vec<Vec<String>> {
+/// Returns the names by which a GPU, or each of its slices, may be described, the preferred one first.
+fn description_names(reading: &Reading) -> Vec<Vec<String>> {
     let both = |id: &String, index: &Option<String>| std::iter::once(id.clone()).chain(index.clone()).collect();
     match &reading.slices {
         Some(slices) => slices.iter().map(|slice| both(&slice.id, &slice.index)).collect(),
@@ -32,15 +32,16 @@ fn names(reading: &Reading) -> Vec<Vec<String>> {
     }
 }
 
-fn driver(on_bus: usize, readings: Option<&[Reading]>) -> Finding {
+fn check_driver(on_bus: usize, readings: Option<&[Reading]>) -> Finding {
     const CHECK: &str = "gpus.driver";
     let Some(readings) = readings else {
         return match on_bus {
-            0 => Finding::ok(CHECK, "there are no NVIDIA GPUs on this machine"),
+            0 => Finding::ok(CHECK, "there are no NVIDIA GPUs on this host"),
             count => Finding::warning(
                 CHECK,
                 format!("{count} NVIDIA GPUs are on the bus, but the library of their driver does not load"),
-                "install NVIDIA's driver with its library libnvidia-ml.so.1; `nvidia-smi` must list the GPUs, or says why not",
+                "install NVIDIA's driver with its library libnvidia-ml.so.1; `nvidia-smi` must list the \
+                 GPUs, or shows why not",
             ),
         };
     };
@@ -50,15 +51,15 @@ fn driver(on_bus: usize, readings: Option<&[Reading]>) -> Finding {
     match well < on_bus {
         true => Finding::warning(
             CHECK,
-            format!("{on_bus} NVIDIA GPUs are on the bus, but the driver {version} answers for {well} only"),
+            format!("{on_bus} NVIDIA GPUs are on the bus, but the driver {version} responds for {well} only"),
             "look for Xid errors in the kernel's log (dmesg); a GPU that fell off its bus needs a reboot",
         ),
         false => Finding::ok(CHECK, format!("{well} NVIDIA GPUs by driver {version}")),
     }
 }
 
-/// Whether every GPU can be given to an instance, by what the engine itself reads.
-fn descriptions(gpus: &[Vec<String>], directories: &Directories) -> Finding {
+/// Checks whether every GPU can be given to an instance, with the engine's own code.
+fn check_descriptions(gpus: &[Vec<String>], directories: &Directories) -> Finding {
     const CHECK: &str = "gpus.cdi";
     let (mut unnamed, mut unusable) = (Vec::new(), Vec::new());
     for names in gpus {
@@ -69,8 +70,9 @@ fn descriptions(gpus: &[Vec<String>], directories: &Directories) -> Finding {
     }
     let places: Vec<_> = directories.0.iter().map(|place| place.display().to_string()).collect();
     let places = places.join(" and ");
-    let todo = "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml; gpus.cdi_dirs says where the engine looks";
-    // What is wrong with all of them is said once.
+    let todo = "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml; gpus.cdi_dirs lists the directories that the \
+                engine reads";
+    // The same error of several GPUs is format_short_list once.
     unusable.dedup();
     match (gpus.is_empty(), unnamed.is_empty(), unusable.is_empty()) {
         (true, ..) => Finding::ok(CHECK, "no GPU needs a description (CDI)"),
@@ -78,7 +80,7 @@ fn descriptions(gpus: &[Vec<String>], directories: &Directories) -> Finding {
             CHECK,
             format!(
                 "instances cannot get these GPUs, because their descriptions cannot be used: {}",
-                listed(&unusable)
+                format_short_list(&unusable)
             ),
             todo,
         ),
@@ -86,7 +88,7 @@ fn descriptions(gpus: &[Vec<String>], directories: &Directories) -> Finding {
             CHECK,
             format!(
                 "instances cannot get these GPUs, because no description in {places} names them: {}",
-                listed(&unnamed)
+                format_short_list(&unnamed)
             ),
             todo,
         ),
@@ -94,11 +96,11 @@ fn descriptions(gpus: &[Vec<String>], directories: &Directories) -> Finding {
     }
 }
 
-fn on_bus(devices: &Path) -> usize {
+fn count_on_bus(devices: &Path) -> usize {
     let entries = fs::read_dir(devices).into_iter().flatten().flatten().map(|entry| entry.path());
     let is_gpu = |path: &std::path::PathBuf| {
-        setting(path.join("vendor")) == VENDOR
-            && CLASSES.iter().any(|class| setting(path.join("class")).starts_with(class))
+        read_setting(path.join("vendor")) == VENDOR
+            && CLASSES.iter().any(|class| read_setting(path.join("class")).starts_with(class))
     };
     entries.filter(is_gpu).count()
 }
@@ -110,7 +112,7 @@ mod tests {
     use crate::gpus::Slice;
 
     #[test]
-    fn gpus_that_nobody_answers_for_are_told() {
+    fn gpus_without_driver_are_reported() {
         let bus = tempfile::tempdir().unwrap();
         for (name, vendor, class) in
             [("gpu", "0x10de\n", "0x030200\n"), ("sound", "0x10de\n", "0x040300\n"), ("net", "0x8086\n", "0x020000\n")]
@@ -119,25 +121,25 @@ mod tests {
             fs::write(bus.path().join(name).join("vendor"), vendor).unwrap();
             fs::write(bus.path().join(name).join("class"), class).unwrap();
         }
-        assert_eq!((on_bus(bus.path()), on_bus(Path::new("/no such bus"))), (1, 0));
-        assert_eq!(driver(0, None).level, Level::Ok);
-        assert_eq!(driver(1, None).level, Level::Warning);
+        assert_eq!((count_on_bus(bus.path()), count_on_bus(Path::new("/no such bus"))), (1, 0));
+        assert_eq!(check_driver(0, None).level, Level::Ok);
+        assert_eq!(check_driver(1, None).level, Level::Warning);
         let gpu = Reading { id: "GPU-1".into(), driver_version: Some("580".into()), ..Reading::default() };
-        assert_eq!(driver(2, Some(std::slice::from_ref(&gpu))).level, Level::Warning);
-        assert_eq!(driver(1, Some(std::slice::from_ref(&gpu))).level, Level::Ok);
-        assert_eq!(driver(1, Some(&[Reading { answer: Answer::Lost, ..gpu }])).level, Level::Warning);
+        assert_eq!(check_driver(2, Some(std::slice::from_ref(&gpu))).level, Level::Warning);
+        assert_eq!(check_driver(1, Some(std::slice::from_ref(&gpu))).level, Level::Ok);
+        assert_eq!(check_driver(1, Some(&[Reading { answer: Answer::Lost, ..gpu }])).level, Level::Warning);
     }
 
     #[test]
-    fn slices_are_described_in_the_place_of_their_gpu() {
+    fn slices_replace_their_gpu() {
         let slice = Slice { id: "MIG-1".into(), index: Some("0:0".into()), ..Slice::default() };
         let whole = Reading { id: "GPU-1".into(), index: Some("0".into()), ..Reading::default() };
-        assert_eq!(names(&whole), [["GPU-1", "0"]]);
-        assert_eq!(names(&Reading { slices: Some(vec![slice]), ..whole }), [["MIG-1", "0:0"]]);
+        assert_eq!(description_names(&whole), [["GPU-1", "0"]]);
+        assert_eq!(description_names(&Reading { slices: Some(vec![slice]), ..whole }), [["MIG-1", "0:0"]]);
     }
 
     #[test]
-    fn descriptions_are_read_as_the_engine_reads_them() {
+    fn descriptions_are_checked_with_engine_code() {
         let place = tempfile::tempdir().unwrap();
         let directories = Directories(vec![place.path().to_owned()]);
         let gpus = [vec!["GPU-1".to_owned(), "0".to_owned()], vec!["GPU-2".to_owned(), "1".to_owned()]];
@@ -153,17 +155,17 @@ mod tests {
             fs::write(place.path().join("vendor.json"), text.to_string()).unwrap();
         };
         fs::write(place.path().join("other.yaml"), "this is no description").unwrap();
-        let none = descriptions(&gpus, &directories);
+        let none = check_descriptions(&gpus, &directories);
         assert!(none.level == Level::Failure && none.found.contains("GPU-1"), "any file is not enough: {none:?}");
         write(["/dev/gpull", "/dev/gpull2"]);
-        let broken = descriptions(&gpus, &directories);
+        let broken = check_descriptions(&gpus, &directories);
         assert!(broken.level == Level::Failure && broken.found.contains("/dev/null2"), "{broken:?}");
         write(["/dev/gpull", "/dev/gpull"]);
-        let good = descriptions(&gpus, &directories);
+        let good = check_descriptions(&gpus, &directories);
         assert_eq!(good.level, Level::Ok, "{good:?}");
         let more = [&gpus[..], &[vec!["GPU-3".to_owned(), "2".to_owned()]]].concat();
-        let unnamed = descriptions(&more, &directories);
+        let unnamed = check_descriptions(&more, &directories);
         assert!(unnamed.found.ends_with("names them: GPU-3"), "{unnamed:?}");
-        assert_eq!(descriptions(&[], &directories).level, Level::Ok);
+        assert_eq!(check_descriptions(&[], &directories).level, Level::Ok);
     }
 }

@@ -1,63 +1,58 @@
-//! Examining a machine: whether it has what instances, networks and volumes need, and what of an installation is there.
+//! Examines a host: whether it has what instances, networks and volumes need, and what exists of an installation.
 //!
-//! Everything here only looks. It takes no lock of an engine, writes nothing into its data, and what has to be tried is tried in
-//! namespaces that end with the try, so that it may be called beside an engine that runs. Each file is an area; what it returns
-//! are [`crate::findings`].
+//! Everything here is read-only. It takes no lock of an engine and writes nothing into its data; trials run in
+//! namespaces that end with them. So it may be called beside a running engine. Each file is an area, and returns
+//! [`crate::findings`].
 //!
-//! Start reading at [`kernel`]; [`sight`] is what an engine would observe.
+//! Start reading at [`kernel`]; [`snapshot`] is what an engine would observe.
 
-mod capabilities;
 mod cgroups;
 mod clock;
-mod firewall;
 mod gpus;
 mod kernel;
-mod limits;
 mod network;
-mod saved_rules;
-mod security;
-mod sight;
+mod process;
+mod snapshot;
 mod space;
-mod subject;
 mod tools;
-mod tries;
+mod trials;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-pub use capabilities::capabilities;
 pub use cgroups::cgroups;
 pub use clock::clock;
 pub use gpus::gpus;
 pub use kernel::kernel;
-pub use limits::limits;
 pub use network::{addresses, firewall};
-pub use sight::{Pool, Sight, sight};
-pub use space::{Place, space};
-pub use subject::Subject;
+pub use process::capabilities::capabilities;
+pub use process::examined_process::ExaminedProcess;
+pub use process::limits::limits;
+pub use snapshot::{Pool, Snapshot, snapshot};
+pub use space::{DiskLocation, space};
 pub use tools::tools;
-pub use tries::{mounts, networks};
+pub use trials::{mounts, networks};
 
-/// What is said of a check that needs more than this process may do.
+/// The advice of checks that need root.
 const AS_ROOT: &str = "run `tarn doctor` as root";
 
-/// Whether this process may look at everything.
+/// Returns whether this process runs as root.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A setting of the kernel; empty where there is none.
-fn setting(path: impl AsRef<Path>) -> String {
+/// Reads a setting of the kernel; empty if it does not exist.
+fn read_setting(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
 }
 
-/// A setting of the kernel that is a number.
-fn number(path: &str) -> Option<u64> {
-    setting(path).parse().ok()
+/// Reads a numeric setting of the kernel.
+fn read_number(path: &str) -> Option<u64> {
+    read_setting(path).parse().ok()
 }
 
-/// The directory itself, or the nearest above it that exists: what will be made there will be on the same disk.
-fn existing(path: &Path) -> PathBuf {
+/// Returns the path itself or its nearest existing ancestor: what is created there later will be on the same disk.
+fn nearest_existing(path: &Path) -> PathBuf {
     let mut found = path;
     while !found.exists() {
         match found.parent() {
@@ -68,8 +63,8 @@ fn existing(path: &Path) -> PathBuf {
     found.to_owned()
 }
 
-/// Bytes for a person.
-fn size(bytes: u64) -> String {
+/// Formats a size for people.
+fn format_size(bytes: u64) -> String {
     match bytes {
         0..1_000_000 => format!("{bytes} bytes"),
         1_000_000..10_000_000_000 => format!("{} MB", bytes / 1_000_000),
@@ -82,10 +77,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_there_yet_will_be_on_the_disk_above_it() {
+    fn missing_path_resolves_to_its_ancestor() {
         let place = tempfile::tempdir().unwrap();
-        assert_eq!(existing(&place.path().join("a/b")), place.path());
-        assert_eq!(existing(Path::new("no such thing/b")), Path::new("."));
-        assert_eq!([size(7), size(3_456_789), size(65_000_000_000)], ["7 bytes", "3 MB", "65 GB"]);
+        assert_eq!(nearest_existing(&place.path().join("a/b")), place.path());
+        assert_eq!(nearest_existing(Path::new("no such thing/b")), Path::new("."));
+        assert_eq!([format_size(7), format_size(3_456_789), format_size(65_000_000_000)], ["7 bytes", "3 MB", "65 GB"]);
     }
 }

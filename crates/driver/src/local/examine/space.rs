@@ -1,61 +1,60 @@
-//! Room on disks, in bytes and in files.
+//! Free space on disks, in bytes and in inodes.
 
 use std::path::{Path, PathBuf};
 
 use rustix::fs::statvfs;
 
-use super::{existing, size};
+use super::{format_size, nearest_existing};
 use crate::findings::Finding;
 
-/// With less than this an engine cannot promise that what it acknowledged is on disk.
+/// With less than this an engine cannot guarantee that what it acknowledged is on disk.
 const LEAST: u64 = 128 << 20;
 
-/// Below this, and below a twentieth of the disk, it is time to do something.
+/// Below this, and below a twentieth of the disk, space is scarce.
 const SCARCE: u64 = 5_000_000_000;
 
-/// Files that can still be made: with fewer than these it is over, or nearly.
+/// The inodes below which the disk counts as full, and as nearly full.
 const LEAST_FILES: u64 = 256;
 const SCARCE_FILES: u64 = 20_000;
 
-/// A directory that must have room.
+/// A directory that needs free space.
 #[derive(Clone, Debug)]
-pub struct Place {
-    /// The check's name.
+pub struct DiskLocation {
     pub check: &'static str,
-    /// What is kept there.
+    /// What is stored there.
     pub what: &'static str,
-    /// Where it is, or will be.
+    /// The existing or future path.
     pub directory: PathBuf,
-    /// Whether only small things are kept there, for which far less is enough.
+    /// Whether only small files are stored there, which need far less.
     pub is_small: bool,
 }
 
-/// What a disk has left.
+/// The free space of a disk.
 #[derive(Clone, Copy, Debug)]
-struct Room {
+struct DiskSpace {
     bytes: u64,
     free_bytes: u64,
-    /// Zero where the filesystem makes as many as are asked for.
+    /// Zero if the filesystem allocates inodes as needed.
     files: u64,
     free_files: u64,
 }
 
-/// Looks at one directory.
-pub fn space(place: &Place) -> Finding {
-    let directory = existing(&place.directory);
-    match look(&directory) {
-        Ok(room) => judge(place, &directory, room),
+/// Checks one directory.
+pub fn space(place: &DiskLocation) -> Finding {
+    let directory = nearest_existing(&place.directory);
+    match read_disk_space(&directory) {
+        Ok(room) => judge_space(place, &directory, room),
         Err(error) => Finding::skipped(
             place.check,
-            format!("{} cannot be looked at: {error}", directory.display()),
-            "make it accessible to whoever runs `tarn doctor`",
+            format!("{} cannot be examined: {error}", directory.display()),
+            "make it accessible to the user who runs `tarn doctor`",
         ),
     }
 }
 
-fn look(directory: &Path) -> rustix::io::Result<Room> {
+fn read_disk_space(directory: &Path) -> rustix::io::Result<DiskSpace> {
     let disk = statvfs(directory)?;
-    Ok(Room {
+    Ok(DiskSpace {
         bytes: disk.f_blocks.saturating_mul(disk.f_frsize),
         free_bytes: disk.f_bavail.saturating_mul(disk.f_frsize),
         files: disk.f_files,
@@ -63,23 +62,24 @@ fn look(directory: &Path) -> rustix::io::Result<Room> {
     })
 }
 
-fn judge(place: &Place, directory: &Path, room: Room) -> Finding {
+fn judge_space(place: &DiskLocation, directory: &Path, room: DiskSpace) -> Finding {
     let (check, what, shown) = (place.check, place.what, directory.display());
     let (least, scarce) = if place.is_small { (1 << 20, 16 << 20) } else { (LEAST, SCARCE.min(room.bytes / 20)) };
     let counted = room.files > 0;
-    let free = format!("{} of {} are free for {what} at {shown}", size(room.free_bytes), size(room.bytes));
-    let todo = format!("make room on the disk of {shown}, or move what lies there to a larger one");
+    let free =
+        format!("{} of {} are free for {what} at {shown}", format_size(room.free_bytes), format_size(room.bytes));
+    let todo = format!("free space on the disk of {shown}, or move the data to a larger one");
     if room.free_bytes < least {
         return Finding::failure(check, format!("only {free}"), todo);
     }
     if counted && room.free_files < LEAST_FILES.min(room.files / 2) {
-        return Finding::failure(check, format!("only {} more files can be made at {shown}", room.free_files), todo);
+        return Finding::failure(check, format!("only {} more files can be created at {shown}", room.free_files), todo);
     }
     if room.free_bytes < scarce {
         return Finding::warning(check, format!("only {free}"), todo);
     }
     if counted && !place.is_small && room.free_files < SCARCE_FILES.min(room.files / 20) {
-        return Finding::warning(check, format!("only {} more files can be made at {shown}", room.free_files), todo);
+        return Finding::warning(check, format!("only {} more files can be created at {shown}", room.free_files), todo);
     }
     Finding::ok(check, free)
 }
@@ -90,10 +90,11 @@ mod tests {
     use crate::findings::Level;
 
     #[test]
-    fn little_room_is_told_before_there_is_none() {
-        let place = |is_small| Place { check: "space.data", what: "everything", directory: "/".into(), is_small };
+    fn scarce_space_is_reported() {
+        let place =
+            |is_small| DiskLocation { check: "space.data", what: "everything", directory: "/".into(), is_small };
         let level = |is_small, bytes, free_bytes, files, free_files| {
-            judge(&place(is_small), Path::new("/"), Room { bytes, free_bytes, files, free_files }).level
+            judge_space(&place(is_small), Path::new("/"), DiskSpace { bytes, free_bytes, files, free_files }).level
         };
         let gb = 1_000_000_000;
         assert_eq!(level(false, 250 * gb, 65 * gb, 1 << 20, 1 << 19), Level::Ok);

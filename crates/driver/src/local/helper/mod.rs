@@ -1,21 +1,15 @@
-//! The helper: a short-lived process that carries out one order in namespaces that are not the machine's.
+//! The helper: a short-lived process that carries out one order in namespaces other than the host's.
 //!
-//! libcontainer forks and changes namespaces, and so does whoever mounts something in an instance. A program with threads must
-//! not do that, so the engine never does: it starts its own binary again, and that ends up in [`main`]. The helper has one
-//! thread, knows nothing but its `order`, and leaves nothing behind when it fails or when the engine dies before an
-//! instance may begin. Start reading at `start`, then `volumes`; `unpack` is for layers of images, and trusts them with nothing.
+//! libcontainer forks and changes namespaces, and mounting something in an instance does, too. A program with threads
+//! must not do that, so the engine starts its own binary again, which ends up in [`main`]. The helper has one thread,
+//! knows nothing but its `order`, and leaves nothing behind when it fails or when the engine dies before an instance
+//! may begin. Start reading at `start`, then `volumes`; `unpack` is for layers of images, which are not trusted.
 
-mod devices;
-mod disk;
-mod inside;
 pub(in crate::local) mod kernel;
-mod mount_points;
-mod mounts;
+mod mount_calls;
 mod namespaces;
 pub(in crate::local) mod order;
 mod probe;
-mod seccomp;
-mod specification;
 mod start;
 mod unpack;
 mod volumes;
@@ -27,18 +21,17 @@ use rustix::io::Errno;
 
 use order::{Order, Refused, Report};
 
-/// The longest line that is read.
+/// The maximum length of a line.
 const MAX_LINE: u64 = 1 << 20;
 
 /// Why an order was not carried out.
 enum Failure {
-    /// A volume is in a state that somebody has to know of.
+    /// A volume is in a state that the engine must report.
     Refused(Refused),
-    /// A layer of an image cannot be unpacked; why, in words for the owner.
+    /// A layer cannot be unpacked; the reason is for the owner.
     Unfit(String),
-    /// A layer of an image is larger than there is room for.
+    /// A layer is larger than the available space.
     Full,
-    /// Anything else.
     Failed(io::Error),
 }
 
@@ -65,27 +58,27 @@ impl From<Errno> for Failure {
     }
 }
 
-/// The helper's whole life: the order comes on the standard input, reports go to the standard output.
+/// Runs the helper: the order comes on the standard input, reports go to the standard output.
 pub fn main() -> ExitCode {
-    let Err(failure) = run() else { return ExitCode::SUCCESS };
-    // Nobody may be listening any more, and then there is nobody to tell.
-    let _heard = say(&failure.report());
+    let Err(failure) = carry_out_order() else { return ExitCode::SUCCESS };
+    // The engine may be gone, and then the report is lost.
+    let _heard = send_report(&failure.report());
     ExitCode::FAILURE
 }
 
-fn run() -> Result<(), Failure> {
+fn carry_out_order() -> Result<(), Failure> {
     kernel::close_inherited()?;
     match serde_json::from_str(&read_line()?).map_err(io::Error::from)? {
-        Order::Start(order) => return Ok(start::start(&order)?),
-        Order::Mount(order) => volumes::mount(&order)?,
-        Order::Unmount(order) => volumes::unmount(&order)?,
-        Order::Probe(order) => probe::probe(&order)?,
-        Order::Unpack(order) => return unpack::unpack(&order),
+        Order::Start(order) => return Ok(start::start_instance(&order)?),
+        Order::Mount(order) => volumes::mount_volumes(&order)?,
+        Order::Unmount(order) => volumes::unmount_volume(&order)?,
+        Order::Probe(order) => probe::probe_mounts(&order)?,
+        Order::Unpack(order) => return unpack::unpack_stdin(&order),
     }
-    Ok(say(&Report::Done)?)
+    Ok(send_report(&Report::Done)?)
 }
 
-fn say(report: &Report) -> io::Result<()> {
+fn send_report(report: &Report) -> io::Result<()> {
     let mut line = serde_json::to_vec(report)?;
     line.push(b'\n');
     let mut output = io::stdout().lock();
@@ -102,7 +95,7 @@ fn read_line() -> io::Result<String> {
     Ok(line)
 }
 
-/// Puts words before an error.
-fn at(what: &'static str) -> impl Fn(io::Error) -> io::Error {
+/// Prefixes an error with its context.
+fn with_context(what: &'static str) -> impl Fn(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("{what}: {error}"))
 }

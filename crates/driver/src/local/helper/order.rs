@@ -1,4 +1,4 @@
-//! What the driver and its helper say to each other: one JSON text per line.
+//! The messages between the driver and its helper: one JSON text per line.
 
 use std::path::PathBuf;
 
@@ -6,57 +6,53 @@ use serde::{Deserialize, Serialize};
 use tarn_model::ids::VolumeId;
 
 use crate::gpus::cdi::Edits;
-use crate::local::processes::Process;
+use crate::local::host::loop_device::FileIdentity;
+use crate::local::host::processes::Process;
 use crate::local::protections::Protections;
-use crate::local::volumes::Identity;
 
-/// What the helper is to do; the first line on its input.
+/// An order to the helper; the first line on its input.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::local) enum Order {
-    /// To start an instance.
+    /// Starts an instance.
     Start(Box<Start>),
-    /// To mount volumes in an instance that exists.
+    /// Mounts volumes in an existing instance.
     Mount(Mount),
-    /// To unmount one.
+    /// Unmounts a volume.
     Unmount(Unmount),
-    /// To try whether this machine can put a root filesystem together.
+    /// Tries whether this host can build a root filesystem.
     Probe(Probe),
-    /// To unpack a layer of an image, whose bytes follow on the same input until it ends.
+    /// Unpacks a layer of an image, whose bytes follow on the same input until its end.
     Unpack(Unpack),
 }
 
-/// Everything the helper has to know to start an instance.
+/// Everything that the helper has to know to start an instance.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(in crate::local) struct Start {
-    /// The instance's id.
     pub(in crate::local) id: String,
-    /// Its host name.
     pub(in crate::local) hostname: String,
-    /// The image: `root` and, for the image of the machine, `hide` below this directory.
+    /// The directory of the image: it contains `root` and, for the host image, `hide`.
     pub(in crate::local) image: PathBuf,
-    /// The container image below it; none for the image of the machine.
+    /// The container image below it; `None` for the host image.
     pub(in crate::local) container: Option<Layers>,
-    /// The instance's own disk.
     pub(in crate::local) disk: Disk,
-    /// The instance's directory for what lives while it runs.
+    /// The runtime directory of the instance.
     pub(in crate::local) run: PathBuf,
     /// The guest binary.
     pub(in crate::local) guest: PathBuf,
-    /// The first user and group id of the machine that is the instance's; its `root`.
+    /// The first user and group id on the host that belongs to the instance; its `root`.
     pub(in crate::local) id_base: u32,
-    /// Its control group, from the root of the hierarchy.
+    /// Its control group, relative to the root of the hierarchy.
     pub(in crate::local) cgroup: String,
     /// The CPUs it may run on.
     pub(in crate::local) cpus: String,
-    /// Memory in bytes.
     pub(in crate::local) memory_bytes: u64,
-    /// How many processes and threads it may have.
+    /// The maximum number of processes and threads.
     pub(in crate::local) pids: u64,
-    /// What it is kept in by.
+    /// The protections that are in force.
     pub(in crate::local) protections: Protections,
-    /// The volumes that it will have. They are mounted by an order of their own: what is mounted before an instance has
-    /// namespaces of its own is locked there by the kernel, and could not be unmounted while it runs.
+    /// The volumes that it will have. A separate order mounts them: the kernel locks mounts that exist before the
+    /// instance has its own namespaces, and they could not be unmounted while it runs.
     pub(in crate::local) volumes: Vec<VolumeId>,
     /// What it needs to use its GPUs.
     pub(in crate::local) devices: Edits,
@@ -66,109 +62,101 @@ pub(in crate::local) struct Start {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::local) enum Disk {
-    /// A directory.
     Directory(PathBuf),
-    /// A filesystem on a device, which stays for as long as somebody has it open: that is the engine's part.
+    /// A filesystem on a device, which the engine keeps open.
     Device {
-        /// The node of the device.
         device: PathBuf,
-        /// Its number.
+        /// The device number.
         number: u64,
-        /// The file that it has.
-        file: Identity,
+        /// The file behind the device.
+        file: FileIdentity,
     },
 }
 
 /// A container image.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(in crate::local) struct Layers {
-    /// The trees of its layers, highest first.
+    /// The directory trees of its layers, highest first.
     pub(in crate::local) layers: Vec<PathBuf>,
     /// How its programs are run, for the guest.
     pub(in crate::local) image: tarn_link::Image,
 }
 
-/// Volumes for an instance. Those that it has already stay as they are.
+/// Mounts volumes in an instance. Volumes that are already mounted stay as they are.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(in crate::local) struct Mount {
     /// Its first process.
     pub(in crate::local) process: Process,
     /// The first of its user and group ids.
     pub(in crate::local) id_base: u32,
-    /// What to mount.
     pub(in crate::local) volumes: Vec<Volume>,
 }
 
-/// A volume and its device, which stays for as long as somebody has it open: that is the engine's part.
+/// A volume and its device, which the engine keeps open.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(in crate::local) struct Volume {
-    /// Its id.
     pub(in crate::local) id: VolumeId,
-    /// The node of its device.
     pub(in crate::local) device: PathBuf,
-    /// The number of its device.
+    /// The device number.
     pub(in crate::local) number: u64,
-    /// The file that its device has: the number alone is given to another one as soon as the engine is gone.
-    pub(in crate::local) file: Identity,
+    /// The file behind the device: the device number is reused as soon as the engine is gone.
+    pub(in crate::local) file: FileIdentity,
 }
 
-/// A volume that an instance shall not have any more.
+/// Unmounts a volume from an instance.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(in crate::local) struct Unmount {
     /// The first process of the instance.
     pub(in crate::local) process: Process,
-    /// The volume.
     pub(in crate::local) id: VolumeId,
-    /// The number of its device.
+    /// The device number.
     pub(in crate::local) number: u64,
 }
 
-/// A try of what a start needs of the kernel, of which nothing is left.
+/// Tries what a start needs of the kernel; leaves nothing behind.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(in crate::local) struct Probe {
-    /// A directory on the filesystem that is meant.
+    /// A directory on the filesystem to try.
     pub(in crate::local) directory: PathBuf,
 }
 
-/// A layer of an image that is to be unpacked.
+/// Unpacks a layer of an image.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(in crate::local) struct Unpack {
-    /// Where to: an empty directory, of which nothing else than its contents is known to whoever unpacks.
+    /// The target: an empty directory. The unpacking process sees nothing but its contents.
     pub(in crate::local) directory: PathBuf,
-    /// The first of the ids of the machine that stand for the layer's own while it is unpacked.
+    /// The first of the host's ids to which the ids of the layer are mapped while it is unpacked.
     pub(in crate::local) id_base: u32,
-    /// So much may lie in it.
+    /// The maximum size.
     pub(in crate::local) most_bytes: u64,
-    /// So many files, directories and links.
+    /// The maximum number of files, directories and links.
     pub(in crate::local) most_entries: u64,
 }
 
-/// What was unpacked. A hostile layer may have taken over whoever says it, so none of it is trusted with more than the layer.
+/// What was unpacked. A hostile layer may have taken over the process that reports it, so it is trusted only with
+/// regard to the layer itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::local) struct Unpacked {
-    /// The SHA-256 of the archive, without its compression, in hexadecimal.
+    /// The SHA-256 of the uncompressed archive, in hexadecimal.
     pub(in crate::local) digest: String,
-    /// About as much space as it takes.
+    /// The approximate space that it uses.
     pub(in crate::local) bytes: u64,
-    /// How many files, directories and links there are.
+    /// The number of files, directories and links.
     pub(in crate::local) entries: u64,
-    /// How many device files were left out.
+    /// The number of device files that were skipped.
     pub(in crate::local) devices: u64,
 }
 
-/// What the driver answers when the network is there and the process is on record: the instance may begin. Anything else,
+/// The driver's reply when the network is connected and the process is recorded: the instance may begin. Anything else,
 /// also the end of the driver, means that it must not.
 pub(in crate::local) const BEGIN: &str = "begin";
 
-/// What the helper says: for a start in this order, for everything else only `Done`, or how it failed.
+/// The reports of the helper: for a start in this order, for everything else only `Done` or a failure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::local) enum Report {
     /// The namespaces exist; this process keeps them, and the network may be connected to it.
-    Namespaces {
-        /// The process.
-        pid: u32,
-    },
+    Namespaces { pid: u32 },
     /// The instance is complete and waits to begin.
     Created {
         /// Its first process.
@@ -176,32 +164,29 @@ pub(in crate::local) enum Report {
     },
     /// It runs.
     Begun,
-    /// What was ordered is so.
+    /// The order is carried out.
     Done,
-    /// A layer takes so much space by now.
-    Grown {
-        /// In bytes.
-        bytes: u64,
-    },
-    /// A directory of a layer hides what lower layers have there.
+    /// The current size of a layer.
+    Grown { bytes: u64 },
+    /// A directory of a layer hides the contents of lower layers.
     Opaque {
-        /// Where it is in the layer; names are bytes.
+        /// The path in the layer; names are bytes.
         path: Vec<u8>,
     },
     /// The layer is unpacked.
     Unpacked(Unpacked),
-    /// The layer cannot be unpacked, however often it is tried.
+    /// The layer can never be unpacked.
     Unfit {
-        /// Why, in words for the owner.
+        /// For the owner.
         reason: String,
     },
-    /// The layer is larger, unpacked, than there is room for.
+    /// The unpacked layer is larger than the available space.
     Full,
-    /// A volume is in a state that somebody has to know of; nothing is left half done.
+    /// A volume is in a state that the engine must report; nothing is left half done.
     Refused(Refused),
-    /// It did not work; nothing of it is left running.
+    /// The order failed; nothing of it is left running.
     Failed {
-        /// Why, for the operator.
+        /// For the operator.
         reason: String,
     },
 }
@@ -209,29 +194,27 @@ pub(in crate::local) enum Report {
 /// Why a volume could not be mounted or unmounted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::local) struct Refused {
-    /// The volume.
     pub(in crate::local) volume: VolumeId,
-    /// Why.
     pub(in crate::local) why: Why,
 }
 
-/// The reasons that are worth their own words.
+/// The reasons that the engine distinguishes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::local) enum Why {
-    /// The kernel finds its filesystem damaged.
+    /// The kernel reports that its filesystem is damaged.
     Damaged {
-        /// What the kernel said, for the operator.
+        /// The message of the kernel, for the operator.
         reason: String,
     },
     /// The kernel cannot read or write it.
     Unreadable {
-        /// What the kernel said, for the operator.
+        /// The message of the kernel, for the operator.
         reason: String,
     },
-    /// Something is in the way inside, or was moved away while it was mounted.
+    /// Something inside blocks the mount point, or it was moved away while it was mounted.
     Taken {
-        /// What, in words for the owner.
+        /// For the owner.
         what: String,
     },
     /// Processes inside use it.

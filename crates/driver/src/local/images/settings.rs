@@ -1,28 +1,28 @@
-//! What the driver has to be told about images.
+//! The settings for images.
 
 use std::fmt;
 
-/// What the driver has to be told about images.
+/// The settings for images.
 #[derive(Clone, Debug)]
 pub struct ImageSettings {
-    /// As much as all unpacked layers may take together.
+    /// The space that all unpacked layers may use together.
     pub cache_bytes: u64,
-    /// The registries that need something said about them.
+    /// Registries that need settings.
     pub registries: Vec<Registry>,
 }
 
-/// A registry that needs something said about it.
+/// The settings of a registry.
 #[derive(Clone, Default)]
 pub struct Registry {
-    /// Its name as it stands before images, with a port if it has one: `docker.io`, `registry.example:5000`.
+    /// The host in image names, with a port if it has one: `docker.io`, `registry.example:5000`.
     pub host: String,
-    /// Who logs in there; nobody when absent.
+    /// The user to log in as; absent without a login.
     pub username: Option<String>,
-    /// With which password or token. It is never shown.
+    /// A password or token. It is never printed.
     pub password: Option<String>,
-    /// Registries that are asked first, in order, for the same repositories.
+    /// Registries that are tried first, in order, for the same repositories.
     pub mirrors: Vec<String>,
-    /// Whether it speaks HTTP without encryption.
+    /// Whether it uses HTTP without encryption.
     pub plain_http: bool,
 }
 
@@ -45,8 +45,8 @@ impl fmt::Debug for Registry {
 }
 
 impl ImageSettings {
-    /// What is said about a registry.
-    pub(super) fn registry(&self, host: &str) -> Option<&Registry> {
+    /// Returns the settings of a registry.
+    pub(super) fn registry_settings(&self, host: &str) -> Option<&Registry> {
         self.registries.iter().find(|registry| registry.host.eq_ignore_ascii_case(host))
     }
 }
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_is_never_shown() {
+    fn password_is_never_printed() {
         let password = Some("hunter2".to_owned());
         let registry = Registry { host: "a".into(), username: Some("b".into()), password, ..Registry::default() };
         let shown = format!("{:?}", ImageSettings { registries: vec![registry], ..ImageSettings::default() });
@@ -64,9 +64,9 @@ mod tests {
     }
 
     #[test]
-    fn hosts_have_no_capital_letters() {
+    fn registry_hosts_are_case_insensitive() {
         let registries = vec![Registry { host: "GHCR.io".into(), ..Registry::default() }];
         let settings = ImageSettings { registries, ..ImageSettings::default() };
-        assert!(settings.registry("ghcr.io").is_some() && settings.registry("ghcr.io:443").is_none());
+        assert!(settings.registry_settings("ghcr.io").is_some() && settings.registry_settings("ghcr.io:443").is_none());
     }
 }

@@ -1,4 +1,5 @@
-//! How things of one installation are named and recognised on a machine that several engines and others share.
+//! How the objects of one installation are named and recognised on a host that several engines and other programs
+//! share.
 
 use std::net::Ipv4Addr;
 
@@ -8,7 +9,7 @@ use crate::Error;
 const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 const LENGTH: usize = 6;
 
-/// The id of an installation, which every name starts with.
+/// The id of an installation, which all names contain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
     id: String,
@@ -29,45 +30,45 @@ impl Identity {
         }
     }
 
-    /// The id as a number below 2^30; no two installations have the same.
+    /// The id as a number below 2^30, unique to the installation.
     pub(super) fn number(&self) -> u32 {
         self.number
     }
 
-    /// The group that marks our interfaces. Unlike an alias it is given in the same message that makes the interface, so a
-    /// crash leaves no unmarked one. The high bit keeps away from the small numbers that people use.
+    /// The interface group that marks our interfaces. Unlike an alias it is set in the message that creates the
+    /// interface, so a crash leaves no unmarked one. The high bit avoids the small numbers that people use.
     pub(super) fn group(&self) -> u32 {
         0x4000_0000 | self.number
     }
 
-    /// What the names of all interfaces start with.
+    /// The prefix of all interface names.
     pub(super) fn interfaces(&self) -> String {
         format!("t{}", self.id)
     }
 
-    /// The bridge of a slot.
+    /// The name of the bridge of a slot.
     pub(super) fn bridge(&self, slot: u16) -> String {
         format!("t{}-{slot}", self.id)
     }
 
-    /// The host's side of the pair of an address.
+    /// The name of the host's end of the veth pair of an address.
     pub(super) fn veth(&self, address: Ipv4Addr) -> String {
         format!("t{}_{:04x}", self.id, u32::from(address) & 0xffff)
     }
 
-    /// The firewall's table.
+    /// The name of the firewall table.
     pub(super) fn table(&self) -> String {
         format!("tarn_{}", self.id)
     }
 
-    /// What a person reads at a bridge.
+    /// The alias of a bridge, for people.
     pub(super) fn alias(&self) -> String {
         format!("tarn {}", self.id)
     }
 }
 
-/// The hardware address that belongs to an address. It must not change when an instance starts again: its peers would send to
-/// the old one until their caches expire.
+/// Derives the hardware address from an address. It must not change when an instance is restarted: its peers would send
+/// to the old one until their caches expire.
 pub(super) fn hardware_address(address: Ipv4Addr) -> Vec<u8> {
     [&[0x02, 0x54], address.octets().as_slice()].concat()
 }
@@ -77,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_fit_and_differ() {
+    fn interface_names_fit_and_differ() {
         let identity = Identity::new("7ZQ0ab").unwrap();
         let names = [
             identity.bridge(0),
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_id() {
+    fn invalid_ids_are_refused() {
         for wrong in ["", "abc12", "abc1234", "abc12i", "abc12-", "abc1 3", "äbc12"] {
             assert!(matches!(Identity::new(wrong), Err(Error::Permanent(_))), "{wrong:?}");
         }

@@ -1,7 +1,7 @@
-//! The pool: the directory of all volumes, perhaps on a disk of its own.
+//! The pool: the directory of all volumes, possibly on a disk of its own.
 //!
-//! A disk that is not mounted leaves an empty directory, which must not be taken for a pool without volumes. So the pool
-//! carries the id of its installation, and the data directory remembers that there is a pool and where.
+//! A disk that is not mounted leaves an empty directory, which must not be mistaken for a pool without volumes. So the
+//! pool carries the id of its installation, and the data directory stores the location of the pool.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
@@ -14,75 +14,77 @@ use rustix::fs::statvfs;
 use tarn_model::ids::VolumeId;
 
 use crate::Error;
-use crate::local::places::Places;
-use crate::local::{files, trees};
+use crate::local::host::paths::InstallationPaths;
+use crate::local::host::{files, trees};
 
-/// The file in the pool that carries the installation's id.
-const OWNER: &str = "installation";
+/// The file in the pool that carries the installation id.
+const OWNER_FILE: &str = "installation";
 
-/// The file in the data directory that remembers where the pool is.
-const MEMORY: &str = "volumes.pool";
+/// The file in the data directory that stores the location of the pool.
+const LOCATION_FILE: &str = "volumes.pool";
 
-/// What the name of a volume ends with that is being made.
+/// The extension of a volume that is being created.
 pub(super) const NEW: &str = "new";
 
-/// What the name of a volume ends with that is being removed.
+/// The extension of a volume that is being removed.
 pub(super) const REMOVED: &str = "removed";
 
-/// Finds the pool or makes it, and keeps other engines out for as long as the file lives that is given back.
-pub(in crate::local) fn open(
+/// Finds the pool or creates it, and locks out other engines while the returned file is open.
+pub(in crate::local) fn open_pool(
     data: &Path,
     pool: &Path,
     installation: &str,
 ) -> io::Result<Result<(PathBuf, File), Error>> {
     let refused = |why: &str| Ok(Err(Error::Permanent(format!("the pool of the volumes at {} {why}", pool.display()))));
-    let remembered = read(&data.join(MEMORY))?;
+    let remembered = read_if_present(&data.join(LOCATION_FILE))?;
     if remembered.is_none()
         && let Err(error) = fs::create_dir_all(pool)
     {
-        return refused(&format!("cannot be made: {error}"));
+        return refused(&format!("cannot be created: {error}"));
     }
-    let given_up = format!("remove {} if the volumes are given up for good", data.join(MEMORY).display());
-    let lost = format!("is not the one that was made for this installation: is its disk mounted? ({given_up})");
-    let Ok(alone) = File::open(pool) else { return refused(&lost) };
-    match alone.try_lock() {
+    let recovery = format!("remove {} to give up its volumes", data.join(LOCATION_FILE).display());
+    let lost = format!("is not the one of this installation: is its disk mounted? ({recovery})");
+    let Ok(pool_lock) = File::open(pool) else { return refused(&lost) };
+    match pool_lock.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
-            let place = pool.display();
-            return Ok(Err(Error::Retry(format!("the pool of the volumes at {place} is used by another engine"))));
+            let location = pool.display();
+            return Ok(Err(Error::Retry(format!("the pool of the volumes at {location} is used by another engine"))));
         }
         Err(TryLockError::Error(error)) => return Err(error),
     }
     let pool = pool.canonicalize()?;
-    match read(&pool.join(OWNER))? {
+    match read_if_present(&pool.join(OWNER_FILE))? {
         Some(owner) if owner == installation.as_bytes() => {}
         Some(_) => return refused("belongs to another installation: each needs a pool of its own"),
         None if remembered.is_some() => return refused(&lost),
-        None if !volumes(&pool)?.is_empty() => return refused("holds volumes of an installation that is not known"),
+        None if !list_volumes(&pool)?.is_empty() => {
+            return refused("contains volumes of an unknown installation");
+        }
         None => {
             files::ensure_directory(&pool, 0o700)?;
-            files::write_durably(&pool.join(OWNER), installation.as_bytes(), 0o600)?;
+            files::write_durably(&pool.join(OWNER_FILE), installation.as_bytes(), 0o600)?;
         }
     }
-    let place = pool.as_os_str().as_bytes();
-    if remembered.as_deref() != Some(place) {
-        files::write_durably(&data.join(MEMORY), place, 0o600)?;
+    let location = pool.as_os_str().as_bytes();
+    if remembered.as_deref() != Some(location) {
+        files::write_durably(&data.join(LOCATION_FILE), location, 0o600)?;
     }
-    Ok(Ok((pool, alone)))
+    Ok(Ok((pool, pool_lock)))
 }
 
-/// Removes what was half made or half removed when the engine died, and nothing else.
-pub(in crate::local) fn sweep(pool: &Path) -> io::Result<()> {
-    half_made(pool)?.iter().try_for_each(|path| trees::remove(path))
+/// Removes what was half created or half removed when the engine died, and nothing else.
+pub(in crate::local) fn sweep_pool(pool: &Path) -> io::Result<()> {
+    unfinished_entries(pool)?.iter().try_for_each(|path| trees::remove_tree(path))
 }
 
-/// What is half made or half removed: by an engine that is at it, or by one that died over it.
-pub(in crate::local) fn half_made(pool: &Path) -> io::Result<Vec<PathBuf>> {
+/// The entries that are half created or half removed, by a running engine or by one that died.
+pub(in crate::local) fn unfinished_entries(pool: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(pool)? {
         let path = entry?.path();
         let half = matches!(path.extension().and_then(OsStr::to_str), Some(NEW | REMOVED));
-        if half && path.file_stem().and_then(volume).is_some() {
+        if half && path.file_stem().and_then(parse_volume_id).is_some() {
             found.push(path);
         }
     }
@@ -90,36 +92,36 @@ pub(in crate::local) fn half_made(pool: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// All volumes that are in place.
-pub(super) fn volumes(pool: &Path) -> io::Result<Vec<VolumeId>> {
+pub(super) fn list_volumes(pool: &Path) -> io::Result<Vec<VolumeId>> {
     let mut volumes = Vec::new();
     for entry in fs::read_dir(pool)? {
-        volumes.extend(volume(&entry?.file_name()));
+        volumes.extend(parse_volume_id(&entry?.file_name()));
     }
     Ok(volumes)
 }
 
-/// What is free for volumes, and what they have taken already.
-pub(super) fn capacity(places: &Places) -> io::Result<u64> {
-    let used = used(places)?;
+/// The capacity of the pool: what is free, and what volumes already use.
+pub(super) fn pool_capacity(paths: &InstallationPaths) -> io::Result<u64> {
+    let used = measure_pool(paths)?;
     Ok(used.free_bytes.saturating_add(used.taken_bytes))
 }
 
-/// The pool in numbers.
+/// The usage of the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::local) struct Used {
-    /// What is free on its disk.
+pub(in crate::local) struct PoolUsage {
+    /// The free bytes on its disk.
     pub(in crate::local) free_bytes: u64,
-    /// What the volumes have taken of it.
+    /// The bytes that volumes use on disk.
     pub(in crate::local) taken_bytes: u64,
-    /// What they may have together.
+    /// The bytes that volumes may use together.
     pub(in crate::local) promised_bytes: u64,
 }
 
-/// Counts it.
-pub(in crate::local) fn used(places: &Places) -> io::Result<Used> {
-    let mut used = Used { free_bytes: free(&places.pool)?, ..Used::default() };
-    for id in volumes(&places.pool)? {
-        match fs::metadata(places.volume_file(&id)) {
+/// Measures the usage of the pool.
+pub(in crate::local) fn measure_pool(paths: &InstallationPaths) -> io::Result<PoolUsage> {
+    let mut used = PoolUsage { free_bytes: free_bytes(&paths.pool)?, ..PoolUsage::default() };
+    for id in list_volumes(&paths.pool)? {
+        match fs::metadata(paths.volume_file(&id)) {
             Ok(file) => {
                 used.taken_bytes = used.taken_bytes.saturating_add(file.blocks().saturating_mul(512));
                 used.promised_bytes = used.promised_bytes.saturating_add(file.len());
@@ -131,22 +133,22 @@ pub(in crate::local) fn used(places: &Places) -> io::Result<Used> {
     Ok(used)
 }
 
-/// Whether the file of a volume is not there, be it because a stray file has the name of its directory.
+/// Returns whether the file of a volume does not exist, also because a stray file has the name of its directory.
 pub(super) fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// What is free on the disk of the pool.
-pub(super) fn free(pool: &Path) -> io::Result<u64> {
+/// The free bytes on the disk of the pool.
+pub(super) fn free_bytes(pool: &Path) -> io::Result<u64> {
     let disk = statvfs(pool)?;
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-fn volume(name: &OsStr) -> Option<VolumeId> {
+fn parse_volume_id(name: &OsStr) -> Option<VolumeId> {
     name.to_str()?.parse().ok()
 }
 
-fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
+fn read_if_present(path: &Path) -> io::Result<Option<Vec<u8>>> {
     match fs::read(path) {
         Ok(content) => Ok(Some(content)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -1,4 +1,4 @@
-//! Who reaches whom.
+//! Which connections are possible and which are not.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -6,17 +6,17 @@ use std::path::Path;
 
 use tarn_driver::local::network::Network;
 
-use crate::network::machine::{Cluster, command, on_a_machine};
+use crate::network::host::{Cluster, command, on_test_host};
 use crate::network::probes::{
     arrives, connects, connects_from, echoes, is_cut_off_from, is_silent, listen, receiver, send, stays_away,
 };
 
 const BRIDGED_PACKETS: &str = "/proc/sys/net/bridge/bridge-nf-call-iptables";
 
-/// Kernels may send bridged packets through the firewall or not; both must come to the same.
+/// The kernel may pass bridged packets through the firewall or not; both must have the same result.
 #[test]
 fn nodes_reach_their_cluster_and_no_other() {
-    on_a_machine(|| async {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let one = Cluster::start(&network, 0, 2).await;
         let two = Cluster::start(&network, 1, 1).await;
@@ -42,8 +42,8 @@ fn nodes_reach_their_cluster_and_no_other() {
 }
 
 #[test]
-fn the_host_is_closed() {
-    on_a_machine(|| async {
+fn instances_cannot_reach_the_host() {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let one = Cluster::start(&network, 0, 1).await;
         let _two = Cluster::start(&network, 1, 1).await;
@@ -69,10 +69,10 @@ fn the_host_is_closed() {
     });
 }
 
-/// A link-local address would be a way around every rule about IPv4.
+/// A link-local address would bypass every rule about IPv4.
 #[test]
-fn nothing_speaks_ipv6() {
-    on_a_machine(|| async {
+fn ipv6_is_disabled() {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let cluster = Cluster::start(&network, 0, 1).await;
         let addresses = || fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
@@ -82,10 +82,10 @@ fn nothing_speaks_ipv6() {
     });
 }
 
-/// A node that takes an address of another cluster, or any other, is not heard with it.
+/// Packets with a spoofed source address do not arrive.
 #[test]
-fn a_node_cannot_pretend_to_be_another() {
-    on_a_machine(|| async {
+fn spoofed_source_is_dropped() {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let one = Cluster::start(&network, 0, 1).await;
         let two = Cluster::start(&network, 1, 1).await;
@@ -104,8 +104,8 @@ fn a_node_cannot_pretend_to_be_another() {
 }
 
 #[test]
-fn the_firewall_comes_back_after_somebody_flushed_it() {
-    on_a_machine(|| async {
+fn flushed_firewall_is_restored() {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let rules = || command("nft list table inet tarn_aaaaaa");
         network.ensure_base().await.unwrap();
@@ -114,23 +114,23 @@ fn the_firewall_comes_back_after_somebody_flushed_it() {
         command("nft flush ruleset");
         network.ensure_base().await.unwrap();
         assert_eq!(rules(), loaded);
-        // Rules that another version loaded are replaced, and those of others stay.
+        // Rules of another version are replaced, and foreign rules stay.
         command("nft flush ruleset");
         command("nft add table inet tarn_aaaaaa");
-        command("nft add table inet somebody");
+        command("nft add table inet foreign");
         for _ in 0..2 {
             network.ensure_base().await.unwrap();
             assert_eq!(rules(), loaded);
         }
         network.remove_base().await.unwrap();
-        assert_eq!(command("nft list tables").trim(), "table inet somebody");
+        assert_eq!(command("nft list tables").trim(), "table inet foreign");
     });
 }
 
-/// Whoever reloads the machine's own firewall flushes everything or, table by table, only the rules.
+/// Reloading the host's own firewall flushes everything or, table by table, only the rules.
 #[test]
-fn what_keeps_instances_apart_is_kept_while_they_run() {
-    on_a_machine(|| async {
+fn isolation_is_restored_while_instances_run() {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let one = Cluster::start(&network, 0, 2).await;
         let two = Cluster::start(&network, 1, 1).await;
@@ -143,26 +143,26 @@ fn what_keeps_instances_apart_is_kept_while_they_run() {
         let loaded = tables("-n");
         for accident in ["flush ruleset", "flush table inet tarn_aaaaaa", "flush table bridge tarn_aaaaaa"] {
             command(&format!("nft {accident}"));
-            network.keep().await.unwrap();
+            network.restore_isolation().await.unwrap();
             assert!(tables("-n") == loaded, "{accident}");
         }
         command("nft flush table inet tarn_aaaaaa");
         assert!(connects_from(node, other.0, port), "without the rules it is open");
-        network.keep().await.unwrap();
+        network.restore_isolation().await.unwrap();
         assert!(is_cut_off_from(node, other.0, port));
         let handles = tables("-a");
-        network.keep().await.unwrap();
+        network.restore_isolation().await.unwrap();
         assert!(tables("-a") == handles, "what is right is left alone");
         command("bridge link set dev taaaaaa_0003 learning on");
-        network.keep().await.unwrap();
+        network.restore_isolation().await.unwrap();
         assert!(command("bridge -d link show dev taaaaaa_0003").contains("learning off"));
     });
 }
 
-/// Not even to its own cluster does a node speak under another address, and the rules know their nodes again when they come back.
+/// Even within its own cluster a node cannot spoof an address, and reloaded rules contain all nodes.
 #[test]
-fn a_node_is_heard_in_its_cluster_with_its_own_address_only() {
-    on_a_machine(|| async {
+fn nodes_cannot_spoof_within_their_cluster() {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let cluster = Cluster::start(&network, 0, 3).await;
         let ((own, node), (target, peer)) = (&cluster.nodes[0], &cluster.nodes[1]);
@@ -183,7 +183,7 @@ fn a_node_is_heard_in_its_cluster_with_its_own_address_only() {
         for address in [cluster.nodes[2].0, unused] {
             node.command(&format!("ip address add {address}/32 dev eth0"));
         }
-        for round in ["as loaded", "after somebody flushed it"] {
+        for round in ["as loaded", "after a flush"] {
             assert!(heard(*own), "{round}");
             assert!(unheard(cluster.nodes[2].0) && unheard(unused), "{round}");
             command("nft flush ruleset");

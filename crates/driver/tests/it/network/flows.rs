@@ -1,4 +1,4 @@
-//! The kernel's table of flows, which the whole machine shares.
+//! The connection tracking table, which the whole host shares.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
@@ -6,19 +6,19 @@ use std::path::Path;
 
 use tarn_driver::local::network::Network;
 
-use crate::network::machine::{Cluster, command, on_a_machine};
+use crate::network::host::{Cluster, command, on_test_host};
 use crate::network::outside::{Outside, THEIRS};
 use crate::network::probes::{connects, is_cut_off, listen};
 
 const BRIDGED_PACKETS: &str = "/proc/sys/net/bridge/bridge-nf-call-iptables";
 
-/// For how many seconds a flow of datagrams is known that nobody answers; each machine of a test has its own.
+/// For how many seconds an unanswered UDP flow is tracked; per network namespace.
 const DATAGRAMS_LAST: &str = "/proc/sys/net/netfilter/nf_conntrack_udp_timeout";
 
 /// More than a node may have.
 const MANY: u16 = 17_000;
 
-/// How many flows with this address in them the machine knows of.
+/// Returns how many tracked flows contain this address.
 fn flows(address: Ipv4Addr) -> usize {
     let table = fs::read_to_string("/proc/thread-self/net/nf_conntrack").unwrap();
     let (from, to) = (format!("src={address} "), format!("dst={address} "));
@@ -33,10 +33,10 @@ fn has_a_table() -> bool {
     there
 }
 
-/// Two nodes that agree could fill the table, without a socket and for days.
+/// Two colluding nodes could fill the table, without a socket and for days.
 #[test]
-fn what_goes_from_node_to_node_is_in_no_table() {
-    on_a_machine(|| async {
+fn traffic_between_nodes_is_not_tracked() {
+    on_test_host(|| async {
         if !has_a_table() {
             return;
         }
@@ -57,21 +57,21 @@ fn what_goes_from_node_to_node_is_in_no_table() {
 }
 
 #[test]
-fn a_node_has_so_many_flows_to_the_world_and_leaves_none() {
-    on_a_machine(|| async {
+fn outgoing_flows_are_limited_and_removed() {
+    on_test_host(|| async {
         if !has_a_table() {
             return;
         }
         let network = Network::open("aaaaaa", None).await.unwrap();
         let cluster = Cluster::start(&network, 0, 2).await;
         let outside = Outside::new();
-        // On a busy machine the first flows would have run out before the last ones are there.
+        // On a busy host the first flows would expire before the last ones are created.
         fs::write(DATAGRAMS_LAST, "600").unwrap();
         let [(one, greedy), (two, modest)] = &cluster.nodes[..] else { panic!() };
         greedy.run(|| {
             let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
             for port in 1..MANY {
-                // What is dropped on the way is an error to some kernels.
+                // Some kernels report a dropped packet as an error.
                 let _ = socket.send_to(b"hello", (THEIRS, port));
             }
         });
@@ -80,21 +80,21 @@ fn a_node_has_so_many_flows_to_the_world_and_leaves_none() {
         let listener = outside.namespace.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap());
         let port = listener.local_addr().unwrap().port();
         assert!(greedy.run(move || is_cut_off(THEIRS, port)), "there is no room for one more");
-        // It stays open: the kernel soon stops to count for an address whose flows have all ended.
+        // It stays open: the kernel soon stops counting for an address whose flows have all ended.
         let _kept_open =
             modest.run(move || TcpStream::connect((THEIRS, port))).expect("the modest one is not hindered");
         assert_eq!(flows(*two), 1);
         network.detach(0, *one).await.unwrap();
         let left = if forgets() { 0 } else { had };
         assert!(flows(*one) <= left && flows(*two) == 1, "what ends with a node are its own flows");
-        let again = crate::network::machine::Namespace::instance();
+        let again = crate::network::host::Namespace::instance();
         network.attach(0, *one, again.pid()).await.unwrap();
         assert!(again.run(move || connects(THEIRS, port)), "who gets the address next begins anew");
         assert!(command("nft list set inet tarn_aaaaaa flows").contains(&two.to_string()));
     });
 }
 
-/// Whether this kernel forgets all flows of an address when it is asked to.
+/// Returns whether this kernel can remove all flows of an address.
 fn forgets() -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut parts = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());

@@ -1,25 +1,26 @@
-//! What a bridge believes of who is where: it was told, and learns nothing from its nodes.
+//! The forwarding table of a bridge is configured, and not learned from nodes.
 
 use tarn_driver::local::network::Network;
 
 use crate::network::frames::{Wire, frame, hardware_address};
-use crate::network::machine::{Cluster, command, on_a_machine};
+use crate::network::host::{Cluster, command, on_test_host};
 use crate::network::probes::{arrives, receiver, send};
 
-/// Groups that a bridge handles itself, before any rule sees a frame: neighbours tell of themselves (LLDP), and log in (802.1X).
+/// Group addresses that a bridge handles itself, before any rule applies: LLDP and 802.1X.
 const HANDLED_BY_THE_BRIDGE: [([u8; 6], u16); 2] =
     [([0x01, 0x80, 0xc2, 0, 0, 0x0e], 0x88cc), ([0x01, 0x80, 0xc2, 0, 0, 0x03], 0x888e)];
 
-/// What the bridge knows that nobody told it.
+/// Returns the learned entries of the bridge.
 fn learnt() -> Vec<String> {
     let all = command("bridge fdb show br taaaaaa-0");
-    let told = |line: &&str| line.contains(" permanent") || line.contains(" static");
-    all.lines().filter(|line| !told(line)).map(str::to_owned).collect()
+    let is_configured = |line: &&str| line.contains(" permanent") || line.contains(" static");
+    all.lines().filter(|line| !is_configured(line)).map(str::to_owned).collect()
 }
 
+/// Frames that bridges handle themselves do not divert the traffic of another node.
 #[test]
-fn nobody_gets_the_traffic_of_another_by_frames_that_bridges_handle_themselves() {
-    on_a_machine(|| async {
+fn bridge_learns_no_spoofed_address() {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let cluster = Cluster::start(&network, 0, 3).await;
         let [(_, attacker), (victim, second), (sender, third)] = &cluster.nodes[..] else { panic!() };

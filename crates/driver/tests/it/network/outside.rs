@@ -1,26 +1,26 @@
-//! The world beyond the machine, and what goes there and comes from there.
+//! Other hosts, and the traffic to and from them.
 
 use std::net::{Ipv4Addr, TcpListener};
 
 use tarn_driver::local::network::Network;
 
-use crate::network::machine::{Cluster, Namespace, command, on_a_machine, wait_until};
+use crate::network::host::{Cluster, Namespace, command, on_test_host, wait_until};
 use crate::network::probes::{caller_seen, connects, connects_from, is_cut_off_from, listen};
 
 const OURS: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
 pub(crate) const THEIRS: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
-/// Where clouds have their metadata services.
+/// The metadata services of clouds.
 const METADATA: [Ipv4Addr; 4] = [
     Ipv4Addr::new(169, 254, 169, 254),
     Ipv4Addr::new(168, 63, 129, 16),
     Ipv4Addr::new(100, 100, 100, 200),
     Ipv4Addr::new(192, 0, 0, 192),
 ];
-/// Something of the operator's that is not for tenants.
+/// A network of the operator that tenants must not reach.
 const OFFICE: Ipv4Addr = Ipv4Addr::new(192, 168, 7, 7);
 
-/// Another machine on a cable. It also plays the clouds' metadata services and the operator's office, and knows a way back to all
-/// that is private.
+/// Another host. It also plays the metadata services and the operator's network, and has routes back to all private
+/// addresses.
 pub(crate) struct Outside {
     pub(crate) namespace: Namespace,
 }
@@ -45,8 +45,8 @@ impl Outside {
 }
 
 #[test]
-fn instances_go_out_with_the_address_of_the_machine() {
-    on_a_machine(|| async {
+fn instances_go_out_with_the_host_address() {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let cluster = Cluster::start(&network, 0, 1).await;
         let outside = Outside::new();
@@ -56,8 +56,8 @@ fn instances_go_out_with_the_address_of_the_machine() {
 }
 
 #[test]
-fn metadata_services_are_for_the_host() {
-    on_a_machine(|| async {
+fn instances_cannot_reach_metadata_services() {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let cluster = Cluster::start(&network, 0, 1).await;
         let outside = Outside::new();
@@ -70,10 +70,10 @@ fn metadata_services_are_for_the_host() {
     });
 }
 
-/// In one cloud the address of the metadata service is that of the name server, too.
+/// In one cloud the metadata service has the same address as the name server.
 #[test]
-fn names_can_be_asked_for_in_every_cloud() {
-    on_a_machine(|| async {
+fn name_server_of_every_cloud_is_reachable() {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let cluster = Cluster::start(&network, 0, 1).await;
         let outside = Outside::new();
@@ -87,21 +87,21 @@ fn names_can_be_asked_for_in_every_cloud() {
 }
 
 #[test]
-fn what_the_operator_denies_is_out_of_reach() {
-    on_a_machine(|| async {
+fn denied_networks_are_unreachable() {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let cluster = Cluster::start(&network, 0, 2).await;
         let outside = Outside::new();
         let port = outside.namespace.run(listen);
         let [(_, node), (peer_address, peer)] = &cluster.nodes[..] else { panic!() };
-        assert!(connects_from(node, OFFICE, port), "nothing is denied that nobody named");
-        // Networks may overlap each other, the metadata services and the addresses of the clusters.
+        assert!(connects_from(node, OFFICE, port), "only listed networks are denied");
+        // Denied networks may overlap each other, the metadata services and the addresses of the clusters.
         let denied = ["192.168.0.0/16", "192.168.7.7", "10.0.0.0/8", "169.254.0.0/16"];
         let nodes = cluster.nodes.iter().map(|(address, _)| *address).collect();
         let strict = Network::open("aaaaaa", Some(network.prefix())).await.unwrap();
         let strict = strict.with(nodes, tarn_driver::local::Protections::default());
         let strict = strict.denying(denied.map(|network| network.parse().unwrap()).to_vec());
-        strict.keep().await.unwrap();
+        strict.restore_isolation().await.unwrap();
         assert!(connects(OFFICE, port) && connects_from(node, THEIRS, port));
         assert!(is_cut_off_from(node, OFFICE, port));
         let peer_port = peer.run(listen);
@@ -110,8 +110,8 @@ fn what_the_operator_denies_is_out_of_reach() {
 }
 
 #[test]
-fn nobody_comes_in() {
-    on_a_machine(|| async {
+fn instances_are_unreachable_from_outside() {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         let cluster = Cluster::start(&network, 0, 1).await;
         let outside = Outside::new();
@@ -120,6 +120,6 @@ fn nobody_comes_in() {
         assert!(connects(*address, port));
         assert!(is_cut_off_from(&outside.namespace, *address, port));
         network.remove_base().await.unwrap();
-        assert!(connects_from(&outside.namespace, *address, port), "it was the firewall that kept them out");
+        assert!(connects_from(&outside.namespace, *address, port), "without the firewall they connect");
     });
 }

@@ -1,7 +1,7 @@
-//! Small questions over the network: does a connection, a datagram, an echo come through, or is it kept away. Whatever should
-//! come is waited for as long as a busy machine may take, and for a packet that was lost on the way to be sent again. What
-//! should not come is waited for only for a while, which is long for two namespaces of one machine; each of those in the tests
-//! stands beside one that comes, which shows that the question can be answered otherwise.
+//! Probes of the network: whether a connection, a datagram or an echo gets through. Expected packets are waited for as
+//! long as a busy host may take, including a retransmission. For the absence of packets a short wait is enough between
+//! two namespaces of one host; each such check in the tests stands beside one that succeeds, which proves that the
+//! probe works.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, ipproto, recv, sendto, socket, sockopt};
 
-use crate::network::machine::Namespace;
+use crate::network::host::Namespace;
 
-/// For what should come.
+/// The timeout for expected packets.
 const LONG: Duration = Duration::from_secs(30);
-/// For what should not.
+/// The wait for the absence of packets.
 const SHORT: Duration = Duration::from_millis(400);
 
-/// Listens on all addresses, and answers every connection by hanging up.
+/// Listens on all addresses, and closes every connection at once.
 pub(crate) fn listen() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -24,38 +24,38 @@ pub(crate) fn listen() -> u16 {
     port
 }
 
-/// Whether a connection to that address can be opened from here.
+/// Returns whether a connection to that address can be opened from here.
 pub(crate) fn connects(address: Ipv4Addr, port: u16) -> bool {
     connect(address, port, LONG).is_ok()
 }
 
-/// Whether no connection to that address can be opened from here.
+/// Returns whether no connection to that address can be opened from here.
 pub(crate) fn is_cut_off(address: Ipv4Addr, port: u16) -> bool {
     connect(address, port, SHORT).is_err()
 }
 
-fn connect(address: Ipv4Addr, port: u16, patience: Duration) -> io::Result<TcpStream> {
-    TcpStream::connect_timeout(&SocketAddr::from((address, port)), patience)
+fn connect(address: Ipv4Addr, port: u16, timeout: Duration) -> io::Result<TcpStream> {
+    TcpStream::connect_timeout(&SocketAddr::from((address, port)), timeout)
 }
 
-/// Whether a connection can be opened from inside of a namespace.
+/// Returns whether a connection can be opened from inside of a namespace.
 pub(crate) fn connects_from(namespace: &Namespace, address: Ipv4Addr, port: u16) -> bool {
     namespace.run(move || connects(address, port))
 }
 
-/// Whether no connection can be opened from inside of a namespace.
+/// Returns whether no connection can be opened from inside of a namespace.
 pub(crate) fn is_cut_off_from(namespace: &Namespace, address: Ipv4Addr, port: u16) -> bool {
     namespace.run(move || is_cut_off(address, port))
 }
 
-/// Opens a connection from inside, and says who the listener thinks has called.
+/// Opens a connection from inside, and returns the source address that the listener sees.
 pub(crate) fn caller_seen(listener: &TcpListener, from: &Namespace, address: Ipv4Addr) -> IpAddr {
     let port = listener.local_addr().unwrap().port();
     let _connection = from.run(move || connect(address, port, LONG)).unwrap();
     listener.accept().unwrap().1.ip()
 }
 
-/// A socket on which datagrams may arrive.
+/// Opens a socket for datagrams.
 pub(crate) fn receiver() -> (UdpSocket, u16) {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
     let port = socket.local_addr().unwrap().port();
@@ -67,18 +67,18 @@ pub(crate) fn send(from: Ipv4Addr, to: Ipv4Addr, port: u16) {
     let _ = UdpSocket::bind((from, 0)).unwrap().send_to(b"hello", (to, port));
 }
 
-/// Whether a datagram arrives.
+/// Returns whether a datagram arrives.
 pub(crate) fn arrives(receiver: &UdpSocket) -> bool {
     comes(receiver, LONG)
 }
 
-/// Whether no datagram arrives.
+/// Returns whether no datagram arrives.
 pub(crate) fn stays_away(receiver: &UdpSocket) -> bool {
     !comes(receiver, SHORT)
 }
 
-fn comes(receiver: &UdpSocket, patience: Duration) -> bool {
-    receiver.set_read_timeout(Some(patience)).unwrap();
+fn comes(receiver: &UdpSocket, timeout: Duration) -> bool {
+    receiver.set_read_timeout(Some(timeout)).unwrap();
     match receiver.recv_from(&mut [0; 16]) {
         Ok(_) => true,
         Err(error) if error.kind() == ErrorKind::WouldBlock => false,
@@ -86,26 +86,26 @@ fn comes(receiver: &UdpSocket, patience: Duration) -> bool {
     }
 }
 
-/// Whether an address answers to an echo request.
+/// Returns whether an address replies to an echo request.
 pub(crate) fn echoes(address: Ipv4Addr) -> bool {
     answers(address, LONG)
 }
 
-/// Whether an address does not answer to one.
+/// Returns whether an address does not reply to an echo request.
 pub(crate) fn is_silent(address: Ipv4Addr) -> bool {
     !answers(address, SHORT)
 }
 
-fn answers(address: Ipv4Addr, patience: Duration) -> bool {
+fn answers(address: Ipv4Addr, timeout: Duration) -> bool {
     let socket = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::ICMP)).unwrap();
-    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(patience)).unwrap();
-    // Type 8, code 0, and the checksum of a message that has nothing else in it.
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(timeout)).unwrap();
+    // Type 8, code 0, and the checksum of an otherwise empty message.
     let request = [8, 0, 0xf7, 0xff, 0, 0, 0, 0];
     if sendto(&socket, &request, SendFlags::empty(), &SocketAddr::from((address, 0))).is_err() {
         return false;
     }
     let mut buffer = [0; 256];
-    // A raw socket also hears the request when it goes to this machine itself; the answer has the type 0 behind the header.
+    // A raw socket also receives the request when it goes to this host itself; the reply has type 0 after the header.
     while let Ok((_, length)) = recv(&socket, &mut buffer[..], RecvFlags::empty()) {
         if length > 20 && buffer[20] == 0 && buffer[12..16] == address.octets() {
             return true;

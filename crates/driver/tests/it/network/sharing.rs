@@ -1,17 +1,17 @@
-//! A machine that is shared: with other engines, and with people who use names and addresses as they like.
+//! A shared host: with other engines, and with people who use any names and addresses.
 
 use std::collections::BTreeSet;
 
 use tarn_driver::Error;
 use tarn_driver::local::network::Network;
 
-use crate::network::machine::{Cluster, Namespace, command, interfaces, on_a_machine, snapshot};
+use crate::network::host::{Cluster, Namespace, command, interfaces, on_test_host, snapshot};
 use crate::network::probes::{connects, is_cut_off_from, listen};
 
-/// Both installations like the same prefix best: the last characters of their ids agree.
+/// Both installations prefer the same prefix: the last characters of their ids agree.
 #[test]
-fn two_installations_keep_apart() {
-    on_a_machine(|| async {
+fn two_installations_stay_apart() {
+    on_test_host(|| async {
         let first = Network::open("aaaaaa", None).await.unwrap();
         let second = Network::open("baaaaa", None).await.unwrap();
         assert_eq!(first.prefix(), second.prefix());
@@ -37,8 +37,8 @@ fn two_installations_keep_apart() {
 }
 
 #[test]
-fn a_prefix_that_is_routed_is_not_taken() {
-    on_a_machine(|| async {
+fn routed_prefix_is_not_chosen() {
+    on_test_host(|| async {
         let favourite = Network::open("aaaaaa", None).await.unwrap().prefix();
         command("ip link add cable type bridge");
         command("ip link set cable up");
@@ -56,14 +56,14 @@ fn a_prefix_that_is_routed_is_not_taken() {
     });
 }
 
-/// Names that somebody else has are an error, and theirs stays as it is.
+/// Names that are taken are an error, and the foreign objects stay as they are.
 #[test]
-fn what_others_made_is_not_touched() {
-    on_a_machine(|| async {
+fn foreign_objects_are_not_touched() {
+    on_test_host(|| async {
         let network = Network::open("aaaaaa", None).await.unwrap();
         network.ensure_bridge(1).await.unwrap();
         command("ip link add taaaaaa-0 type bridge");
-        command("ip link add taaaaaa-2 type veth peer name somebody");
+        command("ip link add taaaaaa-2 type veth peer name foreign");
         command("ip link add taaaaaa_0042 type bridge");
         let before = snapshot();
         let address = network.address(1, &BTreeSet::new()).unwrap();
@@ -77,7 +77,7 @@ fn what_others_made_is_not_touched() {
             network.detach(1, address).await,
         ];
         for result in results {
-            assert!(matches!(&result, Err(Error::Permanent(text)) if text.contains("did not make")), "{result:?}");
+            assert!(matches!(&result, Err(Error::Permanent(text)) if text.contains("did not create")), "{result:?}");
         }
         assert_eq!(snapshot(), before);
         assert!(!instance.run(interfaces).contains(&"eth0".to_owned()));

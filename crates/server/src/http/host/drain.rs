@@ -3,7 +3,7 @@
 use axum::extract::State;
 use tarn_api::health::MessageResponse;
 use tarn_api::host::DrainRequest;
-use tarn_control::operations::host::{self, Reason};
+use tarn_control::operations::host::{self, DrainReason};
 
 use crate::App;
 use crate::http::answer::{Answer, Outcome};
@@ -30,6 +30,6 @@ impl Body for DrainRequest {}
     security(("HTTPBearer" = [])),
 )]
 pub(crate) async fn drain(State(app): State<App>, call: Call<DrainRequest>) -> Outcome<MessageResponse> {
-    let message = host::drain(&app.control, &call.caller, Some(Reason(call.body.reason))).await?;
+    let message = host::drain(&app.control, &call.caller, Some(DrainReason(call.body.reason))).await?;
     Ok(Answer::ok(MessageResponse { message: Some(message) }))
 }

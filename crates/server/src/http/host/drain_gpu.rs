@@ -3,7 +3,7 @@
 use axum::extract::State;
 use tarn_api::health::MessageResponse;
 use tarn_api::host::DrainRequest;
-use tarn_control::operations::host::{self, Reason};
+use tarn_control::operations::host::{self, DrainReason};
 
 use crate::App;
 use crate::http::answer::{Answer, Outcome};
@@ -34,6 +34,6 @@ pub(crate) async fn drain_gpu(
     Id(gpu): Id,
     call: Call<DrainRequest>,
 ) -> Outcome<MessageResponse> {
-    let message = host::drain_gpu(&app.control, &call.caller, &gpu, Some(Reason(call.body.reason))).await?;
+    let message = host::drain_gpu(&app.control, &call.caller, &gpu, Some(DrainReason(call.body.reason))).await?;
     Ok(Answer::ok(MessageResponse { message: Some(message) }))
 }

@@ -1,7 +1,7 @@
 //! How the host and its GPUs look: as JSON, as rows of a table, as a block of text.
 
 use tarn_api::host::{GpuHealth, GpuInfo, HostInfo, InstanceGpuInfo};
-use tarn_control::operations::host::{GpuView, HostView};
+use tarn_control::operations::host::{GpuSummary, HostSummary};
 use tarn_model::gpus::{Health, Known};
 
 use crate::http::table::Cell::Text;
@@ -10,8 +10,8 @@ use crate::http::table::{Dash, Table, block};
 const GIB: f64 = (1u64 << 30) as f64;
 
 /// A GPU as JSON.
-pub(crate) fn gpu(view: GpuView) -> GpuInfo {
-    let GpuView { known, figures, owner } = view;
+pub(crate) fn gpu(view: GpuSummary) -> GpuInfo {
+    let GpuSummary { known, figures, owner } = view;
     let (instance, cluster) = owner.unzip();
     GpuInfo {
         health: health(&known.health),
@@ -52,7 +52,7 @@ pub(crate) fn of_instance(known: &Known) -> InstanceGpuInfo {
 }
 
 /// The host as JSON.
-pub(crate) fn host(view: HostView) -> HostInfo {
+pub(crate) fn host(view: HostSummary) -> HostInfo {
     HostInfo {
         drained: view.drain.is_some(),
         drained_since: view.drain.as_ref().map(|drain| drain.since.to_string()),
@@ -68,7 +68,7 @@ pub(crate) fn host(view: HostView) -> HostInfo {
 }
 
 /// Everything about the host.
-pub(crate) fn text(view: &HostView) -> String {
+pub(crate) fn text(view: &HostSummary) -> String {
     let state = match &view.drain {
         Some(drain) => format!("takes on nothing new: {drain}"),
         None => "takes on new clusters".to_owned(),
@@ -90,12 +90,12 @@ pub(crate) fn text(view: &HostView) -> String {
 }
 
 /// A row for each GPU.
-pub(crate) fn table(views: &[GpuView]) -> String {
+pub(crate) fn table(views: &[GpuSummary]) -> String {
     if views.is_empty() {
         return "The host has no GPUs.".to_owned();
     }
     let mut table = Table::new(["GPU", "MODEL", "HEALTH", "OWNER", "DRAINED", "NOT OFFERED BECAUSE"], views.len());
-    for GpuView { known, owner, .. } in views {
+    for GpuSummary { known, owner, .. } in views {
         let note = if known.gpu.simulated { " (simulated)" } else { "" };
         let model = format!("{}{note}", known.gpu.model);
         let owner = Dash(owner.as_ref().map(|(instance, _)| instance));

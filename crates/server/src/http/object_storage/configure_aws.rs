@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use tarn_api::object_storage::AwsConfigure;
-use tarn_control::operations::object_storage::{self, Opened};
+use tarn_control::operations::object_storage::{self, ObjectStorageAccess};
 
 use super::{REGION, SECTION};
 use crate::App;
@@ -33,8 +33,8 @@ pub(crate) async fn configure_aws(
 }
 
 /// Buckets go into the path, because not every endpoint has a domain below which they could have names.
-fn sections(opened: Opened) -> AwsConfigure {
-    let Opened { credentials, endpoint, .. } = opened;
+fn sections(opened: ObjectStorageAccess) -> AwsConfigure {
+    let ObjectStorageAccess { credentials, endpoint, .. } = opened;
     let (key, secret) = (credentials.access_key_id, credentials.secret_access_key);
     AwsConfigure {
         profile_name: SECTION.to_owned(),

@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use tarn_api::object_storage::RcloneConfigure;
-use tarn_control::operations::object_storage::{self, Opened};
+use tarn_control::operations::object_storage::{self, ObjectStorageAccess};
 
 use super::{REGION, SECTION};
 use crate::App;
@@ -33,8 +33,8 @@ pub(crate) async fn configure_rclone(
 
 /// Of an unknown provider rclone expects little. The last lines say what it may rely on here: the newer listing, names that
 /// are escaped in it, and ETags by which uploads in parts can be verified.
-fn section(opened: Opened) -> RcloneConfigure {
-    let Opened { credentials, endpoint, .. } = opened;
+fn section(opened: ObjectStorageAccess) -> RcloneConfigure {
+    let ObjectStorageAccess { credentials, endpoint, .. } = opened;
     let (key, secret) = (credentials.access_key_id, credentials.secret_access_key);
     let lines = [
         format!("[{SECTION}]"),

@@ -12,7 +12,7 @@ pub(crate) mod rotate_keys;
 pub(crate) mod usage;
 
 use tarn_api::object_storage::ObjectStorageCredentials;
-use tarn_control::operations::object_storage::Opened;
+use tarn_control::operations::object_storage::ObjectStorageAccess;
 
 /// What clients are told to call the one region there is; they may call it anything.
 const REGION: &str = "global";
@@ -20,8 +20,8 @@ const REGION: &str = "global";
 /// What sections in the files of other programs are called.
 const SECTION: &str = "tp";
 
-fn view(opened: Opened) -> ObjectStorageCredentials {
-    let Opened { credentials, endpoint, message } = opened;
+fn view(opened: ObjectStorageAccess) -> ObjectStorageCredentials {
+    let ObjectStorageAccess { credentials, endpoint, message } = opened;
     ObjectStorageCredentials {
         access_key_id: credentials.access_key_id,
         secret_access_key: credentials.secret_access_key,

@@ -1,4 +1,4 @@
-//! What a specification of the Container Device Interface says of a GPU is so in the instance that has it, and nowhere else.
+//! A specification of the Container Device Interface takes effect in the instance that owns the GPU, and nowhere else.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -7,9 +7,9 @@ use std::process::Command;
 
 use tarn_driver::{Driver, Error, InstanceSpec};
 
-use crate::local::machine::{Machine, on_a_machine};
+use crate::local::test_host::{TestHost, with_test_host};
 
-/// A harmless device that no instance has of itself: `/dev/fuse`.
+/// A harmless device that no instance has by default: `/dev/fuse`.
 const NUMBERS: (u32, u32) = (10, 229);
 
 pub(crate) const SPECIFICATION: &str = r#"
@@ -32,7 +32,7 @@ devices:
     containerEdits: {deviceNodes: [{path: /dev/trial1, major: MAJOR, minor: MINOR}]}
 "#;
 
-pub(crate) fn describe(data: &Path, text: &str) {
+pub(crate) fn write_specification(data: &Path, text: &str) {
     fs::create_dir_all(data.join("cdi")).unwrap();
     fs::create_dir_all(data.join("things")).unwrap();
     fs::write(data.join("library.so.1"), "a library").unwrap();
@@ -48,127 +48,130 @@ pub(crate) fn describe(data: &Path, text: &str) {
     fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
 }
 
-pub(crate) fn with_gpus(machine: &Machine, gpus: &[&str]) -> InstanceSpec {
-    let mut spec = machine.spec();
+pub(crate) fn with_gpus(host: &TestHost, gpus: &[&str]) -> InstanceSpec {
+    let mut spec = host.spec();
     spec.shape.gpus = gpus.len() as u32;
     spec.shape.gpu_model = Some("H100".into());
     spec.gpus = gpus.iter().map(|gpu| (*gpu).to_owned()).collect();
     spec
 }
 
+/// The owner of a GPU gets what it needs, and no other instance does.
 #[test]
-fn an_instance_gets_what_its_gpu_needs_and_no_other_does() {
-    on_a_machine(async |machine| {
-        describe(machine.data.path(), SPECIFICATION);
-        let (owner, other) = (with_gpus(machine, &["simulated-H100-0"]), machine.spec());
-        tokio::join!(machine.start(&owner), machine.start(&other));
-        let numbers = machine.run(&owner.id, "stat -c '%F %t:%T %a %U' /dev/trial0 /dev/trial/control").await;
+fn only_owner_gets_what_its_gpu_needs() {
+    with_test_host(async |host| {
+        write_specification(host.data.path(), SPECIFICATION);
+        let (owner, other) = (with_gpus(host, &["simulated-H100-0"]), host.spec());
+        tokio::join!(host.start(&owner), host.start(&other));
+        let numbers = host.run(&owner.id, "stat -c '%F %t:%T %a %U' /dev/trial0 /dev/trial/control").await;
         let control = format!("character special file {:x}:{:x} 600 root", NUMBERS.0, NUMBERS.1);
         assert_eq!(numbers.trim(), format!("character special file 1:7 666 root\n{control}"));
-        let (code, said) = machine.attempt(&owner.id, "dd if=/dev/zero of=/dev/trial0 bs=1 count=1").await;
-        assert!(code != 0 && said.contains("No space left"), "it is the device that it should be: {said}");
-        machine.run(&owner.id, "sudo sh -c ': <> /dev/trial/control'").await;
-        let (code, said) = machine.attempt(&owner.id, "sh -c ': <> /dev/trial/control'").await;
-        assert!(code != 0 && said.contains("ermission denied"), "only root may: {said}");
-        assert_eq!(machine.run(&owner.id, "cat /opt/trial/lib/library.so /usr/share/trial/one").await, "a library1");
-        let environment = machine.run(&owner.id, "env").await;
+        let (code, output) = host.attempt(&owner.id, "dd if=/dev/zero of=/dev/trial0 bs=1 count=1").await;
+        assert!(code != 0 && output.contains("No space left"), "it is the device that it should be: {output}");
+        host.run(&owner.id, "sudo sh -c ': <> /dev/trial/control'").await;
+        let (code, output) = host.attempt(&owner.id, "sh -c ': <> /dev/trial/control'").await;
+        assert!(code != 0 && output.contains("ermission denied"), "only root may: {output}");
+        assert_eq!(host.run(&owner.id, "cat /opt/trial/lib/library.so /usr/share/trial/one").await, "a library1");
+        let environment = host.run(&owner.id, "env").await;
         for line in ["TRIAL_ALL=yes and no", "TRIAL_ONE=1", "LD_LIBRARY_PATH=/opt/trial/lib"] {
             assert!(environment.lines().any(|found| found == line), "{line}: {environment}");
         }
         for write in ["echo x > /opt/trial/lib/library.so.1", "touch /usr/share/trial/two", "rm /dev/trial0"] {
-            let (code, said) = machine.attempt(&owner.id, &format!("sudo sh -c '{write}'")).await;
-            assert!(code != 0, "{write}: {said}");
+            let (code, output) = host.attempt(&owner.id, &format!("sudo sh -c '{write}'")).await;
+            assert!(code != 0, "{write}: {output}");
         }
-        let mounts = machine.run(&owner.id, "cat /proc/self/mounts").await;
+        let mounts = host.run(&owner.id, "cat /proc/self/mounts").await;
         assert!(!mounts.contains("/usr/bin/env"), "what is there already is not mounted once more: {mounts}");
 
         let absent = "ls /dev/trial0 /dev/trial /opt/trial /usr/share/trial /run/tarn/environment";
-        let (_, said) = machine.attempt(&other.id, absent).await;
-        assert_eq!(said.matches("No such file").count(), 5, "{said}");
-        assert!(!machine.run(&other.id, "env").await.contains("TRIAL"));
+        let (_, output) = host.attempt(&other.id, absent).await;
+        assert_eq!(output.matches("No such file").count(), 5, "{output}");
+        assert!(!host.run(&other.id, "env").await.contains("TRIAL"));
         let make = format!("sudo sh -c 'mknod /tmp/x c {} {} && : <> /tmp/x'", NUMBERS.0, NUMBERS.1);
         for id in [&owner.id, &other.id] {
-            let (code, said) = machine.attempt(id, &make).await;
-            assert!(code != 0, "nobody makes a device inside: {said}");
+            let (code, output) = host.attempt(id, &make).await;
+            assert!(code != 0, "no device can be created inside: {output}");
         }
     });
 }
 
+/// A restart reads the specification again.
 #[test]
-fn a_restart_reads_the_specification_anew() {
-    on_a_machine(async |machine| {
-        describe(machine.data.path(), SPECIFICATION);
-        let mut spec = with_gpus(machine, &["simulated-H100-0", "simulated-H100-1"]);
-        machine.start(&spec).await;
-        machine.run(&spec.id, "sudo test -c /dev/trial1 -a -c /dev/trial0").await;
-        describe(machine.data.path(), &SPECIFICATION.replace("/dev/trial1", "/dev/other1"));
+fn restart_reads_specification_again() {
+    with_test_host(async |host| {
+        write_specification(host.data.path(), SPECIFICATION);
+        let mut spec = with_gpus(host, &["simulated-H100-0", "simulated-H100-1"]);
+        host.start(&spec).await;
+        host.run(&spec.id, "sudo test -c /dev/trial1 -a -c /dev/trial0").await;
+        write_specification(host.data.path(), &SPECIFICATION.replace("/dev/trial1", "/dev/other1"));
         spec.boot += 1;
-        machine.start(&spec).await;
-        machine.run(&spec.id, "sh -c 'test -c /dev/other1 && test ! -e /dev/trial1'").await;
-        // One that is wrong is found out before the instance is stopped.
-        describe(machine.data.path(), &SPECIFICATION.replace("/dev/trial1", "/dev/../etc/passwd"));
+        host.start(&spec).await;
+        host.run(&spec.id, "sh -c 'test -c /dev/other1 && test ! -e /dev/trial1'").await;
+        // A wrong specification is found before the instance is stopped.
+        write_specification(host.data.path(), &SPECIFICATION.replace("/dev/trial1", "/dev/../etc/passwd"));
         spec.boot += 1;
-        let refused = machine.driver.ensure_instance(&spec).await;
+        let refused = host.driver.ensure_instance(&spec).await;
         assert!(matches!(&refused, Err(Error::Permanent(why)) if why.contains("ask the operator")), "{refused:?}");
-        machine.run(&spec.id, "test -c /dev/other1").await;
+        host.run(&spec.id, "test -c /dev/other1").await;
     });
 }
 
+/// Simulated GPUs need no specification.
 #[test]
 fn simulated_gpus_need_no_specification() {
-    on_a_machine(async |machine| {
-        let spec = with_gpus(machine, &["simulated-H100-1"]);
-        machine.start(&spec).await;
-        machine.run(&spec.id, "true").await;
-        let seen = machine.driver.gpus().await.unwrap().seen;
+    with_test_host(async |host| {
+        let spec = with_gpus(host, &["simulated-H100-1"]);
+        host.start(&spec).await;
+        host.run(&spec.id, "true").await;
+        let seen = host.driver.gpus().await.unwrap().seen;
         assert!(seen.len() == 2 && seen.iter().all(|seen| seen.faults.is_empty()), "{seen:?}");
-        // A process of the owner is none that is foreign; one of anybody else is.
+        // A process of the owner is not foreign; any other process is.
         let script = |pid: &dyn std::fmt::Display| {
             let text = format!("[[gpu]]\nid = \"simulated-H100-1\"\nprocesses = [{pid}]\n");
-            fs::write(machine.data.path().join("faults.toml"), text).unwrap();
+            fs::write(host.data.path().join("faults.toml"), text).unwrap();
         };
         script(&std::process::id());
-        let seen = machine.driver.gpus().await.unwrap().seen;
+        let seen = host.driver.gpus().await.unwrap().seen;
         assert!(seen[1].faults[0].to_string().contains("belongs to no instance"), "{seen:?}");
-        script(&machine.init(&spec.id));
-        assert!(machine.driver.gpus().await.unwrap().seen[1].faults.is_empty());
+        script(&host.init(&spec.id));
+        assert!(host.driver.gpus().await.unwrap().seen[1].faults.is_empty());
         let mut ended = Command::new("true").spawn().unwrap();
         script(&ended.id());
         ended.wait().unwrap();
-        let seen = machine.driver.gpus().await.unwrap().seen;
+        let seen = host.driver.gpus().await.unwrap().seen;
         assert!(seen[1].faults.is_empty(), "what has ended uses nothing: {seen:?}");
     });
 }
 
-/// What a GPU needs may come later than the engine: nothing is given up for it, and who runs is not stopped.
+/// What a GPU needs may appear later than the engine: the start is retried, and a running instance is not stopped.
 #[test]
-fn what_is_not_there_yet_is_waited_for() {
-    on_a_machine(async |machine| {
-        let later = machine.data.path().join("later");
+fn missing_parts_are_waited_for() {
+    with_test_host(async |host| {
+        let later = host.data.path().join("later");
         let waits = async |spec: &InstanceSpec| {
-            let refused = machine.driver.ensure_instance(spec).await;
+            let refused = host.driver.ensure_instance(spec).await;
             assert!(matches!(&refused, Err(Error::Retry(_))), "{refused:?}");
         };
-        waits(&with_gpus(machine, &["simulated-H100-7"])).await;
-        let mut spec = with_gpus(machine, &["simulated-H100-0"]);
-        machine.start(&spec).await;
+        waits(&with_gpus(host, &["simulated-H100-7"])).await;
+        let mut spec = with_gpus(host, &["simulated-H100-0"]);
+        host.start(&spec).await;
         for text in [
             SPECIFICATION.replace("DATA/library.so.1", "DATA/later"),
             SPECIFICATION
                 .replace("{path: /dev/trial0, major: 1, minor: 7}", "{path: /dev/trial0, hostPath: /dev/trial-no}"),
         ] {
-            describe(machine.data.path(), &text);
+            write_specification(host.data.path(), &text);
             spec.boot += 1;
             waits(&spec).await;
-            machine.run(&spec.id, "true").await;
+            host.run(&spec.id, "true").await;
         }
         spec.gpus = vec!["simulated-H100-7".into()];
         waits(&spec).await;
-        machine.run(&spec.id, "true").await;
-        describe(machine.data.path(), &SPECIFICATION.replace("DATA/library.so.1", "DATA/later"));
+        host.run(&spec.id, "true").await;
+        write_specification(host.data.path(), &SPECIFICATION.replace("DATA/library.so.1", "DATA/later"));
         fs::write(&later, "it has come").unwrap();
         spec.gpus = vec!["simulated-H100-0".into()];
-        machine.start(&spec).await;
-        assert_eq!(machine.run(&spec.id, "sudo cat /opt/trial/lib/library.so").await, "it has come");
+        host.start(&spec).await;
+        assert_eq!(host.run(&spec.id, "sudo cat /opt/trial/lib/library.so").await, "it has come");
     });
 }

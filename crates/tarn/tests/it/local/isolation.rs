@@ -2,9 +2,9 @@
 
 use std::process::{Child, Command, Stdio};
 
-use crate::local::machine::on_a_machine;
+use crate::local::test_host::with_test_host;
 
-/// A process of the machine, which ends with the test.
+/// A process of the host, which ends with the test.
 struct Bystander(Child);
 
 impl Drop for Bystander {
@@ -14,7 +14,7 @@ impl Drop for Bystander {
     }
 }
 
-/// Prints what it was able to do that it should not; says nothing else.
+/// Prints what it was able to do although it should not be, and nothing else.
 const ATTEMPTS: &str = r#"
 refused() { "$@" >/dev/null 2>&1 && echo "able to: $*"; }
 refused mknod /tmp/disk b 8 0
@@ -40,33 +40,38 @@ refused sh -c 'ulimit -Hn 2000000'
 true
 "#;
 
+/// `root` in an instance is not root of the host.
 #[test]
-fn root_inside_is_not_root_of_the_machine() {
-    on_a_machine(async |machine| {
-        let spec = machine.spec();
-        machine.start(&spec).await;
-        assert_eq!(machine.run(&spec.id, "id -un").await, "ubuntu\n");
-        assert_eq!(machine.run(&spec.id, "sudo id -u").await, "0\n", "sudo works without a password");
+fn root_inside_is_not_root_of_host() {
+    with_test_host(async |host| {
+        let spec = host.spec();
+        host.start(&spec).await;
+        assert_eq!(host.run(&spec.id, "id -un").await, "ubuntu\n");
+        assert_eq!(host.run(&spec.id, "sudo id -u").await, "0\n", "sudo works without a password");
         let quoted = ATTEMPTS.replace('\'', r"'\''");
-        assert_eq!(machine.run(&spec.id, &format!("sudo sh -c '{quoted}'")).await, "", "nothing of this is possible");
-        let init = std::fs::read_to_string(format!("/proc/{}/status", machine.init(&spec.id))).unwrap();
+        assert_eq!(host.run(&spec.id, &format!("sudo sh -c '{quoted}'")).await, "", "nothing of this is possible");
+        let init = std::fs::read_to_string(format!("/proc/{}/status", host.init(&spec.id))).unwrap();
         let user = init.lines().find_map(|line| line.strip_prefix("Uid:\t")).unwrap();
-        assert!(user.split('\t').all(|id| id.parse::<u32>().unwrap() > 1 << 30), "its root is nobody outside: {user}");
+        assert!(
+            user.split('\t').all(|id| id.parse::<u32>().unwrap() > 1 << 30),
+            "its root is no user of the host: {user}"
+        );
     });
 }
 
+/// Nothing of the host is visible in an instance.
 #[test]
-fn nothing_of_the_machine_is_visible() {
-    on_a_machine(async |machine| {
+fn nothing_of_host_is_visible() {
+    with_test_host(async |host| {
         let secret = tempfile::tempdir().unwrap();
-        std::fs::write(secret.path().join("key"), "secret of the machine").unwrap();
+        std::fs::write(secret.path().join("key"), "secret of the host").unwrap();
         let mut own =
             Bystander(Command::new("sleep").arg("1000").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
-        let spec = machine.spec();
-        machine.start(&spec).await;
-        let hidden = [secret.path(), machine.data.path(), std::path::Path::new("/run/tarn")];
+        let spec = host.spec();
+        host.start(&spec).await;
+        let hidden = [secret.path(), host.data.path(), std::path::Path::new("/run/tarn")];
         for path in hidden {
-            let (code, output) = machine.attempt(&spec.id, &format!("sudo ls -d {}", path.display())).await;
+            let (code, output) = host.attempt(&spec.id, &format!("sudo ls -d {}", path.display())).await;
             assert_ne!(code, 0, "{output}");
         }
         let checks = [
@@ -80,24 +85,25 @@ fn nothing_of_the_machine_is_visible() {
             ("sudo kill -0 -- -1; ps -e -o comm= | grep -c -v -e guest -e ps -e sh -e grep -e sudo; true", "0\n"),
         ];
         for (command, answer) in checks {
-            assert_eq!(machine.attempt(&spec.id, command).await.1, answer, "{command}");
+            assert_eq!(host.attempt(&spec.id, command).await.1, answer, "{command}");
         }
-        let mounts = machine.run(&spec.id, "cat /proc/self/mountinfo").await;
-        assert!(!mounts.contains("/instances") && !mounts.contains(machine.driver.installation()), "{mounts}");
-        assert!(own.0.try_wait().unwrap().is_none(), "a process of the machine was signalled");
+        let mounts = host.run(&spec.id, "cat /proc/self/mountinfo").await;
+        assert!(!mounts.contains("/instances") && !mounts.contains(host.driver.installation()), "{mounts}");
+        assert!(own.0.try_wait().unwrap().is_none(), "a process of the host was signalled");
     });
 }
 
+/// An instance has the CPUs and the memory of its shape.
 #[test]
-fn limits_are_those_of_the_shape() {
-    on_a_machine(async |machine| {
-        let mut spec = machine.spec();
+fn limits_match_shape() {
+    with_test_host(async |host| {
+        let mut spec = host.spec();
         spec.shape.cpu_milli = 1_000;
-        machine.start(&spec).await;
-        assert_eq!(machine.run(&spec.id, "nproc").await, "1\n");
-        assert_eq!(machine.run(&spec.id, "sudo nproc").await, "1\n");
-        let (code, output) = machine.attempt(&spec.id, "head -c 400M /dev/zero | tail -c 390M | wc -c").await;
+        host.start(&spec).await;
+        assert_eq!(host.run(&spec.id, "nproc").await, "1\n");
+        assert_eq!(host.run(&spec.id, "sudo nproc").await, "1\n");
+        let (code, output) = host.attempt(&spec.id, "head -c 400M /dev/zero | tail -c 390M | wc -c").await;
         assert!(code != 0 || !output.starts_with("408944640"), "more memory than it has: {output}");
-        assert_eq!(machine.run(&spec.id, "echo still here").await, "still here\n");
+        assert_eq!(host.run(&spec.id, "echo still here").await, "still here\n");
     });
 }

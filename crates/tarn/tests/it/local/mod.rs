@@ -1,16 +1,16 @@
-//! The local driver on this machine, through the real program as its helper and with the real guest: one conformance suite for
-//! all drivers, and what only real machines can show.
+//! The local driver on this host, with the real program as its helper and with the real guest: the conformance suite of
+//! all drivers, and what only a real host can show.
 //!
-//! Everything here needs root; without it each test says so and passes. Start reading at `machine`.
+//! Everything here needs root; without it each test prints that and passes. Start reading at `test_host`.
 
 mod conformance;
-mod ends;
+mod end_reasons;
 mod firewall;
 mod gpus;
 mod images;
-mod inside;
 mod isolation;
-mod life;
-mod machine;
+mod loopback_listener;
 mod mounts;
+mod restarts;
+mod test_host;
 mod volumes;

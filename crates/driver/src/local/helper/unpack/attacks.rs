@@ -1,5 +1,5 @@
-//! The sandbox attacked from inside, as if a layer had taken over whoever unpacks it. Each attempt is also made outside, by the
-//! machine's `root`, and succeeds there: a refusal of what nobody can do would prove nothing.
+//! Attacks the sandbox from inside, as if a layer had taken over the unpacking process. Each attempt is also made
+//! outside, by the host's `root`, and succeeds there: otherwise its failure inside would prove nothing.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, PipeWriter, Read, Write};
@@ -17,15 +17,15 @@ use tar::EntryType;
 use super::super::Failure;
 use super::super::order::Unpack;
 use super::tree::BLOCK;
-use super::{apart, entries, kernel};
+use super::{entries, kernel, run_in_sandbox};
 
-/// Ids that nobody on the machine has.
+/// Ids that no user of the host has.
 const ID_BASE: u32 = 0x5000_0000;
 
-/// As much as may be unpacked.
+/// The maximum size of an unpacked layer.
 const MOST: u64 = 1 << 20;
 
-/// What is outside, and must stay there.
+/// What is outside of the sandbox.
 struct Outside {
     secret: PathBuf,
     listener: SocketAddr,
@@ -34,12 +34,12 @@ struct Outside {
 
 type Attempt = fn(&Outside) -> io::Result<()>;
 
-/// Those that change something change only the process that makes them, or a directory that goes with the test.
+/// Attempts that change something change only their own process, or a directory of the test.
 const ATTEMPTS: &[(&str, Attempt)] = &[
-    ("read a file of the machine", |outside| fs::read(&outside.secret).map(drop)),
+    ("read a file of the host", |outside| fs::read(&outside.secret).map(drop)),
     ("climb out of its root", |outside| fs::read(format!("/../../../..{}", outside.secret.display())).map(drop)),
     ("look at processes", |_| fs::read_dir("/proc/self").map(drop)),
-    ("send a signal to a process of the machine", |outside| Ok(rustix::process::test_kill_process(outside.bystander)?)),
+    ("send a signal to a process of the host", |outside| Ok(rustix::process::test_kill_process(outside.bystander)?)),
     ("reach the network", |outside| TcpStream::connect(outside.listener).map(drop)),
     ("make a socket", |_| UnixStream::pair().map(drop)),
     ("start a program", |_| Command::new("/bin/true").status().map(drop)),
@@ -56,7 +56,7 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
         )?)
     }),
     ("change its root", |_| Ok(rustix::process::chroot(".")?)),
-    ("become somebody else", |_| {
+    ("change its user id", |_| {
         let other = rustix::process::Uid::from_raw(1);
         Ok(set_thread_res_uid(other, other, other)?)
     }),
@@ -75,32 +75,32 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
     }),
 ];
 
-/// Has something done in the sandbox, and something else before, outside. What both write comes back, a line each.
+/// Runs `inside` in the sandbox and `before` outside. Returns the lines that both write.
 fn in_the_sandbox(before: impl Fn(&mut &PipeWriter), inside: impl Fn(&Unpack, &mut &PipeWriter)) -> Vec<String> {
     let directory = tempfile::tempdir().unwrap();
     let order = Unpack { directory: directory.path().into(), id_base: ID_BASE, most_bytes: MOST, most_entries: 10 };
     let (ours, theirs) = io::pipe().unwrap();
     let child = kernel::fork(|| {
-        let mut tell = &theirs;
-        before(&mut tell);
-        let ended = apart(&order, || {
-            inside(&order, &mut tell);
+        let mut writer = &theirs;
+        before(&mut writer);
+        let ended = run_in_sandbox(&order, || {
+            inside(&order, &mut writer);
             Ok(())
         });
         i32::from(!ended.is_ok_and(|ended| ended.exit_status() == Some(0)))
     });
     drop(theirs);
-    let said = BufReader::new(ours).lines().collect::<io::Result<Vec<_>>>().unwrap();
-    assert_eq!(ended(child.unwrap()), Some(0), "{said:?}");
-    said
+    let lines = BufReader::new(ours).lines().collect::<io::Result<Vec<_>>>().unwrap();
+    assert_eq!(ended(child.unwrap()), Some(0), "{lines:?}");
+    lines
 }
 
-/// Waits for a process, and says what it ended with.
+/// Waits for a process, and returns its exit status.
 fn ended(process: u32) -> Option<i32> {
     waitpid(Pid::from_raw(process.cast_signed()), WaitOptions::empty()).unwrap().and_then(|(_, end)| end.exit_status())
 }
 
-fn tell(listener: &mut impl Write, attempt: &str, is_able: bool) {
+fn write_outcome(listener: &mut impl Write, attempt: &str, is_able: bool) {
     writeln!(listener, "{attempt}: {}", if is_able { "able" } else { "refused" }).expect("the test listens");
 }
 
@@ -115,7 +115,7 @@ impl Drop for Bystander {
 }
 
 #[test]
-fn whoever_unpacks_can_do_nothing_else() {
+fn sandbox_refuses_every_attack() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root can make the sandbox");
         return;
@@ -128,19 +128,19 @@ fn whoever_unpacks_can_do_nothing_else() {
     let outside =
         Outside { secret, listener: listener.local_addr().unwrap(), bystander: Pid::from_child(&bystander.0) };
     let before = |listener: &mut &PipeWriter| {
-        // What is mounted here is seen by nobody else, and goes with this process.
+        // Mounts here are visible only to this process and end with it.
         kernel::unshare(UnshareFlags::NEWNS).expect("root may");
         mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).expect("it is our own");
         std::env::set_current_dir(place.path()).expect("it is there");
         for (name, attempt) in ATTEMPTS {
-            // Each in a process of its own, because some of them change the one they are made in.
+            // Each in a separate process, because some attempts change their process.
             let child = kernel::fork(|| i32::from(attempt(&outside).is_err())).expect("outside, a process can be made");
-            tell(listener, name, ended(child) == Some(0));
+            write_outcome(listener, name, ended(child) == Some(0));
         }
     };
     let inside = |_: &Unpack, listener: &mut &PipeWriter| {
         for (name, attempt) in ATTEMPTS {
-            tell(listener, name, attempt(&outside).is_ok());
+            write_outcome(listener, name, attempt(&outside).is_ok());
         }
     };
     let all = |outcome: &str| ATTEMPTS.iter().map(|(name, _)| format!("{name}: {outcome}")).collect::<Vec<_>>();
@@ -148,7 +148,7 @@ fn whoever_unpacks_can_do_nothing_else() {
 }
 
 #[test]
-fn more_than_there_is_room_for_is_not_unpacked() {
+fn limits_of_bytes_and_entries_hold() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root can make the sandbox");
         return;
@@ -173,11 +173,11 @@ fn more_than_there_is_room_for_is_not_unpacked() {
     for (layer, words, most_bytes) in [
         (archive(file, &names(10), 0), "10 unpacked", MOST),
         (archive(file, &names(11), 0), many, MOST),
-        // Each takes the place of the one before, and the disk has to do it all the same.
+        // Each replaces the previous one, but costs disk work all the same.
         (archive(file, &times("file", 11), 0), many, MOST),
         (archive(file, &names(1), 2 << 20), "full", MOST),
         (archive(file, &["a/".repeat(11)], 0), many, MOST),
-        // What has no contents takes a block all the same, and nothing is free of it.
+        // An entry without contents takes a block all the same.
         (archive(file, &names(10), 0), "full", 9 * BLOCK),
         (archive(EntryType::Fifo, &names(10), 0), "full", 9 * BLOCK),
         (archive(EntryType::Directory, &times("a", 10), 0), "full", 9 * BLOCK),
@@ -185,12 +185,12 @@ fn more_than_there_is_room_for_is_not_unpacked() {
         (archive(file, &times("a/.wh..wh..opq", 10), 0), "full", 9 * BLOCK),
         (archive(EntryType::Char, &names(11), 0), many, MOST),
         (noted.into_inner().unwrap(), "full", MOST),
-        // Holes without end cost an archive nothing.
-        (archive(EntryType::GNUSparse, &names(1), 0), "file-0 in it is sparse, which is not understood", MOST),
+        // Unlimited holes cost an archive nothing.
+        (archive(EntryType::GNUSparse, &names(1), 0), "file-0 in it is sparse, which is not supported", MOST),
     ] {
         let unpack = |order: &Unpack, listener: &mut &PipeWriter| {
             let order = Unpack { most_bytes, ..order.clone() };
-            let said = match entries::unpack(&order, layer.as_slice()) {
+            let said = match entries::unpack_archive(&order, layer.as_slice()) {
                 Ok(unpacked) => format!("{} unpacked", unpacked.entries),
                 Err(Failure::Unfit(why)) => why,
                 Err(Failure::Full) => "full".to_owned(),

@@ -1,9 +1,9 @@
-//! Unpacking a layer of an image. Whoever made the image may mean harm, so everything that looks at its bytes, the
-//! decompression too, happens in a process that can reach nothing but the layer's own directory.
+//! Unpacks a layer of an image. An image may be malicious, so everything that reads its bytes, including the
+//! decompression, runs in a process that can reach nothing but the layer's own directory.
 //!
-//! Start reading here: this process makes the `sandbox`, forks the one that works in it, and waits. `stream` is what that one
-//! reads, `archive` what is in it, `entries` what it does with each thing, `tree` how it finds its way, `attributes` owners,
-//! modes and the like.
+//! Start reading here: this process creates the `sandbox`, forks the process that works in it, and waits. `stream` is
+//! what that process reads, `archive` the entries in it, `entries` what it does with each, `tree` the paths,
+//! `attributes` owners, modes and the like.
 
 mod archive;
 #[cfg(test)]
@@ -24,56 +24,60 @@ use rustix::thread::UnshareFlags;
 
 use super::namespaces::Namespaces;
 use super::order::{Report, Unpack};
-use super::{Failure, at, kernel, say};
+use super::{Failure, kernel, send_report, with_context};
 
-/// What the forked process ends with when it has said itself what is wrong.
-const TOLD: i32 = 1;
+/// The exit status of a forked process that has reported its failure itself.
+const REPORTED: i32 = 1;
 
 /// Unpacks the layer that follows on the standard input.
-pub(super) fn unpack(order: &Unpack) -> Result<(), Failure> {
-    let ended = apart(order, || Ok(say(&Report::Unpacked(entries::unpack(order, io::stdin().lock())?))?))?;
+pub(super) fn unpack_stdin(order: &Unpack) -> Result<(), Failure> {
+    let ended = run_in_sandbox(order, || {
+        Ok(send_report(&Report::Unpacked(entries::unpack_archive(order, io::stdin().lock())?))?)
+    })?;
     match (ended.exit_status(), ended.terminating_signal()) {
-        (Some(0 | TOLD), _) => Ok(()),
-        // Memory that it may not have ends it so.
+        (Some(0 | REPORTED), _) => Ok(()),
+        // This is how it ends when it exceeds its memory limit.
         (_, Some(libc::SIGABRT | libc::SIGSEGV | libc::SIGBUS)) => {
-            Err(Failure::Unfit("it needs more memory to be unpacked than that may have".into()))
+            Err(Failure::Unfit("unpacking it needs more memory than is allowed".into()))
         }
-        _ => Err(io::Error::other("whoever unpacked the layer was ended").into()),
+        _ => Err(io::Error::other("the process that unpacked the layer was killed").into()),
     }
 }
 
-/// Has something done in the sandbox, by a process of its own, which says itself what goes wrong; returns how that one ended.
-fn apart(order: &Unpack, work: impl FnOnce() -> Result<(), Failure>) -> Result<WaitStatus, Failure> {
-    let namespaces = Namespaces::make(order.id_base).map_err(at("the namespaces could not be made"))?;
-    sandbox::leave_the_machine(&order.directory, &namespaces).map_err(at("the sandbox could not be made"))?;
+/// Runs work in the sandbox, in a separate process that reports failures itself; returns how that process ended.
+fn run_in_sandbox(order: &Unpack, work: impl FnOnce() -> Result<(), Failure>) -> Result<WaitStatus, Failure> {
+    let namespaces = Namespaces::create(order.id_base).map_err(with_context("the namespaces could not be created"))?;
+    sandbox::isolate_mounts(&order.directory, &namespaces).map_err(with_context("the sandbox could not be created"))?;
     let others = UnshareFlags::NEWPID | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS | UnshareFlags::NEWCGROUP;
     kernel::unshare(others)?;
     let child = kernel::fork(|| {
-        // A panic must end this process, and not go on as if it were its parent.
+        // A panic must end this process, and not unwind into the code of its parent.
         let done = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            sandbox::enter(&namespaces).map_err(at("the sandbox could not be entered"))?;
+            sandbox::drop_privileges(&namespaces).map_err(with_context("the sandbox could not be entered"))?;
             work()
         }));
         let failure = match done {
             Ok(Ok(())) => return 0,
             Ok(Err(failure)) => failure,
-            Err(_) => Failure::Unfit("it is broken in a way that is not understood".into()),
+            Err(_) => Failure::Unfit("it is malformed in an unexpected way".into()),
         };
-        let _heard = say(&failure.report());
-        TOLD
+        let _heard = send_report(&failure.report());
+        REPORTED
     })?;
-    let child = Pid::from_raw(child.cast_signed()).ok_or_else(|| io::Error::other("whoever unpacks has no id"))?;
-    end_with_the_engine(child)?;
+    let child =
+        Pid::from_raw(child.cast_signed()).ok_or_else(|| io::Error::other("the unpacking process has no id"))?;
+    kill_when_engine_is_gone(child)?;
     let ended = waitpid(Some(child), WaitOptions::empty())?;
-    Ok(ended.ok_or_else(|| io::Error::other("whoever unpacks cannot be waited for"))?.1)
+    Ok(ended.ok_or_else(|| io::Error::other("the unpacking process cannot be waited for"))?.1)
 }
 
-/// Waits until whoever unpacks has ended, and ends it when nobody listens any more: the engine has died, or gives the layer up.
-/// What it has read by then may be much, unpacked, and the next engine is about to sweep its directory away.
-fn end_with_the_engine(child: Pid) -> io::Result<()> {
+/// Waits until the unpacking process has ended, and kills it when the output is closed: the engine has died, or has
+/// abandoned the layer. The process may still have much data to unpack, while the next engine is about to remove its
+/// directory.
+fn kill_when_engine_is_gone(child: Pid) -> io::Result<()> {
     let (ended, output) = (pidfd_open(child, PidfdFlags::empty())?, io::stdout());
     loop {
-        // Of the output nothing is asked but what is always told: that its other end was closed.
+        // An error on the output is always reported, without asking for events: its other end was closed.
         let mut watched = [PollFd::new(&ended, PollFlags::IN), PollFd::new(&output, PollFlags::empty())];
         match poll(&mut watched, None) {
             Err(Errno::INTR) => continue,

@@ -1,4 +1,4 @@
-//! The bytes of a layer as its archive has them: decompressed, counted, summed.
+//! The uncompressed bytes of a layer: decompressed, counted, hashed.
 
 use std::io::{self, BufReader, Read};
 
@@ -6,25 +6,25 @@ use sha2::{Digest, Sha256};
 
 use super::super::Failure;
 
-/// What is read at once: more than the standard input keeps, so that it is read past that.
+/// The read size: larger than the buffer of the standard input, which is thereby bypassed.
 const PIECE: usize = 256 << 10;
 
-/// The largest window of zstd, as a power of two: what compresses for images uses 8 MiB, and 32 MiB fit into what unpacking
-/// may have.
+/// The largest zstd window, as a power of two: images are usually compressed with 8 MiB, and 32 MiB fit into the memory
+/// limit.
 const MAX_WINDOW: u32 = 25;
 
-/// The archive of a layer.
-pub(super) struct Archive<'a> {
+/// The uncompressed stream of a layer.
+pub(super) struct LayerStream<'a> {
     inner: Box<dyn Read + 'a>,
     sum: Sha256,
     left: u64,
 }
 
-impl<'a> Archive<'a> {
-    /// Finds out by its first bytes how a layer is compressed. No more than `most` bytes come out.
+impl<'a> LayerStream<'a> {
+    /// Detects the compression by the first bytes. No more than `most` bytes come out.
     pub(super) fn new(input: impl Read + 'a, most: u64) -> io::Result<Self> {
         let mut input = BufReader::with_capacity(PIECE, input);
-        // A buffer that is empty is filled by one read, which may give a single byte: then more is asked for.
+        // A single read may return one byte, so it is repeated.
         let mut first = [0; 4];
         let mut length = 0;
         while length < first.len() {
@@ -43,10 +43,10 @@ impl<'a> Archive<'a> {
             }
             _ => Box::new(whole),
         };
-        Ok(Archive { inner, sum: Sha256::new(), left: most })
+        Ok(LayerStream { inner, sum: Sha256::new(), left: most })
     }
 
-    /// Reads what comes after the end of the archive, and gives the digest of everything.
+    /// Reads what follows the end of the archive, and returns the digest of everything.
     pub(super) fn finish(mut self) -> io::Result<String> {
         let mut rest = vec![0; 64 << 10];
         while self.read(&mut rest)? > 0 {}
@@ -54,7 +54,7 @@ impl<'a> Archive<'a> {
     }
 }
 
-impl Read for Archive<'_> {
+impl Read for LayerStream<'_> {
     fn read(&mut self, piece: &mut [u8]) -> io::Result<usize> {
         let length = self.inner.read(piece)?;
         self.sum.update(&piece[..length]);
@@ -63,8 +63,8 @@ impl Read for Archive<'_> {
     }
 }
 
-/// What reading an archive fails with is the archive's fault.
-pub(super) fn broken(error: io::Error) -> Failure {
+/// A failure to read an archive is the archive's fault.
+pub(super) fn archive_error(error: io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::StorageFull => Failure::Full,
         io::ErrorKind::Other => Failure::Unfit(error.to_string()),
@@ -79,14 +79,14 @@ mod tests {
     use super::*;
 
     fn read(bytes: &[u8], most: u64) -> io::Result<(Vec<u8>, String)> {
-        let mut archive = Archive::new(bytes, most)?;
+        let mut archive = LayerStream::new(bytes, most)?;
         let mut all = Vec::new();
         archive.read_to_end(&mut all)?;
         Ok((all, archive.finish()?))
     }
 
     #[test]
-    fn every_compression_gives_the_same_bytes_and_the_same_digest() {
+    fn compressions_give_the_same_digest() {
         let plain: Vec<u8> = (0..200_000u32).flat_map(u32::to_le_bytes).collect();
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         gzip.write_all(&plain).unwrap();
@@ -99,14 +99,14 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_end_is_ended() {
+    fn decompression_is_limited() {
         let bomb = zstd::encode_all(io::repeat(0).take(10 << 20), 1).unwrap();
         assert!(bomb.len() < 10 << 10);
         assert_eq!(read(&bomb, 1 << 20).unwrap_err().kind(), io::ErrorKind::StorageFull);
     }
 
     #[test]
-    fn what_is_cut_off_is_an_error() {
+    fn truncated_stream_is_an_error() {
         let zstd = zstd::encode_all(&[7u8; 1000][..], 1).unwrap();
         assert!(read(&zstd[..zstd.len() - 1], u64::MAX).is_err());
     }

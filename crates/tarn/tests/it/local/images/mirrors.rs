@@ -1,18 +1,18 @@
-//! Mirrors: they are asked first, and whatever is wrong with them is nobody's trouble.
+//! Mirrors: they are asked first, and their failures do not affect the pull.
 
 use tarn_driver::Driver;
 use tarn_driver::local::{ImageSettings, Registry};
 
-use super::false_registry::FalseRegistry;
-use super::maker::{Made, Packing, Writing, digest, image};
-use super::quiet;
+use super::faulty_registry::FaultyRegistry;
+use super::ignore_progress;
+use super::image_builder::{Compression, LayerBuilder, TestImage, digest, image};
 use super::registry::DockerRegistry;
-use crate::local::machine::on_a_machine_with;
+use crate::local::test_host::with_test_host_for_images;
 
-fn made() -> Made {
+fn two_layer_image() -> TestImage {
     let content: Vec<u8> = (0..20_000u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
-    let other = Writing::new().file("b", 0o644, b"b").pack(Packing::Gzip);
-    image(&[Writing::new().file("a", 0o644, &content).pack(Packing::Zstd), other])
+    let other = LayerBuilder::new().file("b", 0o644, b"b").pack(Compression::Gzip);
+    image(&[LayerBuilder::new().file("a", 0o644, &content).pack(Compression::Zstd), other])
 }
 
 fn with_mirrors(host: &str, mirrors: Vec<String>) -> ImageSettings {
@@ -20,78 +20,87 @@ fn with_mirrors(host: &str, mirrors: Vec<String>) -> ImageSettings {
     ImageSettings { registries, ..ImageSettings::default() }
 }
 
-/// A registry that nobody can reach, and two mirrors of it, of which the first has nothing.
-async fn without_the_registry() -> ((DockerRegistry, DockerRegistry), ImageSettings) {
+/// An unreachable registry with two mirrors, of which the first is empty.
+async fn unreachable_registry_with_mirrors() -> ((DockerRegistry, DockerRegistry), ImageSettings) {
     let (empty, mirror) = (DockerRegistry::start().await, DockerRegistry::start().await);
     let settings = with_mirrors("registry.invalid", vec![empty.address.clone(), mirror.address.clone()]);
     ((empty, mirror), settings)
 }
 
+/// Mirrors are asked before the registry.
 #[test]
 fn mirrors_are_asked_first() {
-    on_a_machine_with(without_the_registry, async |machine, (_empty, mirror)| {
-        mirror.push("a/b", &made()).await;
-        let name = machine.driver.ensure_image("registry.invalid/a/b:1", &quiet).await.unwrap();
-        assert_eq!(name, format!("registry.invalid/a/b@{}", digest(&made().manifest)));
+    with_test_host_for_images(unreachable_registry_with_mirrors, async |host, (_empty, mirror)| {
+        mirror.push("a/b", &two_layer_image()).await;
+        let name = host.driver.ensure_image("registry.invalid/a/b:1", &ignore_progress).await.unwrap();
+        assert_eq!(name, format!("registry.invalid/a/b@{}", digest(&two_layer_image().manifest)));
     });
 }
 
 /// A registry and a mirror of it.
-async fn with_one() -> ((FalseRegistry, FalseRegistry), ImageSettings) {
-    let (own, mirror) = (FalseRegistry::start().await, FalseRegistry::start().await);
+async fn registry_with_mirror() -> ((FaultyRegistry, FaultyRegistry), ImageSettings) {
+    let (own, mirror) = (FaultyRegistry::start().await, FaultyRegistry::start().await);
     let settings = with_mirrors(&own.address, vec![mirror.address.clone()]);
     ((own, mirror), settings)
 }
 
-/// Pulls an image by way of a mirror that has it, but does something wrong; what was asked of the mirror, and of the registry.
-fn spoiled(how: impl Fn(&FalseRegistry, &Made) + 'static) -> (Vec<String>, Vec<String>) {
-    let said = std::sync::Mutex::new((Vec::new(), Vec::new()));
-    on_a_machine_with(with_one, async |machine, (own, mirror)| {
-        let made = made();
+/// Pulls an image through a mirror that has it but misbehaves. Returns the requests to the mirror and to the registry.
+fn pull_by_faulty_mirror(how: impl Fn(&FaultyRegistry, &TestImage) + 'static) -> (Vec<String>, Vec<String>) {
+    let requests = std::sync::Mutex::new((Vec::new(), Vec::new()));
+    with_test_host_for_images(registry_with_mirror, async |host, (own, mirror)| {
+        let made = two_layer_image();
         let reference = own.add("x", &made);
         mirror.add("x", &made);
         how(&mirror, &made);
-        let name = machine.driver.ensure_image(&reference, &quiet).await.unwrap();
+        let name = host.driver.ensure_image(&reference, &ignore_progress).await.unwrap();
         assert_eq!(name, format!("{}/x@{}", own.address, digest(&made.manifest)));
-        assert_eq!(machine.layers().len(), 2, "nothing half made is left");
-        *said.lock().unwrap() = (mirror.asked.lock().unwrap().clone(), own.asked.lock().unwrap().clone());
+        assert_eq!(host.layers().len(), 2, "nothing half made is left");
+        *requests.lock().unwrap() = (mirror.requests.lock().unwrap().clone(), own.requests.lock().unwrap().clone());
     });
-    said.into_inner().unwrap()
+    requests.into_inner().unwrap()
 }
 
+/// A mirror that returns an HTML page is asked once.
 #[test]
-fn one_that_shows_a_page_for_people_is_asked_once() {
-    let (mirror, own) = spoiled(|mirror, _| mirror.answer("/v2/x/manifests/1", b"<html>Welcome</html>", |_| ()));
+fn mirror_with_html_is_asked_once() {
+    let (mirror, own) =
+        pull_by_faulty_mirror(|mirror, _| mirror.respond("/v2/x/manifests/1", b"<html>Welcome</html>", |_| ()));
     assert_eq!((mirror.len(), own.len()), (1, 4), "a manifest, a configuration and two layers: {mirror:?} {own:?}");
 }
 
+/// A mirror that is unavailable is asked once.
 #[test]
-fn one_that_cannot_now_is_asked_once() {
-    let (mirror, own) = spoiled(|mirror, _| mirror.answer("/v2/x/manifests/1", b"", |answer| answer.status = 503));
+fn unavailable_mirror_is_asked_once() {
+    let (mirror, own) =
+        pull_by_faulty_mirror(|mirror, _| mirror.respond("/v2/x/manifests/1", b"", |response| response.status = 503));
     assert_eq!((mirror.len(), own.len()), (1, 4), "{mirror:?} {own:?}");
 }
 
+/// Wrong bytes from a mirror are fetched again from the registry.
 #[test]
-fn wrong_bytes_of_one_are_fetched_anew() {
-    let (mirror, own) = spoiled(|mirror, made| {
+fn wrong_bytes_of_mirror_are_fetched_from_registry() {
+    let (mirror, own) = pull_by_faulty_mirror(|mirror, made| {
         let mut wrong = made.blobs[1].clone();
         let last = wrong.len() - 1;
         wrong[last] ^= 1;
-        mirror.answer(&format!("/v2/x/blobs/{}", digest(&made.blobs[1])), &wrong, |_| ());
+        mirror.respond(&format!("/v2/x/blobs/{}", digest(&made.blobs[1])), &wrong, |_| ());
     });
-    let blob = format!("/v2/x/blobs/{}", digest(&made().blobs[1]));
+    let blob = format!("/v2/x/blobs/{}", digest(&two_layer_image().blobs[1]));
     assert!(mirror.contains(&blob) && own.contains(&blob), "{mirror:?} {own:?}");
-    let (mirror, own) = spoiled(|mirror, made| {
-        mirror.answer(&format!("/v2/x/blobs/{}", digest(&made.blobs[0])), b"{}", |_| ());
+    let (mirror, own) = pull_by_faulty_mirror(|mirror, made| {
+        mirror.respond(&format!("/v2/x/blobs/{}", digest(&made.blobs[0])), b"{}", |_| ());
     });
     assert!(mirror.len() == 2 && own.len() == 3, "the configuration is checked at once: {mirror:?} {own:?}");
 }
 
+/// The registry continues a download where the mirror broke off.
 #[test]
-fn where_one_broke_off_the_registry_goes_on() {
-    let blob = format!("/v2/x/blobs/{}", digest(&made().blobs[1]));
-    let half = made().blobs[1].len() / 2;
+fn registry_continues_where_mirror_broke_off() {
+    let blob = format!("/v2/x/blobs/{}", digest(&two_layer_image().blobs[1]));
+    let half = two_layer_image().blobs[1].len() / 2;
     let cut = blob.clone();
-    let (mirror, own) = spoiled(move |mirror, made| mirror.answer(&cut, &made.blobs[1], |answer| answer.is_cut = true));
+    let (mirror, own) = pull_by_faulty_mirror(move |mirror, made| {
+        mirror.respond(&cut, &made.blobs[1], |response| response.is_cut = true)
+    });
     assert!(mirror.contains(&blob) && own.contains(&format!("{blob} from {half}")), "{mirror:?} {own:?}");
 }

@@ -1,52 +1,53 @@
-//! Pulls that cannot work, and what their owners are told.
+//! Pulls that cannot succeed, and their error messages.
 
 use tarn_driver::local::{ImageSettings, Registry};
 use tarn_driver::{Driver, Error};
 
-use super::false_registry::FalseRegistry;
-use super::maker::{Packing, Writing, digest, image, image_for};
-use super::quiet;
+use super::faulty_registry::FaultyRegistry;
+use super::ignore_progress;
+use super::image_builder::{Compression, LayerBuilder, digest, image, image_for};
 use super::registry::DockerRegistry;
-use crate::local::machine::{Machine, on_a_machine, on_a_machine_with};
+use crate::local::test_host::{TestHost, with_test_host, with_test_host_for_images};
 
-fn small() -> super::maker::Made {
-    image(&[Writing::new().file("a", 0o644, b"a").pack(Packing::Gzip)])
+fn small_image() -> super::image_builder::TestImage {
+    image(&[LayerBuilder::new().file("a", 0o644, b"a").pack(Compression::Gzip)])
 }
 
-async fn why(machine: &Machine, reference: &str) -> String {
-    match machine.driver.ensure_image(reference, &quiet).await {
+async fn refusal_of(host: &TestHost, reference: &str) -> String {
+    match host.driver.ensure_image(reference, &ignore_progress).await {
         Err(Error::Permanent(why)) => why,
         other => panic!("{reference}: {other:?}"),
     }
 }
 
+/// The message says which failure it is.
 #[test]
-fn a_failure_says_which_it_is() {
-    on_a_machine(async |machine| {
+fn failures_are_distinguished() {
+    with_test_host(async |host| {
         let registry = DockerRegistry::start().await;
         let address = &registry.address;
-        registry.push("there", &small()).await;
+        registry.push("there", &small_image()).await;
         let other = registry.push("other", &image_for("s390x", &[])).await;
-        for (reference, words) in [
+        for (reference, expected) in [
             ("Not A Name".to_owned(), "is not the name of an image"),
             (format!("{address}/nowhere:1"), "has no such repository, tag or digest"),
             (format!("{address}/there:2"), "has no such repository, tag or digest"),
-            (other, "there is linux/s390x"),
+            (other, "available: linux/s390x"),
         ] {
-            let why = why(machine, &reference).await;
-            assert!(why.contains(words), "{reference}: {why}");
+            let why = refusal_of(host, &reference).await;
+            assert!(why.contains(expected), "{reference}: {why}");
         }
-        // It is held without anybody listening at it, so that no other test can get it meanwhile.
+        // The port is bound without a listener, so that no other test can get it meanwhile.
         let held = tokio::net::TcpSocket::new_v4().unwrap();
         held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let closed = held.local_addr().unwrap();
-        let why = why(machine, &format!("{closed}/a")).await;
+        let why = refusal_of(host, &format!("{closed}/a")).await;
         assert!(why.contains(&format!("the registry {closed} cannot be reached: Connection refused")), "{why}");
     });
 }
 
-/// Two registries that want to know who asks, and logins there: a wrong one for one of them, the right one for the other under
-/// its second name.
+/// Two registries that require a login: one is configured with a wrong password, the other correctly under its second
+/// name.
 async fn with_logins() -> ((DockerRegistry, DockerRegistry, String), ImageSettings) {
     let (first, second) = (DockerRegistry::with_login().await, DockerRegistry::with_login().await);
     let login = |host: &str, password: &str| {
@@ -58,79 +59,88 @@ async fn with_logins() -> ((DockerRegistry, DockerRegistry, String), ImageSettin
     ((first, second, named), ImageSettings { registries, ..ImageSettings::default() })
 }
 
+/// A login is used, and its password never shown.
 #[test]
-fn a_login_is_used_and_never_shown() {
-    on_a_machine_with(with_logins, async |machine, (first, second, named)| {
-        let said = why(machine, &first.push("closed", &small()).await).await;
-        assert!(said.contains("has no login there"), "{said}");
-        let said = why(machine, &second.push("closed", &small()).await).await;
-        assert!(said.contains("refuses the login") && !said.contains("wrong-one"), "{said}");
-        assert!(machine.driver.ensure_image(&format!("{named}/closed:1"), &quiet).await.is_ok());
+fn login_is_used_and_never_shown() {
+    with_test_host_for_images(with_logins, async |host, (first, second, named)| {
+        let refusal = refusal_of(host, &first.push("closed", &small_image()).await).await;
+        assert!(refusal.contains("has no login there"), "{refusal}");
+        let refusal = refusal_of(host, &second.push("closed", &small_image()).await).await;
+        assert!(refusal.contains("rejects the login") && !refusal.contains("wrong-one"), "{refusal}");
+        assert!(host.driver.ensure_image(&format!("{named}/closed:1"), &ignore_progress).await.is_ok());
     });
 }
 
+/// Wrong bytes are detected, and a broken download is resumed.
 #[test]
-fn wrong_bytes_are_found_out_and_a_broken_connection_is_taken_up_again() {
-    on_a_machine(async |machine| {
-        let registry = FalseRegistry::start().await;
+fn wrong_bytes_are_detected_and_broken_download_resumes() {
+    with_test_host(async |host| {
+        let registry = FaultyRegistry::start().await;
         let content: Vec<u8> = (0..200_000u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
-        // One other byte of a file: it can still be unpacked, so that nothing but the digest says it.
-        let plain = image(&[Writing::new().file("a", 0o644, &content).pack(Packing::Plain)]);
+        // One changed byte of a file: it can still be unpacked, so only the digest reveals it.
+        let plain = image(&[LayerBuilder::new().file("a", 0o644, &content).pack(Compression::Plain)]);
         let mut wrong = plain.blobs[1].clone();
         wrong[1000] ^= 1;
         let reference = registry.add("wrong", &plain);
-        registry.answer(&format!("/v2/wrong/blobs/{}", digest(&plain.blobs[1])), &wrong, |_| ());
-        let said = why(machine, &reference).await;
-        assert!(said.contains(&format!("what {} sends does not match its digest", registry.address)), "{said}");
-        let made = image(&[Writing::new().file("a", 0o644, &content).pack(Packing::Zstd)]);
+        registry.respond(&format!("/v2/wrong/blobs/{}", digest(&plain.blobs[1])), &wrong, |_| ());
+        let refusal = refusal_of(host, &reference).await;
+        assert!(
+            refusal.contains(&format!("the data from {} does not match its digest", registry.address)),
+            "{refusal}"
+        );
+        let made = image(&[LayerBuilder::new().file("a", 0o644, &content).pack(Compression::Zstd)]);
         let blob = format!("blobs/{}", digest(&made.blobs[1]));
         let reference = registry.add("manifest", &made);
         let exact = format!("{}@{}", reference.trim_end_matches(":1"), digest(b"another manifest"));
-        registry.answer(&format!("/v2/manifest/manifests/{}", digest(b"another manifest")), &made.manifest, |_| ());
-        assert!(why(machine, &exact).await.contains("does not match its digest"));
+        registry.respond(&format!("/v2/manifest/manifests/{}", digest(b"another manifest")), &made.manifest, |_| ());
+        assert!(refusal_of(host, &exact).await.contains("does not match its digest"));
         let reference = registry.add("cut", &made);
-        registry.answer(&format!("/v2/cut/{blob}"), &made.blobs[1], |answer| answer.is_cut = true);
-        let name = machine.driver.ensure_image(&reference, &quiet).await.unwrap();
+        registry.respond(&format!("/v2/cut/{blob}"), &made.blobs[1], |response| response.is_cut = true);
+        let name = host.driver.ensure_image(&reference, &ignore_progress).await.unwrap();
         let half = made.blobs[1].len() / 2;
-        assert!(registry.asked.lock().unwrap().contains(&format!("/v2/cut/{blob} from {half}")));
-        let spec = machine.start_image(&name).await;
-        assert_eq!(std::fs::read(machine.seen(&spec, "a")).unwrap(), content);
+        assert!(registry.requests.lock().unwrap().contains(&format!("/v2/cut/{blob} from {half}")));
+        let spec = host.start_image(&name).await;
+        assert_eq!(std::fs::read(host.path_inside(&spec, "a")).unwrap(), content);
     });
 }
 
+/// A document that is too long is not read to its end.
 #[test]
-fn a_document_without_end_is_not_read_to_its_end() {
-    on_a_machine(async |machine| {
-        let registry = FalseRegistry::start().await;
-        registry.answer("/v2/endless/manifests/1", &vec![b' '; 5 << 20], |_| ());
-        let said = why(machine, &format!("{}/endless:1", registry.address)).await;
-        assert!(said.contains("a document without end"), "{said}");
-        registry.answer("/v2/odd/manifests/1", b"{\"schemaVersion\": 1}", |_| ());
-        assert!(why(machine, &format!("{}/odd:1", registry.address)).await.contains("schema 1"));
+fn oversized_document_is_refused() {
+    with_test_host(async |host| {
+        let registry = FaultyRegistry::start().await;
+        registry.respond("/v2/endless/manifests/1", &vec![b' '; 5 << 20], |_| ());
+        let refusal = refusal_of(host, &format!("{}/endless:1", registry.address)).await;
+        assert!(refusal.contains("a document that is too long"), "{refusal}");
+        registry.respond("/v2/odd/manifests/1", b"{\"schemaVersion\": 1}", |_| ());
+        assert!(refusal_of(host, &format!("{}/odd:1", registry.address)).await.contains("schema 1"));
     });
 }
 
+/// An unavailable registry is retried and then reported as unreachable.
 #[test]
-fn one_that_cannot_now_is_asked_again_and_then_said_to_be_unreachable() {
-    on_a_machine(async |machine| {
-        let registry = FalseRegistry::start().await;
+fn unavailable_registry_is_retried_then_unreachable() {
+    with_test_host(async |host| {
+        let registry = FaultyRegistry::start().await;
         let busy = |status: u16| format!("/v2/busy-{status}/manifests/1");
         for status in [429, 503] {
-            registry.answer(&busy(status), b"", |answer| answer.status = status);
+            registry.respond(&busy(status), b"", |response| response.status = status);
         }
         let name = |status: u16| format!("{}/busy-{status}:1", registry.address);
         let (often, cannot) = (name(429), name(503));
-        let (often, cannot) = tokio::join!(why(machine, &often), why(machine, &cannot));
+        let (often, cannot) = tokio::join!(refusal_of(host, &often), refusal_of(host, &cannot));
         let begins = format!("the registry {} cannot be reached: ", registry.address);
-        for (said, words) in [(often, "it says that this machine asks too often"), (cannot, "it answers 503")] {
-            assert!(said.contains(&format!("{begins}{words}; it was tried 3 times")), "{said}");
+        for (refusal, expected) in
+            [(often, "it reports too many requests from this host"), (cannot, "it responds with status 503")]
+        {
+            assert!(refusal.contains(&format!("{begins}{expected}; it was tried 3 times")), "{refusal}");
         }
         assert_eq!((registry.count(&busy(429)), registry.count(&busy(503))), (3, 3));
-        // One that can again is asked no more than it takes.
-        let reference = registry.add("again", &small());
-        registry.answer("/v2/again/manifests/1", b"", |answer| answer.status = 503);
-        registry.then("/v2/again/manifests/1", &small().manifest, |_| ());
-        machine.driver.ensure_image(&reference, &quiet).await.unwrap();
+        // A registry that recovers is asked only as often as necessary.
+        let reference = registry.add("again", &small_image());
+        registry.respond("/v2/again/manifests/1", b"", |response| response.status = 503);
+        registry.respond_next("/v2/again/manifests/1", &small_image().manifest, |_| ());
+        host.driver.ensure_image(&reference, &ignore_progress).await.unwrap();
         assert_eq!(registry.count("/v2/again/manifests/1"), 2);
     });
 }

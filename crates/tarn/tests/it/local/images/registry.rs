@@ -5,12 +5,12 @@ use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use super::maker::{Made, digest};
+use super::image_builder::{TestImage, digest};
 
-/// As long as it may take to answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long it may take to respond.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Who may log in where a login is needed; the password is `hunter2`.
+/// The accounts where a login is required; the password is `hunter2`.
 const LOGINS: &str = "anna:$2b$05$abcdefghijklmnopqrstuuoXuKqgZXLiJqzfmMXDDhSFPIvxV7t8.\n";
 
 pub(crate) struct DockerRegistry {
@@ -21,18 +21,18 @@ pub(crate) struct DockerRegistry {
 }
 
 impl DockerRegistry {
-    /// Starts one for everybody.
+    /// Starts a registry without logins.
     pub(crate) async fn start() -> Self {
         start(None).await
     }
 
-    /// Starts one that wants to know who asks.
+    /// Starts a registry that requires a login.
     pub(crate) async fn with_login() -> Self {
         start(Some(("anna", "hunter2"))).await
     }
 
     /// Pushes an image, and returns its reference.
-    pub(crate) async fn push(&self, name: &str, image: &Made) -> String {
+    pub(crate) async fn push(&self, name: &str, image: &TestImage) -> String {
         let (client, base) = (client(), format!("http://{}/v2/{name}", self.address));
         let allowed = |call: reqwest::RequestBuilder| match self.login {
             Some((user, password)) => call.basic_auth(user, Some(password)),
@@ -60,13 +60,13 @@ impl Drop for DockerRegistry {
 }
 
 pub(crate) fn client() -> reqwest::Client {
-    // Whoever was first has chosen the same one.
+    // Another test may have installed the same provider already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder().no_proxy().tls_certs_only([]).build().unwrap()
 }
 
 async fn start(login: Option<(&'static str, &'static str)>) -> DockerRegistry {
-    // Somebody else may take the port in between, and then another one is tried.
+    // Another process may take the port in between; then another port is tried.
     for _ in 0..20 {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let directory = tempfile::tempdir().unwrap();
@@ -94,7 +94,7 @@ async fn start(login: Option<(&'static str, &'static str)>) -> DockerRegistry {
             }
             true
         };
-        if tokio::time::timeout(PATIENCE, answers).await.expect("the registry answers") {
+        if tokio::time::timeout(TIMEOUT, answers).await.expect("the registry answers") {
             return registry;
         }
     }

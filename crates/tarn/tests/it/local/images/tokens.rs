@@ -1,26 +1,26 @@
-//! Registries that want a token, which somebody else gives out, and those that send on to somebody else.
+//! Registries that require a token from a separate service, and registries that redirect.
 
 use tarn_driver::local::{ImageSettings, Registry};
 use tarn_driver::{Driver, Error};
 
-use super::false_registry::FalseRegistry;
-use super::maker::{Made, Packing, Writing, digest, image};
-use super::quiet;
-use crate::local::machine::{Machine, on_a_machine_with};
+use super::faulty_registry::FaultyRegistry;
+use super::ignore_progress;
+use super::image_builder::{Compression, LayerBuilder, TestImage, digest, image};
+use crate::local::test_host::{TestHost, with_test_host_for_images};
 
 /// `anna:hunter2`, as it is sent.
 const ANNA: &str = "Basic YW5uYTpodW50ZXIy";
 
-/// Where a token for a repository is asked for.
+/// Where a token for a repository is requested.
 const TOKEN: &str = "/token?scope=repository%3Aorg%2Fx%3Apull&service=a+b";
 
-fn made() -> Made {
-    image(&[Writing::new().file("a", 0o644, b"a").pack(Packing::Gzip)])
+fn small_image() -> TestImage {
+    image(&[LayerBuilder::new().file("a", 0o644, b"a").pack(Compression::Gzip)])
 }
 
-/// A registry, which a login is configured for, and somebody who gives out tokens.
-async fn with_login() -> ((FalseRegistry, FalseRegistry), ImageSettings) {
-    let (registry, tokens) = (FalseRegistry::start().await, FalseRegistry::start().await);
+/// A registry with a configured login, and a token service.
+async fn with_login() -> ((FaultyRegistry, FaultyRegistry), ImageSettings) {
+    let (registry, tokens) = (FaultyRegistry::start().await, FaultyRegistry::start().await);
     let (username, password) = (Some("anna".to_owned()), Some("hunter2".to_owned()));
     let login =
         Registry { host: registry.address.clone(), username, password, plain_http: true, ..Registry::default() };
@@ -28,75 +28,79 @@ async fn with_login() -> ((FalseRegistry, FalseRegistry), ImageSettings) {
 }
 
 /// The same without a login.
-async fn without_login() -> ((FalseRegistry, FalseRegistry), ImageSettings) {
+async fn without_login() -> ((FaultyRegistry, FaultyRegistry), ImageSettings) {
     (with_login().await.0, ImageSettings::default())
 }
 
-/// What a registry says to whoever shows no token.
-fn challenge(tokens: &FalseRegistry) -> String {
+/// The challenge for a request without a token.
+fn challenge(tokens: &FaultyRegistry) -> String {
     format!(r#"Bearer realm="http://{}/token",service="a b",scope="repository:org/x:pull""#, tokens.address)
 }
 
-async fn why(machine: &Machine, reference: &str) -> String {
-    match machine.driver.ensure_image(reference, &quiet).await {
+async fn refusal_of(host: &TestHost, reference: &str) -> String {
+    match host.driver.ensure_image(reference, &ignore_progress).await {
         Err(Error::Permanent(why)) => why,
         other => panic!("{reference}: {other:?}"),
     }
 }
 
+/// A token is requested with the login, and again when it has expired.
 #[test]
-fn a_token_is_asked_for_with_the_login_and_again_when_it_has_passed() {
-    on_a_machine_with(with_login, async |machine, (registry, tokens)| {
-        let reference = registry.add("org/x", &made());
-        registry.want("/v2/org/x/manifests/", "Bearer one", &challenge(&tokens));
-        registry.want("/v2/org/x/blobs/", "Bearer two", &challenge(&tokens));
-        tokens.answer(TOKEN, br#"{"token":"one","expires_in":60}"#, |_| ());
-        tokens.then(TOKEN, br#"{"access_token":"two"}"#, |_| ());
-        machine.driver.ensure_image(&reference, &quiet).await.unwrap();
-        assert_eq!(*tokens.asked.lock().unwrap(), [format!("{TOKEN} by {ANNA}"), format!("{TOKEN} by {ANNA}")]);
-        assert_eq!(registry.count("Basic"), 0, "the password goes to whoever gives out tokens only");
+fn token_is_requested_with_login_and_renewed() {
+    with_test_host_for_images(with_login, async |host, (registry, tokens)| {
+        let reference = registry.add("org/x", &small_image());
+        registry.require_authorization("/v2/org/x/manifests/", "Bearer one", &challenge(&tokens));
+        registry.require_authorization("/v2/org/x/blobs/", "Bearer two", &challenge(&tokens));
+        tokens.respond(TOKEN, br#"{"token":"one","expires_in":60}"#, |_| ());
+        tokens.respond_next(TOKEN, br#"{"access_token":"two"}"#, |_| ());
+        host.driver.ensure_image(&reference, &ignore_progress).await.unwrap();
+        assert_eq!(*tokens.requests.lock().unwrap(), [format!("{TOKEN} by {ANNA}"), format!("{TOKEN} by {ANNA}")]);
+        assert_eq!(registry.count("Basic"), 0, "the password is sent to the token service only");
     });
 }
 
+/// A token is requested without a login, too.
 #[test]
-fn a_token_is_asked_for_without_a_login_too() {
-    on_a_machine_with(without_login, async |machine, (registry, tokens)| {
-        let reference = registry.add("org/x", &made());
-        registry.want("/v2/", "Bearer one", &challenge(&tokens));
-        let said = why(machine, &reference).await;
-        assert!(said.contains("has no org/x for everybody, and this cloud has no login there"), "{said}");
-        tokens.answer(TOKEN, br#"{"token":"one"}"#, |_| ());
-        machine.driver.ensure_image(&reference, &quiet).await.unwrap();
+fn token_is_requested_without_login() {
+    with_test_host_for_images(without_login, async |host, (registry, tokens)| {
+        let reference = registry.add("org/x", &small_image());
+        registry.require_authorization("/v2/", "Bearer one", &challenge(&tokens));
+        let refusal = refusal_of(host, &reference).await;
+        assert!(refusal.contains("has no public org/x, and this cloud has no login there"), "{refusal}");
+        tokens.respond(TOKEN, br#"{"token":"one"}"#, |_| ());
+        host.driver.ensure_image(&reference, &ignore_progress).await.unwrap();
         assert_eq!(tokens.count("Basic"), 0);
     });
 }
 
+/// A wrong repository name is not reported as a refused login.
 #[test]
-fn a_wrong_name_is_not_a_refused_login() {
-    on_a_machine_with(with_login, async |machine, (registry, tokens)| {
-        let reference = registry.add("org/x", &made());
-        registry.want("/v2/", "Bearer of somebody else", &challenge(&tokens));
-        tokens.answer(TOKEN, b"{}", |answer| answer.status = 401);
-        let said = why(machine, &reference).await;
-        assert!(said.contains("refuses the login that this cloud has for it"), "{said}");
-        tokens.answer(TOKEN, br#"{"token":"one"}"#, |_| ());
-        let said = why(machine, &reference).await;
-        assert!(said.contains("has no org/x, or not for the login that this cloud has there"), "{said}");
+fn wrong_name_is_not_refused_login() {
+    with_test_host_for_images(with_login, async |host, (registry, tokens)| {
+        let reference = registry.add("org/x", &small_image());
+        registry.require_authorization("/v2/", "Bearer of another repository", &challenge(&tokens));
+        tokens.respond(TOKEN, b"{}", |response| response.status = 401);
+        let refusal = refusal_of(host, &reference).await;
+        assert!(refusal.contains("rejects the login that this cloud has for it"), "{refusal}");
+        tokens.respond(TOKEN, br#"{"token":"one"}"#, |_| ());
+        let refusal = refusal_of(host, &reference).await;
+        assert!(refusal.contains("has no org/x, or the login of this cloud has no access to it"), "{refusal}");
     });
 }
 
+/// The target of a redirect does not get the login.
 #[test]
-fn whoever_a_registry_sends_on_to_is_not_shown_the_login() {
-    on_a_machine_with(with_login, async |machine, (registry, elsewhere)| {
-        let made = made();
+fn redirect_target_gets_no_login() {
+    with_test_host_for_images(with_login, async |host, (registry, elsewhere)| {
+        let made = small_image();
         let reference = registry.add("org/x", &made);
         let path = format!("/v2/org/x/blobs/{}", digest(&made.blobs[1]));
         let place = format!("location: http://{}/stored", elsewhere.address);
-        registry.answer(&path, b"", |answer| (answer.status, answer.head) = (307, vec![place]));
-        registry.want("/v2/", ANNA, "Basic realm=\"x\"");
-        elsewhere.answer("/stored", &made.blobs[1], |_| ());
-        machine.driver.ensure_image(&reference, &quiet).await.unwrap();
-        assert_eq!(*elsewhere.asked.lock().unwrap(), ["/stored"]);
-        assert!(registry.asked.lock().unwrap().contains(&format!("{path} by {ANNA}")));
+        registry.respond(&path, b"", |response| (response.status, response.head) = (307, vec![place]));
+        registry.require_authorization("/v2/", ANNA, "Basic realm=\"x\"");
+        elsewhere.respond("/stored", &made.blobs[1], |_| ());
+        host.driver.ensure_image(&reference, &ignore_progress).await.unwrap();
+        assert_eq!(*elsewhere.requests.lock().unwrap(), ["/stored"]);
+        assert!(registry.requests.lock().unwrap().contains(&format!("{path} by {ANNA}")));
     });
 }

@@ -1,0 +1,10 @@
+//! What every call has in common: the caller, the idempotency key, and the pages of lists.
+//!
+//! Start reading at [`Caller`].
+
+pub mod page;
+
+mod caller;
+pub(crate) mod idempotency;
+
+pub use caller::{Caller, Idempotency};

@@ -1,0 +1,144 @@
+//! Limits of organizations and users: what administrators set and see, and the check before anything is accepted.
+
+use tarn_model::ids::OrgId;
+use tarn_model::limits::{Amounts, Limits};
+use tarn_store::{Tx, events, limits};
+
+use super::admin::account_scope;
+use crate::page;
+use crate::{Caller, Control, Error, Result};
+
+/// The highest limit; sums of such numbers do not overflow.
+const MAX_LIMIT: u64 = 1 << 60;
+
+/// The limits of an organization, or of a user without one, and what counts against them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitsView {
+    /// The organization or user.
+    pub scope: String,
+    /// The limits that were set for it.
+    pub own: Limits,
+    /// The effective limits: its own, and those of the configuration for the rest.
+    pub limits: Limits,
+    /// What counts against the limits.
+    pub used: Amounts,
+}
+
+/// The limits to change; absent fields stay, and `Some(None)` returns to the configuration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct LimitsEdit {
+    pub instances: Option<Option<u64>>,
+    pub cpu_milli: Option<Option<u64>>,
+    pub gpus: Option<Option<u64>>,
+    pub volume_gb: Option<Option<u64>>,
+    pub object_bytes: Option<Option<u64>>,
+}
+
+impl LimitsEdit {
+    fn apply_to(self, own: Limits) -> Limits {
+        Limits {
+            instances: self.instances.unwrap_or(own.instances),
+            cpu_milli: self.cpu_milli.unwrap_or(own.cpu_milli),
+            gpus: self.gpus.unwrap_or(own.gpus),
+            volume_gb: self.volume_gb.unwrap_or(own.volume_gb),
+            object_bytes: self.object_bytes.unwrap_or(own.object_bytes),
+        }
+    }
+
+    fn check_bounds(&self) -> Result<()> {
+        let all = [self.instances, self.cpu_milli, self.gpus, self.volume_gb, self.object_bytes];
+        match all.into_iter().flatten().flatten().all(|limit| limit <= MAX_LIMIT) {
+            true => Ok(()),
+            false => Err(Error::invalid("invalid_limit", "the limit is too high; use null to remove it")),
+        }
+    }
+}
+
+/// Returns the limits of an organization, or of a user without one, by id.
+pub async fn info(control: &Control, caller: &Caller, of: &str) -> Result<LimitsView> {
+    caller.must_administer()?;
+    let read = control.store().read(|tx| -> Result<LimitsView> {
+        let scope = account_scope(tx, of)?;
+        limits_view(control, tx, scope)
+    });
+    read.await
+}
+
+/// Lists all scopes with limits of their own, in the order of the ids, after this one.
+pub async fn list(control: &Control, caller: &Caller, after: &str, limit: Option<u32>) -> Result<Vec<LimitsView>> {
+    caller.must_administer()?;
+    let limit = page::limit(limit)?;
+    let read = control.store().read(|tx| -> Result<Vec<LimitsView>> {
+        let scopes = limits::list(tx, after, limit)?;
+        scopes.into_iter().map(|scope| limits_view(control, tx, scope)).collect()
+    });
+    read.await
+}
+
+/// Changes some limits. Existing objects stay, even if they exceed a new limit.
+pub async fn edit(control: &Control, caller: &Caller, of: &str, edit: LimitsEdit) -> Result<LimitsView> {
+    caller.must_administer()?;
+    edit.check_bounds()?;
+    change_limits(control, caller, of, move |own| edit.apply_to(own)).await
+}
+
+/// Removes all limits of a scope; those of the configuration apply again.
+pub async fn clear(control: &Control, caller: &Caller, of: &str) -> Result<LimitsView> {
+    caller.must_administer()?;
+    change_limits(control, caller, of, |_| Limits::default()).await
+}
+
+async fn change_limits(
+    control: &Control,
+    caller: &Caller,
+    of: &str,
+    change: impl Fn(Limits) -> Limits + Send + Sync + 'static,
+) -> Result<LimitsView> {
+    let (me, of) = (caller.clone(), of.to_owned());
+    let write = control.write(caller, move |tx| {
+        let scope = account_scope(tx, &of)?;
+        let before = limits::get(tx, &scope)?;
+        let after = change(before);
+        limits::set(tx, &scope, &after)?;
+        let detail = serde_json::json!({ "before": limits_to_json(&before), "after": limits_to_json(&after) });
+        events::record(tx, me.user.id.as_str(), &scope, &scope, "limits.change", &detail)?;
+        Ok(scope)
+    });
+    let scope: String = write.await?;
+    control.store().read(|tx| limits_view(control, tx, scope.clone())).await
+}
+
+/// Returns the limits of a scope and what counts against them.
+pub(in crate::operations) fn limits_view(control: &Control, tx: &mut Tx<'_>, scope: String) -> Result<LimitsView> {
+    let objects = scope.parse::<OrgId>().ok().and_then(|org| control.objects().quota_bytes(&org));
+    let configured = Limits { object_bytes: objects, ..control.settings().limits };
+    let own = limits::get(tx, &scope)?;
+    let used = limits::used(tx, &scope)?;
+    Ok(LimitsView { scope, own, limits: own.or(configured), used })
+}
+
+/// Refuses what would exceed the limits of a scope. The check runs in the transaction that accepts the call, so that of
+/// two calls with room for one only one succeeds.
+pub(in crate::operations) fn check_limits(
+    tx: &mut Tx<'_>,
+    defaults: &Limits,
+    scope: &str,
+    more: &Amounts,
+) -> Result<()> {
+    let allowed = limits::get(tx, scope)?.or(*defaults);
+    if allowed.is_empty() {
+        return Ok(());
+    }
+    Ok(allowed.admit(scope, &limits::used(tx, scope)?, more)?)
+}
+
+fn limits_to_json(limits: &Limits) -> serde_json::Value {
+    serde_json::json!({
+        "instances": limits.instances,
+        "cpu_milli": limits.cpu_milli,
+        "gpus": limits.gpus,
+        "volume_gb": limits.volume_gb,
+        "object_bytes": limits.object_bytes,
+    })
+}

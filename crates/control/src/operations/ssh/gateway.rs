@@ -1,0 +1,153 @@
+//! Logins through the SSH gateway: the user name selects the instance, and the key identifies the user.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde_json::json;
+use tarn_driver::GuestStream;
+use tarn_model::clusters::{Cluster, Instance};
+use tarn_model::ids::{ClusterId, InstanceId, UserId};
+use tarn_model::lifecycle::State;
+use tarn_store::{Tx, clusters, events, instances, ssh_keys, users};
+
+use crate::{Control, Error, Result};
+
+/// How long a login waits for an instance that is starting.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The delay between two tries to reach an instance.
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
+
+/// How many ids are listed when a name matches several clusters.
+const MAX_NAMED: usize = 10;
+
+/// What a key opens under a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoginMatch {
+    One(Login),
+    /// Several clusters have that name; the message lists their ids.
+    Ambiguous(String),
+}
+
+/// An authorized login.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Login {
+    pub instance: InstanceId,
+    /// The user who saved the key or, for a key given at creation, the creator of the cluster.
+    pub user: UserId,
+    scope: String,
+}
+
+/// Finds what `name` refers to among everything that the key with this fingerprint opens: the id or name of an
+/// instance, or the id or name of a cluster, which stands for its first node. Returns `None` when there is no match,
+/// whatever else has that name.
+pub async fn find(control: &Control, name: &str, fingerprint: &str) -> Result<Option<LoginMatch>> {
+    let read = control.store().read(|tx| -> Result<_> {
+        let opened = clusters::opened_by(tx, fingerprint)?;
+        let (matching, node) = matching_clusters(tx, &opened, name)?;
+        match matching.as_slice() {
+            [] => Ok(None),
+            [cluster] => {
+                let Some(instance) = instances::of_cluster(tx, &cluster.id)?.into_iter().find(|one| one.node == node)
+                else {
+                    return Ok(None);
+                };
+                let user = user_of_key(tx, fingerprint, cluster)?;
+                let scope = cluster.owner.scope().to_owned();
+                Ok(Some(LoginMatch::One(Login { instance: instance.id, user, scope })))
+            }
+            several => Ok(Some(LoginMatch::Ambiguous(describe_ambiguity(name, several)))),
+        }
+    });
+    read.await
+}
+
+/// Records the event that a user has logged in.
+pub async fn record(control: &Control, login: &Login, fingerprint: &str, from: SocketAddr) -> Result<()> {
+    let (login, detail) = (login.clone(), json!({ "fingerprint": fingerprint, "from": from.to_string() }));
+    let write = control.store().write(move |tx| {
+        events::record(tx, login.user.as_str(), &login.scope, login.instance.as_str(), "ssh.login", &detail)
+    });
+    write.await.map_err(Error::from)
+}
+
+/// Connects to the guest of an instance, and waits for one that is starting. The error is a message for the user.
+pub async fn dial(control: &Control, instance: &InstanceId) -> std::result::Result<GuestStream, String> {
+    let started = tokio::time::Instant::now();
+    loop {
+        let why = match try_dial(control, instance).await {
+            Ok(stream) => return Ok(stream),
+            Err(DialError::Permanent(why)) => return Err(why),
+            Err(DialError::Retry(why)) => why,
+        };
+        if started.elapsed() + RETRY_INTERVAL >= DIAL_TIMEOUT {
+            return Err(format!("{why}; try again in a moment"));
+        }
+        tokio::time::sleep(RETRY_INTERVAL).await;
+    }
+}
+
+enum DialError {
+    Retry(String),
+    Permanent(String),
+}
+
+async fn try_dial(control: &Control, id: &InstanceId) -> std::result::Result<GuestStream, DialError> {
+    let read = control.store().read(|tx| instances::get(tx, id)).await;
+    let found: Option<Instance> = read.map_err(|error| {
+        tracing::error!(%error, instance = %id, "an instance could not be looked up for a login");
+        DialError::Retry("the engine cannot look up the instance at the moment".into())
+    })?;
+    let state = found.map_or(State::Destroyed, |instance| instance.state);
+    match &state {
+        State::Running => {}
+        State::Pending | State::Provisioning | State::Configuring | State::Restarting => {
+            return Err(DialError::Retry(format!("instance {id} is not running yet: it is {}", state.name())));
+        }
+        State::Destroying | State::Destroyed => {
+            return Err(DialError::Permanent(format!("instance {id} has been destroyed")));
+        }
+        State::Failed { reason } => {
+            return Err(DialError::Permanent(format!("instance {id} is not running: {reason}")));
+        }
+    }
+    control.driver().connect(id).await.map_err(|error| match error {
+        tarn_driver::Error::Retry(why) => DialError::Retry(format!("instance {id} does not respond: {why}")),
+        tarn_driver::Error::Permanent(why) | tarn_driver::Error::Unsupported(why) => DialError::Permanent(why),
+    })
+}
+
+/// Returns the clusters that a name refers to, and which of their nodes.
+fn matching_clusters(tx: &mut Tx<'_>, opened: &[Cluster], name: &str) -> Result<(Vec<Cluster>, u32)> {
+    let of_id = |id: &ClusterId| opened.iter().filter(|cluster| cluster.id == *id).cloned().collect();
+    if let Ok(id) = name.parse::<InstanceId>() {
+        let instance = instances::get(tx, &id)?;
+        return Ok(instance.map_or((Vec::new(), 0), |instance| (of_id(&instance.cluster), instance.node)));
+    }
+    if let Ok(id) = name.parse::<ClusterId>() {
+        return Ok((of_id(&id), 0));
+    }
+    if let Some((cluster, node)) = name.rsplit_once('-')
+        && let (Ok(id), Ok(node)) = (cluster.parse::<ClusterId>(), node.parse())
+    {
+        return Ok((of_id(&id), node));
+    }
+    Ok((opened.iter().filter(|cluster| cluster.name == name).cloned().collect(), 0))
+}
+
+fn user_of_key(tx: &mut Tx<'_>, fingerprint: &str, cluster: &Cluster) -> Result<UserId> {
+    for key in ssh_keys::with_fingerprint(tx, fingerprint)? {
+        if key.owner.scope() == cluster.owner.scope()
+            && users::get(tx, &key.owner.user)?.is_some_and(|user| !user.disabled)
+        {
+            return Ok(key.owner.user);
+        }
+    }
+    Ok(cluster.owner.user.clone())
+}
+
+fn describe_ambiguity(name: &str, several: &[Cluster]) -> String {
+    let ids: Vec<&str> = several.iter().take(MAX_NAMED).map(|cluster| cluster.id.as_str()).collect();
+    let more = if several.len() > MAX_NAMED { ", …" } else { "" };
+    format!("several clusters that your key opens are named {name}; use an id instead: {}{more}", ids.join(", "))
+}

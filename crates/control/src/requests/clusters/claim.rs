@@ -1,0 +1,168 @@
+//! CLUSTER_CLAIM: waits for capacity, pulls the image, creates and configures the instances, and confirms that they
+//! run.
+
+use tarn_model::capacity::{self, Claim, Inventory};
+use tarn_model::clusters::Instance;
+use tarn_model::ids::ClusterId;
+use tarn_model::lifecycle::State;
+use tarn_model::requests::{Request, RequestType};
+use tarn_store::{Tx, instances, requests};
+
+use super::{nodes, pull_image};
+use crate::requests::{Commit, Context, Definition, Failure, Next, Step, Undo, Work, commit_nothing};
+use crate::{Error, Result, Settings};
+
+/// How many claims at the front of the queue are considered when capacity becomes free. Claims further back wait until
+/// the queue has moved.
+pub(crate) const QUEUE_WINDOW: u32 = 64;
+
+pub(in crate::requests) const DEFINITION: Definition = Definition {
+    kind: RequestType::ClusterClaim,
+    steps: &[
+        Step { name: "reserve", run: reserve_capacity, undo: Undo::With(release_reservation) },
+        Step {
+            name: pull_image::NAME,
+            run: pull_image::pull_image,
+            undo: Undo::None("images are a cache, which is cleaned up by itself"),
+        },
+        Step { name: "provision", run: provision_instances, undo: Undo::With(remove_instances) },
+        Step {
+            name: "configure",
+            run: configure_instances,
+            undo: Undo::None("the configuration is removed with the instances"),
+        },
+        Step { name: "confirm", run: confirm_running, undo: Undo::None("it only observes and commits") },
+    ],
+    completed: "The cluster is running.",
+    takes_notes: false,
+    failed: fail_claim,
+};
+
+fn reserve_capacity(ctx: Context<'_>) -> Work<'_> {
+    let (board, cluster) = (ctx.control.host_view(), ctx.cluster().clone());
+    let (installed, present) = (board.inventory(), board.present_inventory());
+    let settings = ctx.control.settings().clone();
+    Box::pin(async move {
+        let commit: Commit = Box::new(move |tx| try_reserve(tx, [&installed, &present], &cluster, &settings));
+        Ok(commit)
+    })
+}
+
+fn try_reserve(
+    tx: &mut Tx<'_>,
+    [installed, present]: [&Inventory; 2],
+    id: &ClusterId,
+    settings: &Settings,
+) -> Result<Next> {
+    let nodes = nodes::load_nodes(tx, id)?;
+    // A cluster without an image to pull skips that step.
+    let next = match nodes.cluster.wanted_image() {
+        Some(_) => Next::DoneUntil(tx.now().after(settings.image_pull_deadline)),
+        None => Next::SkipUntil(tx.now().after(settings.work_deadline)),
+    };
+    if nodes.instances.iter().all(|instance| instance.holds_capacity) {
+        return Ok(next);
+    }
+    if let Some(first) = nodes.instances.first() {
+        let claim = Claim { shape: first.shape.clone(), nodes: nodes.cluster.num_nodes };
+        if let Err(shortage) = capacity::fits_ever(installed, &claim) {
+            // The host has shrunk. A claim that can never be placed must not block the claims behind it.
+            let message = format!("the host can no longer hold the cluster: it needs {shortage} when nothing runs");
+            return Err(Error::conflict("does_not_fit", message));
+        }
+    }
+    let queue = instances::waiting(tx, QUEUE_WINDOW)?;
+    let Some(position) = queue.iter().position(|(cluster, _)| cluster == id) else {
+        return Ok(Next::Wait);
+    };
+    let ahead: Vec<Claim> = queue[..position].iter().map(|(_, claim)| claim.clone()).collect();
+    let Ok(gpus) = capacity::place(present, &instances::held(tx)?, &ahead, &queue[position].1) else {
+        return Ok(Next::Wait);
+    };
+    nodes::move_cluster(tx, id, "cluster.placed", State::provision, |instance: &mut Instance| {
+        instance.holds_capacity = true;
+        instance.gpus = gpus.get(instance.node as usize).cloned().unwrap_or_default();
+    })?;
+    // The window moves by one: the claim that enters it must be considered.
+    requests::wake_line(tx, QUEUE_WINDOW + 1)?;
+    Ok(next)
+}
+
+fn release_reservation(ctx: Context<'_>) -> Work<'_> {
+    let cluster = ctx.cluster().clone();
+    Box::pin(async move {
+        let commit: Commit = Box::new(move |tx| {
+            release_capacity(tx, &cluster)?;
+            Ok(Next::Done)
+        });
+        Ok(commit)
+    })
+}
+
+/// Releases what the nodes of a cluster hold. Call this only after they were observed to be gone.
+pub(super) fn release_capacity(tx: &mut Tx<'_>, id: &ClusterId) -> Result<()> {
+    for mut instance in instances::of_cluster(tx, id)? {
+        instance.holds_capacity = false;
+        instance.gpus.clear();
+        instances::save(tx, &instance)?;
+    }
+    requests::wake_line(tx, QUEUE_WINDOW)?;
+    Ok(())
+}
+
+fn provision_instances(ctx: Context<'_>) -> Work<'_> {
+    let cluster = ctx.cluster().clone();
+    Box::pin(async move {
+        let nodes = nodes::read_nodes(ctx).await?;
+        let observed = nodes::ensure_all(ctx, &nodes, None).await?;
+        let addresses: Vec<String> = observed.into_iter().map(|instance| instance.private_ip).collect();
+        let commit: Commit = Box::new(move |tx| {
+            nodes::move_cluster(tx, &cluster, "cluster.provisioned", State::configure, |instance| {
+                instance.private_ip = addresses.get(instance.node as usize).cloned();
+            })?;
+            Ok(Next::Done)
+        });
+        Ok(commit)
+    })
+}
+
+fn remove_instances(ctx: Context<'_>) -> Work<'_> {
+    Box::pin(async move {
+        nodes::remove_all_nodes(ctx).await?;
+        Ok(commit_nothing())
+    })
+}
+
+fn configure_instances(ctx: Context<'_>) -> Work<'_> {
+    Box::pin(async move {
+        let nodes = nodes::read_nodes(ctx).await?;
+        nodes::restart_rebooted(ctx, &nodes, None).await?;
+        nodes::configure_all(ctx, &nodes).await?;
+        Ok(commit_nothing())
+    })
+}
+
+fn confirm_running(ctx: Context<'_>) -> Work<'_> {
+    let cluster = ctx.cluster().clone();
+    Box::pin(async move {
+        let nodes = nodes::read_nodes(ctx).await?;
+        nodes::restart_rebooted(ctx, &nodes, None).await?;
+        for (node, seen) in nodes.instances.iter().zip(nodes::observe_all(ctx, &nodes).await?) {
+            if !seen.is_some_and(|seen| seen.running) {
+                return Err(Failure::Permanent(format!("node {} stopped while it was being set up", node.name())));
+            }
+        }
+        let commit: Commit = Box::new(move |tx| {
+            nodes::move_cluster(tx, &cluster, "cluster.running", State::run, |_| {})?;
+            Ok(Next::Done)
+        });
+        Ok(commit)
+    })
+}
+
+fn fail_claim(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
+    let Some(cluster) = &request.cluster else {
+        return Err(Error::not_found("cluster", "of the request"));
+    };
+    nodes::fail_cluster(tx, cluster, reason)
+}

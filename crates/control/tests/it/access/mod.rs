@@ -1,0 +1,5 @@
+//! Access to instances: SSH keys, the gateway and the loopback proxy.
+
+mod gateway;
+mod loopback_proxy;
+mod ssh_keys;

@@ -1,0 +1,7 @@
+//! What the host can hold: the capacity queue, GPUs, limits and the pool of volumes.
+
+mod gpus;
+mod limits;
+mod missing_gpus;
+mod pool;
+mod queue;

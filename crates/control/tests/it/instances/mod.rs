@@ -1,0 +1,6 @@
+//! The life of instances: images, restarts, reboots of the host, and deaths.
+
+mod dead_instances;
+mod images;
+mod reboots;
+mod restarts;

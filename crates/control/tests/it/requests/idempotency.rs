@@ -1,0 +1,72 @@
+//! A repeated call takes effect once.
+
+use std::time::Duration;
+
+use rstest::rstest;
+use tarn_control::operations::admin::{self, NewUser};
+use tarn_control::operations::clusters::{self, NewCluster};
+use tarn_control::{Caller, Idempotency, Listing, reconcilers};
+use tarn_store::testing::DatabaseKind;
+
+use crate::support::world;
+
+fn once(caller: &Caller, fingerprint: u8, seal: u8) -> Caller {
+    let wish = Idempotency { key: "again".into(), fingerprint: [fingerprint; 32], seal: [seal; 32] };
+    Caller { idempotency: Some(wish), ..caller.clone() }
+}
+
+/// A repeated call returns the same response.
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn repeated_call_returns_same_response(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
+) {
+    let Some(world) = world(database).await else { return };
+    let new = || NewCluster { instance_type: "1xCPU".into(), ..Default::default() };
+    let me = once(&world.caller, 1, 9);
+    let calls = (0..8).map(|_| clusters::create(&world.control, &me, new()));
+    let answers: Vec<_> = futures::future::join_all(calls).await.into_iter().map(|answer| answer.unwrap()).collect();
+    assert!(answers.iter().all(|answer| *answer == answers[0]));
+    let page = clusters::list(&world.control, &world.caller, Listing::default()).await.unwrap();
+    assert_eq!(page.items.len(), 1);
+
+    let other = clusters::create(&world.control, &once(&world.caller, 2, 9), new()).await.unwrap_err();
+    assert_eq!(other.code, "idempotency_key_reused");
+    let stranger = clusters::create(&world.control, &once(&world.caller, 1, 8), new()).await.unwrap_err();
+    assert_eq!(stranger.code, "idempotency_other_key", "the outcome is sealed with the first caller's secret");
+}
+
+/// An API key that is shown once is not readable in the database.
+#[tokio::test(flavor = "multi_thread")]
+async fn database_reveals_no_api_key() {
+    let Some(world) = world(DatabaseKind::Sqlite).await else {
+        return;
+    };
+    let me = once(&world.caller, 1, 9);
+    let new = || NewUser { email: "ada@example.org".into(), org_name: None };
+    let first = admin::create_user(&world.control, &me, new()).await.unwrap();
+    let second = admin::create_user(&world.control, &me, new()).await.unwrap();
+    assert_eq!(first.api_key, second.api_key);
+    let entries = std::fs::read_dir(world.fresh.dir.path()).unwrap().map(|entry| entry.unwrap().path());
+    for file in entries.filter(|path| path.is_file()) {
+        let bytes = std::fs::read(file).unwrap();
+        assert!(!bytes.windows(first.api_key.len()).any(|window| window == first.api_key.as_bytes()));
+    }
+}
+
+/// After a day an idempotency key can be used again.
+#[tokio::test(flavor = "multi_thread")]
+async fn idempotency_key_expires_after_a_day() {
+    let Some(world) = world(DatabaseKind::Sqlite).await else {
+        return;
+    };
+    let new = || NewCluster { instance_type: "1xCPU".into(), ..Default::default() };
+    let me = once(&world.caller, 1, 9);
+    let first = clusters::create(&world.control, &me, new()).await.unwrap();
+    world.wait(Duration::from_secs(24 * 3600 + 1)).await;
+    let second = clusters::create(&world.control, &me, new()).await.unwrap();
+    assert_ne!(first.cluster, second.cluster);
+    world.wait(Duration::from_secs(24 * 3600 + 1)).await;
+    assert_eq!(reconcilers::expiry::tick(&world.control).await.unwrap(), Duration::ZERO, "something was removed");
+    assert!(reconcilers::expiry::tick(&world.control).await.unwrap() > Duration::ZERO);
+}

@@ -1,0 +1,5 @@
+//! Durable requests: every step under every fault, races, and idempotent calls.
+
+mod idempotency;
+mod races;
+mod step_matrix;

@@ -1,0 +1,166 @@
+//! What the kernel must support.
+
+mod security_modules;
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use rustix::mount::{FsOpenFlags, fsopen};
+
+use super::{ExaminedProcess, read_number, read_setting};
+use crate::findings::Finding;
+
+/// The first version that supports id-mapped mounts below an overlay.
+const LEAST: (u32, u32) = (5, 19);
+
+/// Checks the kernel, and the security modules that confine a process.
+pub fn kernel(of: ExaminedProcess) -> Vec<Finding> {
+    let mut findings = vec![check_kernel_version(rustix::system::uname().release().to_str().unwrap_or_default())];
+    findings.push(check_overlay(&read_setting("/proc/filesystems"), Path::new("/lib/modules").exists()));
+    findings.push(check_user_namespaces());
+    findings.push(check_seccomp());
+    findings.push(check_xfs());
+    findings.push(check_loop_devices());
+    findings.push(security_modules::judge_modules(&security_modules::State::read(of)));
+    findings
+}
+
+fn check_kernel_version(release: &str) -> Finding {
+    const CHECK: &str = "kernel.version";
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse::<u32>().ok());
+    let todo = format!("use a kernel of {}.{} or later: instances map user ids below an overlay", LEAST.0, LEAST.1);
+    match (numbers.next(), numbers.next()) {
+        (Some(major), Some(minor)) if (major, minor) >= LEAST => Finding::ok(CHECK, format!("Linux {release}")),
+        (Some(_), Some(_)) => Finding::failure(CHECK, format!("Linux {release} is too old"), todo),
+        _ => Finding::warning(CHECK, format!("the version of this kernel is not recognised: {release:?}"), todo),
+    }
+}
+
+fn check_overlay(filesystems: &str, has_modules: bool) -> Finding {
+    const CHECK: &str = "kernel.overlay";
+    match filesystems.lines().any(|line| line.trim_start_matches("nodev").trim() == "overlay") {
+        true => Finding::ok(CHECK, "the overlay filesystem is available"),
+        false if has_modules => Finding::note(
+            CHECK,
+            "the overlay filesystem is not loaded; the first mount loads it, if the kernel has it as a module",
+            "modprobe overlay",
+        ),
+        false => Finding::failure(
+            CHECK,
+            "the kernel does not support the overlay filesystem",
+            "use a kernel with CONFIG_OVERLAY_FS: the root of every instance is one",
+        ),
+    }
+}
+
+fn check_user_namespaces() -> Finding {
+    const CHECK: &str = "kernel.user_namespaces";
+    let most = read_number("/proc/sys/user/max_user_namespaces");
+    if !Path::new("/proc/self/ns/user").exists() {
+        return Finding::failure(CHECK, "the kernel has no user namespaces", "use a kernel with CONFIG_USER_NS");
+    }
+    match most {
+        Some(0) => {
+            Finding::failure(CHECK, "user namespaces are switched off", "sysctl -w user.max_user_namespaces=65536")
+        }
+        Some(most) if most < 1024 => Finding::warning(
+            CHECK,
+            format!("only {most} user namespaces are allowed, and every instance needs one"),
+            "sysctl -w user.max_user_namespaces=65536",
+        ),
+        Some(most) => {
+            let closed = read_setting("/proc/sys/kernel/unprivileged_userns_clone") == "0"
+                || read_setting("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1";
+            let beside =
+                if closed { "; ordinary users cannot create them, which does not affect an engine" } else { "" };
+            Finding::ok(CHECK, format!("up to {most} user namespaces{beside}"))
+        }
+        None => Finding::warning(CHECK, "the kernel does not report how many user namespaces it allows", "mount /proc"),
+    }
+}
+
+fn check_seccomp() -> Finding {
+    const CHECK: &str = "kernel.seccomp";
+    let known = read_setting("/proc/sys/kernel/seccomp/actions_avail");
+    match known.split_whitespace().any(|action| action == "errno") {
+        true => Finding::ok(CHECK, "system calls can be filtered"),
+        false => Finding::failure(
+            CHECK,
+            "the kernel cannot filter system calls",
+            "use a kernel with CONFIG_SECCOMP_FILTER: no instance starts without its filter",
+        ),
+    }
+}
+
+fn check_xfs() -> Finding {
+    const CHECK: &str = "kernel.xfs";
+    // The call makes the kernel load the module; only root may do that.
+    let is_known = match super::is_root() {
+        true => fsopen("xfs", FsOpenFlags::FSOPEN_CLOEXEC).is_ok(),
+        false => read_setting("/proc/filesystems").lines().any(|line| line.trim() == "xfs"),
+    };
+    match is_known {
+        true => Finding::ok(CHECK, "the filesystem XFS is available"),
+        false if !super::is_root() => {
+            Finding::skipped(CHECK, "XFS is not loaded, and only root may load it", super::AS_ROOT)
+        }
+        false => Finding::failure(
+            CHECK,
+            "the kernel does not support the filesystem XFS: there can be no volumes",
+            "install the kernel's extra modules, or use a kernel with CONFIG_XFS_FS",
+        ),
+    }
+}
+
+fn check_loop_devices() -> Finding {
+    const CHECK: &str = "kernel.loop_devices";
+    let names = fs::read_dir("/sys/block").into_iter().flatten().flatten().map(|entry| entry.path());
+    let all: Vec<_> =
+        names.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("loop"))).collect();
+    let used = all.iter().filter(|path| path.join("loop/backing_file").exists()).count();
+    match File::open("/dev/loop-control") {
+        Ok(_) => match read_number("/sys/module/loop/parameters/max_loop").unwrap_or(0) {
+            // Zero means that the kernel creates as many as needed.
+            most if most > 0 && used as u64 >= most => Finding::failure(
+                CHECK,
+                format!("all {most} loop devices are in use"),
+                "losetup --list shows by whom; boot with max_loop=0 for as many as are needed",
+            ),
+            _ => Finding::ok(CHECK, format!("{used} loop devices are in use, and more can be created")),
+        },
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            Finding::skipped(CHECK, "loop devices are for root only", super::AS_ROOT)
+        }
+        Err(error) => Finding::failure(
+            CHECK,
+            format!("/dev/loop-control cannot be opened ({error}): there can be no volumes"),
+            "modprobe loop; in a container, give it the device",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::findings::Level;
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        for (release, level) in [
+            ("6.18.44-fc-v490", Level::Ok),
+            ("5.19.0", Level::Ok),
+            ("5.4.0-190-generic", Level::Failure),
+            ("4.20", Level::Failure),
+            ("nonsense", Level::Warning),
+        ] {
+            assert_eq!(check_kernel_version(release).level, level, "{release}");
+        }
+    }
+
+    #[test]
+    fn filesystems_match_by_whole_name() {
+        assert_eq!(check_overlay("nodev\tsysfs\nnodev\toverlay\n\text4", false).level, Level::Ok);
+        assert_eq!(check_overlay("nodev\toverlayish\n\text4", true).level, Level::Note);
+        assert_eq!(check_overlay("\text4", false).level, Level::Failure);
+    }
+}

@@ -1,0 +1,106 @@
+//! The transfer of a layer from the registry to the unpacking process, through its digest.
+
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use tokio::io::AsyncWriteExt;
+use tokio::process::ChildStdin;
+use tokio::time::{Instant, timeout};
+
+use super::layer::{Layer, Pull, UNPACKER_IDLE_TIMEOUT};
+use super::unpack_permits::{MIN_RATE, TooSlow, UnpackPermit};
+use crate::Error;
+use crate::local::images::registry::connection::root_cause;
+
+/// How long a registry may send nothing in the middle of a layer.
+const REGISTRY_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How often a registry may interrupt a transfer without progress, and the delay before the next try. How long a
+/// registry may be unreachable is limited where it is called.
+const TRIES: u32 = 3;
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// After this much progress the count of interruptions starts again.
+const PROGRESS_BYTES: u64 = 1 << 20;
+
+/// Why a layer was not transferred.
+pub(super) enum TransferError {
+    /// The unpacking process has stopped reading.
+    Closed,
+    /// The registry did not send the layer, or sent something else.
+    Failed(Error),
+}
+
+/// Sends a layer to the unpacking process, and resumes where it was when the registry interrupts.
+pub(super) async fn send_layer(
+    pull: &Pull<'_>,
+    layer: &Layer,
+    mut input: ChildStdin,
+    permit: &mut UnpackPermit<'_>,
+) -> Result<(), TransferError> {
+    let (sources, failed) = (pull.sources, TransferError::Failed);
+    let (mut sum, mut at, mut failures, mut safe) = (Sha256::new(), 0, 0, 0);
+    loop {
+        let mut source_response = sources.open_layer(&layer.digest, at).await.map_err(failed)?;
+        // The time until the registry responds is limited elsewhere.
+        let mut began = Instant::now();
+        // A registry that does not support ranges starts again from the beginning.
+        let mut skip = if source_response.response.status() == reqwest::StatusCode::PARTIAL_CONTENT { 0 } else { at };
+        let reason = loop {
+            let piece = match timeout(REGISTRY_IDLE_TIMEOUT, source_response.response.chunk()).await {
+                Ok(Ok(Some(piece))) => piece,
+                Ok(Ok(None)) => break "it interrupted the transfer".to_owned(),
+                Ok(Err(error)) => break root_cause(&error),
+                Err(_) => break "it stopped sending".to_owned(),
+            };
+            permit
+                .record_transfer(piece.len() as u64, began.elapsed())
+                .map_err(|slow| failed(too_slow_error(pull, &slow)))?;
+            let skipped = usize::try_from(skip).unwrap_or(usize::MAX).min(piece.len());
+            skip -= skipped as u64;
+            let piece = &piece[skipped..];
+            at += piece.len() as u64;
+            if at > layer.size {
+                return Err(failed(sources.digest_mismatch()));
+            }
+            sum.update(piece);
+            match timeout(UNPACKER_IDLE_TIMEOUT, input.write_all(piece)).await {
+                Ok(written) => written.map_err(|_| TransferError::Closed)?,
+                Err(_) => return Err(failed(pull.unpack_timeout_error())),
+            }
+            pull.progress.add_bytes(piece.len() as u64);
+            began = Instant::now();
+        };
+        if at == layer.size {
+            break;
+        }
+        if sources.abandon_mirror(&source_response, &reason) {
+            continue;
+        }
+        failures = if at - safe >= PROGRESS_BYTES { 1 } else { failures + 1 };
+        safe = at;
+        if failures >= TRIES {
+            return Err(failed(sources.unreachable_error(&reason, failures)));
+        }
+        tokio::time::sleep(RETRY_DELAY).await;
+    }
+    let digest: String = sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    if digest != layer.digest {
+        return Err(failed(sources.digest_mismatch()));
+    }
+    Ok(())
+}
+
+fn too_slow_error(pull: &Pull<'_>, slow: &TooSlow) -> Error {
+    let (name, registry) = (&pull.sources.name, pull.registry);
+    match slow {
+        TooSlow::BelowMinimumRate => Error::Permanent(format!(
+            "{name} cannot be pulled: the registry {registry} sends less than {} KiB in a second; try again when \
+             it is faster",
+            MIN_RATE >> 10
+        )),
+        TooSlow::TooManySlowTransfers => Error::Retry(format!(
+            "{name} is transferred slowly from {registry}, like too many other images; it is pulled again later"
+        )),
+    }
+}

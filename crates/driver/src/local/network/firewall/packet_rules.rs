@@ -1,0 +1,102 @@
+//! The rules for packets between clusters, the host and other networks.
+
+use std::fmt::Write;
+
+use crate::local::network::addresses::prefix::{Prefix, SLOTS};
+use crate::local::network::addresses::subnet::Subnet;
+use crate::local::network::identity::Identity;
+
+/// The set that counts the outgoing flows of each node.
+pub(super) const FLOWS: &str = "flows";
+
+/// How many outgoing flows one node may have at a time. The kernel tracks all flows of the host in one table, usually
+/// of 262,144 entries; when it is full, nothing on the host can open a connection.
+const MOST_FLOWS: u32 = 16_384;
+
+/// The metadata services of clouds, which hold secrets of the host: link-local addresses, and those of clouds that use
+/// other ones.
+const METADATA: &str = "169.254.0.0/16, 100.100.100.200, 192.0.0.192";
+
+/// Another metadata service, which also is the name server in its cloud.
+const METADATA_WITH_NAMES: &str = "168.63.129.16";
+
+/// A ruleset that only kernels accept which can count flows.
+pub(super) const FLOW_COUNT_PROBE: &str = "table inet tarn_probe {
+  set flows {
+    type ipv4_addr
+    size 16
+    flags dynamic
+  }
+  chain probe {
+    ct state new add @flows { ip saddr ct count over 1 } drop
+  }
+}
+";
+
+/// Returns the body of the table. `is_limited` tells whether flows are counted, which not every kernel supports.
+///
+/// * `untracked` keeps traffic between nodes out of the shared connection tracking table: no rule needs its state.
+///   Gateways are excluded, because replies to the host must be recognised.
+/// * `incoming` drops packets whose source the kernel would not route to the bridge they came from: a node cannot spoof
+///   an address of another cluster or network.
+/// * `input` protects the host: instances may only send replies to what the host itself asked.
+/// * `forward` isolates clusters from each other, from metadata services and from networks that the operator denies,
+///   lets instances out, and lets only replies in. Where the kernel passes bridged packets through here as well, packets
+///   within one bridge must be accepted: hence the set.
+/// * `outgoing` gives packets that leave the host its address.
+pub(super) fn packet_rules(identity: &Identity, prefix: Prefix, denied: &[Subnet], is_limited: bool) -> String {
+    let ours = format!("\"{}*\"", identity.interfaces());
+    let mut same_bridge = String::new();
+    for slot in 0..SLOTS {
+        let bridge = identity.bridge(slot);
+        write!(same_bridge, "\"{bridge}\" . \"{bridge}\", ").expect("writing to a string does not fail");
+    }
+    let denied: String = denied.iter().map(|network| format!(", {network}")).collect();
+    let (flows, limit) = if is_limited { flow_limit(&ours) } else { Default::default() };
+    format!(
+        "  set same_bridge {{
+    type ifname . ifname
+    elements = {{ {same_bridge} }}
+  }}
+  set denied {{
+    type ipv4_addr
+    flags interval
+    auto-merge
+    elements = {{ {METADATA}{denied} }}
+  }}
+{flows}  chain untracked {{
+    type filter hook prerouting priority raw; policy accept;
+    iifname {ours} ip saddr {prefix} ip daddr {prefix} ip daddr & 0.0.0.63 != 0.0.0.1 notrack
+  }}
+  chain incoming {{
+    type filter hook prerouting priority filter; policy accept;
+    iifname {ours} fib saddr . iif oif missing drop
+  }}
+  chain input {{
+    type filter hook input priority filter; policy accept;
+    iifname {ours} ct state established,related ct original ip daddr {prefix} accept
+    iifname {ours} drop
+  }}
+  chain forward {{
+    type filter hook forward priority filter; policy accept;
+    iifname . oifname @same_bridge accept
+    iifname {ours} oifname {ours} drop
+    iifname {ours} meta nfproto != ipv4 drop
+    iifname {ours} ip daddr @denied drop
+    iifname {ours} ip daddr {METADATA_WITH_NAMES} th dport != 53 drop
+{limit}    oifname {ours} ct state established,related accept
+    oifname {ours} drop
+  }}
+  chain outgoing {{
+    type nat hook postrouting priority srcnat; policy accept;
+    ip saddr {prefix} oifname != \"lo\" oifname != {ours} masquerade
+  }}
+"
+    )
+}
+
+/// Returns the set of counted nodes, and the rule that limits their flows.
+fn flow_limit(ours: &str) -> (String, String) {
+    let set = format!("  set {FLOWS} {{\n    type ipv4_addr\n    size 65536\n    flags dynamic\n  }}\n");
+    (set, format!("    iifname {ours} ct state new add @{FLOWS} {{ ip saddr ct count over {MOST_FLOWS} }} drop\n"))
+}

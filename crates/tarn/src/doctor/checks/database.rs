@@ -1,0 +1,195 @@
+//! The database: whether it can be read, has the right schema, is undamaged, and belongs to the master key.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tarn_driver::findings::{Finding, Level};
+use tarn_model::{Clock as _, Time};
+use tarn_store::examine::{self, Health};
+use tarn_store::{Error, Store};
+
+use crate::data::master_key;
+use crate::doctor::probes::engine_state::EngineState;
+use crate::doctor::target::{Target, is_unreadable};
+use crate::environment::SystemClock;
+
+/// A longer write-ahead log means that checkpoints fail.
+const LONG_LOG_BYTES: u64 = 1 << 30;
+
+/// A larger difference between clocks makes the leases of replicas unreliable.
+const MAX_SKEW: Duration = Duration::from_secs(1);
+
+/// Checks the database.
+pub(in crate::doctor) async fn check_database(target: Arc<Target>) -> Vec<Finding> {
+    const CHECK: &str = "database.opens";
+    if let Some(file) = target.database_file() {
+        if is_unreadable(&target.data) || file.exists() && std::fs::File::open(&file).is_err() {
+            let why = format!("this user may not read {}", file.display());
+            return vec![Finding::skipped(CHECK, why, "run `tarn doctor` as the user that runs the engine")];
+        }
+        if !file.exists() {
+            return vec![Finding::note(
+                CHECK,
+                format!("the database {} does not exist yet", file.display()),
+                "`tarn serve` creates it",
+            )];
+        }
+    }
+    let store = match target.open_store().await {
+        Ok(store) => store,
+        Err(why) => return vec![Finding::failure(CHECK, why, repair_advice(&target))],
+    };
+    let health = match examine::health(&store).await {
+        Ok(health) => health,
+        Err(error) => return vec![Finding::failure(CHECK, error.to_string(), repair_advice(&target))],
+    };
+    let mut findings = vec![Finding::ok(CHECK, health.database.clone())];
+    let version = store.read(examine::version).await;
+    let is_current = matches!(version, Ok(Some(version)) if version == examine::SCHEMA_VERSION);
+    findings.push(check_schema(version, &target.engine_state));
+    match target.database_file() {
+        Some(_) => findings.push(check_integrity(&health)),
+        None => findings.extend(check_server(&health, SystemClock.now())),
+    }
+    if is_current {
+        findings.push(check_master_key(&target, &store).await);
+    }
+    findings
+}
+
+fn repair_advice(target: &Target) -> &'static str {
+    match target.database_file() {
+        Some(_) => "stop the engine, copy tarn.db and the files beside it, and restore a backup",
+        None => "check that the server runs and accepts this user; psql with the same URL must work",
+    }
+}
+
+fn check_schema(version: Result<Option<i64>, Error>, engine_state: &EngineState) -> Finding {
+    const CHECK: &str = "database.schema";
+    let known = examine::SCHEMA_VERSION;
+    match version {
+        Ok(Some(found)) if found == known => Finding::ok(CHECK, format!("version {found}, as this program expects")),
+        Ok(Some(found)) if found > known => Finding::failure(
+            CHECK,
+            format!("the database has version {found}, this program knows {known}, so the engine would not start"),
+            "run the newer program that upgraded it",
+        ),
+        Ok(Some(found)) => {
+            let found = format!("the database has version {found}, this program knows {known}");
+            match engine_state {
+                EngineState::Running { .. } => Finding::warning(
+                    CHECK,
+                    format!("{found}; the running engine is older"),
+                    "restart the engine with this program",
+                ),
+                _ => Finding::note(CHECK, found, "`tarn serve` upgrades it; back it up first"),
+            }
+        }
+        Ok(None) => Finding::note(CHECK, "the database is empty", "`tarn serve` creates its tables"),
+        Err(error) => Finding::failure(CHECK, error.to_string(), "examine the database with its own tools"),
+    }
+}
+
+fn check_integrity(health: &Health) -> Finding {
+    const CHECK: &str = "database.integrity";
+    match &health.faults {
+        None => {
+            Finding::skipped(CHECK, "the database is too large for a quick check", "run pragma quick_check on a copy")
+        }
+        Some(faults) if !faults.is_empty() => Finding::failure(
+            CHECK,
+            format!("the database is damaged: {}", faults.join("; ")),
+            "stop the engine, copy the database, and restore a backup; sqlite3's .recover may save more",
+        ),
+        Some(_) if health.log_bytes > LONG_LOG_BYTES => Finding::warning(
+            CHECK,
+            format!(
+                "the write-ahead log has grown to {} MB, because a process prevents checkpoints",
+                health.log_bytes / 1_000_000
+            ),
+            "find the processes that have tarn.db open (lsof), and restart the engine",
+        ),
+        Some(_) => Finding::ok(CHECK, format!("no damage; the write-ahead log has {} KB", health.log_bytes / 1000)),
+    }
+}
+
+fn check_server(health: &Health, now: Time) -> Vec<Finding> {
+    let right = if health.is_byte_order == Some(false) {
+        Finding::failure(
+            "database.server",
+            "the database does not sort by bytes, which lists require",
+            "create it again: createdb --template template0 --lc-collate C --lc-ctype C --encoding UTF8",
+        )
+    } else if health.refused.is_empty() {
+        Finding::ok("database.server", "it sorts by bytes, and this user has all permissions")
+    } else {
+        let found = format!("this user lacks permissions on: {}", health.refused.join(", "));
+        Finding::failure(
+            "database.server",
+            found,
+            "make the user the owner: alter database … owner to …; alter table … owner to …",
+        )
+    };
+    let skew = health.now.map(|theirs| theirs.until(now).max(now.until(theirs))).unwrap_or_default();
+    let clock = match skew > MAX_SKEW {
+        true => Finding::warning(
+            "database.clock",
+            format!("its clock differs from the clock of this host by {:.1} s", skew.as_secs_f64()),
+            "synchronise both with chrony, because leases depend on them",
+        ),
+        false => Finding::ok("database.clock", "its clock agrees with the clock of this host"),
+    };
+    vec![right, clock]
+}
+
+async fn check_master_key(target: &Target, store: &Store) -> Finding {
+    const CHECK: &str = "database.master_key";
+    let kept = Target::installation_value(store, master_key::FINGERPRINT_NAME).await;
+    let own = master_key::read_master_key(&master_key::master_key_path(&target.config))
+        .ok()
+        .flatten()
+        .map(|own| own.fingerprint());
+    match (kept, own) {
+        (Ok(Some(kept)), Some(own)) if kept == own => Finding::ok(CHECK, "the database belongs to the master key"),
+        (Ok(Some(_)), Some(_)) => Finding::failure(
+            CHECK,
+            "the database belongs to another master key, so the engine would not start",
+            "give the right file with --secret-key-file",
+        ),
+        (Ok(None), _) => Finding::of(CHECK, Level::Note, "the database is not bound to a master key yet", ""),
+        (Ok(Some(_)), None) => {
+            Finding::of(CHECK, Level::Skipped, "there is no master key to compare with", "see keys.secret")
+        }
+        (Err(why), _) => Finding::failure(CHECK, why, "see database.schema"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_and_damage_are_reported() {
+        let known = examine::SCHEMA_VERSION;
+        let level = |version| check_schema(Ok(version), &EngineState::Stopped).level;
+        assert_eq!(
+            [level(Some(known)), level(Some(known + 1)), level(Some(known - 1)), level(None)],
+            [Level::Ok, Level::Failure, Level::Note, Level::Note]
+        );
+        assert_eq!(check_schema(Ok(Some(known - 1)), &EngineState::Running { pid: None }).level, Level::Warning);
+        let damaged = Health { faults: Some(vec!["row 3 missing from index".into()]), ..Health::default() };
+        assert_eq!(check_integrity(&damaged).level, Level::Failure);
+        assert_eq!(check_integrity(&Health { faults: Some(Vec::new()), ..Health::default() }).level, Level::Ok);
+        assert_eq!(check_integrity(&Health::default()).level, Level::Skipped);
+    }
+
+    #[test]
+    fn server_problems_are_reported() {
+        let now = Time::from_micros(1_794_774_000_000_000);
+        let health = Health { is_byte_order: Some(true), now: Some(now), ..Health::default() };
+        assert!(check_server(&health, now).iter().all(|finding| finding.level == Level::Ok));
+        let wrong = Health { is_byte_order: Some(false), now: Some(now.after(Duration::from_secs(5))), ..health };
+        let levels: Vec<_> = check_server(&wrong, now).into_iter().map(|finding| finding.level).collect();
+        assert_eq!(levels, [Level::Failure, Level::Warning]);
+    }
+}

@@ -1,0 +1,12 @@
+//! The checks, one file for each area that needs more than the driver's own examination.
+//!
+//! A check only reads. It returns findings, and never fails itself.
+
+pub(super) mod certificate;
+pub(super) mod configuration;
+pub(super) mod database;
+pub(super) mod drift;
+pub(super) mod engine;
+pub(super) mod keys;
+pub(super) mod ports;
+pub(super) mod registries;

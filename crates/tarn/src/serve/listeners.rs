@@ -1,0 +1,54 @@
+//! The addresses of the engine: the SSH gateway, the loopback proxies, and what clients are told.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+
+use tarn_control::SshEndpoint;
+use tarn_server::LoopbackProxy;
+
+use crate::config::{Config, DriverName};
+use crate::failure::{Failure, Result};
+
+/// The ports inside an instance, for engines that listen on an ephemeral port.
+const API_INSIDE: u16 = 7070;
+const S3_INSIDE: u16 = 7071;
+
+/// Opens the listener of the SSH gateway. The fake driver has no instances to log in to.
+pub(crate) fn listen_ssh(config: &Config) -> Result<Option<TcpListener>> {
+    let listen = config.ssh_listen;
+    match config.driver {
+        DriverName::Fake => Ok(None),
+        DriverName::Local => {
+            let listener = TcpListener::bind(listen);
+            listener.map(Some).map_err(|e| Failure::cannot_listen(listen, "--ssh-listen", &e))
+        }
+    }
+}
+
+/// The loopback proxies inside every instance: the API, and S3 if it is served. The fake driver has none.
+pub(crate) fn loopback_proxies(config: &Config, api: &TcpListener, s3: Option<&TcpListener>) -> Vec<LoopbackProxy> {
+    match config.driver {
+        DriverName::Fake => Vec::new(),
+        DriverName::Local => {
+            let api = LoopbackProxy::to(api.local_addr().unwrap_or(config.listen), API_INSIDE);
+            let s3 = s3.and_then(|listener| listener.local_addr().ok()).map(|s3| LoopbackProxy::to(s3, S3_INSIDE));
+            std::iter::once(api).chain(s3).collect()
+        }
+    }
+}
+
+/// The SSH address that clients are told.
+pub(crate) fn ssh_endpoint(config: &Config, listener: &TcpListener) -> SshEndpoint {
+    let listening = reachable_address(listener.local_addr().unwrap_or(config.ssh_listen));
+    match &config.public_ssh {
+        Some(public) => SshEndpoint { host: public.host.clone(), port: public.port.unwrap_or(listening.port()) },
+        None => SshEndpoint { host: listening.ip().to_string(), port: listening.port() },
+    }
+}
+
+/// Replaces the unspecified address, which clients cannot connect to, with the loopback address.
+pub(crate) fn reachable_address(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        address.set_ip(Ipv4Addr::LOCALHOST.into());
+    }
+    address
+}

@@ -1,0 +1,251 @@
+//! `tarn serve`: builds the engine from its parts and runs it until a signal arrives. Start reading at [`run_engine`].
+
+mod descriptors;
+pub(crate) mod driver;
+mod guest;
+mod idle_timeout;
+pub(crate) mod listeners;
+mod logging;
+mod metrics;
+mod object_storage;
+mod reconciler_loops;
+pub(crate) mod tls;
+
+use std::future::Future;
+use std::io;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tarn_control::jobs::dispatch::Dispatcher;
+use tarn_control::runner::Runner;
+use tarn_control::{Control, Parts, Secrets, bootstrap, reconcilers};
+use tarn_driver::gpus::LOOK_TIMEOUT;
+use tarn_model::ids::fresh_api_key;
+use tarn_objects::Objects;
+use tarn_server::{App, Front, Limits};
+use tarn_store::{Database, Store};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::config::{Config, DriverName};
+use crate::data::{self, master_key};
+use crate::environment::{RandomIds, SystemClock};
+use crate::failure::{Failure, Result};
+
+/// How long calls and steps in progress may take after a signal.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(4500);
+
+/// Runs the engine.
+pub(crate) async fn run_engine(config: Config) -> Result<()> {
+    logging::start_logging(&config.log, config.log_format)?;
+    descriptors::raise_descriptor_limit();
+    // From here on a signal leads to an orderly shutdown.
+    let signalled = stop_signals()?;
+    data::create_directory(&config.data)?;
+    let database = config.database()?;
+    let is_only_engine = matches!(database, Database::Sqlite(_));
+    let _lock = if is_only_engine { Some(data::lock_directory(&config.data).await?) } else { None };
+    let listen = config.listen;
+    let listener = TcpListener::bind(listen).map_err(|e| Failure::cannot_listen(listen, "--listen", &e))?;
+    let tls = match (&config.tls_cert, &config.tls_key) {
+        (Some(cert), Some(key)) => Some(tls::load_tls_config(cert, key)?),
+        _ => None,
+    };
+    let s3 = object_storage::listen_s3(&config)?;
+    let metrics = config.metrics_listen.map(metrics::start_metrics).transpose()?;
+    let store = Store::open(&database, Arc::new(SystemClock), Arc::new(RandomIds)).await;
+    let store = store.map_err(|e| Failure::with_cause("cannot open the database", e))?;
+    ensure_administrator(&config, &store).await?;
+    let secrets = master_key::load_or_create(&config, &store).await?;
+    let gateway = listeners::listen_ssh(&config)?;
+    let control = build_control(&config, store, secrets, (gateway.as_ref(), s3.as_ref())).await?;
+    // The health of the GPUs must be known before anything is placed.
+    let ticked = reconcilers::gpus::tick(&control).await;
+    ticked.map_err(|e| Failure::with_cause("cannot check the GPUs", e))?;
+    let runner = Runner::new(control.clone());
+    let dispatcher = Dispatcher::new(control.clone());
+    // Requests without a deadline would fail as soon as the runner takes them.
+    let given = reconcilers::reboots::extend_deadlines(&control).await;
+    given.map_err(|e| Failure::with_cause("cannot determine whether the host was restarted", e))?;
+    if let Err(error) = reconcilers::reboots::recover(&control).await {
+        // The reconciler tries again every few seconds.
+        tracing::warn!(cause = ?error.cause, "cannot determine whether the host was restarted: {error}");
+    }
+    let recovered = async {
+        runner.recover(is_only_engine).await?;
+        dispatcher.recover(is_only_engine).await
+    };
+    recovered.await.map_err(|e| Failure::with_cause("cannot resume the requests and jobs of the previous run", e))?;
+
+    let (stop, stopped) = watch::channel(false);
+    let mut reconcilers = tokio::spawn(reconciler_loops::run_reconcilers(control.clone()));
+    let proxies = listeners::loopback_proxies(&config, &listener, s3.as_ref());
+    let mut proxies = tokio::spawn(tarn_server::serve_loopback_proxies(control.clone(), proxies));
+    let mut runner = tokio::spawn(runner.serve(wait_until_stopped(stopped.clone()), DRAIN_TIMEOUT));
+    let mut dispatcher = tokio::spawn(dispatcher.serve(wait_until_stopped(stopped.clone()), DRAIN_TIMEOUT));
+    let limits = Limits { per_second: config.rate_limit.per_second, burst: config.rate_limit.burst };
+    let (gateway_control, gateway_stop) = (control.clone(), wait_until_stopped(stopped.clone()));
+    let mut gateway = tokio::spawn(async move {
+        match gateway {
+            Some(listener) => tarn_server::serve_gateway(listener, gateway_control, gateway_stop).await,
+            None => gateway_stop.await,
+        }
+    });
+    let objects = control.objects().clone();
+    let front = Front { public_url: config.public_url.clone(), tls: tls.is_some() };
+    let app = App::new(control, limits, front, Arc::new(RandomIds));
+    tokio::spawn(forget_idle_callers(app.clone()));
+    let waiting = app.clone();
+    if let Some((listener, router)) = metrics {
+        tokio::spawn(tarn_server::serve(listener, router, None, wait_until_stopped(stopped.clone()), DRAIN_TIMEOUT));
+    }
+    print_welcome(&config, &listener, s3.as_ref());
+    let s3_router = object_storage::s3_router(&config, objects.clone());
+    let mut s3 = tokio::spawn(object_storage::serve_s3(
+        s3,
+        s3_router,
+        tls.clone(),
+        wait_until_stopped(stopped.clone()),
+        DRAIN_TIMEOUT,
+    ));
+    let mut server = tokio::spawn(tarn_server::serve(
+        listener,
+        tarn_server::router(app),
+        tls,
+        wait_until_stopped(stopped),
+        DRAIN_TIMEOUT,
+    ));
+    // An engine with a stopped part would accept work and never do it.
+    tokio::select! {
+        () = signalled => tracing::info!("stopping"),
+        ended = &mut server => return Err(Failure(format!("the API server stopped unexpectedly: {ended:?}"))),
+        ended = &mut s3 => return Err(Failure(format!("the S3 server stopped unexpectedly: {ended:?}"))),
+        ended = &mut reconcilers => return Err(Failure(format!("the reconcilers stopped unexpectedly: {ended:?}"))),
+        ended = &mut proxies => return Err(Failure(format!("the loopback proxies stopped unexpectedly: {ended:?}"))),
+        ended = &mut gateway => return Err(Failure(format!("the SSH gateway stopped unexpectedly: {ended:?}"))),
+        ended = &mut runner => return Err(Failure(format!("the runner stopped unexpectedly: {ended:?}"))),
+        ended = &mut dispatcher => return Err(Failure(format!("the job dispatcher stopped unexpectedly: {ended:?}"))),
+    }
+    waiting.stop_waiting();
+    let _ = stop.send(true);
+    shut_down([server, s3], &objects, [runner, dispatcher]).await
+}
+
+/// Waits until all parts have stopped. If one fails, the others still stop in order, above all the steps of the runner.
+async fn shut_down(
+    servers: [JoinHandle<io::Result<()>>; 2],
+    objects: &Objects,
+    work: [JoinHandle<()>; 2],
+) -> Result<()> {
+    let mut outcomes = Vec::new();
+    for server in servers {
+        let served = server.await.map_err(io::Error::other).flatten();
+        outcomes.push(served.map_err(|e| Failure::with_cause("a server stopped with an error", e)));
+    }
+    let counted = objects.save_counts().await;
+    outcomes.push(counted.map_err(|e| Failure::with_cause("cannot save the last S3 call counts", e)));
+    for (work, what) in
+        work.into_iter().zip(["the runner stopped with an error", "the job dispatcher stopped with an error"])
+    {
+        outcomes.push(work.await.map_err(|e| Failure::with_cause(what, e)));
+    }
+    outcomes.into_iter().collect()
+}
+
+/// Creates the first administrator. The key is on disk before it is valid, and in its final place only if it became
+/// valid, so that replicas that start at the same moment do not overwrite each other's key.
+async fn ensure_administrator(config: &Config, store: &Store) -> Result<()> {
+    let failed = |e| Failure::with_cause("cannot create the first administrator", e);
+    if bootstrap::needs_admin(store).await.map_err(failed)? {
+        let api_key = fresh_api_key(&RandomIds);
+        let prepared = data::prepare_admin_key(&config.data, &api_key)?;
+        match bootstrap::make_admin(store, api_key).await.map_err(failed)? {
+            true => data::publish_secret(&prepared, &data::admin_key_path(&config.data))?,
+            false => drop(std::fs::remove_file(prepared)),
+        }
+    }
+    Ok(())
+}
+
+async fn build_control(
+    config: &Config,
+    store: Store,
+    secrets: Secrets,
+    (gateway, s3): (Option<&TcpListener>, Option<&TcpListener>),
+) -> Result<Control> {
+    let watch = Arc::new(config.watch(Arc::new(SystemClock)));
+    // This observation only lists the GPUs; no instance is assumed to use one. A GPU that hangs must not keep the
+    // engine from starting; the GPUs that the database knows are listed by the first tick of the reconciler.
+    let looked = watch.look_within(LOOK_TIMEOUT, |_, _| true).await;
+    let gpus = looked
+        .inspect_err(|error| tracing::warn!(%error, "starting without GPUs, because they cannot be listed"))
+        .unwrap_or_default()
+        .seen;
+    let gpus = gpus.into_iter().map(|seen| seen.gpu).collect();
+    let found = config.inventory(gpus);
+    let prices = config.prices()?;
+    let catalogue = config.catalogue(&found, &prices)?;
+    let inventory = config.overcommitted(&found);
+    let driver = driver::open_driver(config, &inventory, watch).await?;
+    let ssh = gateway.map(|listener| listeners::ssh_endpoint(config, listener));
+    let objects = object_storage::open_objects(config, &store, &secrets).await?;
+    let s3 = s3.map(|listener| object_storage::s3_endpoint(config, listener)).transpose()?;
+    let (settings, clock, ids) = (config.settings(), Arc::new(SystemClock), Arc::new(RandomIds));
+    let parts = Parts { store, driver, inventory, catalogue, prices, settings, secrets, ssh, objects, s3, clock, ids };
+    Ok(Control::new(parts))
+}
+
+/// Prints how to use the engine.
+fn print_welcome(config: &Config, listener: &TcpListener, s3: Option<&TcpListener>) {
+    let address = listeners::reachable_address(listener.local_addr().unwrap_or(config.listen));
+    let scheme = if config.tls_cert.is_some() { "https" } else { "http" };
+    let url = config.public_url.clone().unwrap_or_else(|| format!("{scheme}://{address}"));
+    let key = data::admin_key_path(&std::path::absolute(&config.data).unwrap_or_else(|_| config.data.clone()));
+    println!("Tarn {} is ready at {url}", env!("CARGO_PKG_VERSION"));
+    if let Some(Ok(endpoint)) = s3.map(|listener| object_storage::s3_endpoint(config, listener)) {
+        println!("Object storage (S3) is at {endpoint}; get keys with `tarn object-storage enable`.");
+    }
+    if config.driver == DriverName::Fake {
+        println!("It uses the fake driver: clusters and volumes are not real, for trials and tests.");
+    }
+    if let Some(gpus) = &config.simulated_gpus {
+        println!("These GPUs are simulated and do not exist: {gpus}.");
+    }
+    println!("\nIn another terminal:\n");
+    println!("    export TENSORPOOL_ENGINE={}", url.trim_end_matches('/'));
+    match key.exists() {
+        true => println!("    export TENSORPOOL_KEY=$(cat '{}')", key.display()),
+        false => {
+            println!(
+                "    export TENSORPOOL_KEY=…   # there is no admin.key; create a new key with `tarn admin key reset`"
+            )
+        }
+    }
+    println!("    tarn cluster create 1xCPU --wait     # or with tp\n");
+}
+
+async fn forget_idle_callers(app: App) {
+    loop {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        app.forget_idle();
+    }
+}
+
+async fn wait_until_stopped(mut stopped: watch::Receiver<bool>) {
+    let _ = stopped.wait_for(|stopped| *stopped).await;
+}
+
+/// Catches SIGTERM and SIGINT; the future completes when one has arrived.
+fn stop_signals() -> Result<impl Future<Output = ()>> {
+    let failed = |e| Failure::with_cause("cannot catch signals", e);
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}

@@ -1,0 +1,122 @@
+//! Object storage: its directory, and the S3 server on a listener of its own.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::io;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::HttpBody;
+use axum::error_handling::HandleError;
+use axum::extract::Request;
+use axum::http::{Method, StatusCode};
+use axum::middleware::{Next, from_fn};
+use axum::response::Response;
+use rustls::ServerConfig;
+use tarn_control::Secrets;
+use tarn_objects::{Components, Objects, s3};
+use tarn_store::Store;
+use tokio::time::Instant;
+
+use super::idle_timeout;
+use super::listeners::reachable_address;
+use crate::config::{Config, S3Listen};
+use crate::data::ownership_mark;
+use crate::environment::{RandomIds, SystemClock};
+use crate::failure::{Failure, Result};
+
+/// How long a client may send nothing in the middle of a body.
+const BODY_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Opens the objects directory.
+pub(crate) async fn open_objects(config: &Config, store: &Store, secrets: &Secrets) -> Result<Objects> {
+    let directory = config.objects_directory();
+    ownership_mark::ensure_owned(&directory, store, &RandomIds).await?;
+    let shown = directory.display().to_string();
+    let parts = Components {
+        store: store.clone(),
+        directory,
+        secret: secrets.object_storage_key(),
+        settings: config.objects_settings(),
+        clock: Arc::new(SystemClock),
+        ids: Arc::new(RandomIds),
+    };
+    Objects::open(parts).map_err(|e| Failure::with_cause(format!("cannot open the objects directory {shown}"), e))
+}
+
+/// Opens the S3 listener, unless S3 is switched off.
+pub(crate) fn listen_s3(config: &Config) -> Result<Option<TcpListener>> {
+    match config.s3_listen {
+        S3Listen::Nowhere => Ok(None),
+        S3Listen::At(listen) => {
+            let option = "--s3-listen, or none";
+            TcpListener::bind(listen).map(Some).map_err(|e| Failure::cannot_listen(listen, option, &e))
+        }
+    }
+}
+
+/// The endpoint that clients are told.
+pub(crate) fn s3_endpoint(config: &Config, listener: &TcpListener) -> Result<String> {
+    if let Some(public) = &config.public_s3 {
+        return Ok(public.url.clone());
+    }
+    let address = listener.local_addr().map_err(|e| Failure::with_cause("cannot determine the address of S3", e))?;
+    let scheme = if config.tls_cert.is_some() { "https" } else { "http" };
+    Ok(format!("{scheme}://{}", reachable_address(address)))
+}
+
+/// The router of S3, which handles every path.
+pub(crate) fn s3_router(config: &Config, objects: Objects) -> Router {
+    let domains = config.public_s3.iter().filter_map(|public| public.domain()).collect();
+    let service = HandleError::new(s3::service(objects, domains), log_response_error);
+    Router::new().fallback_service(service).layer(from_fn(measure_call))
+}
+
+/// Serves S3 until `shutdown` completes; without a listener it only waits.
+pub(crate) async fn serve_s3(
+    listener: Option<TcpListener>,
+    router: Router,
+    tls: Option<ServerConfig>,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+    drain: Duration,
+) -> io::Result<()> {
+    match listener {
+        Some(listener) => tarn_server::serve(listener, router, tls, shutdown, drain).await,
+        None => {
+            shutdown.await;
+            Ok(())
+        }
+    }
+}
+
+/// Handles an error of the S3 service itself.
+async fn log_response_error<E: Debug>(error: E) -> StatusCode {
+    tracing::error!(?error, "cannot build an S3 response");
+    StatusCode::INTERNAL_SERVER_ERROR
+}
+
+/// Records metrics of a call, and sets the idle timeout of its body.
+async fn measure_call(request: Request, next: Next) -> Response {
+    let began = Instant::now();
+    let method = match *request.method() {
+        Method::GET => "GET",
+        Method::HEAD => "HEAD",
+        Method::PUT => "PUT",
+        Method::POST => "POST",
+        Method::DELETE => "DELETE",
+        // Callers may invent methods; each would add a metric label.
+        _ => "other",
+    };
+    let request = request.map(|body| idle_timeout::with_idle_timeout(body, BODY_IDLE_TIMEOUT));
+    let received = request.body().size_hint().exact().unwrap_or(0);
+    let response = next.run(request).await;
+    let sent = if method == "HEAD" { 0 } else { response.body().size_hint().exact().unwrap_or(0) };
+    let status = response.status().as_str().to_owned();
+    metrics::histogram!("s3_request_duration_seconds", "method" => method).record(began.elapsed().as_secs_f64());
+    metrics::counter!("s3_requests_total", "method" => method, "status" => status).increment(1);
+    metrics::counter!("s3_received_bytes_total").increment(received);
+    metrics::counter!("s3_sent_bytes_total").increment(sent);
+    response
+}
