@@ -126,7 +126,7 @@ def test_grants(tarn):
 
 def test_limits(tarn, user):
     organization, loner = tarn.json("me")["org_id"], tarn.json("admin user create ann@example.org")["user_id"]
-    assert "Nobody has limits" in tarn("admin limits list").text
+    assert "No organization or user has its own limits" in tarn("admin limits list").text
     said = tarn(f"admin limits set {organization} --gpus 4 --instances 3").text
     assert organization in said and "GPUs" in said and "no limit" in said
     more = tarn.json(f"admin limits set {organization} --cpus 2.5 --volume-gb 10 --object-gb 0.5")

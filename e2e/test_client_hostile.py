@@ -284,7 +284,7 @@ def test_limits_come_in_pages(engine, laptop):
     def page(connection):
         after = connection.path.partition("after=")[2].partition("&")[0]
         scope, following = {"": ("o-1", "o-1"), "o-1": ("o-2", "o-2"), "o-2": (None, None)}[after]
-        rows, message = ([{"scope": scope}], f"SCOPE  GPUS\n{scope}    0/4") if scope else ([], "Nobody has limits of his own.")
+        rows, message = ([{"scope": scope}], f"SCOPE  GPUS\n{scope}    0/4") if scope else ([], "No organization or user has its own limits.")
         connection.answer({"limits": rows, "next_after": following, "message": message})
 
     engine.does("/admin/limits", page, takes_all=True)

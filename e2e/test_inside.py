@@ -113,7 +113,7 @@ def test_a_port_that_is_taken_stays_so(cloud):
         assert eventually(lambda: any((root / "home/ubuntu/squatting").exists() for root in cloud.roots()), what="the program in the port")
         cloud.start()
         assert inside(cloud, "/healthz") == "mine"
-        tried = lambda: cloud.output().count("the engine cannot answer inside")  # noqa: E731
+        tried = lambda: cloud.output().count("the loopback proxy cannot listen in the instance")  # noqa: E731
         assert eventually(lambda: tried() >= 2, what="an engine that goes on trying")
         assert inside(cloud, "/healthz") == "mine", "and leaves the program alone each time"
     finally:

@@ -9,7 +9,7 @@ pub struct AdminUserCreateRequest {
     /// E-mail address, unique on this engine.
     #[schema(max_length = 254)]
     pub email: String,
-    /// Organization to add the user to; an unknown one is made, and its first user administers it.
+    /// Organization to add the user to; an unknown one is created, and its first user administers it.
     #[schema(max_length = 100)]
     pub org_name: Option<String>,
 }
@@ -21,7 +21,7 @@ pub struct AdminUserCreateResponse {
     pub user_id: String,
     /// ID of the organization; null for a user without one.
     pub org_id: Option<String>,
-    /// The user's API key; it is shown this once.
+    /// The user's API key; it is shown only once.
     pub api_key: String,
     /// Status message
     pub message: String,
@@ -42,11 +42,11 @@ pub struct AdminUserInfo {
     pub org_admin: bool,
     /// Whether the user administers this engine.
     pub engine_admin: bool,
-    /// Whether the user has been shut out.
+    /// Whether the user is disabled.
     pub disabled: bool,
     /// Balance of the organization, or of the user without one, in US dollars.
     pub balance: f64,
-    /// When the user was made.
+    /// When the user was created.
     pub created_at: String,
 }
 
@@ -55,7 +55,7 @@ pub struct AdminUserInfo {
 pub struct AdminUserListResponse {
     /// The users, newest first.
     pub users: Vec<AdminUserInfo>,
-    /// Give this as `cursor` to go on; null at the end.
+    /// Pass this as `cursor` to get the next page; null at the end.
     pub next_cursor: Option<String>,
     /// The list as a table.
     pub message: String,
@@ -75,7 +75,7 @@ pub struct AdminKeyCreateResponse {
     pub key_id: String,
     /// ID of the user.
     pub user_id: String,
-    /// The API key; it is shown this once.
+    /// The API key; it is shown only once.
     pub api_key: String,
     /// Status message
     pub message: String,
@@ -88,9 +88,9 @@ pub struct AdminKeyInfo {
     pub key_id: String,
     /// ID of the user.
     pub user_id: String,
-    /// When it was made.
+    /// When it was created.
     pub created_at: String,
-    /// When it was revoked; null while it is good.
+    /// When it was revoked; null while it is valid.
     pub revoked_at: Option<String>,
 }
 
@@ -99,7 +99,7 @@ pub struct AdminKeyInfo {
 pub struct AdminKeyListResponse {
     /// The keys, newest first.
     pub keys: Vec<AdminKeyInfo>,
-    /// Give this as `cursor` to go on; null at the end.
+    /// Pass this as `cursor` to get the next page; null at the end.
     pub next_cursor: Option<String>,
     /// The list as a table.
     pub message: String,
@@ -113,7 +113,7 @@ pub struct AdminGrantRequest {
     /// US dollars; a negative amount takes balance back.
     #[schema(minimum = -1000000000, maximum = 1000000000)]
     pub amount: f64,
-    /// Why, for the ledger.
+    /// The reason, for the ledger.
     #[schema(max_length = 200)]
     pub description: Option<String>,
 }
@@ -123,7 +123,7 @@ pub struct AdminGrantRequest {
 pub struct AdminGrantResponse {
     /// ID of the user or organization whose balance it is.
     pub account: String,
-    /// The balance now, in US dollars.
+    /// The balance after the grant, in US dollars.
     pub balance: f64,
     /// Status message
     pub message: String,
@@ -132,17 +132,17 @@ pub struct AdminGrantResponse {
 /// One line of the event log: who did what to which object, when.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct EventInfo {
-    /// Its number; numbers only grow.
+    /// The number of the event; numbers increase.
     pub number: i64,
     /// When it happened.
     pub at: String,
     /// Who did it: the ID of a user, or a part of the engine.
     pub actor: String,
-    /// ID of what it happened to.
+    /// ID of the object.
     pub object: String,
     /// What happened.
     pub verb: String,
-    /// What else there is to know.
+    /// Further details.
     pub detail: serde_json::Value,
 }
 
@@ -151,13 +151,13 @@ pub struct EventInfo {
 pub struct EventListResponse {
     /// The events, oldest first.
     pub events: Vec<EventInfo>,
-    /// Give this as `after` to go on.
+    /// Pass this as `after` to get the next page.
     pub next_after: i64,
     /// The list as a table.
     pub message: String,
 }
 
-/// What may be had of everything at the same time; null is without a limit.
+/// The limits of all resources; null is no limit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LimitSet {
     /// Nodes of clusters.
@@ -172,10 +172,10 @@ pub struct LimitSet {
     pub object_gb: Option<f64>,
 }
 
-/// What is had of everything that can be limited.
+/// What is used of all limited resources.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LimitUsage {
-    /// Nodes of clusters; those that wait for capacity count, too.
+    /// Nodes of clusters; waiting nodes count, too.
     pub instances: u64,
     /// CPUs of all nodes.
     pub cpus: f64,
@@ -192,20 +192,20 @@ pub struct LimitUsage {
 pub struct AdminLimitsInfo {
     /// ID of the organization, or of the user without one.
     pub scope: String,
-    /// What was set for it; null is what the configuration says.
+    /// What an administrator set; null is the default of the configuration.
     pub own: LimitSet,
-    /// What holds.
+    /// The limits in effect.
     pub limits: LimitSet,
-    /// What it has.
+    /// What it uses.
     pub used: LimitUsage,
-    /// The same as a text.
+    /// The same as text.
     pub message: String,
 }
 
 /// Response for GET /admin/limits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AdminLimitsListResponse {
-    /// All that have limits of their own, in the order of their IDs.
+    /// All organizations and users with their own limits, in the order of their IDs.
     pub limits: Vec<AdminLimitsInfo>,
     /// Give this as `after` to go on; null at the end.
     pub next_after: Option<String>,
@@ -213,32 +213,35 @@ pub struct AdminLimitsListResponse {
     pub message: String,
 }
 
-/// Request body for PATCH /admin/limits/{scope}; what is absent stays as it is, and what is null is the configuration's again.
+/// Request body for PATCH /admin/limits/{scope}; absent fields stay unchanged, and null restores the default of the
+/// configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AdminLimitsPatch {
     /// Nodes of clusters.
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present_or_null", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 1000000000)]
     pub instances: Option<Option<u64>>,
     /// CPUs of all nodes.
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present_or_null", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<f64>, minimum = 0, maximum = 1000000000)]
     pub cpus: Option<Option<f64>>,
     /// GPUs of all nodes.
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present_or_null", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 1000000000)]
     pub gpus: Option<Option<u64>>,
     /// Gigabytes of all volumes.
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present_or_null", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 1000000000)]
     pub volume_gb: Option<Option<u64>>,
     /// Gigabytes of 10^9 bytes of all objects.
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present_or_null", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<f64>, minimum = 0, maximum = 1000000000)]
     pub object_gb: Option<Option<f64>>,
 }
 
-/// Keeps a null apart from an absent field: only fields that are there get here.
-fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<Option<T>>, D::Error> {
+/// Distinguishes null from an absent field: only fields that are present get here.
+fn present_or_null<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<T>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }

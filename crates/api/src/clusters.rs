@@ -1,4 +1,4 @@
-//! Clusters, their instances and the types that can be asked for.
+//! Clusters, their instances and the instance types.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use crate::host::InstanceGpuInfo;
 /// Request body for POST /cluster/create.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClusterCreateRestRequest {
-    /// Type of the instances, for example 8xH100; GET /cluster/types lists what there is.
+    /// Type of the instances, for example 8xH100; GET /cluster/types lists the types.
     #[schema(min_length = 1, max_length = 100)]
     pub instance_type: String,
     /// SSH public keys for the nodes, besides the saved ones of the user and the organization.
@@ -76,7 +76,7 @@ pub struct ClusterRestartRestResponse {
     pub message: String,
 }
 
-/// Request body for PATCH /cluster/edit/{cluster}; what is absent or null stays as it is.
+/// Request body for PATCH /cluster/edit/{cluster}; fields that are absent or null stay unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClusterEditRequest {
     /// New name, unique within the user or organization; also accepted as `tp_cluster_name`.
@@ -85,7 +85,7 @@ pub struct ClusterEditRequest {
     pub deletion_protection: Option<bool>,
 }
 
-/// Answer to an edit.
+/// Response for an edit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EditResponse {
     /// Status message
@@ -94,7 +94,7 @@ pub struct EditResponse {
     pub request_id: Option<String>,
 }
 
-/// Where a cluster or an instance is in its life.
+/// The state of a cluster or an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs)]
@@ -109,16 +109,16 @@ pub enum ClusterStatus {
     Failed,
 }
 
-/// One machine of a cluster.
+/// One instance of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct InstanceInfo {
     /// TensorPool instance ID
     pub id: String,
-    /// Where it is in its life.
+    /// Its state.
     pub status: ClusterStatus,
     /// Its host name: the cluster's ID and the number of the node.
     pub name: String,
-    /// Its address inside the cluster, once it has one.
+    /// Its address in the cluster, once it has one.
     pub private_ip: Option<String>,
     /// The user to log in as.
     pub ssh_user: Option<Cow<'static, str>>,
@@ -136,7 +136,7 @@ pub struct ClusterInfo {
     pub id: String,
     /// Its name.
     pub name: String,
-    /// Where it is in its life.
+    /// Its state.
     pub status: ClusterStatus,
     /// Type of its instances.
     pub instance_type: String,
@@ -148,9 +148,9 @@ pub struct ClusterInfo {
     pub storage: Vec<String>,
     /// Whether destroying it is refused.
     pub deletion_protection: bool,
-    /// What all of it costs per hour, in US dollars.
+    /// What the whole cluster costs per hour, in US dollars.
     pub hourly_rate: f64,
-    /// When it was asked for.
+    /// When it was requested.
     pub created_at: String,
     /// ID of the user who created it.
     pub owner: String,
@@ -158,11 +158,11 @@ pub struct ClusterInfo {
     pub org_id: Option<String>,
     /// Container image; null for the engine's default.
     pub container: Option<String>,
-    /// Exact name of that image, with its digest, once it is known; all nodes run it, also after restarts.
+    /// Exact name of that image, with its digest, once it is known; all nodes run it, also after a restart.
     pub image: Option<String>,
     /// What its state waits for, since when, until when; or why it failed.
     pub explanation: Option<String>,
-    /// Whether its GPUs are only declared by the operator and do not exist.
+    /// Whether its GPUs are declared by the operator and do not exist.
     pub simulated_gpus: bool,
 }
 
@@ -171,7 +171,7 @@ pub struct ClusterInfo {
 pub struct ClusterListResponse {
     /// The clusters, newest first.
     pub clusters: Vec<ClusterInfo>,
-    /// Give this as `cursor` to go on; null at the end.
+    /// Pass this as `cursor` to get the next page; null at the end.
     pub next_cursor: Option<String>,
     /// The list as a table.
     pub message: String,
@@ -182,7 +182,7 @@ pub struct ClusterListResponse {
 pub struct ClusterInfoResponse {
     /// The cluster.
     pub cluster_info: ClusterInfo,
-    /// The same as a text.
+    /// The same as text.
     pub message: String,
 }
 
@@ -191,7 +191,7 @@ pub struct ClusterInfoResponse {
 pub struct QuoteResponse {
     /// US dollars per hour.
     pub hourly_rate: f64,
-    /// The same as a text.
+    /// The same as text.
     pub message: String,
 }
 
@@ -210,9 +210,9 @@ pub struct InstanceTypeInfo {
     pub gpu_model: Option<String>,
     /// US dollars per hour and instance.
     pub hourly_rate: f64,
-    /// Whether its GPUs are only declared by the operator and do not exist.
+    /// Whether its GPUs are declared by the operator and do not exist.
     pub simulated: bool,
-    /// How many instances of it would be placed now, behind those that wait in line.
+    /// How many instances of this type could be placed now, behind the waiting claims.
     #[serde(default)]
     pub available: u64,
 }

@@ -1,18 +1,18 @@
-//! What every refused call answers.
+//! The response of every refused call.
 
 use serde::{Deserialize, Serialize};
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{AnyOfBuilder, ArrayBuilder, ObjectBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-/// The body of every answer that is not a success, except that 422 has a list as `detail`.
+/// The body of every response that is not a success, except that 422 has a list as `detail`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorBody {
-    /// For a person: what happened and what to do next.
+    /// What happened and what to do next.
     pub message: String,
     /// The same text, under the name that some clients read.
     pub detail: String,
-    /// A stable word for machines, such as `deletion_protected`.
+    /// A stable code for programs, such as `deletion_protected`.
     pub code: String,
     /// The id of this call, as in the header `x-request-id` and in the engine's log.
     pub request_id: String,
@@ -58,7 +58,7 @@ pub enum Location {
     Index(i64),
 }
 
-/// Written by hand, because its titles follow from no name of a field.
+/// Written by hand, because its titles do not follow from field names.
 impl PartialSchema for ValidationError {
     fn schema() -> RefOr<Schema> {
         let of = |kind: Type| ObjectBuilder::new().schema_type(kind);

@@ -1,23 +1,23 @@
-//! Whether the engine is there, and what the command-line client tells about itself before each command.
+//! The health of the engine, and what the command-line client reports about itself before each command.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Answer of GET /healthz.
+/// Response for GET /healthz.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HealthzResponse {
-    /// Always `ok`; anything else comes as an error.
+    /// Always `ok`; any other state is an error response.
     pub status: String,
     /// Version of the engine.
     pub version: String,
 }
 
-/// Request body for POST /health: what the client is and what it runs on. Nothing in it is needed.
+/// Request body for POST /health: the client and the system it runs on. All fields are optional.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HealthRequest {
     /// Version of the client.
     pub package_version: Option<String>,
-    /// The client's machine: system, node, release, version, machine, processor.
+    /// The host of the client: system, node, release, version, machine, processor.
     #[schema(max_items = 16)]
     pub uname: Option<Vec<String>>,
     /// Version of Python.
@@ -31,10 +31,10 @@ pub struct HealthRequest {
     pub python_build: Option<Vec<String>>,
 }
 
-/// An answer that is only a text.
+/// A response that is only a text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MessageResponse {
-    /// For a person; null when there is nothing to say.
+    /// Text for the user; null when there is none.
     #[schema(required = true)]
     pub message: Option<String>,
 }

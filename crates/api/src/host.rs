@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// How a GPU is: only one in good health is offered.
+/// The health of a GPU; only a GPU in good health is offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs)]
@@ -21,9 +21,9 @@ pub struct InstanceGpuInfo {
     pub id: String,
     /// Its model, as in the names of types.
     pub model: String,
-    /// Whether it is only declared by the operator and does not exist.
+    /// Whether it is declared by the operator and does not exist.
     pub simulated: bool,
-    /// How it is.
+    /// Its health.
     pub health: GpuHealth,
     /// What is wrong with it; null when nothing is.
     pub reason: Option<String>,
@@ -40,33 +40,33 @@ pub struct GpuInfo {
     pub id: String,
     /// Its model, as in the names of types.
     pub model: String,
-    /// Whether it is only declared by the operator and does not exist.
+    /// Whether it is declared by the operator and does not exist.
     pub simulated: bool,
-    /// How it is.
+    /// Its health.
     pub health: GpuHealth,
     /// What is or was wrong with it; null when nothing is.
     pub reason: Option<String>,
     /// Since when; null in good health.
     pub since: Option<String>,
-    /// Whether an operator wants it to be given to nobody.
+    /// Whether an operator drained it.
     pub drained: bool,
     /// Why it is not offered; null while it is.
     pub withheld: Option<String>,
-    /// ID of the instance that has it; null while nobody has.
+    /// ID of the instance that has it; null while it has no owner.
     pub instance_id: Option<String>,
     /// ID of the cluster of that instance.
     pub cluster_id: Option<String>,
     /// ID of the GPU that it is a slice of; null for a whole one.
     pub parent: Option<String>,
-    /// Place on the PCI bus.
+    /// Address on the PCI bus.
     pub bus_id: Option<String>,
     /// Version of its driver; null when unknown.
     pub driver_version: Option<String>,
-    /// Version of CUDA that the driver brings; null when unknown.
+    /// Version of CUDA that the driver supports; null when unknown.
     pub cuda_version: Option<String>,
     /// Its memory in bytes; null when unknown.
     pub memory_bytes: Option<u64>,
-    /// How much of it is used.
+    /// Used memory in bytes.
     pub memory_used_bytes: Option<u64>,
     /// Degrees Celsius.
     pub temperature_celsius: Option<u32>,
@@ -76,7 +76,7 @@ pub struct GpuInfo {
     pub utilisation_percent: Option<u32>,
     /// Memory errors since its driver was loaded that could not be corrected.
     pub uncorrected_errors: Option<u64>,
-    /// The same in its whole life.
+    /// The same over its whole life.
     pub uncorrected_errors_ever: Option<u64>,
 }
 
@@ -92,23 +92,23 @@ pub struct GpuListResponse {
 /// The host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct HostInfo {
-    /// Whether it takes on nothing new.
+    /// Whether it is drained and takes no new claims.
     pub drained: bool,
-    /// Why, if somebody said why.
+    /// The reason, if one was given.
     pub drain_reason: Option<String>,
     /// Since when.
     pub drained_since: Option<String>,
-    /// CPU cores that may be given to instances.
+    /// CPU cores for instances.
     pub cpus: f64,
     /// CPU cores that instances have.
     pub cpus_held: f64,
-    /// Memory in bytes that may be given to instances.
+    /// Memory for instances in bytes.
     pub memory_bytes: u64,
-    /// Memory in bytes that instances have.
+    /// Memory that instances have, in bytes.
     pub memory_held_bytes: u64,
-    /// Bytes that all volumes may have together; null when the disk does not answer.
+    /// Bytes available for all volumes; null when the disk cannot be read.
     pub storage_bytes: Option<u64>,
-    /// Bytes that were promised to volumes.
+    /// Bytes allocated to volumes.
     pub storage_promised_bytes: u64,
     /// Its GPUs.
     pub gpus: Vec<GpuInfo>,
@@ -119,14 +119,14 @@ pub struct HostInfo {
 pub struct HostInfoResponse {
     /// The host.
     pub host: HostInfo,
-    /// The same as a text.
+    /// The same as text.
     pub message: String,
 }
 
 /// Request body for POST /admin/host/drain and POST /admin/gpu/drain/{gpu_id}.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DrainRequest {
-    /// Why, for those who wait.
+    /// The reason, shown to the owners of waiting claims.
     #[schema(max_length = 200)]
     pub reason: Option<String>,
 }

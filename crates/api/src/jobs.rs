@@ -1,4 +1,4 @@
-//! Jobs: commands that run on a cluster, their output and the files that are kept of them.
+//! Jobs: commands that run on a cluster, their logs and the files that are kept of them.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use utoipa::ToSchema;
 /// Response for GET /job/init.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobInitResponse {
-    /// A file to begin with, in TOML, with comments.
+    /// A template of a job file, in TOML, with comments.
     pub empty_tp_config: String,
-    /// The same under its other name.
+    /// The same, under another name.
     pub config: String,
     /// What to do with it.
     pub message: String,
@@ -19,19 +19,19 @@ pub struct JobInitResponse {
 /// Request body for POST /job/create.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobCreateRequest {
-    /// The text of the file that says what the job does, in TOML.
+    /// The text of the job file, in TOML.
     #[schema(min_length = 1, max_length = 262144)]
     pub tp_config: String,
     /// The cluster that it runs on, by ID or name.
     #[schema(min_length = 1, max_length = 100)]
     pub cluster_id: String,
-    /// Whether the cluster is destroyed when the job has ended and its log and its outputs are safe.
+    /// Whether the cluster is destroyed when the job has ended and its log and outputs are stored.
     #[schema(default = false)]
     pub teardown_cluster: Option<bool>,
-    /// Whether the job has files, which are uploaded before its start.
+    /// Whether the job has files, which must be uploaded before it starts.
     #[schema(default = true)]
     pub files: Option<bool>,
-    /// Whether the job is started at once; only for one without files.
+    /// Whether the job is started at once; only for a job without files.
     #[schema(default = false)]
     pub start: Option<bool>,
 }
@@ -41,7 +41,7 @@ pub struct JobCreateRequest {
 pub struct JobCreateResponse {
     /// TensorPool job ID
     pub job_id: String,
-    /// Where the files go: PUT a tar.gz there, once. Null for a job without files.
+    /// Where to upload the files: PUT a tar.gz there, once. Null for a job without files.
     pub upload_url: Option<String>,
     /// Status message
     pub message: String,
@@ -52,7 +52,7 @@ pub struct JobCreateResponse {
 pub struct JobStatusResponse {
     /// TensorPool job ID
     pub job_id: String,
-    /// Where it is in its life.
+    /// Its state.
     pub status: JobStatus,
     /// Status message
     pub message: String,
@@ -72,13 +72,13 @@ pub struct JobDeleteResponse {
 pub struct JobUploadResponse {
     /// TensorPool job ID
     pub job_id: String,
-    /// How many bytes came.
+    /// How many bytes were received.
     pub bytes: u64,
     /// Status message
     pub message: String,
 }
 
-/// Where a job is in its life.
+/// The state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)]
@@ -99,15 +99,15 @@ pub struct JobInfo {
     pub id: String,
     /// Its name.
     pub name: String,
-    /// Where it is in its life.
+    /// Its state.
     pub status: JobStatus,
     /// The exit code of the command that ended it; null while there is none.
     pub exit_code: Option<u8>,
     /// ID of the cluster it runs on.
     pub cluster_id: String,
-    /// Name of that cluster; null once that is forgotten.
+    /// Name of that cluster; null once the cluster is deleted.
     pub cluster_name: Option<String>,
-    /// Type of the instances there.
+    /// Type of the instances of that cluster.
     pub instance_type: String,
     /// What it waits for, since when it runs and where, or how it ended.
     pub message: String,
@@ -115,15 +115,15 @@ pub struct JobInfo {
     pub public_message: String,
     /// The same.
     pub explanation: String,
-    /// When it was made.
+    /// When it was created.
     pub created_at: String,
-    /// When its commands began to run for the first time.
+    /// When its commands first ran.
     pub started_at: Option<String>,
-    /// When it ended, with its log and its outputs safe.
+    /// When it ended, with its log and outputs stored.
     pub ended_at: Option<String>,
     /// Whether the cluster is destroyed after it.
     pub teardown_cluster: bool,
-    /// Which attempt this is, from 1 on.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
     /// What it runs, in order.
     pub commands: Vec<String>,
@@ -131,7 +131,7 @@ pub struct JobInfo {
     pub outputs: Vec<String>,
     /// On which nodes of the cluster it runs: first or all.
     pub nodes: String,
-    /// How many bytes of its output are kept.
+    /// How many bytes its log has.
     pub log_bytes: u64,
     /// ID of the user who created it.
     pub owner: String,
@@ -144,7 +144,7 @@ pub struct JobInfo {
 pub struct JobListResponse {
     /// The jobs, newest first.
     pub jobs: Vec<JobInfo>,
-    /// Give this as `cursor` to go on; null at the end.
+    /// Pass this as `cursor` to get the next page; null at the end.
     pub next_cursor: Option<String>,
     /// The list as a table.
     pub message: String,
@@ -155,7 +155,7 @@ pub struct JobListResponse {
 pub struct JobInfoResponse {
     /// The job.
     pub job_info: JobInfo,
-    /// The same as a text.
+    /// The same as text.
     pub message: String,
 }
 
@@ -164,7 +164,7 @@ pub struct JobInfoResponse {
 pub struct JobPullResponse {
     /// Status message
     pub message: String,
-    /// The outputs by their paths, which are clean and relative, each with a URL that needs no key; null with dry_run.
+    /// The outputs by their normalized relative paths, each with a URL that needs no key; null with dry_run.
     pub download_map: BTreeMap<String, Option<String>>,
     /// A command to run first; there is none.
     pub command: Option<String>,

@@ -1,8 +1,8 @@
-//! The wire types of the API: what goes over HTTP as JSON, with the schemas that the OpenAPI document is made of.
+//! The wire types of the API: the JSON bodies of HTTP, with the schemas of the OpenAPI document.
 //!
-//! A file per noun, the nouns being the API's tags. This crate knows serde and utoipa and nobody else: the server turns what
-//! the control plane says into these types, and clients read them. Limits that a single field has stand here, because the
-//! server checks every body against these schemas. Start reading at [`clusters`].
+//! A file per noun; the nouns are the tags of the API. This crate knows only serde and utoipa: the server converts the
+//! results of the control plane into these types, and clients read them. The limits of single fields are here, because
+//! the server checks every body against these schemas. Start reading at [`clusters`].
 
 pub mod admin;
 pub mod clusters;

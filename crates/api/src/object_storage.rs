@@ -1,4 +1,4 @@
-//! The management of object storage. What is in the buckets is read and written by S3's own protocol.
+//! The management of object storage. Objects are read and written through the S3 protocol.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -10,9 +10,9 @@ pub struct ObjectStorageCredentials {
     pub access_key_id: String,
     /// Its secret.
     pub secret_access_key: String,
-    /// The URL of S3.
+    /// The URL of the S3 endpoint.
     pub endpoint: String,
-    /// The region that clients are to name; any is accepted.
+    /// The region to configure in clients; any region is accepted.
     pub region: String,
     /// What happened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -22,14 +22,14 @@ pub struct ObjectStorageCredentials {
 /// Response for GET /object-storage/configure/aws.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AwsConfigure {
-    /// What the profile is called.
+    /// The name of the profile.
     #[schema(default = "tp")]
     pub profile_name: String,
     /// The section for ~/.aws/credentials, with its header.
     pub credentials_file: String,
     /// The section for ~/.aws/config, with its header.
     pub config_file: String,
-    /// The URL of S3; it is in the section, too.
+    /// The URL of the S3 endpoint, which is also in the section.
     pub endpoint: String,
     /// What to do with them.
     pub message: String,
@@ -38,7 +38,7 @@ pub struct AwsConfigure {
 /// Response for GET /object-storage/configure/rclone.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RcloneConfigure {
-    /// What the remote is called.
+    /// The name of the remote.
     #[schema(default = "tp")]
     pub remote_name: String,
     /// The section for rclone.conf, with its header.
@@ -52,7 +52,7 @@ pub struct RcloneConfigure {
 pub struct BucketListResponse {
     /// The names of the buckets, in order.
     pub buckets: Vec<String>,
-    /// The list for a person.
+    /// The list as text.
     pub message: String,
 }
 
@@ -80,6 +80,6 @@ pub struct ObjectStorageUsage {
     pub buckets: u64,
     /// How many bytes it may hold; null is no limit.
     pub quota_bytes: Option<u64>,
-    /// The same for a person.
+    /// The same as text.
     pub message: String,
 }

@@ -1,4 +1,4 @@
-//! Asynchronous requests: what a 202 leaves behind and how far it is.
+//! Asynchronous requests: the work behind a 202 and its progress.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -19,7 +19,7 @@ pub enum RequestType {
     StorageEdit,
 }
 
-/// How far a request is; COMPLETED and FAILED are final.
+/// The progress of a request; COMPLETED and FAILED are final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs)]
@@ -38,15 +38,15 @@ pub struct RequestInfoResponse {
     pub request_id: String,
     /// What it does.
     pub request_type: RequestType,
-    /// How far it is.
+    /// Its progress.
     pub status: RequestStatus,
     /// When it was accepted.
     pub created_at: String,
-    /// When it ended; null while it goes on.
+    /// When it ended; null while it is in progress.
     pub ended_at: Option<String>,
-    /// ID of the cluster or volume it is about.
+    /// ID of the cluster or volume that it concerns.
     pub object_id: Option<String>,
-    /// What it waits for or how it ended, for a person.
+    /// What it waits for, or how it ended.
     pub external_message: Option<String>,
     /// The same text, under the name that clients read first.
     pub message: Option<String>,
@@ -57,7 +57,7 @@ pub struct RequestInfoResponse {
 pub struct RequestListResponse {
     /// The requests, newest first.
     pub requests: Vec<RequestInfoResponse>,
-    /// Give this as `cursor` to go on; null at the end.
+    /// Pass this as `cursor` to get the next page; null at the end.
     pub next_cursor: Option<String>,
     /// The list as a table.
     pub message: String,

@@ -1,4 +1,4 @@
-//! How to get into an instance.
+//! Logging in to an instance.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -16,8 +16,8 @@ pub enum SystemType {
 /// Response for GET /ssh/{instance_id}.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SSHCommandResponse {
-    /// The command to run; it needs no shell, and further options may be added at its end.
+    /// The command to run; it needs no shell, and options may be appended.
     pub command: String,
-    /// For a person; null when there is nothing to say.
+    /// Text for the user; null when there is none.
     pub message: Option<String>,
 }

@@ -9,7 +9,7 @@ pub struct SSHKeyCreateRequest {
     /// The key in OpenSSH's one-line format, as in a .pub file.
     #[schema(max_length = 16384)]
     pub public_key: String,
-    /// What to call it; the user's e-mail when absent.
+    /// Name of the key; the e-mail address of the user when absent.
     #[schema(max_length = 100)]
     pub name: Option<String>,
 }
@@ -28,7 +28,7 @@ pub struct SSHKeyCreateResponse {
 pub struct SSHKeyInfo {
     /// SSH key ID
     pub id: String,
-    /// What its owner calls it.
+    /// Name of the key.
     pub name: String,
     /// The key in OpenSSH's one-line format.
     pub public_key: String,

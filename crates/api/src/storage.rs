@@ -9,7 +9,8 @@ pub struct StorageCreateRequest {
     /// Size in GB; also accepted as `size_gb`.
     #[schema(minimum = 1, maximum = 1000000)]
     pub size: u64,
-    /// Name of the volume, unique within the user or organization; generated when absent; also accepted as `tp_storage_name`.
+    /// Name of the volume, unique within the user or organization; generated when absent; also accepted as
+    /// `tp_storage_name`.
     pub name: Option<String>,
     /// Whether destroying the volume is refused until this is turned off.
     #[serde(default)]
@@ -39,7 +40,7 @@ pub struct StorageDestroyRestResponse {
     pub message: String,
 }
 
-/// Request body for PATCH /storage/edit/{storage_id}; what is absent or null stays as it is.
+/// Request body for PATCH /storage/edit/{storage_id}; fields that are absent or null stay unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StorageEditRequest {
     /// New name, unique within the user or organization.
@@ -106,7 +107,7 @@ pub struct StorageDetachRestResponse {
     pub message: String,
 }
 
-/// Where a volume is in its life.
+/// The state of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs)]
@@ -120,7 +121,7 @@ pub enum StorageStatus {
     Failed,
 }
 
-/// Where an attachment is in its life; one that ended is not shown.
+/// The state of an attachment; a detached volume has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs)]
@@ -135,7 +136,7 @@ pub enum AttachmentStatus {
 pub struct AttachmentInfo {
     /// TensorPool cluster ID
     pub cluster_id: String,
-    /// Where it is in its life.
+    /// Its state.
     pub status: AttachmentStatus,
 }
 
@@ -146,11 +147,11 @@ pub struct StorageInfo {
     pub id: String,
     /// Its name.
     pub name: String,
-    /// Where it is in its life.
+    /// Its state.
     pub status: StorageStatus,
     /// Its size in GB of 10^9 bytes.
     pub size_gb: u64,
-    /// How much of it is used, in GB, as was seen a few seconds ago; null when that is not known.
+    /// Used size in GB, measured a few seconds ago; null when unknown.
     pub used_gb: Option<f64>,
     /// What it costs per hour, in US dollars.
     pub hourly_rate: f64,
@@ -160,7 +161,7 @@ pub struct StorageInfo {
     pub attachments: Vec<AttachmentInfo>,
     /// Whether destroying it is refused.
     pub deletion_protection: bool,
-    /// When it was asked for.
+    /// When it was requested.
     pub created_at: String,
     /// ID of the user who created it.
     pub owner: String,
@@ -175,7 +176,7 @@ pub struct StorageInfo {
 pub struct StorageListResponse {
     /// The volumes, newest first.
     pub volumes: Vec<StorageInfo>,
-    /// Give this as `cursor` to go on; null at the end.
+    /// Pass this as `cursor` to get the next page; null at the end.
     pub next_cursor: Option<String>,
     /// The list as a table.
     pub message: String,
@@ -186,6 +187,6 @@ pub struct StorageListResponse {
 pub struct StorageInfoResponse {
     /// The volume.
     pub storage_info: StorageInfo,
-    /// The same as a text.
+    /// The same as text.
     pub message: String,
 }

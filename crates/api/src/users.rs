@@ -22,24 +22,24 @@ pub struct UserInfoResponse {
     pub clusters: u64,
     /// Volumes that are not destroyed.
     pub volumes: u64,
-    /// What all of it costs per hour, in US dollars.
+    /// What all of them cost per hour, in US dollars.
     pub hourly_rate: f64,
     /// What the organization, or the user without one, may have.
     pub limits: LimitSet,
-    /// What it has of that.
+    /// What it uses of that.
     pub used: LimitUsage,
-    /// The same as a text.
+    /// The same as text.
     pub message: String,
 }
 
-/// What a user wants to be told.
+/// The notification and payment settings of a user.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct UserPreferences {
-    /// A notice when a cluster is created.
+    /// Send a notice when a cluster is created.
     pub notify_email_cluster_create: bool,
-    /// A notice when a cluster is destroyed.
+    /// Send a notice when a cluster is destroyed.
     pub notify_email_cluster_destroy: bool,
-    /// Whether the balance is reloaded by itself.
+    /// Reload the balance automatically.
     pub autopay_enabled: bool,
     /// Warn below this balance, in US dollars.
     pub balance_warning_threshold: Option<f64>,
@@ -47,27 +47,27 @@ pub struct UserPreferences {
     pub autopay_reload_threshold: Option<f64>,
 }
 
-/// Request body for PATCH /user/preferences; what is absent stays as it is, and a threshold that is null is taken away.
+/// Request body for PATCH /user/preferences; absent fields stay unchanged, and null removes a threshold.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct UserPreferencesPatch {
-    /// A notice when a cluster is created.
+    /// Send a notice when a cluster is created.
     pub notify_email_cluster_create: Option<bool>,
-    /// A notice when a cluster is destroyed.
+    /// Send a notice when a cluster is destroyed.
     pub notify_email_cluster_destroy: Option<bool>,
-    /// Whether the balance is reloaded by itself.
+    /// Reload the balance automatically.
     pub autopay_enabled: Option<bool>,
     /// Warn below this balance, in US dollars; above the reload threshold.
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present_or_null", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<f64>, exclusive_minimum = 0, maximum = 1000000000)]
     pub balance_warning_threshold: Option<Option<f64>>,
     /// Reload below this balance, in US dollars; below the warning threshold.
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present_or_null", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<f64>, minimum = 20, maximum = 1000000000)]
     pub autopay_reload_threshold: Option<Option<f64>>,
 }
 
-/// Keeps a null apart from an absent field: only fields that are there get here.
-fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<f64>>, D::Error> {
+/// Distinguishes null from an absent field: only fields that are present get here.
+fn present_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<f64>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
 
@@ -93,6 +93,6 @@ pub struct OrganizationInfo {
     pub members: Vec<OrganizationMember>,
     /// Its balance in US dollars.
     pub balance: f64,
-    /// The same as a text.
+    /// The same as text.
     pub message: String,
 }

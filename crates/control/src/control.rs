@@ -19,8 +19,8 @@ use crate::in_memory::host_view::HostView;
 use crate::in_memory::pushed_access::PushedAccess;
 use crate::in_memory::step_progress::StepProgress;
 use crate::in_memory::volume_usage::VolumeUsage;
-use crate::jobs::live::LiveLogs;
-use crate::jobs::upload_turns::UploadTurns;
+use crate::jobs::files::upload_permits::UploadPermits;
+use crate::jobs::logs::live_logs::LiveLogs;
 use crate::reconcilers::access::UnreachableInstances;
 use crate::reconcilers::instances::UnknownResources;
 use crate::{Caller, Error, KeyPair, Kind, Result, Secrets, SshEndpoint};
@@ -196,8 +196,8 @@ struct Memory {
     jobs_changed: Notify,
     jobs_left: Notify,
     live_logs: LiveLogs,
-    job_shelf: OnceCell<()>,
-    upload_turns: UploadTurns,
+    job_bucket: OnceCell<()>,
+    upload_permits: UploadPermits,
     pushed_access: PushedAccess,
     unreachable_instances: UnreachableInstances,
     unknown_resources: UnknownResources,
@@ -361,13 +361,13 @@ impl Control {
     }
 
     /// Set once the bucket exists in which the files of jobs are stored.
-    pub(crate) fn job_shelf(&self) -> &OnceCell<()> {
-        &self.memory.job_shelf
+    pub(crate) fn job_bucket(&self) -> &OnceCell<()> {
+        &self.memory.job_bucket
     }
 
     /// Permits for clients that upload the files of a job.
-    pub(crate) fn upload_turns(&self) -> &UploadTurns {
-        &self.memory.upload_turns
+    pub(crate) fn upload_permits(&self) -> &UploadPermits {
+        &self.memory.upload_permits
     }
 
     pub(crate) fn pushed_access(&self) -> &PushedAccess {

@@ -94,7 +94,7 @@ pub struct ObservedInstance {
 }
 
 /// How an instance ended without having been asked to.
-pub use tarn_model::ends::End;
+pub use tarn_model::instance_end::End;
 
 /// The observed state of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,37 +1,26 @@
-//! The domain of Tarn, pure: ids, states and their transitions, who may do what, placement, prices, the ledger.
+//! The domain of Tarn, pure: ids, states and their transitions, access rules, placement, prices, the ledger.
 //!
-//! This crate must not know any IO, async code, database or HTTP, and it never asks for the time or for chance: both come
-//! in as arguments. Start reading at [`clusters`] for a state machine and at [`capacity`] for placement.
+//! This crate must not know any IO, async code, database or HTTP, and it never reads a clock or random bits: both are
+//! passed in as arguments. The folders only group the modules; every module is public at the root. Start reading at
+//! [`lifecycle`] for a state machine and at [`capacity`] for placement.
 
-pub mod buckets;
-pub mod capacity;
-pub mod catalogue;
-pub mod clusters;
-pub mod ends;
-pub mod environment;
-pub mod gpus;
-pub mod ids;
-pub mod images;
-pub mod job_configs;
-pub mod jobs;
-pub mod ledger;
-pub mod lifecycle;
-pub mod limits;
-pub mod money;
-pub mod names;
-pub mod objects;
-pub mod preferences;
-pub mod refused;
-pub mod requests;
-pub mod ssh_keys;
-pub mod storage;
-pub mod time;
-pub mod users;
+#![warn(clippy::wildcard_enum_match_arm)]
+
+mod accounts;
+mod basics;
+mod compute;
+mod data;
+mod work;
 
 #[cfg(test)]
 mod rendering;
 
-pub use environment::{Clock, Ids};
-pub use money::Money;
-pub use refused::Refused;
-pub use time::Time;
+pub use accounts::{ledger, limits, preferences, ssh_keys, users};
+pub use basics::environment::{Clock, Ids};
+pub use basics::money::Money;
+pub use basics::refused::Refused;
+pub use basics::time::Time;
+pub use basics::{environment, ids, money, names, refused, time};
+pub use compute::{capacity, catalogue, clusters, gpus, images, instance_end, lifecycle};
+pub use data::{buckets, objects, storage};
+pub use work::{job_configs, jobs, requests};

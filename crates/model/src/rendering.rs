@@ -1,14 +1,19 @@
-//! Renders the state machines into `docs/states/`, for the tests of the nouns.
+//! Renders the state machines into `docs/states/`, for the tests of the modules that define them.
 
 use crate::Refused;
 
-/// The name of a transition and what it does.
+/// The name of a transition and its function.
 pub(crate) type Transition<S> = (&'static str, fn(S) -> Result<S, Refused>);
 
-/// Renders state × transition into `docs/states/`; a changed rule fails here until the page is renewed with
-/// `UPDATE_STATES=1`, and so becomes a visible diff.
+/// Renders the table of states and transitions into `docs/states/`. A changed rule fails here until the page is
+/// regenerated with `UPDATE_STATES=1`, and so becomes a visible diff.
 #[allow(clippy::disallowed_methods)]
-pub(crate) fn render<S: Clone>(noun: &str, states: &[S], name: fn(&S) -> &'static str, transitions: &[Transition<S>]) {
+pub(crate) fn render_states<S: Clone>(
+    noun: &str,
+    states: &[S],
+    name: fn(&S) -> &'static str,
+    transitions: &[Transition<S>],
+) {
     let mut page =
         format!("# States of a {noun}\n\nRendered by the tests of `crates/model`; do not edit.\n\n| state |");
     transitions.iter().for_each(|(verb, _)| page.push_str(&format!(" {verb} |")));
@@ -27,5 +32,5 @@ pub(crate) fn render<S: Clone>(noun: &str, states: &[S], name: fn(&S) -> &'stati
     if std::env::var("UPDATE_STATES").is_ok() {
         std::fs::write(&path, &page).unwrap();
     }
-    assert_eq!(std::fs::read_to_string(&path).unwrap_or_default(), page, "renew {path} with UPDATE_STATES=1");
+    assert_eq!(std::fs::read_to_string(&path).unwrap_or_default(), page, "regenerate {path} with UPDATE_STATES=1");
 }

@@ -1,4 +1,4 @@
-//! What every endpoint has at hand.
+//! The state that every endpoint shares.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use tarn_control::Control;
 use tarn_model::Ids;
 use tokio::sync::watch;
 
-use crate::http::body::Validators;
-use crate::http::jobs::Sockets;
-use crate::http::limiter::Limiter;
-use crate::http::remember::Answers;
+use crate::http::input::body::Validators;
+use crate::http::jobs::SocketLimits;
+use crate::http::middleware::limiter::Limiter;
+use crate::http::middleware::response_cache::ResponseCache;
 
-/// How often one API key may call.
+/// The rate limit of one API key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Calls per second in the long run; 0 is no limit.
@@ -26,10 +26,10 @@ impl Default for Limits {
     }
 }
 
-/// How callers find the API.
+/// The address by which clients reach the API.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Front {
-    /// The URL that the operator says they use; without one it is what each of them asked for.
+    /// The URL that the operator configured; without one it is the address that each client used.
     pub public_url: Option<String>,
     /// Whether the listener speaks TLS.
     pub tls: bool,
@@ -46,9 +46,9 @@ pub(crate) struct Shared {
     pub(crate) front: Front,
     pub(crate) limiter: Limiter,
     pub(crate) validators: Validators,
-    pub(crate) answers: Answers,
-    pub(crate) sockets: Sockets,
-    /// Whether the engine is about to end, so that nobody should wait for something to come.
+    pub(crate) response_cache: ResponseCache,
+    pub(crate) sockets: SocketLimits,
+    /// Whether the engine is stopping, so that no call should keep waiting for an event.
     stopping: watch::Sender<bool>,
     ids: Arc<dyn Ids>,
 }
@@ -60,32 +60,32 @@ impl App {
             front,
             limiter: Limiter::new(limits),
             validators: Validators::from_document(),
-            answers: Answers::default(),
-            sockets: Sockets::default(),
+            response_cache: ResponseCache::default(),
+            sockets: SocketLimits::default(),
             stopping: watch::Sender::new(false),
             ids,
         };
         App { control, shared: Arc::new(shared) }
     }
 
-    /// Returns when the engine is about to end.
+    /// Returns when the engine is stopping.
     pub(crate) async fn stopping(&self) {
-        // The sender is held here, so that it cannot be gone.
+        // The sender is in `shared`, so the channel cannot be closed.
         let _ = self.shared.stopping.subscribe().wait_for(|stopping| *stopping).await;
     }
 
-    /// Answers all who wait for something to come with what there is, because the engine is about to end.
+    /// Makes all calls that wait for an event respond with what there is, because the engine is stopping.
     pub fn stop_waiting(&self) {
         self.shared.stopping.send_replace(true);
     }
 
-    /// Forgets the rate of keys that have not called for a while, so that memory follows the callers of the last seconds and
-    /// not those of all time. To be called every minute or so.
+    /// Drops the rate limits of keys without recent calls, so that memory is bounded by the callers of the last
+    /// seconds. Should be called about every minute.
     pub fn forget_idle(&self) {
         self.shared.limiter.forget_idle();
     }
 
-    /// A fresh id for one call, as answers and log lines carry it.
+    /// Returns a fresh id for one call, which responses and log lines carry.
     pub(crate) fn call_id(&self) -> String {
         format!("{:016x}", self.shared.ids.bits())
     }

@@ -1,15 +1,15 @@
-//! HTTP in front of the control plane: it parses, authenticates, calls, and answers in the words of the API. And the SSH
-//! gateway, which lets people into their instances, and the doors in the instances, behind which the engine answers.
+//! The network side of the engine: the HTTP API in front of the control plane, the SSH gateway to the instances, and
+//! the loopback proxy that lets programs in an instance reach the engine.
 //!
-//! Nothing is decided here: what may be done and what happens is the business of `control`, and SQL, the machine and the
-//! clock are unknown. Start reading at `http/router.rs`, which shows every route on one page, and then at any endpoint, for
-//! example `http/storage/attach.rs`; a reader who knows one knows them all.
+//! Nothing is decided here: `control` decides what is allowed and what happens. This crate must not know SQL, the host
+//! or the clock. Start reading at `http/router.rs`, which shows every route on one page, and then at any endpoint, for
+//! example `http/storage/attach.rs`; all endpoints have the same form.
 
 mod app;
 mod gateway;
 mod http;
+mod idle_timeout;
 mod loopback_proxy;
-mod progress;
 mod serve;
 
 pub use app::{App, Front, Limits};

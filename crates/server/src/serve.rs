@@ -1,4 +1,4 @@
-//! Listening: connections in, answers out, and an orderly end.
+//! The HTTP listener: connection limits, timeouts, TLS and a graceful shutdown.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -20,23 +20,22 @@ use rustls::ServerConfig;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower::{Service, service_fn};
 
-use crate::progress::Acceptor;
+use crate::idle_timeout::Acceptor;
 
 /// How many connections may be open at once; further ones wait to be accepted.
 const MAX_CONNECTIONS: usize = 4096;
 
-/// How long a client may take for the head of a request, and so also how long a connection may idle.
-const HEAD_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a client may take to send the head of a call, and so also how long a connection may be idle.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How much of a request a connection holds at most, and so also how large its head may be. More would make uploads no
-/// faster.
+/// How much of a call a connection buffers, and so also how large its head may be. More would not make uploads faster.
 const CONNECTION_BYTES: usize = 128 << 10;
 
-/// How long a client may take nothing of an answer that is there for it.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
+/// How long a client may read nothing of a response.
+const RESPONSE_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Serves until `shutdown` is done. Then nothing new is accepted, idle connections are closed, and calls under way have
-/// `drain` to end.
+/// Serves until `shutdown` completes. Then no connection is accepted, idle connections are closed, and running calls
+/// have `drain` to end.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
@@ -44,7 +43,7 @@ pub async fn serve(
     shutdown: impl Future<Output = ()> + Send + 'static,
     drain: Duration,
 ) -> io::Result<()> {
-    serve_with(listener, router, tls, shutdown, drain, ANSWER_PATIENCE).await
+    serve_with(listener, router, tls, shutdown, drain, RESPONSE_IDLE_TIMEOUT).await
 }
 
 async fn serve_with(
@@ -53,7 +52,7 @@ async fn serve_with(
     tls: Option<ServerConfig>,
     shutdown: impl Future<Output = ()> + Send + 'static,
     drain: Duration,
-    patience: Duration,
+    idle_timeout: Duration,
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let handle = Handle::new();
@@ -63,20 +62,20 @@ async fn serve_with(
         stopping.graceful_shutdown(Some(drain));
     });
     let mut server = axum_server::from_tcp(listener)?.handle(handle);
-    set_up_http(&mut server);
-    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    configure_http(&mut server);
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let connections = service_fn(move |_: SocketAddr| {
-        let (router, slots) = (router.clone(), slots.clone());
+        let (router, permits) = (router.clone(), permits.clone());
         async move {
-            let slot = slots.acquire_owned().await.expect("the semaphore is never closed");
-            Ok::<_, Infallible>(Connection { router, _slot: Arc::new(slot) })
+            let permit = permits.acquire_owned().await.expect("the semaphore is never closed");
+            Ok::<_, Infallible>(Connection { router, _permit: Arc::new(permit) })
         }
     });
-    let acceptor = Acceptor { patience };
+    let acceptor = Acceptor { idle_timeout };
     let outcome = match tls {
         None => server.acceptor(acceptor).serve(connections).await,
         Some(mut config) => {
-            // HTTP/1 is all that is spoken here, so nothing else is offered.
+            // Only HTTP/1 is supported, so only HTTP/1 is offered.
             config.alpn_protocols = vec![b"http/1.1".to_vec()];
             let tls = RustlsAcceptor::new(RustlsConfig::from_config(Arc::new(config)));
             server.acceptor(tls.acceptor(acceptor)).serve(connections).await
@@ -86,18 +85,18 @@ async fn serve_with(
     outcome
 }
 
-/// HTTP/1 only: its patience with heads counts from the first moment of a connection, and upgrades to WebSocket work.
-fn set_up_http(server: &mut Server<SocketAddr>) {
+/// HTTP/1 only: its header timeout starts with the connection, and upgrades to WebSocket work.
+fn configure_http(server: &mut Server<SocketAddr>) {
     let mut builder = Builder::new(TokioExecutor::new()).http1_only();
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_PATIENCE).max_buf_size(CONNECTION_BYTES);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(CONNECTION_BYTES);
     *server.http_builder() = builder;
 }
 
-/// The router on one connection; the slot is free again when the connection ends.
+/// The router on one connection; the permit is released when the connection ends.
 #[derive(Clone)]
 struct Connection {
     router: Router,
-    _slot: Arc<OwnedSemaphorePermit>,
+    _permit: Arc<OwnedSemaphorePermit>,
 }
 
 impl<B> Service<Request<B>> for Connection
@@ -128,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers without an end. Each holds what it is made from, which is counted.
+    /// Responses without an end. Each holds `made_from`, whose references are counted.
     fn endless(made_from: Arc<()>) -> Router {
         let answer = move || async move {
             let pieces = stream::repeat(Bytes::from_static(&[0; 65_536]));
@@ -140,16 +139,17 @@ mod tests {
         Router::new().route("/", get(answer))
     }
 
+    /// A response that the client does not read is dropped.
     #[tokio::test(flavor = "multi_thread")]
-    async fn an_answer_that_nobody_reads_is_given_up() {
+    async fn unread_response_is_dropped() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let held = Arc::new(());
-        let (router, patience) = (endless(held.clone()), Duration::from_millis(300));
+        let (router, idle_timeout) = (endless(held.clone()), Duration::from_millis(300));
         let idle = Arc::strong_count(&held);
         let serving =
-            tokio::spawn(serve_with(listener, router, None, std::future::pending(), Duration::ZERO, patience));
-        // It reads the beginning, so that the answer is on its way, and no more.
+            tokio::spawn(serve_with(listener, router, None, std::future::pending(), Duration::ZERO, idle_timeout));
+        // The client reads only the beginning, so that the response is on its way.
         let mut client = TcpStream::connect(address).await.unwrap();
         client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
         client.read_exact(&mut [0; 1000]).await.unwrap();
@@ -158,8 +158,10 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(20), given_up).await.expect("nobody waits for ever");
-        // What was on the way still comes, and then there is an end, one way or the other.
+        tokio::time::timeout(Duration::from_secs(20), given_up)
+            .await
+            .expect("the response is dropped after the idle timeout");
+        // What was sent still arrives, and then the connection ends.
         let _ = client.read_to_end(&mut Vec::new()).await;
         serving.abort();
     }

@@ -1,47 +1,22 @@
-//! Jobs: commands that run on clusters. What callers do with them is in `operations/jobs`; this is what happens of itself.
+//! Jobs: commands that run on clusters. What callers do with jobs is in `operations::jobs`; this module runs them.
 //!
-//! A job that has its turn is driven by one task of one engine, which holds its lease: it starts the job on its nodes, writes
-//! down what it prints, and when nothing of it runs any more makes its files safe and ends it. An engine that comes back, or
-//! another replica, goes on where the last one was: the guests keep everything that was not written down.
+//! One task of one engine runs an admitted job and holds its lease. The task starts the job on its nodes, stores what
+//! the job prints, saves its files when no process of it runs any more, and ends it. After a restart, or when another
+//! replica takes over, the next task continues from the stored state: the guests keep everything that is not stored
+//! yet.
 //!
-//! Start reading at [`dispatch`], who gives jobs their turn, and `drive`, which is the life of one of them. `attend` is an
-//! attempt of it, `node` and `listen` how one node is followed, `append` how its log is written down, and `collect` and `finish`
-//! how it ends. `sweep` and `removal` see that nothing is left of what is over.
+//! Start reading at [`dispatch`], which admits jobs, and at `queue::run_job`, the life of one job. `queue` owns the
+//! rows of jobs, `attempt` runs a job on its nodes, [`logs`] stores and serves what it prints, and `files` moves
+//! its files.
 
-pub mod dispatch;
-pub mod file_lists;
 pub mod logs;
-pub mod outputs;
-pub mod signed;
-pub mod upload;
 
-pub(crate) mod destroyed;
-pub(crate) mod ends;
-pub(crate) mod live;
-pub(crate) mod removal;
-pub(crate) mod shelf;
-pub(crate) mod sweep;
-pub(crate) mod upload_turns;
+mod attempt;
+mod backoff;
+pub(crate) mod files;
+pub(crate) mod queue;
 
-mod append;
-mod archive;
-mod attend;
-mod collect;
-mod compact;
-mod crew;
-mod drive;
-mod endings;
-mod fetch;
-mod finish;
-mod gathered;
-mod guests;
-mod hand;
-mod listen;
-mod memory;
-mod node;
-mod notes;
-mod orders;
-mod pauses;
-mod present;
-mod send_files;
-mod teardown;
+pub use files::{file_lists, outputs, signed, upload};
+pub use queue::dispatch;
+
+pub(crate) use attempt::node_sweep;

@@ -1,4 +1,4 @@
-//! What a job waits for, since when it runs and where, or how it ended, in words for its owner.
+//! The explanation of a job for its owner: what it waits for, since when and where it runs, or how it ended.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,61 +12,64 @@ use tarn_store::{Tx, clusters, instances, job_nodes, jobs};
 use super::jobs::JobView;
 use crate::{Control, Result};
 
-/// So many nodes are told by name; of a thousand nobody would read the list.
-const NAMED: usize = 3;
+/// How many nodes are named.
+const MAX_NAMED_NODES: usize = 3;
 
-/// Explains jobs within one transaction; what several explanations need is read once.
+/// Explains jobs within one transaction. What several explanations need is read once.
 pub(super) struct Explainer<'c> {
     control: &'c Control,
     clusters: HashMap<ClusterId, Option<Cluster>>,
-    lines: HashMap<ClusterId, HashMap<JobId, u64>>,
+    queues: HashMap<ClusterId, HashMap<JobId, u64>>,
 }
 
 impl<'c> Explainer<'c> {
     pub(super) fn new(control: &'c Control) -> Self {
-        Explainer { control, clusters: HashMap::new(), lines: HashMap::new() }
+        Explainer { control, clusters: HashMap::new(), queues: HashMap::new() }
     }
 
-    /// A job with all that is shown of it.
-    pub(super) fn view(&mut self, tx: &mut Tx<'_>, job: Job) -> Result<JobView> {
-        let cluster_name = self.cluster(tx, &job.cluster)?.map(|cluster| cluster.name.clone());
-        let explanation = self.explain(tx, &job)?;
+    /// Returns a job as callers see it.
+    pub(super) fn explain_job(&mut self, tx: &mut Tx<'_>, job: Job) -> Result<JobView> {
+        let cluster_name = self.find_cluster(tx, &job.cluster)?.map(|cluster| cluster.name.clone());
+        let explanation = self.explain_state(tx, &job)?;
         Ok(JobView { job, cluster_name, explanation })
     }
 
-    fn explain(&mut self, tx: &mut Tx<'_>, job: &Job) -> Result<String> {
+    fn explain_state(&mut self, tx: &mut Tx<'_>, job: &Job) -> Result<String> {
         let since = job.since;
         Ok(match &job.state {
             State::Draft => {
                 let what = if job.archive_bytes.is_none() { "files" } else { "start" };
                 let until = since.after(self.control.settings().jobs.draft_timeout);
-                format!("Waits for its {what} since {since}; it is forgotten at {until}.")
+                format!("Waits for its {what} since {since}; it is deleted at {until}.")
             }
-            State::Pending => self.pending(tx, job)?,
-            State::Starting => format!("Is started on {} since {since}{}.", nodes(tx, job)?, attempt(job)),
+            State::Pending => self.explain_pending(tx, job)?,
+            State::Starting => {
+                format!("Is starting on {} since {since}{}.", node_names(tx, job)?, describe_attempt(job))
+            }
             State::Running => {
                 let last = self.last_output(job).map(|last| format!("; last output at {last}")).unwrap_or_default();
-                format!("Runs on {} since {since}{}{last}.", nodes(tx, job)?, attempt(job))
+                format!("Runs on {} since {since}{}{last}.", node_names(tx, job)?, describe_attempt(job))
             }
             State::Stopping(Outcome::Canceled) => {
-                let grace = words(self.control.settings().jobs.stop_grace);
-                format!("Is being canceled since {since}; what does not end within {grace} is killed.")
+                let grace = format_span(self.control.settings().jobs.stop_grace);
+                format!("Is being canceled since {since}; processes that do not end within {grace} are killed.")
             }
-            State::Stopping(outcome) => format!("Is being stopped since {since}: {}.", told(outcome)),
+            State::Stopping(outcome) => format!("Is being stopped since {since}: {}.", describe_outcome(outcome)),
             State::Collecting(outcome) => {
                 format!(
-                    "Nothing of it runs any more ({}); its output and files are being kept since {since}.",
-                    told(outcome)
+                    "All its processes have ended ({}); its output and files are being saved since {since}.",
+                    describe_outcome(outcome)
                 )
             }
-            State::Ended(outcome) => ended(job, outcome),
+            State::Ended(outcome) => explain_end(job, outcome),
         })
     }
 
-    fn pending(&mut self, tx: &mut Tx<'_>, job: &Job) -> Result<String> {
-        let again = if job.attempt > 1 { format!(" Then it runs again{}.", attempt(job)) } else { String::new() };
+    fn explain_pending(&mut self, tx: &mut Tx<'_>, job: &Job) -> Result<String> {
+        let again =
+            if job.attempt > 1 { format!(" It then runs again{}.", describe_attempt(job)) } else { String::new() };
         let since = job.since;
-        let Some(cluster) = self.cluster(tx, &job.cluster)? else {
+        let Some(cluster) = self.find_cluster(tx, &job.cluster)? else {
             return Ok(format!("Waits for cluster {} since {since}.{again}", job.cluster));
         };
         let name = cluster.name.clone();
@@ -74,20 +77,20 @@ impl<'c> Explainer<'c> {
             let state = cluster.state.name();
             return Ok(format!("Waits for cluster {name}, which is {state}, since {since}.{again}"));
         }
-        Ok(match self.before(tx, job)? {
-            0 => format!("It is the next on cluster {name} and starts at once; it waits since {since}.{again}"),
-            1 => format!("Waits for 1 job before it on cluster {name} since {since}.{again}"),
-            many => format!("Waits for {many} jobs before it on cluster {name} since {since}.{again}"),
+        Ok(match self.jobs_ahead(tx, job)? {
+            0 => format!("It is next on cluster {name} and starts at once; it has been waiting since {since}.{again}"),
+            1 => format!("Waits for 1 job ahead of it on cluster {name} since {since}.{again}"),
+            many => format!("Waits for {many} jobs ahead of it on cluster {name} since {since}.{again}"),
         })
     }
 
-    /// When the job last wrote something, if it is driven here.
+    /// Returns when the job last wrote output, if it runs in this engine.
     fn last_output(&self, job: &Job) -> Option<Time> {
-        let quiet = self.control.live_logs().known(&job.id)?.quiet_for()?;
+        let quiet = self.control.live_logs().find_log(&job.id)?.time_since_output()?;
         Some(self.control.clock().now().before(quiet))
     }
 
-    fn cluster(&mut self, tx: &mut Tx<'_>, id: &ClusterId) -> Result<Option<&Cluster>> {
+    fn find_cluster(&mut self, tx: &mut Tx<'_>, id: &ClusterId) -> Result<Option<&Cluster>> {
         if !self.clusters.contains_key(id) {
             let found = clusters::get(tx, id)?;
             self.clusters.insert(id.clone(), found);
@@ -95,31 +98,32 @@ impl<'c> Explainer<'c> {
         Ok(self.clusters.get(id).and_then(Option::as_ref))
     }
 
-    /// How many jobs have to end before it is the turn of this one: of those that have their turn or have it before, all but as
-    /// many as run beside it.
-    fn before(&mut self, tx: &mut Tx<'_>, job: &Job) -> Result<u64> {
-        if !self.lines.contains_key(&job.cluster) {
-            let beside =
-                self.cluster(tx, &job.cluster)?.map_or(0, |cluster| u64::from(cluster.jobs_parallel).saturating_sub(1));
+    /// Returns how many jobs have to end before this one starts: those that run or are queued before it, minus those
+    /// that may run beside it.
+    fn jobs_ahead(&mut self, tx: &mut Tx<'_>, job: &Job) -> Result<u64> {
+        if !self.queues.contains_key(&job.cluster) {
+            let beside = self
+                .find_cluster(tx, &job.cluster)?
+                .map_or(0, |cluster| u64::from(cluster.jobs_parallel).saturating_sub(1));
             let (placed, waiting) = jobs::line(tx, &job.cluster)?;
-            let line =
+            let queue =
                 waiting.into_iter().zip(placed..).map(|(id, before)| (id, before.saturating_sub(beside))).collect();
-            self.lines.insert(job.cluster.clone(), line);
+            self.queues.insert(job.cluster.clone(), queue);
         }
-        Ok(self.lines.get(&job.cluster).and_then(|line| line.get(&job.id)).copied().unwrap_or(0))
+        Ok(self.queues.get(&job.cluster).and_then(|queue| queue.get(&job.id)).copied().unwrap_or(0))
     }
 }
 
-/// The names of the nodes that a job has.
-fn nodes(tx: &mut Tx<'_>, job: &Job) -> Result<String> {
+/// Returns the names of the nodes of a job.
+fn node_names(tx: &mut Tx<'_>, job: &Job) -> Result<String> {
     let nodes = job_nodes::of_job(tx, &job.id)?;
     let mut names = Vec::new();
-    for node in nodes.iter().take(NAMED) {
+    for node in nodes.iter().take(MAX_NAMED_NODES) {
         let instance = instances::get(tx, &node.instance)?;
         names.push(instance.map_or_else(|| node.instance.to_string(), |instance| instance.name()));
     }
-    if nodes.len() > NAMED {
-        names.push(format!("{} more", nodes.len() - NAMED));
+    if nodes.len() > MAX_NAMED_NODES {
+        names.push(format!("{} more", nodes.len() - MAX_NAMED_NODES));
     }
     Ok(match names.is_empty() {
         true => format!("cluster {}", job.cluster),
@@ -127,8 +131,8 @@ fn nodes(tx: &mut Tx<'_>, job: &Job) -> Result<String> {
     })
 }
 
-/// Which attempt it is, where there may be several.
-fn attempt(job: &Job) -> String {
+/// Describes which attempt it is, if there may be several.
+fn describe_attempt(job: &Job) -> String {
     let (attempt, most) = (job.attempt, job.config.retries.count.saturating_add(1));
     let why = job.note.as_deref().map(|note| format!(" ({note})")).unwrap_or_default();
     match most {
@@ -137,9 +141,9 @@ fn attempt(job: &Job) -> String {
     }
 }
 
-fn ended(job: &Job, outcome: &Outcome) -> String {
+fn explain_end(job: &Job, outcome: &Outcome) -> String {
     let took = match (job.started, job.ended) {
-        (Some(started), Some(ended)) => Some(words(ended.until(started))),
+        (Some(started), Some(ended)) => Some(format_span(ended.until(started))),
         _ => None,
     };
     let after = took.as_deref().map_or_else(|| " before it ran".to_owned(), |took| format!(" after {took}"));
@@ -166,8 +170,8 @@ fn ended(job: &Job, outcome: &Outcome) -> String {
     text
 }
 
-/// How a job that is not over yet will have ended.
-fn told(outcome: &Outcome) -> String {
+/// Describes how a job that has not ended yet will end.
+fn describe_outcome(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Completed => "all commands succeeded".to_owned(),
         Outcome::Error { exit_code, reason: None } => format!("exit code {exit_code}"),
@@ -177,8 +181,8 @@ fn told(outcome: &Outcome) -> String {
     }
 }
 
-/// A span of time as people say it.
-fn words(span: Duration) -> String {
+/// Formats a duration for people.
+fn format_span(span: Duration) -> String {
     let seconds = span.as_secs();
     match seconds {
         0..10 => format!("{}.{} s", seconds, span.subsec_millis() / 100),
@@ -193,13 +197,14 @@ fn words(span: Duration) -> String {
 mod tests {
     use super::*;
 
+    /// Durations are formatted for people.
     #[test]
-    fn spans_are_said_as_people_say_them() {
-        let said = |millis| words(Duration::from_millis(millis));
-        assert_eq!(said(1_250), "1.2 s");
-        assert_eq!(said(12_900), "12 s");
-        assert_eq!(said(200_000), "3 min 20 s");
-        assert_eq!(said(7_500_000), "2 h 5 min");
-        assert_eq!(said(90_000_000), "1 d 1 h");
+    fn durations_are_formatted() {
+        let format = |millis| format_span(Duration::from_millis(millis));
+        assert_eq!(format(1_250), "1.2 s");
+        assert_eq!(format(12_900), "12 s");
+        assert_eq!(format(200_000), "3 min 20 s");
+        assert_eq!(format(7_500_000), "2 h 5 min");
+        assert_eq!(format(90_000_000), "1 d 1 h");
     }
 }

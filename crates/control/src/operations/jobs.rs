@@ -1,4 +1,4 @@
-//! What callers do with jobs.
+//! The operations on jobs that callers ask for.
 
 use serde_json::{Value, json};
 use tarn_model::clusters::Cluster;
@@ -10,53 +10,52 @@ use tarn_store::{Tx, events, jobs};
 
 use super::explain_jobs::Explainer;
 use super::{clusters, whose};
-use crate::jobs::ends::Ends;
-use crate::jobs::removal;
+use crate::jobs::queue::ended_metrics::EndedMetrics;
+use crate::jobs::queue::removal;
 use crate::page::{self, cut, decode_cursor};
 use crate::{Caller, Control, Error, Listing, Page, Result};
 
-/// How many jobs of a cluster may wait or run.
+/// How many jobs of a cluster may be queued or running.
 pub const MAX_OPEN: u64 = 1000;
 
-/// What a caller wants run.
+/// A job that a caller wants to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewJob {
-    /// The text of the file that says what it does.
+    /// The text of the job's configuration file.
     pub config: String,
     /// The cluster, by id or name.
     pub cluster: String,
     /// Whether the cluster is destroyed afterwards.
     pub teardown: bool,
-    /// Whether it has files, which are uploaded before its start.
+    /// Whether files are uploaded before its start.
     pub has_files: bool,
 }
 
-/// A job with all that is shown of it.
+/// A job as callers see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobView {
-    /// The job.
     pub job: Job,
-    /// The name of its cluster, while that is known.
+    /// The name of its cluster, while the cluster exists.
     pub cluster_name: Option<String>,
-    /// What it waits for, since when it runs and where, or how it ended.
+    /// What it waits for, since when and where it runs, or how it ended.
     pub explanation: String,
 }
 
-/// Checks everything and makes the job, which waits for its files and its start.
+/// Checks a new job and creates it as a draft, which waits for its files and its start.
 pub async fn create(control: &Control, caller: &Caller, new: NewJob) -> Result<JobView> {
-    make(control, caller, new, false).await
+    create_job(control, caller, new, false).await
 }
 
-/// Makes a job that has no files and puts it into the line of its cluster, in one transaction.
+/// Creates a job without files and queues it on its cluster, in one transaction.
 pub async fn run(control: &Control, caller: &Caller, new: NewJob) -> Result<JobView> {
-    make(control, caller, NewJob { has_files: false, ..new }, true).await
+    create_job(control, caller, NewJob { has_files: false, ..new }, true).await
 }
 
-/// Puts a job into the line of its cluster. One that was started already stays as it is.
+/// Queues a job on its cluster. A job that was already started is returned unchanged.
 pub async fn start(control: &Control, caller: &Caller, job: &str) -> Result<JobView> {
-    let (me, asked) = (caller.clone(), job.to_owned());
+    let (actor, id_text) = (caller.clone(), job.to_owned());
     let write = control.write(caller, move |tx| {
-        let job = find(tx, &me, &asked)?;
+        let job = find_job(tx, &actor, &id_text)?;
         if job.queued.is_some() {
             return Ok(job.id);
         }
@@ -71,111 +70,111 @@ pub async fn start(control: &Control, caller: &Caller, job: &str) -> Result<JobV
         }
         let job = job.start(tx.now())?;
         jobs::save(tx, &job)?;
-        record(tx, &me, &job, "job.start", &json!({ "cluster": job.cluster.as_str() }))?;
+        record_job_event(tx, &actor, &job, "job.start", &json!({ "cluster": job.cluster.as_str() }))?;
         Ok(job.id)
     });
     let id = write.await?;
-    changed(control, &id);
-    view_of(control, &id).await
+    notify_job_changed(control, &id);
+    read_job_view(control, &id).await
 }
 
-/// The caller's jobs, or his organization's.
+/// Lists the jobs of the caller, or of the caller's organization.
 pub async fn list(control: &Control, caller: &Caller, listing: Listing) -> Result<Page<JobView>> {
     let after = decode_cursor(listing.cursor.as_deref(), JobId::PREFIX)?;
     let limit = page::limit(listing.limit)?;
     let read = control.store().read(|tx| -> Result<Page<JobView>> {
-        let asked = tarn_store::Listing {
+        let query = tarn_store::Listing {
             owner: whose(caller, listing.include_org),
             all: listing.all,
             after: after.as_ref().map(|(time, id)| (*time, id.as_str())),
             limit: limit + 1,
         };
-        let page = cut(jobs::list(tx, &asked)?, limit, |job| (job.created, job.id.to_string()));
+        let page = cut(jobs::list(tx, &query)?, limit, |job| (job.created, job.id.to_string()));
         let mut explainer = Explainer::new(control);
-        let views = page.items.into_iter().map(|job| explainer.view(tx, job));
+        let views = page.items.into_iter().map(|job| explainer.explain_job(tx, job));
         let items = views.collect::<Result<_>>()?;
         Ok(Page { items, next_cursor: page.next_cursor })
     });
     read.await
 }
 
-/// One job.
+/// Returns one job.
 pub async fn info(control: &Control, caller: &Caller, job: &str) -> Result<JobView> {
     let read = control.store().read(|tx| -> Result<JobView> {
-        let job = find(tx, caller, job)?;
-        Explainer::new(control).view(tx, job)
+        let job = find_job(tx, caller, job)?;
+        Explainer::new(control).explain_job(tx, job)
     });
     read.await
 }
 
-/// Begins to stop a job. What is being stopped or kept already goes on.
+/// Begins to stop a job. A job that is already being stopped or collected is returned unchanged.
 pub async fn cancel(control: &Control, caller: &Caller, job: &str) -> Result<JobView> {
-    let (me, asked, ends) = (caller.clone(), job.to_owned(), Ends::default());
-    let recorded = ends.clone();
+    let (actor, id_text, ended_metrics) = (caller.clone(), job.to_owned(), EndedMetrics::default());
+    let recorded = ended_metrics.clone();
     let write = control.write(caller, move |tx| {
-        recorded.begin();
-        let job = find(tx, &me, &asked)?;
+        recorded.reset();
+        let job = find_job(tx, &actor, &id_text)?;
         if matches!(job.state, State::Stopping(_) | State::Collecting(_)) {
             return Ok(job.id);
         }
         let was = job.state.name();
         let mut job = job.cancel(tx.now())?;
         if job.queued.is_none() {
-            // What was never started is no reason to destroy anything.
+            // A job that was never started destroys no cluster.
             job.teardown = Teardown::No;
         }
         jobs::save(tx, &job)?;
-        record(tx, &me, &job, "job.cancel", &json!({ "was": was }))?;
-        recorded.record(tx, &job)?;
+        record_job_event(tx, &actor, &job, "job.cancel", &json!({ "was": was }))?;
+        recorded.record_end(tx, &job)?;
         Ok(job.id)
     });
     let id = write.await?;
-    ends.count();
-    changed(control, &id);
-    view_of(control, &id).await
+    ended_metrics.count_ended();
+    notify_job_changed(control, &id);
+    read_job_view(control, &id).await
 }
 
-/// Hides a job that has ended, and lets everything that was kept of it be removed.
+/// Hides a job that has ended, so that everything stored of it is removed.
 pub async fn delete(control: &Control, caller: &Caller, job: &str) -> Result<JobId> {
-    let (me, asked) = (caller.clone(), job.to_owned());
+    let (actor, id_text) = (caller.clone(), job.to_owned());
     let write = control.write(caller, move |tx| {
-        let job = find(tx, &me, &asked)?;
+        let job = find_job(tx, &actor, &id_text)?;
         let status = job.state.status();
         match &job.state {
-            State::Draft | State::Ended(_) => removal::hide(tx, job.clone())?,
+            State::Draft | State::Ended(_) => removal::hide_job(tx, job.clone())?,
             State::Pending | State::Starting | State::Running | State::Stopping(_) | State::Collecting(_) => {
                 return Err(Refused::JobNotEnded { job: job.id.to_string(), status }.into());
             }
         }
-        record(tx, &me, &job, "job.delete", &json!({ "status": status }))?;
+        record_job_event(tx, &actor, &job, "job.delete", &json!({ "status": status }))?;
         Ok(job.id)
     });
     let id = write.await?;
-    changed(control, &id);
+    notify_job_changed(control, &id);
     Ok(id)
 }
 
-/// Forgets a job that was never started, with its files, because whoever made it has gone.
+/// Removes a draft and its files, because the client that created it is gone.
 pub async fn discard(control: &Control, job: &JobId) -> Result<()> {
     let id = job.clone();
     let write = control.store().write(move |tx| -> Result<()> {
         match jobs::get(tx, &id)? {
-            Some(job) if job.state == State::Draft => removal::hide(tx, job),
+            Some(job) if job.state == State::Draft => removal::hide_job(tx, job),
             Some(_) | None => Ok(()),
         }
     });
     write.await?;
-    changed(control, job);
+    notify_job_changed(control, job);
     Ok(())
 }
 
-/// Lets a job that was never started wait on, because whoever makes it is still there.
-pub async fn stay(control: &Control, job: &JobId) -> Result<()> {
+/// Keeps a draft from expiring, because the client that created it is still there.
+pub async fn refresh_draft(control: &Control, job: &JobId) -> Result<()> {
     let id = job.clone();
     Ok(control.store().write(move |tx| jobs::refresh_draft(tx, &id)).await?)
 }
 
-/// Says of a job that was never started that it has no files after all.
+/// Records that a draft has no files after all.
 pub async fn without_files(control: &Control, job: &JobId) -> Result<()> {
     let id = job.clone();
     let write = control.store().write(move |tx| -> Result<()> {
@@ -192,49 +191,49 @@ pub async fn without_files(control: &Control, job: &JobId) -> Result<()> {
     write.await
 }
 
-/// The job of this id, if it is the caller's.
-pub(crate) fn find(tx: &mut Tx<'_>, caller: &Caller, asked: &str) -> Result<Job> {
-    let id: JobId = asked.parse()?;
-    let job = jobs::get(tx, &id)?.ok_or_else(|| Error::not_found("job", asked))?;
-    caller.must_own(&job.owner, "job", asked)?;
+/// Returns the job with this id, if the caller owns it.
+pub(crate) fn find_job(tx: &mut Tx<'_>, caller: &Caller, id_text: &str) -> Result<Job> {
+    let id: JobId = id_text.parse()?;
+    let job = jobs::get(tx, &id)?.ok_or_else(|| Error::not_found("job", id_text))?;
+    caller.must_own(&job.owner, "job", id_text)?;
     Ok(job)
 }
 
-/// A job with all that is shown of it, for whoever has been found to own it.
-pub(crate) async fn view_of(control: &Control, id: &JobId) -> Result<JobView> {
+/// Returns the view of a job that the caller is known to own.
+pub(crate) async fn read_job_view(control: &Control, id: &JobId) -> Result<JobView> {
     let read = control.store().read(|tx| -> Result<JobView> {
         let job = jobs::get(tx, id)?.ok_or_else(|| Error::not_found("job", id.as_str()))?;
-        Explainer::new(control).view(tx, job)
+        Explainer::new(control).explain_job(tx, job)
     });
     read.await
 }
 
-async fn make(control: &Control, caller: &Caller, new: NewJob, starts: bool) -> Result<JobView> {
+async fn create_job(control: &Control, caller: &Caller, new: NewJob, starts: bool) -> Result<JobView> {
     let parsed = job_configs::parse(&new.config);
     let config = parsed.map_err(|wrong| Error::invalid("invalid_config", wrong.to_string()))?;
-    let me = caller.clone();
+    let actor = caller.clone();
     let write = control.write(caller, move |tx| {
-        let cluster = clusters::find_cluster(tx, &me, &new.cluster)?;
-        admit(tx, &cluster, new.teardown)?;
-        let mut job = fresh(tx, &me, &cluster, &config, &new);
+        let cluster = clusters::find_cluster(tx, &actor, &new.cluster)?;
+        check_cluster_accepts_job(tx, &cluster, new.teardown)?;
+        let mut job = new_draft(tx, &actor, &cluster, &config, &new);
         if starts {
             job = job.start(tx.now())?;
         }
         jobs::insert(tx, &job)?;
         let detail = json!({ "name": job.name, "cluster": cluster.id.as_str(), "teardown": new.teardown });
-        record(tx, &me, &job, "job.create", &detail)?;
+        record_job_event(tx, &actor, &job, "job.create", &detail)?;
         if starts {
-            record(tx, &me, &job, "job.start", &json!({ "cluster": cluster.id.as_str() }))?;
+            record_job_event(tx, &actor, &job, "job.start", &json!({ "cluster": cluster.id.as_str() }))?;
         }
         Ok(job.id)
     });
     let id = write.await?;
-    changed(control, &id);
-    view_of(control, &id).await
+    notify_job_changed(control, &id);
+    read_job_view(control, &id).await
 }
 
-/// Whether a cluster takes one more job.
-fn admit(tx: &mut Tx<'_>, cluster: &Cluster, teardown: bool) -> Result<()> {
+/// Checks that a cluster accepts one more job.
+fn check_cluster_accepts_job(tx: &mut Tx<'_>, cluster: &Cluster, teardown: bool) -> Result<()> {
     if cluster.state != lifecycle::State::Running {
         return Err(Refused::ClusterNotRunning { state: cluster.state.name() }.into());
     }
@@ -245,13 +244,16 @@ fn admit(tx: &mut Tx<'_>, cluster: &Cluster, teardown: bool) -> Result<()> {
         return Err(Refused::DeletionProtected { what: "cluster", id: cluster.id.to_string() }.into());
     }
     if jobs::count_open_of_cluster(tx, &cluster.id)? >= MAX_OPEN {
-        let message = format!("{MAX_OPEN} jobs wait or run on cluster {} already; wait for some to end", cluster.id);
+        let message = format!(
+            "{MAX_OPEN} jobs are already queued or running on cluster {}; wait until some have ended",
+            cluster.id
+        );
         return Err(Error::conflict("too_many_jobs", message));
     }
     Ok(())
 }
 
-fn fresh(tx: &mut Tx<'_>, caller: &Caller, cluster: &Cluster, config: &Config, new: &NewJob) -> Job {
+fn new_draft(tx: &mut Tx<'_>, caller: &Caller, cluster: &Cluster, config: &Config, new: &NewJob) -> Job {
     let now = tx.now();
     Job {
         id: JobId::fresh(tx.ids()),
@@ -275,14 +277,14 @@ fn fresh(tx: &mut Tx<'_>, caller: &Caller, cluster: &Cluster, config: &Config, n
     }
 }
 
-/// Wakes those who drive jobs, and those who listen to this one.
-fn changed(control: &Control, job: &JobId) {
+/// Wakes the dispatcher, and the followers of this job.
+fn notify_job_changed(control: &Control, job: &JobId) {
     control.jobs_changed().notify_one();
-    if let Some(live) = control.live_logs().known(job) {
-        live.touch();
+    if let Some(live) = control.live_logs().find_log(job) {
+        live.notify_state_change();
     }
 }
 
-fn record(tx: &mut Tx<'_>, caller: &Caller, job: &Job, verb: &str, detail: &Value) -> Result<()> {
+fn record_job_event(tx: &mut Tx<'_>, caller: &Caller, job: &Job, verb: &str, detail: &Value) -> Result<()> {
     Ok(events::record(tx, caller.user.id.as_str(), job.owner.scope(), job.id.as_str(), verb, detail)?)
 }

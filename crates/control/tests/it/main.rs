@@ -4,13 +4,7 @@
 mod access;
 mod capacity;
 mod instances;
-mod jobs_drive;
-mod jobs_ends;
-mod jobs_logs;
-mod jobs_operations;
-mod jobs_outputs;
-mod jobs_support;
-mod jobs_uploads;
+mod jobs;
 mod requests;
 mod storage;
 mod support;

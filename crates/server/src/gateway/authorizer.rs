@@ -1,4 +1,4 @@
-//! Who enters, and which instance he gets.
+//! Authorizes SSH logins: which user a key belongs to, and which instance the login name means.
 
 use std::io;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use tarn_control::operations::gateway::{self, LoginMatch};
 use tarn_model::ids::InstanceId;
 use tarn_ssh::{Authorizer, Denied, Login, Target};
 
-/// Asks the control plane.
-pub(super) struct Gateway {
+/// Authorizes logins through the control plane.
+pub(super) struct ControlAuthorizer {
     control: Control,
 }
 
-impl Gateway {
+impl ControlAuthorizer {
     pub(super) fn new(control: Control) -> Self {
-        Gateway { control }
+        ControlAuthorizer { control }
     }
 
-    async fn admit(&self, login: Login<'_>) -> Result<Arc<dyn Target>, Denied> {
+    async fn find_target(&self, login: Login<'_>) -> Result<Arc<dyn Target>, Denied> {
         let (control, fingerprint) = (&self.control, &login.key.fingerprint);
         let found = gateway::find(control, login.user, fingerprint).await.map_err(|error| {
             tracing::error!(%error, cause = ?error.cause, "a login could not be decided");
@@ -30,23 +30,23 @@ impl Gateway {
                 if login.proven
                     && let Err(error) = gateway::record(control, &found, fingerprint, login.from).await
                 {
-                    // A database that takes nothing must not lock people out; the log keeps what it could not.
+                    // A database that cannot be written must not lock users out; the log keeps the record.
                     let (user, instance, from) = (&found.user, &found.instance, login.from);
                     tracing::error!(%error, %user, %instance, %from, fingerprint, "a login could not be recorded");
                 }
-                Ok(Arc::new(Instance { control: control.clone(), id: found.instance }))
+                Ok(Arc::new(InstanceTarget { control: control.clone(), id: found.instance }))
             }
-            // The key is good for each of them, so its owner may be told.
-            LoginMatch::Ambiguous(words) => Ok(Arc::new(Nothing { words })),
+            // The key opens each of these instances, so its owner may see their names.
+            LoginMatch::Ambiguous(message) => Ok(Arc::new(AmbiguousLogin { message })),
         }
     }
 }
 
-impl Authorizer for Gateway {
+impl Authorizer for ControlAuthorizer {
     fn authorize<'a>(&'a self, login: Login<'a>) -> BoxFuture<'a, Result<Arc<dyn Target>, Denied>> {
         Box::pin(async move {
-            let admitted = self.admit(login).await;
-            let outcome = match (&admitted, login.proven) {
+            let authorized = self.find_target(login).await;
+            let outcome = match (&authorized, login.proven) {
                 (Ok(_), true) => Some("entered"),
                 (Err(Denied), _) => Some("refused"),
                 (Ok(_), false) => None,
@@ -54,30 +54,30 @@ impl Authorizer for Gateway {
             if let Some(outcome) = outcome {
                 metrics::counter!("tarn_ssh_logins_total", "outcome" => outcome).increment(1);
             }
-            admitted
+            authorized
         })
     }
 }
 
-/// One instance.
-struct Instance {
+/// The instance that a login leads to.
+struct InstanceTarget {
     control: Control,
     id: InstanceId,
 }
 
-impl Target for Instance {
+impl Target for InstanceTarget {
     fn dial(&self) -> BoxFuture<'_, io::Result<Box<dyn tarn_link::Stream>>> {
         Box::pin(async { gateway::dial(&self.control, &self.id).await.map_err(io::Error::other) })
     }
 }
 
-/// No instance, but words that say why.
-struct Nothing {
-    words: String,
+/// A login name that means several instances; connecting fails with a message that lists them.
+struct AmbiguousLogin {
+    message: String,
 }
 
-impl Target for Nothing {
+impl Target for AmbiguousLogin {
     fn dial(&self) -> BoxFuture<'_, io::Result<Box<dyn tarn_link::Stream>>> {
-        Box::pin(async { Err(io::Error::other(self.words.clone())) })
+        Box::pin(async { Err(io::Error::other(self.message.clone())) })
     }
 }

@@ -1,7 +1,7 @@
-//! The SSH gateway: one port for all instances, where the user name says which one is meant.
+//! The SSH gateway: one port for all instances; the login name selects the instance.
 //!
-//! Who may enter is decided by `control`; the protocol is the business of `tarn-ssh`. Start reading at [`serve_gateway`], then
-//! at `door.rs`.
+//! `control` decides which logins are allowed, and `tarn-ssh` implements the protocol. Start reading at
+//! [`serve_gateway`], then at `authorizer.rs`.
 
 mod authorizer;
 
@@ -13,14 +13,15 @@ use tarn_control::Control;
 use tarn_ssh::Settings;
 use tokio::sync::watch;
 
-/// Serves SSH until `stop` is done; then all sessions through this gateway end, and what runs in the instances does not.
+/// Serves SSH until `stop` completes; then all sessions through this gateway end, and processes in the instances keep
+/// running.
 pub async fn serve_gateway(listener: TcpListener, control: Control, stop: impl Future<Output = ()>) {
     let settings = Settings::new(&control.gateway_host_key().private_key).expect("a derived host key can be read");
     let listener = listener.set_nonblocking(true).and_then(|()| tokio::net::TcpListener::from_std(listener));
     match listener {
         Ok(listener) => {
             let (_, settings) = watch::channel(Arc::new(settings));
-            tarn_ssh::serve(listener, settings, Arc::new(authorizer::Gateway::new(control)), stop).await;
+            tarn_ssh::serve(listener, settings, Arc::new(authorizer::ControlAuthorizer::new(control)), stop).await;
         }
         Err(error) => tracing::error!(%error, "the SSH gateway cannot listen"),
     }

@@ -1,4 +1,7 @@
-//! Every route of the API on one page.
+//! Every route of the API on one page: method, path and handler.
+//!
+//! The method and the path of a documented route are declared at its handler, where `utoipa` reads them. The page
+//! repeats them, and a test fails when the two differ.
 
 use axum::Router;
 use axum::http::{Method, StatusCode, Uri};
@@ -7,21 +10,140 @@ use axum::routing::{delete, get};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::authenticate::authenticate;
-use super::failure::Failure;
-use super::observe::observe;
-use super::remember::remember;
+use super::middleware::authenticate::authenticate;
+use super::middleware::observe::observe;
+use super::middleware::response_cache::serve_from_cache;
+use super::output::failure::Failure;
 use super::{
     admin, clusters, health, host, jobs, limits, object_storage, openapi, requests, ssh, ssh_keys, storage, users,
 };
 use crate::App;
 
+/// Turns a part of the page into a function that registers its routes, and for tests into a list of methods and paths.
+macro_rules! page {
+    ($register:ident, $listed:ident: $($method:ident $path:literal $($handler:ident)::+;)+) => {
+        fn $register(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
+            router$(.routes(routes!($($handler)::+)))+
+        }
+
+        #[cfg(test)]
+        const $listed: &[(&str, &str)] = &[$((stringify!($method), $path)),+];
+    };
+}
+
+// These need no key. The URLs of the job routes carry a signature instead.
+page! { register_open_routes, OPEN_ROUTES:
+    GET    "/healthz"                                     health::healthz;
+    PUT    "/job/upload/{job_id}"                         jobs::transfer::upload::upload_files;
+    GET    "/job/files/{job_id}"                          jobs::transfer::file_list::get_file_list;
+    GET    "/job/output/{job_id}"                         jobs::transfer::output::get_output;
+}
+
+// These need a key.
+page! { register_secured_routes, SECURED_ROUTES:
+    POST   "/health"                                      health::check_client;
+
+    GET    "/job/init"                                    jobs::init::get_job_template;
+    POST   "/job/create"                                  jobs::create::create_job;
+    POST   "/job/start/{job_id}"                          jobs::start::start_job;
+    GET    "/job/list"                                    jobs::list::list_jobs;
+    GET    "/job/info/{job_id}"                           jobs::info::get_job;
+    GET    "/job/logs/{job_id}"                           jobs::logs::get_job_log;
+    GET    "/job/pull/{job_id}"                           jobs::transfer::pull::pull_outputs;
+    POST   "/job/cancel/{job_id}"                         jobs::cancel::cancel_job;
+    DELETE "/job/delete/{job_id}"                         jobs::delete::delete_job;
+
+    POST   "/cluster/create"                              clusters::create::create_cluster;
+    GET    "/cluster/list"                                clusters::list::list_clusters;
+    GET    "/cluster/info/{cluster}"                      clusters::info::get_cluster;
+    PATCH  "/cluster/edit/{cluster}"                      clusters::edit::edit_cluster;
+    GET    "/cluster/quote"                               clusters::quote::quote_cluster;
+    GET    "/cluster/types"                               clusters::types::list_instance_types;
+    GET    "/cluster/operations/{cluster}"                clusters::operations::list_cluster_operations;
+    POST   "/cluster/restart/{cluster}"                   clusters::restart::restart_cluster;
+    DELETE "/cluster/{cluster}"                           clusters::destroy::destroy_cluster;
+
+    POST   "/storage/create"                              storage::create::create_volume;
+    GET    "/storage/list"                                storage::list::list_volumes;
+    GET    "/storage/info/{storage_id}"                   storage::info::get_volume;
+    PATCH  "/storage/edit/{storage_id}"                   storage::edit::edit_volume;
+    GET    "/storage/quote"                               storage::quote::quote_volume;
+    POST   "/storage/attach"                              storage::attach::attach_volume;
+    POST   "/storage/detach"                              storage::detach::detach_volume;
+    DELETE "/storage/{storage_id}"                        storage::destroy::destroy_volume;
+
+    POST   "/object-storage/enable"                       object_storage::enable_object_storage;
+    DELETE "/object-storage/disable"                      object_storage::disable_object_storage;
+    GET    "/object-storage/credentials"                  object_storage::get_credentials;
+    POST   "/object-storage/rotate-keys"                  object_storage::rotate_keys;
+    GET    "/object-storage/configure/aws"                object_storage::configure_aws;
+    GET    "/object-storage/configure/rclone"             object_storage::configure_rclone;
+    GET    "/object-storage/usage"                        object_storage::get_usage;
+    GET    "/object-storage/bucket/list"                  object_storage::list_buckets;
+    PUT    "/object-storage/bucket/create/{bucket_name}"  object_storage::create_bucket;
+    DELETE "/object-storage/bucket/delete/{bucket_name}"  object_storage::delete_bucket;
+
+    GET    "/ssh/{instance_id}"                           ssh::get_ssh_command;
+
+    GET    "/user/info"                                   users::get_user;
+    GET    "/me"                                          users::get_me;
+    GET    "/user/preferences"                            users::get_preferences;
+    PATCH  "/user/preferences"                            users::edit_preferences;
+    GET    "/user/organization/info"                      users::get_organization;
+    POST   "/user/ssh-key/add"                            ssh_keys::add_ssh_key;
+    GET    "/user/ssh-key/list"                           ssh_keys::list_ssh_keys;
+    DELETE "/user/ssh-key/remove/{key_id}"                ssh_keys::remove_ssh_key;
+
+    GET    "/request/info/{request_id}"                   requests::get_request;
+    GET    "/request/list"                                requests::list_requests;
+
+    POST   "/admin/user/create"                           admin::create_user;
+    GET    "/admin/user/list"                             admin::list_users;
+    POST   "/admin/user/disable/{user_id}"                admin::disable_user;
+    POST   "/admin/user/enable/{user_id}"                 admin::enable_user;
+    POST   "/admin/key/create"                            admin::create_key;
+    GET    "/admin/key/list"                              admin::list_keys;
+    DELETE "/admin/key/revoke/{key_id}"                   admin::revoke_key;
+    POST   "/admin/grant"                                 admin::grant_balance;
+    GET    "/admin/event/list"                            admin::list_events;
+    GET    "/admin/limits"                                limits::list_limits;
+    GET    "/admin/limits/{scope}"                        limits::get_limits;
+    PATCH  "/admin/limits/{scope}"                        limits::edit_limits;
+    DELETE "/admin/limits/{scope}"                        limits::clear_limits;
+    GET    "/admin/host/info"                             host::get_host;
+    POST   "/admin/host/drain"                            host::drain_host;
+    POST   "/admin/host/undrain"                          host::undrain_host;
+    GET    "/admin/gpu/list"                              host::list_gpus;
+    POST   "/admin/gpu/drain/{gpu_id}"                    host::drain_gpu;
+    POST   "/admin/gpu/undrain/{gpu_id}"                  host::undrain_gpu;
+    POST   "/admin/gpu/clear/{gpu_id}"                    host::clear_gpu;
+}
+
+/// Registers the open routes that are not in the OpenAPI document: the document itself, and the WebSockets, whose key
+/// comes in the first frame.
+fn register_undocumented_open_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
+    router
+        .route("/openapi.json", get(openapi::serve_openapi))
+        .route("/job/push", get(jobs::push::push_job))
+        .route("/job/listen/{job_id}", get(jobs::listen::listen_to_job))
+}
+
+/// Registers the secured routes that are not in the OpenAPI document. A cluster may have the name of a verb of this
+/// API, and the route of that verb would hide it from `DELETE /cluster/{cluster}`.
+fn register_undocumented_secured_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
+    router
+        .route("/cluster/create", delete(clusters::destroy::destroy_cluster))
+        .route("/cluster/list", delete(clusters::destroy::destroy_cluster))
+        .route("/cluster/quote", delete(clusters::destroy::destroy_cluster))
+        .route("/cluster/types", delete(clusters::destroy::destroy_cluster))
+}
+
 /// The whole API in front of `app`.
 pub fn router(app: App) -> Router {
-    let secured = secured()
-        .route_layer(from_fn_with_state(app.clone(), remember))
+    let secured = secured_routes()
+        .route_layer(from_fn_with_state(app.clone(), serve_from_cache))
         .route_layer(from_fn_with_state(app.clone(), authenticate));
-    let (router, _) = open().merge(secured).split_for_parts();
+    let (router, _) = open_routes().merge(secured).split_for_parts();
     router
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
@@ -29,105 +151,17 @@ pub fn router(app: App) -> Router {
         .with_state(app)
 }
 
-/// Every documented route, without what stands in front of them.
-pub(crate) fn documented() -> OpenApiRouter<App> {
-    open().merge(secured())
+/// All routes without their middleware, for the OpenAPI document.
+pub(crate) fn documented_routes() -> OpenApiRouter<App> {
+    open_routes().merge(secured_routes())
 }
 
-/// What needs no key.
-fn open() -> OpenApiRouter<App> {
-    OpenApiRouter::with_openapi(openapi::frame())
-        .routes(routes!(health::healthz::healthz))
-        .route("/openapi.json", get(openapi::serve))
-        // Their signatures stand for a key.
-        .routes(routes!(jobs::upload::upload))
-        .routes(routes!(jobs::files::files))
-        .routes(routes!(jobs::output::output))
-        // WebSockets: the key comes in the first frame.
-        .route("/job/push", get(jobs::push::push))
-        .route("/job/listen/{job_id}", get(jobs::listen::listen))
+fn open_routes() -> OpenApiRouter<App> {
+    register_undocumented_open_routes(register_open_routes(OpenApiRouter::with_openapi(openapi::base_document())))
 }
 
-/// What needs a key.
-fn secured() -> OpenApiRouter<App> {
-    let router = OpenApiRouter::new()
-        .routes(routes!(health::health::health))
-        // jobs
-        .routes(routes!(jobs::init::init))
-        .routes(routes!(jobs::create::create))
-        .routes(routes!(jobs::start::start))
-        .routes(routes!(jobs::list::list))
-        .routes(routes!(jobs::info::info))
-        .routes(routes!(jobs::logs::logs))
-        .routes(routes!(jobs::pull::pull))
-        .routes(routes!(jobs::cancel::cancel))
-        .routes(routes!(jobs::delete::delete))
-        // clusters
-        .routes(routes!(clusters::create::create))
-        .routes(routes!(clusters::list::list))
-        .routes(routes!(clusters::info::info))
-        .routes(routes!(clusters::edit::edit))
-        .routes(routes!(clusters::quote::quote))
-        .routes(routes!(clusters::types::types))
-        .routes(routes!(clusters::operations::operations))
-        .routes(routes!(clusters::restart::restart))
-        .routes(routes!(clusters::destroy::destroy))
-        // storage
-        .routes(routes!(storage::create::create))
-        .routes(routes!(storage::list::list))
-        .routes(routes!(storage::info::info))
-        .routes(routes!(storage::edit::edit))
-        .routes(routes!(storage::quote::quote))
-        .routes(routes!(storage::attach::attach))
-        .routes(routes!(storage::detach::detach))
-        .routes(routes!(storage::destroy::destroy))
-        // object storage
-        .routes(routes!(object_storage::enable::enable))
-        .routes(routes!(object_storage::disable::disable))
-        .routes(routes!(object_storage::credentials::credentials))
-        .routes(routes!(object_storage::rotate_keys::rotate_keys))
-        .routes(routes!(object_storage::configure_aws::configure_aws))
-        .routes(routes!(object_storage::configure_rclone::configure_rclone))
-        .routes(routes!(object_storage::usage::usage))
-        .routes(routes!(object_storage::list_buckets::list_buckets))
-        .routes(routes!(object_storage::create_bucket::create_bucket))
-        .routes(routes!(object_storage::delete_bucket::delete_bucket))
-        // ssh
-        .routes(routes!(ssh::command::command))
-        // users
-        .routes(routes!(users::info::info))
-        .routes(routes!(users::me::me))
-        .routes(routes!(users::preferences::preferences, users::edit_preferences::edit_preferences))
-        .routes(routes!(users::organization::organization))
-        .routes(routes!(ssh_keys::add::add))
-        .routes(routes!(ssh_keys::list::list))
-        .routes(routes!(ssh_keys::remove::remove))
-        // requests
-        .routes(routes!(requests::info::info))
-        .routes(routes!(requests::list::list))
-        // administration
-        .routes(routes!(admin::create_user::create_user))
-        .routes(routes!(admin::list_users::list_users))
-        .routes(routes!(admin::disable_user::disable_user))
-        .routes(routes!(admin::enable_user::enable_user))
-        .routes(routes!(admin::create_key::create_key))
-        .routes(routes!(admin::list_keys::list_keys))
-        .routes(routes!(admin::revoke_key::revoke_key))
-        .routes(routes!(admin::grant::grant))
-        .routes(routes!(limits::list::list))
-        .routes(routes!(limits::info::info, limits::edit::edit, limits::clear::clear))
-        .routes(routes!(admin::list_events::list_events))
-        .routes(routes!(host::info::info))
-        .routes(routes!(host::drain::drain))
-        .routes(routes!(host::undrain::undrain))
-        .routes(routes!(host::list_gpus::list_gpus))
-        .routes(routes!(host::drain_gpu::drain_gpu))
-        .routes(routes!(host::undrain_gpu::undrain_gpu))
-        .routes(routes!(host::clear_gpu::clear_gpu));
-    // A cluster may be called like a verb of this API, and it must be possible to destroy it by that name.
-    ["create", "list", "quote", "types"]
-        .into_iter()
-        .fold(router, |router, verb| router.route(&format!("/cluster/{verb}"), delete(clusters::destroy::destroy)))
+fn secured_routes() -> OpenApiRouter<App> {
+    register_undocumented_secured_routes(register_secured_routes(OpenApiRouter::new()))
 }
 
 async fn unknown_route(method: Method, uri: Uri) -> Failure {
@@ -139,4 +173,33 @@ async fn unknown_route(method: Method, uri: Uri) -> Failure {
 async fn wrong_method(method: Method) -> Failure {
     let message = format!("this path does not take {method}; /openapi.json lists what it takes");
     Failure::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The methods and paths that the handlers declare, in alphabetical order.
+    fn declared(routes: OpenApiRouter<App>) -> Vec<(String, String)> {
+        let (_, document) = routes.split_for_parts();
+        let document = serde_json::to_value(document).unwrap();
+        let mut declared = Vec::new();
+        for (path, operations) in document["paths"].as_object().unwrap() {
+            let methods = operations.as_object().unwrap().keys();
+            declared.extend(methods.map(|method| (method.to_uppercase(), path.clone())));
+        }
+        declared.sort();
+        declared
+    }
+
+    /// Every line of the page has the method and the path that its handler declares.
+    #[test]
+    fn page_matches_handlers() {
+        for (routes, page) in [(open_routes(), OPEN_ROUTES), (secured_routes(), SECURED_ROUTES)] {
+            let mut page: Vec<(String, String)> =
+                page.iter().map(|(method, path)| ((*method).to_owned(), (*path).to_owned())).collect();
+            page.sort();
+            assert_eq!(declared(routes), page);
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! One door of one instance: kept open, and opened again whenever it was closed.
+//! One listener in one instance: kept open, and opened again whenever it was closed.
 
 use std::time::Duration;
 
@@ -11,107 +11,119 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::slots::Slots;
-use super::{LoopbackProxy, carry};
+use super::permits::ConnectionPermits;
+use super::{LoopbackProxy, forward};
 
-/// How long a guest, or the engine's own listener, may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a guest, or the engine's own listener, may take to reply.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The longest pause before a door is tried again; the first one is a second.
-const MAX_PAUSE: Duration = Duration::from_secs(30);
+/// The longest delay before the listener is opened again; the first delay is one second.
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
-/// A slot is held for at least so long. That bounds how many connections in a second an instance can make the engine work for,
-/// whatever its guest announces.
-const HELD: Duration = Duration::from_millis(100);
+/// A permit is held for at least this long. That bounds how many connections per second an instance can cause, whatever
+/// its guest announces.
+const MIN_PERMIT_TIME: Duration = Duration::from_millis(100);
 
-/// So much of what a guest says is logged.
-const MAX_WORDS: usize = 300;
+/// How many characters of a message of a guest are logged.
+const MAX_LOGGED_CHARS: usize = 300;
 
 type LinkStream = Opened<Box<dyn Stream>>;
 
-/// One door of one instance.
+/// One listener in one instance.
 pub(super) struct Listener {
     pub(super) control: Control,
     pub(super) instance: InstanceId,
     pub(super) proxy: LoopbackProxy,
-    pub(super) slots: Slots,
+    pub(super) permits: ConnectionPermits,
 }
 
 impl Listener {
-    /// Keeps the door open until this is dropped, and all who are in it with it.
-    pub(super) async fn keep(self) {
-        // Who is in stays, also when the door has to be opened again.
+    /// Keeps the guest listening until this future is dropped, which also closes all connections.
+    pub(super) async fn keep_listening(self) {
+        // Connections stay when the listener has to be opened again.
         let mut connections = JoinSet::new();
         let mut failures = 0_u32;
         loop {
             let (instance, port) = (&self.instance, self.proxy.port_inside);
-            match self.open().await {
+            match self.start_listening().await {
                 Ok(stream) => {
                     failures = 0;
-                    tracing::debug!(%instance, port, "the engine answers inside");
-                    self.admit(stream, &mut connections).await;
+                    tracing::debug!(%instance, port, "the loopback proxy listens in the instance");
+                    self.accept_connections(stream, &mut connections).await;
                 }
-                // Most often somebody inside has the port for a program of his own, and keeps it.
-                Err(why) => tracing::debug!(%instance, port, why, "the engine cannot answer inside; it is tried again"),
+                // Most often a program in the instance uses the port.
+                Err(why) => {
+                    tracing::debug!(%instance, port, why, "the loopback proxy cannot listen in the instance; it is tried again")
+                }
             }
-            sleep(pause(failures)).await;
+            sleep(backoff(failures)).await;
             failures = failures.saturating_add(1);
         }
     }
 
-    /// Lets the guest listen; the error is for a log.
-    async fn open(&self) -> Result<LinkStream, String> {
+    /// Asks the guest to listen; the error is for the log.
+    async fn start_listening(&self) -> Result<LinkStream, String> {
         let endpoint = Endpoint::Tcp { host: "127.0.0.1".into(), port: self.proxy.port_inside };
-        match ask(&self.control, &self.instance, Purpose::Listen(endpoint)).await? {
+        match open_stream(&self.control, &self.instance, Purpose::Listen(endpoint)).await? {
             (Answer::Listening(_), stream) => Ok(stream),
-            _ => Err("the guest did not say where it listens".into()),
+            _ => Err("the guest did not report where it listens".into()),
         }
     }
 
-    /// Takes whoever comes, until the stream ends: the guest listens for as long as it is open.
-    async fn admit(&self, (mut reader, _writer): LinkStream, connections: &mut JoinSet<()>) {
+    /// Accepts connections until the stream ends: the guest listens for as long as it is open.
+    async fn accept_connections(&self, (mut reader, _writer): LinkStream, connections: &mut JoinSet<()>) {
         while let Ok(Some(FromGuest::Incoming { id, .. })) = reader.read_message().await {
-            // While there is no slot nobody is taken: those who come wait inside.
-            let slot = self.slots.next().await;
+            // Without a permit no connection is taken: it waits in the instance.
+            let permit = self.permits.acquire_permit().await;
             while connections.try_join_next().is_some() {}
             let (control, instance, address) = (self.control.clone(), self.instance.clone(), self.proxy.address);
             connections.spawn(async move {
-                let visit = async {
-                    if let Err(why) = visit(&control, &instance, id, address).await {
-                        tracing::debug!(%instance, %address, why, "a connection from inside was not carried");
+                let connection = async {
+                    if let Err(why) = take_connection(&control, &instance, id, address).await {
+                        tracing::debug!(%instance, %address, why, "a connection from an instance was not forwarded");
                     }
                 };
-                tokio::join!(visit, sleep(HELD));
-                drop(slot);
+                tokio::join!(connection, sleep(MIN_PERMIT_TIME));
+                drop(permit);
             });
         }
     }
 }
 
-/// Takes a connection that was announced and carries it to the engine's own listener; the error is for a log.
-async fn visit(control: &Control, instance: &InstanceId, id: u64, address: std::net::SocketAddr) -> Result<(), String> {
-    let (_, stream) = ask(control, instance, Purpose::Take { id }).await?;
-    let connection = timeout(PATIENCE, TcpStream::connect(address)).await.map_err(|_| "the engine does not answer")?;
+/// Takes an announced connection and forwards it to the engine's own listener; the error is for the log.
+async fn take_connection(
+    control: &Control,
+    instance: &InstanceId,
+    id: u64,
+    address: std::net::SocketAddr,
+) -> Result<(), String> {
+    let (_, stream) = open_stream(control, instance, Purpose::Take { id }).await?;
+    let connection =
+        timeout(REPLY_TIMEOUT, TcpStream::connect(address)).await.map_err(|_| "the engine does not reply")?;
     let connection = connection.map_err(|e| e.to_string())?;
     connection.set_nodelay(true).map_err(|e| e.to_string())?;
     metrics::counter!("tarn_inside_connections_total").increment(1);
-    carry::carry(stream, connection, carry::PATIENCE).await;
+    forward::forward_connection(stream, connection, forward::TIMEOUTS).await;
     Ok(())
 }
 
-async fn ask(control: &Control, instance: &InstanceId, purpose: Purpose) -> Result<(Answer, LinkStream), String> {
+async fn open_stream(
+    control: &Control,
+    instance: &InstanceId,
+    purpose: Purpose,
+) -> Result<(Answer, LinkStream), String> {
     let asked = async {
         let stream = loopback_proxy::dial(control, instance).await?;
-        opening::open(stream, purpose).await.map_err(|e| plain(&e.to_string()))
+        opening::open(stream, purpose).await.map_err(|e| printable(&e.to_string()))
     };
-    timeout(PATIENCE, asked).await.unwrap_or_else(|_| Err("the guest does not answer".into()))
+    timeout(REPLY_TIMEOUT, asked).await.unwrap_or_else(|_| Err("the guest does not reply".into()))
 }
 
-/// A guest may say anything: only so much of it, and nothing that could play with a terminal.
-fn plain(words: &str) -> String {
-    words.chars().filter(|c| !c.is_control()).take(MAX_WORDS).collect()
+/// Shortens a message of a guest and removes control characters, which could affect a terminal.
+fn printable(message: &str) -> String {
+    message.chars().filter(|c| !c.is_control()).take(MAX_LOGGED_CHARS).collect()
 }
 
-fn pause(failures: u32) -> Duration {
-    Duration::from_secs(1 << failures.min(5)).min(MAX_PAUSE)
+fn backoff(failures: u32) -> Duration {
+    Duration::from_secs(1 << failures.min(5)).min(MAX_BACKOFF)
 }

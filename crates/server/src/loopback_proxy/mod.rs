@@ -1,14 +1,14 @@
-//! Doors: inside of every running instance the engine answers at 127.0.0.1, so that the tools and credentials of the outside
+//! The loopback proxy: in every running instance the engine is reachable at 127.0.0.1, so that clients and credentials
 //! work there unchanged.
 //!
-//! The engine asks each guest to listen, takes over who comes there, and carries him to its own listener. So no way leads from
-//! an instance to the network of the host, and the protocol inside is the one outside. A door gives no right by itself, and
-//! this must not know what is said through it. Start reading at [`serve_inside`]; `listener` keeps one door of one instance,
-//! `slots` says how many may come, and `carry` how long one may stay.
+//! The engine asks each guest to listen, takes the connections and forwards them to its own listener. So an instance
+//! has no route to the network of the host, and the protocol is the same as outside. A connection gives no access by
+//! itself, and this module must not know what is sent through it. Start reading at [`serve_loopback_proxies`];
+//! `listener` keeps one listener in one instance, `permits` bounds the connections, and `forward` copies the data.
 
-mod carry;
+mod forward;
 mod listener;
-mod slots;
+mod permits;
 
 use std::collections::{HashMap, HashSet};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -22,18 +22,19 @@ use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet};
 
 use listener::Listener;
-use slots::Slots;
+use permits::ConnectionPermits;
 
-/// How often it is asked whether anything has changed, which costs nothing.
-const EVERY: Duration = Duration::from_millis(200);
+/// How often the generation of the database is checked for changes, which is cheap.
+const GENERATION_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How often the running instances are read where changes go unseen, because others write the database too.
-const EVERY_UNSEEN: Duration = Duration::from_secs(1);
+/// How often the running instances are read when changes are not visible, because other replicas write the database
+/// too.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The guests give out no ports below.
+/// The lowest port that guests can listen on.
 const FIRST_PORT: u16 = 1024;
 
-/// A listener of the engine, and where it is found inside.
+/// A listener of the engine, and its port in the instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoopbackProxy {
     /// The port at 127.0.0.1 in every instance.
@@ -43,7 +44,8 @@ pub struct LoopbackProxy {
 }
 
 impl LoopbackProxy {
-    /// A door to what listens at `listening`, on the same port; on `otherwise` where that is one that guests do not give out.
+    /// Returns a proxy to the listener at `listening`, on the same port, or on `otherwise` if guests cannot listen on
+    /// that port.
     pub fn to(listening: SocketAddr, otherwise: u16) -> LoopbackProxy {
         let mut address = listening;
         match listening {
@@ -56,48 +58,53 @@ impl LoopbackProxy {
     }
 }
 
-/// Keeps the doors of every running instance open, for ever.
+/// Keeps the proxies of every running instance open, for ever.
 pub async fn serve_loopback_proxies(control: Control, proxies: Vec<LoopbackProxy>) {
     if proxies.is_empty() {
         return std::future::pending().await;
     }
-    let shared = Arc::new(Semaphore::new(slots::SHARED));
+    let shared = Arc::new(Semaphore::new(permits::SHARED));
     let (mut tasks, mut kept) = (JoinSet::new(), HashMap::<(InstanceId, u32), AbortHandle>::new());
     let mut seen = None;
     loop {
         while tasks.try_join_next().is_some() {}
-        // Read before the rows are: a change that comes between the two is looked at again.
+        // Read before the rows: a change between the two reads is seen in the next round.
         let generation = control.generation();
         if generation.is_none() || generation != seen {
             match loopback_proxy::running(&control).await {
                 Ok(running) => {
                     seen = generation;
                     let running: HashSet<_> = running.into_iter().collect();
-                    kept.retain(|start, task| running.contains(start) || close(task));
+                    kept.retain(|start, task| running.contains(start) || abort_task(task));
                     for start in running {
                         kept.entry(start).or_insert_with_key(|(instance, _)| {
-                            tasks.spawn(keep(control.clone(), instance.clone(), proxies.clone(), shared.clone()))
+                            tasks.spawn(keep_proxies(
+                                control.clone(),
+                                instance.clone(),
+                                proxies.clone(),
+                                shared.clone(),
+                            ))
                         });
                     }
                 }
-                Err(error) => tracing::debug!(%error, "the running instances could not be read for their doors"),
+                Err(error) => tracing::debug!(%error, "the running instances could not be read for the loopback proxy"),
             }
         }
-        tokio::time::sleep(if generation.is_some() { EVERY } else { EVERY_UNSEEN }).await;
+        tokio::time::sleep(if generation.is_some() { GENERATION_CHECK_INTERVAL } else { POLL_INTERVAL }).await;
     }
 }
 
-/// Ends the doors of an instance and all who are in them.
-fn close(task: &AbortHandle) -> bool {
+/// Closes the proxies of an instance with all their connections.
+fn abort_task(task: &AbortHandle) -> bool {
     task.abort();
     false
 }
 
-/// Keeps all doors of one instance.
-async fn keep(control: Control, instance: InstanceId, proxies: Vec<LoopbackProxy>, shared: Arc<Semaphore>) {
+/// Keeps all proxies of one instance.
+async fn keep_proxies(control: Control, instance: InstanceId, proxies: Vec<LoopbackProxy>, shared: Arc<Semaphore>) {
     let listeners = proxies.into_iter().map(|proxy| {
-        let slots = Slots::new(shared.clone());
-        Listener { control: control.clone(), instance: instance.clone(), proxy, slots }.keep()
+        let permits = ConnectionPermits::new(shared.clone());
+        Listener { control: control.clone(), instance: instance.clone(), proxy, permits }.keep_listening()
     });
     futures::future::join_all(listeners).await;
 }
@@ -106,8 +113,9 @@ async fn keep(control: Control, instance: InstanceId, proxies: Vec<LoopbackProxy
 mod tests {
     use super::*;
 
+    /// A proxy leads to an address where the engine can be reached.
     #[test]
-    fn a_door_leads_to_where_the_engine_can_be_reached() {
+    fn proxy_leads_to_reachable_address() {
         for (listening, port_inside, address) in [
             ("127.0.0.1:7070", 7070, "127.0.0.1:7070"),
             ("0.0.0.0:8000", 8000, "127.0.0.1:8000"),

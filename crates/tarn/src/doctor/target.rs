@@ -50,10 +50,10 @@ impl Target {
     }
 
     /// The process whose privileges and limits matter: the engine, if its process ID is known.
-    pub(super) fn subject(&self) -> Subject {
+    pub(super) fn subject(&self) -> ExaminedProcess {
         match self.engine_state {
-            EngineState::Running { pid } => Subject::of(pid),
-            EngineState::Stopped | EngineState::Unknown => Subject::of(None),
+            EngineState::Running { pid } => ExaminedProcess::of(pid),
+            EngineState::Stopped | EngineState::Unknown => ExaminedProcess::of(None),
         }
     }
 
@@ -67,7 +67,7 @@ impl Target {
     pub(super) async fn open_store(&self) -> Result<Store, String> {
         let database = self.config.database().map_err(|failure| failure.to_string())?;
         let is_alone = matches!(self.engine_state, EngineState::Stopped);
-        let store = Store::look(&database, is_alone, Arc::new(SystemClock), Arc::new(RandomIds)).await;
+        let store = Store::open_read_only(&database, is_alone, Arc::new(SystemClock), Arc::new(RandomIds)).await;
         store.map_err(|error| error.to_string())
     }
 

@@ -31,9 +31,9 @@ async fn run_instances(control: &Control) {
         if let Err(error) = reconcilers::reboots::recover(control).await {
             tracing::warn!(%error, "cannot determine yet which instances a restart of the host has ended");
         }
-        let pause = next_pause("machines", reconcilers::machines::tick(control).await);
+        let pause = next_pause("machines", reconcilers::instances::tick(control).await);
         // A change does not wait for the next turn.
-        let _ = tokio::time::timeout(pause, reconcilers::machines::changed(control)).await;
+        let _ = tokio::time::timeout(pause, reconcilers::instances::changed(control)).await;
     }
 }
 
@@ -62,27 +62,27 @@ async fn run_objects(control: &Control) {
 
 async fn run_object_count(control: &Control) {
     loop {
-        tokio::time::sleep(next_pause("object counts", reconcilers::objects::count(control).await)).await;
+        tokio::time::sleep(next_pause("object counts", reconcilers::objects::store_request_counts(control).await)).await;
     }
 }
 
 async fn run_object_empty(control: &Control) {
     loop {
-        let pause = next_pause("closed object storage", reconcilers::objects::empty(control).await);
+        let pause = next_pause("closed object storage", reconcilers::objects::empty_closed_accounts(control).await);
         // Object storage that was just disabled is emptied before the next turn.
-        let _ = tokio::time::timeout(pause, reconcilers::objects::closed(control)).await;
+        let _ = tokio::time::timeout(pause, reconcilers::objects::wait_until_closed(control)).await;
     }
 }
 
 async fn run_object_abandon(control: &Control) {
     loop {
-        tokio::time::sleep(next_pause("abandoned uploads", reconcilers::objects::abandon(control).await)).await;
+        tokio::time::sleep(next_pause("abandoned uploads", reconcilers::objects::abort_abandoned_uploads(control).await)).await;
     }
 }
 
 async fn run_object_sweep(control: &Control) {
     loop {
-        tokio::time::sleep(next_pause("object files", reconcilers::objects::sweep(control).await)).await;
+        tokio::time::sleep(next_pause("object files", reconcilers::objects::sweep_object_files(control).await)).await;
     }
 }
 
@@ -106,7 +106,7 @@ async fn run_node_sweep(control: &Control) {
 
 async fn run_job_file_sweep(control: &Control) {
     loop {
-        tokio::time::sleep(next_pause("job files", reconcilers::jobs::sweep_shelf(control).await)).await;
+        tokio::time::sleep(next_pause("job files", reconcilers::jobs::sweep_objects(control).await)).await;
     }
 }
 

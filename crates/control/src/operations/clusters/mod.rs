@@ -25,8 +25,8 @@ mod withdraw;
 use super::requests::RequestView;
 use super::{Accepted, request_owner, whose};
 use crate::explain::Explainer;
-use crate::jobs::destroyed;
-use crate::jobs::ends::Ends;
+use crate::jobs::queue::cluster_destruction;
+use crate::jobs::queue::ended_metrics::EndedMetrics;
 use crate::page::{self, cut, decode_cursor};
 use crate::requests::{NewRequest, QUEUE_WINDOW, start_completed, start_request};
 use crate::{Caller, Control, Error, Listing, Page, Result};
@@ -137,10 +137,10 @@ pub async fn edit(control: &Control, caller: &Caller, cluster: &str, edit: Clust
 /// Begins to destroy a cluster. A cluster that waits for capacity leaves the queue.
 pub async fn destroy(control: &Control, caller: &Caller, cluster: &str) -> Result<Accepted> {
     let (me, asked, limit) = (caller.clone(), cluster.to_owned(), control.settings().work_deadline);
-    let ends = Ends::default();
+    let ends = EndedMetrics::default();
     let recorded = ends.clone();
     let write = control.write(caller, move |tx| {
-        recorded.begin();
+        recorded.reset();
         let cluster = find_cluster(tx, &me, &asked)?;
         let cluster = withdraw_open_work(tx, cluster)?;
         let (now, held) = (tx.now(), attachments::of_cluster(tx, &cluster.id)?);
@@ -153,10 +153,10 @@ pub async fn destroy(control: &Control, caller: &Caller, cluster: &str) -> Resul
         Ok(Accepted { cluster: Some(id), volume: None, instances: Vec::new(), request, message })
     });
     let accepted = write.await?;
-    ends.count();
+    ends.count_ended();
     // Its jobs have to end, and clients that follow their logs must be informed.
     control.jobs_changed().notify_one();
-    control.live_logs().touch_all();
+    control.live_logs().notify_all_logs();
     Ok(accepted)
 }
 
@@ -176,7 +176,7 @@ pub(crate) fn release(
     cluster: Cluster,
     Released { was, owner, actor }: Released<'_>,
     limit: Duration,
-    ends: &Ends,
+    ends: &EndedMetrics,
 ) -> Result<RequestId> {
     if *was == State::Pending {
         leave_queue(tx, &cluster)?;
@@ -186,7 +186,7 @@ pub(crate) fn release(
         instance.state = cluster.state.clone();
         instances::save(tx, &instance)?;
     }
-    destroyed::stop_all(tx, &cluster, ends)?;
+    cluster_destruction::stop_jobs_of_cluster(tx, &cluster, ends)?;
     let (id, detail) = (&cluster.id, serde_json::json!({ "name": cluster.name }));
     events::record(tx, actor, cluster.owner.scope(), id.as_str(), "cluster.destroy", &detail)?;
     let new = NewRequest { kind: RequestType::ClusterRelease, owner, cluster: Some(id), volume: None };

@@ -8,7 +8,7 @@ use tarn_store::{Tx, attachments, instances};
 use super::claim::release_capacity;
 use super::nodes;
 use crate::Result;
-use crate::jobs::destroyed;
+use crate::jobs::queue::cluster_destruction;
 use crate::requests::{Commit, Context, Definition, Next, Step, Undo, Work, commit_nothing};
 
 pub(in crate::requests) const DEFINITION: Definition = Definition {
@@ -36,8 +36,8 @@ fn end_jobs(ctx: Context<'_>) -> Work<'_> {
         let seen = nodes::observe_all(ctx, &nodes).await?;
         let down =
             |seen: &Option<ObservedInstance>| seen.as_ref().is_some_and(|seen| seen.end == Some(End::MachineRebooted));
-        if seen.iter().all(down) || !destroyed::wait(ctx.control, cluster).await? {
-            destroyed::end_all(ctx.control, cluster).await?;
+        if seen.iter().all(down) || !cluster_destruction::wait_until_jobs_ended(ctx.control, cluster).await? {
+            cluster_destruction::end_jobs_by_force(ctx.control, cluster).await?;
         }
         Ok(commit_nothing())
     })

@@ -255,7 +255,7 @@ async fn gpu_and_its_slices_have_one_owner(
     let (slice, _) = world.create("1xH100MIG3G40GB", 1).await;
     world.settle().await;
     let explained = explanation(&world, &slice).await;
-    assert!(explained.contains("gpu-0-mig-0: somebody has the whole GPU that it is a slice of"), "{explained}");
+    assert!(explained.contains("gpu-0-mig-0: an instance has the whole GPU that it is a slice of"), "{explained}");
     let explained = explanation(&world, &whole).await;
     assert!(
         explained.contains("GPU gpu-0 of") && explained.contains("not there any more"),
@@ -278,7 +278,7 @@ async fn gpu_and_its_slices_have_one_owner(
     world.settle().await;
     let explained = explanation(&world, &large).await;
     assert!(
-        explained.contains("7 are free (1 of 8 H100 GPUs is not offered: gpu-0: somebody has a slice of it)"),
+        explained.contains("7 are free (1 of 8 H100 GPUs is not offered: gpu-0: an instance has a slice of it)"),
         "{explained}"
     );
     clusters::destroy(control, caller, slice.as_str()).await.unwrap();

@@ -149,7 +149,7 @@ async fn operator_may_leave_clusters_stopped() {
     come_up(&world).await;
     let view = world.info(&cluster).await;
     let explained = view.explanation.unwrap();
-    assert!(view.cluster.has_failed() && explained.contains("because the machine was restarted"), "{explained}");
+    assert!(view.cluster.has_failed() && explained.contains("because the host was restarted"), "{explained}");
     assert_eq!(world.events("machine.rebooted").await[0].detail["clusters_failed"], 1);
     clusters::restart(&world.control, &world.caller, cluster.as_str()).await.unwrap();
     world.settle().await;

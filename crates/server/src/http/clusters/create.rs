@@ -5,9 +5,9 @@ use tarn_api::clusters::{ClusterCreateRestRequest, ClusterCreateRestResponse};
 use tarn_control::operations::clusters::{self, NewCluster};
 
 use crate::App;
-use crate::http::answer::{Answer, Outcome, id_text};
-use crate::http::body::Body;
-use crate::http::call::Call;
+use crate::http::input::body::Body;
+use crate::http::input::call::Call;
+use crate::http::output::response::{EndpointResult, JsonResponse, id_text};
 
 impl Body for ClusterCreateRestRequest {
     const ALIASES: &'static [(&'static str, &'static str)] = &[("experimental_container", "container")];
@@ -16,7 +16,7 @@ impl Body for ClusterCreateRestRequest {
 /// Create a cluster
 ///
 /// Create a GPU or CPU cluster. Returns 202 immediately with request ID. Poll /request/info/{request_id} to track
-/// provisioning progress. What does not fit now waits for its turn.
+/// provisioning progress. A cluster that does not fit now waits in the capacity queue.
 #[utoipa::path(
     post,
     path = "/cluster/create",
@@ -25,16 +25,16 @@ impl Body for ClusterCreateRestRequest {
     request_body = ClusterCreateRestRequest,
     responses(
         (status = 202, description = "Cluster creation initiated", body = ClusterCreateRestResponse),
-        (status = 400, description = "Unknown instance type, invalid name, key or image, or more than can ever fit"),
+        (status = 400, description = "Unknown instance type, invalid name, key or image, or more than fits on the host"),
         (status = 402, description = "Insufficient balance"),
         (status = 409, description = "Name taken, or too many saved SSH keys"),
     ),
     security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn create(
+pub(crate) async fn create_cluster(
     State(app): State<App>,
     call: Call<ClusterCreateRestRequest>,
-) -> Outcome<ClusterCreateRestResponse> {
+) -> EndpointResult<ClusterCreateRestResponse> {
     let body = call.body;
     let new = NewCluster {
         instance_type: body.instance_type,
@@ -47,7 +47,7 @@ pub(crate) async fn create(
         save_keys: body.save_keys,
     };
     let accepted = clusters::create(&app.control, &call.caller, new).await?;
-    Ok(Answer::accepted(ClusterCreateRestResponse {
+    Ok(JsonResponse::accepted(ClusterCreateRestResponse {
         cluster_id: id_text(accepted.cluster),
         instance_ids: accepted.instances.into_iter().map(Into::into).collect(),
         request_id: Some(accepted.request.into()),

@@ -5,9 +5,9 @@ use tarn_api::clusters::ClusterDestroyRestResponse;
 use tarn_control::operations::clusters;
 
 use crate::App;
-use crate::http::answer::{Answer, Outcome, id_text};
-use crate::http::call::Acting;
-use crate::http::id::Id;
+use crate::http::input::call::IdempotentCaller;
+use crate::http::input::id::Id;
+use crate::http::output::response::{EndpointResult, JsonResponse, id_text};
 
 /// Destroy a cluster
 ///
@@ -29,13 +29,13 @@ use crate::http::id::Id;
     ),
     security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn destroy(
+pub(crate) async fn destroy_cluster(
     State(app): State<App>,
-    Acting(caller): Acting,
+    IdempotentCaller(caller): IdempotentCaller,
     Id(cluster): Id,
-) -> Outcome<ClusterDestroyRestResponse> {
+) -> EndpointResult<ClusterDestroyRestResponse> {
     let accepted = clusters::destroy(&app.control, &caller, &cluster).await?;
-    Ok(Answer::accepted(ClusterDestroyRestResponse {
+    Ok(JsonResponse::accepted(ClusterDestroyRestResponse {
         cluster_id: id_text(accepted.cluster),
         request_id: Some(accepted.request.into()),
         message: accepted.message,

@@ -5,10 +5,10 @@ use tarn_api::clusters::{ClusterEditRequest, EditResponse};
 use tarn_control::operations::clusters::{self, ClusterEdit};
 
 use crate::App;
-use crate::http::answer::{Answer, Outcome};
-use crate::http::body::Body;
-use crate::http::call::Call;
-use crate::http::id::Id;
+use crate::http::input::body::Body;
+use crate::http::input::call::Call;
+use crate::http::input::id::Id;
+use crate::http::output::response::{EndpointResult, JsonResponse};
 
 impl Body for ClusterEditRequest {
     const ALIASES: &'static [(&'static str, &'static str)] = &[("tp_cluster_name", "cluster_name")];
@@ -16,7 +16,7 @@ impl Body for ClusterEditRequest {
 
 /// Edit a cluster
 ///
-/// Change the name or the deletion protection of a cluster, at once.
+/// Change the name or the deletion protection of a cluster immediately.
 #[utoipa::path(
     patch,
     path = "/cluster/edit/{cluster}",
@@ -33,12 +33,12 @@ impl Body for ClusterEditRequest {
     ),
     security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn edit(
+pub(crate) async fn edit_cluster(
     State(app): State<App>,
     Id(cluster): Id,
     call: Call<ClusterEditRequest>,
-) -> Outcome<EditResponse> {
+) -> EndpointResult<EditResponse> {
     let edit = ClusterEdit { name: call.body.cluster_name, deletion_protection: call.body.deletion_protection };
     let accepted = clusters::edit(&app.control, &call.caller, &cluster, edit).await?;
-    Ok(Answer::accepted(EditResponse { message: accepted.message, request_id: Some(accepted.request.into()) }))
+    Ok(JsonResponse::accepted(EditResponse { message: accepted.message, request_id: Some(accepted.request.into()) }))
 }

@@ -6,9 +6,9 @@ use tarn_control::operations::clusters;
 
 use super::view;
 use crate::App;
-use crate::http::answer::{Answer, Outcome};
-use crate::http::authenticate::Authenticated;
-use crate::http::id::Id;
+use crate::http::input::id::Id;
+use crate::http::middleware::authenticate::Authenticated;
+use crate::http::output::response::{EndpointResult, JsonResponse};
 
 /// Cluster details
 ///
@@ -26,12 +26,12 @@ use crate::http::id::Id;
     ),
     security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn info(
+pub(crate) async fn get_cluster(
     State(app): State<App>,
     Authenticated(caller): Authenticated,
     Id(cluster): Id,
-) -> Outcome<ClusterInfoResponse> {
+) -> EndpointResult<ClusterInfoResponse> {
     let found = clusters::info(&app.control, &caller, &cluster).await?;
-    let message = view::text(&found);
-    Ok(Answer::ok(ClusterInfoResponse { cluster_info: view::info(&app.control, found), message }))
+    let message = view::cluster_text(&found);
+    Ok(JsonResponse::ok(ClusterInfoResponse { cluster_info: view::cluster_info(&app.control, found), message }))
 }

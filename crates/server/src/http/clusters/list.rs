@@ -7,17 +7,17 @@ use utoipa::IntoParams;
 
 use super::view;
 use crate::App;
-use crate::http::answer::{Answer, Outcome};
-use crate::http::authenticate::Authenticated;
-use crate::http::listing::ListQuery;
-use crate::http::query::{Fields, FromQuery, Params};
-use crate::http::table::more;
+use crate::http::input::listing::ListQuery;
+use crate::http::input::query::{Fields, FromQuery, Params};
+use crate::http::middleware::authenticate::Authenticated;
+use crate::http::output::response::{EndpointResult, JsonResponse};
+use crate::http::output::table::append_next_page;
 
-/// What this endpoint takes besides the parameters of every list.
+/// The parameters besides those of every list.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct InstancesQuery {
-    /// A table of all instances instead of one of clusters.
+    /// Show a table of instances instead of clusters.
     #[param(required = false, default = false)]
     instances: bool,
 }
@@ -30,7 +30,7 @@ impl FromQuery for (ListQuery, InstancesQuery) {
 
 /// List clusters
 ///
-/// The clusters that the caller created or, with include_org, all of the organization's, newest first.
+/// The clusters that the caller created or, with include_org, all clusters of the organization, newest first.
 #[utoipa::path(
     get,
     path = "/cluster/list",
@@ -43,23 +43,23 @@ impl FromQuery for (ListQuery, InstancesQuery) {
     ),
     security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn list(
+pub(crate) async fn list_clusters(
     State(app): State<App>,
     Authenticated(caller): Authenticated,
     Params((listing, shown)): Params<(ListQuery, InstancesQuery)>,
-) -> Outcome<ClusterListResponse> {
+) -> EndpointResult<ClusterListResponse> {
     let page = clusters::list(&app.control, &caller, listing.into()).await?;
     let mut message = match (page.items.as_slice(), shown.instances) {
-        ([], _) => empty(&app),
-        (items, false) => view::clusters(items),
-        (items, true) => view::instances(items),
+        ([], _) => no_clusters_text(&app),
+        (items, false) => view::cluster_table(items),
+        (items, true) => view::instance_table(items),
     };
-    more(&mut message, page.next_cursor.as_deref());
-    let clusters = page.items.into_iter().map(|found| view::info(&app.control, found)).collect();
-    Ok(Answer::ok(ClusterListResponse { clusters, next_cursor: page.next_cursor, message }))
+    append_next_page(&mut message, page.next_cursor.as_deref());
+    let clusters = page.items.into_iter().map(|found| view::cluster_info(&app.control, found)).collect();
+    Ok(JsonResponse::ok(ClusterListResponse { clusters, next_cursor: page.next_cursor, message }))
 }
 
-fn empty(app: &App) -> String {
+fn no_clusters_text(app: &App) -> String {
     match clusters::catalogue(&app.control).types().first() {
         Some(kind) => format!("No clusters. Create one with `tp cluster create {}`.", kind.name),
         None => "No clusters.".to_owned(),

@@ -1,4 +1,4 @@
-//! The endpoints of the tag `cluster`, a file each; `view` is how a cluster looks in all of them.
+//! The endpoints of the tag `cluster`, a file each; `view` renders a cluster for all of them.
 
 pub(crate) mod create;
 pub(crate) mod destroy;

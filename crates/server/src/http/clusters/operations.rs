@@ -5,11 +5,11 @@ use tarn_api::requests::ClusterOperationsResponse;
 use tarn_control::operations::clusters;
 
 use crate::App;
-use crate::http::answer::{Answer, Outcome};
-use crate::http::authenticate::Authenticated;
-use crate::http::id::Id;
-use crate::http::query::Params;
-use crate::http::requests::view::{self, KindQuery};
+use crate::http::input::id::Id;
+use crate::http::input::query::Params;
+use crate::http::middleware::authenticate::Authenticated;
+use crate::http::output::response::{EndpointResult, JsonResponse};
+use crate::http::requests::{KindQuery, request_info, request_table};
 
 /// List operations on a cluster
 ///
@@ -27,13 +27,16 @@ use crate::http::requests::view::{self, KindQuery};
     ),
     security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn operations(
+pub(crate) async fn list_cluster_operations(
     State(app): State<App>,
     Authenticated(caller): Authenticated,
     Id(cluster): Id,
     Params(filter): Params<KindQuery>,
-) -> Outcome<ClusterOperationsResponse> {
+) -> EndpointResult<ClusterOperationsResponse> {
     let found = clusters::operations(&app.control, &caller, &cluster, filter.kind(), filter.status()).await?;
-    let message = if found.is_empty() { "No operations.".to_owned() } else { view::table(&found) };
-    Ok(Answer::ok(ClusterOperationsResponse { operations: found.into_iter().map(view::info).collect(), message }))
+    let message = if found.is_empty() { "No operations.".to_owned() } else { request_table(&found) };
+    Ok(JsonResponse::ok(ClusterOperationsResponse {
+        operations: found.into_iter().map(request_info).collect(),
+        message,
+    }))
 }

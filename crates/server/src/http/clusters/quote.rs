@@ -6,11 +6,11 @@ use tarn_control::operations::clusters;
 use utoipa::IntoParams;
 
 use crate::App;
-use crate::http::answer::{Answer, Outcome};
-use crate::http::authenticate::Authenticated;
-use crate::http::query::{Fields, FromQuery, Params};
+use crate::http::input::query::{Fields, FromQuery, Params};
+use crate::http::middleware::authenticate::Authenticated;
+use crate::http::output::response::{EndpointResult, JsonResponse};
 
-/// The parameters of this endpoint.
+/// The parameters of a quote.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct QuoteQuery {
@@ -42,20 +42,20 @@ impl FromQuery for QuoteQuery {
     params(QuoteQuery),
     responses(
         (status = 200, description = "The price", body = QuoteResponse),
-        (status = 400, description = "Unknown instance type, or more than can ever fit"),
+        (status = 400, description = "Unknown instance type, or more than fits on the host"),
     ),
     security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn quote(
+pub(crate) async fn quote_cluster(
     State(app): State<App>,
     _caller: Authenticated,
     Params(query): Params<QuoteQuery>,
-) -> Outcome<QuoteResponse> {
+) -> EndpointResult<QuoteResponse> {
     let rate = clusters::quote(&app.control, &query.instance_type, query.num_nodes)?;
     let (nodes, kind) = (query.num_nodes.unwrap_or(1), &query.instance_type);
     let simulated =
         clusters::catalogue(&app.control).types().iter().any(|known| known.name == *kind && known.simulated);
     let note = if simulated { " The GPUs are simulated." } else { "" };
     let message = format!("{nodes} x {kind} costs {rate} per hour.{note}");
-    Ok(Answer::ok(QuoteResponse { hourly_rate: rate.as_dollars(), message }))
+    Ok(JsonResponse::ok(QuoteResponse { hourly_rate: rate.as_dollars(), message }))
 }

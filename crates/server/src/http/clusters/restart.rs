@@ -5,15 +5,15 @@ use tarn_api::clusters::ClusterRestartRestResponse;
 use tarn_control::operations::clusters;
 
 use crate::App;
-use crate::http::answer::{Answer, Outcome, id_text};
-use crate::http::call::Acting;
-use crate::http::id::Id;
+use crate::http::input::call::IdempotentCaller;
+use crate::http::input::id::Id;
+use crate::http::output::response::{EndpointResult, JsonResponse, id_text};
 
 /// Restart a cluster
 ///
-/// Restart all nodes of a cluster that is RUNNING, or FAILED because a node died. They keep their IDs, names, addresses, disks
-/// and keys. Returns 202 immediately with request ID. Poll /request/info/{request_id} to track progress. An addition of Tarn:
-/// other engines do not have it.
+/// Restart all nodes of a cluster that is RUNNING, or FAILED because a node died. They keep their IDs, names,
+/// addresses, disks and keys. Returns 202 immediately with request ID. Poll /request/info/{request_id} to track
+/// progress. An addition of Tarn: other engines do not have it.
 #[utoipa::path(
     post,
     path = "/cluster/restart/{cluster}",
@@ -30,13 +30,13 @@ use crate::http::id::Id;
     ),
     security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn restart(
+pub(crate) async fn restart_cluster(
     State(app): State<App>,
-    Acting(caller): Acting,
+    IdempotentCaller(caller): IdempotentCaller,
     Id(cluster): Id,
-) -> Outcome<ClusterRestartRestResponse> {
+) -> EndpointResult<ClusterRestartRestResponse> {
     let accepted = clusters::restart(&app.control, &caller, &cluster).await?;
-    Ok(Answer::accepted(ClusterRestartRestResponse {
+    Ok(JsonResponse::accepted(ClusterRestartRestResponse {
         cluster_id: id_text(accepted.cluster),
         request_id: Some(accepted.request.into()),
         message: accepted.message,

@@ -6,13 +6,13 @@ use tarn_control::operations::clusters;
 use tarn_model::catalogue::InstanceType;
 
 use crate::App;
-use crate::http::answer::{Answer, Outcome};
-use crate::http::authenticate::Authenticated;
-use crate::http::table::{Dash, Table};
+use crate::http::middleware::authenticate::Authenticated;
+use crate::http::output::response::{EndpointResult, JsonResponse};
+use crate::http::output::table::{Dash, Table};
 
 /// List instance types
 ///
-/// Every type that can be given as instance_type here, with its shape, its price, and how many would fit now.
+/// Every instance type of this engine, with its shape, its price, and how many instances fit now.
 #[utoipa::path(
     get,
     path = "/cluster/types",
@@ -21,16 +21,19 @@ use crate::http::table::{Dash, Table};
     responses((status = 200, description = "The types", body = InstanceTypeListResponse)),
     security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn types(State(app): State<App>, _caller: Authenticated) -> Outcome<InstanceTypeListResponse> {
+pub(crate) async fn list_instance_types(
+    State(app): State<App>,
+    _caller: Authenticated,
+) -> EndpointResult<InstanceTypeListResponse> {
     let types = clusters::types(&app.control).await?;
-    let message = table(&types);
-    Ok(Answer::ok(InstanceTypeListResponse { types: types.iter().map(info).collect(), message }))
+    let message = instance_type_table(&types);
+    Ok(JsonResponse::ok(InstanceTypeListResponse { types: types.iter().map(instance_type_info).collect(), message }))
 }
 
-fn info((kind, available): &(InstanceType, u64)) -> InstanceTypeInfo {
+fn instance_type_info((kind, available): &(InstanceType, u64)) -> InstanceTypeInfo {
     InstanceTypeInfo {
         name: kind.name.clone(),
-        cpus: cpus(kind),
+        cpus: cpu_count(kind),
         memory_bytes: kind.shape.memory_bytes,
         gpus: kind.shape.gpus,
         gpu_model: kind.shape.gpu_model.clone(),
@@ -40,17 +43,17 @@ fn info((kind, available): &(InstanceType, u64)) -> InstanceTypeInfo {
     }
 }
 
-fn table(types: &[(InstanceType, u64)]) -> String {
+fn instance_type_table(types: &[(InstanceType, u64)]) -> String {
     let mut table = Table::new(["TYPE", "CPUS", "MEMORY", "GPUS", "MODEL", "FIT NOW", "PER HOUR"], types.len());
     for (kind, available) in types {
         let memory = format!("{:.1} GiB", kind.shape.memory_bytes as f64 / f64::from(1 << 30));
         let note = if kind.simulated { " (simulated)" } else { "" };
         let model = Dash(kind.shape.gpu_model.as_ref().map(|model| format!("{model}{note}")));
-        table.row([&kind.name, &cpus(kind), &memory, &kind.shape.gpus, &model, available, &kind.hourly]);
+        table.row([&kind.name, &cpu_count(kind), &memory, &kind.shape.gpus, &model, available, &kind.hourly]);
     }
     table.render()
 }
 
-fn cpus(kind: &InstanceType) -> f64 {
+fn cpu_count(kind: &InstanceType) -> f64 {
     kind.shape.cpu_milli as f64 / 1e3
 }

@@ -1,4 +1,4 @@
-//! How a cluster looks: as JSON, as rows of a table, as a block of text.
+//! Renders a cluster: as JSON, as rows of a table, as a text block.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,21 +13,21 @@ use tarn_model::gpus::Known;
 use tarn_model::ids::OrgId;
 use tarn_model::lifecycle::State;
 
-use crate::http::host;
-use crate::http::table::Cell::{Shown, Text};
-use crate::http::table::{Dash, Table, block, harmless};
+use crate::http::host::instance_gpu_info;
+use crate::http::output::table::Cell::{Shown, Text};
+use crate::http::output::table::{Dash, Table, render_block, replace_control_characters};
 
-/// A cluster as JSON. What the view holds is moved, not copied: lists are long.
-pub(super) fn info(control: &Control, view: ClusterView) -> ClusterInfo {
+/// Returns a cluster as JSON. The view is moved, not copied: lists are long.
+pub(super) fn cluster_info(control: &Control, view: ClusterView) -> ClusterInfo {
     let ClusterView { cluster, instances, attachment, explanation, simulated, gpus } = view;
     ClusterInfo {
         id: cluster.id.into(),
         name: cluster.name,
-        status: status(&cluster.state),
+        status: cluster_status(&cluster.state),
         instance_type: cluster.instance_type,
         num_nodes: cluster.num_nodes,
-        instances: instances.into_iter().map(|node| instance(control, node, &gpus)).collect(),
-        storage: attachment.into_iter().map(|held| held.volume.into()).collect(),
+        instances: instances.into_iter().map(|node| instance_info(control, node, &gpus)).collect(),
+        storage: attachment.into_iter().map(|attachment| attachment.volume.into()).collect(),
         deletion_protection: cluster.deletion_protection,
         hourly_rate: cluster.hourly_rate.as_dollars(),
         created_at: cluster.created.to_string(),
@@ -35,13 +35,13 @@ pub(super) fn info(control: &Control, view: ClusterView) -> ClusterInfo {
         org_id: cluster.owner.org.map(Into::into),
         container: cluster.container,
         image: cluster.image,
-        explanation: explained(explanation, simulated),
+        explanation: explanation_with_note(explanation, simulated),
         simulated_gpus: simulated,
     }
 }
 
-/// A row for each cluster, and below the table what those that do not simply run have to say.
-pub(super) fn clusters(views: &[ClusterView]) -> String {
+/// Renders a row for each cluster, and below the table the explanations of clusters that do not simply run.
+pub(super) fn cluster_table(views: &[ClusterView]) -> String {
     let head = ["ID", "NAME", "STATUS", "TYPE", "NODES", "STORAGE", "PER HOUR", "CREATED"];
     let mut table = Table::new(head, views.len());
     for view in views {
@@ -50,9 +50,9 @@ pub(super) fn clusters(views: &[ClusterView]) -> String {
             Text(cluster.id.as_str()),
             Text(&cluster.name),
             Text(cluster.state.name()),
-            Text(&kind(view)),
+            Text(&type_label(view)),
             Shown(&cluster.num_nodes),
-            Text(attachment.as_ref().map_or("-", |held| held.volume.as_str())),
+            Text(attachment.as_ref().map_or("-", |attachment| attachment.volume.as_str())),
             Shown(&cluster.hourly_rate),
             Shown(&cluster.created),
         ]);
@@ -60,28 +60,29 @@ pub(super) fn clusters(views: &[ClusterView]) -> String {
     let mut out = table.render();
     let explained = views.iter().filter_map(|view| Some((&view.cluster.name, view.explanation.as_ref()?)));
     for (at, (name, explanation)) in explained.enumerate() {
-        let _ = write!(out, "{}{name}: {}", if at == 0 { "\n\n" } else { "\n" }, harmless(explanation));
+        let _ =
+            write!(out, "{}{name}: {}", if at == 0 { "\n\n" } else { "\n" }, replace_control_characters(explanation));
     }
     out
 }
 
-/// A row for each instance of each cluster.
-pub(super) fn instances(views: &[ClusterView]) -> String {
+/// Renders a row for each instance of each cluster.
+pub(super) fn instance_table(views: &[ClusterView]) -> String {
     let head = ["INSTANCE", "NAME", "STATUS", "ADDRESS", "CLUSTER", "TYPE"];
     let mut table = Table::new(head, views.len());
     for view in views {
         for node in &view.instances {
             let address = Dash(node.private_ip.as_deref());
-            table.row([&node.id, &Host(node), &node.state.name(), &address, &view.cluster.name, &kind(view)]);
+            table.row([&node.id, &HostName(node), &node.state.name(), &address, &view.cluster.name, &type_label(view)]);
         }
     }
     table.render()
 }
 
-/// Everything about one cluster.
-pub(super) fn text(view: &ClusterView) -> String {
+/// Renders everything about one cluster.
+pub(super) fn cluster_text(view: &ClusterView) -> String {
     let cluster = &view.cluster;
-    let (price, kind) = (format!("{} per hour", cluster.hourly_rate), kind(view));
+    let (price, kind) = (format!("{} per hour", cluster.hourly_rate), type_label(view));
     let (owner, attached) = (&cluster.owner, &view.attachment);
     let mut lines = vec![
         ("ID", Text(cluster.id.as_str())),
@@ -90,7 +91,7 @@ pub(super) fn text(view: &ClusterView) -> String {
         ("Type", Text(&kind)),
         ("Nodes", Shown(&cluster.num_nodes)),
         ("Price", Text(&price)),
-        ("Storage", Text(attached.as_ref().map_or("-", |held| held.volume.as_str()))),
+        ("Storage", Text(attached.as_ref().map_or("-", |attachment| attachment.volume.as_str()))),
         ("Container", Text(cluster.container.as_deref().unwrap_or("-"))),
         ("Deletion protection", Text(if cluster.deletion_protection { "on" } else { "off" })),
         ("Owner", Text(owner.user.as_str())),
@@ -105,28 +106,28 @@ pub(super) fn text(view: &ClusterView) -> String {
     }
     let mut table = Table::new(["INSTANCE", "NAME", "STATUS", "ADDRESS"], view.instances.len());
     for node in &view.instances {
-        table.row([&node.id, &Host(node), &node.state.name(), &Dash(node.private_ip.as_deref())]);
+        table.row([&node.id, &HostName(node), &node.state.name(), &Dash(node.private_ip.as_deref())]);
     }
-    let mut out = format!("{}\n\n{}", block(&lines), table.render());
+    let mut out = format!("{}\n\n{}", render_block(&lines), table.render());
     if let Some(node) = view.instances.iter().find(|node| node.state == State::Running) {
         let _ = write!(out, "\n\nLog in with `tp ssh {}`.", node.id);
     }
     out
 }
 
-fn instance(control: &Control, node: Instance, gpus: &BTreeMap<String, Known>) -> InstanceInfo {
+fn instance_info(control: &Control, node: Instance, gpus: &BTreeMap<String, Known>) -> InstanceInfo {
     InstanceInfo {
         name: node.name(),
-        status: status(&node.state),
+        status: cluster_status(&node.state),
         ssh_user: Some(ssh::USER.into()),
-        gpus: node.gpus.iter().filter_map(|id| gpus.get(id)).map(host::view::of_instance).collect(),
+        gpus: node.gpus.iter().filter_map(|id| gpus.get(id)).map(instance_gpu_info).collect(),
         ssh_command: ssh::command_of(control, &node, SshClient::default()),
         id: node.id.into(),
         private_ip: node.private_ip,
     }
 }
 
-fn status(state: &State) -> ClusterStatus {
+fn cluster_status(state: &State) -> ClusterStatus {
     match state {
         State::Pending => ClusterStatus::Pending,
         State::Provisioning => ClusterStatus::Provisioning,
@@ -139,11 +140,11 @@ fn status(state: &State) -> ClusterStatus {
     }
 }
 
-/// Whatever shows simulated GPUs says so.
-fn explained(explanation: Option<String>, simulated: bool) -> Option<String> {
+/// Adds a note to the explanation of a cluster with simulated GPUs.
+fn explanation_with_note(explanation: Option<String>, simulated: bool) -> Option<String> {
     const NOTE: &str = "The GPUs are simulated: the operator declared them, and they do not exist.";
     match (explanation, simulated) {
-        // A reason of a failure is no sentence, and others are.
+        // The reason of a failure has no full stop; other explanations do.
         (Some(text), true) => {
             let stop = if text.ends_with(['.', '!', '?']) { "" } else { "." };
             Some(format!("{text}{stop} {NOTE}"))
@@ -153,16 +154,16 @@ fn explained(explanation: Option<String>, simulated: bool) -> Option<String> {
     }
 }
 
-/// The type of a cluster, with a note when its GPUs are simulated.
-fn kind(view: &ClusterView) -> Cow<'_, str> {
+/// Returns the type of a cluster, with a note when its GPUs are simulated.
+fn type_label(view: &ClusterView) -> Cow<'_, str> {
     let kind = view.cluster.instance_type.as_str();
     if view.simulated { Cow::Owned(format!("{kind} (simulated)")) } else { Cow::Borrowed(kind) }
 }
 
 /// The host name of an instance.
-struct Host<'a>(&'a Instance);
+struct HostName<'a>(&'a Instance);
 
-impl Display for Host<'_> {
+impl Display for HostName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}", self.0.cluster, self.0.node)
     }
@@ -172,11 +173,14 @@ impl Display for Host<'_> {
 mod tests {
     use super::*;
 
+    /// The note is a separate sentence.
     #[test]
-    fn a_note_is_a_sentence_of_its_own() {
-        let said = |text: &str| explained(Some(text.to_owned()), true).unwrap();
-        assert!(said("restart it, or destroy it").starts_with("restart it, or destroy it. The GPUs are simulated"));
-        assert!(said("It waits.").starts_with("It waits. The GPUs are simulated"));
-        assert_eq!(explained(Some("it failed".to_owned()), false).as_deref(), Some("it failed"));
+    fn simulated_note_is_separate_sentence() {
+        let with_note = |text: &str| explanation_with_note(Some(text.to_owned()), true).unwrap();
+        assert!(
+            with_note("restart it, or destroy it").starts_with("restart it, or destroy it. The GPUs are simulated")
+        );
+        assert!(with_note("It waits.").starts_with("It waits. The GPUs are simulated"));
+        assert_eq!(explanation_with_note(Some("it failed".to_owned()), false).as_deref(), Some("it failed"));
     }
 }

@@ -3,18 +3,19 @@
 use axum::extract::State;
 use tarn_api::jobs::JobStatusResponse;
 use tarn_control::operations::jobs;
+use tarn_model::ids::JobId;
 use tarn_model::jobs::State as JobState;
 
 use super::view;
 use crate::App;
-use crate::http::answer::{Answer, Outcome};
-use crate::http::call::Acting;
-use crate::http::id::Id;
+use crate::http::input::call::IdempotentCaller;
+use crate::http::input::id::Id;
+use crate::http::output::response::{EndpointResult, JsonResponse};
 
 /// Cancel a job
 ///
-/// Returns 202 immediately; the job is stopped in the background: it has a few seconds to end by itself and is killed then.
-/// Poll /job/info/{job_id} until it is canceled.
+/// Returns 202 immediately; the job is stopped in the background: it has a few seconds to end by itself and is then
+/// killed. Poll /job/info/{job_id} until it is canceled.
 #[utoipa::path(
     post,
     path = "/job/cancel/{job_id}",
@@ -30,11 +31,24 @@ use crate::http::id::Id;
     ),
     security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn cancel(State(app): State<App>, Acting(caller): Acting, Id(job): Id) -> Outcome<JobStatusResponse> {
+pub(crate) async fn cancel_job(
+    State(app): State<App>,
+    IdempotentCaller(caller): IdempotentCaller,
+    Id(job): Id,
+) -> EndpointResult<JobStatusResponse> {
     let job = jobs::cancel(&app.control, &caller, &job).await?.job;
     let message = match &job.state {
         JobState::Ended(_) => format!("Job {} was canceled; it had not begun to run.", job.id),
-        _ => format!("Job {} is being canceled. See how far it is with `tp job info {}`.", job.id, job.id),
+        JobState::Draft | JobState::Pending | JobState::Starting | JobState::Running => canceling_text(&job.id),
+        JobState::Stopping(_) | JobState::Collecting(_) => canceling_text(&job.id),
     };
-    Ok(Answer::accepted(JobStatusResponse { status: view::status(&job.state), job_id: job.id.into(), message }))
+    Ok(JsonResponse::accepted(JobStatusResponse {
+        status: view::job_status(&job.state),
+        job_id: job.id.into(),
+        message,
+    }))
+}
+
+fn canceling_text(job: &JobId) -> String {
+    format!("Job {job} is being canceled. See how far it is with `tp job info {job}`.")
 }

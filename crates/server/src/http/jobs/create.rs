@@ -4,20 +4,22 @@ use axum::extract::State;
 use tarn_api::jobs::{JobCreateRequest, JobCreateResponse};
 use tarn_control::operations::jobs::{self, NewJob};
 
-use super::{links, refused};
+use super::creation_failure;
+use super::transfer::links;
 use crate::App;
-use crate::http::address::Address;
-use crate::http::answer::{Answer, Outcome};
-use crate::http::body::Body;
-use crate::http::call::Call;
-use crate::http::failure::Failure;
+use crate::http::input::address::Address;
+use crate::http::input::body::Body;
+use crate::http::input::call::Call;
+use crate::http::output::failure::Failure;
+use crate::http::output::response::{EndpointResult, JsonResponse};
 
 impl Body for JobCreateRequest {}
 
 /// Create a job
 ///
-/// Make a job without a WebSocket: upload its files as a tar.gz to upload_url and start it with /job/start/{job_id}. A job
-/// without files (files false) can be started at once (start true). One that is not started is forgotten after a while.
+/// Create a job without a WebSocket: upload its files as a tar.gz to upload_url and start it with /job/start/{job_id}.
+/// A job without files (files false) can be started at once (start true). A job that is not started is deleted after a
+/// while.
 #[utoipa::path(
     post,
     path = "/job/create",
@@ -26,18 +28,18 @@ impl Body for JobCreateRequest {}
     request_body = JobCreateRequest,
     responses(
         (status = 201, description = "The job was created", body = JobCreateResponse),
-        (status = 400, description = "Files and start together"),
+        (status = 400, description = "Both files and start are true"),
         (status = 403, description = "Access denied"),
         (status = 404, description = "Cluster not found"),
-        (status = 409, description = "Cluster not RUNNING, or it takes no more jobs, or teardown of a protected one"),
+        (status = 409, description = "Cluster not RUNNING, it takes no more jobs, or teardown of a protected cluster"),
     ),
     security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn create(
+pub(crate) async fn create_job(
     State(app): State<App>,
     address: Address,
     call: Call<JobCreateRequest>,
-) -> Outcome<JobCreateResponse> {
+) -> EndpointResult<JobCreateResponse> {
     let body = call.body;
     let has_files = body.files.unwrap_or(true);
     let start = body.start.unwrap_or(false);
@@ -51,7 +53,7 @@ pub(crate) async fn create(
         true => jobs::run(&app.control, &call.caller, new).await,
         false => jobs::create(&app.control, &call.caller, new).await,
     };
-    let job = made.map_err(refused)?.job;
+    let job = made.map_err(creation_failure)?.job;
     let id = &job.id;
     let how = match (has_files, start) {
         (true, _) => format!("Upload its files as a tar.gz to upload_url and start it with POST /job/start/{id}."),
@@ -59,6 +61,6 @@ pub(crate) async fn create(
         (false, true) => format!("Listen with `tp job listen {id}`."),
     };
     let message = format!("Job {id} ({}) was created. {how}", job.name);
-    let upload_url = has_files.then(|| links::upload(&app.control, &address, id));
-    Ok(Answer::created(JobCreateResponse { job_id: job.id.into(), upload_url, message }))
+    let upload_url = has_files.then(|| links::upload_url(&app.control, &address, id));
+    Ok(JsonResponse::created(JobCreateResponse { job_id: job.id.into(), upload_url, message }))
 }

@@ -5,13 +5,13 @@ use tarn_api::jobs::JobDeleteResponse;
 use tarn_control::operations::jobs;
 
 use crate::App;
-use crate::http::answer::{Answer, Outcome};
-use crate::http::call::Acting;
-use crate::http::id::Id;
+use crate::http::input::call::IdempotentCaller;
+use crate::http::input::id::Id;
+use crate::http::output::response::{EndpointResult, JsonResponse};
 
 /// Delete a job
 ///
-/// Forget a job that has ended, with its log and its outputs.
+/// Delete a job that has ended, with its log and its outputs.
 #[utoipa::path(
     delete,
     path = "/job/delete/{job_id}",
@@ -27,8 +27,12 @@ use crate::http::id::Id;
     ),
     security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn delete(State(app): State<App>, Acting(caller): Acting, Id(job): Id) -> Outcome<JobDeleteResponse> {
+pub(crate) async fn delete_job(
+    State(app): State<App>,
+    IdempotentCaller(caller): IdempotentCaller,
+    Id(job): Id,
+) -> EndpointResult<JobDeleteResponse> {
     let job = jobs::delete(&app.control, &caller, &job).await?;
     let message = format!("Job {job} was deleted, with its log and its outputs.");
-    Ok(Answer::ok(JobDeleteResponse { job_id: job.into(), message }))
+    Ok(JsonResponse::ok(JobDeleteResponse { job_id: job.into(), message }))
 }

@@ -6,13 +6,13 @@ use tarn_control::operations::jobs;
 
 use super::view;
 use crate::App;
-use crate::http::answer::{Answer, Outcome};
-use crate::http::authenticate::Authenticated;
-use crate::http::id::Id;
+use crate::http::input::id::Id;
+use crate::http::middleware::authenticate::Authenticated;
+use crate::http::output::response::{EndpointResult, JsonResponse};
 
 /// Job details
 ///
-/// Everything about one job: where it is in its life, what it waits for, how it ended.
+/// Everything about one job: its state, what it waits for, how it ended.
 #[utoipa::path(
     get,
     path = "/job/info/{job_id}",
@@ -27,12 +27,12 @@ use crate::http::id::Id;
     ),
     security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn info(
+pub(crate) async fn get_job(
     State(app): State<App>,
     Authenticated(caller): Authenticated,
     Id(job): Id,
-) -> Outcome<JobInfoResponse> {
+) -> EndpointResult<JobInfoResponse> {
     let found = jobs::info(&app.control, &caller, &job).await?;
-    let message = view::text(&found);
-    Ok(Answer::ok(JobInfoResponse { job_info: view::info(found), message }))
+    let message = view::job_text(&found);
+    Ok(JsonResponse::ok(JobInfoResponse { job_info: view::job_info(found), message }))
 }

@@ -3,12 +3,12 @@
 use tarn_api::jobs::JobInitResponse;
 use tarn_model::job_configs;
 
-use crate::http::answer::{Answer, Outcome};
-use crate::http::authenticate::Authenticated;
+use crate::http::middleware::authenticate::Authenticated;
+use crate::http::output::response::{EndpointResult, JsonResponse};
 
-/// A job file to begin with
+/// Job file template
 ///
-/// A file that says what a job does, with a comment for every key.
+/// A template of a job file, with a comment for every key.
 #[utoipa::path(
     get,
     path = "/job/init",
@@ -17,8 +17,8 @@ use crate::http::authenticate::Authenticated;
     responses((status = 200, description = "The file", body = JobInitResponse)),
     security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn init(Authenticated(_caller): Authenticated) -> Outcome<JobInitResponse> {
+pub(crate) async fn get_job_template(Authenticated(_caller): Authenticated) -> EndpointResult<JobInitResponse> {
     let template = job_configs::template().to_owned();
     let message = "Edit the file and run it with `tp job push FILE CLUSTER`.".to_owned();
-    Ok(Answer::ok(JobInitResponse { config: template.clone(), empty_tp_config: template, message }))
+    Ok(JsonResponse::ok(JobInitResponse { config: template.clone(), empty_tp_config: template, message }))
 }

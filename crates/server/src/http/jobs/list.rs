@@ -6,15 +6,15 @@ use tarn_control::operations::jobs;
 
 use super::view;
 use crate::App;
-use crate::http::answer::{Answer, Outcome};
-use crate::http::authenticate::Authenticated;
-use crate::http::listing::ListQuery;
-use crate::http::query::Params;
-use crate::http::table::more;
+use crate::http::input::listing::ListQuery;
+use crate::http::input::query::Params;
+use crate::http::middleware::authenticate::Authenticated;
+use crate::http::output::response::{EndpointResult, JsonResponse};
+use crate::http::output::table::append_next_page;
 
 /// List jobs
 ///
-/// The jobs that the caller created or, with include_org, all of the organization's, newest first.
+/// The jobs that the caller created or, with include_org, all jobs of the organization, newest first.
 #[utoipa::path(
     get,
     path = "/job/list",
@@ -27,17 +27,17 @@ use crate::http::table::more;
     ),
     security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn list(
+pub(crate) async fn list_jobs(
     State(app): State<App>,
     Authenticated(caller): Authenticated,
     Params(listing): Params<ListQuery>,
-) -> Outcome<JobListResponse> {
+) -> EndpointResult<JobListResponse> {
     let page = jobs::list(&app.control, &caller, listing.into()).await?;
     let mut message = match page.items.as_slice() {
-        [] => "No jobs. Begin one with `tp job init`.".to_owned(),
-        items => view::table(items),
+        [] => "No jobs. Start with `tp job init`.".to_owned(),
+        items => view::job_table(items),
     };
-    more(&mut message, page.next_cursor.as_deref());
-    let jobs = page.items.into_iter().map(view::info).collect();
-    Ok(Answer::ok(JobListResponse { jobs, next_cursor: page.next_cursor, message }))
+    append_next_page(&mut message, page.next_cursor.as_deref());
+    let jobs = page.items.into_iter().map(view::job_info).collect();
+    Ok(JsonResponse::ok(JobListResponse { jobs, next_cursor: page.next_cursor, message }))
 }

@@ -14,28 +14,29 @@ use utoipa::IntoParams;
 
 use super::Binary;
 use crate::App;
-use crate::http::authenticate::Authenticated;
-use crate::http::failure::Failure;
-use crate::http::id::Id;
-use crate::http::query::{Fields, FromQuery, Params};
+use crate::http::input::id::Id;
+use crate::http::input::query::{Fields, FromQuery, Params};
+use crate::http::middleware::authenticate::Authenticated;
+use crate::http::output::failure::Failure;
 
-/// How much is read at a time; the rest waits until this was taken.
-const PIECE: u64 = 1 << 20;
+/// How much is read at a time; the next chunk is read when this one was sent.
+const CHUNK_BYTES: u64 = 1 << 20;
 
-/// The longest wait for something to come. Whatever stands between here and the client may not be more patient.
+/// The longest wait for output. A proxy in front of the engine may have a timeout not much longer.
 const MAX_WAIT_SECONDS: i64 = 60;
 
-/// Which part of a log is wanted.
+/// The requested part of a log.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct PartQuery {
     /// The first byte.
     #[param(required = false, minimum = 0, default = 0)]
     offset: u64,
-    /// At most so many bytes; without it all that there is.
+    /// Maximum number of bytes; without it the whole rest.
     #[param(required = false, minimum = 0)]
     limit: Option<u64>,
-    /// If there is nothing yet, wait so many seconds for it. An answer comes as soon as there is something, or will be nothing.
+    /// If there is nothing yet, wait this many seconds. The response comes as soon as there is output, or the job has
+    /// ended.
     #[param(required = false, minimum = 0, maximum = 60, default = 0)]
     wait: u64,
 }
@@ -53,8 +54,8 @@ impl FromQuery for PartQuery {
 
 /// Output of a job
 ///
-/// What the commands of a job wrote so far, byte by byte. The header x-log-size says how many bytes there are in all, and
-/// x-log-ended whether that is all there will ever be.
+/// The log of a job so far, as bytes. The header x-log-size has the number of bytes in total, and x-log-ended whether
+/// the log is complete.
 #[utoipa::path(
     get,
     path = "/job/logs/{job_id}",
@@ -68,8 +69,8 @@ impl FromQuery for PartQuery {
             content_type = "application/octet-stream",
             body = inline(Binary),
             headers(
-                ("x-log-size" = i64, description = "How many bytes were written so far"),
-                ("x-log-ended" = bool, description = "Whether that is all there will ever be"),
+                ("x-log-size" = i64, description = "Number of bytes so far"),
+                ("x-log-ended" = bool, description = "Whether the log is complete"),
             ),
         ),
         (status = 400, description = "Invalid job ID format"),
@@ -79,26 +80,26 @@ impl FromQuery for PartQuery {
     ),
     security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn logs(
+pub(crate) async fn get_job_log(
     State(app): State<App>,
     Authenticated(caller): Authenticated,
     Id(job): Id,
     Params(PartQuery { offset, limit, wait }): Params<PartQuery>,
 ) -> Result<Response, Failure> {
     if wait > 0 {
-        let _place = app.shared.sockets.listeners.take(&caller.user.id)?;
+        let _permit = app.shared.sockets.listeners.acquire(&caller.user.id)?;
         tokio::select! {
             waited = logs::wait(&app.control, &caller, &job, offset, Duration::from_secs(wait)) => waited?,
             () = app.stopping() => {}
         }
     }
     let limit = limit.unwrap_or(u64::MAX);
-    let first = logs::read(&app.control, &caller, &job, offset, limit.min(PIECE)).await?;
+    let first = logs::read(&app.control, &caller, &job, offset, limit.min(CHUNK_BYTES)).await?;
     let end = first.total.min(offset.saturating_add(limit)).max(offset);
     let next = offset + first.data.len() as u64;
-    let rest = Rest { app, caller, job, next, end };
-    let pieces = stream::iter([Ok(first.data)]).chain(stream::try_unfold(rest, Rest::read));
-    let mut response = Response::new(Body::from_stream(pieces));
+    let remaining = RemainingLog { app, caller, job, next, end };
+    let chunks = stream::iter([Ok(first.data)]).chain(stream::try_unfold(remaining, RemainingLog::read_chunk));
+    let mut response = Response::new(Body::from_stream(chunks));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(end - offset));
@@ -108,8 +109,8 @@ pub(crate) async fn logs(
     Ok(response)
 }
 
-/// What is still to be read of a log.
-struct Rest {
+/// The part of a log that is still to be sent.
+struct RemainingLog {
     app: App,
     caller: Caller,
     job: String,
@@ -117,13 +118,13 @@ struct Rest {
     end: u64,
 }
 
-impl Rest {
-    /// The next piece. What cannot be read any more breaks the answer off, and its length tells the client so.
-    async fn read(mut self) -> io::Result<Option<(Bytes, Self)>> {
+impl RemainingLog {
+    /// Reads the next chunk. An error breaks the response off, which the client notices by its length.
+    async fn read_chunk(mut self) -> io::Result<Option<(Bytes, Self)>> {
         if self.next >= self.end {
             return Ok(None);
         }
-        let limit = PIECE.min(self.end - self.next);
+        let limit = CHUNK_BYTES.min(self.end - self.next);
         let part = logs::read(&self.app.control, &self.caller, &self.job, self.next, limit).await;
         let data = part.map_err(io::Error::other)?.data;
         if data.is_empty() {

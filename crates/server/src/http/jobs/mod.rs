@@ -1,47 +1,40 @@
-//! The endpoints of the tag `job`, a file each. `view` is how a job looks in all of them, `links` the URLs that need no key,
-//! `upgrade`, `socket` and `places` what the two WebSockets have in common.
+//! The endpoints of the tag `job`, a file each; those that move files are in `transfer`. `push` and `listen` are
+//! WebSockets and share `websocket`. `view` renders a job for all of them.
 
 pub(crate) mod cancel;
 pub(crate) mod create;
 pub(crate) mod delete;
-pub(crate) mod files;
 pub(crate) mod info;
 pub(crate) mod init;
 pub(crate) mod list;
 pub(crate) mod listen;
 pub(crate) mod logs;
-pub(crate) mod output;
-pub(crate) mod pull;
 pub(crate) mod push;
 pub(crate) mod start;
-pub(crate) mod upload;
+pub(crate) mod transfer;
 
-mod links;
-mod places;
-mod range;
-mod socket;
-mod upgrade;
 mod view;
+mod websocket;
 
-pub(crate) use places::Sockets;
+pub(crate) use websocket::SocketLimits;
 
 use tarn_api::errors::Location;
 use utoipa::ToSchema;
 
-use super::failure::{Failure, error};
+use crate::http::output::failure::{Failure, validation_error};
 
-/// Bytes as they are.
+/// A binary body.
 #[derive(ToSchema)]
 #[schema(value_type = String, format = Binary)]
-#[expect(dead_code, reason = "it only stands in the document")]
+#[expect(dead_code, reason = "only the OpenAPI document uses it")]
 struct Binary(Vec<u8>);
 
-/// A refusal of a job that is to be made. What is wrong with its file is wrong with the body of the call.
-fn refused(refusal: tarn_control::Error) -> Failure {
+/// Converts the refusal of a new job. An error of its file is an error of the body of the call.
+fn creation_failure(refusal: tarn_control::Error) -> Failure {
     if refusal.code != "invalid_config" {
         return refusal.into();
     }
     let loc = vec![Location::Field("body".to_owned()), Location::Field("tp_config".to_owned())];
-    let errors = vec![error(loc, "value_error", refusal.message.as_str())];
+    let errors = vec![validation_error(loc, "value_error", refusal.message.as_str())];
     Failure { code: "invalid_config", message: refusal.message, ..Failure::unprocessable(errors) }
 }

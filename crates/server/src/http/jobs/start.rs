@@ -6,14 +6,14 @@ use tarn_control::operations::jobs;
 
 use super::view;
 use crate::App;
-use crate::http::answer::{Answer, Outcome};
-use crate::http::call::Acting;
-use crate::http::id::Id;
+use crate::http::input::call::IdempotentCaller;
+use crate::http::input::id::Id;
+use crate::http::output::response::{EndpointResult, JsonResponse};
 
 /// Start a job
 ///
-/// Put a job whose files are there into the line of its cluster. One that was started already stays as it is. Poll
-/// /job/info/{job_id} to see how far it is.
+/// Put a job whose files are uploaded into the queue of its cluster. A job that was started already stays unchanged.
+/// Poll /job/info/{job_id} to track progress.
 #[utoipa::path(
     post,
     path = "/job/start/{job_id}",
@@ -21,7 +21,7 @@ use crate::http::id::Id;
     tag = "job",
     params(("job_id" = String, Path)),
     responses(
-        (status = 202, description = "The job waits for its turn", body = JobStatusResponse),
+        (status = 202, description = "The job is in the queue", body = JobStatusResponse),
         (status = 400, description = "Invalid job ID format"),
         (status = 403, description = "Access denied"),
         (status = 404, description = "Job not found"),
@@ -29,9 +29,17 @@ use crate::http::id::Id;
     ),
     security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn start(State(app): State<App>, Acting(caller): Acting, Id(job): Id) -> Outcome<JobStatusResponse> {
+pub(crate) async fn start_job(
+    State(app): State<App>,
+    IdempotentCaller(caller): IdempotentCaller,
+    Id(job): Id,
+) -> EndpointResult<JobStatusResponse> {
     let view = jobs::start(&app.control, &caller, &job).await?;
     let (job, explanation) = (view.job, view.explanation);
     let message = format!("Job {} ({}): {explanation}", job.id, job.name);
-    Ok(Answer::accepted(JobStatusResponse { status: view::status(&job.state), job_id: job.id.into(), message }))
+    Ok(JsonResponse::accepted(JobStatusResponse {
+        status: view::job_status(&job.state),
+        job_id: job.id.into(),
+        message,
+    }))
 }

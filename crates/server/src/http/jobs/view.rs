@@ -1,4 +1,4 @@
-//! How a job looks: as JSON, as a row of a table, as a block of text, as the last words to who listens.
+//! Renders a job: as JSON, as a row of a table, as a text block, and as the closing message of a listener.
 
 use std::fmt::Write;
 
@@ -8,17 +8,17 @@ use tarn_model::ids::OrgId;
 use tarn_model::job_configs::Nodes;
 use tarn_model::jobs::{Job, Outcome, State, Teardown};
 
-use crate::http::table::Cell::{Shown, Text};
-use crate::http::table::{Dash, Table, block, harmless};
+use crate::http::output::table::Cell::{Shown, Text};
+use crate::http::output::table::{Dash, Table, render_block, replace_control_characters};
 
-/// A job as JSON.
-pub(super) fn info(view: JobView) -> JobInfo {
+/// Returns a job as JSON.
+pub(super) fn job_info(view: JobView) -> JobInfo {
     let JobView { job, cluster_name, explanation } = view;
     JobInfo {
-        status: status(&job.state),
-        exit_code: exit_code(&job),
+        status: job_status(&job.state),
+        exit_code: ended_exit_code(&job),
         teardown_cluster: job.teardown != Teardown::No,
-        nodes: nodes(&job).to_owned(),
+        nodes: node_selection(&job).to_owned(),
         id: job.id.into(),
         name: job.name,
         cluster_id: job.cluster.into(),
@@ -39,8 +39,8 @@ pub(super) fn info(view: JobView) -> JobInfo {
     }
 }
 
-/// A row for each job, and below the table what those have to say that have not ended.
-pub(super) fn table(views: &[JobView]) -> String {
+/// Renders a row for each job, and below the table the explanations of jobs that have not ended.
+pub(super) fn job_table(views: &[JobView]) -> String {
     let head = ["ID", "NAME", "STATUS", "EXIT", "CLUSTER", "TYPE", "CREATED", "ENDED"];
     let mut table = Table::new(head, views.len());
     for JobView { job, cluster_name, .. } in views {
@@ -48,7 +48,7 @@ pub(super) fn table(views: &[JobView]) -> String {
             Text(job.id.as_str()),
             Text(&job.name),
             Text(job.state.status()),
-            Shown(&Dash(exit_code(job))),
+            Shown(&Dash(ended_exit_code(job))),
             Text(cluster_name.as_deref().unwrap_or(job.cluster.as_str())),
             Text(&job.instance_type),
             Shown(&job.created),
@@ -58,13 +58,19 @@ pub(super) fn table(views: &[JobView]) -> String {
     let mut out = table.render();
     let open = views.iter().filter(|view| !matches!(view.job.state, State::Ended(_)));
     for (at, JobView { job, explanation, .. }) in open.enumerate() {
-        let _ = write!(out, "{}{}: {}", if at == 0 { "\n\n" } else { "\n" }, job.name, harmless(explanation));
+        let _ = write!(
+            out,
+            "{}{}: {}",
+            if at == 0 { "\n\n" } else { "\n" },
+            job.name,
+            replace_control_characters(explanation)
+        );
     }
     out
 }
 
-/// Everything about one job.
-pub(super) fn text(view: &JobView) -> String {
+/// Renders everything about one job.
+pub(super) fn job_text(view: &JobView) -> String {
     let JobView { job, cluster_name, explanation } = view;
     let cluster = match cluster_name {
         Some(name) => format!("{name} ({})", job.cluster),
@@ -75,11 +81,11 @@ pub(super) fn text(view: &JobView) -> String {
         ("ID", Text(job.id.as_str())),
         ("Name", Text(&job.name)),
         ("Status", Text(job.state.status())),
-        ("Exit code", Shown(&Dash(exit_code(job)))),
+        ("Exit code", Shown(&Dash(ended_exit_code(job)))),
         ("Explanation", Text(explanation)),
         ("Cluster", Text(&cluster)),
         ("Type", Text(&job.instance_type)),
-        ("Nodes", Text(nodes(job))),
+        ("Nodes", Text(node_selection(job))),
         ("Attempt", Shown(&job.attempt)),
         ("Commands", Shown(&job.config.commands.len())),
         ("Outputs", Text(&outputs)),
@@ -91,13 +97,13 @@ pub(super) fn text(view: &JobView) -> String {
         ("Started", Shown(&Dash(job.started))),
         ("Ended", Shown(&Dash(job.ended))),
     ];
-    block(&lines)
+    render_block(&lines)
 }
 
-/// The status and the last words to who listened to a job that has ended.
-pub(super) fn closing(view: &JobView) -> (&'static str, String) {
+/// Returns the status and the closing message for a listener of a job that has ended.
+pub(super) fn closing_message(view: &JobView) -> (&'static str, String) {
     let job = &view.job;
-    let words = match job.state.outcome() {
+    let message = match job.state.outcome() {
         Some(Outcome::Completed) => format!("Job {} completed.", job.id),
         Some(Outcome::Error { exit_code, reason: None }) => {
             format!("Job {} ended with error, exit code {exit_code}.", job.id)
@@ -112,11 +118,11 @@ pub(super) fn closing(view: &JobView) -> (&'static str, String) {
     let hint = format!(" Fetch its outputs with `tp job pull {}`.", job.id);
     let hint = if job.config.outputs.is_empty() { "" } else { &hint };
     let status = if matches!(job.state.outcome(), Some(Outcome::Completed)) { "success" } else { "error" };
-    (status, format!("{}{hint}", harmless(&words)))
+    (status, format!("{}{hint}", replace_control_characters(&message)))
 }
 
-/// The status as JSON has it.
-pub(super) fn status(state: &State) -> JobStatus {
+/// Returns the status of the API.
+pub(super) fn job_status(state: &State) -> JobStatus {
     match state {
         State::Draft | State::Pending | State::Starting => JobStatus::Pending,
         State::Stopping(Outcome::Canceled) | State::Collecting(Outcome::Canceled) => JobStatus::Canceling,
@@ -128,8 +134,8 @@ pub(super) fn status(state: &State) -> JobStatus {
     }
 }
 
-/// Only what has ended has an exit code.
-fn exit_code(job: &Job) -> Option<u8> {
+/// Returns the exit code; only a job that has ended has one.
+fn ended_exit_code(job: &Job) -> Option<u8> {
     match &job.state {
         State::Ended(outcome) => outcome.exit_code(),
         State::Draft | State::Pending | State::Starting | State::Running => None,
@@ -137,15 +143,15 @@ fn exit_code(job: &Job) -> Option<u8> {
     }
 }
 
-fn nodes(job: &Job) -> &'static str {
+fn node_selection(job: &Job) -> &'static str {
     match job.config.nodes {
         Nodes::First => "first",
         Nodes::All => "all",
     }
 }
 
-/// So many bytes, as people say it.
-pub(super) fn size(bytes: u64) -> String {
+/// Renders a number of bytes with a unit.
+pub(super) fn size_text(bytes: u64) -> String {
     let units = [("TB", 1_000_000_000_000), ("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1000)];
     match units.into_iter().find(|(_, unit)| bytes >= *unit) {
         Some((name, unit)) => format!("{}.{} {name}", bytes / unit, bytes % unit * 10 / unit),

@@ -1,5 +1,5 @@
-//! The OpenAPI document: collected from the endpoints, then put into the form that FastAPI gives, because clients of the
-//! original were generated from that form. What the founding documents say stands in it word by word.
+//! The OpenAPI document: collected from the endpoints, then converted to the style of FastAPI, because clients of the
+//! original API were generated from that style. It contains the seed operations verbatim.
 
 mod style;
 
@@ -14,38 +14,38 @@ use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{ComponentsBuilder, InfoBuilder, OpenApi, OpenApiBuilder};
 
-use super::router::documented;
+use super::router::documented_routes;
 
-/// The operations that the founding documents describe; their refusals carry no schema there, and so neither here.
-const FOUNDING: [&str; 3] = ["storage_destroy", "cluster_destroy_cluster__cluster__delete", "storage_attach"];
+/// The seed operations; their error responses have no schema there, and so neither here.
+const SEED_OPERATIONS: [&str; 3] = ["storage_destroy", "cluster_destroy_cluster__cluster__delete", "storage_attach"];
 
 static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
-    let (_, collected) = documented().split_for_parts();
-    let mut document = serde_json::to_value(collected).expect("a document of our own types is JSON");
-    style::apply(&mut document, &FOUNDING);
+    let (_, collected) = documented_routes().split_for_parts();
+    let mut document = serde_json::to_value(collected).expect("the document serializes as JSON");
+    style::apply_fastapi_style(&mut document, &SEED_OPERATIONS);
     document
 });
 
-/// The document, always the same and always in the same order.
+/// Returns the document; it is always the same, in the same order.
 pub fn openapi() -> Value {
     DOCUMENT.clone()
 }
 
-/// The document without a copy.
-pub(crate) fn document() -> &'static Value {
+/// Returns the document without a copy.
+pub(crate) fn openapi_document() -> &'static Value {
     &DOCUMENT
 }
 
 /// GET /openapi.json
-pub(crate) async fn serve() -> impl IntoResponse {
+pub(crate) async fn serve_openapi() -> impl IntoResponse {
     static TEXT: LazyLock<String> = LazyLock::new(|| DOCUMENT.to_string());
     ([(header::CONTENT_TYPE, "application/json")], TEXT.as_str())
 }
 
-/// What the document says besides its operations.
-pub(crate) fn frame() -> OpenApi {
+/// Returns the document without its operations.
+pub(crate) fn base_document() -> OpenApi {
     let tags = TAGS.map(|(name, text)| TagBuilder::new().name(name).description(Some(text)).build());
-    // What stands in bodies is collected from the operations; what stands in refusals and parameters is not.
+    // The schemas of bodies are collected from the operations; those of errors and parameters are not.
     let components = ComponentsBuilder::new()
         .schema_from::<ErrorBody>()
         .schema_from::<HTTPValidationError>()
@@ -82,27 +82,27 @@ Send your API key as the first message in JSON format:
 ### Repeating a call
 
 Any call that changes something may carry the header `Idempotency-Key` (1 to 255 visible ASCII characters, otherwise 400). \
-The same key with the same call within 24 hours gets the same answer and changes nothing again; the same key with another \
+The same key with the same call within 24 hours gets the same response and changes nothing again; the same key with another \
 call is 409.
 
 ### WebSockets
 
 `/job/push` and `/job/listen/{job_id}` are WebSockets. Frames are JSON objects in text. A refusal is a frame with `status` \
 `error` and a `message`, and a close with the code 4401 (key), 4403 (access denied), 4404 (not found), 4409 (state), 4422 (the \
-job's file), 4400 (anything else that is wrong) or 4500 (a fault of the engine).
+job file), 4400 (any other invalid input) or 4500 (an internal error).
 
-`/job/push` takes `{\"tp_config\", \"system\", \"cluster_id\", \"teardown_cluster\"}` as its second frame. It answers with \
-frames that have any of `message`, `job_id`, `command` and `command_show_stdout`; each command is to be run by the shell of the \
-client in the directory of the job, and `{\"type\": \"command_result\", \"command\", \"exit_code\", \"command_stdout\", \
-\"command_stderr\"}` to be sent back. Closed with 1000, the job was pushed. `/job/create` does the same without commands.
+`/job/push` takes `{\"tp_config\", \"system\", \"cluster_id\", \"teardown_cluster\"}` as its second frame. It sends \
+frames that have any of `message`, `job_id`, `command` and `command_show_stdout`; the client runs each command with its shell \
+in the directory of the job, and sends `{\"type\": \"command_result\", \"command\", \"exit_code\", \"command_stdout\", \
+\"command_stderr\"}` back. A close with 1000 means that the job was pushed. `/job/create` does the same without commands.
 
-`/job/listen/{job_id}` answers with frames whose `message` is the output of the job from its first line on. The last one has \
-the `status` `success` or `error`.
+`/job/listen/{job_id}` sends frames whose `message` is the log of the job from its first line on. The last one has the \
+`status` `success` or `error`.
 
 ### Signed URLs
 
-`/job/upload`, `/job/files` and `/job/output` take no key: other calls give out their addresses, with a signature that is good \
-for one thing and for a while. Whoever has such an address can use it.
+`/job/upload`, `/job/files` and `/job/output` take no key: other calls return their URLs, with a signature that is valid \
+for one purpose and a limited time. Any client that has such a URL can use it.
 ";
 
 const TAGS: [(&str, &str); 7] = [

@@ -1,50 +1,51 @@
-//! The form that FastAPI gives to a document: titles everywhere, `anyOf` with null, the same refusals for all operations.
+//! Converts a document to the style of FastAPI: titles everywhere, `anyOf` with null, the same errors for all
+//! operations.
 
 use serde_json::{Map, Value, json};
 
-/// What is said about a value and not about its type; it stays outside when the type goes into an `anyOf`.
+/// The keys that annotate a value and not its type; they stay outside when the type moves into an `anyOf`.
 const ANNOTATIONS: [&str; 6] = ["title", "description", "default", "deprecated", "examples", "example"];
 
-/// Rewrites the whole document. Operations in `founding` keep refusals without a schema.
-pub(super) fn apply(document: &mut Value, founding: &[&str]) {
+/// Rewrites the whole document. The error responses of the operations in `seeds` get no schema.
+pub(super) fn apply_fastapi_style(document: &mut Value, seeds: &[&str]) {
     document["servers"] = json!([]);
     document["security"] = json!([]);
-    for (name, schema) in children(document.pointer_mut("/components/schemas")) {
-        rewrite(schema);
+    for (name, schema) in object_entries(document.pointer_mut("/components/schemas")) {
+        rewrite_schema(schema);
         schema["title"] = json!(name);
     }
-    for (_, path) in children(document.get_mut("paths")) {
-        for (_, operation) in children(Some(path)) {
-            rewrite_operation(operation, founding);
+    for (_, path) in object_entries(document.get_mut("paths")) {
+        for (_, operation) in object_entries(Some(path)) {
+            rewrite_operation(operation, seeds);
         }
     }
 }
 
-fn rewrite_operation(operation: &mut Value, founding: &[&str]) {
-    reflow(operation);
+fn rewrite_operation(operation: &mut Value, seeds: &[&str]) {
+    reflow_description(operation);
     if operation["security"] == json!([{}]) {
-        // "No scheme is needed", as utoipa says it.
+        // This is how utoipa expresses that no scheme is needed.
         operation["security"] = json!([]);
     }
-    for parameter in items(operation.get_mut("parameters")) {
-        reflow(parameter);
+    for parameter in array_items(operation.get_mut("parameters")) {
+        reflow_description(parameter);
         let name = parameter["name"].as_str().unwrap_or_default().to_owned();
         if let Some(schema) = parameter.get_mut("schema") {
-            rewrite(schema);
-            entitle(schema, &name);
+            rewrite_schema(schema);
+            add_title(schema, &name);
         }
     }
-    let is_founding = operation["operationId"].as_str().is_some_and(|id| founding.contains(&id));
-    let common = common_refusals(operation);
+    let is_seed = operation["operationId"].as_str().is_some_and(|id| seeds.contains(&id));
+    let common = common_errors(operation);
     let responses = operation["responses"].as_object_mut().expect("every operation has responses");
     for (status, description) in common {
         responses.entry(status).or_insert_with(|| json!({ "description": description }));
     }
     for (status, response) in responses {
-        for (_, header) in children(response.get_mut("headers")) {
-            header.get_mut("schema").into_iter().for_each(rewrite);
+        for (_, header) in object_entries(response.get_mut("headers")) {
+            header.get_mut("schema").into_iter().for_each(rewrite_schema);
         }
-        let schema = match (status.as_str(), is_founding) {
+        let schema = match (status.as_str(), is_seed) {
             ("422", _) => "HTTPValidationError",
             (code, false) if code.starts_with(['4', '5']) => "ErrorBody",
             _ => continue,
@@ -54,8 +55,8 @@ fn rewrite_operation(operation: &mut Value, founding: &[&str]) {
     }
 }
 
-/// What the layers in front of an operation may answer.
-fn common_refusals(operation: &Value) -> Vec<(&'static str, &'static str)> {
+/// Returns the errors that the middleware of an operation may return.
+fn common_errors(operation: &Value) -> Vec<(&'static str, &'static str)> {
     let mut refusals = vec![("500", "Internal server error"), ("503", "Temporarily unavailable, see Retry-After")];
     if operation["security"].as_array().is_some_and(|schemes| !schemes.is_empty()) {
         refusals.push(("401", "Missing or wrong API key"));
@@ -73,25 +74,25 @@ fn common_refusals(operation: &Value) -> Vec<(&'static str, &'static str)> {
 }
 
 /// Rewrites a schema and everything in it.
-fn rewrite(schema: &mut Value) {
-    reflow(schema);
+fn rewrite_schema(schema: &mut Value) {
+    reflow_description(schema);
     if schema["type"] == "integer" || schema["type"] == "number" || schema["type"].is_array() {
-        remove(schema, "format");
+        remove_key(schema, "format");
     }
-    rename(schema, "oneOf", "anyOf");
-    items(schema.get_mut("anyOf")).for_each(rewrite);
+    rename_key(schema, "oneOf", "anyOf");
+    array_items(schema.get_mut("anyOf")).for_each(rewrite_schema);
     if let Some(alternatives) = schema.get_mut("anyOf").and_then(Value::as_array_mut) {
         // utoipa puts null first, FastAPI last.
         alternatives.sort_by_key(|alternative| alternative["type"] == "null");
     }
-    for (name, property) in children(schema.get_mut("properties")) {
-        rewrite(property);
-        entitle(property, name);
+    for (name, property) in object_entries(schema.get_mut("properties")) {
+        rewrite_schema(property);
+        add_title(property, name);
     }
-    schema.get_mut("items").into_iter().for_each(rewrite);
-    schema.get_mut("additionalProperties").into_iter().for_each(rewrite);
-    // Keys of objects are always texts, and FastAPI does not say so.
-    remove(schema, "propertyNames");
+    schema.get_mut("items").into_iter().for_each(rewrite_schema);
+    schema.get_mut("additionalProperties").into_iter().for_each(rewrite_schema);
+    // Keys of objects are always strings; FastAPI does not state it.
+    remove_key(schema, "propertyNames");
     split_nullable(schema);
 }
 
@@ -113,8 +114,8 @@ fn split_nullable(schema: &mut Value) {
     object.insert("anyOf".to_owned(), json!([inner, { "type": "null" }]));
 }
 
-/// A field without a title gets it from its name, unless it only refers to something that has one.
-fn entitle(schema: &mut Value, name: &str) {
+/// Adds a title from the name of a field, unless the field is a reference to a schema with a title.
+fn add_title(schema: &mut Value, name: &str) {
     let refers = |value: &Value| value.get("$ref").is_some();
     let alternatives = schema["anyOf"].as_array();
     let only_refers = refers(schema) || alternatives.is_some_and(|list| list.iter().any(refers));
@@ -127,32 +128,32 @@ fn entitle(schema: &mut Value, name: &str) {
     }
 }
 
-/// A description is a text without line ends, and an empty one is none.
-fn reflow(value: &mut Value) {
+/// Puts a description on one line, and removes an empty one.
+fn reflow_description(value: &mut Value) {
     let Some(text) = value["description"].as_str() else {
         return;
     };
     match text.split_whitespace().collect::<Vec<_>>().join(" ") {
-        empty if empty.is_empty() => remove(value, "description"),
+        empty if empty.is_empty() => remove_key(value, "description"),
         text => value["description"] = json!(text),
     }
 }
 
-fn children(value: Option<&mut Value>) -> impl Iterator<Item = (&String, &mut Value)> {
+fn object_entries(value: Option<&mut Value>) -> impl Iterator<Item = (&String, &mut Value)> {
     value.and_then(Value::as_object_mut).into_iter().flatten()
 }
 
-fn items(value: Option<&mut Value>) -> impl Iterator<Item = &mut Value> {
+fn array_items(value: Option<&mut Value>) -> impl Iterator<Item = &mut Value> {
     value.and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-fn remove(value: &mut Value, key: &str) {
+fn remove_key(value: &mut Value, key: &str) {
     if let Some(object) = value.as_object_mut() {
         object.remove(key);
     }
 }
 
-fn rename(value: &mut Value, from: &str, to: &str) {
+fn rename_key(value: &mut Value, from: &str, to: &str) {
     if let Some(object) = value.as_object_mut()
         && let Some(moved) = object.remove(from)
     {

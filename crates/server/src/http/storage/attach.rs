@@ -5,16 +5,16 @@ use tarn_api::storage::{StorageAttachRestRequest, StorageAttachRestResponse};
 use tarn_control::operations::storage;
 
 use crate::App;
-use crate::http::answer::{Answer, Outcome, id_text};
-use crate::http::body::Body;
-use crate::http::call::Call;
+use crate::http::input::body::Body;
+use crate::http::input::call::Call;
+use crate::http::output::response::{EndpointResult, JsonResponse, id_text};
 
 impl Body for StorageAttachRestRequest {}
 
 /// Attach storage to a cluster
 ///
-/// Attach a storage volume to a cluster. Returns 202 immediately with request IDs. Poll /request/info/{request_id} to track
-/// progress. WARNING: Attaching storage restarts all cluster nodes.
+/// Attach a storage volume to a cluster. Returns 202 immediately with request IDs. Poll /request/info/{request_id} to
+/// track progress. WARNING: Attaching storage restarts all cluster nodes.
 #[utoipa::path(
     post,
     path = "/storage/attach",
@@ -32,15 +32,15 @@ impl Body for StorageAttachRestRequest {}
     ),
     security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn attach(
+pub(crate) async fn attach_volume(
     State(app): State<App>,
     call: Call<StorageAttachRestRequest>,
-) -> Outcome<StorageAttachRestResponse> {
+) -> EndpointResult<StorageAttachRestResponse> {
     let StorageAttachRestRequest { storage_id, cluster_ids, live } = call.body;
     // The schema has refused any other number than one.
     let cluster = cluster_ids.first().map_or("", String::as_str);
     let accepted = storage::attach(&app.control, &call.caller, &storage_id, cluster, live).await?;
-    Ok(Answer::accepted(StorageAttachRestResponse {
+    Ok(JsonResponse::accepted(StorageAttachRestResponse {
         storage_id: id_text(accepted.volume),
         cluster_ids: accepted.cluster.into_iter().map(Into::into).collect(),
         request_ids: vec![accepted.request.into()],

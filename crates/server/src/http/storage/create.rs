@@ -5,9 +5,9 @@ use tarn_api::storage::{StorageCreateRequest, StorageCreateRestResponse};
 use tarn_control::operations::storage::{self, NewVolume};
 
 use crate::App;
-use crate::http::answer::{Answer, Outcome, id_text};
-use crate::http::body::Body;
-use crate::http::call::Call;
+use crate::http::input::body::Body;
+use crate::http::input::call::Call;
+use crate::http::output::response::{EndpointResult, JsonResponse, id_text};
 
 impl Body for StorageCreateRequest {
     const ALIASES: &'static [(&'static str, &'static str)] = &[("size_gb", "size"), ("tp_storage_name", "name")];
@@ -25,20 +25,20 @@ impl Body for StorageCreateRequest {
     request_body = StorageCreateRequest,
     responses(
         (status = 202, description = "Storage creation initiated", body = StorageCreateRestResponse),
-        (status = 400, description = "Invalid size or name, or an engine without volumes"),
+        (status = 400, description = "Invalid size or name, or the engine has no volumes"),
         (status = 402, description = "Insufficient balance"),
         (status = 409, description = "Name taken, or not enough space in the pool"),
     ),
     security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn create(
+pub(crate) async fn create_volume(
     State(app): State<App>,
     call: Call<StorageCreateRequest>,
-) -> Outcome<StorageCreateRestResponse> {
+) -> EndpointResult<StorageCreateRestResponse> {
     let StorageCreateRequest { size, name, deletion_protection } = call.body;
     let new = NewVolume { size_gb: size, name, deletion_protection };
     let accepted = storage::create(&app.control, &call.caller, new).await?;
-    Ok(Answer::accepted(StorageCreateRestResponse {
+    Ok(JsonResponse::accepted(StorageCreateRestResponse {
         storage_id: id_text(accepted.volume),
         request_id: Some(accepted.request.into()),
         message: accepted.message,

@@ -5,14 +5,14 @@ use tarn_api::storage::StorageDestroyRestResponse;
 use tarn_control::operations::storage;
 
 use crate::App;
-use crate::http::answer::{Answer, Outcome, id_text};
-use crate::http::call::Acting;
-use crate::http::id::Id;
+use crate::http::input::call::IdempotentCaller;
+use crate::http::input::id::Id;
+use crate::http::output::response::{EndpointResult, JsonResponse, id_text};
 
 /// Destroy a storage volume
 ///
-/// Destroy a storage volume. Returns 202 immediately with request ID. Poll /request/info/{request_id} to track destruction
-/// progress.
+/// Destroy a storage volume. Returns 202 immediately with request ID. Poll /request/info/{request_id} to track
+/// destruction progress.
 #[utoipa::path(
     delete,
     path = "/storage/{storage_id}",
@@ -30,13 +30,13 @@ use crate::http::id::Id;
     ),
     security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn destroy(
+pub(crate) async fn destroy_volume(
     State(app): State<App>,
-    Acting(caller): Acting,
+    IdempotentCaller(caller): IdempotentCaller,
     Id(volume): Id,
-) -> Outcome<StorageDestroyRestResponse> {
+) -> EndpointResult<StorageDestroyRestResponse> {
     let accepted = storage::destroy(&app.control, &caller, &volume).await?;
-    Ok(Answer::accepted(StorageDestroyRestResponse {
+    Ok(JsonResponse::accepted(StorageDestroyRestResponse {
         storage_id: id_text(accepted.volume),
         request_id: Some(accepted.request.into()),
         message: accepted.message,

@@ -5,17 +5,18 @@ use tarn_api::storage::{StorageDetachRestRequest, StorageDetachRestResponse};
 use tarn_control::operations::storage;
 
 use crate::App;
-use crate::http::answer::{Answer, Outcome, id_text};
-use crate::http::body::Body;
-use crate::http::call::Call;
+use crate::http::input::body::Body;
+use crate::http::input::call::Call;
+use crate::http::output::response::{EndpointResult, JsonResponse, id_text};
 
 impl Body for StorageDetachRestRequest {}
 
 /// Detach storage from a cluster
 ///
-/// Detach a storage volume from a cluster. Returns 202 immediately with request ID. Poll /request/info/{request_id} to track
-/// progress. WARNING: Detaching storage restarts all cluster nodes. Processes that use the volume are asked to end before, and
-/// killed when they do not leave in time; with live there is no restart, and the call is refused while there are any.
+/// Detach a storage volume from a cluster. Returns 202 immediately with request ID. Poll /request/info/{request_id} to
+/// track progress. WARNING: Detaching storage restarts all cluster nodes. Processes that use the volume are asked to
+/// end first, and killed if they do not end in time; with live there is no restart, and the call is refused while
+/// processes use the volume.
 #[utoipa::path(
     post,
     path = "/storage/detach",
@@ -24,20 +25,20 @@ impl Body for StorageDetachRestRequest {}
     request_body = StorageDetachRestRequest,
     responses(
         (status = 202, description = "Storage detachment initiated", body = StorageDetachRestResponse),
-        (status = 400, description = "Invalid storage ID format, or an engine that cannot do this live"),
+        (status = 400, description = "Invalid storage ID format, or the engine does not support live"),
         (status = 403, description = "Access denied"),
         (status = 404, description = "Storage or cluster not found"),
-        (status = 409, description = "Storage not attached to the cluster, cluster just changing, or storage in use"),
+        (status = 409, description = "Storage not attached to the cluster, cluster busy, or storage in use"),
     ),
     security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn detach(
+pub(crate) async fn detach_volume(
     State(app): State<App>,
     call: Call<StorageDetachRestRequest>,
-) -> Outcome<StorageDetachRestResponse> {
+) -> EndpointResult<StorageDetachRestResponse> {
     let StorageDetachRestRequest { storage_id, cluster_id, live } = call.body;
     let accepted = storage::detach(&app.control, &call.caller, &storage_id, &cluster_id, live).await?;
-    Ok(Answer::accepted(StorageDetachRestResponse {
+    Ok(JsonResponse::accepted(StorageDetachRestResponse {
         storage_id: id_text(accepted.volume),
         cluster_id: id_text(accepted.cluster),
         request_id: Some(accepted.request.into()),

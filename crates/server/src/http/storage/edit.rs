@@ -6,16 +6,17 @@ use tarn_api::storage::StorageEditRequest;
 use tarn_control::operations::storage::{self, VolumeEdit};
 
 use crate::App;
-use crate::http::answer::{Answer, Outcome};
-use crate::http::body::Body;
-use crate::http::call::Call;
-use crate::http::id::Id;
+use crate::http::input::body::Body;
+use crate::http::input::call::Call;
+use crate::http::input::id::Id;
+use crate::http::output::response::{EndpointResult, JsonResponse};
 
 impl Body for StorageEditRequest {}
 
 /// Edit a storage volume
 ///
-/// Change the name or the deletion protection of a volume, at once, or its size, in the background. A volume can only grow.
+/// Change the name or the deletion protection of a volume immediately, or its size in the background. A volume can only
+/// grow.
 #[utoipa::path(
     patch,
     path = "/storage/edit/{storage_id}",
@@ -32,13 +33,13 @@ impl Body for StorageEditRequest {}
     ),
     security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn edit(
+pub(crate) async fn edit_volume(
     State(app): State<App>,
     Id(volume): Id,
     call: Call<StorageEditRequest>,
-) -> Outcome<EditResponse> {
+) -> EndpointResult<EditResponse> {
     let StorageEditRequest { tp_storage_name, size_gb, deletion_protection } = call.body;
     let edit = VolumeEdit { name: tp_storage_name, size_gb, deletion_protection };
     let accepted = storage::edit(&app.control, &call.caller, &volume, edit).await?;
-    Ok(Answer::accepted(EditResponse { message: accepted.message, request_id: Some(accepted.request.into()) }))
+    Ok(JsonResponse::accepted(EditResponse { message: accepted.message, request_id: Some(accepted.request.into()) }))
 }

@@ -6,9 +6,9 @@ use tarn_control::operations::storage;
 
 use super::view;
 use crate::App;
-use crate::http::answer::{Answer, Outcome};
-use crate::http::authenticate::Authenticated;
-use crate::http::id::Id;
+use crate::http::input::id::Id;
+use crate::http::middleware::authenticate::Authenticated;
+use crate::http::output::response::{EndpointResult, JsonResponse};
 
 /// Storage volume details
 ///
@@ -27,12 +27,12 @@ use crate::http::id::Id;
     ),
     security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn info(
+pub(crate) async fn get_volume(
     State(app): State<App>,
     Authenticated(caller): Authenticated,
     Id(volume): Id,
-) -> Outcome<StorageInfoResponse> {
+) -> EndpointResult<StorageInfoResponse> {
     let found = storage::info(&app.control, &caller, &volume).await?;
-    let message = view::text(&found);
-    Ok(Answer::ok(StorageInfoResponse { storage_info: view::info(found), message }))
+    let message = view::volume_text(&found);
+    Ok(JsonResponse::ok(StorageInfoResponse { storage_info: view::volume_info(found), message }))
 }

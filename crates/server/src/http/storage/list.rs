@@ -6,15 +6,15 @@ use tarn_control::operations::storage;
 
 use super::view;
 use crate::App;
-use crate::http::answer::{Answer, Outcome};
-use crate::http::authenticate::Authenticated;
-use crate::http::listing::ListQuery;
-use crate::http::query::Params;
-use crate::http::table::more;
+use crate::http::input::listing::ListQuery;
+use crate::http::input::query::Params;
+use crate::http::middleware::authenticate::Authenticated;
+use crate::http::output::response::{EndpointResult, JsonResponse};
+use crate::http::output::table::append_next_page;
 
 /// List storage volumes
 ///
-/// The volumes that the caller created or, with include_org, all of the organization's, newest first.
+/// The volumes that the caller created or, with include_org, all volumes of the organization, newest first.
 #[utoipa::path(
     get,
     path = "/storage/list",
@@ -27,17 +27,17 @@ use crate::http::table::more;
     ),
     security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn list(
+pub(crate) async fn list_volumes(
     State(app): State<App>,
     Authenticated(caller): Authenticated,
     Params(listing): Params<ListQuery>,
-) -> Outcome<StorageListResponse> {
+) -> EndpointResult<StorageListResponse> {
     let page = storage::list(&app.control, &caller, listing.into()).await?;
     let mut message = match page.items.as_slice() {
         [] => "No storage volumes. Create one with `tp storage create 100`.".to_owned(),
-        items => view::table(items),
+        items => view::volume_table(items),
     };
-    more(&mut message, page.next_cursor.as_deref());
-    let volumes = page.items.into_iter().map(view::info).collect();
-    Ok(Answer::ok(StorageListResponse { volumes, next_cursor: page.next_cursor, message }))
+    append_next_page(&mut message, page.next_cursor.as_deref());
+    let volumes = page.items.into_iter().map(view::volume_info).collect();
+    Ok(JsonResponse::ok(StorageListResponse { volumes, next_cursor: page.next_cursor, message }))
 }

@@ -1,4 +1,4 @@
-//! The endpoints of the tag `storage`, a file each; `view` is how a volume looks in all of them.
+//! The endpoints of the tag `storage`, a file each; `view` renders a volume for all of them.
 
 pub(crate) mod attach;
 pub(crate) mod create;

@@ -7,11 +7,11 @@ use tarn_model::storage::MAX_SIZE_GB;
 use utoipa::IntoParams;
 
 use crate::App;
-use crate::http::answer::{Answer, Outcome};
-use crate::http::authenticate::Authenticated;
-use crate::http::query::{Fields, FromQuery, Params};
+use crate::http::input::query::{Fields, FromQuery, Params};
+use crate::http::middleware::authenticate::Authenticated;
+use crate::http::output::response::{EndpointResult, JsonResponse};
 
-/// The parameters of this endpoint.
+/// The parameters of a quote.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct SizeQuery {
@@ -42,12 +42,12 @@ impl FromQuery for SizeQuery {
     ),
     security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn quote(
+pub(crate) async fn quote_volume(
     State(app): State<App>,
     _caller: Authenticated,
     Params(SizeQuery { size_gb }): Params<SizeQuery>,
-) -> Outcome<QuoteResponse> {
+) -> EndpointResult<QuoteResponse> {
     let rate = storage::quote(&app.control, size_gb)?;
     let message = format!("{size_gb} GB of storage cost {rate} per hour.");
-    Ok(Answer::ok(QuoteResponse { hourly_rate: rate.as_dollars(), message }))
+    Ok(JsonResponse::ok(QuoteResponse { hourly_rate: rate.as_dollars(), message }))
 }

@@ -1,4 +1,4 @@
-//! How a volume looks: as JSON, as a row of a table, as a block of text.
+//! Renders a volume: as JSON, as a row of a table, as a text block.
 
 use std::fmt::{self, Display, Write};
 
@@ -7,21 +7,21 @@ use tarn_control::operations::storage::VolumeView;
 use tarn_model::ids::OrgId;
 use tarn_model::storage::{Attachment, AttachmentState, VolumeState};
 
-use crate::http::table::Cell::{Shown, Text};
-use crate::http::table::{Table, block, harmless};
+use crate::http::output::table::Cell::{Shown, Text};
+use crate::http::output::table::{Table, render_block, replace_control_characters};
 
-/// A volume as JSON.
-pub(super) fn info(view: VolumeView) -> StorageInfo {
+/// Returns a volume as JSON.
+pub(super) fn volume_info(view: VolumeView) -> StorageInfo {
     let VolumeView { volume, attachments, used_bytes, hourly_rate, explanation } = view;
     StorageInfo {
         id: volume.id.into(),
         name: volume.name,
-        status: status(&volume.state),
+        status: volume_status(&volume.state),
         size_gb: volume.size_gb,
-        used_gb: used_bytes.map(gigabytes),
+        used_gb: used_bytes.map(to_gigabytes),
         hourly_rate: hourly_rate.as_dollars(),
-        attached_clusters: attachments.iter().map(|held| held.cluster.to_string()).collect(),
-        attachments: attachments.into_iter().map(attachment).collect(),
+        attached_clusters: attachments.iter().map(|attachment| attachment.cluster.to_string()).collect(),
+        attachments: attachments.into_iter().map(attachment_info).collect(),
         deletion_protection: volume.deletion_protection,
         created_at: volume.created.to_string(),
         owner: volume.owner.user.into(),
@@ -30,8 +30,8 @@ pub(super) fn info(view: VolumeView) -> StorageInfo {
     }
 }
 
-/// A row for each volume, and below the table what those that are not simply ready have to say.
-pub(super) fn table(views: &[VolumeView]) -> String {
+/// Renders a row for each volume, and below the table the explanations of volumes that are not simply ready.
+pub(super) fn volume_table(views: &[VolumeView]) -> String {
     let head = ["ID", "NAME", "STATUS", "SIZE", "USED", "ATTACHED TO", "PER HOUR", "CREATED"];
     let mut table = Table::new(head, views.len());
     for view in views {
@@ -40,9 +40,9 @@ pub(super) fn table(views: &[VolumeView]) -> String {
             Text(volume.id.as_str()),
             Text(&volume.name),
             Text(volume.state.name()),
-            Shown(&Size(view)),
-            Shown(&Used(view.used_bytes)),
-            Shown(&Clusters(&view.attachments)),
+            Shown(&VolumeSize(view)),
+            Shown(&UsedSize(view.used_bytes)),
+            Shown(&AttachedClusters(&view.attachments)),
             Shown(&view.hourly_rate),
             Shown(&volume.created),
         ]);
@@ -50,16 +50,17 @@ pub(super) fn table(views: &[VolumeView]) -> String {
     let mut out = table.render();
     let explained = views.iter().filter_map(|view| Some((&view.volume.name, view.explanation.as_ref()?)));
     for (at, (name, explanation)) in explained.enumerate() {
-        let _ = write!(out, "{}{name}: {}", if at == 0 { "\n\n" } else { "\n" }, harmless(explanation));
+        let _ =
+            write!(out, "{}{name}: {}", if at == 0 { "\n\n" } else { "\n" }, replace_control_characters(explanation));
     }
     out
 }
 
-/// Everything about one volume.
-pub(super) fn text(view: &VolumeView) -> String {
+/// Renders everything about one volume.
+pub(super) fn volume_text(view: &VolumeView) -> String {
     let volume = &view.volume;
     let (price, mount) = (format!("{} per hour", view.hourly_rate), format!("/mnt/{}", volume.id));
-    let (size, used, on) = (Size(view), Used(view.used_bytes), Clusters(&view.attachments));
+    let (size, used, on) = (VolumeSize(view), UsedSize(view.used_bytes), AttachedClusters(&view.attachments));
     let mut lines = vec![
         ("ID", Text(volume.id.as_str())),
         ("Name", Text(&volume.name)),
@@ -77,19 +78,19 @@ pub(super) fn text(view: &VolumeView) -> String {
     if let Some(explanation) = &view.explanation {
         lines.push(("Explanation", Text(explanation)));
     }
-    block(&lines)
+    render_block(&lines)
 }
 
-fn attachment(held: Attachment) -> AttachmentInfo {
-    let status = match held.state {
+fn attachment_info(attachment: Attachment) -> AttachmentInfo {
+    let status = match attachment.state {
         AttachmentState::Attaching => AttachmentStatus::Attaching,
         AttachmentState::Attached => AttachmentStatus::Attached,
         AttachmentState::Detaching => AttachmentStatus::Detaching,
     };
-    AttachmentInfo { cluster_id: held.cluster.into(), status }
+    AttachmentInfo { cluster_id: attachment.cluster.into(), status }
 }
 
-fn status(state: &VolumeState) -> StorageStatus {
+fn volume_status(state: &VolumeState) -> StorageStatus {
     match state {
         VolumeState::Pending => StorageStatus::Pending,
         VolumeState::Creating => StorageStatus::Creating,
@@ -102,9 +103,9 @@ fn status(state: &VolumeState) -> StorageStatus {
 }
 
 /// The size of a volume, and the one it will have.
-struct Size<'a>(&'a VolumeView);
+struct VolumeSize<'a>(&'a VolumeView);
 
-impl Display for Size<'_> {
+impl Display for VolumeSize<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0.volume.state {
             VolumeState::Resizing { to_gb } => write!(f, "{} GB, growing to {to_gb} GB", self.0.volume.size_gb),
@@ -114,35 +115,35 @@ impl Display for Size<'_> {
 }
 
 /// How much of a volume is used.
-struct Used(Option<u64>);
+struct UsedSize(Option<u64>);
 
-impl Display for Used {
+impl Display for UsedSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Some(bytes) => write!(f, "{} GB", gigabytes(bytes)),
+            Some(bytes) => write!(f, "{} GB", to_gigabytes(bytes)),
             None => f.write_str("-"),
         }
     }
 }
 
-/// Gigabytes of 10^9 bytes, to three places.
-fn gigabytes(bytes: u64) -> f64 {
+/// Converts bytes to gigabytes of 10^9 bytes, to three decimal places.
+fn to_gigabytes(bytes: u64) -> f64 {
     (bytes as f64 / 1e6).round() / 1e3
 }
 
 /// The clusters that a volume is on, each with its state unless it is simply attached.
-struct Clusters<'a>(&'a [Attachment]);
+struct AttachedClusters<'a>(&'a [Attachment]);
 
-impl Display for Clusters<'_> {
+impl Display for AttachedClusters<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
             return f.write_str("-");
         }
-        for (at, held) in self.0.iter().enumerate() {
+        for (at, attachment) in self.0.iter().enumerate() {
             f.write_str(if at == 0 { "" } else { ", " })?;
-            f.write_str(held.cluster.as_str())?;
-            if held.is_busy() {
-                write!(f, " ({})", held.state.name())?;
+            f.write_str(attachment.cluster.as_str())?;
+            if attachment.is_busy() {
+                write!(f, " ({})", attachment.state.name())?;
             }
         }
         Ok(())

@@ -155,7 +155,7 @@ async fn compare_once(target: &Target, store: &Store) -> Result<(Drift, Option<P
 }
 
 fn drift_findings(drift: &Drift, engine_state: &EngineState, pool: Option<Pool>) -> Vec<Finding> {
-    let list = |of: &Differences| listed(&of.values().collect::<Vec<_>>());
+    let list = |of: &Differences| format_short_list(&of.values().collect::<Vec<_>>());
     let is_running = matches!(engine_state, EngineState::Running { .. });
     let level = if is_running { Level::Failure } else { Level::Warning };
     let instances = match drift.instances.is_empty() {
@@ -233,11 +233,11 @@ async fn check_overdue_work(store: &Store, engine_state: &EngineState) -> Vec<Fi
         [] => Finding::ok(check, format!("no {what} is overdue")),
         ids if is_running => Finding::failure(
             check,
-            format!("{what} {} has made no progress for {} s", listed(ids), GRACE.as_secs()),
+            format!("{what} {} has made no progress for {} s", format_short_list(ids), GRACE.as_secs()),
             "see the engine's log for the cause; restarting the engine is safe",
         ),
         ids => {
-            Finding::note(check, format!("{what} {} waits for an engine", listed(ids)), "start the engine: tarn serve")
+            Finding::note(check, format!("{what} {} waits for an engine", format_short_list(ids)), "start the engine: tarn serve")
         }
     };
     vec![judge("drift.requests", "request", &overdue.requests), judge("drift.jobs", "job", &overdue.jobs)]

@@ -1,6 +1,6 @@
-//! WebSocket /job/listen/{job_id}: the output of a job from its first byte on, and how it ended.
+//! WebSocket /job/listen/{job_id}: the log of a job from its first byte on, and its outcome.
 
-mod lines;
+mod line_buffer;
 
 use std::pin::pin;
 use std::time::Duration;
@@ -11,79 +11,79 @@ use serde_json::json;
 use tarn_control::jobs::logs::{self, Followed};
 use tokio::time::{Instant, sleep_until};
 
-use self::lines::Lines;
-use super::socket::{Socket, Talk};
-use super::upgrade::Upgrade;
+use self::line_buffer::LineBuffer;
 use super::view;
+use super::websocket::socket::{Socket, SocketResult};
+use super::websocket::upgrade::Upgrade;
 use crate::App;
-use crate::http::id::Id;
+use crate::http::input::id::Id;
 
-/// A listener has nothing to say but its key.
-const MAX_FRAME: usize = 64 << 10;
+/// A listener sends only its key.
+const MAX_FRAME_BYTES: usize = 64 << 10;
 
-/// After so long a silence a line is shown although its end has not come.
-const SILENCE: Duration = Duration::from_secs(1);
+/// After this long without output an incomplete line is sent.
+const SILENCE_BEFORE_FLUSH: Duration = Duration::from_secs(1);
 
-/// A line that changes all the time, as progress bars do, is shown so often.
-const STANDING: Duration = Duration::from_secs(10);
+/// How often a line that keeps changing, such as a progress bar, is sent.
+const MAX_FLUSH_INTERVAL: Duration = Duration::from_secs(10);
 
-/// So often it is asked whether the key of a listener is still good.
-const LOOK: Duration = Duration::from_secs(60);
+/// How often the key of a listener is checked again.
+const KEY_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Accepts whoever wants to listen; who it is comes after that.
-pub(crate) async fn listen(State(app): State<App>, Id(job): Id, upgrade: Upgrade) -> Response {
-    upgrade.open("/job/listen/{job_id}", MAX_FRAME, async move |mut socket| {
-        let ended = talk(&app, &mut socket, &job).await;
-        socket.end(ended).await;
+/// Accepts a listener; it is authenticated after the upgrade.
+pub(crate) async fn listen_to_job(State(app): State<App>, Id(job): Id, upgrade: Upgrade) -> Response {
+    upgrade.accept_socket("/job/listen/{job_id}", MAX_FRAME_BYTES, async move |mut socket| {
+        let ended = stream_log(&app, &mut socket, &job).await;
+        socket.finish(ended).await;
     })
 }
 
-async fn talk(app: &App, socket: &mut Socket, job: &str) -> Talk<()> {
-    let caller = socket.caller(app).await?;
-    let _place = app.shared.sockets.listeners.take(&caller.user.id)?;
+async fn stream_log(app: &App, socket: &mut Socket, job: &str) -> SocketResult<()> {
+    let caller = socket.authenticate_caller(app).await?;
+    let _permit = app.shared.sockets.listeners.acquire(&caller.user.id)?;
     let mut follower = logs::follow(&app.control, &caller, job).await?;
-    let mut lines = Lines::default();
-    let mut standing = Instant::now();
-    let mut looked = Instant::now();
+    let mut lines = LineBuffer::default();
+    let mut flushed = Instant::now();
+    let mut key_checked = Instant::now();
     loop {
-        let mut due = (Instant::now() + SILENCE).min(standing + STANDING);
+        let mut due = (Instant::now() + SILENCE_BEFORE_FLUSH).min(flushed + MAX_FLUSH_INTERVAL);
         let followed = {
-            // The same wait goes on whatever else happens, so that nothing of it is lost.
+            // The same future is polled again after other events, so that no output is lost.
             let mut next = pin!(follower.next());
             loop {
                 tokio::select! {
                     followed = &mut next => break followed?,
-                    gone = socket.gone() => return Err(gone),
-                    () = sleep_until(looked + LOOK) => {
-                        socket.still_known(app).await?;
-                        looked = Instant::now();
+                    gone = socket.wait_until_closed() => return Err(gone),
+                    () = sleep_until(key_checked + KEY_CHECK_INTERVAL) => {
+                        socket.recheck_key(app).await?;
+                        key_checked = Instant::now();
                     }
-                    () = sleep_until(due), if lines.holds() => {
-                        show(socket, lines.flush()).await?;
-                        standing = Instant::now();
-                        due = standing + SILENCE;
+                    () = sleep_until(due), if lines.has_partial_line() => {
+                        send_blocks(socket, lines.flush()).await?;
+                        flushed = Instant::now();
+                        due = flushed + SILENCE_BEFORE_FLUSH;
                     }
                 }
             }
         };
         match followed {
             Followed::Data(data) => {
-                let held = lines.holds();
-                show(socket, lines.push(&data)).await?;
-                if !held || !lines.holds() {
-                    standing = Instant::now();
+                let held = lines.has_partial_line();
+                send_blocks(socket, lines.push(&data)).await?;
+                if !held || !lines.has_partial_line() {
+                    flushed = Instant::now();
                 }
             }
             Followed::Ended(ended) => {
-                show(socket, lines.end()).await?;
-                let (status, message) = view::closing(&ended);
+                send_blocks(socket, lines.end()).await?;
+                let (status, message) = view::closing_message(&ended);
                 return socket.send(&json!({ "status": status, "message": message })).await;
             }
         }
     }
 }
 
-async fn show(socket: &mut Socket, blocks: Vec<String>) -> Talk<()> {
+async fn send_blocks(socket: &mut Socket, blocks: Vec<String>) -> SocketResult<()> {
     for block in blocks {
         socket.send(&json!({ "message": block })).await?;
     }

@@ -1,8 +1,8 @@
-//! The first command of a push: the names of all files and empty directories in the directory of the client, and how its answer
-//! is read.
+//! The first command of a push: it lists all files and empty directories in the directory of the client. And the parser
+//! of its output.
 //!
-//! Names may hold any byte but NUL and come in great numbers, and the client reads byte by byte and wants text: so they are
-//! packed, and written as letters.
+//! Names may contain any byte except NUL and may be many, and the client reads its output as text, slowly: so they are
+//! compressed and encoded in base64.
 
 use std::io::Read;
 
@@ -10,39 +10,41 @@ use super::shell;
 use super::windows;
 use super::{Client, matching};
 
-/// How many bytes the names may have together.
+/// The total size of the names.
 const MAX_BYTES: u64 = 32 << 20;
 
-/// How many files a directory may have.
+/// The most files of a job.
 const MAX_NAMES: usize = 1_000_000;
 
-/// How long one name may be. Clients have no longer ones.
-const MAX_NAME: usize = 4096;
+/// The longest name; clients have no longer ones.
+const MAX_NAME_BYTES: usize = 4096;
 
-/// The command.
-pub(super) fn command(client: Client, ignored: &[String]) -> String {
+/// Returns the command for this client.
+pub(super) fn listing_command(client: Client, ignored: &[String]) -> String {
     match client {
-        Client::Unix => unix(&matching::pruned(ignored)),
-        Client::Windows => windows::listing(),
+        Client::Unix => unix_listing(&matching::prunable_names(ignored)),
+        Client::Windows => windows::windows_listing(),
     }
 }
 
-/// In plain `sh`, a pipe ends well when its last program does; so each program has a file of its own and is looked at.
-fn unix(pruned: &[&str]) -> String {
-    // Our own temporary directories, should they be made below this one.
-    let own = shell::quoted(&format!("{}*", shell::TEMPORARY));
-    let names: Vec<String> = pruned.iter().map(|name| format!(" -o -name {}", shell::quoted(name))).collect();
+/// In plain `sh`, the status of a pipe is that of its last program; so each program writes to a file and its status is
+/// checked.
+fn unix_listing(pruned: &[&str]) -> String {
+    // The temporary directories of a push may be below this directory.
+    let temporary = shell::shell_quoted(&format!("{}*", shell::TEMPORARY));
+    let names: Vec<String> = pruned.iter().map(|name| format!(" -o -name {}", shell::shell_quoted(name))).collect();
     [
         shell::PRELUDE,
         shell::TEMPORARY_DIRECTORY,
-        // What is asked for is said after the directories that are left out.
+        // The arguments follow the pruned directories.
         "list() { find . -type d \\( -name ",
-        &own,
+        &temporary,
         &names.concat(),
         " \\) -prune -o \"$@\" -print0; }\n\
          list \\( -type f -o -type l \\) >\"$d/names\" \\\n  \
          || fail 'not all of this directory can be read; see above, and ignore what is not needed'\n",
-        // Not every find knows what is empty, and such directories are not worth a failure. An empty name stands before them.
+        // Not every `find` supports `-empty`, and missing directories are no failure. An empty name separates them from
+        // the files.
         "if list -type d -empty >\"$d/directories\" 2>/dev/null && [ -s \"$d/directories\" ]; then\n  \
          { printf '\\0' && cat \"$d/directories\"; } >>\"$d/names\" || fail 'there is no space left'\n\
          fi\n\
@@ -52,14 +54,14 @@ fn unix(pruned: &[&str]) -> String {
     .concat()
 }
 
-/// The names in the answer: relative, with slashes. Or why there are none, in words.
-pub(super) fn names(stdout: &str) -> Result<Names, String> {
+/// Parses the output of the command; the error is a message for the client.
+pub(super) fn parse_names(stdout: &str) -> Result<Names, String> {
     let letters: Vec<u8> = stdout.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
-    let damaged = |_| "the list of files did not arrive as it was sent; push again".to_owned();
+    let damaged = |_| "the list of files was damaged in transit; push again".to_owned();
     let packed = base64_simd::STANDARD.decode_to_vec(letters).map_err(damaged)?;
     let mut text = Vec::new();
     let read = flate2::read::GzDecoder::new(packed.as_slice()).take(MAX_BYTES + 1).read_to_end(&mut text);
-    read.map_err(|_| "the list of files did not arrive as it was sent; push again".to_owned())?;
+    read.map_err(|_| "the list of files was damaged in transit; push again".to_owned())?;
     let count = text.iter().filter(|byte| **byte == 0).count();
     if count > MAX_NAMES {
         return Err(format!("there are more than {MAX_NAMES} files; ignore those that the job does not need"));
@@ -70,16 +72,16 @@ pub(super) fn names(stdout: &str) -> Result<Names, String> {
             "the names of the files have more than {limit} MiB; ignore those that the job does not need"
         ));
     }
-    if text.split(|byte| *byte == 0).any(|name| name.len() > MAX_NAME) {
-        return Err(format!("the name of a file has more than {MAX_NAME} bytes; ignore its directory"));
+    if text.split(|byte| *byte == 0).any(|name| name.len() > MAX_NAME_BYTES) {
+        return Err(format!("the name of a file has more than {MAX_NAME_BYTES} bytes; ignore its directory"));
     }
     Ok(Names(text))
 }
 
-/// Names as they came, each with a NUL after it: those of files, and after an empty one those of empty directories.
+/// The names as they were received, each followed by a NUL: files, then an empty name, then empty directories.
 pub(super) struct Names(Vec<u8>);
 
-/// What may belong to a job.
+/// A file or an empty directory that may belong to a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry<'a> {
     /// Relative, with slashes.
@@ -88,20 +90,20 @@ pub(super) struct Entry<'a> {
 }
 
 impl Names {
-    /// Each name, without the `./` in front of it.
+    /// Returns each name without its leading `./`.
     pub(super) fn iter(&self) -> impl Iterator<Item = Entry<'_>> {
         let mut is_directory = false;
         let entries = self.0.split(|byte| *byte == 0).map(move |name| {
             is_directory |= name.is_empty();
             Entry { name: name.strip_prefix(b"./").unwrap_or(name), is_directory }
         });
-        // An empty directory is asked for what is in it, and says itself.
+        // An empty directory is listed as `.`.
         entries.filter(|entry| !matches!(entry.name, b"" | b"."))
     }
 }
 
-/// The names as `tar` reads them. The `./` keeps those apart from options that begin like one.
-pub(super) fn list(entries: &[Entry<'_>]) -> Vec<u8> {
+/// Renders the names for `tar`. The leading `./` distinguishes them from options.
+pub(super) fn render_tar_list(entries: &[Entry<'_>]) -> Vec<u8> {
     let mut list = Vec::with_capacity(entries.iter().map(|entry| entry.name.len() + 3).sum());
     for entry in entries {
         list.extend_from_slice(b"./");
@@ -123,24 +125,26 @@ mod tests {
         base64_simd::STANDARD.encode_to_string(gzip.finish().unwrap())
     }
 
+    /// Names are parsed unchanged.
     #[test]
-    fn names_come_back_as_they_were() {
+    fn names_are_parsed_unchanged() {
         let text = packed(b"./a\0./b/c d\0./new\nline\0./-x\0./caf\xe9\0");
         let wrapped: String =
             text.as_bytes().chunks(7).map(|part| format!("{}\r\n", String::from_utf8_lossy(part))).collect();
-        let names = names(&wrapped).unwrap();
+        let names = parse_names(&wrapped).unwrap();
         let entries: Vec<Entry<'_>> = names.iter().collect();
         let names: Vec<&[u8]> = entries.iter().map(|entry| entry.name).collect();
         assert_eq!(names, [&b"a"[..], b"b/c d", b"new\nline", b"-x", b"caf\xe9"]);
         assert!(entries.iter().all(|entry| !entry.is_directory));
-        assert_eq!(list(&entries[2..4]), b"./new\nline\0./-x\0");
-        assert_eq!(super::names(&packed(b"")).unwrap().iter().count(), 0);
+        assert_eq!(render_tar_list(&entries[2..4]), b"./new\nline\0./-x\0");
+        assert_eq!(super::parse_names(&packed(b"")).unwrap().iter().count(), 0);
     }
 
+    /// Empty directories follow the files.
     #[test]
-    fn empty_directories_stand_after_the_files() {
+    fn empty_directories_follow_files() {
         let found = |text: &[u8]| {
-            let names = names(&packed(text)).unwrap();
+            let names = parse_names(&packed(text)).unwrap();
             let shown = |entry: Entry<'_>| {
                 format!("{}{}", entry.name.escape_ascii(), ["", "/"][usize::from(entry.is_directory)])
             };
@@ -151,19 +155,20 @@ mod tests {
         assert_eq!(found(b"\0.\0"), [""; 0], "there is nothing at all");
     }
 
+    /// A damaged or too large list is refused.
     #[test]
-    fn what_is_damaged_or_too_much_is_refused() {
+    fn damaged_or_large_list_is_refused() {
         let whole = packed(b"./a\0");
         for text in ["", "%", "aGVsbG8=", &whole[..whole.len() - 8]] {
-            assert!(names(text).err().unwrap().contains("push again"), "{text}");
+            assert!(parse_names(text).err().unwrap().contains("push again"), "{text}");
         }
         let many = vec![b"a\0".as_slice(); MAX_NAMES + 1].concat();
-        assert!(names(&packed(&many)).err().unwrap().contains("more than 1000000 files"));
+        assert!(parse_names(&packed(&many)).err().unwrap().contains("more than 1000000 files"));
         let bomb = vec![b'a'; (MAX_BYTES + 1) as usize];
-        assert!(names(&packed(&bomb)).err().unwrap().contains("more than 32 MiB"));
+        assert!(parse_names(&packed(&bomb)).err().unwrap().contains("more than 32 MiB"));
         let deep = "a/".repeat(1_000_000);
-        assert!(names(&packed(deep.as_bytes())).err().unwrap().contains("more than 4096 bytes"));
-        let long = [vec![b'a'; MAX_NAME], vec![0]].concat();
-        assert!(names(&packed(&long)).is_ok());
+        assert!(parse_names(&packed(deep.as_bytes())).err().unwrap().contains("more than 4096 bytes"));
+        let long = [vec![b'a'; MAX_NAME_BYTES], vec![0]].concat();
+        assert!(parse_names(&packed(&long)).is_ok());
     }
 }

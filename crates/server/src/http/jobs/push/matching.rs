@@ -1,5 +1,5 @@
-//! Which files of a directory belong to a job, by the rules of `.gitignore`: later patterns win, a `!` takes a file back, a
-//! slash anchors, and what is in a directory that is left out cannot be taken back.
+//! Selects the files of a job by the rules of `.gitignore`: later patterns win, a `!` includes a file again, a slash
+//! anchors a pattern, and the content of an ignored directory cannot be included again.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -9,17 +9,17 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use super::listing::Entry;
 
-/// How many names at most a listing leaves out by itself, and how long such a name may be.
+/// How many names the listing prunes, and how long such a name may be.
 const MAX_PRUNED: (usize, usize) = (100, 100);
 
-/// How many directories are asked at most: each is compared with every pattern.
-const MAX_ASKED: usize = 1_000_000;
+/// How many directories are matched: each is compared with every pattern.
+const MAX_DIRECTORIES: usize = 1_000_000;
 
 /// The patterns of a job.
 pub(super) struct Patterns(Gitignore);
 
 impl Patterns {
-    /// Reads the patterns, or says in words which one is none.
+    /// Parses the patterns; the error names an invalid one.
     pub(super) fn new(lines: &[String]) -> Result<Self, String> {
         let mut builder = GitignoreBuilder::new("");
         for line in lines {
@@ -29,37 +29,37 @@ impl Patterns {
         builder.build().map(Patterns).map_err(|error| format!("ignore: these patterns do not work: {error}"))
     }
 
-    /// What belongs to the job, or why that cannot be said, in words.
-    pub(super) fn kept<'a>(&self, entries: impl Iterator<Item = Entry<'a>>) -> Result<Vec<Entry<'a>>, String> {
-        let (mut kept, mut last) = (Vec::new(), Last::default());
+    /// Returns the entries that belong to the job; the error is a message for the client.
+    pub(super) fn select_files<'a>(&self, entries: impl Iterator<Item = Entry<'a>>) -> Result<Vec<Entry<'a>>, String> {
+        let (mut kept, mut previous) = (Vec::new(), PreviousEntry::default());
         for entry in entries {
-            if !self.is_left_out(entry, &mut last) {
+            if !self.is_ignored(entry, &mut previous) {
                 kept.push(entry);
             }
-            if last.asked > MAX_ASKED {
+            if previous.directories > MAX_DIRECTORIES {
                 return Err(format!(
-                    "the files lie in more than {MAX_ASKED} directories; ignore what the job does not need"
+                    "the files lie in more than {MAX_DIRECTORIES} directories; ignore what the job does not need"
                 ));
             }
         }
         Ok(kept)
     }
 
-    /// Whether something is left out, or any directory that it is in. Names come directory by directory, so it is enough to
-    /// remember the directories of the last one.
-    fn is_left_out<'a>(&self, entry: Entry<'a>, last: &mut Last<'a>) -> bool {
+    /// Returns whether an entry or one of its directories is ignored. Names come directory by directory, so it is
+    /// enough to remember the directories of the previous one.
+    fn is_ignored<'a>(&self, entry: Entry<'a>, previous: &mut PreviousEntry<'a>) -> bool {
         let name = entry.name;
-        let common = name.iter().zip(last.name).take_while(|(here, there)| here == there).count();
-        last.name = name;
-        if last.left_out.is_some_and(|slash| slash < common) {
+        let common = name.iter().zip(previous.name).take_while(|(here, there)| here == there).count();
+        previous.name = name;
+        if previous.ignored_at.is_some_and(|slash| slash < common) {
             return true;
         }
-        let known = last.kept.min(common);
-        *last = Last { kept: name.len(), left_out: None, ..*last };
+        let known = previous.kept.min(common);
+        *previous = PreviousEntry { kept: name.len(), ignored_at: None, ..*previous };
         for slash in (known..name.len()).filter(|at| name[*at] == b'/' && *at > 0) {
-            last.asked += 1;
+            previous.directories += 1;
             if self.matches(&name[..slash], true) {
-                *last = Last { kept: slash, left_out: Some(slash), ..*last };
+                *previous = PreviousEntry { kept: slash, ignored_at: Some(slash), ..*previous };
                 return true;
             }
         }
@@ -71,20 +71,20 @@ impl Patterns {
     }
 }
 
-/// What is known of the directories of the last name.
+/// What is known about the directories of the previous name.
 #[derive(Default)]
-struct Last<'a> {
+struct PreviousEntry<'a> {
     name: &'a [u8],
-    /// Those that end before this place in it are not left out.
+    /// Directories that end before this position are not ignored.
     kept: usize,
-    /// Where the first one ends that is.
-    left_out: Option<usize>,
-    /// How many were asked in all.
-    asked: usize,
+    /// Where the first ignored directory ends.
+    ignored_at: Option<usize>,
+    /// How many directories were matched in total.
+    directories: usize,
 }
 
-/// Names of directories that need not even be looked into: plain ones that no later pattern could take back.
-pub(super) fn pruned(lines: &[String]) -> Vec<&str> {
+/// Returns the names of directories that need not be listed: plain names that no later pattern can include again.
+pub(super) fn prunable_names(lines: &[String]) -> Vec<&str> {
     let after_negations = lines.iter().rposition(|line| line.starts_with('!')).map_or(0, |last| last + 1);
     let is_plain = |name: &&str| {
         let letters = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
@@ -100,11 +100,12 @@ mod tests {
 
     fn kept<'a>(patterns: &[&str], names: &[&'a str]) -> Vec<&'a str> {
         let lines: Vec<String> = patterns.iter().map(ToString::to_string).collect();
-        let kept = Patterns::new(&lines).unwrap().kept(names.iter().map(|name| entry(name.as_bytes()))).unwrap();
+        let kept =
+            Patterns::new(&lines).unwrap().select_files(names.iter().map(|name| entry(name.as_bytes()))).unwrap();
         kept.into_iter().map(|entry| std::str::from_utf8(entry.name).unwrap()).collect()
     }
 
-    /// A slash at its end makes a directory.
+    /// A name that ends with a slash is a directory.
     fn entry(name: &[u8]) -> Entry<'_> {
         match name.strip_suffix(b"/") {
             Some(name) => Entry { name, is_directory: true },
@@ -112,8 +113,9 @@ mod tests {
         }
     }
 
+    /// The rules are those of `.gitignore`.
     #[test]
-    fn the_rules_are_those_of_gitignore() {
+    fn patterns_follow_gitignore_rules() {
         let cases: [(&[&str], &[&str], &[&str]); 18] = [
             (&[], &["a", "b/c"], &["a", "b/c"]),
             (&["*.pyc"], &["a.py", "a.pyc", "b/c.pyc"], &["a.py"]),
@@ -143,47 +145,51 @@ mod tests {
         }
         let odd: [&[u8]; 2] = [b"caf\xe9", b"x.\xff"];
         let patterns = Patterns::new(&["*.?".to_owned()]).unwrap();
-        let kept = patterns.kept(odd.into_iter().map(entry)).unwrap();
+        let kept = patterns.select_files(odd.into_iter().map(entry)).unwrap();
         assert_eq!(kept, [entry(b"caf\xe9")], "names need not be text");
     }
 
+    /// A name may be deeply nested.
     #[test]
-    fn a_name_may_be_as_deep_as_it_likes() {
+    fn deep_names_are_matched() {
         let patterns = Patterns::new(&["never".to_owned()]).unwrap();
         let deep = "a/".repeat(2000) + "file";
-        assert_eq!(patterns.kept([entry(deep.as_bytes())].into_iter()).unwrap().len(), 1);
-        let deeper = "a/".repeat(MAX_ASKED + 1);
+        assert_eq!(patterns.select_files([entry(deep.as_bytes())].into_iter()).unwrap().len(), 1);
+        let deeper = "a/".repeat(MAX_DIRECTORIES + 1);
         let plain = Entry { name: deeper.as_bytes(), is_directory: false };
-        let refused = Patterns::new(&["/a/a/a".to_owned()]).unwrap().kept([plain].into_iter());
-        assert_eq!(refused.unwrap().len(), 0, "the first directory that is left out is the last that is asked");
+        let refused = Patterns::new(&["/a/a/a".to_owned()]).unwrap().select_files([plain].into_iter());
+        assert_eq!(refused.unwrap().len(), 0, "no directory below an ignored one is matched");
     }
 
+    /// Each directory is matched once, and their number is bounded.
     #[test]
-    fn directories_are_asked_once_and_not_without_end() {
+    fn directories_are_matched_once() {
         let patterns = Patterns::new(&["never".to_owned()]).unwrap();
-        let mut last = Last::default();
+        let mut previous = PreviousEntry::default();
         for name in ["a/b/1", "a/b/2", "a/3", "a/c/4", "d/5"] {
-            assert!(!patterns.is_left_out(entry(name.as_bytes()), &mut last));
+            assert!(!patterns.is_ignored(entry(name.as_bytes()), &mut previous));
         }
-        assert_eq!(last.asked, 4);
-        let names: Vec<String> = (0..=MAX_ASKED).map(|n| format!("{n:x}/a")).collect();
-        let refused = patterns.kept(names.iter().map(|name| entry(name.as_bytes()))).err().unwrap();
+        assert_eq!(previous.directories, 4);
+        let names: Vec<String> = (0..=MAX_DIRECTORIES).map(|n| format!("{n:x}/a")).collect();
+        let refused = patterns.select_files(names.iter().map(|name| entry(name.as_bytes()))).err().unwrap();
         assert!(refused.contains("more than 1000000 directories"), "{refused}");
     }
 
+    /// An invalid pattern is reported.
     #[test]
-    fn what_is_no_pattern_is_told() {
+    fn invalid_pattern_is_reported() {
         let wrong = Patterns::new(&["ok".to_owned(), "[z-a]".to_owned()]).err().unwrap();
         assert!(wrong.starts_with("ignore: '[z-a]' is not a pattern"), "{wrong}");
     }
 
+    /// Only directories that no later pattern includes again are pruned.
     #[test]
-    fn only_what_nobody_takes_back_is_not_looked_into() {
+    fn only_final_ignores_are_pruned() {
         let lines = |lines: &[&str]| lines.iter().map(ToString::to_string).collect::<Vec<String>>();
         let patterns = lines(&[".git/", "node_modules", "*.pyc", "a/b", "/c", "!x", "", "..", "it's"]);
-        assert!(pruned(&patterns).is_empty());
+        assert!(prunable_names(&patterns).is_empty());
         let patterns = lines(&["first", "!x", ".git/", "node_modules", "*.pyc", "a/b", "/c", "", "..", "it's"]);
-        assert_eq!(pruned(&patterns), [".git", "node_modules"]);
-        assert_eq!(pruned(&vec!["name".to_owned(); 1000]).len(), 100);
+        assert_eq!(prunable_names(&patterns), [".git", "node_modules"]);
+        assert_eq!(prunable_names(&vec!["name".to_owned(); 1000]).len(), 100);
     }
 }

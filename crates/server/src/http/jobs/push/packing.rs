@@ -3,29 +3,27 @@
 use super::shell;
 use super::{Client, windows};
 
-/// What the command needs to know.
+/// The parameters of the command.
 pub(super) struct Packing<'a> {
-    /// Where the list of the files is.
     pub(super) list_url: &'a str,
-    /// Where the archive goes.
     pub(super) upload_url: &'a str,
-    /// How many files there are.
     pub(super) count: usize,
 }
 
-/// The command.
-pub(super) fn command(client: Client, packing: &Packing<'_>) -> String {
+/// Returns the command for this client.
+pub(super) fn packing_command(client: Client, packing: &Packing<'_>) -> String {
     match client {
-        Client::Unix => unix(packing),
-        Client::Windows => windows::packing(packing),
+        Client::Unix => unix_packing(packing),
+        Client::Windows => windows::windows_packing(packing),
     }
 }
 
-/// The archive is a file first: so its size is known, and a failure of `tar` is seen before anything is sent. Files that change
-/// while they are read are no failure, which GNU's says by a code that is one for others.
-fn unix(packing: &Packing<'_>) -> String {
-    let (list, upload) = (shell::quoted(packing.list_url), shell::quoted(packing.upload_url));
-    let files = files(packing.count);
+/// The archive is written to a file first, so that its size is known and a failure of `tar` is noticed before the
+/// upload. A file that changes while it is read is no failure; GNU tar reports it with exit code 1, which is an error
+/// for other implementations.
+fn unix_packing(packing: &Packing<'_>) -> String {
+    let (list, upload) = (shell::shell_quoted(packing.list_url), shell::shell_quoted(packing.upload_url));
+    let files = file_count_text(packing.count);
     [
         shell::PRELUDE,
         "for program in curl tar gzip; do\n  \
@@ -57,7 +55,7 @@ fn unix(packing: &Packing<'_>) -> String {
     .concat()
 }
 
-/// So many files, in words.
-pub(super) fn files(count: usize) -> String {
+/// Renders a number of files.
+pub(super) fn file_count_text(count: usize) -> String {
     if count == 1 { "1 file".to_owned() } else { format!("{count} files") }
 }

@@ -1,24 +1,23 @@
-//! What the commands of a push have in common where there is a POSIX shell: they must notice every failure, say what it is in
-//! words, and leave nothing behind.
+//! What the commands of a push for a POSIX shell share: they notice every failure, report it and clean up.
 
-/// How the temporary directories of a push begin.
+/// The prefix of the temporary directories of a push.
 pub(super) const TEMPORARY: &str = "tarn-push.";
 
-/// How a command ends badly. Options that people have set for `tar` and `gzip` would change what is made.
+/// Defines `fail`, and clears options of `tar` and `gzip` that would change the archive.
 pub(super) const PRELUDE: &str = "\
 fail() { echo \"$1\" >&2; exit 1; }
 unset TAR_OPTIONS GZIP
 ";
 
-/// A temporary directory `$d` that is gone afterwards, however the command ends.
+/// Creates a temporary directory `$d` that is removed however the command ends.
 pub(super) const TEMPORARY_DIRECTORY: &str = "\
 d=$(mktemp -d \"${TMPDIR:-/tmp}/tarn-push.XXXXXXXX\") || fail 'cannot make a temporary directory'
 trap 'rm -rf \"$d\"' EXIT
 trap 'exit 129' HUP; trap 'exit 130' INT; trap 'exit 143' TERM
 ";
 
-/// A text as one word of the shell.
-pub(super) fn quoted(text: &str) -> String {
+/// Quotes a text as one word of the shell.
+pub(super) fn shell_quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
@@ -26,10 +25,11 @@ pub(super) fn quoted(text: &str) -> String {
 mod tests {
     use super::*;
 
+    /// A quoted text is literal for the shell.
     #[test]
-    fn nothing_in_a_word_is_understood_by_the_shell() {
+    fn quoted_text_is_literal() {
         for text in ["", "plain", "it's", "$(id) `id` \\ \" ; & | * ?", "two\nlines", "''"] {
-            let script = format!("printf %s {}", quoted(text));
+            let script = format!("printf %s {}", shell_quoted(text));
             let output = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
             assert_eq!(String::from_utf8(output.stdout).unwrap(), text);
         }

@@ -1,13 +1,13 @@
-//! The commands of a push for Windows, with what it brings along: PowerShell, `tar.exe` and `curl.exe`.
+//! The commands of a push for Windows, with its built-in PowerShell, `tar.exe` and `curl.exe`.
 //!
-//! They go through `cmd.exe`, which takes no more than 8,191 characters and has rules of its own for quotes; a script in
-//! letters needs none.
+//! They are run by `cmd.exe`, which accepts at most 8,191 characters and has its own quoting rules; a base64 script
+//! needs no quotes.
 
-use super::packing::{Packing, files};
+use super::packing::{Packing, file_count_text};
 
-/// Names of all files, with slashes, a NUL after each, packed and as letters.
-pub(super) fn listing() -> String {
-    powershell(
+/// Lists all files with slashes, each followed by a NUL, compressed and in base64.
+pub(super) fn windows_listing() -> String {
+    encode_powershell(
         "$ErrorActionPreference='Stop'\n\
          $n=Get-ChildItem -Recurse -Force -File -Name | ForEach-Object { './'+$_.Replace('\\','/')+[char]0 }\n\
          $b=[Text.Encoding]::UTF8.GetBytes(-join $n)\n\
@@ -19,9 +19,10 @@ pub(super) fn listing() -> String {
 }
 
 /// Packs the files of the list and uploads them.
-pub(super) fn packing(packing: &Packing<'_>) -> String {
-    let (list, upload, files) = (quoted(packing.list_url), quoted(packing.upload_url), files(packing.count));
-    powershell(&format!(
+pub(super) fn windows_packing(packing: &Packing<'_>) -> String {
+    let (list, upload, files) =
+        (powershell_quoted(packing.list_url), powershell_quoted(packing.upload_url), file_count_text(packing.count));
+    encode_powershell(&format!(
         "$ErrorActionPreference='Stop'\n\
          function Fail($t) {{ [Console]::Error.WriteLine($t); exit 1 }}\n\
          $d=Join-Path ([IO.Path]::GetTempPath()) ('tarn-push.'+[Guid]::NewGuid())\n\
@@ -39,27 +40,33 @@ pub(super) fn packing(packing: &Packing<'_>) -> String {
     ))
 }
 
-/// A text as one word of PowerShell.
-fn quoted(text: &str) -> String {
+/// Quotes a text as one word of PowerShell.
+fn powershell_quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// A call of PowerShell with a script, which it takes as UTF-16 in letters.
-fn powershell(script: &str) -> String {
+/// Returns a call of PowerShell with a script, which it accepts as UTF-16 in base64.
+fn encode_powershell(script: &str) -> String {
     let bytes: Vec<u8> = script.encode_utf16().flat_map(u16::to_le_bytes).collect();
-    let letters = base64_simd::STANDARD.encode_to_string(bytes);
-    format!("powershell -NoProfile -NonInteractive -ExecutionPolicy Bypass -EncodedCommand {letters}")
+    let encoded = base64_simd::STANDARD.encode_to_string(bytes);
+    format!("powershell -NoProfile -NonInteractive -ExecutionPolicy Bypass -EncodedCommand {encoded}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// A command fits into the limit of `cmd.exe`.
     #[test]
-    fn a_command_is_short_enough() {
+    fn windows_commands_fit_limit() {
         let url = "https://a-rather-long-name.of-an-engine.example.org:65535/job/upload/j-000000000000?expires=1800000000\
                    &signature=0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
-        let packing = packing(&Packing { list_url: url, upload_url: url, count: 1_000_000 });
-        assert!(listing().len() < 8191 && packing.len() < 8191, "{} {}", listing().len(), packing.len());
+        let packing = windows_packing(&Packing { list_url: url, upload_url: url, count: 1_000_000 });
+        assert!(
+            windows_listing().len() < 8191 && packing.len() < 8191,
+            "{} {}",
+            windows_listing().len(),
+            packing.len()
+        );
     }
 }

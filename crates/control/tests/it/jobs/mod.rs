@@ -1,0 +1,9 @@
+//! Jobs from the call that creates them to their removal, on guests that simulate commands. `support` has the guests.
+
+mod after_end;
+mod attempts;
+mod logs;
+mod operations;
+mod outputs;
+mod support;
+mod uploads;

@@ -1,0 +1,114 @@
+//! The limits of an organization, or of a user without one.
+
+use crate::Refused;
+
+/// An amount of every limited resource.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amounts {
+    /// Nodes of clusters.
+    pub instances: u64,
+    /// Thousandths of their CPUs.
+    pub cpu_milli: u64,
+    /// Their GPUs.
+    pub gpus: u64,
+    /// Gigabytes of volumes.
+    pub volume_gb: u64,
+    /// Bytes of objects.
+    pub object_bytes: u64,
+}
+
+/// The limit of every resource; `None` is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Limits {
+    pub instances: Option<u64>,
+    pub cpu_milli: Option<u64>,
+    pub gpus: Option<u64>,
+    pub volume_gb: Option<u64>,
+    /// An object may replace another one, so object storage calls [`fits`] itself.
+    pub object_bytes: Option<u64>,
+}
+
+/// Returns whether `more` is within a limit. Zero always is, because a limit may have been lowered below what is used.
+pub fn fits(limit: u64, used: u64, more: u64) -> bool {
+    more == 0 || used.saturating_add(more) <= limit
+}
+
+impl Limits {
+    /// Returns these limits, and those of `others` where there is none.
+    pub fn or(self, others: Limits) -> Limits {
+        Limits {
+            instances: self.instances.or(others.instances),
+            cpu_milli: self.cpu_milli.or(others.cpu_milli),
+            gpus: self.gpus.or(others.gpus),
+            volume_gb: self.volume_gb.or(others.volume_gb),
+            object_bytes: self.object_bytes.or(others.object_bytes),
+        }
+    }
+
+    /// Returns whether nothing is limited.
+    pub fn is_empty(&self) -> bool {
+        *self == Limits::default()
+    }
+
+    /// Refuses an amount that exceeds a limit.
+    pub fn admit(&self, scope: &str, used: &Amounts, more: &Amounts) -> Result<(), Refused> {
+        let plain: fn(u64) -> String = |count| count.to_string();
+        let thousandths: fn(u64) -> String = |milli| format!("{}", milli as f64 / 1000.0);
+        for (limit, used, more, shown, [one, other]) in [
+            (self.instances, used.instances, more.instances, plain, ["instance", "instances"]),
+            (self.cpu_milli, used.cpu_milli, more.cpu_milli, thousandths, ["CPU", "CPUs"]),
+            (self.gpus, used.gpus, more.gpus, plain, ["GPU", "GPUs"]),
+            (self.volume_gb, used.volume_gb, more.volume_gb, plain, ["GB of storage volumes"; 2]),
+        ] {
+            let Some(limit) = limit else { continue };
+            if !fits(limit, used, more) {
+                let whose = if scope.starts_with("o-") { "organization" } else { "user" };
+                let (limit, used, more) = (shown(limit), shown(used), shown(more));
+                let what = if limit == "1" { one } else { other };
+                return Err(Refused::LimitReached { whose, what, limit, used, more });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gpus(count: u64) -> Amounts {
+        Amounts { gpus: count, ..Amounts::default() }
+    }
+
+    #[test]
+    fn refusal_names_the_amounts() {
+        let limits = Limits { gpus: Some(8), ..Limits::default() };
+        let refused = limits.admit("o-7k2m9q4x0abc", &gpus(6), &gpus(4)).unwrap_err();
+        assert!(
+            refused.to_string().starts_with("the organization may have 8 GPUs, has 6 and this asks for 4"),
+            "{refused}"
+        );
+        assert_eq!((refused.code(), limits.admit("u-1", &gpus(6), &gpus(2))), ("limit_reached", Ok(())));
+        let cpus = Limits { cpu_milli: Some(1500), ..Limits::default() };
+        let half = Amounts { cpu_milli: 500, ..Amounts::default() };
+        let text = cpus.admit("u-1", &Amounts { cpu_milli: 1250, ..half }, &half).unwrap_err().to_string();
+        assert!(text.starts_with("the user may have 1.5 CPUs, has 1.25 and this asks for 0.5"), "{text}");
+    }
+
+    #[test]
+    fn unused_resource_is_not_checked() {
+        let limits = Limits { gpus: Some(1), instances: Some(10), ..Limits::default() };
+        let one = Amounts { instances: 1, ..Amounts::default() };
+        assert_eq!(limits.admit("o-1", &gpus(6), &one), Ok(()), "lowered below what there is");
+        assert_eq!(limits.admit("o-1", &gpus(u64::MAX), &gpus(u64::MAX)).unwrap_err().code(), "limit_reached");
+    }
+
+    #[test]
+    fn own_limits_override_others() {
+        let own = Limits { gpus: Some(0), ..Limits::default() };
+        let all = own.or(Limits { gpus: Some(8), volume_gb: Some(5), ..Limits::default() });
+        assert_eq!((all.gpus, all.volume_gb, all.instances), (Some(0), Some(5), None));
+        assert!(Limits::default().is_empty() && !all.is_empty());
+    }
+}

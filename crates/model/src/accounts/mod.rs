@@ -1,0 +1,7 @@
+//! Users and organizations, and what belongs to them: keys, preferences, limits and balance.
+
+pub mod ledger;
+pub mod limits;
+pub mod preferences;
+pub mod ssh_keys;
+pub mod users;

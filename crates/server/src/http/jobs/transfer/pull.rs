@@ -1,0 +1,98 @@
+//! GET /job/pull/{job_id}
+
+use axum::extract::State;
+use tarn_api::jobs::JobPullResponse;
+use tarn_api::ssh::SystemType;
+use tarn_control::jobs::outputs::{self, Outputs};
+use utoipa::IntoParams;
+
+use super::links;
+use crate::App;
+use crate::http::input::address::Address;
+use crate::http::input::id::Id;
+use crate::http::input::query::{Fields, FromQuery, Params};
+use crate::http::jobs::view;
+use crate::http::middleware::authenticate::Authenticated;
+use crate::http::output::response::{EndpointResult, JsonResponse};
+
+/// The parameters of a pull.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "clients send the system and the path of a key, which are ignored")]
+pub(crate) struct PullQuery {
+    /// Operating system of the client, in any case. Ignored.
+    #[param(required = false)]
+    system: Option<SystemType>,
+    /// A path on the client. Ignored.
+    #[param(required = false)]
+    private_key_path: Option<String>,
+    /// Return only the names of the files, without URLs.
+    #[param(required = false, default = false)]
+    dry_run: bool,
+    /// Return only these files, which must exist; may be given several times.
+    #[param(required = false)]
+    files: Option<Vec<String>>,
+}
+
+impl FromQuery for PullQuery {
+    fn from_query(fields: &mut Fields) -> Self {
+        PullQuery {
+            system: fields.choice("system", &SYSTEMS),
+            private_key_path: fields.text("private_key_path"),
+            dry_run: fields.flag("dry_run"),
+            files: Some(fields.texts("files")),
+        }
+    }
+}
+
+const SYSTEMS: [(&str, SystemType); 3] =
+    [("windows", SystemType::Windows), ("linux", SystemType::Linux), ("darwin", SystemType::Darwin)];
+
+/// Outputs of a job
+///
+/// The stored files of a job that has ended, or the files that match its outputs while it runs, each with a URL that
+/// needs no key and is valid for seven days.
+#[utoipa::path(
+    get,
+    path = "/job/pull/{job_id}",
+    operation_id = "job_pull",
+    tag = "job",
+    params(("job_id" = String, Path), PullQuery),
+    responses(
+        (status = 200, description = "The files", body = JobPullResponse),
+        (status = 400, description = "Invalid job ID format"),
+        (status = 403, description = "Access denied"),
+        (status = 404, description = "Job or file not found"),
+    ),
+    security(("HTTPBearer" = [])),
+)]
+pub(crate) async fn pull_outputs(
+    State(app): State<App>,
+    Authenticated(caller): Authenticated,
+    Id(job): Id,
+    address: Address,
+    Params(query): Params<PullQuery>,
+) -> EndpointResult<JobPullResponse> {
+    let found = outputs::list(&app.control, &caller, &job, &query.files.unwrap_or_default()).await?;
+    let message = outputs_text(&found);
+    let Outputs { job, files, .. } = found;
+    let url = |path: &str| (!query.dry_run).then(|| links::output_url(&app.control, &address, &job.id, path));
+    let download_map = files.into_iter().map(|file| (url(&file.path), file.path)).map(|(url, path)| (path, url));
+    let download_map = download_map.collect();
+    Ok(JsonResponse::ok(JobPullResponse { message, download_map, command: None, command_show_stdout: None }))
+}
+
+fn outputs_text(Outputs { job, files, live }: &Outputs) -> String {
+    let (id, status) = (&job.id, job.state.status());
+    let total = view::size_text(files.iter().map(|file| file.size).sum());
+    let count = if files.len() == 1 { "1 file".to_owned() } else { format!("{} files", files.len()) };
+    match (files.as_slice(), live) {
+        _ if job.config.outputs.is_empty() => {
+            format!("Job {id} keeps no files: its job file has no `outputs`.")
+        }
+        ([], true) => format!("Job {id} is {status}, and no file matches its outputs yet."),
+        ([], false) => format!("Job {id} has no outputs ({status}): no file matched them."),
+        (_, true) => format!("Job {id} is {status}; it has {count} so far, {total}."),
+        (_, false) => format!("Job {id} is {status}; it has {count}, {total}."),
+    }
+}

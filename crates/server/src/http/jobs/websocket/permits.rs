@@ -1,0 +1,137 @@
+//! Bounds the number of open WebSockets, which the limit of connections no longer counts after the upgrade.
+//! Unauthenticated sockets have their own permits, so that they cannot take those of users, and no user can take all.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::http::StatusCode;
+use tarn_model::ids::UserId;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::http::output::failure::Failure;
+
+/// The permits of all WebSockets.
+pub(crate) struct SocketLimits {
+    unauthenticated: Arc<Semaphore>,
+    /// For sockets that push jobs; each may send the names of a million files.
+    pub(in crate::http::jobs) pushes: UserPermits,
+    /// For sockets that listen to jobs, and for calls that wait for a log.
+    pub(in crate::http::jobs) listeners: UserPermits,
+    /// How many lists of files are matched at the same time.
+    pub(in crate::http::jobs) matching: Semaphore,
+}
+
+impl Default for SocketLimits {
+    fn default() -> Self {
+        SocketLimits {
+            unauthenticated: Arc::new(Semaphore::new(1024)),
+            pushes: UserPermits::new("pushes", 256, 8),
+            listeners: UserPermits::new("listeners", 8192, 2048),
+            matching: Semaphore::new(2),
+        }
+    }
+}
+
+impl SocketLimits {
+    /// Acquires a permit for a socket that is not authenticated yet.
+    pub(in crate::http::jobs) fn acquire_unauthenticated(&self) -> Result<OwnedSemaphorePermit, Failure> {
+        self.unauthenticated.clone().try_acquire_owned().map_err(|_| no_permit_left())
+    }
+}
+
+/// Permits of one kind, for authenticated users.
+pub(in crate::http::jobs) struct UserPermits {
+    what: &'static str,
+    /// How many there are, and how many one user may have.
+    all: usize,
+    per_user: usize,
+    in_use: Mutex<PermitsInUse>,
+}
+
+#[derive(Default)]
+struct PermitsInUse {
+    all: usize,
+    /// Only users with a permit.
+    users: HashMap<UserId, usize>,
+}
+
+impl UserPermits {
+    fn new(what: &'static str, all: usize, per_user: usize) -> Self {
+        UserPermits { what, all, per_user, in_use: Mutex::default() }
+    }
+
+    /// Acquires a permit for this user.
+    pub(in crate::http::jobs) fn acquire(&self, user: &UserId) -> Result<UserPermit<'_>, Failure> {
+        let mut in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
+        if in_use.users.get(user).is_some_and(|per_user| *per_user >= self.per_user) {
+            let message =
+                format!("you have {} {} at the same time, which is the limit; end some", self.per_user, self.what);
+            return Err(Failure::new(StatusCode::TOO_MANY_REQUESTS, "too_many_sockets", message));
+        }
+        if in_use.all >= self.all {
+            return Err(no_permit_left());
+        }
+        in_use.all += 1;
+        *in_use.users.entry(user.clone()).or_default() += 1;
+        Ok(UserPermit { permits: self, user: user.clone() })
+    }
+}
+
+/// A permit for one socket, released on drop.
+pub(in crate::http::jobs) struct UserPermit<'a> {
+    permits: &'a UserPermits,
+    user: UserId,
+}
+
+impl Drop for UserPermit<'_> {
+    fn drop(&mut self) {
+        let mut in_use = self.permits.in_use.lock().unwrap_or_else(PoisonError::into_inner);
+        in_use.all -= 1;
+        let left = in_use.users.get_mut(&self.user).map(|per_user| {
+            *per_user -= 1;
+            *per_user
+        });
+        if left == Some(0) {
+            in_use.users.remove(&self.user);
+        }
+    }
+}
+
+fn no_permit_left() -> Failure {
+    let message = "too many WebSockets are open; try again in a moment";
+    Failure { retry_after: Some(1), ..Failure::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No user can take all permits, and every permit is released.
+    #[test]
+    fn user_cannot_take_all_permits() {
+        let permits = UserPermits::new("talks", 3, 2);
+        let (one, other): (UserId, UserId) = ("u-000000000001".parse().unwrap(), "u-000000000002".parse().unwrap());
+        let code = |user| permits.acquire(user).err().map(|failure| failure.code);
+        let first = permits.acquire(&one).unwrap();
+        let second = permits.acquire(&one).unwrap();
+        assert_eq!(code(&one), Some("too_many_sockets"));
+        let third = permits.acquire(&other).unwrap();
+        assert_eq!(code(&other), Some("unavailable"));
+        drop(first);
+        drop(permits.acquire(&one).unwrap());
+        drop((second, third));
+        let in_use = permits.in_use.lock().unwrap();
+        assert_eq!((in_use.all, in_use.users.len()), (0, 0), "a user without permits has no entry");
+    }
+
+    /// Unauthenticated sockets do not take the permits of users.
+    #[test]
+    fn unauthenticated_sockets_have_own_permits() {
+        let (sockets, user) = (SocketLimits::default(), "u-000000000001".parse().unwrap());
+        let unauthenticated: Vec<_> = std::iter::from_fn(|| sockets.acquire_unauthenticated().ok()).collect();
+        assert_eq!(unauthenticated.len(), 1024);
+        assert!(sockets.pushes.acquire(&user).is_ok() && sockets.listeners.acquire(&user).is_ok());
+        drop(unauthenticated);
+        assert!(sockets.acquire_unauthenticated().is_ok());
+    }
+}

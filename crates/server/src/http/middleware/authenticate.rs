@@ -1,0 +1,59 @@
+//! Authenticates the caller. This runs before every secured route, so that a missing or wrong key is refused before
+//! anything else of the call is read.
+
+use std::sync::Arc;
+
+use axum::body::HttpBody;
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
+use axum::middleware::Next;
+use axum::response::Response;
+use tarn_control::Caller;
+
+use crate::App;
+use crate::http::middleware::observe::CallRecord;
+use crate::http::output::failure::Failure;
+
+/// Finds the user of the key and applies the rate limit.
+pub(crate) async fn authenticate(
+    State(app): State<App>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, Failure> {
+    let token = bearer_token(request.headers()).ok_or_else(Failure::unauthenticated)?;
+    let caller = app.control.authenticate(token).await?;
+    if let Some(record) = request.extensions().get::<Arc<CallRecord>>() {
+        record.set_user(&caller.user.id);
+    }
+    app.shared.limiter.take_token(&caller.key).map_err(Failure::too_many)?;
+    if request.method().is_safe() && !request.body().is_end_stream() {
+        let message = "this call takes no body; use the path and the query";
+        return Err(Failure::invalid("unexpected_body", message));
+    }
+    request.extensions_mut().insert(caller);
+    Ok(next.run(request).await)
+}
+
+/// Returns the API key of the `Authorization` header.
+pub(crate) fn bearer_token(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+/// The caller of an endpoint that only reads.
+pub(crate) struct Authenticated(pub(crate) Caller);
+
+impl FromRequestParts<App> for Authenticated {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _app: &App) -> Result<Self, Failure> {
+        take_caller(parts).map(Authenticated)
+    }
+}
+
+/// Takes the caller that [`authenticate`] stored. A route without that middleware refuses every call.
+pub(crate) fn take_caller(parts: &mut Parts) -> Result<Caller, Failure> {
+    parts.extensions.remove::<Caller>().ok_or_else(Failure::unauthenticated)
+}

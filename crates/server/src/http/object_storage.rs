@@ -1,0 +1,354 @@
+//! The endpoints of the tag `object-storage`. They manage it; objects are read and written through the S3 endpoint.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use tarn_api::health::MessageResponse;
+use tarn_api::object_storage::{
+    AwsConfigure, BucketCreateResponse, BucketListResponse, ObjectStorageCredentials, ObjectStorageUsage,
+    RcloneConfigure,
+};
+use tarn_control::operations::object_storage::{self, ObjectStorageAccess, UsageView};
+use utoipa::IntoParams;
+
+use crate::App;
+use crate::http::input::call::IdempotentCaller;
+use crate::http::input::id::Id;
+use crate::http::input::query::{Fields, FromQuery, Params};
+use crate::http::middleware::authenticate::Authenticated;
+use crate::http::output::failure::Failure;
+use crate::http::output::response::{EndpointResult, JsonResponse};
+use crate::http::output::table::{Cell, render_block};
+
+/// The region that clients should configure; any region is accepted.
+const REGION: &str = "global";
+
+/// The name of the sections in the configuration files of other programs.
+const SECTION: &str = "tp";
+
+/// Enable object storage
+///
+/// Enable S3-compatible object storage for the organization of the caller, and return the keys that all its members
+/// share. If it is enabled already, the keys stay unchanged.
+#[utoipa::path(
+    post,
+    path = "/object-storage/enable",
+    operation_id = "object_storage_enable",
+    tag = "object-storage",
+    responses(
+        (status = 200, description = "Object storage is enabled", body = ObjectStorageCredentials),
+        (status = 403, description = "The caller is in no organization"),
+        (status = 409, description = "It was disabled and its objects are still being deleted"),
+    ),
+    security(("HTTPBearer" = [])),
+)]
+pub(crate) async fn enable_object_storage(
+    State(app): State<App>,
+    IdempotentCaller(caller): IdempotentCaller,
+) -> EndpointResult<ObjectStorageCredentials> {
+    Ok(JsonResponse::ok(credentials_info(object_storage::enable(&app.control, &caller).await?)))
+}
+
+/// Whether objects may be deleted.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct DisableQuery {
+    /// Disable even if buckets hold objects: all of them are deleted.
+    #[param(required = false, default = false)]
+    force: bool,
+}
+
+impl FromQuery for DisableQuery {
+    fn from_query(fields: &mut Fields) -> Self {
+        DisableQuery { force: fields.flag("force") }
+    }
+}
+
+/// Disable object storage
+///
+/// Disable object storage for the organization of the caller. Its keys stop working. Refused while buckets hold
+/// objects, unless force is set; the objects are then deleted in the background.
+#[utoipa::path(
+    delete,
+    path = "/object-storage/disable",
+    operation_id = "object_storage_disable",
+    tag = "object-storage",
+    params(DisableQuery),
+    responses(
+        (status = 200, description = "Object storage was disabled", body = MessageResponse),
+        (status = 403, description = "The caller is in no organization"),
+        (status = 404, description = "Object storage is not enabled"),
+        (status = 409, description = "Buckets hold objects"),
+    ),
+    security(("HTTPBearer" = [])),
+)]
+pub(crate) async fn disable_object_storage(
+    State(app): State<App>,
+    IdempotentCaller(caller): IdempotentCaller,
+    Params(query): Params<DisableQuery>,
+) -> EndpointResult<MessageResponse> {
+    let message = object_storage::disable(&app.control, &caller, query.force).await?;
+    Ok(JsonResponse::ok(MessageResponse { message: Some(message) }))
+}
+
+/// Get the credentials of object storage
+///
+/// The keys that the members of the caller's organization share, and where to use them.
+#[utoipa::path(
+    get,
+    path = "/object-storage/credentials",
+    operation_id = "object_storage_credentials",
+    tag = "object-storage",
+    responses(
+        (status = 200, description = "The credentials", body = ObjectStorageCredentials),
+        (status = 403, description = "The caller is in no organization"),
+        (status = 404, description = "Object storage is not enabled"),
+    ),
+    security(("HTTPBearer" = [])),
+)]
+pub(crate) async fn get_credentials(
+    State(app): State<App>,
+    Authenticated(caller): Authenticated,
+) -> EndpointResult<ObjectStorageCredentials> {
+    Ok(JsonResponse::ok(credentials_info(object_storage::credentials(&app.control, &caller).await?)))
+}
+
+/// Replace the keys of object storage
+///
+/// Create new keys for the organization of the caller. The old keys stop working at once, for all its members, and
+/// cannot be restored; URLs that were signed with them stop, too.
+#[utoipa::path(
+    post,
+    path = "/object-storage/rotate-keys",
+    operation_id = "object_storage_rotate_keys",
+    tag = "object-storage",
+    responses(
+        (status = 200, description = "The new credentials", body = ObjectStorageCredentials),
+        (status = 403, description = "The caller is in no organization"),
+        (status = 404, description = "Object storage is not enabled"),
+        (status = 409, description = "Idempotency-Key used for another call"),
+    ),
+    security(("HTTPBearer" = [])),
+)]
+pub(crate) async fn rotate_keys(
+    State(app): State<App>,
+    IdempotentCaller(caller): IdempotentCaller,
+) -> EndpointResult<ObjectStorageCredentials> {
+    Ok(JsonResponse::ok(credentials_info(object_storage::rotate_keys(&app.control, &caller).await?)))
+}
+
+/// Get the configuration of the AWS tools
+///
+/// Sections for the files of the AWS command line and the AWS libraries: with them, `aws --profile tp s3 ls` needs no
+/// other option.
+#[utoipa::path(
+    get,
+    path = "/object-storage/configure/aws",
+    operation_id = "object_storage_configure_aws",
+    tag = "object-storage",
+    responses(
+        (status = 200, description = "The sections", body = AwsConfigure),
+        (status = 403, description = "The caller is in no organization"),
+        (status = 404, description = "Object storage is not enabled"),
+    ),
+    security(("HTTPBearer" = [])),
+)]
+pub(crate) async fn configure_aws(
+    State(app): State<App>,
+    Authenticated(caller): Authenticated,
+) -> EndpointResult<AwsConfigure> {
+    Ok(JsonResponse::ok(aws_sections(object_storage::credentials(&app.control, &caller).await?)))
+}
+
+/// Buckets are addressed by path, because not every endpoint has a domain with names for buckets.
+fn aws_sections(access: ObjectStorageAccess) -> AwsConfigure {
+    let ObjectStorageAccess { credentials, endpoint, .. } = access;
+    let (key, secret) = (credentials.access_key_id, credentials.secret_access_key);
+    AwsConfigure {
+        profile_name: SECTION.to_owned(),
+        credentials_file: format!("[{SECTION}]\naws_access_key_id = {key}\naws_secret_access_key = {secret}\n"),
+        config_file: format!(
+            "[profile {SECTION}]\nregion = {REGION}\nendpoint_url = {endpoint}\ns3 =\n    addressing_style = path\n"
+        ),
+        message: format!(
+            "Put credentials_file into ~/.aws/credentials and config_file into ~/.aws/config; then: aws --profile {SECTION} s3 ls"
+        ),
+        endpoint,
+    }
+}
+
+/// Get the configuration of rclone
+///
+/// A section for rclone.conf: with it, `rclone lsd tp:` needs no other option.
+#[utoipa::path(
+    get,
+    path = "/object-storage/configure/rclone",
+    operation_id = "object_storage_configure_rclone",
+    tag = "object-storage",
+    responses(
+        (status = 200, description = "The section", body = RcloneConfigure),
+        (status = 403, description = "The caller is in no organization"),
+        (status = 404, description = "Object storage is not enabled"),
+    ),
+    security(("HTTPBearer" = [])),
+)]
+pub(crate) async fn configure_rclone(
+    State(app): State<App>,
+    Authenticated(caller): Authenticated,
+) -> EndpointResult<RcloneConfigure> {
+    Ok(JsonResponse::ok(rclone_section(object_storage::credentials(&app.control, &caller).await?)))
+}
+
+/// For an unknown provider, rclone assumes little. The last lines state what it can rely on: the newer listing, names
+/// that are escaped in it, and ETags by which uploads in parts can be verified.
+fn rclone_section(access: ObjectStorageAccess) -> RcloneConfigure {
+    let ObjectStorageAccess { credentials, endpoint, .. } = access;
+    let (key, secret) = (credentials.access_key_id, credentials.secret_access_key);
+    let lines = [
+        format!("[{SECTION}]"),
+        "type = s3".to_owned(),
+        "provider = Other".to_owned(),
+        "env_auth = false".to_owned(),
+        format!("access_key_id = {key}"),
+        format!("secret_access_key = {secret}"),
+        format!("endpoint = {endpoint}"),
+        format!("region = {REGION}"),
+        "force_path_style = true".to_owned(),
+        "list_version = 2".to_owned(),
+        "list_url_encode = true".to_owned(),
+        "use_multipart_etag = true".to_owned(),
+    ];
+    RcloneConfigure {
+        remote_name: SECTION.to_owned(),
+        rclone_config: lines.join("\n") + "\n",
+        message: format!("Put rclone_config into ~/.config/rclone/rclone.conf; then: rclone lsd {SECTION}:"),
+    }
+}
+
+/// Get the usage of object storage
+///
+/// The size of the objects of the caller's organization, its quota, and the number of S3 requests.
+#[utoipa::path(
+    get,
+    path = "/object-storage/usage",
+    operation_id = "object_storage_usage",
+    tag = "object-storage",
+    responses(
+        (status = 200, description = "The usage", body = ObjectStorageUsage),
+        (status = 403, description = "The caller is in no organization"),
+    ),
+    security(("HTTPBearer" = [])),
+)]
+pub(crate) async fn get_usage(
+    State(app): State<App>,
+    Authenticated(caller): Authenticated,
+) -> EndpointResult<ObjectStorageUsage> {
+    let view = object_storage::usage(&app.control, &caller).await?;
+    let message = usage_text(&view);
+    let UsageView { enabled, bytes, objects, requests, buckets, quota_bytes } = view;
+    Ok(JsonResponse::ok(ObjectStorageUsage { enabled, bytes, objects, requests, buckets, quota_bytes, message }))
+}
+
+fn usage_text(view: &UsageView) -> String {
+    let quota = view.quota_bytes.map_or("none".to_owned(), |bytes| bytes.to_string());
+    render_block(&[
+        ("Enabled", Cell::Text(if view.enabled { "yes" } else { "no" })),
+        ("Bytes", Cell::Shown(&view.bytes)),
+        ("Quota", Cell::Text(&quota)),
+        ("Objects", Cell::Shown(&view.objects)),
+        ("Buckets", Cell::Shown(&view.buckets)),
+        ("Requests", Cell::Shown(&view.requests)),
+    ])
+}
+
+/// List buckets
+///
+/// The names of the buckets of the caller's organization.
+#[utoipa::path(
+    get,
+    path = "/object-storage/bucket/list",
+    operation_id = "object_storage_bucket_list",
+    tag = "object-storage",
+    responses(
+        (status = 200, description = "The buckets", body = BucketListResponse),
+        (status = 403, description = "The caller is in no organization"),
+        (status = 404, description = "Object storage is not enabled"),
+    ),
+    security(("HTTPBearer" = [])),
+)]
+pub(crate) async fn list_buckets(
+    State(app): State<App>,
+    Authenticated(caller): Authenticated,
+) -> EndpointResult<BucketListResponse> {
+    let buckets = object_storage::list_buckets(&app.control, &caller).await?;
+    let message = match buckets.as_slice() {
+        [] => "No buckets. Create one with `tp object-storage bucket create NAME`.".to_owned(),
+        names => names.join("\n"),
+    };
+    Ok(JsonResponse::ok(BucketListResponse { buckets, message }))
+}
+
+/// Create a bucket
+///
+/// Create a bucket in the caller's organization. Other organizations may have one of the same name.
+#[utoipa::path(
+    put,
+    path = "/object-storage/bucket/create/{bucket_name}",
+    operation_id = "object_storage_bucket_create",
+    tag = "object-storage",
+    params(("bucket_name" = String, Path)),
+    responses(
+        (status = 201, description = "The bucket was created", body = BucketCreateResponse),
+        (status = 400, description = "Invalid bucket name"),
+        (status = 403, description = "The caller is in no organization"),
+        (status = 404, description = "Object storage is not enabled"),
+        (status = 409, description = "Bucket exists, or too many buckets"),
+        (status = 422, description = "Validation Error"),
+    ),
+    security(("HTTPBearer" = [])),
+)]
+pub(crate) async fn create_bucket(
+    State(app): State<App>,
+    IdempotentCaller(caller): IdempotentCaller,
+    Id(bucket_name): Id,
+) -> EndpointResult<BucketCreateResponse> {
+    let message = object_storage::create_bucket(&app.control, &caller, &bucket_name).await?;
+    Ok(JsonResponse::created(BucketCreateResponse { bucket_name, message }))
+}
+
+/// Delete a bucket
+///
+/// Remove an empty bucket of the caller's organization. Its unfinished uploads are aborted.
+#[utoipa::path(
+    delete,
+    path = "/object-storage/bucket/delete/{bucket_name}",
+    operation_id = "object_storage_bucket_delete",
+    tag = "object-storage",
+    params(("bucket_name" = String, Path)),
+    responses(
+        (status = 204, description = "The bucket was deleted"),
+        (status = 403, description = "The caller is in no organization"),
+        (status = 404, description = "Bucket not found, or object storage not enabled"),
+        (status = 409, description = "The bucket is not empty"),
+        (status = 422, description = "Validation Error"),
+    ),
+    security(("HTTPBearer" = [])),
+)]
+pub(crate) async fn delete_bucket(
+    State(app): State<App>,
+    IdempotentCaller(caller): IdempotentCaller,
+    Id(bucket_name): Id,
+) -> Result<StatusCode, Failure> {
+    object_storage::delete_bucket(&app.control, &caller, &bucket_name).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn credentials_info(access: ObjectStorageAccess) -> ObjectStorageCredentials {
+    let ObjectStorageAccess { credentials, endpoint, message } = access;
+    ObjectStorageCredentials {
+        access_key_id: credentials.access_key_id,
+        secret_access_key: credentials.secret_access_key,
+        endpoint,
+        region: REGION.to_owned(),
+        message: Some(message).filter(|message| !message.is_empty()),
+    }
+}

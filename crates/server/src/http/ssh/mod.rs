@@ -1,3 +1,0 @@
-//! The endpoints of the tag `ssh`.
-
-pub(crate) mod command;

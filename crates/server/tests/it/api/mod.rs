@@ -1,0 +1,8 @@
+//! What holds for every route: access, bodies, errors, idempotency, lists and the OpenAPI document.
+
+mod authorization;
+mod bodies;
+mod errors;
+mod idempotency;
+mod lists;
+mod openapi;

@@ -1,0 +1,130 @@
+//! The SSH gateway and the real `ssh`, with guests that say what they were asked.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+use serde_json::json;
+use tarn_control::SshEndpoint;
+use tarn_link::{Answer, FromGuest, Program, Purpose, Reader, Writer, opening};
+use tarn_server::{Limits, serve_gateway};
+use tempfile::TempDir;
+
+use crate::support::guest_driver::GuestDriver;
+use crate::support::harness::World;
+
+/// A guest that reports its instance and the command that it was asked to run.
+async fn guest(instance: String, stream: tokio::io::DuplexStream) {
+    let (reader, writer) = tokio::io::split(stream);
+    let (mut reader, mut writer) = (Reader::new(reader), Writer::new(writer));
+    let Ok(Purpose::Session(session)) = opening::accept(&mut reader, &mut writer).await else { return };
+    let Program::Exec(line) = session.program else { return };
+    writer.message(&Answer::Ready).await.unwrap();
+    writer.data(format!("{instance} ran {}\n", String::from_utf8_lossy(&line)).as_bytes()).await.unwrap();
+    writer.message(&FromGuest::Exited { code: 3 }).await.unwrap();
+}
+
+struct GatewayFixture {
+    world: World,
+    port: u16,
+    directory: TempDir,
+}
+
+impl GatewayFixture {
+    /// An engine with a gateway, and two keys in a directory.
+    async fn start() -> GatewayFixture {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (limits, ssh) = (Limits { per_second: 0, burst: 0 }, SshEndpoint { host: "127.0.0.1".into(), port });
+        let dial = |id: &tarn_model::ids::InstanceId| -> Result<tarn_driver::GuestStream, tarn_driver::Error> {
+            let (ours, theirs) = tokio::io::duplex(4096);
+            tokio::spawn(guest(id.to_string(), theirs));
+            Ok(Box::new(ours))
+        };
+        let world =
+            World::with_driver(None, limits, Some(ssh), |driver| Arc::new(GuestDriver::new(driver, dial))).await;
+        tokio::spawn(serve_gateway(listener, world.control.clone(), std::future::pending()));
+        let directory = TempDir::new().unwrap();
+        for name in ["mine", "theirs", "stale"] {
+            let mut keygen = Command::new("ssh-keygen");
+            keygen.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(directory.path().join(name));
+            assert!(keygen.status().unwrap().success());
+        }
+        // What a careless person may have: no checks, and the key of another engine at the same address.
+        let stale = format!("[127.0.0.1]:{port} {}", read(&directory, "stale.pub"));
+        std::fs::write(directory.path().join("known_hosts"), stale).unwrap();
+        let known = directory.path().join("known_hosts");
+        let config = format!("Host *\n  StrictHostKeyChecking no\n  UserKnownHostsFile {}\n", known.display());
+        std::fs::write(directory.path().join("config"), config).unwrap();
+        GatewayFixture { world, port, directory }
+    }
+
+    /// Runs a command line that the engine gave, with more arguments at its end, as `tp ssh` does.
+    async fn run(&self, line: &str, key: &str) -> Output {
+        let at = |name: &str| self.directory.path().join(name).display().to_string();
+        let (config, key) = (at("config"), at(key));
+        let options = format!(
+            "-F {config} -i {key} -o IdentitiesOnly=yes -o IdentityAgent=none -o BatchMode=yes -o ConnectTimeout=20"
+        );
+        let line = format!("{line} {options} echo hello");
+        let ssh = move || Command::new("sh").args(["-c", &line]).output().unwrap();
+        tokio::task::spawn_blocking(ssh).await.unwrap()
+    }
+}
+
+fn read(directory: &TempDir, name: impl AsRef<Path>) -> String {
+    std::fs::read_to_string(directory.path().join(name)).unwrap()
+}
+
+/// The SSH command of the engine logs in.
+#[tokio::test(flavor = "multi_thread")]
+async fn ssh_command_logs_in() {
+    let fixture = GatewayFixture::start().await;
+    let (world, ada) = (&fixture.world, fixture.world.user("ada@example.org", None).await);
+    let key = read(&fixture.directory, "mine.pub");
+    assert_eq!(world.post(&ada, "/user/ssh-key/add", json!({ "public_key": key })).await.status, 200);
+    let cluster = world.cluster(&ada, "work").await;
+    let info = world.get(&ada, &format!("/cluster/info/{cluster}")).await;
+    let instance = info.body["cluster_info"]["instances"][0]["id"].as_str().unwrap().to_owned();
+    let command = world.get(&ada, &format!("/ssh/{instance}?system=linux")).await;
+    assert_eq!(command.body["message"], json!(null));
+    assert_eq!(command.body["command"], info.body["cluster_info"]["instances"][0]["ssh_command"]);
+    let command = command.text("command");
+    assert!(command.ends_with("@127.0.0.1"), "nothing else may be reached from here: {command}");
+
+    let output = fixture.run(&command, "mine").await;
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{instance} ran echo hello\n"));
+    let by_name = command.replace(&format!("{instance}@"), "work@");
+    assert_eq!(fixture.run(&by_name, "mine").await.status.code(), Some(3));
+    let events = world.get(&world.admin, "/admin/event/list").await.body.to_string();
+    assert!(events.contains("ssh.login"), "{events}");
+
+    let output = fixture.run(&command, "theirs").await;
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(255), 0));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("Permission denied (publickey)"), "{output:?}");
+}
+
+/// A wrong host key is not trusted, whatever the user configured.
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_host_key_is_not_trusted() {
+    let fixture = GatewayFixture::start().await;
+    let (world, ada) = (&fixture.world, fixture.world.user("ada@example.org", None).await);
+    let cluster = world.cluster(&ada, "work").await;
+    let info = world.get(&ada, &format!("/cluster/info/{cluster}")).await;
+    let command = info.body["cluster_info"]["instances"][0]["ssh_command"].as_str().unwrap().to_owned();
+    assert!(command.ends_with("@127.0.0.1"), "nothing else may be reached from here: {command}");
+    let mine = world.control.gateway_host_key().public_key;
+    let stale = read(&fixture.directory, "stale.pub");
+    let other = stale.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
+    let output = fixture.run(&command.replace(&mine, &other), "mine").await;
+    assert_eq!(output.status.code(), Some(255), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("Host key verification failed"), "{output:?}");
+    assert_eq!(read(&fixture.directory, "known_hosts").lines().count(), 1, "no file was touched");
+
+    let instance = info.body["cluster_info"]["instances"][0]["id"].as_str().unwrap().to_owned();
+    let windows = world.get(&ada, &format!("/ssh/{instance}?system=Windows")).await.text("command");
+    let expected = format!("ssh -p {} -o StrictHostKeyChecking=accept-new {instance}@127.0.0.1", fixture.port);
+    assert_eq!(windows, expected);
+}
