@@ -90,9 +90,8 @@ async fn template(server: &str) -> String {
             let store = Store::open(&database_on(server, &unfinished), clock, ids).await.expect("the migrations run");
             drop(store);
             // Nothing is connected any more, or will be: a database can be copied only then.
-            let disconnect = format!(
-                "select pg_terminate_backend(pid, 60000) from pg_stat_activity where datname = '{unfinished}'"
-            );
+            let disconnect =
+                format!("select pg_terminate_backend(pid, 60000) from pg_stat_activity where datname = '{unfinished}'");
             on_server(server, &[&disconnect, &format!("alter database {unfinished} rename to {name}")]).await;
         }
     }

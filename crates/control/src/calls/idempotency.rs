@@ -16,6 +16,8 @@ use crate::{Error, Idempotency, Result};
 /// How long the outcome of a call is kept.
 pub(crate) const OUTCOME_RETENTION: Duration = Duration::from_secs(24 * 3600);
 
+const NONCE_BYTES: usize = 12;
+
 /// Runs `work`, unless it has already run under this key; then returns its stored outcome.
 pub(crate) fn run_once<T, F>(tx: &mut Tx<'_>, user: &UserId, call: &Idempotency, work: &F) -> Result<T>
 where
@@ -44,22 +46,22 @@ where
 
 fn seal_outcome<T: Serialize>(call: &Idempotency, chance: u64, result: &T) -> Result<Vec<u8>> {
     let plain = serde_json::to_vec(result).map_err(Error::internal)?;
-    let mut nonce = [0; 12];
+    let mut nonce = [0; NONCE_BYTES];
     nonce[..8].copy_from_slice(&chance.to_le_bytes());
     let sealed = outcome_cipher(call)
-        .encrypt(Nonce::from_slice(&nonce), plain.as_slice())
+        .encrypt(&Nonce::from(nonce), plain.as_slice())
         .map_err(|_| sealed_with_other_key())?;
     Ok([nonce.as_slice(), &sealed].concat())
 }
 
 fn unseal_outcome<T: DeserializeOwned>(call: &Idempotency, outcome: &[u8]) -> Result<T> {
-    let (nonce, sealed) = outcome.split_at_checked(12).ok_or_else(sealed_with_other_key)?;
-    let plain = outcome_cipher(call).decrypt(Nonce::from_slice(nonce), sealed).map_err(|_| sealed_with_other_key())?;
+    let (nonce, sealed) = outcome.split_first_chunk::<NONCE_BYTES>().ok_or_else(sealed_with_other_key)?;
+    let plain = outcome_cipher(call).decrypt(&Nonce::from(*nonce), sealed).map_err(|_| sealed_with_other_key())?;
     serde_json::from_slice(&plain).map_err(Error::internal)
 }
 
 fn outcome_cipher(call: &Idempotency) -> ChaCha20Poly1305 {
-    ChaCha20Poly1305::new(Key::from_slice(&call.seal))
+    ChaCha20Poly1305::new(&Key::from(call.seal))
 }
 
 /// The first call used another API key of the same user: it took effect, but its response is encrypted with that key.

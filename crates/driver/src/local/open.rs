@@ -68,7 +68,8 @@ pub(super) async fn open_local_host(settings: LocalSettings) -> Result<LocalHost
 }
 
 /// Opens the cache of container images. A helper that was unpacking a layer for an engine that died may still be
-/// running and may write again to a place that was just swept, so the sweep is repeated. What cannot be swept does no harm.
+/// running and may write again to a place that was just swept, so the sweep is repeated. What cannot be swept does no
+/// harm.
 async fn open_images(
     paths: &InstallationPaths,
     settings: ImageSettings,

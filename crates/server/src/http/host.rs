@@ -4,7 +4,7 @@
 use axum::extract::State;
 use tarn_api::health::MessageResponse;
 use tarn_api::host::{DrainRequest, GpuHealth, GpuInfo, GpuListResponse, HostInfo, HostInfoResponse, InstanceGpuInfo};
-use tarn_control::operations::host::{self, GpuSummary, HostSummary, DrainReason};
+use tarn_control::operations::host::{self, DrainReason, GpuSummary, HostSummary};
 use tarn_model::gpus::{Health, Known};
 
 use crate::App;

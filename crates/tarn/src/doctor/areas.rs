@@ -255,8 +255,12 @@ async fn network_findings(target: Arc<Target>) -> Vec<Finding> {
 }
 
 fn space_places(target: &Target) -> Vec<DiskLocation> {
-    let place =
-        |check, what, directory: &Path, is_small| DiskLocation { check, what, directory: directory.to_owned(), is_small };
+    let place = |check, what, directory: &Path, is_small| DiskLocation {
+        check,
+        what,
+        directory: directory.to_owned(),
+        is_small,
+    };
     vec![
         place("space.data", "the database, images and the disks of instances", &target.data, false),
         place("space.pool", "volumes", &target.pool, false),

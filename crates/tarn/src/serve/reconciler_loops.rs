@@ -62,7 +62,8 @@ async fn run_objects(control: &Control) {
 
 async fn run_object_count(control: &Control) {
     loop {
-        tokio::time::sleep(next_pause("object counts", reconcilers::objects::store_request_counts(control).await)).await;
+        tokio::time::sleep(next_pause("object counts", reconcilers::objects::store_request_counts(control).await))
+            .await;
     }
 }
 
@@ -76,7 +77,11 @@ async fn run_object_empty(control: &Control) {
 
 async fn run_object_abandon(control: &Control) {
     loop {
-        tokio::time::sleep(next_pause("abandoned uploads", reconcilers::objects::abort_abandoned_uploads(control).await)).await;
+        tokio::time::sleep(next_pause(
+            "abandoned uploads",
+            reconcilers::objects::abort_abandoned_uploads(control).await,
+        ))
+        .await;
     }
 }
 

@@ -236,9 +236,11 @@ async fn check_overdue_work(store: &Store, engine_state: &EngineState) -> Vec<Fi
             format!("{what} {} has made no progress for {} s", format_short_list(ids), GRACE.as_secs()),
             "see the engine's log for the cause; restarting the engine is safe",
         ),
-        ids => {
-            Finding::note(check, format!("{what} {} waits for an engine", format_short_list(ids)), "start the engine: tarn serve")
-        }
+        ids => Finding::note(
+            check,
+            format!("{what} {} waits for an engine", format_short_list(ids)),
+            "start the engine: tarn serve",
+        ),
     };
     vec![judge("drift.requests", "request", &overdue.requests), judge("drift.jobs", "job", &overdue.jobs)]
 }

@@ -41,8 +41,8 @@ pub(super) const FLOW_COUNT_PROBE: &str = "table inet tarn_probe {
 ///   an address of another cluster or network.
 /// * `input` protects the host: instances may only send replies to what the host itself asked.
 /// * `forward` isolates clusters from each other, from metadata services and from networks that the operator denies,
-///   lets instances out, and lets only replies in. Where the kernel passes bridged packets through here as well, packets
-///   within one bridge must be accepted: hence the set.
+///   lets instances out, and lets only replies in. Where the kernel passes bridged packets through here as well,
+///   packets within one bridge must be accepted: hence the set.
 /// * `outgoing` gives packets that leave the host its address.
 pub(super) fn packet_rules(identity: &Identity, prefix: Prefix, denied: &[Subnet], is_limited: bool) -> String {
     let ours = format!("\"{}*\"", identity.interfaces());
