@@ -46,11 +46,12 @@ conformance: ## prove an engine by stock clients: TENSORPOOL_KEY=tp-… make con
 	.venv/bin/python -m pytest e2e/conformance $(ARGS)
 
 .PHONY: check
-check: ## formatting, lints, documentation, the arrows between crates, openapi.json up to date
+check: ## formatting, lints, words, documentation, the dependencies between crates, openapi.json up to date
 	scripts/install-missing check
 	cargo fmt --all --check
 	cargo fmt --manifest-path bench/axum_limit/Cargo.toml --check
 	cargo fmt --manifest-path bench/s3bench/Cargo.toml --check
+	scripts/tidy
 	cargo clippy --workspace --all-targets -- -D warnings
 	# Examples need the dependencies of tests: with them the features are those of the line above, and nothing is compiled again.
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --lib --bins --examples

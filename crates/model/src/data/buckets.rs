@@ -43,7 +43,6 @@ impl Versioning {
 }
 
 /// The name is not valid for a bucket.
-/// A bucket name that S3 does not allow, with the rule that it breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a bucket's name has 3 to 63 characters of a-z, 0-9, '.' and '-', begins and ends with a letter or a digit, has no two \
