@@ -1,4 +1,4 @@
-"""Compares responses with the engine's OpenAPI document and the founding documents. Start reading at `Document`."""
+"""Compares responses with the engine's OpenAPI document and the API's original specification. Start reading at `Document`."""
 
 import json
 import re
@@ -66,6 +66,6 @@ def check_refusal(call: str, answer: requests.Response):
 
 
 def seeds() -> list[Document]:
-    """The founding documents: three operations, word for word."""
+    """The API's original specification: three operations, letter-exact."""
     texts = [path.read_text() for path in sorted(SEEDS.glob("*.txt"))]
     return [Document(yaml.safe_load(re.search(r"````yaml [^\n]*\n(.*?)\n````", text, re.S)[1])) for text in texts]

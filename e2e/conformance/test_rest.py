@@ -1,4 +1,4 @@
-"""The REST API, checked against its own OpenAPI document and the founding documents."""
+"""The REST API, checked against its own OpenAPI document and the API's original specification."""
 
 import pytest
 from websockets.exceptions import ConnectionClosed
@@ -20,18 +20,18 @@ LISTS = {
 
 
 @pytest.mark.parametrize("path, method, seed", SEEDS, ids=lambda each: each if isinstance(each, str) else "")
-def test_openapi_keeps_founding_operations(engine, path, method, seed):
-    """The engine's document keeps the operations, responses and fields of the founding documents."""
+def test_openapi_keeps_original_operations(engine, path, method, seed):
+    """The engine's document keeps the operations, responses and fields of the API's original specification."""
     if engine.own is None:
         pytest.skip("this engine has no /openapi.json")
-    founding, ours = seed.text["paths"][path][method], engine.own.text["paths"][path][method]
-    assert founding["operationId"] == ours["operationId"]
-    assert founding["responses"].keys() <= ours["responses"].keys()
+    original, ours = seed.text["paths"][path][method], engine.own.text["paths"][path][method]
+    assert original["operationId"] == ours["operationId"]
+    assert original["responses"].keys() <= ours["responses"].keys()
     assert seed.required(method, path, 202) <= engine.own.required(method, path, 202)
 
 
 def test_missing_field_is_found():
-    """There are three founding documents, and the comparison with them finds a missing field."""
+    """The original specification has three operations, and the comparison with it finds a missing field."""
     assert len(SEEDS) == 3
     for path, method, seed in SEEDS:
         assert seed.operation(method, path.replace("{cluster}", "box").replace("{storage_id}", "s-1"))
