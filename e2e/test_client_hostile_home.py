@@ -261,7 +261,7 @@ def test_address_with_query_is_refused(laptop, engine, more):
 def test_ctrl_c_at_key_prompt_restores_echo(laptop):
     """Typing is not echoed at the key prompt, and is echoed again after Ctrl-C."""
     with Terminal(laptop, "login") as terminal:
-        eventually(lambda: "API key" in terminal.read(), what="the call")
+        eventually(lambda: "API key" in terminal.read(), what="the prompt")
         eventually(lambda: not terminal.echoes(), what="a terminal without echo")
         terminal.type("\x03")
         code, written = terminal.end()

@@ -1,4 +1,4 @@
-"""Compares responses with the engine's OpenAPI document and the API's original specification. Start reading at `Document`."""
+"""Compares responses with the engine's OpenAPI document and the original specification. Start reading at `Document`."""
 
 import json
 import re
