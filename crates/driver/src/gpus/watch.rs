@@ -272,7 +272,7 @@ mod tests {
         let ((asked, is_asked), (answer, answered)) = (channel(), channel());
         let watch = Arc::new(Watch::real(Slow(asked, answered), Arc::new(Stopped)));
         let late = watch.look_within(Duration::from_millis(1), |_, _| true).await.unwrap_err();
-        assert!(late.to_string().contains("waiting"), "{late}");
+        assert!(late.to_string().contains("blocks the observation"), "{late}");
         is_asked.recv().unwrap();
         let look = watch.look_within(Duration::from_secs(60), |_, _| true).await.unwrap();
         assert_eq!(look, Look::default(), "nothing is known yet");

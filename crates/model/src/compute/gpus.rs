@@ -94,7 +94,7 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Fault::Lost => f.write_str("it has fallen off its bus or is not there any more"),
-            Fault::Silent => f.write_str("it does not answer"),
+            Fault::Silent => f.write_str("it does not respond"),
             Fault::Xid { code, at } => match meaning(*code) {
                 Some(meaning) => write!(f, "Xid {code} ({meaning}) at {at}"),
                 None => write!(f, "Xid {code} at {at}"),

@@ -172,7 +172,7 @@ async fn gpu_is_drained(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] 
     let again = host::drain_gpu(control, caller, "gpu-1", Some(DrainReason(None))).await.unwrap();
     assert!(again.contains("a new fan"), "the reason stays until there is another: {again}");
     let owned = host::drain_gpu(control, caller, "gpu-1", None).await.unwrap();
-    assert!(owned.contains("gpu-1 is offered again when instance i-") && !owned.contains("keeps it"), "{owned}");
+    assert!(owned.contains("gpu-1 will be offered again when instance i-") && !owned.contains("keeps it"), "{owned}");
     host::drain_gpu(control, caller, "gpu-1", reason()).await.unwrap();
     clusters::destroy(control, caller, small.as_str()).await.unwrap();
     let (large, _) = world.create("8xH100", 1).await;

@@ -70,7 +70,7 @@ async fn host_image_is_not_pulled() {
 async fn malformed_image_reference_is_refused() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     for (container, why) in
-        [("", "empty"), ("Debian", "capital letters"), ("a b", "' '"), ("a:b:c", "no tag"), ("a@b", "sha256")]
+        [("", "empty"), ("Debian", "capital letters"), ("a b", "' '"), ("a:b:c", "is not a tag"), ("a@b", "sha256")]
     {
         let new = clusters::NewCluster {
             instance_type: "1xCPU".into(),
