@@ -138,7 +138,7 @@ def test_failed_pull_names_image_and_reason(server, registry, refused_create):
     assert f"{other} is not for this host, which is linux/" in (said := refused_create(other)) and said.endswith("available: linux/s390x"), said
     nowhere = f"127.0.0.1:{free_port()}"
     assert f"the registry {nowhere} cannot be reached: Connection refused" in refused_create(f"{nowhere}/small")
-    for wrong, why in (("Debian", "capital letters"), ("a:b:c", "no tag"), ("a@sha256:1", "64 hexadecimal"), ("a b", "in it"), ("[::1]:5000/a", "IPv6")):
+    for wrong, why in (("Debian", "capital letters"), ("a:b:c", "is not a tag"), ("a@sha256:1", "64 hexadecimal"), ("a b", "in it"), ("[::1]:5000/a", "IPv6")):
         refused = server.call("POST", "/cluster/create", json={"instance_type": "1xCPU", "container": wrong}, expect=400)
         assert refused.json()["code"] == "invalid_container" and why in refused.text, refused.text
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from jobs import archive
 from instances import needs_root
 from objects import Account
 from upgrades import LARGE, PART, Upgrades
@@ -25,16 +24,15 @@ def test_older_data_is_upgraded(tmp_path, fixture):
         # Requests continue: one was running, one waits for capacity that does not exist.
         cloud.finish(facts["coming"]["request_id"])
         assert cloud.info(facts["waiting"]["cluster_id"])["status"] == "PENDING"
-        # Jobs continue: the interrupted one has its second attempt, the next one runs after it, and a draft accepts its
-        # files.
+        # Jobs continue: the interrupted one has its second attempt, the next one runs after it, and drafts wait.
         assert cloud.text(facts["ended"]) == "ended\n"
         (result,) = cloud.pull(facts["ended"]).values()
         assert cloud.fetch(result) == b"42\n"
         assert cloud.text(facts["running"]) == "attempt 1\nattempt 2\ndone\n"
         assert cloud.text(facts["pending"]) == "on the disk\n"
-        assert cloud.upload(cloud.url + facts["upload_path"], archive({"message": b"hello\n"})).ok
         cloud.call("POST", f"/job/start/{facts['draft']}", expect=202)
-        assert cloud.text(facts["draft"]) == "hello\n"
+        assert cloud.text(facts["draft"]) == "started\n"
+        assert "Waits for its files" in cloud.job(facts["without_files"])["explanation"]
         # Objects exist, and a multipart upload is completed.
         s3 = Account(cloud.s3_url, facts["access_key"], facts["secret_key"], "us-east-1").client()
         assert s3.get_object(Bucket="bucket", Key="small")["Body"].read() == b"small object\n"

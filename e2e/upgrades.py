@@ -4,9 +4,12 @@
 """
 
 import json
+import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
+from contextlib import closing
 from pathlib import Path
 
 from objects import MIB, enable
@@ -46,13 +49,15 @@ class Upgrades(Reboots):
         running = self.run("box", TWICE, retries=1, venv=False)
         self.wait_until_running(running, b"attempt 1")
         pending = self.run("box", "cat ~/file", venv=False)
-        draft = self.submit("box", 'commands = ["cat message"]\nvenv = false\n')
+        without_files = self.submit("box", 'commands = ["cat message"]\nvenv = false\n')
+        draft = self.submit("box", 'commands = ["echo started"]\nvenv = false\n', files=False)
         coming, waiting = self.hold_engine_during(lambda: [self.request_cluster("coming", "tiny"), self.request_cluster("waiting", "huge")])
         self.power_off()
         return {
-            "directory": str(self.directory), "user_key": key, "box": box["id"], "volume": volume, "access_key": account.access_key, "secret_key": account.secret_key,
-            "upload": upload, "tag": tag, "ended": ended, "running": running, "pending": pending, "draft": draft["job_id"],
-            "upload_path": draft["upload_url"].split(f":{self.port}", 1)[1], "coming": coming, "waiting": waiting,
+            "directory": str(self.directory), "written_us": time.time_ns() // 1000, "user_key": key,
+            "box": box["id"], "volume": volume, "access_key": account.access_key, "secret_key": account.secret_key,
+            "upload": upload, "tag": tag, "ended": ended, "running": running, "pending": pending,
+            "without_files": without_files["job_id"], "draft": draft["job_id"], "coming": coming, "waiting": waiting,
         }  # fmt: skip
 
     def request_cluster(self, name: str, kind: str) -> dict:
@@ -68,7 +73,18 @@ class Upgrades(Reboots):
             path.write_text(path.read_text().replace(facts["directory"], str(self.directory)))
         # Its instances belong to an earlier boot of another host, never to a process that runs here.
         self.change_boot_id()
+        self.move_times(time.time_ns() // 1000 - facts["written_us"])
         return facts
+
+    def move_times(self, by_us: int):
+        """Moves every time in the database, as if the fixture had just been written: drafts and uploads expire."""
+        with closing(sqlite3.connect(self.data / "tarn.db", timeout=60)) as db, db:
+            tables = [name for (name,) in db.execute("select name from sqlite_master where type = 'table'")]
+            for table in tables:
+                times = [row[1] for row in db.execute(f"pragma table_info({table})") if row[1].endswith("_us")]
+                for column in times:
+                    # Zero and small numbers mean something else than a time.
+                    db.execute(f"update {table} set {column} = {column} + ? where {column} > 1000000000000000", (by_us,))
 
 
 def write(fixture: Path):

@@ -67,7 +67,7 @@ impl FetchSummary {
     pub(super) fn describe(&self, directory: &Path) -> String {
         let files = |count| if count == 1 { "1 file".to_owned() } else { format!("{count} files") };
         let mut summary =
-            format!("FetchSummary {}, {}, to {}.", files(self.count), format_size(self.bytes), directory.display());
+            format!("Fetched {}, {}, to {}.", files(self.count), format_size(self.bytes), directory.display());
         if self.left > 0 {
             let here = if self.left == 1 { "was" } else { "were" };
             summary

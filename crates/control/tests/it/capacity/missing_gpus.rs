@@ -71,7 +71,7 @@ async fn late_gpus_are_waited_for() {
     let view = world.info(&waits).await;
     assert_eq!(view.cluster.state.name(), "PENDING", "{:?}", view.explanation);
     let explained = view.explanation.unwrap();
-    assert!(explained.contains("it does not answer"), "{explained}");
+    assert!(explained.contains("it does not respond"), "{explained}");
     let (another, _) = world.create("1xH100", 1).await;
     clusters::destroy(&world.control, &world.caller, owner.as_str()).await.unwrap();
     world.settle().await;
