@@ -48,9 +48,8 @@ fn seal_outcome<T: Serialize>(call: &Idempotency, chance: u64, result: &T) -> Re
     let plain = serde_json::to_vec(result).map_err(Error::internal)?;
     let mut nonce = [0; NONCE_BYTES];
     nonce[..8].copy_from_slice(&chance.to_le_bytes());
-    let sealed = outcome_cipher(call)
-        .encrypt(&Nonce::from(nonce), plain.as_slice())
-        .map_err(|_| sealed_with_other_key())?;
+    let sealed =
+        outcome_cipher(call).encrypt(&Nonce::from(nonce), plain.as_slice()).map_err(|_| sealed_with_other_key())?;
     Ok([nonce.as_slice(), &sealed].concat())
 }
 
