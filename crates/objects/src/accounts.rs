@@ -5,8 +5,8 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use tarn_model::Ids;
 use tarn_model::ids::OrgId;
 use tarn_store::Tx;
@@ -122,23 +122,23 @@ pub(crate) struct AccessKeyCache(Mutex<(u64, HashMap<String, OrgId>)>);
 
 impl AccessKeyCache {
     fn get(&self, access_key: &str) -> Option<OrgId> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).1.get(access_key).cloned()
+        self.0.lock().1.get(access_key).cloned()
     }
 
     fn epoch(&self) -> u64 {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).0
+        self.0.lock().0
     }
 
     /// Adds a key, unless keys have changed since its lookup started.
     fn put(&self, access_key: &str, org: &OrgId, epoch: u64) {
-        let mut cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cache = self.0.lock();
         if cache.0 == epoch {
             cache.1.insert(access_key.to_owned(), org.clone());
         }
     }
 
     fn clear(&self) {
-        let mut cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cache = self.0.lock();
         cache.0 += 1;
         cache.1.clear();
     }

@@ -43,9 +43,10 @@ pub fn remove(tx: &mut Tx<'_>, org: &OrgId, name: &str) -> Result<()> {
     if !buckets::is_empty(tx, &bucket.id)? {
         return Err(Error::BucketNotEmpty);
     }
-    match uploads::some_of_bucket(tx, &bucket.id, 1)?.is_empty() {
-        true => Ok(buckets::remove(tx, &bucket.id)?),
-        false => Err(Error::UploadsOpen),
+    if uploads::some_of_bucket(tx, &bucket.id, 1)?.is_empty() {
+        Ok(buckets::remove(tx, &bucket.id)?)
+    } else {
+        Err(Error::UploadsOpen)
     }
 }
 

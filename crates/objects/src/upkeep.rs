@@ -2,9 +2,9 @@
 //! saving of the call counts. Each task is called by a timer and may be interrupted at any time.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tarn_model::Time;
 use tarn_model::buckets::Bucket;
 use tarn_model::ids::{ContentId, FileId, OrgId};
@@ -28,7 +28,7 @@ pub(crate) struct Counters(Mutex<HashMap<OrgId, u64>>);
 
 impl Counters {
     pub(crate) fn add_call(&self, org: &OrgId) {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.0.lock();
         match counts.get_mut(org) {
             Some(count) => *count += 1,
             None => drop(counts.insert(org.clone(), 1)),
@@ -36,11 +36,11 @@ impl Counters {
     }
 
     fn take_counts(&self) -> HashMap<OrgId, u64> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.0.lock())
     }
 
     fn restore_counts(&self, taken: HashMap<OrgId, u64>) {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.0.lock();
         for (org, count) in taken {
             *counts.entry(org).or_default() += count;
         }

@@ -16,9 +16,10 @@ struct OneKey(String);
 impl Authorizer for OneKey {
     fn authorize<'a>(&'a self, login: Login<'a>) -> BoxFuture<'a, Result<Arc<dyn Target>, Denied>> {
         Box::pin(async move {
-            match login.key.fingerprint == self.0 {
-                true => Ok(Arc::new(target::LocalTarget::default()) as Arc<dyn Target>),
-                false => Err(Denied),
+            if login.key.fingerprint == self.0 {
+                Ok(Arc::new(target::LocalTarget::default()) as Arc<dyn Target>)
+            } else {
+                Err(Denied)
             }
         })
     }

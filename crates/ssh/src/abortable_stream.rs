@@ -32,10 +32,7 @@ impl AbortHandle {
     fn check_aborted(&self, waker: &AtomicWaker, context: &Context<'_>) -> io::Result<()> {
         // Registers first, so that an abort between the two lines is not missed.
         waker.register(context.waker());
-        match self.is_aborted.load(Ordering::Acquire) {
-            true => Err(io::ErrorKind::ConnectionAborted.into()),
-            false => Ok(()),
-        }
+        if self.is_aborted.load(Ordering::Acquire) { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
     }
 }
 

@@ -298,10 +298,7 @@ impl Handler for ConnectionHandler {
     }
 
     async fn data(&mut self, channel: ChannelId, data: &[u8], _: &mut Session) -> Result<(), Error> {
-        match self.buffers.push_data(channel, data).await {
-            true => Ok(()),
-            false => Err(Error::Pending),
-        }
+        if self.buffers.push_data(channel, data).await { Ok(()) } else { Err(Error::Pending) }
     }
 
     fn adjust_window(&mut self, channel: ChannelId, current: u32) -> u32 {

@@ -56,11 +56,12 @@ pub(crate) async fn run_login(
     if let Some(nearer) = nearer {
         output::print_note(&format!("Note: the API key {} takes precedence over this profile.", nearer.origin));
     }
-    match options.json {
-        true => output::print_json(&me),
-        false => output::print_text(&format!(
+    if options.json {
+        output::print_json(&me)
+    } else {
+        output::print_text(&format!(
             "You are {} at {engine} (profile {name}).",
             sanitize_line(text_field(&me, "email"))
-        )),
+        ))
     }
 }

@@ -20,9 +20,10 @@ pub(crate) fn read_text(path: &Path) -> Result<String> {
     let mut text = String::new();
     let failed = |e: std::io::Error| Failure::with_cause(format_args!("cannot read {}", path.display()), e);
     File::open(path).and_then(|file| file.take(MAX_LENGTH + 1).read_to_string(&mut text)).map_err(failed)?;
-    match text.len() as u64 > MAX_LENGTH {
-        true => Err(Failure::usage(format!("{} is too large", path.display()))),
-        false => Ok(text),
+    if text.len() as u64 > MAX_LENGTH {
+        Err(Failure::usage(format!("{} is too large", path.display())))
+    } else {
+        Ok(text)
     }
 }
 

@@ -33,9 +33,10 @@ pub(crate) fn print_json(body: &Value) -> Result<()> {
     // Control characters are escaped, which a JSON parser reads as the same text.
     let escaped =
         |c: char| if is_terminal_control(c) && c != '\n' { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
-    match text.contains(|c| is_terminal_control(c) && c != '\n') {
-        true => print_text(&text.chars().map(escaped).collect::<String>()),
-        false => print_text(&text),
+    if text.contains(|c| is_terminal_control(c) && c != '\n') {
+        print_text(&text.chars().map(escaped).collect::<String>())
+    } else {
+        print_text(&text)
     }
 }
 

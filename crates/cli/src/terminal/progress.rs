@@ -22,9 +22,10 @@ impl Progress {
 
     /// Progress in the form that suits the terminal and the options of the command.
     pub(crate) fn new(ctx: &Context<'_>) -> Progress {
-        match ctx.is_silent() {
-            true => Progress { bar: ProgressBar::hidden(), has_log: !ctx.options.json },
-            false => Progress::spinner(),
+        if ctx.is_silent() {
+            Progress { bar: ProgressBar::hidden(), has_log: !ctx.options.json }
+        } else {
+            Progress::spinner()
         }
     }
 

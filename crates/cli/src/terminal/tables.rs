@@ -48,9 +48,10 @@ fn render_rows(rows: &[Value], columns: &[Column], environment: &Environment) ->
             table.set_content_arrangement(ContentArrangement::Disabled);
         }
     }
-    match environment.width.is_some() && !environment.no_color {
-        true => table.enforce_styling(),
-        false => table.force_no_tty(),
+    if environment.width.is_some() && !environment.no_color {
+        table.enforce_styling()
+    } else {
+        table.force_no_tty()
     };
     let lines = table.to_string();
     let trimmed = lines.lines().map(|each| each.trim_end()).map(|each| each.strip_prefix(' ').unwrap_or(each));

@@ -172,10 +172,7 @@ impl ApiClient {
         let Some(interrupts) = &self.interrupts else { return Ok(work.await) };
         tokio::select! {
             biased;
-            () = interrupts.pressed() => Err(Failure::interrupted(match is_question {
-                true => "interrupted",
-                false => "interrupted; the engine may have accepted the request, see `tarn request list`",
-            })),
+            () = interrupts.pressed() => Err(Failure::interrupted(if is_question { "interrupted" } else { "interrupted; the engine may have accepted the request, see `tarn request list`" })),
             done = work => Ok(done),
         }
     }

@@ -34,9 +34,10 @@ pub(super) async fn run_bucket_steps(trial: &mut Trial<'_, '_>) {
         return;
     }
     let get = async {
-        match signed_call(&keys, &Method::GET, &address, b"", &date()).await? == name.as_bytes() {
-            true => Ok("the content is as written".to_owned()),
-            false => Err(Failure::new("the object does not have the content that was written")),
+        if signed_call(&keys, &Method::GET, &address, b"", &date()).await? == name.as_bytes() {
+            Ok("the content is as written".to_owned())
+        } else {
+            Err(Failure::new("the object does not have the content that was written"))
         }
     };
     trial.run_action("object get", get).await;

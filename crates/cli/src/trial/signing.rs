@@ -61,12 +61,11 @@ pub(super) async fn signed_call(keys: &Keys, method: &Method, url: &str, body: &
     let response = request.send().await.map_err(broken)?;
     let status = response.status();
     let text = read_limited(response, MAX_RESPONSE).await.map_err(broken)?;
-    match status.is_success() {
-        true => Ok(text),
-        false => {
-            let said: String = String::from_utf8_lossy(&text).chars().take(MAX_SHOWN).collect();
-            Err(Failure::new(format!("S3 at {host} responds with status {status}: {said}")))
-        }
+    if status.is_success() {
+        Ok(text)
+    } else {
+        let said: String = String::from_utf8_lossy(&text).chars().take(MAX_SHOWN).collect();
+        Err(Failure::new(format!("S3 at {host} responds with status {status}: {said}")))
     }
 }
 
@@ -77,9 +76,10 @@ fn hex(bytes: &[u8]) -> String {
 /// HMAC-SHA-256. A key longer than a block is hashed first; only the secret can be that long.
 fn hmac(key: &[u8], text: &[u8]) -> [u8; 32] {
     let mut block = [0; 64];
-    match key.len() <= block.len() {
-        true => block[..key.len()].copy_from_slice(key),
-        false => block[..32].copy_from_slice(&Sha256::digest(key)),
+    if key.len() <= block.len() {
+        block[..key.len()].copy_from_slice(key)
+    } else {
+        block[..32].copy_from_slice(&Sha256::digest(key))
     }
     let inner = Sha256::new().chain_update(block.map(|byte| byte ^ 0x36)).chain_update(text).finalize();
     Sha256::new().chain_update(block.map(|byte| byte ^ 0x5c)).chain_update(inner).finalize().into()

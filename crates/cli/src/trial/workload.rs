@@ -107,9 +107,10 @@ async fn check_job_output(ctx: &Context<'_>, job: &str, name: &str) -> Result<St
     {
         found.extend_from_slice(&piece);
     }
-    match String::from_utf8_lossy(&found).trim() == name {
-        true => Ok(format!("{OUTPUT} has the expected content")),
-        false => Err(Failure::new(format!("{OUTPUT} of {job} does not have the expected content"))),
+    if String::from_utf8_lossy(&found).trim() == name {
+        Ok(format!("{OUTPUT} has the expected content"))
+    } else {
+        Err(Failure::new(format!("{OUTPUT} of {job} does not have the expected content")))
     }
 }
 

@@ -34,11 +34,10 @@ impl Caller {
 
     /// Refuses all callers except administrators of the engine.
     pub fn must_administer(&self) -> Result<()> {
-        match self.user.engine_admin {
-            true => Ok(()),
-            false => {
-                Err(Error::new(Kind::Forbidden, "access_denied", "only administrators of this engine may do this"))
-            }
+        if self.user.engine_admin {
+            Ok(())
+        } else {
+            Err(Error::new(Kind::Forbidden, "access_denied", "only administrators of this engine may do this"))
         }
     }
 }

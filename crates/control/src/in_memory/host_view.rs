@@ -3,8 +3,9 @@
 //! follows from it, is stored.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 use tarn_model::capacity::{Gpu, Inventory};
 use tarn_model::catalogue::{Catalogue, Prices};
 use tarn_model::gpus::{Fault, Figures, Seen};
@@ -71,7 +72,7 @@ impl HostView {
 
     /// Records which GPUs were seen and missed; returns whether the set of GPUs has changed.
     pub(crate) fn record_look(&self, seen: &[Seen], missed: &[Seen], prices: &Prices) -> bool {
-        let mut facts = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut facts = self.0.write();
         let lost = missed.iter().filter(|missed| missed.faults.contains(&Fault::Lost));
         facts.lost = Arc::new(lost.map(|lost| lost.gpu.id.clone()).collect());
         facts.figures = Arc::new(seen.iter().map(|seen| (seen.gpu.id.clone(), seen.figures.clone())).collect());
@@ -82,7 +83,7 @@ impl HostView {
 
     /// Removes a lost GPU from the inventory without waiting for the next look.
     pub(crate) fn remove_lost_gpu(&self, gpu: &str, prices: &Prices) {
-        let mut facts = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut facts = self.0.write();
         if facts.lost.contains(gpu) {
             Arc::make_mut(&mut facts.lost).remove(gpu);
             let left = facts.inventory.gpus.iter().filter(|left| left.id != gpu).cloned().collect();
@@ -91,7 +92,7 @@ impl HostView {
     }
 
     fn snapshot(&self) -> HostFacts {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.read().clone()
     }
 }
 

@@ -2,8 +2,9 @@
 //! differs.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tarn_model::ids::InstanceId;
 
 /// The hash of the last push to each instance.
@@ -21,10 +22,10 @@ impl PushedAccess {
 
     /// Drops the entries of nodes that no longer exist.
     pub(crate) fn retain(&self, known: &BTreeSet<&InstanceId>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|node, _| known.contains(node));
+        self.0.lock().retain(|node, _| known.contains(node));
     }
 
     pub(crate) fn slot_of(&self, node: &InstanceId) -> Slot {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(node.clone()).or_default().clone()
+        self.0.lock().entry(node.clone()).or_default().clone()
     }
 }

@@ -2,8 +2,8 @@
 //! stores what other replicas have to know.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use tarn_model::ids::RequestId;
 use tokio::sync::watch;
 
@@ -64,7 +64,7 @@ impl StepProgress {
     }
 
     fn lock_reports(&self) -> MutexGuard<'_, Reports> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

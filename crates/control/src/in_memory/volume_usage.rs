@@ -2,8 +2,8 @@
 //! starts observes the volumes again.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use tarn_driver::{Observed, ObservedVolume};
 use tarn_model::ids::VolumeId;
 
@@ -57,7 +57,7 @@ impl VolumeUsage {
     }
 
     fn lock_figures(&self) -> MutexGuard<'_, Figures> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -125,10 +125,7 @@ fn node_names(tx: &mut Tx<'_>, job: &Job) -> Result<String> {
     if nodes.len() > MAX_NAMED_NODES {
         names.push(format!("{} more", nodes.len() - MAX_NAMED_NODES));
     }
-    Ok(match names.is_empty() {
-        true => format!("cluster {}", job.cluster),
-        false => names.join(", "),
-    })
+    Ok(if names.is_empty() { format!("cluster {}", job.cluster) } else { names.join(", ") })
 }
 
 /// Describes which attempt it is, if there may be several.

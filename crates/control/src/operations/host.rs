@@ -158,12 +158,13 @@ impl DrainReason {
 
     fn check_reason(&self) -> Result<()> {
         let is_wrong = |text: &String| text.chars().count() > 200 || text.chars().any(char::is_control);
-        match self.0.as_ref().is_some_and(is_wrong) {
-            true => Err(Error::invalid(
+        if self.0.as_ref().is_some_and(is_wrong) {
+            Err(Error::invalid(
                 "invalid_reason",
                 "the reason must have at most 200 characters and no control characters",
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 }

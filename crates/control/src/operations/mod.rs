@@ -58,8 +58,9 @@ fn request_owner(caller: &Caller, about: &Owner) -> Owner {
 /// Generates a free name, with a suffix if the plain one is taken.
 fn free_name(tx: &mut Tx<'_>, is_taken: impl Fn(&mut Tx<'_>, &str) -> Result<bool>) -> Result<String> {
     let plain = names::generate(tx.ids(), false);
-    match is_taken(tx, &plain)? {
-        false => Ok(plain),
-        true => Ok(format!("{plain}-{}", &RequestId::fresh(tx.ids()).as_str()[2..8])),
+    if is_taken(tx, &plain)? {
+        Ok(format!("{plain}-{}", &RequestId::fresh(tx.ids()).as_str()[2..8]))
+    } else {
+        Ok(plain)
     }
 }

@@ -5,10 +5,10 @@
 //! [`changed`] completes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
+use parking_lot::Mutex;
 use tarn_model::Time;
 use tarn_model::clusters::Instance;
 use tarn_model::ids::InstanceId;
@@ -138,7 +138,7 @@ impl UnreachableInstances {
         self.lock_all().retain(|node, _| known.contains(node));
     }
 
-    fn lock_all(&self) -> std::sync::MutexGuard<'_, HashMap<InstanceId, (u32, Time)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_all(&self) -> parking_lot::MutexGuard<'_, HashMap<InstanceId, (u32, Time)>> {
+        self.0.lock()
     }
 }

@@ -7,9 +7,9 @@
 //! a row is only reported: data is never removed on a guess.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tarn_driver::End;
 use tarn_model::Time;
 use tarn_model::ids::{ClusterId, InstanceId, VolumeId};
@@ -204,7 +204,7 @@ impl UnknownResources {
         present.iter().filter(|id| seen.insert((*id).clone())).cloned().collect()
     }
 
-    fn lock_sighted(&self) -> std::sync::MutexGuard<'_, Sighted> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_sighted(&self) -> parking_lot::MutexGuard<'_, Sighted> {
+        self.0.lock()
     }
 }

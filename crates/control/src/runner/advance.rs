@@ -63,11 +63,10 @@ impl Runner {
             match definition.steps.get(at) {
                 None => self.commit_completion(request, definition).await,
                 Some(_) if now >= request.deadline => {
-                    let why = match request.waiting {
-                        true => {
-                            format!("no capacity became free by {}; try again later, or request less", request.deadline)
-                        }
-                        false => format!("it did not finish by {}", request.deadline),
+                    let why = if request.waiting {
+                        format!("no capacity became free by {}; try again later, or request less", request.deadline)
+                    } else {
+                        format!("it did not finish by {}", request.deadline)
                     };
                     self.begin_undo(request, why).await
                 }
@@ -226,13 +225,12 @@ impl Runner {
             request.attempts = 0;
             request.status = RequestStatus::Processing;
             let definition = definition(request.kind);
-            match request.failure.is_none() && request.step as usize == definition.steps.len() {
-                true => complete_request(tx, request, definition),
-                false => {
-                    requests::save(tx, &request)?;
-                    requests::renew(tx, &request, lease)?;
-                    Ok(Lease::Kept(Box::new(request)))
-                }
+            if request.failure.is_none() && request.step as usize == definition.steps.len() {
+                complete_request(tx, request, definition)
+            } else {
+                requests::save(tx, &request)?;
+                requests::renew(tx, &request, lease)?;
+                Ok(Lease::Kept(Box::new(request)))
             }
         });
         let held = write.await;
@@ -317,10 +315,7 @@ fn complete_request(tx: &mut Tx<'_>, mut request: Request, definition: &Definiti
 
 /// Returns the notes of the steps of a request, which are added to its final message.
 fn note_for_caller(tx: &mut Tx<'_>, request: &Request, definition: &Definition) -> Result<Option<String>> {
-    match definition.takes_notes {
-        true => Ok(requests::note(tx, &request.id)?),
-        false => Ok(None),
-    }
+    if definition.takes_notes { Ok(requests::note(tx, &request.id)?) } else { Ok(None) }
 }
 
 fn end_and_release(tx: &mut Tx<'_>, request: Request, verb: &'static str) -> Result<Lease> {

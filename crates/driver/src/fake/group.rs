@@ -2,8 +2,8 @@
 //! sync for all of them. Each returns when the write is durable. A thousand clusters at once would otherwise be written
 //! one by one.
 
+use parking_lot::Mutex;
 use std::mem;
-use std::sync::Mutex;
 
 use tokio::sync::oneshot;
 
@@ -36,8 +36,8 @@ impl Waiting {
         (!calls.is_empty()).then_some(Group(calls))
     }
 
-    fn calls(&self) -> std::sync::MutexGuard<'_, Vec<Box<dyn Call>>> {
-        self.0.lock().expect("nothing that can panic is done with the list")
+    fn calls(&self) -> parking_lot::MutexGuard<'_, Vec<Box<dyn Call>>> {
+        self.0.lock()
     }
 }
 

@@ -139,10 +139,7 @@ impl World {
 
     pub(super) fn running(&mut self, id: &InstanceId) -> Result<&mut Instance, Error> {
         let instance = self.instance(id)?;
-        match instance.running {
-            true => Ok(instance),
-            false => Err(Error::Permanent(format!("{id} does not run"))),
-        }
+        if instance.running { Ok(instance) } else { Err(Error::Permanent(format!("{id} does not run"))) }
     }
 
     fn instance(&mut self, id: &InstanceId) -> Result<&mut Instance, Error> {

@@ -203,9 +203,10 @@ fn read_specification(path: &Path) -> Result<Specification, Unusable> {
     if text.len() as u64 > MAX_FILE {
         return Err(Unusable::Wrong(format!("it is longer than {MAX_FILE} bytes")));
     }
-    let parsed = match path.extension().is_some_and(|end| end == "json") {
-        true => serde_json::from_str::<Specification>(&text).map_err(|error| error.to_string()),
-        false => yaml_serde::from_str::<Specification>(&text).map_err(|error| error.to_string()),
+    let parsed = if path.extension().is_some_and(|end| end == "json") {
+        serde_json::from_str::<Specification>(&text).map_err(|error| error.to_string())
+    } else {
+        yaml_serde::from_str::<Specification>(&text).map_err(|error| error.to_string())
     };
     let specification = parsed.map_err(Unusable::Wrong)?;
     specification.validate()?;

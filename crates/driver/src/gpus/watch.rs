@@ -1,9 +1,10 @@
 //! Observes the GPUs of this host by all probes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tarn_model::Clock;
 use tarn_model::capacity::Gpu;
 use tarn_model::gpus::{Facts, Fault, Figures, Look, Seen, meaning};
@@ -67,11 +68,7 @@ impl Watch {
     /// owner of the GPU with an id; it is called after the GPUs were read. While an earlier observation is still
     /// running, because a GPU blocks it, this one reports all GPUs as silent.
     pub fn look(&self, is_owners: impl Fn(&str, u32) -> bool) -> Look {
-        let mut inner = match self.inner.try_lock() {
-            Ok(inner) => inner,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return self.silent_look(),
-        };
+        let Some(mut inner) = self.inner.try_lock() else { return self.silent_look() };
         let real = inner.real.as_mut().map(|probe| probe.read()).unwrap_or_default();
         let Readings { gpus: declared, .. } = inner.simulated.as_mut().map(Probe::read).unwrap_or_default();
         let (mut readings, mut there) = (Vec::new(), BTreeSet::new());
@@ -124,7 +121,7 @@ impl Watch {
     }
 
     fn last_look(&self) -> MutexGuard<'_, LastLook> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+        self.found.lock()
     }
 }
 
@@ -292,7 +289,7 @@ mod tests {
         let gpus = gpus.map(|(id, bus)| gpu(id, bus)).into();
         let watch = Watch::real(Fixed(Readings { gpus, is_complete: true }), Arc::new(Stopped));
         let record = b"4,1,1,-;NVRM: Xid (PCI:0000:3b:00 GPU-I:05): 95, pid=1\n";
-        watch.inner.lock().unwrap().log = Some(KernelLog::over(record.as_slice()));
+        watch.inner.lock().log = Some(KernelLog::over(record.as_slice()));
         let faults: Vec<_> = watch.look(|_, _| true).seen.into_iter().map(|seen| seen.faults).collect();
         assert!(
             matches!(faults.as_slice(), [first, second, third] if first.is_empty() && third.is_empty()

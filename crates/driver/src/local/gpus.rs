@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::{fs, io};
 
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use tarn_model::capacity::Gpu;
 use tarn_model::gpus::{Fault, Look, Seen};
@@ -39,7 +40,7 @@ pub(super) async fn observe_gpus(host: &LocalHost) -> Result<Look, Error> {
     // The owner is looked up after the processes are known: an instance that started to use a GPU in between has a
     // record by then.
     let is_process_of_owner = move |gpu: &str, pid: u32| {
-        let records = records.lock().unwrap_or_else(PoisonError::into_inner);
+        let records = records.lock();
         let owner = records.values().find(|record| record.gpus.iter().any(|owned| owned == gpu));
         is_in_owner_cgroup(pid, owner.map(|record| paths.instance_cgroup(&record.id)).as_deref())
     };
@@ -60,7 +61,7 @@ pub(super) async fn observe_gpus(host: &LocalHost) -> Result<Look, Error> {
 fn flag_unusable_gpus(watch: &Watch, cdi: &Directories, logged: &Mutex<BTreeMap<String, Unusable>>, seen: &mut [Seen]) {
     let real: Vec<&mut Seen> = seen.iter_mut().filter(|seen| !seen.gpu.simulated).collect();
     let names: Vec<Vec<String>> = real.iter().map(|seen| watch.names(&seen.gpu.id)).collect();
-    let mut logged = logged.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut logged = logged.lock();
     let mut problems = BTreeMap::new();
     for (seen, why) in real.into_iter().zip(cdi.check(&names)) {
         let Some(why) = why else { continue };

@@ -6,8 +6,9 @@ use std::fmt::Display;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tarn_model::capacity::Inventory;
 use tarn_model::ids::InstanceId;
 use tokio::sync::{OwnedMutexGuard, Semaphore};
@@ -96,7 +97,7 @@ impl LocalHost {
 
     /// The records of all instances.
     pub(super) fn records(&self) -> MutexGuard<'_, Records> {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+        self.records.lock()
     }
 
     /// The records, shared with a thread that may outlive the call that started it.
@@ -112,7 +113,7 @@ impl LocalHost {
     /// Serializes the changing operations on one instance or one volume.
     pub(super) async fn lock(&self, id: &(impl Display + Sync)) -> OwnedMutexGuard<()> {
         let lock = {
-            let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut locks = self.locks.lock();
             // Unused locks are dropped so that the map does not grow without bound.
             locks.retain(|_, lock| Arc::strong_count(lock) > 1);
             locks.entry(id.to_string()).or_default().clone()

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::fs::Metadata;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use tarn_link::{JobEnd, KnownJob};
 
 use super::attempts::attempt::{Attempt, Stage, save_outcome};
@@ -57,8 +58,8 @@ impl Job {
         self.lock().remove(&number)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u32, Arc<Attempt>>> {
-        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, BTreeMap<u32, Arc<Attempt>>> {
+        self.attempts.lock()
     }
 }
 
@@ -145,8 +146,8 @@ impl Jobs {
         attempts.into_iter().map(|(_, attempt)| attempt).filter(|attempt| attempt.is_running()).collect()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<Job>>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, BTreeMap<String, Arc<Job>>> {
+        self.known.lock()
     }
 }
 

@@ -9,10 +9,11 @@ pub(crate) mod pending_connections;
 mod relay;
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tarn_link::{Answer, Configuration, Error, Purpose, Reader, Result, Stream, Writer, opening};
 use tokio::net::UnixListener;
 use tokio::sync::{Notify, Semaphore, watch};
@@ -157,14 +158,14 @@ impl Guest {
     /// Returns whether a public key may log in.
     pub(crate) fn is_key_authorized(&self, key: &str) -> bool {
         let account = self.account().ok();
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.lock();
         configuration::is_key_authorized(&state, account.as_ref(), key)
     }
 
     fn configure(&self, configuration: Configuration) -> std::result::Result<(), String> {
         configuration::check_configuration(&configuration)?;
         let account = self.account().map_err(|e| e.to_string())?;
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let before = state.host_key().to_owned();
         configuration::apply_configuration(&self.settings.root, &account, &mut state, configuration)
             .map_err(|e| e.to_string())?;

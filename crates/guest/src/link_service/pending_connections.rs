@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tarn_link::Stream;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -41,7 +42,7 @@ impl PendingConnections {
         permit: OwnedSemaphorePermit,
         stream: Box<dyn Stream>,
     ) -> Option<u64> {
-        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.0.lock();
         if waiting.connections.len() >= MAX_PENDING {
             return None;
         }
@@ -58,7 +59,7 @@ impl PendingConnections {
 
     /// Takes a connection over.
     pub(crate) fn take_connection(&self, id: u64) -> Option<Box<dyn Stream>> {
-        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.0.lock();
         waiting.connections.remove(&id).map(|(stream, _)| stream)
     }
 }

@@ -7,8 +7,9 @@
 use std::collections::HashMap;
 use std::io;
 use std::process::Command;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal as ProcessSignal, WaitOptions, WaitStatus, kill_process};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot::{self, error::TryRecvError};
@@ -33,7 +34,7 @@ impl Children {
 
     /// Starts a child.
     pub(crate) fn spawn(&self, command: &mut Command) -> io::Result<(Pid, ChildExit)> {
-        let mut exit_senders = self.exit_senders.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut exit_senders = self.exit_senders.lock();
         let child = command.spawn()?;
         let pid = Pid::from_child(&child);
         let (sender, ending) = oneshot::channel();
@@ -44,7 +45,7 @@ impl Children {
     /// Kills a child unless it has ended; returns whether it was still running. Its process id cannot be reused before
     /// it is reaped, which happens under the same lock.
     pub(crate) fn kill_unless_ended(&self, pid: Pid, ending: &mut ChildExit) -> bool {
-        let _known = self.exit_senders.lock().unwrap_or_else(PoisonError::into_inner);
+        let _known = self.exit_senders.lock();
         let is_there = matches!(ending.try_recv(), Err(TryRecvError::Empty));
         if is_there {
             let _ = kill_process(pid, ProcessSignal::KILL);
@@ -63,7 +64,7 @@ impl Children {
 
     /// Reaps the processes that have ended.
     fn reap_ended(&self) {
-        let mut exit_senders = self.exit_senders.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut exit_senders = self.exit_senders.lock();
         if self.reaps_orphans {
             while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
                 if let Some(sender) = exit_senders.remove(&pid) {

@@ -58,9 +58,10 @@ fn format_time(seconds: i64, now: i64) -> String {
     let (year, month, day) = civil_date(seconds.div_euclid(86_400));
     let of_day = seconds.rem_euclid(86_400);
     let month = MONTHS[usize::try_from(month - 1).unwrap_or(0) % 12];
-    match (now - RECENT..=now + 60).contains(&seconds) {
-        true => format!("{month} {day:>2} {:02}:{:02}", of_day / 3600, of_day % 3600 / 60),
-        false => format!("{month} {day:>2}  {year}"),
+    if (now - RECENT..=now + 60).contains(&seconds) {
+        format!("{month} {day:>2} {:02}:{:02}", of_day / 3600, of_day % 3600 / 60)
+    } else {
+        format!("{month} {day:>2}  {year}")
     }
 }
 

@@ -37,11 +37,10 @@ impl Transfer {
     /// Returns a grant of balance by the operator; a negative amount takes balance back.
     pub fn grant(scope: &str, amount: Money, description: String) -> Self {
         let (engine, balance) = (Account::grants(), Account::balance_of(scope));
-        match amount >= Money::ZERO {
-            true => Transfer { from: engine, to: balance, amount, description },
-            false => {
-                Transfer { from: balance, to: engine, amount: Money::from_micros(-amount.as_micros()), description }
-            }
+        if amount >= Money::ZERO {
+            Transfer { from: engine, to: balance, amount, description }
+        } else {
+            Transfer { from: balance, to: engine, amount: Money::from_micros(-amount.as_micros()), description }
         }
     }
 

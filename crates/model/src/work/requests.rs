@@ -146,9 +146,10 @@ pub struct Request {
 impl Request {
     /// Returns the id of the cluster or volume that it concerns.
     pub fn object_id(&self) -> Option<&str> {
-        match self.kind.is_about_storage() {
-            true => self.volume.as_ref().map(VolumeId::as_str),
-            false => self.cluster.as_ref().map(ClusterId::as_str),
+        if self.kind.is_about_storage() {
+            self.volume.as_ref().map(VolumeId::as_str)
+        } else {
+            self.cluster.as_ref().map(ClusterId::as_str)
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Reusable buffers: they are neither zeroed nor faulted in a second time. Nothing here knows files or streams.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
 
 /// The size of every buffer: large enough that a system call hardly counts, small enough that a stream may have four.
@@ -17,7 +18,7 @@ pub(super) struct Buffers(Mutex<Vec<Box<[u8]>>>);
 impl Buffers {
     /// Returns an empty buffer. The permit, if any, is released together with the buffer.
     pub(super) fn take_buffer(self: &Arc<Self>, permit: Option<OwnedSemaphorePermit>) -> Buffer {
-        let memory = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let memory = self.0.lock().pop();
         let memory = memory.unwrap_or_else(|| vec![0; BUFFER_BYTES].into_boxed_slice());
         Buffer { memory, used: 0, pool: self.clone(), _permit: permit }
     }
@@ -67,7 +68,7 @@ impl AsRef<[u8]> for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let memory = std::mem::take(&mut self.memory);
-        let mut unused = self.pool.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut unused = self.pool.0.lock();
         if unused.len() < MAX_UNUSED_BUFFERS {
             unused.push(memory);
         }

@@ -9,9 +9,10 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use tarn_model::Ids;
@@ -168,7 +169,7 @@ impl Directory {
 
     /// Returns the files that are being created, or whose row is being written.
     pub(super) fn in_flight(&self) -> MutexGuard<'_, HashSet<FileId>> {
-        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
+        self.in_flight.lock()
     }
 
     /// Lets `make` create something at the path of a new id. The id is in flight before anything exists.
@@ -196,7 +197,7 @@ impl Directory {
         }
         // One thread at a time: the kernel reports a failed sync once, and a second thread would take the subdirectory
         // for durable.
-        let _alone = self.creating.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.creating.lock();
         let created = match rustix::fs::mkdirat(&self.root, shard_name(id), Mode::RWXU) {
             Ok(()) => true,
             Err(Errno::EXIST) => false,

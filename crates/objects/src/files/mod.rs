@@ -18,9 +18,10 @@ mod writing;
 use std::collections::HashSet;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tarn_model::ids::FileId;
 use tarn_model::{Ids, Time};
 
@@ -102,7 +103,7 @@ impl Files {
 
     /// Like [`Files::free_bytes`], but up to a second old, for frequent callers that need little space.
     pub fn recent_free_bytes(&self, now: Time) -> io::Result<u64> {
-        let mut recent = self.0.recent_free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recent = self.0.recent_free.lock();
         match *recent {
             Some((when, free)) if when <= now && now < when.after(FREE_BYTES_MAX_AGE) => Ok(free),
             _ => {

@@ -2,8 +2,8 @@
 //! before it started.
 
 use std::io;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 #[derive(Default)]
 pub(super) struct SyncRounds {
     state: Mutex<State>,
@@ -45,7 +45,7 @@ impl SyncRounds {
             if !state.running {
                 break;
             }
-            state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.ended.wait(&mut state);
         }
         state.begun += 1;
         state.running = true;
@@ -66,7 +66,7 @@ impl SyncRounds {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -4,11 +4,12 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::ops::Range;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures::Stream;
+use parking_lot::Mutex;
 use tarn_model::ids::FileId;
 use tarn_model::objects::{Body, MAX_PARTS, Object, Part};
 use tarn_store::parts;
@@ -175,7 +176,7 @@ struct Readers {
 impl FilePins {
     /// Pins files against removal. `NoSuchVersion` when one is being removed.
     fn pin(&self, objects: Objects, files: Vec<FileId>) -> Result<PinnedFiles> {
-        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.0.lock();
         if files.iter().any(|file| table.being_removed.contains(file)) {
             return Err(Error::NoSuchVersion);
         }
@@ -188,7 +189,7 @@ impl FilePins {
     /// Marks files for removal, so that no new reader pins them. Returns those that can be removed now; the others are
     /// removed by their last reader.
     fn mark_for_removal(&self, files: Vec<FileId>) -> Vec<FileId> {
-        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.0.lock();
         let mut free = Vec::new();
         for file in files {
             table.being_removed.insert(file.clone());
@@ -202,13 +203,13 @@ impl FilePins {
 
     /// Returns those of the files that are being read or removed.
     pub(crate) fn pinned_or_removed(&self, files: Vec<FileId>) -> Vec<FileId> {
-        let table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let table = self.0.lock();
         let is_in_use = |file: &FileId| table.readers.contains_key(file) || table.being_removed.contains(file);
         files.into_iter().filter(is_in_use).collect()
     }
 
     fn finish_removal(&self, files: &[FileId]) {
-        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.0.lock();
         for file in files {
             table.being_removed.remove(file);
         }
@@ -216,7 +217,7 @@ impl FilePins {
 
     /// Removes one reader of each file. Returns the files whose last reader this was and that are to be removed.
     fn unpin(&self, files: &[FileId]) -> Vec<FileId> {
-        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.0.lock();
         let mut free = Vec::new();
         for file in files {
             if let Some(readers) = table.readers.get_mut(file) {

@@ -37,9 +37,10 @@ impl Objects {
             let mut object = find_object(tx, &org, &bucket, &key, &selector)?;
             object.details.tags = tags.clone();
             let is_current = objects::get(tx, &object.bucket, &key)?.is_some_and(|now| now.sequence == object.sequence);
-            match is_current {
-                true => objects::save_details(tx, &object)?,
-                false => versions::save_details(tx, &object)?,
+            if is_current {
+                objects::save_details(tx, &object)?
+            } else {
+                versions::save_details(tx, &object)?
             }
             Ok(object)
         });

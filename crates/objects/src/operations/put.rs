@@ -97,9 +97,10 @@ impl Objects {
             let Some(quota) = limits::object_bytes(tx, location.org.as_str())?.or(configured) else { return Ok(()) };
             let used = crate::accounts::get(tx, &location.org)?.bytes;
             let fits = |used: u64| tarn_model::limits::fits(quota, used, wanted);
-            match fits(used) || fits(used.saturating_sub(replaced.freed_bytes(tx, location)?)) {
-                true => Ok(()),
-                false => Err(Error::QuotaExceeded { quota, used, asked: wanted }),
+            if fits(used) || fits(used.saturating_sub(replaced.freed_bytes(tx, location)?)) {
+                Ok(())
+            } else {
+                Err(Error::QuotaExceeded { quota, used, asked: wanted })
             }
         });
         read.await?;
@@ -110,10 +111,7 @@ impl Objects {
             }
             _ => self.files().free_bytes()?,
         };
-        match free < wanted.saturating_add(self.settings().reserve_bytes) {
-            true => Err(Error::Full),
-            false => Ok(()),
-        }
+        if free < wanted.saturating_add(self.settings().reserve_bytes) { Err(Error::Full) } else { Ok(()) }
     }
 
     /// Stores a received body as an object.
@@ -266,10 +264,7 @@ pub(crate) fn charge_account(
     objects: i64,
     configured: Option<u64>,
 ) -> Result<()> {
-    let quota = match bytes > 0 {
-        true => limits::object_bytes(tx, org.as_str())?.or(configured),
-        false => None,
-    };
+    let quota = if bytes > 0 { limits::object_bytes(tx, org.as_str())?.or(configured) } else { None };
     let total = accounts::charge(tx, org, bytes, objects)?.ok_or(Error::NotEnabled)?;
     let asked = u64::try_from(bytes).unwrap_or_default();
     let used = total.saturating_sub(asked);

@@ -180,8 +180,5 @@ pub(crate) fn find_upload(tx: &mut Tx<'_>, location: &ObjectLocation, id: &str) 
     let bucket = buckets::find(tx, &location.org, &location.bucket)?;
     let id: ContentId = id.parse().map_err(|_| Error::NoSuchUpload)?;
     let upload = uploads::get(tx, &id)?.ok_or(Error::NoSuchUpload)?;
-    match upload.bucket == bucket.id && upload.key == location.key {
-        true => Ok(upload),
-        false => Err(Error::NoSuchUpload),
-    }
+    if upload.bucket == bucket.id && upload.key == location.key { Ok(upload) } else { Err(Error::NoSuchUpload) }
 }

@@ -265,9 +265,10 @@ pub(crate) fn host_text(view: &HostSummary) -> String {
     };
     let lines =
         [("State", Text(&state)), ("CPUs", Text(&cpus)), ("Memory", Text(&memory)), ("Storage", Text(&storage))];
-    match view.gpus.is_empty() {
-        true => format!("{}\n\nIt has no GPUs.", render_block(&lines)),
-        false => format!("{}\n\n{}", render_block(&lines), gpu_table(&view.gpus)),
+    if view.gpus.is_empty() {
+        format!("{}\n\nIt has no GPUs.", render_block(&lines))
+    } else {
+        format!("{}\n\n{}", render_block(&lines), gpu_table(&view.gpus))
     }
 }
 

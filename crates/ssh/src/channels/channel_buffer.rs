@@ -11,11 +11,12 @@
 //! * If the client ignores its windows, the connection is not read at all until there is space.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use parking_lot::{Mutex, MutexGuard};
 use russh::ChannelId;
 use tarn_link::ToGuest;
 use tarn_link::frames::MAX_DATA;
@@ -280,7 +281,7 @@ impl ChannelBuffer {
 
 /// A panic elsewhere leaves nothing inconsistent: every change happens under one lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 #[cfg(test)]

@@ -32,9 +32,10 @@ struct OneKey(String);
 impl Authorizer for OneKey {
     fn authorize<'a>(&'a self, login: Login<'a>) -> BoxFuture<'a, Result<Arc<dyn Target>, Denied>> {
         Box::pin(async move {
-            match login.user == "ubuntu" && login.key.fingerprint == self.0 {
-                true => Ok(Arc::new(LocalTarget::default()) as Arc<dyn Target>),
-                false => Err(Denied),
+            if login.user == "ubuntu" && login.key.fingerprint == self.0 {
+                Ok(Arc::new(LocalTarget::default()) as Arc<dyn Target>)
+            } else {
+                Err(Denied)
             }
         })
     }

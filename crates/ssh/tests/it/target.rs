@@ -95,13 +95,12 @@ impl LocalTarget {
             }
         };
         let directory = tempfile::tempdir()?;
-        let agent = match session.agent {
-            true => {
-                let path = directory.path().join("agent");
-                command.env("SSH_AUTH_SOCK", &path);
-                Some(UnixListener::bind(path)?)
-            }
-            false => None,
+        let agent = if session.agent {
+            let path = directory.path().join("agent");
+            command.env("SSH_AUTH_SOCK", &path);
+            Some(UnixListener::bind(path)?)
+        } else {
+            None
         };
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut child = command.envs(session.environment).spawn()?;

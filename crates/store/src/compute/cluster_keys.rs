@@ -42,12 +42,11 @@ pub fn withdraw(tx: &mut Tx<'_>, scope: &str, fingerprint: &str) -> Result<u64> 
         let (id, text) = (row.text()?, row.text()?);
         let is_meant = |line: &str| ssh_keys::parse(line).is_ok_and(|key| key.fingerprint == fingerprint);
         let left: Vec<&str> = text.lines().filter(|line| !is_meant(line)).collect();
-        match left.is_empty() {
-            true => tx.execute("delete from cluster_keys where cluster_id = $1", &[(&id).into()])?,
-            false => {
-                let sql = "update cluster_keys set public_keys = $1 where cluster_id = $2";
-                tx.execute(sql, &[(&left.join("\n")).into(), (&id).into()])?
-            }
+        if left.is_empty() {
+            tx.execute("delete from cluster_keys where cluster_id = $1", &[(&id).into()])?
+        } else {
+            let sql = "update cluster_keys set public_keys = $1 where cluster_id = $2";
+            tx.execute(sql, &[(&left.join("\n")).into(), (&id).into()])?
         };
         let sql = "delete from cluster_fingerprints where fingerprint = $1 and cluster_id = $2";
         tx.execute(sql, &[fingerprint.into(), (&id).into()])?;

@@ -1,10 +1,10 @@
 //! PostgreSQL: a bounded pool of connections. Every write is serializable and is repeated when it loses a race.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::executor::block_on;
+use parking_lot::Mutex;
 use tarn_model::Time;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_postgres::error::SqlState;
@@ -145,7 +145,7 @@ impl Postgres {
         let waited = tokio::time::timeout(TIMEOUT, self.permits.acquire()).await;
         let permit = waited.map_err(|_| Error::Unavailable("every connection is busy".to_owned()))?;
         let permit = permit.map_err(|error| Error::Unavailable(error.to_string()))?;
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let idle = self.idle.lock().pop();
         match idle {
             Some(connection) if !connection.client.is_closed() => Ok((permit, connection)),
             _ => Ok((permit, self.connect().await?)),
@@ -155,7 +155,7 @@ impl Postgres {
     /// Returns a connection to the pool. It must have no open transaction; a failed connection is dropped instead,
     /// which closes it.
     fn release_connection(&self, connection: Connection) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+        self.idle.lock().push(connection);
     }
 
     async fn connect(&self) -> Result<Connection> {
@@ -180,12 +180,13 @@ async fn check_collation(client: &Client) -> Result<()> {
     // Checks how the server sorts instead of the name of its collation: ICU has other names for it.
     let sql = "select 'B' < 'a' and 'a-b' < 'aa'";
     let is_byte_order: bool = client.query_one(sql, &[]).await.map_err(postgres_error)?.get(0);
-    match is_byte_order {
-        true => Ok(()),
-        false => Err(Error::Unavailable(
+    if is_byte_order {
+        Ok(())
+    } else {
+        Err(Error::Unavailable(
             "the database does not sort by bytes, and lists need that: create it with lc_collate 'C' from template0"
                 .to_owned(),
-        )),
+        ))
     }
 }
 

@@ -7,10 +7,11 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use rusqlite::config::DbConfig;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, ErrorCode, OpenFlags, ToSql};
@@ -148,7 +149,7 @@ impl Sqlite {
 
     /// Runs a read on a consistent state in the calling thread: reads take microseconds.
     pub(crate) fn read<T>(&self, work: impl FnOnce(&mut dyn Executor) -> T) -> Result<T> {
-        let idle = self.readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let idle = self.readers.lock().pop();
         let connection = match idle {
             Some(connection) => connection,
             None => open_connection(
@@ -159,7 +160,7 @@ impl Sqlite {
         run_statement(&connection, "begin")?;
         let result = work(&mut Session { connection: &connection });
         run_statement(&connection, "commit")?;
-        let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut readers = self.readers.lock();
         if readers.len() < IDLE_READERS {
             readers.push(connection);
         }
@@ -222,9 +223,10 @@ fn write_groups(connection: &Connection, queue: &Receiver<Box<dyn WriteOperation
                 next = queue.try_recv().ok();
             }
         }
-        let committed = match connection.is_autocommit() {
-            false => run_statement(connection, "commit"),
-            true => Err(Error::Unavailable("the database rolled the transaction back".to_owned())),
+        let committed = if connection.is_autocommit() {
+            Err(Error::Unavailable("the database rolled the transaction back".to_owned()))
+        } else {
+            run_statement(connection, "commit")
         };
         if !connection.is_autocommit() {
             // A group that could not be committed must not leave an open transaction.

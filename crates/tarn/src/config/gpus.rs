@@ -36,9 +36,12 @@ impl Default for Gpus {
 
 impl Gpus {
     pub(super) fn check(&self) -> Result<()> {
-        let sane = |what: &str, value: f64, least: f64| match (least..=86_400.0).contains(&value) {
-            true => Ok(()),
-            false => Err(Failure(format!("gpus.{what} must be a number from {least} to 86400"))),
+        let sane = |what: &str, value: f64, least: f64| {
+            if (least..=86_400.0).contains(&value) {
+                Ok(())
+            } else {
+                Err(Failure(format!("gpus.{what} must be a number from {least} to 86400")))
+            }
         };
         sane("look_every_seconds", self.look_every_seconds, 0.1)?;
         sane("recovery_seconds", self.recovery_seconds, 0.0)

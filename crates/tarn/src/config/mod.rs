@@ -143,9 +143,12 @@ impl Config {
     }
 
     fn check(&self) -> Result<()> {
-        let sane = |what: &str, value: f64| match value.is_finite() && value > 0.0 && value <= 1e6 {
-            true => Ok(()),
-            false => Err(Failure(format!("{what} must be a number above 0 and at most 1000000, not {value}"))),
+        let sane = |what: &str, value: f64| {
+            if value.is_finite() && value > 0.0 && value <= 1e6 {
+                Ok(())
+            } else {
+                Err(Failure(format!("{what} must be a number above 0 and at most 1000000, not {value}")))
+            }
         };
         sane("capacity.cpu_overcommit", self.capacity.cpu_overcommit)?;
         sane("storage.overcommit", self.storage.overcommit)?;

@@ -100,9 +100,10 @@ impl ObjectStorage {
                 return Err(Failure(format!("object_storage.quotas_gb.{org} must be at least 1 and at most {MAX_GB}")));
             }
         }
-        match self.reserve_mb <= MAX_GB {
-            true => Ok(()),
-            false => Err(Failure(format!("object_storage.reserve_mb must be at most {MAX_GB}"))),
+        if self.reserve_mb <= MAX_GB {
+            Ok(())
+        } else {
+            Err(Failure(format!("object_storage.reserve_mb must be at most {MAX_GB}")))
         }
     }
 }

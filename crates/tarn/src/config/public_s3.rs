@@ -45,10 +45,7 @@ impl FromStr for PublicS3 {
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '-');
         let is_name = !host.is_empty() && host.len() <= 253 && !host.starts_with(['-', '.']) && host.chars().all(plain);
         let port_fits = port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port != 0));
-        match (is_six || is_name) && port_fits {
-            true => Ok(PublicS3 { url: url.to_owned(), host }),
-            false => Err(wrong()),
-        }
+        if (is_six || is_name) && port_fits { Ok(PublicS3 { url: url.to_owned(), host }) } else { Err(wrong()) }
     }
 }
 

@@ -21,12 +21,13 @@ pub(crate) const FINGERPRINT_NAME: &str = "secret_key";
 pub(crate) async fn load_or_create(config: &Config, store: &Store) -> Result<Secrets> {
     let path = master_key_path(config);
     if let Some(secrets) = read_master_key(&path)? {
-        return match bind_to_database(store, &secrets).await? {
-            true => Ok(secrets),
-            false => Err(Failure(format!(
+        return if bind_to_database(store, &secrets).await? {
+            Ok(secrets)
+        } else {
+            Err(Failure(format!(
                 "{} is not the master key of this database; give the right file with --secret-key-file",
                 path.display()
-            ))),
+            )))
         };
     }
     if let Some(secrets) = adopt_prepared_key(&path, store).await? {

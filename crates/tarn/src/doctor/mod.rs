@@ -61,10 +61,8 @@ pub(crate) async fn run_doctor(
     if is_loaded {
         report.show_configuration(&target.config);
     }
-    let interrupted = match options.full {
-        true => full::run_full_trial(&mut report, &target, client, environment).await,
-        false => false,
-    };
+    let interrupted =
+        if options.full { full::run_full_trial(&mut report, &target, client, environment).await } else { false };
     report.finish(interrupted)
 }
 
@@ -74,12 +72,11 @@ fn check_data_directory(data: &Path) -> Result<()> {
         Ok(found) => !found.is_dir(),
         Err(error) => error.kind() == std::io::ErrorKind::NotADirectory,
     };
-    match is_wrong {
-        true => {
-            let shown = data.display();
-            Err(Failure(format!("the data directory {shown} is not a directory; give another one as --data")))
-        }
-        false => Ok(()),
+    if is_wrong {
+        let shown = data.display();
+        Err(Failure(format!("the data directory {shown} is not a directory; give another one as --data")))
+    } else {
+        Ok(())
     }
 }
 

@@ -161,9 +161,10 @@ async fn ensure_administrator(config: &Config, store: &Store) -> Result<()> {
     if bootstrap::needs_admin(store).await.map_err(failed)? {
         let api_key = fresh_api_key(&RandomIds);
         let prepared = data::prepare_admin_key(&config.data, &api_key)?;
-        match bootstrap::make_admin(store, api_key).await.map_err(failed)? {
-            true => data::publish_secret(&prepared, &data::admin_key_path(&config.data))?,
-            false => drop(std::fs::remove_file(prepared)),
+        if bootstrap::make_admin(store, api_key).await.map_err(failed)? {
+            data::publish_secret(&prepared, &data::admin_key_path(&config.data))?
+        } else {
+            drop(std::fs::remove_file(prepared))
         }
     }
     Ok(())
@@ -215,13 +216,10 @@ fn print_welcome(config: &Config, listener: &TcpListener, s3: Option<&TcpListene
     }
     println!("\nIn another terminal:\n");
     println!("    export TENSORPOOL_ENGINE={}", url.trim_end_matches('/'));
-    match key.exists() {
-        true => println!("    export TENSORPOOL_KEY=$(cat '{}')", key.display()),
-        false => {
-            println!(
-                "    export TENSORPOOL_KEY=…   # there is no admin.key; create a new key with `tarn admin key reset`"
-            )
-        }
+    if key.exists() {
+        println!("    export TENSORPOOL_KEY=$(cat '{}')", key.display())
+    } else {
+        println!("    export TENSORPOOL_KEY=…   # there is no admin.key; create a new key with `tarn admin key reset`")
     }
     println!("    tarn cluster create 1xCPU --wait     # or with tp\n");
 }

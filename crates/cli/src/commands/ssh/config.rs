@@ -114,9 +114,10 @@ fn render_host_entry(hosts: &[String], target: &SshTarget, known: Option<&Path>)
 /// Adds the `Include` line to the user's own file. It must come first: lines after a `Host` belong to that host.
 fn ensure_include(config: &Path, before: &str, path: &Path) -> Result<()> {
     let line = format!("Include \"{}\"", path.display());
-    match before.lines().any(|known| known.trim() == line) {
-        true => Ok(()),
-        false => files::replace_file(config, &format!("{line}\n{}{before}", if before.is_empty() { "" } else { "\n" })),
+    if before.lines().any(|known| known.trim() == line) {
+        Ok(())
+    } else {
+        files::replace_file(config, &format!("{line}\n{}{before}", if before.is_empty() { "" } else { "\n" }))
     }
 }
 

@@ -166,9 +166,10 @@ impl NodeFollower {
                 }
                 // After making room, the start is retried at once. A second refusal has another cause, which takes
                 // time.
-                match node_sweep::make_room(&self.control, &self.shared, &self.instance).await && retry.refusals == 1 {
-                    true => retry.backoff.reset(),
-                    false => retry.backoff.use_longest(),
+                if node_sweep::make_room(&self.control, &self.shared, &self.instance).await && retry.refusals == 1 {
+                    retry.backoff.reset()
+                } else {
+                    retry.backoff.use_longest()
                 }
             }
             StreamEnd::Fault(why) => {
@@ -208,11 +209,10 @@ impl NodeFollower {
     /// Opens one stream and follows it until it ends.
     async fn follow_one_stream(&mut self, streams: &watch::Sender<u32>) -> StreamEnd {
         let starts = self.may_start && self.offset == 0 && !self.signal.borrow().stop;
-        let purpose = match starts {
-            true => Purpose::RunJob(Box::new(self.order.clone())),
-            false => {
-                Purpose::FollowJob { job: self.order.job.clone(), attempt: self.order.attempt, offset: self.offset }
-            }
+        let purpose = if starts {
+            Purpose::RunJob(Box::new(self.order.clone()))
+        } else {
+            Purpose::FollowJob { job: self.order.job.clone(), attempt: self.order.attempt, offset: self.offset }
         };
         let (reply, mut link) = match guest_calls::open_stream(&self.control, &self.instance, purpose).await {
             Ok(opened) => opened,

@@ -2,7 +2,6 @@
 //! jobs.
 
 use std::collections::HashMap;
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -80,14 +79,14 @@ struct RoomPermit<'a>(&'a DispatcherState, &'a InstanceId);
 
 impl<'a> RoomPermit<'a> {
     fn try_acquire(shared: &'a DispatcherState, node: &'a InstanceId) -> Option<Self> {
-        let is_first = shared.nodes_making_room.lock().unwrap_or_else(PoisonError::into_inner).insert(node.clone());
+        let is_first = shared.nodes_making_room.lock().insert(node.clone());
         is_first.then(|| RoomPermit(shared, node))
     }
 }
 
 impl Drop for RoomPermit<'_> {
     fn drop(&mut self) {
-        self.0.nodes_making_room.lock().unwrap_or_else(PoisonError::into_inner).remove(self.1);
+        self.0.nodes_making_room.lock().remove(self.1);
     }
 }
 
@@ -150,9 +149,10 @@ fn plan_cleanups<'a>(
 fn cleanups_for_job(status: &JobStatus, known: &KnownJob) -> Vec<Cleanup> {
     let is_over = |attempt: &&u32| **attempt < status.attempt || status.ended.is_some();
     let over = known.attempts.iter().filter(is_over);
-    match known.running && !status.is_placed {
-        true => over.map(|attempt| Cleanup::Stop(*attempt)).collect(),
-        false => over.map(|attempt| Cleanup::Dismiss(*attempt)).collect(),
+    if known.running && !status.is_placed {
+        over.map(|attempt| Cleanup::Stop(*attempt)).collect()
+    } else {
+        over.map(|attempt| Cleanup::Dismiss(*attempt)).collect()
     }
 }
 

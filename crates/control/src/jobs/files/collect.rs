@@ -50,9 +50,10 @@ impl Collected {
 /// Saves the outputs and the log, and removes the archive.
 pub(in crate::jobs) async fn collect_files(leased: &LeasedJob, start: CollectStart) -> Result<Collected> {
     retry_while_unavailable("the bucket of its files", || job_files::ensure_bucket(&leased.control)).await?;
-    let collected = match leased.job.config.outputs.is_empty() || leased.nodes.is_empty() {
-        true => Collected::default(),
-        false => collect_outputs(leased, start).await,
+    let collected = if leased.job.config.outputs.is_empty() || leased.nodes.is_empty() {
+        Collected::default()
+    } else {
+        collect_outputs(leased, start).await
     };
     if !compact::is_small_log(leased.job.log_bytes) {
         compact::merge_all_rows(leased).await?;

@@ -58,9 +58,10 @@ impl KeptOutputs {
     }
 
     fn record_skip(&mut self, path: &str, reason: &str) {
-        match self.skipped.len() < MAX_NAMED_SKIPS {
-            true => self.skipped.push(format!("{} ({})", sanitize_guest_text(path), sanitize_guest_text(reason))),
-            false => self.more_skipped += 1,
+        if self.skipped.len() < MAX_NAMED_SKIPS {
+            self.skipped.push(format!("{} ({})", sanitize_guest_text(path), sanitize_guest_text(reason)))
+        } else {
+            self.more_skipped += 1
         }
     }
 }

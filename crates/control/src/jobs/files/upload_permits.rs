@@ -2,9 +2,10 @@
 //! waits too long is refused, because each waiting one uses memory and a connection.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{Error, Kind, Result};
@@ -53,7 +54,7 @@ impl UploadPermits {
     }
 
     fn owner_semaphore(&self, owner: &str) -> Arc<Semaphore> {
-        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut owners = self.owners.lock();
         if let Some(own) = owners.get(owner).and_then(Weak::upgrade) {
             return own;
         }
@@ -88,6 +89,6 @@ mod tests {
         assert_eq!(held.len(), MAX_UPLOADS, "the total is limited");
         held.clear();
         permits.acquire("o-9").await.unwrap();
-        assert_eq!(permits.owners.lock().unwrap().len(), 1, "an owner without permits is removed");
+        assert_eq!(permits.owners.lock().len(), 1, "an owner without permits is removed");
     }
 }

@@ -114,9 +114,10 @@ pub(in crate::jobs) async fn write_piece(
     let (held, written) = (lease.clone(), piece.clone());
     let work = move |tx: &mut Tx<'_>| -> Result<Option<Job>> {
         written.insert_into(tx, &held)?;
-        match has_begun || written.is_first_cut {
-            true => update_job(tx, &held, has_begun, written.is_first_cut).map(Some),
-            false => Ok(None),
+        if has_begun || written.is_first_cut {
+            update_job(tx, &held, has_begun, written.is_first_cut).map(Some)
+        } else {
+            Ok(None)
         }
     };
     let job = piece.commit_with(&lease, "its log", work).await?;

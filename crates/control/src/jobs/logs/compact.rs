@@ -34,10 +34,7 @@ impl RowTail {
 
     /// Records that the log has grown to the given length, by a row or by an object.
     pub(super) fn record_append(&mut self, is_object: bool, end: u64) {
-        match is_object {
-            true => *self = RowTail::starting_at(end),
-            false => self.rows += 1,
-        }
+        if is_object { *self = RowTail::starting_at(end) } else { self.rows += 1 }
     }
 
     /// Returns the range to merge into an object, if it is long enough, and starts an empty tail after it.

@@ -4,10 +4,11 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tarn_model::ids::JobId;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -57,7 +58,7 @@ struct LiveTail {
 impl LiveLogs {
     /// Returns the log of a job. It is dropped when nothing refers to it any more.
     pub(crate) fn open_log(&self, job: &JobId) -> Arc<LiveLog> {
-        let mut logs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logs = self.0.lock();
         if let Some(log) = logs.get(job).and_then(Weak::upgrade) {
             return log;
         }
@@ -75,13 +76,13 @@ impl LiveLogs {
 
     /// Returns the log of a job, if a task writes it or a caller follows it.
     pub(crate) fn find_log(&self, job: &JobId) -> Option<Arc<LiveLog>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(job).and_then(Weak::upgrade)
+        self.0.lock().get(job).and_then(Weak::upgrade)
     }
 
     /// Notifies all logs of a change that affects many jobs.
     pub(crate) fn notify_all_logs(&self) {
         let logs: Vec<_> = {
-            let logs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let logs = self.0.lock();
             logs.values().filter_map(Weak::upgrade).collect()
         };
         logs.iter().for_each(|log| log.notify_state_change());
@@ -93,7 +94,7 @@ impl LiveLog {
     pub(crate) fn append_output(&self, start: u64, data: Bytes) {
         // The task that runs the job subscribes, too.
         let is_followed = self.changes.receiver_count() > 1;
-        let mut tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tail = self.tail.lock();
         tail.push_piece(start, data, if is_followed { KEPT_BYTES } else { KEPT_BYTES_UNFOLLOWED });
         drop(tail);
         self.changes.send_modify(|changes| *changes += 1);
@@ -112,7 +113,7 @@ impl LiveLog {
 
     /// Returns the end of the log, if its last piece is in memory.
     pub(crate) fn end_offset(&self) -> Option<u64> {
-        let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
+        let tail = self.tail.lock();
         tail.pieces.back().map(|(at, piece)| at + piece.len() as u64)
     }
 
@@ -123,12 +124,12 @@ impl LiveLog {
 
     /// Returns how long ago output was stored by this engine.
     pub(crate) fn time_since_output(&self) -> Option<Duration> {
-        self.tail.lock().unwrap_or_else(PoisonError::into_inner).last.map(|last| last.elapsed())
+        self.tail.lock().last.map(|last| last.elapsed())
     }
 
     /// Returns the output at `offset`; `None` if it is not in memory.
     pub(crate) fn read_from(&self, offset: u64) -> Option<Bytes> {
-        let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
+        let tail = self.tail.lock();
         let at = tail.pieces.partition_point(|(start, piece)| start + piece.len() as u64 <= offset);
         let (start, piece) = tail.pieces.get(at)?;
         let skipped = usize::try_from(offset.checked_sub(*start)?).ok()?;
@@ -196,7 +197,7 @@ mod tests {
             log.append_output(start, Bytes::from_static(b"x"));
         }
         let tail = || {
-            let tail = log.tail.lock().unwrap();
+            let tail = log.tail.lock();
             (tail.pieces.len(), tail.cost)
         };
         assert!(tail().0 <= KEPT_BYTES_UNFOLLOWED / OVERHEAD && tail().1 <= KEPT_BYTES_UNFOLLOWED, "{:?}", tail());

@@ -1,7 +1,8 @@
 //! The event and the metric of an ended job, the same for every code path that ends one.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tarn_model::jobs::{Job, State};
 use tarn_store::{Tx, events};
 
@@ -35,6 +36,6 @@ impl EndedMetrics {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<&'static str>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

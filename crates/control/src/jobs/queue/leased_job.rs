@@ -4,8 +4,9 @@
 //! until then the guests keep it.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tarn_model::clusters::Instance;
 use tarn_model::ids::InstanceId;
 use tarn_model::jobs::{Job, JobNode, State};

@@ -48,9 +48,10 @@ impl LimitsEdit {
 
     fn check_bounds(&self) -> Result<()> {
         let all = [self.instances, self.cpu_milli, self.gpus, self.volume_gb, self.object_bytes];
-        match all.into_iter().flatten().flatten().all(|limit| limit <= MAX_LIMIT) {
-            true => Ok(()),
-            false => Err(Error::invalid("invalid_limit", "the limit is too high; use null to remove it")),
+        if all.into_iter().flatten().flatten().all(|limit| limit <= MAX_LIMIT) {
+            Ok(())
+        } else {
+            Err(Error::invalid("invalid_limit", "the limit is too high; use null to remove it"))
         }
     }
 }

@@ -179,20 +179,18 @@ fn check_container(control: &Control, container: Option<&str>) -> Result<()> {
         return Err(Error::invalid("containers_unsupported", message));
     }
     let allowed = control.settings().allowed_registries.as_deref();
-    match images::is_allowed(image, allowed) {
-        true => Ok(()),
-        false => {
-            let places = allowed.unwrap_or_default().join(", ");
-            let message = match places.is_empty() {
-                true => "container images are disabled on this engine; omit container".to_owned(),
-                false => {
-                    format!(
-                        "this engine allows container images only from {places}, not {image}; ask your operator to \
+    if images::is_allowed(image, allowed) {
+        Ok(())
+    } else {
+        let places = allowed.unwrap_or_default().join(", ");
+        let message = if places.is_empty() {
+            "container images are disabled on this engine; omit container".to_owned()
+        } else {
+            format!(
+                "this engine allows container images only from {places}, not {image}; ask your operator to \
                          allow it"
-                    )
-                }
-            };
-            Err(Error::invalid("registry_not_allowed", message))
-        }
+            )
+        };
+        Err(Error::invalid("registry_not_allowed", message))
     }
 }

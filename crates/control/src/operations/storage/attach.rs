@@ -46,9 +46,10 @@ pub async fn attach(control: &Control, caller: &Caller, volume: &str, cluster: &
 /// Begins to detach a volume from a cluster. A live detach is refused while processes use the volume; the refusal names
 /// them.
 pub async fn detach(control: &Control, caller: &Caller, volume: &str, cluster: &str, live: bool) -> Result<Accepted> {
-    let users = match live && control.driver().capabilities().live_mounts {
-        true => current_users(control, caller, volume, cluster).await?,
-        false => Vec::new(),
+    let users = if live && control.driver().capabilities().live_mounts {
+        current_users(control, caller, volume, cluster).await?
+    } else {
+        Vec::new()
     };
     let (me, volume, cluster) = (caller.clone(), volume.to_owned(), cluster.to_owned());
     let limit = control.settings().work_deadline.saturating_add(control.settings().detach_grace);

@@ -244,9 +244,10 @@ fn accepted_volume(volume: &Volume, request: tarn_model::ids::RequestId, message
 }
 
 fn check_volume_size(size_gb: u64) -> Result<()> {
-    match (1..=MAX_SIZE_GB).contains(&size_gb) {
-        true => Ok(()),
-        false => Err(Error::invalid("invalid_size", format!("the size must be 1 to {MAX_SIZE_GB} GB"))),
+    if (1..=MAX_SIZE_GB).contains(&size_gb) {
+        Ok(())
+    } else {
+        Err(Error::invalid("invalid_size", format!("the size must be 1 to {MAX_SIZE_GB} GB")))
     }
 }
 

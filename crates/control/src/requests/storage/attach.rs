@@ -74,9 +74,10 @@ fn undo_restart_with_volume(ctx: Context<'_>) -> Work<'_> {
 /// Restarts every node, unless the nodes keep running.
 fn restart_nodes(ctx: Context<'_>, boots_ahead: u32, with_volume: bool) -> Work<'_> {
     Box::pin(async move {
-        match keeps_nodes_running(ctx).await? {
-            true => Ok(commit_nothing()),
-            false => nodes::restart_all(ctx, boots_ahead, Some(ctx.volume()).filter(|_| with_volume)).await,
+        if keeps_nodes_running(ctx).await? {
+            Ok(commit_nothing())
+        } else {
+            nodes::restart_all(ctx, boots_ahead, Some(ctx.volume()).filter(|_| with_volume)).await
         }
     })
 }

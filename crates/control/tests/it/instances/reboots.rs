@@ -168,9 +168,10 @@ async fn lost_volume_or_disk_fails_only_its_cluster(#[values(false, true)] disk:
     world.settle().await;
     let node = world.info(&cluster).await.instances[0].id.clone();
     world.driver.fake.reboot().await.unwrap();
-    match disk {
-        true => world.driver.fake.kill(&node, End::DiskMissing).await.unwrap(),
-        false => world.driver.fake.lose(&volume).await.unwrap(),
+    if disk {
+        world.driver.fake.kill(&node, End::DiskMissing).await.unwrap()
+    } else {
+        world.driver.fake.lose(&volume).await.unwrap()
     }
     begin(&world).await;
     settle(&world).await;

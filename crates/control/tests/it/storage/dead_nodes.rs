@@ -134,9 +134,12 @@ async fn dead_node_does_not_block_live_detach(
 ) {
     let Some(scene) = Scene::attached(database).await else { return };
     let (request, node) = (scene.detach(true).await, scene.nodes[1].clone());
-    let dies = async move |driver: &ObservingDriver| match vanishes {
-        true => driver.remove_instance(&node).await.unwrap(),
-        false => driver.fake.kill(&node, End::Exit).await.unwrap(),
+    let dies = async move |driver: &ObservingDriver| {
+        if vanishes {
+            driver.remove_instance(&node).await.unwrap()
+        } else {
+            driver.fake.kill(&node, End::Exit).await.unwrap()
+        }
     };
     let ended = scene.ended(&request, step, Fault::None, dies).await;
     assert_eq!(ended.status, RequestStatus::Completed, "{ended:?}");
@@ -177,9 +180,8 @@ async fn faulty_volume_is_not_mounted_again(
 ) {
     let Some(scene) = Scene::attached(database).await else { return };
     let (request, volume) = (scene.detach(live).await, scene.volume.clone());
-    let breaks = async move |driver: &ObservingDriver| match lost {
-        true => driver.fake.lose(&volume).await.unwrap(),
-        false => driver.fake.damage(&volume, DAMAGE).await.unwrap(),
+    let breaks = async move |driver: &ObservingDriver| {
+        if lost { driver.fake.lose(&volume).await.unwrap() } else { driver.fake.damage(&volume, DAMAGE).await.unwrap() }
     };
     let ended = scene.ended(&request, "confirm", Fault::Permanent, breaks).await;
     assert_eq!(ended.status, RequestStatus::Failed);

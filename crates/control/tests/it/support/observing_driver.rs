@@ -139,9 +139,10 @@ impl Driver for ObservingDriver {
 
     async fn restore_isolation(&self) -> Result<(), Error> {
         self.isolated.fetch_add(1, Ordering::SeqCst);
-        match self.isolation_fails.load(Ordering::SeqCst) {
-            true => Err(Error::Retry("the program nft is away".into())),
-            false => Ok(()),
+        if self.isolation_fails.load(Ordering::SeqCst) {
+            Err(Error::Retry("the program nft is away".into()))
+        } else {
+            Ok(())
         }
     }
 

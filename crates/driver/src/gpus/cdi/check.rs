@@ -35,9 +35,10 @@ pub(super) fn add_edits(edits: &mut Edits, wanted: &ContainerEdits, file: &Path)
     wanted.hooks.iter().try_for_each(|hook| hooks::add_hook(edits, hook)).map_err(explain)?;
     let Edits { env, nodes, mounts, links, libraries } = edits;
     let most = [env.len(), nodes.len(), mounts.len(), links.len(), libraries.len()].into_iter().max();
-    match most.is_some_and(|most| most > MAX_EACH) {
-        true => Err(explain(Unusable::Wrong(format!("an instance would get more than {MAX_EACH} edits of one kind")))),
-        false => Ok(()),
+    if most.is_some_and(|most| most > MAX_EACH) {
+        Err(explain(Unusable::Wrong(format!("an instance would get more than {MAX_EACH} edits of one kind"))))
+    } else {
+        Ok(())
     }
 }
 
@@ -117,9 +118,10 @@ fn add_mount(edits: &mut Edits, wanted: &MountPoint) -> Result<(), Unusable> {
 pub(super) fn path_inside(text: &str) -> Result<PathBuf, Unusable> {
     let path = absolute_path(text)?;
     let relative = path.strip_prefix("/").unwrap_or(&path);
-    match relative.as_os_str().is_empty() || CLOSED.iter().any(|closed| relative.starts_with(closed)) {
-        true => Err(Unusable::Wrong(format!("nothing of the host may be at {text:?} in an instance"))),
-        false => Ok(path),
+    if relative.as_os_str().is_empty() || CLOSED.iter().any(|closed| relative.starts_with(closed)) {
+        Err(Unusable::Wrong(format!("nothing of the host may be at {text:?} in an instance")))
+    } else {
+        Ok(path)
     }
 }
 
@@ -127,8 +129,9 @@ pub(super) fn path_inside(text: &str) -> Result<PathBuf, Unusable> {
 fn absolute_path(text: &str) -> Result<PathBuf, Unusable> {
     let path = Path::new(text);
     let is_plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
-    match path.is_absolute() && path.components().all(is_plain) && text.len() <= MAX_PATH && !text.contains('\0') {
-        true => Ok(path.components().collect()),
-        false => Err(Unusable::Wrong(format!("{text:?} is not an absolute path without '..'"))),
+    if path.is_absolute() && path.components().all(is_plain) && text.len() <= MAX_PATH && !text.contains('\0') {
+        Ok(path.components().collect())
+    } else {
+        Err(Unusable::Wrong(format!("{text:?} is not an absolute path without '..'")))
     }
 }

@@ -68,12 +68,11 @@ fn check_controllers(usable: &BTreeSet<String>, is_second: bool) -> Finding {
         false => Finding::failure(
             CHECK,
             format!("these cannot be limited, because their controllers are missing: {}", missing.join(", ")),
-            match is_second {
-                true => {
-                    "they may be held by hierarchies of version 1, or switched off by cgroup_disable= on the kernel's \
+            if is_second {
+                "they may be held by hierarchies of version 1, or switched off by cgroup_disable= on the kernel's \
                      command line"
-                }
-                false => "mount them below /sys/fs/cgroup, or boot with systemd.unified_cgroup_hierarchy=1",
+            } else {
+                "mount them below /sys/fs/cgroup, or boot with systemd.unified_cgroup_hierarchy=1"
             },
         ),
     }

@@ -21,13 +21,14 @@ pub fn clock(now: Time) -> Vec<Finding> {
 
 fn check_date(now: Time) -> Finding {
     const CHECK: &str = "clock.sane";
-    match (LEAST..MOST).contains(&now) {
-        true => Finding::ok(CHECK, format!("it is {now}")),
-        false => Finding::failure(
+    if (LEAST..MOST).contains(&now) {
+        Finding::ok(CHECK, format!("it is {now}"))
+    } else {
+        Finding::failure(
             CHECK,
             format!("the clock shows {now}, which is implausible: certificates and signatures would be refused"),
             "set the clock, and let chrony or systemd-timesyncd synchronise it",
-        ),
+        )
     }
 }
 

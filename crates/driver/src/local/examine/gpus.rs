@@ -48,13 +48,14 @@ fn check_driver(on_bus: usize, readings: Option<&[Reading]>) -> Finding {
     let version = readings.iter().find_map(|reading| reading.driver_version.clone());
     let version = version.unwrap_or_else(|| "of an unknown version".to_owned());
     let well = readings.iter().filter(|reading| reading.answer == Answer::Well).count();
-    match well < on_bus {
-        true => Finding::warning(
+    if well < on_bus {
+        Finding::warning(
             CHECK,
             format!("{on_bus} NVIDIA GPUs are on the bus, but the driver {version} responds for {well} only"),
             "look for Xid errors in the kernel's log (dmesg); a GPU that fell off its bus needs a reboot",
-        ),
-        false => Finding::ok(CHECK, format!("{well} NVIDIA GPUs by driver {version}")),
+        )
+    } else {
+        Finding::ok(CHECK, format!("{well} NVIDIA GPUs by driver {version}"))
     }
 }
 

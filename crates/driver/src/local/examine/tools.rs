@@ -63,12 +63,11 @@ pub(super) async fn run_program(program: &Path, arguments: &[&str]) -> Result<St
     let output =
         tokio::time::timeout(PROGRAM_TIMEOUT, output).await.map_err(|_| "it did not end in time".to_owned())?;
     let output = output.map_err(|error| error.to_string())?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => {
-            let message =
-                String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or_default().chars().take(200).collect();
-            Err(message)
-        }
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        let message =
+            String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or_default().chars().take(200).collect();
+        Err(message)
     }
 }

@@ -95,9 +95,10 @@ async fn start_through_helper(
 
 /// Limits the CPU time of a running instance.
 pub(super) fn apply_cpu_limit(host: &LocalHost, record: &Record) -> io::Result<()> {
-    match host.protections.have(Protection::CgroupLimits) {
-        true => cgroups::limit_cpu_time(&host.paths.instance_cgroup(&record.id), record.cpu_milli),
-        false => Ok(()),
+    if host.protections.have(Protection::CgroupLimits) {
+        cgroups::limit_cpu_time(&host.paths.instance_cgroup(&record.id), record.cpu_milli)
+    } else {
+        Ok(())
     }
 }
 

@@ -18,10 +18,11 @@ pub(super) mod survey;
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 pub use addresses::prefix::Prefix;
 pub use addresses::subnet::Subnet;
+use parking_lot::{Mutex, MutexGuard};
 
 use self::addresses::{free_prefix, prefix};
 use self::firewall::Firewall;
@@ -239,10 +240,10 @@ impl Network {
     }
 
     fn lock_nodes(&self) -> MutexGuard<'_, BTreeSet<Ipv4Addr>> {
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.nodes.lock()
     }
 
     fn lock_prefix(&self) -> MutexGuard<'_, Prefix> {
-        self.prefix.lock().unwrap_or_else(PoisonError::into_inner)
+        self.prefix.lock()
     }
 }

@@ -25,9 +25,10 @@ fn nodes_reach_their_cluster_and_no_other() {
         let (other_address, other) = &two.nodes[0];
         let (peer_port, other_port) = (peer.run(listen), other.run(listen));
         for value in ["0", "1"] {
-            match Path::new(BRIDGED_PACKETS).exists() {
-                true => fs::write(BRIDGED_PACKETS, value).unwrap(),
-                false => eprintln!("this kernel does not send bridged packets through the firewall"),
+            if Path::new(BRIDGED_PACKETS).exists() {
+                fs::write(BRIDGED_PACKETS, value).unwrap()
+            } else {
+                eprintln!("this kernel does not send bridged packets through the firewall")
             }
             assert!(connects_from(node, *peer_address, peer_port));
             assert!(is_cut_off_from(node, *other_address, other_port));

@@ -5,9 +5,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use rustix::pipe::SpliceFlags;
@@ -157,14 +158,14 @@ impl Attempt {
 
     /// Tells the supervisor that the instance is stopping, before any other process learns of it.
     pub(in crate::jobs) fn announce_shutdown(&self) {
-        if let Some(supervisor_link) = self.supervisor_link.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+        if let Some(supervisor_link) = self.supervisor_link.lock().as_ref() {
             supervisor_link.channel.try_send(&ToSupervisor::InstanceEnds);
         }
     }
 
     /// Moves the rest of the pipe to the log; only when no supervisor does so any more.
     pub(in crate::jobs) fn drain_pipe(&self) {
-        let supervisor_link = self.supervisor_link.lock().unwrap_or_else(PoisonError::into_inner);
+        let supervisor_link = self.supervisor_link.lock();
         let (Some(SupervisorLink { pipe, .. }), Ok(found)) = (supervisor_link.as_ref(), self.log.metadata()) else {
             return;
         };
@@ -191,7 +192,7 @@ impl Attempt {
                 // The outcome is known while the guest runs. After that, the attempt counts as lost.
                 let _ = save_outcome(&self.directory, end);
             }
-            self.supervisor_link.lock().unwrap_or_else(PoisonError::into_inner).take();
+            self.supervisor_link.lock().take();
         }
         self.update_log_length();
         self.progress.send_modify(|progress| progress.stage = stage);

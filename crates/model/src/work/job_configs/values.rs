@@ -197,9 +197,10 @@ fn parse_retries_table(source: &Source<'_>, value: &Value<'_>, table: &DeTable<'
             }
         }
     }
-    match has_count {
-        true => Ok(retries),
-        false => Err(source.error_at(value.span(), "retries does not say how often; write retries = { count = 2, … }")),
+    if has_count {
+        Ok(retries)
+    } else {
+        Err(source.error_at(value.span(), "retries does not say how often; write retries = { count = 2, … }"))
     }
 }
 

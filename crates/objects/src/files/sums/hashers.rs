@@ -3,9 +3,10 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 use super::lanes::LANES;
@@ -107,7 +108,7 @@ fn run_hasher(shared: &Shared) {
                 if queue.closing {
                     return;
                 }
-                queue = shared.wake.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                shared.wake.wait(&mut queue);
             }
             // The longer the queue, the more bodies are hashed together, at a lower cost per body.
             let taken = queue.ready.len().min(LANES);
@@ -158,5 +159,5 @@ fn requeue_or_finish(shared: &Shared, body: Arc<Mutex<State>>) {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }

@@ -3,8 +3,9 @@
 //! the others. Nothing here knows operations.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tarn_model::ids::OrgId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -44,7 +45,7 @@ impl BodyPermits {
     }
 
     fn organization_semaphore(&self, org: &OrgId) -> Arc<Semaphore> {
-        let mut known = self.by_organization.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.by_organization.lock();
         if let Some(permits) = known.get(org) {
             return permits.clone();
         }
@@ -79,6 +80,6 @@ mod tests {
         permits.acquire_permit(&org(3)).now_or_never().expect("another was released");
         drop((other, again));
         permits.acquire_permit(&org(4)).await;
-        assert_eq!(permits.by_organization.lock().unwrap().len(), 1, "idle organizations are removed");
+        assert_eq!(permits.by_organization.lock().len(), 1, "idle organizations are removed");
     }
 }

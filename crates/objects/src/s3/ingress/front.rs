@@ -145,13 +145,15 @@ fn complete_error_body(parts: &mut response::Parts, body: Body, request_id: &str
         return body;
     };
     let text = &strip_default_message(text);
-    let message = match text.contains("<Message>") {
-        true => String::new(),
-        false => format!("<Message>{}</Message>", default_message(text)),
+    let message = if text.contains("<Message>") {
+        String::new()
+    } else {
+        format!("<Message>{}</Message>", default_message(text))
     };
-    let region = match text.contains("<Code>AuthorizationHeaderMalformed<") {
-        true => format!("<Region>{REGION}</Region>"),
-        false => String::new(),
+    let region = if text.contains("<Code>AuthorizationHeaderMalformed<") {
+        format!("<Region>{REGION}</Region>")
+    } else {
+        String::new()
     };
     let resource = resource.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let text =

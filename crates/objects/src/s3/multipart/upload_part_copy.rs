@@ -107,13 +107,14 @@ fn range_in_source(wanted: Option<Range<u64>>, size: u64) -> S3Result<Range<u64>
         Some(range) if range.end <= size => range,
         Some(_) => return Err(range_outside(size)),
     };
-    match range.end - range.start > MAX_PUT_BYTES {
-        true => Err(s3_error!(
+    if range.end - range.start > MAX_PUT_BYTES {
+        Err(s3_error!(
             InvalidRequest,
             "The specified copy source is larger than the maximum allowable size for a copy source: {MAX_PUT_BYTES}. Copy \
              it in ranges."
-        )),
-        false => Ok(range),
+        ))
+    } else {
+        Ok(range)
     }
 }
 

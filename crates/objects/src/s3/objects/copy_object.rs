@@ -98,13 +98,14 @@ async fn find_source(
         if_unmodified_since: input.copy_source_if_unmodified_since.as_ref(),
     };
     conditions.check_copy(&from)?;
-    match from.size > MAX_PUT_BYTES {
-        true => Err(s3_error!(
+    if from.size > MAX_PUT_BYTES {
+        Err(s3_error!(
             InvalidRequest,
             "The specified copy source is larger than the maximum allowable size for a copy source: {MAX_PUT_BYTES}. Copy \
              it in parts."
-        )),
-        false => Ok(from),
+        ))
+    } else {
+        Ok(from)
     }
 }
 

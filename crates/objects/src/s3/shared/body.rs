@@ -16,10 +16,7 @@ pub(in crate::s3) fn declared_length(content_length: Option<i64>) -> S3Result<Op
     };
     let length =
         u64::try_from(length).map_err(|_| s3_error!(InvalidArgument, "A body cannot have a negative length."))?;
-    match length > MAX_PUT_BYTES {
-        true => Err(Error::TooLarge(MAX_PUT_BYTES).into()),
-        false => Ok(Some(length)),
-    }
+    if length > MAX_PUT_BYTES { Err(Error::TooLarge(MAX_PUT_BYTES).into()) } else { Ok(Some(length)) }
 }
 
 /// Parses the MD5 that the client sends in a header.
@@ -58,9 +55,10 @@ pub(in crate::s3) async fn receive_body(
         return Err(incomplete_body());
     }
     let received = intake.finish().await.map_err(Error::from)?;
-    match md5.is_some() && md5 != received.md5 {
-        true => Err(s3_error!(BadDigest, "The Content-MD5 you specified did not match what we received.")),
-        false => Ok(received),
+    if md5.is_some() && md5 != received.md5 {
+        Err(s3_error!(BadDigest, "The Content-MD5 you specified did not match what we received."))
+    } else {
+        Ok(received)
     }
 }
 

@@ -84,13 +84,10 @@ impl RequestedChecksum {
             ExpectedValue::Value(value) => value.clone(),
             ExpectedValue::Trailer(trailers) => read_trailer(algorithm, trailers.as_ref())?,
         };
-        match right.as_ref() == Some(&claimed) {
-            true => Ok(right),
-            false => Err(s3_error!(
-                BadDigest,
-                "The {} you specified did not match the calculated checksum.",
-                algorithm.name()
-            )),
+        if right.as_ref() == Some(&claimed) {
+            Ok(right)
+        } else {
+            Err(s3_error!(BadDigest, "The {} you specified did not match the calculated checksum.", algorithm.name()))
         }
     }
 

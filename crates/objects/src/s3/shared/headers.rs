@@ -116,20 +116,22 @@ impl ObjectHeaders {
 /// Rejects more headers than a row should have. Tags have their own limits.
 pub(in crate::s3) fn check_stored_bytes(details: &Details) -> S3Result<()> {
     let stored = details.headers.iter().chain(&details.metadata);
-    match stored.map(|(name, value)| name.len() + value.len()).sum::<usize>() > MAX_STORED_BYTES {
-        true => Err(s3_error!(
+    if stored.map(|(name, value)| name.len() + value.len()).sum::<usize>() > MAX_STORED_BYTES {
+        Err(s3_error!(
             RequestHeaderSectionTooLarge,
             "The headers that are kept with the object exceed the maximum of {MAX_STORED_BYTES} bytes in all."
-        )),
-        false => Ok(()),
+        ))
+    } else {
+        Ok(())
     }
 }
 
 /// Rejects calls that send their own encryption key.
 pub(in crate::s3) fn reject_customer_keys(brought: bool) -> S3Result<()> {
-    match brought {
-        true => Err(s3_error!(InvalidRequest, "The object is not encrypted by the server. Leave the key out.")),
-        false => Ok(()),
+    if brought {
+        Err(s3_error!(InvalidRequest, "The object is not encrypted by the server. Leave the key out."))
+    } else {
+        Ok(())
     }
 }
 

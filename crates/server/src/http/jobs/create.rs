@@ -49,9 +49,10 @@ pub(crate) async fn create_job(
     }
     let (config, cluster, teardown) = (body.tp_config, body.cluster_id, body.teardown_cluster.unwrap_or(false));
     let new = NewJob { config, cluster, teardown, has_files };
-    let made = match start {
-        true => jobs::run(&app.control, &call.caller, new).await,
-        false => jobs::create(&app.control, &call.caller, new).await,
+    let made = if start {
+        jobs::run(&app.control, &call.caller, new).await
+    } else {
+        jobs::create(&app.control, &call.caller, new).await
     };
     let job = made.map_err(creation_failure)?.job;
     let id = &job.id;

@@ -5,13 +5,13 @@
 //! known: on PostgreSQL other replicas write, and nothing is cached.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use parking_lot::Mutex;
 use tarn_control::Caller;
 
 use crate::App;
@@ -39,12 +39,12 @@ struct Generation {
 
 impl ResponseCache {
     fn get(&self, number: u64, key: &str) -> Option<Bytes> {
-        let generation = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let generation = self.0.lock();
         if generation.number == number { generation.responses.get(key).cloned() } else { None }
     }
 
     fn put(&self, number: u64, key: String, body: Bytes) {
-        let mut generation = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut generation = self.0.lock();
         if generation.number > number {
             return;
         }
@@ -112,6 +112,6 @@ mod tests {
         for n in 0..100 {
             responses.put(2, format!("large {n}"), Bytes::from(vec![0; MAX_RESPONSE_BYTES]));
         }
-        assert!(responses.0.lock().unwrap().bytes <= MAX_TOTAL_BYTES + 4096);
+        assert!(responses.0.lock().bytes <= MAX_TOTAL_BYTES + 4096);
     }
 }

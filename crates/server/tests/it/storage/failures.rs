@@ -72,9 +72,10 @@ async fn failed_volume_recovers(#[values(DatabaseKind::Sqlite, DatabaseKind::Pos
     let Some(scene) = Scene::open(database).await else { return };
     let Scene { world, key, volume, .. } = &scene;
     for lost in [false, true] {
-        match lost {
-            true => world.fake.lose(volume).await.unwrap(),
-            false => world.fake.damage(volume, FAULT).await.unwrap(),
+        if lost {
+            world.fake.lose(volume).await.unwrap()
+        } else {
+            world.fake.damage(volume, FAULT).await.unwrap()
         }
         world.look().await;
         let failed = scene.volume().await;

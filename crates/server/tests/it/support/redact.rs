@@ -56,8 +56,9 @@ fn redact_word(word: &str, known: &mut HashMap<String, String>) -> String {
         let number = known.entry(word[..14].to_owned()).or_insert_with(|| format!("{}{next:012}", &word[..2]));
         return format!("{number}{}", &word[14..]);
     }
-    match word.len() == 20 && word.ends_with('Z') && word.as_bytes()[10] == b'T' {
-        true => "2026-01-01T00:00:00Z".to_owned(),
-        false => word.to_owned(),
+    if word.len() == 20 && word.ends_with('Z') && word.as_bytes()[10] == b'T' {
+        "2026-01-01T00:00:00Z".to_owned()
+    } else {
+        word.to_owned()
     }
 }

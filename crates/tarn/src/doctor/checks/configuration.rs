@@ -18,13 +18,14 @@ pub(in crate::doctor) fn check_configuration(target: &Target) -> Finding {
     let config = &target.config;
     let todo = "serve HTTPS with --tls-cert and --tls-key, or put an HTTPS proxy in front and set --public-url";
     let public = config.public_url.as_deref().unwrap_or_default();
-    match config.listen.ip().is_loopback() || config.tls_cert.is_some() || public.starts_with("https:") {
-        true => Finding::ok(CHECK, format!("the data directory is {}", target.data.display())),
-        false => Finding::warning(
+    if config.listen.ip().is_loopback() || config.tls_cert.is_some() || public.starts_with("https:") {
+        Finding::ok(CHECK, format!("the data directory is {}", target.data.display()))
+    } else {
+        Finding::warning(
             CHECK,
             format!("API keys are sent unencrypted over the network: {} uses HTTP", config.listen),
             todo,
-        ),
+        )
     }
 }
 

@@ -131,13 +131,14 @@ fn check_server(health: &Health, now: Time) -> Vec<Finding> {
         )
     };
     let skew = health.now.map(|theirs| theirs.until(now).max(now.until(theirs))).unwrap_or_default();
-    let clock = match skew > MAX_SKEW {
-        true => Finding::warning(
+    let clock = if skew > MAX_SKEW {
+        Finding::warning(
             "database.clock",
             format!("its clock differs from the clock of this host by {:.1} s", skew.as_secs_f64()),
             "synchronise both with chrony, because leases depend on them",
-        ),
-        false => Finding::ok("database.clock", "its clock agrees with the clock of this host"),
+        )
+    } else {
+        Finding::ok("database.clock", "its clock agrees with the clock of this host")
     };
     vec![right, clock]
 }

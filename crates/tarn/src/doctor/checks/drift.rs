@@ -96,18 +96,16 @@ async fn compare_until_stable(target: &Target, store: &Store) -> Result<(Drift, 
 
 async fn compare_once(target: &Target, store: &Store) -> Result<(Drift, Option<Pool>), String> {
     let mut drift = Drift::default();
-    let (observed, pool) = match target.is_local() {
-        true => match examine::snapshot(&target.data, &target.pool, Path::new(RUN)).await.map_err(|e| e.to_string())? {
+    let (observed, pool) = if target.is_local() {
+        match examine::snapshot(&target.data, &target.pool, Path::new(RUN)).await.map_err(|e| e.to_string())? {
             Some(seen) => {
                 drift.leftovers.extend(seen.leftovers.into_iter().map(|one| (one.clone(), one)));
                 (seen.observed, seen.pool)
             }
             None => (Observed::default(), None),
-        },
-        false => (
-            fake::read_world(&target.data).map_err(|error| format!("the world file of the fake driver: {error}"))?,
-            None,
-        ),
+        }
+    } else {
+        (fake::read_world(&target.data).map_err(|error| format!("the world file of the fake driver: {error}"))?, None)
     };
     for difference in differences(store, &observed).await.map_err(|error| error.to_string())? {
         match difference {
@@ -136,9 +134,10 @@ async fn compare_once(target: &Target, store: &Store) -> Result<(Drift, Option<P
                 drift.volumes.insert(id.to_string(), format!("{id} is {state} with {size} GB in the database: {seen}"));
             }
             Difference::UnknownVolume(id) => {
-                let place = match target.is_local() {
-                    true => target.pool.join(id.as_str()).display().to_string(),
-                    false => id.to_string(),
+                let place = if target.is_local() {
+                    target.pool.join(id.as_str()).display().to_string()
+                } else {
+                    id.to_string()
                 };
                 drift.unknown_volumes.insert(id.to_string(), place);
             }
@@ -158,17 +157,19 @@ fn drift_findings(drift: &Drift, engine_state: &EngineState, pool: Option<Pool>)
     let list = |of: &Differences| format_short_list(&of.values().collect::<Vec<_>>());
     let is_running = matches!(engine_state, EngineState::Running { .. });
     let level = if is_running { Level::Failure } else { Level::Warning };
-    let instances = match drift.instances.is_empty() {
-        true => Finding::ok("drift.instances", "every instance matches the database"),
-        false => Finding::of(
+    let instances = if drift.instances.is_empty() {
+        Finding::ok("drift.instances", "every instance matches the database")
+    } else {
+        Finding::of(
             "drift.instances",
             level,
             list(&drift.instances),
-            match is_running {
-                true => "the engine should have noticed this; see its log. Restarting it is safe",
-                false => "`tarn serve` restarts what ended with the host, marks what died, and removes what has no row",
+            if is_running {
+                "the engine should have noticed this; see its log. Restarting it is safe"
+            } else {
+                "`tarn serve` restarts what ended with the host, marks what died, and removes what has no row"
             },
-        ),
+        )
     };
     let volumes = match (drift.volumes.is_empty(), drift.unknown_volumes.is_empty()) {
         (true, true) => Finding::ok("drift.volumes", "every volume matches the database"),
@@ -183,16 +184,18 @@ fn drift_findings(drift: &Drift, engine_state: &EngineState, pool: Option<Pool>)
             "check that the disk of the pool is mounted, or restore a backup; otherwise destroy the volumes",
         ),
     };
-    let leftovers = match drift.leftovers.is_empty() {
-        true => Finding::ok("drift.leftovers", "nothing is left over on the host"),
-        false => Finding::warning(
+    let leftovers = if drift.leftovers.is_empty() {
+        Finding::ok("drift.leftovers", "nothing is left over on the host")
+    } else {
+        Finding::warning(
             "drift.leftovers",
             format!("these things of this installation belong to no instance: {}", list(&drift.leftovers)),
-            match is_running {
-                true => "restart `tarn serve`, which removes them at start; instances continue",
-                false => "`tarn serve` removes them at start",
+            if is_running {
+                "restart `tarn serve`, which removes them at start; instances continue"
+            } else {
+                "`tarn serve` removes them at start"
             },
-        ),
+        )
     };
     vec![instances, volumes, leftovers, check_promises(pool)]
 }

@@ -134,13 +134,14 @@ fn is_program_replaced(engine_state: &EngineState) -> bool {
 fn check_clock(theirs: Time, now: Time) -> Finding {
     const CHECK: &str = "engine.clock";
     let skew = theirs.until(now).max(now.until(theirs));
-    match skew > MAX_SKEW {
-        true => Finding::warning(
+    if skew > MAX_SKEW {
+        Finding::warning(
             CHECK,
             format!("the engine's clock differs from the clock of this host by {} s", skew.as_secs()),
             "synchronise both with chrony; S3 signatures are refused after 15 minutes",
-        ),
-        false => Finding::ok(CHECK, "the engine's clock agrees with the clock of this host"),
+        )
+    } else {
+        Finding::ok(CHECK, "the engine's clock agrees with the clock of this host")
     }
 }
 

@@ -270,9 +270,10 @@ impl EntryChecker {
         if self.links.is_empty() {
             return Ok(());
         }
-        match (1..=parts.len()).any(|count| self.links.contains(&hash_path(&parts[..count]))) {
-            true => Err(refused_entry(path, "goes through a symbolic link")),
-            false => Ok(()),
+        if (1..=parts.len()).any(|count| self.links.contains(&hash_path(&parts[..count]))) {
+            Err(refused_entry(path, "goes through a symbolic link"))
+        } else {
+            Ok(())
         }
     }
 }

@@ -64,10 +64,7 @@ impl ArchiveChecker {
     /// Adds the next piece. Its errors may be returned by a later call.
     pub(crate) async fn push(&mut self, piece: Bytes) -> Result<()> {
         self.pending.extend_from_slice(&piece);
-        match self.pending.len() < CHECK_BATCH_BYTES {
-            true => Ok(()),
-            false => self.check_pending(false).await,
-        }
+        if self.pending.len() < CHECK_BATCH_BYTES { Ok(()) } else { self.check_pending(false).await }
     }
 
     /// Checks the rest, and that the archive is complete.

@@ -50,9 +50,10 @@ pub(super) fn check_link_target(target: &[u8], depth: usize) -> std::result::Res
     if ups > depth {
         return Err("is a symbolic link to something outside of the archive; exclude it by `ignore`");
     }
-    match target.split(|byte| *byte == b'/').skip(ups).any(|part| is_up(&part)) {
-        true => Err("is a symbolic link with '..' in the middle"),
-        false => Ok(()),
+    if target.split(|byte| *byte == b'/').skip(ups).any(|part| is_up(&part)) {
+        Err("is a symbolic link with '..' in the middle")
+    } else {
+        Ok(())
     }
 }
 

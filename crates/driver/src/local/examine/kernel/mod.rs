@@ -82,22 +82,24 @@ fn check_user_namespaces() -> Finding {
 fn check_seccomp() -> Finding {
     const CHECK: &str = "kernel.seccomp";
     let known = read_setting("/proc/sys/kernel/seccomp/actions_avail");
-    match known.split_whitespace().any(|action| action == "errno") {
-        true => Finding::ok(CHECK, "system calls can be filtered"),
-        false => Finding::failure(
+    if known.split_whitespace().any(|action| action == "errno") {
+        Finding::ok(CHECK, "system calls can be filtered")
+    } else {
+        Finding::failure(
             CHECK,
             "the kernel cannot filter system calls",
             "use a kernel with CONFIG_SECCOMP_FILTER: no instance starts without its filter",
-        ),
+        )
     }
 }
 
 fn check_xfs() -> Finding {
     const CHECK: &str = "kernel.xfs";
     // The call makes the kernel load the module; only root may do that.
-    let is_known = match super::is_root() {
-        true => fsopen("xfs", FsOpenFlags::FSOPEN_CLOEXEC).is_ok(),
-        false => read_setting("/proc/filesystems").lines().any(|line| line.trim() == "xfs"),
+    let is_known = if super::is_root() {
+        fsopen("xfs", FsOpenFlags::FSOPEN_CLOEXEC).is_ok()
+    } else {
+        read_setting("/proc/filesystems").lines().any(|line| line.trim() == "xfs")
     };
     match is_known {
         true => Finding::ok(CHECK, "the filesystem XFS is available"),

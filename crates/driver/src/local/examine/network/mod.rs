@@ -46,17 +46,16 @@ pub async fn addresses(data: &Path) -> Finding {
         Ok(found) => {
             let (free, all) = found.free;
             let prefix = found.prefix.map(|prefix| prefix.to_string()).unwrap_or_default();
-            match found.overlaps.is_empty() {
-                true => {
-                    let range = match (remembered, installation) {
-                        (Some(_), _) => format!("instances have {prefix}"),
-                        (None, Some(_)) => format!("the first instance gets an address of {prefix}"),
-                        // They follow from an id that does not exist yet.
-                        (None, None) => "the addresses of instances are chosen when the engine first starts".to_owned(),
-                    };
-                    Finding::ok(CHECK, format!("{range}; {free} of {all} ranges are free"))
-                }
-                false => Finding::warning(
+            if found.overlaps.is_empty() {
+                let range = match (remembered, installation) {
+                    (Some(_), _) => format!("instances have {prefix}"),
+                    (None, Some(_)) => format!("the first instance gets an address of {prefix}"),
+                    // They follow from an id that does not exist yet.
+                    (None, None) => "the addresses of instances are chosen when the engine first starts".to_owned(),
+                };
+                Finding::ok(CHECK, format!("{range}; {free} of {all} ranges are free"))
+            } else {
+                Finding::warning(
                     CHECK,
                     format!(
                         "instances have {prefix}, and other programs use {} of it: they cannot reach each other",
@@ -64,7 +63,7 @@ pub async fn addresses(data: &Path) -> Finding {
                     ),
                     "destroy all clusters, so that the next one gets a free range; or move the other programs to \
                      another network",
-                ),
+                )
             }
         }
     }
@@ -128,13 +127,14 @@ async fn check_foreign_rules(data: &Path, is_open: bool) -> Finding {
         let found = format!("foreign rules drop what instances send to other hosts: {}{unknown}", what.join(", "));
         return Finding::failure(CHECK, found, todo.join("; "));
     }
-    match is_open && nft_rules::closes_host(&ruleset) {
-        true => Finding::note(
+    if is_open && nft_rules::closes_host(&ruleset) {
+        Finding::note(
             CHECK,
             "no foreign rule drops what instances send, but the host accepts only what its rules allow",
             "check that they allow the ports of the API, of SSH and of S3 for your clients",
-        ),
-        false => Finding::ok(CHECK, "no foreign rule drops what instances send"),
+        )
+    } else {
+        Finding::ok(CHECK, "no foreign rule drops what instances send")
     }
 }
 

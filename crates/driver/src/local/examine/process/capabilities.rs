@@ -42,13 +42,14 @@ pub fn capabilities(of: ExaminedProcess) -> Vec<Finding> {
 
 fn check_root() -> Finding {
     const CHECK: &str = "process.root";
-    match crate::local::examine::is_root() {
-        true => Finding::ok(CHECK, "this is root, which the local driver needs"),
-        false => Finding::skipped(
+    if crate::local::examine::is_root() {
+        Finding::ok(CHECK, "this is root, which the local driver needs")
+    } else {
+        Finding::skipped(
             CHECK,
             "this is not root: checks that need root are skipped",
             "run `tarn doctor` as the user that runs the engine; the local driver needs root",
-        ),
+        )
     }
 }
 
@@ -75,9 +76,10 @@ fn check_capabilities(status: &str, who: &str) -> Finding {
     }
     let without: Vec<_> =
         missing().filter_map(|(_, name, without)| Some(format!("without CAP_{name} {}", (*without)?))).collect();
-    match without.is_empty() {
-        true => Finding::ok(CHECK, format!("{who} has every capability that it needs")),
-        false => Finding::note(CHECK, without.join("; "), todo),
+    if without.is_empty() {
+        Finding::ok(CHECK, format!("{who} has every capability that it needs"))
+    } else {
+        Finding::note(CHECK, without.join("; "), todo)
     }
 }
 

@@ -127,12 +127,11 @@ fn ensure_mount_target(root: &OwnedFd, path: &Path, is_directory: bool, owner: u
         Err(Errno::NOENT) => {}
         found => return Ok(found?),
     }
-    match is_directory {
-        true => mkdirat(&parent, name, Mode::from_raw_mode(0o755))?,
-        false => {
-            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::WRONLY | OFlags::CLOEXEC;
-            drop(openat(&parent, name, flags, Mode::from_raw_mode(0o644))?);
-        }
+    if is_directory {
+        mkdirat(&parent, name, Mode::from_raw_mode(0o755))?
+    } else {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::WRONLY | OFlags::CLOEXEC;
+        drop(openat(&parent, name, flags, Mode::from_raw_mode(0o644))?);
     }
     set_owner(&parent, name, owner)?;
     Ok(open_in_root(root, path, OFlags::PATH)?)

@@ -123,8 +123,5 @@ fn mount_tmpfs(order: &Start, at: &str, options: &str, flags: MountFlags) -> io:
 /// An instance gets its devices by bind mounts. Only in a test without a user namespace they are created, and must be
 /// usable.
 fn device_flags(order: &Start) -> MountFlags {
-    match order.protections.have(Protection::UserNamespace) {
-        true => MountFlags::NODEV,
-        false => MountFlags::empty(),
-    }
+    if order.protections.have(Protection::UserNamespace) { MountFlags::NODEV } else { MountFlags::empty() }
 }

@@ -130,9 +130,10 @@ fn socket_family_rules(call: &str, families: &[u64]) -> Vec<Value> {
     let mut rules = vec![refused(json!({ "index": 0, "value": last, "op": "SCMP_CMP_GT" }))];
     for family in 0..=last {
         let argument = json!({ "index": 0, "value": family, "op": "SCMP_CMP_EQ" });
-        rules.push(match families.contains(&family) {
-            true => json!({ "names": [call], "action": "SCMP_ACT_ALLOW", "args": [argument] }),
-            false => refused(argument),
+        rules.push(if families.contains(&family) {
+            json!({ "names": [call], "action": "SCMP_ACT_ALLOW", "args": [argument] })
+        } else {
+            refused(argument)
         });
     }
     rules

@@ -4,7 +4,6 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::PoisonError;
 use std::time::SystemTime;
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
@@ -47,7 +46,7 @@ impl Images {
     /// Stores an image whose layers are all cached, also under the digest of the index that leads to it.
     pub(in crate::local::images) fn store_image(&self, stored: &StoredImage, also: Option<&str>) -> io::Result<()> {
         // Excludes concurrent writers of the same image, and removal.
-        let _one_at_a_time = self.naming.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.naming.lock();
         for digest in [Some(stored.digest.as_str()), also].into_iter().flatten() {
             files::write_durably(&self.stored_image_path(digest), &serde_json::to_vec(stored)?, 0o600)?;
         }
@@ -56,7 +55,7 @@ impl Images {
 
     /// Removes images that have lost a layer, and files that were being written when an engine died.
     pub(super) fn forget_incomplete_images(&self) -> io::Result<()> {
-        let _one_at_a_time = self.naming.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.naming.lock();
         for entry in fs::read_dir(self.stored_images_directory())? {
             let path = entry?.path();
             let is_name = path.file_name().and_then(|name| name.to_str()).is_some_and(names::is_digest_hex);

@@ -6,10 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use oci_spec::distribution::Reference;
+use parking_lot::Mutex;
 use reqwest::Response;
 use sha2::{Digest, Sha256};
 
@@ -106,7 +106,7 @@ impl Sources {
     pub(in crate::local::images) async fn open_layer(&self, digest: &str, from: u64) -> Result<SourceResponse, Error> {
         let source_response =
             self.request_with_retries(&format!("blobs/sha256:{digest}"), from, &LAYER_RETRY_DELAYS).await?;
-        let mut contributors = self.contributors.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut contributors = self.contributors.lock();
         contributors.entry(digest.to_owned()).or_default().insert(source_response.source);
         Ok(source_response)
     }
@@ -119,8 +119,7 @@ impl Sources {
     /// Reports an invalid layer. Returns whether a mirror has sent parts of it, so that fetching it again without those
     /// mirrors is worthwhile.
     pub(in crate::local::images) fn distrust_layer_mirrors(&self, digest: &str) -> bool {
-        let contributors =
-            self.contributors.lock().unwrap_or_else(PoisonError::into_inner).remove(digest).unwrap_or_default();
+        let contributors = self.contributors.lock().remove(digest).unwrap_or_default();
         let wrong = RegistryError::Unexpected("an invalid layer".into());
         contributors.into_iter().map(|source| self.drop_mirror(source, &wrong)).fold(false, |any, left| any | left)
     }

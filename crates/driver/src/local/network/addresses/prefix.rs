@@ -68,16 +68,18 @@ impl Prefix {
     /// Refuses an address that no node in this slot can have.
     pub(in crate::local::network) fn check_node_address(self, slot: u16, address: Ipv4Addr) -> Result<(), Error> {
         let start = self.slot_start(slot)?;
-        match (start + 2..start + SLOT_SIZE - 1).contains(&u32::from(address)) {
-            true => Ok(()),
-            false => Err(Error::Permanent(format!("the address {address} is not in the cluster's network"))),
+        if (start + 2..start + SLOT_SIZE - 1).contains(&u32::from(address)) {
+            Ok(())
+        } else {
+            Err(Error::Permanent(format!("the address {address} is not in the cluster's network")))
         }
     }
 
     fn slot_start(self, slot: u16) -> Result<u32, Error> {
-        match slot < SLOTS {
-            true => Ok(u32::from(self.0) + u32::from(slot) * SLOT_SIZE),
-            false => Err(Error::Permanent(format!("there is no network number {slot}"))),
+        if slot < SLOTS {
+            Ok(u32::from(self.0) + u32::from(slot) * SLOT_SIZE)
+        } else {
+            Err(Error::Permanent(format!("there is no network number {slot}")))
         }
     }
 }

@@ -95,10 +95,8 @@ async fn load_table(identity: &Identity, family: Family, rules: &str, lasting: &
         return Ok(());
     }
     // The whole text is one transaction, so there is no moment without rules when old ones are replaced.
-    let replace = match nftables::has_table(family, &table)? {
-        true => format!("delete table {name} {table}\n"),
-        false => String::new(),
-    };
+    let replace =
+        if nftables::has_table(family, &table)? { format!("delete table {name} {table}\n") } else { String::new() };
     let text =
         format!("{replace}create table {name} {table}\ntable {name} {table} {{\n  chain {marker} {{ }}\n{rules}}}\n");
     nftables::load_ruleset(&text).await
@@ -112,9 +110,10 @@ pub(super) async fn remove_firewall(identity: &Identity) -> Result<(), Error> {
             nftables::load_ruleset(&format!("delete table {} {table}\n", family.name())).await?;
         }
     }
-    match firewall_exists(identity)? {
-        true => Err(Error::Retry("the firewall of the installation still exists".to_owned())),
-        false => Ok(()),
+    if firewall_exists(identity)? {
+        Err(Error::Retry("the firewall of the installation still exists".to_owned()))
+    } else {
+        Ok(())
     }
 }
 

@@ -49,10 +49,7 @@ async fn run_nft(arguments: &[&str], text: &str) -> Result<Option<String>, Error
         let written = input.write_all(text.as_bytes()).await;
         drop(input);
         let output = child.wait_with_output().await?;
-        match output.status.success() {
-            true => written.map(|()| None),
-            false => Ok(Some(first_error_line(&output.stderr))),
-        }
+        if output.status.success() { written.map(|()| None) } else { Ok(Some(first_error_line(&output.stderr))) }
     };
     match tokio::time::timeout(NFT_TIMEOUT, run).await {
         Ok(result) => result.map_err(|error| io_failure(LOAD, &error)),

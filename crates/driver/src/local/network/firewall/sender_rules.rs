@@ -21,10 +21,8 @@ const NAME: usize = 16;
 pub(in crate::local::network) fn sender_rules(identity: &Identity, nodes: &BTreeSet<Ipv4Addr>) -> String {
     let cables = format!("\"{}_*\"", identity.interfaces());
     let members: Vec<_> = nodes.iter().map(|address| element_text(identity, *address)).collect();
-    let members = match members.is_empty() {
-        true => String::new(),
-        false => format!("    elements = {{ {} }}\n", members.join(", ")),
-    };
+    let members =
+        if members.is_empty() { String::new() } else { format!("    elements = {{ {} }}\n", members.join(", ")) };
     format!(
         "  set {SET} {{
     type ifname . ether_addr . ipv4_addr

@@ -27,9 +27,10 @@ impl Namespace {
         })?;
         let theirs = file.metadata().map_err(|error| io_failure(what, &error))?;
         let ours = fs::metadata("/proc/thread-self/ns/net").map_err(|error| io_failure(what, &error))?;
-        match (theirs.dev(), theirs.ino()) == (ours.dev(), ours.ino()) {
-            true => Err(Error::Permanent("the instance has no network of its own".to_owned())),
-            false => Ok(Namespace(file)),
+        if (theirs.dev(), theirs.ino()) == (ours.dev(), ours.ino()) {
+            Err(Error::Permanent("the instance has no network of its own".to_owned()))
+        } else {
+            Ok(Namespace(file))
         }
     }
 

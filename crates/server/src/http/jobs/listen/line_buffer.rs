@@ -186,10 +186,7 @@ fn drop_overwritten(mut line: Vec<u8>) -> Vec<u8> {
 fn terminal_text(line: &[u8]) -> Cow<'_, str> {
     let text = String::from_utf8_lossy(line);
     let is_dropped = |c: char| (c < ' ' && c != '\t' && c != '\x1b') || c == '\x7f';
-    match text.contains(is_dropped) {
-        true => Cow::Owned(text.replace(is_dropped, "")),
-        false => text,
-    }
+    if text.contains(is_dropped) { Cow::Owned(text.replace(is_dropped, "")) } else { text }
 }
 
 /// Returns how many bytes at the end belong to an incomplete character.

@@ -2,9 +2,10 @@
 //! Unauthenticated sockets have their own permits, so that they cannot take those of users, and no user can take all.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use axum::http::StatusCode;
+use parking_lot::Mutex;
 use tarn_model::ids::UserId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -62,7 +63,7 @@ impl UserPermits {
 
     /// Acquires a permit for this user.
     pub(in crate::http::jobs) fn acquire(&self, user: &UserId) -> Result<UserPermit<'_>, Failure> {
-        let mut in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut in_use = self.in_use.lock();
         if in_use.users.get(user).is_some_and(|per_user| *per_user >= self.per_user) {
             let message =
                 format!("you have {} {} at the same time, which is the limit; end some", self.per_user, self.what);
@@ -85,7 +86,7 @@ pub(in crate::http::jobs) struct UserPermit<'a> {
 
 impl Drop for UserPermit<'_> {
     fn drop(&mut self) {
-        let mut in_use = self.permits.in_use.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut in_use = self.permits.in_use.lock();
         in_use.all -= 1;
         let left = in_use.users.get_mut(&self.user).map(|per_user| {
             *per_user -= 1;
@@ -120,7 +121,7 @@ mod tests {
         drop(first);
         drop(permits.acquire(&one).unwrap());
         drop((second, third));
-        let in_use = permits.in_use.lock().unwrap();
+        let in_use = permits.in_use.lock();
         assert_eq!((in_use.all, in_use.users.len()), (0, 0), "a user without permits has no entry");
     }
 

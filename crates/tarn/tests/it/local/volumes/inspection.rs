@@ -12,9 +12,12 @@ use crate::local::test_host::{TIMEOUT, TestHost, attached_files, with_test_host}
 
 /// Runs a test on a host that supports volumes.
 pub(super) fn with_volumes(test: impl AsyncFnOnce(&mut TestHost)) {
-    with_test_host(async |host| match host.driver.capabilities().volumes {
-        true => test(host).await,
-        false => eprintln!("skipped: volumes need mkfs.xfs, and a kernel with XFS and loop devices"),
+    with_test_host(async |host| {
+        if host.driver.capabilities().volumes {
+            test(host).await
+        } else {
+            eprintln!("skipped: volumes need mkfs.xfs, and a kernel with XFS and loop devices")
+        }
     });
 }
 
