@@ -7,7 +7,7 @@ use std::fmt;
 use tarn_driver::{Observed, ObservedInstance, ObservedVolume};
 use tarn_model::ids::{InstanceId, VolumeId};
 use tarn_model::lifecycle::State;
-use tarn_model::storage::{Left, Volume, VolumeState};
+use tarn_model::storage::{Volume, VolumeRemains, VolumeState};
 use tarn_store::instances::Claimed;
 use tarn_store::{Store, instances, storage};
 
@@ -84,9 +84,9 @@ pub(crate) fn is_intact_again(volume: &Volume, seen: Option<&ObservedVolume>) ->
 fn is_as_recorded(volume: &Volume, seen: Option<&ObservedVolume>) -> bool {
     match &volume.state {
         VolumeState::Ready => seen.is_some_and(|seen| seen.fault.is_none() && seen.size_gb() == volume.size_gb),
-        VolumeState::Failed { left: Left::Nothing, .. } => seen.is_none(),
-        VolumeState::Failed { left: Left::Parts, .. } => true,
-        VolumeState::Failed { left: Left::Data, .. } => !is_intact_again(volume, seen),
+        VolumeState::Failed { left: VolumeRemains::Nothing, .. } => seen.is_none(),
+        VolumeState::Failed { left: VolumeRemains::Parts, .. } => true,
+        VolumeState::Failed { left: VolumeRemains::Data, .. } => !is_intact_again(volume, seen),
         VolumeState::Pending | VolumeState::Creating | VolumeState::Resizing { .. } => false,
         VolumeState::Destroying | VolumeState::Destroyed => false,
     }

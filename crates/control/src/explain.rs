@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use tarn_model::Time;
-use tarn_model::capacity::{self, Claim, Held};
+use tarn_model::capacity::{self, Claim, HeldCapacity};
 use tarn_model::clusters::Instance;
-use tarn_model::gpus::Known;
+use tarn_model::gpus::GpuRecord;
 use tarn_model::ids::RequestId;
 use tarn_model::requests::{Request, RequestStatus, RequestType};
 use tarn_store::{Tx, clusters, gpus, instances, requests};
@@ -19,9 +19,9 @@ const MAX_COUNTED: u32 = 1000;
 /// Explains several objects within one transaction. What all explanations need is read once.
 pub(crate) struct Explainer<'c> {
     control: &'c Control,
-    held: Option<Held>,
+    held: Option<HeldCapacity>,
     queue: Option<Vec<RequestId>>,
-    gpus: Option<BTreeMap<String, Known>>,
+    gpus: Option<BTreeMap<String, GpuRecord>>,
 }
 
 impl<'c> Explainer<'c> {
@@ -91,7 +91,7 @@ impl<'c> Explainer<'c> {
     }
 
     /// Returns what is known about the GPUs of these instances; reads nothing when they have none.
-    pub(crate) fn known_gpus(&mut self, tx: &mut Tx<'_>, nodes: &[Instance]) -> Result<BTreeMap<String, Known>> {
+    pub(crate) fn known_gpus(&mut self, tx: &mut Tx<'_>, nodes: &[Instance]) -> Result<BTreeMap<String, GpuRecord>> {
         let mut owned = nodes.iter().flat_map(|node| &node.gpus).peekable();
         if owned.peek().is_none() {
             return Ok(BTreeMap::new());

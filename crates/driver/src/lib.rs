@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tarn_model::capacity::{Inventory, Shape};
-use tarn_model::gpus::{Look, Seen};
+use tarn_model::gpus::{GpuObservation, ObservedGpu};
 use tarn_model::ids::{ClusterId, InstanceId, VolumeId};
 
 /// Why a call failed, classified by what the caller has to do next. The texts are shown to the owner of the object: no
@@ -117,14 +117,14 @@ impl ObservedVolume {
 
 /// A process in an instance that keeps a volume from being unmounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Holder {
+pub struct VolumeUser {
     /// The process id inside the instance.
     pub pid: u32,
     /// The name of its program. The tenant chooses it, so only a few dozen printable characters are kept.
     pub program: String,
 }
 
-impl std::fmt::Display for Holder {
+impl std::fmt::Display for VolumeUser {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} (process {})", self.program, self.pid)
     }
@@ -183,8 +183,8 @@ pub trait Driver: Send + Sync + 'static {
 
     /// Observes every GPU: which exist, their health, and whether a process uses one that it does not own. A driver
     /// that cannot observe GPUs reports all of them as healthy.
-    async fn gpus(&self) -> Result<Look, Error> {
-        Ok(Look::complete(self.inventory().await?.gpus.into_iter().map(Seen::plain).collect()))
+    async fn gpus(&self) -> Result<GpuObservation, Error> {
+        Ok(GpuObservation::complete(self.inventory().await?.gpus.into_iter().map(ObservedGpu::plain).collect()))
     }
 
     /// Ensures the instance exists and runs in the start that `spec.boot` names, with its volumes mounted. An instance
@@ -217,16 +217,16 @@ pub trait Driver: Send + Sync + 'static {
 
     /// Returns the processes in an instance that use the volume there; none when it is not mounted or the instance is
     /// gone.
-    async fn holders(&self, volume: &VolumeId, instance: &InstanceId) -> Result<Vec<Holder>, Error>;
+    async fn volume_users(&self, volume: &VolumeId, instance: &InstanceId) -> Result<Vec<VolumeUser>, Error>;
 
     /// Asks the processes that use the volume in an instance to end, and kills those that still use it after the grace
     /// period. Returns the killed ones.
-    async fn end_holders(
+    async fn end_volume_users(
         &self,
         volume: &VolumeId,
         instance: &InstanceId,
         grace: Duration,
-    ) -> Result<Vec<Holder>, Error>;
+    ) -> Result<Vec<VolumeUser>, Error>;
 
     /// Unmounts the volume from a running instance. Fails permanently, naming the processes, while any use it there.
     /// Succeeds when the instance is gone.
@@ -260,12 +260,12 @@ mod tests {
 
     #[test]
     fn long_process_list_is_truncated() {
-        let holders: Vec<_> = (1..=12).map(|pid| Holder { pid, program: "bash".into() }).collect();
-        assert_eq!(format_short_list(&holders[..1]), "bash (process 1)");
+        let volume_users: Vec<_> = (1..=12).map(|pid| VolumeUser { pid, program: "bash".into() }).collect();
+        assert_eq!(format_short_list(&volume_users[..1]), "bash (process 1)");
         assert!(
-            format_short_list(&holders).ends_with("bash (process 10), and 2 more"),
+            format_short_list(&volume_users).ends_with("bash (process 10), and 2 more"),
             "{}",
-            format_short_list(&holders)
+            format_short_list(&volume_users)
         );
     }
 }

@@ -1,7 +1,7 @@
 //! The protocol between the engine and the guest inside an instance: versioned messages over any byte stream.
 //!
 //! The engine always connects to the guest, never the other way round, and one stream has one [`Purpose`]: the first
-//! message names it, and the first message of the guest is its [`Answer`]. What follows depends on the purpose. There
+//! message names it, and the first message of the guest is its [`Reply`]. What follows depends on the purpose. There
 //! is no multiplexing, because a stream is cheap and has its own flow control. Each side treats the messages of the
 //! other as untrusted: everything has a limit, and a message that cannot be parsed ends the stream.
 //!
@@ -19,7 +19,7 @@ pub use frames::{Frame, Reader, Writer};
 pub use image::Image;
 pub use jobs::{FromJob, FromOutputs, JobEnd, JobOrder, KnownJob, OutputsOrder, ToJob};
 pub use messages::{
-    Answer, Configuration, Endpoint, FromGuest, Health, Program, Pty, Purpose, Session, ToGuest, Window,
+    Configuration, Endpoint, FromGuest, Health, Program, Pty, Purpose, Reply, Session, ToGuest, Window,
 };
 
 /// The protocol version of this build. A guest outlives restarts and upgrades of the engine, so an engine must still

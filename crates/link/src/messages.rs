@@ -22,11 +22,11 @@ pub enum Purpose {
     Listen(Endpoint),
     /// Takes over an announced connection. Data flows as for [`Purpose::Connect`].
     Take { id: u64 },
-    /// Runs an attempt of a job, unless the guest knows this attempt already. The guest replies [`Answer::Ready`] or
-    /// [`Answer::SendFiles`]; after that the stream continues like [`Purpose::FollowJob`] from the first byte.
+    /// Runs an attempt of a job, unless the guest knows this attempt already. The guest replies [`Reply::Ready`] or
+    /// [`Reply::SendFiles`]; after that the stream continues like [`Purpose::FollowJob`] from the first byte.
     RunJob(Box<JobOrder>),
     /// Follows an attempt of a job: data frames are its output from `offset` on, and [`crate::FromJob`] and
-    /// [`crate::ToJob`] carry everything else. The reply is [`Answer::NoSuchJob`] if the guest does not know the
+    /// [`crate::ToJob`] carry everything else. The reply is [`Reply::NoSuchJob`] if the guest does not know the
     /// attempt.
     FollowJob {
         /// The job.
@@ -51,9 +51,9 @@ pub enum Purpose {
         /// The job.
         job: String,
     },
-    /// Lists the jobs that the guest knows. The reply is [`Answer::Jobs`], and the stream ends after it.
+    /// Lists the jobs that the guest knows. The reply is [`Reply::Jobs`], and the stream ends after it.
     ListJobs,
-    /// Reads the files in the directory of a job. [`Answer::Ready`] is followed by [`crate::FromOutputs`] messages. If
+    /// Reads the files in the directory of a job. [`Reply::Ready`] is followed by [`crate::FromOutputs`] messages. If
     /// contents are wanted, the data of each file and an end of data follow its message.
     Outputs(Box<OutputsOrder>),
 }
@@ -61,7 +61,7 @@ pub enum Purpose {
 /// The guest's reply, its first message on a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
+pub enum Reply {
     /// The guest has done what was asked, or is ready to start.
     Ready,
     /// The guest listens at this endpoint: the requested one, with the chosen port if the request had none.

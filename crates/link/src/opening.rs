@@ -5,7 +5,7 @@ use std::io;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite, ReadHalf, WriteHalf};
 
-use crate::{Answer, Error, Purpose, Reader, Result, Stream, VERSION, Writer};
+use crate::{Error, Purpose, Reader, Reply, Result, Stream, VERSION, Writer};
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Open {
@@ -17,12 +17,12 @@ struct Open {
 pub type Opened<S> = (Reader<ReadHalf<S>>, Writer<WriteHalf<S>>);
 
 /// Opens a stream on the engine's side: sends the purpose and waits for the reply. The caller limits the time.
-pub async fn open<S: Stream>(stream: S, purpose: Purpose) -> Result<(Answer, Opened<S>)> {
+pub async fn open<S: Stream>(stream: S, purpose: Purpose) -> Result<(Reply, Opened<S>)> {
     let (reader, writer) = tokio::io::split(stream);
     let (mut reader, mut writer) = (Reader::new(reader), Writer::new(writer));
     writer.message(&Open { version: VERSION, purpose }).await?;
     match reader.read_message().await? {
-        Some(Answer::Refused { reason }) => Err(Error::Refused(reason)),
+        Some(Reply::Refused { reason }) => Err(Error::Refused(reason)),
         Some(answer) => Ok((answer, (reader, writer))),
         None => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended before the reply").into()),
     }
@@ -39,7 +39,7 @@ pub async fn accept<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
         .ok_or_else(|| Error::Protocol("the stream ended before its first message".into()))?;
     if open.version != VERSION {
         let reason = format!("this guest speaks version {VERSION} of the protocol, not {}", open.version);
-        writer.message(&Answer::Refused { reason: reason.clone() }).await?;
+        writer.message(&Reply::Refused { reason: reason.clone() }).await?;
         return Err(Error::Refused(reason));
     }
     Ok(open.purpose)

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use tarn_link::frames::{MAX_DATA, MAX_MESSAGE};
 use tarn_link::opening::{accept, open};
-use tarn_link::{Answer, Endpoint, Error, Frame, Program, Purpose, Reader, Session, Writer};
+use tarn_link::{Endpoint, Error, Frame, Program, Purpose, Reader, Reply, Session, Writer};
 use tokio::io::AsyncWriteExt;
 
 fn run<T>(work: impl Future<Output = T>) -> T {
@@ -23,13 +23,13 @@ fn stream_opens_with_a_purpose() {
             let (reader, writer) = tokio::io::split(guest);
             let (mut reader, mut writer) = (Reader::new(reader), Writer::new(writer));
             assert_eq!(accept(&mut reader, &mut writer).await.unwrap(), wanted);
-            writer.message(&Answer::Ready).await.unwrap();
+            writer.message(&Reply::Ready).await.unwrap();
             writer.stderr(b"oh").await.unwrap();
             writer.eof().await.unwrap();
         };
         let engine = async move {
             let (answer, (mut reader, _writer)) = open(engine, purpose).await.unwrap();
-            assert_eq!(answer, Answer::Ready);
+            assert_eq!(answer, Reply::Ready);
             assert_eq!(reader.read().await.unwrap(), Some(Frame::Stderr("oh".into())));
             assert_eq!(reader.read().await.unwrap(), Some(Frame::Eof));
             assert_eq!(reader.read().await.unwrap(), None);
@@ -45,7 +45,7 @@ fn refusal_and_version_mismatch_are_reported() {
         let (engine, guest) = tokio::io::duplex(1000);
         let answer = async {
             let mut writer = Writer::new(guest);
-            writer.message(&Answer::Refused { reason: "no room".into() }).await.unwrap();
+            writer.message(&Reply::Refused { reason: "no room".into() }).await.unwrap();
             writer
         };
         let purpose = Purpose::Connect(Endpoint::Tcp { host: "localhost".into(), port: 1 });

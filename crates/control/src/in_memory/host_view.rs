@@ -8,7 +8,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use tarn_model::capacity::{Gpu, Inventory};
 use tarn_model::catalogue::{Catalogue, Prices};
-use tarn_model::gpus::{Fault, Figures, Seen};
+use tarn_model::gpus::{Fault, Figures, ObservedGpu};
 
 /// What this process has observed.
 pub(crate) struct HostView(RwLock<HostFacts>);
@@ -71,7 +71,7 @@ impl HostView {
     }
 
     /// Records which GPUs were seen and missed; returns whether the set of GPUs has changed.
-    pub(crate) fn record_look(&self, seen: &[Seen], missed: &[Seen], prices: &Prices) -> bool {
+    pub(crate) fn record_look(&self, seen: &[ObservedGpu], missed: &[ObservedGpu], prices: &Prices) -> bool {
         let mut facts = self.0.write();
         let lost = missed.iter().filter(|missed| missed.faults.contains(&Fault::Lost));
         facts.lost = Arc::new(lost.map(|lost| lost.gpu.id.clone()).collect());
@@ -105,8 +105,8 @@ mod tests {
         let gpu = |id: &str| Gpu { id: id.to_owned(), model: "H100".to_owned(), simulated: true };
         let (prices, inventory) = (Prices::default(), Inventory::default());
         let host_view = HostView::new(inventory.clone(), Catalogue::derived(&inventory, &prices));
-        let lost = Seen { faults: vec![Fault::Lost], ..Seen::plain(gpu("gpu-1")) };
-        host_view.record_look(&[Seen::plain(gpu("gpu-0"))], &[lost], &prices);
+        let lost = ObservedGpu { faults: vec![Fault::Lost], ..ObservedGpu::plain(gpu("gpu-1")) };
+        host_view.record_look(&[ObservedGpu::plain(gpu("gpu-0"))], &[lost], &prices);
         assert_eq!(host_view.inventory().gpus, [gpu("gpu-0"), gpu("gpu-1")]);
         assert_eq!(host_view.present_inventory().gpus, [gpu("gpu-0")]);
         host_view.remove_lost_gpu("gpu-1", &prices);

@@ -1,8 +1,8 @@
 //! What administrators of the engine see and change of the host and its GPUs.
 
 use tarn_model::Time;
-use tarn_model::capacity::Held;
-use tarn_model::gpus::{Drain, Figures, Known, Seen};
+use tarn_model::capacity::HeldCapacity;
+use tarn_model::gpus::{Drain, Figures, GpuRecord, ObservedGpu};
 use tarn_model::ids::{ClusterId, InstanceId};
 use tarn_store::{Tx, events, gpus, host, instances, requests, storage};
 
@@ -18,7 +18,7 @@ pub struct HostSummary {
     pub cpu_milli: u64,
     pub memory_bytes: u64,
     /// What instances hold of CPU and memory.
-    pub held: Held,
+    pub held: HeldCapacity,
     /// The size of the pool of volumes, if the driver can report it.
     pub storage_bytes: Option<u64>,
     /// How much of the pool is promised to volumes.
@@ -30,7 +30,7 @@ pub struct HostSummary {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuSummary {
     /// What is recorded about it.
-    pub known: Known,
+    pub known: GpuRecord,
     /// Its last measurements.
     pub figures: Figures,
     /// The instance that holds it, and the cluster of that instance.
@@ -58,7 +58,7 @@ pub async fn list_gpus(control: &Control, caller: &Caller) -> Result<Vec<GpuSumm
     let read = control.store().read(|tx| -> Result<Vec<GpuSummary>> {
         let (mut known, mut owners) = (gpus::all(tx)?, instances::gpu_owners(tx)?);
         let view = |gpu: &tarn_model::capacity::Gpu| GpuSummary {
-            known: known.remove(&gpu.id).unwrap_or_else(|| Known::new(&Seen::plain(gpu.clone()))),
+            known: known.remove(&gpu.id).unwrap_or_else(|| GpuRecord::new(&ObservedGpu::plain(gpu.clone()))),
             figures: figures.get(&gpu.id).cloned().unwrap_or_default(),
             owner: owners.remove(&gpu.id),
         };
@@ -98,7 +98,7 @@ pub async fn drain_gpu(control: &Control, caller: &Caller, gpu: &str, drained: O
     change_gpu(control, caller, gpu, verb, move |tx, known| {
         let now = tx.now();
         let drain = drained.clone().map(|reason| reason.or_reason_of(known.drain.clone()).into_drain(now));
-        Ok(Known { drain, ..known })
+        Ok(GpuRecord { drain, ..known })
     })
     .await
 }
@@ -113,7 +113,7 @@ pub async fn clear_gpu(control: &Control, caller: &Caller, gpu: &str) -> Result<
         return Ok(said);
     }
     change_gpu(control, caller, gpu, "gpu.clear", |tx, known| {
-        Ok(Known { health: known.health.clone().clear(tx.now())?, cleared: Some(tx.now()), ..known })
+        Ok(GpuRecord { health: known.health.clone().clear(tx.now())?, cleared: Some(tx.now()), ..known })
     })
     .await
 }
@@ -174,14 +174,14 @@ async fn change_gpu(
     caller: &Caller,
     gpu: &str,
     verb: &'static str,
-    change: impl Fn(&mut Tx<'_>, Known) -> Result<Known> + Send + 'static,
+    change: impl Fn(&mut Tx<'_>, GpuRecord) -> Result<GpuRecord> + Send + 'static,
 ) -> Result<String> {
     caller.must_administer()?;
     let there = control.inventory().gpus.iter().find(|known| known.id == gpu).cloned();
     let there = there.ok_or_else(|| Error::not_found("GPU", gpu))?;
     let me = caller.clone();
     let write = control.write(caller, move |tx| {
-        let known = gpus::get(tx, &there.id)?.unwrap_or_else(|| Known::new(&Seen::plain(there.clone())));
+        let known = gpus::get(tx, &there.id)?.unwrap_or_else(|| GpuRecord::new(&ObservedGpu::plain(there.clone())));
         let known = change(tx, known)?;
         gpus::save(tx, &known)?;
         let detail = serde_json::json!({ "reason": known.drain.as_ref().and_then(|drain| drain.reason.as_deref()) });

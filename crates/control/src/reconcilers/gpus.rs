@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use tarn_model::gpus::{Health, Known, Look, Seen, Unseen};
+use tarn_model::gpus::{GpuObservation, GpuRecord, Health, ObservedGpu, Unseen};
 use tarn_store::{Tx, clusters, events, gpus, instances, requests};
 
 use crate::requests::QUEUE_WINDOW;
@@ -16,7 +16,7 @@ pub async fn tick(control: &Control) -> Result<Duration> {
     let (every, quiet) = (control.settings().gpus_every, control.settings().gpu_recovery);
     let look = control.driver().gpus().await.unwrap_or_else(|error| {
         tracing::warn!(%error, "the GPUs could not be observed: none is offered until they can be");
-        Look::default()
+        GpuObservation::default()
     });
     let listed = control.inventory();
     let is_listed = move |id: &str| listed.gpus.iter().any(|gpu| gpu.id == id);
@@ -49,13 +49,18 @@ pub async fn tick(control: &Control) -> Result<Duration> {
     Ok(every)
 }
 
-fn find_unseen(tx: &mut Tx<'_>, look: &Look, is_listed: &impl Fn(&str) -> bool) -> Result<Unseen> {
+fn find_unseen(tx: &mut Tx<'_>, look: &GpuObservation, is_listed: &impl Fn(&str) -> bool) -> Result<Unseen> {
     let (known, owners) = (gpus::all(tx)?, instances::gpu_owners(tx)?);
     Ok(look.unseen(&known, |id| owners.contains_key(id), is_listed))
 }
 
 /// Saves everything that has changed, wakes the queue if a GPU is newly offered, and returns which GPUs were not seen.
-fn save_changes(tx: &mut Tx<'_>, look: &Look, is_listed: &impl Fn(&str) -> bool, quiet: Duration) -> Result<Unseen> {
+fn save_changes(
+    tx: &mut Tx<'_>,
+    look: &GpuObservation,
+    is_listed: &impl Fn(&str) -> bool,
+    quiet: Duration,
+) -> Result<Unseen> {
     let unseen = find_unseen(tx, look, is_listed)?;
     let mut is_more = false;
     for seen in look.seen.iter().chain(&unseen.missed) {
@@ -70,12 +75,12 @@ fn save_changes(tx: &mut Tx<'_>, look: &Look, is_listed: &impl Fn(&str) -> bool,
     Ok(unseen)
 }
 
-fn after_look(before: Option<Known>, seen: &Seen, tx: &Tx<'_>, quiet: Duration) -> Known {
-    before.unwrap_or_else(|| Known::new(seen)).seen(seen, tx.now(), quiet)
+fn after_look(before: Option<GpuRecord>, seen: &ObservedGpu, tx: &Tx<'_>, quiet: Duration) -> GpuRecord {
+    before.unwrap_or_else(|| GpuRecord::new(seen)).seen(seen, tx.now(), quiet)
 }
 
 /// Saves what has changed about one GPU; returns whether it is newly offered.
-fn save_change(tx: &mut Tx<'_>, seen: &Seen, quiet: Duration) -> Result<bool> {
+fn save_change(tx: &mut Tx<'_>, seen: &ObservedGpu, quiet: Duration) -> Result<bool> {
     let before = gpus::get(tx, &seen.gpu.id)?;
     let now = after_look(before.clone(), seen, tx, quiet);
     if before.as_ref() == Some(&now) {
@@ -90,7 +95,7 @@ fn save_change(tx: &mut Tx<'_>, seen: &Seen, quiet: Duration) -> Result<bool> {
 }
 
 /// Records the event for the owner of the instance that holds the GPU, or for the engine.
-fn record_health_change(tx: &mut Tx<'_>, known: &Known) -> Result<()> {
+fn record_health_change(tx: &mut Tx<'_>, known: &GpuRecord) -> Result<()> {
     let verb = match &known.health {
         Health::Good => "gpu.good",
         Health::Bad { .. } => "gpu.bad",
@@ -114,7 +119,7 @@ fn record_health_change(tx: &mut Tx<'_>, known: &Known) -> Result<()> {
 }
 
 /// Sets the metrics of one GPU.
-fn set_gauges(seen: &Seen) {
+fn set_gauges(seen: &ObservedGpu) {
     let labels = || {
         [("gpu", seen.gpu.id.clone()), ("model", seen.gpu.model.clone()), ("simulated", seen.gpu.simulated.to_string())]
     };

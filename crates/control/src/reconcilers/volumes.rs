@@ -3,7 +3,7 @@
 
 use tarn_driver::ObservedVolume;
 use tarn_model::ids::VolumeId;
-use tarn_model::storage::{Left, Volume, VolumeState};
+use tarn_model::storage::{Volume, VolumeRemains, VolumeState};
 use tarn_store::{Tx, events, requests, storage};
 
 use crate::audit::is_intact_again;
@@ -37,7 +37,7 @@ fn commit_observation(tx: &mut Tx<'_>, id: &VolumeId, version: i64, seen: Option
             save_volume(tx, volume.moved(now, |state| state.spoil(why))?, "storage.failed", &detail)?;
             metrics::counter!("tarn_volumes_failed_total").increment(1);
         }
-        (VolumeState::Failed { left: Left::Data, .. }, None) if is_intact_again(&volume, seen) => {
+        (VolumeState::Failed { left: VolumeRemains::Data, .. }, None) if is_intact_again(&volume, seen) => {
             let (now, detail) = (tx.now(), serde_json::json!({ "size_gb": volume.size_gb }));
             save_volume(tx, volume.moved(now, VolumeState::recover)?, "storage.recovered", &detail)?;
             metrics::counter!("tarn_volumes_recovered_total").increment(1);

@@ -107,9 +107,9 @@ async fn check_absent_mounts(tested: &TestedDriver<'_>) {
 
 /// Expects that no process uses the volume, so that none is named, asked to end or killed.
 async fn expect_unused(tested: &TestedDriver<'_>, volume: &VolumeId, instance: &InstanceId) {
-    let holders = call_twice("holders", || tested.driver.holders(volume, instance)).await;
-    assert_eq!(holders, [], "no process uses {volume} in {instance}");
-    let killed = call_twice("end_holders", || tested.driver.end_holders(volume, instance, Duration::ZERO)).await;
+    let volume_users = call_twice("holders", || tested.driver.volume_users(volume, instance)).await;
+    assert_eq!(volume_users, [], "no process uses {volume} in {instance}");
+    let killed = call_twice("end_holders", || tested.driver.end_volume_users(volume, instance, Duration::ZERO)).await;
     assert_eq!(killed, [], "no process had to be killed");
 }
 

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tarn_model::capacity::Inventory;
-use tarn_model::gpus::{Look, Seen};
+use tarn_model::gpus::{GpuObservation, ObservedGpu};
 use tarn_model::ids::{InstanceId, VolumeId};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
@@ -32,8 +32,8 @@ pub use settings::Settings;
 
 use crate::gpus::{LOOK_TIMEOUT, Watch};
 use crate::{
-    Access, Capabilities, Driver, Error, GuestStream, Holder, InstanceSpec, Observed, ObservedInstance, ObservedVolume,
-    VolumeSpec,
+    Access, Capabilities, Driver, Error, GuestStream, InstanceSpec, Observed, ObservedInstance, ObservedVolume,
+    VolumeSpec, VolumeUser,
 };
 use file::WorldFile;
 use group::Waiting;
@@ -179,10 +179,10 @@ impl Driver for FakeDriver {
         Ok(Inventory::clone(&self.current_inventory()))
     }
 
-    async fn gpus(&self) -> Result<Look, Error> {
+    async fn gpus(&self) -> Result<GpuObservation, Error> {
         match &self.watch {
             Some(watch) => watch.look_within(LOOK_TIMEOUT, |_, _| false).await,
-            None => Ok(Look::complete(self.inventory.gpus.iter().cloned().map(Seen::plain).collect())),
+            None => Ok(GpuObservation::complete(self.inventory.gpus.iter().cloned().map(ObservedGpu::plain).collect())),
         }
     }
 
@@ -239,15 +239,20 @@ impl Driver for FakeDriver {
         self.change(move |world| world.ensure_mount(&volume, &instance)).await
     }
 
-    async fn holders(&self, volume: &VolumeId, instance: &InstanceId) -> Result<Vec<Holder>, Error> {
+    async fn volume_users(&self, volume: &VolumeId, instance: &InstanceId) -> Result<Vec<VolumeUser>, Error> {
         let (volume, instance) = (volume.clone(), instance.clone());
-        self.read_from_world(move |world| world.holders(&volume, &instance)).await
+        self.read_from_world(move |world| world.volume_users(&volume, &instance)).await
     }
 
     /// Ending is immediate, so the grace period is not used.
-    async fn end_holders(&self, volume: &VolumeId, instance: &InstanceId, _: Duration) -> Result<Vec<Holder>, Error> {
+    async fn end_volume_users(
+        &self,
+        volume: &VolumeId,
+        instance: &InstanceId,
+        _: Duration,
+    ) -> Result<Vec<VolumeUser>, Error> {
         let (volume, instance) = (volume.clone(), instance.clone());
-        self.change(move |world| Ok(world.end_holders(&volume, &instance))).await
+        self.change(move |world| Ok(world.end_volume_users(&volume, &instance))).await
     }
 
     async fn remove_mount(&self, volume: &VolumeId, instance: &InstanceId) -> Result<(), Error> {

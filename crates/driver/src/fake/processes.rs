@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use tarn_model::ids::{InstanceId, VolumeId};
 
 use super::world::{Instance, World};
-use crate::{Error, Holder};
+use crate::{Error, VolumeUser};
 
 /// The first process id; smaller ones are the system's own.
 const FIRST: u32 = 100;
@@ -39,23 +39,23 @@ impl World {
     }
 
     /// Returns the processes that use a volume in an instance.
-    pub(super) fn holders(&self, volume: &VolumeId, instance: &InstanceId) -> Vec<Holder> {
-        self.instances.get(instance).map(|instance| instance.holders(volume)).unwrap_or_default()
+    pub(super) fn volume_users(&self, volume: &VolumeId, instance: &InstanceId) -> Vec<VolumeUser> {
+        self.instances.get(instance).map(|instance| instance.volume_users(volume)).unwrap_or_default()
     }
 
     /// Ends the processes that use a volume in an instance, and returns those that had to be killed.
-    pub(super) fn end_holders(&mut self, volume: &VolumeId, instance: &InstanceId) -> Vec<Holder> {
+    pub(super) fn end_volume_users(&mut self, volume: &VolumeId, instance: &InstanceId) -> Vec<VolumeUser> {
         let Some(instance) = self.instances.get_mut(instance) else { return Vec::new() };
         instance.processes.retain(|process| !(process.volume == *volume && process.polite));
-        let killed = instance.holders(volume);
+        let killed = instance.volume_users(volume);
         instance.processes.retain(|process| process.volume != *volume);
         killed
     }
 }
 
 impl Instance {
-    pub(super) fn holders(&self, volume: &VolumeId) -> Vec<Holder> {
+    pub(super) fn volume_users(&self, volume: &VolumeId) -> Vec<VolumeUser> {
         let users = self.processes.iter().filter(|process| process.volume == *volume);
-        users.map(|process| Holder { pid: process.pid, program: process.program.clone() }).collect()
+        users.map(|process| VolumeUser { pid: process.pid, program: process.program.clone() }).collect()
     }
 }

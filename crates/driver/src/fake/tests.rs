@@ -190,15 +190,15 @@ async fn process_blocks_the_unmount() {
     driver.ensure_mount(&volume.id, &spec.id).await.unwrap();
     let stubborn = driver.hold(&volume.id, &spec.id, "python3").await.unwrap();
     driver.visit(&volume.id, &spec.id, "bash").await.unwrap();
-    assert_eq!(driver.holders(&volume.id, &spec.id).await.unwrap().len(), 2);
+    assert_eq!(driver.volume_users(&volume.id, &spec.id).await.unwrap().len(), 2);
     let refused = driver.remove_mount(&volume.id, &spec.id).await.unwrap_err();
     assert!(refused.to_string().contains(&format!("python3 (process {stubborn})")), "{refused}");
 
-    let killed = driver.end_holders(&volume.id, &spec.id, Duration::from_secs(10)).await.unwrap();
-    assert_eq!(killed, [Holder { pid: stubborn, program: "python3".into() }], "the other one has left");
-    assert_eq!(driver.end_holders(&volume.id, &spec.id, Duration::ZERO).await, Ok(vec![]));
+    let killed = driver.end_volume_users(&volume.id, &spec.id, Duration::from_secs(10)).await.unwrap();
+    assert_eq!(killed, [VolumeUser { pid: stubborn, program: "python3".into() }], "the other one has left");
+    assert_eq!(driver.end_volume_users(&volume.id, &spec.id, Duration::ZERO).await, Ok(vec![]));
     driver.remove_mount(&volume.id, &spec.id).await.unwrap();
-    assert_eq!(driver.holders(&volume.id, &spec.id).await, Ok(vec![]));
+    assert_eq!(driver.volume_users(&volume.id, &spec.id).await, Ok(vec![]));
 }
 
 #[tokio::test]

@@ -44,7 +44,7 @@ impl World {
 
     pub(super) fn remove_mount(&mut self, volume: &VolumeId, instance: &InstanceId) -> Result<(), Error> {
         let Some(instance) = self.instances.get_mut(instance) else { return Ok(()) };
-        let users = instance.holders(volume);
+        let users = instance.volume_users(volume);
         if !users.is_empty() {
             return Err(Error::Permanent(format!("{volume} is in use by {}", crate::format_short_list(&users))));
         }

@@ -182,7 +182,7 @@ mod tests {
     use std::sync::Arc;
 
     use tarn_model::Clock;
-    use tarn_model::gpus::{Fault, Seen};
+    use tarn_model::gpus::{Fault, ObservedGpu};
 
     use super::*;
     use crate::gpus::Watch;
@@ -200,7 +200,7 @@ mod tests {
         Watch::simulated(SimulatedProbe::new(gpus, Some(script.to_owned())), Arc::new(Stopped))
     }
 
-    fn fault_texts(seen: &Seen) -> String {
+    fn fault_texts(seen: &ObservedGpu) -> String {
         seen.faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
     }
 

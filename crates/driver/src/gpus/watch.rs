@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use tarn_model::Clock;
 use tarn_model::capacity::Gpu;
-use tarn_model::gpus::{Facts, Fault, Figures, Look, Seen, meaning};
+use tarn_model::gpus::{Facts, Fault, Figures, GpuObservation, ObservedGpu, meaning};
 
 use super::kernel_log::{self, KernelLog};
 use super::{Answer, Nvidia, Probe, Reading, Readings, SimulatedProbe};
@@ -32,7 +32,7 @@ struct Inner {
 /// The result of the last observation.
 #[derive(Default)]
 struct LastLook {
-    seen: Vec<Seen>,
+    seen: Vec<ObservedGpu>,
     /// Alternative names of GPUs, by id.
     indexes: BTreeMap<String, String>,
 }
@@ -67,7 +67,7 @@ impl Watch {
     /// Observes every GPU, for as long as they take to respond. `is_owners` returns whether a process belongs to the
     /// owner of the GPU with an id; it is called after the GPUs were read. While an earlier observation is still
     /// running, because a GPU blocks it, this one reports all GPUs as silent.
-    pub fn look(&self, is_owners: impl Fn(&str, u32) -> bool) -> Look {
+    pub fn look(&self, is_owners: impl Fn(&str, u32) -> bool) -> GpuObservation {
         let Some(mut inner) = self.inner.try_lock() else { return self.silent_look() };
         let real = inner.real.as_mut().map(|probe| probe.read()).unwrap_or_default();
         let Readings { gpus: declared, .. } = inner.simulated.as_mut().map(Probe::read).unwrap_or_default();
@@ -81,9 +81,10 @@ impl Watch {
         }
         inner.add_xids(&mut readings, &*self.clock);
         let indexes = readings.iter().flat_map(vendor_indexes).collect();
-        let seen: Vec<Seen> = readings.into_iter().flat_map(|reading| observed_gpus(reading, &is_owners)).collect();
+        let seen: Vec<ObservedGpu> =
+            readings.into_iter().flat_map(|reading| observed_gpus(reading, &is_owners)).collect();
         *self.last_look() = LastLook { seen: seen.clone(), indexes };
-        Look { seen, all_real: real.is_complete, all_simulated: true }
+        GpuObservation { seen, all_real: real.is_complete, all_simulated: true }
     }
 
     /// Like [`Watch::look`], but gives up after `limit`. What blocks does so on a separate thread, for which the
@@ -92,7 +93,7 @@ impl Watch {
         self: &Arc<Self>,
         limit: Duration,
         is_owners: impl Fn(&str, u32) -> bool + Send + 'static,
-    ) -> Result<Look, Error> {
+    ) -> Result<GpuObservation, Error> {
         let (watch, (answer, answered)) = (self.clone(), tokio::sync::oneshot::channel());
         let thread = std::thread::Builder::new().name("gpus".into());
         let started = thread.spawn(move || drop(answer.send(watch.look(is_owners))));
@@ -114,10 +115,10 @@ impl Watch {
         self.last_look().seen.iter().map(|seen| seen.gpu.clone()).collect()
     }
 
-    fn silent_look(&self) -> Look {
+    fn silent_look(&self) -> GpuObservation {
         let mut seen = self.last_look().seen.clone();
         seen.iter_mut().for_each(|seen| seen.faults.push(Fault::Silent));
-        Look { seen, all_real: false, all_simulated: false }
+        GpuObservation { seen, all_real: false, all_simulated: false }
     }
 
     fn last_look(&self) -> MutexGuard<'_, LastLook> {
@@ -148,7 +149,7 @@ fn vendor_indexes(reading: &Reading) -> Vec<(String, String)> {
 }
 
 /// Returns a GPU or, if it is partitioned, its slices, which share its faults.
-fn observed_gpus(reading: Reading, is_owners: &impl Fn(&str, u32) -> bool) -> Vec<Seen> {
+fn observed_gpus(reading: Reading, is_owners: &impl Fn(&str, u32) -> bool) -> Vec<ObservedGpu> {
     let model = if reading.simulated { reading.name.clone() } else { short_model_name(&reading.name) };
     let (facts, common, is_to_be_divided) = (gpu_facts(&reading), gpu_faults(&reading), reading.slices.is_some());
     let foreign = |id: &str, processes: &[u32]| {
@@ -159,7 +160,7 @@ fn observed_gpus(reading: Reading, is_owners: &impl Fn(&str, u32) -> bool) -> Ve
         let undivided = is_to_be_divided.then_some(Fault::Undivided);
         let faults = common.into_iter().chain(undivided).chain(foreign(&reading.id, &reading.processes)).collect();
         let gpu = Gpu { id: reading.id, model, simulated: reading.simulated };
-        return vec![Seen { gpu, facts, figures: reading.figures, faults }];
+        return vec![ObservedGpu { gpu, facts, figures: reading.figures, faults }];
     };
     let slice = |slice: super::Slice| {
         let profile: String = slice.profile.to_ascii_uppercase().chars().filter(char::is_ascii_alphanumeric).collect();
@@ -168,7 +169,7 @@ fn observed_gpus(reading: Reading, is_owners: &impl Fn(&str, u32) -> bool) -> Ve
         let figures = Figures { memory_used_bytes: None, utilisation_percent: None, ..reading.figures.clone() };
         let faults = common.iter().cloned().chain(foreign(&slice.id, &slice.processes)).collect();
         let gpu = Gpu { id: slice.id, model: format!("{model}MIG{profile}"), simulated: reading.simulated };
-        Seen { gpu, facts, figures, faults }
+        ObservedGpu { gpu, facts, figures, faults }
     };
     slices.into_iter().map(slice).collect()
 }
@@ -272,7 +273,7 @@ mod tests {
         assert!(late.to_string().contains("blocks the observation"), "{late}");
         is_asked.recv().unwrap();
         let look = watch.look_within(Duration::from_secs(60), |_, _| true).await.unwrap();
-        assert_eq!(look, Look::default(), "nothing is known yet");
+        assert_eq!(look, GpuObservation::default(), "nothing is known yet");
         answer.send(()).unwrap();
         let comes = async {
             while watch.last().is_empty() {
@@ -301,7 +302,13 @@ mod tests {
     #[test]
     fn incomplete_readings_report_no_losses() {
         let (watch, all) = (|readings| Watch::real(Fixed(readings), Arc::new(Stopped)), |_: &str, _| true);
-        assert_eq!(watch(Readings::default()).look(all), Look { all_simulated: true, ..Look::default() });
-        assert_eq!(watch(Readings { is_complete: true, ..Readings::default() }).look(all), Look::complete(Vec::new()));
+        assert_eq!(
+            watch(Readings::default()).look(all),
+            GpuObservation { all_simulated: true, ..GpuObservation::default() }
+        );
+        assert_eq!(
+            watch(Readings { is_complete: true, ..Readings::default() }).look(all),
+            GpuObservation::complete(Vec::new())
+        );
     }
 }

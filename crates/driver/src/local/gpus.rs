@@ -8,7 +8,7 @@ use std::{fs, io};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use tarn_model::capacity::Gpu;
-use tarn_model::gpus::{Fault, Look, Seen};
+use tarn_model::gpus::{Fault, GpuObservation, ObservedGpu};
 
 use crate::gpus::cdi::{Directories, Edits, Unusable};
 use crate::gpus::{LOOK_TIMEOUT, Watch};
@@ -35,7 +35,7 @@ impl Gpus {
 }
 
 /// Observes all GPUs. A process belongs to the owner of a GPU if it is in the control group of that instance.
-pub(super) async fn observe_gpus(host: &LocalHost) -> Result<Look, Error> {
+pub(super) async fn observe_gpus(host: &LocalHost) -> Result<GpuObservation, Error> {
     let (records, paths) = (host.shared_records(), host.paths.clone());
     // The owner is looked up after the processes are known: an instance that started to use a GPU in between has a
     // record by then.
@@ -58,8 +58,13 @@ pub(super) async fn observe_gpus(host: &LocalHost) -> Result<Look, Error> {
 }
 
 /// Adds a fault to every real GPU that no instance could use, so that it is not offered.
-fn flag_unusable_gpus(watch: &Watch, cdi: &Directories, logged: &Mutex<BTreeMap<String, Unusable>>, seen: &mut [Seen]) {
-    let real: Vec<&mut Seen> = seen.iter_mut().filter(|seen| !seen.gpu.simulated).collect();
+fn flag_unusable_gpus(
+    watch: &Watch,
+    cdi: &Directories,
+    logged: &Mutex<BTreeMap<String, Unusable>>,
+    seen: &mut [ObservedGpu],
+) {
+    let real: Vec<&mut ObservedGpu> = seen.iter_mut().filter(|seen| !seen.gpu.simulated).collect();
     let names: Vec<Vec<String>> = real.iter().map(|seen| watch.names(&seen.gpu.id)).collect();
     let mut logged = logged.lock();
     let mut problems = BTreeMap::new();

@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tarn_model::capacity::Inventory;
-use tarn_model::gpus::Look;
+use tarn_model::gpus::GpuObservation;
 use tarn_model::ids::{InstanceId, VolumeId};
 
 pub use images::{ImageSettings, Registry, is_loopback, probe_registry_login};
@@ -43,8 +43,8 @@ pub use protections::{Protection, Protections};
 pub use settings::LocalSettings;
 
 use crate::{
-    Access, Capabilities, Driver, Error, GuestStream, Holder, InstanceSpec, Observed, ObservedInstance, ObservedVolume,
-    VolumeSpec,
+    Access, Capabilities, Driver, Error, GuestStream, InstanceSpec, Observed, ObservedInstance, ObservedVolume,
+    VolumeSpec, VolumeUser,
 };
 use host::{cgroups, processes};
 use instance::{ensure, guest_calls, observe, remove, volume_mounts};
@@ -96,7 +96,7 @@ impl Driver for LocalDriver {
         Ok(Inventory { gpus: self.host.gpus.last(), ..self.host.inventory.clone() })
     }
 
-    async fn gpus(&self) -> Result<Look, Error> {
+    async fn gpus(&self) -> Result<GpuObservation, Error> {
         gpus::observe_gpus(&self.host).await
     }
 
@@ -148,16 +148,16 @@ impl Driver for LocalDriver {
         self.run_to_completion(async move { volume_mounts::mount_volume(&host, &volume, &instance).await }).await
     }
 
-    async fn holders(&self, volume: &VolumeId, instance: &InstanceId) -> Result<Vec<Holder>, Error> {
+    async fn volume_users(&self, volume: &VolumeId, instance: &InstanceId) -> Result<Vec<VolumeUser>, Error> {
         volume_mounts::list_volume_users(&self.host, volume, instance).await
     }
 
-    async fn end_holders(
+    async fn end_volume_users(
         &self,
         volume: &VolumeId,
         instance: &InstanceId,
         grace: Duration,
-    ) -> Result<Vec<Holder>, Error> {
+    ) -> Result<Vec<VolumeUser>, Error> {
         let (host, volume, instance) = (self.host.clone(), volume.clone(), instance.clone());
         self.run_to_completion(async move { volume_mounts::end_volume_users(&host, &volume, &instance, grace).await })
             .await

@@ -16,7 +16,7 @@ pub mod supervisor;
 
 use std::sync::Arc;
 
-use tarn_link::{Answer, Purpose, Reader, Result, Stream, Writer};
+use tarn_link::{Purpose, Reader, Reply, Result, Stream, Writer};
 use tokio::io::{ReadHalf, WriteHalf};
 
 use crate::link_service::{Guest, send_refusal};
@@ -36,10 +36,10 @@ pub(crate) async fn serve_job_purpose<S: Stream>(
         }
         Purpose::StopJob { job, attempt, grace_seconds } => {
             request_stop(guest, &job, attempt, grace_seconds);
-            writer.message(&Answer::Ready).await
+            writer.message(&Reply::Ready).await
         }
         Purpose::ForgetJob { job } => removal::forget::serve_forget(guest, &job, &mut writer).await,
-        Purpose::ListJobs => writer.message(&Answer::Jobs(guest.jobs.list_known())).await,
+        Purpose::ListJobs => writer.message(&Reply::Jobs(guest.jobs.list_known())).await,
         Purpose::Outputs(order) => files::outputs::serve_outputs(guest, &order, reader, writer).await,
         _ => send_refusal(&mut writer, "that purpose does not concern jobs".into()).await,
     }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
-use tarn_link::{Answer, Endpoint, Reader, Result, Stream, Writer};
+use tarn_link::{Endpoint, Reader, Reply, Result, Stream, Writer};
 use tokio::io::{ReadHalf, WriteHalf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
@@ -35,7 +35,7 @@ pub(super) async fn serve_connect<S: Stream>(
     };
     match connected {
         Ok(stream) => {
-            writer.message(&Answer::Ready).await?;
+            writer.message(&Reply::Ready).await?;
             relay::relay_connection(stream, reader, writer).await
         }
         Err(e) => send_refusal(&mut writer, format!("the connection could not be opened: {e}")).await,

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tarn_link::{Answer, Endpoint, Error, FromGuest, Reader, Result, Stream, Writer};
+use tarn_link::{Endpoint, Error, FromGuest, Reader, Reply, Result, Stream, Writer};
 use tokio::io::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
@@ -50,7 +50,7 @@ async fn announce_connections<S: Stream>(
     reader: &mut Reader<ReadHalf<S>>,
     writer: &mut Writer<WriteHalf<S>>,
 ) -> Result<()> {
-    writer.message(&Answer::Listening(here.clone())).await?;
+    writer.message(&Reply::Listening(here.clone())).await?;
     let permits = Arc::new(Semaphore::new(MAX_PENDING_PER_LISTENER));
     loop {
         // A connection is accepted only when a permit is free; until then it waits in the kernel's backlog.

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tarn_link::{Answer, Configuration, Error, Purpose, Reader, Result, Stream, Writer, opening};
+use tarn_link::{Configuration, Error, Purpose, Reader, Reply, Result, Stream, Writer, opening};
 use tokio::net::UnixListener;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{Instant, timeout};
@@ -85,7 +85,7 @@ impl Guest {
         let (mut reader, mut writer) = (Reader::new(reader), Writer::new(writer));
         let Ok(_permit) = self.streams.clone().try_acquire_owned() else {
             let reason = format!("the guest already serves {MAX_STREAMS} streams");
-            let _ = timeout(OPENING_TIMEOUT, writer.message(&Answer::Refused { reason })).await;
+            let _ = timeout(OPENING_TIMEOUT, writer.message(&Reply::Refused { reason })).await;
             return;
         };
         let Ok(Ok(purpose)) = timeout(OPENING_TIMEOUT, opening::accept(&mut reader, &mut writer)).await else { return };
@@ -102,17 +102,17 @@ impl Guest {
         match purpose {
             Purpose::Configure(configuration) => {
                 let answer = match self.configure(*configuration) {
-                    Ok(()) => Answer::Ready,
-                    Err(reason) => Answer::Refused { reason },
+                    Ok(()) => Reply::Ready,
+                    Err(reason) => Reply::Refused { reason },
                 };
                 writer.message(&answer).await
             }
             Purpose::Health => {
                 let health = health::read_health(self.started.elapsed(), self.sessions.load(Ordering::Relaxed));
-                writer.message(&Answer::Health(Box::new(health))).await
+                writer.message(&Reply::Health(Box::new(health))).await
             }
             Purpose::Stop => {
-                let result = writer.message(&Answer::Ready).await;
+                let result = writer.message(&Reply::Ready).await;
                 self.stop.notify_one();
                 result
             }
@@ -121,7 +121,7 @@ impl Guest {
             Purpose::Listen(endpoint) => listen::serve_listen(self, endpoint, reader, writer).await,
             Purpose::Take { id } => match self.pending_connections.take_connection(id) {
                 Some(stream) => {
-                    writer.message(&Answer::Ready).await?;
+                    writer.message(&Reply::Ready).await?;
                     relay::relay_connection(stream, reader, writer).await
                 }
                 None => send_refusal(&mut writer, format!("connection {id} does not exist or has timed out")).await,
@@ -217,6 +217,6 @@ pub(crate) async fn send_refusal<W: tokio::io::AsyncWrite + Unpin>(
     writer: &mut Writer<W>,
     reason: String,
 ) -> Result<()> {
-    writer.message(&Answer::Refused { reason: reason.clone() }).await?;
+    writer.message(&Reply::Refused { reason: reason.clone() }).await?;
     Err(Error::Refused(reason))
 }

@@ -17,7 +17,7 @@ mod terminal;
 use std::sync::Arc;
 
 use rustix::process::Signal;
-use tarn_link::{Answer, Reader, Result, Session, Stream, Writer};
+use tarn_link::{Reader, Reply, Result, Session, Stream, Writer};
 use tokio::io::{ReadHalf, WriteHalf};
 
 use crate::link_service::Guest;
@@ -33,11 +33,11 @@ pub(crate) async fn serve_session<S: Stream>(
     let (running, agent) = match start_session(guest, &session) {
         Ok(started) => started,
         Err(e) => {
-            return writer.message(&Answer::Refused { reason: format!("the program could not be started: {e}") }).await;
+            return writer.message(&Reply::Refused { reason: format!("the program could not be started: {e}") }).await;
         }
     };
     let _count = guest.count_session();
-    writer.message(&Answer::Ready).await?;
+    writer.message(&Reply::Ready).await?;
     if let Some(greeting) = &running.greeting {
         writer.data(greeting).await?;
     }

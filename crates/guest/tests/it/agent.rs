@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tarn_link::{Answer, Endpoint, Frame, FromGuest, Purpose, Session};
+use tarn_link::{Endpoint, Frame, FromGuest, Purpose, Reply, Session};
 
 use crate::fixture::{DEADLINE, Fixture, Link, exec, finish, read_until};
 
@@ -34,7 +34,7 @@ async fn agent_serves_the_session_only() {
     let (id, from) = incoming(&mut link).await;
     assert_eq!(from, Endpoint::Agent);
     let (answer, (mut reader, mut writer)) = fixture.ask(Purpose::Take { id }).await.unwrap();
-    assert_eq!(answer, Answer::Ready);
+    assert_eq!(answer, Reply::Ready);
     assert_eq!(reader.read().await.unwrap(), Some(Frame::Data("question".into())));
     writer.data(b"the answer").await.unwrap();
     read_until(&mut link, "the answer").await;

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
-use tarn_link::{Answer, Configuration, Purpose};
+use tarn_link::{Configuration, Purpose, Reply};
 
 use crate::fixture::{Fixture, OTHER_UID};
 
@@ -28,7 +28,7 @@ fn configuration(peer: &(String, String)) -> Configuration {
     }
 }
 
-async fn configure(fixture: &Fixture, configuration: Configuration) -> tarn_link::Result<Answer> {
+async fn configure(fixture: &Fixture, configuration: Configuration) -> tarn_link::Result<Reply> {
     fixture.ask(Purpose::Configure(Box::new(configuration))).await.map(|(answer, _)| answer)
 }
 
@@ -38,7 +38,7 @@ async fn configuration_keeps_user_content() {
     let fixture = Fixture::as_other_user().unwrap_or_else(Fixture::new);
     fixture.root.write("etc/hosts", "10.9.9.9 mine\n");
     let peer = key_pair();
-    assert_eq!(configure(&fixture, configuration(&peer)).await.unwrap(), Answer::Ready);
+    assert_eq!(configure(&fixture, configuration(&peer)).await.unwrap(), Reply::Ready);
     let hosts = fixture.root.read("etc/hosts");
     for line in ["127.0.0.1\tlocalhost", "10.9.9.9 mine", "10.1.0.2\tc-1-0", "10.1.0.3\tc-1-1"] {
         assert!(hosts.lines().any(|found| found == line), "{line} is not in {hosts}");

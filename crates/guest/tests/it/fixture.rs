@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tarn_guest::{Children, Guest, Settings};
 use tarn_link::opening::{Opened, open};
-use tarn_link::{Answer, Frame, FromGuest, Image, Program, Purpose, Session};
+use tarn_link::{Frame, FromGuest, Image, Program, Purpose, Reply, Session};
 use tempfile::TempDir;
 use tokio::io::DuplexStream;
 
@@ -108,13 +108,13 @@ impl Fixture {
         ours
     }
 
-    pub(crate) async fn ask(&self, purpose: Purpose) -> tarn_link::Result<(Answer, Link)> {
+    pub(crate) async fn ask(&self, purpose: Purpose) -> tarn_link::Result<(Reply, Link)> {
         tokio::time::timeout(DEADLINE, open(self.dial(), purpose)).await.expect("the guest answers")
     }
 
     pub(crate) async fn begin(&self, session: Session) -> Link {
         let (answer, link) = self.ask(Purpose::Session(Box::new(session))).await.unwrap();
-        assert_eq!(answer, Answer::Ready);
+        assert_eq!(answer, Reply::Ready);
         link
     }
 

@@ -1,6 +1,6 @@
 //! Connections from and to the inside of an instance.
 
-use tarn_link::{Answer, Endpoint, Frame, FromGuest, Purpose};
+use tarn_link::{Endpoint, Frame, FromGuest, Purpose, Reply};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 
@@ -42,7 +42,7 @@ async fn connection_carries_data_and_ends() {
     let port = listener.local_addr().unwrap().port();
     for host in ["127.0.0.1", "node-7"] {
         let (answer, mut link) = fixture.ask(Purpose::Connect(tcp(host, port))).await.unwrap();
-        assert_eq!(answer, Answer::Ready);
+        assert_eq!(answer, Reply::Ready);
         let answering = async { echo(listener.accept().await.unwrap().0).await };
         let data = vec![7; 3 << 20];
         let talking = async {
@@ -99,7 +99,7 @@ async fn take_one(fixture: &Fixture, link: &mut Link) -> (Endpoint, Link) {
     let message = tokio::time::timeout(DEADLINE, link.0.read_message::<FromGuest>()).await.unwrap().unwrap().unwrap();
     let FromGuest::Incoming { id, from } = message else { panic!("{message:?}") };
     let (answer, taken) = fixture.ask(Purpose::Take { id }).await.unwrap();
-    assert_eq!(answer, Answer::Ready);
+    assert_eq!(answer, Reply::Ready);
     assert!(fixture.ask(Purpose::Take { id }).await.is_err(), "a connection is taken once");
     (from, taken)
 }
@@ -109,7 +109,7 @@ async fn take_one(fixture: &Fixture, link: &mut Link) -> (Endpoint, Link) {
 async fn listener_announces_connections() {
     let fixture = Fixture::new();
     let (answer, mut link) = fixture.ask(Purpose::Listen(tcp("0.0.0.0", 0))).await.unwrap();
-    let Answer::Listening(Endpoint::Tcp { host, port }) = answer else { panic!("{answer:?}") };
+    let Reply::Listening(Endpoint::Tcp { host, port }) = answer else { panic!("{answer:?}") };
     assert_eq!(host, "0.0.0.0");
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     let (from, mut taken) = take_one(&fixture, &mut link).await;
@@ -131,7 +131,7 @@ async fn listener_announces_connections() {
 async fn listener_is_loopback_only() {
     let fixture = Fixture::new();
     let (answer, _link) = fixture.ask(Purpose::Listen(tcp("*", 0))).await.unwrap();
-    let Answer::Listening(Endpoint::Tcp { port, .. }) = answer else { panic!("{answer:?}") };
+    let Reply::Listening(Endpoint::Tcp { port, .. }) = answer else { panic!("{answer:?}") };
     // Another loopback address stands for any other address of the host.
     assert!(TcpStream::connect(("127.0.0.2", port)).await.is_err());
     for endpoint in [tcp("", 22), tcp("", 1023), tcp("127.0.0.1", port), Endpoint::Agent] {
@@ -148,7 +148,7 @@ async fn unix_listeners_use_user_rights() {
     };
     let path = fixture.root.home().join("listening");
     let (answer, mut link) = fixture.ask(Purpose::Listen(unix(&path))).await.unwrap();
-    assert_eq!(answer, Answer::Listening(unix(&path)));
+    assert_eq!(answer, Reply::Listening(unix(&path)));
     assert_eq!(std::os::unix::fs::MetadataExt::uid(&path.metadata().unwrap()), uid);
     let mut stream = UnixStream::connect(&path).await.unwrap();
     let (_, mut taken) = take_one(&fixture, &mut link).await;
@@ -165,7 +165,7 @@ async fn unix_listeners_use_user_rights() {
 async fn excess_connections_stay_in_backlog() {
     let fixture = Fixture::new();
     let (answer, mut link) = fixture.ask(Purpose::Listen(tcp("", 0))).await.unwrap();
-    let Answer::Listening(Endpoint::Tcp { port, .. }) = answer else { panic!("{answer:?}") };
+    let Reply::Listening(Endpoint::Tcp { port, .. }) = answer else { panic!("{answer:?}") };
     let mut streams = Vec::new();
     for _ in 0..40 {
         streams.push(TcpStream::connect(("127.0.0.1", port)).await.unwrap());
@@ -178,7 +178,7 @@ async fn excess_connections_stay_in_backlog() {
     for place in 0..8 {
         let FromGuest::Incoming { id, .. } = announced[place] else { panic!("{:?}", announced[place]) };
         let (answer, _taken) = fixture.ask(Purpose::Take { id }).await.unwrap();
-        assert_eq!(answer, Answer::Ready);
+        assert_eq!(answer, Reply::Ready);
         let next = tokio::time::timeout(DEADLINE, link.0.read_message::<FromGuest>()).await.unwrap();
         announced.push(next.unwrap().unwrap());
     }

@@ -3,7 +3,7 @@
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
-use tarn_link::{Answer, Configuration, FromGuest, FromJob, Image, JobEnd, Program, Pty, Purpose, Session};
+use tarn_link::{Configuration, FromGuest, FromJob, Image, JobEnd, Program, Pty, Purpose, Reply, Session};
 
 use crate::fixture::{Fixture, OTHER_UID, Root, finish, is_root};
 use crate::jobs;
@@ -112,7 +112,7 @@ async fn hostile_files_do_not_prevent_login() {
     assert_eq!(fixture.run("echo in").await.text(), "in\n");
     let told = Configuration { hosts: vec![("c-1-0".into(), "10.1.0.2".into())], ..Configuration::default() };
     let (answer, _) = fixture.ask(Purpose::Configure(Box::new(told))).await.unwrap();
-    assert_eq!(answer, Answer::Ready);
+    assert_eq!(answer, Reply::Ready);
     assert!(fixture.root.read("etc/hosts").contains("10.1.0.2\tc-1-0"), "the link was replaced");
     assert!(!std::fs::read_to_string("/etc/passwd").unwrap().contains("c-1-0"));
     let state = fixture.root.path().join("var/lib/tarn").metadata().unwrap();

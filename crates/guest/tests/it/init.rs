@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tarn_link::opening::open;
-use tarn_link::{Answer, FromGuest, Purpose};
+use tarn_link::{FromGuest, Purpose, Reply};
 use tokio::net::UnixStream;
 
 use crate::fixture::{DEADLINE, GUEST, Root, eventually, exec, is_root};
@@ -56,7 +56,7 @@ impl Instance {
         instance
     }
 
-    pub(crate) async fn ask(&self, purpose: Purpose) -> (Answer, tarn_link::opening::Opened<UnixStream>) {
+    pub(crate) async fn ask(&self, purpose: Purpose) -> (Reply, tarn_link::opening::Opened<UnixStream>) {
         let stream = UnixStream::connect(self.root.path().join("control")).await.unwrap();
         tokio::time::timeout(DEADLINE, open(stream, purpose)).await.unwrap().unwrap()
     }
@@ -133,7 +133,7 @@ async fn stop_lets_programs_clean_up() {
     );
     instance.run(&script).await;
     let (answer, _) = instance.ask(Purpose::Stop).await;
-    assert_eq!(answer, Answer::Ready);
+    assert_eq!(answer, Reply::Ready);
     instance.ends_in_order().await;
     assert!(mark.exists(), "the program was not asked");
 }

@@ -188,7 +188,7 @@ async fn failed_start_is_refused_with_reason() {
 async fn health_counts_open_sessions() {
     let fixture = Fixture::new();
     let health = async || match fixture.ask(Purpose::Health).await.unwrap().0 {
-        tarn_link::Answer::Health(health) => *health,
+        tarn_link::Reply::Health(health) => *health,
         other => panic!("{other:?}"),
     };
     let Health { processes, sessions, version, .. } = health().await;

@@ -3,7 +3,7 @@
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::PathBuf;
 
-use tarn_link::{Answer, Configuration, Purpose};
+use tarn_link::{Configuration, Purpose, Reply};
 
 use crate::fixture::{Fixture, OTHER_UID, Root, is_root};
 
@@ -14,7 +14,7 @@ async fn configure(fixture: &Fixture, volumes: &[(&str, &str)]) {
     let volumes = volumes.iter().map(|(name, path)| ((*name).to_owned(), (*path).to_owned())).collect();
     let configuration = Configuration { volumes, ..Configuration::default() };
     let (answer, _) = fixture.ask(Purpose::Configure(Box::new(configuration))).await.unwrap();
-    assert_eq!(answer, Answer::Ready);
+    assert_eq!(answer, Reply::Ready);
 }
 
 fn leads_to(fixture: &Fixture, name: &str) -> Option<PathBuf> {

@@ -24,7 +24,7 @@ pub struct SshKey {
 
 /// A parsed public key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parsed {
+pub struct ParsedKey {
     /// Algorithm, key and comment on one line.
     pub public_key: String,
     /// The SHA-256 fingerprint.
@@ -37,14 +37,14 @@ pub struct Parsed {
 pub struct NotAKey;
 
 /// Parses a public key in OpenSSH's one-line format. A private key is refused like any other text, and never echoed.
-pub fn parse(text: &str) -> Result<Parsed, NotAKey> {
+pub fn parse(text: &str) -> Result<ParsedKey, NotAKey> {
     let line = text.trim();
     if line.len() > MAX_LENGTH || line.chars().any(char::is_control) {
         return Err(NotAKey);
     }
     let key = PublicKey::from_openssh(line).map_err(|_| NotAKey)?;
     let public_key = key.to_openssh().map_err(|_| NotAKey)?;
-    Ok(Parsed { public_key, fingerprint: key.fingerprint(HashAlg::Sha256).to_string() })
+    Ok(ParsedKey { public_key, fingerprint: key.fingerprint(HashAlg::Sha256).to_string() })
 }
 
 /// Returns whether a text is a valid name of a key: 1 to 100 characters without control characters.

@@ -34,9 +34,9 @@ pub enum Refused {
     )]
     AttachedStorageFailed { volume: String, reason: String },
     #[error(
-        "the storage is in use: {holders}; end these processes, or detach without live: then processes that do not end in time are killed"
+        "the storage is in use: {volume_users}; end these processes, or detach without live: then processes that do not end in time are killed"
     )]
-    StorageInUse { holders: String },
+    StorageInUse { volume_users: String },
     #[error("the storage is being destroyed or already gone")]
     StorageGone,
     #[error("the storage is attached to {clusters}; detach it first")]

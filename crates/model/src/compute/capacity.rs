@@ -47,7 +47,7 @@ pub struct Claim {
 
 /// The resources that placed instances hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldCapacity {
     pub cpu_milli: u64,
     pub memory_bytes: u64,
     /// The GPUs that have an owner.
@@ -58,7 +58,7 @@ pub struct Held {
     pub closed: Option<String>,
 }
 
-impl Held {
+impl HeldCapacity {
     /// Withholds a GPU while one of its slices has an owner, and its slices while the whole GPU has one. `slices` are
     /// pairs of a slice and its GPU.
     pub fn keep_apart(&mut self, slices: impl IntoIterator<Item = (String, String)>) {
@@ -95,7 +95,7 @@ const MAX_LISTED: usize = 4;
 
 impl Shortage {
     /// Adds the GPUs that would help and are not offered. A GPU that has an owner would not help, whatever its health.
-    fn with_withheld_gpus(self, inventory: &Inventory, held: &Held) -> Self {
+    fn with_withheld_gpus(self, inventory: &Inventory, held: &HeldCapacity) -> Self {
         let Shortage::Gpus { model, needed, free, .. } = self else { return self };
         let all: Vec<&Gpu> = inventory.gpus.iter().filter(|gpu| gpu.model == model).collect();
         let away: Vec<_> = all.iter().filter(|gpu| !held.gpus.contains(&gpu.id)).collect();
@@ -149,7 +149,12 @@ fn singular_or_plural(amount: u64, each: u64, [one, other]: [&'static str; 2]) -
 
 /// Places a claim: returns the ids of the GPUs for each node, or what is missing. `ahead` are the claims in front of it
 /// in the capacity queue.
-pub fn place(inventory: &Inventory, held: &Held, ahead: &[Claim], claim: &Claim) -> Result<Vec<Vec<String>>, Shortage> {
+pub fn place(
+    inventory: &Inventory,
+    held: &HeldCapacity,
+    ahead: &[Claim],
+    claim: &Claim,
+) -> Result<Vec<Vec<String>>, Shortage> {
     if let Some(reason) = &held.closed {
         return Err(Shortage::Closed { reason: reason.clone() });
     }
@@ -166,11 +171,11 @@ pub fn place(inventory: &Inventory, held: &Held, ahead: &[Claim], claim: &Claim)
 
 /// Checks whether a claim could fit on an empty host.
 pub fn fits_ever(inventory: &Inventory, claim: &Claim) -> Result<(), Shortage> {
-    Free::after_held(inventory, &Held::default()).check_claim(claim)
+    Free::after_held(inventory, &HeldCapacity::default()).check_claim(claim)
 }
 
 /// Returns how many instances of a shape could be placed now, behind the claims that wait.
-pub fn room(inventory: &Inventory, held: &Held, ahead: &[Claim], shape: &Shape) -> u64 {
+pub fn room(inventory: &Inventory, held: &HeldCapacity, ahead: &[Claim], shape: &Shape) -> u64 {
     if held.closed.is_some() {
         return 0;
     }
@@ -188,7 +193,7 @@ struct Free<'a> {
 }
 
 impl<'a> Free<'a> {
-    fn after_held(inventory: &'a Inventory, held: &Held) -> Self {
+    fn after_held(inventory: &'a Inventory, held: &HeldCapacity) -> Self {
         let mut gpus = BTreeMap::new();
         for gpu in inventory.gpus.iter().filter(|gpu| held.leaves(gpu)) {
             *gpus.entry(gpu.model.as_str()).or_default() += 1;
@@ -201,7 +206,7 @@ impl<'a> Free<'a> {
     }
 
     /// What is free after every waiting claim is set aside.
-    fn after_claims(inventory: &'a Inventory, held: &Held, ahead: &[Claim]) -> Self {
+    fn after_claims(inventory: &'a Inventory, held: &HeldCapacity, ahead: &[Claim]) -> Self {
         let mut free = Free::after_held(inventory, held);
         ahead.iter().for_each(|earlier| free.set_aside(earlier));
         free
@@ -262,7 +267,8 @@ mod tests {
 
     #[test]
     fn gpu_has_one_owner() {
-        let mut held = Held { gpus: BTreeSet::from(["gpu-0".into(), "gpu-2".into()]), ..Held::default() };
+        let mut held =
+            HeldCapacity { gpus: BTreeSet::from(["gpu-0".into(), "gpu-2".into()]), ..HeldCapacity::default() };
         let placed = place(&host(), &held, &[], &Claim { nodes: 2, ..gpus(2) }).unwrap();
         assert_eq!(placed, [["gpu-1", "gpu-3"], ["gpu-4", "gpu-5"]]);
         held.gpus.extend(placed.into_iter().flatten());
@@ -281,11 +287,11 @@ mod tests {
 
     #[test]
     fn later_claim_takes_what_earlier_leaves() {
-        let held = Held {
+        let held = HeldCapacity {
             cpu_milli: 5_000,
             memory_bytes: 5,
             gpus: (0..5).map(|n| format!("gpu-{n}")).collect(),
-            ..Held::default()
+            ..HeldCapacity::default()
         };
         assert!(place(&host(), &held, &[], &cpus(2)).is_ok());
         assert!(place(&host(), &held, &[gpus(2)], &cpus(2)).is_err(), "one CPU is left beside the waiting claim");
@@ -303,14 +309,18 @@ mod tests {
     fn withheld_gpu_is_not_placed() {
         let withheld = [("gpu-0", "Xid 79"), ("gpu-1", "drained"), ("gpu-7", "too hot")];
         let withheld = withheld.map(|(id, why)| (id.to_owned(), why.to_owned()));
-        let held = Held { gpus: BTreeSet::from(["gpu-7".into()]), withheld: withheld.into(), ..Held::default() };
+        let held = HeldCapacity {
+            gpus: BTreeSet::from(["gpu-7".into()]),
+            withheld: withheld.into(),
+            ..HeldCapacity::default()
+        };
         assert_eq!(place(&host(), &held, &[], &gpus(2)).unwrap(), [["gpu-2", "gpu-3"]]);
         let shortage = place(&host(), &held, &[], &gpus(8)).unwrap_err().to_string();
         let told = "8 H100 GPUs, 5 are free (2 of 8 H100 GPUs are not offered: gpu-0: Xid 79, gpu-1: drained)";
         assert_eq!(shortage, told, "a GPU with an owner would not help");
         assert!(fits_ever(&host(), &gpus(8)).is_ok(), "the GPUs may return");
         assert_eq!((room(&host(), &held, &[], &gpus(2).shape), room(&host(), &held, &[], &cpus(3).shape)), (2, 2));
-        let closed = Held { closed: Some("drained: a new kernel".into()), ..Held::default() };
+        let closed = HeldCapacity { closed: Some("drained: a new kernel".into()), ..HeldCapacity::default() };
         let shortage = place(&host(), &closed, &[], &cpus(1)).unwrap_err();
         assert_eq!(shortage.to_string(), "the host to take on work again (drained: a new kernel)");
         assert_eq!(room(&host(), &closed, &[], &cpus(1).shape), 0);
@@ -319,7 +329,8 @@ mod tests {
     #[test]
     fn gpu_and_its_slices_have_one_owner() {
         let slices = || [("gpu-1", "gpu-0"), ("gpu-2", "gpu-0"), ("gpu-4", "gpu-3")].map(|(a, b)| (a.into(), b.into()));
-        let mut held = Held { gpus: BTreeSet::from(["gpu-1".into(), "gpu-3".into()]), ..Held::default() };
+        let mut held =
+            HeldCapacity { gpus: BTreeSet::from(["gpu-1".into(), "gpu-3".into()]), ..HeldCapacity::default() };
         held.keep_apart(slices());
         let free: Vec<_> = host().gpus.into_iter().filter(|gpu| held.leaves(gpu)).map(|gpu| gpu.id).collect();
         assert_eq!(free, ["gpu-2", "gpu-5", "gpu-6", "gpu-7"]);
@@ -341,7 +352,7 @@ mod tests {
         #[test]
         fn placement_never_exceeds_inventory(claims: Vec<(u8, bool)>, away: [bool; 8]) {
             let away = (0..8).filter(|n| away[*n]).map(|n| (format!("gpu-{n}"), "why".to_owned()));
-            let (inventory, mut held) = (host(), Held { withheld: away.collect(), ..Held::default() });
+            let (inventory, mut held) = (host(), HeldCapacity { withheld: away.collect(), ..HeldCapacity::default() });
             for (size, wants_gpus) in claims {
                 let claim = if wants_gpus { gpus(u32::from(size % 9)) } else { cpus(u64::from(size % 9)) };
                 if let Ok(placed) = place(&inventory, &held, &[], &claim) {

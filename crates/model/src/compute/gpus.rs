@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::capacity::Gpu;
 use crate::{Refused, Time};
 
-pub use observation::{Look, Unseen};
+pub use observation::{GpuObservation, Unseen};
 pub use xids::meaning;
 
 /// What does not change about a GPU from one observation to the next.
@@ -116,17 +116,17 @@ impl fmt::Display for Fault {
 
 /// A GPU as it was seen in one observation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct ObservedGpu {
     pub gpu: Gpu,
     pub facts: Facts,
     pub figures: Figures,
     pub faults: Vec<Fault>,
 }
 
-impl Seen {
+impl ObservedGpu {
     /// Returns a GPU of which only its presence is known.
     pub fn plain(gpu: Gpu) -> Self {
-        Seen { gpu, facts: Facts::default(), figures: Figures::default(), faults: Vec::new() }
+        ObservedGpu { gpu, facts: Facts::default(), figures: Figures::default(), faults: Vec::new() }
     }
 }
 
@@ -254,7 +254,7 @@ impl fmt::Display for Drain {
 
 /// A GPU as the database stores it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct GpuRecord {
     pub gpu: Gpu,
     pub facts: Facts,
     pub health: Health,
@@ -263,18 +263,18 @@ pub struct Known {
     pub drain: Option<Drain>,
 }
 
-impl Known {
+impl GpuRecord {
     /// Returns a GPU that was seen for the first time.
-    pub fn new(seen: &Seen) -> Self {
-        Known { gpu: seen.gpu.clone(), facts: seen.facts.clone(), health: Health::Good, cleared: None, drain: None }
+    pub fn new(seen: &ObservedGpu) -> Self {
+        GpuRecord { gpu: seen.gpu.clone(), facts: seen.facts.clone(), health: Health::Good, cleared: None, drain: None }
     }
 
     /// Returns this GPU after another observation.
-    pub fn seen(self, seen: &Seen, now: Time, quiet: Duration) -> Self {
+    pub fn seen(self, seen: &ObservedGpu, now: Time, quiet: Duration) -> Self {
         // A lost GPU no longer reports its facts.
         let facts = if seen.facts == Facts::default() { self.facts } else { seen.facts.clone() };
         let health = self.health.seen(&seen.faults, self.cleared, now, quiet);
-        Known { gpu: seen.gpu.clone(), facts, health, ..self }
+        GpuRecord { gpu: seen.gpu.clone(), facts, health, ..self }
     }
 
     /// Returns why it is not offered, with every reason that an operator would have to remove.

@@ -173,7 +173,7 @@ impl Version {
 
 /// What a list shows of a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedObject {
     pub key: String,
     /// `None` is "null".
     pub version: Option<VersionId>,

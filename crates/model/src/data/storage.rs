@@ -30,13 +30,13 @@ pub enum VolumeState {
     Failed {
         /// What went wrong, for the user.
         reason: String,
-        left: Left,
+        left: VolumeRemains,
     },
 }
 
 /// What is left of a volume that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Left {
+pub enum VolumeRemains {
     /// Nothing: it takes no space of the pool.
     Nothing,
     /// Unusable parts, because its creation or removal was not completed. It can only be destroyed.
@@ -111,7 +111,7 @@ impl VolumeState {
     }
 
     /// The work on it failed.
-    pub fn fail(self, reason: &str, left: Left) -> Result<Self, Refused> {
+    pub fn fail(self, reason: &str, left: VolumeRemains) -> Result<Self, Refused> {
         match self {
             VolumeState::Pending | VolumeState::Creating | VolumeState::Destroying => {
                 Ok(VolumeState::Failed { reason: reason.to_owned(), left })
@@ -125,7 +125,7 @@ impl VolumeState {
     pub fn spoil(self, reason: &str) -> Result<Self, Refused> {
         match self {
             VolumeState::Ready | VolumeState::Resizing { .. } => {
-                Ok(VolumeState::Failed { reason: reason.to_owned(), left: Left::Data })
+                Ok(VolumeState::Failed { reason: reason.to_owned(), left: VolumeRemains::Data })
             }
             VolumeState::Pending | VolumeState::Creating | VolumeState::Destroying => self.refuse("spoil"),
             VolumeState::Destroyed | VolumeState::Failed { .. } => self.refuse("spoil"),
@@ -135,8 +135,8 @@ impl VolumeState {
     /// It was observed to be intact again.
     pub fn recover(self) -> Result<Self, Refused> {
         match self {
-            VolumeState::Failed { left: Left::Data, .. } => Ok(VolumeState::Ready),
-            VolumeState::Failed { left: Left::Nothing | Left::Parts, .. } => self.refuse("recover"),
+            VolumeState::Failed { left: VolumeRemains::Data, .. } => Ok(VolumeState::Ready),
+            VolumeState::Failed { left: VolumeRemains::Nothing | VolumeRemains::Parts, .. } => self.refuse("recover"),
             VolumeState::Pending | VolumeState::Creating | VolumeState::Ready => self.refuse("recover"),
             VolumeState::Resizing { .. } | VolumeState::Destroying | VolumeState::Destroyed => self.refuse("recover"),
         }
@@ -314,9 +314,9 @@ mod tests {
     /// The name of a state in the table; a failed volume with what is left of it, because the rules differ.
     fn name_with_remains(state: &VolumeState) -> &'static str {
         match state {
-            VolumeState::Failed { left: Left::Nothing, .. } => "FAILED, nothing left",
-            VolumeState::Failed { left: Left::Parts, .. } => "FAILED, parts left",
-            VolumeState::Failed { left: Left::Data, .. } => "FAILED, data left",
+            VolumeState::Failed { left: VolumeRemains::Nothing, .. } => "FAILED, nothing left",
+            VolumeState::Failed { left: VolumeRemains::Parts, .. } => "FAILED, parts left",
+            VolumeState::Failed { left: VolumeRemains::Data, .. } => "FAILED, data left",
             VolumeState::Pending | VolumeState::Creating | VolumeState::Ready => state.name(),
             VolumeState::Resizing { .. } | VolumeState::Destroying | VolumeState::Destroyed => state.name(),
         }
@@ -332,9 +332,9 @@ mod tests {
             VolumeState::Resizing { to_gb: 2 },
             VolumeState::Destroying,
             VolumeState::Destroyed,
-            failed(Left::Nothing),
-            failed(Left::Parts),
-            failed(Left::Data),
+            failed(VolumeRemains::Nothing),
+            failed(VolumeRemains::Parts),
+            failed(VolumeRemains::Data),
         ];
         let transitions: [Transition<VolumeState>; 8] = [
             ("create", VolumeState::create),
@@ -342,7 +342,7 @@ mod tests {
             ("resize", |state| state.resize(2)),
             ("destroy", VolumeState::destroy),
             ("gone", VolumeState::gone),
-            ("fail", |state| state.fail("why", Left::Parts)),
+            ("fail", |state| state.fail("why", VolumeRemains::Parts)),
             ("spoil", |state| state.spoil("why")),
             ("recover", VolumeState::recover),
         ];

@@ -1,7 +1,7 @@
 //! Listing keys in byte order, page by page. Keys behind a delimiter are skipped without being read.
 
 use tarn_model::ids::{BucketId, OrgId};
-use tarn_model::objects::Listed;
+use tarn_model::objects::ListedObject;
 use tarn_store::{Tx, objects};
 
 use crate::{Objects, Result, buckets};
@@ -41,7 +41,7 @@ pub enum Entry<T> {
 
 impl Objects {
     /// Lists the objects of a bucket.
-    pub async fn list(&self, org: &OrgId, bucket: &str, query: &Query) -> Result<Page<Listed>> {
+    pub async fn list(&self, org: &OrgId, bucket: &str, query: &Query) -> Result<Page<ListedObject>> {
         let read = self.store().read(|tx| {
             let bucket = buckets::find(tx, org, bucket)?;
             list_keys(tx, &bucket.id, query)
@@ -50,7 +50,7 @@ impl Objects {
     }
 }
 
-fn list_keys(tx: &mut Tx<'_>, bucket: &BucketId, query: &Query) -> Result<Page<Listed>> {
+fn list_keys(tx: &mut Tx<'_>, bucket: &BucketId, query: &Query) -> Result<Page<ListedObject>> {
     let start = query.after.as_deref().map(|after| query.start_after(after));
     let source =
         |tx: &mut Tx<'_>, from: &str, until: Option<&str>, limit| Ok(objects::list(tx, bucket, from, until, limit)?);

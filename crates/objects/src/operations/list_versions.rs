@@ -1,7 +1,7 @@
 //! Listing all versions of all keys: ordered by key, and newest first within a key.
 
 use tarn_model::ids::{BucketId, OrgId, VersionId};
-use tarn_model::objects::Listed;
+use tarn_model::objects::ListedObject;
 use tarn_store::{Tx, objects, versions};
 
 use crate::list::{MAX_PAGE, Page, Query, build_page};
@@ -10,7 +10,7 @@ use crate::{Error, Objects, Result, buckets};
 /// A version in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedVersion {
-    pub listed: Listed,
+    pub listed: ListedObject,
     /// Whether it is the newest version of its key.
     pub latest: bool,
 }
@@ -103,7 +103,7 @@ fn merge_tables(
         merged.push(ListedVersion { listed, latest });
     }
     // The next batch starts with the next key, so no version of this key may be left out.
-    if let Some(Listed { key, sequence, .. }) = merged.last().map(|last| last.listed.clone()) {
+    if let Some(ListedObject { key, sequence, .. }) = merged.last().map(|last| last.listed.clone()) {
         let rest = versions::list_of(tx, bucket, &key, sequence, MAX_PAGE + 1)?;
         merged.extend(rest.into_iter().map(|listed| ListedVersion { listed, latest: false }));
     }

@@ -5,7 +5,7 @@ use axum::extract::State;
 use tarn_api::health::MessageResponse;
 use tarn_api::host::{DrainRequest, GpuHealth, GpuInfo, GpuListResponse, HostInfo, HostInfoResponse, InstanceGpuInfo};
 use tarn_control::operations::host::{self, DrainReason, GpuSummary, HostSummary};
-use tarn_model::gpus::{Health, Known};
+use tarn_model::gpus::{GpuRecord, Health};
 
 use crate::App;
 use crate::http::input::body::Body;
@@ -221,7 +221,7 @@ pub(crate) fn gpu_info(view: GpuSummary) -> GpuInfo {
 }
 
 /// Returns a GPU as the owner of its instance sees it.
-pub(crate) fn instance_gpu_info(known: &Known) -> InstanceGpuInfo {
+pub(crate) fn instance_gpu_info(known: &GpuRecord) -> InstanceGpuInfo {
     InstanceGpuInfo {
         id: known.gpu.id.clone(),
         model: known.gpu.model.clone(),

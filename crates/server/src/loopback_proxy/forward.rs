@@ -71,7 +71,7 @@ async fn wait_until_idle(moved: &AtomicU64, idle: Duration) {
 
 #[cfg(test)]
 mod tests {
-    use tarn_link::{Answer, Frame, Purpose, Reader, Writer, opening};
+    use tarn_link::{Frame, Purpose, Reader, Reply, Writer, opening};
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
     use tokio::net::TcpListener;
 
@@ -89,7 +89,7 @@ mod tests {
         let (mut reader, mut writer) = (Reader::new(reader), Writer::new(writer));
         let guest = async {
             opening::accept(&mut reader, &mut writer).await.unwrap();
-            writer.message(&Answer::Ready).await.unwrap();
+            writer.message(&Reply::Ready).await.unwrap();
         };
         let stream: Box<dyn Stream> = Box::new(ours);
         let (opened, ()) = tokio::join!(opening::open(stream, Purpose::Take { id: 1 }), guest);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tarn_control::Control;
 use tarn_control::operations::loopback_proxy;
 use tarn_link::opening::{self, Opened};
-use tarn_link::{Answer, Endpoint, FromGuest, Purpose, Stream};
+use tarn_link::{Endpoint, FromGuest, Purpose, Reply, Stream};
 use tarn_model::ids::InstanceId;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -65,7 +65,7 @@ impl Listener {
     async fn start_listening(&self) -> Result<LinkStream, String> {
         let endpoint = Endpoint::Tcp { host: "127.0.0.1".into(), port: self.proxy.port_inside };
         match open_stream(&self.control, &self.instance, Purpose::Listen(endpoint)).await? {
-            (Answer::Listening(_), stream) => Ok(stream),
+            (Reply::Listening(_), stream) => Ok(stream),
             _ => Err("the guest did not report where it listens".into()),
         }
     }
@@ -111,7 +111,7 @@ async fn open_stream(
     control: &Control,
     instance: &InstanceId,
     purpose: Purpose,
-) -> Result<(Answer, LinkStream), String> {
+) -> Result<(Reply, LinkStream), String> {
     let asked = async {
         let stream = loopback_proxy::dial(control, instance).await?;
         opening::open(stream, purpose).await.map_err(|e| printable(&e.to_string()))

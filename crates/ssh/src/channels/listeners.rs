@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use russh::server::Handle;
 use tarn_link::opening::Opened;
-use tarn_link::{Answer, Endpoint, FromGuest, Purpose};
+use tarn_link::{Endpoint, FromGuest, Purpose, Reply};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 
@@ -52,7 +52,7 @@ impl Listeners {
             ListenRequest::Unix { path } => Endpoint::Unix { path },
         };
         let (answer, stream) = relay::open_link(&*target, Purpose::Listen(endpoint)).await?;
-        let Answer::Listening(endpoint) = answer else {
+        let Reply::Listening(endpoint) = answer else {
             return Err("the instance did not report where it listens".into());
         };
         let (request, port) = match (request, endpoint) {

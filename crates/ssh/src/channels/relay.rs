@@ -2,7 +2,7 @@
 
 use tarn_link::frames::Frame;
 use tarn_link::opening::{self, Opened};
-use tarn_link::{Answer, Purpose, Reader, Stream, Writer};
+use tarn_link::{Purpose, Reader, Reply, Stream, Writer};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const MAX_TEXT_CHARS: usize = 300;
 pub(crate) type LinkStream = Box<dyn Stream>;
 
 /// Dials a target and opens a stream; the error is shown to the client.
-pub(crate) async fn open_link(target: &dyn Target, purpose: Purpose) -> Result<(Answer, Opened<LinkStream>), String> {
+pub(crate) async fn open_link(target: &dyn Target, purpose: Purpose) -> Result<(Reply, Opened<LinkStream>), String> {
     let opened = async {
         let stream = target.dial().await.map_err(|e| e.to_string())?;
         opening::open(stream, purpose).await.map_err(|e| printable(&e.to_string()))

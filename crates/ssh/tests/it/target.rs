@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use futures::future::BoxFuture;
 use tarn_link::opening;
-use tarn_link::{Answer, Endpoint, Frame, FromGuest, Program, Purpose, Reader, Session, Stream, ToGuest, Writer};
+use tarn_link::{Endpoint, Frame, FromGuest, Program, Purpose, Reader, Reply, Session, Stream, ToGuest, Writer};
 use tarn_ssh::Target;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -46,18 +46,18 @@ impl LocalTarget {
             Ok(Purpose::Session(session)) => self.run(*session, input, output).await,
             Ok(Purpose::Connect(Endpoint::Tcp { host, port })) => match TcpStream::connect((host, port)).await {
                 Ok(stream) => carry(stream, input, output).await,
-                Err(e) => output.message(&Answer::Refused { reason: e.to_string() }).await,
+                Err(e) => output.message(&Reply::Refused { reason: e.to_string() }).await,
             },
             Ok(Purpose::Connect(Endpoint::Unix { path })) => match UnixStream::connect(path).await {
                 Ok(stream) => carry(stream, input, output).await,
-                Err(e) => output.message(&Answer::Refused { reason: e.to_string() }).await,
+                Err(e) => output.message(&Reply::Refused { reason: e.to_string() }).await,
             },
             Ok(Purpose::Listen(Endpoint::Tcp { port, .. })) => self.listen(port, input, output).await,
             Ok(Purpose::Take { id }) => {
                 let stream = self.announced.lock().unwrap().remove(&id);
                 carry(stream.expect("it was announced"), input, output).await
             }
-            Ok(other) => output.message(&Answer::Refused { reason: format!("not here: {other:?}") }).await,
+            Ok(other) => output.message(&Reply::Refused { reason: format!("not here: {other:?}") }).await,
             Err(e) => Err(e),
         };
     }
@@ -71,7 +71,7 @@ impl LocalTarget {
     async fn listen(&self, port: u16, mut input: Input, mut output: Output) -> tarn_link::Result<()> {
         let listener = TcpListener::bind(("127.0.0.1", port)).await?;
         let port = listener.local_addr()?.port();
-        output.message(&Answer::Listening(Endpoint::Tcp { host: "127.0.0.1".into(), port })).await?;
+        output.message(&Reply::Listening(Endpoint::Tcp { host: "127.0.0.1".into(), port })).await?;
         loop {
             tokio::select! {
                 accepted = listener.accept() => {
@@ -105,7 +105,7 @@ impl LocalTarget {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut child = command.envs(session.environment).spawn()?;
         let (mut stdin, mut stdout, mut stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        output.message(&Answer::Ready).await?;
+        output.message(&Reply::Ready).await?;
         let feed = async {
             loop {
                 match input.read().await {
@@ -166,7 +166,7 @@ async fn accept_agent(agent: &Option<UnixListener>) -> UnixStream {
 
 /// Describes the session and its events, until there is input.
 async fn describe(session: Session, mut input: Input, mut output: Output) -> tarn_link::Result<()> {
-    output.message(&Answer::Ready).await?;
+    output.message(&Reply::Ready).await?;
     let pty = session.pty.unwrap_or_default();
     let words = format!("{} {}x{} {:?}\n", pty.term, pty.window.columns, pty.window.rows, session.environment);
     output.data(words.as_bytes()).await?;
@@ -190,7 +190,7 @@ async fn carry<S>(stream: S, mut input: Input, mut output: Output) -> tarn_link:
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    output.message(&Answer::Ready).await?;
+    output.message(&Reply::Ready).await?;
     let (mut reader, mut writer) = tokio::io::split(stream);
     let into = async {
         while let Ok(Some(Frame::Data(data))) = input.read().await {

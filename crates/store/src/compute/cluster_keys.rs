@@ -1,12 +1,12 @@
 //! SSH keys given with the creation of a cluster, in addition to those that its owners saved.
 
 use tarn_model::ids::ClusterId;
-use tarn_model::ssh_keys::{self, Parsed};
+use tarn_model::ssh_keys::{self, ParsedKey};
 
 use crate::{Result, Tx};
 
 /// Saves the keys of one cluster.
-pub fn save(tx: &mut Tx<'_>, id: &ClusterId, keys: &[Parsed]) -> Result<()> {
+pub fn save(tx: &mut Tx<'_>, id: &ClusterId, keys: &[ParsedKey]) -> Result<()> {
     if keys.is_empty() {
         return Ok(());
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tarn_model::Time;
 use tarn_model::capacity::Gpu;
-use tarn_model::gpus::{Drain, Facts, Health, Known};
+use tarn_model::gpus::{Drain, Facts, GpuRecord, Health};
 
 use crate::db::Row;
 use crate::{Error, Result, Tx};
@@ -21,7 +21,7 @@ macro_rules! select {
 }
 
 /// Saves everything known about a GPU.
-pub fn save(tx: &mut Tx<'_>, known: &Known) -> Result<()> {
+pub fn save(tx: &mut Tx<'_>, known: &GpuRecord) -> Result<()> {
     let sql = "insert into gpus (id, model, simulated, memory_bytes, driver_version, cuda_version, bus_id, parent, health, \
                reason, since_us, cleared_us, drain_reason, drained_us, withheld) \
                values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) \
@@ -31,7 +31,7 @@ pub fn save(tx: &mut Tx<'_>, known: &Known) -> Result<()> {
                health = excluded.health, reason = excluded.reason, since_us = excluded.since_us, \
                cleared_us = excluded.cleared_us, drain_reason = excluded.drain_reason, drained_us = excluded.drained_us, \
                withheld = excluded.withheld";
-    let Known { gpu, facts, health, cleared, drain } = known;
+    let GpuRecord { gpu, facts, health, cleared, drain } = known;
     let withheld = known.withheld();
     tx.execute(
         sql,
@@ -57,12 +57,12 @@ pub fn save(tx: &mut Tx<'_>, known: &Known) -> Result<()> {
 }
 
 /// Returns the GPU with this id.
-pub fn get(tx: &mut Tx<'_>, id: &str) -> Result<Option<Known>> {
+pub fn get(tx: &mut Tx<'_>, id: &str) -> Result<Option<GpuRecord>> {
     tx.query_one(select!("where id = $1"), &[id.into()])?.map(read_gpu).transpose()
 }
 
 /// Returns every GPU that was ever observed, by id.
-pub fn all(tx: &mut Tx<'_>) -> Result<BTreeMap<String, Known>> {
+pub fn all(tx: &mut Tx<'_>) -> Result<BTreeMap<String, GpuRecord>> {
     let rows = tx.query(select!("order by id"), &[])?;
     rows.into_iter().map(|row| read_gpu(row).map(|known| (known.gpu.id.clone(), known))).collect()
 }
@@ -85,8 +85,8 @@ pub fn forget(tx: &mut Tx<'_>, id: &str) -> Result<()> {
     Ok(())
 }
 
-fn read_gpu(mut row: Row) -> Result<Known> {
-    Ok(Known {
+fn read_gpu(mut row: Row) -> Result<GpuRecord> {
+    Ok(GpuRecord {
         gpu: Gpu { id: row.text()?, model: row.text()?, simulated: row.flag()? },
         facts: Facts {
             memory_bytes: row.count()?,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tarn_model::capacity::{Claim, Held, Shape};
+use tarn_model::capacity::{Claim, HeldCapacity, Shape};
 use tarn_model::clusters::{Cluster, Instance};
 use tarn_model::ids::{ClusterId, InstanceId, VolumeId};
 
@@ -95,11 +95,11 @@ pub fn of_clusters(tx: &mut Tx<'_>, clusters: &[Cluster]) -> Result<BTreeMap<Clu
 }
 
 /// Returns what all placed instances hold together, and what is withheld from new ones.
-pub fn held(tx: &mut Tx<'_>) -> Result<Held> {
+pub fn held(tx: &mut Tx<'_>) -> Result<HeldCapacity> {
     let sql = "select cast(coalesce(sum(cpu_milli), 0) as bigint), cast(coalesce(sum(memory_bytes), 0) as bigint) \
                from instances where holds_capacity = 1";
     let mut row = tx.query_one(sql, &[])?.ok_or(Error::Conflict)?;
-    let mut held = Held { cpu_milli: row.count()?, memory_bytes: row.count()?, ..Held::default() };
+    let mut held = HeldCapacity { cpu_milli: row.count()?, memory_bytes: row.count()?, ..HeldCapacity::default() };
     for mut row in tx.query("select gpus from instances where holds_capacity = 1 and gpus <> ''", &[])? {
         held.gpus.extend(row.text()?.split(',').map(str::to_owned));
     }

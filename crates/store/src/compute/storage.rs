@@ -1,7 +1,7 @@
 //! Volumes: rows, lookups and lists.
 
 use tarn_model::ids::VolumeId;
-use tarn_model::storage::{Left, Volume, VolumeState};
+use tarn_model::storage::{Volume, VolumeRemains, VolumeState};
 use tarn_model::users::Owner;
 
 use crate::db::Row;
@@ -137,8 +137,8 @@ impl<'a> Columns<'a> {
             VolumeState::Resizing { to_gb } => Columns { to_gb: Some(*to_gb), ..plain },
             VolumeState::Destroyed => Columns { remains: false, ..plain },
             VolumeState::Failed { reason, left } => Columns {
-                remains: *left != Left::Nothing,
-                has_data: *left == Left::Data,
+                remains: *left != VolumeRemains::Nothing,
+                has_data: *left == VolumeRemains::Data,
                 reason: Some(reason),
                 ..plain
             },
@@ -153,9 +153,9 @@ fn read_volume(mut row: Row) -> Result<Volume> {
     let (size_gb, first_size_gb): (u64, u64) = (row.count()?, row.count()?);
     let (to_gb, remains, has_data) = (row.maybe_integer()?, row.flag()?, row.flag()?);
     let left = match (remains, has_data) {
-        (false, _) => Left::Nothing,
-        (true, false) => Left::Parts,
-        (true, true) => Left::Data,
+        (false, _) => VolumeRemains::Nothing,
+        (true, false) => VolumeRemains::Parts,
+        (true, true) => VolumeRemains::Data,
     };
     let deletion_protection = row.flag()?;
     let (state, reason) = (row.text()?, row.maybe_text()?);

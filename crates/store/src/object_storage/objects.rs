@@ -1,7 +1,7 @@
 //! Current objects: one row per key.
 
 use tarn_model::ids::{BucketId, OrgId};
-use tarn_model::objects::{Body, Listed, Marker, Object, Version};
+use tarn_model::objects::{Body, ListedObject, Marker, Object, Version};
 
 use crate::db::{Param, Row};
 use crate::{Error, Result, Tx};
@@ -50,7 +50,13 @@ pub fn save_details(tx: &mut Tx<'_>, object: &Object) -> Result<()> {
 }
 
 /// Returns keys in byte order, starting with `from` and ending before `until`.
-pub fn list(tx: &mut Tx<'_>, bucket: &BucketId, from: &str, until: Option<&str>, limit: u32) -> Result<Vec<Listed>> {
+pub fn list(
+    tx: &mut Tx<'_>,
+    bucket: &BucketId,
+    from: &str,
+    until: Option<&str>,
+    limit: u32,
+) -> Result<Vec<ListedObject>> {
     let rows = match until {
         Some(until) => {
             let sql = "select key, version_id, sequence, modified_us, size, etag from objects \
@@ -113,8 +119,8 @@ pub(crate) fn read_version(mut row: Row) -> Result<Version> {
     Ok(Version::Object(Object { bucket, key, version, sequence, modified, size, etag, details, body }))
 }
 
-pub(crate) fn read_listed(mut row: Row) -> Result<Listed> {
+pub(crate) fn read_listed(mut row: Row) -> Result<ListedObject> {
     let (key, version, sequence, modified) = (row.text()?, row.maybe_id()?, row.integer()?, row.time()?);
     let size = row.count()?;
-    Ok(Listed { key, version, sequence, modified, object: row.maybe_text()?.map(|etag| (size, etag)) })
+    Ok(ListedObject { key, version, sequence, modified, object: row.maybe_text()?.map(|etag| (size, etag)) })
 }

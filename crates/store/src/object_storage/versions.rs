@@ -1,7 +1,7 @@
 //! Old versions of objects, and delete markers.
 
 use tarn_model::ids::{BucketId, VersionId};
-use tarn_model::objects::{Listed, Object, Version};
+use tarn_model::objects::{ListedObject, Object, Version};
 
 use crate::db::Param;
 use crate::objects::{columns, details_of, read_listed, read_version};
@@ -86,7 +86,7 @@ pub fn save_details(tx: &mut Tx<'_>, object: &Object) -> Result<()> {
 }
 
 /// Returns the versions of one key that are older than `before`, newest first.
-pub fn list_of(tx: &mut Tx<'_>, bucket: &BucketId, key: &str, before: i64, limit: u32) -> Result<Vec<Listed>> {
+pub fn list_of(tx: &mut Tx<'_>, bucket: &BucketId, key: &str, before: i64, limit: u32) -> Result<Vec<ListedObject>> {
     let sql = select_listed!("where bucket_id = $1 and key = $2 and sequence < $3 order by sequence desc limit $4");
     let rows = tx.query(sql, &[bucket.as_str().into(), key.into(), before.into(), limit.into()])?;
     rows.into_iter().map(read_listed).collect()
@@ -94,7 +94,13 @@ pub fn list_of(tx: &mut Tx<'_>, bucket: &BucketId, key: &str, before: i64, limit
 
 /// Returns versions ordered by the bytes of their keys, newest first within a key, starting with the key `from` and
 /// ending before `until`.
-pub fn list(tx: &mut Tx<'_>, bucket: &BucketId, from: &str, until: Option<&str>, limit: u32) -> Result<Vec<Listed>> {
+pub fn list(
+    tx: &mut Tx<'_>,
+    bucket: &BucketId,
+    from: &str,
+    until: Option<&str>,
+    limit: u32,
+) -> Result<Vec<ListedObject>> {
     let rows = match until {
         Some(until) => {
             let sql = select_listed!(

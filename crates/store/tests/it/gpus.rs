@@ -3,13 +3,13 @@
 use rstest::rstest;
 use tarn_model::Time;
 use tarn_model::capacity::Gpu;
-use tarn_model::gpus::{Drain, Facts, Health, Known};
+use tarn_model::gpus::{Drain, Facts, GpuRecord, Health};
 use tarn_store::testing::DatabaseKind;
 use tarn_store::{Error, gpus, host, instances};
 
 use crate::support::world;
 
-fn known(id: &str, health: Health) -> Known {
+fn known(id: &str, health: Health) -> GpuRecord {
     let facts = Facts {
         memory_bytes: 80 << 30,
         driver_version: Some("570.1".into()),
@@ -18,7 +18,7 @@ fn known(id: &str, health: Health) -> Known {
         parent: Some("GPU-1".into()),
     };
     let gpu = Gpu { id: id.into(), model: "H100".into(), simulated: true };
-    Known { gpu, facts, health, cleared: Some(Time::from_micros(3)), drain: None }
+    GpuRecord { gpu, facts, health, cleared: Some(Time::from_micros(3)), drain: None }
 }
 
 /// GPUs are read as they were saved.

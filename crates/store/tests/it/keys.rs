@@ -5,7 +5,7 @@ use tarn_model::Time;
 use tarn_model::clusters::Cluster;
 use tarn_model::ids::SshKeyId;
 use tarn_model::lifecycle::State;
-use tarn_model::ssh_keys::{Parsed, SshKey, parse};
+use tarn_model::ssh_keys::{ParsedKey, SshKey, parse};
 use tarn_model::users::Owner;
 use tarn_store::testing::DatabaseKind;
 use tarn_store::{Error, Store, cluster_keys, clusters, expiry, installation, ssh_keys, users};
@@ -15,7 +15,7 @@ use crate::support::{World, cluster, raw, user, world};
 const FIRST: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILM+rvN+ot98qgEN796jTiQfZfG1KaT0PtFDJ/XFSqti first";
 const SECOND: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICTUw65+u5ZIOkIOEmTaW+w/oB5xYsgvLrG3I5WZotY5 second";
 
-fn saved(world: &World, owner: &Owner, key: &Parsed) -> SshKey {
+fn saved(world: &World, owner: &Owner, key: &ParsedKey) -> SshKey {
     SshKey {
         id: SshKeyId::fresh(&*world.ids),
         owner: owner.clone(),
@@ -26,7 +26,7 @@ fn saved(world: &World, owner: &Owner, key: &Parsed) -> SshKey {
     }
 }
 
-async fn add(world: &World, cluster: &Cluster, keys: &[Parsed]) {
+async fn add(world: &World, cluster: &Cluster, keys: &[ParsedKey]) {
     let (cluster, keys) = (cluster.clone(), keys.to_vec());
     let write = world.store.write(move |tx| -> Result<(), Error> {
         clusters::insert(tx, &cluster)?;
@@ -35,7 +35,7 @@ async fn add(world: &World, cluster: &Cluster, keys: &[Parsed]) {
     write.await.unwrap();
 }
 
-async fn opened(store: &Store, key: &Parsed) -> Vec<String> {
+async fn opened(store: &Store, key: &ParsedKey) -> Vec<String> {
     let found = store.read(|tx| clusters::opened_by(tx, &key.fingerprint)).await.unwrap();
     found.into_iter().map(|cluster| cluster.name).collect()
 }
@@ -114,7 +114,7 @@ async fn missing_fingerprints_are_filled(
     let first = parse(FIRST).unwrap();
     // More than one batch, and one whose text is not a key at all.
     for n in 0..120 {
-        let garbled = Parsed { public_key: "not a key".into(), fingerprint: "none".into() };
+        let garbled = ParsedKey { public_key: "not a key".into(), fingerprint: "none".into() };
         let key = if n == 50 { garbled } else { first.clone() };
         add(&world, &cluster(&*world.ids, &world.owner, &format!("c{n}"), n), &[key]).await;
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rstest::rstest;
 use tarn_model::ids::VolumeId;
-use tarn_model::storage::{Left, VolumeState};
+use tarn_model::storage::{VolumeRemains, VolumeState};
 use tarn_store::testing::{DatabaseKind, ManualClock, SeededIds, empty};
 use tarn_store::{Store, storage};
 
@@ -32,7 +32,7 @@ async fn old_failed_volumes_have_no_data(
     let (clock, ids) = (Arc::new(ManualClock::default()), Arc::new(SeededIds::new(7)));
     let store = Store::open(&fresh.database, clock, ids).await.unwrap();
     let failed = |left| VolumeState::Failed { reason: "why".into(), left };
-    let states = [failed(Left::Nothing), failed(Left::Parts), VolumeState::Ready];
+    let states = [failed(VolumeRemains::Nothing), failed(VolumeRemains::Parts), VolumeState::Ready];
     for (number, state) in states.into_iter().enumerate() {
         let id: VolumeId = format!("s-{number:012}").parse().unwrap();
         assert_eq!(store.read(|tx| storage::get(tx, &id)).await.unwrap().unwrap().state, state);

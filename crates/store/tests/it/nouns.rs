@@ -5,7 +5,7 @@ use tarn_model::ids::{ApiKeyId, VolumeId};
 use tarn_model::ledger::{Account, Transfer};
 use tarn_model::lifecycle::State;
 use tarn_model::preferences::Preferences;
-use tarn_model::storage::{Attachment, AttachmentState, Left, Volume, VolumeState};
+use tarn_model::storage::{Attachment, AttachmentState, Volume, VolumeRemains, VolumeState};
 use tarn_model::{Money, Time};
 use tarn_store::testing::DatabaseKind;
 use tarn_store::users::ApiKey;
@@ -102,7 +102,7 @@ async fn failed_volume_keeps_its_remains(
     #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
     let Some(world) = world(database).await else { return };
-    for (left, promised_gb) in [(Left::Nothing, 0), (Left::Parts, 7), (Left::Data, 14)] {
+    for (left, promised_gb) in [(VolumeRemains::Nothing, 0), (VolumeRemains::Parts, 7), (VolumeRemains::Data, 14)] {
         let volume = Volume {
             id: VolumeId::fresh(&*world.ids),
             name: format!("{left:?}"),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tarn_driver::GuestStream;
 use tarn_link::opening::{self, Opened};
-use tarn_link::{Answer, KnownJob, Purpose, ToJob};
+use tarn_link::{KnownJob, Purpose, Reply, ToJob};
 use tarn_model::clusters::Instance;
 use tarn_model::ids::{InstanceId, JobId};
 use tarn_model::lifecycle::State;
@@ -77,7 +77,7 @@ pub(in crate::jobs) async fn open_stream(
     control: &Control,
     node: &InstanceId,
     purpose: Purpose,
-) -> std::result::Result<(Answer, GuestLink), GuestError> {
+) -> std::result::Result<(Reply, GuestLink), GuestError> {
     let timeout = if matches!(purpose, Purpose::RunJob(_)) { START_TIMEOUT } else { REPLY_TIMEOUT };
     open_stream_within(control, node, purpose, timeout).await
 }
@@ -87,7 +87,7 @@ async fn open_stream_within(
     node: &InstanceId,
     purpose: Purpose,
     timeout: Duration,
-) -> std::result::Result<(Answer, GuestLink), GuestError> {
+) -> std::result::Result<(Reply, GuestLink), GuestError> {
     let opened = async {
         let stream = control.driver().connect(node).await?;
         Ok(opening::open(stream, purpose).await?)
@@ -118,7 +118,7 @@ pub(super) async fn dismiss_attempt(
     let purpose = Purpose::FollowJob { job: job.to_string(), attempt, offset: u64::MAX };
     let (reply, (_reader, mut writer)) = open_stream(control, node, purpose).await?;
     match reply {
-        Answer::NoSuchJob => Ok(()),
+        Reply::NoSuchJob => Ok(()),
         _ => match tokio::time::timeout(REPLY_TIMEOUT, writer.message(&ToJob::Done)).await {
             Ok(sent) => Ok(sent?),
             Err(_) => Err(GuestError::Broken("the guest did not accept the message".to_owned())),
@@ -144,7 +144,7 @@ pub(super) async fn list_known_jobs(
     node: &InstanceId,
 ) -> std::result::Result<Vec<KnownJob>, GuestError> {
     match open_stream(control, node, Purpose::ListJobs).await? {
-        (Answer::Jobs(known), _) => Ok(known),
+        (Reply::Jobs(known), _) => Ok(known),
         (other, _) => Err(GuestError::Fault(format!("the guest replied {other:?} to a request for its jobs"))),
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tarn_link::{Answer, JobEnd, JobOrder, Purpose};
+use tarn_link::{JobEnd, JobOrder, Purpose, Reply};
 use tarn_model::ids::{InstanceId, JobId};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -231,8 +231,8 @@ impl NodeFollower {
         };
         streams.send_modify(|streams| *streams += 1);
         match reply {
-            Answer::Ready => self.follow_stream(&mut link, streams).await,
-            Answer::SendFiles => {
+            Reply::Ready => self.follow_stream(&mut link, streams).await,
+            Reply::SendFiles => {
                 match send_files::send_files(&self.control, &self.job, &mut link, &mut self.signal).await {
                     Ok(Sent::All) => self.follow_stream(&mut link, streams).await,
                     Ok(Sent::Stopped) => StreamEnd::Ended(NodeEnd::NeverStarted),
@@ -243,7 +243,7 @@ impl NodeFollower {
                     Err(why) => StreamEnd::Broken { why, received_data: false },
                 }
             }
-            Answer::NoSuchJob => self.explain_missing_attempt().await,
+            Reply::NoSuchJob => self.explain_missing_attempt().await,
             other => StreamEnd::Fault(format!("the guest replied {other:?}")),
         }
     }

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use tarn_link::{Answer, Frame, FromOutputs, OutputsOrder, Purpose};
+use tarn_link::{Frame, FromOutputs, OutputsOrder, Purpose, Reply};
 use tarn_model::ids::{InstanceId, JobId};
 use tokio::task::JoinSet;
 
@@ -117,8 +117,8 @@ async fn fetch_from_guest(
     let (reply, mut link) = guest_calls::open_stream(control, node, Purpose::Outputs(Box::new(order))).await?;
     let mut fetcher = OutputFetcher { control, job, kept: KeptOutputs::default(), finishing: JoinSet::new() };
     match reply {
-        Answer::Ready => {}
-        Answer::NoSuchJob => {
+        Reply::Ready => {}
+        Reply::NoSuchJob => {
             fetcher.kept.record_skip("all of them", "its directory does not exist any more");
             return Ok(fetcher.kept);
         }

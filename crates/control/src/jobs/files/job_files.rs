@@ -6,7 +6,7 @@ use std::ops::Range;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use tarn_model::ids::JobId;
-use tarn_model::objects::{Listed, MAX_KEY_BYTES, Object};
+use tarn_model::objects::{ListedObject, MAX_KEY_BYTES, Object};
 use tarn_objects::files::{self, Sums};
 use tarn_objects::find::VersionSelector;
 use tarn_objects::internal::PutError;
@@ -151,7 +151,7 @@ pub(crate) async fn list_outputs(
     let prefix = output_key(job, "");
     let after = after.map(|after| output_key(job, after));
     let entries = list_objects(control, Query { prefix: prefix.clone(), delimiter: None, after, limit }).await?;
-    let output = |entry: Entry<Listed>| match entry {
+    let output = |entry: Entry<ListedObject>| match entry {
         Entry::Item(listed) => Some((listed.key.strip_prefix(&prefix)?.to_owned(), listed.object?.0)),
         Entry::Prefix(_) => None,
     };
@@ -189,7 +189,7 @@ pub(crate) async fn jobs_with_objects(control: &Control, after: Option<&JobId>) 
     let after = after.map(|job| format!("{job}/"));
     let query = Query { prefix: String::new(), delimiter: Some("/".to_owned()), after, limit: MAX_PAGE };
     let entries = list_objects(control, query).await?;
-    let job = |entry: Entry<Listed>| match entry {
+    let job = |entry: Entry<ListedObject>| match entry {
         Entry::Prefix(prefix) => prefix.strip_suffix('/')?.parse().ok(),
         Entry::Item(_) => None,
     };
@@ -232,7 +232,7 @@ async fn open_object(
     }
 }
 
-async fn list_objects(control: &Control, query: Query) -> Result<Vec<Entry<Listed>>> {
+async fn list_objects(control: &Control, query: Query) -> Result<Vec<Entry<ListedObject>>> {
     match control.objects().list(&internal::account(), BUCKET, &query).await {
         Ok(page) => Ok(page.entries),
         Err(Failure::NoSuchBucket) => Ok(Vec::new()),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt};
-use tarn_link::{Answer, Frame, FromOutputs, OutputsOrder, Purpose, Reader};
+use tarn_link::{Frame, FromOutputs, OutputsOrder, Purpose, Reader, Reply};
 use tarn_model::ids::{InstanceId, JobId};
 use tarn_model::jobs::Job;
 use tarn_store::job_nodes;
@@ -122,8 +122,8 @@ async fn request_outputs(control: &Control, job: &Job, only: Vec<String>, conten
     let Some(node) = nodes.first().map(|node| node.instance.clone()) else { return Ok(None) };
     let order = OutputsOrder { job: job.id.to_string(), patterns: job.config.outputs.clone(), only, contents };
     match guest_calls::open_stream(control, &node, Purpose::Outputs(Box::new(order))).await {
-        Ok((Answer::Ready, link)) => Ok(Some(link)),
-        Ok((Answer::NoSuchJob, _)) => Ok(None),
+        Ok((Reply::Ready, link)) => Ok(Some(link)),
+        Ok((Reply::NoSuchJob, _)) => Ok(None),
         Ok(_) => Err(unreachable_error(&node, &"its reply was not understood")),
         Err(error) => Err(unreachable_error(&node, &error)),
     }

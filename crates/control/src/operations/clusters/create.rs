@@ -8,7 +8,7 @@ use tarn_model::lifecycle::State;
 use tarn_model::limits::Amounts;
 use tarn_model::names;
 use tarn_model::requests::RequestType;
-use tarn_model::ssh_keys::{self as rules, Parsed};
+use tarn_model::ssh_keys::{self as rules, ParsedKey};
 use tarn_store::{Tx, cluster_keys, clusters, events, instances, ssh_keys};
 
 use super::fitting_type;
@@ -151,8 +151,8 @@ fn insert_nodes(tx: &mut Tx<'_>, cluster: &Cluster, kind: &InstanceType) -> Resu
     Ok(ids)
 }
 
-fn parse_keys(texts: &[String]) -> Result<Vec<Parsed>> {
-    let mut keys: Vec<Parsed> = Vec::with_capacity(texts.len());
+fn parse_keys(texts: &[String]) -> Result<Vec<ParsedKey>> {
+    let mut keys: Vec<ParsedKey> = Vec::with_capacity(texts.len());
     for (at, text) in texts.iter().enumerate() {
         let key = rules::parse(text)
             .map_err(|error| Error::invalid("invalid_ssh_key", format!("public_keys[{at}] is {error}")))?;

@@ -10,7 +10,7 @@ use tarn_model::Money;
 use tarn_model::capacity::{self, Claim};
 use tarn_model::catalogue::{Catalogue, InstanceType};
 use tarn_model::clusters::{Cluster, Instance, MAX_NODES};
-use tarn_model::gpus::{Health, Known};
+use tarn_model::gpus::{GpuRecord, Health};
 use tarn_model::ids::{ClusterId, RequestId};
 use tarn_model::lifecycle::State;
 use tarn_model::names;
@@ -54,7 +54,7 @@ pub struct ClusterView {
     /// Whether its GPUs are simulated.
     pub simulated: bool,
     /// What is known about the GPUs of its nodes.
-    pub gpus: BTreeMap<String, Known>,
+    pub gpus: BTreeMap<String, GpuRecord>,
 }
 
 /// The maximum number of requests that are listed for a cluster.
@@ -335,7 +335,7 @@ fn cluster_view(
 
 /// Describes the unhealthy GPUs of running nodes, and what the user can do. Drains are not mentioned, because the
 /// cluster keeps a drained GPU.
-fn describe_unwell_gpus(nodes: &[Instance], gpus: &BTreeMap<String, Known>) -> Option<String> {
+fn describe_unwell_gpus(nodes: &[Instance], gpus: &BTreeMap<String, GpuRecord>) -> Option<String> {
     let of = |node: &Instance, id: &String| match &gpus.get(id)?.health {
         Health::Bad { reason, since } | Health::Fatal { reason, since } => {
             Some(format!("GPU {id} of {} has been unhealthy since {since}: {reason}.", node.name()))

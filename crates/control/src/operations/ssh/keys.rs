@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use tarn_model::ids::SshKeyId;
-use tarn_model::ssh_keys::{self as rules, Parsed, SshKey};
+use tarn_model::ssh_keys::{self as rules, ParsedKey, SshKey};
 use tarn_store::{Tx, cluster_keys, events, ssh_keys};
 
 use crate::operations::whose;
@@ -91,7 +91,7 @@ fn describe_removal(shared: bool, withdrawn: u64) -> String {
 pub(in crate::operations) fn save_key(
     tx: &mut Tx<'_>,
     caller: &Caller,
-    key: &Parsed,
+    key: &ParsedKey,
     name: Option<&str>,
 ) -> Result<SshKey> {
     if let Some(known) = ssh_keys::find(tx, caller.user.id.as_str(), &key.fingerprint)? {

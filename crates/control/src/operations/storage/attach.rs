@@ -10,7 +10,7 @@ use tarn_store::{Tx, attachments, clusters, instances};
 use super::{find_volume, record_volume_event};
 use crate::operations::{Accepted, clusters as cluster_operations, request_owner};
 use crate::requests::{NewRequest, start_request};
-use crate::volume_users::{self, VolumeUser};
+use crate::volume_users::{self, NodeVolumeUser};
 use crate::{Caller, Control, Eligibility, Error, Result};
 
 /// Begins to attach a volume to a cluster.
@@ -65,7 +65,7 @@ pub async fn detach(control: &Control, caller: &Caller, volume: &str, cluster: &
         };
         let held = held.begin_detach(&cluster, live, now)?;
         if !users.is_empty() {
-            return Err(Refused::StorageInUse { holders: volume_users::describe_volume_users(&users) }.into());
+            return Err(Refused::StorageInUse { volume_users: volume_users::describe_volume_users(&users) }.into());
         }
         attachments::save(tx, &held)?;
         mark_restarting(tx, cluster.clone(), live, now)?;
@@ -94,7 +94,7 @@ pub async fn detach(control: &Control, caller: &Caller, volume: &str, cluster: &
 
 /// Finds the processes that use the volume on the nodes of the cluster. The transaction that follows checks permissions
 /// and state, so an error here is ignored.
-async fn current_users(control: &Control, caller: &Caller, volume: &str, cluster: &str) -> Result<Vec<VolumeUser>> {
+async fn current_users(control: &Control, caller: &Caller, volume: &str, cluster: &str) -> Result<Vec<NodeVolumeUser>> {
     let read = control.store().read(|tx| -> Result<_> {
         let (volume, cluster) =
             (find_volume(tx, caller, volume)?, cluster_operations::find_cluster(tx, caller, cluster)?);

@@ -3,7 +3,7 @@
 use tarn_driver::{ObservedVolume, VolumeSpec};
 use tarn_model::ids::VolumeId;
 use tarn_model::requests::{Request, RequestType};
-use tarn_model::storage::{Left, Volume, VolumeState};
+use tarn_model::storage::{Volume, VolumeRemains, VolumeState};
 use tarn_store::{Tx, events, storage};
 
 use crate::requests::{Commit, Context, Definition, Failure, Next, Step, Undo, Work, commit_nothing};
@@ -66,7 +66,7 @@ fn confirm_created(ctx: Context<'_>) -> Work<'_> {
 fn fail_creation(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
     match &request.volume {
         Some(id) => {
-            let left = if request.step > 0 { Left::Parts } else { Left::Nothing };
+            let left = if request.step > 0 { VolumeRemains::Parts } else { VolumeRemains::Nothing };
             move_volume(tx, id, "storage.failed", |state| state.fail(reason, left)).map(drop)
         }
         None => Ok(()),

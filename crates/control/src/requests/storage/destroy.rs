@@ -1,7 +1,7 @@
 //! STORAGE_DESTROY: removes the volume with its data and confirms that it is gone.
 
 use tarn_model::requests::{Request, RequestType};
-use tarn_model::storage::{Left, VolumeState};
+use tarn_model::storage::{VolumeRemains, VolumeState};
 use tarn_store::Tx;
 
 use super::create::{move_volume, remove_and_confirm};
@@ -30,7 +30,7 @@ fn confirm_destroyed(ctx: Context<'_>) -> Work<'_> {
 fn fail_destruction(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
     let reason = format!("it could not be removed: {reason}; destroy it again");
     match &request.volume {
-        Some(id) => move_volume(tx, id, "storage.failed", |state| state.fail(&reason, Left::Parts)).map(drop),
+        Some(id) => move_volume(tx, id, "storage.failed", |state| state.fail(&reason, VolumeRemains::Parts)).map(drop),
         None => Ok(()),
     }
 }

@@ -3,7 +3,7 @@
 
 use futures::future::join_all;
 use serde_json::json;
-use tarn_driver::Holder;
+use tarn_driver::VolumeUser;
 use tarn_model::clusters::Instance;
 use tarn_store::{Tx, events, requests};
 
@@ -49,7 +49,7 @@ pub(super) fn end_volume_users(ctx: Context<'_>) -> Work<'_> {
 /// would not find them.
 async fn end_users_on_node(ctx: Context<'_>, node: &Instance) -> std::result::Result<(), Failure> {
     let grace = ctx.control.settings().detach_grace;
-    let killed = ctx.control.driver().end_holders(ctx.volume(), &node.id, grace).await?;
+    let killed = ctx.control.driver().end_volume_users(ctx.volume(), &node.id, grace).await?;
     if killed.is_empty() {
         return Ok(());
     }
@@ -58,7 +58,7 @@ async fn end_users_on_node(ctx: Context<'_>, node: &Instance) -> std::result::Re
     let (volume, seconds) = (ctx.volume().clone(), grace.as_secs());
     let write = ctx.control.store().write(move |tx| -> Result<()> {
         let scope = load_volume(tx, &volume)?.owner;
-        let process = |holder: &Holder| json!({ "pid": holder.pid, "program": holder.program });
+        let process = |holder: &VolumeUser| json!({ "pid": holder.pid, "program": holder.program });
         let named: Vec<_> = killed.iter().take(MAX_NAMED).map(process).collect();
         let count = killed.len();
         let detail =

@@ -4,7 +4,7 @@ use futures::StreamExt;
 use rstest::rstest;
 use tarn_control::jobs::outputs::{self, ByteRange, OpenOutput, OutputFile};
 use tarn_driver::GuestStream;
-use tarn_link::{Answer, FromOutputs, Purpose, Reader, Writer, opening};
+use tarn_link::{FromOutputs, Purpose, Reader, Reply, Writer, opening};
 use tarn_model::ids::JobId;
 use tarn_model::jobs::{Outcome, State};
 use tarn_model::objects::Details;
@@ -63,7 +63,7 @@ fn install_guest(world: &World, files: GuestFiles) {
             let (reader, writer) = tokio::io::split(theirs);
             let (mut reader, mut writer) = (Reader::new(reader), Writer::new(writer));
             let Ok(Purpose::Outputs(order)) = opening::accept(&mut reader, &mut writer).await else { return };
-            writer.message(&Answer::Ready).await.unwrap();
+            writer.message(&Reply::Ready).await.unwrap();
             for (path, size, data) in files {
                 if !order.only.is_empty() && !order.only.iter().any(|only| only == path) {
                     continue;

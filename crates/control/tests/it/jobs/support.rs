@@ -11,7 +11,7 @@ use tarn_control::operations::clusters::{self, NewCluster};
 use tarn_control::operations::jobs::{self, JobView, NewJob};
 use tarn_driver::Error;
 use tarn_link::opening::accept;
-use tarn_link::{Answer, Frame, FromJob, FromOutputs, JobEnd, JobOrder, KnownJob, Purpose, Reader, ToJob, Writer};
+use tarn_link::{Frame, FromJob, FromOutputs, JobEnd, JobOrder, KnownJob, Purpose, Reader, Reply, ToJob, Writer};
 use tarn_model::ids::{ClusterId, InstanceId};
 use tarn_store::testing::DatabaseKind;
 use tokio::io::{DuplexStream, ReadHalf, WriteHalf};
@@ -136,9 +136,9 @@ impl Guest {
             Purpose::RunJob(order) => self.run(*order, (reader, writer)).await,
             Purpose::FollowJob { job, attempt, offset } => {
                 if !self.state.lock().unwrap().attempts.contains_key(&(job.clone(), attempt)) {
-                    return writer.message(&Answer::NoSuchJob).await;
+                    return writer.message(&Reply::NoSuchJob).await;
                 }
-                writer.message(&Answer::Ready).await?;
+                writer.message(&Reply::Ready).await?;
                 self.follow(&job, attempt, offset, (reader, writer)).await
             }
             Purpose::StopJob { job, attempt, .. } => {
@@ -149,7 +149,7 @@ impl Guest {
                         attempt.end.get_or_insert(JobEnd::Stopped);
                     }
                 });
-                writer.message(&Answer::Ready).await
+                writer.message(&Reply::Ready).await
             }
             Purpose::ForgetJob { job } => {
                 self.change(|state| {
@@ -157,15 +157,15 @@ impl Guest {
                     state.remembered.retain(|known| *known != job);
                     state.forgotten.push(job);
                 });
-                writer.message(&Answer::Ready).await
+                writer.message(&Reply::Ready).await
             }
             Purpose::ListJobs => {
                 let known = self.known();
-                writer.message(&Answer::Jobs(known)).await
+                writer.message(&Reply::Jobs(known)).await
             }
             Purpose::Outputs(order) => {
                 assert!(order.contents);
-                writer.message(&Answer::Ready).await?;
+                writer.message(&Reply::Ready).await?;
                 let (outputs, unreadable) = {
                     let state = self.state.lock().unwrap();
                     (state.outputs.clone(), state.unreadable.clone())
@@ -204,12 +204,12 @@ impl Guest {
     ) -> tarn_link::Result<()> {
         let (job, number) = (order.job.clone(), order.attempt);
         if !self.state.lock().unwrap().remembered.is_empty() {
-            return writer.message(&Answer::Refused { reason: "the guest knows too many jobs".into() }).await;
+            return writer.message(&Reply::Refused { reason: "the guest knows too many jobs".into() }).await;
         }
         let is_known = self.state.lock().unwrap().attempts.contains_key(&(job.clone(), number));
         let has_files = self.state.lock().unwrap().files.contains_key(&job);
         if !is_known && order.has_files && !has_files {
-            writer.message(&Answer::SendFiles).await?;
+            writer.message(&Reply::SendFiles).await?;
             let mut files = Vec::new();
             loop {
                 match reader.read().await? {
@@ -220,7 +220,7 @@ impl Guest {
             }
             self.change(|state| state.files.insert(job.clone(), files));
         } else {
-            writer.message(&Answer::Ready).await?;
+            writer.message(&Reply::Ready).await?;
         }
         if let Some(words) = order.commands[0].strip_prefix("refuse ") {
             let may_work_later = words == "now";

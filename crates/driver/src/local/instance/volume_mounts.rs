@@ -10,7 +10,7 @@ use crate::local::host::mount_tables::{self, Mount};
 use crate::local::host::processes::Process;
 use crate::local::local_host::{LocalHost, failed};
 use crate::local::{helper_calls, volume_users, volumes};
-use crate::{Error, Holder, format_short_list};
+use crate::{Error, VolumeUser, format_short_list};
 
 const FAILED: &str = "the mounts of the instance could not be observed";
 
@@ -45,8 +45,8 @@ pub(in crate::local) async fn unmount_volume(
     if helper_calls::unmount_from_instance(host, &mounted.process, volume, mounted.device_number).await? {
         return Ok(());
     }
-    let holders = volume_users::find_users(mounted.in_instance(host, instance)).await?;
-    Err(Error::Permanent(in_use_message(volume, &holders)))
+    let volume_users = volume_users::find_users(mounted.in_instance(host, instance)).await?;
+    Err(Error::Permanent(in_use_message(volume, &volume_users)))
 }
 
 /// The processes that use the volume in an instance.
@@ -54,7 +54,7 @@ pub(in crate::local) async fn list_volume_users(
     host: &LocalHost,
     volume: &VolumeId,
     instance: &InstanceId,
-) -> Result<Vec<Holder>, Error> {
+) -> Result<Vec<VolumeUser>, Error> {
     match find_mounted_volume(host, volume, instance)? {
         Some(mounted) => volume_users::find_users(mounted.in_instance(host, instance)).await,
         None => Ok(Vec::new()),
@@ -67,7 +67,7 @@ pub(in crate::local) async fn end_volume_users(
     volume: &VolumeId,
     instance: &InstanceId,
     grace: Duration,
-) -> Result<Vec<Holder>, Error> {
+) -> Result<Vec<VolumeUser>, Error> {
     match find_mounted_volume(host, volume, instance)? {
         Some(mounted) => volume_users::end_users(mounted.in_instance(host, instance), grace).await,
         None => Ok(Vec::new()),
@@ -107,9 +107,9 @@ fn running_process(host: &LocalHost, instance: &InstanceId) -> Result<Option<(Pr
     Ok(table.map(|table| (process, table)))
 }
 
-fn in_use_message(volume: &VolumeId, holders: &[Holder]) -> String {
-    match holders {
+fn in_use_message(volume: &VolumeId, volume_users: &[VolumeUser]) -> String {
+    match volume_users {
         [] => format!("{volume} is in use in the instance; try again, or restart the instance"),
-        holders => format!("{volume} is in use by {}", format_short_list(holders)),
+        volume_users => format!("{volume} is in use by {}", format_short_list(volume_users)),
     }
 }

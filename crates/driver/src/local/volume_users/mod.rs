@@ -21,7 +21,7 @@ use crate::local::host::cgroups;
 use crate::local::host::mount_tables;
 use crate::local::host::processes::{Process, pid_in_namespace};
 use crate::local::local_host::blocking;
-use crate::{Error, Holder};
+use crate::{Error, VolumeUser};
 use search::{Search, is_in_cgroup, program_name};
 use sockets::BoundSockets;
 use tasks::Task;
@@ -54,18 +54,18 @@ pub(super) struct InstanceVolume {
 /// A process that uses the volume, with its identity on the host.
 struct FoundUser {
     task: Task,
-    holder: Holder,
+    holder: VolumeUser,
 }
 
 /// Returns the processes that use the volume now.
-pub(super) async fn find_users(volume: InstanceVolume) -> Result<Vec<Holder>, Error> {
+pub(super) async fn find_users(volume: InstanceVolume) -> Result<Vec<VolumeUser>, Error> {
     let found = blocking(FAILED, move || scan_users(&volume)).await?;
     Ok(found.into_iter().map(|found| found.holder).collect())
 }
 
 /// Asks the processes to end, kills those that still use the volume after the grace period, and returns the killed
 /// ones.
-pub(super) async fn end_users(volume: InstanceVolume, grace: Duration) -> Result<Vec<Holder>, Error> {
+pub(super) async fn end_users(volume: InstanceVolume, grace: Duration) -> Result<Vec<VolumeUser>, Error> {
     let mut asked = BTreeSet::new();
     let gone = async {
         loop {
@@ -90,8 +90,8 @@ pub(super) async fn end_users(volume: InstanceVolume, grace: Duration) -> Result
 /// Kills users until there are none, or until the timeout because new ones appear faster. Even then the killed
 /// processes are returned and the caller continues: a restart ends every process, and an unmount reports that the
 /// volume is in use.
-async fn kill_users(volume: &InstanceVolume) -> Result<Vec<Holder>, Error> {
-    let mut killed: Vec<Holder> = Vec::new();
+async fn kill_users(volume: &InstanceVolume) -> Result<Vec<VolumeUser>, Error> {
+    let mut killed: Vec<VolumeUser> = Vec::new();
     let gone = async {
         loop {
             let found = scan_users_in_background(volume).await?;
@@ -124,7 +124,7 @@ async fn scan_users_in_background(volume: &InstanceVolume) -> Result<Vec<FoundUs
 }
 
 fn scan_users(volume: &InstanceVolume) -> io::Result<Vec<FoundUser>> {
-    let mut holders = Vec::new();
+    let mut volume_users = Vec::new();
     let mut search = Search {
         device: volume.device,
         sockets: bound_sockets(volume),
@@ -140,15 +140,15 @@ fn scan_users(volume: &InstanceVolume) -> io::Result<Vec<FoundUser>> {
         let Some(task) = Task::find(pid)? else { continue };
         if search.is_used_by(&task) && is_in_cgroup(&task.directory(task.thread.pid), &volume.cgroup) && task.alive()? {
             let process = PathBuf::from(format!("/proc/{pid}"));
-            let holder = Holder { pid: pid_in_namespace(&process).unwrap_or(pid), program: program_name(&process) };
-            holders.push(FoundUser { task, holder });
+            let holder = VolumeUser { pid: pid_in_namespace(&process).unwrap_or(pid), program: program_name(&process) };
+            volume_users.push(FoundUser { task, holder });
         }
     }
     // If the first process has changed, everything that was seen belongs to another start.
     if !volume.init.alive()? {
-        holders.clear();
+        volume_users.clear();
     }
-    Ok(holders)
+    Ok(volume_users)
 }
 
 /// The sockets that are bound on the volume. A kernel that does not report them does not prevent the rest of the

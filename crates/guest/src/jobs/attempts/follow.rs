@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tarn_link::frames::MAX_DATA;
-use tarn_link::{Answer, Error, FromJob, Reader, Result, Stream, ToJob, Writer};
+use tarn_link::{Error, FromJob, Reader, Reply, Result, Stream, ToJob, Writer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadHalf, WriteHalf};
 use tokio::time::timeout;
 
@@ -23,11 +23,11 @@ pub(in crate::jobs) async fn serve_follow<S: Stream>(
     mut writer: Writer<WriteHalf<S>>,
 ) -> Result<()> {
     let known = guest.jobs.find_job(job).and_then(|job| Some((job.find_attempt(number)?, job)));
-    let Some((attempt, job)) = known else { return writer.message(&Answer::NoSuchJob).await };
+    let Some((attempt, job)) = known else { return writer.message(&Reply::NoSuchJob).await };
     if !attempt.has_log_from(offset) {
         return send_refusal(&mut writer, "output this old is no longer kept".into()).await;
     }
-    writer.message(&Answer::Ready).await?;
+    writer.message(&Reply::Ready).await?;
     follow_attempt(&job, (number, &attempt, offset), reader, writer).await
 }
 

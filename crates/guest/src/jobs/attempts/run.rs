@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tarn_link::{Answer, JobOrder, Reader, Result, Stream, Writer};
+use tarn_link::{JobOrder, Reader, Reply, Result, Stream, Writer};
 use tokio::io::{ReadHalf, WriteHalf};
 use tokio::time::timeout;
 
@@ -32,7 +32,7 @@ pub(in crate::jobs) async fn serve_run<S: Stream>(
     };
     let Some(job) = guest.jobs.find_or_insert(&order.job) else {
         // The engine will forget other jobs soon, so a retry may succeed.
-        writer.message(&Answer::Ready).await?;
+        writer.message(&Reply::Ready).await?;
         let failure = Failure::temporary("the node already knows too many jobs");
         return report_not_started(&failure, &mut reader, &mut writer).await;
     };
@@ -48,14 +48,14 @@ pub(in crate::jobs) async fn serve_run<S: Stream>(
             return send_refusal(&mut writer, "the attempt is known, and its first output is no longer kept".into())
                 .await;
         }
-        writer.message(&Answer::Ready).await?;
+        writer.message(&Reply::Ready).await?;
         return follow_attempt(&job, (order.attempt, &attempt, 0), reader, writer).await;
     }
     let mut is_answered = false;
     let started = match prepare_attempt(guest, &paths, &order, &job).await {
         Ok(false) => Ok(()),
         Ok(true) => {
-            writer.message(&Answer::SendFiles).await?;
+            writer.message(&Reply::SendFiles).await?;
             is_answered = true;
             receive::receive_files(guest, &paths, &mut reader).await?
         }
@@ -67,7 +67,7 @@ pub(in crate::jobs) async fn serve_run<S: Stream>(
     };
     drop(guard);
     if !is_answered {
-        writer.message(&Answer::Ready).await?;
+        writer.message(&Reply::Ready).await?;
     }
     match started {
         Ok(attempt) => follow_attempt(&job, (order.attempt, &attempt, 0), reader, writer).await,

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use rustix::pipe::PipeFlags;
 use tarn_link::frames::MAX_DATA;
-use tarn_link::{Answer, FromOutputs, OutputsOrder, Reader, Result, Stream, Writer};
+use tarn_link::{FromOutputs, OutputsOrder, Reader, Reply, Result, Stream, Writer};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf};
 
 use crate::jobs::helper_process::HelperProcess;
@@ -22,12 +22,12 @@ pub(in crate::jobs) async fn serve_outputs<S: Stream>(
     mut writer: Writer<WriteHalf<S>>,
 ) -> Result<()> {
     let paths = JobPaths::new(&guest.settings.root, &order.job).filter(|_| guest.jobs.find_job(&order.job).is_some());
-    let Some(paths) = paths else { return writer.message(&Answer::NoSuchJob).await };
+    let Some(paths) = paths else { return writer.message(&Reply::NoSuchJob).await };
     let started = match start_collect_helper(guest, &paths) {
         Ok(started) => started,
         Err(e) => return send_refusal(&mut writer, format!("the files of the job could not be read: {e}")).await,
     };
-    writer.message(&Answer::Ready).await?;
+    writer.message(&Reply::Ready).await?;
     let Some((_helper, input, output)) = started else { return writer.message(&FromOutputs::End).await };
     tokio::select! {
         passed = relay_helper_output(order, input, &output, writer.into_inner()) => Ok(passed?),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
-use tarn_link::{Answer, Result, Writer};
+use tarn_link::{Reply, Result, Writer};
 use tokio::io::AsyncWrite;
 use tokio::time::timeout;
 
@@ -40,7 +40,7 @@ pub(in crate::jobs) async fn serve_forget<W: AsyncWrite + Unpin>(
         return send_refusal(writer, "that is not a job id".into()).await;
     };
     match forget_job(guest, &paths).await {
-        Ok(()) => writer.message(&Answer::Ready).await,
+        Ok(()) => writer.message(&Reply::Ready).await,
         Err(reason) => send_refusal(writer, format!("the job could not be forgotten: {reason}")).await,
     }
 }

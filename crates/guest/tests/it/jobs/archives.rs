@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use tar::{Builder, EntryType, Header};
-use tarn_link::{Answer, FromJob, JobEnd, JobOrder, Purpose};
+use tarn_link::{FromJob, JobEnd, JobOrder, Purpose, Reply};
 
 use super::{Seen, done, finish, order};
 use crate::fixture::{Fixture, Link, OTHER_UID};
@@ -41,7 +41,7 @@ fn with_files(commands: &[&str]) -> JobOrder {
 
 async fn send(fixture: &Fixture, order: &JobOrder, archive: &[u8]) -> Link {
     let (answer, mut link) = fixture.ask(Purpose::RunJob(Box::new(order.clone()))).await.unwrap();
-    assert_eq!(answer, Answer::SendFiles);
+    assert_eq!(answer, Reply::SendFiles);
     for piece in archive.chunks(1000) {
         link.1.data(piece).await.unwrap();
     }
@@ -120,7 +120,7 @@ async fn hostile_archives_are_refused() {
         assert!(!reason.contains("killed"), "{what}: {reason}");
         assert_eq!(std::fs::read_to_string(&outside).unwrap(), "mine", "{what}");
         assert!(!fixture.root.home().join("jobs").join(&mine.job).exists(), "{what}");
-        assert_eq!(fixture.ask(super::following(&mine, 0)).await.unwrap().0, Answer::NoSuchJob, "{what}");
+        assert_eq!(fixture.ask(super::following(&mine, 0)).await.unwrap().0, Reply::NoSuchJob, "{what}");
     }
 }
 
@@ -192,7 +192,7 @@ async fn broken_upload_can_be_retried() {
     let mine = with_files(&["cat a"]);
     let files = archive(&[(EntryType::Regular, "a", "text"), (EntryType::Regular, "b", &"x".repeat(1 << 20))]);
     let (answer, mut link) = fixture.ask(Purpose::RunJob(Box::new(mine.clone()))).await.unwrap();
-    assert_eq!(answer, Answer::SendFiles);
+    assert_eq!(answer, Reply::SendFiles);
     link.1.data(&files[..files.len() / 2]).await.unwrap();
     drop(link);
     let mut link = send(&fixture, &mine, &files).await;

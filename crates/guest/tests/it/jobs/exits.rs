@@ -1,6 +1,6 @@
 //! How attempts end, and that nothing is left of them.
 
-use tarn_link::{Answer, FromJob, JobEnd, Purpose};
+use tarn_link::{FromJob, JobEnd, Purpose, Reply};
 
 use super::{done, finish, is_gone, order, processes, read_text, run, start, stop};
 use crate::fixture::{DEADLINE, Fixture, Root, eventually, is_root, unique_uid};
@@ -170,7 +170,7 @@ async fn forget_removes_any_depth() {
         rustix::fs::mkdirat(&below, "d", rustix::fs::Mode::RWXU).unwrap();
         below = rustix::fs::openat(&below, "d", flags, rustix::fs::Mode::empty()).unwrap();
     }
-    assert_eq!(fixture.ask(Purpose::ForgetJob { job: mine.job.clone() }).await.unwrap().0, Answer::Ready);
+    assert_eq!(fixture.ask(Purpose::ForgetJob { job: mine.job.clone() }).await.unwrap().0, Reply::Ready);
     assert!(!working.exists());
 }
 
@@ -207,21 +207,21 @@ async fn forget_leaves_nothing() {
     let mut mine = order(&["mkdir -p deep/er; touch deep/er/file; chmod 0 deep; echo on; sleep 1000"]);
     let mut link = start(&fixture, &mine).await;
     read_text(&mut link, "on").await;
-    let Answer::Jobs(known) = fixture.ask(Purpose::ListJobs).await.unwrap().0 else { panic!("no list") };
+    let Reply::Jobs(known) = fixture.ask(Purpose::ListJobs).await.unwrap().0 else { panic!("no list") };
     assert_eq!(known.len(), 1);
     assert_eq!(
         (known[0].job.as_str(), known[0].attempts.as_slice(), known[0].running),
         (mine.job.as_str(), &[1][..], true)
     );
     let forgetting = Purpose::ForgetJob { job: mine.job.clone() };
-    assert_eq!(fixture.ask(forgetting.clone()).await.unwrap().0, Answer::Ready);
+    assert_eq!(fixture.ask(forgetting.clone()).await.unwrap().0, Reply::Ready);
     assert!(processes(&mine).is_empty());
     for place in ["home/tester/jobs", "var/lib/tarn/jobs", "run/tarn-jobs"] {
         assert_eq!(std::fs::read_dir(fixture.root.path().join(place)).unwrap().count(), 0, "{place}");
     }
-    assert_eq!(fixture.ask(Purpose::ListJobs).await.unwrap().0, Answer::Jobs(Vec::new()));
-    assert_eq!(fixture.ask(super::following(&mine, 0)).await.unwrap().0, Answer::NoSuchJob);
-    assert_eq!(fixture.ask(forgetting).await.unwrap().0, Answer::Ready, "what is forgotten can be forgotten again");
+    assert_eq!(fixture.ask(Purpose::ListJobs).await.unwrap().0, Reply::Jobs(Vec::new()));
+    assert_eq!(fixture.ask(super::following(&mine, 0)).await.unwrap().0, Reply::NoSuchJob);
+    assert_eq!(fixture.ask(forgetting).await.unwrap().0, Reply::Ready, "what is forgotten can be forgotten again");
     mine.commands = vec!["ls -A; echo again".into()];
     assert_eq!(run(&fixture, &mine).await.text(), "again\n");
 }
@@ -242,7 +242,7 @@ async fn failed_start_reports_and_leaves_nothing() {
     let mut link = start(&fixture, &large).await;
     let seen = finish(&mut link).await;
     assert!(matches!(seen.end, Some(FromJob::NotStarted { may_work_later: false, .. })), "{seen:?}");
-    assert_eq!(fixture.ask(super::following(&large, 0)).await.unwrap().0, Answer::NoSuchJob);
+    assert_eq!(fixture.ask(super::following(&large, 0)).await.unwrap().0, Reply::NoSuchJob);
     assert_eq!(run(&fixture, &mine).await.text(), "never\n");
     for job in ["j-../../../../x", "", "j-ABCDEFGHIJKL"] {
         let order = tarn_link::JobOrder { job: job.into(), ..mine.clone() };

@@ -37,7 +37,7 @@ async fn late_follower_gets_missed_output() {
     let mut again = start(&fixture, &mine).await;
     assert_eq!(finish(&mut again).await.text(), half + &rest);
     done(again).await;
-    assert_eq!(fixture.ask(following(&mine, 0)).await.unwrap().0, tarn_link::Answer::NoSuchJob);
+    assert_eq!(fixture.ask(following(&mine, 0)).await.unwrap().0, tarn_link::Reply::NoSuchJob);
 }
 
 /// A slow reader blocks no other follower.

@@ -10,7 +10,7 @@ mod restarts;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tarn_link::opening::Opened;
-use tarn_link::{Answer, Frame, FromJob, JobEnd, JobOrder, Purpose, Stream, ToJob};
+use tarn_link::{Frame, FromJob, JobEnd, JobOrder, Purpose, Reply, Stream, ToJob};
 use tokio::time::timeout;
 
 use crate::fixture::{DEADLINE, Fixture, Link, eventually};
@@ -53,7 +53,7 @@ impl Seen {
 /// Starts a job that has no files.
 pub(crate) async fn start(fixture: &Fixture, order: &JobOrder) -> Link {
     let (answer, link) = fixture.ask(Purpose::RunJob(Box::new(order.clone()))).await.unwrap();
-    assert_eq!(answer, Answer::Ready);
+    assert_eq!(answer, Reply::Ready);
     link
 }
 
@@ -112,14 +112,14 @@ pub(crate) fn following(order: &JobOrder, offset: u64) -> Purpose {
 /// Follows an attempt from an offset.
 pub(crate) async fn follow(fixture: &Fixture, order: &JobOrder, offset: u64) -> Link {
     let (answer, link) = fixture.ask(following(order, offset)).await.unwrap();
-    assert_eq!(answer, Answer::Ready);
+    assert_eq!(answer, Reply::Ready);
     link
 }
 
 /// Asks an attempt to end.
 pub(crate) async fn stop(fixture: &Fixture, order: &JobOrder, grace_seconds: u32) {
     let purpose = Purpose::StopJob { job: order.job.clone(), attempt: order.attempt, grace_seconds };
-    assert_eq!(fixture.ask(purpose).await.unwrap().0, Answer::Ready);
+    assert_eq!(fixture.ask(purpose).await.unwrap().0, Reply::Ready);
 }
 
 /// Returns the living processes of a job.

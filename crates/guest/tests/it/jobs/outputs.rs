@@ -2,7 +2,7 @@
 
 use std::os::unix::ffi::OsStrExt as _;
 
-use tarn_link::{Answer, Frame, FromOutputs, JobOrder, OutputsOrder, Purpose};
+use tarn_link::{Frame, FromOutputs, JobOrder, OutputsOrder, Purpose, Reply};
 use tokio::time::timeout;
 
 use super::{order, run};
@@ -25,7 +25,7 @@ async fn collect(fixture: &Fixture, mine: &JobOrder, patterns: &[&str], only: &[
     let text = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     let order = OutputsOrder { job: mine.job.clone(), patterns: text(patterns), only: text(only), contents };
     let (answer, (mut reader, _writer)) = fixture.ask(Purpose::Outputs(Box::new(order))).await.unwrap();
-    assert_eq!(answer, Answer::Ready);
+    assert_eq!(answer, Reply::Ready);
     let mut collected = Collected::default();
     let reading = async {
         loop {
@@ -134,5 +134,5 @@ async fn missing_directory_has_no_files() {
     run(&fixture, &mine).await;
     assert!(collect(&fixture, &mine, &["**"], &[], true).await.files.is_empty());
     let order = OutputsOrder { job: "j-zzzzzzzzzzzz".into(), patterns: Vec::new(), only: Vec::new(), contents: true };
-    assert_eq!(fixture.ask(Purpose::Outputs(Box::new(order))).await.unwrap().0, Answer::NoSuchJob);
+    assert_eq!(fixture.ask(Purpose::Outputs(Box::new(order))).await.unwrap().0, Reply::NoSuchJob);
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tarn_link::{Answer, Frame, JobEnd, JobOrder, Purpose};
+use tarn_link::{Frame, JobEnd, JobOrder, Purpose, Reply};
 
 use super::{done, finish, following, order, processes, read_text};
 use crate::fixture::{Fixture, Root, eventually, exec, is_root, unique_uid};
@@ -58,11 +58,11 @@ async fn invalid_job_files_do_not_stop_a_guest() {
     }
     std::fs::write(jobs.join("j-bbbbbbbbbbbb/1/order.json"), "").unwrap();
     let fixture = Fixture::of(root);
-    let Answer::Jobs(known) = fixture.ask(Purpose::ListJobs).await.unwrap().0 else { panic!("no list") };
+    let Reply::Jobs(known) = fixture.ask(Purpose::ListJobs).await.unwrap().0 else { panic!("no list") };
     let known: Vec<_> = known.iter().map(|job| (job.job.as_str(), job.attempts.as_slice(), job.running)).collect();
     assert_eq!(known, [("j-aaaaaaaaaaaa", &[][..], false), ("j-bbbbbbbbbbbb", &[2][..], false)]);
     for job in ["j-aaaaaaaaaaaa", "j-bbbbbbbbbbbb", "j-cccccccccccc"] {
-        assert_eq!(fixture.ask(Purpose::ForgetJob { job: job.into() }).await.unwrap().0, Answer::Ready, "{job}");
+        assert_eq!(fixture.ask(Purpose::ForgetJob { job: job.into() }).await.unwrap().0, Reply::Ready, "{job}");
     }
     assert_eq!(std::fs::read_dir(&jobs).unwrap().count(), 2, "what is no job's stays");
 }
@@ -101,7 +101,7 @@ async fn fork_bomb_ends_and_others_continue() {
     read_text(&mut link, "on").await;
     eventually("there are many", || processes(&mine).len() > 20).await;
     let stopping = Purpose::StopJob { job: mine.job.clone(), attempt: 1, grace_seconds: 0 };
-    assert_eq!(instance.ask(stopping).await.0, Answer::Ready);
+    assert_eq!(instance.ask(stopping).await.0, Reply::Ready);
     finish(&mut link).await.assert_end(JobEnd::Stopped);
     assert!(processes(&mine).is_empty());
     session.1.data(b"still here\n").await.unwrap();
@@ -115,7 +115,7 @@ async fn fork_bomb_ends_and_others_continue() {
 
 /// Asserts that the log has every number from 1 up to at least `least`.
 async fn assert_counted(instance: &Instance, counting: &JobOrder, least: u64) {
-    let Answer::Jobs(known) = instance.ask(Purpose::ListJobs).await.0 else { panic!("no list") };
+    let Reply::Jobs(known) = instance.ask(Purpose::ListJobs).await.0 else { panic!("no list") };
     assert!(known.iter().any(|job| job.job == counting.job && job.attempts == [1] && !job.running), "{known:?}");
     let (_, mut link) = instance.ask(following(counting, 0)).await;
     let seen = finish(&mut link).await;

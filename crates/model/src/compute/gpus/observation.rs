@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Fault, Figures, Known, Seen};
+use super::{Fault, Figures, GpuRecord, ObservedGpu};
 use crate::capacity::Gpu;
 
 /// What one observation of the GPUs of the host found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Look {
-    pub seen: Vec<Seen>,
+pub struct GpuObservation {
+    pub seen: Vec<ObservedGpu>,
     /// Whether all real GPUs were queried: then a real GPU that was not seen does not exist.
     pub all_real: bool,
     /// The same for the GPUs that are declared by the operator.
@@ -19,15 +19,15 @@ pub struct Look {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unseen {
     /// The GPUs that should exist: they are lost, or nothing is known of them now.
-    pub missed: Vec<Seen>,
+    pub missed: Vec<ObservedGpu>,
     /// The slices that no longer exist because their GPU is divided in another way: their rows are obsolete.
     pub gone: Vec<String>,
 }
 
-impl Look {
+impl GpuObservation {
     /// Returns an observation that found every GPU.
-    pub fn complete(seen: Vec<Seen>) -> Self {
-        Look { seen, all_real: true, all_simulated: true }
+    pub fn complete(seen: Vec<ObservedGpu>) -> Self {
+        GpuObservation { seen, all_real: true, all_simulated: true }
     }
 
     /// Returns what this observation means for known GPUs that were not seen; `is_owned` tells which of them have an
@@ -38,14 +38,14 @@ impl Look {
     /// declared.
     pub fn unseen(
         &self,
-        known: &BTreeMap<String, Known>,
+        known: &BTreeMap<String, GpuRecord>,
         is_owned: impl Fn(&str) -> bool,
         is_listed: impl Fn(&str) -> bool,
     ) -> Unseen {
         let seen: BTreeSet<&str> = self.seen.iter().map(|seen| seen.gpu.id.as_str()).collect();
         let parents: BTreeSet<&str> = self.seen.iter().filter_map(|seen| seen.facts.parent.as_deref()).collect();
         let absent = || known.values().filter(|known| !seen.contains(known.gpu.id.as_str()));
-        let is_gone = |known: &Known| {
+        let is_gone = |known: &GpuRecord| {
             let is_there = |parent: &String| seen.contains(parent.as_str()) || parents.contains(parent.as_str());
             self.covers(&known.gpu) && known.facts.parent.as_ref().is_some_and(is_there)
         };
@@ -72,9 +72,9 @@ impl Look {
     }
 }
 
-fn missed_gpu(known: &Known, is_silent: bool) -> Seen {
+fn missed_gpu(known: &GpuRecord, is_silent: bool) -> ObservedGpu {
     let fault = if is_silent { Fault::Silent } else { Fault::Lost };
-    Seen { gpu: known.gpu.clone(), facts: known.facts.clone(), figures: Figures::default(), faults: vec![fault] }
+    ObservedGpu { gpu: known.gpu.clone(), facts: known.facts.clone(), figures: Figures::default(), faults: vec![fault] }
 }
 
 #[cfg(test)]
@@ -82,20 +82,24 @@ mod tests {
     use super::*;
     use crate::gpus::Facts;
 
-    fn gpu(id: &str, simulated: bool) -> Seen {
-        Seen::plain(Gpu { id: id.into(), model: "H100".into(), simulated })
+    fn gpu(id: &str, simulated: bool) -> ObservedGpu {
+        ObservedGpu::plain(Gpu { id: id.into(), model: "H100".into(), simulated })
     }
 
-    fn slice(id: &str, parent: &str) -> Seen {
-        Seen { facts: Facts { parent: Some(parent.into()), ..Facts::default() }, ..gpu(id, false) }
+    fn slice(id: &str, parent: &str) -> ObservedGpu {
+        ObservedGpu { facts: Facts { parent: Some(parent.into()), ..Facts::default() }, ..gpu(id, false) }
     }
 
-    fn rows(seen: &[Seen]) -> BTreeMap<String, Known> {
-        seen.iter().map(|seen| (seen.gpu.id.clone(), Known::new(seen))).collect()
+    fn rows(seen: &[ObservedGpu]) -> BTreeMap<String, GpuRecord> {
+        seen.iter().map(|seen| (seen.gpu.id.clone(), GpuRecord::new(seen))).collect()
     }
 
     /// The GPUs that are missed, with their faults, and those that are gone.
-    fn missed_and_gone(look: &Look, known: &[Seen], owned: &[&str]) -> (Vec<(String, Fault)>, Vec<String>) {
+    fn missed_and_gone(
+        look: &GpuObservation,
+        known: &[ObservedGpu],
+        owned: &[&str],
+    ) -> (Vec<(String, Fault)>, Vec<String>) {
         let unseen = look.unseen(&rows(known), |id| owned.contains(&id), |id| id == "declared");
         let missed = unseen.missed.into_iter().map(|seen| (seen.gpu.id, seen.faults[0].clone()));
         (missed.collect(), unseen.gone)
@@ -104,11 +108,11 @@ mod tests {
     #[test]
     fn unseen_real_gpu_is_lost_or_silent() {
         let known = [gpu("GPU-1", false), gpu("GPU-2", false), gpu("declared", true)];
-        let look = Look::complete(vec![gpu("GPU-1", false)]);
+        let look = GpuObservation::complete(vec![gpu("GPU-1", false)]);
         assert_eq!(missed_and_gone(&look, &known, &[]), (vec![("GPU-2".into(), Fault::Lost)], vec![]));
-        let look = Look { all_real: false, ..look };
+        let look = GpuObservation { all_real: false, ..look };
         assert_eq!(missed_and_gone(&look, &known, &[]), (vec![("GPU-2".into(), Fault::Silent)], vec![]));
-        let (missed, _) = missed_and_gone(&Look::default(), &known, &[]);
+        let (missed, _) = missed_and_gone(&GpuObservation::default(), &known, &[]);
         let silent = ["GPU-1", "GPU-2", "declared"].map(|id| (id.to_owned(), Fault::Silent));
         assert_eq!(missed, silent, "no query succeeded");
     }
@@ -116,15 +120,15 @@ mod tests {
     #[test]
     fn declared_gpu_is_missed_by_owner_only() {
         let known = [gpu("declared", true)];
-        assert_eq!(missed_and_gone(&Look::complete(vec![]), &known, &[]), (vec![], vec![]));
-        let (missed, _) = missed_and_gone(&Look::complete(vec![]), &known, &["declared"]);
+        assert_eq!(missed_and_gone(&GpuObservation::complete(vec![]), &known, &[]), (vec![], vec![]));
+        let (missed, _) = missed_and_gone(&GpuObservation::complete(vec![]), &known, &["declared"]);
         assert_eq!(missed, [("declared".to_owned(), Fault::Lost)]);
     }
 
     #[test]
     fn slices_follow_division_of_gpu() {
         let known = [gpu("GPU-1", false), slice("MIG-1", "GPU-1"), slice("MIG-2", "GPU-1")];
-        let divided = Look::complete(vec![slice("MIG-3", "GPU-1")]);
+        let divided = GpuObservation::complete(vec![slice("MIG-3", "GPU-1")]);
         assert_eq!(
             missed_and_gone(&divided, &known, &[]),
             (vec![], vec!["MIG-1".into(), "MIG-2".into()]),
@@ -132,12 +136,12 @@ mod tests {
         );
         let (missed, gone) = missed_and_gone(&divided, &known, &["MIG-1"]);
         assert_eq!((missed, gone), (vec![("MIG-1".into(), Fault::Lost)], vec!["MIG-2".into()]));
-        let whole = Look::complete(vec![gpu("GPU-1", false)]);
+        let whole = GpuObservation::complete(vec![gpu("GPU-1", false)]);
         assert_eq!(missed_and_gone(&whole, &known, &[]).1, ["MIG-1", "MIG-2"]);
-        let (missed, gone) = missed_and_gone(&Look::complete(vec![]), &known, &[]);
+        let (missed, gone) = missed_and_gone(&GpuObservation::complete(vec![]), &known, &[]);
         let lost = ["MIG-1", "MIG-2"].map(|id| (id.to_owned(), Fault::Lost));
         assert_eq!((missed.as_slice(), gone.len()), (lost.as_slice(), 0), "the GPU is lost with all of its slices");
-        let query_failed = Look { all_real: false, ..divided };
+        let query_failed = GpuObservation { all_real: false, ..divided };
         assert_eq!(missed_and_gone(&query_failed, &known, &[]).1, Vec::<String>::new(), "they may exist");
     }
 }

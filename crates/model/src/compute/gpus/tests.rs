@@ -14,9 +14,9 @@ fn look(health: Health, faults: &[Fault], seconds: i64) -> Health {
     health.seen(faults, None, at(seconds), QUIET)
 }
 
-fn seen(faults: Vec<Fault>) -> Seen {
+fn seen(faults: Vec<Fault>) -> ObservedGpu {
     let gpu = Gpu { id: "gpu-0".into(), model: "H100".into(), simulated: true };
-    Seen { faults, ..Seen::plain(gpu) }
+    ObservedGpu { faults, ..ObservedGpu::plain(gpu) }
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn xid_before_clear_is_ignored() {
 
 #[test]
 fn withheld_names_every_reason() {
-    let mut known = Known::new(&seen(vec![]));
+    let mut known = GpuRecord::new(&seen(vec![]));
     assert_eq!(known.withheld(), None);
     known.drain = Some(Drain { reason: Some("a new fan".into()), since: at(0) });
     assert_eq!(known.withheld().unwrap(), "drained by an operator at 1970-01-01T00:00:00Z: a new fan");
@@ -86,8 +86,8 @@ fn withheld_names_every_reason() {
 
 #[test]
 fn lost_gpu_keeps_its_facts() {
-    let whole = Seen { facts: Facts { memory_bytes: 80 << 30, ..Facts::default() }, ..seen(vec![]) };
-    let known = Known::new(&whole).seen(&seen(vec![Fault::Lost]), at(1), QUIET);
+    let whole = ObservedGpu { facts: Facts { memory_bytes: 80 << 30, ..Facts::default() }, ..seen(vec![]) };
+    let known = GpuRecord::new(&whole).seen(&seen(vec![Fault::Lost]), at(1), QUIET);
     assert_eq!(known.facts.memory_bytes, 80 << 30);
 }
 
@@ -95,7 +95,7 @@ proptest::proptest! {
     /// A GPU is offered only if it has no fault now and never had a fatal one.
     #[test]
     fn offered_gpu_is_healthy(looks: Vec<(bool, bool, u8)>) {
-        let (mut known, mut now, mut fatal) = (Known::new(&seen(vec![])), 0, false);
+        let (mut known, mut now, mut fatal) = (GpuRecord::new(&seen(vec![])), 0, false);
         for (is_bad, is_fatal, pause) in looks {
             now += i64::from(pause);
             let mut faults = Vec::new();

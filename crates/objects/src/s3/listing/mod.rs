@@ -9,7 +9,7 @@ pub(in crate::s3) mod list_objects_v2;
 use s3s::dto::{CommonPrefix, CommonPrefixList, ETag, ObjectStorageClass, Owner};
 use s3s::{S3Result, s3_error};
 use tarn_model::ids::OrgId;
-use tarn_model::objects::Listed;
+use tarn_model::objects::ListedObject;
 
 use crate::list::{Entry, MAX_PAGE, Page, Query};
 use crate::s3::listing::encoding::Encoding;
@@ -64,7 +64,7 @@ pub(in crate::s3) fn split_entries<T>(entries: Vec<Entry<T>>, encoding: Encoding
 }
 
 /// Converts an object to its entry in a list.
-pub(in crate::s3) fn object_entry(listed: Listed, owner: Option<Owner>, encoding: Encoding) -> s3s::dto::Object {
+pub(in crate::s3) fn object_entry(listed: ListedObject, owner: Option<Owner>, encoding: Encoding) -> s3s::dto::Object {
     let (size, etag) = listed.object.unzip();
     s3s::dto::Object {
         key: Some(encoding.encode_text(listed.key)),

@@ -9,7 +9,7 @@ use tarn_control::Control;
 use tarn_control::operations::clusters::ClusterView;
 use tarn_control::operations::ssh::{self, SshClient};
 use tarn_model::clusters::Instance;
-use tarn_model::gpus::Known;
+use tarn_model::gpus::GpuRecord;
 use tarn_model::ids::OrgId;
 use tarn_model::lifecycle::State;
 
@@ -115,7 +115,7 @@ pub(super) fn cluster_text(view: &ClusterView) -> String {
     out
 }
 
-fn instance_info(control: &Control, node: Instance, gpus: &BTreeMap<String, Known>) -> InstanceInfo {
+fn instance_info(control: &Control, node: Instance, gpus: &BTreeMap<String, GpuRecord>) -> InstanceInfo {
     InstanceInfo {
         name: node.name(),
         status: cluster_status(&node.state),

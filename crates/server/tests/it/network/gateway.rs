@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use tarn_control::SshEndpoint;
-use tarn_link::{Answer, FromGuest, Program, Purpose, Reader, Writer, opening};
+use tarn_link::{FromGuest, Program, Purpose, Reader, Reply, Writer, opening};
 use tarn_server::{Limits, serve_gateway};
 use tempfile::TempDir;
 
@@ -20,7 +20,7 @@ async fn guest(instance: String, stream: tokio::io::DuplexStream) {
     let (mut reader, mut writer) = (Reader::new(reader), Writer::new(writer));
     let Ok(Purpose::Session(session)) = opening::accept(&mut reader, &mut writer).await else { return };
     let Program::Exec(line) = session.program else { return };
-    writer.message(&Answer::Ready).await.unwrap();
+    writer.message(&Reply::Ready).await.unwrap();
     writer.data(format!("{instance} ran {}\n", String::from_utf8_lossy(&line)).as_bytes()).await.unwrap();
     writer.message(&FromGuest::Exited { code: 3 }).await.unwrap();
 }

@@ -79,7 +79,7 @@ async fn live_detach_kills_nothing(#[values(DatabaseKind::Sqlite, DatabaseKind::
     assert_eq!(attachments(&world, key, &volume).await[0]["status"], "ATTACHED", "nothing changed");
 
     // A process that starts to use the volume after the call was accepted blocks the request, and nothing else.
-    tarn_driver::Driver::end_holders(&world.fake, &volume, &nodes[1], std::time::Duration::ZERO).await.unwrap();
+    tarn_driver::Driver::end_volume_users(&world.fake, &volume, &nodes[1], std::time::Duration::ZERO).await.unwrap();
     let detached = world.post(key, "/storage/detach", body.clone()).await;
     assert_eq!(detached.status, 202, "{detached:?}");
     world.fake.hold(&volume, &nodes[1], "late").await.unwrap();
@@ -90,7 +90,7 @@ async fn live_detach_kills_nothing(#[values(DatabaseKind::Sqlite, DatabaseKind::
     assert_eq!(attachments(&world, key, &volume).await[0]["status"], "ATTACHED");
     assert_eq!(world.get(key, "/cluster/info/trainer").await.body["cluster_info"]["status"], "RUNNING");
 
-    tarn_driver::Driver::end_holders(&world.fake, &volume, &nodes[1], std::time::Duration::ZERO).await.unwrap();
+    tarn_driver::Driver::end_volume_users(&world.fake, &volume, &nodes[1], std::time::Duration::ZERO).await.unwrap();
     assert_eq!(world.post(key, "/storage/detach", body).await.status, 202);
     world.settle().await;
     assert_eq!(attachments(&world, key, &volume).await, json!([]));

@@ -5,8 +5,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tarn_driver::fake::FakeDriver;
 use tarn_driver::{
-    Access, Capabilities, Driver, Error, GuestStream, Holder, InstanceSpec, Observed, ObservedInstance, ObservedVolume,
-    VolumeSpec,
+    Access, Capabilities, Driver, Error, GuestStream, InstanceSpec, Observed, ObservedInstance, ObservedVolume,
+    VolumeSpec, VolumeUser,
 };
 use tarn_model::capacity::Inventory;
 use tarn_model::ids::{InstanceId, VolumeId};
@@ -75,17 +75,17 @@ impl Driver for GuestDriver {
         self.fake.ensure_mount(volume, instance).await
     }
 
-    async fn holders(&self, volume: &VolumeId, instance: &InstanceId) -> Result<Vec<Holder>, Error> {
-        self.fake.holders(volume, instance).await
+    async fn volume_users(&self, volume: &VolumeId, instance: &InstanceId) -> Result<Vec<VolumeUser>, Error> {
+        self.fake.volume_users(volume, instance).await
     }
 
-    async fn end_holders(
+    async fn end_volume_users(
         &self,
         volume: &VolumeId,
         instance: &InstanceId,
         grace: Duration,
-    ) -> Result<Vec<Holder>, Error> {
-        self.fake.end_holders(volume, instance, grace).await
+    ) -> Result<Vec<VolumeUser>, Error> {
+        self.fake.end_volume_users(volume, instance, grace).await
     }
 
     async fn remove_mount(&self, volume: &VolumeId, instance: &InstanceId) -> Result<(), Error> {

@@ -12,7 +12,7 @@ use tarn_control::audit::{Difference, differences};
 use tarn_driver::findings::{Finding, Level};
 use tarn_driver::local::examine::{self, Pool};
 use tarn_driver::{Observed, fake, format_short_list};
-use tarn_model::storage::{Left, VolumeState};
+use tarn_model::storage::{VolumeRemains, VolumeState};
 use tarn_store::{Store, examine as rows, storage};
 
 use crate::doctor::probes::engine_state::EngineState;
@@ -146,7 +146,7 @@ async fn compare_once(target: &Target, store: &Store) -> Result<(Drift, Option<P
     let volumes = store.read(storage::claimed).await.map_err(|error: tarn_store::Error| error.to_string())?;
     for (volume, _) in volumes {
         // The engine has already recorded this failure in the row.
-        if let VolumeState::Failed { left: Left::Data, reason, .. } = &volume.state {
+        if let VolumeState::Failed { left: VolumeRemains::Data, reason, .. } = &volume.state {
             drift.volumes.insert(volume.id.to_string(), format!("{} has failed: {reason}", volume.id));
         }
     }

@@ -3,7 +3,7 @@
 
 use tarn_driver::{Driver, InstanceSpec};
 use tarn_link::opening::{self, Opened};
-use tarn_link::{Answer, Endpoint, FromGuest, Purpose, Stream, relay};
+use tarn_link::{Endpoint, FromGuest, Purpose, Reply, Stream, relay};
 use tarn_model::ids::InstanceId;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -46,7 +46,7 @@ async fn open_to_guest(
     let stream = host.driver.connect(id).await.unwrap();
     let asked = tokio::time::timeout(TIMEOUT, opening::open(stream, purpose)).await.expect("the guest answers");
     asked.map(|(answer, opened)| {
-        assert!(matches!(answer, Answer::Ready | Answer::Listening(_)), "{answer:?}");
+        assert!(matches!(answer, Reply::Ready | Reply::Listening(_)), "{answer:?}");
         opened
     })
 }

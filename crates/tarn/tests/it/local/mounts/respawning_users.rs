@@ -20,7 +20,7 @@ fn killed_users_are_named_despite_new_ones() {
         let again = format!("while :; do (cd {at} && exec sleep 1); done");
         host.run(&spec.id, &format!("for n in 1 2 3 4 5 6 7 8; do ({again}) >/dev/null 2>&1 & done")).await;
         wait_until_works(host, &spec.id, "pgrep -x sleep").await;
-        let killed = host.driver.end_holders(&volume.id, &spec.id, Duration::ZERO).await.unwrap();
+        let killed = host.driver.end_volume_users(&volume.id, &spec.id, Duration::ZERO).await.unwrap();
         assert!(!killed.is_empty() && killed.len() <= MAX_REPORTED, "{killed:?}");
         assert!(killed.iter().any(|holder| holder.program == "sleep"), "{killed:?}");
         // The next start is without the volume, so no process can use it.

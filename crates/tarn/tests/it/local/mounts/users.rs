@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tarn_driver::{Driver, Error, Holder};
+use tarn_driver::{Driver, Error, VolumeUser};
 use tarn_model::ids::{InstanceId, VolumeId};
 
 use super::{assert_nothing_mounted, create_volume, mount_point, start_with_volumes, wait_until_works};
@@ -71,16 +71,16 @@ async fn users(host: &TestHost, id: &InstanceId) -> Vec<(&'static str, &'static 
 }
 
 /// Waits until so many processes use a volume.
-async fn wait_for_users(host: &TestHost, volume: &VolumeId, id: &InstanceId, count: usize) -> Vec<Holder> {
-    let mut holders = Vec::new();
+async fn wait_for_users(host: &TestHost, volume: &VolumeId, id: &InstanceId, count: usize) -> Vec<VolumeUser> {
+    let mut volume_users = Vec::new();
     let held = async {
-        while holders.len() < count {
-            holders = host.driver.holders(volume, id).await.unwrap();
+        while volume_users.len() < count {
+            volume_users = host.driver.volume_users(volume, id).await.unwrap();
         }
     };
     let waited = tokio::time::timeout(TIMEOUT, held).await;
-    assert!(waited.is_ok(), "{count} use it, and only these are seen: {holders:?}");
-    holders
+    assert!(waited.is_ok(), "{count} use it, and only these are seen: {volume_users:?}");
+    volume_users
 }
 
 /// The processes that use a volume are named, asked to end, and finally killed.
@@ -98,27 +98,27 @@ fn users_are_named_asked_and_killed() {
             wait_until_works(host, &spec.id, &format!("pgrep -x {program}")).await;
         }
         let init = host.init(&spec.id);
-        let holders = wait_for_users(host, &volume.id, &spec.id, users.len()).await;
+        let volume_users = wait_for_users(host, &volume.id, &spec.id, users.len()).await;
         let refused = host.driver.remove_mount(&volume.id, &spec.id).await;
         let Err(Error::Permanent(why)) = refused else { panic!("{refused:?}") };
         for (_, program, _) in &users {
             let pid = host.run(&spec.id, &format!("cat /tmp/{program}")).await.trim().parse().unwrap();
-            let holder = Holder { pid, program: (*program).into() };
+            let holder = VolumeUser { pid, program: (*program).into() };
             assert!(
-                holders.contains(&holder) && why.contains(&holder.to_string()),
-                "{holder} in {why} and {holders:?}"
+                volume_users.contains(&holder) && why.contains(&holder.to_string()),
+                "{holder} in {why} and {volume_users:?}"
             );
         }
-        assert_eq!(holders.len(), users.len(), "{holders:?}");
+        assert_eq!(volume_users.len(), users.len(), "{volume_users:?}");
         let seen = host.driver.observe_instance(&spec.id).await.unwrap().unwrap();
         assert_eq!(seen.volumes, std::slice::from_ref(&volume.id), "what is in use stays");
         host.run(&spec.id, &format!("test -e {at}/file && pgrep -x tail")).await;
 
         // Long enough for processes that end when asked to, also on a busy host.
-        let killed = host.driver.end_holders(&volume.id, &spec.id, Duration::from_secs(5)).await.unwrap();
+        let killed = host.driver.end_volume_users(&volume.id, &spec.id, Duration::from_secs(5)).await.unwrap();
         let stubborn: Vec<_> = users.iter().filter(|user| !user.2).map(|user| user.1).collect();
         assert_eq!(killed.iter().map(|holder| holder.program.as_str()).collect::<Vec<_>>(), stubborn);
-        assert_eq!(host.driver.holders(&volume.id, &spec.id).await, Ok(Vec::new()));
+        assert_eq!(host.driver.volume_users(&volume.id, &spec.id).await, Ok(Vec::new()));
         host.driver.remove_mount(&volume.id, &spec.id).await.unwrap();
         host.run(&spec.id, "pgrep -f 'sleep 1001'").await;
         assert_eq!(host.init(&spec.id), init, "no other process was touched");
@@ -134,8 +134,8 @@ fn unused_volume_has_no_users() {
         let [with, without] = [start_with_volumes(host, &[&volume]).await, start_with_volumes(host, &[]).await];
         host.run(&with.id, &format!("touch {}/file", mount_point(&volume))).await;
         for spec in [&with, &without] {
-            assert_eq!(host.driver.holders(&volume.id, &spec.id).await, Ok(Vec::new()));
-            let killed = host.driver.end_holders(&volume.id, &spec.id, Duration::ZERO).await;
+            assert_eq!(host.driver.volume_users(&volume.id, &spec.id).await, Ok(Vec::new()));
+            let killed = host.driver.end_volume_users(&volume.id, &spec.id, Duration::ZERO).await;
             assert_eq!(killed, Ok(Vec::new()));
         }
         // A use in another instance does not keep it mounted here.
@@ -143,7 +143,7 @@ fn unused_volume_has_no_users() {
         host.driver.ensure_mount(&volume.id, &without.id).await.unwrap();
         host.run(&without.id, &command).await;
         wait_until_works(host, &without.id, "pgrep -x sleep").await;
-        assert_eq!(host.driver.holders(&volume.id, &with.id).await, Ok(Vec::new()));
+        assert_eq!(host.driver.volume_users(&volume.id, &with.id).await, Ok(Vec::new()));
         host.driver.remove_mount(&volume.id, &with.id).await.unwrap();
         assert!(matches!(host.driver.remove_mount(&volume.id, &without.id).await, Err(Error::Permanent(_))));
     });
