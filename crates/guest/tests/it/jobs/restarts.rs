@@ -25,8 +25,10 @@ async fn stopped_node_keeps_output() {
     }
     let root = Arc::new(Root::new(0, 0));
     let mut instance = Instance::of(root.clone()).await;
-    let (counting, polite) =
-        (order(&[COUNTING]), order(&["trap 'echo saved; exit 0' TERM; echo on; sleep 1000 & wait"]));
+    let (counting, polite) = (
+        order(&[COUNTING]),
+        order(&["trap 'kill $! 2>/dev/null; echo saved; exit 0' TERM; echo on; sleep 1000 & wait"]),
+    );
     let (_, first) = instance.ask(Purpose::RunJob(Box::new(counting.clone()))).await;
     let (_, mut second) = instance.ask(Purpose::RunJob(Box::new(polite.clone()))).await;
     read_text(&mut second, "on").await;
