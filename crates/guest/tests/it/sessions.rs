@@ -105,8 +105,9 @@ async fn background_programs_do_not_hold_a_session() {
 async fn broken_stream_hangs_up() {
     let fixture = Fixture::new();
     let gone = fixture.root.home().join("gone");
-    let mut link =
-        fixture.begin(exec(&format!("trap 'echo > {}; exit' HUP; echo on; sleep 1000 & wait", gone.display()))).await;
+    let mut link = fixture
+        .begin(exec(&format!("trap 'kill $!; echo > {}; exit' HUP; echo on; sleep 1000 & wait", gone.display())))
+        .await;
     read_until(&mut link, "on").await;
     drop(link);
     eventually("the program noticed", || gone.exists()).await;
