@@ -1,0 +1,5 @@
+//! The few tools that several crates need and that no maintained crate offers in the form we need. A tool is here only
+//! if at least two crates use it ([decision 21](../../../docs/decisions/0021-base.md)).
+//!
+//! Nothing here knows the domain, the database, HTTP or the host. Each module is independent of the others; one that
+//! has a dependency is behind a feature of its name.
