@@ -8,7 +8,7 @@ export CARGO_TARGET_DIR := $(CURDIR)/target
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: build ## install what is missing, build, start the cloud: make run ARGS="--listen 127.0.0.1:7070"
@@ -67,8 +67,8 @@ openapi: ## regenerate openapi.json from the code
 	install -m 644 target/openapi.json openapi.json.new
 	mv openapi.json.new openapi.json
 
-.PHONY: bench
-bench: build ## measure against the baselines; rewrites the sections in docs/benchmarks.md
+.PHONY: bench-tools
+bench-tools: build
 	scripts/install-missing bench
 	scripts/venv .venv-bench bench/requirements.txt
 	cargo build --release --manifest-path bench/axum_limit/Cargo.toml --target-dir target/bench
@@ -76,6 +76,9 @@ bench: build ## measure against the baselines; rewrites the sections in docs/ben
 	cc -O2 -Wall -shared -fPIC -o target/bench/nodelay.so bench/objects/nodelay.c -ldl
 	rustc --edition 2024 -O -o target/bench/forkexec bench/jobs/forkexec.rs
 	rustc --edition 2024 -O -o target/bench/bare bench/client/bare.rs
+
+.PHONY: bench
+bench: bench-tools ## measure against the baselines; rewrites the sections in docs/benchmarks.md
 	.venv-bench/bin/python -m bench.spine
 	.venv-bench/bin/python -m bench.instances
 	.venv-bench/bin/python -m bench.images
@@ -83,6 +86,10 @@ bench: build ## measure against the baselines; rewrites the sections in docs/ben
 	.venv-bench/bin/python -m bench.objects
 	.venv-bench/bin/python -m bench.jobs
 	.venv-bench/bin/python -m bench.client
+
+.PHONY: bench-compare
+bench-compare: bench-tools ## measure this program and an older one in turns: make bench-compare BEFORE=path/to/tarn
+	.venv-bench/bin/python -m bench.compare $(BEFORE)
 
 .PHONY: soak
 soak: build ## the crash tests and the schema fuzzing with their full counts; hours, not minutes

@@ -1,6 +1,7 @@
 """The measured servers: started on a free loopback port, ended by process id."""
 
 import contextlib
+import hashlib
 import http.client
 import os
 import signal
@@ -85,13 +86,19 @@ def axum_limit(database: Path, sync="NORMAL") -> Server:
     return Server(command, environment={"SYNC": sync}, log=database.with_suffix(".axum.log"), port=port)
 
 
-def tarn(data: Path, *options) -> Server:
+def tarn(data: Path, *options, program: Path = TARN) -> Server:
     """Tarn as an operator would start it, but without a rate limit."""
     port = free_port()
-    command = [TARN, "serve", "--data", data, "--listen", f"127.0.0.1:{port}", "--driver", "fake"]
+    command = [program, "serve", "--data", data, "--listen", f"127.0.0.1:{port}", "--driver", "fake"]
     command += ["--s3-listen", "none", *options]
     log = data.with_name(data.name + ".log")
     return Server(command, environment={"TARN_RATE_LIMIT_PER_SECOND": "0"}, log=log, port=port)
+
+
+def version(program: Path) -> str:
+    """What a build says of itself, and the start of its hash: two builds may have the same version."""
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    return f"{said} ({hashlib.sha256(program.read_bytes()).hexdigest()[:12]})"
 
 
 def free_port() -> int:

@@ -20,13 +20,13 @@ LONGEST_SECONDS = 600
 Cell = tuple[str, int, int]
 
 
-def compare(work: Path, kinds: dict, rounds: int, seconds: float) -> tuple[dict[Cell, dict[str, Sample]], dict]:
+def compare(work: Path, kinds: dict, rounds: int, seconds: float, sizes=SIZES) -> tuple[dict[Cell, dict[str, Sample]], dict]:
     """The medians by cell and by system, and the peak memory of each system."""
     found: dict[Cell, dict[str, list[Sample]]] = {}
     with contextlib.ExitStack() as stack:
         running = {name: stack.enter_context(kind(work)) for name, kind in kinds.items()}
         for number in range(rounds):
-            for size in SIZES:
+            for size in sizes:
                 for connections in CONNECTIONS:
                     # The order changes, because the first system runs on an idle host.
                     for name in sorted(running, reverse=number % 2 == 1):

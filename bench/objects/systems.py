@@ -101,9 +101,13 @@ class SeaweedFs(System):
 class Tarn(System):
     """Tarn as an operator would start it, with the credentials of the administrator's organization."""
 
+    def __init__(self, work: Path, program: Path = servers.TARN):
+        self.program = program
+        super().__init__(work)
+
     def command_line(self, port: int) -> list:
         self.api_port = servers.free_port()
-        command = [servers.TARN, "serve", "--data", self.data, "--driver", "fake"]
+        command = [self.program, "serve", "--data", self.data, "--driver", "fake"]
         return [*command, "--listen", f"127.0.0.1:{self.api_port}", "--s3-listen", f"127.0.0.1:{port}"]
 
     def wait(self):

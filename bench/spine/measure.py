@@ -42,10 +42,10 @@ class Plan:
         return dict(zip(calls, samples, strict=True))
 
 
-def prepare(plan: Plan) -> Path:
+def prepare(plan: Plan, program: Path = servers.TARN) -> Path:
     """A data directory in which the administrator has twenty running clusters; the parts work on copies of it."""
     data = plan.directory / "base"
-    with servers.tarn(data, *OPTIONS) as server:
+    with servers.tarn(data, *OPTIONS, program=program) as server:
         for _ in range(OWN_CLUSTERS):
             status, answer = server.get("/cluster/create", key(data), method="POST", body=claim())
             if status != 202:

@@ -1,0 +1,1 @@
+"""Two builds of Tarn in turns: what a change costs."""
