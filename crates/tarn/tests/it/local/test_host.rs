@@ -22,7 +22,7 @@ use tarn_model::ids::{ClusterId, InstanceId};
 use tarn_store::testing::ManualClock;
 
 /// The guest that the program under test embeds.
-static GUEST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tarn-guest"));
+static GUEST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tarn-guest.zst"));
 
 /// How long anything may take before a test gives up; a busy host takes many times as long as an idle one.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);

@@ -23,7 +23,7 @@ shift
 "#;
 
 /// The guest that the program under test embeds.
-const GUEST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tarn-guest"));
+const GUEST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tarn-guest.zst"));
 
 /// How many helpers an engine runs at once.
 const HELPERS: usize = 4;
