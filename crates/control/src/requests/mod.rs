@@ -106,8 +106,8 @@ impl From<Error> for Failure {
 }
 
 impl<'a> Definition<'a> {
-    /// Returns the step with this number. A number beyond the last step is one of an older version, which had more
-    /// steps that only committed: the step that commits now runs again.
+    /// Returns the step with this number. A number beyond the last step is of an older version, which had one more step
+    /// that only committed: now the last step commits, and runs or is undone again.
     pub(crate) fn step_at(&self, number: u32) -> Option<&Step<'a>> {
         self.steps.get(number as usize).or(self.steps.last())
     }
