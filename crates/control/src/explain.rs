@@ -7,7 +7,7 @@ use tarn_model::capacity::{self, Claim, HeldCapacity};
 use tarn_model::clusters::Instance;
 use tarn_model::gpus::GpuRecord;
 use tarn_model::ids::RequestId;
-use tarn_model::requests::{Request, RequestStatus, RequestType};
+use tarn_model::requests::{Progress, Request, RequestKind, RequestStatus};
 use tarn_store::{Tx, clusters, gpus, instances, requests};
 
 use crate::requests::{PULL, definition};
@@ -31,34 +31,29 @@ impl<'c> Explainer<'c> {
 
     /// Explains what a request is doing, or how it ended.
     pub(crate) fn explain_request(&mut self, tx: &mut Tx<'_>, request: &Request) -> Result<Option<String>> {
-        if request.status.is_terminal() {
-            return Ok(request.message.clone());
-        }
-        if request.waiting {
-            return self.explain_waiting(tx, request).map(Some);
-        }
         let why = match request.kind {
             // Only restarts by the engine have a note, which says why.
-            RequestType::ClusterRestart => requests::note(tx, &request.id)?.map(|note| format!("{note}. ")),
+            RequestKind::RestartCluster(_) if request.ended.is_none() => {
+                requests::note(tx, &request.id)?.map(|note| format!("{note}. "))
+            }
             _ => None,
         };
         let why = why.unwrap_or_default();
-        if !why.is_empty() && request.status == RequestStatus::Pending {
-            let until = request.deadline;
-            return Ok(Some(format!(
-                "{why}It waits for its turn, because only a few clusters restart at a time; until {until}, \
-                 then it fails."
-            )));
-        }
-        let last = request.message.as_deref().map(|message| format!(" Last: {message}.")).unwrap_or_default();
-        let text = match &request.failure {
-            Some(failure) => {
+        let last = || request.message.as_deref().map(|message| format!(" Last: {message}.")).unwrap_or_default();
+        let text = match &request.progress {
+            Progress::Completed { .. } | Progress::Failed { .. } => return Ok(request.message.clone()),
+            Progress::Queued => self.explain_waiting(tx, request)?,
+            Progress::New if !why.is_empty() => format!(
+                "{why}It waits for its turn, because only a few clusters restart at a time; until {}, then it fails.",
+                request.deadline
+            ),
+            Progress::Undoing { left, why: failure } => {
                 let until = request.deadline.after(self.control.settings().work_deadline);
-                format!("{why}Failed and is being undone, {} steps left, until {until}: {failure}.{last}", request.step)
+                format!("{why}Failed and is being undone, {left} steps left, until {until}: {failure}.{}", last())
             }
-            None => {
+            Progress::New | Progress::Forward { .. } => {
                 let at_work = self.describe_step(tx, request)?;
-                format!("{why}{at_work}; until {}, then it is undone and fails.{last}", request.deadline)
+                format!("{why}{at_work}; until {}, then it is undone and fails.{}", request.deadline, last())
             }
         };
         Ok(Some(text))
@@ -73,14 +68,14 @@ impl<'c> Explainer<'c> {
 
     /// Describes the current step of a request, counted among the steps it has, and its progress.
     fn describe_step(&self, tx: &mut Tx<'_>, request: &Request) -> Result<String> {
-        let steps = definition(request.kind).steps;
-        let current = steps.get(request.step as usize).or(steps.last()).map_or("finish", |step| step.name);
+        let definition = definition(&request.kind);
+        let current = definition.step_at(request.progress.step()).map_or("finish", |step| step.name);
         let without_pull = needs_no_image(tx, request)?;
-        let concerned = || steps.iter().filter(|step| !(without_pull && step.name == PULL));
+        let concerned = || definition.steps.iter().filter(|step| !(without_pull && step.name == PULL));
         let at = concerned().position(|step| step.name == current).unwrap_or_default() + 1;
-        let verb = if request.status == RequestStatus::Retrying { "Retries" } else { "Works on" };
+        let verb = if request.status() == RequestStatus::Retrying { "Retries" } else { "Works on" };
         let work = format!("{verb} step {at} of {} ({current})", concerned().count());
-        let reports = current == PULL && request.status == RequestStatus::Processing;
+        let reports = current == PULL && request.status() == RequestStatus::Processing;
         let progress = match self.control.step_progress().last_message(&request.id).filter(|_| reports) {
             Some(message) => Some(message),
             // Another replica may be running the step.
@@ -106,9 +101,9 @@ impl<'c> Explainer<'c> {
     }
 
     fn explain_waiting(&mut self, tx: &mut Tx<'_>, request: &Request) -> Result<String> {
-        let nodes = match &request.cluster {
-            Some(cluster) => instances::of_cluster(tx, cluster)?,
-            None => Vec::new(),
+        let nodes = match request.kind.objects() {
+            (Some(cluster), _) => instances::of_cluster(tx, cluster)?,
+            (None, _) => Vec::new(),
         };
         let held = match self.held.take() {
             Some(held) => held,
@@ -135,8 +130,8 @@ impl<'c> Explainer<'c> {
 
 /// Returns whether a request skips pulling an image because its cluster needs none.
 fn needs_no_image(tx: &mut Tx<'_>, request: &Request) -> Result<bool> {
-    match (&request.cluster, request.kind) {
-        (Some(id), RequestType::ClusterClaim) => {
+    match &request.kind {
+        RequestKind::ClaimCluster(id) => {
             Ok(clusters::get(tx, id)?.is_some_and(|cluster| cluster.wanted_image().is_none()))
         }
         _ => Ok(false),

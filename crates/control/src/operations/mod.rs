@@ -16,7 +16,7 @@ mod accounts;
 mod explain_jobs;
 
 use serde::{Deserialize, Serialize};
-use tarn_model::ids::{ClusterId, InstanceId, RequestId, VolumeId};
+use tarn_model::ids::{ClusterId, InstanceId, RequestId};
 use tarn_model::names;
 use tarn_model::users::{Owner, User};
 use tarn_store::{OwnerFilter, Tx};
@@ -26,11 +26,11 @@ use crate::{Caller, Result};
 pub use accounts::{admin, limits, users};
 pub use ssh::{gateway, keys as ssh_keys};
 
-/// The result of a call whose work continues in the background.
+/// The result of a call whose work continues in the background: with a cluster, a volume or both.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Accepted {
-    pub cluster: Option<ClusterId>,
-    pub volume: Option<VolumeId>,
+pub struct Accepted<C = ClusterId, V = ()> {
+    pub cluster: C,
+    pub volume: V,
     /// The instances of a new cluster.
     pub instances: Vec<InstanceId>,
     /// The request to poll.

@@ -8,12 +8,12 @@ use tarn_driver::{End, Observed};
 use tarn_model::Refused;
 use tarn_model::clusters::{Cluster, Instance};
 use tarn_model::lifecycle::State;
-use tarn_model::requests::RequestType;
+use tarn_model::requests::RequestKind;
 use tarn_store::{Tx, attachments, clusters, events, installation, instances, jobs, requests, storage};
 
 use super::instances as instance_reconciler;
 use crate::audit::{Difference, differences};
-use crate::requests::{NewRequest, deadlines, start_request};
+use crate::requests::{deadlines, start_request};
 use crate::{AfterReboot, Control, Error, Result, Settings};
 
 /// The key under which the database stores the last handled boot of the host.
@@ -177,9 +177,8 @@ fn begin_bring_back(tx: &mut Tx<'_>, cluster: Cluster, nodes: &[Instance], setti
     }
     let detail = serde_json::json!({ "name": cluster.name, "cause": End::MachineRebooted.name() });
     events::record(tx, events::ENGINE, cluster.owner.scope(), cluster.id.as_str(), "cluster.restart", &detail)?;
-    let owner = cluster.owner.clone();
-    let new = NewRequest { kind: RequestType::ClusterRestart, owner, cluster: Some(&cluster.id), volume: None };
-    let mut request = start_request(tx, new, settings.capacity_deadline)?;
+    let kind = RequestKind::RestartCluster(cluster.id);
+    let mut request = start_request(tx, cluster.owner, kind, settings.capacity_deadline)?;
     // An admission wakes the request, and its time starts then.
     request.due = request.deadline;
     requests::save(tx, &request)?;

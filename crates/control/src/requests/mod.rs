@@ -16,53 +16,54 @@ use std::future::Future;
 use std::pin::Pin;
 
 use tarn_model::Time;
-use tarn_model::ids::{ClusterId, VolumeId};
-use tarn_model::requests::{Request, RequestType};
+use tarn_model::requests::{Progress, Request, RequestKind};
 use tarn_store::Tx;
 
 use crate::{Control, Error, Result};
 
 pub(crate) use clusters::{PULL, QUEUE_WINDOW};
-pub(crate) use start::{NewRequest, end_request, start_completed, start_queued, start_request};
+pub(crate) use start::{end_request, start_completed, start_queued, start_request};
 
-/// A kind of request.
-pub struct Definition {
-    pub kind: RequestType,
+/// A kind of request, with the objects of one request.
+pub struct Definition<'a> {
     /// The steps, in order.
-    pub steps: &'static [Step],
+    pub steps: Vec<Step<'a>>,
     /// The message when the request completes.
     pub completed: &'static str,
     /// Whether its steps write notes, which are added to the final message.
     pub takes_notes: bool,
-    /// Marks the object as failed, with the reason, after everything was undone. Runs in the transaction that ends the
-    /// request.
-    pub failed: fn(&Request, &mut Tx<'_>, &str) -> Result<()>,
 }
 
 /// A step of a request.
-pub struct Step {
+pub struct Step<'a> {
     /// The name in explanations and logs.
     pub name: &'static str,
-    pub run: for<'a> fn(Context<'a>) -> Work<'a>,
-    pub undo: Undo,
+    pub run: Act<'a>,
+    pub undo: Undo<'a>,
 }
 
 /// How a step is undone.
-pub enum Undo {
-    With(for<'a> fn(Context<'a>) -> Work<'a>),
+pub enum Undo<'a> {
+    With(Act<'a>),
     /// There is no undo, for this reason.
     None(&'static str),
 }
 
-/// What a step works with.
+/// What a step works with, beside its objects.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
     pub control: &'a Control,
     pub request: &'a Request,
 }
 
-/// A running step. It acts, and returns what to commit.
-pub type Work<'a> = Pin<Box<dyn Future<Output = std::result::Result<Commit, Failure>> + Send + 'a>>;
+/// Acts, and returns what to commit.
+pub type Act<'a> = Box<dyn Fn(Context<'a>) -> RunningStep<'a> + Send + Sync + 'a>;
+
+/// A running step.
+pub type RunningStep<'a> = Pin<Box<dyn Future<Output = StepResult> + Send + 'a>>;
+
+/// What a step returns after it has acted.
+pub type StepResult<T = Commit> = std::result::Result<T, Failure>;
 
 /// The changes that are committed together with the progress of the request.
 pub type Commit = Box<dyn Fn(&mut Tx<'_>) -> Result<Next> + Send + Sync>;
@@ -104,34 +105,72 @@ impl From<Error> for Failure {
     }
 }
 
-impl<'a> Context<'a> {
-    /// Returns the cluster that the request is about.
-    pub(crate) fn cluster(&self) -> &'a ClusterId {
-        self.request.cluster.as_ref().expect("operations give every request of this kind a cluster")
-    }
-
-    /// Returns the volume that the request is about.
-    pub(crate) fn volume(&self) -> &'a VolumeId {
-        self.request.volume.as_ref().expect("operations give every request of this kind a volume")
+impl<'a> Definition<'a> {
+    /// Returns the step with this number. A number beyond the last step is of an older version, which had one more step
+    /// that only committed: now the last step commits, and runs or is undone again.
+    pub(crate) fn step_at(&self, number: u32) -> Option<&Step<'a>> {
+        self.steps.get(number as usize).or(self.steps.last())
     }
 }
 
 /// Returns the definition of a kind of request.
-pub fn definition(kind: RequestType) -> &'static Definition {
+pub fn definition(kind: &RequestKind) -> Definition<'_> {
     match kind {
-        RequestType::ClusterClaim => &clusters::claim::DEFINITION,
-        RequestType::ClusterRelease => &clusters::release::DEFINITION,
-        RequestType::ClusterEdit => &clusters::edit::DEFINITION,
-        RequestType::ClusterRestart => &clusters::restart::DEFINITION,
-        RequestType::StorageCreate => &storage::create::DEFINITION,
-        RequestType::StorageDestroy => &storage::destroy::DEFINITION,
-        RequestType::StorageAttach => &storage::attach::DEFINITION,
-        RequestType::StorageDetach => &storage::detach::DEFINITION,
-        RequestType::StorageEdit => &storage::edit::DEFINITION,
+        RequestKind::ClaimCluster(cluster) => clusters::claim::definition(cluster),
+        RequestKind::ReleaseCluster(cluster) => clusters::release::definition(cluster),
+        // The transaction that accepts the call changes name and protection.
+        RequestKind::EditCluster(_) => {
+            Definition { steps: Vec::new(), completed: "The cluster was changed.", takes_notes: false }
+        }
+        RequestKind::RestartCluster(cluster) => clusters::restart::definition(cluster),
+        RequestKind::CreateStorage(volume) => storage::create::definition(volume),
+        RequestKind::DestroyStorage(volume) => storage::destroy::definition(volume),
+        RequestKind::AttachStorage(change) => storage::attach::definition(change),
+        RequestKind::DetachStorage(change) => storage::detach::definition(change),
+        RequestKind::EditStorage(volume) => storage::edit::definition(volume),
     }
 }
 
-/// A commit that changes nothing except the progress.
-fn commit_nothing() -> Commit {
-    Box::new(|_| Ok(Next::Done))
+/// Returns whether the next step of a request pulls an image.
+pub(crate) fn pulls_image(request: &Request) -> bool {
+    let step = definition(&request.kind).step_at(request.progress.step()).map(|step| step.name);
+    matches!(request.progress, Progress::Forward { .. }) && step == Some(PULL)
+}
+
+/// Marks the object of a request as failed, after everything was undone or the undo was abandoned. Runs in the
+/// transaction that ends the request.
+pub(crate) fn fail_object(tx: &mut Tx<'_>, kind: &RequestKind, undone: bool, reason: &str) -> Result<()> {
+    match kind {
+        RequestKind::ClaimCluster(cluster) => clusters::nodes::fail_cluster(tx, cluster, reason),
+        RequestKind::ReleaseCluster(cluster) => clusters::release::fail_release(tx, cluster, reason),
+        RequestKind::EditCluster(_) => Ok(()),
+        RequestKind::RestartCluster(cluster) => clusters::restart::fail_restart(tx, cluster, reason),
+        RequestKind::CreateStorage(volume) => storage::create::fail_creation(tx, volume, undone, reason),
+        RequestKind::DestroyStorage(volume) => storage::destroy::fail_destruction(tx, volume, reason),
+        RequestKind::AttachStorage(change) => storage::attach::fail_attach(tx, change, undone, reason),
+        RequestKind::DetachStorage(change) => storage::detach::fail_detach(tx, change, undone, reason),
+        RequestKind::EditStorage(volume) => storage::edit::end_resize(tx, volume, None).map(drop),
+    }
+}
+
+fn step<'a>(name: &'static str, run: Act<'a>, undo: Undo<'a>) -> Step<'a> {
+    Step { name, run, undo }
+}
+
+/// Makes the act of a step of an asynchronous function and the object that it works on.
+fn act<'a, T: Sync, F>(object: &'a T, function: impl Fn(Context<'a>, &'a T) -> F + Send + Sync + 'a) -> Act<'a>
+where
+    F: Future<Output = StepResult> + Send + 'a,
+{
+    Box::new(move |ctx| Box::pin(function(ctx, object)))
+}
+
+/// The end of a step whose result is committed.
+fn commit(changes: impl Fn(&mut Tx<'_>) -> Result<Next> + Send + Sync + 'static) -> StepResult {
+    Ok(Box::new(changes))
+}
+
+/// The end of a step that commits nothing except the progress.
+fn commit_nothing() -> StepResult {
+    commit(|_| Ok(Next::Done))
 }

@@ -2,71 +2,57 @@
 
 use std::time::Duration;
 
-use tarn_model::ids::{ClusterId, RequestId, VolumeId};
-use tarn_model::requests::{Request, RequestStatus, RequestType};
+use tarn_model::ids::RequestId;
+use tarn_model::requests::{Progress, Request, RequestKind};
 use tarn_model::users::Owner;
 use tarn_store::{Tx, events, requests};
 
 use super::QUEUE_WINDOW;
 use crate::Result;
 
-/// What a new request is about.
-pub(crate) struct NewRequest<'a> {
-    pub(crate) kind: RequestType,
-    pub(crate) owner: Owner,
-    pub(crate) cluster: Option<&'a ClusterId>,
-    pub(crate) volume: Option<&'a VolumeId>,
-}
-
 /// Starts a request that must finish within `limit`.
-pub(crate) fn start_request(tx: &mut Tx<'_>, new: NewRequest<'_>, limit: Duration) -> Result<Request> {
-    let request = Request { deadline: tx.now().after(limit), ..pending_request(tx, new) };
+pub(crate) fn start_request(tx: &mut Tx<'_>, owner: Owner, kind: RequestKind, limit: Duration) -> Result<Request> {
+    let request = Request { deadline: tx.now().after(limit), ..new_request(tx, owner, kind) };
     requests::insert(tx, &request)?;
     Ok(request)
 }
 
 /// Starts a request that waits in the capacity queue for at most `limit`. A request behind the window of the queue
 /// sleeps until the queue has moved.
-pub(crate) fn start_queued(tx: &mut Tx<'_>, new: NewRequest<'_>, limit: Duration) -> Result<Request> {
+pub(crate) fn start_queued(tx: &mut Tx<'_>, owner: Owner, kind: RequestKind, limit: Duration) -> Result<Request> {
     let (deadline, now) = (tx.now().after(limit), tx.now());
     let far_back = requests::line_length(tx, QUEUE_WINDOW)? >= u64::from(QUEUE_WINDOW);
     let due = if far_back { deadline } else { now };
-    let request = Request { due, deadline, waiting: true, ..pending_request(tx, new) };
+    let request = Request { due, deadline, progress: Progress::Queued, ..new_request(tx, owner, kind) };
     requests::insert(tx, &request)?;
     Ok(request)
 }
 
 /// Records a request whose work is done in the same transaction.
-pub(crate) fn start_completed(tx: &mut Tx<'_>, new: NewRequest<'_>, message: &str) -> Result<RequestId> {
-    let blank = pending_request(tx, new);
-    let ended = Some(blank.created);
-    let request = Request { status: RequestStatus::Completed, message: Some(message.to_owned()), ended, ..blank };
+pub(crate) fn start_completed(tx: &mut Tx<'_>, owner: Owner, kind: RequestKind, message: &str) -> Result<RequestId> {
+    let (new, progress) = (new_request(tx, owner, kind), Progress::Completed { steps: 0 });
+    let request = Request { progress, message: Some(message.to_owned()), ended: Some(new.created), ..new };
     requests::insert(tx, &request)?;
     Ok(request.id)
 }
 
-/// Ends a request with the status and the message that it already has, and records the event.
+/// Ends a request with the progress and the message that it already has, and records the event.
 pub(crate) fn end_request(tx: &mut Tx<'_>, mut request: Request, verb: &str) -> Result<()> {
     request.ended = Some(tx.now());
     requests::save(tx, &request)?;
-    let (kind, object) = (request.kind.name(), request.object_id());
-    let detail = serde_json::json!({ "type": kind, "object": object, "message": request.message });
+    let (name, object) = (request.kind.request_type().name(), request.kind.object_id());
+    let detail = serde_json::json!({ "type": name, "object": object, "message": request.message });
     events::record(tx, events::ENGINE, request.owner.scope(), request.id.as_str(), verb, &detail)?;
     Ok(())
 }
 
-fn pending_request(tx: &Tx<'_>, new: NewRequest<'_>) -> Request {
+fn new_request(tx: &Tx<'_>, owner: Owner, kind: RequestKind) -> Request {
     let now = tx.now();
     Request {
         id: RequestId::fresh(tx.ids()),
-        kind: new.kind,
-        status: RequestStatus::Pending,
-        owner: new.owner,
-        cluster: new.cluster.cloned(),
-        volume: new.volume.cloned(),
-        waiting: false,
-        step: 0,
-        failure: None,
+        kind,
+        owner,
+        progress: Progress::New,
         attempts: 0,
         due: now,
         deadline: now,

@@ -3,12 +3,14 @@
 use std::future::Future;
 use std::time::Duration;
 
-use tarn_model::requests::{Request, RequestStatus, RequestType, backoff};
+use tarn_model::requests::{Progress, Request, RequestStatus, RequestType, backoff};
 use tarn_store::{Tx, requests};
 
 use super::Runner;
 use super::faults::{Fault, FaultPoint};
-use crate::requests::{Commit, Context, Definition, Failure, Next, Step, Undo, Work, definition, end_request};
+use crate::requests::{
+    Commit, Context, Failure, Next, RunningStep, Step, StepResult, Undo, definition, end_request, fail_object,
+};
 use crate::{Error, Kind, Result};
 
 /// What happened to the lease of a request after a step.
@@ -30,8 +32,7 @@ impl Runner {
     pub(super) async fn advance(&self, request: Request) {
         let mut lease = Lease::Kept(Box::new(request));
         while let Lease::Kept(request) = lease {
-            let id = request.id.clone();
-            lease = match self.advance_one_step(*request).await {
+            lease = match self.advance_one_step(&request).await {
                 Ok(Lease::Ended(kind, status)) => {
                     let labels = [("type", kind.name()), ("status", status.name())];
                     metrics::counter!("tarn_requests_ended_total", &labels).increment(1);
@@ -48,89 +49,77 @@ impl Runner {
                 // Another runner holds the lease now and continues the request.
                 Err(error) if error.kind == Kind::Conflict => Lease::Released,
                 Err(error) => {
-                    tracing::warn!(request = %id, cause = ?error.cause, "a request could not be advanced: {error}");
+                    tracing::warn!(request = %request.id, cause = ?error.cause, "a request could not be advanced: {error}");
                     Lease::Released
                 }
             };
         }
     }
 
-    async fn advance_one_step(&self, request: Request) -> Result<Lease> {
-        let definition = definition(request.kind);
-        let now = self.control.clock().now();
-        if request.failure.is_none() {
-            let at = request.step as usize;
-            match definition.steps.get(at) {
-                None => self.commit_completion(request, definition).await,
-                Some(_) if now >= request.deadline => {
-                    let why = if request.waiting {
-                        format!("no capacity became free by {}; try again later, or request less", request.deadline)
-                    } else {
-                        format!("it did not finish by {}", request.deadline)
-                    };
-                    self.begin_undo(request, why).await
+    async fn advance_one_step(&self, request: &Request) -> Result<Lease> {
+        let (definition, now) = (definition(&request.kind), self.control.clock().now());
+        match &request.progress {
+            Progress::New | Progress::Queued | Progress::Forward { .. } => {
+                match definition.step_at(request.progress.step()) {
+                    None => self.commit_step(request, Box::new(|_| Ok(Next::Done))).await,
+                    Some(_) if now >= request.deadline => self.begin_undo(request, describe_missed(request)).await,
+                    Some(step) => self.run_step(request, step).await,
                 }
-                Some(step) => self.run_step(request, step).await,
             }
-        } else {
-            let left = request.step as usize;
-            let step = left.checked_sub(1).and_then(|at| definition.steps.get(at));
-            match step {
-                None => self.commit_failure(request, definition, None).await,
+            Progress::Undoing { left, .. } => match left.checked_sub(1).and_then(|last| definition.step_at(last)) {
+                None => self.commit_failure(request, None).await,
                 Some(step) if now >= request.deadline.after(self.control.settings().work_deadline) => {
                     let note = format!("Undoing step '{}' failed as well, so something may be left behind.", step.name);
-                    self.commit_failure(request, definition, Some(note)).await
+                    self.commit_failure(request, Some(note)).await
                 }
                 Some(step) => self.undo_step(request, step).await,
-            }
+            },
+            Progress::Completed { .. } | Progress::Failed { .. } => Ok(Lease::Released),
         }
     }
 
-    async fn run_step(&self, request: Request, step: &'static Step) -> Result<Lease> {
-        let ctx = Context { control: &self.control, request: &request };
-        let at = FaultPoint { kind: request.kind, step: step.name, undo: false };
-        let tried = self.try_step(&request, at, || (step.run)(ctx)).await;
-        match tried {
-            StepOutcome::Succeeded(commit) => {
-                match self.commit_step(request.clone(), commit, |request| request.step += 1).await {
-                    Err(error) if error.kind == Kind::Conflict => self.handle_conflict(request, step, error).await,
-                    held => held,
+    async fn run_step<'a>(&'a self, request: &'a Request, step: &Step<'a>) -> Result<Lease> {
+        let ctx = Context { control: &self.control, request };
+        match self.try_step(request, step.name, false, || (step.run)(ctx)).await {
+            StepOutcome::Succeeded(commit) => match self.commit_step(request, commit).await {
+                // It lost a race. If it lost its lease, the retry fails as well.
+                Err(error) if error.code == Error::CHANGED_MEANWHILE => {
+                    self.retry_later(request, step.name, &error.message).await
                 }
-            }
-            StepOutcome::Failed(Failure::Retry(why)) => self.retry_later(request, step, &why).await,
+                // A refusal by a domain rule is permanent.
+                Err(error) if error.kind == Kind::Conflict => self.begin_undo(request, error.message).await,
+                held => held,
+            },
+            StepOutcome::Failed(Failure::Retry(why)) => self.retry_later(request, step.name, &why).await,
             StepOutcome::Failed(Failure::Permanent(why)) => self.begin_undo(request, why).await,
             StepOutcome::LeaseLost => Ok(Lease::Released),
         }
     }
 
-    /// Retries after a lost race. If the lease was lost, the retry fails as well. A refusal by a domain rule is
-    /// permanent.
-    async fn handle_conflict(&self, request: Request, step: &'static Step, error: Error) -> Result<Lease> {
-        match error.code {
-            Error::CHANGED_MEANWHILE => self.retry_later(request, step, &error.message).await,
-            _ => self.begin_undo(request, error.message).await,
-        }
-    }
-
-    async fn undo_step(&self, request: Request, step: &'static Step) -> Result<Lease> {
-        let Undo::With(undo) = step.undo else {
-            return self.commit_step(request, Box::new(|_| Ok(Next::Done)), |request| request.step -= 1).await;
+    async fn undo_step<'a>(&'a self, request: &'a Request, step: &Step<'a>) -> Result<Lease> {
+        let Undo::With(undo) = &step.undo else {
+            return self.commit_step(request, Box::new(|_| Ok(Next::Done))).await;
         };
-        let ctx = Context { control: &self.control, request: &request };
-        let at = FaultPoint { kind: request.kind, step: step.name, undo: true };
-        let tried = self.try_step(&request, at, || undo(ctx)).await;
-        match tried {
-            StepOutcome::Succeeded(commit) => self.commit_step(request, commit, |request| request.step -= 1).await,
+        let ctx = Context { control: &self.control, request };
+        match self.try_step(request, step.name, true, || undo(ctx)).await {
+            StepOutcome::Succeeded(commit) => self.commit_step(request, commit).await,
             // An undo has no undo: it is retried until its own deadline.
             StepOutcome::Failed(Failure::Retry(why) | Failure::Permanent(why)) => {
-                self.retry_later(request, step, &why).await
+                self.retry_later(request, step.name, &why).await
             }
             StepOutcome::LeaseLost => Ok(Lease::Released),
         }
     }
 
     /// Runs one try of a step with its timeout, and renews the lease meanwhile.
-    async fn try_step<'a>(&self, request: &Request, at: FaultPoint, act: impl Fn() -> Work<'a>) -> StepOutcome {
+    async fn try_step<'a>(
+        &self,
+        request: &Request,
+        step: &'static str,
+        undo: bool,
+        act: impl Fn() -> RunningStep<'a>,
+    ) -> StepOutcome {
+        let at = FaultPoint { kind: request.kind.request_type(), step, undo };
         let fault = self.faults.at(at);
         match fault {
             Fault::ErrorBefore => return StepOutcome::Failed(Failure::Retry("made to fail before".to_owned())),
@@ -153,14 +142,8 @@ impl Runner {
 
     /// Runs a step with its timeout. A step that reports progress gets the same time again after each report, until the
     /// deadline of the request.
-    async fn run_until_stalled(
-        &self,
-        request: &Request,
-        at: FaultPoint,
-        work: Work<'_>,
-    ) -> std::result::Result<Commit, Failure> {
-        let limit = self.control.settings().step_limit();
-        let (mut work, mut reports) = (work, 0);
+    async fn run_until_stalled(&self, request: &Request, at: FaultPoint, mut work: RunningStep<'_>) -> StepResult {
+        let (limit, mut reports) = (self.control.settings().step_limit(), 0);
         loop {
             if let Ok(acted) = tokio::time::timeout(limit, &mut work).await {
                 return acted;
@@ -199,38 +182,28 @@ impl Runner {
     }
 
     /// Commits the result of a step together with the progress of the request.
-    async fn commit_step(&self, request: Request, commit: Commit, progress: fn(&mut Request)) -> Result<Lease> {
-        let lease = self.control.settings().lease;
+    async fn commit_step(&self, request: &Request, commit: Commit) -> Result<Lease> {
+        let (lease, held) = (self.control.settings().lease, request.clone());
         let write = self.control.store().write(move |tx| -> Result<Lease> {
-            let mut request = request.clone();
-            let next = commit(tx)?;
-            match next {
+            let mut request = Request { attempts: 0, ..held.clone() };
+            let (done, deadline) = match commit(tx)? {
                 Next::Wait => {
                     // The event that lets it continue wakes the request; otherwise its deadline does.
-                    request.due = request.deadline;
-                    request.status = RequestStatus::Pending;
-                    (request.attempts, request.message) = (0, None);
+                    let request = Request { due: request.deadline, message: None, ..request };
                     requests::save(tx, &request)?;
                     requests::release(tx, &request)?;
                     return Ok(Lease::Released);
                 }
-                Next::DoneUntil(until) => (request.waiting, request.deadline) = (false, until),
-                Next::SkipUntil(until) => {
-                    (request.waiting, request.deadline) = (false, until);
-                    progress(&mut request);
+                Next::Done => (1, request.deadline),
+                Next::DoneUntil(until) => (1, until),
+                Next::SkipUntil(until) => (2, until),
+            };
+            (request.progress, request.deadline) = (request.progress.advance(done)?, deadline);
+            match request.progress {
+                Progress::Forward { next } if next as usize >= definition(&request.kind).steps.len() => {
+                    complete_request(tx, request)
                 }
-                Next::Done => {}
-            }
-            progress(&mut request);
-            request.attempts = 0;
-            request.status = RequestStatus::Processing;
-            let definition = definition(request.kind);
-            if request.failure.is_none() && request.step as usize == definition.steps.len() {
-                complete_request(tx, request, definition)
-            } else {
-                requests::save(tx, &request)?;
-                requests::renew(tx, &request, lease)?;
-                Ok(Lease::Kept(Box::new(request)))
+                _ => keep_lease(tx, request, lease),
             }
         });
         let held = write.await;
@@ -239,20 +212,14 @@ impl Runner {
         held
     }
 
-    async fn commit_completion(&self, request: Request, definition: &'static Definition) -> Result<Lease> {
-        let write = self.control.store().write(move |tx| complete_request(tx, request.clone(), definition));
-        write.await
-    }
-
     /// Releases the request and schedules a retry with a backoff that grows with every failure.
-    async fn retry_later(&self, mut request: Request, step: &'static Step, why: &str) -> Result<Lease> {
-        request.attempts = request.attempts.saturating_add(1);
-        let pause: Duration = backoff(request.attempts, self.control.ids().bits());
-        request.due = self.control.clock().now().after(pause);
-        request.status = RequestStatus::Retrying;
-        request.message = Some(format!("try {} of '{}' failed: {why}", request.attempts, step.name));
-        tracing::debug!(request = %request.id, step = step.name, why, "will try again");
-        metrics::counter!("tarn_step_failures_total", "step" => step.name).increment(1);
+    async fn retry_later(&self, request: &Request, step: &'static str, why: &str) -> Result<Lease> {
+        let attempts = request.attempts.saturating_add(1);
+        let due = self.control.clock().now().after(backoff(attempts, self.control.ids().bits()));
+        let message = Some(format!("try {attempts} of '{step}' failed: {why}"));
+        let request = Request { attempts, due, message, ..request.clone() };
+        tracing::debug!(request = %request.id, step, why, "will try again");
+        metrics::counter!("tarn_step_failures_total", "step" => step).increment(1);
         let write = self.control.store().write(move |tx| -> Result<()> {
             requests::save(tx, &request)?;
             Ok(requests::release(tx, &request)?)
@@ -260,39 +227,25 @@ impl Runner {
         write.await.map(|()| Lease::Released)
     }
 
-    /// Begins the undo with the current step: it may have happened completely, partly or not at all.
-    async fn begin_undo(&self, mut request: Request, why: String) -> Result<Lease> {
-        request.failure = Some(why);
-        request.step += 1;
-        request.attempts = 0;
-        request.waiting = false;
-        request.status = RequestStatus::Processing;
+    /// Begins the undo.
+    async fn begin_undo(&self, request: &Request, why: String) -> Result<Lease> {
+        let progress = request.progress.clone().undo(why)?;
         // An early failure must not shorten the time for the undo.
-        request.deadline = self.control.clock().now();
+        let deadline = self.control.clock().now();
+        let request = Request { progress, attempts: 0, deadline, ..request.clone() };
         let lease = self.control.settings().lease;
-        let write = self.control.store().write(move |tx| -> Result<Lease> {
-            requests::save(tx, &request)?;
-            requests::renew(tx, &request, lease)?;
-            Ok(Lease::Kept(Box::new(request.clone())))
-        });
-        write.await
+        self.control.store().write(move |tx| keep_lease(tx, request.clone(), lease)).await
     }
 
-    async fn commit_failure(
-        &self,
-        request: Request,
-        definition: &'static Definition,
-        note: Option<String>,
-    ) -> Result<Lease> {
+    async fn commit_failure(&self, request: &Request, note: Option<String>) -> Result<Lease> {
+        let request = request.clone();
         let write = self.control.store().write(move |tx| -> Result<Lease> {
             let mut request = request.clone();
-            let mut why = request.failure.clone().unwrap_or_default();
-            if let Some(note) = &note {
-                why = format!("{why}. {note}");
-            }
-            (definition.failed)(&request, tx, &why)?;
-            request.status = RequestStatus::Failed;
-            request.message = Some(match note_for_caller(tx, &request, definition)? {
+            let why = request.progress.failure().unwrap_or_default();
+            let why = note.as_ref().map_or_else(|| why.to_owned(), |note| format!("{why}. {note}"));
+            fail_object(tx, &request.kind, request.progress.step() == 0, &why)?;
+            request.progress = request.progress.fail()?;
+            request.message = Some(match note_for_caller(tx, &request)? {
                 Some(note) => format!("{why}. {note}."),
                 None => why,
             });
@@ -304,22 +257,39 @@ impl Runner {
     }
 }
 
-fn complete_request(tx: &mut Tx<'_>, mut request: Request, definition: &Definition) -> Result<Lease> {
-    request.status = RequestStatus::Completed;
-    request.message = Some(match note_for_caller(tx, &request, definition)? {
-        Some(note) => format!("{} {note}.", definition.completed),
-        None => definition.completed.to_owned(),
+fn describe_missed(request: &Request) -> String {
+    match request.progress {
+        Progress::Queued => {
+            format!("no capacity became free by {}; try again later, or request less", request.deadline)
+        }
+        _ => format!("it did not finish by {}", request.deadline),
+    }
+}
+
+/// Saves the progress of a request, which continues at once.
+fn keep_lease(tx: &mut Tx<'_>, request: Request, lease: Duration) -> Result<Lease> {
+    requests::save(tx, &request)?;
+    requests::renew(tx, &request, lease)?;
+    Ok(Lease::Kept(Box::new(request)))
+}
+
+fn complete_request(tx: &mut Tx<'_>, mut request: Request) -> Result<Lease> {
+    request.progress = request.progress.complete()?;
+    let completed = definition(&request.kind).completed;
+    request.message = Some(match note_for_caller(tx, &request)? {
+        Some(note) => format!("{completed} {note}."),
+        None => completed.to_owned(),
     });
     end_and_release(tx, request, "request.completed")
 }
 
 /// Returns the notes of the steps of a request, which are added to its final message.
-fn note_for_caller(tx: &mut Tx<'_>, request: &Request, definition: &Definition) -> Result<Option<String>> {
-    if definition.takes_notes { Ok(requests::note(tx, &request.id)?) } else { Ok(None) }
+fn note_for_caller(tx: &mut Tx<'_>, request: &Request) -> Result<Option<String>> {
+    if definition(&request.kind).takes_notes { Ok(requests::note(tx, &request.id)?) } else { Ok(None) }
 }
 
 fn end_and_release(tx: &mut Tx<'_>, request: Request, verb: &'static str) -> Result<Lease> {
-    let ended = Lease::Ended(request.kind, request.status);
+    let ended = Lease::Ended(request.kind.request_type(), request.status());
     end_request(tx, request, verb)?;
     Ok(ended)
 }

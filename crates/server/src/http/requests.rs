@@ -42,14 +42,16 @@ pub(crate) async fn get_request(
     Id(request): Id,
 ) -> EndpointResult<RequestInfoResponse> {
     let found = requests::info(&app.control, &caller, &request).await?;
-    let ended = found.request.status.is_terminal();
+    let ended = found.request.status().is_terminal();
     let response = JsonResponse::ok(request_info(found));
     Ok(if ended { response } else { response.with_retry_after(1) })
 }
 
-impl FromQuery for (KindQuery, OrgQuery, PageQuery) {
+impl FromQuery for RequestFilter {
     fn from_query(fields: &mut Fields) -> Self {
-        (KindQuery::from_query(fields), OrgQuery::from_query(fields), PageQuery::from_query(fields))
+        let (chosen, OrgQuery { include_org }) = (KindQuery::from_query(fields), OrgQuery::from_query(fields));
+        let PageQuery { limit, cursor } = PageQuery::from_query(fields);
+        RequestFilter { kind: chosen.kind(), status: chosen.status(), limit, cursor, include_org }
     }
 }
 
@@ -71,10 +73,8 @@ impl FromQuery for (KindQuery, OrgQuery, PageQuery) {
 pub(crate) async fn list_requests(
     State(app): State<App>,
     Authenticated(caller): Authenticated,
-    Params((chosen, whose, page)): Params<(KindQuery, OrgQuery, PageQuery)>,
+    Params(filter): Params<RequestFilter>,
 ) -> EndpointResult<RequestListResponse> {
-    let (OrgQuery { include_org }, PageQuery { limit, cursor }) = (whose, page);
-    let filter = RequestFilter { kind: chosen.kind(), status: chosen.status(), limit, cursor, include_org };
     let page = requests::list(&app.control, &caller, filter).await?;
     let mut message = if page.items.is_empty() { "No requests.".to_owned() } else { request_table(&page.items) };
     append_next_page(&mut message, page.next_cursor.as_deref());
@@ -117,11 +117,11 @@ impl KindQuery {
 pub(crate) fn request_info(view: RequestView) -> RequestInfoResponse {
     let RequestView { request, explanation } = view;
     RequestInfoResponse {
-        request_type: api_request_type(request.kind),
-        status: api_request_status(request.status),
+        request_type: api_request_type(request.kind.request_type()),
+        status: api_request_status(request.status()),
         created_at: request.created.to_string(),
         ended_at: request.ended.map(|time| time.to_string()),
-        object_id: request.object_id().map(str::to_owned),
+        object_id: Some(request.kind.object_id().to_owned()),
         request_id: request.id.into(),
         external_message: explanation.clone(),
         message: explanation,
@@ -132,8 +132,9 @@ pub(crate) fn request_info(view: RequestView) -> RequestInfoResponse {
 pub(crate) fn request_table(views: &[RequestView]) -> String {
     let mut table = Table::new(["ID", "TYPE", "STATUS", "OBJECT", "CREATED", "MESSAGE"], views.len());
     for RequestView { request, explanation } in views {
-        let (object, message) = (Dash(request.object_id()), Dash(explanation.as_deref()));
-        table.row([&request.id, &request.kind.name(), &request.status.name(), &object, &request.created, &message]);
+        let (kind, message) = (&request.kind, Dash(explanation.as_deref()));
+        let (name, status) = (kind.request_type().name(), request.status().name());
+        table.row([&request.id, &name, &status, &kind.object_id(), &request.created, &message]);
     }
     table.render()
 }

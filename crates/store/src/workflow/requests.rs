@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tarn_model::Time;
 use tarn_model::ids::{ClusterId, RequestId, VolumeId};
-use tarn_model::requests::{Request, RequestStatus, RequestType};
+use tarn_model::requests::{Progress, Request, RequestKind, RequestStatus, RequestType};
 use tarn_model::users::Owner;
 
 use crate::db::Row;
@@ -18,7 +18,10 @@ macro_rules! select {
     ($rest:literal) => {
         concat!(
             "select id, type, status, user_id, org_id, cluster_id, volume_id, waiting, step, failure, attempts, due_us, ",
-            "deadline_us, message, created_us, ended_us, epoch from requests ",
+            "deadline_us, message, created_us, ended_us, epoch, ",
+            // A change of an attachment is live if its row says so; without a row the nodes are left alone as well.
+            "coalesce((select live from attachments where attachments.cluster_id = requests.cluster_id ",
+            "and attachments.volume_id = requests.volume_id), 1) from requests ",
             $rest
         )
     };
@@ -26,6 +29,7 @@ macro_rules! select {
 
 /// Adds a request.
 pub fn insert(tx: &mut Tx<'_>, request: &Request) -> Result<()> {
+    let (cluster, volume) = request.kind.objects();
     let sql = "insert into requests (id, type, status, user_id, org_id, scope, cluster_id, volume_id, waiting, step, failure, \
                attempts, due_us, deadline_us, lease_until_us, epoch, message, created_us, ended_us) \
                values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, 0, $15, $16, $17, $18)";
@@ -33,16 +37,16 @@ pub fn insert(tx: &mut Tx<'_>, request: &Request) -> Result<()> {
         sql,
         &[
             request.id.as_str().into(),
-            request.kind.name().into(),
-            request.status.name().into(),
+            request.kind.request_type().name().into(),
+            request.status().name().into(),
             request.owner.user.as_str().into(),
             request.owner.org.as_ref().map(|org| org.as_str()).into(),
             request.owner.scope().into(),
-            request.cluster.as_ref().map(ClusterId::as_str).into(),
-            request.volume.as_ref().map(VolumeId::as_str).into(),
-            request.waiting.into(),
-            request.step.into(),
-            request.failure.as_deref().into(),
+            cluster.map(ClusterId::as_str).into(),
+            volume.map(VolumeId::as_str).into(),
+            (request.progress == Progress::Queued).into(),
+            request.progress.step().into(),
+            request.progress.failure().into(),
             request.attempts.into(),
             request.due.into(),
             request.deadline.into(),
@@ -62,10 +66,10 @@ pub fn save(tx: &mut Tx<'_>, request: &Request) -> Result<()> {
     tx.execute_guarded(
         sql,
         &[
-            request.status.name().into(),
-            request.waiting.into(),
-            request.step.into(),
-            request.failure.as_deref().into(),
+            request.status().name().into(),
+            (request.progress == Progress::Queued).into(),
+            request.progress.step().into(),
+            request.progress.failure().into(),
             request.attempts.into(),
             request.due.into(),
             request.deadline.into(),
@@ -175,13 +179,11 @@ pub fn lease_due(tx: &mut Tx<'_>, lease: Duration, limit: u32) -> Result<Vec<Req
     let mut leased = Vec::with_capacity(found.len());
     for row in found {
         let mut request = read_request(row)?;
-        if request.status == RequestStatus::Pending && !request.waiting {
-            request.status = RequestStatus::Processing;
-        }
+        request.progress = request.progress.lease().map_err(|refused| Error::Corrupt(refused.to_string()))?;
         let sql =
             "update requests set epoch = epoch + 1, lease_until_us = $1, status = $2 where id = $3 and epoch = $4";
         let (id, epoch) = (request.id.as_str().into(), request.epoch.into());
-        tx.execute_guarded(sql, &[now.after(lease).into(), request.status.name().into(), id, epoch])?;
+        tx.execute_guarded(sql, &[now.after(lease).into(), request.status().name().into(), id, epoch])?;
         request.epoch += 1;
         leased.push(request);
     }
@@ -279,27 +281,32 @@ pub fn bring_back(tx: &mut Tx<'_>, at_once: u32, deadline: Time) -> Result<()> {
 }
 
 fn read_request(mut row: Row) -> Result<Request> {
-    let id = row.id()?;
-    let (kind, status) = (row.text()?, row.text()?);
+    let id: RequestId = row.id()?;
+    let (name, status) = (row.text()?, row.text()?);
     let owner = Owner { user: row.id()?, org: row.maybe_id()? };
-    Ok(Request {
-        id,
-        kind: RequestType::from_name(&kind)
-            .ok_or_else(|| Error::Corrupt(format!("there is no request type {kind}")))?,
-        status: RequestStatus::from_name(&status)
-            .ok_or_else(|| Error::Corrupt(format!("there is no status {status}")))?,
-        owner,
-        cluster: row.maybe_id()?,
-        volume: row.maybe_id()?,
-        waiting: row.flag()?,
-        step: row.count()?,
-        failure: row.maybe_text()?,
-        attempts: row.count()?,
-        due: row.time()?,
-        deadline: row.time()?,
-        message: row.maybe_text()?,
-        created: row.time()?,
-        ended: row.maybe_integer()?.map(Time::from_micros),
-        epoch: row.integer()?,
+    let (cluster, volume) = (row.maybe_id()?, row.maybe_id()?);
+    let corrupt = |what: &str| Error::Corrupt(format!("request {id} of type {name} in status {status} has {what}"));
+    let progress = read_progress(&status, row.flag()?, row.count()?, row.maybe_text()?);
+    let progress = progress.ok_or_else(|| corrupt("an impossible progress"))?;
+    let (attempts, due, deadline, message) = (row.count()?, row.time()?, row.time()?, row.maybe_text()?);
+    let (created, ended) = (row.time()?, row.maybe_integer()?.map(Time::from_micros));
+    let (epoch, live) = (row.integer()?, row.flag()?);
+    let kind = RequestType::from_name(&name).and_then(|name| RequestKind::new(name, cluster, volume, live));
+    let kind = kind.ok_or_else(|| corrupt("an unknown type or other objects than that type"))?;
+    Ok(Request { id, kind, owner, progress, attempts, due, deadline, message, created, ended, epoch })
+}
+
+/// Returns the progress that these columns stand for, if any.
+fn read_progress(status: &str, waiting: bool, step: u32, failure: Option<String>) -> Option<Progress> {
+    Some(match (RequestStatus::from_name(status)?, waiting, step, failure) {
+        (RequestStatus::Pending, false, 0, None) => Progress::New,
+        (RequestStatus::Pending | RequestStatus::Retrying, true, 0, None) => Progress::Queued,
+        (RequestStatus::Processing | RequestStatus::Retrying, false, next, None) => Progress::Forward { next },
+        (RequestStatus::Processing | RequestStatus::Retrying, false, left, Some(why)) => {
+            Progress::Undoing { left, why }
+        }
+        (RequestStatus::Completed, false, steps, None) => Progress::Completed { steps },
+        (RequestStatus::Failed, false, left, why) => Progress::Failed { left, why },
+        _ => return None,
     })
 }

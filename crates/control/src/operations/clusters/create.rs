@@ -7,13 +7,13 @@ use tarn_model::images;
 use tarn_model::lifecycle::State;
 use tarn_model::limits::Amounts;
 use tarn_model::names;
-use tarn_model::requests::RequestType;
+use tarn_model::requests::RequestKind;
 use tarn_model::ssh_keys::{self as rules, ParsedKey};
 use tarn_store::{Tx, cluster_keys, clusters, events, instances, ssh_keys};
 
 use super::fitting_type;
 use crate::operations::ssh_keys::save_key;
-use crate::operations::{Accepted, free_name, limits};
+use crate::operations::{Accepted, free_name, limits, request_owner};
 use crate::requests::start_queued;
 use crate::{Caller, Control, Error, Result, access};
 
@@ -67,12 +67,12 @@ pub async fn create(control: &Control, caller: &Caller, new: NewCluster) -> Resu
         }
         let detail = serde_json::json!({ "name": cluster.name, "type": kind.name, "nodes": cluster.num_nodes });
         events::record(tx, me.user.id.as_str(), cluster.owner.scope(), cluster.id.as_str(), "cluster.create", &detail)?;
-        let claim = super::cluster_request(RequestType::ClusterClaim, &me, &cluster);
-        let request = start_queued(tx, claim, limit)?;
+        let claim = RequestKind::ClaimCluster(cluster.id.clone());
+        let request = start_queued(tx, request_owner(&me, &cluster.owner), claim, limit)?;
         let note = if kind.simulated { " Its GPUs are simulated." } else { "" };
         let message =
             format!("Cluster {} ({}) is being created, request {}.{note}", cluster.name, cluster.id, request.id);
-        Ok(Accepted { cluster: Some(cluster.id), volume: None, instances: nodes, request: request.id, message })
+        Ok(Accepted { cluster: cluster.id, volume: (), instances: nodes, request: request.id, message })
     });
     let accepted = write.await;
     if saves {

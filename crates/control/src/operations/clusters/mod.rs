@@ -14,7 +14,7 @@ use tarn_model::gpus::{GpuRecord, Health};
 use tarn_model::ids::{ClusterId, RequestId};
 use tarn_model::lifecycle::State;
 use tarn_model::names;
-use tarn_model::requests::{RequestStatus, RequestType};
+use tarn_model::requests::{RequestKind, RequestStatus, RequestType};
 use tarn_model::storage::Attachment;
 use tarn_model::users::Owner;
 use tarn_store::{Tx, attachments, clusters, events, instances, requests, storage};
@@ -28,7 +28,7 @@ use crate::explain::Explainer;
 use crate::jobs::queue::cluster_destruction;
 use crate::jobs::queue::ended_metrics::EndedMetrics;
 use crate::page::{self, cut, decode_cursor};
-use crate::requests::{NewRequest, QUEUE_WINDOW, start_completed, start_request};
+use crate::requests::{QUEUE_WINDOW, start_completed, start_request};
 use crate::{Caller, Control, Error, Listing, Page, Result};
 use withdraw::{leave_queue, withdraw_open_work};
 
@@ -127,9 +127,9 @@ pub async fn edit(control: &Control, caller: &Caller, cluster: &str, edit: Clust
         };
         let detail = serde_json::json!({ "name": cluster.name, "deletion_protection": cluster.deletion_protection });
         events::record(tx, me.user.id.as_str(), cluster.owner.scope(), cluster.id.as_str(), "cluster.edit", &detail)?;
-        let new = cluster_request(RequestType::ClusterEdit, &me, &cluster);
-        let request = start_completed(tx, new, &message)?;
-        Ok(Accepted { cluster: Some(cluster.id), volume: None, instances: Vec::new(), request, message })
+        let (owner, kind) = (request_owner(&me, &cluster.owner), RequestKind::EditCluster(cluster.id.clone()));
+        let request = start_completed(tx, owner, kind, &message)?;
+        Ok(Accepted { cluster: cluster.id, volume: (), instances: Vec::new(), request, message })
     });
     write.await
 }
@@ -150,7 +150,7 @@ pub async fn destroy(control: &Control, caller: &Caller, cluster: &str) -> Resul
         let begun = Released { was: &was, owner, actor: me.user.id.as_str() };
         let request = release(tx, cluster, begun, limit, &recorded)?;
         let message = format!("Cluster {name} ({id}) is being destroyed, request {request}.");
-        Ok(Accepted { cluster: Some(id), volume: None, instances: Vec::new(), request, message })
+        Ok(Accepted { cluster: id, volume: (), instances: Vec::new(), request, message })
     });
     let accepted = write.await?;
     ends.count_ended();
@@ -187,10 +187,9 @@ pub(crate) fn release(
         instances::save(tx, &instance)?;
     }
     cluster_destruction::stop_jobs_of_cluster(tx, &cluster, ends)?;
-    let (id, detail) = (&cluster.id, serde_json::json!({ "name": cluster.name }));
-    events::record(tx, actor, cluster.owner.scope(), id.as_str(), "cluster.destroy", &detail)?;
-    let new = NewRequest { kind: RequestType::ClusterRelease, owner, cluster: Some(id), volume: None };
-    Ok(start_request(tx, new, limit)?.id)
+    let detail = serde_json::json!({ "name": cluster.name });
+    events::record(tx, actor, cluster.owner.scope(), cluster.id.as_str(), "cluster.destroy", &detail)?;
+    Ok(start_request(tx, owner, RequestKind::ReleaseCluster(cluster.id), limit)?.id)
 }
 
 /// Begins to restart all nodes of a cluster. A cluster with dead nodes runs again afterwards.
@@ -212,9 +211,10 @@ pub async fn restart(control: &Control, caller: &Caller, cluster: &str) -> Resul
         }
         let (scope, detail) = (cluster.owner.scope(), serde_json::json!({ "name": cluster.name }));
         events::record(tx, me.user.id.as_str(), scope, cluster.id.as_str(), "cluster.restart", &detail)?;
-        let request = start_request(tx, cluster_request(RequestType::ClusterRestart, &me, &cluster), limit)?.id;
+        let (owner, kind) = (request_owner(&me, &cluster.owner), RequestKind::RestartCluster(cluster.id.clone()));
+        let request = start_request(tx, owner, kind, limit)?.id;
         let message = format!("Cluster {} ({}) is being restarted, request {request}.", cluster.name, cluster.id);
-        Ok(Accepted { cluster: Some(cluster.id), volume: None, instances: Vec::new(), request, message })
+        Ok(Accepted { cluster: cluster.id, volume: (), instances: Vec::new(), request, message })
     });
     write.await
 }
@@ -296,11 +296,6 @@ pub(super) fn find_cluster(tx: &mut Tx<'_>, caller: &Caller, asked: &str) -> Res
     let cluster = found.ok_or_else(|| Error::not_found("cluster", asked))?;
     caller.must_own(&cluster.owner, "cluster", asked)?;
     Ok(cluster)
-}
-
-/// A request about a cluster. It belongs to the caller, and to the organization of the cluster.
-pub(super) fn cluster_request<'a>(kind: RequestType, caller: &Caller, cluster: &'a Cluster) -> NewRequest<'a> {
-    NewRequest { kind, owner: request_owner(caller, &cluster.owner), cluster: Some(&cluster.id), volume: None }
 }
 
 /// Returns whether the GPUs of a node are simulated. With the fake driver they always are.

@@ -1,20 +1,26 @@
 //! Attaching volumes to clusters and detaching them.
 
 use tarn_model::clusters::Cluster;
+use tarn_model::ids::{ClusterId, VolumeId};
 use tarn_model::lifecycle::State;
-use tarn_model::requests::RequestType;
-use tarn_model::storage::Volume;
+use tarn_model::requests::{AttachmentChange, RequestKind};
 use tarn_model::{Refused, Time};
 use tarn_store::{Tx, attachments, clusters, instances};
 
 use super::{find_volume, record_volume_event};
 use crate::operations::{Accepted, clusters as cluster_operations, request_owner};
-use crate::requests::{NewRequest, start_request};
+use crate::requests::start_request;
 use crate::volume_users::{self, NodeVolumeUser};
 use crate::{Caller, Control, Eligibility, Error, Result};
 
 /// Begins to attach a volume to a cluster.
-pub async fn attach(control: &Control, caller: &Caller, volume: &str, cluster: &str, live: bool) -> Result<Accepted> {
+pub async fn attach(
+    control: &Control,
+    caller: &Caller,
+    volume: &str,
+    cluster: &str,
+    live: bool,
+) -> Result<Accepted<ClusterId, VolumeId>> {
     let (me, volume, cluster) = (caller.clone(), volume.to_owned(), cluster.to_owned());
     let (ours, limit) = (control.clone(), control.settings().work_deadline);
     let write = control.write(caller, move |tx| {
@@ -26,26 +32,28 @@ pub async fn attach(control: &Control, caller: &Caller, volume: &str, cluster: &
         let attachment = volume.begin_attach(&cluster, held.as_ref(), live, now)?;
         attachments::insert(tx, &attachment)?;
         mark_restarting(tx, cluster.clone(), live, now)?;
-        record_volume_event(
-            tx,
-            &me,
-            &volume,
-            "storage.attach",
-            &serde_json::json!({ "cluster": cluster.id, "live": live }),
-        )?;
-        let request =
-            start_request(tx, attachment_request(RequestType::StorageAttach, &me, &volume, &cluster), limit)?.id;
+        let detail = serde_json::json!({ "cluster": cluster.id, "live": live });
+        record_volume_event(tx, &me, &volume, "storage.attach", &detail)?;
+        let change = AttachmentChange { volume: volume.id.clone(), cluster: cluster.id.clone(), live };
+        let kind = RequestKind::AttachStorage(change);
+        let request = start_request(tx, request_owner(&me, &volume.owner), kind, limit)?.id;
         let how = if live { "without a restart" } else { "its nodes restart" };
         let message =
             format!("Storage {} is being attached to cluster {} ({how}), request {request}.", volume.id, cluster.name);
-        Ok(Accepted { cluster: Some(cluster.id), volume: Some(volume.id), instances: Vec::new(), request, message })
+        Ok(Accepted { cluster: cluster.id, volume: volume.id, instances: Vec::new(), request, message })
     });
     write.await
 }
 
 /// Begins to detach a volume from a cluster. A live detach is refused while processes use the volume; the refusal names
 /// them.
-pub async fn detach(control: &Control, caller: &Caller, volume: &str, cluster: &str, live: bool) -> Result<Accepted> {
+pub async fn detach(
+    control: &Control,
+    caller: &Caller,
+    volume: &str,
+    cluster: &str,
+    live: bool,
+) -> Result<Accepted<ClusterId, VolumeId>> {
     let users = if live && control.driver().capabilities().live_mounts {
         current_users(control, caller, volume, cluster).await?
     } else {
@@ -69,15 +77,11 @@ pub async fn detach(control: &Control, caller: &Caller, volume: &str, cluster: &
         }
         attachments::save(tx, &held)?;
         mark_restarting(tx, cluster.clone(), live, now)?;
-        record_volume_event(
-            tx,
-            &me,
-            &volume,
-            "storage.detach",
-            &serde_json::json!({ "cluster": cluster.id, "live": live }),
-        )?;
-        let request =
-            start_request(tx, attachment_request(RequestType::StorageDetach, &me, &volume, &cluster), limit)?.id;
+        let detail = serde_json::json!({ "cluster": cluster.id, "live": live });
+        record_volume_event(tx, &me, &volume, "storage.detach", &detail)?;
+        let change = AttachmentChange { volume: volume.id.clone(), cluster: cluster.id.clone(), live };
+        let kind = RequestKind::DetachStorage(change);
+        let request = start_request(tx, request_owner(&me, &volume.owner), kind, limit)?.id;
         let how = match (live, cluster.has_failed()) {
             (true, _) => "without a restart",
             (false, true) => "the cluster has failed, so no node restarts",
@@ -87,7 +91,7 @@ pub async fn detach(control: &Control, caller: &Caller, volume: &str, cluster: &
             "Storage {} is being detached from cluster {} ({how}), request {request}.",
             volume.id, cluster.name
         );
-        Ok(Accepted { cluster: Some(cluster.id), volume: Some(volume.id), instances: Vec::new(), request, message })
+        Ok(Accepted { cluster: cluster.id, volume: volume.id, instances: Vec::new(), request, message })
     });
     write.await
 }
@@ -119,20 +123,6 @@ fn mark_restarting(tx: &mut Tx<'_>, cluster: Cluster, live: bool, now: Time) -> 
         instances::save(tx, &instance)?;
     }
     Ok(())
-}
-
-fn attachment_request<'a>(
-    kind: RequestType,
-    caller: &Caller,
-    volume: &'a Volume,
-    cluster: &'a Cluster,
-) -> NewRequest<'a> {
-    NewRequest {
-        kind,
-        owner: request_owner(caller, &volume.owner),
-        cluster: Some(&cluster.id),
-        volume: Some(&volume.id),
-    }
 }
 
 /// Refuses clusters that the driver or the operator's policy excludes.

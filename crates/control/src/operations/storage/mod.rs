@@ -7,7 +7,7 @@ mod pool;
 
 use tarn_model::ids::VolumeId;
 use tarn_model::limits::Amounts;
-use tarn_model::requests::{Request, RequestType};
+use tarn_model::requests::{Request, RequestKind};
 use tarn_model::storage::{Attachment, MAX_SIZE_GB, Volume, VolumeState};
 use tarn_model::{Money, Refused, names};
 use tarn_store::{Tx, attachments, events, requests, storage};
@@ -15,7 +15,7 @@ use tarn_store::{Tx, attachments, events, requests, storage};
 use super::{Accepted, free_name, limits, request_owner, whose};
 use crate::explain::Explainer;
 use crate::page::{self, cut, decode_cursor};
-use crate::requests::{NewRequest, start_completed, start_request};
+use crate::requests::{start_completed, start_request};
 use crate::{Caller, Control, Error, Listing, Page, Result};
 
 use pool::Pool;
@@ -58,7 +58,7 @@ pub struct VolumeView {
 }
 
 /// Accepts a new volume.
-pub async fn create(control: &Control, caller: &Caller, new: NewVolume) -> Result<Accepted> {
+pub async fn create(control: &Control, caller: &Caller, new: NewVolume) -> Result<Accepted<(), VolumeId>> {
     if !control.driver().capabilities().volumes {
         let message = format!("the {} driver cannot create volumes", control.driver().name());
         return Err(Error::invalid("volumes_unsupported", message));
@@ -93,12 +93,13 @@ pub async fn create(control: &Control, caller: &Caller, new: NewVolume) -> Resul
         storage::insert(tx, &volume)?;
         let detail = serde_json::json!({ "name": volume.name, "size_gb": volume.size_gb });
         record_volume_event(tx, &me, &volume, "storage.create", &detail)?;
-        let request = start_request(tx, volume_request(RequestType::StorageCreate, &me, &volume), limit)?.id;
+        let (owner, kind) = (request_owner(&me, &volume.owner), RequestKind::CreateStorage(volume.id.clone()));
+        let request = start_request(tx, owner, kind, limit)?.id;
         let message = format!(
             "Storage {} ({}) of {} GB is being created, request {request}.",
             volume.name, volume.id, volume.size_gb
         );
-        Ok(accepted_volume(&volume, request, message))
+        Ok(Accepted { cluster: (), volume: volume.id, instances: Vec::new(), request, message })
     });
     write.await
 }
@@ -138,7 +139,12 @@ pub async fn info(control: &Control, caller: &Caller, volume: &str) -> Result<Vo
 }
 
 /// Changes the name and the deletion protection immediately, and begins to grow the volume.
-pub async fn edit(control: &Control, caller: &Caller, volume: &str, edit: VolumeEdit) -> Result<Accepted> {
+pub async fn edit(
+    control: &Control,
+    caller: &Caller,
+    volume: &str,
+    edit: VolumeEdit,
+) -> Result<Accepted<(), VolumeId>> {
     if edit == VolumeEdit::default() {
         let message = "nothing to change: set tp_storage_name, size_gb or deletion_protection";
         return Err(Error::invalid("nothing_to_change", message));
@@ -176,16 +182,16 @@ pub async fn edit(control: &Control, caller: &Caller, volume: &str, edit: Volume
         let detail =
             serde_json::json!({ "name": volume.name, "deletion_protection": protection, "grows_to_gb": grows });
         record_volume_event(tx, &me, &volume, "storage.edit", &detail)?;
-        let new = volume_request(RequestType::StorageEdit, &me, &volume);
+        let (owner, kind) = (request_owner(&me, &volume.owner), RequestKind::EditStorage(volume.id.clone()));
         let message = match grows {
             Some(to_gb) => format!("Storage {} is growing to {to_gb} GB.", volume.id),
             None => format!("Storage {} was changed.", volume.id),
         };
         let request = match grows {
-            Some(_) => start_request(tx, new, limit)?.id,
-            None => start_completed(tx, new, &message)?,
+            Some(_) => start_request(tx, owner, kind, limit)?.id,
+            None => start_completed(tx, owner, kind, &message)?,
         };
-        Ok(accepted_volume(&volume, request, message))
+        Ok(Accepted { cluster: (), volume: volume.id, instances: Vec::new(), request, message })
     });
     let accepted = write.await?;
     if renamed {
@@ -196,7 +202,7 @@ pub async fn edit(control: &Control, caller: &Caller, volume: &str, edit: Volume
 }
 
 /// Begins to destroy a volume with its data.
-pub async fn destroy(control: &Control, caller: &Caller, volume: &str) -> Result<Accepted> {
+pub async fn destroy(control: &Control, caller: &Caller, volume: &str) -> Result<Accepted<(), VolumeId>> {
     let (me, asked, limit) = (caller.clone(), volume.to_owned(), control.settings().work_deadline);
     let write = control.write(caller, move |tx| {
         let (now, volume) = (tx.now(), find_volume(tx, &me, &asked)?);
@@ -204,9 +210,10 @@ pub async fn destroy(control: &Control, caller: &Caller, volume: &str) -> Result
         let volume = volume.begin_destroy(&on, now)?;
         storage::save(tx, &volume)?;
         record_volume_event(tx, &me, &volume, "storage.destroy", &serde_json::json!({ "name": volume.name }))?;
-        let request = start_request(tx, volume_request(RequestType::StorageDestroy, &me, &volume), limit)?.id;
+        let (owner, kind) = (request_owner(&me, &volume.owner), RequestKind::DestroyStorage(volume.id.clone()));
+        let request = start_request(tx, owner, kind, limit)?.id;
         let message = format!("Storage {} ({}) is being destroyed, request {request}.", volume.name, volume.id);
-        Ok(accepted_volume(&volume, request, message))
+        Ok(Accepted { cluster: (), volume: volume.id, instances: Vec::new(), request, message })
     });
     write.await
 }
@@ -233,14 +240,6 @@ pub(super) fn record_volume_event(
     detail: &serde_json::Value,
 ) -> Result<()> {
     Ok(events::record(tx, caller.user.id.as_str(), volume.owner.scope(), volume.id.as_str(), verb, detail)?)
-}
-
-fn volume_request<'a>(kind: RequestType, caller: &Caller, volume: &'a Volume) -> NewRequest<'a> {
-    NewRequest { kind, owner: request_owner(caller, &volume.owner), cluster: None, volume: Some(&volume.id) }
-}
-
-fn accepted_volume(volume: &Volume, request: tarn_model::ids::RequestId, message: String) -> Accepted {
-    Accepted { cluster: None, volume: Some(volume.id.clone()), instances: Vec::new(), request, message }
 }
 
 fn check_volume_size(size_gb: u64) -> Result<()> {

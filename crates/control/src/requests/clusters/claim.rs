@@ -5,47 +5,36 @@ use tarn_model::capacity::{self, Claim, Inventory};
 use tarn_model::clusters::Instance;
 use tarn_model::ids::ClusterId;
 use tarn_model::lifecycle::State;
-use tarn_model::requests::{Request, RequestType};
 use tarn_store::{Tx, instances, requests};
 
-use super::{nodes, pull_image};
-use crate::requests::{Commit, Context, Definition, Failure, Next, Step, Undo, Work, commit_nothing};
+use super::nodes;
+use super::pull_image::{NAME as PULL, pull_image};
+use crate::requests::{Context, Definition, Failure, Next, StepResult, Undo, act, commit, commit_nothing, step};
 use crate::{Error, Result, Settings};
 
 /// How many claims at the front of the queue are considered when capacity becomes free. Claims further back wait until
 /// the queue has moved.
 pub(crate) const QUEUE_WINDOW: u32 = 64;
 
-pub(in crate::requests) const DEFINITION: Definition = Definition {
-    kind: RequestType::ClusterClaim,
-    steps: &[
-        Step { name: "reserve", run: reserve_capacity, undo: Undo::With(release_reservation) },
-        Step {
-            name: pull_image::NAME,
-            run: pull_image::pull_image,
-            undo: Undo::None("images are a cache, which is cleaned up by itself"),
-        },
-        Step { name: "provision", run: provision_instances, undo: Undo::With(remove_instances) },
-        Step {
-            name: "configure",
-            run: configure_instances,
-            undo: Undo::None("the configuration is removed with the instances"),
-        },
-        Step { name: "confirm", run: confirm_running, undo: Undo::None("it only observes and commits") },
-    ],
-    completed: "The cluster is running.",
-    takes_notes: false,
-    failed: fail_claim,
-};
+pub(in crate::requests) fn definition(cluster: &ClusterId) -> Definition<'_> {
+    Definition {
+        steps: vec![
+            step("reserve", act(cluster, reserve_capacity), Undo::With(act(cluster, release_reservation))),
+            step(PULL, act(cluster, pull_image), Undo::None("images are a cache, which is cleaned up by itself")),
+            step("provision", act(cluster, provision_instances), Undo::With(act(cluster, remove_instances))),
+            step("configure", act(cluster, configure_instances), Undo::None("it is removed with the instances")),
+            step("confirm", act(cluster, confirm_running), Undo::None("it only observes and commits")),
+        ],
+        completed: "The cluster is running.",
+        takes_notes: false,
+    }
+}
 
-fn reserve_capacity(ctx: Context<'_>) -> Work<'_> {
-    let (board, cluster) = (ctx.control.host_view(), ctx.cluster().clone());
+async fn reserve_capacity(ctx: Context<'_>, cluster: &ClusterId) -> StepResult {
+    let (board, cluster) = (ctx.control.host_view(), cluster.clone());
     let (installed, present) = (board.inventory(), board.present_inventory());
     let settings = ctx.control.settings().clone();
-    Box::pin(async move {
-        let commit: Commit = Box::new(move |tx| try_reserve(tx, [&installed, &present], &cluster, &settings));
-        Ok(commit)
-    })
+    commit(move |tx| try_reserve(tx, [&installed, &present], &cluster, &settings))
 }
 
 fn try_reserve(
@@ -88,81 +77,54 @@ fn try_reserve(
     Ok(next)
 }
 
-fn release_reservation(ctx: Context<'_>) -> Work<'_> {
-    let cluster = ctx.cluster().clone();
-    Box::pin(async move {
-        let commit: Commit = Box::new(move |tx| {
-            release_capacity(tx, &cluster)?;
-            Ok(Next::Done)
-        });
-        Ok(commit)
-    })
+async fn release_reservation(_: Context<'_>, cluster: &ClusterId) -> StepResult {
+    let cluster = cluster.clone();
+    commit(move |tx| release_capacity(tx, &cluster))
 }
 
 /// Releases what the nodes of a cluster hold. Call this only after they were observed to be gone.
-pub(super) fn release_capacity(tx: &mut Tx<'_>, id: &ClusterId) -> Result<()> {
+pub(super) fn release_capacity(tx: &mut Tx<'_>, id: &ClusterId) -> Result<Next> {
     for mut instance in instances::of_cluster(tx, id)? {
         instance.holds_capacity = false;
         instance.gpus.clear();
         instances::save(tx, &instance)?;
     }
     requests::wake_line(tx, QUEUE_WINDOW)?;
-    Ok(())
+    Ok(Next::Done)
 }
 
-fn provision_instances(ctx: Context<'_>) -> Work<'_> {
-    let cluster = ctx.cluster().clone();
-    Box::pin(async move {
-        let nodes = nodes::read_nodes(ctx).await?;
-        let observed = nodes::ensure_all(ctx, &nodes, None).await?;
-        let addresses: Vec<String> = observed.into_iter().map(|instance| instance.private_ip).collect();
-        let commit: Commit = Box::new(move |tx| {
-            nodes::move_cluster(tx, &cluster, "cluster.provisioned", State::configure, |instance| {
-                instance.private_ip = addresses.get(instance.node as usize).cloned();
-            })?;
-            Ok(Next::Done)
-        });
-        Ok(commit)
+async fn provision_instances(ctx: Context<'_>, cluster: &ClusterId) -> StepResult {
+    let nodes = nodes::read_nodes(ctx.control, cluster).await?;
+    let observed = nodes::ensure_all(ctx.control, &nodes, None).await?;
+    let addresses: Vec<String> = observed.into_iter().map(|instance| instance.private_ip).collect();
+    let cluster = cluster.clone();
+    commit(move |tx| {
+        nodes::move_cluster(tx, &cluster, "cluster.provisioned", State::configure, |instance| {
+            instance.private_ip = addresses.get(instance.node as usize).cloned();
+        })
     })
 }
 
-fn remove_instances(ctx: Context<'_>) -> Work<'_> {
-    Box::pin(async move {
-        nodes::remove_all_nodes(ctx).await?;
-        Ok(commit_nothing())
-    })
+async fn remove_instances(ctx: Context<'_>, cluster: &ClusterId) -> StepResult {
+    nodes::remove_all_nodes(ctx.control, cluster).await?;
+    commit_nothing()
 }
 
-fn configure_instances(ctx: Context<'_>) -> Work<'_> {
-    Box::pin(async move {
-        let nodes = nodes::read_nodes(ctx).await?;
-        nodes::restart_rebooted(ctx, &nodes, None).await?;
-        nodes::configure_all(ctx, &nodes).await?;
-        Ok(commit_nothing())
-    })
+async fn configure_instances(ctx: Context<'_>, cluster: &ClusterId) -> StepResult {
+    let nodes = nodes::read_nodes(ctx.control, cluster).await?;
+    nodes::restart_rebooted(ctx.control, &nodes, None).await?;
+    nodes::configure_all(ctx.control, &nodes).await?;
+    commit_nothing()
 }
 
-fn confirm_running(ctx: Context<'_>) -> Work<'_> {
-    let cluster = ctx.cluster().clone();
-    Box::pin(async move {
-        let nodes = nodes::read_nodes(ctx).await?;
-        nodes::restart_rebooted(ctx, &nodes, None).await?;
-        for (node, seen) in nodes.instances.iter().zip(nodes::observe_all(ctx, &nodes).await?) {
-            if !seen.is_some_and(|seen| seen.running) {
-                return Err(Failure::Permanent(format!("node {} stopped while it was being set up", node.name())));
-            }
+async fn confirm_running(ctx: Context<'_>, cluster: &ClusterId) -> StepResult {
+    let nodes = nodes::read_nodes(ctx.control, cluster).await?;
+    nodes::restart_rebooted(ctx.control, &nodes, None).await?;
+    for (node, seen) in nodes.instances.iter().zip(nodes::observe_all(ctx.control, &nodes).await?) {
+        if !seen.is_some_and(|seen| seen.running) {
+            return Err(Failure::Permanent(format!("node {} stopped while it was being set up", node.name())));
         }
-        let commit: Commit = Box::new(move |tx| {
-            nodes::move_cluster(tx, &cluster, "cluster.running", State::run, |_| {})?;
-            Ok(Next::Done)
-        });
-        Ok(commit)
-    })
-}
-
-fn fail_claim(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
-    let Some(cluster) = &request.cluster else {
-        return Err(Error::not_found("cluster", "of the request"));
-    };
-    nodes::fail_cluster(tx, cluster, reason)
+    }
+    let cluster = cluster.clone();
+    commit(move |tx| nodes::move_cluster(tx, &cluster, "cluster.running", State::run, |_| {}))
 }

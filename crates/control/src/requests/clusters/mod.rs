@@ -3,7 +3,6 @@
 //! Start reading at [`claim`], which brings a cluster up.
 
 pub(super) mod claim;
-pub(super) mod edit;
 pub(super) mod nodes;
 mod pull_image;
 pub(super) mod release;

@@ -10,8 +10,8 @@ use tarn_model::ids::{ClusterId, VolumeId};
 use tarn_model::lifecycle::State;
 use tarn_store::{Tx, clusters, events, instances};
 
-use crate::requests::{Commit, Context, Failure, Next};
-use crate::{Error, Result, access};
+use crate::requests::{Failure, Next, StepResult, commit};
+use crate::{Control, Error, Result, access};
 
 /// A cluster with its nodes.
 pub(in crate::requests) struct Nodes {
@@ -20,9 +20,8 @@ pub(in crate::requests) struct Nodes {
 }
 
 /// Reads a cluster and its nodes.
-pub(in crate::requests) async fn read_nodes(ctx: Context<'_>) -> std::result::Result<Nodes, Failure> {
-    let id = ctx.cluster().clone();
-    Ok(ctx.control.store().read(move |tx| load_nodes(tx, &id)).await?)
+pub(in crate::requests) async fn read_nodes(control: &Control, id: &ClusterId) -> StepResult<Nodes> {
+    Ok(control.store().read(|tx| load_nodes(tx, id)).await?)
 }
 
 /// Reads a cluster and its nodes in a transaction.
@@ -39,7 +38,7 @@ const NODES_AT_ONCE: usize = 32;
 pub(in crate::requests) async fn for_each_node<'n, T, F>(
     nodes: &'n Nodes,
     act: impl Fn(&'n Instance) -> F,
-) -> std::result::Result<Vec<T>, Failure>
+) -> StepResult<Vec<T>>
 where
     F: Future<Output = std::result::Result<T, tarn_driver::Error>>,
 {
@@ -52,15 +51,15 @@ where
 
 /// Ensures that every node exists and runs in its current boot.
 pub(in crate::requests) async fn ensure_all(
-    ctx: Context<'_>,
+    control: &Control,
     nodes: &Nodes,
     volume: Option<&VolumeId>,
-) -> std::result::Result<Vec<ObservedInstance>, Failure> {
+) -> StepResult<Vec<ObservedInstance>> {
     let mut done = Vec::with_capacity(nodes.instances.len());
     let specs: Vec<_> =
         nodes.instances.iter().map(|instance| instance_spec(&nodes.cluster, instance, volume)).collect();
     for some in specs.chunks(NODES_AT_ONCE) {
-        done.extend(try_join_all(some.iter().map(|spec| ctx.control.driver().ensure_instance(spec))).await?);
+        done.extend(try_join_all(some.iter().map(|spec| control.driver().ensure_instance(spec))).await?);
     }
     Ok(done)
 }
@@ -68,11 +67,11 @@ pub(in crate::requests) async fn ensure_all(
 /// Starts the nodes again, in their current boot, that ended because the host was rebooted during the request, so that
 /// it can continue. Nodes that died otherwise are left alone.
 pub(in crate::requests) async fn restart_rebooted(
-    ctx: Context<'_>,
+    control: &Control,
     nodes: &Nodes,
     volume: Option<&VolumeId>,
-) -> std::result::Result<(), Failure> {
-    let seen = observe_all(ctx, nodes).await?;
+) -> StepResult<()> {
+    let seen = observe_all(control, nodes).await?;
     let ended_by_reboot = |seen: &Option<ObservedInstance>| {
         seen.as_ref().is_some_and(|seen| !seen.running && seen.end == Some(End::MachineRebooted))
     };
@@ -82,15 +81,15 @@ pub(in crate::requests) async fn restart_rebooted(
     if instances.is_empty() {
         return Ok(());
     }
-    ensure_all(ctx, &Nodes { cluster: nodes.cluster.clone(), instances }, volume).await?;
-    configure_all(ctx, nodes).await
+    ensure_all(control, &Nodes { cluster: nodes.cluster.clone(), instances }, volume).await?;
+    configure_all(control, nodes).await
 }
 
 /// Pushes the access configuration to every node.
-pub(in crate::requests) async fn configure_all(ctx: Context<'_>, nodes: &Nodes) -> std::result::Result<(), Failure> {
-    let read = ctx.control.store().read(|tx| access::desired_access(tx, &nodes.cluster, &nodes.instances));
+pub(in crate::requests) async fn configure_all(control: &Control, nodes: &Nodes) -> StepResult<()> {
+    let read = control.store().read(|tx| access::desired_access(tx, &nodes.cluster, &nodes.instances));
     let desired = read.await?;
-    for_each_node(nodes, |node| access::push_access(ctx.control, &desired, node)).await?;
+    for_each_node(nodes, |node| access::push_access(control, &desired, node)).await?;
     Ok(())
 }
 
@@ -98,36 +97,34 @@ pub(in crate::requests) async fn configure_all(ctx: Context<'_>, nodes: &Nodes) 
 /// restart adds one. The undo of a restart adds two, because it does not know which nodes have seen the boot it undoes.
 /// A retry uses the same number.
 pub(in crate::requests) async fn restart_all(
-    ctx: Context<'_>,
+    control: &Control,
+    cluster: &ClusterId,
     boots_ahead: u32,
     volume: Option<&VolumeId>,
-) -> std::result::Result<Commit, Failure> {
-    let cluster = ctx.cluster().clone();
-    let mut nodes = read_nodes(ctx).await?;
+) -> StepResult {
+    let mut nodes = read_nodes(control, cluster).await?;
     nodes.instances.iter_mut().for_each(|node| node.boot += boots_ahead);
-    let observed = ensure_all(ctx, &nodes, volume).await?;
+    let observed = ensure_all(control, &nodes, volume).await?;
     for (node, seen) in nodes.instances.iter_mut().zip(observed) {
         node.private_ip = Some(seen.private_ip);
     }
-    configure_all(ctx, &nodes).await?;
-    let commit: Commit = Box::new(move |tx| {
-        for mut node in instances::of_cluster(tx, &cluster)? {
+    configure_all(control, &nodes).await?;
+    commit(move |tx| {
+        for mut node in instances::of_cluster(tx, &nodes.cluster.id)? {
             node.boot += boots_ahead;
             let started = nodes.instances.iter().find(|started| started.id == node.id);
             node.private_ip = started.and_then(|started| started.private_ip.clone());
             instances::save(tx, &node)?;
         }
         Ok(Next::Done)
-    });
-    Ok(commit)
+    })
 }
 
 /// Removes every node and checks that none is left.
-pub(in crate::requests) async fn remove_all_nodes(ctx: Context<'_>) -> std::result::Result<(), Failure> {
-    let nodes = read_nodes(ctx).await?;
-    let driver = ctx.control.driver();
+pub(in crate::requests) async fn remove_all_nodes(control: &Control, cluster: &ClusterId) -> StepResult<()> {
+    let (nodes, driver) = (read_nodes(control, cluster).await?, control.driver());
     for_each_node(&nodes, |instance| driver.remove_instance(&instance.id)).await?;
-    for (instance, seen) in nodes.instances.iter().zip(observe_all(ctx, &nodes).await?) {
+    for (instance, seen) in nodes.instances.iter().zip(observe_all(control, &nodes).await?) {
         if seen.is_some() {
             return Err(Failure::Retry(format!("instance {} still exists after its removal", instance.id)));
         }
@@ -137,10 +134,10 @@ pub(in crate::requests) async fn remove_all_nodes(ctx: Context<'_>) -> std::resu
 
 /// Observes every node.
 pub(in crate::requests) async fn observe_all(
-    ctx: Context<'_>,
+    control: &Control,
     nodes: &Nodes,
-) -> std::result::Result<Vec<Option<ObservedInstance>>, Failure> {
-    for_each_node(nodes, |instance| ctx.control.driver().observe_instance(&instance.id)).await
+) -> StepResult<Vec<Option<ObservedInstance>>> {
+    for_each_node(nodes, |instance| control.driver().observe_instance(&instance.id)).await
 }
 
 /// Moves a cluster and all of its nodes to the state that `transition` returns, and records the event.
@@ -150,7 +147,7 @@ pub(in crate::requests) fn move_cluster(
     verb: &str,
     transition: fn(State) -> std::result::Result<State, Refused>,
     change: impl Fn(&mut Instance),
-) -> Result<()> {
+) -> Result<Next> {
     let nodes = load_nodes(tx, id)?;
     let now = tx.now();
     let cluster = nodes.cluster.moved(now, transition)?;
@@ -162,7 +159,7 @@ pub(in crate::requests) fn move_cluster(
     }
     let detail = serde_json::json!({ "state": cluster.state.name() });
     events::record(tx, events::ENGINE, cluster.owner.scope(), id.as_str(), verb, &detail)?;
-    Ok(())
+    Ok(Next::Done)
 }
 
 /// Marks a cluster and its nodes as failed, unless they are running or gone.

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use tarn_model::ids::ClusterId;
 use tarn_store::{clusters, events, requests};
 
 use super::nodes;
 use crate::in_memory::step_progress::ProgressReporter;
-use crate::requests::{Commit, Context, Next, Work, commit_nothing};
+use crate::requests::{Context, Next, StepResult, commit, commit_nothing};
 
 /// The name of the step.
 pub(crate) const NAME: &str = "pull";
@@ -16,26 +17,23 @@ const WRITE_EVERY: Duration = Duration::from_secs(2);
 
 /// Pulls the image and stores its exact reference. A tag may change later, and all boots of all nodes must use the same
 /// image.
-pub(super) fn pull_image(ctx: Context<'_>) -> Work<'_> {
-    let (cluster, limit) = (ctx.cluster().clone(), ctx.control.settings().work_deadline);
-    Box::pin(async move {
-        let nodes = nodes::read_nodes(ctx).await?;
-        let Some(wanted) = nodes.cluster.wanted_image() else { return Ok(commit_nothing()) };
-        let reporter = ctx.control.step_progress().start_reporting(&ctx.request.id);
-        reporter.report_progress(&format!("requesting {wanted}"));
-        let report = |message: String| reporter.report_progress(&message);
-        let image = tokio::select! {
-            image = ctx.control.driver().ensure_image(wanted, &report) => image?,
-            () = save_progress(ctx, &reporter) => unreachable!("progress is stored until the image is pulled"),
-        };
-        let commit: Commit = Box::new(move |tx| {
-            let nodes = nodes::load_nodes(tx, &cluster)?;
-            let (scope, detail) = (nodes.cluster.owner.clone(), serde_json::json!({ "image": image }));
-            clusters::save(tx, &tarn_model::clusters::Cluster { image: Some(image.clone()), ..nodes.cluster })?;
-            events::record(tx, events::ENGINE, scope.scope(), cluster.as_str(), "cluster.image_ready", &detail)?;
-            Ok(Next::DoneUntil(tx.now().after(limit)))
-        });
-        Ok(commit)
+pub(super) async fn pull_image(ctx: Context<'_>, cluster: &ClusterId) -> StepResult {
+    let nodes = nodes::read_nodes(ctx.control, cluster).await?;
+    let Some(wanted) = nodes.cluster.wanted_image() else { return commit_nothing() };
+    let reporter = ctx.control.step_progress().start_reporting(&ctx.request.id);
+    reporter.report_progress(&format!("requesting {wanted}"));
+    let report = |message: String| reporter.report_progress(&message);
+    let image = tokio::select! {
+        image = ctx.control.driver().ensure_image(wanted, &report) => image?,
+        () = save_progress(ctx, &reporter) => unreachable!("progress is stored until the image is pulled"),
+    };
+    let (cluster, limit) = (cluster.clone(), ctx.control.settings().work_deadline);
+    commit(move |tx| {
+        let nodes = nodes::load_nodes(tx, &cluster)?;
+        let (scope, detail) = (nodes.cluster.owner.clone(), serde_json::json!({ "image": image }));
+        clusters::save(tx, &tarn_model::clusters::Cluster { image: Some(image.clone()), ..nodes.cluster })?;
+        events::record(tx, events::ENGINE, scope.scope(), cluster.as_str(), "cluster.image_ready", &detail)?;
+        Ok(Next::DoneUntil(tx.now().after(limit)))
     })
 }
 

@@ -1,36 +1,39 @@
 //! STORAGE_DESTROY: removes the volume with its data and confirms that it is gone.
 
-use tarn_model::requests::{Request, RequestType};
+use tarn_model::ids::VolumeId;
 use tarn_model::storage::{VolumeRemains, VolumeState};
 use tarn_store::Tx;
 
-use super::create::{move_volume, remove_and_confirm};
+use super::create::move_volume;
 use crate::Result;
-use crate::requests::{Commit, Context, Definition, Step, Undo, Work};
+use crate::requests::{Context, Definition, Failure, StepResult, Undo, act, commit, step};
 
-pub(in crate::requests) const DEFINITION: Definition = Definition {
-    kind: RequestType::StorageDestroy,
-    steps: &[
-        Step { name: "remove", run: remove_and_confirm, undo: Undo::None("destroyed data cannot be restored") },
-        Step { name: "confirm", run: confirm_destroyed, undo: Undo::None("it only commits") },
-    ],
-    completed: "The storage is destroyed.",
-    takes_notes: false,
-    failed: fail_destruction,
-};
-
-fn confirm_destroyed(ctx: Context<'_>) -> Work<'_> {
-    let id = ctx.volume().clone();
-    Box::pin(async move {
-        let commit: Commit = Box::new(move |tx| move_volume(tx, &id, "storage.destroyed", VolumeState::gone));
-        Ok(commit)
-    })
+pub(in crate::requests) fn definition(volume: &VolumeId) -> Definition<'_> {
+    let undo = Undo::None("destroyed data cannot be restored");
+    Definition {
+        steps: vec![step("remove", act(volume, destroy_volume), undo)],
+        completed: "The storage is destroyed.",
+        takes_notes: false,
+    }
 }
 
-fn fail_destruction(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
-    let reason = format!("it could not be removed: {reason}; destroy it again");
-    match &request.volume {
-        Some(id) => move_volume(tx, id, "storage.failed", |state| state.fail(&reason, VolumeRemains::Parts)).map(drop),
+async fn destroy_volume(ctx: Context<'_>, id: &VolumeId) -> StepResult {
+    remove_volume(ctx, id).await?;
+    let id = id.clone();
+    commit(move |tx| move_volume(tx, &id, "storage.destroyed", VolumeState::gone))
+}
+
+/// Removes the volume and checks that it is gone.
+pub(super) async fn remove_volume(ctx: Context<'_>, id: &VolumeId) -> StepResult<()> {
+    let driver = ctx.control.driver();
+    driver.remove_volume(id).await?;
+    match driver.observe_volume(id).await? {
         None => Ok(()),
+        Some(_) => Err(Failure::Retry("the volume still exists after its removal".to_owned())),
     }
+}
+
+pub(in crate::requests) fn fail_destruction(tx: &mut Tx<'_>, id: &VolumeId, reason: &str) -> Result<()> {
+    let reason = format!("it could not be removed: {reason}; destroy it again");
+    move_volume(tx, id, "storage.failed", |state| state.fail(&reason, VolumeRemains::Parts)).map(drop)
 }

@@ -2,7 +2,7 @@
 //! live.
 
 use tarn_driver::ObservedInstance;
-use tarn_model::requests::{Request, RequestType};
+use tarn_model::requests::AttachmentChange;
 use tarn_store::{Tx, attachments};
 
 use super::attach::{
@@ -12,49 +12,47 @@ use super::end_users::end_volume_users;
 use super::undo_mounts::{mount_again, restart_again};
 use crate::Result;
 use crate::requests::clusters::nodes;
-use crate::requests::{Commit, Context, Definition, Failure, Next, Step, Undo, Work};
+use crate::requests::{Context, Definition, Failure, StepResult, Undo, act, commit, step};
 
-pub(in crate::requests) const DEFINITION: Definition = Definition {
-    kind: RequestType::StorageDetach,
-    steps: &[
-        Step { name: "release", run: end_volume_users, undo: Undo::None("ended processes do not come back") },
-        Step { name: "unmount", run: unmount_volume, undo: Undo::With(mount_again) },
-        Step { name: "restart", run: restart_without_volume, undo: Undo::With(restart_again) },
-        Step { name: "confirm", run: confirm_detached, undo: Undo::None("it only observes and commits") },
-    ],
-    completed: "The storage is detached.",
-    takes_notes: true,
-    failed: fail_detach,
-};
+pub(in crate::requests) fn definition(change: &AttachmentChange) -> Definition<'_> {
+    Definition {
+        steps: vec![
+            step("release", act(change, end_volume_users), Undo::None("ended processes do not come back")),
+            step("unmount", act(change, unmount_volume), Undo::With(act(change, mount_again))),
+            step("restart", act(change, restart_without_volume), Undo::With(act(change, restart_again))),
+            step("confirm", act(change, confirm_detached), Undo::None("it only observes and commits")),
+        ],
+        completed: "The storage is detached.",
+        takes_notes: true,
+    }
+}
 
-fn confirm_detached(ctx: Context<'_>) -> Work<'_> {
-    let (cluster, volume) = (ctx.cluster().clone(), ctx.volume().clone());
-    Box::pin(async move {
-        let nodes = nodes::read_nodes(ctx).await?;
-        // Only restarted nodes have to run. A node that ended otherwise has no volumes, and the reconciler reports its
-        // end.
-        let must_run = !keeps_nodes_running(ctx).await?;
-        if must_run {
-            nodes::restart_rebooted(ctx, &nodes, None).await?;
+async fn confirm_detached(ctx: Context<'_>, change: &AttachmentChange) -> StepResult {
+    let nodes = nodes::read_nodes(ctx.control, &change.cluster).await?;
+    // Only restarted nodes have to run. A node that ended otherwise has no volumes, and the reconciler reports its end.
+    let must_run = !keeps_nodes_running(ctx, change).await?;
+    if must_run {
+        nodes::restart_rebooted(ctx.control, &nodes, None).await?;
+    }
+    let is_without = |seen: ObservedInstance| !seen.volumes.contains(&change.volume);
+    for (node, seen) in nodes.instances.iter().zip(nodes::observe_all(ctx.control, &nodes).await?) {
+        if !seen.filter(|seen| seen.running).map_or(!must_run, is_without) {
+            return Err(Failure::Permanent(format!("node {} is not running without the volume", node.name())));
         }
-        let is_without = |seen: ObservedInstance| !seen.volumes.contains(ctx.volume());
-        for (node, seen) in nodes.instances.iter().zip(nodes::observe_all(ctx, &nodes).await?) {
-            if !seen.filter(|seen| seen.running).map_or(!must_run, is_without) {
-                return Err(Failure::Permanent(format!("node {} is not running without the volume", node.name())));
-            }
-        }
-        let commit: Commit = Box::new(move |tx| {
-            attachments::remove(tx, &cluster, &volume)?;
-            end_restarting(tx, &cluster, "storage.detached")?;
-            Ok(Next::Done)
-        });
-        Ok(commit)
+    }
+    let AttachmentChange { volume, cluster, .. } = change.clone();
+    commit(move |tx| {
+        attachments::remove(tx, &cluster, &volume)?;
+        end_restarting(tx, &cluster, "storage.detached")
     })
 }
 
-fn fail_detach(request: &Request, tx: &mut Tx<'_>, reason: &str) -> Result<()> {
-    if let Some(cluster) = &request.cluster {
-        keep_attached(tx, cluster)?;
-    }
-    settle_cluster(request, tx, reason)
+pub(in crate::requests) fn fail_detach(
+    tx: &mut Tx<'_>,
+    change: &AttachmentChange,
+    undone: bool,
+    reason: &str,
+) -> Result<()> {
+    keep_attached(tx, &change.cluster)?;
+    settle_cluster(tx, &change.cluster, undone, reason)
 }

@@ -2,61 +2,52 @@
 
 use tarn_driver::{ObservedVolume, VolumeSpec};
 use tarn_model::ids::VolumeId;
-use tarn_model::requests::{Request, RequestType};
 use tarn_model::storage::VolumeState;
 use tarn_store::{Tx, events, storage};
 
 use super::create::{load_volume, read_volume};
 use crate::Result;
-use crate::requests::{Commit, Context, Definition, Failure, Next, Step, Undo, Work, commit_nothing};
+use crate::requests::{Context, Definition, Failure, Next, StepResult, Undo, act, commit, commit_nothing, step};
 
-pub(in crate::requests) const DEFINITION: Definition = Definition {
-    kind: RequestType::StorageEdit,
-    steps: &[
-        Step { name: "grow", run: grow_volume, undo: Undo::With(keep_observed_size) },
-        Step { name: "confirm", run: confirm_size, undo: Undo::None("it only observes and commits") },
-    ],
-    completed: "The storage has its new size.",
-    takes_notes: false,
-    failed: fail_resize,
-};
+pub(in crate::requests) fn definition(volume: &VolumeId) -> Definition<'_> {
+    Definition {
+        steps: vec![
+            step("grow", act(volume, grow_volume), Undo::With(act(volume, keep_observed_size))),
+            step("confirm", act(volume, confirm_size), Undo::None("it only observes and commits")),
+        ],
+        completed: "The storage has its new size.",
+        takes_notes: false,
+    }
+}
 
 /// Observes the volume first: a missing one must not be created again, and a damaged one must not be changed.
-fn grow_volume(ctx: Context<'_>) -> Work<'_> {
-    Box::pin(async move {
-        let volume = read_volume(ctx).await?;
-        if let VolumeState::Resizing { to_gb } = volume.state {
-            check_intact(ctx.control.driver().observe_volume(&volume.id).await?)?;
-            let spec = VolumeSpec { id: volume.id, size_bytes: to_gb * 1_000_000_000 };
-            ctx.control.driver().ensure_volume(&spec).await?;
-        }
-        Ok(commit_nothing())
-    })
+async fn grow_volume(ctx: Context<'_>, id: &VolumeId) -> StepResult {
+    let volume = read_volume(ctx, id).await?;
+    if let VolumeState::Resizing { to_gb } = volume.state {
+        check_intact(ctx.control.driver().observe_volume(id).await?)?;
+        let spec = VolumeSpec { id: volume.id, size_bytes: to_gb * 1_000_000_000 };
+        ctx.control.driver().ensure_volume(&spec).await?;
+    }
+    commit_nothing()
 }
 
 /// A volume cannot shrink, so the undo observes its current size and keeps it. A missing or damaged volume keeps its
 /// recorded size; the reconciler decides about its state.
-fn keep_observed_size(ctx: Context<'_>) -> Work<'_> {
-    let id = ctx.volume().clone();
-    Box::pin(async move {
-        let seen = ctx.control.driver().observe_volume(&id).await?.filter(|seen| seen.fault.is_none());
-        let commit: Commit = Box::new(move |tx| end_resize(tx, &id, seen.as_ref().map(ObservedVolume::size_gb)));
-        Ok(commit)
-    })
+async fn keep_observed_size(ctx: Context<'_>, id: &VolumeId) -> StepResult {
+    let seen = ctx.control.driver().observe_volume(id).await?.filter(|seen| seen.fault.is_none());
+    let id = id.clone();
+    commit(move |tx| end_resize(tx, &id, seen.as_ref().map(ObservedVolume::size_gb)))
 }
 
-fn confirm_size(ctx: Context<'_>) -> Work<'_> {
-    let id = ctx.volume().clone();
-    Box::pin(async move {
-        let seen = check_intact(ctx.control.driver().observe_volume(&id).await?)?;
-        ctx.control.volume_usage().record_volume(&id, &seen);
-        let commit: Commit = Box::new(move |tx| end_resize(tx, &id, Some(seen.size_gb())));
-        Ok(commit)
-    })
+async fn confirm_size(ctx: Context<'_>, id: &VolumeId) -> StepResult {
+    let seen = check_intact(ctx.control.driver().observe_volume(id).await?)?;
+    ctx.control.volume_usage().record_volume(id, &seen);
+    let id = id.clone();
+    commit(move |tx| end_resize(tx, &id, Some(seen.size_gb())))
 }
 
 /// Returns the observed volume, or fails if it is missing or damaged.
-pub(super) fn check_intact(seen: Option<ObservedVolume>) -> std::result::Result<ObservedVolume, Failure> {
+pub(super) fn check_intact(seen: Option<ObservedVolume>) -> StepResult<ObservedVolume> {
     match seen {
         Some(ObservedVolume { fault: Some(fault), .. }) => Err(Failure::Permanent(fault)),
         Some(seen) => Ok(seen),
@@ -64,15 +55,8 @@ pub(super) fn check_intact(seen: Option<ObservedVolume>) -> std::result::Result<
     }
 }
 
-fn fail_resize(request: &Request, tx: &mut Tx<'_>, _reason: &str) -> Result<()> {
-    match &request.volume {
-        Some(id) => end_resize(tx, id, None).map(drop),
-        None => Ok(()),
-    }
-}
-
 /// Ends the resize with the observed size, or with the old size when none was observed.
-fn end_resize(tx: &mut Tx<'_>, id: &VolumeId, seen_gb: Option<u64>) -> Result<Next> {
+pub(in crate::requests) fn end_resize(tx: &mut Tx<'_>, id: &VolumeId, seen_gb: Option<u64>) -> Result<Next> {
     let (now, mut volume) = (tx.now(), load_volume(tx, id)?);
     if matches!(volume.state, VolumeState::Resizing { .. }) {
         volume.size_gb = seen_gb.unwrap_or(volume.size_gb);

@@ -5,12 +5,13 @@ use futures::future::join_all;
 use serde_json::json;
 use tarn_driver::VolumeUser;
 use tarn_model::clusters::Instance;
+use tarn_model::ids::VolumeId;
+use tarn_model::requests::{AttachmentChange, Request};
 use tarn_store::{Tx, events, requests};
 
-use super::attach::is_live;
 use super::create::load_volume;
 use crate::requests::clusters::nodes;
-use crate::requests::{Context, Failure, Work, commit_nothing};
+use crate::requests::{Context, Failure, StepResult, commit_nothing};
 use crate::{Result, volume_users};
 
 /// The size up to which processes are added to a note; further ones are listed in events only.
@@ -23,39 +24,36 @@ const MAX_NAMED: usize = 100;
 const MORE: &str = ", and more, which are listed in the events";
 
 /// Ends all processes that use the volume, on all nodes at the same time. A live detach ends none.
-pub(super) fn end_volume_users(ctx: Context<'_>) -> Work<'_> {
-    Box::pin(async move {
-        if is_live(ctx).await? {
-            return Ok(commit_nothing());
-        }
-        let nodes = nodes::read_nodes(ctx).await?;
-        let outcomes = join_all(nodes.instances.iter().map(|node| end_users_on_node(ctx, node))).await;
-        for (node, outcome) in nodes.instances.iter().zip(outcomes) {
-            match outcome {
-                Ok(()) => {}
-                // The next steps can continue: a restart ends all processes, and an unmount reports the ones that block
-                // it.
-                Err(Failure::Permanent(why)) => {
-                    tracing::warn!(volume = %ctx.volume(), instance = %node.id, why, "volume users could not be ended");
-                }
-                Err(retry @ Failure::Retry(_)) => return Err(retry),
+pub(super) async fn end_volume_users(ctx: Context<'_>, change: &AttachmentChange) -> StepResult {
+    if change.live {
+        return commit_nothing();
+    }
+    let nodes = nodes::read_nodes(ctx.control, &change.cluster).await?;
+    let outcomes = join_all(nodes.instances.iter().map(|node| end_users_on_node(ctx, &change.volume, node))).await;
+    for (node, outcome) in nodes.instances.iter().zip(outcomes) {
+        match outcome {
+            Ok(()) => {}
+            // The next steps can continue: a restart ends all processes, and an unmount reports the ones that block it.
+            Err(Failure::Permanent(why)) => {
+                tracing::warn!(volume = %change.volume, instance = %node.id, why, "volume users could not be ended");
             }
+            Err(retry @ Failure::Retry(_)) => return Err(retry),
         }
-        Ok(commit_nothing())
-    })
+    }
+    commit_nothing()
 }
 
 /// Ends the processes on one node. Killed processes are recorded immediately: another node may fail, and the next try
 /// would not find them.
-async fn end_users_on_node(ctx: Context<'_>, node: &Instance) -> std::result::Result<(), Failure> {
+async fn end_users_on_node(ctx: Context<'_>, volume: &VolumeId, node: &Instance) -> StepResult<()> {
     let grace = ctx.control.settings().detach_grace;
-    let killed = ctx.control.driver().end_volume_users(ctx.volume(), &node.id, grace).await?;
+    let killed = ctx.control.driver().end_volume_users(volume, &node.id, grace).await?;
     if killed.is_empty() {
         return Ok(());
     }
     metrics::counter!("tarn_processes_killed_total").increment(killed.len() as u64);
     let (request, name, killed_on) = (ctx.request.clone(), node.name(), node.id.clone());
-    let (volume, seconds) = (ctx.volume().clone(), grace.as_secs());
+    let (volume, seconds) = (volume.clone(), grace.as_secs());
     let write = ctx.control.store().write(move |tx| -> Result<()> {
         let scope = load_volume(tx, &volume)?.owner;
         let process = |holder: &VolumeUser| json!({ "pid": holder.pid, "program": holder.program });
@@ -76,12 +74,7 @@ async fn end_users_on_node(ctx: Context<'_>, node: &Instance) -> std::result::Re
 }
 
 /// Returns the note of a request with these processes added.
-fn extend_note(
-    tx: &mut Tx<'_>,
-    request: &tarn_model::requests::Request,
-    seconds: u64,
-    processes: &str,
-) -> Result<String> {
+fn extend_note(tx: &mut Tx<'_>, request: &Request, seconds: u64, processes: &str) -> Result<String> {
     Ok(match requests::note(tx, &request.id)? {
         None => format!("Processes that did not release the volume within {seconds} s were killed: {processes}"),
         Some(note) if note.ends_with(MORE) => note,

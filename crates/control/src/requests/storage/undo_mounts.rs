@@ -5,81 +5,73 @@ use std::future::Future;
 
 use tarn_driver::Error;
 use tarn_model::clusters::Instance;
+use tarn_model::ids::{ClusterId, VolumeId};
 use tarn_model::lifecycle::State;
-use tarn_model::requests::Request;
+use tarn_model::requests::{AttachmentChange, Request};
 use tarn_store::{Tx, requests};
 
 use super::attach::{keep_attached, keeps_nodes_running, push_volume_names};
 use super::edit::check_intact;
 use crate::Result;
 use crate::requests::clusters::nodes::{self, Nodes};
-use crate::requests::{Commit, Context, Failure, Next, Work, commit_nothing};
+use crate::requests::{Context, Failure, Next, StepResult, commit, commit_nothing};
 
 /// How often a permanent failure is retried, for some seconds in total: processes may exit by themselves.
 const MAX_TRIES: u32 = 5;
 
 /// Undoes a mount. Where processes already use the volume it stays mounted: an undo ends no process.
-pub(super) fn unmount_again(ctx: Context<'_>) -> Work<'_> {
-    let (request, cluster) = (ctx.request.clone(), ctx.cluster().clone());
-    Box::pin(async move {
-        if !keeps_nodes_running(ctx).await? {
-            return Ok(commit_nothing());
-        }
-        let (nodes, driver) = (nodes::read_nodes(ctx).await?, ctx.control.driver());
-        let left = try_on_each_node(ctx, &nodes, |node| driver.remove_mount(ctx.volume(), &node.id)).await?;
-        push_volume_names(ctx, nodes).await;
-        let Some(left) = left else { return Ok(commit_nothing()) };
-        let note = format!("The storage could not be unmounted again and still counts as attached: {left}. Detach it");
-        let commit: Commit = Box::new(move |tx| {
-            keep_attached(tx, &cluster)?;
-            add_note(tx, &request, &note)
-        });
-        Ok(commit)
+pub(super) async fn unmount_again(ctx: Context<'_>, change: &AttachmentChange) -> StepResult {
+    if !keeps_nodes_running(ctx, change).await? {
+        return commit_nothing();
+    }
+    let (nodes, driver) = (nodes::read_nodes(ctx.control, &change.cluster).await?, ctx.control.driver());
+    let left = try_on_each_node(ctx, &nodes, |node| driver.remove_mount(&change.volume, &node.id)).await?;
+    push_volume_names(ctx, nodes).await;
+    let Some(left) = left else { return commit_nothing() };
+    let note = format!("The storage could not be unmounted again and still counts as attached: {left}. Detach it");
+    let (request, cluster) = (ctx.request.clone(), change.cluster.clone());
+    commit(move |tx| {
+        keep_attached(tx, &cluster)?;
+        add_note(tx, &request, &note)
     })
 }
 
 /// Undoes an unmount. A node that has ended has no volumes, and the reconciler reports its end.
-pub(super) fn mount_again(ctx: Context<'_>) -> Work<'_> {
-    let request = ctx.request.clone();
-    Box::pin(async move {
-        if !keeps_nodes_running(ctx).await? {
-            return Ok(commit_nothing());
+pub(super) async fn mount_again(ctx: Context<'_>, change: &AttachmentChange) -> StepResult {
+    if !keeps_nodes_running(ctx, change).await? {
+        return commit_nothing();
+    }
+    let missing = match volume_fault(ctx, &change.volume).await? {
+        Some(fault) => Some(fault),
+        None => {
+            let (nodes, driver) = (running_nodes(ctx, &change.cluster).await?, ctx.control.driver());
+            let missing = try_on_each_node(ctx, &nodes, |node| driver.ensure_mount(&change.volume, &node.id)).await?;
+            push_volume_names(ctx, nodes).await;
+            missing
         }
-        let missing = match volume_fault(ctx).await? {
-            Some(fault) => Some(fault),
-            None => {
-                let (nodes, driver) = (running_nodes(ctx).await?, ctx.control.driver());
-                let missing = try_on_each_node(ctx, &nodes, |node| driver.ensure_mount(ctx.volume(), &node.id)).await?;
-                push_volume_names(ctx, nodes).await;
-                missing
-            }
-        };
-        let Some(missing) = missing else { return Ok(commit_nothing()) };
-        let commit: Commit = Box::new(move |tx| add_note(tx, &request, &describe_unmounted(&missing)));
-        Ok(commit)
-    })
+    };
+    let (request, Some(missing)) = (ctx.request.clone(), missing) else { return commit_nothing() };
+    commit(move |tx| add_note(tx, &request, &describe_unmounted(&missing)))
 }
 
 /// Undoes a restart without the volume. A faulty volume stays out, because it would keep the nodes from running.
-pub(super) fn restart_again(ctx: Context<'_>) -> Work<'_> {
-    let request = ctx.request.clone();
-    Box::pin(async move {
-        if keeps_nodes_running(ctx).await? {
-            return Ok(commit_nothing());
-        }
-        let Some(fault) = volume_fault(ctx).await? else { return nodes::restart_all(ctx, 2, Some(ctx.volume())).await };
-        let restarted = nodes::restart_all(ctx, 2, None).await?;
-        let commit: Commit = Box::new(move |tx| {
-            add_note(tx, &request, &describe_unmounted(&fault))?;
-            restarted(tx)
-        });
-        Ok(commit)
+pub(super) async fn restart_again(ctx: Context<'_>, change: &AttachmentChange) -> StepResult {
+    if keeps_nodes_running(ctx, change).await? {
+        return commit_nothing();
+    }
+    let fault = volume_fault(ctx, &change.volume).await?;
+    let volume = Some(&change.volume).filter(|_| fault.is_none());
+    let restarted = nodes::restart_all(ctx.control, &change.cluster, 2, volume).await?;
+    let (request, Some(fault)) = (ctx.request.clone(), fault) else { return Ok(restarted) };
+    commit(move |tx| {
+        add_note(tx, &request, &describe_unmounted(&fault))?;
+        restarted(tx)
     })
 }
 
 /// Returns why the volume cannot be mounted anywhere.
-async fn volume_fault(ctx: Context<'_>) -> std::result::Result<Option<String>, Failure> {
-    match check_intact(ctx.control.driver().observe_volume(ctx.volume()).await?) {
+async fn volume_fault(ctx: Context<'_>, volume: &VolumeId) -> StepResult<Option<String>> {
+    match check_intact(ctx.control.driver().observe_volume(volume).await?) {
         Ok(_) => Ok(None),
         Err(Failure::Permanent(fault)) => Ok(Some(fault)),
         Err(retry) => Err(retry),
@@ -87,9 +79,9 @@ async fn volume_fault(ctx: Context<'_>) -> std::result::Result<Option<String>, F
 }
 
 /// Returns the nodes that should run and do.
-async fn running_nodes(ctx: Context<'_>) -> std::result::Result<Nodes, Failure> {
-    let mut nodes = nodes::read_nodes(ctx).await?;
-    let mut seen = nodes::observe_all(ctx, &nodes).await?.into_iter();
+async fn running_nodes(ctx: Context<'_>, cluster: &ClusterId) -> StepResult<Nodes> {
+    let mut nodes = nodes::read_nodes(ctx.control, cluster).await?;
+    let mut seen = nodes::observe_all(ctx.control, &nodes).await?.into_iter();
     nodes.instances.retain(|node| {
         let runs = seen.next().flatten().is_some_and(|seen| seen.running);
         runs && node.state == State::Running
@@ -103,7 +95,7 @@ async fn try_on_each_node<'n, F>(
     ctx: Context<'_>,
     nodes: &'n Nodes,
     act: impl Fn(&'n Instance) -> F,
-) -> std::result::Result<Option<String>, Failure>
+) -> StepResult<Option<String>>
 where
     F: Future<Output = std::result::Result<(), Error>>,
 {

@@ -34,7 +34,7 @@ impl World {
         };
         let made = clusters::create(&self.control, caller, new).await.unwrap();
         self.settle().await;
-        made.cluster.unwrap()
+        made.cluster
     }
 
     async fn instances(&self, caller: &Caller, cluster: &ClusterId) -> Vec<String> {

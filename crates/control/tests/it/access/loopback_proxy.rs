@@ -14,7 +14,7 @@ async fn only_running_instances_have_a_proxy(
 ) {
     let Some(world) = world(database).await else { return };
     let new = clusters::NewCluster { instance_type: "1xCPU".into(), num_nodes: Some(2), ..Default::default() };
-    let cluster = clusters::create(&world.control, &world.caller, new).await.unwrap().cluster.unwrap();
+    let cluster = clusters::create(&world.control, &world.caller, new).await.unwrap().cluster;
     assert_eq!(loopback_proxy::running(&world.control).await.unwrap(), [], "it is accepted, and does not run yet");
     world.settle().await;
     let first = loopback_proxy::running(&world.control).await.unwrap();

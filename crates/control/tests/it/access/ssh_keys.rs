@@ -20,7 +20,7 @@ fn key(number: usize, comment: &str) -> String {
 
 async fn create(world: &World, keys: Vec<String>, save_keys: bool) -> ClusterId {
     let new = NewCluster { instance_type: "1xCPU".into(), public_keys: keys, save_keys, ..Default::default() };
-    clusters::create(&world.control, &world.caller, new).await.unwrap().cluster.unwrap()
+    clusters::create(&world.control, &world.caller, new).await.unwrap().cluster
 }
 
 async fn node(world: &World, cluster: &ClusterId) -> InstanceId {

@@ -331,10 +331,10 @@ async fn each_gpu_has_at_most_one_owner(
             host::drain_gpu(&world.control, &world.caller, &gpu, Some(DrainReason(None))).await.unwrap();
         });
         world.settle().await;
-        let before = owned(&world, created.iter().flatten().flat_map(|accepted| &accepted.cluster)).await;
+        let before = owned(&world, created.iter().flatten().map(|accepted| &accepted.cluster)).await;
         let more = futures::future::join_all(["1xH100", "2xH100", "1xH100"].map(create)).await;
         world.settle().await;
-        let all: Vec<ClusterId> = created.into_iter().chain(more).map(|new| new.unwrap().cluster.unwrap()).collect();
+        let all: Vec<ClusterId> = created.into_iter().chain(more).map(|new| new.unwrap().cluster).collect();
         let owned = owned(&world, &all).await;
         let once: BTreeSet<&String> = owned.iter().collect();
         assert_eq!(owned.len(), once.len(), "two have the same: {owned:?}");

@@ -22,7 +22,7 @@ async fn create(world: &World, kind: &str, nodes: u32) -> Result<(), Error> {
 
 async fn volume(world: &World, size_gb: u64) -> Result<String, Error> {
     let made = storage::create(&world.control, &world.caller, NewVolume { size_gb, ..Default::default() }).await?;
-    Ok(made.volume.unwrap().to_string())
+    Ok(made.volume.to_string())
 }
 
 async fn used(world: &World) -> Amounts {

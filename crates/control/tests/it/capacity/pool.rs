@@ -34,7 +34,7 @@ async fn pool_promises_no_more_than_allowed(
     let Some(world) = pool(database, overcommit, cap_gb).await else { return };
     let (control, caller) = (&world.control, &world.caller);
     let create = async |size_gb| storage::create(control, caller, NewVolume { size_gb, ..Default::default() }).await;
-    let first = create(limit_gb - 10).await.unwrap().volume.unwrap();
+    let first = create(limit_gb - 10).await.unwrap().volume;
     world.settle().await;
     let full = create(11).await.unwrap_err();
     assert_eq!((full.kind, full.code), (Kind::Capacity, "pool_full"));
@@ -60,7 +60,7 @@ async fn pool_promises_no_more_than_allowed(
 async fn lower_cap_keeps_existing_volumes() {
     let Some(world) = pool(DatabaseKind::Sqlite, 2.0, Some(100)).await else { return };
     let new = NewVolume { size_gb: 150, ..Default::default() };
-    let volume = storage::create(&world.control, &world.caller, new).await.unwrap().volume.unwrap();
+    let volume = storage::create(&world.control, &world.caller, new).await.unwrap().volume;
     world.settle().await;
     let world = world.with_settings(Settings { storage_cap_gb: Some(100), ..Default::default() });
     let new = NewVolume { size_gb: 1, ..Default::default() };

@@ -27,7 +27,7 @@ async fn queue_moves_in_order(#[values(DatabaseKind::Sqlite, DatabaseKind::Postg
     assert!(explained.contains("8 H100 GPUs, 4 are free") && explained.contains("1st in line"), "{explained}");
     let behind = world.request(&small_request).await;
     assert!(behind.explanation.unwrap().contains("2nd in line"));
-    assert_eq!(behind.request.status, RequestStatus::Pending);
+    assert_eq!(behind.request.status(), RequestStatus::Pending);
     assert_eq!(state(&world, &small).await, "PENDING", "the small one must not starve the large one");
 
     clusters::destroy(&world.control, &world.caller, first.as_str()).await.unwrap();
@@ -52,7 +52,7 @@ async fn waiting_claim_can_be_destroyed() {
     world.settle().await;
     assert_eq!(state(&world, &waiting).await, "DESTROYED");
     let claim = world.request(&request).await.request;
-    assert_eq!((claim.status, claim.waiting), (RequestStatus::Failed, false));
+    assert_eq!(claim.status(), RequestStatus::Failed);
     world.assert_agreement("after it left the line").await;
 }
 
@@ -68,7 +68,7 @@ async fn waiting_ends_at_deadline() {
     world.wait(Settings::default().capacity_deadline + Duration::from_secs(1)).await;
     world.settle().await;
     let ended = world.request(&request).await.request;
-    assert_eq!(ended.status, RequestStatus::Failed);
+    assert_eq!(ended.status(), RequestStatus::Failed);
     assert!(ended.message.unwrap().contains("no capacity became free"));
     assert_eq!(state(&world, &waiting).await, "FAILED");
     clusters::destroy(&world.control, &world.caller, waiting.as_str()).await.unwrap();

@@ -23,7 +23,7 @@ async fn all_boots_use_one_exact_image() {
     let (cluster, request) = world.create_of("1xCPU", 2, Some("127.0.0.1:5000/app:1")).await;
     assert_eq!(world.info(&cluster).await.cluster.image, None, "it is not known yet");
     world.settle().await;
-    assert_eq!(world.request(&request).await.request.status, RequestStatus::Completed);
+    assert_eq!(world.request(&request).await.request.status(), RequestStatus::Completed);
     let found = world.info(&cluster).await.cluster;
     let image = found.image.clone().unwrap();
     assert!(image.starts_with("127.0.0.1:5000/app@sha256:"), "{image}");
@@ -43,7 +43,7 @@ async fn failed_pull_reports_driver_message() {
     let (cluster, request) = world.create_of("1xCPU", 1, Some("fault.invalid/app")).await;
     world.settle().await;
     let ended = world.request(&request).await;
-    assert_eq!(ended.request.status, RequestStatus::Failed);
+    assert_eq!(ended.request.status(), RequestStatus::Failed);
     let expected = "fault.invalid/app could not be pulled: there is no such registry";
     assert_eq!(ended.explanation.as_deref(), Some(expected));
     assert!(world.info(&cluster).await.explanation.unwrap().contains(expected));
@@ -182,7 +182,7 @@ async fn pull_progress_is_visible_in_all_replicas(
     pulling.finish().await;
     world.settle().await;
     let ended = world.request(&request).await;
-    assert_eq!(ended.request.status, RequestStatus::Completed);
+    assert_eq!(ended.request.status(), RequestStatus::Completed);
     assert_eq!(ended.explanation.as_deref(), Some("The cluster is running."));
 }
 
@@ -219,7 +219,7 @@ async fn pull_continues_while_it_reports() {
     tokio::time::timeout(DEADLINE, runner.tick()).await.expect("a silent pull is given up").unwrap();
     assert_eq!(world.driver.reported.load(Ordering::SeqCst), 20, "it was not given up before");
     let silent = world.request(&request).await.request;
-    assert_eq!((silent.status, silent.attempts), (RequestStatus::Retrying, 1));
+    assert_eq!((silent.status(), silent.attempts), (RequestStatus::Retrying, 1));
     assert!(silent.message.unwrap().contains("the step took longer than"));
 }
 
@@ -260,7 +260,7 @@ async fn cluster_is_destroyed_during_pull(
     pulling.finish().await;
     world.settle().await;
     let claim = world.request(&request).await;
-    assert_eq!(claim.request.status, RequestStatus::Failed);
+    assert_eq!(claim.request.status(), RequestStatus::Failed);
     assert_eq!(claim.explanation.as_deref(), Some("the cluster was destroyed while its image was fetched"));
     assert_eq!(world.info(&cluster).await.cluster.state.name(), "DESTROYED");
     assert!(world.driver.images.lock().unwrap().is_empty(), "no instance was made");

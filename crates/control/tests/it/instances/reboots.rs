@@ -73,7 +73,7 @@ async fn goes_down(world: &World, step: &'static str) {
 }
 
 async fn status(world: &World, request: &RequestId) -> RequestStatus {
-    world.request(request).await.request.status
+    world.request(request).await.request.status()
 }
 
 /// Clusters that ran come back after a reboot of the host.
@@ -297,13 +297,13 @@ async fn undo_continues_after_long_downtime() {
     begin(&world).await;
     let (cluster, request) = world.create("1xH100", 1).await;
     Runner::with_faults(world.control.clone(), Arc::new(CannotUndo)).tick().await.unwrap();
-    assert!(world.request(&request).await.request.failure.is_some(), "it is being undone");
+    assert!(world.request(&request).await.request.progress.failure().is_some(), "it is being undone");
     world.wait(HOUR).await;
     come_up(&world).await;
     world.settle().await;
     let ended = world.request(&request).await.request;
+    assert_eq!(ended.status(), RequestStatus::Failed);
     let message = ended.message.unwrap();
-    assert_eq!(ended.status, RequestStatus::Failed);
     assert!(message.contains("made to fail for good") && !message.contains("failed as well"), "{message}");
     assert_eq!(state(&world, &cluster).await, "FAILED");
     assert!(world.driver.observe().await.unwrap().instances.is_empty(), "nothing is left of it");
@@ -413,7 +413,7 @@ async fn waiting_cluster_can_be_destroyed() {
         world.settle().await;
         assert_eq!(state(&world, &cluster).await, "DESTROYED");
         let asked = clusters::operations(&world.control, &world.caller, cluster.as_str(), None, None).await.unwrap();
-        let ended: Vec<_> = asked.iter().map(|view| view.request.status).take(2).collect();
+        let ended: Vec<_> = asked.iter().map(|view| view.request.status()).take(2).collect();
         assert_eq!(ended, [RequestStatus::Completed, RequestStatus::Failed], "{asked:?}");
         destroyed += 1;
     }

@@ -53,7 +53,7 @@ async fn failed_restart_can_be_repeated() {
     world.settle().await;
     let request = clusters::restart(control, caller, cluster.as_str()).await.unwrap().request;
     world.settle_with_faults(Arc::new(Never(RequestType::ClusterRestart, "restart"))).await;
-    assert_eq!(world.request(&request).await.request.status, RequestStatus::Failed);
+    assert_eq!(world.request(&request).await.request.status(), RequestStatus::Failed);
     let failed = world.info(&cluster).await;
     assert_eq!(failed.cluster.state.name(), "FAILED");
     assert!(failed.explanation.unwrap().contains("Restart it again"));

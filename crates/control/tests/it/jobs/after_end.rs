@@ -52,7 +52,7 @@ async fn cluster_destruction_ends_jobs(#[values(DatabaseKind::Sqlite, DatabaseKi
     }
     assert_eq!(stage.text(&running).await, "begun\n");
     stage.world.settle().await;
-    assert!(stage.world.request(&request).await.request.status.is_terminal());
+    assert!(stage.world.request(&request).await.request.status().is_terminal());
     assert_eq!(cluster_state(&stage).await, "DESTROYED");
     stage.world.assert_agreement("after the end").await;
 }

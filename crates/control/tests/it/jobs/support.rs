@@ -365,7 +365,7 @@ impl Stage {
             jobs_parallel: Some(jobs_parallel),
             ..Default::default()
         };
-        let cluster = clusters::create(&world.control, &world.caller, new).await.unwrap().cluster.unwrap();
+        let cluster = clusters::create(&world.control, &world.caller, new).await.unwrap().cluster;
         world.settle().await;
         let nodes = world.info(&cluster).await.instances.into_iter().map(|node| node.id).collect();
         let stage = Stage { world, guests, cluster, nodes, dispatcher: Mutex::default() };

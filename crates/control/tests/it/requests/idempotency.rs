@@ -3,9 +3,13 @@
 use std::time::Duration;
 
 use rstest::rstest;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tarn_control::operations::Accepted;
 use tarn_control::operations::admin::{self, NewUser};
 use tarn_control::operations::clusters::{self, NewCluster};
 use tarn_control::{Caller, Idempotency, Listing, reconcilers};
+use tarn_model::ids::{ClusterId, VolumeId};
 use tarn_store::testing::DatabaseKind;
 
 use crate::support::world;
@@ -69,4 +73,21 @@ async fn idempotency_key_expires_after_a_day() {
     world.wait(Duration::from_secs(24 * 3600 + 1)).await;
     assert_eq!(reconcilers::expiry::tick(&world.control).await.unwrap(), Duration::ZERO, "something was removed");
     assert!(reconcilers::expiry::tick(&world.control).await.unwrap() > Duration::ZERO);
+}
+
+/// Outcomes that an older version stored are read and written in the same form.
+#[test]
+fn stored_outcomes_keep_their_form() {
+    fn check<C: Serialize + DeserializeOwned, V: Serialize + DeserializeOwned>(cluster: &str, volume: &str) {
+        let old = format!(
+            r#"{{"cluster":{cluster},"volume":{volume},"instances":[],"request":"r-000000000001","message":"text"}}"#
+        );
+        let read: Accepted<C, V> = serde_json::from_str(&old).unwrap();
+        assert_eq!(serde_json::to_string(&read).unwrap(), old);
+    }
+    let (cluster, volume) = (r#""c-000000000001""#, r#""s-000000000001""#);
+    check::<ClusterId, ()>(cluster, "null");
+    check::<(), VolumeId>("null", volume);
+    check::<ClusterId, VolumeId>(cluster, volume);
+    serde_json::from_str::<Accepted>(r#"{"cluster":null,"volume":null,"instances":[]}"#).unwrap_err();
 }

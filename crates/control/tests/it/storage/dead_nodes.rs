@@ -142,7 +142,7 @@ async fn dead_node_does_not_block_live_detach(
         }
     };
     let ended = scene.ended(&request, step, Fault::None, dies).await;
-    assert_eq!(ended.status, RequestStatus::Completed, "{ended:?}");
+    assert_eq!(ended.status(), RequestStatus::Completed, "{ended:?}");
     assert!(scene.world.info(&scene.cluster).await.attachment.is_none());
     if !vanishes {
         scene.restart().await;
@@ -162,7 +162,7 @@ async fn dead_node_does_not_block_undo_of_live_detach(
         driver.fake.kill(&nodes[1], End::Exit).await.unwrap();
     };
     let ended = scene.ended(&request, "unmount", Fault::None, happens).await;
-    assert_eq!(ended.status, RequestStatus::Failed);
+    assert_eq!(ended.status(), RequestStatus::Failed);
     assert!(ended.message.unwrap().contains("is in use by python3"));
     assert!(scene.is_attached().await);
     assert_eq!(scene.mounted().await, scene.nodes[..1]);
@@ -184,7 +184,7 @@ async fn faulty_volume_is_not_mounted_again(
         if lost { driver.fake.lose(&volume).await.unwrap() } else { driver.fake.damage(&volume, DAMAGE).await.unwrap() }
     };
     let ended = scene.ended(&request, "confirm", Fault::Permanent, breaks).await;
-    assert_eq!(ended.status, RequestStatus::Failed);
+    assert_eq!(ended.status(), RequestStatus::Failed);
     let message = ended.message.unwrap();
     assert!(message.starts_with("made to fail for good. The storage could not be mounted again"), "{message}");
     assert!(message.contains(if lost { "the volume is missing" } else { DAMAGE }), "{message}");
@@ -194,7 +194,7 @@ async fn faulty_volume_is_not_mounted_again(
     reconcilers::instances::tick(&scene.world.control).await.unwrap();
     let again = scene.detach(live).await;
     scene.world.settle().await;
-    assert_eq!(scene.world.request(&again).await.request.status, RequestStatus::Completed);
+    assert_eq!(scene.world.request(&again).await.request.status(), RequestStatus::Completed);
     assert_eq!(scene.state().await, "RUNNING");
     scene.world.assert_agreement("after the way out").await;
 }
@@ -226,7 +226,7 @@ async fn dead_node_undoes_live_attach(
     let (request, node) = (scene.attach().await, scene.nodes[1].clone());
     let dies = async move |driver: &ObservingDriver| driver.fake.kill(&node, End::Exit).await.unwrap();
     let ended = scene.ended(&request, step, Fault::None, dies).await;
-    assert_eq!(ended.status, RequestStatus::Failed);
+    assert_eq!(ended.status(), RequestStatus::Failed);
     assert!(scene.world.info(&scene.cluster).await.attachment.is_none());
     assert_eq!(scene.mounted().await, []);
     scene.restart().await;
@@ -242,7 +242,7 @@ async fn volume_in_use_stays_attached() {
         driver.fake.kill(&nodes[1], End::Exit).await.unwrap();
     };
     let ended = scene.ended(&request, "confirm", Fault::None, happens).await;
-    assert_eq!(ended.status, RequestStatus::Failed);
+    assert_eq!(ended.status(), RequestStatus::Failed);
     let message = ended.message.unwrap();
     assert!(message.contains("in use by python3") && message.contains("still counts as attached"), "{message}");
     assert!(scene.is_attached().await);
@@ -250,6 +250,6 @@ async fn volume_in_use_stays_attached() {
     scene.restart().await;
     let detached = scene.detach(true).await;
     scene.world.settle().await;
-    assert_eq!(scene.world.request(&detached).await.request.status, RequestStatus::Completed);
+    assert_eq!(scene.world.request(&detached).await.request.status(), RequestStatus::Completed);
     scene.world.assert_agreement("after the detach").await;
 }

@@ -60,7 +60,7 @@ async fn killed_processes_are_reported_after_step_faults(
     let request = storage::detach(&world.control, &world.caller, volume.as_str(), cluster.as_str(), false).await;
     world.settle_with_faults(Arc::new(Sometimes("release", fault, AtomicUsize::new(2)))).await;
     let ended = world.request(&request.unwrap().request).await.request;
-    assert_eq!(ended.status, ends);
+    assert_eq!(ended.status(), ends);
     let message = ended.message.unwrap();
     for process in &killed {
         assert_eq!(message.matches(process.as_str()).count(), 1, "{process}: {message}");
@@ -79,7 +79,7 @@ async fn killed_processes_are_reported_after_failed_detach() {
     let request = storage::detach(&world.control, &world.caller, volume.as_str(), cluster.as_str(), false).await;
     world.settle_with_faults(Arc::new(Sometimes("confirm", Fault::Permanent, AtomicUsize::new(1)))).await;
     let ended = world.request(&request.unwrap().request).await.request;
-    assert_eq!(ended.status, RequestStatus::Failed);
+    assert_eq!(ended.status(), RequestStatus::Failed);
     let message = ended.message.unwrap();
     assert!(message.contains("made to fail for good. Processes that did not release the volume"), "{message}");
     assert_eq!(world.info(&cluster).await.attachment.map(|held| held.volume), Some(volume), "it is still attached");
@@ -99,7 +99,7 @@ async fn missing_volume_does_not_grow(#[values(DatabaseKind::Sqlite, DatabaseKin
     assert_eq!(status(&world, &volume).await, "RESIZING", "what a request works on is left to it");
     world.settle().await;
     let ended = world.request(&request).await.request;
-    assert_eq!((ended.status, ended.message.as_deref()), (RequestStatus::Failed, Some("the volume is missing")));
+    assert_eq!((ended.status(), ended.message.as_deref()), (RequestStatus::Failed, Some("the volume is missing")));
     reconcilers::instances::tick(&world.control).await.unwrap();
     assert_eq!(status(&world, &volume).await, "FAILED");
     assert_eq!(world.driver.observe_volume(&volume).await, Ok(None), "nothing took its place");
@@ -126,7 +126,7 @@ async fn stale_observation_fails_no_volume() {
 async fn volume_that_was_never_created_does_not_recover() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let new = storage::NewVolume { size_gb: 10, ..Default::default() };
-    let volume = storage::create(&world.control, &world.caller, new).await.unwrap().volume.unwrap();
+    let volume = storage::create(&world.control, &world.caller, new).await.unwrap().volume;
     world.settle_with_faults(Arc::new(Sometimes("confirm", Fault::Permanent, AtomicUsize::new(1)))).await;
     assert_eq!(status(&world, &volume).await, "FAILED");
     reconcilers::instances::tick(&world.control).await.unwrap();
@@ -146,12 +146,12 @@ async fn restart_reports_failed_volume() {
     assert_eq!(status(&world, &volume).await, "FAILED");
     world.settle().await;
     let ended = world.request(&request).await.request;
-    assert_eq!(ended.status, RequestStatus::Failed);
+    assert_eq!(ended.status(), RequestStatus::Failed);
     assert!(ended.message.as_deref().unwrap().contains("its filesystem is damaged. Detach it first"), "{ended:?}");
     assert_eq!(world.info(&cluster).await.cluster.state.name(), "FAILED");
     let detached = storage::detach(control, caller, volume.as_str(), cluster.as_str(), false).await.unwrap();
     world.settle().await;
-    assert_eq!(world.request(&detached.request).await.request.status, RequestStatus::Completed);
+    assert_eq!(world.request(&detached.request).await.request.status(), RequestStatus::Completed);
     clusters::restart(control, caller, cluster.as_str()).await.unwrap();
     world.settle().await;
     assert_eq!(world.info(&cluster).await.cluster.state.name(), "RUNNING");

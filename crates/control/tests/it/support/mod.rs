@@ -178,7 +178,7 @@ impl World {
     async fn open(&self) -> Vec<Request> {
         let filter = requests::RequestFilter { include_org: true, limit: Some(1000), ..Default::default() };
         let page = requests::list(&self.control, &self.caller, filter).await.unwrap();
-        page.items.into_iter().map(|view| view.request).filter(|request| !request.status.is_terminal()).collect()
+        page.items.into_iter().map(|view| view.request).filter(|request| !request.status().is_terminal()).collect()
     }
 
     pub(crate) async fn request(&self, id: &RequestId) -> requests::RequestView {
@@ -201,7 +201,7 @@ impl World {
         let (instance_type, container) = (kind.into(), image.map(str::to_owned));
         let new = clusters::NewCluster { instance_type, num_nodes: Some(nodes), container, ..Default::default() };
         let accepted = clusters::create(&self.control, &self.caller, new).await.unwrap();
-        (accepted.cluster.unwrap(), accepted.request)
+        (accepted.cluster, accepted.request)
     }
 
     pub(crate) async fn running(&self, kind: &str, nodes: u32) -> ClusterId {
@@ -214,7 +214,7 @@ impl World {
 
     pub(crate) async fn ready_volume(&self) -> VolumeId {
         let new = storage::NewVolume { size_gb: 10, ..Default::default() };
-        let volume = storage::create(&self.control, &self.caller, new).await.unwrap().volume.unwrap();
+        let volume = storage::create(&self.control, &self.caller, new).await.unwrap().volume;
         self.settle().await;
         volume
     }

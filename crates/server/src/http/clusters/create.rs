@@ -7,7 +7,7 @@ use tarn_control::operations::clusters::{self, NewCluster};
 use crate::App;
 use crate::http::input::body::Body;
 use crate::http::input::call::Call;
-use crate::http::output::response::{EndpointResult, JsonResponse, id_text};
+use crate::http::output::response::{EndpointResult, JsonResponse};
 
 impl Body for ClusterCreateRestRequest {
     const ALIASES: &'static [(&'static str, &'static str)] = &[("experimental_container", "container")];
@@ -48,7 +48,7 @@ pub(crate) async fn create_cluster(
     };
     let accepted = clusters::create(&app.control, &call.caller, new).await?;
     Ok(JsonResponse::accepted(ClusterCreateRestResponse {
-        cluster_id: id_text(accepted.cluster),
+        cluster_id: accepted.cluster.into(),
         instance_ids: accepted.instances.into_iter().map(Into::into).collect(),
         request_id: Some(accepted.request.into()),
         message: accepted.message,

@@ -7,7 +7,7 @@ use tarn_control::operations::clusters;
 use crate::App;
 use crate::http::input::call::IdempotentCaller;
 use crate::http::input::id::Id;
-use crate::http::output::response::{EndpointResult, JsonResponse, id_text};
+use crate::http::output::response::{EndpointResult, JsonResponse};
 
 /// Destroy a cluster
 ///
@@ -36,7 +36,7 @@ pub(crate) async fn destroy_cluster(
 ) -> EndpointResult<ClusterDestroyRestResponse> {
     let accepted = clusters::destroy(&app.control, &caller, &cluster).await?;
     Ok(JsonResponse::accepted(ClusterDestroyRestResponse {
-        cluster_id: id_text(accepted.cluster),
+        cluster_id: accepted.cluster.into(),
         request_id: Some(accepted.request.into()),
         message: accepted.message,
     }))

@@ -7,7 +7,7 @@ use tarn_control::operations::clusters;
 use crate::App;
 use crate::http::input::call::IdempotentCaller;
 use crate::http::input::id::Id;
-use crate::http::output::response::{EndpointResult, JsonResponse, id_text};
+use crate::http::output::response::{EndpointResult, JsonResponse};
 
 /// Restart a cluster
 ///
@@ -37,7 +37,7 @@ pub(crate) async fn restart_cluster(
 ) -> EndpointResult<ClusterRestartRestResponse> {
     let accepted = clusters::restart(&app.control, &caller, &cluster).await?;
     Ok(JsonResponse::accepted(ClusterRestartRestResponse {
-        cluster_id: id_text(accepted.cluster),
+        cluster_id: accepted.cluster.into(),
         request_id: Some(accepted.request.into()),
         message: accepted.message,
     }))

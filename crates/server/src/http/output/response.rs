@@ -59,8 +59,3 @@ impl<T: Serialize> IntoResponse for JsonResponse<T> {
         response
     }
 }
-
-/// Returns the text of an id that an accepted call always has.
-pub(crate) fn id_text(id: Option<impl Into<String>>) -> String {
-    id.map(Into::into).unwrap_or_default()
-}

@@ -7,7 +7,7 @@ use tarn_control::operations::storage;
 use crate::App;
 use crate::http::input::body::Body;
 use crate::http::input::call::Call;
-use crate::http::output::response::{EndpointResult, JsonResponse, id_text};
+use crate::http::output::response::{EndpointResult, JsonResponse};
 
 impl Body for StorageAttachRestRequest {}
 
@@ -41,8 +41,8 @@ pub(crate) async fn attach_volume(
     let cluster = cluster_ids.first().map_or("", String::as_str);
     let accepted = storage::attach(&app.control, &call.caller, &storage_id, cluster, live).await?;
     Ok(JsonResponse::accepted(StorageAttachRestResponse {
-        storage_id: id_text(accepted.volume),
-        cluster_ids: accepted.cluster.into_iter().map(Into::into).collect(),
+        storage_id: accepted.volume.into(),
+        cluster_ids: vec![accepted.cluster.into()],
         request_ids: vec![accepted.request.into()],
         message: accepted.message,
     }))

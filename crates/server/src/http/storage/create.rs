@@ -7,7 +7,7 @@ use tarn_control::operations::storage::{self, NewVolume};
 use crate::App;
 use crate::http::input::body::Body;
 use crate::http::input::call::Call;
-use crate::http::output::response::{EndpointResult, JsonResponse, id_text};
+use crate::http::output::response::{EndpointResult, JsonResponse};
 
 impl Body for StorageCreateRequest {
     const ALIASES: &'static [(&'static str, &'static str)] = &[("size_gb", "size"), ("tp_storage_name", "name")];
@@ -39,7 +39,7 @@ pub(crate) async fn create_volume(
     let new = NewVolume { size_gb: size, name, deletion_protection };
     let accepted = storage::create(&app.control, &call.caller, new).await?;
     Ok(JsonResponse::accepted(StorageCreateRestResponse {
-        storage_id: id_text(accepted.volume),
+        storage_id: accepted.volume.into(),
         request_id: Some(accepted.request.into()),
         message: accepted.message,
     }))

@@ -7,7 +7,7 @@ use tarn_control::operations::storage;
 use crate::App;
 use crate::http::input::call::IdempotentCaller;
 use crate::http::input::id::Id;
-use crate::http::output::response::{EndpointResult, JsonResponse, id_text};
+use crate::http::output::response::{EndpointResult, JsonResponse};
 
 /// Destroy a storage volume
 ///
@@ -37,7 +37,7 @@ pub(crate) async fn destroy_volume(
 ) -> EndpointResult<StorageDestroyRestResponse> {
     let accepted = storage::destroy(&app.control, &caller, &volume).await?;
     Ok(JsonResponse::accepted(StorageDestroyRestResponse {
-        storage_id: id_text(accepted.volume),
+        storage_id: accepted.volume.into(),
         request_id: Some(accepted.request.into()),
         message: accepted.message,
     }))

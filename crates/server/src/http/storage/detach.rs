@@ -7,7 +7,7 @@ use tarn_control::operations::storage;
 use crate::App;
 use crate::http::input::body::Body;
 use crate::http::input::call::Call;
-use crate::http::output::response::{EndpointResult, JsonResponse, id_text};
+use crate::http::output::response::{EndpointResult, JsonResponse};
 
 impl Body for StorageDetachRestRequest {}
 
@@ -39,8 +39,8 @@ pub(crate) async fn detach_volume(
     let StorageDetachRestRequest { storage_id, cluster_id, live } = call.body;
     let accepted = storage::detach(&app.control, &call.caller, &storage_id, &cluster_id, live).await?;
     Ok(JsonResponse::accepted(StorageDetachRestResponse {
-        storage_id: id_text(accepted.volume),
-        cluster_id: id_text(accepted.cluster),
+        storage_id: accepted.volume.into(),
+        cluster_id: accepted.cluster.into(),
         request_id: Some(accepted.request.into()),
         message: accepted.message,
     }))
