@@ -75,7 +75,19 @@ fn permits_are_merged_and_split() {
     assert_unused(&shares, 10);
 }
 
-/// Keys are forgotten and entered again at the same time, and no limit is exceeded.
+/// An old share may be removed only after the key has got a new one, which stays known.
+#[test]
+fn late_removal_of_an_old_share_keeps_the_new_one() {
+    let shares = FairShare::new(2, 1);
+    let old = Arc::new(Share { key: 1, own: Semaphore::new(1), pool: shares.0.clone() });
+    let held = shares.try_acquire(&1, 1).unwrap();
+    drop(old);
+    assert_eq!(shares.try_acquire(&1, 1).unwrap_err(), UsedUp::Share);
+    drop(held);
+    assert_unused(&shares, 2);
+}
+
+/// The limits hold for callers on several threads, whose keys are forgotten and entered again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn limits_hold_between_threads() {
     const TOTAL: usize = 3;
