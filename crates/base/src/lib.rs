@@ -3,3 +3,11 @@
 //!
 //! Nothing here knows the domain, the database, HTTP or the host. Each module is independent of the others; one that
 //! has a dependency is behind a feature of its name.
+
+mod backoff;
+#[cfg(feature = "fair_share")]
+pub mod fair_share;
+#[cfg(feature = "tasks")]
+pub mod tasks;
+
+pub use backoff::backoff;

@@ -1,8 +1,7 @@
 //! The engine's own account, in which it stores objects for other parts of Tarn. Its key is never handed out, and no
 //! quota limits it.
 
-use std::io;
-
+use tarn_base::tasks::run_to_completion;
 use tarn_model::ids::{FileId, OrgId};
 use tarn_model::objects::{Body, Details};
 use tarn_store::{Tx, objects};
@@ -113,10 +112,7 @@ impl Objects {
             objects.remove_files(files).await;
             Ok(value)
         };
-        match tokio::spawn(work).await {
-            Ok(result) => result,
-            Err(error) => Err(Error::File(io::Error::other(error)).into()),
-        }
+        run_to_completion(work).await
     }
 
     /// Removes all objects whose key starts with `prefix`, in batches: other writers wait for each transaction.

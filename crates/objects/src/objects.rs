@@ -1,20 +1,20 @@
 //! The handle on object storage, with everything that the operations need.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tarn_base::tasks::run_to_completion;
 use tarn_model::ids::{FileId, OrgId};
 use tarn_model::{Clock, Ids};
 use tarn_store::{Store, Tx};
 
+use crate::Result;
 use crate::accounts::AccessKeyCache;
 use crate::files::Files;
 use crate::operations::body::FilePins;
 use crate::upkeep::Counters;
-use crate::{Error, Result};
 
 /// The components of object storage, built by the composition root.
 pub struct Components {
@@ -111,19 +111,7 @@ impl Objects {
             objects.remove_files(files).await;
             Ok(value)
         };
-        self.run_to_completion(work).await
-    }
-
-    /// Runs work to its end, even when the caller stops waiting: a client that disconnects must not interrupt what has
-    /// to follow a commit.
-    pub(crate) async fn run_to_completion<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = Result<T>> + Send + 'static,
-    ) -> Result<T> {
-        match tokio::spawn(work).await {
-            Ok(result) => result,
-            Err(error) => Err(Error::File(io::Error::other(error))),
-        }
+        run_to_completion(work).await
     }
 
     pub(crate) fn store(&self) -> &Store {

@@ -1,5 +1,5 @@
-//! Streams with an idle timeout for writes: a peer that stops reading in the middle of a response is disconnected,
-//! because it holds a connection permit and the resources of the response. This module does not know what is written.
+//! Idle timeouts: a peer that stops reading in the middle of a response is disconnected, and a body that stops arriving
+//! fails, because both hold a connection and other resources that others need. This module does not know what is sent.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -7,7 +7,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::body::{Body, Bytes, HttpBody};
 use axum_server::accept::{Accept, NoDelayAcceptor};
+use http_body::{Frame, SizeHint};
 use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -43,28 +45,68 @@ impl<S> Accept<TcpStream, S> for Acceptor {
     }
 }
 
+/// Measures how long there is no progress.
+struct IdleTimer {
+    timeout: Duration,
+    /// Runs while nothing is ready.
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl IdleTimer {
+    fn new(timeout: Duration) -> Self {
+        IdleTimer { timeout, stalled: None }
+    }
+
+    /// Returns the progress, or an error when it has been pending for the timeout.
+    fn poll_progress<T>(&mut self, ctx: &mut Context<'_>, progress: Poll<T>) -> Poll<io::Result<T>> {
+        if let Poll::Ready(progress) = progress {
+            self.stalled = None;
+            return Poll::Ready(Ok(progress));
+        }
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(self.timeout)));
+        let late = || io::Error::new(io::ErrorKind::TimedOut, "there was no progress within the idle timeout");
+        stalled.as_mut().poll(ctx).map(|()| Err(late()))
+    }
+}
+
+/// Returns a body that fails when no data arrives for the given time. tower-http's `TimeoutBody` does not know its
+/// length, and fails when the receiver is slow.
+pub fn with_idle_timeout(body: Body, timeout: Duration) -> Body {
+    if body.is_end_stream() { body } else { Body::new(IdleTimeoutBody { body, timer: IdleTimer::new(timeout) }) }
+}
+
+struct IdleTimeoutBody {
+    body: Body,
+    timer: IdleTimer,
+}
+
+impl HttpBody for IdleTimeoutBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, ctx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(ctx);
+        self.timer.poll_progress(ctx, frame).map(|frame| frame.unwrap_or_else(|late| Some(Err(axum::Error::new(late)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
 /// A stream that fails when a write makes no progress for the idle timeout.
 pub(crate) struct WriteTimeoutStream<S> {
     stream: S,
-    idle_timeout: Duration,
-    /// Runs while a write is pending.
-    stalled: Option<Pin<Box<Sleep>>>,
+    timer: IdleTimer,
 }
 
 impl<S> WriteTimeoutStream<S> {
     fn new(stream: S, idle_timeout: Duration) -> Self {
-        WriteTimeoutStream { stream, idle_timeout, stalled: None }
-    }
-
-    /// Fails a write that stays pending for the idle timeout.
-    fn fail_when_stalled<T>(&mut self, ctx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        if written.is_ready() {
-            self.stalled = None;
-            return written;
-        }
-        let idle_timeout = self.idle_timeout;
-        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(idle_timeout)));
-        stalled.as_mut().poll(ctx).map(|()| Err(io::ErrorKind::TimedOut.into()))
+        WriteTimeoutStream { stream, timer: IdleTimer::new(idle_timeout) }
     }
 }
 
@@ -77,7 +119,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeoutStream<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeoutStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, ctx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(ctx, bytes);
-        self.fail_when_stalled(ctx, written)
+        self.timer.poll_progress(ctx, written).map(io::Result::flatten)
     }
 
     fn poll_write_vectored(
@@ -86,7 +128,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeoutStream<S> {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(ctx, slices);
-        self.fail_when_stalled(ctx, written)
+        self.timer.poll_progress(ctx, written).map(io::Result::flatten)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -106,6 +148,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeoutStream<S> {
 
 #[cfg(test)]
 mod tests {
+    use futures::stream::{self, StreamExt};
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     use super::*;
@@ -141,5 +184,22 @@ mod tests {
         let stuck = stream.write_all(&[2; 1600]).await.unwrap_err();
         assert_eq!(stuck.kind(), io::ErrorKind::TimedOut);
         drop(far);
+    }
+
+    #[tokio::test]
+    async fn idle_body_fails() {
+        let pieces = || stream::iter([Ok::<_, axum::Error>(Bytes::from_static(b"a")), Ok(Bytes::from_static(b"b"))]);
+        let whole = with_idle_timeout(Body::from_stream(pieces()), Duration::from_secs(60));
+        assert_eq!(axum::body::to_bytes(whole, 100).await.unwrap(), "ab");
+        let silent = with_idle_timeout(Body::from_stream(pieces().chain(stream::pending())), Duration::from_millis(1));
+        let error = axum::body::to_bytes(silent, 100).await.unwrap_err();
+        assert!(format!("{error:?}").contains("idle timeout"), "{error:?}");
+    }
+
+    #[test]
+    fn length_stays_known() {
+        let body = with_idle_timeout(Body::from("four"), Duration::from_secs(60));
+        assert_eq!(body.size_hint().exact(), Some(4));
+        assert!(with_idle_timeout(Body::empty(), Duration::from_secs(60)).is_end_stream());
     }
 }

@@ -16,5 +16,6 @@ pub use app::{App, Front, Limits};
 pub use gateway::serve_gateway;
 pub use http::openapi::openapi;
 pub use http::router::router;
+pub use idle_timeout::with_idle_timeout;
 pub use loopback_proxy::{LoopbackProxy, serve_loopback_proxies};
 pub use serve::serve;

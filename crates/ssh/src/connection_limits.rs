@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
+use tarn_base::fair_share::{FairShare, Permit};
 use tokio::time::Instant;
 
 use crate::Limits;
@@ -13,86 +14,81 @@ use crate::Limits;
 /// One failed login is forgiven after this time.
 const FORGIVE_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The number of addresses that are tracked. Further addresses share one record.
+/// The number of addresses whose failed logins are counted. Further addresses share one count.
 const MAX_ADDRESSES: usize = 10_000;
 
-/// The record of all addresses that are not tracked individually.
+/// The key of all addresses that are not counted individually.
 const OTHERS: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 
 /// Counts the connections and failed logins.
-#[derive(Debug, Default)]
-pub(crate) struct ConnectionLimiter {
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    connections: usize,
-    starting: usize,
-    addresses: HashMap<IpAddr, AddressRecord>,
-}
-
 #[derive(Debug)]
-struct AddressRecord {
-    connections: usize,
-    starting: usize,
-    failures: u32,
-    counted_from: Instant,
+pub(crate) struct ConnectionLimiter {
+    connections: FairShare<IpAddr>,
+    starting: FairShare<IpAddr>,
+    max_failures: u32,
+    failures: Mutex<FailedLogins>,
 }
 
-impl AddressRecord {
-    fn forgive_failures(&mut self, now: Instant) {
-        let forgiven = (now - self.counted_from).as_secs() / FORGIVE_INTERVAL.as_secs();
-        self.failures = self.failures.saturating_sub(u32::try_from(forgiven).unwrap_or(u32::MAX));
-        self.counted_from += FORGIVE_INTERVAL * u32::try_from(forgiven).unwrap_or(0);
-    }
-
-    fn is_idle(&self) -> bool {
-        self.connections == 0 && self.failures == 0
-    }
-}
+/// The failed logins of each address that are not forgiven, and since when they are counted.
+#[derive(Debug, Default)]
+struct FailedLogins(HashMap<IpAddr, (u32, Instant)>);
 
 impl ConnectionLimiter {
-    /// Admits a connection unless a limit is reached.
-    pub(crate) fn try_admit(self: &Arc<Self>, from: IpAddr, limits: &Limits, now: Instant) -> Option<ConnectionPermit> {
-        let mut state = self.lock();
-        let key = state.record_key(limit_key(from), now);
-        if state.connections >= limits.connections || state.starting >= limits.starting {
-            return None;
-        }
-        let fresh = || AddressRecord { connections: 0, starting: 0, failures: 0, counted_from: now };
-        let address = state.addresses.entry(key).or_insert_with(fresh);
-        address.forgive_failures(now);
-        if address.connections >= limits.connections_per_address
-            || address.starting >= limits.starting_per_address
-            || address.failures >= limits.failures_per_address
-        {
-            return None;
-        }
-        address.connections += 1;
-        address.starting += 1;
-        state.connections += 1;
-        state.starting += 1;
-        Some(ConnectionPermit { limiter: self.clone(), address: key, starting: true, refused: false })
+    pub(crate) fn new(limits: &Limits) -> Arc<Self> {
+        Arc::new(ConnectionLimiter {
+            connections: FairShare::new(limits.connections, limits.connections_per_address),
+            starting: FairShare::new(limits.starting, limits.starting_per_address),
+            max_failures: limits.failures_per_address,
+            failures: Mutex::default(),
+        })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
+    /// Admits a connection unless a limit is reached.
+    pub(crate) fn try_admit(self: &Arc<Self>, from: IpAddr, now: Instant) -> Option<ConnectionPermit> {
+        let address = limit_key(from);
+        if self.failures.lock().count(address, now) >= self.max_failures {
+            return None;
+        }
+        let connection = self.connections.try_acquire(&address, 1).ok()?;
+        let starting = Some(self.starting.try_acquire(&address, 1).ok()?);
+        let limiter = self.clone();
+        Some(ConnectionPermit { limiter, address, admitted: now, _connection: connection, starting, refused: false })
     }
 }
 
-impl State {
-    /// Returns the address to count under; frees space by removing idle records.
-    fn record_key(&mut self, address: IpAddr, now: Instant) -> IpAddr {
-        if self.addresses.len() < MAX_ADDRESSES || self.addresses.contains_key(&address) {
-            return address;
+impl FailedLogins {
+    /// Returns how many failures of an address are not forgiven.
+    fn count(&mut self, address: IpAddr, now: Instant) -> u32 {
+        let key = self.key_of(address, now);
+        let left = self.0.get_mut(&key).map_or(0, |failures| forgive(failures, now));
+        if left == 0 {
+            self.0.remove(&key);
         }
-        self.addresses.retain(|_, known| {
-            known.forgive_failures(now);
-            !known.is_idle()
-        });
-        if self.addresses.len() < MAX_ADDRESSES { address } else { OTHERS }
+        left
     }
+
+    /// Adds a failure of a connection.
+    fn add(&mut self, address: IpAddr, admitted: Instant) {
+        let key = self.key_of(address, admitted);
+        self.0.entry(key).or_insert((0, admitted)).0 += 1;
+    }
+
+    /// Returns the key to count under, and forgets addresses without failures if there are too many.
+    fn key_of(&mut self, address: IpAddr, now: Instant) -> IpAddr {
+        if self.0.len() >= MAX_ADDRESSES && !self.0.contains_key(&address) {
+            self.0.retain(|_, failures| forgive(failures, now) > 0);
+        }
+        if self.0.len() < MAX_ADDRESSES || self.0.contains_key(&address) { address } else { OTHERS }
+    }
+}
+
+/// Forgives failures after their time, and returns how many are left.
+fn forgive((failures, counted_from): &mut (u32, Instant), now: Instant) -> u32 {
+    let forgiven = (now - *counted_from).as_secs() / FORGIVE_INTERVAL.as_secs();
+    let forgiven = u32::try_from(forgiven).unwrap_or(u32::MAX);
+    *failures = failures.saturating_sub(forgiven);
+    *counted_from += FORGIVE_INTERVAL * forgiven;
+    *failures
 }
 
 /// The permit of one connection; dropping it releases it.
@@ -100,7 +96,10 @@ impl State {
 pub(crate) struct ConnectionPermit {
     limiter: Arc<ConnectionLimiter>,
     address: IpAddr,
-    starting: bool,
+    admitted: Instant,
+    _connection: Permit<IpAddr>,
+    /// Until the client has logged in.
+    starting: Option<Permit<IpAddr>>,
     refused: bool,
 }
 
@@ -112,28 +111,14 @@ impl ConnectionPermit {
 
     /// Records that the client has logged in.
     pub(crate) fn mark_logged_in(&mut self) {
-        if std::mem::take(&mut self.starting) {
-            let mut state = self.limiter.lock();
-            state.starting -= 1;
-            if let Some(address) = state.addresses.get_mut(&self.address) {
-                address.starting -= 1;
-            }
-        }
+        self.starting = None;
     }
 }
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let failed = self.starting && self.refused;
-        self.mark_logged_in();
-        let mut state = self.limiter.lock();
-        state.connections -= 1;
-        if let Some(address) = state.addresses.get_mut(&self.address) {
-            address.connections -= 1;
-            address.failures += u32::from(failed);
-            if address.is_idle() {
-                state.addresses.remove(&self.address);
-            }
+        if self.starting.is_some() && self.refused {
+            self.limiter.failures.lock().add(self.address, self.admitted);
         }
     }
 }
@@ -157,49 +142,47 @@ mod tests {
     /// An address with too many failures is refused for a while.
     #[test]
     fn failures_block_an_address() {
-        let limiter = Arc::new(ConnectionLimiter::default());
+        let limiter = ConnectionLimiter::new(&Limits { failures_per_address: 3, ..Limits::default() });
         let now = Instant::now();
-        let limits = Limits { failures_per_address: 3, ..Limits::default() };
         for _ in 0..3 {
-            limiter.try_admit(address(1), &limits, now).unwrap().record_refused_key();
+            limiter.try_admit(address(1), now).unwrap().record_refused_key();
         }
-        assert!(limiter.try_admit(address(1), &limits, now).is_none(), "the fourth connection is refused");
-        assert!(limiter.try_admit(address(2), &limits, now).is_some(), "other addresses are not affected");
+        assert!(limiter.try_admit(address(1), now).is_none(), "the fourth connection is refused");
+        assert!(limiter.try_admit(address(2), now).is_some(), "other addresses are not affected");
         let now = now + FORGIVE_INTERVAL;
-        assert!(limiter.try_admit(address(1), &limits, now).is_some(), "a failure is forgiven");
+        assert!(limiter.try_admit(address(1), now).is_some(), "a failure is forgiven");
         let now = now + FORGIVE_INTERVAL * 10;
-        drop(limiter.try_admit(address(1), &limits, now));
-        assert!(limiter.lock().addresses.is_empty(), "an idle address is forgotten");
+        drop(limiter.try_admit(address(1), now));
+        assert!(limiter.failures.lock().0.is_empty(), "an idle address is forgotten");
     }
 
     /// A refused key before a successful login is not a failure.
     #[test]
     fn refused_key_before_login_is_no_failure() {
-        let limiter = Arc::new(ConnectionLimiter::default());
-        let mut permit = limiter.try_admit(address(1), &Limits::default(), Instant::now()).unwrap();
+        let limiter = ConnectionLimiter::new(&Limits::default());
+        let mut permit = limiter.try_admit(address(1), Instant::now()).unwrap();
         permit.record_refused_key();
         permit.mark_logged_in();
         drop(permit);
-        let state = limiter.lock();
-        assert_eq!((state.connections, state.starting, state.addresses.len()), (0, 0, 0));
+        assert!(limiter.failures.lock().0.is_empty());
     }
 
     /// Permits are limited and released.
     #[test]
     fn permits_are_limited_and_released() {
-        let (limiter, now) = (Arc::new(ConnectionLimiter::default()), Instant::now());
         let limits =
             Limits { starting_per_address: 1, connections_per_address: 2, connections: 3, ..Limits::default() };
-        let mut first = limiter.try_admit(address(1), &limits, now).unwrap();
-        assert!(limiter.try_admit(address(1), &limits, now).is_none(), "one login at a time");
+        let (limiter, now) = (ConnectionLimiter::new(&limits), Instant::now());
+        let mut first = limiter.try_admit(address(1), now).unwrap();
+        assert!(limiter.try_admit(address(1), now).is_none(), "one login at a time");
         first.mark_logged_in();
-        let mut second = limiter.try_admit(address(1), &limits, now).unwrap();
+        let mut second = limiter.try_admit(address(1), now).unwrap();
         second.mark_logged_in();
-        assert!(limiter.try_admit(address(1), &limits, now).is_none(), "two per address");
-        let third = limiter.try_admit(address(2), &limits, now).unwrap();
-        assert!(limiter.try_admit(address(3), &limits, now).is_none(), "three in total");
+        assert!(limiter.try_admit(address(1), now).is_none(), "two per address");
+        let third = limiter.try_admit(address(2), now).unwrap();
+        assert!(limiter.try_admit(address(3), now).is_none(), "three in total");
         drop((first, third));
-        assert!(limiter.try_admit(address(1), &limits, now).is_some());
+        assert!(limiter.try_admit(address(1), now).is_some());
     }
 
     /// An IPv6 network counts as one address.

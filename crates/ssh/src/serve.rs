@@ -20,14 +20,14 @@ use crate::{Authorizer, Settings};
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Serves SSH on a listener until `stop` completes, then ends all connections. Changed settings apply to new
-/// connections.
+/// connections, except for the limits of connections and failures.
 pub async fn serve(
     listener: TcpListener,
     settings: watch::Receiver<Arc<Settings>>,
     authorizer: Arc<dyn Authorizer>,
     stop: impl Future<Output = ()>,
 ) {
-    let limiter = Arc::new(ConnectionLimiter::default());
+    let limiter = ConnectionLimiter::new(&settings.borrow().limits);
     let (stopping, _) = watch::channel(false);
     let mut connections = JoinSet::new();
     tokio::pin!(stop);
@@ -39,7 +39,7 @@ pub async fn serve(
                 Ok((stream, from)) => {
                     let settings = settings.borrow().clone();
                     // A connection above a limit is closed without a greeting.
-                    if let Some(permit) = limiter.try_admit(from.ip(), &settings.limits, Instant::now()) {
+                    if let Some(permit) = limiter.try_admit(from.ip(), Instant::now()) {
                         let (authorizer, stopping) = (authorizer.clone(), stopping.subscribe());
                         let connection = AcceptedConnection { settings, authorizer, permit, stopping };
                         connections.spawn(connection.serve_connection(stream, from));

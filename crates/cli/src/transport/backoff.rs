@@ -37,9 +37,8 @@ impl Backoff {
             return Err(failure);
         }
         progress.set_message(&format!("Retrying: {failure}"));
-        let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(8)).min(MAX_PAUSE);
         self.failures += 1;
-        tokio::time::sleep(pause).await;
+        tokio::time::sleep(tarn_base::backoff(FIRST_PAUSE, MAX_PAUSE, self.failures, 0)).await;
         Ok(())
     }
 }

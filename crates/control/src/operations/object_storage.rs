@@ -2,6 +2,7 @@
 //! are managed through S3.
 
 use serde_json::{Value, json};
+use tarn_base::tasks::run_to_completion;
 use tarn_model::ids::OrgId;
 use tarn_objects::accounts::{self, Credentials};
 use tarn_objects::buckets;
@@ -181,11 +182,6 @@ pub async fn usage(control: &Control, caller: &Caller) -> Result<UsageView> {
         })
     });
     read.await
-}
-
-/// Runs a change to completion even when the client disconnects, so that what must follow a commit is never skipped.
-async fn run_to_completion<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
-    tokio::spawn(work).await.unwrap_or_else(|error| Err(Error::internal(error)))
 }
 
 fn caller_organization(caller: &Caller) -> Result<OrgId> {

@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tarn_base::tasks::join;
 use tarn_model::capacity::Inventory;
 use tarn_model::gpus::{GpuObservation, ObservedGpu};
 use tarn_model::ids::{InstanceId, VolumeId};
@@ -115,7 +116,7 @@ impl FakeDriver {
         let (_, plan) = self.next_call();
         sleep_unless_zero(plan.before).await;
         let entered = self.gate.clone().lock_owned().await;
-        let seen = self.run_on_file(entered, |file| file.read_locked().map(|world| work(&world))).await??;
+        let seen = self.run_on_file(entered, |file| file.read_locked().map(|world| work(&world))).await?;
         sleep_unless_zero(plan.after).await;
         Ok(seen)
     }
@@ -138,7 +139,7 @@ impl FakeDriver {
             answer = &mut answered => return answer.unwrap_or_else(|_| Err(engine_stopping_error())),
             entered = self.gate.clone().lock_owned() => {
                 if let Some(group) = self.waiting.take() {
-                    self.run_on_file(entered, |file| group.run(file)).await?;
+                    self.run_on_file(entered, |file| group.run(file)).await;
                 }
             }
         }
@@ -151,17 +152,13 @@ impl FakeDriver {
         &self,
         entered: OwnedMutexGuard<()>,
         work: impl FnOnce(&WorldFile) -> T + Send + 'static,
-    ) -> Result<T, Error> {
+    ) -> T {
         let file = self.file.clone();
         let work = move || {
             let _entered = entered;
             work(&file)
         };
-        match tokio::task::spawn_blocking(work).await {
-            Ok(done) => Ok(done),
-            Err(stopped) if stopped.is_panic() => std::panic::resume_unwind(stopped.into_panic()),
-            Err(_) => Err(engine_stopping_error()),
-        }
+        join(tokio::task::spawn_blocking(work)).await
     }
 }
 

@@ -4,6 +4,7 @@
 use std::io;
 use std::time::Duration;
 
+use tarn_base::tasks::join;
 use tarn_model::ids::VolumeId;
 
 use crate::Error;
@@ -64,15 +65,12 @@ pub(super) async fn unmount_from_instance(
 /// Grows the filesystem of a volume to the size of its device, wherever it is mounted.
 pub(super) async fn grow_filesystem(host: &LocalHost, device: &LoopDevice) -> Result<(), Error> {
     let path = device.path.clone();
-    let grown = tokio::task::spawn_blocking(move || xfs::grow_to_device(&path)).await;
-    let error = match grown {
-        Ok(Ok(bytes)) => {
+    let error = match join(tokio::task::spawn_blocking(move || xfs::grow_to_device(&path))).await {
+        Ok(bytes) => {
             tracing::info!(bytes, "the filesystem of a volume has grown");
             return Ok(());
         }
-        Ok(Err(error)) => error,
-        Err(stopped) if stopped.is_panic() => std::panic::resume_unwind(stopped.into_panic()),
-        Err(_) => return Err(Error::Retry("the engine is stopping".into())),
+        Err(error) => error,
     };
     let known = || volumes::volumes_by_device(host).ok()?.remove(&device.number);
     if error.kind() == io::ErrorKind::StorageFull {

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
+use tarn_base::tasks::join;
 use tarn_model::capacity::Inventory;
 use tarn_model::ids::InstanceId;
 use tokio::sync::{OwnedMutexGuard, Semaphore};
@@ -135,11 +136,7 @@ pub(super) async fn blocking<T: Send + 'static>(
     what: &'static str,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T, Error> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done.map_err(|error| failed(what, &error)),
-        Err(stopped) if stopped.is_panic() => std::panic::resume_unwind(stopped.into_panic()),
-        Err(_) => Err(Error::Retry("the engine is stopping".into())),
-    }
+    join(tokio::task::spawn_blocking(work)).await.map_err(|error| failed(what, &error))
 }
 
 /// Turns an I/O failure into the error that the owner of an instance sees; the details go to the engine's log.

@@ -34,6 +34,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tarn_base::tasks::run_to_completion;
 use tarn_model::capacity::Inventory;
 use tarn_model::gpus::GpuObservation;
 use tarn_model::ids::{InstanceId, VolumeId};
@@ -66,18 +67,6 @@ impl LocalDriver {
     /// The id that marks everything of this installation on the host.
     pub fn installation(&self) -> &str {
         &self.host.paths.installation
-    }
-
-    /// Runs a changing operation to its end even when the caller stops waiting: a start must not be abandoned halfway.
-    async fn run_to_completion<T: Send + 'static>(
-        &self,
-        verb: impl Future<Output = Result<T, Error>> + Send + 'static,
-    ) -> Result<T, Error> {
-        match tokio::spawn(verb).await {
-            Ok(done) => done,
-            Err(stopped) if stopped.is_panic() => std::panic::resume_unwind(stopped.into_panic()),
-            Err(_) => Err(Error::Retry("the engine is stopping".into())),
-        }
     }
 }
 
@@ -113,7 +102,7 @@ impl Driver for LocalDriver {
     async fn ensure_instance(&self, spec: &InstanceSpec) -> Result<ObservedInstance, Error> {
         ensure::fetch_missing_image(&self.host, spec).await?;
         let (host, spec) = (self.host.clone(), spec.clone());
-        self.run_to_completion(async move { ensure::ensure_instance(&host, &spec).await }).await
+        run_to_completion(async move { ensure::ensure_instance(&host, &spec).await }).await
     }
 
     async fn configure_instance(&self, id: &InstanceId, access: &Access) -> Result<(), Error> {
@@ -126,7 +115,7 @@ impl Driver for LocalDriver {
 
     async fn remove_instance(&self, id: &InstanceId) -> Result<(), Error> {
         let (host, id) = (self.host.clone(), id.clone());
-        self.run_to_completion(async move { remove::remove_instance(&host, &id).await }).await
+        run_to_completion(async move { remove::remove_instance(&host, &id).await }).await
     }
 
     async fn pool(&self) -> Result<u64, Error> {
@@ -135,17 +124,17 @@ impl Driver for LocalDriver {
 
     async fn ensure_volume(&self, spec: &VolumeSpec) -> Result<ObservedVolume, Error> {
         let (host, spec) = (self.host.clone(), spec.clone());
-        self.run_to_completion(async move { volumes::ensure_volume(&host, &spec).await }).await
+        run_to_completion(async move { volumes::ensure_volume(&host, &spec).await }).await
     }
 
     async fn remove_volume(&self, id: &VolumeId) -> Result<(), Error> {
         let (host, id) = (self.host.clone(), id.clone());
-        self.run_to_completion(async move { volumes::remove_volume(&host, &id).await }).await
+        run_to_completion(async move { volumes::remove_volume(&host, &id).await }).await
     }
 
     async fn ensure_mount(&self, volume: &VolumeId, instance: &InstanceId) -> Result<(), Error> {
         let (host, volume, instance) = (self.host.clone(), volume.clone(), instance.clone());
-        self.run_to_completion(async move { volume_mounts::mount_volume(&host, &volume, &instance).await }).await
+        run_to_completion(async move { volume_mounts::mount_volume(&host, &volume, &instance).await }).await
     }
 
     async fn volume_users(&self, volume: &VolumeId, instance: &InstanceId) -> Result<Vec<VolumeUser>, Error> {
@@ -159,13 +148,12 @@ impl Driver for LocalDriver {
         grace: Duration,
     ) -> Result<Vec<VolumeUser>, Error> {
         let (host, volume, instance) = (self.host.clone(), volume.clone(), instance.clone());
-        self.run_to_completion(async move { volume_mounts::end_volume_users(&host, &volume, &instance, grace).await })
-            .await
+        run_to_completion(async move { volume_mounts::end_volume_users(&host, &volume, &instance, grace).await }).await
     }
 
     async fn remove_mount(&self, volume: &VolumeId, instance: &InstanceId) -> Result<(), Error> {
         let (host, volume, instance) = (self.host.clone(), volume.clone(), instance.clone());
-        self.run_to_completion(async move { volume_mounts::unmount_volume(&host, &volume, &instance).await }).await
+        run_to_completion(async move { volume_mounts::unmount_volume(&host, &volume, &instance).await }).await
     }
 
     async fn restore_isolation(&self) -> Result<(), Error> {

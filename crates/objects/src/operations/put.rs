@@ -1,5 +1,6 @@
 //! Putting an object: its bytes are received and synced to disk, and then one transaction makes them visible.
 
+use tarn_base::tasks::run_to_completion;
 use tarn_model::buckets::{Bucket, Versioning};
 use tarn_model::ids::{ContentId, FileId, OrgId, VersionId};
 use tarn_model::objects::{Body, Details, MAX_KEY_BYTES, Object, Part, Upload, Version};
@@ -160,7 +161,7 @@ impl Objects {
             objects.remove_files(files).await;
             Ok(stored)
         };
-        self.run_to_completion(work).await
+        run_to_completion(work).await
     }
 
     async fn commit_object(

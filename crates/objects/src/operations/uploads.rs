@@ -1,5 +1,6 @@
 //! Multipart uploads: started, filled in any order, listed and aborted. Completing them is in `complete`.
 
+use tarn_base::tasks::run_to_completion;
 use tarn_model::buckets::Bucket;
 use tarn_model::ids::{ContentId, FileId, OrgId};
 use tarn_model::objects::{Algorithm, Details, MAX_PARTS, Part, Scope, Upload};
@@ -93,7 +94,7 @@ impl Objects {
             objects.remove_files(files).await;
             Ok(part)
         };
-        self.run_to_completion(work).await
+        run_to_completion(work).await
     }
 
     /// Returns the parts of an upload after a number, in order.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tarn_base::backoff;
 use tarn_control::Control;
 use tarn_control::operations::loopback_proxy;
 use tarn_link::opening::{self, Opened};
@@ -17,8 +18,9 @@ use super::{LoopbackProxy, forward};
 /// How long a guest, or the engine's own listener, may take to reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The longest delay before the listener is opened again; the first delay is one second.
-const MAX_BACKOFF: Duration = Duration::from_secs(30);
+/// The delay before the listener is opened again.
+const FIRST_DELAY: Duration = Duration::from_secs(1);
+const LONGEST_DELAY: Duration = Duration::from_secs(30);
 
 /// A permit is held for at least this long. That bounds how many connections per second an instance can cause, whatever
 /// its guest announces.
@@ -56,8 +58,8 @@ impl Listener {
                     tracing::debug!(%instance, port, why, "the loopback proxy cannot listen in the instance; it is tried again")
                 }
             }
-            sleep(backoff(failures)).await;
             failures = failures.saturating_add(1);
+            sleep(backoff(FIRST_DELAY, LONGEST_DELAY, failures, 0)).await;
         }
     }
 
@@ -122,8 +124,4 @@ async fn open_stream(
 /// Shortens a message of a guest and removes control characters, which could affect a terminal.
 fn printable(message: &str) -> String {
     message.chars().filter(|c| !c.is_control()).take(MAX_LOGGED_CHARS).collect()
-}
-
-fn backoff(failures: u32) -> Duration {
-    Duration::from_secs(1 << failures.min(5)).min(MAX_BACKOFF)
 }

@@ -18,11 +18,10 @@ use std::time::Duration;
 use tarn_control::Control;
 use tarn_control::operations::loopback_proxy;
 use tarn_model::ids::InstanceId;
-use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet};
 
 use listener::Listener;
-use permits::ConnectionPermits;
+use permits::{ConnectionPermits, SharedPermits, shared_permits};
 
 /// How often the generation of the database is checked for changes, which is cheap.
 const GENERATION_CHECK_INTERVAL: Duration = Duration::from_millis(200);
@@ -63,7 +62,7 @@ pub async fn serve_loopback_proxies(control: Control, proxies: Vec<LoopbackProxy
     if proxies.is_empty() {
         return std::future::pending().await;
     }
-    let shared = Arc::new(Semaphore::new(permits::SHARED));
+    let shared = shared_permits();
     let (mut tasks, mut kept) = (JoinSet::new(), HashMap::<(InstanceId, u32), AbortHandle>::new());
     let mut seen = None;
     loop {
@@ -101,9 +100,9 @@ fn abort_task(task: &AbortHandle) -> bool {
 }
 
 /// Keeps all proxies of one instance.
-async fn keep_proxies(control: Control, instance: InstanceId, proxies: Vec<LoopbackProxy>, shared: Arc<Semaphore>) {
+async fn keep_proxies(control: Control, instance: InstanceId, proxies: Vec<LoopbackProxy>, shared: Arc<SharedPermits>) {
     let listeners = proxies.into_iter().map(|proxy| {
-        let permits = ConnectionPermits::new(shared.clone());
+        let permits = ConnectionPermits::new(shared.clone(), &instance, proxy.port_inside);
         Listener { control: control.clone(), instance: instance.clone(), proxy, permits }.keep_listening()
     });
     futures::future::join_all(listeners).await;

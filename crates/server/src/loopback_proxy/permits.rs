@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tarn_base::fair_share::{FairShare, Permit};
+use tarn_model::ids::InstanceId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Permits of one proxy alone, whatever other instances do.
@@ -12,41 +14,46 @@ const OWN: usize = 8;
 const MORE: usize = 120;
 
 /// Permits that all proxies of all instances share.
-pub(super) const SHARED: usize = 1024;
+const SHARED: usize = 1024;
+
+/// The permits that the proxies share, each known by its instance and port.
+pub(super) type SharedPermits = FairShare<(InstanceId, u16)>;
+
+/// Creates the permits that all proxies share.
+pub(super) fn shared_permits() -> Arc<SharedPermits> {
+    Arc::new(FairShare::new(SHARED, MORE))
+}
 
 /// The permits of one proxy.
 #[derive(Debug)]
 pub(super) struct ConnectionPermits {
     own: Arc<Semaphore>,
-    more: Arc<Semaphore>,
-    shared: Arc<Semaphore>,
+    shared: Arc<SharedPermits>,
+    proxy: (InstanceId, u16),
 }
 
 /// The permit of one connection, released on drop.
 #[derive(Debug)]
-pub(super) struct ConnectionPermit {
-    _own_or_more: OwnedSemaphorePermit,
-    _shared: Option<OwnedSemaphorePermit>,
+pub(super) enum ConnectionPermit {
+    Own { _permit: OwnedSemaphorePermit },
+    Shared { _permit: Permit<(InstanceId, u16)> },
 }
 
 impl ConnectionPermits {
-    pub(super) fn new(shared: Arc<Semaphore>) -> Self {
-        ConnectionPermits { own: Arc::new(Semaphore::new(OWN)), more: Arc::new(Semaphore::new(MORE)), shared }
+    pub(super) fn new(shared: Arc<SharedPermits>, instance: &InstanceId, port: u16) -> Self {
+        ConnectionPermits { own: Arc::new(Semaphore::new(OWN)), shared, proxy: (instance.clone(), port) }
     }
 
     /// Waits for a permit: one of its own if there is one, otherwise a shared one.
     pub(super) async fn acquire_permit(&self) -> ConnectionPermit {
-        let shared = async { (acquire_owned(&self.more).await, acquire_owned(&self.shared).await) };
         tokio::select! {
             biased;
-            own = acquire_owned(&self.own) => ConnectionPermit { _own_or_more: own, _shared: None },
-            (more, shared) = shared => ConnectionPermit { _own_or_more: more, _shared: Some(shared) },
+            own = self.own.clone().acquire_owned() => {
+                ConnectionPermit::Own { _permit: own.expect("the semaphore is never closed") }
+            }
+            shared = self.shared.acquire(&self.proxy, 1) => ConnectionPermit::Shared { _permit: shared },
         }
     }
-}
-
-async fn acquire_owned(semaphore: &Arc<Semaphore>) -> OwnedSemaphorePermit {
-    semaphore.clone().acquire_owned().await.expect("the semaphore is never closed")
 }
 
 #[cfg(test)]
@@ -58,8 +65,9 @@ mod tests {
     /// An instance with many connections leaves other instances their own permits.
     #[test]
     fn greedy_instance_leaves_permits() {
-        let shared = Arc::new(Semaphore::new(MORE));
-        let (greedy, modest) = (ConnectionPermits::new(shared.clone()), ConnectionPermits::new(shared));
+        let shared = Arc::new(FairShare::new(MORE, MORE));
+        let [greedy, modest] = ["i-000000000001", "i-000000000002"]
+            .map(|instance| ConnectionPermits::new(shared.clone(), &instance.parse().unwrap(), 7070));
         let mut taken: Vec<ConnectionPermit> = std::iter::from_fn(|| greedy.acquire_permit().now_or_never()).collect();
         assert_eq!(taken.len(), OWN + MORE, "one proxy has only so many");
         let kept: Vec<ConnectionPermit> = std::iter::from_fn(|| modest.acquire_permit().now_or_never()).collect();

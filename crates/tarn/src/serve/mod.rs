@@ -3,7 +3,6 @@
 mod descriptors;
 pub(crate) mod driver;
 mod guest;
-mod idle_timeout;
 pub(crate) mod listeners;
 mod logging;
 mod metrics;

@@ -20,7 +20,6 @@ use tarn_objects::{Components, Objects, s3};
 use tarn_store::Store;
 use tokio::time::Instant;
 
-use super::idle_timeout;
 use super::listeners::reachable_address;
 use crate::config::{Config, S3Listen};
 use crate::data::ownership_mark;
@@ -109,7 +108,7 @@ async fn measure_call(request: Request, next: Next) -> Response {
         // Callers may invent methods; each would add a metric label.
         _ => "other",
     };
-    let request = request.map(|body| idle_timeout::with_idle_timeout(body, BODY_IDLE_TIMEOUT));
+    let request = request.map(|body| tarn_server::with_idle_timeout(body, BODY_IDLE_TIMEOUT));
     let received = request.body().size_hint().exact().unwrap_or(0);
     let response = next.run(request).await;
     let sent = if method == "HEAD" { 0 } else { response.body().size_hint().exact().unwrap_or(0) };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tarn_base::fair_share::Permit;
 use tarn_link::{JobEnd, JobOrder, Purpose, Reply};
 use tarn_model::ids::{InstanceId, JobId};
 use tokio::sync::{mpsc, watch};
@@ -16,7 +17,6 @@ use super::node_sweep;
 use crate::Control;
 use crate::jobs::backoff::Backoff;
 use crate::jobs::files::send_files::{self, Sent};
-use crate::jobs::logs::buffer_memory::{JobMemory, MemoryPermit};
 use crate::jobs::queue::leased_job::DispatcherState;
 
 /// How often a start that could work later is tried, if the job allows retries at all.
@@ -36,7 +36,7 @@ pub(super) enum NodeEvent {
     /// The commands run.
     Started,
     /// Output of the commands, with the permit for the memory it uses.
-    Data(Bytes, MemoryPermit),
+    Data(Bytes, Permit<JobId>),
     Ended(NodeEnd),
 }
 
@@ -87,7 +87,6 @@ pub(super) struct NodeFollower {
     pub(super) retries_start: bool,
     pub(super) events: mpsc::Sender<(usize, NodeEvent)>,
     pub(super) signal: watch::Receiver<AttemptSignal>,
-    pub(super) memory: JobMemory,
 }
 
 /// Why a stream has ended.

@@ -34,7 +34,6 @@ impl NodeFollowers {
             .filter_map(|node| leased.instances.iter().find(|instance| instance.id == node.instance))
             .collect();
         let grace = u32::try_from(leased.control.settings().jobs.stop_grace.as_secs()).unwrap_or(u32::MAX);
-        let memory = leased.shared.memory.for_job();
         let is_stopping = matches!(leased.job.state, State::Stopping(_));
         for (at, node) in leased.nodes.iter().enumerate() {
             let (sender, receiver) =
@@ -56,7 +55,6 @@ impl NodeFollowers {
                 retries_start: leased.job.config.retries.count > 0,
                 events: events.clone(),
                 signal: receiver,
-                memory: memory.clone(),
                 shared: leased.shared.clone(),
             };
             tasks.spawn(follower.follow());

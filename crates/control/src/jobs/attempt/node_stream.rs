@@ -160,7 +160,7 @@ impl NodeFollower {
     /// Forwards output to the attempt. Returns whether the attempt still listens.
     async fn forward_data(&mut self, data: Bytes) -> bool {
         let length = data.len();
-        let Some(permit) = self.memory.acquire(length).await else { return false };
+        let permit = self.shared.memory.acquire(&self.job, length).await;
         let data = if length < LARGE_FRAME { Bytes::copy_from_slice(&data) } else { data };
         self.offset += length as u64;
         self.send_event(NodeEvent::Data(data, permit)).await

@@ -7,9 +7,9 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use tarn_base::fair_share::Permit;
+use tarn_model::ids::JobId;
 use tokio::time::Instant;
-
-use super::buffer_memory::MemoryPermit;
 
 /// How long a partial line waits for its rest.
 const LINE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ pub(in crate::jobs) struct LogBuffer {
     /// The time until which output is collected after a burst.
     batch_until: Option<Instant>,
     nodes: Vec<NodeBuffer>,
-    memory: Option<MemoryPermit>,
+    memory: Option<Permit<JobId>>,
 }
 
 struct NodeBuffer {
@@ -50,7 +50,7 @@ pub(in crate::jobs) struct LogBatch {
     pub(in crate::jobs) data: Bytes,
     /// The offset of each node after these bytes.
     pub(super) offsets: Vec<u64>,
-    _memory: Option<MemoryPermit>,
+    _memory: Option<Permit<JobId>>,
 }
 
 impl LogBuffer {
@@ -66,7 +66,7 @@ impl LogBuffer {
     }
 
     /// Adds output of a node.
-    pub(in crate::jobs) fn push(&mut self, at: usize, data: Bytes, memory: MemoryPermit, now: Instant) {
+    pub(in crate::jobs) fn push(&mut self, at: usize, data: Bytes, memory: Permit<JobId>, now: Instant) {
         match &mut self.memory {
             Some(held) => held.merge(memory),
             none => *none = Some(memory),
@@ -156,31 +156,37 @@ fn append_piece(mut all: BytesMut, piece: Bytes) -> BytesMut {
 
 #[cfg(test)]
 mod tests {
-    use super::super::buffer_memory::{BufferMemory, JobMemory};
+    use tarn_base::fair_share::FairShare;
+
     use super::*;
+
+    const MEMORY: usize = 1 << 20;
 
     struct Scene {
         buffer: LogBuffer,
-        memory: JobMemory,
-        /// How much memory is free while the buffer is empty.
-        all: usize,
+        memory: FairShare<JobId>,
+        job: JobId,
         now: Instant,
     }
 
     impl Scene {
         fn of(nodes: usize) -> Self {
-            let (buffer, memory) = (LogBuffer::new((0..nodes).map(|_| 0)), BufferMemory::default().for_job());
-            Scene { buffer, all: memory.available(), memory, now: Instant::now() }
+            let (buffer, job) = (LogBuffer::new((0..nodes).map(|_| 0)), "j-000000000001".parse().unwrap());
+            Scene { buffer, memory: FairShare::new(MEMORY, MEMORY), job, now: Instant::now() }
         }
 
         async fn push(&mut self, at: usize, text: &str) {
-            let held = self.memory.acquire(text.len()).await.unwrap();
+            let held = self.memory.acquire(&self.job, text.len()).await;
             self.buffer.push(at, Bytes::copy_from_slice(text.as_bytes()), held, self.now);
         }
 
         fn take(&mut self) -> Option<(String, Vec<u64>)> {
             let batch = self.buffer.take_ready(self.now)?;
             Some((String::from_utf8(batch.data.to_vec()).unwrap(), batch.offsets.clone()))
+        }
+
+        fn has_returned_memory(&self) -> bool {
+            self.memory.try_acquire(&self.job, MEMORY).is_ok()
         }
     }
 
@@ -192,7 +198,7 @@ mod tests {
         scene.push(0, " a line").await;
         assert_eq!(scene.take(), Some(("half a line".into(), vec![11])));
         assert_eq!(scene.take(), None);
-        assert_eq!(scene.memory.available(), scene.all);
+        assert!(scene.has_returned_memory());
     }
 
     /// Bursts become large pieces after a short delay.
@@ -228,7 +234,7 @@ mod tests {
         assert_eq!((scene.take(), scene.buffer.buffered_bytes()), (None, 5));
         scene.buffer.flush_line(0);
         assert_eq!(scene.take(), Some(("three".into(), vec![13, 5])));
-        assert_eq!(scene.memory.available(), scene.all, "all memory is given back");
+        assert!(scene.has_returned_memory(), "all memory is given back");
     }
 
     /// A partial line is flushed after a timeout or at a size limit.

@@ -8,7 +8,6 @@ mod reader;
 pub(crate) mod live_logs;
 
 pub(super) mod append;
-pub(super) mod buffer_memory;
 pub(super) mod compact;
 pub(super) mod log_buffer;
 

@@ -7,24 +7,36 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tarn_base::fair_share::FairShare;
 use tarn_model::clusters::Instance;
-use tarn_model::ids::InstanceId;
+use tarn_model::ids::{InstanceId, JobId};
 use tarn_model::jobs::{Job, JobNode, State};
 use tarn_store::Tx;
 use tarn_store::jobs::Leased;
 
 use crate::jobs::backoff::Backoff;
-use crate::jobs::logs::buffer_memory::BufferMemory;
 use crate::jobs::logs::compact::RowTail;
 use crate::jobs::logs::live_logs::LiveLog;
 use crate::{Control, Error, Kind, Result};
 
+/// How much memory output that is not stored yet may use, of all jobs together and of one job: a job that floods delays
+/// no other.
+const MAX_BUFFERED_BYTES: usize = 256 << 20;
+const MAX_BUFFERED_JOB_BYTES: usize = 16 << 20;
+
 /// What all running jobs of this engine share.
-#[derive(Default)]
 pub(in crate::jobs) struct DispatcherState {
-    pub(in crate::jobs) memory: BufferMemory,
+    /// A permit is a byte of output that is not stored yet.
+    pub(in crate::jobs) memory: FairShare<JobId>,
     /// The nodes on which a task is making room for another job.
     pub(in crate::jobs) nodes_making_room: Mutex<HashSet<InstanceId>>,
+}
+
+impl Default for DispatcherState {
+    fn default() -> Self {
+        let memory = FairShare::new(MAX_BUFFERED_BYTES, MAX_BUFFERED_JOB_BYTES);
+        DispatcherState { memory, nodes_making_room: Mutex::default() }
+    }
 }
 
 /// The rows of a job that was just leased.

@@ -12,6 +12,7 @@ mod settings;
 
 use std::sync::Arc;
 
+use tarn_base::tasks::join;
 use tokio::sync::watch;
 
 pub(super) use cache::stored_images::StoredImage;
@@ -34,25 +35,19 @@ pub(super) async fn ensure(
     let (progress_sender, mut progress_receiver) = watch::channel(String::new());
     let (own, wanted) = (host.clone(), reference.clone());
     // A separate task, so that a partial pull is cleaned up even when the caller stops waiting.
-    let mut pulling =
-        tokio::spawn(async move { pull_image(&own, &wanted, progress_sender).await.map(|(stored, _)| stored) });
-    let pulled = loop {
+    let mut pulling = std::pin::pin!(join(tokio::spawn(async move {
+        pull_image(&own, &wanted, progress_sender).await.map(|(stored, _)| stored)
+    })));
+    let stored = loop {
         tokio::select! {
-            pulled = &mut pulling => break pulled,
-            changed = progress_receiver.changed() => match changed {
-                Ok(()) => {
-                    let text = progress_receiver.borrow_and_update().clone();
-                    progress(text);
-                }
-                Err(_) => break (&mut pulling).await,
-            },
+            pulled = &mut pulling => break pulled?,
+            Ok(()) = progress_receiver.changed() => {
+                let text = progress_receiver.borrow_and_update().clone();
+                progress(text);
+            }
         }
     };
-    match pulled {
-        Ok(stored) => Ok(names::exact_name(&reference, &stored?.digest)),
-        Err(stopped) if stopped.is_panic() => std::panic::resume_unwind(stopped.into_panic()),
-        Err(_) => Err(Error::Retry("the engine is stopping".into())),
-    }
+    Ok(names::exact_name(&reference, &stored.digest))
 }
 
 /// Ensures the image of an exact name is in the cache.

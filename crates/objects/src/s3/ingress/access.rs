@@ -1,16 +1,16 @@
 //! Access control: looks up the access key that signed a request, and the organization it belongs to.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use http::Method;
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::{S3Result, s3_error};
+use tarn_base::fair_share::FairShare;
 use tarn_model::ids::OrgId;
 
 use crate::Objects;
-use crate::s3::ingress::body_permits::BodyPermits;
 
 tokio::task_local! {
     /// The organization of the current request. The signature is checked before the request has a place to store it.
@@ -38,15 +38,20 @@ impl S3Auth for AccessKeys {
 /// Headers in which a client names the owner that it expects a bucket to have.
 const OWNERS: [&str; 2] = ["x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"];
 
+/// How many calls with a body run at the same time, and how many of one organization. Each holds some memory; others
+/// wait with their bodies unread.
+const MAX_BODIES: usize = 256;
+const MAX_BODIES_PER_ORGANIZATION: usize = 64;
+
 /// Admits signed requests, and those with a body only with a permit.
 pub(in crate::s3) struct AccessCheck {
     objects: Objects,
-    permits: BodyPermits,
+    permits: FairShare<OrgId>,
 }
 
 impl AccessCheck {
     pub(in crate::s3) fn new(objects: Objects) -> Self {
-        AccessCheck { objects, permits: BodyPermits::new() }
+        AccessCheck { objects, permits: FairShare::new(MAX_BODIES, MAX_BODIES_PER_ORGANIZATION) }
     }
 }
 
@@ -71,8 +76,8 @@ impl S3Access for AccessCheck {
         }
         if matches!(*cx.method(), Method::PUT | Method::POST) {
             // The body has not been read yet. The permit is released at the end of the call.
-            let permit = self.permits.acquire_permit(&org).await;
-            cx.extensions_mut().insert(permit);
+            let permit = self.permits.acquire(&org, 1).await;
+            cx.extensions_mut().insert(Arc::new(permit));
         }
         cx.extensions_mut().insert(org);
         Ok(())

@@ -3,7 +3,6 @@
 //! Start reading at [`front`], the HTTP service; [`access`] decides which organization calls.
 
 pub(in crate::s3) mod access;
-pub(in crate::s3) mod body_permits;
 pub(in crate::s3) mod chunks;
 pub(in crate::s3) mod domains;
 pub(in crate::s3) mod drain;

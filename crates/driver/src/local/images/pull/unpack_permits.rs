@@ -1,5 +1,5 @@
 //! Permits to unpack: a few layers at once, of all images together. A slow transfer moves to a separate set of permits,
-//! so that one slow registry does not delay the others.
+//! so that one slow registry does not delay the others. These are no shares of keys: only the rate decides.
 
 use std::time::Duration;
 

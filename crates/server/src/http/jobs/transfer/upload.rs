@@ -3,10 +3,10 @@
 use std::io;
 use std::time::Duration;
 
-use axum::body::{Body, BodyDataStream, Bytes, HttpBody};
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::State;
 use axum::http::StatusCode;
-use futures::stream::{self, Stream, StreamExt};
+use futures::stream::{Stream, StreamExt, TryStreamExt};
 use tarn_api::jobs::JobUploadResponse;
 use tarn_control::jobs::signed::Grant;
 use tarn_control::jobs::upload;
@@ -19,6 +19,7 @@ use crate::http::jobs::Binary;
 use crate::http::jobs::view;
 use crate::http::output::failure::Failure;
 use crate::http::output::response::{EndpointResult, JsonResponse};
+use crate::idle_timeout::with_idle_timeout;
 
 /// How long an upload may send nothing.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -56,7 +57,7 @@ pub(crate) async fn upload_files(
     body: Body,
 ) -> EndpointResult<JobUploadResponse> {
     let declared = body.size_hint().exact();
-    let mut chunks = Box::pin(body_chunks(body.into_data_stream()).fuse());
+    let mut chunks = with_idle_timeout(body, IDLE_TIMEOUT).into_data_stream().map_err(io::Error::other);
     let received = match signature.verify_job(&app.control, Grant::Upload, &job, "") {
         Ok(job) => upload::receive(&app.control, &job, declared, &mut chunks).await.map_err(upload_failure),
         Err(failure) => Err(failure),
@@ -78,22 +79,6 @@ fn upload_failure(error: tarn_control::Error) -> Failure {
         "archive_too_large" => Failure { status: StatusCode::PAYLOAD_TOO_LARGE, ..error.into() },
         _ => error.into(),
     }
-}
-
-/// Returns the body in chunks, with an idle timeout.
-fn body_chunks(body: BodyDataStream) -> impl Stream<Item = io::Result<Bytes>> + Send {
-    stream::unfold(Some(body), |body| async {
-        let mut body = body?;
-        match tokio::time::timeout(IDLE_TIMEOUT, body.next()).await {
-            Ok(Some(Ok(chunk))) => Some((Ok(chunk), Some(body))),
-            Ok(Some(Err(error))) => Some((Err(io::Error::other(error)), None)),
-            Ok(None) => None,
-            Err(_) => Some((
-                Err(io::Error::new(io::ErrorKind::TimedOut, "the client sent nothing within the idle timeout")),
-                None,
-            )),
-        }
-    })
 }
 
 async fn discard_body(mut chunks: impl Stream<Item = io::Result<Bytes>> + Unpin) {

@@ -1,11 +1,10 @@
 //! Bounds the number of open WebSockets, which the limit of connections no longer counts after the upgrade.
 //! Unauthenticated sockets have their own permits, so that they cannot take those of users, and no user can take all.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use parking_lot::Mutex;
+use tarn_base::fair_share::{FairShare, Permit, UsedUp};
 use tarn_model::ids::UserId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -43,58 +42,25 @@ impl SocketLimits {
 /// Permits of one kind, for authenticated users.
 pub(in crate::http::jobs) struct UserPermits {
     what: &'static str,
-    /// How many there are, and how many one user may have.
-    all: usize,
     per_user: usize,
-    in_use: Mutex<PermitsInUse>,
-}
-
-#[derive(Default)]
-struct PermitsInUse {
-    all: usize,
-    /// Only users with a permit.
-    users: HashMap<UserId, usize>,
+    permits: FairShare<UserId>,
 }
 
 impl UserPermits {
     fn new(what: &'static str, all: usize, per_user: usize) -> Self {
-        UserPermits { what, all, per_user, in_use: Mutex::default() }
+        UserPermits { what, per_user, permits: FairShare::new(all, per_user) }
     }
 
     /// Acquires a permit for this user.
-    pub(in crate::http::jobs) fn acquire(&self, user: &UserId) -> Result<UserPermit<'_>, Failure> {
-        let mut in_use = self.in_use.lock();
-        if in_use.users.get(user).is_some_and(|per_user| *per_user >= self.per_user) {
-            let message =
-                format!("you have {} {} at the same time, which is the limit; end some", self.per_user, self.what);
-            return Err(Failure::new(StatusCode::TOO_MANY_REQUESTS, "too_many_sockets", message));
-        }
-        if in_use.all >= self.all {
-            return Err(no_permit_left());
-        }
-        in_use.all += 1;
-        *in_use.users.entry(user.clone()).or_default() += 1;
-        Ok(UserPermit { permits: self, user: user.clone() })
-    }
-}
-
-/// A permit for one socket, released on drop.
-pub(in crate::http::jobs) struct UserPermit<'a> {
-    permits: &'a UserPermits,
-    user: UserId,
-}
-
-impl Drop for UserPermit<'_> {
-    fn drop(&mut self) {
-        let mut in_use = self.permits.in_use.lock();
-        in_use.all -= 1;
-        let left = in_use.users.get_mut(&self.user).map(|per_user| {
-            *per_user -= 1;
-            *per_user
-        });
-        if left == Some(0) {
-            in_use.users.remove(&self.user);
-        }
+    pub(in crate::http::jobs) fn acquire(&self, user: &UserId) -> Result<Permit<UserId>, Failure> {
+        self.permits.try_acquire(user, 1).map_err(|used_up| match used_up {
+            UsedUp::Share => {
+                let message =
+                    format!("you have {} {} at the same time, which is the limit; end some", self.per_user, self.what);
+                Failure::new(StatusCode::TOO_MANY_REQUESTS, "too_many_sockets", message)
+            }
+            UsedUp::Total => no_permit_left(),
+        })
     }
 }
 
@@ -121,8 +87,7 @@ mod tests {
         drop(first);
         drop(permits.acquire(&one).unwrap());
         drop((second, third));
-        let in_use = permits.in_use.lock();
-        assert_eq!((in_use.all, in_use.users.len()), (0, 0), "a user without permits has no entry");
+        assert!([&one, &one, &other].map(|user| permits.acquire(user)).iter().all(Result::is_ok));
     }
 
     /// Unauthenticated sockets do not take the permits of users.
