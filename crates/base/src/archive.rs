@@ -14,8 +14,8 @@ pub use tar::{EntryType, Header};
 /// The block size of archives.
 pub const BLOCK: usize = 512;
 
-/// PAX records in order: keys and values.
-pub type Records = Vec<(Vec<u8>, Vec<u8>)>;
+/// A PAX record: its key and its value.
+pub type Record = (Vec<u8>, Vec<u8>);
 
 /// One entry of an archive.
 #[derive(Debug)]
@@ -28,7 +28,8 @@ pub struct Entry {
     /// The size of the contents, which follow and are padded to whole blocks.
     pub size: u64,
     pub header: Header,
-    pub records: Records,
+    /// Its PAX records, in order.
+    pub records: Vec<Record>,
 }
 
 /// What a block completed.
@@ -51,7 +52,7 @@ pub struct Headers {
     /// What extension headers say about the next entry.
     name: Option<Vec<u8>>,
     link: Option<Vec<u8>>,
-    records: Option<Records>,
+    records: Option<Vec<Record>>,
 }
 
 impl Headers {
@@ -221,7 +222,7 @@ fn is_about_one_entry(key: &[u8]) -> bool {
 }
 
 /// Parses records of the form `length key=value` and a newline, where the length is that of the whole record.
-fn parse_records(mut text: &[u8]) -> Result<Records> {
+fn parse_records(mut text: &[u8]) -> Result<Vec<Record>> {
     let mut all = Vec::new();
     while !text.is_empty() {
         let (record, rest) = split_record(text).ok_or("its PAX records are invalid")?;
@@ -231,7 +232,7 @@ fn parse_records(mut text: &[u8]) -> Result<Records> {
     Ok(all)
 }
 
-fn split_record(text: &[u8]) -> Option<((Vec<u8>, Vec<u8>), &[u8])> {
+fn split_record(text: &[u8]) -> Option<(Record, &[u8])> {
     let blank = text.iter().take(20).position(|byte| *byte == b' ')?;
     let digits = std::str::from_utf8(&text[..blank]).ok()?;
     let length: usize = digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())??;
@@ -241,7 +242,7 @@ fn split_record(text: &[u8]) -> Option<((Vec<u8>, Vec<u8>), &[u8])> {
 }
 
 /// Returns the last value of a key; an empty value counts as absent.
-fn last_value(records: &[(Vec<u8>, Vec<u8>)], key: &[u8]) -> Option<Vec<u8>> {
+fn last_value(records: &[Record], key: &[u8]) -> Option<Vec<u8>> {
     let last = records.iter().rfind(|(name, _)| name == key);
     last.map(|(_, value)| value.clone()).filter(|value| !value.is_empty())
 }
