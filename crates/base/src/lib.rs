@@ -4,6 +4,8 @@
 //! Nothing here knows the domain, the database, HTTP or the host. Each module is independent of the others; one that
 //! has a dependency is behind a feature of its name.
 
+#[cfg(feature = "archive")]
+pub mod archive;
 mod backoff;
 #[cfg(feature = "fair_share")]
 pub mod fair_share;

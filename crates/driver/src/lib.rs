@@ -4,8 +4,9 @@
 //! Drivers know the `model` and the `link` to the guests, and nothing of the database, of requests or of HTTP. Every
 //! method is idempotent: `ensure_…` of what exists and `remove_…` of what is gone both succeed, because a call that
 //! timed out may have taken effect and is tried again. Start reading at [`Driver`]; [`fake`] is the smallest complete
-//! implementation, and [`conformance`] is the suite that every driver has to pass.
+//! implementation, and `conformance` is the suite that every driver has to pass, for tests only.
 
+#[cfg(feature = "testing")]
 pub mod conformance;
 pub mod fake;
 pub mod findings;

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::process::Stdio;
 
+use rustix::io::Errno;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
@@ -78,16 +79,32 @@ pub(super) async fn read_report(output: &mut BufReader<ChildStdout>) -> io::Resu
     let mut line = String::new();
     output.take(MAX_REPORT).read_line(&mut line).await?;
     match serde_json::from_str(&line)? {
-        Report::Failed { reason } if reason.contains("No space left") => {
-            Err(io::Error::new(io::ErrorKind::StorageFull, reason))
-        }
-        Report::Failed { reason } if is_unsupported(&reason) => Err(io::Error::new(io::ErrorKind::Unsupported, reason)),
-        Report::Failed { reason } => Err(io::Error::other(reason)),
+        Report::Failed { errno, reason } => Err(io::Error::new(error_kind(errno), reason)),
         report => Ok(report),
     }
 }
 
-/// Returns whether the kernel does not support the operation (`ENOSYS`, `EOPNOTSUPP`) or not in this form (`EINVAL`).
-fn is_unsupported(reason: &str) -> bool {
-    ["(os error 38)", "(os error 95)", "(os error 22)"].iter().any(|code| reason.contains(code))
+/// Classifies an error of the kernel in the helper.
+fn error_kind(errno: Option<i32>) -> io::ErrorKind {
+    match errno.map(Errno::from_raw_os_error) {
+        Some(Errno::NOSPC) => io::ErrorKind::StorageFull,
+        // The kernel does not support the operation, or not in this form.
+        Some(Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => io::ErrorKind::Unsupported,
+        _ => io::ErrorKind::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errno_decides_the_kind() {
+        let kind = |errno: Errno| error_kind(Some(errno.raw_os_error()));
+        assert_eq!(kind(Errno::NOSPC), io::ErrorKind::StorageFull);
+        for unsupported in [Errno::NOSYS, Errno::OPNOTSUPP, Errno::INVAL] {
+            assert_eq!(kind(unsupported), io::ErrorKind::Unsupported);
+        }
+        assert_eq!((kind(Errno::PERM), error_kind(None)), (io::ErrorKind::Other, io::ErrorKind::Other));
+    }
 }

@@ -169,7 +169,7 @@ fn check_container(control: &Control, container: Option<&str>) -> Result<()> {
     if image == images::HOST {
         return Ok(());
     }
-    images::check(image).map_err(|why| {
+    let reference = images::check(image).map_err(|why| {
         let message =
             format!("container is not an image reference such as 'debian:12' or 'ghcr.io/org/app:1.0': {why}");
         Error::invalid("invalid_container", message)
@@ -179,7 +179,7 @@ fn check_container(control: &Control, container: Option<&str>) -> Result<()> {
         return Err(Error::invalid("containers_unsupported", message));
     }
     let allowed = control.settings().allowed_registries.as_deref();
-    if images::is_allowed(image, allowed) {
+    if images::is_allowed(&reference, allowed) {
         Ok(())
     } else {
         let places = allowed.unwrap_or_default().join(", ");

@@ -14,6 +14,7 @@ mod start;
 mod unpack;
 mod volumes;
 
+use std::fmt::Display;
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
 
@@ -41,7 +42,7 @@ impl Failure {
             Failure::Refused(refused) => Report::Refused(refused),
             Failure::Unfit(reason) => Report::Unfit { reason },
             Failure::Full => Report::Full,
-            Failure::Failed(error) => Report::Failed { reason: error.to_string() },
+            Failure::Failed(error) => Report::Failed { errno: errno_of(&error), reason: error.to_string() },
         }
     }
 }
@@ -95,7 +96,41 @@ fn read_line() -> io::Result<String> {
     Ok(line)
 }
 
+/// An error with its context, which keeps the number of the kernel's error.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+struct Described {
+    text: String,
+    errno: Option<i32>,
+}
+
 /// Prefixes an error with its context.
-fn with_context(what: &'static str) -> impl Fn(io::Error) -> io::Error {
-    move |error| io::Error::new(error.kind(), format!("{what}: {error}"))
+fn with_context(what: impl Display) -> impl Fn(io::Error) -> io::Error {
+    move |error| {
+        let described = Described { text: format!("{what}: {error}"), errno: errno_of(&error) };
+        io::Error::new(error.kind(), described)
+    }
+}
+
+fn errno_of(error: &io::Error) -> Option<i32> {
+    error.raw_os_error().or_else(|| error.get_ref()?.downcast_ref::<Described>()?.errno)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The number of the kernel's error survives its context, and the text is complete.
+    #[test]
+    fn failure_is_reported_with_its_errno() {
+        let error = io::Error::from(Errno::NOSPC);
+        let text = format!("outer: inner: {error}");
+        let Report::Failed { errno, reason } =
+            Failure::from(with_context("outer")(with_context("inner")(error))).report()
+        else {
+            panic!("it is no failure");
+        };
+        assert_eq!((errno, reason), (Some(Errno::NOSPC.raw_os_error()), text));
+        assert_eq!(errno_of(&with_context("outer")(io::Error::other("No space left (os error 28)"))), None);
+    }
 }

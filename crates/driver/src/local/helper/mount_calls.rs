@@ -5,9 +5,11 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
-use libcontainer::syscall::Syscall;
 use libcontainer::syscall::linux::{self, LinuxSyscall, MountAttr};
+use libcontainer::syscall::{Syscall, SyscallError};
 use rustix::mount::{MountFlags, mount};
+
+use super::with_context;
 
 /// `MOUNT_ATTR_IDMAP` of the kernel's interface.
 const IDMAP: u64 = 0x0010_0000;
@@ -21,7 +23,10 @@ pub(super) fn set_mount_attributes(tree: &OwnedFd, attributes: u64, ids: Option<
     }
     LinuxSyscall
         .mount_setattr(tree.as_fd(), Path::new(""), linux::AT_EMPTY_PATH, &change, size_of::<MountAttr>())
-        .map_err(io::Error::other)
+        .map_err(|error| match error {
+            SyscallError::Nix(errno) => errno.into(),
+            other => io::Error::other(other),
+        })
 }
 
 /// Mounts an overlay, by a path relative to the working directory.
@@ -29,5 +34,5 @@ pub(super) fn mount_overlay(at: &str, options: &str) -> io::Result<()> {
     let options = CString::new(options)?;
     // Set-user-id programs such as `sudo` must work inside.
     mount("tarn", at, "overlay", MountFlags::NODEV, options.as_c_str())
-        .map_err(|error| io::Error::new(error.kind(), format!("the overlay at {at} failed: {error}")))
+        .map_err(|error| with_context(format!("the overlay at {at} failed"))(error.into()))
 }

@@ -186,6 +186,8 @@ pub(in crate::local) enum Report {
     Refused(Refused),
     /// The order failed; nothing of it is left running.
     Failed {
+        /// The number of the kernel's error, if it was one.
+        errno: Option<i32>,
         /// For the operator.
         reason: String,
     },

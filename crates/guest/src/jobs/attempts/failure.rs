@@ -29,12 +29,7 @@ impl Failure {
     pub(in crate::jobs) fn from_io_error(what: &str, error: &io::Error) -> Failure {
         let short = [Errno::NOSPC, Errno::DQUOT, Errno::NOMEM, Errno::AGAIN, Errno::MFILE, Errno::NFILE, Errno::IO];
         let is_short = short.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()));
-        // The library adds internal paths of the guest to its messages, so only the system's text is used.
-        let reason = match error.raw_os_error() {
-            Some(number) => io::Error::from_raw_os_error(number).to_string(),
-            None => error.to_string(),
-        };
-        Failure { reason: format!("{what}: {reason}"), may_work_later: is_short }
+        Failure { reason: format!("{what}: {error}"), may_work_later: is_short }
     }
 
     /// Returns the message for followers.

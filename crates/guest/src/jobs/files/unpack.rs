@@ -5,17 +5,18 @@
 //! that leads out of the directory.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
-use std::time::{Duration, SystemTime};
 
 use flate2::read::MultiGzDecoder;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, setrlimit};
-use tar::{Archive, Entry, EntryType};
+use tarn_base::archive::{Entries, Entry, EntryType};
 
 use crate::filesystem::open_directory;
 use crate::jobs::attempts::failure::Failure;
@@ -24,14 +25,14 @@ use crate::jobs::files::walk::open_below;
 /// The maximum number of entries in an archive.
 const MAX_ENTRIES: usize = 1_000_000;
 
-/// The memory limit of unpacking: names in an archive can have any length.
+/// The maximum size of a name or of the PAX records of one entry, as in the engine.
+const MAX_EXTENSION: u64 = 1 << 20;
+
+/// The memory limit of unpacking, whatever an archive holds.
 const MAX_MEMORY: u64 = 512 << 20;
 
 /// How much of the disk is left to other uses.
 const RESERVE: u64 = 256 << 20;
-
-/// Mode bits that are dropped: a file must not pass the rights of its owner on.
-const DROPPED: u32 = 0o7000;
 
 /// How much is read at a time.
 const PIECE: usize = 256 << 10;
@@ -46,140 +47,126 @@ pub fn run_unpack_helper() -> io::Result<()> {
 }
 
 fn unpack_archive(input: impl io::Read, directory: &Path) -> Result<(), Failure> {
-    let mut archive = Archive::new(MultiGzDecoder::new(io::BufReader::with_capacity(PIECE, input)));
-    archive.set_preserve_permissions(true);
-    archive.set_preserve_mtime(true);
-    archive.set_overwrite(true);
-    let unpacked = unpack_entries(&mut archive, directory);
+    let decoder = MultiGzDecoder::new(io::BufReader::with_capacity(PIECE, input));
+    let mut archive = Entries::new(decoder, MAX_EXTENSION);
+    let top = open_directory(directory).map_err(|e| Failure::from_io_error("the directory of the job is gone", &e))?;
+    unpack_entries(&mut archive, &top)?;
     // The checksum at the end belongs to the archive, and the sender must be able to send everything.
-    unpacked
-        .and_then(|()| io::copy(&mut archive.into_inner(), &mut io::sink()).map(|_| ()).map_err(|e| broken_archive(&e)))
+    io::copy(&mut archive.into_inner(), &mut io::sink()).map(|_| ()).map_err(|e| broken_archive(&e))
 }
 
-fn unpack_entries(archive: &mut Archive<impl io::Read>, directory: &Path) -> Result<(), Failure> {
-    let directory =
-        directory.canonicalize().map_err(|e| Failure::from_io_error("the directory of the job is gone", &e))?;
-    let top = open_directory(&directory).map_err(|e| Failure::from_io_error("the directory of the job is gone", &e))?;
+fn unpack_entries(archive: &mut Entries<impl io::Read>, top: &OwnedFd) -> Result<(), Failure> {
     let mut directories = BTreeMap::new();
-    for (count, entry) in archive.entries().map_err(|e| broken_archive(&e))?.enumerate() {
-        let mut entry = entry.map_err(|e| broken_archive(&e))?;
-        if count >= MAX_ENTRIES {
+    let mut count = 0;
+    while let Some(entry) = archive.next_entry().map_err(|e| broken_archive(&e))? {
+        count += 1;
+        if count > MAX_ENTRIES {
             return Err(Failure::permanent(format!("the archive has more than {MAX_ENTRIES} entries")));
         }
-        let kind = classify_entry(&entry)?;
-        check_free_space(&directory, entry.size())?;
-        match kind {
-            EntryKind::Skipped => {}
-            EntryKind::Directory => {
-                let path = create_entry_directory(&entry, &top)?;
-                let header = entry.header();
-                let (mode, time) =
-                    (header.mode().map_err(|e| broken_archive(&e))?, header.mtime().map_err(|e| broken_archive(&e))?);
-                directories.insert(path, (mode, time));
-            }
-            EntryKind::Other => unpack_entry(&mut entry, &directory)?,
+        check_entry(&entry)?;
+        check_free_space(top, entry.size)?;
+        let path: PathBuf = as_path(&entry.path).components().filter(|part| *part != Component::CurDir).collect();
+        let unpacked = match entry.kind {
+            EntryType::Directory => create_directories(top, &path).map(drop).map_err(io::Error::from),
+            _ => unpack_entry(archive, &entry, top, &path),
+        };
+        unpacked.map_err(|e| unpack_failure(&path, &e))?;
+        if entry.kind == EntryType::Directory {
+            directories.insert(path, attributes(&entry));
         }
     }
-    // A directory may become read-only, so its attributes are set last, and those of subdirectories first.
-    directories.iter().rev().try_for_each(|(path, (mode, time))| restore_directory_attributes(&top, path, *mode, *time))
-}
-
-enum EntryKind {
-    Skipped,
-    Directory,
-    Other,
-}
-
-/// Checks whether an entry may be unpacked, and returns its kind.
-fn classify_entry(entry: &Entry<'_, impl io::Read>) -> Result<EntryKind, Failure> {
-    let name = printable_name(&entry.path_bytes());
-    let path = entry.path().map_err(|e| broken_archive(&e))?;
-    if !is_clean_path(&path) {
-        return Err(Failure::permanent(format!("the archive has a path that is not relative and normalized: {name}")));
+    // A directory may become read-only, so its attributes are set last, and those of subdirectories first. The guest
+    // determines the attributes of the job's directory itself.
+    for (path, (mode, times)) in directories.iter().rev().filter(|(path, _)| !path.as_os_str().is_empty()) {
+        let restored = open_below(top, path, OFlags::RDONLY | OFlags::DIRECTORY)
+            .and_then(|directory| set_attributes(&directory, *mode, times.as_ref()));
+        restored.map_err(|e| unpack_failure(path, &e.into()))?;
     }
-    match entry.header().entry_type() {
-        EntryType::XGlobalHeader => Ok(EntryKind::Skipped),
-        EntryType::Directory => Ok(EntryKind::Directory),
-        EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse | EntryType::Symlink => Ok(EntryKind::Other),
-        EntryType::Link => match entry.link_name() {
-            Ok(Some(target)) if is_clean_path(&target) => Ok(EntryKind::Other),
-            _ => Err(Failure::permanent(format!("the archive has a hard link that leads out of it: {name}"))),
-        },
-        _ => Err(Failure::permanent(format!("the archive has an entry that is not a file, directory or link: {name}"))),
+    Ok(())
+}
+
+/// Checks whether an entry may be unpacked.
+fn check_entry(entry: &Entry) -> Result<(), Failure> {
+    let refuse = |why: &str| Err(Failure::permanent(format!("the archive has {why}: {}", printable_name(&entry.path))));
+    if !is_clean_path(as_path(&entry.path)) {
+        return refuse("a path that is not relative and normalized");
+    }
+    match entry.kind {
+        EntryType::Regular | EntryType::Continuous | EntryType::Directory | EntryType::Symlink => Ok(()),
+        EntryType::Link if is_clean_path(as_path(&entry.link)) => Ok(()),
+        EntryType::Link => refuse("a hard link that leads out of it"),
+        _ => refuse("an entry that is not a file, directory or link"),
     }
 }
 
-/// Creates a directory and its parents, and returns its path; it may exist already.
-fn create_entry_directory(entry: &Entry<'_, impl io::Read>, top: &OwnedFd) -> Result<PathBuf, Failure> {
-    let failed = |path: &Path, e: Errno| unpack_failure(path, e.into());
-    let path = entry.path().map_err(|e| broken_archive(&e))?;
-    let mut made = PathBuf::new();
-    let mut parent = None;
-    for name in path.components().filter(|part| matches!(part, Component::Normal(_))) {
-        let above: &OwnedFd = parent.as_ref().unwrap_or(top);
-        match rustix::fs::mkdirat(above, name.as_os_str(), Mode::from_raw_mode(0o755)) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(e) => return Err(failed(&path, e)),
+/// Creates a directory and its parents; they may exist already.
+fn create_directories(top: &OwnedFd, path: &Path) -> rustix::io::Result<OwnedFd> {
+    // Always resolved from the top: a link may lead anywhere inside the directory.
+    let open = |path: &Path| open_below(top, path, OFlags::PATH | OFlags::DIRECTORY);
+    match (open(path), path.parent(), path.file_name()) {
+        (Err(Errno::NOENT), Some(above), Some(name)) => {
+            rustix::fs::mkdirat(create_directories(top, above)?, name, Mode::from_raw_mode(0o755))?;
+            open(path)
         }
-        made.push(name);
-        // Resolved from the top each time: a link may lead anywhere inside the directory.
-        parent = Some(open_below(top, &made, OFlags::PATH | OFlags::DIRECTORY).map_err(|e| failed(&path, e))?);
+        (opened, ..) => opened,
     }
-    Ok(made)
 }
 
-/// Sets the attributes of a directory after its contents are complete.
-fn restore_directory_attributes(top: &OwnedFd, path: &Path, mode: u32, time: u64) -> Result<(), Failure> {
-    if path.as_os_str().is_empty() {
-        // The guest determines the attributes of the job's directory itself.
-        return Ok(());
+/// Writes a file or a link. An existing file is replaced, and never written to.
+fn unpack_entry(archive: &mut Entries<impl io::Read>, entry: &Entry, top: &OwnedFd, path: &Path) -> io::Result<()> {
+    let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+    let parent = create_directories(top, above)?;
+    let target = as_path(&entry.link);
+    if entry.kind == EntryType::Link {
+        let (Some(above), Some(target)) = (target.parent(), target.file_name()) else {
+            return Err(Errno::NOENT.into());
+        };
+        let above = open_below(top, above, OFlags::PATH | OFlags::DIRECTORY)?;
+        return Ok(rustix::fs::linkat(above, target, parent, name, AtFlags::empty())?);
     }
-    let finished = open_below(top, path, OFlags::RDONLY | OFlags::DIRECTORY).and_then(|directory| {
-        rustix::fs::fchmod(&directory, Mode::from_raw_mode(mode & !DROPPED & 0o777))?;
-        Ok(directory)
-    });
-    let time = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(time));
-    let dated = finished.map_err(io::Error::from).and_then(|directory| match time {
-        Some(time) => File::from(directory).set_modified(time),
-        None => Ok(()),
-    });
-    dated.map_err(|e| unpack_failure(path, e))
+    match rustix::fs::unlinkat(&parent, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(e) => return Err(e.into()),
+    }
+    let (mode, times) = attributes(entry);
+    if entry.kind == EntryType::Symlink {
+        rustix::fs::symlinkat(target, &parent, name)?;
+        return match times {
+            Some(times) => Ok(rustix::fs::utimensat(&parent, name, &times, AtFlags::SYMLINK_NOFOLLOW)?),
+            None => Ok(()),
+        };
+    }
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let mut file = File::from(rustix::fs::openat(&parent, name, flags, Mode::RUSR | Mode::WUSR)?);
+    io::copy(archive, &mut file)?;
+    Ok(set_attributes(&file, mode, times.as_ref())?)
 }
 
-fn unpack_failure(path: &Path, error: io::Error) -> Failure {
+/// Returns the mode of an entry, and when it was changed. A file must not pass the rights of its owner on.
+fn attributes(entry: &Entry) -> (Mode, Option<Timestamps>) {
+    let mode = entry.header.mode().unwrap_or(if entry.kind == EntryType::Directory { 0o755 } else { 0o644 });
+    let changed = entry.header.mtime().ok().and_then(|seconds| i64::try_from(seconds).ok());
+    let times = changed.map(|tv_sec| Timespec { tv_sec, tv_nsec: 0 });
+    let times = times.map(|time| Timestamps { last_access: time, last_modification: time });
+    (Mode::from_raw_mode(mode & 0o777), times)
+}
+
+fn set_attributes(file: impl AsFd, mode: Mode, times: Option<&Timestamps>) -> rustix::io::Result<()> {
+    rustix::fs::fchmod(&file, mode)?;
+    times.map_or(Ok(()), |times| rustix::fs::futimens(&file, times))
+}
+
+fn unpack_failure(path: &Path, error: &io::Error) -> Failure {
     let name = printable_name(path.as_os_str().as_encoded_bytes());
     if [Errno::XDEV, Errno::LOOP].iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error())) {
         return Failure::permanent(format!("{name} leads out of the archive"));
     }
-    Failure::from_io_error(&format!("{name} could not be unpacked"), &error)
-}
-
-fn unpack_entry(entry: &mut Entry<'_, impl io::Read>, directory: &Path) -> Result<(), Failure> {
-    entry.set_mask(DROPPED);
-    match entry.unpack_in(directory) {
-        Ok(true) => Ok(()),
-        Ok(false) => {
-            Err(Failure::permanent(format!("{} leads out of the archive", printable_name(&entry.path_bytes()))))
-        }
-        Err(e) => {
-            let cause = root_cause(&e);
-            Err(Failure::from_io_error(
-                &format!("{} could not be unpacked", printable_name(&entry.path_bytes())),
-                cause,
-            ))
-        }
-    }
-}
-
-/// Returns the system error inside an error of the library, if there is one.
-fn root_cause(error: &io::Error) -> &io::Error {
-    let inner = error.get_ref().and_then(|inner| inner.source()).and_then(|inner| inner.downcast_ref::<io::Error>());
-    inner.map_or(error, root_cause)
+    Failure::from_io_error(&format!("{name} could not be unpacked"), error)
 }
 
 /// Rejects an entry that would fill the disk.
-fn check_free_space(directory: &Path, size: u64) -> Result<(), Failure> {
-    let free = rustix::fs::statvfs(directory).map(|found| found.f_bavail.saturating_mul(found.f_frsize));
+fn check_free_space(directory: &OwnedFd, size: u64) -> Result<(), Failure> {
+    let free = rustix::fs::fstatvfs(directory).map(|found| found.f_bavail.saturating_mul(found.f_frsize));
     match free {
         Ok(free) if free < size.saturating_add(RESERVE) => {
             Err(Failure::temporary("the files do not fit on the disk of the node"))
@@ -190,6 +177,10 @@ fn check_free_space(directory: &Path, size: u64) -> Result<(), Failure> {
 
 fn broken_archive(error: &io::Error) -> Failure {
     Failure::permanent(format!("the archive is broken: {}", printable_name(error.to_string().as_bytes())))
+}
+
+fn as_path(bytes: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(bytes))
 }
 
 fn is_clean_path(path: &Path) -> bool {

@@ -39,7 +39,7 @@ pub(in crate::s3) fn signing_refusal(headers: &HeaderMap, query: Option<&str>) -
         return Some(custom("AuthorizationQueryParametersError", StatusCode::BAD_REQUEST, message));
     }
     if headers.iter().any(|(name, value)| name.as_str().starts_with("x-amz-") && value.to_str().is_err()) {
-        // s3s leaves such headers out of the check, and the signature would seem wrong.
+        // s3s leaves those that are not UTF-8 out of the check, and the signature would seem wrong.
         return Some(s3_error!(InvalidArgument, "Headers are ASCII. Write other characters as RFC 2047 says."));
     }
     if let Some(region) = authorization.and_then(credential_region).filter(|region| !is_well_formed_region(region)) {

@@ -11,6 +11,7 @@ mod multipart;
 mod objects;
 mod operations;
 mod reading;
+mod s3s_behaviour;
 mod signer;
 mod tagging;
 mod versions;

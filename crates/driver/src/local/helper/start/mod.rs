@@ -23,7 +23,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use self::root_filesystem::RootMounts;
 use super::namespaces::{Keeper, Namespaces};
 use super::order::{BEGIN, Report, Start};
-use super::{read_line, send_report, with_context};
+use super::{Described, read_line, send_report, with_context};
 use crate::local::instance::exit_marker;
 
 /// The first descriptor that the guest inherits: its control socket. The next one is for its exit marker.
@@ -55,9 +55,7 @@ pub(super) fn start_instance(order: &Start) -> io::Result<()> {
     send_report(&Report::Created { pid: pid.unsigned_abs() })?;
     // The network is connected by now, and the instance itself is in the namespaces.
     let begun = match read_line() {
-        Ok(line) if line.trim_end() == BEGIN => {
-            container.start().map_err(|error| io::Error::other(error_chain(&error)))
-        }
+        Ok(line) if line.trim_end() == BEGIN => container.start().map_err(|error| library_error(&error)),
         Ok(_) => Err(io::Error::other("the engine cancelled the start")),
         Err(error) => Err(error),
     };
@@ -114,17 +112,17 @@ fn create_container(order: &Start, mounts: &RootMounts, namespaces: &Namespaces)
             .with_systemd(false)
             .build()
     };
-    build().map_err(|error| io::Error::other(error_chain(&error)))
+    build().map_err(|error| library_error(&error))
 }
 
-/// Formats an error with all of its causes.
-fn error_chain(error: &LibcontainerError) -> String {
-    let mut text = error.to_string();
+/// Converts an error of the library with all of its causes. What its own processes report has only a text.
+fn library_error(error: &LibcontainerError) -> io::Error {
+    let mut described = Described { text: error.to_string(), errno: None };
     let mut cause = error.source();
     while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
+        described.text.push_str(&format!(": {error}"));
+        described.errno = described.errno.or_else(|| error.downcast_ref::<io::Error>()?.raw_os_error());
         cause = error.source();
     }
-    text
+    io::Error::other(described)
 }

@@ -22,6 +22,7 @@ use crate::local::helper::kernel;
 use crate::local::helper::mount_calls::{mount_overlay, set_mount_attributes};
 use crate::local::helper::order::{Disk, Start};
 use crate::local::helper::volumes::mount_points;
+use crate::local::helper::with_context;
 use crate::local::protections::Protection;
 
 /// The maximum size of `/run`, if half of the memory is not less.
@@ -92,7 +93,7 @@ pub(super) fn build_root(order: &Start, ids: &OwnedFd, disk: &OwnedFd) -> io::Re
 fn mount_read_only(from: &Path, to: &str, ids: Option<&OwnedFd>) -> io::Result<()> {
     let tree = open_tree(CWD, from, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
     set_mount_attributes(&tree, linux::MOUNT_ATTR_NODEV | linux::MOUNT_ATTR_RDONLY, ids)
-        .map_err(|error| io::Error::other(format!("{} cannot be mapped: {error}", from.display())))?;
+        .map_err(with_context(format!("{} cannot be mapped", from.display())))?;
     move_mount(&tree, "", CWD, to, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
     Ok(())
 }

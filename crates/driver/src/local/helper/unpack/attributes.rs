@@ -9,8 +9,9 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use tarn_base::archive::Entry;
+
 use super::super::Failure;
-use super::archive::Entry;
 use super::stream::archive_error;
 use super::tree::{TreeEntry, printable_path};
 use crate::local::host::id_ranges::IDS;
@@ -43,7 +44,7 @@ impl Attributes {
         let mode = header_number(header.mode(), &old.mode)? & 0o7777;
         let mut changed = (i64::try_from(header_number(header.mtime(), &old.mtime)?).unwrap_or(i64::MAX), 0);
         let mut attached = Vec::new();
-        for (key, value) in &entry.notes.0 {
+        for (key, value) in &entry.records {
             let text = || std::str::from_utf8(value).ok();
             match key.as_slice() {
                 b"uid" => user = text().and_then(|id| id.parse().ok()).unwrap_or(user),

@@ -6,14 +6,16 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Timestamps, linkat, mknodat, openat, symlinkat, utimensat};
 use rustix::io::Errno;
-use tar::EntryType;
+use tarn_base::archive::{Entries, Entry, EntryType};
 
 use super::super::order::{Report, Unpack, Unpacked};
 use super::super::{Failure, send_report};
-use super::archive::{Entries, Entry};
 use super::attributes::Attributes;
 use super::stream::{LayerStream, archive_error};
 use super::tree::{BLOCK, Tree, TreeEntry, make_directory, make_whiteout, printable_path, unfit_archive};
+
+/// The maximum size of a name or of the PAX records of one entry.
+const MAX_EXTENSION: u64 = 4 << 20;
 
 /// The size of the copy buffer.
 const PIECE: usize = 128 << 10;
@@ -31,10 +33,10 @@ const MAX_REMEMBERED: usize = 50_000;
 /// Unpacks a layer into the root of the sandbox.
 pub(super) fn unpack_archive(order: &Unpack, layer: impl Read) -> Result<Unpacked, Failure> {
     let stream = LayerStream::new(layer, order.most_bytes).map_err(archive_error)?;
-    let mut archive = Entries::new(stream);
+    let mut archive = Entries::new(stream, MAX_EXTENSION);
     let tree = Tree::open((order.most_bytes, order.most_entries))?;
     let mut unpacking = Unpacking { tree, devices: 0, directories: Vec::new(), piece: vec![0; PIECE] };
-    while let Some(entry) = archive.next()? {
+    while let Some(entry) = archive.next_entry().map_err(archive_error)? {
         unpacking.unpack_entry(&entry, &mut archive)?;
     }
     unpacking.set_directory_times()?;
@@ -62,7 +64,7 @@ impl Unpacking {
     }
 
     fn unpack_by_type<R: Read>(&mut self, entry: &Entry, contents: &mut Entries<R>) -> Result<(), Failure> {
-        let (kind, path) = (entry.header.entry_type(), entry.path.as_slice());
+        let (kind, path) = (entry.kind, entry.path.as_slice());
         let attributes = Attributes::of_entry(entry)?;
         // Every entry costs a block, even without contents, because the number of files of a disk is limited.
         self.tree.record_growth(1, BLOCK + attributes.bytes().next_multiple_of(BLOCK))?;
@@ -78,11 +80,8 @@ impl Unpacking {
             EntryType::Directory => self.unpack_directory(place, &attributes),
             // The form of archives before there was a type for directories.
             EntryType::Regular if path.ends_with(b"/") => self.unpack_directory(place, &attributes),
-            EntryType::Regular | EntryType::Continuous if !is_sparse(entry) => {
-                self.unpack_file(contents, &place, &attributes)
-            }
-            // Holes cost an archive nothing, but unpacking much.
-            EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
+            EntryType::Regular | EntryType::Continuous => self.unpack_file(contents, &place, &attributes),
+            EntryType::GNUSparse => {
                 Err(Failure::Unfit(format!("{} in it is sparse, which is not supported", printable_path(path))))
             }
             EntryType::Symlink => {
@@ -190,11 +189,6 @@ impl Unpacking {
         }
         Ok(())
     }
-}
-
-/// Newer forms of sparse files would be written with their map as contents.
-fn is_sparse(entry: &Entry) -> bool {
-    entry.notes.0.iter().any(|(key, _)| key.starts_with(b"GNU.sparse."))
 }
 
 /// Returns whether the archive caused an error, and not the host.

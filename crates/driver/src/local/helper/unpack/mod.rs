@@ -2,10 +2,9 @@
 //! decompression, runs in a process that can reach nothing but the layer's own directory.
 //!
 //! Start reading here: this process creates the `sandbox`, forks the process that works in it, and waits. `stream` is
-//! what that process reads, `archive` the entries in it, `entries` what it does with each, `tree` the paths,
-//! `attributes` owners, modes and the like.
+//! what that process reads, `entries` what it does with each entry in it, `tree` the paths, `attributes` owners, modes
+//! and the like.
 
-mod archive;
 #[cfg(test)]
 mod attacks;
 mod attributes;

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use oci_spec::distribution::Reference;
+use tarn_model::images::Reference;
 use tokio::sync::watch;
 
 use self::layer::{Layer, Pull};

@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use oci_spec::distribution::Reference;
 use parking_lot::Mutex;
 use reqwest::Response;
 use sha2::{Digest, Sha256};
+use tarn_model::images::Reference;
 
 use super::connection::{self, RegistryClient, RegistryError};
 use super::manifest::{self, MAX_DOCUMENT};
