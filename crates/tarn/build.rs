@@ -10,7 +10,7 @@ use std::{env, fs};
 fn main() {
     let out = PathBuf::from(variable("OUT_DIR"));
     let root = Path::new(&variable("CARGO_MANIFEST_DIR")).join("../..");
-    for part in ["crates/guest", "crates/link", "crates/ssh", "Cargo.toml", "Cargo.lock"] {
+    for part in ["crates/base", "crates/guest", "crates/link", "crates/ssh", "Cargo.toml", "Cargo.lock"] {
         println!("cargo::rerun-if-changed={}", root.join(part).display());
     }
     // target/<profile>/build/tarn-<hash>/out

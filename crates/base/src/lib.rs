@@ -3,3 +3,10 @@
 //!
 //! Nothing here knows the domain, the database, HTTP or the host. Each module is independent of the others; one that
 //! has a dependency is behind a feature of its name.
+
+mod edit;
+pub mod files;
+mod text;
+
+pub use edit::Edit;
+pub use text::{is_unsafe, plain};

@@ -9,8 +9,8 @@ const DIGEST: &str = "sha256:";
 
 /// Parses a name: `debian` is `docker.io/library/debian:latest`.
 pub(super) fn parse_reference(text: &str) -> Result<Reference, Error> {
-    let refuse =
-        |why: &str| Err(Error::Permanent(format!("{} is not the name of an image: {why}", printable_name(text))));
+    let shown = tarn_base::plain(if text.is_empty() { "nothing" } else { text }, 200);
+    let refuse = |why: &str| Err(Error::Permanent(format!("{shown} is not the name of an image: {why}")));
     // Host names are case-insensitive, so the settings of a registry apply however its host is written.
     let host = text.split_once('/').map_or("", |(first, _)| first);
     let host = if host.contains(['.', ':']) { host } else { "" };
@@ -44,12 +44,6 @@ pub(super) fn digest_hex(digest: &str) -> Option<&str> {
 /// Returns whether these are the hexadecimal digits of a digest.
 pub(super) fn is_digest_hex(digits: &str) -> bool {
     digits.len() == 64 && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-}
-
-/// Returns a name shortened and escaped for an error message.
-fn printable_name(text: &str) -> String {
-    let cut: String = text.chars().take(200).collect();
-    if cut.is_empty() { "nothing".to_owned() } else { cut.escape_debug().to_string() }
 }
 
 #[cfg(test)]
