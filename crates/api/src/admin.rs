@@ -1,6 +1,7 @@
 //! Administration of the engine: users, API keys, grants of balance, limits and the event log.
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
+use tarn_base::Edit;
 use utoipa::ToSchema;
 
 /// Request body for POST /admin/user/create.
@@ -218,30 +219,23 @@ pub struct AdminLimitsListResponse {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AdminLimitsPatch {
     /// Nodes of clusters.
-    #[serde(default, deserialize_with = "present_or_null", skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Edit::is_keep")]
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 1000000000)]
-    pub instances: Option<Option<u64>>,
+    pub instances: Edit<u64>,
     /// CPUs of all nodes.
-    #[serde(default, deserialize_with = "present_or_null", skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Edit::is_keep")]
     #[schema(value_type = Option<f64>, minimum = 0, maximum = 1000000000)]
-    pub cpus: Option<Option<f64>>,
+    pub cpus: Edit<f64>,
     /// GPUs of all nodes.
-    #[serde(default, deserialize_with = "present_or_null", skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Edit::is_keep")]
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 1000000000)]
-    pub gpus: Option<Option<u64>>,
+    pub gpus: Edit<u64>,
     /// Gigabytes of all volumes.
-    #[serde(default, deserialize_with = "present_or_null", skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Edit::is_keep")]
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 1000000000)]
-    pub volume_gb: Option<Option<u64>>,
+    pub volume_gb: Edit<u64>,
     /// Gigabytes of 10^9 bytes of all objects.
-    #[serde(default, deserialize_with = "present_or_null", skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Edit::is_keep")]
     #[schema(value_type = Option<f64>, minimum = 0, maximum = 1000000000)]
-    pub object_gb: Option<Option<f64>>,
-}
-
-/// Distinguishes null from an absent field: only fields that are present get here.
-fn present_or_null<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
-    deserializer: D,
-) -> Result<Option<Option<T>>, D::Error> {
-    Option::deserialize(deserializer).map(Some)
+    pub object_gb: Edit<f64>,
 }

@@ -1,6 +1,7 @@
 //! Users, their organization and their preferences.
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
+use tarn_base::Edit;
 use utoipa::ToSchema;
 
 use crate::admin::{LimitSet, LimitUsage};
@@ -57,18 +58,13 @@ pub struct UserPreferencesPatch {
     /// Reload the balance automatically.
     pub autopay_enabled: Option<bool>,
     /// Warn below this balance, in US dollars; above the reload threshold.
-    #[serde(default, deserialize_with = "present_or_null", skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Edit::is_keep")]
     #[schema(value_type = Option<f64>, exclusive_minimum = 0, maximum = 1000000000)]
-    pub balance_warning_threshold: Option<Option<f64>>,
+    pub balance_warning_threshold: Edit<f64>,
     /// Reload below this balance, in US dollars; below the warning threshold.
-    #[serde(default, deserialize_with = "present_or_null", skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Edit::is_keep")]
     #[schema(value_type = Option<f64>, minimum = 20, maximum = 1000000000)]
-    pub autopay_reload_threshold: Option<Option<f64>>,
-}
-
-/// Distinguishes null from an absent field: only fields that are present get here.
-fn present_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<f64>>, D::Error> {
-    Option::deserialize(deserializer).map(Some)
+    pub autopay_reload_threshold: Edit<f64>,
 }
 
 /// A member of an organization.

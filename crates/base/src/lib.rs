@@ -7,9 +7,14 @@
 #[cfg(feature = "archive")]
 pub mod archive;
 mod backoff;
+mod edit;
 #[cfg(feature = "fair_share")]
 pub mod fair_share;
+pub mod files;
 #[cfg(feature = "tasks")]
 pub mod tasks;
+mod text;
 
 pub use backoff::backoff;
+pub use edit::Edit;
+pub use text::{is_unsafe, plain};

@@ -80,8 +80,7 @@ impl Error {
 
 /// Makes caller input safe to repeat in a message: bounded and without control characters.
 fn quote_input(text: &str) -> String {
-    let clean: String = text.chars().take(80).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-    format!("'{clean}'")
+    format!("'{}'", tarn_base::plain(text, 80))
 }
 
 impl From<Refused> for Error {

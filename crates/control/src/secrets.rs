@@ -31,8 +31,7 @@ impl Secrets {
 
     /// Identifies the master key. It reveals nothing about the key and may be stored.
     pub fn fingerprint(&self) -> String {
-        let hash = self.derive("tarn 2026 fingerprint of the master key", "");
-        hash.iter().map(|byte| format!("{byte:02x}")).collect()
+        hex::encode(self.derive("tarn 2026 fingerprint of the master key", ""))
     }
 
     /// The host key of the SSH gateway.

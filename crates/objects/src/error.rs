@@ -35,11 +35,14 @@ pub enum Error {
     /// There is no such bucket.
     #[error("the bucket does not exist")]
     NoSuchBucket,
-    /// There is no such object, or a delete marker hides it.
+    /// There is no such object.
     #[error("the key does not exist")]
-    NoSuchKey {
-        /// The version of the delete marker that hides the object; the inner `None` is "null".
-        marker: Option<Option<VersionId>>,
+    NoSuchKey,
+    /// A delete marker hides the object.
+    #[error("the key does not exist")]
+    KeyDeleted {
+        /// The version of the marker; `None` is "null".
+        marker: Option<VersionId>,
     },
     /// There is no such version.
     #[error("the version does not exist")]

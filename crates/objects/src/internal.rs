@@ -9,7 +9,7 @@ use tarn_store::{Tx, objects};
 use crate::delete::discard_object;
 use crate::files::{INLINE_MAX, Received};
 use crate::list::successor;
-use crate::put::{Condition, NewObject, ObjectLocation, check_key, commit_with_files, hexadecimal, insert_object};
+use crate::put::{Condition, NewObject, ObjectLocation, check_key, commit_with_files, insert_object};
 use crate::upkeep::BATCH;
 use crate::{Error, Objects, Result, accounts, buckets};
 
@@ -35,7 +35,7 @@ pub fn put_small(tx: &mut Tx<'_>, bucket: &str, key: &str, data: &[u8]) -> Resul
     }
     let location = ObjectLocation { org: account(), bucket: bucket.to_owned(), key: key.to_owned() };
     let (size, body) = (data.len() as u64, Body::Inline(data.to_vec()));
-    let object = NewObject { size, etag: hexadecimal(&[0; 16]), details: Details::default(), body, parts: Vec::new() };
+    let object = NewObject { size, etag: hex::encode([0; 16]), details: Details::default(), body, parts: Vec::new() };
     insert_object(tx, &location, &object, &Condition::default(), None).map(drop)
 }
 

@@ -6,8 +6,8 @@ pub(crate) mod paths;
 pub(crate) mod public_keys;
 
 use std::fs::{DirBuilder, File};
-use std::io::{ErrorKind, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::io::{ErrorKind, Read as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
 use crate::failure::{Failure, Result};
@@ -46,14 +46,5 @@ fn write_atomically(path: &Path, text: &str) -> std::io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
     }
     let new = path.with_extension(format!("new-{}", std::process::id()));
-    let options = File::options().write(true).create_new(true).mode(0o600).open(&new);
-    let written = options.and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&new, &path)
-    });
-    if written.is_err() {
-        let _ = std::fs::remove_file(&new);
-    }
-    written
+    tarn_base::files::replace_file(&path, &new, text.as_bytes(), 0o600)
 }

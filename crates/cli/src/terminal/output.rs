@@ -3,11 +3,13 @@
 use std::io::{ErrorKind, Write as _};
 
 use serde_json::{Value, json};
+use tarn_base::{is_unsafe, plain};
 
 use crate::failure::{Failure, Result};
 
-/// The maximum length of a printed failure, in characters.
+/// The maximum lengths of a printed failure and of any other line.
 const MAX_FAILURE_CHARS: usize = 2000;
+const MAX_LINE_CHARS: usize = 10_000;
 
 /// Prints a text and a line feed.
 pub(crate) fn print_text(text: &str) -> Result<()> {
@@ -30,10 +32,10 @@ pub(crate) fn print_note(text: &str) {
 /// Prints a body.
 pub(crate) fn print_json(body: &Value) -> Result<()> {
     let text = serde_json::to_string_pretty(body).map_err(|e| Failure::with_cause("cannot show the response", e))?;
-    // Control characters are escaped, which a JSON parser reads as the same text.
-    let escaped =
-        |c: char| if is_terminal_control(c) && c != '\n' { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
-    if text.contains(|c| is_terminal_control(c) && c != '\n') {
+    // Unsafe characters are escaped, which a JSON parser reads as the same text.
+    let escape = |c: char| c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect::<String>();
+    let escaped = |c: char| if is_unsafe(c) && c != '\n' { escape(c) } else { c.to_string() };
+    if text.contains(|c| is_unsafe(c) && c != '\n') {
         print_text(&text.chars().map(escaped).collect::<String>())
     } else {
         print_text(&text)
@@ -49,37 +51,18 @@ pub(crate) fn print_failure(failure: &Failure, is_json: bool) {
     // output cannot be written.
     let made = || json!({ "message": failure.to_string() });
     if !is_json || print_json(&failure.body().cloned().unwrap_or_else(made)).is_err() {
-        print_note(&format!("tarn: {}", truncate_message(&failure.to_string())));
+        print_note(&format!("tarn: {}", plain(&failure.to_string(), MAX_FAILURE_CHARS)));
     }
 }
 
-/// Replaces characters that control a terminal or reverse the order of letters: the text may come from any server.
-pub(crate) fn sanitize_text(text: &str) -> String {
-    text.chars().map(|c| if is_terminal_control(c) && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
-}
-
-/// Sanitizes a text and joins its lines into one.
+/// Sanitizes a text, which may come from any server, and joins its lines into one.
 pub(crate) fn sanitize_line(text: &str) -> String {
-    sanitize_text(text).replace(['\n', '\u{2028}', '\u{2029}'], " ")
+    plain(text, MAX_LINE_CHARS).into_owned()
 }
 
-/// The sanitized message of a body.
+/// The sanitized lines of the message of a body.
 pub(crate) fn message_of(body: &Value) -> String {
-    sanitize_text(text_field(body, "message"))
-}
-
-/// Whether a character controls the terminal instead of being shown.
-fn is_terminal_control(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
-/// Cuts a text to the maximum length of a failure.
-fn truncate_message(text: &str) -> String {
-    match text.char_indices().nth(MAX_FAILURE_CHARS) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
+    text_field(body, "message").split('\n').map(sanitize_line).collect::<Vec<_>>().join("\n")
 }
 
 /// A text field of a body; empty if it is absent.
@@ -103,8 +86,7 @@ mod tests {
 
     #[test]
     fn server_text_cannot_control_the_terminal() {
-        assert_eq!(sanitize_text("a\x1b[2Jb\nc\u{202e}"), "a\u{fffd}[2Jb\nc\u{fffd}");
+        assert_eq!(message_of(&json!({ "message": "a\x1b[2Jb\nc\u{202e}" })), "a\u{fffd}[2Jb\nc\u{fffd}");
         assert_eq!(sanitize_line("a\nStatus DESTROYED"), "a Status DESTROYED");
-        assert_eq!(truncate_message(&"ü".repeat(5000)).chars().count(), MAX_FAILURE_CHARS + 1);
     }
 }

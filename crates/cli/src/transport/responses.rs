@@ -77,7 +77,8 @@ fn field_path(place: &Value) -> String {
 /// The first words of a response.
 fn excerpt(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
-    let shown: String = text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(MAX_SHOWN).collect();
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let shown = tarn_base::plain(&words, MAX_SHOWN);
     if shown.is_empty() { "nothing".to_owned() } else { format!("{shown:?}") }
 }
 

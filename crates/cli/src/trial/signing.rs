@@ -38,11 +38,11 @@ impl Keys {
         let headers = format!("host:{host}\nx-amz-content-sha256:{hash}\nx-amz-date:{date}\n");
         let canonical = format!("{method}\n/{path}\n\n{headers}\n{names}\n{hash}");
         let scope = format!("{day}/{}/s3/aws4_request", self.region);
-        let text = format!("AWS4-HMAC-SHA256\n{date}\n{scope}\n{}", hex(&Sha256::digest(canonical.as_bytes())));
+        let text = format!("AWS4-HMAC-SHA256\n{date}\n{scope}\n{}", hex::encode(Sha256::digest(canonical.as_bytes())));
         let first = hmac(format!("AWS4{}", self.secret).as_bytes(), day.as_bytes());
         let parts = [self.region.as_str(), "s3", "aws4_request"];
         let key = parts.iter().fold(first, |key, part| hmac(&key, part.as_bytes()));
-        let signature = hex(&hmac(&key, text.as_bytes()));
+        let signature = hex::encode(hmac(&key, text.as_bytes()));
         let access_key = &self.access_key;
         Some(format!("AWS4-HMAC-SHA256 Credential={access_key}/{scope}, SignedHeaders={names}, Signature={signature}"))
     }
@@ -50,7 +50,7 @@ impl Keys {
 
 /// Calls S3 and returns the body of the response.
 pub(super) async fn signed_call(keys: &Keys, method: &Method, url: &str, body: &[u8], date: &str) -> Result<Vec<u8>> {
-    let (hash, host) = (hex(&Sha256::digest(body)), addresses::host_of_url(url));
+    let (hash, host) = (hex::encode(Sha256::digest(body)), addresses::host_of_url(url));
     let signed = keys.authorization_header(method, url, &hash, date);
     let signed = signed
         .ok_or_else(|| Failure::new(format!("the engine sent {url:?} as the S3 endpoint, which is not a URL")))?;
@@ -64,13 +64,10 @@ pub(super) async fn signed_call(keys: &Keys, method: &Method, url: &str, body: &
     if status.is_success() {
         Ok(text)
     } else {
-        let said: String = String::from_utf8_lossy(&text).chars().take(MAX_SHOWN).collect();
+        let said = String::from_utf8_lossy(&text);
+        let said = tarn_base::plain(&said, MAX_SHOWN);
         Err(Failure::new(format!("S3 at {host} responds with status {status}: {said}")))
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// HMAC-SHA-256. A key longer than a block is hashed first; only the secret can be that long.
@@ -91,9 +88,9 @@ mod tests {
 
     #[test]
     fn hmac_matches_rfc_4231() {
-        let short = hex(&hmac(b"Jefe", b"what do ya want for nothing?"));
+        let short = hex::encode(hmac(b"Jefe", b"what do ya want for nothing?"));
         assert_eq!(short, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
-        let long = hex(&hmac(&[0xaa; 131], b"Test Using Larger Than Block-Size Key - Hash Key First"));
+        let long = hex::encode(hmac(&[0xaa; 131], b"Test Using Larger Than Block-Size Key - Hash Key First"));
         assert_eq!(long, "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
     }
 }

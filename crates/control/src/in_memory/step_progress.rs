@@ -71,7 +71,7 @@ impl StepProgress {
 impl ProgressReporter<'_> {
     /// Reports a message. Repeating the last message changes nothing.
     pub(crate) fn report_progress(&self, message: &str) {
-        let message: String = message.chars().filter(|c| !c.is_control()).take(MAX_MESSAGE_CHARS).collect();
+        let message = tarn_base::plain(message, MAX_MESSAGE_CHARS).into_owned();
         let mut reports = self.progress.lock_reports();
         let Some(report) = reports.by_request.get_mut(&self.request) else { return };
         if report.message.send_if_modified(|before| std::mem::replace(before, message.clone()) != message) {
@@ -113,7 +113,7 @@ mod tests {
             "a repeated message is no change"
         );
         reporter.report_progress(&"long\n".repeat(1000));
-        assert_eq!(progress.last_message(&request).unwrap().len(), MAX_MESSAGE_CHARS);
+        assert_eq!(progress.last_message(&request).unwrap().chars().count(), MAX_MESSAGE_CHARS);
         assert_eq!((progress.report_count(&request), progress.reporting_steps()), (2, 1));
         drop(reporter);
         assert_eq!((progress.last_message(&request), progress.reporting_steps()), (None, 0));

@@ -159,7 +159,8 @@ fn command_without_shell(guest: &Guest, line: &[u8], path: Option<&std::ffi::OsS
             command
         }
         None => {
-            let name: String = name.to_string_lossy().escape_default().take(200).collect();
+            let name = name.to_string_lossy();
+            let name = tarn_base::plain(&name, 200);
             refusal_command(guest, &format!("{name}: no such program, and this image has no shell"))
         }
     }

@@ -122,7 +122,7 @@ fn parse_long_option(request: &mut SudoRequest, option: &[u8], rest: &mut Rest<'
         "list" => b'l',
         "version" => b'V',
         "help" => b'h',
-        _ => return Err(format!("unrecognized option '--{}'\n{USAGE}", name.escape_default())),
+        _ => return Err(format!("unrecognized option '--{}'\n{USAGE}", tarn_base::plain(&name, 200))),
     };
     if !b"ugpDCTU".contains(&letter) {
         return parse_short_options(request, &[letter], rest);

@@ -9,6 +9,7 @@ use std::process::Command;
 
 use rustix::fs::Mode;
 use rustix::process::{Gid, Uid};
+use tarn_base::plain;
 
 use super::arguments::{Action, SudoRequest, usage};
 use super::environment::{self, PATH};
@@ -115,7 +116,7 @@ fn find_target_account(accounts: &Accounts, request: &SudoRequest) -> Result<Acc
         }
         None => accounts.find_by_name(name),
     };
-    found.ok_or_else(|| format!("unknown user {}", name.escape_default()))
+    found.ok_or_else(|| format!("unknown user {}", plain(name, 200)))
 }
 
 fn find_group_id(accounts: &Accounts, name: &str) -> Result<u32, String> {
@@ -123,7 +124,7 @@ fn find_group_id(accounts: &Accounts, name: &str) -> Result<u32, String> {
         Some(number) => number.parse().ok(),
         None => accounts.find_gid(name),
     };
-    found.ok_or_else(|| format!("unknown group {}", name.escape_default()))
+    found.ok_or_else(|| format!("unknown group {}", plain(name, 200)))
 }
 
 /// Returns the shell of `-s`: the caller's, unless another user is named.

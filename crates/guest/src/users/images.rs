@@ -8,6 +8,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use tarn_base::plain;
 use tarn_link::Image;
 
 use crate::users::{Account, Accounts};
@@ -38,13 +39,12 @@ pub(crate) fn resolve_image_account(root: &Path, accounts: &Accounts, image: &Im
     };
     if let Some(group) = group {
         let number = accounts.find_gid(group).or_else(|| group.parse().ok());
-        let number =
-            number.ok_or_else(|| io::Error::other(format!("the image has no group {}", escape_name(group))))?;
+        let number = number.ok_or_else(|| io::Error::other(format!("the image has no group {}", plain(group, 80))))?;
         // With an explicit group, the user is in no other.
         (account.gid, account.groups) = (number, vec![number]);
     }
     if account.uid > MAX_ID || account.gid > MAX_ID {
-        let name = escape_name(&account.name);
+        let name = plain(&account.name, 80);
         let message = format!("the image's user {name} has an id above {MAX_ID}, which an instance does not support");
         return Err(io::Error::other(message));
     }
@@ -61,7 +61,7 @@ pub(crate) fn resolve_image_account(root: &Path, accounts: &Accounts, image: &Im
 fn unknown_user_error(user: &str) -> io::Error {
     io::Error::other(format!(
         "the image has no user {}, which its USER names: add a line to its /etc/passwd, or use a number in USER",
-        escape_name(user)
+        plain(user, 80)
     ))
 }
 
@@ -109,11 +109,6 @@ pub(crate) fn image_variables(image: &Image) -> impl Iterator<Item = (&str, &str
     let good = |name: &str, value: &str| !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0');
     let all = image.environment.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     all.filter(move |(name, value)| good(name, value)).take(MAX_VARIABLES)
-}
-
-/// Escapes a name from the image for an error message.
-fn escape_name(word: &str) -> String {
-    word.escape_default().take(80).collect()
 }
 
 #[cfg(test)]

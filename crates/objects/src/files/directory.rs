@@ -63,8 +63,7 @@ impl Directory {
             Err(error) => return Err(error.into()),
         }
         // The parent is synced in any case: a process that created the directory may have been killed before its sync.
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(parent)?.sync_all()?;
+        tarn_base::files::sync_parent(path)?;
         let root = rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         rustix::fs::fchmod(&root, Mode::RWXU)?;
         let ids_handed_out = AtomicU64::new(ids.bits());

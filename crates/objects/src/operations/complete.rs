@@ -3,14 +3,13 @@
 use std::collections::HashMap;
 
 use s3s::crypto::{Checksum as _, Crc32, Crc32c, Crc64Nvme, Md5, Sha1, Sha256};
-use tarn_model::buckets::Versioning;
 use tarn_model::ids::FileId;
 use tarn_model::objects::{
     Algorithm, Body, Checksum, MAX_OBJECT_BYTES, MAX_PARTS, MIN_PART_BYTES, Part, Scope, Upload,
 };
 use tarn_store::{Tx, objects, parts, uploads};
 
-use crate::put::{Condition, NewObject, ObjectLocation, Stored, charge_account, hexadecimal, replace_object};
+use crate::put::{Condition, NewObject, ObjectLocation, Stored, StoredVersion, charge_account, replace_object};
 use crate::{Error, Objects, Result, buckets};
 
 /// A part that the client lists for the object.
@@ -102,7 +101,7 @@ fn find_completed(tx: &mut Tx<'_>, location: &ObjectLocation, id: &str, chosen: 
     let etag = multipart_etag(chosen.iter().map(|part| part.etag.as_str()));
     match &object.body {
         Body::Parts(content) if content.as_str() == id && object.etag == etag => {
-            let version = (bucket.versioning != Versioning::Off).then_some(object.version);
+            let version = StoredVersion::in_bucket(&bucket, object.version);
             let stored = Stored { version, etag, modified: object.modified, size: object.size };
             Ok((stored, object.details.checksum))
         }
@@ -133,10 +132,9 @@ fn take_chosen_parts(stored_parts: &mut HashMap<u32, Part>, chosen: &[ChosenPart
 fn multipart_etag<'a>(etags: impl ExactSizeIterator<Item = &'a str>) -> String {
     let (mut md5, count) = (Md5::new(), etags.len());
     for etag in etags {
-        let bytes = (0..16).filter_map(|at| u8::from_str_radix(etag.get(at * 2..at * 2 + 2)?, 16).ok());
-        md5.update(&bytes.collect::<Vec<u8>>());
+        md5.update(&hex::decode(etag).unwrap_or_default());
     }
-    format!("{}-{count}", hexadecimal(md5.finalize().as_ref()))
+    format!("{}-{count}", hex::encode(md5.finalize()))
 }
 
 /// Returns the checksum of the object, computed from those of the parts; `None` when a part has none.

@@ -5,15 +5,14 @@ use tarn_model::ids::{ContentId, FileId, OrgId, VersionId};
 use tarn_model::objects::{Body, MAX_PARTS, Marker, Object, Version};
 use tarn_store::{Tx, accounts, objects, parts, versions};
 
-use crate::put::next_sequence;
+use crate::put::{StoredVersion, next_sequence};
 use crate::{Objects, Result, buckets};
 
 /// The result of a deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deleted {
-    /// The deleted version, or the delete marker that was created; the inner `None` is "null". `None` where the bucket
-    /// keeps no versions.
-    pub version: Option<Option<VersionId>>,
+    /// The deleted version, or the delete marker that was created.
+    pub version: StoredVersion,
     /// Whether that version is a delete marker.
     pub marker: bool,
 }
@@ -78,7 +77,7 @@ fn delete_current(tx: &mut Tx<'_>, bucket: &Bucket, key: &str, files: &mut Vec<F
     let (id, modified) = (bucket.id.clone(), tx.now());
     let marker = Marker { bucket: id, key: key.to_owned(), version: version.clone(), sequence, modified };
     versions::insert(tx, &Version::Marker(marker))?;
-    Ok(Deleted { version: Some(version), marker: true })
+    Ok(Deleted { version: version.into(), marker: true })
 }
 
 fn delete_stored_version(
@@ -88,7 +87,7 @@ fn delete_stored_version(
     version: Option<&VersionId>,
     files: &mut Vec<FileId>,
 ) -> Result<Deleted> {
-    let deleted = |marker| Deleted { version: Some(version.cloned()), marker };
+    let deleted = |marker| Deleted { version: version.cloned().into(), marker };
     if let Some(object) = objects::get(tx, &bucket.id, key)?
         && object.version.as_ref() == version
     {

@@ -77,8 +77,8 @@ pub(crate) fn find_object(
     let bucket = buckets::find(tx, org, bucket)?;
     match selector {
         VersionSelector::Current => match versions::newest(tx, &bucket.id, key)? {
-            Some(Version::Marker(marker)) => Err(Error::NoSuchKey { marker: Some(marker.version) }),
-            Some(Version::Object(_)) | None => Err(Error::NoSuchKey { marker: None }),
+            Some(Version::Marker(marker)) => Err(Error::KeyDeleted { marker: marker.version }),
+            Some(Version::Object(_)) | None => Err(Error::NoSuchKey),
         },
         VersionSelector::Version(version) => match versions::get(tx, &bucket.id, key, version.as_ref())? {
             Some(Version::Object(object)) => Ok(object),

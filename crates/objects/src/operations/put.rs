@@ -28,11 +28,33 @@ pub struct Condition {
     pub if_absent: bool,
 }
 
+/// The version that was stored or deleted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum StoredVersion {
+    /// The bucket keeps no versions.
+    #[default]
+    Unversioned,
+    /// The version without an id, which S3 calls "null".
+    Null,
+    Id(VersionId),
+}
+
+impl StoredVersion {
+    pub(crate) fn in_bucket(bucket: &Bucket, id: Option<VersionId>) -> Self {
+        if bucket.versioning == Versioning::Off { StoredVersion::Unversioned } else { id.into() }
+    }
+}
+
+impl From<Option<VersionId>> for StoredVersion {
+    fn from(id: Option<VersionId>) -> Self {
+        id.map_or(StoredVersion::Null, StoredVersion::Id)
+    }
+}
+
 /// The result of a put.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// The new version; the inner `None` is "null". `None` where the bucket keeps no versions.
-    pub version: Option<Option<VersionId>>,
+    pub version: StoredVersion,
     /// The ETag, without quotes.
     pub etag: String,
     pub modified: tarn_model::Time,
@@ -130,7 +152,7 @@ impl Objects {
 
     /// Converts a received body into a new object, and its pending file if it has one.
     pub(crate) fn new_object(&self, received: Received, details: Details) -> (NewObject, Vec<Pending>) {
-        let etag = hexadecimal(&received.md5.unwrap_or_default());
+        let etag = hex::encode(received.md5.unwrap_or_default());
         let (size, now) = (received.size, self.clock().now());
         let (body, parts, pending) = match received.body {
             ReceivedBody::Inline(data) => (Body::Inline(data), Vec::new(), None),
@@ -241,7 +263,7 @@ pub(crate) fn replace_object(
     let (id, modified) = (bucket.id.clone(), tx.now());
     let object = Object { bucket: id, key: key.to_owned(), version, sequence, modified, size, etag, details, body };
     objects::put(tx, &object)?;
-    let version = (bucket.versioning != Versioning::Off).then_some(object.version);
+    let version = StoredVersion::in_bucket(bucket, object.version);
     Ok(Stored { version, etag: object.etag, modified, size })
 }
 
@@ -282,7 +304,7 @@ fn check_condition(condition: &Condition, current: Option<&Object>) -> Result<()
         return Err(Error::PreconditionFailed);
     }
     match (&condition.if_match, current) {
-        (Some(_), None) => Err(Error::NoSuchKey { marker: None }),
+        (Some(_), None) => Err(Error::NoSuchKey),
         (Some(etag), Some(object)) if etag != "*" && *etag != object.etag => Err(Error::PreconditionFailed),
         _ => Ok(()),
     }
@@ -296,10 +318,4 @@ pub(crate) fn check_key(key: &str) -> Result<()> {
         1..=MAX_KEY_BYTES => Ok(()),
         _ => Err(Error::KeyTooLong),
     }
-}
-
-/// Formats bytes as lower-case hexadecimal.
-pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
 }

@@ -9,7 +9,7 @@ use tarn_store::{Tx, parts, uploads};
 use crate::delete::discard_parts;
 use crate::files::{Intake, Received, ReceivedBody, Sums};
 use crate::list::{MAX_PAGE, Page, Query, build_page};
-use crate::put::{ObjectLocation, Replaced, charge_account, check_key, commit_with_files, hexadecimal};
+use crate::put::{ObjectLocation, Replaced, charge_account, check_key, commit_with_files};
 use crate::upkeep::BATCH;
 use crate::{Error, Objects, Result, accounts, buckets};
 
@@ -69,7 +69,7 @@ impl Objects {
             return Err(Error::BadPartNumber);
         };
         let (location, id, quota) = (location.clone(), upload.to_owned(), self.quota_bytes(&location.org));
-        let (file, size, etag) = (pending.id().clone(), received.size, hexadecimal(&received.md5.unwrap_or_default()));
+        let (file, size, etag) = (pending.id().clone(), received.size, hex::encode(received.md5.unwrap_or_default()));
         let objects = self.clone();
         let work = async move {
             let write = objects.store().write(move |tx| -> Result<(Part, Vec<FileId>)> {

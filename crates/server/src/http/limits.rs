@@ -142,12 +142,10 @@ pub(crate) async fn edit_limits(
     let body = call.body;
     let edit = LimitsEdit {
         instances: body.instances,
-        cpu_milli: body.cpus.map(|cpus| cpus.map(|cpus| to_stored_unit(cpus, MILLI_PER_CPU))),
+        cpu_milli: body.cpus.and_then(|cpus| Some(to_stored_unit(cpus, MILLI_PER_CPU))),
         gpus: body.gpus,
         volume_gb: body.volume_gb,
-        object_bytes: body
-            .object_gb
-            .map(|gigabytes| gigabytes.map(|gigabytes| to_stored_unit(gigabytes, BYTES_PER_GIGABYTE))),
+        object_bytes: body.object_gb.and_then(|gigabytes| Some(to_stored_unit(gigabytes, BYTES_PER_GIGABYTE))),
     };
     Ok(JsonResponse::ok(limits_info(&limits::edit(&app.control, &call.caller, &scope, edit).await?)))
 }

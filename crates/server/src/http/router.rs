@@ -165,7 +165,7 @@ fn secured_routes() -> OpenApiRouter<App> {
 }
 
 async fn unknown_route(method: Method, uri: Uri) -> Failure {
-    let path: String = uri.path().chars().take(200).collect();
+    let path = tarn_base::plain(uri.path(), 200);
     let message = format!("there is no {method} {path}; /openapi.json lists what there is");
     Failure::new(StatusCode::NOT_FOUND, "unknown_route", message)
 }

@@ -187,17 +187,13 @@ pub(crate) async fn edit_preferences(
     call: Call<UserPreferencesPatch>,
 ) -> EndpointResult<UserPreferences> {
     let body = call.body;
+    // The schema has refused an amount that is out of range.
     let edit = PreferencesEdit {
         notify_email_cluster_create: body.notify_email_cluster_create,
         notify_email_cluster_destroy: body.notify_email_cluster_destroy,
         autopay_enabled: body.autopay_enabled,
-        balance_warning_threshold: body.balance_warning_threshold.map(threshold),
-        autopay_reload_threshold: body.autopay_reload_threshold.map(threshold),
+        balance_warning_threshold: body.balance_warning_threshold.and_then(Money::from_dollars),
+        autopay_reload_threshold: body.autopay_reload_threshold.and_then(Money::from_dollars),
     };
     Ok(JsonResponse::ok(preferences_info(users::edit_preferences(&app.control, &call.caller, edit).await?)))
-}
-
-/// The schema has refused an amount that is out of range.
-fn threshold(dollars: Option<f64>) -> Option<Money> {
-    dollars.and_then(Money::from_dollars)
 }

@@ -116,12 +116,9 @@ async fn open_stream(
 ) -> Result<(Reply, LinkStream), String> {
     let asked = async {
         let stream = loopback_proxy::dial(control, instance).await?;
-        opening::open(stream, purpose).await.map_err(|e| printable(&e.to_string()))
+        opening::open(stream, purpose)
+            .await
+            .map_err(|e| tarn_base::plain(&e.to_string(), MAX_LOGGED_CHARS).into_owned())
     };
     timeout(REPLY_TIMEOUT, asked).await.unwrap_or_else(|_| Err("the guest does not reply".into()))
-}
-
-/// Shortens a message of a guest and removes control characters, which could affect a terminal.
-fn printable(message: &str) -> String {
-    message.chars().filter(|c| !c.is_control()).take(MAX_LOGGED_CHARS).collect()
 }

@@ -18,7 +18,7 @@ use crate::Target;
 const OPEN_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The maximum length of a target's message that is shown.
-const MAX_TEXT_CHARS: usize = 300;
+pub(crate) const MAX_TEXT_CHARS: usize = 300;
 
 /// A link stream to a target.
 pub(crate) type LinkStream = Box<dyn Stream>;
@@ -27,17 +27,12 @@ pub(crate) type LinkStream = Box<dyn Stream>;
 pub(crate) async fn open_link(target: &dyn Target, purpose: Purpose) -> Result<(Reply, Opened<LinkStream>), String> {
     let opened = async {
         let stream = target.dial().await.map_err(|e| e.to_string())?;
-        opening::open(stream, purpose).await.map_err(|e| printable(&e.to_string()))
+        opening::open(stream, purpose).await.map_err(|e| tarn_base::plain(&e.to_string(), MAX_TEXT_CHARS).into_owned())
     };
     match tokio::time::timeout(OPEN_TIMEOUT, opened).await {
         Ok(opened) => opened,
         Err(_) => Err("the instance does not respond".into()),
     }
-}
-
-/// Makes a text from a target safe to show: limits its length, and removes terminal control characters.
-pub(crate) fn printable(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(MAX_TEXT_CHARS).collect()
 }
 
 /// An open channel of a client.

@@ -67,7 +67,8 @@ async fn relay_session(
                 Ok(Some(Frame::Message(message))) => match Frame::parse(&message) {
                     Ok(FromGuest::Exited { code }) => return Some(SessionEnd::Exited(code)),
                     Ok(FromGuest::Killed { signal, core }) => {
-                        return Some(SessionEnd::Killed { signal: relay::printable(&signal), core });
+                        let signal = tarn_base::plain(&signal, relay::MAX_TEXT_CHARS).into_owned();
+                        return Some(SessionEnd::Killed { signal, core });
                     }
                     Ok(FromGuest::Incoming { id, from }) => {
                         // The target may only use an agent that the client has offered.

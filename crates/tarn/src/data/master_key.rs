@@ -35,8 +35,7 @@ pub(crate) async fn load_or_create(config: &Config, store: &Store) -> Result<Sec
     }
     let mut bytes = [0; 32];
     rand::rng().fill_bytes(&mut bytes);
-    let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    let prepared = data::prepare_secret(&path, &text)?;
+    let prepared = data::prepare_secret(&path, &hex::encode(bytes))?;
     let secrets = Secrets::new(bytes);
     // The key is on disk before anything depends on it, and in its final place only if the database accepted it.
     match bind_to_database(store, &secrets).await {
@@ -98,14 +97,9 @@ pub(crate) fn read_master_key(path: &Path) -> Result<Option<Secrets>> {
         return Err(Failure(format!("the master key {shown} is readable by other users; run chmod 600 on it")));
     }
     let text = std::fs::read_to_string(path).map_err(failed)?;
-    let digits = text.trim();
     let mut bytes = [0; 32];
-    let right = digits.len() == 64 && digits.is_ascii();
-    for (at, byte) in bytes.iter_mut().enumerate() {
-        let digit = digits.get(2 * at..2 * at + 2).filter(|_| right);
-        *byte = digit.and_then(|digit| u8::from_str_radix(digit, 16).ok()).ok_or_else(|| {
-            Failure(format!("{shown} is not a master key; it must contain 64 hexadecimal digits and nothing else"))
-        })?;
-    }
+    hex::decode_to_slice(text.trim(), &mut bytes).map_err(|_| {
+        Failure(format!("{shown} is not a master key; it must contain 64 hexadecimal digits and nothing else"))
+    })?;
     Ok(Some(Secrets::new(bytes)))
 }

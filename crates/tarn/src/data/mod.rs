@@ -4,10 +4,11 @@ pub(crate) mod master_key;
 pub(crate) mod ownership_mark;
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use tarn_base::files;
 
 use crate::failure::{Failure, Result};
 
@@ -57,21 +58,13 @@ pub(crate) fn prepare_secret(place: &Path, secret: &str) -> Result<PathBuf> {
     let mut name = place.as_os_str().to_owned();
     name.push(format!(".{}", std::process::id()));
     let path = PathBuf::from(name);
-    let written = || -> std::io::Result<()> {
-        let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&path)?;
-        file.write_all(secret.as_bytes())?;
-        file.sync_all()
-    };
-    written().map_err(|e| Failure::with_cause(format!("cannot write {}", path.display()), e))?;
+    let written = files::write_file(&path, secret.as_bytes(), 0o600);
+    written.map_err(|e| Failure::with_cause(format!("cannot write {}", path.display()), e))?;
     Ok(path)
 }
 
 /// Renames a prepared file to its final name.
 pub(crate) fn publish_secret(prepared: &Path, place: &Path) -> Result<()> {
-    let published = || -> std::io::Result<()> {
-        std::fs::rename(prepared, place)?;
-        let directory = place.parent().filter(|parent| !parent.as_os_str().is_empty());
-        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
-    };
-    published().map_err(|e| Failure::with_cause(format!("cannot write {}", place.display()), e))
+    let published = files::publish_file(prepared, place);
+    published.map_err(|e| Failure::with_cause(format!("cannot write {}", place.display()), e))
 }

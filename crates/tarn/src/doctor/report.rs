@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
+use tarn_base::plain;
 use tarn_cli::ExitCodes;
 use tarn_driver::findings::{Finding, Level};
 
@@ -13,6 +14,9 @@ use crate::config::Config;
 /// The widths of the columns with the level and the name.
 const LEVEL_WIDTH: usize = 8;
 const NAME_WIDTH: usize = 26;
+
+/// The maximum length of a text. Names of programs and files may contain anything.
+const MAX_LINE_CHARS: usize = 10_000;
 
 /// The findings so far.
 pub(super) struct Report {
@@ -34,9 +38,18 @@ impl Report {
         self.print_text(&format!("{}\n", area[..1].to_uppercase() + &area[1..]));
         for finding in findings {
             let level = self.with_color(finding.level, level_word(finding.level));
-            self.print_text(&format!("  {level} {:NAME_WIDTH$} {}\n", finding.check, sanitize_line(&finding.found)));
+            self.print_text(&format!(
+                "  {level} {:NAME_WIDTH$} {}\n",
+                finding.check,
+                plain(&finding.found, MAX_LINE_CHARS)
+            ));
             if let Some(todo) = &finding.todo {
-                self.print_text(&format!("  {:LEVEL_WIDTH$} {:NAME_WIDTH$} → {}\n", "", "", sanitize_line(todo)));
+                self.print_text(&format!(
+                    "  {:LEVEL_WIDTH$} {:NAME_WIDTH$} → {}\n",
+                    "",
+                    "",
+                    plain(todo, MAX_LINE_CHARS)
+                ));
             }
             self.findings.push((area, finding));
         }
@@ -47,8 +60,8 @@ impl Report {
         let shown = configuration::without_secrets(config);
         // TOML is what the operator knows from the file; JSON is the fallback.
         let text = toml::to_string(&shown).unwrap_or_else(|_| shown.to_string());
-        let indented: String = text.lines().map(|line| format!("  {line}\n")).collect();
-        self.print_text(&format!("The configuration in effect\n{}", sanitize_lines(&indented)));
+        let indented: String = text.lines().map(|line| format!("  {}\n", plain(line, MAX_LINE_CHARS))).collect();
+        self.print_text(&format!("The configuration in effect\n{indented}"));
         self.configuration = Some(shown);
     }
 
@@ -62,7 +75,7 @@ impl Report {
     pub(super) fn add_step(&mut self, step: &tarn_cli::TrialStep) {
         let level = if step.failure.is_some() { Level::Failure } else { Level::Ok };
         let result = step.failure.as_deref().unwrap_or(&step.result);
-        let line = format!("{:NAME_WIDTH$} {:6.2} s  {}", step.name, step.seconds, sanitize_line(result));
+        let line = format!("{:NAME_WIDTH$} {:6.2} s  {}", step.name, step.seconds, plain(result, MAX_LINE_CHARS));
         let level = self.with_color(level, level_word(level));
         self.print_text(&format!("  {level} {line}\n"));
         let body =
@@ -155,15 +168,6 @@ fn verdict(healthy: bool, warnings: &str) -> String {
     }
 }
 
-/// Removes control characters: names of programs and files may contain anything, and must not control the terminal.
-fn sanitize_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
-fn sanitize_lines(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,7 +176,6 @@ mod tests {
     fn colors_need_a_terminal() {
         assert_eq!(Report::new(false, false).with_color(Level::Warning, "warning"), "warning ");
         assert!(Report::new(false, true).with_color(Level::Failure, "FAILURE").starts_with("\x1b[31;1mFAILURE"));
-        assert_eq!(sanitize_line("a\x1b[2J\nb"), "a [2J b");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::Value;
 use tarn_api::admin::AdminLimitsPatch;
+use tarn_base::Edit;
 
 use crate::commands::Context;
 use crate::commands::display;
@@ -63,11 +64,11 @@ pub(crate) async fn run_limits_command(ctx: &Context<'_>, limits: Limits) -> Res
         Limits::Show { scope } => ctx.api.get(&limits_path(ctx, scope).await?, &[]).await?,
         Limits::Set(Set { scope, instances, cpus, gpus, volume_gb, object_gb }) => {
             let patch = AdminLimitsPatch {
-                instances: instances.map(Some),
-                cpus: cpus.map(Some),
-                gpus: gpus.map(Some),
-                volume_gb: volume_gb.map(Some),
-                object_gb: object_gb.map(Some),
+                instances: instances.map_or(Edit::Keep, Edit::Set),
+                cpus: cpus.map_or(Edit::Keep, Edit::Set),
+                gpus: gpus.map_or(Edit::Keep, Edit::Set),
+                volume_gb: volume_gb.map_or(Edit::Keep, Edit::Set),
+                object_gb: object_gb.map_or(Edit::Keep, Edit::Set),
             };
             ctx.api.send_json(Method::PATCH, &limits_path(ctx, scope).await?, &patch).await?
         }

@@ -180,7 +180,7 @@ pub(in crate::jobs) async fn read_node_status(control: &Control, node: &Instance
     }
 }
 
-/// Bounds a text of a guest and replaces control characters, which could manipulate a terminal.
+/// Makes a text of a guest safe to show.
 pub(in crate::jobs) fn sanitize_guest_text(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_TEXT_CHARS).collect()
+    tarn_base::plain(text, MAX_TEXT_CHARS).into_owned()
 }

@@ -2,6 +2,7 @@
 //! the attempt is stored. When a stream breaks, it opens the next one and continues from the same byte. `node_stream`
 //! handles one stream; nothing is stored here.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -134,21 +135,21 @@ impl NodeFollower {
         let mut retry = RetryState::default();
         loop {
             let stream_end = self.follow_one_stream(streams).await;
-            if let Some(end) = self.decide_retry(stream_end, &mut retry).await {
-                if let Some(end) = end {
+            match self.decide_retry(stream_end, &mut retry).await {
+                ControlFlow::Continue(()) => retry.backoff.sleep().await,
+                ControlFlow::Break(None) => return,
+                ControlFlow::Break(Some(end)) => {
                     self.send_event(NodeEvent::Ended(end)).await;
+                    return;
                 }
-                return;
             }
-            retry.backoff.sleep().await;
         }
     }
 
-    /// Decides whether to open another stream: `None` means yes. `Some` ends the follower, with the end that was not
-    /// sent yet, if any.
-    async fn decide_retry(&self, stream_end: StreamEnd, retry: &mut RetryState) -> Option<Option<NodeEnd>> {
+    /// Decides whether to open another stream. If not, the result is the end that was not sent yet, if any.
+    async fn decide_retry(&self, stream_end: StreamEnd, retry: &mut RetryState) -> ControlFlow<Option<NodeEnd>> {
         match stream_end {
-            StreamEnd::Done => return Some(None),
+            StreamEnd::Done => return ControlFlow::Break(None),
             StreamEnd::Ended(NodeEnd::NotStarted { may_work_later: true, reason })
                 if self.retries_start && retry.starts < MAX_STARTS =>
             {
@@ -156,12 +157,12 @@ impl NodeFollower {
                 tracing::debug!(job = %self.job, instance = %self.instance, reason, "the start is retried");
                 retry.backoff.use_longest();
             }
-            StreamEnd::Ended(end) => return Some(Some(end)),
+            StreamEnd::Ended(end) => return ControlFlow::Break(Some(end)),
             StreamEnd::Refused(reason) => {
                 tracing::debug!(job = %self.job, instance = %self.instance, reason, "a node refuses to start a job");
                 retry.refusals += 1;
                 if retry.refusals >= MAX_REFUSALS {
-                    return Some(Some(NodeEnd::NotStarted { reason, may_work_later: true }));
+                    return ControlFlow::Break(Some(NodeEnd::NotStarted { reason, may_work_later: true }));
                 }
                 // After making room, the start is retried at once. A second refusal has another cause, which takes
                 // time.
@@ -175,7 +176,8 @@ impl NodeFollower {
                 tracing::warn!(job = %self.job, instance = %self.instance, why, "a node violates the protocol");
                 retry.faults += 1;
                 if retry.faults >= MAX_FAULTS {
-                    return Some(Some(NodeEnd::Gone(format!("node {} does not follow the protocol", self.name))));
+                    let why = format!("node {} does not follow the protocol", self.name);
+                    return ControlFlow::Break(Some(NodeEnd::Gone(why)));
                 }
             }
             StreamEnd::Broken { why, received_data } => {
@@ -187,12 +189,15 @@ impl NodeFollower {
                 if let NodeStatus::Gone(why) =
                     guest_calls::read_node_status(&self.control, &self.instance, &self.name).await
                 {
-                    return Some(Some(NodeEnd::Gone(why)));
+                    return ControlFlow::Break(Some(NodeEnd::Gone(why)));
                 }
             }
         }
-        self.has_stop_timed_out(retry)
-            .then(|| Some(NodeEnd::Gone(format!("node {} did not report that the job was stopped", self.name))))
+        if self.has_stop_timed_out(retry) {
+            let why = format!("node {} did not report that the job was stopped", self.name);
+            return ControlFlow::Break(Some(NodeEnd::Gone(why)));
+        }
+        ControlFlow::Continue(())
     }
 
     /// Returns whether a node that has to stop the attempt has exceeded its time.

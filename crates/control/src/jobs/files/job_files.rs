@@ -221,7 +221,7 @@ async fn open_object(
         tries += 1;
         let object: Object = match objects.find(&org, BUCKET, key, &VersionSelector::Current).await {
             Ok(object) => object,
-            Err(Failure::NoSuchKey { .. } | Failure::NoSuchBucket) => return Ok(None),
+            Err(Failure::NoSuchKey | Failure::KeyDeleted { .. } | Failure::NoSuchBucket) => return Ok(None),
             Err(other) => return Err(storage_error(other)),
         };
         match objects.read(&object, range(object.size)).await {

@@ -143,8 +143,7 @@ async fn list_kept(control: &Control, job: &JobId) -> Result<Vec<OutputFile>> {
 const MAX_NAMED_MISSING: usize = 10;
 
 fn no_such_output(job: &Job, paths: &[String]) -> Error {
-    let clean = |path: &String| path.chars().take(200).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-    let names: Vec<String> = paths.iter().take(MAX_NAMED_MISSING).map(clean).collect();
+    let names: Vec<_> = paths.iter().take(MAX_NAMED_MISSING).map(|path| tarn_base::plain(path, 200)).collect();
     let more = if paths.len() > MAX_NAMED_MISSING {
         format!(" and {} more", paths.len() - MAX_NAMED_MISSING)
     } else {

@@ -266,10 +266,9 @@ pub(super) fn account_scope(tx: &mut Tx<'_>, to: &str) -> Result<String> {
         return Ok(org.id.to_string());
     }
     let Ok(user) = to.parse::<UserId>() else {
-        let shown: String = to.chars().take(64).collect();
         let message = format!(
             "`{}` is neither the id of an organization (o-…) nor of a user (u-…); find them in the list of users",
-            shown.escape_debug()
+            tarn_base::plain(to, 64)
         );
         return Err(Error::invalid("invalid_id", message));
     };

@@ -1,5 +1,6 @@
 //! Limits of organizations and users: what administrators set and see, and the check before anything is accepted.
 
+use tarn_base::Edit;
 use tarn_model::ids::OrgId;
 use tarn_model::limits::{Amounts, Limits};
 use tarn_store::{Tx, events, limits};
@@ -24,34 +25,34 @@ pub struct LimitsView {
     pub used: Amounts,
 }
 
-/// The limits to change; absent fields stay, and `Some(None)` returns to the configuration.
+/// The limits to change; a cleared one returns to the configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct LimitsEdit {
-    pub instances: Option<Option<u64>>,
-    pub cpu_milli: Option<Option<u64>>,
-    pub gpus: Option<Option<u64>>,
-    pub volume_gb: Option<Option<u64>>,
-    pub object_bytes: Option<Option<u64>>,
+    pub instances: Edit<u64>,
+    pub cpu_milli: Edit<u64>,
+    pub gpus: Edit<u64>,
+    pub volume_gb: Edit<u64>,
+    pub object_bytes: Edit<u64>,
 }
 
 impl LimitsEdit {
     fn apply_to(self, own: Limits) -> Limits {
         Limits {
-            instances: self.instances.unwrap_or(own.instances),
-            cpu_milli: self.cpu_milli.unwrap_or(own.cpu_milli),
-            gpus: self.gpus.unwrap_or(own.gpus),
-            volume_gb: self.volume_gb.unwrap_or(own.volume_gb),
-            object_bytes: self.object_bytes.unwrap_or(own.object_bytes),
+            instances: self.instances.apply_to(own.instances),
+            cpu_milli: self.cpu_milli.apply_to(own.cpu_milli),
+            gpus: self.gpus.apply_to(own.gpus),
+            volume_gb: self.volume_gb.apply_to(own.volume_gb),
+            object_bytes: self.object_bytes.apply_to(own.object_bytes),
         }
     }
 
     fn check_bounds(&self) -> Result<()> {
         let all = [self.instances, self.cpu_milli, self.gpus, self.volume_gb, self.object_bytes];
-        if all.into_iter().flatten().flatten().all(|limit| limit <= MAX_LIMIT) {
-            Ok(())
-        } else {
+        if all.iter().any(|edit| matches!(edit, Edit::Set(limit) if *limit > MAX_LIMIT)) {
             Err(Error::invalid("invalid_limit", "the limit is too high; use null to remove it"))
+        } else {
+            Ok(())
         }
     }
 }

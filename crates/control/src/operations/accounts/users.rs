@@ -1,5 +1,6 @@
 //! What callers see and change of themselves and of their organization.
 
+use tarn_base::Edit;
 use tarn_model::Money;
 use tarn_model::ledger::Account;
 use tarn_model::preferences::Preferences;
@@ -36,15 +37,15 @@ pub struct OrgView {
     pub balance: Money,
 }
 
-/// The preferences to change; absent fields stay, and `Some(None)` clears a threshold.
+/// The preferences to change; absent fields stay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct PreferencesEdit {
     pub notify_email_cluster_create: Option<bool>,
     pub notify_email_cluster_destroy: Option<bool>,
     pub autopay_enabled: Option<bool>,
-    pub balance_warning_threshold: Option<Option<Money>>,
-    pub autopay_reload_threshold: Option<Option<Money>>,
+    pub balance_warning_threshold: Edit<Money>,
+    pub autopay_reload_threshold: Edit<Money>,
 }
 
 /// Returns the caller.
@@ -77,8 +78,8 @@ pub async fn edit_preferences(control: &Control, caller: &Caller, edit: Preferen
         now.notify_email_cluster_destroy =
             edit.notify_email_cluster_destroy.unwrap_or(now.notify_email_cluster_destroy);
         now.autopay_enabled = edit.autopay_enabled.unwrap_or(now.autopay_enabled);
-        now.balance_warning_threshold = edit.balance_warning_threshold.unwrap_or(now.balance_warning_threshold);
-        now.autopay_reload_threshold = edit.autopay_reload_threshold.unwrap_or(now.autopay_reload_threshold);
+        now.balance_warning_threshold = edit.balance_warning_threshold.apply_to(now.balance_warning_threshold);
+        now.autopay_reload_threshold = edit.autopay_reload_threshold.apply_to(now.autopay_reload_threshold);
         now.check().map_err(|error| Error::invalid("invalid_preferences", error.to_string()))?;
         users::save_preferences(tx, &me.user.id, &now)?;
         let (id, scope) = (me.user.id.as_str(), scope_of(&me.user));

@@ -266,8 +266,7 @@ pub(super) fn fitting_type(control: &Control, name: &str, num_nodes: Option<u32>
         let known: Vec<_> = catalogue.types().iter().map(|kind| kind.name.as_str()).collect();
         let meant = known.iter().find(|known| known.eq_ignore_ascii_case(name));
         let meant = meant.map(|meant| format!("did you mean {meant}? ")).unwrap_or_default();
-        let shown: String = name.chars().take(64).collect();
-        let (shown, known) = (shown.escape_debug(), known.join(", "));
+        let (shown, known) = (tarn_base::plain(name, 64), known.join(", "));
         let message = format!("unknown instance type '{shown}'; {meant}available types: {known}");
         return Err(Error::invalid("unknown_instance_type", message));
     };

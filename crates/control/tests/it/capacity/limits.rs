@@ -1,6 +1,7 @@
 //! Limits of organizations: checked when a call is accepted, and nowhere else.
 
 use rstest::rstest;
+use tarn_base::Edit;
 use tarn_control::operations::clusters::{self, NewCluster};
 use tarn_control::operations::limits::{self, LimitsEdit, LimitsView};
 use tarn_control::operations::storage::{self, NewVolume, VolumeEdit};
@@ -37,7 +38,7 @@ async fn racing_calls_stay_within_limit(
     #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
 ) {
     let Some(world) = world(database).await else { return };
-    set(&world, LimitsEdit { gpus: Some(Some(3)), volume_gb: Some(Some(15)), ..Default::default() }).await;
+    set(&world, LimitsEdit { gpus: Edit::Set(3), volume_gb: Edit::Set(15), ..Default::default() }).await;
     let all = futures::future::join_all((0..8).map(|_| create(&world, "2xH100", 1))).await;
     assert_eq!(all.iter().filter(|one| one.is_ok()).count(), 1);
     for refused in all.into_iter().filter_map(Result::err) {
@@ -56,7 +57,7 @@ async fn racing_calls_stay_within_limit(
 #[tokio::test(flavor = "multi_thread")]
 async fn waiting_clusters_count(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
     let Some(world) = world(database).await else { return };
-    set(&world, LimitsEdit { instances: Some(Some(3)), cpu_milli: Some(Some(20_000)), ..Default::default() }).await;
+    set(&world, LimitsEdit { instances: Edit::Set(3), cpu_milli: Edit::Set(20_000), ..Default::default() }).await;
     let first = world.running("8xH100", 1).await;
     let (waiting, _) = world.create("1xH100", 2).await;
     world.settle().await;
@@ -76,7 +77,7 @@ async fn growth_is_counted(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres
     let Some(world) = world(database).await else { return };
     let id = volume(&world, 10).await.unwrap();
     world.settle().await;
-    set(&world, LimitsEdit { volume_gb: Some(Some(15)), ..Default::default() }).await;
+    set(&world, LimitsEdit { volume_gb: Edit::Set(15), ..Default::default() }).await;
     let grow = async |size_gb: u64| {
         let edit = VolumeEdit { size_gb: Some(size_gb), ..Default::default() };
         storage::edit(&world.control, &world.caller, &id, edit).await
@@ -85,13 +86,13 @@ async fn growth_is_counted(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres
     grow(15).await.unwrap();
     world.settle().await;
     let cluster = world.running("1xCPU", 1).await;
-    let lowered = set(&world, LimitsEdit { volume_gb: Some(Some(1)), instances: Some(Some(0)), ..Default::default() });
+    let lowered = set(&world, LimitsEdit { volume_gb: Edit::Set(1), instances: Edit::Set(0), ..Default::default() });
     assert_eq!(lowered.await.limits.volume_gb, Some(1));
     clusters::restart(&world.control, &world.caller, cluster.as_str()).await.unwrap();
     world.settle().await;
     assert_eq!(world.info(&cluster).await.cluster.state.name(), "RUNNING");
     assert!(create(&world, "1xCPU", 1).await.is_err() && volume(&world, 1).await.is_err());
-    set(&world, LimitsEdit { volume_gb: Some(None), instances: Some(None), ..Default::default() }).await;
+    set(&world, LimitsEdit { volume_gb: Edit::Clear, instances: Edit::Clear, ..Default::default() }).await;
     create(&world, "1xCPU", 1).await.unwrap();
     let events = world.events("limits.change").await;
     assert_eq!((events.len(), &events[0].detail["after"]["volume_gb"]), (3, &15.into()));
@@ -108,7 +109,7 @@ async fn configured_limits_apply_by_default() {
     let new = || NewCluster { instance_type: "1xCPU".into(), ..Default::default() };
     clusters::create(&world.control, &stranger, new()).await.unwrap();
     assert!(clusters::create(&world.control, &stranger, new()).await.is_err());
-    set(&world, LimitsEdit { instances: Some(Some(2)), ..Default::default() }).await;
+    set(&world, LimitsEdit { instances: Edit::Set(2), ..Default::default() }).await;
     create(&world, "1xCPU", 2).await.unwrap();
     let org = world.caller.user.org.clone().unwrap();
     let view = limits::clear(&world.control, &world.caller, org.as_str()).await.unwrap();

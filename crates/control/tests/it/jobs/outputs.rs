@@ -105,7 +105,7 @@ async fn stored_outputs_are_listed_and_read(
     assert_eq!(listed.files, expected);
     let some = outputs::list(control, me, job.as_str(), &["empty".to_owned()]).await.unwrap();
     assert_eq!(some.files, [file("empty", 0)]);
-    let wanted = ["empty".to_owned(), "no\tsuch".to_owned()];
+    let wanted = ["empty".to_owned(), "no\x07such".to_owned()];
     let missing = outputs::list(control, me, job.as_str(), &wanted).await.unwrap_err();
     assert_eq!(missing.code, "no_such_output");
     assert!(missing.message.contains("no\u{fffd}such") && !missing.message.contains("empty"), "{}", missing.message);

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use tarn_base::files::publish_file;
 use tokio::process::Command;
 
 use crate::Error;
@@ -47,14 +48,13 @@ pub(super) async fn ensure_template(directory: &Path, mkfs: &Path, size_bytes: u
     let ended = ended.map_err(|error| failed(FAILED, &error))?;
     if !ended.status.success() {
         let message = String::from_utf8_lossy(&ended.stderr);
-        let reason: String = message.lines().next().unwrap_or("mkfs.xfs failed").chars().take(300).collect();
+        let reason = tarn_base::plain(message.lines().next().unwrap_or("mkfs.xfs failed"), 300);
         return Err(failed(FAILED, &io::Error::other(reason)));
     }
-    let (parent, own) = (directory.to_owned(), path.clone());
+    let own = path.clone();
     blocking(FAILED, move || {
         File::open(&next)?.sync_all()?;
-        fs::rename(&next, &own)?;
-        files::sync_directory(&parent)
+        publish_file(&next, &own)
     })
     .await?;
     Ok(path)

@@ -66,8 +66,7 @@ pub(super) async fn run_program(program: &Path, arguments: &[&str]) -> Result<St
     if output.status.success() {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     } else {
-        let message =
-            String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or_default().chars().take(200).collect();
-        Err(message)
+        let message = String::from_utf8_lossy(&output.stderr);
+        Err(tarn_base::plain(message.lines().next().unwrap_or_default(), 200).into_owned())
     }
 }

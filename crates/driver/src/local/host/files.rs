@@ -1,21 +1,17 @@
 //! Files that must be complete and on disk when a function returns.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
-/// Replaces a file atomically and durably: a crash leaves the old content or the new one.
+use tarn_base::files::replace_file;
+
+/// Replaces a file atomically and durably. The file beside it has a fixed name, so that crashes leave at most one.
 pub(in crate::local) fn write_durably(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
-    let parent = path.parent().ok_or_else(|| io::Error::other("the path has no parent directory"))?;
-    let mut name = path.file_name().ok_or_else(|| io::Error::other("the path has no file name"))?.to_owned();
-    name.push(".new");
-    let next = parent.join(name);
-    let mut file = File::options().write(true).create(true).truncate(true).mode(mode).open(&next)?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    fs::rename(&next, path)?;
-    sync_directory(parent)
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    replace_file(path, Path::new(&beside), content, mode)
 }
 
 /// Makes the creation and removal of directory entries durable.

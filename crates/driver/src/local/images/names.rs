@@ -7,19 +7,14 @@ use crate::Error;
 
 /// Parses a name: `debian` is `docker.io/library/debian:latest`.
 pub(super) fn parse_reference(text: &str) -> Result<Reference, Error> {
+    let shown = tarn_base::plain(if text.is_empty() { "nothing" } else { text }, 200);
     tarn_model::images::parse(text)
-        .map_err(|why| Error::Permanent(format!("{} is not the name of an image: {why}", printable_name(text))))
+        .map_err(|why| Error::Permanent(format!("{shown} is not the name of an image: {why}")))
 }
 
 /// The exact name of an image.
 pub(super) fn exact_name(reference: &Reference, digest: &str) -> String {
     format!("{}/{}@sha256:{digest}", reference.registry(), reference.repository())
-}
-
-/// Returns a name shortened and escaped for an error message.
-fn printable_name(text: &str) -> String {
-    let cut: String = text.chars().take(200).collect();
-    if cut.is_empty() { "nothing".to_owned() } else { cut.escape_debug().to_string() }
 }
 
 #[cfg(test)]

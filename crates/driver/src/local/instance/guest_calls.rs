@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use tarn_base::plain;
 use tarn_link::{Purpose, opening};
 use tarn_model::ids::InstanceId;
 use tokio::net::UnixStream;
@@ -50,20 +51,15 @@ pub(in crate::local) async fn call_guest(
         match opening::open(stream, purpose).await {
             Ok(_) => Ok(()),
             Err(tarn_link::Error::Refused(reason)) => {
-                Err(Error::Permanent(format!("the instance refused: {}", sanitize_message(&reason))))
+                Err(Error::Permanent(format!("the instance refused: {}", plain(&reason, MAX_MESSAGE_CHARS))))
             }
             Err(error) => {
-                Err(Error::Retry(format!("the instance did not reply: {}", sanitize_message(&error.to_string()))))
+                let error = plain(&error.to_string(), MAX_MESSAGE_CHARS).into_owned();
+                Err(Error::Retry(format!("the instance did not reply: {error}")))
             }
         }
     };
     tokio::time::timeout(timeout, call)
         .await
         .unwrap_or_else(|_| Err(Error::Retry("the instance does not reply".into())))
-}
-
-/// Shortens a guest's message, which may contain anything, and removes control characters that could affect a terminal
-/// or a log.
-fn sanitize_message(message: &str) -> String {
-    message.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_MESSAGE_CHARS).collect()
 }

@@ -36,7 +36,7 @@ pub(in crate::local) async fn remove_locked(host: &LocalHost, id: &InstanceId) -
     blocking("the record of the instance could not be removed", move || {
         Record::remove(&directory)?;
         trees::remove_tree(&directory)?;
-        directory.parent().map_or(Ok(()), files::sync_directory)
+        tarn_base::files::sync_parent(&directory)
     })
     .await?;
     host.records().remove(id);

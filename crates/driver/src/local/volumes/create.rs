@@ -113,7 +113,7 @@ impl Draft {
             return Ok(());
         }
         let message = String::from_utf8_lossy(&ended.stderr);
-        let reason: String = message.lines().next().unwrap_or("mkfs.xfs failed").chars().take(MAX_REASON).collect();
+        let reason = tarn_base::plain(message.lines().next().unwrap_or("mkfs.xfs failed"), MAX_REASON);
         let refused = failed(FAILED, &io::Error::other(reason));
         Err(if message.contains("No space left") { disk_full_error(FAILED) } else { refused })
     }

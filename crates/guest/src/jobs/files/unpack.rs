@@ -188,8 +188,7 @@ fn is_clean_path(path: &Path) -> bool {
     components.all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) && path.as_os_str().len() < 4096
 }
 
-/// Formats a name for a message: limited in length, and escaped.
+/// Formats a name for a message.
 fn printable_name(name: &[u8]) -> String {
-    let name = String::from_utf8_lossy(name);
-    name.chars().take(200).flat_map(char::escape_debug).collect()
+    tarn_base::plain(&String::from_utf8_lossy(name), 200).into_owned()
 }

@@ -117,6 +117,5 @@ pub(super) fn kind_name(value: &DeValue<'_>) -> &'static str {
 
 /// Quotes a text of the file for a message: bounded and without control characters.
 pub(super) fn quoted(text: &str) -> String {
-    let clean: String = text.chars().take(60).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-    format!("'{clean}'")
+    format!("'{}'", tarn_base::plain(text, 60))
 }

@@ -114,19 +114,21 @@ mod tests {
     #[test]
     fn sums_match_check_values() {
         let all = Sums { md5: true, crc32: true, crc32c: true, crc64nvme: true, sha1: true, sha256: true };
-        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let mut totals = Totals::new(all);
         totals.update(b"1234");
         totals.update(b"56789");
         let digests = totals.finish();
-        assert_eq!(hex(&digests.md5.unwrap()), "25f9e794323b453885f5181f1b624d0b");
-        assert_eq!(hex(&digests.crc32.unwrap()), "cbf43926");
-        assert_eq!(hex(&digests.crc32c.unwrap()), "e3069283");
-        assert_eq!(hex(&digests.crc64nvme.unwrap()), "ae8b14860a799888");
-        assert_eq!(hex(&digests.sha1.unwrap()), "f7c3bc1d808e04732adf679965ccc34ca7ae3441");
-        assert_eq!(hex(&digests.sha256.unwrap()), "15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225");
+        assert_eq!(hex::encode(digests.md5.unwrap()), "25f9e794323b453885f5181f1b624d0b");
+        assert_eq!(hex::encode(digests.crc32.unwrap()), "cbf43926");
+        assert_eq!(hex::encode(digests.crc32c.unwrap()), "e3069283");
+        assert_eq!(hex::encode(digests.crc64nvme.unwrap()), "ae8b14860a799888");
+        assert_eq!(hex::encode(digests.sha1.unwrap()), "f7c3bc1d808e04732adf679965ccc34ca7ae3441");
+        assert_eq!(
+            hex::encode(digests.sha256.unwrap()),
+            "15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225"
+        );
         let nothing = Totals::new(all).finish();
-        assert_eq!(hex(&nothing.md5.unwrap()), "d41d8cd98f00b204e9800998ecf8427e");
+        assert_eq!(hex::encode(nothing.md5.unwrap()), "d41d8cd98f00b204e9800998ecf8427e");
         assert_eq!(nothing.crc32, Some([0; 4]));
         assert_eq!(Totals::new(Sums::default()).finish(), Digests::default());
     }

@@ -31,8 +31,8 @@ struct State {
     /// The file, while no thread writes it.
     draft: Option<Draft>,
     running: bool,
-    /// The error that stopped writing. The first caller that sees it takes it.
-    failed: Option<Option<io::Error>>,
+    /// The error that stopped writing. The first caller that sees it takes it, and leaves a general one.
+    failed: Option<io::Error>,
     /// Whether the body was dropped.
     abandoned: bool,
     waiter: Option<oneshot::Sender<io::Result<Pending>>>,
@@ -84,7 +84,7 @@ impl State {
     fn take_failure(&mut self) -> io::Result<()> {
         match &mut self.failed {
             None => Ok(()),
-            Some(reason) => Err(reason.take().unwrap_or_else(|| io::Error::other("the body could not be written"))),
+            Some(error) => Err(std::mem::replace(error, io::Error::other("the body could not be written"))),
         }
     }
 }
@@ -149,7 +149,7 @@ impl Shared {
         match state.waiter.take() {
             // The caller may have stopped waiting.
             Some(waiter) => drop(waiter.send(Err(error))),
-            None => state.failed = Some(Some(error)),
+            None => state.failed = Some(error),
         }
     }
 }

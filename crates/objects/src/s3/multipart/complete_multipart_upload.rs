@@ -42,7 +42,7 @@ pub(in crate::s3) async fn complete_multipart_upload(
         ),
         other => other.into(),
     })?;
-    Ok(complete_output(location, stored.etag, version_ids::stored_version(stored.version.as_ref()), checksum))
+    Ok(complete_output(location, stored.etag, version_ids::stored_version(&stored.version), checksum))
 }
 
 fn complete_output(

@@ -188,7 +188,7 @@ fn copy_output(
     CopyObjectOutput {
         copy_object_result: Some(result),
         copy_source_version_id: version_ids::found_version(from, selector),
-        version_id: version_ids::stored_version(stored.version.as_ref()),
+        version_id: version_ids::stored_version(&stored.version),
         ..CopyObjectOutput::default()
     }
 }

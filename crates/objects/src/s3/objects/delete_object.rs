@@ -25,7 +25,7 @@ pub(in crate::s3) async fn delete_object(
     };
     let output = DeleteObjectOutput {
         delete_marker: deleted.marker.then_some(true),
-        version_id: version_ids::stored_version(deleted.version.as_ref()),
+        version_id: version_ids::stored_version(&deleted.version),
         ..DeleteObjectOutput::default()
     };
     Ok(S3Response::new(output))

@@ -60,7 +60,7 @@ async fn delete_one(objects: &Objects, org: &OrgId, bucket: &str, wanted: &Objec
 fn deleted_entry(wanted: ObjectIdentifier, done: &Deleted) -> DeletedObject {
     DeletedObject {
         delete_marker: done.marker.then_some(true),
-        delete_marker_version_id: version_ids::stored_version(done.version.as_ref()).filter(|_| done.marker),
+        delete_marker_version_id: version_ids::stored_version(&done.version).filter(|_| done.marker),
         key: Some(wanted.key),
         version_id: wanted.version_id,
     }

@@ -38,7 +38,7 @@ pub(in crate::s3) async fn put_object(
 
 fn put_output(stored: Stored, checksum: Option<Checksum>) -> PutObjectOutput {
     let mut output = PutObjectOutput {
-        version_id: version_ids::stored_version(stored.version.as_ref()),
+        version_id: version_ids::stored_version(&stored.version),
         e_tag: Some(ETag::Strong(stored.etag)),
         ..PutObjectOutput::default()
     };

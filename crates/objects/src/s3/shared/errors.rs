@@ -26,10 +26,10 @@ impl From<Error> for S3Error {
             Error::TooManyBuckets(_) => s3_error!(TooManyBuckets, "{error}. Delete one that is not needed."),
             Error::UploadsOpen => s3_error!(OperationAborted, "Currently {error}. Try again when they have ended."),
             Error::NoSuchBucket => s3_error!(NoSuchBucket, "The specified bucket does not exist. Create it first."),
-            Error::NoSuchKey { marker: None } => s3_error!(NoSuchKey, "The specified key does not exist."),
-            Error::NoSuchKey { marker: Some(version) } => with_marker(
+            Error::NoSuchKey => s3_error!(NoSuchKey, "The specified key does not exist."),
+            Error::KeyDeleted { marker } => with_marker(
                 s3_error!(NoSuchKey, "The specified key was deleted. Its versions can be listed."),
-                version.as_ref(),
+                marker.as_ref(),
             ),
             Error::NoSuchVersion => s3_error!(NoSuchVersion, "The specified version does not exist."),
             Error::IsMarker { version } => with_marker(

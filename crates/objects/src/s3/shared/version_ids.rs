@@ -5,6 +5,7 @@ use tarn_model::ids::VersionId;
 use tarn_model::objects::Object;
 
 use crate::find::VersionSelector;
+use crate::put::StoredVersion;
 
 /// Parses the parameter `versionId`.
 pub(in crate::s3) fn parse_selector(text: Option<&str>) -> S3Result<VersionSelector> {
@@ -40,8 +41,12 @@ pub(in crate::s3) fn found_version(object: &Object, selector: &VersionSelector) 
 }
 
 /// Returns the version id of a stored object; none where the bucket keeps no versions.
-pub(in crate::s3) fn stored_version(version: Option<&Option<VersionId>>) -> Option<String> {
-    version.map(|version| version_text(version.as_ref()))
+pub(in crate::s3) fn stored_version(version: &StoredVersion) -> Option<String> {
+    match version {
+        StoredVersion::Unversioned => None,
+        StoredVersion::Null => Some(version_text(None)),
+        StoredVersion::Id(id) => Some(version_text(Some(id))),
+    }
 }
 
 #[cfg(test)]

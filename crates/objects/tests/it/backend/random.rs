@@ -13,7 +13,7 @@ use tarn_objects::files::INLINE_MAX;
 use tarn_objects::find::VersionSelector;
 use tarn_objects::list::{Entry, Query};
 use tarn_objects::list_versions::After;
-use tarn_objects::put::Condition;
+use tarn_objects::put::{Condition, StoredVersion};
 use tarn_store::testing::{DatabaseKind, SeededIds};
 
 use crate::backend::support::{World, world};
@@ -29,9 +29,12 @@ struct Model {
 type ModelVersion = (Option<VersionId>, Option<Vec<u8>>);
 
 impl Model {
-    fn add(&mut self, key: &str, version: Option<Option<VersionId>>, data: Option<Vec<u8>>) {
+    fn add(&mut self, key: &str, version: StoredVersion, data: Option<Vec<u8>>) {
         let versions = self.keys.entry(key.to_owned()).or_default();
-        let id = version.unwrap_or_default();
+        let id = match version {
+            StoredVersion::Id(id) => Some(id),
+            StoredVersion::Null | StoredVersion::Unversioned => None,
+        };
         match self.versioning {
             Versioning::Off => versions.clear(),
             Versioning::Suspended => versions.retain(|(id, _)| id.is_some()),
@@ -119,7 +122,7 @@ async fn compare(world: &World, model: &Model, limit: u32) {
             }
             None => {
                 let missing = world.get(key, &VersionSelector::Current).await;
-                assert!(matches!(missing, Err(Error::NoSuchKey { marker: Some(_) })), "{missing:?}");
+                assert!(matches!(missing, Err(Error::KeyDeleted { .. })), "{missing:?}");
             }
         }
     }

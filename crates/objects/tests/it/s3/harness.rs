@@ -12,7 +12,7 @@ use tarn_store::Store;
 use tarn_store::testing::{DatabaseKind, Fresh, ManualClock, SeededIds, fresh};
 use tower::Service as _;
 
-use crate::s3::signer::{Signer, escape, hex, names};
+use crate::s3::signer::{Signer, escape, names};
 
 /// Object storage with one organization that uses it.
 pub(crate) struct Harness {
@@ -128,7 +128,7 @@ impl Call {
 
     /// Signs the call with its headers and sends it.
     pub(crate) async fn send(self) -> Response {
-        let hash = hex(&Sha256::digest(&self.body));
+        let hash = hex::encode(Sha256::digest(&self.body));
         let length = self.body.len().to_string();
         let call = if self.headers.iter().any(|(name, _)| name == "content-length") || self.body.is_empty() {
             self

@@ -33,7 +33,7 @@ impl Signer {
         let key = ["s3", "aws4_request"]
             .iter()
             .fold(hmac(&day, self.region.as_bytes()), |key, part| hmac(&key, part.as_bytes()));
-        hex(&hmac(&key, text.as_bytes()))
+        hex::encode(hmac(&key, text.as_bytes()))
     }
 
     /// Returns the signature of a request. Headers must be sorted and in lower case, the query sorted.
@@ -50,7 +50,7 @@ impl Signer {
             writeln!(lines, "{name}:{}", value.trim()).unwrap();
         }
         let canonical = format!("{method}\n{path}\n{query}\n{lines}\n{}\n{payload}", names(headers));
-        let hash = hex(&Sha256::digest(canonical.as_bytes()));
+        let hash = hex::encode(Sha256::digest(canonical.as_bytes()));
         self.sign(&format!("AWS4-HMAC-SHA256\n{}\n{}\n{hash}", self.date, self.scope()))
     }
 
@@ -59,7 +59,7 @@ impl Signer {
         let mut previous = seed.to_owned();
         let mut out = Vec::new();
         for chunk in body.chunks(size).chain([&[][..]]) {
-            let (empty, hash) = (hex(&Sha256::digest([])), hex(&Sha256::digest(chunk)));
+            let (empty, hash) = (hex::encode(Sha256::digest([])), hex::encode(Sha256::digest(chunk)));
             let scope = self.scope();
             let text = format!("AWS4-HMAC-SHA256-PAYLOAD\n{}\n{scope}\n{previous}\n{empty}\n{hash}", self.date);
             previous = self.sign(&text);
@@ -81,10 +81,6 @@ pub(crate) fn amz_date(time: SystemTime) -> String {
     Timestamp::from(time).format(TimestampFormat::DateTime, &mut text).unwrap();
     let text = String::from_utf8(text).unwrap();
     format!("{}Z", text.split('.').next().unwrap().replace(['-', ':'], ""))
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Escapes a key for a path; slashes stay.

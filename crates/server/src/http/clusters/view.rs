@@ -15,7 +15,7 @@ use tarn_model::lifecycle::State;
 
 use crate::http::host::instance_gpu_info;
 use crate::http::output::table::Cell::{Shown, Text};
-use crate::http::output::table::{Dash, Table, render_block, replace_control_characters};
+use crate::http::output::table::{Dash, Table, append_explanations, render_block};
 
 /// Returns a cluster as JSON. The view is moved, not copied: lists are long.
 pub(super) fn cluster_info(control: &Control, view: ClusterView) -> ClusterInfo {
@@ -59,10 +59,7 @@ pub(super) fn cluster_table(views: &[ClusterView]) -> String {
     }
     let mut out = table.render();
     let explained = views.iter().filter_map(|view| Some((&view.cluster.name, view.explanation.as_ref()?)));
-    for (at, (name, explanation)) in explained.enumerate() {
-        let _ =
-            write!(out, "{}{name}: {}", if at == 0 { "\n\n" } else { "\n" }, replace_control_characters(explanation));
-    }
+    append_explanations(&mut out, explained);
     out
 }
 

@@ -1,7 +1,5 @@
 //! Renders a job: as JSON, as a row of a table, as a text block, and as the closing message of a listener.
 
-use std::fmt::Write;
-
 use tarn_api::jobs::{JobInfo, JobStatus};
 use tarn_control::operations::jobs::JobView;
 use tarn_model::ids::OrgId;
@@ -9,7 +7,7 @@ use tarn_model::job_configs::Nodes;
 use tarn_model::jobs::{Job, Outcome, State, Teardown};
 
 use crate::http::output::table::Cell::{Shown, Text};
-use crate::http::output::table::{Dash, Table, render_block, replace_control_characters};
+use crate::http::output::table::{Dash, MAX_CELL_CHARS, Table, append_explanations, render_block};
 
 /// Returns a job as JSON.
 pub(super) fn job_info(view: JobView) -> JobInfo {
@@ -57,15 +55,7 @@ pub(super) fn job_table(views: &[JobView]) -> String {
     }
     let mut out = table.render();
     let open = views.iter().filter(|view| !matches!(view.job.state, State::Ended(_)));
-    for (at, JobView { job, explanation, .. }) in open.enumerate() {
-        let _ = write!(
-            out,
-            "{}{}: {}",
-            if at == 0 { "\n\n" } else { "\n" },
-            job.name,
-            replace_control_characters(explanation)
-        );
-    }
+    append_explanations(&mut out, open.map(|view| (&view.job.name, &view.explanation)));
     out
 }
 
@@ -118,7 +108,7 @@ pub(super) fn closing_message(view: &JobView) -> (&'static str, String) {
     let hint = format!(" Fetch its outputs with `tp job pull {}`.", job.id);
     let hint = if job.config.outputs.is_empty() { "" } else { &hint };
     let status = if matches!(job.state.outcome(), Some(Outcome::Completed)) { "success" } else { "error" };
-    (status, format!("{}{hint}", replace_control_characters(&message)))
+    (status, format!("{}{hint}", tarn_base::plain(&message, MAX_CELL_CHARS)))
 }
 
 /// Returns the status of the API.

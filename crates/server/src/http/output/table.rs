@@ -3,6 +3,11 @@
 use std::borrow::Cow;
 use std::fmt::{Display, Write};
 
+use tarn_base::plain;
+
+/// The maximum length of a value.
+pub(crate) const MAX_CELL_CHARS: usize = 10_000;
+
 /// A pipe table with `N` columns. Every list renders one, so cells are written once, into one buffer.
 pub(crate) struct Table<const N: usize> {
     head: [&'static str; N],
@@ -30,26 +35,11 @@ impl Cell<'_> {
                 let _ = write!(out, "{value}");
             }
         }
-        if let Cow::Owned(harmless) = replace_control_characters(&out[start..]) {
+        if let Cow::Owned(harmless) = plain(&out[start..], MAX_CELL_CHARS) {
             out.truncate(start);
             out.push_str(&harmless);
         }
     }
-}
-
-/// Replaces control characters and line ends, which could affect a terminal: users choose names, and other users print
-/// them.
-pub(crate) fn replace_control_characters(text: &str) -> Cow<'_, str> {
-    // Control characters are below the space, or this byte is the first of them, or it is the last of ASCII.
-    if !text.bytes().any(|byte| matches!(byte, ..b' ' | 0x7f | 0xc2)) {
-        return Cow::Borrowed(text);
-    }
-    let shown = |c: char| match c {
-        '\n' | '\r' | '\t' => ' ',
-        c if c.is_control() => char::REPLACEMENT_CHARACTER,
-        c => c,
-    };
-    Cow::Owned(text.chars().map(shown).collect())
 }
 
 impl<const N: usize> Table<N> {
@@ -125,6 +115,14 @@ pub(crate) fn render_block(lines: &[(&str, Cell<'_>)]) -> String {
         value.write_cell(&mut out);
     }
     out
+}
+
+/// Appends a line of `name: explanation` for each of these, below a table.
+pub(crate) fn append_explanations<'a>(out: &mut String, explained: impl Iterator<Item = (&'a String, &'a String)>) {
+    for (at, (name, explanation)) in explained.enumerate() {
+        let gap = if at == 0 { "\n\n" } else { "\n" };
+        let _ = write!(out, "{gap}{name}: {}", plain(explanation, MAX_CELL_CHARS));
+    }
 }
 
 /// An optional value; a dash when absent.

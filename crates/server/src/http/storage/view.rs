@@ -1,6 +1,6 @@
 //! Renders a volume: as JSON, as a row of a table, as a text block.
 
-use std::fmt::{self, Display, Write};
+use std::fmt::{self, Display};
 
 use tarn_api::storage::{AttachmentInfo, AttachmentStatus, StorageInfo, StorageStatus};
 use tarn_control::operations::storage::VolumeView;
@@ -8,7 +8,7 @@ use tarn_model::ids::OrgId;
 use tarn_model::storage::{Attachment, AttachmentState, VolumeState};
 
 use crate::http::output::table::Cell::{Shown, Text};
-use crate::http::output::table::{Table, render_block, replace_control_characters};
+use crate::http::output::table::{Table, append_explanations, render_block};
 
 /// Returns a volume as JSON.
 pub(super) fn volume_info(view: VolumeView) -> StorageInfo {
@@ -49,10 +49,7 @@ pub(super) fn volume_table(views: &[VolumeView]) -> String {
     }
     let mut out = table.render();
     let explained = views.iter().filter_map(|view| Some((&view.volume.name, view.explanation.as_ref()?)));
-    for (at, (name, explanation)) in explained.enumerate() {
-        let _ =
-            write!(out, "{}{name}: {}", if at == 0 { "\n\n" } else { "\n" }, replace_control_characters(explanation));
-    }
+    append_explanations(&mut out, explained);
     out
 }
 

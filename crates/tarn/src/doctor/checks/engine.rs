@@ -174,7 +174,7 @@ pub(in crate::doctor) fn innermost_cause(error: &reqwest::Error) -> String {
     while let Some(next) = cause.source() {
         cause = next;
     }
-    cause.to_string().chars().take(MAX_REASON).collect()
+    tarn_base::plain(&cause.to_string(), MAX_REASON).into_owned()
 }
 
 #[cfg(test)]

@@ -71,7 +71,5 @@ pub(super) fn hash_path(parts: &[&[u8]]) -> [u8; 16] {
 
 /// Formats a path for a message: bounded, and without control characters.
 pub(super) fn display_path(path: &[u8]) -> String {
-    let text = String::from_utf8_lossy(&path[..path.len().min(200)]);
-    let clean: String = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-    format!("'{clean}'")
+    format!("'{}'", tarn_base::plain(&String::from_utf8_lossy(path), 200))
 }

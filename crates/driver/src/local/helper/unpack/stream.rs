@@ -50,7 +50,7 @@ impl<'a> LayerStream<'a> {
     pub(super) fn finish(mut self) -> io::Result<String> {
         let mut rest = vec![0; 64 << 10];
         while self.read(&mut rest)? > 0 {}
-        Ok(self.sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+        Ok(hex::encode(self.sum.finalize()))
     }
 }
 

@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, mkdirat, mknodat, openat, openat2, statat};
 use rustix::io::Errno;
+use tarn_base::plain;
 
 use super::super::Failure;
 use super::super::order::Report;
@@ -165,9 +166,9 @@ pub(super) fn unfit_archive(why: &str) -> Failure {
     Failure::Unfit(why.to_owned())
 }
 
-/// Returns a path shortened and escaped for an error message.
+/// Returns a path for an error message.
 pub(super) fn printable_path(path: &[u8]) -> String {
-    String::from_utf8_lossy(&path[..path.len().min(200)]).escape_debug().to_string()
+    plain(&String::from_utf8_lossy(path), 200).into_owned()
 }
 
 fn not_a_directory(path: &[u8]) -> Failure {

@@ -84,8 +84,7 @@ pub(super) async fn send_layer(
         }
         tokio::time::sleep(RETRY_DELAY).await;
     }
-    let digest: String = sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    if digest != layer.digest {
+    if hex::encode(sum.finalize()) != layer.digest {
         return Err(failed(sources.digest_mismatch()));
     }
     Ok(())

@@ -87,7 +87,7 @@ impl Sources {
                 }
                 Err(error) => return Err(self.explain_failure(&error, failures + 1)),
             };
-            let digest: String = Sha256::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
+            let digest = hex::encode(Sha256::digest(&text));
             let is_right = requested_digest
                 .map_or_else(|| manifest::is_manifest(&text), |requested_digest| requested_digest == digest);
             if !is_right

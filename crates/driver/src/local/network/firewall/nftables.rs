@@ -159,7 +159,7 @@ fn spawn_nft(arguments: &[&str]) -> Result<Child, Error> {
 
 /// An error message of nft can be as long as its input.
 fn first_error_line(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).lines().next().unwrap_or("nft failed").chars().take(300).collect()
+    tarn_base::plain(String::from_utf8_lossy(bytes).lines().next().unwrap_or("nft failed"), 300).into_owned()
 }
 
 /// Queries the kernel for one object, named by attributes.

@@ -36,8 +36,7 @@ pub(crate) fn architecture() -> &'static str {
 }
 
 pub(crate) fn digest(bytes: &[u8]) -> String {
-    let digits: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{digits}")
+    format!("sha256:{}", hex::encode(Sha256::digest(bytes)))
 }
 
 impl LayerBuilder {
