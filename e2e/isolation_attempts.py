@@ -616,14 +616,16 @@ def spawn_processes(number, work):
                     work(each)
                     os.write(tell, b"x")
                     os.read(held, 1)
+                except BaseException:
+                    os.write(tell, b"-")
                 finally:
                     os._exit(0)
         os.close(tell)
-        done = 0
-        while done < number and select.select([told], [], [], 8)[0] and (more := os.read(told, 4096)):
-            done += len(more)
-        if done < number:
-            refused(f"only {done} of {number} got what they wanted")
+        said = b""
+        while len(said) < number and b"-" not in said and select.select([told], [], [], 8)[0] and (more := os.read(told, 4096)):
+            said += more
+        if said != b"x" * number:
+            refused(f"only {said.count(b'x')} of {number} got what they wanted")
     finally:
         os.close(other)
 
@@ -647,9 +649,10 @@ def too_many_pipes():
 
 def too_much_in_sockets():
     """Data that was sent and is never read stays in the kernel."""
-    held, size = [], 0
+    held, size, grown = [], 0, 0
     with socket.create_server(("127.0.0.1", 0), backlog=512) as listener:
-        last = time.monotonic() + 15
+        # Without a limit this takes some seconds; at the limit a connection gets a few kilobytes.
+        last = time.monotonic() + 3
         while time.monotonic() < last and len(held) < 800:
             one = socket.create_connection(listener.getsockname())
             held += [one, listener.accept()[0]]
@@ -660,6 +663,8 @@ def too_much_in_sockets():
                     size += one.send(b"x" * (1 << 20))
                 except BlockingIOError:
                     select.select([], [one], [], 0.02)
+            if size >= grown + (8 << 20):
+                grown, last = size, time.monotonic() + 3
             if size >= TARGETS["too_much_in_sockets"]:
                 return
     refused(f"no more than {size >> 20} MiB")
@@ -738,7 +743,7 @@ def more_processor_time():
         for _ in range(2):
             pid = os.fork()
             if pid == 0:
-                while time.monotonic() < began + 1.0:
+                while time.monotonic() < began + 0.5:
                     pass
                 os._exit(0)
             children.append(pid)
@@ -752,8 +757,8 @@ def more_processor_time():
     refused(f"it had {share:.2f} processors")
 
 
-def attempt(name):
-    """Makes one attempt in its own process and returns its outcome."""
+def begin(name):
+    """Begins an attempt in its own process. Returns how to wait for it."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -765,6 +770,11 @@ def attempt(name):
         os.write(writer, outcome_of(globals()[name]).encode()[:1000])
         os._exit(0)
     os.close(writer)
+    return pid, reader
+
+
+def outcome(pid, reader):
+    """Waits for an attempt and returns its outcome."""
     said = b""
     while piece := os.read(reader, 4096):
         said += piece
@@ -792,7 +802,11 @@ def outcome_of(attempt):
 
 
 def main(order):
-    """Makes the requested attempts and prints the outcomes."""
+    """Makes the requested attempts and prints the outcomes. Those that only wait for the network wait together."""
     order = json.loads(order)
     TARGETS.update(order["targets"])
-    print(json.dumps({name: attempt(name) for name in order["names"]}))
+    together = [name for name in order["names"] if name.startswith(("reach_", "hear_"))]
+    begun = {name: begin(name) for name in together}
+    outcomes = {name: outcome(*waiting) for name, waiting in begun.items()}
+    outcomes |= {name: outcome(*begin(name)) for name in order["names"] if name not in together}
+    print(json.dumps(outcomes))

@@ -11,6 +11,8 @@ pub mod operations;
 pub mod reconcilers;
 pub mod requests;
 pub mod runner;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 mod access;
 mod calls;

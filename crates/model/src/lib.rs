@@ -14,6 +14,8 @@ mod work;
 
 #[cfg(test)]
 mod rendering;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use accounts::{ledger, limits, preferences, ssh_keys, users};
 pub use basics::environment::{Clock, Ids};

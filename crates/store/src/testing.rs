@@ -1,11 +1,9 @@
-//! For tests of this crate and of the crates above it: a database of each kind, a clock that tests set, and ids from a seed.
+//! For tests of this crate and of the crates above it: a database of each kind, and the world that every test begins with.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::time::Duration;
 
-use tarn_model::{Clock, Ids, Time};
+pub use tarn_model::testing::{ManualClock, SeededIds};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, NoTls};
@@ -18,6 +16,28 @@ use crate::{Database, Store};
 pub enum DatabaseKind {
     Sqlite,
     Postgres,
+}
+
+/// A store on a database of its own, with a clock and ids that the test sets. The worlds of the crates above contain it.
+pub struct World {
+    pub store: Store,
+    pub clock: Arc<ManualClock>,
+    pub ids: Arc<SeededIds>,
+    pub fresh: Fresh,
+}
+
+impl World {
+    /// A world without rows. `None` where there is no PostgreSQL to test on.
+    pub async fn open(kind: DatabaseKind) -> Option<Self> {
+        Some(World::on(fresh(kind).await?).await)
+    }
+
+    /// A world on a given database.
+    pub async fn on(fresh: Fresh) -> Self {
+        let (clock, ids) = (Arc::new(ManualClock::default()), Arc::new(SeededIds::new(7)));
+        let store = Store::open(&fresh.database, clock.clone(), ids.clone()).await.expect("the database opens");
+        World { store, clock, ids, fresh }
+    }
 }
 
 /// A database that is dropped with this value.
@@ -157,52 +177,5 @@ impl Locked {
         let connection = rusqlite::Connection::open(path).expect("the file can be opened");
         connection.execute_batch("begin immediate").expect("no other writer keeps the lock for long");
         Some(Locked(connection))
-    }
-}
-
-/// A clock that advances only when a test says so.
-pub struct ManualClock(AtomicI64);
-
-impl Default for ManualClock {
-    fn default() -> Self {
-        ManualClock(AtomicI64::new(1_800_000_000_000_000))
-    }
-}
-
-impl ManualClock {
-    /// Advances the clock.
-    pub fn advance(&self, span: Duration) {
-        self.move_to(self.now().after(span));
-    }
-
-    /// Advances the clock to `time`; does nothing when that has passed.
-    pub fn move_to(&self, time: Time) {
-        self.0.fetch_max(time.as_micros(), Ordering::SeqCst);
-    }
-}
-
-impl Clock for ManualClock {
-    fn now(&self) -> Time {
-        // Each reading advances the clock by a microsecond, so that rows written one after the other have an order.
-        Time::from_micros(self.0.fetch_add(1, Ordering::SeqCst))
-    }
-}
-
-/// Ids from a seed (splitmix64).
-pub struct SeededIds(AtomicU64);
-
-impl SeededIds {
-    /// The same seed gives the same ids.
-    pub fn new(seed: u64) -> Self {
-        SeededIds(AtomicU64::new(seed))
-    }
-}
-
-impl Ids for SeededIds {
-    fn bits(&self) -> u64 {
-        let state = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::SeqCst);
-        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
     }
 }

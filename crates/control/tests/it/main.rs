@@ -7,4 +7,3 @@ mod instances;
 mod jobs;
 mod requests;
 mod storage;
-mod support;

@@ -134,15 +134,9 @@ fn uptime_us() -> Option<i64> {
 mod tests {
     use std::io;
 
+    use tarn_model::testing::ManualClock;
+
     use super::*;
-
-    struct Stopped;
-
-    impl Clock for Stopped {
-        fn now(&self) -> Time {
-            Time::from_micros(i64::MAX / 2)
-        }
-    }
 
     /// Returns one record per read, and the errors of an overwritten log and of one at its end.
     struct Records(VecDeque<Result<String, ErrorKind>>);
@@ -208,11 +202,12 @@ mod tests {
         records.extend(flood(13));
         records.extend(flood(48));
         let mut log = KernelLog::over(Records(records));
-        let found: Vec<_> = log.read(&Stopped).map(|xid| (xid.bus.clone(), xid.code)).collect();
+        let clock = ManualClock::default();
+        let found: Vec<_> = log.read(&clock).map(|xid| (xid.bus.clone(), xid.code)).collect();
         assert_eq!(found, [("0000:01:00".into(), 79), ("0000:3b:00".into(), 48)]);
-        assert_eq!(log.read(&Stopped).count(), 2, "they are remembered");
-        let newest = log.read(&Stopped).map(|xid| xid.at).collect::<Vec<_>>();
-        assert!(newest[0] < newest[1] && newest[1] <= Stopped.now(), "the time of the log is made one of the clock");
+        assert_eq!(log.read(&clock).count(), 2, "they are remembered");
+        let newest = log.read(&clock).map(|xid| xid.at).collect::<Vec<_>>();
+        assert!(newest[0] < newest[1] && newest[1] <= clock.now(), "the time of the log is made one of the clock");
     }
 
     #[test]

@@ -181,23 +181,15 @@ fn profile_memory_gib(profile: &str) -> u64 {
 mod tests {
     use std::sync::Arc;
 
-    use tarn_model::Clock;
     use tarn_model::gpus::{Fault, ObservedGpu};
+    use tarn_model::testing::ManualClock;
 
     use super::*;
     use crate::gpus::Watch;
 
-    struct Stopped;
-
-    impl Clock for Stopped {
-        fn now(&self) -> Time {
-            Time::from_micros(1)
-        }
-    }
-
     fn watch(script: &Path) -> Watch {
         let gpus = "2xH100".parse::<crate::host::Simulated>().unwrap().gpus();
-        Watch::simulated(SimulatedProbe::new(gpus, Some(script.to_owned())), Arc::new(Stopped))
+        Watch::simulated(SimulatedProbe::new(gpus, Some(script.to_owned())), Arc::new(ManualClock::default()))
     }
 
     fn fault_texts(seen: &ObservedGpu) -> String {

@@ -209,17 +209,9 @@ fn gpu_faults(reading: &Reading) -> Vec<Fault> {
 mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    use tarn_model::Time;
+    use tarn_model::testing::ManualClock;
 
     use super::*;
-
-    struct Stopped;
-
-    impl Clock for Stopped {
-        fn now(&self) -> Time {
-            Time::from_micros(1)
-        }
-    }
 
     /// A GPU that reports when it is read, and responds when the test lets it.
     struct Slow(Sender<()>, Receiver<()>);
@@ -249,7 +241,7 @@ mod tests {
     #[test]
     fn blocking_gpu_is_silent() {
         let ((asked, is_asked), (answer, answered)) = (channel(), channel());
-        let watch = Watch::real(Slow(asked, answered), Arc::new(Stopped));
+        let watch = Watch::real(Slow(asked, answered), Arc::new(ManualClock::default()));
         answer.send(()).unwrap();
         assert_eq!(watch.look(|_, _| true).seen[0].faults, []);
         is_asked.recv().unwrap();
@@ -268,7 +260,7 @@ mod tests {
     #[tokio::test]
     async fn observation_has_a_timeout() {
         let ((asked, is_asked), (answer, answered)) = (channel(), channel());
-        let watch = Arc::new(Watch::real(Slow(asked, answered), Arc::new(Stopped)));
+        let watch = Arc::new(Watch::real(Slow(asked, answered), Arc::new(ManualClock::default())));
         let late = watch.look_within(Duration::from_millis(1), |_, _| true).await.unwrap_err();
         assert!(late.to_string().contains("blocks the observation"), "{late}");
         is_asked.recv().unwrap();
@@ -288,7 +280,7 @@ mod tests {
     fn xids_belong_to_the_right_gpu() {
         let gpus = [("GPU-1", Some("00000000:01:00.0")), ("GPU-2", Some("00000000:3B:00.0")), ("GPU-3", None)];
         let gpus = gpus.map(|(id, bus)| gpu(id, bus)).into();
-        let watch = Watch::real(Fixed(Readings { gpus, is_complete: true }), Arc::new(Stopped));
+        let watch = Watch::real(Fixed(Readings { gpus, is_complete: true }), Arc::new(ManualClock::default()));
         let record = b"4,1,1,-;NVRM: Xid (PCI:0000:3b:00 GPU-I:05): 95, pid=1\n";
         watch.inner.lock().log = Some(KernelLog::over(record.as_slice()));
         let faults: Vec<_> = watch.look(|_, _| true).seen.into_iter().map(|seen| seen.faults).collect();
@@ -301,7 +293,8 @@ mod tests {
 
     #[test]
     fn incomplete_readings_report_no_losses() {
-        let (watch, all) = (|readings| Watch::real(Fixed(readings), Arc::new(Stopped)), |_: &str, _| true);
+        let (watch, all) =
+            (|readings| Watch::real(Fixed(readings), Arc::new(ManualClock::default())), |_: &str, _| true);
         assert_eq!(
             watch(Readings::default()).look(all),
             GpuObservation { all_simulated: true, ..GpuObservation::default() }

@@ -1,19 +1,9 @@
 //! The conformance suite on the fake: plain, slow and unreliable.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use tarn_driver::fake::{FakeDriver, Settings, read_world};
 use tarn_driver::{Observed, conformance};
-use tarn_model::Ids;
 use tarn_model::capacity::{Gpu, Inventory};
-
-struct Counted(AtomicU64);
-
-impl Ids for Counted {
-    fn bits(&self) -> u64 {
-        self.0.fetch_add(1, Ordering::Relaxed)
-    }
-}
+use tarn_model::testing::SeededIds;
 
 async fn check(gpus: u32, settings: Settings) {
     let dir = tempfile::tempdir().expect("a temporary directory");
@@ -25,7 +15,7 @@ async fn check(gpus: u32, settings: Settings) {
         storage_bytes: 16 << 30,
     };
     let driver = FakeDriver::open(dir.path(), inventory, settings).expect("an empty world opens");
-    conformance::check(&driver, &Counted(AtomicU64::new(0))).await;
+    conformance::check(&driver, &SeededIds::new(0)).await;
     assert_eq!(read_world(dir.path()).expect("the world is readable"), Observed::default());
 }
 
@@ -45,7 +35,7 @@ async fn fake_conforms_without_live_mounts() {
     let inventory =
         Inventory { cpu_milli: 2_000, memory_bytes: 2 << 30, storage_bytes: 16 << 30, ..Inventory::default() };
     let driver = FakeDriver::open(dir.path(), inventory, Settings::default()).expect("an empty world opens");
-    conformance::check(&driver.without_live_mounts(), &Counted(AtomicU64::new(0))).await;
+    conformance::check(&driver.without_live_mounts(), &SeededIds::new(0)).await;
 }
 
 #[tokio::test]

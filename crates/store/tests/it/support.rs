@@ -1,6 +1,6 @@
 //! A store with a user in it.
 
-use std::sync::Arc;
+use std::ops::Deref;
 
 use tarn_model::capacity::Shape;
 use tarn_model::clusters::{Cluster, Instance};
@@ -8,30 +8,34 @@ use tarn_model::ids::{ClusterId, InstanceId, OrgId, UserId};
 use tarn_model::lifecycle::State;
 use tarn_model::users::{Organization, Owner, User};
 use tarn_model::{Ids, Money, Time};
-use tarn_store::testing::{DatabaseKind, Fresh, ManualClock, SeededIds, fresh};
-use tarn_store::{Database, Error, Store, users};
+use tarn_store::testing::{self, DatabaseKind};
+use tarn_store::{Database, Error, users};
 
 pub(crate) struct World {
-    pub(crate) store: Store,
-    pub(crate) clock: Arc<ManualClock>,
-    pub(crate) ids: Arc<SeededIds>,
+    base: testing::World,
     pub(crate) owner: Owner,
-    pub(crate) fresh: Fresh,
+}
+
+impl Deref for World {
+    type Target = testing::World;
+
+    fn deref(&self) -> &testing::World {
+        &self.base
+    }
 }
 
 pub(crate) async fn world(database: DatabaseKind) -> Option<World> {
-    let fresh = fresh(database).await?;
-    let (clock, ids) = (Arc::new(ManualClock::default()), Arc::new(SeededIds::new(7)));
-    let store = Store::open(&fresh.database, clock.clone(), ids.clone()).await.unwrap();
-    let org = Organization { id: OrgId::fresh(&*ids), name: "ours".into(), created: Time::ZERO };
-    let user = user(&*ids, "ada@example.org", Some(org.id.clone()));
+    let base = testing::World::open(database).await?;
+    let (store, ids) = (&base.store, &base.ids);
+    let org = Organization { id: OrgId::fresh(&**ids), name: "ours".into(), created: Time::ZERO };
+    let user = user(&**ids, "ada@example.org", Some(org.id.clone()));
     let owner = user.owner();
     let write = store.write(move |tx| -> Result<(), Error> {
         users::insert_org(tx, &org)?;
         users::insert(tx, &user)
     });
     write.await.unwrap();
-    Some(World { store, clock, ids, owner, fresh })
+    Some(World { base, owner })
 }
 
 pub(crate) fn user(ids: &dyn Ids, email: &str, org: Option<OrgId>) -> User {

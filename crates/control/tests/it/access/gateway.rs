@@ -4,11 +4,10 @@ use rstest::rstest;
 use tarn_control::Caller;
 use tarn_control::operations::gateway::{self, LoginMatch};
 use tarn_control::operations::{admin, clusters, ssh_keys};
+use tarn_control::testing::{World, world};
 use tarn_model::ids::ClusterId;
 use tarn_store::events;
 use tarn_store::testing::DatabaseKind;
-
-use crate::support::{World, world};
 
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILM+rvN+ot98qgEN796jTiQfZfG1KaT0PtFDJ/XFSqti one";
 const OTHER: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIMh4Ck57FfxgjFYG3WuFDJAnwW4aNFB1gwoRNhAAhK4A other";
@@ -17,37 +16,29 @@ fn fingerprint(key: &str) -> String {
     tarn_model::ssh_keys::parse(key).unwrap().fingerprint
 }
 
-impl World {
-    async fn member(&self, email: &str, org: Option<&str>) -> Caller {
-        let new = admin::NewUser { email: email.into(), org_name: org.map(str::to_owned) };
-        let made = admin::create_user(&self.control, &self.caller, new).await.unwrap();
-        self.control.authenticate(&made.api_key).await.unwrap()
-    }
+async fn cluster_of(world: &World, caller: &Caller, name: &str, nodes: u32, keys: &[&str]) -> ClusterId {
+    let new = clusters::NewCluster {
+        instance_type: "1xCPU".into(),
+        num_nodes: Some(nodes),
+        name: Some(name.into()),
+        public_keys: keys.iter().map(|key| (*key).to_owned()).collect(),
+        ..Default::default()
+    };
+    let made = clusters::create(&world.control, caller, new).await.unwrap();
+    world.settle().await;
+    made.cluster
+}
 
-    async fn cluster_of(&self, caller: &Caller, name: &str, nodes: u32, keys: &[&str]) -> ClusterId {
-        let new = clusters::NewCluster {
-            instance_type: "1xCPU".into(),
-            num_nodes: Some(nodes),
-            name: Some(name.into()),
-            public_keys: keys.iter().map(|key| (*key).to_owned()).collect(),
-            ..Default::default()
-        };
-        let made = clusters::create(&self.control, caller, new).await.unwrap();
-        self.settle().await;
-        made.cluster
-    }
+async fn instances(world: &World, caller: &Caller, cluster: &ClusterId) -> Vec<String> {
+    let view = clusters::info(&world.control, caller, cluster.as_str()).await.unwrap();
+    view.instances.iter().map(|node| node.id.to_string()).collect()
+}
 
-    async fn instances(&self, caller: &Caller, cluster: &ClusterId) -> Vec<String> {
-        let view = clusters::info(&self.control, caller, cluster.as_str()).await.unwrap();
-        view.instances.iter().map(|node| node.id.to_string()).collect()
-    }
-
-    /// The instance that a key opens under a name.
-    async fn opens(&self, key: &str, name: &str) -> Option<String> {
-        match gateway::find(&self.control, name, &fingerprint(key)).await.unwrap()? {
-            LoginMatch::One(login) => Some(login.instance.to_string()),
-            LoginMatch::Ambiguous(message) => Some(message),
-        }
+/// The instance that a key opens under a name.
+async fn opens(world: &World, key: &str, name: &str) -> Option<String> {
+    match gateway::find(&world.control, name, &fingerprint(key)).await.unwrap()? {
+        LoginMatch::One(login) => Some(login.instance.to_string()),
+        LoginMatch::Ambiguous(message) => Some(message),
     }
 }
 
@@ -60,8 +51,8 @@ async fn login_by_every_name_of_an_instance(
     let Some(world) = world(database).await else { return };
     let ada = world.member("ada@example.org", Some("ours")).await;
     ssh_keys::add(&world.control, &ada, KEY, None).await.unwrap();
-    let cluster = world.cluster_of(&ada, "wide", 2, &[]).await;
-    let nodes = world.instances(&ada, &cluster).await;
+    let cluster = cluster_of(&world, &ada, "wide", 2, &[]).await;
+    let nodes = instances(&world, &ada, &cluster).await;
     for (name, node) in [
         (nodes[0].clone(), 0),
         (nodes[1].clone(), 1),
@@ -70,13 +61,13 @@ async fn login_by_every_name_of_an_instance(
         (format!("{cluster}-1"), 1),
         ("wide".into(), 0),
     ] {
-        assert_eq!(world.opens(KEY, &name).await.as_ref(), Some(&nodes[node]), "{name}");
-        assert_eq!(world.opens(OTHER, &name).await, None, "{name}");
+        assert_eq!(opens(&world, KEY, &name).await.as_ref(), Some(&nodes[node]), "{name}");
+        assert_eq!(opens(&world, OTHER, &name).await, None, "{name}");
     }
     for nothing in
         ["", "ubuntu", "narrow", "i-000000000000", "c-000000000000", &format!("{cluster}-2"), "wide-1", "WIDE"]
     {
-        assert_eq!(world.opens(KEY, nothing).await, None, "{nothing}");
+        assert_eq!(opens(&world, KEY, nothing).await, None, "{nothing}");
     }
 }
 
@@ -90,19 +81,19 @@ async fn saved_key_opens_only_clusters_of_its_scope(
     let ada = world.member("ada@example.org", Some("ours")).await;
     let ben = world.member("ben@example.org", Some("ours")).await;
     let eve = world.member("eve@example.org", Some("others")).await;
-    let cluster = world.cluster_of(&ada, "work", 1, &[]).await;
+    let cluster = cluster_of(&world, &ada, "work", 1, &[]).await;
     ssh_keys::add(&world.control, &eve, OTHER, None).await.unwrap();
-    assert_eq!(world.opens(OTHER, cluster.as_str()).await, None, "another tenant's key");
+    assert_eq!(opens(&world, OTHER, cluster.as_str()).await, None, "another tenant's key");
     let mate = ssh_keys::add(&world.control, &ben, KEY, None).await.unwrap();
-    assert!(world.opens(KEY, "work").await.is_some(), "a key that a member of the organization has saved");
+    assert!(opens(&world, KEY, "work").await.is_some(), "a key that a member of the organization has saved");
     let found = gateway::find(&world.control, "work", &fingerprint(KEY)).await.unwrap();
     let Some(LoginMatch::One(login)) = found else { panic!("{found:?}") };
     assert_eq!(login.user, ben.user.id, "the user who saved the key logs in");
     ssh_keys::remove(&world.control, &ben, mate.key.as_str()).await.unwrap();
-    assert_eq!(world.opens(KEY, "work").await, None, "a key that was removed");
+    assert_eq!(opens(&world, KEY, "work").await, None, "a key that was removed");
     ssh_keys::add(&world.control, &ben, KEY, None).await.unwrap();
     admin::disable_user(&world.control, &world.caller, ben.user.id.as_str(), true).await.unwrap();
-    assert_eq!(world.opens(KEY, "work").await, None, "a key of a disabled user");
+    assert_eq!(opens(&world, KEY, "work").await, None, "a key of a disabled user");
 }
 
 /// A key that was given at creation opens that cluster only.
@@ -114,15 +105,15 @@ async fn given_key_opens_only_its_cluster(
     let Some(world) = world(database).await else { return };
     let ada = world.member("ada@example.org", Some("ours")).await;
     let eve = world.member("eve@example.org", Some("others")).await;
-    let first = world.cluster_of(&ada, "first", 1, &[]).await;
-    let given = world.cluster_of(&ada, "given", 1, &[OTHER]).await;
-    assert!(world.opens(OTHER, given.as_str()).await.is_some());
-    assert_eq!(world.opens(OTHER, first.as_str()).await, None, "the cluster to which it was not given");
-    let strange = world.cluster_of(&eve, "given", 1, &[]).await;
-    assert_eq!(world.opens(OTHER, strange.as_str()).await, None);
+    let first = cluster_of(&world, &ada, "first", 1, &[]).await;
+    let given = cluster_of(&world, &ada, "given", 1, &[OTHER]).await;
+    assert!(opens(&world, OTHER, given.as_str()).await.is_some());
+    assert_eq!(opens(&world, OTHER, first.as_str()).await, None, "the cluster to which it was not given");
+    let strange = cluster_of(&world, &eve, "given", 1, &[]).await;
+    assert_eq!(opens(&world, OTHER, strange.as_str()).await, None);
     clusters::destroy(&world.control, &ada, given.as_str()).await.unwrap();
     world.settle().await;
-    assert_eq!(world.opens(OTHER, given.as_str()).await, None, "what is destroyed is gone");
+    assert_eq!(opens(&world, OTHER, given.as_str()).await, None, "what is destroyed is gone");
 }
 
 /// A name that several clusters have is answered with their ids.
@@ -135,10 +126,11 @@ async fn ambiguous_name_lists_ids(#[values(DatabaseKind::Sqlite, DatabaseKind::P
     for caller in [&ada, &eve] {
         ssh_keys::add(&world.control, caller, KEY, None).await.unwrap();
     }
-    let (mine, theirs) = (world.cluster_of(&ada, "same", 1, &[]).await, world.cluster_of(&eve, "same", 1, &[]).await);
-    let message = world.opens(KEY, "same").await.unwrap();
+    let (mine, theirs) =
+        (cluster_of(&world, &ada, "same", 1, &[]).await, cluster_of(&world, &eve, "same", 1, &[]).await);
+    let message = opens(&world, KEY, "same").await.unwrap();
     assert!(message.contains(mine.as_str()) && message.contains(theirs.as_str()), "{message}");
-    assert_eq!(world.opens(KEY, mine.as_str()).await, Some(world.instances(&ada, &mine).await[0].clone()));
+    assert_eq!(opens(&world, KEY, mine.as_str()).await, Some(instances(&world, &ada, &mine).await[0].clone()));
 }
 
 /// A login is recorded as an event.
@@ -148,7 +140,7 @@ async fn login_is_recorded(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres
     let Some(world) = world(database).await else { return };
     let ada = world.member("ada@example.org", Some("ours")).await;
     ssh_keys::add(&world.control, &ada, KEY, None).await.unwrap();
-    let cluster = world.cluster_of(&ada, "work", 1, &[]).await;
+    let cluster = cluster_of(&world, &ada, "work", 1, &[]).await;
     let found = gateway::find(&world.control, "work", &fingerprint(KEY)).await.unwrap();
     let Some(LoginMatch::One(login)) = found else { panic!("{found:?}") };
     let from = "192.0.2.7:4711".parse().unwrap();
@@ -157,7 +149,7 @@ async fn login_is_recorded(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres
     let event = all.into_iter().find(|event| event.verb == "ssh.login").unwrap();
     assert_eq!(
         (event.actor, event.object),
-        (ada.user.id.to_string(), world.instances(&ada, &cluster).await[0].clone())
+        (ada.user.id.to_string(), instances(&world, &ada, &cluster).await[0].clone())
     );
     assert_eq!(event.detail, serde_json::json!({ "fingerprint": fingerprint(KEY), "from": "192.0.2.7:4711" }));
 }

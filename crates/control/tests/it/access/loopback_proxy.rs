@@ -2,9 +2,8 @@
 
 use rstest::rstest;
 use tarn_control::operations::{clusters, loopback_proxy};
+use tarn_control::testing::world;
 use tarn_store::testing::DatabaseKind;
-
-use crate::support::world;
 
 /// Only running instances have a loopback proxy.
 #[rstest]

@@ -8,10 +8,9 @@ use tarn_control::operations::clusters::{self, NewCluster};
 use tarn_control::operations::ssh_keys;
 use tarn_control::operations::storage::{self, VolumeEdit};
 use tarn_control::reconcilers::access;
+use tarn_control::testing::{World, host_inventory, world};
 use tarn_model::ids::{ClusterId, InstanceId, VolumeId};
 use tarn_store::testing::DatabaseKind;
-
-use crate::support::{World, host_inventory, world};
 
 /// A different key for every number: any 32 bytes are valid.
 fn key(number: usize, comment: &str) -> String {

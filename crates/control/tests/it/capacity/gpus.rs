@@ -7,13 +7,12 @@ use std::time::{Duration, UNIX_EPOCH};
 use rstest::rstest;
 use tarn_control::operations::clusters::{self, NewCluster};
 use tarn_control::operations::host::{self, DrainReason};
+use tarn_control::testing::{FAULTS, World, world};
 use tarn_control::{Kind, Settings, reconcilers};
 use tarn_model::Clock;
 use tarn_model::ids::ClusterId;
 use tarn_store::instances;
 use tarn_store::testing::DatabaseKind;
-
-use crate::support::{FAULTS, World, world};
 
 /// Runs a script of GPU faults now, and observes.
 async fn script(world: &World, text: &str) {

@@ -5,11 +5,10 @@ use tarn_base::Edit;
 use tarn_control::operations::clusters::{self, NewCluster};
 use tarn_control::operations::limits::{self, LimitsEdit, LimitsView};
 use tarn_control::operations::storage::{self, NewVolume, VolumeEdit};
+use tarn_control::testing::{World, world};
 use tarn_control::{Error, Settings};
 use tarn_model::limits::{Amounts, Limits};
 use tarn_store::testing::DatabaseKind;
-
-use crate::support::{World, world};
 
 async fn set(world: &World, edit: LimitsEdit) -> LimitsView {
     let org = world.caller.user.org.clone().unwrap();

@@ -4,11 +4,10 @@ use std::sync::{Arc, Mutex};
 
 use tarn_control::operations::clusters;
 use tarn_control::operations::host::{self, GpuSummary};
+use tarn_control::testing::{World, world};
 use tarn_control::{Kind, Settings, reconcilers};
 use tarn_driver::gpus::{Probe, Reading, Readings, Watch};
 use tarn_store::testing::DatabaseKind;
-
-use crate::support::{World, world};
 
 /// Real GPUs, from the point of view of the engine.
 #[derive(Clone, Default)]

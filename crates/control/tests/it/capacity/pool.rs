@@ -2,10 +2,9 @@
 
 use rstest::rstest;
 use tarn_control::operations::storage::{self, NewVolume, VolumeEdit};
+use tarn_control::testing::{World, world};
 use tarn_control::{Kind, Settings};
 use tarn_store::testing::DatabaseKind;
-
-use crate::support::{World, world};
 
 /// A pool of 10,000 GB, under these limits.
 async fn pool(database: DatabaseKind, overcommit: f64, cap_gb: Option<u64>) -> Option<World> {

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use rstest::rstest;
 use tarn_control::operations::clusters;
+use tarn_control::testing::{World, host_inventory, world};
 use tarn_control::{Kind, Settings, reconcilers};
 use tarn_model::requests::RequestStatus;
 use tarn_store::testing::DatabaseKind;
-
-use crate::support::{World, host_inventory, world};
 
 async fn state(world: &World, cluster: &tarn_model::ids::ClusterId) -> &'static str {
     clusters::info(&world.control, &world.caller, cluster.as_str()).await.unwrap().cluster.state.name()

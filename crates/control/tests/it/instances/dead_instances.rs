@@ -6,13 +6,12 @@ use std::time::Duration;
 use rstest::rstest;
 use tarn_control::operations::clusters;
 use tarn_control::reconcilers;
+use tarn_control::testing::{World, world};
 use tarn_driver::{Driver, End, InstanceSpec, Observed, VolumeSpec};
 use tarn_model::capacity::Shape;
 use tarn_model::ids::{ClusterId, InstanceId};
 use tarn_store::instances;
 use tarn_store::testing::DatabaseKind;
-
-use crate::support::{World, world};
 
 async fn tick(world: &World) {
     reconcilers::instances::tick(&world.control).await.unwrap();

@@ -6,12 +6,11 @@ use std::time::Duration;
 use rstest::rstest;
 use tarn_control::operations::{clusters, requests};
 use tarn_control::runner::Runner;
+use tarn_control::testing::{World, world};
 use tarn_control::{Control, Kind, Settings};
 use tarn_model::requests::RequestStatus;
 use tarn_store::testing::DatabaseKind;
 use tokio::sync::mpsc;
-
-use crate::support::{World, world};
 
 /// How long anything may take before it counts as stuck.
 const DEADLINE: Duration = Duration::from_secs(60);

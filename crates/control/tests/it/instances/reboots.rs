@@ -9,6 +9,8 @@ use tarn_control::operations::{clusters, storage};
 use tarn_control::reconcilers::{self, reboots};
 use tarn_control::runner::Runner;
 use tarn_control::runner::faults::{Fault, FaultPoint, Faults};
+use tarn_control::testing::ObservingDriver;
+use tarn_control::testing::{World, world};
 use tarn_control::{AfterReboot, Settings};
 use tarn_driver::{Driver, End};
 use tarn_model::ids::{ClusterId, RequestId};
@@ -16,9 +18,6 @@ use tarn_model::requests::RequestStatus;
 use tarn_model::{Clock, Time};
 use tarn_store::testing::DatabaseKind;
 use tokio::runtime::Handle;
-
-use crate::support::observing_driver::ObservingDriver;
-use crate::support::{World, world};
 
 const HOUR: Duration = Duration::from_secs(3600);
 

@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use tarn_control::operations::{clusters, storage};
 use tarn_control::runner::faults::{Fault, FaultPoint, Faults};
+use tarn_control::testing::world;
 use tarn_model::requests::{RequestStatus, RequestType};
 use tarn_store::testing::DatabaseKind;
-
-use crate::support::world;
 
 /// A step that always fails.
 struct Never(RequestType, &'static str);

@@ -11,6 +11,7 @@ use tarn_control::operations::clusters;
 use tarn_control::operations::jobs::{self, NewJob};
 use tarn_control::reconcilers;
 use tarn_control::runner::Runner;
+use tarn_control::testing::world;
 use tarn_control::{JobSettings, Settings};
 use tarn_driver::End;
 use tarn_link::JobEnd;
@@ -18,7 +19,6 @@ use tarn_model::jobs::{Outcome, Teardown};
 use tarn_store::testing::DatabaseKind;
 
 use super::support::{Attempt, DEADLINE, Stage, State, eventually};
-use crate::support::world;
 
 /// Runs the requests of a stage until a future completes.
 async fn with_runner<T>(stage: &Stage, until: impl Future<Output = T>) -> T {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use rstest::rstest;
 use tarn_control::jobs::logs::{self, Followed, Follower, MAX_PART};
 use tarn_control::operations::jobs;
+use tarn_control::testing::{World, world};
 use tarn_link::JobEnd;
 use tarn_model::ids::JobId;
 use tarn_model::jobs::{Outcome, State};
@@ -17,7 +18,6 @@ use tarn_store::{Error, job_logs};
 
 use super::operations::{move_on, place, queued};
 use super::support::{DEADLINE, Stage};
-use crate::support::{World, world};
 
 /// Stores a piece as the task that runs the job would: in a row, or as an object.
 async fn write(world: &World, job: &JobId, start: u64, data: &[u8], as_object: bool) {

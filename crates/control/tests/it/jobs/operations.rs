@@ -3,6 +3,7 @@
 use rstest::rstest;
 use tarn_control::operations::clusters::{self, ClusterEdit};
 use tarn_control::operations::jobs::{self, JobView, MAX_OPEN, NewJob};
+use tarn_control::testing::{World, world};
 use tarn_control::{Caller, Idempotency, Listing, Result};
 use tarn_model::clusters::Cluster;
 use tarn_model::ids::{ClusterId, JobId};
@@ -10,8 +11,6 @@ use tarn_model::jobs::{Job, JobNode, Outcome, State, Teardown};
 use tarn_model::{Refused, Time};
 use tarn_store::testing::DatabaseKind;
 use tarn_store::{Error, instances, job_nodes};
-
-use crate::support::{World, world};
 
 pub(crate) const CONFIG: &str = "commands = ['true']\noutputs = ['results/**']";
 

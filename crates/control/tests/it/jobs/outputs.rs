@@ -3,6 +3,7 @@
 use futures::StreamExt;
 use rstest::rstest;
 use tarn_control::jobs::outputs::{self, ByteRange, OpenOutput, OutputFile};
+use tarn_control::testing::{World, world};
 use tarn_driver::GuestStream;
 use tarn_link::{FromOutputs, Purpose, Reader, Reply, Writer, opening};
 use tarn_model::ids::JobId;
@@ -14,7 +15,6 @@ use tarn_objects::put::{Condition, ObjectLocation};
 use tarn_store::testing::DatabaseKind;
 
 use super::operations::{move_on, place, queued};
-use crate::support::{World, world};
 
 async fn keep(world: &World, job: &JobId, path: &str, data: &[u8]) {
     let objects = world.control.objects();
@@ -82,7 +82,7 @@ fn install_guest(world: &World, files: GuestFiles) {
         });
         Ok(Box::new(ours) as GuestStream)
     };
-    *world.driver.dial.lock().unwrap() = Some(Box::new(dial));
+    world.driver.dial_guests(dial);
 }
 
 /// Stored outputs are listed and read.

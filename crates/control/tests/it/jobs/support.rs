@@ -9,6 +9,7 @@ use tarn_control::jobs::dispatch::Dispatcher;
 use tarn_control::jobs::logs;
 use tarn_control::operations::clusters::{self, NewCluster};
 use tarn_control::operations::jobs::{self, JobView, NewJob};
+use tarn_control::testing::{World, world};
 use tarn_driver::Error;
 use tarn_link::opening::accept;
 use tarn_link::{Frame, FromJob, FromOutputs, JobEnd, JobOrder, KnownJob, Purpose, Reader, Reply, ToJob, Writer};
@@ -17,8 +18,6 @@ use tarn_store::testing::DatabaseKind;
 use tokio::io::{DuplexStream, ReadHalf, WriteHalf};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-
-use crate::support::{World, world};
 
 /// How long anything may take before a test fails.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
@@ -358,7 +357,7 @@ impl Stage {
     pub(crate) async fn on(world: World, nodes: u32, jobs_parallel: u32) -> Stage {
         let guests = Guests::default();
         let dialled = guests.clone();
-        *world.driver.dial.lock().unwrap() = Some(Box::new(move |instance| dialled.dial(instance)));
+        world.driver.dial_guests(move |instance| dialled.dial(instance));
         let new = NewCluster {
             instance_type: "1xCPU".into(),
             num_nodes: Some(nodes),

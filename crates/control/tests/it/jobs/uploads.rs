@@ -9,6 +9,7 @@ use rstest::rstest;
 use tarn_control::jobs::signed::{Grant, sign, verify};
 use tarn_control::jobs::upload;
 use tarn_control::operations::jobs::{self, NewJob};
+use tarn_control::testing::{World, world};
 use tarn_control::{JobSettings, Result, Settings};
 use tarn_model::Clock;
 use tarn_model::ids::JobId;
@@ -18,7 +19,6 @@ use tarn_store::testing::DatabaseKind;
 
 use super::operations::new;
 use super::support::eventually;
-use crate::support::{World, world};
 
 type Pieces = Vec<std::io::Result<bytes::Bytes>>;
 

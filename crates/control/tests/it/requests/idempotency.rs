@@ -8,11 +8,10 @@ use serde::de::DeserializeOwned;
 use tarn_control::operations::Accepted;
 use tarn_control::operations::admin::{self, NewUser};
 use tarn_control::operations::clusters::{self, NewCluster};
+use tarn_control::testing::world;
 use tarn_control::{Caller, Idempotency, Listing, reconcilers};
 use tarn_model::ids::{ClusterId, VolumeId};
 use tarn_store::testing::DatabaseKind;
-
-use crate::support::world;
 
 fn once(caller: &Caller, fingerprint: u8, seal: u8) -> Caller {
     let wish = Idempotency { key: "again".into(), fingerprint: [fingerprint; 32], seal: [seal; 32] };

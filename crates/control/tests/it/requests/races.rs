@@ -3,10 +3,9 @@
 use rstest::rstest;
 use tarn_control::operations::{clusters, ssh, storage};
 use tarn_control::runner::Runner;
+use tarn_control::testing::world;
 use tarn_control::{Kind, Listing};
 use tarn_store::testing::DatabaseKind;
-
-use crate::support::world;
 
 /// Of two racing attaches one succeeds.
 #[rstest]

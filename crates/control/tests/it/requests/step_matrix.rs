@@ -8,11 +8,10 @@ use rstest::rstest;
 use tarn_control::operations::{clusters, storage};
 use tarn_control::requests::{Undo, definition};
 use tarn_control::runner::faults::{Fault, FaultPoint, Faults};
+use tarn_control::testing::{World, world};
 use tarn_model::ids::{ClusterId, RequestId, VolumeId};
 use tarn_model::requests::{RequestKind, RequestStatus, RequestType};
 use tarn_store::testing::DatabaseKind;
-
-use crate::support::{World, world};
 
 const ONCE: [Fault; 5] = [Fault::ErrorBefore, Fault::ErrorAfter, Fault::Crash, Fault::Twice, Fault::TimeoutAfter];
 

@@ -9,15 +9,14 @@ use rstest::rstest;
 use tarn_control::operations::{clusters, storage};
 use tarn_control::reconcilers;
 use tarn_control::runner::faults::{Fault, FaultPoint, Faults};
+use tarn_control::testing::ObservingDriver;
+use tarn_control::testing::{World, world};
 use tarn_driver::{Driver, End};
 use tarn_model::Clock;
 use tarn_model::ids::{ClusterId, InstanceId, RequestId, VolumeId};
 use tarn_model::requests::{Request, RequestStatus};
 use tarn_store::testing::DatabaseKind;
 use tokio::runtime::Handle;
-
-use crate::support::observing_driver::ObservingDriver;
-use crate::support::{World, world};
 
 /// The end of what cannot be done must not take longer; an undo that is abandoned takes a quarter of an hour.
 const SOON: Duration = Duration::from_secs(60);

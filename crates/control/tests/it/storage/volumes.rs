@@ -7,12 +7,11 @@ use rstest::rstest;
 use tarn_control::operations::{clusters, storage};
 use tarn_control::reconcilers;
 use tarn_control::runner::faults::{Fault, FaultPoint, Faults};
+use tarn_control::testing::{World, world};
 use tarn_driver::Driver;
 use tarn_model::ids::{ClusterId, VolumeId};
 use tarn_model::requests::RequestStatus;
 use tarn_store::testing::DatabaseKind;
-
-use crate::support::{World, world};
 
 async fn status(world: &World, volume: &VolumeId) -> &'static str {
     storage::info(&world.control, &world.caller, volume.as_str()).await.unwrap().volume.state.name()

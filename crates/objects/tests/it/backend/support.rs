@@ -1,7 +1,7 @@
 //! Object storage with an account and a bucket in it.
 
+use std::ops::Deref;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -11,16 +11,21 @@ use tarn_objects::files::Sums;
 use tarn_objects::find::VersionSelector;
 use tarn_objects::put::{Condition, ObjectLocation, Stored};
 use tarn_objects::{Components, Error, Objects, Result, Settings};
-use tarn_store::Store;
-use tarn_store::testing::{DatabaseKind, Fresh, ManualClock, SeededIds, fresh};
+use tarn_store::testing::{self, DatabaseKind};
 
 pub(crate) struct World {
+    base: testing::World,
     pub(crate) objects: Objects,
-    pub(crate) store: Store,
-    pub(crate) clock: Arc<ManualClock>,
     pub(crate) org: OrgId,
     pub(crate) directory: PathBuf,
-    pub(crate) fresh: Fresh,
+}
+
+impl Deref for World {
+    type Target = testing::World;
+
+    fn deref(&self) -> &testing::World {
+        &self.base
+    }
 }
 
 pub(crate) async fn world(database: DatabaseKind) -> Option<World> {
@@ -28,24 +33,22 @@ pub(crate) async fn world(database: DatabaseKind) -> Option<World> {
 }
 
 pub(crate) async fn with(database: DatabaseKind, settings: Settings) -> Option<World> {
-    let fresh = fresh(database).await?;
-    let (clock, ids) = (Arc::new(ManualClock::default()), Arc::new(SeededIds::new(7)));
-    let store = Store::open(&fresh.database, clock.clone(), ids.clone()).await.unwrap();
-    let org = OrgId::fresh(&*ids);
-    let directory = fresh.dir.path().join("objects");
+    let base = testing::World::open(database).await?;
+    let org = OrgId::fresh(&*base.ids);
+    let directory = base.fresh.dir.path().join("objects");
     let components = Components {
-        store: store.clone(),
+        store: base.store.clone(),
         directory: directory.clone(),
         secret: [7; 32],
         settings,
-        clock: clock.clone(),
-        ids,
+        clock: base.clock.clone(),
+        ids: base.ids.clone(),
     };
     let objects = Objects::open(components).unwrap();
     let of = org.clone();
-    store.write(move |tx| tarn_objects::accounts::enable(tx, &of).map(drop)).await.unwrap();
+    base.store.write(move |tx| tarn_objects::accounts::enable(tx, &of).map(drop)).await.unwrap();
     objects.create_bucket(&org, "first").await.unwrap();
-    Some(World { objects, store, clock, org, directory, fresh })
+    Some(World { base, objects, org, directory })
 }
 
 impl World {

@@ -4,11 +4,12 @@ use axum::http::Method;
 use serde_json::json;
 use tarn_server::Limits;
 use tarn_store::Database;
+use tarn_store::testing::fresh;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::support::harness::{Answer, Call, DatabaseKind, World, fresh_postgres};
+use crate::support::harness::{Answer, Call, DatabaseKind, World, usual};
 
 /// Every refusal is an object with four fields.
 #[tokio::test(flavor = "multi_thread")]
@@ -130,9 +131,11 @@ async fn wire(url: &str) -> (String, JoinSet<()>) {
 /// Without its database the engine responds 503.
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_database_is_unavailable() {
-    let Some(url) = fresh_postgres().await else { return };
-    let (through, mut wires) = wire(&url).await;
-    let world = World::on(Some(Database::Postgres(through)), Limits::default()).await;
+    let Some(mut fresh) = fresh(DatabaseKind::Postgres).await else { return };
+    let Database::Postgres(url) = &fresh.database else { panic!("it is on PostgreSQL") };
+    let (through, mut wires) = wire(url).await;
+    fresh.database = Database::Postgres(through);
+    let world = World::on(tarn_store::testing::World::on(fresh).await, Limits::default(), usual()).await;
     assert_eq!(world.call(Call::new(Method::GET, "/healthz")).await.status, 200);
     wires.shutdown().await;
     let create = Call::new(Method::POST, "/storage/create").key(&world.admin).json(&json!({ "size": 1 }));

@@ -3,16 +3,15 @@
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::sync::Arc;
 
 use serde_json::json;
 use tarn_control::SshEndpoint;
+use tarn_control::testing::Setup;
 use tarn_link::{FromGuest, Program, Purpose, Reader, Reply, Writer, opening};
-use tarn_server::{Limits, serve_gateway};
+use tarn_server::serve_gateway;
 use tempfile::TempDir;
 
-use crate::support::guest_driver::GuestDriver;
-use crate::support::harness::World;
+use crate::support::harness::{World, usual};
 
 /// A guest that reports its instance and the command that it was asked to run.
 async fn guest(instance: String, stream: tokio::io::DuplexStream) {
@@ -36,14 +35,14 @@ impl GatewayFixture {
     async fn start() -> GatewayFixture {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let (limits, ssh) = (Limits { per_second: 0, burst: 0 }, SshEndpoint { host: "127.0.0.1".into(), port });
+        let ssh = Some(SshEndpoint { host: "127.0.0.1".into(), port });
         let dial = |id: &tarn_model::ids::InstanceId| -> Result<tarn_driver::GuestStream, tarn_driver::Error> {
             let (ours, theirs) = tokio::io::duplex(4096);
             tokio::spawn(guest(id.to_string(), theirs));
             Ok(Box::new(ours))
         };
-        let world =
-            World::with_driver(None, limits, Some(ssh), |driver| Arc::new(GuestDriver::new(driver, dial))).await;
+        let world = World::with_setup(Setup { ssh, ..usual() }).await;
+        world.driver.dial_guests(dial);
         tokio::spawn(serve_gateway(listener, world.control.clone(), std::future::pending()));
         let directory = TempDir::new().unwrap();
         for name in ["mine", "theirs", "stale"] {

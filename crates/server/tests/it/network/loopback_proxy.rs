@@ -9,15 +9,14 @@ use std::time::Duration;
 use tarn_driver::{Error, GuestStream};
 use tarn_guest::{Children, Guest, Settings};
 use tarn_model::ids::InstanceId;
-use tarn_server::{Limits, LoopbackProxy, serve_loopback_proxies};
+use tarn_server::{LoopbackProxy, serve_loopback_proxies};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::support::guest_driver::GuestDriver;
-use crate::support::harness::World;
+use crate::support::harness::{World, usual};
 
 /// How long anything may take before it counts as stuck.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -72,8 +71,8 @@ impl Lab {
             });
             Ok(Box::new(ours))
         };
-        let limits = Limits { per_second: 0, burst: 0 };
-        let world = World::with_driver(None, limits, None, |fake| Arc::new(GuestDriver::new(fake, dial))).await;
+        let world = World::with_setup(usual()).await;
+        world.driver.dial_guests(dial);
         let heard = Arc::new(AtomicUsize::new(0));
         let proxy = LoopbackProxy { port_inside: free_port(), address: answering(heard.clone()).await };
         let engine = tokio::spawn(serve_loopback_proxies(world.control.clone(), vec![proxy]));

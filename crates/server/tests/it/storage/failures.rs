@@ -73,9 +73,9 @@ async fn failed_volume_recovers(#[values(DatabaseKind::Sqlite, DatabaseKind::Pos
     let Scene { world, key, volume, .. } = &scene;
     for lost in [false, true] {
         if lost {
-            world.fake.lose(volume).await.unwrap()
+            world.driver.fake.lose(volume).await.unwrap()
         } else {
-            world.fake.damage(volume, FAULT).await.unwrap()
+            world.driver.fake.damage(volume, FAULT).await.unwrap()
         }
         world.look().await;
         let failed = scene.volume().await;
@@ -102,7 +102,7 @@ async fn failed_volume_recovers(#[values(DatabaseKind::Sqlite, DatabaseKind::Pos
 
         world.look().await;
         assert_eq!(scene.volume().await["status"], "FAILED", "it stays so while nobody mends it");
-        world.fake.mend(volume).await.unwrap();
+        world.driver.fake.mend(volume).await.unwrap();
         world.look().await;
         let mended = scene.volume().await;
         assert_eq!((&mended["status"], &mended["explanation"]), (&json!("READY"), &Value::Null));
@@ -122,7 +122,7 @@ async fn failed_volume_detaches_from_running_cluster(
 ) {
     let Some(scene) = Scene::open(database).await else { return };
     let Scene { world, key, volume, .. } = &scene;
-    world.fake.damage(volume, FAULT).await.unwrap();
+    world.driver.fake.damage(volume, FAULT).await.unwrap();
     world.look().await;
     let refused = world.post(key, "/cluster/restart/trainer", Value::Null).await;
     assert_eq!(refused.refusal(), (409, "storage_failed".to_owned()), "its nodes would not come up again");
@@ -150,9 +150,9 @@ async fn failed_volume_detaches_from_failed_cluster(
 ) {
     let Some(scene) = Scene::open(database).await else { return };
     let Scene { world, key, volume, nodes, .. } = &scene;
-    let stubborn = world.fake.hold(volume, &nodes[1], "python3").await.unwrap();
-    world.fake.kill(&nodes[0], End::Exit).await.unwrap();
-    world.fake.lose(volume).await.unwrap();
+    let stubborn = world.driver.fake.hold(volume, &nodes[1], "python3").await.unwrap();
+    world.driver.fake.kill(&nodes[0], End::Exit).await.unwrap();
+    world.driver.fake.lose(volume).await.unwrap();
     world.look().await;
     assert_eq!((scene.cluster_status().await, &scene.volume().await["status"]), (json!("FAILED"), &json!("FAILED")));
     let refused = world.post(key, "/cluster/restart/trainer", Value::Null).await;
@@ -183,7 +183,7 @@ async fn failed_cluster_is_destroyed_without_volume(
 ) {
     let Some(scene) = Scene::open(database).await else { return };
     let Scene { world, key, volume, nodes, .. } = &scene;
-    world.fake.kill(&nodes[0], End::Lost).await.unwrap();
+    world.driver.fake.kill(&nodes[0], End::Lost).await.unwrap();
     world.look().await;
     assert_eq!(scene.cluster_status().await, "FAILED");
     assert_eq!(world.delete(key, "/cluster/trainer").await.status, 202);

@@ -1,13 +1,12 @@
 //! What is not done with volumes: every wrong size, id, state and race is refused by name, and nothing changes.
 
-use std::sync::Arc;
-
 use axum::http::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
-use tarn_server::Limits;
+use tarn_control::testing::Setup;
+use tarn_driver::fake::FakeDriver;
 
-use crate::support::harness::{Answer, Call, DatabaseKind, World};
+use crate::support::harness::{Answer, Call, DatabaseKind, World, usual};
 
 fn attach(volume: &str, cluster: &str) -> Value {
     json!({ "storage_id": volume, "cluster_ids": [cluster] })
@@ -247,8 +246,7 @@ async fn concurrent_attach_has_one_winner(
 /// A live attach needs a driver that supports it.
 #[tokio::test(flavor = "multi_thread")]
 async fn live_needs_driver_support() {
-    let limits = Limits { per_second: 0, burst: 0 };
-    let world = World::with_driver(None, limits, None, |fake| Arc::new(fake.without_live_mounts())).await;
+    let world = World::with_setup(Setup { adjust: FakeDriver::without_live_mounts, ..usual() }).await;
     let key = &world.admin;
     let (cluster, volume) = (world.cluster(key, "trainer").await, world.volume(key, "data").await);
     let live = json!({ "storage_id": volume, "cluster_ids": [cluster], "live": true });

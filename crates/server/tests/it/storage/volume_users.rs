@@ -34,9 +34,9 @@ async fn stubborn_process_is_killed_and_named(
     let Some(world) = World::open(database).await else { return };
     let key = &world.admin;
     let (cluster, volume, nodes) = attached(&world, key).await;
-    let python = world.fake.hold(&volume, &nodes[0], "python3").await.unwrap();
-    let tail = world.fake.hold(&volume, &nodes[1], "tail").await.unwrap();
-    world.fake.visit(&volume, &nodes[1], "bash").await.unwrap();
+    let python = world.driver.fake.hold(&volume, &nodes[0], "python3").await.unwrap();
+    let tail = world.driver.fake.hold(&volume, &nodes[1], "tail").await.unwrap();
+    world.driver.fake.visit(&volume, &nodes[1], "bash").await.unwrap();
 
     let body = json!({ "storage_id": volume, "cluster_id": cluster });
     let detached = world.post(key, "/storage/detach", body).await;
@@ -71,7 +71,7 @@ async fn live_detach_kills_nothing(#[values(DatabaseKind::Sqlite, DatabaseKind::
     let Some(world) = World::open(database).await else { return };
     let key = &world.admin;
     let (cluster, volume, nodes) = attached(&world, key).await;
-    let python = world.fake.hold(&volume, &nodes[1], "python3").await.unwrap();
+    let python = world.driver.fake.hold(&volume, &nodes[1], "python3").await.unwrap();
     let body = json!({ "storage_id": volume, "cluster_id": cluster, "live": true });
     let refused = world.post(key, "/storage/detach", body.clone()).await;
     assert_eq!(refused.refusal(), (409, "storage_in_use".to_owned()));
@@ -79,10 +79,12 @@ async fn live_detach_kills_nothing(#[values(DatabaseKind::Sqlite, DatabaseKind::
     assert_eq!(attachments(&world, key, &volume).await[0]["status"], "ATTACHED", "nothing changed");
 
     // A process that starts to use the volume after the call was accepted blocks the request, and nothing else.
-    tarn_driver::Driver::end_volume_users(&world.fake, &volume, &nodes[1], std::time::Duration::ZERO).await.unwrap();
+    tarn_driver::Driver::end_volume_users(&world.driver.fake, &volume, &nodes[1], std::time::Duration::ZERO)
+        .await
+        .unwrap();
     let detached = world.post(key, "/storage/detach", body.clone()).await;
     assert_eq!(detached.status, 202, "{detached:?}");
-    world.fake.hold(&volume, &nodes[1], "late").await.unwrap();
+    world.driver.fake.hold(&volume, &nodes[1], "late").await.unwrap();
     world.settle().await;
     let ended = world.get(key, &format!("/request/info/{}", detached.text("request_id"))).await;
     assert_eq!(ended.body["status"], "FAILED");
@@ -90,7 +92,9 @@ async fn live_detach_kills_nothing(#[values(DatabaseKind::Sqlite, DatabaseKind::
     assert_eq!(attachments(&world, key, &volume).await[0]["status"], "ATTACHED");
     assert_eq!(world.get(key, "/cluster/info/trainer").await.body["cluster_info"]["status"], "RUNNING");
 
-    tarn_driver::Driver::end_volume_users(&world.fake, &volume, &nodes[1], std::time::Duration::ZERO).await.unwrap();
+    tarn_driver::Driver::end_volume_users(&world.driver.fake, &volume, &nodes[1], std::time::Duration::ZERO)
+        .await
+        .unwrap();
     assert_eq!(world.post(key, "/storage/detach", body).await.status, 202);
     world.settle().await;
     assert_eq!(attachments(&world, key, &volume).await, json!([]));
@@ -108,14 +112,14 @@ async fn volume_usage_is_shown(#[values(DatabaseKind::Sqlite, DatabaseKind::Post
     world.settle().await;
     assert_eq!(world.get(key, &path).await.body["storage_info"]["used_gb"], 0.0);
 
-    world.fake.fill(&made.parse().unwrap(), 2_500_000_000).await.unwrap();
+    world.driver.fake.fill(&made.parse().unwrap(), 2_500_000_000).await.unwrap();
     world.look().await;
     // Nothing was written to the database, and cached responses must not hide the new figure.
     let (info, list) = (world.get(key, &path).await, world.get(key, "/storage/list").await);
     assert_eq!(info.body["storage_info"]["used_gb"], 2.5);
     assert_eq!(list.body["volumes"][0], info.body["storage_info"]);
     assert!(info.message().contains("2.5 GB") && list.message().contains("| 2.5 GB"), "{info:?} {list:?}");
-    world.fake.damage(&made.parse().unwrap(), "its filesystem is damaged").await.unwrap();
+    world.driver.fake.damage(&made.parse().unwrap(), "its filesystem is damaged").await.unwrap();
     world.look().await;
     assert_eq!(world.get(key, &path).await.body["storage_info"]["used_gb"], Value::Null);
 }

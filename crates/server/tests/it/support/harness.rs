@@ -1,119 +1,63 @@
-//! A world of its own for every test: a database, a fake driver, a control plane, its runner and the router before
-//! them.
+//! A world of its own for every test: the engine of `tarn_control::testing`, and the router before it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::ops::Deref;
 
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
+use tarn_control::reconcilers;
 use tarn_control::runner::Runner;
-use tarn_control::{Control, Parts, Secrets, Settings, SshEndpoint, bootstrap, reconcilers};
-use tarn_driver::Driver;
-use tarn_driver::fake::{self, FakeDriver};
-use tarn_model::capacity::{Gpu, Inventory};
-use tarn_model::catalogue::{Catalogue, Prices};
-use tarn_model::ids::fresh_api_key;
-use tarn_model::{Clock, Ids, Time};
-use tarn_objects::Objects;
+use tarn_control::testing::{self, Setup};
+use tarn_model::capacity::Inventory;
 use tarn_server::{App, Front, Limits, router};
-use tarn_store::{Database, Store};
-use tempfile::TempDir;
+pub(crate) use tarn_store::testing::DatabaseKind;
 use tower::ServiceExt;
 
 use crate::support::redact::redact;
 
-/// The databases that every test runs on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DatabaseKind {
-    Sqlite,
-    Postgres,
-}
-
-/// A control plane with its router, its database and a fake driver.
+/// An engine with its router.
 pub(crate) struct World {
+    base: testing::World,
     pub(crate) router: Router,
     pub(crate) app: App,
-    pub(crate) control: Control,
-    /// A second handle on the database, for what the instances would write there.
-    pub(crate) store: Store,
     runner: Runner,
-    /// A second handle on the same fake driver, for what happens there without a call.
-    pub(crate) fake: FakeDriver,
-    /// The key of the first administrator.
-    pub(crate) admin: String,
-    _directory: TempDir,
 }
+
+impl Deref for World {
+    type Target = testing::World;
+
+    fn deref(&self) -> &testing::World {
+        &self.base
+    }
+}
+
+/// Calls without a limit.
+pub(crate) const UNLIMITED: Limits = Limits { per_second: 0, burst: 0 };
 
 impl World {
     /// A world without a limit on calls. `None` when there is no PostgreSQL to test on.
     pub(crate) async fn open(database: DatabaseKind) -> Option<World> {
-        World::with_limits(database, Limits { per_second: 0, burst: 0 }).await
+        World::with_limits(database, UNLIMITED).await
     }
 
     /// A world with limits on calls.
     pub(crate) async fn with_limits(database: DatabaseKind, limits: Limits) -> Option<World> {
-        let database = match database {
-            DatabaseKind::Sqlite => None,
-            DatabaseKind::Postgres => Some(Database::Postgres(fresh_postgres().await?)),
-        };
-        Some(World::on(database, limits).await)
+        Some(World::on(tarn_store::testing::World::open(database).await?, limits, usual()).await)
     }
 
-    /// A world on an existing database, or on its own file.
-    pub(crate) async fn on(database: Option<Database>, limits: Limits) -> World {
-        World::with_driver(database, limits, None, |driver| Arc::new(driver)).await
+    /// A world on SQLite with another engine.
+    pub(crate) async fn with_setup(setup: Setup) -> World {
+        let store = tarn_store::testing::World::open(DatabaseKind::Sqlite).await.unwrap();
+        World::on(store, UNLIMITED, setup).await
     }
 
-    /// A world with an SSH endpoint, on a driver that may do more than the fake one.
-    pub(crate) async fn with_driver(
-        database: Option<Database>,
-        limits: Limits,
-        ssh: Option<SshEndpoint>,
-        wrap: impl FnOnce(FakeDriver) -> Arc<dyn Driver>,
-    ) -> World {
-        let directory = TempDir::new().unwrap();
-        let (clock, ids) = (Arc::new(Ticking::default()), Arc::new(Chance::default()));
-        let database = database.unwrap_or_else(|| Database::Sqlite(directory.path().join("tarn.db")));
-        let store = Store::open(&database, clock.clone(), ids.clone()).await.unwrap();
-        let admin = fresh_api_key(&*ids);
-        assert!(bootstrap::make_admin(&store, admin.clone()).await.unwrap());
-        let (inventory, prices) = (test_inventory(), Prices::default());
-        let open =
-            || FakeDriver::open(directory.path().join("fake"), inventory.clone(), fake::Settings::default()).unwrap();
-        let (driver, fake) = (open(), open());
-        let catalogue = Catalogue::derived(&inventory, &prices);
-        let (driver, settings, secrets) = (wrap(driver), Settings::default(), Secrets::new([7; 32]));
-        let objects = objects(&directory, &store, &secrets, (clock.clone(), ids.clone()));
-        let s3 = Some("http://127.0.0.1:7071".to_owned());
-        let parts = Parts {
-            store: store.clone(),
-            driver,
-            inventory,
-            catalogue,
-            prices,
-            settings,
-            secrets,
-            ssh,
-            objects,
-            s3,
-            clock,
-            ids: ids.clone(),
-        };
-        let control = Control::new(parts);
-        let app = App::new(control.clone(), limits, Front::default(), ids);
-        World {
-            router: router(app.clone()),
-            app,
-            runner: Runner::new(control.clone()),
-            control,
-            store,
-            fake,
-            admin,
-            _directory: directory,
-        }
+    /// A world on a given store.
+    pub(crate) async fn on(store: tarn_store::testing::World, limits: Limits, setup: Setup) -> World {
+        let base = testing::World::on(store, setup).await;
+        let app = App::new(base.control.clone(), limits, Front::default(), base.ids.clone());
+        World { router: router(app.clone()), app, runner: Runner::new(base.control.clone()), base }
     }
 
     /// Carries out everything that has been accepted.
@@ -253,69 +197,10 @@ impl Answer {
     }
 }
 
-fn test_inventory() -> Inventory {
-    let gpu = |n: u32| Gpu { id: format!("gpu-{n}"), model: "H100".to_owned(), simulated: true };
-    Inventory {
-        cpu_milli: 16_000,
-        memory_bytes: 64 << 30,
-        gpus: (0..8).map(gpu).collect(),
-        storage_bytes: 1_000_000_000_000,
-    }
-}
-
-fn objects(
-    directory: &TempDir,
-    store: &Store,
-    secrets: &Secrets,
-    (clock, ids): (Arc<Ticking>, Arc<Chance>),
-) -> Objects {
-    let (directory, settings) = (directory.path().join("objects"), tarn_objects::Settings::default());
-    let secret = secrets.object_storage_key();
-    Objects::open(tarn_objects::Components { store: store.clone(), directory, secret, settings, clock, ids }).unwrap()
-}
-
-/// A clock that advances by a millisecond with every read, so that no two events have the same time.
-struct Ticking(AtomicI64);
-
-impl Default for Ticking {
-    fn default() -> Self {
-        Ticking(AtomicI64::new(1_800_000_000_000_000))
-    }
-}
-
-impl Clock for Ticking {
-    fn now(&self) -> Time {
-        Time::from_micros(self.0.fetch_add(1000, Ordering::Relaxed))
-    }
-}
-
-/// Bits that differ on every call.
-#[derive(Default)]
-struct Chance(AtomicU64);
-
-impl Ids for Chance {
-    fn bits(&self) -> u64 {
-        let mut bits = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^ (bits >> 31)
-    }
-}
-
-/// A new, empty database on the server that the environment names.
-#[allow(clippy::disallowed_methods)]
-pub(crate) async fn fresh_postgres() -> Option<String> {
-    let Ok(server) = std::env::var("TARN_TEST_POSTGRES") else {
-        eprintln!("skipped: TARN_TEST_POSTGRES is not set");
-        return None;
-    };
-    let name = format!("tarn_http_{:016x}", rand::random::<u64>());
-    let sql = format!("create database {name} template template0 encoding 'UTF8' lc_collate 'C' lc_ctype 'C'");
-    let (client, connection) = tokio_postgres::connect(&server, tokio_postgres::NoTls).await.unwrap();
-    let talking = tokio::spawn(connection);
-    client.batch_execute(&sql).await.unwrap();
-    drop(client);
-    talking.await.unwrap().unwrap();
-    let (host, _) = server.rsplit_once('/').expect("the address names a database");
-    Some(format!("{host}/{name}"))
+/// A host of 16 CPUs and 64 GiB, with S3 beside it.
+pub(crate) fn usual() -> Setup {
+    let plain = Setup::default();
+    let (cpu_milli, memory_bytes, storage_bytes) = (16_000, 64 << 30, 1_000_000_000_000);
+    let inventory = Inventory { cpu_milli, memory_bytes, storage_bytes, ..plain.inventory };
+    Setup { inventory, s3: Some("http://127.0.0.1:7071".to_owned()), ..plain }
 }

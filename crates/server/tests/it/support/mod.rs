@@ -1,6 +1,5 @@
 //! What the tests share: a world with a fake driver behind the router, WebSocket clients, and redaction for snapshots.
 
-pub(crate) mod guest_driver;
 pub(crate) mod harness;
 pub(crate) mod redact;
 pub(crate) mod sockets;

@@ -6,7 +6,6 @@ use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -16,10 +15,9 @@ use tarn_driver::host::Simulated;
 use tarn_driver::local::{ImageSettings, LocalDriver, LocalSettings, Protections};
 use tarn_driver::{Driver, Error, InstanceSpec, ObservedInstance};
 use tarn_link::{Frame, FromGuest, Program, Purpose, Session, opening};
-use tarn_model::Ids;
 use tarn_model::capacity::{Inventory, Shape};
 use tarn_model::ids::{ClusterId, InstanceId};
-use tarn_store::testing::ManualClock;
+use tarn_store::testing::{ManualClock, SeededIds};
 
 /// The guest that the program under test embeds.
 static GUEST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tarn-guest.zst"));
@@ -27,18 +25,10 @@ static GUEST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tarn-guest.zst")
 /// How long anything may take before a test gives up; a busy host takes many times as long as an idle one.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Fresh ids, different in every test.
-pub(crate) struct Fresh(AtomicU64);
-
-impl Ids for Fresh {
-    fn bits(&self) -> u64 {
-        self.0.fetch_add(1, Ordering::Relaxed)
-    }
-}
-
 pub(crate) struct TestHost {
     pub(crate) driver: LocalDriver,
-    pub(crate) ids: Fresh,
+    /// Different in every test.
+    pub(crate) ids: SeededIds,
     pub(crate) data: tempfile::TempDir,
 }
 
@@ -61,7 +51,7 @@ pub(crate) fn with_test_host_for_images<T>(
         let data = tempfile::tempdir().unwrap();
         let (prepared, images) = prepare().await;
         let driver = open_with_images(data.path(), &data.path().join("volumes"), images).await.unwrap();
-        let mut host = TestHost { driver, ids: Fresh(AtomicU64::new(u64::from(std::process::id()) << 20)), data };
+        let mut host = TestHost { driver, ids: SeededIds::new(std::process::id().into()), data };
         let outcome = AssertUnwindSafe(test(&mut host, prepared)).catch_unwind().await;
         for id in host.driver.observe().await.unwrap().instances.keys() {
             host.driver.remove_instance(id).await.unwrap();

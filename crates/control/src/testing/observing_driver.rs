@@ -16,38 +16,40 @@ use tarn_model::gpus::GpuObservation;
 use tarn_model::ids::{InstanceId, VolumeId};
 use tokio::sync::mpsc;
 
-pub(crate) struct ObservingDriver {
-    pub(crate) fake: FakeDriver,
+/// The fake driver with switches for tests.
+pub struct ObservingDriver {
+    pub fake: FakeDriver,
     /// How often the access configuration was pushed.
-    pub(crate) pushes: AtomicUsize,
+    pub pushes: AtomicUsize,
     /// The names and paths of the volumes that were last pushed to each instance.
-    pub(crate) volumes: Mutex<HashMap<InstanceId, Vec<(String, String)>>>,
+    pub volumes: Mutex<HashMap<InstanceId, Vec<(String, String)>>>,
     /// These instances do not respond.
-    pub(crate) unreachable: Mutex<HashSet<InstanceId>>,
+    pub unreachable: Mutex<HashSet<InstanceId>>,
     /// What `observe` returns once instead of the truth.
-    pub(crate) outdated: Mutex<Option<Observed>>,
+    pub outdated: Mutex<Option<Observed>>,
     /// How often the isolation was restored, and whether that fails.
-    pub(crate) isolated: AtomicUsize,
-    pub(crate) isolation_fails: AtomicBool,
+    pub isolated: AtomicUsize,
+    pub isolation_fails: AtomicBool,
     /// Whether observing everything fails.
-    pub(crate) observe_fails: AtomicBool,
+    pub observe_fails: AtomicBool,
     /// Connects in place of the guests.
-    pub(crate) dial: Mutex<Option<Dial>>,
+    pub dial: Mutex<Option<Dial>>,
     /// The messages that a pull reports, one after the other; it ends when the sender is dropped.
-    pub(crate) pulls: Mutex<Option<mpsc::UnboundedReceiver<String>>>,
+    pub pulls: Mutex<Option<mpsc::UnboundedReceiver<String>>>,
     /// How often, and at which intervals, a pull reports before it is silent for ever.
-    pub(crate) reports: Mutex<Option<(usize, Duration)>>,
+    pub reports: Mutex<Option<(usize, Duration)>>,
     /// How often it has reported.
-    pub(crate) reported: AtomicUsize,
+    pub reported: AtomicUsize,
     /// The images that instances were started from.
-    pub(crate) images: Mutex<Vec<Option<String>>>,
+    pub images: Mutex<Vec<Option<String>>>,
 }
 
 /// Connects to the guest of an instance.
-pub(crate) type Dial = Box<dyn Fn(&InstanceId) -> Result<GuestStream, Error> + Send + Sync>;
+pub type Dial = Box<dyn Fn(&InstanceId) -> Result<GuestStream, Error> + Send + Sync>;
 
 impl ObservingDriver {
-    pub(crate) fn new(fake: FakeDriver) -> Self {
+    /// Delegates everything to the fake.
+    pub fn new(fake: FakeDriver) -> Self {
         ObservingDriver {
             fake,
             pushes: AtomicUsize::new(0),
@@ -65,8 +67,13 @@ impl ObservingDriver {
         }
     }
 
+    /// Connects to guests by `dial` from now on.
+    pub fn dial_guests(&self, dial: impl Fn(&InstanceId) -> Result<GuestStream, Error> + Send + Sync + 'static) {
+        *self.dial.lock().unwrap() = Some(Box::new(dial));
+    }
+
     /// How often the access configuration was pushed since the last call of this.
-    pub(crate) fn take_pushes(&self) -> usize {
+    pub fn take_pushes(&self) -> usize {
         self.pushes.swap(0, Ordering::SeqCst)
     }
 }

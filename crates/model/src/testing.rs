@@ -1,0 +1,53 @@
+//! For tests of the crates above this one: a clock that tests set, and ids from a seed.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::{Clock, Ids, Time};
+
+/// A clock that advances only when a test says so.
+pub struct ManualClock(AtomicI64);
+
+impl Default for ManualClock {
+    fn default() -> Self {
+        ManualClock(AtomicI64::new(1_800_000_000_000_000))
+    }
+}
+
+impl ManualClock {
+    /// Advances the clock.
+    pub fn advance(&self, span: Duration) {
+        self.move_to(self.now().after(span));
+    }
+
+    /// Advances the clock to `time`; does nothing when that has passed.
+    pub fn move_to(&self, time: Time) {
+        self.0.fetch_max(time.as_micros(), Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Time {
+        // Each reading advances the clock by a microsecond, so that rows written one after the other have an order.
+        Time::from_micros(self.0.fetch_add(1, Ordering::SeqCst))
+    }
+}
+
+/// Ids from a seed (splitmix64).
+pub struct SeededIds(AtomicU64);
+
+impl SeededIds {
+    /// The same seed gives the same ids.
+    pub fn new(seed: u64) -> Self {
+        SeededIds(AtomicU64::new(seed))
+    }
+}
+
+impl Ids for SeededIds {
+    fn bits(&self) -> u64 {
+        let state = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::SeqCst);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
