@@ -402,5 +402,4 @@ mod tests {
         assert_eq!(failed, Progress::Failed { left: 0, why: Some("why".to_owned()) });
         assert_eq!(Progress::Forward { next: 1 }.fail().unwrap(), Progress::Failed { left: 1, why: None });
     }
-
 }

@@ -6,12 +6,11 @@ use rstest::rstest;
 use tarn_control::operations::{clusters, storage};
 use tarn_control::runner::Runner;
 use tarn_control::runner::faults::{Fault, FaultPoint, Faults};
+use tarn_control::testing::{World, world};
 use tarn_model::ids::RequestId;
 use tarn_model::requests::{Progress, Request, RequestStatus};
 use tarn_store::testing::DatabaseKind;
 use tarn_store::{instances, requests};
-
-use crate::support::{World, world};
 
 /// The runner dies after the step "remove" has acted.
 struct DiesAfterRemoval;
