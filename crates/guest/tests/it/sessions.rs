@@ -106,7 +106,10 @@ async fn broken_stream_hangs_up() {
     let fixture = Fixture::new();
     let gone = fixture.root.home().join("gone");
     let mut link = fixture
-        .begin(exec(&format!("trap 'kill $!; echo > {}; exit' HUP; echo on; sleep 1000 & wait", gone.display())))
+        .begin(exec(&format!(
+            "trap 'kill $! 2>/dev/null; echo > {}; exit' HUP; sleep 1000 & echo on; wait",
+            gone.display()
+        )))
         .await;
     read_until(&mut link, "on").await;
     drop(link);
