@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-/// Returns an untrusted text for one line of a terminal, a log, a message or a table: at most `max` characters, of which
-/// the last is `…` if the text is longer. Line ends and tabs become spaces, and other [unsafe](is_unsafe) characters
+/// Returns an untrusted text for one line of a terminal, log, message or table: at most `max` characters, the last
+/// of which is `…` if the text is longer. Line ends and tabs become spaces, and other [unsafe](is_unsafe) characters
 /// U+FFFD.
 pub fn plain(text: &str, max: usize) -> Cow<'_, str> {
     // Most texts are short and printable ASCII.
