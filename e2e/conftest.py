@@ -30,8 +30,8 @@ def pytest_runtest_makereport(item, call):
 
 @pytest.fixture(autouse=True)
 def remove_leftovers_after_failure(request):
-    """After a failed test, removes what it left in the fixtures that the tests of its file share, so that neither
-    another test nor a rerun of this one fails because of it."""
+    """After a failed test, removes what it left in the fixtures that the tests of its file share, so that no
+    other test fails because of it."""
     request.node.stash[FAILED] = False
     shared = [request.getfixturevalue(name) for name in ("cloud", "server", "storage") if name in request.fixturenames]
     before = [(each, each.existing()) for each in dict.fromkeys(shared) if hasattr(each, "existing")]

@@ -205,17 +205,17 @@ async fn pull_has_its_own_deadline() {
 }
 
 /// A pull continues while it reports progress, but not for ever.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn pull_continues_while_it_reports() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let step = Duration::from_millis(300);
     let settings = Settings { step_timeout: step, detach_grace: Duration::ZERO, ..Settings::default() };
     let world = world.with_settings(settings);
-    // Many times as long as a step may take, in one task with the runner, so that a delay affects both.
+    // Many times as long as a step may take.
     *world.driver.reports.lock().unwrap() = Some((20, step / 3));
     let (_, request) = world.create_of("1xCPU", 1, Some("app")).await;
     let runner = Runner::new(world.control.clone());
-    tokio::time::timeout(DEADLINE, runner.tick()).await.expect("a silent pull is given up").unwrap();
+    runner.tick().await.unwrap();
     assert_eq!(world.driver.reported.load(Ordering::SeqCst), 20, "it was not given up before");
     let silent = world.request(&request).await.request;
     assert_eq!((silent.status(), silent.attempts), (RequestStatus::Retrying, 1));

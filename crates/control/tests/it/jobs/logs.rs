@@ -113,9 +113,18 @@ async fn parts_are_read_from_rows_and_objects(
 }
 
 /// A follower reads the whole log and the end of the job.
-#[rstest]
+#[tokio::test(start_paused = true)]
+async fn follower_reads_all_and_end_on_sqlite() {
+    follower_reads_all_and_end(DatabaseKind::Sqlite).await;
+}
+
+/// The same in an engine that may have replicas.
 #[tokio::test(flavor = "multi_thread")]
-async fn follower_reads_all_and_end(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
+async fn follower_reads_all_and_end_on_postgresql() {
+    follower_reads_all_and_end(DatabaseKind::Postgres).await;
+}
+
+async fn follower_reads_all_and_end(engine: DatabaseKind) {
     let Some(world) = world(engine).await else { return };
     let (job, mut all) = written(&world).await;
     let follow = || logs::follow(&world.control, &world.caller, job.as_str());

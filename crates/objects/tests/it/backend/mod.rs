@@ -5,5 +5,5 @@ mod hangups;
 mod random;
 mod readers;
 mod space;
-mod support;
+pub(crate) mod support;
 mod uploads;

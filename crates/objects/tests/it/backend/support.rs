@@ -35,20 +35,19 @@ pub(crate) async fn world(database: DatabaseKind) -> Option<World> {
 pub(crate) async fn with(database: DatabaseKind, settings: Settings) -> Option<World> {
     let base = testing::World::open(database).await?;
     let org = OrgId::fresh(&*base.ids);
-    let directory = base.fresh.dir.path().join("objects");
-    let components = Components {
-        store: base.store.clone(),
-        directory: directory.clone(),
-        secret: [7; 32],
-        settings,
-        clock: base.clock.clone(),
-        ids: base.ids.clone(),
-    };
-    let objects = Objects::open(components).unwrap();
+    let (objects, directory) = open(&base, settings);
     let of = org.clone();
     base.store.write(move |tx| tarn_objects::accounts::enable(tx, &of).map(drop)).await.unwrap();
     objects.create_bucket(&org, "first").await.unwrap();
     Some(World { base, objects, org, directory })
+}
+
+/// Object storage on a store, and its directory.
+pub(crate) fn open(base: &testing::World, settings: Settings) -> (Objects, PathBuf) {
+    let (store, directory) = (base.store.clone(), base.fresh.dir.path().join("objects"));
+    let (clock, ids) = (base.clock.clone(), base.ids.clone());
+    let components = Components { store, directory: directory.clone(), secret: [7; 32], settings, clock, ids };
+    (Objects::open(components).unwrap(), directory)
 }
 
 impl World {

@@ -1,26 +1,24 @@
 //! A service on a fresh database and a temporary directory, and calls to it.
 
-use std::sync::Arc;
-
 use http::{HeaderMap, Request};
 use sha2::{Digest, Sha256};
 use tarn_model::ids::OrgId;
 use tarn_objects::accounts::{self, Credentials};
 use tarn_objects::s3::{Service, service};
-use tarn_objects::{Components, Objects, Settings};
+use tarn_objects::{Objects, Settings};
 use tarn_store::Store;
-use tarn_store::testing::{DatabaseKind, Fresh, ManualClock, SeededIds, fresh};
+use tarn_store::testing::{DatabaseKind, World};
 use tower::Service as _;
 
+use crate::backend::support::open;
 use crate::s3::signer::{Signer, escape, names};
 
 /// Object storage with one organization that uses it.
 pub(crate) struct Harness {
+    base: World,
     pub(crate) objects: Objects,
     pub(crate) credentials: Credentials,
     pub(crate) service: Service,
-    store: Store,
-    _fresh: Fresh,
 }
 
 /// The host of a call without another one.
@@ -33,26 +31,22 @@ impl Harness {
     }
 
     pub(crate) async fn with(database: DatabaseKind, settings: Settings) -> Option<Self> {
-        let fresh = fresh(database).await?;
-        let (clock, ids) = (Arc::new(ManualClock::default()), Arc::new(SeededIds::new(7)));
-        let store = Store::open(&fresh.database, clock.clone(), ids.clone()).await.unwrap();
-        let directory = fresh.dir.path().join("objects");
-        let components = Components { store: store.clone(), directory, secret: [7; 32], settings, clock, ids };
-        let objects = Objects::open(components).unwrap();
+        let base = World::open(database).await?;
+        let (objects, _) = open(&base, settings);
         let service = service(objects.clone(), vec!["s3.example.org".to_owned()]);
-        let credentials = enable(&store, &objects, "o-000000000001").await;
-        Some(Harness { objects, credentials, service, store, _fresh: fresh })
+        let credentials = enable(&base.store, &objects, "o-000000000001").await;
+        Some(Harness { base, objects, credentials, service })
     }
 
     /// Returns the credentials of another organization.
     pub(crate) async fn other(&self) -> Credentials {
-        enable(&self.store, &self.objects, "o-000000000002").await
+        enable(&self.base.store, &self.objects, "o-000000000002").await
     }
 
     /// Replaces the access key. `credentials` keeps the old one.
     pub(crate) async fn rotate(&self) {
         let org: OrgId = "o-000000000001".parse().unwrap();
-        self.store.write(move |tx| accounts::rotate(tx, &org)).await.unwrap();
+        self.base.store.write(move |tx| accounts::rotate(tx, &org)).await.unwrap();
         self.objects.forget_keys();
     }
 
