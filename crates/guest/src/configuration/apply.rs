@@ -126,9 +126,9 @@ pub(super) type Link = (String, String);
 /// Removes our links to volumes that are no longer wanted, and creates the missing ones. Anything else of such a name
 /// belongs to the user and stays.
 ///
-/// The home directory belongs to the user and the guest is root: no link is followed, no file of the user is replaced or
-/// removed, and the ownership of a link is changed through a descriptor of that link, so that the user cannot exchange
-/// it for another file.
+/// The home directory belongs to the user and the guest is root: no link is followed, no file of the user is replaced
+/// or removed, and the ownership of a link is changed through a descriptor of that link, so that the user cannot
+/// exchange it for another file.
 fn sync_links(account: &Account, ours: &[Link], wanted: &[Link]) -> io::Result<()> {
     if ours.is_empty() && wanted.is_empty() {
         return Ok(());

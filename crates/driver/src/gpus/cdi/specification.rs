@@ -100,8 +100,8 @@ impl Specification {
 /// Adds the effect of a hook, if it is a known one.
 ///
 /// Hooks are programs of the host that a container runtime would run as root around an instance whose contents a tenant
-/// chose, so they are not run. The known hooks of NVIDIA do little, which is done here in another way: links to libraries
-/// are created, and their directories are added to the loader's path.
+/// chose, so they are not run. The known hooks of NVIDIA do little, which is done here in another way: links to
+/// libraries are created, and their directories are added to the loader's path.
 pub(super) fn add_hook(edits: &mut Edits, hook: &Hook) -> Result<(), Unusable> {
     let mut words = hook.args.iter().map(String::as_str);
     let known = words.by_ref().find(|word| ["create-symlinks", "update-ldcache"].contains(word));

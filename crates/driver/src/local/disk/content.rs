@@ -30,8 +30,8 @@ pub(in crate::local) fn create_layers(disk: &Path, name: &str, owner: u32) -> io
     fs::rename(first, disk.join(UPPER_LAYER))
 }
 
-/// Creates a disk that is a directory, for a host without XFS or loop devices. It gets its name when it is complete, so a
-/// crash leaves none or all of it.
+/// Creates a disk that is a directory, for a host without XFS or loop devices. It gets its name when it is complete, so
+/// a crash leaves none or all of it.
 pub(super) fn create_directory_disk(target: &Path, record: &Record) -> io::Result<()> {
     let disk = &target.with_extension("new");
     files::remove_tree(disk)?;

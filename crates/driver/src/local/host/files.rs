@@ -1,9 +1,9 @@
 //! Files that must be complete and on disk when a function returns, and the removal of whole trees.
 //!
-//! A removal does not leave its filesystem. The tenant controls what is on the disk of an instance: links, odd names, unbounded depth. And a removal that
-//! crosses a mount would destroy other data. So directories are opened with the kernel's flags against following links
-//! and crossing mounts, everything is removed relative to an open directory, and what lies too deep is first moved to
-//! the top.
+//! A removal does not leave its filesystem. The tenant controls what is on the disk of an instance: links, odd names,
+//! unbounded depth. And a removal that crosses a mount would destroy other data. So directories are opened with the
+//! kernel's flags against following links and crossing mounts, everything is removed relative to an open directory, and
+//! what lies too deep is first moved to the top.
 
 use std::ffi::{CStr, CString};
 use std::fs::{self, File};

@@ -89,8 +89,8 @@ const NAME: &str = "ended";
 /// The mode that marks an orderly exit.
 const EXITED_MODE: u32 = 0o400;
 
-/// Creates the marker by which a guest records that it exited by itself, as opposed to being killed, in the run directory
-/// of an instance, and returns a handle to it.
+/// Creates the marker by which a guest records that it exited by itself, as opposed to being killed, in the run
+/// directory of an instance, and returns a handle to it.
 ///
 /// No process waits for the guest, and a file that it writes to could be used to fill the host's disk. So the guest
 /// inherits, as descriptor 4, a handle to a named pipe that belongs to the instance's `root`. Before an orderly exit it

@@ -114,7 +114,8 @@ pub(super) fn program_name(process: &Path) -> String {
 }
 
 /// A process, identified by one of its live threads. A thread cannot move to another process, so while it exists the
-/// pid belongs to this process. A process whose first thread has ended lives on with the others, although it looks dead.
+/// pid belongs to this process. A process whose first thread has ended lives on with the others, although it looks
+/// dead.
 #[derive(Clone, Debug)]
 pub(super) struct Task {
     pub(super) pid: u32,

@@ -1,7 +1,7 @@
 //! Ensures that a volume exists with at least its size.
 //!
-//! It grows in this order: its file, its device, its filesystem. An engine that dies in between leaves a filesystem that
-//! is smaller than its file, and the next call continues from there.
+//! It grows in this order: its file, its device, its filesystem. An engine that dies in between leaves a filesystem
+//! that is smaller than its file, and the next call continues from there.
 
 use std::fs::File;
 use std::io;

@@ -106,7 +106,8 @@ fn device_lock_name(id: &VolumeId) -> String {
 /// Where administrative programs are; the search path of a service often lacks some of them.
 const DIRECTORIES: [&str; 6] = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin"];
 
-/// Looks for `mkfs.xfs`, and for a kernel with XFS and loop devices. The error names what is missing, for the operator and for the owner of a volume alike.
+/// Looks for `mkfs.xfs`, and for a kernel with XFS and loop devices. The error names what is missing, for the operator
+/// and for the owner of a volume alike.
 fn find_mkfs() -> Result<PathBuf, String> {
     let missing = |what: &str| format!("this host does not support volumes: {what}");
     let Some(mkfs) = find_program("mkfs.xfs") else {

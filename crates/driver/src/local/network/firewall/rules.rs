@@ -111,8 +111,8 @@ const SET: &str = "nodes";
 const NAME: usize = 16;
 
 /// Returns the body of the table for frames: one passes only if it comes from the port of the node whose hardware
-/// address and IP address it carries, also within ARP requests and replies. Everything else is dropped: other protocols,
-/// VLANs, router advertisements.
+/// address and IP address it carries, also within ARP requests and replies. Everything else is dropped: other
+/// protocols, VLANs, router advertisements.
 pub(super) fn sender_rules(identity: &Identity, nodes: &BTreeSet<Ipv4Addr>) -> String {
     let cables = format!("\"{}_*\"", identity.interfaces());
     let members: Vec<_> = nodes.iter().map(|address| element_text(identity, *address)).collect();
