@@ -9,15 +9,14 @@
 //! [`opening`] opens a stream on either side, and [`relay`] carries a connection over one.
 
 pub mod frames;
-mod image;
 mod jobs;
 mod messages;
 pub mod opening;
 pub mod relay;
 
 pub use frames::{Frame, Reader, Writer};
-pub use image::Image;
 pub use jobs::{FromJob, FromOutputs, JobEnd, JobOrder, KnownJob, OutputsOrder, ToJob};
+pub use messages::Image;
 pub use messages::{
     Configuration, Endpoint, FromGuest, Health, Program, Pty, Purpose, Reply, Session, ToGuest, Window,
 };

@@ -5,10 +5,8 @@
 //! SSH protocol and its limits, and nothing of users, clusters, processes or files.
 //!
 //! Start reading at [`serve`]; `connection` handles the requests of a client, `channels` has the kinds of channels,
-//! `connection_limits` bounds connections and failed logins, and `abortable_stream` is the TCP stream below the
-//! protocol.
+//! and `connection_limits` bounds connections and failed logins.
 
-mod abortable_stream;
 mod authorizer;
 mod channels;
 mod connection;

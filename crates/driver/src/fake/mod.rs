@@ -9,8 +9,6 @@
 mod checks;
 mod file;
 mod group;
-mod images;
-mod processes;
 mod script;
 mod settings;
 mod volumes;
@@ -189,7 +187,7 @@ impl Driver for FakeDriver {
 
     async fn ensure_image(&self, reference: &str, progress: &(dyn Fn(String) + Send + Sync)) -> Result<String, Error> {
         progress(format!("pulls {reference}: 0 of 1 MB, layer 1 of 1"));
-        let name = images::exact_image_name(reference)?;
+        let name = world::exact_image_name(reference)?;
         // The world has no images: nothing changes, but the call takes time and may fail like any other.
         self.change(|_| Ok(())).await?;
         Ok(name)

@@ -6,7 +6,6 @@
 //! [`Directories::resolve`].
 
 mod check;
-mod hooks;
 mod specification;
 
 use std::collections::BTreeMap;

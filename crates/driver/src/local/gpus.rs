@@ -36,7 +36,7 @@ impl Gpus {
 
 /// Observes all GPUs. A process belongs to the owner of a GPU if it is in the control group of that instance.
 pub(super) async fn observe_gpus(host: &LocalHost) -> Result<GpuObservation, Error> {
-    let (records, paths) = (host.shared_records(), host.paths.clone());
+    let (records, paths) = (host.records.clone(), host.paths.clone());
     // The owner is looked up after the processes are known: an instance that started to use a GPU in between has a
     // record by then.
     let is_process_of_owner = move |gpu: &str, pid: u32| {

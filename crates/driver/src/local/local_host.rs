@@ -31,22 +31,6 @@ pub(super) const MAX_HELPERS: usize = 4;
 /// The records by instance id.
 pub(super) type Records = BTreeMap<InstanceId, Record>;
 
-/// What a [`LocalHost`] is assembled from when the driver opens.
-pub(super) struct LocalHostParts {
-    pub(super) paths: InstallationPaths,
-    pub(super) helper: Vec<OsString>,
-    pub(super) guest: PathBuf,
-    pub(super) inventory: Inventory,
-    pub(super) gpus: Gpus,
-    pub(super) network: Network,
-    pub(super) volumes: Volumes,
-    pub(super) disks: DiskSource,
-    pub(super) images: Images,
-    pub(super) protections: Protections,
-    pub(super) records: Records,
-    pub(super) data_lock: File,
-}
-
 /// The state that all operations of the driver share.
 pub(super) struct LocalHost {
     pub(super) paths: InstallationPaths,
@@ -67,43 +51,17 @@ pub(super) struct LocalHost {
     pub(super) private_paths: Private,
     /// Held while the host image is created.
     pub(super) host_image: tokio::sync::Mutex<()>,
-    records: Arc<Mutex<Records>>,
-    locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    /// Shared with threads that may outlive the call that started them.
+    pub(super) records: Arc<Mutex<Records>>,
+    pub(super) locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     /// The lock on the data directory. Two engines with the same data would each assume that their view is complete.
-    _data_lock: File,
+    pub(super) _data_lock: File,
 }
 
 impl LocalHost {
-    pub(super) fn new(parts: LocalHostParts) -> Self {
-        LocalHost {
-            paths: parts.paths,
-            helper: parts.helper,
-            guest: parts.guest,
-            inventory: parts.inventory,
-            gpus: parts.gpus,
-            network: parts.network,
-            volumes: parts.volumes,
-            disks: parts.disks,
-            images: Arc::new(parts.images),
-            protections: parts.protections,
-            shared_resources: tokio::sync::Mutex::default(),
-            helper_permits: Semaphore::new(MAX_HELPERS),
-            private_paths: Private::new(),
-            host_image: tokio::sync::Mutex::default(),
-            records: Arc::new(Mutex::new(parts.records)),
-            locks: Mutex::default(),
-            _data_lock: parts.data_lock,
-        }
-    }
-
     /// The records of all instances.
     pub(super) fn records(&self) -> MutexGuard<'_, Records> {
         self.records.lock()
-    }
-
-    /// The records, shared with a thread that may outlive the call that started it.
-    pub(super) fn shared_records(&self) -> Arc<Mutex<Records>> {
-        self.records.clone()
     }
 
     /// The record of an instance.

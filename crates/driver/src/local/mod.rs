@@ -5,8 +5,8 @@
 //! Nothing is mounted on the host: a root filesystem exists only in the mount namespace of its instance. The driver
 //! knows neither requests nor the database.
 //!
-//! Start reading at [`LocalDriver`], then `instance`. `helper_calls` and `helper_process` talk to the [`helper`]
-//! process, which builds an instance from the `host_image` or from container `images`, and from a `disk`;
+//! Start reading at [`LocalDriver`], then `instance`. `helper_process` talks to the [`helper`] process,
+//! which builds an instance from the `host_image` or from container `images`, and from a `disk`;
 //! [`network`] connects it. `volumes` are files in a pool of their own and outlive instances; `volume_users` finds the
 //! processes that use one. `gpus` tracks which instance owns which GPU and what it needs to use it. `host` is
 //! everything else the driver uses of the operating system.
@@ -15,7 +15,6 @@ mod disk;
 pub mod examine;
 mod gpus;
 pub mod helper;
-mod helper_calls;
 mod helper_process;
 mod host;
 mod host_image;

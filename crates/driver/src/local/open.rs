@@ -4,19 +4,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tarn_model::ids::InstanceId;
+use tokio::sync::Semaphore;
 
 use crate::Error;
 use crate::local::disk::DiskSource;
 use crate::local::gpus::{self, Gpus};
 use crate::local::host::paths::InstallationPaths;
-use crate::local::host::{cgroups, files, trees};
+use crate::local::host::{cgroups, files};
+use crate::local::host_image::Private;
 use crate::local::images::{ImageSettings, Images};
 use crate::local::instance::record::Record;
-use crate::local::instance::{guest_binary, remove};
-use crate::local::local_host::{LocalHost, LocalHostParts, blocking, failed};
+use crate::local::instance::{launch, remove};
+use crate::local::local_host::{LocalHost, MAX_HELPERS, blocking, failed};
 use crate::local::network::{Network, Prefix};
 use crate::local::settings::LocalSettings;
 use crate::local::volumes::{self, Volumes};
@@ -32,7 +36,7 @@ pub(super) async fn open_local_host(settings: LocalSettings) -> Result<LocalHost
         lock_directories(&settings.data, &settings.run, &settings.pool).await?;
     let (directory, binary) = (paths.guest_binaries(), settings.guest);
     let what = "the guest could not be installed";
-    let guest = blocking(what, move || guest_binary::install_guest_binary(&directory, binary)).await?;
+    let guest = blocking(what, move || launch::install_guest_binary(&directory, binary)).await?;
     let own = paths.clone();
     let records = blocking("the records of the local driver could not be read", move || load_records(&own)).await?;
     let remembered = records.values().next().map(|record| Prefix::of(record.address));
@@ -44,7 +48,7 @@ pub(super) async fn open_local_host(settings: LocalSettings) -> Result<LocalHost
     let images = open_images(&paths, settings.images, &records).await?;
     let gpus = Gpus::new(settings.gpus, settings.cdi);
     let (helper, inventory) = (settings.helper, settings.inventory);
-    let host = LocalHost::new(LocalHostParts {
+    let host = LocalHost {
         paths,
         helper,
         guest,
@@ -53,11 +57,16 @@ pub(super) async fn open_local_host(settings: LocalSettings) -> Result<LocalHost
         network,
         volumes,
         disks,
-        images,
+        images: Arc::new(images),
         protections,
-        records,
-        data_lock,
-    });
+        shared_resources: tokio::sync::Mutex::default(),
+        helper_permits: Semaphore::new(MAX_HELPERS),
+        private_paths: Private::new(),
+        host_image: tokio::sync::Mutex::default(),
+        records: Arc::new(Mutex::new(records)),
+        locks: Mutex::default(),
+        _data_lock: data_lock,
+    };
     if let Err(error) = gpus::observe_gpus(&host).await {
         // Instances without GPUs must not wait for a GPU that hangs. GPUs are observed again every few seconds.
         tracing::warn!(%error, "the GPUs could not be observed");
@@ -82,7 +91,7 @@ async fn open_images(
     let (images, mut leftovers) = blocking(what, move || Images::open(directory, settings, &in_use)).await?;
     for attempt in 0..=MAX_ATTEMPTS {
         leftovers = blocking(what, move || {
-            leftovers.retain(|path| trees::remove_tree(path).is_err());
+            leftovers.retain(|path| files::remove_tree(path).is_err());
             Ok(leftovers)
         })
         .await?;
@@ -175,7 +184,7 @@ fn load_records(paths: &InstallationPaths) -> io::Result<BTreeMap<InstanceId, Re
                 records.insert(record.id.clone(), record);
             }
             Some(_) => return Err(io::Error::other("a record is in the directory of another instance")),
-            None => trees::remove_tree(&path)?,
+            None => files::remove_tree(&path)?,
         }
     }
     Ok(records)
@@ -196,7 +205,7 @@ async fn sweep_leftovers(host: &LocalHost) -> Result<(), Error> {
     }
     for entry in fs::read_dir(paths.running()).into_iter().flatten().flatten() {
         if !known(&entry.file_name().to_string_lossy()) {
-            trees::remove_tree(&entry.path()).map_err(|error| failed(what, &error))?;
+            files::remove_tree(&entry.path()).map_err(|error| failed(what, &error))?;
         }
     }
     let (slots, addresses) = host.records().values().map(|record| (record.slot, record.address)).unzip();

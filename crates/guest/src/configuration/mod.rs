@@ -6,11 +6,9 @@
 
 mod apply;
 mod check;
-mod keys;
-mod links;
 mod state;
 
 pub(crate) use apply::apply_configuration;
 pub(crate) use check::check_configuration;
-pub(crate) use keys::is_key_authorized;
+pub(crate) use state::is_key_authorized;
 pub(crate) use state::{State, load_image, open_state_directory, save_image};

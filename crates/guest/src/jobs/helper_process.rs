@@ -1,15 +1,19 @@
 //! Processes that the guest starts for jobs, and that it must be able to end.
 
 use std::io;
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, WaitStatus};
 use tokio::time::timeout;
 
 use crate::link_service::Guest;
-use crate::process::{ChildExit, Children};
+use crate::process::spawn::run_as_user_in_required;
+use crate::process::{ChildExit, Children, Pipe};
+use crate::users::Account;
 
 /// How long a killed process may take to disappear.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -61,6 +65,21 @@ impl HelperProcess {
     /// Starts one.
     pub(super) fn start(guest: &Guest, command: &mut Command) -> io::Result<HelperProcess> {
         ChildProcess::start(guest, command).map(HelperProcess)
+    }
+
+    /// Starts this program again as the user, in a directory; returns its input and its output, too.
+    pub(super) fn start_with_pipes(
+        guest: &Guest,
+        name: &str,
+        account: &Account,
+        directory: &Path,
+    ) -> io::Result<(HelperProcess, Pipe, Pipe)> {
+        let (their_input, input) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        let (output, their_output) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        let mut command = Command::new(&guest.settings.helper);
+        command.arg(name).env_clear().stdin(their_input).stdout(their_output).stderr(Stdio::null());
+        run_as_user_in_required(&mut command, account, directory)?;
+        Ok((HelperProcess::start(guest, &mut command)?, Pipe::new(input)?, Pipe::new(output)?))
     }
 
     /// Waits for the exit and returns the status.

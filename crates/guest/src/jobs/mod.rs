@@ -38,7 +38,7 @@ pub(crate) async fn serve_job_purpose<S: Stream>(
             request_stop(guest, &job, attempt, grace_seconds);
             writer.message(&Reply::Ready).await
         }
-        Purpose::ForgetJob { job } => removal::forget::serve_forget(guest, &job, &mut writer).await,
+        Purpose::ForgetJob { job } => removal::serve_forget(guest, &job, &mut writer).await,
         Purpose::ListJobs => writer.message(&Reply::Jobs(guest.jobs.list_known())).await,
         Purpose::Outputs(order) => files::outputs::serve_outputs(guest, &order, reader, writer).await,
         _ => send_refusal(&mut writer, "that purpose does not concern jobs".into()).await,

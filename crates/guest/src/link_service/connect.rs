@@ -5,12 +5,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
-use tarn_link::{Endpoint, Reader, Reply, Result, Stream, Writer};
-use tokio::io::{ReadHalf, WriteHalf};
+use tarn_link::{Endpoint, Reader, Reply, Result, Stream, Writer, relay};
+use tokio::io::{AsyncRead, AsyncWrite, ReadHalf, WriteHalf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
-use super::{Guest, relay, send_refusal};
+use super::{Guest, send_refusal};
 use crate::process::user_sockets;
 
 /// How long a connection may take to open, over all addresses of the host.
@@ -36,7 +36,7 @@ pub(super) async fn serve_connect<S: Stream>(
     match connected {
         Ok(stream) => {
             writer.message(&Reply::Ready).await?;
-            relay::relay_connection(stream, reader, writer).await
+            relay_connection(stream, reader, writer).await
         }
         Err(e) => send_refusal(&mut writer, format!("the connection could not be opened: {e}")).await,
     }
@@ -87,6 +87,22 @@ fn find_in_hosts_file(text: &str, host: &str) -> Vec<IpAddr> {
         }
     }
     found
+}
+
+/// Relays data until both directions have ended, or the link stream breaks.
+pub(super) async fn relay_connection<R, W>(
+    connection: Box<dyn Stream>,
+    mut reader: Reader<R>,
+    mut writer: Writer<W>,
+) -> Result<()>
+where
+    R: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin,
+{
+    let (mut from, mut to) = tokio::io::split(connection);
+    let inwards = relay::link_to_connection(&mut reader, &mut to, |_| ());
+    let outwards = relay::connection_to_link(&mut from, &mut writer, |_| ());
+    tokio::try_join!(inwards, outwards).map(|_| ())
 }
 
 #[cfg(test)]

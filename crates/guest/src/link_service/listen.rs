@@ -1,16 +1,18 @@
 //! Listeners inside the instance for a client outside.
 
+use std::collections::HashMap;
+use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tarn_link::{Endpoint, Error, FromGuest, Reader, Reply, Result, Stream, Writer};
 use tokio::io::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::pending_connections::MAX_PENDING_PER_LISTENER;
 use super::{Guest, send_refusal};
 use crate::process::user_sockets;
 
@@ -108,4 +110,59 @@ async fn accept_connection(listener: &Listener, here: &Endpoint) -> io::Result<(
     };
     stream.set_nodelay(true)?;
     Ok((Box::new(stream), Endpoint::Tcp { host: from.ip().to_string(), port: from.port() }))
+}
+
+/// How many connections of one listener may be pending.
+pub(crate) const MAX_PENDING_PER_LISTENER: usize = 32;
+
+/// How many may be pending in total.
+const MAX_PENDING: usize = 512;
+
+/// How long a connection may be pending.
+const PENDING_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Connections that were announced and that the engine has not taken over yet.
+#[derive(Default)]
+pub(crate) struct PendingConnections(Mutex<Waiting>);
+
+#[derive(Default)]
+struct Waiting {
+    last: u64,
+    connections: HashMap<u64, (Box<dyn Stream>, OwnedSemaphorePermit)>,
+}
+
+impl fmt::Debug for PendingConnections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PendingConnections").finish_non_exhaustive()
+    }
+}
+
+impl PendingConnections {
+    /// Keeps a connection and its permit until it is taken over or times out; `None` if too many are pending, and the
+    /// connection is closed.
+    pub(crate) fn offer_connection(
+        self: &Arc<Self>,
+        permit: OwnedSemaphorePermit,
+        stream: Box<dyn Stream>,
+    ) -> Option<u64> {
+        let mut waiting = self.0.lock();
+        if waiting.connections.len() >= MAX_PENDING {
+            return None;
+        }
+        waiting.last += 1;
+        let id = waiting.last;
+        waiting.connections.insert(id, (stream, permit));
+        let this = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(PENDING_TIMEOUT).await;
+            drop(this.take_connection(id));
+        });
+        Some(id)
+    }
+
+    /// Takes a connection over.
+    pub(crate) fn take_connection(&self, id: u64) -> Option<Box<dyn Stream>> {
+        let mut waiting = self.0.lock();
+        waiting.connections.remove(&id).map(|(stream, _)| stream)
+    }
 }

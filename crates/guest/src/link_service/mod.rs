@@ -4,9 +4,7 @@
 
 mod connect;
 mod health;
-mod listen;
-pub(crate) mod pending_connections;
-mod relay;
+pub(crate) mod listen;
 
 use std::io;
 use std::sync::Arc;
@@ -19,12 +17,12 @@ use tokio::net::UnixListener;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{Instant, timeout};
 
+use crate::Settings;
 use crate::configuration::{self, State};
 use crate::jobs::Jobs;
 use crate::process::Children;
-use crate::settings::Settings;
 use crate::users::{self, Account, Accounts};
-use pending_connections::PendingConnections;
+use listen::PendingConnections;
 
 /// The maximum number of concurrent streams.
 const MAX_STREAMS: usize = 512;
@@ -122,7 +120,7 @@ impl Guest {
             Purpose::Take { id } => match self.pending_connections.take_connection(id) {
                 Some(stream) => {
                     writer.message(&Reply::Ready).await?;
-                    relay::relay_connection(stream, reader, writer).await
+                    connect::relay_connection(stream, reader, writer).await
                 }
                 None => send_refusal(&mut writer, format!("connection {id} does not exist or has timed out")).await,
             },

@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
-use crate::link_service::pending_connections::{MAX_PENDING_PER_LISTENER, PendingConnections};
+use crate::link_service::listen::{MAX_PENDING_PER_LISTENER, PendingConnections};
 use crate::users::Account;
 
 const SOCKET: &str = "agent";

@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal};
 use tarn_link::{Frame, Reader, Result, ToGuest};
 use tokio::io::AsyncRead;
 
-use super::{signals, terminal};
+use super::terminal;
 use crate::process::Pipe;
 
 /// How much input is buffered for a program that does not read it. Up to that, signals and window sizes after it are
@@ -63,7 +63,7 @@ impl Input {
                     }
                 }
                 ToGuest::Signal(name) => {
-                    if let Some(signal) = signals::parse_signal(&name) {
+                    if let Some(signal) = parse_signal(&name) {
                         self.signal_foreground(signal);
                     }
                 }
@@ -108,5 +108,43 @@ async fn write_first(pipe: Option<&Pipe>, data: Option<&bytes::Bytes>) -> std::i
     match (pipe, data) {
         (Some(pipe), Some(data)) => pipe.write(data).await,
         _ => std::future::pending().await,
+    }
+}
+
+/// Signals by their SSH name, and some more that programs die of or clients send although SSH has no name for them.
+const NAMES: [(&str, Signal); 20] = [
+    ("HUP", Signal::HUP),
+    ("INT", Signal::INT),
+    ("QUIT", Signal::QUIT),
+    ("ILL", Signal::ILL),
+    ("TRAP", Signal::TRAP),
+    ("ABRT", Signal::ABORT),
+    ("BUS", Signal::BUS),
+    ("FPE", Signal::FPE),
+    ("KILL", Signal::KILL),
+    ("USR1", Signal::USR1),
+    ("SEGV", Signal::SEGV),
+    ("USR2", Signal::USR2),
+    ("PIPE", Signal::PIPE),
+    ("ALRM", Signal::ALARM),
+    ("TERM", Signal::TERM),
+    ("CONT", Signal::CONT),
+    ("STOP", Signal::STOP),
+    ("TSTP", Signal::TSTP),
+    ("XCPU", Signal::XCPU),
+    ("SYS", Signal::SYS),
+];
+
+/// Parses the name of a signal, with or without SIG.
+pub(crate) fn parse_signal(name: &str) -> Option<Signal> {
+    let name = name.strip_prefix("SIG").unwrap_or(name);
+    NAMES.iter().find(|(known, _)| *known == name).map(|(_, signal)| *signal)
+}
+
+/// Returns the name of a signal; for real-time signals, the number.
+pub(crate) fn signal_name(number: i32) -> String {
+    match NAMES.iter().find(|(_, signal)| signal.as_raw() == number) {
+        Some((name, _)) => (*name).to_owned(),
+        None => format!("{number}"),
     }
 }

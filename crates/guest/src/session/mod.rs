@@ -11,7 +11,6 @@ pub(crate) mod environment;
 mod input;
 mod output;
 mod program;
-mod signals;
 mod terminal;
 
 use std::sync::Arc;

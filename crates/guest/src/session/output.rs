@@ -9,7 +9,7 @@ use tarn_link::{Endpoint, FromGuest, Result, Writer};
 use tokio::io::AsyncWrite;
 
 use super::agent::Agent;
-use super::signals;
+use super::input;
 use crate::link_service::Guest;
 use crate::process::ChildExit;
 use crate::process::Pipe;
@@ -86,7 +86,7 @@ fn exit_message(status: Option<WaitStatus>) -> FromGuest {
     let Some(status) = status else { return FromGuest::Exited { code: 255 } };
     match status.terminating_signal() {
         // The kernel sets this bit in the status when the process dumped core.
-        Some(number) => FromGuest::Killed { signal: signals::signal_name(number), core: status.as_raw() & 0x80 != 0 },
+        Some(number) => FromGuest::Killed { signal: input::signal_name(number), core: status.as_raw() & 0x80 != 0 },
         None => {
             FromGuest::Exited { code: status.exit_status().and_then(|code| u32::try_from(code).ok()).unwrap_or(255) }
         }

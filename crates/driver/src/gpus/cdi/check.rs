@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
 use super::specification::{ContainerEdits, DeviceNode, MountPoint};
-use super::{Edits, Mount, Node, Unusable, hooks};
+use super::{Edits, Mount, Node, Unusable, specification};
 
 /// The maximum length of a path.
 pub(super) const MAX_PATH: usize = 4096;
@@ -32,7 +32,7 @@ pub(super) fn add_edits(edits: &mut Edits, wanted: &ContainerEdits, file: &Path)
     wanted.env.iter().try_for_each(|line| add_variable(edits, line)).map_err(explain)?;
     wanted.device_nodes.iter().try_for_each(|wanted| add_node(edits, wanted)).map_err(explain)?;
     wanted.mounts.iter().try_for_each(|wanted| add_mount(edits, wanted)).map_err(explain)?;
-    wanted.hooks.iter().try_for_each(|hook| hooks::add_hook(edits, hook)).map_err(explain)?;
+    wanted.hooks.iter().try_for_each(|hook| specification::add_hook(edits, hook)).map_err(explain)?;
     let Edits { env, nodes, mounts, links, libraries } = edits;
     let most = [env.len(), nodes.len(), mounts.len(), links.len(), libraries.len()].into_iter().max();
     if most.is_some_and(|most| most > MAX_EACH) {

@@ -8,8 +8,6 @@
 //! Start reading at [`ensure_disk`], then [`open_disk`] and [`remove_disk`].
 
 pub(super) mod content;
-mod copy;
-mod directory;
 mod template;
 
 use std::io;
@@ -20,9 +18,9 @@ use rustix::fs::statvfs;
 use tarn_model::ids::InstanceId;
 
 use crate::Error;
+use crate::local::host::files;
 use crate::local::host::loop_device::{self, LoopDevice};
 use crate::local::host::paths::InstallationPaths;
-use crate::local::host::trees;
 use crate::local::instance::record::Record;
 use crate::local::local_host::{LocalHost, blocking, failed};
 use crate::local::protections::{Protection, Protections};
@@ -128,11 +126,11 @@ pub(super) async fn ensure_disk(host: &LocalHost, record: &Record) -> Result<Dis
         check_free_space(&paths.data)?;
         match template {
             Some(template) => {
-                copy::copy_template(&template, &path)?;
+                template::copy_template(&template, &path)?;
                 Ok(Disk::File { path, new: true })
             }
             None => {
-                directory::create_directory_disk(&directory, &record)?;
+                content::create_directory_disk(&directory, &record)?;
                 Ok(Disk::Directory(directory))
             }
         }
@@ -168,8 +166,8 @@ pub(super) async fn remove_disk(host: &LocalHost, id: &InstanceId) -> Result<(),
     let (directory, file) = (host.paths.disk_directory(id), host.paths.disk_file(id));
     wait_until_released(&host.paths.instance_directory(id)).await?;
     blocking("the disk of the instance could not be removed", move || {
-        trees::remove_tree(&directory)?;
-        trees::remove_tree(&file)
+        files::remove_tree(&directory)?;
+        files::remove_tree(&file)
     })
     .await
 }

@@ -10,5 +10,4 @@ pub(super) mod loop_device;
 pub(super) mod mount_tables;
 pub(super) mod paths;
 pub(super) mod processes;
-pub(super) mod trees;
 pub(super) mod xfs;

@@ -11,15 +11,14 @@ mod copy;
 mod etc;
 mod private;
 mod skeleton;
-mod usr;
-mod var;
+mod usr_and_var;
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
-use crate::local::host::{files, trees};
+use crate::local::host::files;
 
 pub(super) use private::Private;
 pub(super) use skeleton::{ensure as ensure_skeleton, sweep as sweep_skeletons};
@@ -77,7 +76,7 @@ pub(super) fn ensure(images: &Path, private: &[PathBuf]) -> io::Result<PathBuf> 
     tracing::info!("building the image of this host, which takes some seconds");
     fs::create_dir_all(images)?;
     let next = images.join("next");
-    trees::remove_tree(&next)?;
+    files::remove_tree(&next)?;
     files::ensure_directory(&next, 0o755)?;
     build_image(&next, private)?;
     // A directory with this name is complete, also after a power failure.
@@ -94,7 +93,7 @@ pub(super) fn sweep(images: &Path, private: &[PathBuf], needed: impl Fn(&Path) -
     for entry in entries {
         let path = entry?.path();
         if path != current && !needed(&path) {
-            trees::remove_tree(&path)?;
+            files::remove_tree(&path)?;
         }
     }
     Ok(())
@@ -129,8 +128,8 @@ fn build_image(image: &Path, private: &[PathBuf]) -> io::Result<()> {
     fs::write(root.join(".tarn/guest"), "")?;
     etc::build_etc(&root.join("etc"))?;
     accounts::build_accounts(&root)?;
-    var::build_var(&root.join("var"))?;
-    usr::build_hiding_layer(&image.join("hide"), private)
+    usr_and_var::build_var(&root.join("var"))?;
+    usr_and_var::build_hiding_layer(&image.join("hide"), private)
 }
 
 /// Returns the name of an image, derived from the host's packages and the private files.
@@ -159,7 +158,7 @@ fn sources_digest() -> io::Result<String> {
             Err(error) => return Err(error),
         }
     }
-    for name in usr::hidden_paths()? {
+    for name in usr_and_var::hidden_paths()? {
         hasher.update(name.as_os_str().as_encoded_bytes());
         hasher.update(&[0]);
     }

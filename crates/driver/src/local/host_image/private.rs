@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tokio::sync::watch;
 
-use super::usr;
+use super::usr_and_var;
 use crate::local::host::files;
 
 /// Sorted paths, relative to `/usr`.
@@ -63,7 +63,7 @@ impl Private {
     fn start_search(&self) {
         let found = self.found.clone();
         let thread = std::thread::Builder::new().name("private-files".to_owned()).spawn(move || {
-            let looked = usr::hidden_paths().and_then(|hidden| find_private_files(Path::new("/usr"), &hidden));
+            let looked = usr_and_var::hidden_paths().and_then(|hidden| find_private_files(Path::new("/usr"), &hidden));
             publish_search(&found, looked.map(Arc::new));
         });
         if let Err(error) = thread {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{XattrFlags, setxattr};
 
 use super::etc;
-use crate::local::host::{files, trees};
+use crate::local::host::files;
 
 /// Increase it whenever the contents change: a new number results in new skeletons.
 const FORMAT: u32 = 1;
@@ -34,7 +34,7 @@ pub(in crate::local) fn ensure(skeletons: &Path) -> io::Result<PathBuf> {
     }
     fs::create_dir_all(skeletons)?;
     let next = skeletons.join("next");
-    trees::remove_tree(&next)?;
+    files::remove_tree(&next)?;
     let root = next.join("root");
     for directory in [&next, &root] {
         files::ensure_directory(directory, 0o755)?;
@@ -62,7 +62,7 @@ pub(in crate::local) fn sweep(skeletons: &Path, needed: impl Fn(&Path) -> bool) 
     for entry in entries {
         let path = entry?.path();
         if !needed(&path) {
-            trees::remove_tree(&path)?;
+            files::remove_tree(&path)?;
         }
     }
     Ok(())

@@ -9,12 +9,12 @@ use tarn_model::ids::InstanceId;
 
 use crate::local::disk::{self, Disk};
 use crate::local::host::paths::InstallationPaths;
-use crate::local::host::{cgroups, files, trees};
+use crate::local::host::{cgroups, files};
 use crate::local::images::Pins;
-use crate::local::instance::claim::RootImage;
 use crate::local::instance::launch::Launch;
+use crate::local::instance::record::RootImage;
 use crate::local::instance::record::{Container, Record};
-use crate::local::instance::{claim, guest_calls, launch, observe, remove};
+use crate::local::instance::{guest_calls, launch, observe, record, remove};
 use crate::local::local_host::{LocalHost, blocking, failed};
 use crate::local::{gpus, host_image, images, volumes};
 use crate::{Error, InstanceSpec, ObservedInstance};
@@ -122,7 +122,7 @@ async fn record_and_prepare(host: &LocalHost, spec: &InstanceSpec) -> Result<(Re
         if host.records().is_empty() {
             host.network.settle().await?;
         }
-        let record = claim::claim_resources(host, spec, root_image)?;
+        let record = record::claim_resources(host, spec, root_image)?;
         let directory = host.paths.instance_directory(&record.id);
         blocking("the instance could not be recorded", move || files::ensure_directory(&directory, 0o700)).await?;
         host.save_record(&record).await?;
@@ -197,7 +197,7 @@ pub(in crate::local) async fn clear_previous_start(host: &LocalHost, id: &Instan
     cgroups::kill_all_processes(&group).await.map_err(|error| failed(what, &error))?;
     cgroups::remove_cgroup(&group).await.map_err(|error| failed(what, &error))?;
     let run = host.paths.run_directory(id);
-    blocking(what, move || trees::remove_tree(&run)).await
+    blocking(what, move || files::remove_tree(&run)).await
 }
 
 /// Asks the guest to stop and waits for it. A guest that does not stop is killed by [`clear_previous_start`].

@@ -1,6 +1,8 @@
 //! Launches an instance through the helper process that builds it.
 
+use std::fs;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tarn_model::ids::VolumeId;
@@ -9,11 +11,11 @@ use crate::Error;
 use crate::gpus::cdi::Edits;
 use crate::local::disk::{self, Disk, OpenDisk};
 use crate::local::helper::order::{self, BEGIN, Layers, Order, Report, Start};
-use crate::local::helper_calls;
+use crate::local::helper_process;
 use crate::local::helper_process::HelperProcess;
 use crate::local::host::loop_device::LoopDevice;
 use crate::local::host::processes::Process;
-use crate::local::host::{cgroups, cpus};
+use crate::local::host::{cgroups, cpus, files};
 use crate::local::instance::record::Record;
 use crate::local::local_host::{LocalHost, failed};
 use crate::local::protections::Protection;
@@ -47,7 +49,7 @@ pub(super) async fn launch_instance(host: &LocalHost, launch: Launch<'_>) -> Res
     let opened = disk::open_disk(&launch.disk).await?;
     let _permit = host.helper_permits.acquire().await.map_err(|_| Error::Retry("the engine is stopping".into()))?;
     let mut helper = HelperProcess::spawn(host).map_err(|error| failed(FAILED, &error))?;
-    let timeout = if launch.volumes.is_empty() { TIMEOUT } else { TIMEOUT + helper_calls::TIMEOUT };
+    let timeout = if launch.volumes.is_empty() { TIMEOUT } else { TIMEOUT + helper_process::TIMEOUT };
     let done = tokio::time::timeout(timeout, start_through_helper(&mut helper, host, launch, &opened)).await;
     let done = done.unwrap_or_else(|_| Err(failed(FAILED, &io::Error::other("the helper took too long"))));
     helper.finish(done.is_ok()).await;
@@ -79,7 +81,7 @@ async fn start_through_helper(
     let process = Process::find(pid).map_err(start_failed)?;
     let process = process.ok_or_else(|| start_failed(io::Error::other("the instance ended at once")))?;
     if !volumes.is_empty() {
-        helper_calls::mount_volumes(host, &process, record.id_base, volumes).await?;
+        helper_process::mount_volumes(host, &process, record.id_base, volumes).await?;
     }
     record.process = Some(process);
     host.save_record(&record).await?;
@@ -144,4 +146,24 @@ fn build_start_order(host: &LocalHost, launch: &Launch<'_>, disk: &OpenDisk) -> 
 /// How many processes and threads an instance may have.
 fn process_limit(cpus: usize, memory_bytes: u64) -> u64 {
     (PIDS.0 + PIDS.1 * cpus as u64).min(memory_bytes / MIN_PROCESS_MEMORY)
+}
+
+/// Decompresses the guest and writes it under a name derived from its content. Older ones are removed: instances that
+/// run them keep them open.
+pub(in crate::local) fn install_guest_binary(guests: &Path, compressed: &[u8]) -> io::Result<PathBuf> {
+    files::ensure_directory(guests, 0o755)?;
+    let name = format!("tarn-guest-{}", &blake3::hash(compressed).to_hex()[..16]);
+    let path = guests.join(&name);
+    // A host that lost power may have kept the name of a file without all of its content.
+    let size = zstd::zstd_safe::get_frame_content_size(compressed).ok().flatten();
+    if fs::metadata(&path).ok().map(|found| found.len()) != size {
+        files::write_durably(&path, &zstd::decode_all(compressed)?, 0o555)?;
+    }
+    for entry in fs::read_dir(guests)? {
+        let entry = entry?;
+        if entry.file_name() != *name {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(path)
 }

@@ -5,12 +5,9 @@
 //!
 //! Start reading at `ensure`, then `launch` and `remove`.
 
-mod claim;
 pub(super) mod ensure;
-pub(super) mod exit_marker;
-pub(super) mod guest_binary;
 pub(super) mod guest_calls;
-mod launch;
+pub(super) mod launch;
 pub(super) mod observe;
 pub(super) mod record;
 pub(super) mod remove;

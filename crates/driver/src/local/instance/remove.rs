@@ -7,7 +7,7 @@ use tarn_model::ids::InstanceId;
 
 use crate::Error;
 use crate::local::disk;
-use crate::local::host::{cgroups, files, trees};
+use crate::local::host::{cgroups, files};
 use crate::local::instance::ensure;
 use crate::local::instance::record::Record;
 use crate::local::local_host::{LocalHost, blocking, failed};
@@ -35,7 +35,7 @@ pub(in crate::local) async fn remove_locked(host: &LocalHost, id: &InstanceId) -
     }
     blocking("the record of the instance could not be removed", move || {
         Record::remove(&directory)?;
-        trees::remove_tree(&directory)?;
+        files::remove_tree(&directory)?;
         tarn_base::files::sync_parent(&directory)
     })
     .await?;

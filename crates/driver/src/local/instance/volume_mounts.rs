@@ -9,7 +9,7 @@ use tarn_model::ids::{InstanceId, VolumeId};
 use crate::local::host::mount_tables::{self, Mount};
 use crate::local::host::processes::Process;
 use crate::local::local_host::{LocalHost, failed};
-use crate::local::{helper_calls, volume_users, volumes};
+use crate::local::{helper_process, volume_users, volumes};
 use crate::{Error, VolumeUser, format_short_list};
 
 const FAILED: &str = "the mounts of the instance could not be observed";
@@ -29,7 +29,7 @@ pub(in crate::local) async fn mount_volume(
         return Err(Error::Permanent(format!("{instance} is not running")));
     };
     let _permit = host.helper_permits.acquire().await.map_err(|_| Error::Retry("the engine is stopping".into()))?;
-    helper_calls::mount_volumes(host, &process, record.id_base, &[(volume.clone(), device)]).await
+    helper_process::mount_volumes(host, &process, record.id_base, &[(volume.clone(), device)]).await
 }
 
 /// Unmounts the volume from a running instance, unless processes use it there.
@@ -42,7 +42,7 @@ pub(in crate::local) async fn unmount_volume(
     let Some(mounted) = find_mounted_volume(host, volume, instance)? else { return Ok(()) };
     // This takes no helper permit: it mostly waits for the disk, as long as data is left to write, and starts must not
     // wait for it. There is at most one at a time per instance.
-    if helper_calls::unmount_from_instance(host, &mounted.process, volume, mounted.device_number).await? {
+    if helper_process::unmount_from_instance(host, &mounted.process, volume, mounted.device_number).await? {
         return Ok(());
     }
     let volume_users = volume_users::find_users(mounted.in_instance(host, instance)).await?;

@@ -20,17 +20,14 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-pub use addresses::prefix::Prefix;
-pub use addresses::subnet::Subnet;
+pub use addresses::prefix::{Prefix, Subnet};
 use parking_lot::{Mutex, MutexGuard};
 
 use self::addresses::{free_prefix, prefix};
-use self::firewall::Firewall;
-use self::firewall::{flows, sender_rules};
+use self::firewall::{Firewall, rules};
 use self::identity::Identity;
-use self::links::netlink::Netlink;
-use self::links::netlink_threads::NetlinkThreads;
-use self::links::{bridge, bridge_ports, veth};
+use self::links::netlink::{Netlink, NetlinkThreads};
+use self::links::{bridge, veth};
 use super::protections::{Protection, Protections};
 use crate::Error;
 
@@ -140,9 +137,7 @@ impl Network {
             return Ok(());
         }
         let (identity, nodes) = (self.identity.clone(), self.lock_nodes().clone());
-        self.netlink_threads
-            .run_on_thread(async move || bridge_ports::ensure_guarded_ports(&identity, &nodes).await)
-            .await
+        self.netlink_threads.run_on_thread(async move || bridge::ensure_guarded_ports(&identity, &nodes).await).await
     }
 
     /// Removes the firewall. Forwarding stays on: other programs may rely on it.
@@ -224,7 +219,7 @@ impl Network {
     async fn admit_node(&self, address: Ipv4Addr) -> Result<bool, Error> {
         let _none_loads = self.loading.lock().await;
         let is_new = self.lock_nodes().insert(address);
-        sender_rules::admit_sender(&self.identity, address)?;
+        rules::admit_sender(&self.identity, address)?;
         Ok(is_new)
     }
 
@@ -233,10 +228,10 @@ impl Network {
         {
             let _none_loads = self.loading.lock().await;
             self.lock_nodes().remove(&address);
-            sender_rules::dismiss_sender(&self.identity, address)?;
+            rules::dismiss_sender(&self.identity, address)?;
         }
         let identity = self.identity.clone();
-        self.netlink_threads.run_on_thread(async move || flows::forget_node_flows(&identity, address)).await
+        self.netlink_threads.run_on_thread(async move || firewall::forget_node_flows(&identity, address)).await
     }
 
     fn lock_nodes(&self) -> MutexGuard<'_, BTreeSet<Ipv4Addr>> {

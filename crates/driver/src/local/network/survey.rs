@@ -13,8 +13,8 @@ use super::addresses::prefix::Prefix;
 use super::firewall;
 use super::firewall::Firewall;
 use super::identity::Identity;
+use super::links::netlink::NetlinkThreads;
 use super::links::netlink::{Netlink, io_failure, netlink_error};
-use super::links::netlink_threads::NetlinkThreads;
 use crate::Error;
 use crate::local::helper::kernel;
 

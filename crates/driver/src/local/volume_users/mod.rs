@@ -6,7 +6,6 @@
 mod kernel;
 mod search;
 mod sockets;
-mod tasks;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,9 +21,9 @@ use crate::local::host::mount_tables;
 use crate::local::host::processes::{Process, pid_in_namespace};
 use crate::local::local_host::blocking;
 use crate::{Error, VolumeUser};
+use search::Task;
 use search::{Search, is_in_cgroup, program_name};
 use sockets::BoundSockets;
-use tasks::Task;
 
 /// The delay between two scans.
 const PAUSE: Duration = Duration::from_millis(20);

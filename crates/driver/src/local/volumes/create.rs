@@ -1,5 +1,6 @@
 //! Creates a volume under a temporary name, and moves it into place when all of it is on disk.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -15,8 +16,8 @@ use tokio::process::Command;
 use super::inspection::filesystem_label;
 use super::pool;
 use crate::Error;
+use crate::local::host::files;
 use crate::local::host::paths::InstallationPaths;
-use crate::local::host::{files, trees};
 use crate::local::local_host::{LocalHost, blocking, failed};
 
 const FAILED: &str = "the volume could not be created";
@@ -48,7 +49,7 @@ pub(super) async fn create_volume(host: &LocalHost, mkfs: &Path, id: &VolumeId, 
     };
     let made = made.await;
     if made.is_err() {
-        blocking("the leftovers of a volume could not be removed", move || trees::remove_tree(&draft.directory))
+        blocking("the leftovers of a volume could not be removed", move || files::remove_tree(&draft.directory))
             .await?;
     }
     made
@@ -62,6 +63,30 @@ pub(super) fn too_large_error() -> Error {
 /// The error for a full pool.
 pub(super) fn disk_full_error(what: &str) -> Error {
     Error::Retry(format!("{what}: the disk of the volumes is full"))
+}
+
+/// Runs `mkfs.xfs` on a file, and returns its message if it fails.
+pub(in crate::local) async fn run_mkfs(
+    what: &'static str,
+    mkfs: &Path,
+    options: &[&OsStr],
+    file: &Path,
+) -> Result<Option<String>, Error> {
+    let mut command = Command::new(mkfs);
+    // A filesystem with 4 KiB sectors can be mounted from disks of either sector size.
+    command.args(["-q", "-K", "-s", "size=4096"]).args(options).arg(file);
+    command.env_clear().env("LC_ALL", "C").current_dir("/").kill_on_drop(true);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let ended = tokio::time::timeout(MKFS_TIMEOUT, command.output()).await;
+    let ended = ended.unwrap_or_else(|_| Err(io::Error::other("mkfs.xfs did not finish in time")));
+    let ended = ended.map_err(|error| failed(what, &error))?;
+    Ok((!ended.status.success()).then(|| String::from_utf8_lossy(&ended.stderr).into_owned()))
+}
+
+/// The error for a message of `mkfs.xfs`.
+pub(in crate::local) fn mkfs_error(what: &'static str, message: &str) -> Error {
+    let reason = tarn_base::plain(message.lines().next().unwrap_or("mkfs.xfs failed"), MAX_REASON);
+    failed(what, &io::Error::other(reason))
 }
 
 /// A volume that is being created.
@@ -89,7 +114,7 @@ impl Draft {
         if pool::free_bytes(&self.pool)? < (self.size_bytes / part).clamp(least, most) + REST {
             return Ok(Err(disk_full_error(FAILED)));
         }
-        trees::remove_tree(&self.directory)?;
+        files::remove_tree(&self.directory)?;
         files::ensure_directory(&self.directory, 0o700)?;
         fs::write(&self.prototype, PROTOTYPE)?;
         let file = File::options().write(true).create_new(true).mode(0o600).open(&self.data)?;
@@ -101,20 +126,9 @@ impl Draft {
 
     /// Creates the filesystem.
     async fn format_filesystem(&self, mkfs: &Path, label: &str) -> Result<(), Error> {
-        let mut command = Command::new(mkfs);
-        // A filesystem with 4 KiB sectors can be mounted from disks of either sector size.
-        command.args(["-q", "-K", "-s", "size=4096", "-L", label, "-p"]).arg(&self.prototype).arg(&self.data);
-        command.env_clear().env("LC_ALL", "C").current_dir("/").kill_on_drop(true);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let ended = tokio::time::timeout(MKFS_TIMEOUT, command.output()).await;
-        let ended = ended.unwrap_or_else(|_| Err(io::Error::other("mkfs.xfs did not finish in time")));
-        let ended = ended.map_err(|error| failed(FAILED, &error))?;
-        if ended.status.success() {
-            return Ok(());
-        }
-        let message = String::from_utf8_lossy(&ended.stderr);
-        let reason = tarn_base::plain(message.lines().next().unwrap_or("mkfs.xfs failed"), MAX_REASON);
-        let refused = failed(FAILED, &io::Error::other(reason));
+        let options = ["-L".as_ref(), label.as_ref(), "-p".as_ref(), self.prototype.as_os_str()];
+        let Some(message) = run_mkfs(FAILED, mkfs, &options, &self.data).await? else { return Ok(()) };
+        let refused = mkfs_error(FAILED, &message);
         Err(if message.contains("No space left") { disk_full_error(FAILED) } else { refused })
     }
 

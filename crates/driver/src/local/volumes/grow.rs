@@ -1,5 +1,7 @@
-//! Grows a volume: first its file, then its device, then its filesystem. An engine that dies in between leaves a
-//! filesystem that is smaller than its file, and the next call continues from there.
+//! Ensures that a volume exists with at least its size.
+//!
+//! It grows in this order: its file, its device, its filesystem. An engine that dies in between leaves a filesystem
+//! that is smaller than its file, and the next call continues from there.
 
 use std::fs::File;
 use std::io;
@@ -8,11 +10,11 @@ use tarn_model::ids::VolumeId;
 
 use super::inspection::{self, VolumeState};
 use super::{create, open, pool};
-use crate::Error;
-use crate::local::helper_calls;
+use crate::local::helper_process;
 use crate::local::host::loop_device;
 use crate::local::host::paths::InstallationPaths;
 use crate::local::local_host::{LocalHost, blocking};
+use crate::{Error, ObservedVolume, VolumeSpec};
 
 const FAILED: &str = "the volume could not be grown";
 
@@ -30,7 +32,7 @@ pub(super) async fn grow_volume(host: &LocalHost, id: &VolumeId, size_bytes: u64
     }
     let device = open::open_volume(host, id).await?;
     let device = blocking(FAILED, move || device.refresh_size().map(|()| device)).await?;
-    helper_calls::grow_filesystem(host, &device).await
+    helper_process::grow_filesystem(host, &device).await
 }
 
 /// Lengthens the file if necessary, and returns whether its filesystem has to follow.
@@ -64,4 +66,30 @@ fn lengthen_file(paths: &InstallationPaths, id: &VolumeId, wanted: u64) -> io::R
         file.sync_all()?;
     }
     Ok(Ok(true))
+}
+
+/// Sizes are whole blocks of the filesystem and of every disk.
+const BLOCK: u64 = 4096;
+
+/// The smallest XFS that `mkfs.xfs` creates.
+const MIN_BYTES: u64 = 300 << 20;
+
+/// Ensures that the volume exists. An existing volume is never formatted and never shrinks, and one with a fault is not
+/// touched.
+pub(in crate::local) async fn ensure_volume(host: &LocalHost, spec: &VolumeSpec) -> Result<ObservedVolume, Error> {
+    let mkfs = host.volumes.mkfs()?;
+    host.volumes.check_pool_present(&host.paths)?;
+    let size_bytes = spec.size_bytes.checked_next_multiple_of(BLOCK).ok_or_else(create::too_large_error)?;
+    let _one_at_a_time = host.lock(&spec.id).await;
+    let (paths, id) = (host.paths.clone(), spec.id.clone());
+    match blocking("the volume could not be inspected", move || inspection::inspect_file(&paths, &id)).await? {
+        VolumeState::Absent if size_bytes < MIN_BYTES => {
+            return Err(Error::Permanent(format!("a volume has at least {} MiB", MIN_BYTES >> 20)));
+        }
+        VolumeState::Absent => create::create_volume(host, &mkfs, &spec.id, size_bytes).await?,
+        VolumeState::Sound { .. } => grow_volume(host, &spec.id, size_bytes).await?,
+        VolumeState::Faulty { fault, .. } => return Err(fault.refusal(&spec.id)),
+    }
+    let seen = inspection::observe_volume(host, &spec.id).await?;
+    seen.ok_or_else(|| Error::Retry("the volume disappeared right after it was created".into()))
 }

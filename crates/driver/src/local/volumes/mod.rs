@@ -8,22 +8,23 @@
 //! Start reading at `ensure`, then `open` and `inspection`.
 
 mod create;
-mod ensure;
 mod grow;
 mod inspection;
 mod open;
 mod pool;
 mod remove;
-mod tools;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
+use rustix::mount::{FsOpenFlags, fsopen};
 use tarn_model::ids::VolumeId;
 
-pub(super) use ensure::ensure_volume;
+pub(super) use create::{mkfs_error, run_mkfs};
+pub(super) use grow::ensure_volume;
 pub(super) use inspection::{observe_pool, observe_volume, observe_volumes, report_damage, report_unreadable};
 pub(super) use open::open_volume;
 pub(super) use pool::{PoolUsage, measure_pool, open_pool, sweep_pool, unfinished_entries};
@@ -33,11 +34,11 @@ use crate::Error;
 use crate::local::host::loop_device::{self, FileIdentity};
 use crate::local::host::paths::InstallationPaths;
 use crate::local::local_host::{LocalHost, blocking};
-use tools::Tools;
 
 /// The state that all operations on volumes share.
 pub(super) struct Volumes {
-    tools: Result<Tools, String>,
+    /// The path of `mkfs.xfs`, or what the host lacks.
+    mkfs: Result<PathBuf, String>,
     /// The directory of the pool, locked while this engine uses it.
     pool_lock: File,
 }
@@ -45,22 +46,21 @@ pub(super) struct Volumes {
 impl Volumes {
     /// Looks for what volumes need. A host that lacks it can still have instances.
     pub(super) fn new(pool_lock: File) -> Self {
-        let tools = tools::find_tools();
-        if let Err(why) = &tools {
+        let mkfs = find_mkfs();
+        if let Err(why) = &mkfs {
             tracing::warn!("{why}");
         }
-        Volumes { tools, pool_lock }
+        Volumes { mkfs, pool_lock }
     }
 
     /// Returns whether this host supports volumes.
     pub(super) fn supported(&self) -> bool {
-        self.tools.is_ok()
+        self.mkfs.is_ok()
     }
 
     /// The path of `mkfs.xfs`, on a host that supports volumes.
     pub(super) fn mkfs(&self) -> Result<PathBuf, Error> {
-        let tools = self.tools.as_ref().map_err(|why| Error::Unsupported(why.clone()))?;
-        Ok(tools.mkfs.clone())
+        self.mkfs.clone().map_err(Error::Unsupported)
     }
 
     /// Refuses to continue when another directory lies where the pool was: its volumes would seem to be gone.
@@ -101,4 +101,39 @@ pub(super) fn volumes_by_device(host: &LocalHost) -> io::Result<BTreeMap<u64, Vo
 /// operations, because those wait for helpers, which may be busy with instances whose start needs the device.
 fn device_lock_name(id: &VolumeId) -> String {
     format!("{id} device")
+}
+
+/// Where administrative programs are; the search path of a service often lacks some of them.
+const DIRECTORIES: [&str; 6] = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin"];
+
+/// Looks for `mkfs.xfs`, and for a kernel with XFS and loop devices. The error names what is missing, for the operator
+/// and for the owner of a volume alike.
+fn find_mkfs() -> Result<PathBuf, String> {
+    let missing = |what: &str| format!("this host does not support volumes: {what}");
+    let Some(mkfs) = find_program("mkfs.xfs") else {
+        return Err(missing("the program mkfs.xfs is missing (install the package xfsprogs)"));
+    };
+    // Both checks make the kernel load the module if it has one.
+    if let Err(error) = fsopen("xfs", FsOpenFlags::FSOPEN_CLOEXEC) {
+        tracing::debug!(%error, "the kernel cannot open XFS");
+        return Err(missing("its kernel lacks the filesystem XFS (is the module xfs available?)"));
+    }
+    if let Err(error) = File::open("/dev/loop-control") {
+        tracing::debug!(%error, "/dev/loop-control cannot be opened");
+        return Err(missing("its kernel has no loop devices (is the module loop available?)"));
+    }
+    Ok(mkfs)
+}
+
+/// Finds a program in the usual directories.
+fn find_program(name: &str) -> Option<PathBuf> {
+    DIRECTORIES
+        .iter()
+        .map(|directory| Path::new(directory).join(name))
+        .find(|path| is_executable(path).unwrap_or(false))
+}
+
+fn is_executable(path: &Path) -> io::Result<bool> {
+    let found = fs::metadata(path)?;
+    Ok(found.is_file() && found.permissions().mode() & 0o111 != 0)
 }

@@ -14,8 +14,8 @@ use rustix::fs::statvfs;
 use tarn_model::ids::VolumeId;
 
 use crate::Error;
+use crate::local::host::files;
 use crate::local::host::paths::InstallationPaths;
-use crate::local::host::{files, trees};
 
 /// The file in the pool that carries the installation id.
 const OWNER_FILE: &str = "installation";
@@ -75,7 +75,7 @@ pub(in crate::local) fn open_pool(
 
 /// Removes what was half created or half removed when the engine died, and nothing else.
 pub(in crate::local) fn sweep_pool(pool: &Path) -> io::Result<()> {
-    unfinished_entries(pool)?.iter().try_for_each(|path| trees::remove_tree(path))
+    unfinished_entries(pool)?.iter().try_for_each(|path| files::remove_tree(path))
 }
 
 /// The entries that are half created or half removed, by a running engine or by one that died.

@@ -10,9 +10,9 @@ use tarn_model::ids::VolumeId;
 
 use super::pool;
 use crate::Error;
+use crate::local::host::files;
 use crate::local::host::loop_device::{self, FileIdentity};
 use crate::local::host::paths::InstallationPaths;
-use crate::local::host::{files, trees};
 use crate::local::instance::observe;
 use crate::local::local_host::{LocalHost, blocking};
 
@@ -49,7 +49,7 @@ pub(in crate::local) async fn remove_volume(host: &LocalHost, id: &VolumeId) -> 
 /// Removes the volume; returns `false` when it is in use.
 fn try_remove(paths: &InstallationPaths, id: &VolumeId) -> io::Result<bool> {
     let (directory, aside) = (paths.volume_directory(id), paths.volume_directory(id).with_extension(pool::REMOVED));
-    trees::remove_tree(&aside)?;
+    files::remove_tree(&aside)?;
     if is_file_in_use(&paths.volume_file(id))? {
         return Ok(false);
     }
@@ -58,7 +58,7 @@ fn try_remove(paths: &InstallationPaths, id: &VolumeId) -> io::Result<bool> {
         moved => moved?,
     }
     files::sync_directory(&paths.pool)?;
-    trees::remove_tree(&aside)?;
+    files::remove_tree(&aside)?;
     files::sync_directory(&paths.pool)?;
     Ok(true)
 }

@@ -16,7 +16,7 @@ use tarn_link::JobEnd;
 use tokio::sync::watch;
 
 use crate::filesystem::{Owner, open_directory, replace_file};
-use crate::jobs::attempts::failure::Failure;
+use crate::jobs::attempts::Failure;
 use crate::jobs::paths::{LOG_FILE, ORDER_FILE, OUTCOME_FILE};
 use crate::jobs::supervisor::messages::{SupervisorChannel, ToSupervisor};
 

@@ -7,12 +7,12 @@ use tokio::io::{ReadHalf, WriteHalf};
 use tokio::time::timeout;
 
 use super::start;
-use crate::jobs::attempts::failure::Failure;
+use crate::jobs::attempts::Failure;
 use crate::jobs::attempts::follow::follow_attempt;
 use crate::jobs::files::receive;
 use crate::jobs::paths::{JobPaths, UNPACKED_MARKER};
 use crate::jobs::registry::Job;
-use crate::jobs::removal::forget;
+use crate::jobs::removal;
 use crate::link_service::{Guest, send_refusal};
 
 /// The maximum number of commands of an attempt, and their maximum total length.
@@ -36,7 +36,7 @@ pub(in crate::jobs) async fn serve_run<S: Stream>(
         let failure = Failure::temporary("the node already knows too many jobs");
         return report_not_started(&failure, &mut reader, &mut writer).await;
     };
-    let Ok(guard) = timeout(forget::LOCK_TIMEOUT, job.exclusive.lock()).await else {
+    let Ok(guard) = timeout(removal::LOCK_TIMEOUT, job.exclusive.lock()).await else {
         return send_refusal(&mut writer, "the job is being started or forgotten".into()).await;
     };
     if !guest.jobs.is_known(&order.job, &job) {
@@ -119,7 +119,7 @@ async fn prepare_attempt(
     }
     // The engine has given the earlier attempts up, and they share a directory with this one.
     for (number, attempt) in attempts {
-        if !forget::kill_attempt(&attempt).await {
+        if !removal::kill_attempt(&attempt).await {
             return Err(Failure::temporary("an earlier attempt of the job does not end"));
         }
         attempt.discard();

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -12,18 +13,16 @@ use rustix::fs::Mode;
 use rustix::pipe::PipeFlags;
 use tarn_link::{Image, JobOrder};
 
-use super::script;
 use crate::filesystem::{Owner, open_directory, open_or_create_below, replace_file};
+use crate::jobs::attempts::Failure;
 use crate::jobs::attempts::attempt::{Attempt, Stage, SupervisorLink};
-use crate::jobs::attempts::failure::Failure;
 use crate::jobs::helper_process::ChildProcess;
 use crate::jobs::paths::{HOSTS_FILE, JOBS_DIRECTORY, JobPaths, LOG_FILE, ORDER_FILE, SCRIPT_FILE};
 use crate::jobs::registry::Job;
-use crate::jobs::removal::forget::remove_path;
-use crate::jobs::supervisor::IN_INSTANCE;
+use crate::jobs::removal::remove_path;
 use crate::jobs::supervisor::messages::SupervisorChannel;
 use crate::jobs::supervisor::monitor::AttemptMonitor;
-use crate::jobs::supervisor::processes;
+use crate::jobs::supervisor::{IN_INSTANCE, processes};
 use crate::link_service::Guest;
 use crate::users::Account;
 
@@ -82,12 +81,7 @@ fn write_attempt_files(paths: &JobPaths, account: &Account, order: &JobOrder) ->
     let readable = Owner { account: Some(account), mode: Mode::RUSR | Mode::WUSR };
     replace_file(&user_files, HOSTS_FILE, hosts.as_bytes(), readable)?;
     let venv = order.venv.then(|| paths.venv_directory(account));
-    replace_file(
-        &user_files,
-        SCRIPT_FILE,
-        script::build_script(&order.commands, venv.as_deref()).as_bytes(),
-        readable,
-    )?;
+    replace_file(&user_files, SCRIPT_FILE, build_script(&order.commands, venv.as_deref()).as_bytes(), readable)?;
     let directory = paths.attempt_directory(order.attempt);
     DirBuilder::new().mode(0o700).create(&directory)?;
     File::options().write(true).create_new(true).mode(0o600).open(directory.join(LOG_FILE))?;
@@ -134,4 +128,56 @@ fn start_supervisor(
     };
     tokio::spawn(monitor.monitor_attempt(paths.job().to_owned()));
     Ok(attempt)
+}
+
+/// Creates a virtual environment and gives it a `pip`.
+const MAKE_VENV: &str = include_str!("venv.py");
+
+/// Builds the script that the shell of an attempt runs; `venv` is the directory of the virtual environment, if the job
+/// has one.
+///
+/// All commands share one shell, so that `cd`, `export` and `set -e` of one affect the next. Each is run by `eval`, so
+/// that a syntax error fails only its own command. The status is checked on a separate line, because `set -e` has no
+/// effect on the left of `||`.
+fn build_script(commands: &[String], venv: Option<&Path>) -> String {
+    let mut text = venv.map(venv_prelude).unwrap_or_default();
+    for command in commands {
+        text.push_str("eval ");
+        text.push_str(&shell_quote(command));
+        text.push_str("\ncase $? in 0) ;; *) exit $? ;; esac\n");
+    }
+    text
+}
+
+/// Creates the virtual environment unless an earlier attempt did, and activates it.
+fn venv_prelude(venv: &Path) -> String {
+    let path = shell_quote(&venv.to_string_lossy());
+    let make = shell_quote(MAKE_VENV);
+    format!(
+        "if [ -x {path}/bin/python3 ]; then :\n\
+         elif command -v uv >/dev/null 2>&1 && uv venv --quiet --system-site-packages {path}; then \
+         {path}/bin/python3 -I -c {make} {path}\n\
+         elif command -v python3 >/dev/null 2>&1; then \
+         python3 -I -c {make} {path} || echo 'tarn: the virtual environment could not be made.'\n\
+         else echo 'tarn: there is no python3 here, and so no virtual environment.'; fi\n\
+         if [ -x {path}/bin/python3 ]; then \
+         export VIRTUAL_ENV={path} PATH={path}/bin:\"$PATH\"; unset PYTHONHOME; fi\n"
+    )
+}
+
+/// Quotes a word for the shell.
+fn shell_quote(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Commands reach `eval` unchanged.
+    #[test]
+    fn script_quotes_commands() {
+        let text = build_script(&["echo 'a'".into()], None);
+        assert_eq!(text, "eval 'echo '\\''a'\\'''\ncase $? in 0) ;; *) exit $? ;; esac\n");
+    }
 }

@@ -1,9 +1,7 @@
 //! Serves the outputs of a job: a helper finds and reads them as the user, and the guest relays its output.
 
 use std::io;
-use std::process::{Command, Stdio};
 
-use rustix::pipe::PipeFlags;
 use tarn_link::frames::MAX_DATA;
 use tarn_link::{FromOutputs, OutputsOrder, Reader, Reply, Result, Stream, Writer};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf};
@@ -12,7 +10,6 @@ use crate::jobs::helper_process::HelperProcess;
 use crate::jobs::paths::JobPaths;
 use crate::link_service::{Guest, send_refusal};
 use crate::process::Pipe;
-use crate::process::spawn::run_as_user_in_required;
 
 /// Serves a request for the files of a job.
 pub(in crate::jobs) async fn serve_outputs<S: Stream>(
@@ -43,13 +40,7 @@ fn start_collect_helper(guest: &Guest, paths: &JobPaths) -> io::Result<Option<(H
     if !working.is_dir() {
         return Ok(None);
     }
-    let (their_input, input) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-    let (output, their_output) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-    let mut command = Command::new(&guest.settings.helper);
-    command.arg("collect").env_clear().stdin(their_input).stdout(their_output).stderr(Stdio::null());
-    run_as_user_in_required(&mut command, &account, &working)?;
-    let helper = HelperProcess::start(guest, &mut command)?;
-    Ok(Some((helper, Pipe::new(input)?, Pipe::new(output)?)))
+    HelperProcess::start_with_pipes(guest, "collect", &account, &working).map(Some)
 }
 
 async fn relay_helper_output<W: AsyncWrite + Unpin>(

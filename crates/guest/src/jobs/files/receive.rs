@@ -1,22 +1,19 @@
 //! Receives the files of a job.
 
 use std::io;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rustix::pipe::PipeFlags;
 use tarn_link::{Error, Frame, Reader, Result};
 use tokio::io::AsyncRead;
 use tokio::time::timeout;
 
-use crate::jobs::attempts::failure::Failure;
+use crate::jobs::attempts::Failure;
 use crate::jobs::attempts::start;
 use crate::jobs::helper_process::HelperProcess;
 use crate::jobs::paths::{JobPaths, UNPACKED_MARKER};
-use crate::jobs::removal::forget;
+use crate::jobs::removal;
 use crate::link_service::Guest;
 use crate::process::Pipe;
-use crate::process::spawn::run_as_user_in_required;
 use crate::users::Account;
 
 /// How long the stream or the helper may be idle.
@@ -56,7 +53,7 @@ pub(in crate::jobs) async fn receive_files<R: AsyncRead + Unpin>(
     };
     if !matches!(result, Ok(Ok(()))) {
         // Remaining files are replaced by the next attempt, or removed with the job.
-        let _ = forget::remove_working_directory(guest, paths, &account).await;
+        let _ = removal::remove_working_directory(guest, paths, &account).await;
     }
     result
 }
@@ -70,13 +67,7 @@ pub(in crate::jobs) async fn discard_stream<R: AsyncRead + Unpin>(reader: &mut R
 /// Starts the helper that unpacks as the user, in an empty directory of the job.
 fn start_unpack_helper(guest: &Guest, paths: &JobPaths, account: &Account) -> io::Result<(HelperProcess, Pipe, Pipe)> {
     start::create_working_directory(paths, account)?;
-    let (their_input, input) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-    let (result, their_result) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-    let mut command = Command::new(&guest.settings.helper);
-    command.arg("unpack").env_clear().stdin(their_input).stdout(their_result).stderr(Stdio::null());
-    run_as_user_in_required(&mut command, account, &paths.working_directory(account))?;
-    let helper = HelperProcess::start(guest, &mut command)?;
-    Ok((helper, Pipe::new(input)?, Pipe::new(result)?))
+    HelperProcess::start_with_pipes(guest, "unpack", account, &paths.working_directory(account))
 }
 
 /// Copies the archive to the helper and reads its result.

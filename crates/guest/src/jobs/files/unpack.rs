@@ -19,7 +19,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use tarn_base::archive::{Entries, Entry, EntryType};
 
 use crate::filesystem::open_directory;
-use crate::jobs::attempts::failure::Failure;
+use crate::jobs::attempts::Failure;
 use crate::jobs::files::walk::open_below;
 
 /// The maximum number of entries in an archive.

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tarn_link::JobEnd;
 
-use crate::jobs::attempts::failure::Failure;
+use crate::jobs::attempts::Failure;
 use crate::process::Pipe;
 
 /// The maximum length of a message.

@@ -25,7 +25,7 @@ use tarn_link::{Image, JobEnd, JobOrder};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::jobs::attempts::failure::Failure;
+use crate::jobs::attempts::Failure;
 use crate::jobs::paths::{JobPaths, LOG_FILE, ORDER_FILE};
 use crate::jobs::supervisor::messages::{FromSupervisor, SupervisorChannel, ToSupervisor};
 use crate::jobs::supervisor::processes::{ProcessSet, freezable_user};

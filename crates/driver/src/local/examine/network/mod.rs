@@ -1,6 +1,5 @@
 //! The network of the host, as far as it can interfere with instances: settings, foreign rules, foreign addresses.
 
-mod iptables_rules;
 mod nft_rules;
 
 use std::path::Path;
@@ -11,6 +10,7 @@ use super::{AS_ROOT, read_setting, snapshot, tools};
 use crate::findings::Finding;
 use crate::local::installation;
 use crate::local::network::survey;
+use nft_rules::{Obstacle, iptables_remedy};
 
 /// Where the kernel lists the tables of the legacy iptables.
 const OLDER: &str = "/proc/net/ip_tables_names";
@@ -118,7 +118,7 @@ async fn check_foreign_rules(data: &Path, is_open: bool) -> Finding {
         && let Some(save) = tools::find_program("iptables-legacy-save")
         && let Ok(saved) = tools::run_program(&save, &[]).await
     {
-        found.extend(iptables_rules::find_legacy_obstacle(&saved, &ours, &uplink));
+        found.extend(find_legacy_obstacle(&saved, &ours, &uplink));
     }
     if !found.is_empty() {
         let what: Vec<_> = found.iter().map(|one| format!("{} ({})", one.place, one.how)).collect();
@@ -148,6 +148,42 @@ fn default_uplink(routes: &str) -> Option<String> {
     defaults.min().map(|(_, name)| name)
 }
 
+/// Returns the obstacle to forwarded packets in the rules of the legacy iptables, which `nft` does not show, from the
+/// output of `iptables-legacy-save`.
+fn find_legacy_obstacle(saved: &str, ours: &str, uplink: &str) -> Option<Obstacle> {
+    let filter: Vec<&str> = saved
+        .lines()
+        .map(str::trim)
+        .skip_while(|line| *line != "*filter")
+        .skip(1)
+        .take_while(|line| *line != "COMMIT")
+        .collect();
+    let has = |chain: &str| filter.iter().any(|line| line.starts_with(&format!(":{chain} ")));
+    if !filter.iter().any(|line| line.starts_with(":FORWARD DROP")) {
+        return None;
+    }
+    let lets_pass = |option: &str| {
+        filter.iter().any(|line| {
+            let mut words = line.split_whitespace();
+            let named = words.find(|word| *word == option).and_then(|_| words.next());
+            line.ends_with("-j ACCEPT")
+                && !line.contains(" ! ")
+                && named.is_some_and(|name| is_own_interface(name, ours))
+        })
+    };
+    if lets_pass("-i") && lets_pass("-o") {
+        return None;
+    }
+    let chain = if has("DOCKER-USER") { "DOCKER-USER" } else { "FORWARD" };
+    let remedy =
+        iptables_remedy(chain, (ours, uplink), has("ufw-user-forward")).replace("iptables ", "iptables-legacy ");
+    Some(Obstacle { place: "iptables-legacy filter FORWARD".into(), how: "its policy is drop", remedy })
+}
+
+fn is_own_interface(name: &str, ours: &str) -> bool {
+    name.strip_suffix('+').map_or(name == ours, |start| ours.starts_with(start) || start.starts_with(ours))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,5 +206,25 @@ mod tests {
         std::fs::write(data.path().join("installation"), "zzzzzz").unwrap();
         let after = addresses(data.path()).await.found;
         assert!(after.contains("the first instance gets an address of ") && after.contains("/16"), "{after}");
+    }
+
+    #[test]
+    fn drop_policy_is_an_obstacle_until_ours_pass() {
+        let saved = "*nat\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n*filter\n:INPUT ACCEPT [0:0]\n:FORWARD DROP [0:0]\n\
+                     -A FORWARD -i docker0 -o eth0 -j ACCEPT\nCOMMIT\n";
+        let found = find_legacy_obstacle(saved, "tabc123", "eth0").unwrap();
+        assert!(found.remedy.starts_with("iptables-legacy -I FORWARD -i 'tabc123+' -o 'eth0' -j ACCEPT"), "{found:?}");
+        let mended = saved.replace(
+            "-A FORWARD",
+            "-A FORWARD -i tabc123+ -o eth0 -j ACCEPT\n-A FORWARD -o tabc123+ -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n-A FORWARD",
+        );
+        assert_eq!(find_legacy_obstacle(&mended, "tabc123", "eth0"), None);
+        assert_eq!(find_legacy_obstacle("*filter\n:FORWARD ACCEPT [0:0]\nCOMMIT\n", "tabc123", "eth0"), None);
+        assert_eq!(
+            find_legacy_obstacle("*mangle\n:FORWARD DROP [0:0]\nCOMMIT\n", "tabc123", "eth0"),
+            None,
+            "another table"
+        );
+        assert_eq!(find_legacy_obstacle("", "tabc123", "eth0"), None);
     }
 }

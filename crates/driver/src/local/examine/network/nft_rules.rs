@@ -22,17 +22,20 @@ struct Chain<'a> {
     name: &'a str,
 }
 
+impl Chain<'_> {
+    fn of(chain: &Value) -> Chain<'_> {
+        let field = |name| string_field(chain, name);
+        Chain { family: field("family"), table: field("table"), name: field("name") }
+    }
+}
+
 /// Returns the obstacles to forwarded packets. `ours` is the name prefix of our interfaces, `uplink` the interface to
 /// other hosts.
 pub(super) fn find_obstacles(ruleset: &Value, ours: &str, uplink: &str) -> Vec<Obstacle> {
     let mut found = Vec::new();
     for chain in hooked_chains(ruleset, "forward") {
         let Some(how) = drop_reason(ruleset, chain) else { continue };
-        let chain = Chain {
-            family: string_field(chain, "family"),
-            table: string_field(chain, "table"),
-            name: string_field(chain, "name"),
-        };
+        let chain = Chain::of(chain);
         let own_rules = || table_rules(ruleset, &chain);
         let passes = |rule: &Value| {
             rule_accepts(rule) || jump_target(rule).is_some_and(|to| chain_accepts(ruleset, &chain, to, MAX_JUMPS))
@@ -69,11 +72,7 @@ fn drop_reason(ruleset: &Value, chain: &Value) -> Option<&'static str> {
     if string_field(chain, "policy") == "drop" {
         return Some("its policy is drop");
     }
-    let own = Chain {
-        family: string_field(chain, "family"),
-        table: string_field(chain, "table"),
-        name: string_field(chain, "name"),
-    };
+    let own = Chain::of(chain);
     let last = table_rules(ruleset, &own).filter(|rule| string_field(rule, "chain") == own.name).last()?;
     // Counters and log statements do not restrict which packets match.
     let mut parts = rule_expressions(last).filter(|part| part.get("counter").is_none() && part.get("log").is_none());

@@ -1,7 +1,6 @@
 //! Starting an instance: its namespaces, its root filesystem, and the guest as its first process.
 
 mod devices;
-mod disk;
 mod root_filesystem;
 mod seccomp;
 mod specification;
@@ -24,7 +23,7 @@ use self::root_filesystem::RootMounts;
 use super::namespaces::{Keeper, Namespaces};
 use super::order::{BEGIN, Report, Start};
 use super::{Described, read_line, send_report, with_context};
-use crate::local::instance::exit_marker;
+use crate::local::instance::observe;
 
 /// The first descriptor that the guest inherits: its control socket. The next one is for its exit marker.
 const FIRST_INHERITED: i32 = 3;
@@ -38,12 +37,12 @@ const GUEST_PRIORITY: i32 = -20;
 /// Sets up the instance and, when the engine confirms, lets it begin.
 pub(super) fn start_instance(order: &Start) -> io::Result<()> {
     let listener = open_control_socket(order)?;
-    let exit_marker = exit_marker::create_exit_marker(&order.run, order.id_base)?;
+    let exit_marker = observe::create_exit_marker(&order.run, order.id_base)?;
     check_descriptors(&[listener.as_fd(), exit_marker.as_fd()])?;
     let unmade = with_context("the namespaces could not be created");
     let keeper = Keeper::fork().map_err(&unmade)?;
     // Creating a network namespace takes time in the kernel, so the disk is mounted meanwhile.
-    let disk = disk::mount_disk(order)?;
+    let disk = root_filesystem::mount_disk(order)?;
     let namespaces = keeper.into_namespaces(order.id_base).map_err(&unmade)?;
     send_report(&Report::Namespaces { pid: namespaces.pid })?;
     let mounts = root_filesystem::build_root(order, &namespaces.user, &disk)

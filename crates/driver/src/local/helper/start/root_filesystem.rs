@@ -5,24 +5,27 @@
 //! only in this namespace, holds the mount points and what libcontainer writes.
 
 use std::ffi::CString;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use libcontainer::syscall::linux;
-use rustix::fs::{CWD, FileType, Mode, OFlags, chmod, makedev, mknodat, openat};
+use libcontainer::syscall::linux::{self, MOUNT_ATTR_NODEV};
+use rustix::fs::{CWD, FallocateFlags, FileType, Mode, OFlags, chmod, fallocate, makedev, mknodat, openat, statvfs};
+use rustix::io::Errno;
 use rustix::mount::{
     MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_change, move_mount, open_tree,
 };
 use rustix::thread::UnshareFlags;
 
-use super::{devices, disk};
-use crate::local::helper::kernel;
-use crate::local::helper::mount_calls::{mount_overlay, set_mount_attributes};
+use super::devices;
+use crate::local::disk::content;
+use crate::local::helper::mount_calls::{self, mount_overlay, set_mount_attributes};
 use crate::local::helper::order::{Disk, Start};
-use crate::local::helper::volumes::mount_points;
-use crate::local::helper::with_context;
+use crate::local::helper::volumes::{self, mount_points};
+use crate::local::helper::{kernel, with_context};
+use crate::local::host::loop_device::FileIdentity;
+use crate::local::host::{files, xfs};
 use crate::local::protections::Protection;
 
 /// The maximum size of `/run`, if half of the memory is not less.
@@ -54,7 +57,7 @@ pub(super) fn build_root(order: &Start, ids: &OwnedFd, disk: &OwnedFd) -> io::Re
         fs::create_dir(name)?;
     }
     mount_read_only(&order.image, "image", Some(ids))?;
-    disk::place_disk(order, disk, "disk")?;
+    place_disk(order, disk, "disk")?;
     let mut lower = "image/root".to_owned();
     for (number, layer) in order.container.iter().flat_map(|container| &container.layers).enumerate() {
         // All options together have to fit into a page, so the names are short.
@@ -71,7 +74,7 @@ pub(super) fn build_root(order: &Start, ids: &OwnedFd, disk: &OwnedFd) -> io::Re
         mount_overlay("root/usr", "lowerdir=image/hide:usr,upperdir=disk/usr-upper,workdir=disk/usr-work")?;
     }
     if matches!(order.disk, Disk::Device { .. }) {
-        disk::reserve_disk_space("disk")?;
+        reserve_disk_space("disk")?;
     }
     mount_read_only(&order.guest, "root/.tarn/guest", None)?;
     mount_tmpfs(order, "root/dev", "mode=0755,size=64m,nr_inodes=1024", MountFlags::NOEXEC | device_flags(order))?;
@@ -125,4 +128,55 @@ fn mount_tmpfs(order: &Start, at: &str, options: &str, flags: MountFlags) -> io:
 /// usable.
 fn device_flags(order: &Start) -> MountFlags {
     if order.protections.have(Protection::UserNamespace) { MountFlags::NODEV } else { MountFlags::empty() }
+}
+
+/// A file that reserves space on the disk, outside of the layers, where the instance does not see it.
+const RESERVED_FILE: &str = "room";
+
+/// The maximum reserved space.
+const MAX_RESERVED: u64 = 16 << 20;
+
+/// Creates a detached mount of the disk.
+pub(super) fn mount_disk(order: &Start) -> io::Result<OwnedFd> {
+    match &order.disk {
+        Disk::Directory(path) => {
+            let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+            let tree = open_tree(CWD, path, flags)?;
+            mount_calls::set_mount_attributes(&tree, MOUNT_ATTR_NODEV, None)?;
+            Ok(tree)
+        }
+        Disk::Device { device, number, file } => mount_device(device, *number, *file),
+    }
+}
+
+/// Moves the mount to its place, and creates what a new disk needs. The reserved space is released, so that a full disk
+/// has a little space.
+pub(super) fn place_disk(order: &Start, tree: &OwnedFd, at: &str) -> io::Result<()> {
+    move_mount(tree, "", CWD, at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+    let at = Path::new(at);
+    files::ignore_missing(fs::remove_file(at.join(RESERVED_FILE)))?;
+    content::create_layers(at, &order.hostname, order.id_base)
+}
+
+/// Reserves space for the next start: without any the kernel would mount the layers of a full disk read-only, and the
+/// tenant could not free space. Half of the free space stays available for the guest.
+pub(super) fn reserve_disk_space(at: &str) -> io::Result<()> {
+    let free = statvfs(at)?;
+    let length = (free.f_bavail.saturating_mul(free.f_frsize) / 2).min(MAX_RESERVED);
+    let file = File::create(Path::new(at).join(RESERVED_FILE))?;
+    match fallocate(&file, FallocateFlags::empty(), 0, length) {
+        // The free space may be less than was counted, and the filesystem of a plain directory may not support this.
+        Ok(()) | Err(Errno::NOSPC | Errno::INVAL | Errno::OPNOTSUPP) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn mount_device(device: &Path, number: u64, file: FileIdentity) -> io::Result<OwnedFd> {
+    let tree = xfs::mount_copy_detached(device).map_err(|error| {
+        let damaged = xfs::is_damage(&error) || xfs::is_io_failure(&error);
+        let words = if damaged { "the disk of the instance is damaged" } else { "the disk could not be mounted" };
+        with_context(words)(error)
+    })?;
+    volumes::check_device(&tree, device, number, file)?;
+    Ok(tree)
 }

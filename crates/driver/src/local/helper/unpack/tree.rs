@@ -12,7 +12,7 @@ use tarn_base::plain;
 use super::super::Failure;
 use super::super::order::Report;
 use super::super::send_report;
-use crate::local::host::trees;
+use crate::local::host::files;
 
 /// The maximum length of a path, so that the kernel accepts it as a whole.
 const MAX_PATH: usize = 4_000;
@@ -75,7 +75,7 @@ impl Tree {
         let Some(found) = stat_entry(place)? else { return Ok(false) };
         let was_whiteout = is_whiteout(&found);
         self.last = None;
-        trees::remove_tree_in(&place.parent, &place.name)?;
+        files::remove_tree_in(&place.parent, &place.name)?;
         Ok(was_whiteout)
     }
 

@@ -3,7 +3,6 @@
 //! The mount is created detached, with the ids of the instance, and then moved to its place inside. The kernel's mount
 //! table is read before and after.
 
-mod mount_namespace;
 pub(super) mod mount_points;
 
 use std::ffi::OsStr;
@@ -20,7 +19,7 @@ use rustix::mount::{MoveMountFlags, UnmountFlags, move_mount, unmount as unmount
 use rustix::process::fchdir;
 use tarn_model::ids::VolumeId;
 
-use self::mount_namespace::MountNamespace;
+use self::mount_points::MountNamespace;
 use self::mount_points::MountPoint;
 use super::Failure;
 use super::order::{Mount, Refused, Unmount, Volume, Why};

@@ -6,9 +6,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::disk_space;
+use rustix::fs::statvfs;
+
 use super::{CacheState, Images};
-use crate::local::host::trees;
+use crate::local::host::files;
 
 /// The available space, and whether the disk is the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +46,7 @@ impl Images {
         };
         let growing: u64 = state.growing.values().map(|(_, bytes)| bytes).sum();
         let cache = self.settings.cache_bytes.saturating_sub(sum(true).saturating_add(growing));
-        let disk = disk_space::free_disk_bytes(&self.directory)?.saturating_add(sum(false));
+        let disk = free_disk_bytes(&self.directory)?.saturating_add(sum(false));
         Ok(AvailableSpace { bytes: cache.min(disk), is_disk_bound: disk < cache })
     }
 
@@ -67,7 +68,7 @@ impl Images {
         let named = state.layers.values().map(|known| known.bytes);
         let total: u64 = named.chain(state.growing.values().map(|(_, bytes)| *bytes)).sum();
         let is_over = total > self.settings.cache_bytes;
-        if !is_over && disk_space::free_disk_bytes(&self.directory)? > 0 {
+        if !is_over && free_disk_bytes(&self.directory)? > 0 {
             return Ok(FitResult::Yes);
         }
         let in_use = in_use();
@@ -85,7 +86,7 @@ impl Images {
 
     /// Removes an evicted layer, and forgets the images that contain it.
     pub(in crate::local::images) fn remove_evicted_layer(&self, evicted_path: &Path) -> io::Result<()> {
-        trees::remove_tree(evicted_path)?;
+        files::remove_tree(evicted_path)?;
         self.forget_incomplete_images()
     }
 }
@@ -96,8 +97,31 @@ impl CacheState {
     }
 }
 
+/// The fraction of the disk that layers never use (one twentieth), because the database may be on it, and its upper
+/// limit in bytes.
+const RESERVED_PART: u64 = 20;
+const MOST_RESERVED: u64 = 5_000_000_000;
+
+/// The minimum size that each entry of a layer counts with, so that limiting bytes also limits files.
+const FILE: u64 = 4 << 10;
+
+/// Returns how many bytes may still be written to the disk of a directory. Inodes run out like bytes; a filesystem
+/// without a fixed number of them reports zero.
+pub(super) fn free_disk_bytes(directory: &Path) -> io::Result<u64> {
+    let disk = statvfs(directory)?;
+    let reserved = (disk.f_blocks.saturating_mul(disk.f_frsize) / RESERVED_PART).min(MOST_RESERVED);
+    let bytes = disk.f_bavail.saturating_mul(disk.f_frsize).saturating_sub(reserved);
+    if disk.f_files == 0 {
+        return Ok(bytes);
+    }
+    let files = disk.f_favail.saturating_sub(disk.f_files / RESERVED_PART);
+    Ok(bytes.min(files.saturating_mul(FILE)))
+}
+
 #[cfg(test)]
 mod tests {
+    use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
     use super::super::stored_images::StoredImage;
     use super::super::tests::{add_layer, layer_names, open_cache, test_digest};
     use super::*;
@@ -149,5 +173,30 @@ mod tests {
         images.discard_partial_layer(number, &place).unwrap();
         drop(pins);
         assert_eq!(room().bytes, 70);
+    }
+
+    /// A part of the bytes and of the inodes is never reported as free.
+    #[test]
+    fn part_of_the_disk_is_reserved() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: mounts need root");
+            return;
+        }
+        struct Mounted(tempfile::TempDir);
+        impl Drop for Mounted {
+            fn drop(&mut self) {
+                unmount(self.0.path(), UnmountFlags::DETACH).unwrap();
+            }
+        }
+        let disk = |options: &std::ffi::CStr| {
+            let directory = tempfile::tempdir().unwrap();
+            mount("test", directory.path(), "tmpfs", MountFlags::empty(), options).unwrap();
+            Mounted(directory)
+        };
+        let (bytes, files) = (disk(c"size=1000k,nr_inodes=1000"), disk(c"size=100m,nr_inodes=101"));
+        assert_eq!(free_disk_bytes(bytes.0.path()).unwrap(), 950 << 10);
+        assert_eq!(free_disk_bytes(files.0.path()).unwrap(), 95 * FILE, "the directory itself is one of them");
+        std::fs::write(bytes.0.path().join("a"), vec![7; 960 << 10]).unwrap();
+        assert_eq!(free_disk_bytes(bytes.0.path()).unwrap(), 0);
     }
 }

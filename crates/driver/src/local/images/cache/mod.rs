@@ -4,7 +4,6 @@
 //! images that consist of layers are in `stored_images`; `eviction` chooses what is removed when there is too little
 //! space.
 
-mod disk_space;
 pub(super) mod eviction;
 pub(super) mod stored_images;
 
@@ -19,10 +18,9 @@ use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
 use self::stored_images::{load_json_file, touch_file};
-use super::names;
 use super::pull::unpack_permits::UnpackPermits;
 use super::settings::ImageSettings;
-use crate::local::host::{files, trees};
+use crate::local::host::files;
 
 /// The metadata file beside the tree of a layer.
 const LAYER_FILE: &str = "layer.json";
@@ -99,7 +97,7 @@ impl Images {
             if let Some(taken) = name.strip_prefix(INCOMPLETE_PREFIX).and_then(|taken| taken.parse::<u64>().ok()) {
                 number = number.max(taken.saturating_add(1));
             }
-            if !names::is_digest_hex(&name) {
+            if !super::is_digest_hex(&name) {
                 incomplete.push(path);
                 continue;
             }
@@ -208,13 +206,13 @@ impl Images {
         let used = state.uses;
         state.layers.insert(layer.to_owned(), CachedLayer { used, ..known });
         drop(state);
-        trees::remove_tree(&replaced_path)?;
+        files::remove_tree(&replaced_path)?;
         files::sync_directory(&self.directory.join("layers"))
     }
 
     /// Removes a layer that will not become complete. Its size counts until it is gone.
     pub(super) fn discard_partial_layer(&self, number: u64, place: &Path) -> io::Result<()> {
-        trees::remove_tree(place)?;
+        files::remove_tree(place)?;
         self.state().growing.remove(&number);
         Ok(())
     }
@@ -273,7 +271,7 @@ pub(super) mod tests {
     pub(super) fn open_cache(directory: &Path, cache_bytes: u64) -> Images {
         let settings = ImageSettings { cache_bytes, ..ImageSettings::default() };
         let (images, incomplete) = Images::open(directory.to_owned(), settings, &BTreeSet::new()).unwrap();
-        incomplete.iter().for_each(|path| trees::remove_tree(path).unwrap());
+        incomplete.iter().for_each(|path| files::remove_tree(path).unwrap());
         images
     }
 

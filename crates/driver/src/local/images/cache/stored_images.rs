@@ -12,7 +12,7 @@ use tarn_link::Image;
 
 use super::{Images, Pins};
 use crate::local::host::files;
-use crate::local::images::names;
+use crate::local::images;
 
 /// The maximum size of a metadata file.
 const MAX_FILE: u64 = 8 << 20;
@@ -58,7 +58,7 @@ impl Images {
         let _one_at_a_time = self.naming.lock();
         for entry in fs::read_dir(self.stored_images_directory())? {
             let path = entry?.path();
-            let is_name = path.file_name().and_then(|name| name.to_str()).is_some_and(names::is_digest_hex);
+            let is_name = path.file_name().and_then(|name| name.to_str()).is_some_and(images::is_digest_hex);
             // An unreadable image can be pulled again.
             let stored = load_json_file::<StoredImage>(&path).ok().filter(|_| is_name);
             if !stored.is_some_and(|(stored, _)| self.have(&stored.layers)) {

@@ -20,7 +20,6 @@ use self::layer::{Layer, Pull};
 use self::progress::Progress;
 use super::cache::stored_images::StoredImage;
 use super::cache::{Images, Pins};
-use super::names;
 use super::registry::manifest::{self, ManifestContent};
 use super::registry::sources::Sources;
 use crate::Error;
@@ -35,7 +34,7 @@ pub(super) async fn pull_image<'a>(
 ) -> Result<(StoredImage, Pins<'a>), Error> {
     let images = &host.images;
     if let Some(found) =
-        reference.digest().and_then(names::digest_hex).and_then(|digest| images.find_stored_image(digest))
+        reference.digest().and_then(super::digest_hex).and_then(|digest| images.find_stored_image(digest))
     {
         return Ok(found);
     }
@@ -128,7 +127,7 @@ async fn resolve_image(sources: &Sources, (text, first): (Vec<u8>, String)) -> R
     let name = &sources.name;
     let (found, digest, index) = match manifest::parse_manifest(name, &text)? {
         ManifestContent::Index(digest) => {
-            if names::digest_hex(&digest).is_none() {
+            if super::digest_hex(&digest).is_none() {
                 return Err(Error::Permanent(format!("{name} cannot be used: its index is invalid")));
             }
             let (text, digest) = sources.fetch_document(&format!("manifests/{digest}")).await?;
@@ -139,13 +138,13 @@ async fn resolve_image(sources: &Sources, (text, first): (Vec<u8>, String)) -> R
     let ManifestContent::Image(config, descriptors) = found else {
         return Err(Error::Permanent(format!("{name} cannot be used: its index leads to another index")));
     };
-    if names::digest_hex(&config.digest).is_none() {
+    if super::digest_hex(&config.digest).is_none() {
         return Err(Error::Permanent(format!("{name} cannot be used: its configuration has no SHA-256")));
     }
     let (text, _) = sources.fetch_document(&format!("blobs/{}", config.digest)).await?;
     let (image, archives) = manifest::parse_configuration(name, &text, descriptors.len())?;
     let layer = |(descriptor, archive): (&manifest::Descriptor, String)| {
-        let digest = names::digest_hex(&descriptor.digest).unwrap_or_default().to_owned();
+        let digest = super::digest_hex(&descriptor.digest).unwrap_or_default().to_owned();
         Layer { digest, archive, size: descriptor.size }
     };
     let layers: Vec<Layer> = descriptors.iter().zip(archives).map(layer).collect();

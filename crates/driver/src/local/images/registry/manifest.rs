@@ -5,7 +5,7 @@ use serde::Deserialize;
 use tarn_link::Image;
 
 use crate::Error;
-use crate::local::images::names;
+use crate::local::images;
 
 /// The accepted media types.
 pub(super) const ACCEPTED: &str = "application/vnd.oci.image.index.v1+json, \
@@ -145,7 +145,7 @@ pub(in crate::local::images) fn parse_configuration(
         return Err(wrong_platform(name, &[platform]));
     }
     let digests: Option<Vec<_>> =
-        found.rootfs.diff_ids.iter().map(|id| names::digest_hex(id).map(str::to_owned)).collect();
+        found.rootfs.diff_ids.iter().map(|id| images::digest_hex(id).map(str::to_owned)).collect();
     let Some(digests) = digests.filter(|digests| digests.len() == layers) else {
         return refuse("its configuration does not match its layers");
     };
@@ -229,7 +229,7 @@ fn check_layer_type(name: &str, layer: &Descriptor) -> Result<(), Error> {
         "one of its layers is encrypted"
     } else if !(kind.contains("tar") || kind.is_empty()) {
         "one of its layers is of an unsupported kind"
-    } else if names::digest_hex(&layer.digest).is_none() {
+    } else if images::digest_hex(&layer.digest).is_none() {
         "the digest of one of its layers is not a SHA-256"
     } else if layer.size > MAX_LAYER {
         "one of its layers is larger than any image cache"

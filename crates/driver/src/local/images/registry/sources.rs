@@ -16,7 +16,7 @@ use tarn_model::images::Reference;
 use super::connection::{self, RegistryClient, RegistryError};
 use super::manifest::{self, MAX_DOCUMENT};
 use crate::Error;
-use crate::local::images::names;
+use crate::local::images;
 use crate::local::images::settings::ImageSettings;
 
 /// How long a registry may take to respond, and to send the rest of a document.
@@ -72,7 +72,7 @@ impl Sources {
 
     /// Fetches a document; also returns its digest, which is verified if the document was requested by digest.
     pub(in crate::local::images) async fn fetch_document(&self, part: &str) -> Result<(Vec<u8>, String), Error> {
-        let requested_digest = part.rsplit('/').next().and_then(names::digest_hex);
+        let requested_digest = part.rsplit('/').next().and_then(images::digest_hex);
         let mut failures = 0;
         loop {
             let SourceResponse { response, source } =

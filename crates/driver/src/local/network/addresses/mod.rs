@@ -1,6 +1,4 @@
-//! Addresses: the prefix of an installation with its slots, which prefix is free on this host, and subnets as people
-//! write them.
+//! Addresses: the prefix of an installation with its slots, and which prefix is free on this host.
 
 pub(super) mod free_prefix;
 pub(super) mod prefix;
-pub(super) mod subnet;

@@ -1,24 +1,22 @@
 //! The firewall of an installation: its own tables besides those of the host, each loaded in one transaction.
-//! `packet_rules` has the table for packets between networks, `sender_rules` the one for frames in a bridge.
+//! `rules` has the table for packets between networks, and the one for frames in a bridge.
 //!
 //! The rules match interfaces by name prefix, so clusters come and go without a change here. A drop in this table is
 //! final; an accept only means that this table does not object, so the host's own firewall still applies.
 
-pub(super) mod flows;
 mod nftables;
-mod packet_rules;
-pub(super) mod sender_rules;
+pub(super) mod rules;
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use self::nftables::Family;
-use super::addresses::prefix::Prefix;
-use super::addresses::subnet::Subnet;
+use super::addresses::prefix::{Prefix, Subnet};
 use super::identity::Identity;
 use crate::Error;
 use crate::local::protections::{Protection, Protections};
+use rules::FLOWS;
 
 const FAMILIES: [Family; 2] = [Family::Inet, Family::Bridge];
 
@@ -45,7 +43,7 @@ impl Firewall {
         }
         if self.protections.have(Protection::Addresses) {
             let (rules, lasting) =
-                (sender_rules::sender_rules(identity, nodes), sender_rules::sender_rules(identity, &BTreeSet::new()));
+                (rules::sender_rules(identity, nodes), rules::sender_rules(identity, &BTreeSet::new()));
             load_table(identity, Family::Bridge, &rules, &lasting).await?;
         }
         Ok(())
@@ -53,13 +51,13 @@ impl Firewall {
 
     /// A kernel that cannot count flows gets the rules without that limit: clusters without it are better than none.
     async fn ensure_packet_rules(&self, identity: &Identity, prefix: Prefix) -> Result<(), Error> {
-        let rules = |is_limited| packet_rules::packet_rules(identity, prefix, &self.denied, is_limited);
+        let rules = |is_limited| rules::packet_rules(identity, prefix, &self.denied, is_limited);
         let mut why = None;
         if !self.unlimited.load(Ordering::Relaxed) {
             let limited = rules(true);
             match load_table(identity, Family::Inet, &limited, &limited).await {
                 // Only a probe decides this: a load that fails once may succeed the next time.
-                Err(error) if nftables::accepts_ruleset(packet_rules::FLOW_COUNT_PROBE).await? => return Err(error),
+                Err(error) if nftables::accepts_ruleset(rules::FLOW_COUNT_PROBE).await? => return Err(error),
                 Err(error) => why = Some(error),
                 loaded => return loaded,
             }
@@ -140,6 +138,16 @@ fn count_rule_lines(rules: &str) -> usize {
     rules.lines().filter(is_rule).count()
 }
 
+/// Removes the tracked flows of a node that is removed: they would stay for days, and count against the next node with
+/// its address.
+pub(in crate::local::network) fn forget_node_flows(identity: &Identity, address: Ipv4Addr) -> Result<(), Error> {
+    if let Err(error) = nftables::forget_flows(address) {
+        // Kernels before 6.11 can remove single flows only; there they expire.
+        tracing::debug!(%address, %error, "the flows of a removed node stay in the kernel's table");
+    }
+    nftables::change_set(Family::Inet, (&identity.table(), FLOWS), &address.octets(), false).map(drop)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,10 +156,9 @@ mod tests {
     fn unlimited_rules_lack_only_the_flow_limit() {
         let identity = Identity::new("aaaaaa").unwrap();
         let prefix = Prefix::of(Ipv4Addr::new(10, 70, 0, 0));
-        let [limited, unlimited] =
-            [true, false].map(|limited| packet_rules::packet_rules(&identity, prefix, &[], limited));
+        let [limited, unlimited] = [true, false].map(|limited| rules::packet_rules(&identity, prefix, &[], limited));
         assert!(limited.contains("ct count over 16384") && !unlimited.contains("ct count"));
         assert_eq!(count_rule_lines(&limited), count_rule_lines(&unlimited) + 1);
-        assert!(!unlimited.contains(packet_rules::FLOWS));
+        assert!(!unlimited.contains(rules::FLOWS));
     }
 }

@@ -4,8 +4,5 @@
 //! Start reading at `bridge`, then `veth`.
 
 pub(super) mod bridge;
-pub(super) mod bridge_ports;
-mod namespace;
 pub(super) mod netlink;
-pub(super) mod netlink_threads;
 pub(super) mod veth;

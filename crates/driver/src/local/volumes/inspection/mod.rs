@@ -3,7 +3,6 @@
 //! Start reading at `inspect_file`.
 
 mod faults;
-mod probe;
 mod superblock;
 
 use std::collections::BTreeMap;
@@ -11,17 +10,18 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
+use rustix::fs::fstatvfs;
 use tarn_model::ids::VolumeId;
+
+pub(super) use faults::Fault;
+pub(in crate::local) use faults::{report_damage, report_unreadable};
 
 use super::{grow, pool};
 use crate::local::host::loop_device::{self, FileIdentity, LoopDevice, LoopDevices};
 use crate::local::host::paths::InstallationPaths;
-use crate::local::host::xfs::{is_damage, is_io_failure};
+use crate::local::host::xfs::{self, is_damage, is_io_failure};
 use crate::local::local_host::{LocalHost, blocking};
 use crate::{Error, ObservedVolume};
-pub(super) use faults::Fault;
-pub(in crate::local) use faults::{report_damage, report_unreadable};
-use probe::{LiveUsage, probe_mounted};
 use superblock::Superblock;
 
 const FAILED: &str = "the volume could not be inspected";
@@ -142,6 +142,25 @@ fn is_directory_absent(directory: &Path) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
         Err(error) => Err(error),
     }
+}
+
+/// What the kernel reports for a mounted filesystem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::local::volumes) struct LiveUsage {
+    /// The size without the journal.
+    pub(in crate::local::volumes) size_bytes: u64,
+    pub(in crate::local::volumes) used_bytes: u64,
+}
+
+/// Asks the kernel; `None` when the device is not mounted. Damage is an error.
+pub(in crate::local::volumes) fn probe_mounted(device: &LoopDevice) -> io::Result<Option<LiveUsage>> {
+    if !Path::new("/sys/fs/xfs").join(device.name()).exists() {
+        return Ok(None);
+    }
+    let counted = fstatvfs(xfs::mount_detached(&device.path)?)?;
+    let bytes = |blocks: u64| blocks.saturating_mul(counted.f_frsize);
+    let used = counted.f_blocks.saturating_sub(counted.f_bfree);
+    Ok(Some(LiveUsage { size_bytes: bytes(counted.f_blocks), used_bytes: bytes(used) }))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use std::io::{self, Read};
 
-use super::probe::LiveUsage;
+use super::LiveUsage;
 
 /// How much of the superblock is read.
 const LENGTH: usize = 512;

@@ -1,8 +1,8 @@
-//! Writes files atomically, also into directories of the user, where no links are followed: the guest is root, and the
-//! user must not be able to make it write elsewhere.
+//! Reading and writing files that the user or an image may have tampered with, or made very long or endless.
 //!
-//! Nothing is synced. If the host crashes, the engine starts the instance again and configures it again, and a state
-//! that cannot be read counts as missing.
+//! Files are written atomically, also into directories of the user, where no links are followed: the guest is root, and
+//! the user must not be able to make it write elsewhere. Nothing is synced. If the host crashes, the engine starts the
+//! instance again and configures it again, and a state that cannot be read counts as missing.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write as _};
@@ -124,4 +124,16 @@ fn set_ownership(file: impl AsFd, owner: Owner<'_>) -> io::Result<()> {
         rustix::fs::fchown(&file, Some(Uid::from_raw(account.uid)), Some(Gid::from_raw(account.gid)))?;
     }
     Ok(rustix::fs::fchmod(&file, owner.mode)?)
+}
+
+/// Reads at most `most` bytes of a regular file, without blocking. Any other kind of file is an error.
+pub(crate) fn read_bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other(format!("{} is not a regular file", path.display())));
+    }
+    let mut contents = Vec::new();
+    file.take(most).read_to_end(&mut contents)?;
+    Ok(contents)
 }
