@@ -94,13 +94,10 @@ pub fn count_failed(tx: &mut Tx<'_>) -> Result<u64> {
 }
 
 fn read_cluster(row: &mut Row) -> Result<Cluster> {
-    let id = row.id()?;
-    let name = row.text()?;
-    let owner = Owner { user: row.id()?, org: row.maybe_id()? };
     Ok(Cluster {
-        id,
-        name,
-        owner,
+        id: row.id()?,
+        name: row.text()?,
+        owner: Owner { user: row.id()?, org: row.maybe_id()? },
         instance_type: row.text()?,
         num_nodes: row.count()?,
         hourly_rate: row.money()?,

@@ -109,44 +109,34 @@ pub(super) fn read_job(row: &mut Row) -> Result<Job> {
 
 pub(super) fn read_leased_job(row: &mut Row) -> Result<Leased> {
     let corrupt = |error: serde_json::Error| Error::Corrupt(error.to_string());
-    let id = row.id()?;
-    let owner = Owner { user: row.id()?, org: row.maybe_id()? };
-    let (cluster, instance_type, name) = (row.id()?, row.text()?, row.text()?);
-    let config = serde_json::from_str(&row.text()?).map_err(corrupt)?;
-    let teardown = match row.integer()? {
-        0 => Teardown::No,
-        1 => Teardown::Wanted,
-        _ => Teardown::Over,
-    };
-    let archive_bytes = row.maybe_integer()?.map(|bytes| bytes.unsigned_abs());
-    let (state, outcome) = (row.text()?, row.maybe_text()?);
-    let outcome = outcome.map(|text| serde_json::from_str(&text)).transpose().map_err(corrupt)?;
-    let state = State::from_name(&state, outcome)
-        .ok_or_else(|| Error::Corrupt(format!("there is no state {state} of a job")))?;
-    let (since, attempt, note, log_bytes) = (row.time()?, row.count()?, row.maybe_text()?, row.count()?);
-    let created = row.time()?;
-    let mut time = || Ok::<_, Error>(row.maybe_time()?);
-    let (queued, started, ended) = (time()?, time()?, time()?);
-    let version = row.integer()?;
     let job = Job {
-        id,
-        owner,
-        cluster,
-        instance_type,
-        name,
-        config,
-        teardown,
-        archive_bytes,
-        state,
-        since,
-        attempt,
-        note,
-        log_bytes,
-        created,
-        queued,
-        started,
-        ended,
-        version,
+        id: row.id()?,
+        owner: Owner { user: row.id()?, org: row.maybe_id()? },
+        cluster: row.id()?,
+        instance_type: row.text()?,
+        name: row.text()?,
+        config: serde_json::from_str(&row.text()?).map_err(corrupt)?,
+        teardown: match row.integer()? {
+            0 => Teardown::No,
+            1 => Teardown::Wanted,
+            _ => Teardown::Over,
+        },
+        archive_bytes: row.maybe_integer()?.map(i64::unsigned_abs),
+        state: {
+            let (name, outcome) = (row.text()?, row.maybe_text()?);
+            let outcome = outcome.map(|text| serde_json::from_str(&text)).transpose().map_err(corrupt)?;
+            State::from_name(&name, outcome)
+                .ok_or_else(|| Error::Corrupt(format!("there is no state {name} of a job")))?
+        },
+        since: row.time()?,
+        attempt: row.count()?,
+        note: row.maybe_text()?,
+        log_bytes: row.count()?,
+        created: row.time()?,
+        queued: row.maybe_time()?,
+        started: row.maybe_time()?,
+        ended: row.maybe_time()?,
+        version: row.integer()?,
     };
     Ok(Leased { job, epoch: row.integer()? })
 }
