@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tarn_model::Time;
 
+use crate::db::params;
 use crate::{Result, Store, Tx, db};
 
 /// The schema version that this program supports.
@@ -48,12 +49,11 @@ pub async fn health(store: &Store) -> Result<Health> {
 
 /// Returns the version of the schema; `None` for an empty database.
 pub fn version(tx: &mut Tx<'_>) -> Result<Option<i64>> {
-    match tx.query_one("select count(*) from migrations", &[]) {
-        Ok(row) => row.map(|mut row| row.integer()).transpose(),
+    match tx.row("select count(*) from migrations", &[], |row| row.integer()) {
         Err(crate::Error::Database(why)) if MISSING_TABLE_ERRORS.iter().any(|missing| why.contains(missing)) => {
             Ok(None)
         }
-        Err(error) => Err(error),
+        version => version,
     }
 }
 
@@ -63,10 +63,9 @@ pub fn overdue(tx: &mut Tx<'_>, grace: Duration) -> Result<Overdue> {
     let late = tx.now().before(grace);
     let sql = "select id from requests where ended_us is null and lease_until_us < $1 and (due_us < $1 or (failure is null and deadline_us < $1)) \
                order by due_us, id limit $2";
-    let requests = tx.query(sql, &[late.into(), MAX_LISTED.into()])?;
+    let requests = tx.rows(sql, &params![late, MAX_LISTED], |row| row.text())?;
     let sql = "select id from jobs where ended_us is null and state in ('STARTING', 'RUNNING', 'STOPPING', 'COLLECTING') \
                and lease_until_us < $1 and since_us < $1 order by created_us, id limit $2";
-    let jobs = tx.query(sql, &[late.into(), MAX_LISTED.into()])?;
-    let ids = |rows: Vec<db::Row>| rows.into_iter().map(|mut row| row.text()).collect::<Result<Vec<_>>>();
-    Ok(Overdue { requests: ids(requests)?, jobs: ids(jobs)? })
+    let jobs = tx.rows(sql, &params![late, MAX_LISTED], |row| row.text())?;
+    Ok(Overdue { requests, jobs })
 }

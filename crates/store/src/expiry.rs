@@ -2,6 +2,7 @@
 
 use tarn_model::Time;
 
+use crate::db::params;
 use crate::{Result, Tx};
 
 /// Removes clusters, volumes and requests that ended before `expired`. Returns the number of rows removed.
@@ -21,7 +22,7 @@ pub fn forget_ended(tx: &mut Tx<'_>, expired: Time) -> Result<u64> {
         "delete from requests where id in \
          (select id from requests where ended_us is not null and ended_us <= $1 order by ended_us limit 500)",
     ] {
-        forgotten += tx.execute(sql, &[expired.into()])?;
+        forgotten += tx.execute(sql, &params![expired])?;
     }
     Ok(forgotten)
 }

@@ -1,24 +1,23 @@
 //! Facts about the whole installation: those written once, such as the fingerprint of its master key, and those that
 //! are updated.
 
+use crate::db::params;
 use crate::{Error, Result, Tx};
 
 /// Stores `value` under `key` unless a value is stored there already, and returns the stored value.
 pub fn remember_once(tx: &mut Tx<'_>, key: &str, value: &str) -> Result<String> {
     let sql = "insert into installation (key, value) values ($1, $2) on conflict do nothing";
-    tx.execute(sql, &[key.into(), value.into()])?;
+    tx.execute(sql, &params![key, value])?;
     get(tx, key)?.ok_or(Error::Conflict)
 }
 
 /// Stores `value` under `key` and replaces the previous value.
 pub fn set(tx: &mut Tx<'_>, key: &str, value: &str) -> Result<()> {
     let sql = "insert into installation (key, value) values ($1, $2) on conflict (key) do update set value = $2";
-    tx.execute(sql, &[key.into(), value.into()])?;
-    Ok(())
+    tx.run(sql, &params![key, value])
 }
 
 /// Returns the value stored under `key`.
 pub fn get(tx: &mut Tx<'_>, key: &str) -> Result<Option<String>> {
-    let row = tx.query_one("select value from installation where key = $1", &[key.into()])?;
-    row.map(|mut row| row.text()).transpose()
+    tx.row("select value from installation where key = $1", &params![key], |row| row.text())
 }

@@ -34,7 +34,7 @@ impl<'a> Listing<'a> {
     pub(crate) fn params(&self) -> Vec<Param<'a>> {
         let (OwnerFilter::User { user: owner, .. } | OwnerFilter::Scope(owner)) = self.owner;
         let (time, id) = self.after.unwrap_or((Time::from_micros(i64::MAX), ""));
-        vec![owner.into(), time.into(), id.into(), self.limit.into()]
+        vec![Param::Text(owner), Param::Integer(time.as_micros()), Param::Text(id), Param::Integer(self.limit.into())]
     }
 
     /// The same parameters and, when all rows of one user are listed, `$5` the user's scope: the index of all rows
@@ -42,7 +42,7 @@ impl<'a> Listing<'a> {
     pub(crate) fn params_with_scope(&self) -> Vec<Param<'a>> {
         let mut params = self.params();
         if let (OwnerFilter::User { scope, .. }, true) = (self.owner, self.all) {
-            params.push(scope.into());
+            params.push(Param::Text(scope));
         }
         params
     }

@@ -144,9 +144,44 @@ impl<'a> Tx<'a> {
         self.db.query(sql, params)
     }
 
-    /// Returns the first row, if there is one.
-    pub(crate) fn query_one(&mut self, sql: &'static str, params: &[Param<'_>]) -> Result<Option<Row>> {
-        Ok(self.db.query(sql, params)?.into_iter().next())
+    /// Returns whether the query returns any row.
+    pub(crate) fn has_row(&mut self, sql: &'static str, params: &[Param<'_>]) -> Result<bool> {
+        Ok(!self.db.query(sql, params)?.is_empty())
+    }
+
+    /// Reads every row.
+    pub(crate) fn rows<T>(
+        &mut self,
+        sql: &'static str,
+        params: &[Param<'_>],
+        read: impl FnMut(&mut Row) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        self.db.query(sql, params)?.iter_mut().map(read).collect()
+    }
+
+    /// Reads the first row, if there is one.
+    pub(crate) fn row<T>(
+        &mut self,
+        sql: &'static str,
+        params: &[Param<'_>],
+        read: impl FnOnce(&mut Row) -> Result<T>,
+    ) -> Result<Option<T>> {
+        self.db.query(sql, params)?.first_mut().map(read).transpose()
+    }
+
+    /// Reads the row of a query that always returns one.
+    pub(crate) fn single<T>(
+        &mut self,
+        sql: &'static str,
+        params: &[Param<'_>],
+        read: impl FnOnce(&mut Row) -> Result<T>,
+    ) -> Result<T> {
+        self.row(sql, params, read)?.ok_or(Error::Conflict)
+    }
+
+    /// Runs a statement, however many rows it changes.
+    pub(crate) fn run(&mut self, sql: &'static str, params: &[Param<'_>]) -> Result<()> {
+        self.db.execute(sql, params).map(drop)
     }
 
     pub(crate) fn execute(&mut self, sql: &'static str, params: &[Param<'_>]) -> Result<u64> {

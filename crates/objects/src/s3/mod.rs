@@ -1,9 +1,9 @@
 //! The S3 protocol in front of [`Objects`]. The crate s3s parses requests and checks signatures; this adapter
 //! implements the operations.
 //!
-//! A call passes `ingress`, which guards s3s and finds the calling organization, and reaches the file of its operation,
-//! which has the S3 name of the operation. The operations are in `buckets`, `objects`, `listing`, `multipart` and
-//! `tagging`; what they share is in `shared`. S3 operations that are not listed here respond with NotImplemented.
+//! A call passes `ingress`, which guards s3s and finds the calling organization, and reaches the function with the S3
+//! name of its operation. The operations are in `buckets`, `objects`, `listing`, `multipart` and `tagging`; what they
+//! share is in `shared`. S3 operations that are not listed here respond with NotImplemented.
 
 mod buckets;
 mod ingress;
@@ -31,11 +31,17 @@ struct Adapter {
     objects: Objects,
 }
 
-/// Implements [`S3`]: each operation calls the function of its name, in the file of its name, in the folder named here.
+/// Implements [`S3`]: each operation calls the function of its name, in the module named here or in its file there.
 macro_rules! operations {
-    ($($folder:ident { $($name:ident: $input:ty => $output:ty;)* })*) => {
+    (
+        modules { $($module:ident { $($small:ident: $in:ty => $out:ty;)* })* }
+        files { $($folder:ident { $($name:ident: $input:ty => $output:ty;)* })* }
+    ) => {
         #[async_trait]
         impl S3 for Adapter {
+            $($(async fn $small(&self, request: S3Request<$in>) -> S3Result<S3Response<$out>> {
+                $module::$small(&self.objects, request).await
+            })*)*
             $($(async fn $name(&self, request: S3Request<$input>) -> S3Result<S3Response<$output>> {
                 $folder::$name::$name(&self.objects, request).await
             })*)*
@@ -44,42 +50,46 @@ macro_rules! operations {
 }
 
 operations! {
-    buckets {
-        create_bucket: CreateBucketInput => CreateBucketOutput;
-        delete_bucket: DeleteBucketInput => DeleteBucketOutput;
-        get_bucket_location: GetBucketLocationInput => GetBucketLocationOutput;
-        get_bucket_versioning: GetBucketVersioningInput => GetBucketVersioningOutput;
-        head_bucket: HeadBucketInput => HeadBucketOutput;
-        list_buckets: ListBucketsInput => ListBucketsOutput;
-        put_bucket_versioning: PutBucketVersioningInput => PutBucketVersioningOutput;
+    modules {
+        buckets {
+            create_bucket: CreateBucketInput => CreateBucketOutput;
+            delete_bucket: DeleteBucketInput => DeleteBucketOutput;
+            get_bucket_location: GetBucketLocationInput => GetBucketLocationOutput;
+            get_bucket_versioning: GetBucketVersioningInput => GetBucketVersioningOutput;
+            head_bucket: HeadBucketInput => HeadBucketOutput;
+            list_buckets: ListBucketsInput => ListBucketsOutput;
+            put_bucket_versioning: PutBucketVersioningInput => PutBucketVersioningOutput;
+        }
+        tagging {
+            delete_object_tagging: DeleteObjectTaggingInput => DeleteObjectTaggingOutput;
+            get_object_tagging: GetObjectTaggingInput => GetObjectTaggingOutput;
+            put_object_tagging: PutObjectTaggingInput => PutObjectTaggingOutput;
+        }
     }
-    objects {
-        copy_object: CopyObjectInput => CopyObjectOutput;
-        delete_object: DeleteObjectInput => DeleteObjectOutput;
-        delete_objects: DeleteObjectsInput => DeleteObjectsOutput;
-        get_object: GetObjectInput => GetObjectOutput;
-        get_object_attributes: GetObjectAttributesInput => GetObjectAttributesOutput;
-        head_object: HeadObjectInput => HeadObjectOutput;
-        post_object: PostObjectInput => PostObjectOutput;
-        put_object: PutObjectInput => PutObjectOutput;
-    }
-    listing {
-        list_object_versions: ListObjectVersionsInput => ListObjectVersionsOutput;
-        list_objects: ListObjectsInput => ListObjectsOutput;
-        list_objects_v2: ListObjectsV2Input => ListObjectsV2Output;
-    }
-    multipart {
-        abort_multipart_upload: AbortMultipartUploadInput => AbortMultipartUploadOutput;
-        complete_multipart_upload: CompleteMultipartUploadInput => CompleteMultipartUploadOutput;
-        create_multipart_upload: CreateMultipartUploadInput => CreateMultipartUploadOutput;
-        list_multipart_uploads: ListMultipartUploadsInput => ListMultipartUploadsOutput;
-        list_parts: ListPartsInput => ListPartsOutput;
-        upload_part: UploadPartInput => UploadPartOutput;
-        upload_part_copy: UploadPartCopyInput => UploadPartCopyOutput;
-    }
-    tagging {
-        delete_object_tagging: DeleteObjectTaggingInput => DeleteObjectTaggingOutput;
-        get_object_tagging: GetObjectTaggingInput => GetObjectTaggingOutput;
-        put_object_tagging: PutObjectTaggingInput => PutObjectTaggingOutput;
+    files {
+        objects {
+            copy_object: CopyObjectInput => CopyObjectOutput;
+            delete_object: DeleteObjectInput => DeleteObjectOutput;
+            delete_objects: DeleteObjectsInput => DeleteObjectsOutput;
+            get_object: GetObjectInput => GetObjectOutput;
+            get_object_attributes: GetObjectAttributesInput => GetObjectAttributesOutput;
+            head_object: HeadObjectInput => HeadObjectOutput;
+            post_object: PostObjectInput => PostObjectOutput;
+            put_object: PutObjectInput => PutObjectOutput;
+        }
+        listing {
+            list_object_versions: ListObjectVersionsInput => ListObjectVersionsOutput;
+            list_objects: ListObjectsInput => ListObjectsOutput;
+            list_objects_v2: ListObjectsV2Input => ListObjectsV2Output;
+        }
+        multipart {
+            abort_multipart_upload: AbortMultipartUploadInput => AbortMultipartUploadOutput;
+            complete_multipart_upload: CompleteMultipartUploadInput => CompleteMultipartUploadOutput;
+            create_multipart_upload: CreateMultipartUploadInput => CreateMultipartUploadOutput;
+            list_multipart_uploads: ListMultipartUploadsInput => ListMultipartUploadsOutput;
+            list_parts: ListPartsInput => ListPartsOutput;
+            upload_part: UploadPartInput => UploadPartOutput;
+            upload_part_copy: UploadPartCopyInput => UploadPartCopyOutput;
+        }
     }
 }

@@ -3,57 +3,40 @@
 use tarn_model::ids::{ClusterId, VolumeId};
 use tarn_model::storage::{Attachment, AttachmentState};
 
-use crate::db::{Param, Row};
+use crate::db::{Param, Row, params};
 use crate::{Error, Result, Tx};
 
 /// Adds an attachment. `Taken` when the cluster has one already.
 pub fn insert(tx: &mut Tx<'_>, attachment: &Attachment) -> Result<()> {
     let sql = "insert into attachments (cluster_id, volume_id, state, live, since_us) values ($1, $2, $3, $4, $5)";
-    tx.execute(
-        sql,
-        &[
-            attachment.cluster.as_str().into(),
-            attachment.volume.as_str().into(),
-            attachment.state.name().into(),
-            attachment.live.into(),
-            attachment.since.into(),
-        ],
-    )?;
-    Ok(())
+    tx.run(sql, &params!(attachment: cluster, volume, state.name(), live, since))
 }
 
 /// Saves the state of an attachment.
 pub fn save(tx: &mut Tx<'_>, attachment: &Attachment) -> Result<()> {
     tx.execute_guarded(
         "update attachments set state = $1, live = $2, since_us = $3 where cluster_id = $4 and volume_id = $5",
-        &[
-            attachment.state.name().into(),
-            attachment.live.into(),
-            attachment.since.into(),
-            attachment.cluster.as_str().into(),
-            attachment.volume.as_str().into(),
-        ],
+        &params!(attachment: state.name(), live, since, cluster, volume),
     )
 }
 
 /// Removes an attachment.
 pub fn remove(tx: &mut Tx<'_>, cluster: &ClusterId, volume: &VolumeId) -> Result<()> {
     let sql = "delete from attachments where cluster_id = $1 and volume_id = $2";
-    tx.execute(sql, &[cluster.as_str().into(), volume.as_str().into()])?;
-    Ok(())
+    tx.run(sql, &params![cluster, volume])
 }
 
 /// Returns the attachment of a cluster.
 pub fn of_cluster(tx: &mut Tx<'_>, cluster: &ClusterId) -> Result<Option<Attachment>> {
     let sql = "select cluster_id, volume_id, state, live, since_us from attachments where cluster_id = $1";
-    tx.query_one(sql, &[cluster.as_str().into()])?.map(read_attachment).transpose()
+    tx.row(sql, &params![cluster], read_attachment)
 }
 
 /// Returns the attachments of a volume.
 pub fn of_volume(tx: &mut Tx<'_>, volume: &VolumeId) -> Result<Vec<Attachment>> {
     let sql =
         "select cluster_id, volume_id, state, live, since_us from attachments where volume_id = $1 order by since_us";
-    tx.query(sql, &[volume.as_str().into()])?.into_iter().map(read_attachment).collect()
+    tx.rows(sql, &params![volume], read_attachment)
 }
 
 /// Returns the attachments of several clusters. Each query covers twenty ids.
@@ -73,15 +56,13 @@ pub fn of_volumes(tx: &mut Tx<'_>, volumes: &[&str]) -> Result<Vec<Attachment>> 
 fn query_by_ids(tx: &mut Tx<'_>, sql: &'static str, ids: &[&str]) -> Result<Vec<Attachment>> {
     let mut attachments = Vec::new();
     for batch in ids.chunks(20) {
-        let params: [Param<'_>; 20] = std::array::from_fn(|at| batch.get(at).copied().into());
-        for row in tx.query(sql, &params)? {
-            attachments.push(read_attachment(row)?);
-        }
+        let params: [Param<'_>; 20] = std::array::from_fn(|at| batch.get(at).map_or(Param::Null, |id| Param::Text(id)));
+        attachments.extend(tx.rows(sql, &params, read_attachment)?);
     }
     Ok(attachments)
 }
 
-fn read_attachment(mut row: Row) -> Result<Attachment> {
+fn read_attachment(row: &mut Row) -> Result<Attachment> {
     let (cluster, volume) = (row.id()?, row.id()?);
     let state = match row.text()?.as_str() {
         "ATTACHING" => AttachmentState::Attaching,

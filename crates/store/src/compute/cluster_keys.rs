@@ -3,6 +3,7 @@
 use tarn_model::ids::ClusterId;
 use tarn_model::ssh_keys::{self, ParsedKey};
 
+use crate::db::params;
 use crate::{Result, Tx};
 
 /// Saves the keys of one cluster.
@@ -12,7 +13,7 @@ pub fn save(tx: &mut Tx<'_>, id: &ClusterId, keys: &[ParsedKey]) -> Result<()> {
     }
     let lines: Vec<&str> = keys.iter().map(|key| key.public_key.as_str()).collect();
     let sql = "insert into cluster_keys (cluster_id, public_keys) values ($1, $2)";
-    tx.execute(sql, &[id.as_str().into(), (&lines.join("\n")).into()])?;
+    tx.execute(sql, &params![id, lines.join("\n")])?;
     keys.iter().try_for_each(|key| save_fingerprint(tx, id.as_str(), &key.fingerprint))
 }
 
@@ -20,8 +21,7 @@ pub fn save(tx: &mut Tx<'_>, id: &ClusterId, keys: &[ParsedKey]) -> Result<()> {
 pub fn opening(tx: &mut Tx<'_>, id: &ClusterId) -> Result<Vec<String>> {
     let sql = "select k.public_keys from cluster_keys k join clusters c on c.id = k.cluster_id \
                join users u on u.id = c.user_id where k.cluster_id = $1 and u.disabled = 0";
-    let row = tx.query_one(sql, &[id.as_str().into()])?;
-    let text = row.map(|mut row| row.text()).transpose()?.unwrap_or_default();
+    let text = tx.row(sql, &params![id], |row| row.text())?.unwrap_or_default();
     Ok(text.lines().map(str::to_owned).collect())
 }
 
@@ -29,7 +29,7 @@ pub fn opening(tx: &mut Tx<'_>, id: &ClusterId) -> Result<Vec<String>> {
 pub fn longest_bytes(tx: &mut Tx<'_>, scope: &str) -> Result<u64> {
     let sql = "select cast(coalesce(max(octet_length(k.public_keys)), 0) as bigint) from cluster_keys k \
                join clusters c on c.id = k.cluster_id where c.scope = $1 and c.state <> 'DESTROYED'";
-    tx.query_one(sql, &[scope.into()])?.ok_or(crate::Error::Conflict)?.count()
+    tx.single(sql, &params![scope], |row| row.count())
 }
 
 /// Removes a key from all live clusters of a scope. Returns the number of clusters it was removed from.
@@ -38,18 +38,18 @@ pub fn withdraw(tx: &mut Tx<'_>, scope: &str, fingerprint: &str) -> Result<u64> 
                join cluster_keys k on k.cluster_id = f.cluster_id \
                where f.fingerprint = $1 and c.scope = $2 and c.state <> 'DESTROYED'";
     let mut clusters = 0;
-    for mut row in tx.query(sql, &[fingerprint.into(), scope.into()])? {
+    for mut row in tx.query(sql, &params![fingerprint, scope])? {
         let (id, text) = (row.text()?, row.text()?);
         let is_meant = |line: &str| ssh_keys::parse(line).is_ok_and(|key| key.fingerprint == fingerprint);
         let left: Vec<&str> = text.lines().filter(|line| !is_meant(line)).collect();
         if left.is_empty() {
-            tx.execute("delete from cluster_keys where cluster_id = $1", &[(&id).into()])?
+            tx.execute("delete from cluster_keys where cluster_id = $1", &params![id])?
         } else {
             let sql = "update cluster_keys set public_keys = $1 where cluster_id = $2";
-            tx.execute(sql, &[(&left.join("\n")).into(), (&id).into()])?
+            tx.execute(sql, &params![left.join("\n"), id])?
         };
         let sql = "delete from cluster_fingerprints where fingerprint = $1 and cluster_id = $2";
-        tx.execute(sql, &[fingerprint.into(), (&id).into()])?;
+        tx.execute(sql, &params![fingerprint, id])?;
         clusters += 1;
     }
     Ok(clusters)
@@ -62,7 +62,7 @@ pub(crate) fn fill_fingerprints(tx: &mut Tx<'_>, after: &str) -> Result<Option<S
                and not exists (select 1 from cluster_fingerprints f where f.cluster_id = k.cluster_id) \
                order by k.cluster_id limit 100";
     let mut last = None;
-    for mut row in tx.query(sql, &[after.into()])? {
+    for mut row in tx.query(sql, &params![after])? {
         let (id, text) = (row.text()?, row.text()?);
         for key in text.lines().filter_map(|line| ssh_keys::parse(line).ok()) {
             save_fingerprint(tx, &id, &key.fingerprint)?;
@@ -74,6 +74,5 @@ pub(crate) fn fill_fingerprints(tx: &mut Tx<'_>, after: &str) -> Result<Option<S
 
 fn save_fingerprint(tx: &mut Tx<'_>, cluster: &str, fingerprint: &str) -> Result<()> {
     let sql = "insert into cluster_fingerprints (fingerprint, cluster_id) values ($1, $2) on conflict do nothing";
-    tx.execute(sql, &[fingerprint.into(), cluster.into()])?;
-    Ok(())
+    tx.run(sql, &params![fingerprint, cluster])
 }

@@ -5,7 +5,7 @@ use tarn_model::ids::ClusterId;
 use tarn_model::lifecycle::State;
 use tarn_model::users::Owner;
 
-use crate::db::Row;
+use crate::db::{Row, params};
 use crate::listing::list_sql;
 use crate::{Error, Listing, Result, Tx};
 
@@ -25,29 +25,12 @@ pub fn insert(tx: &mut Tx<'_>, cluster: &Cluster) -> Result<()> {
     let sql = "insert into clusters (id, scope, name, user_id, org_id, instance_type, num_nodes, hourly_rate_micros, container, \
                image, deletion_protection, jobs_parallel, state, reason, since_us, created_us, version) \
                values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)";
-    tx.execute(
+    tx.run(
         sql,
-        &[
-            cluster.id.as_str().into(),
-            cluster.owner.scope().into(),
-            (&cluster.name).into(),
-            cluster.owner.user.as_str().into(),
-            cluster.owner.org.as_ref().map(|org| org.as_str()).into(),
-            (&cluster.instance_type).into(),
-            cluster.num_nodes.into(),
-            cluster.hourly_rate.into(),
-            cluster.container.as_deref().into(),
-            cluster.image.as_deref().into(),
-            cluster.deletion_protection.into(),
-            cluster.jobs_parallel.into(),
-            cluster.state.name().into(),
-            cluster.state.reason().into(),
-            cluster.since.into(),
-            cluster.created.into(),
-            cluster.version.into(),
-        ],
-    )?;
-    Ok(())
+        &params!(cluster: id, owner.scope(), name, owner.user, owner.org, instance_type, num_nodes, hourly_rate,
+            container, image, deletion_protection, jobs_parallel, state.name(), state.reason(), since, created,
+            version),
+    )
 }
 
 /// Saves the mutable columns. `Conflict` when the row was changed since it was read, `Taken` when the new name is in
@@ -57,47 +40,37 @@ pub fn save(tx: &mut Tx<'_>, cluster: &Cluster) -> Result<()> {
                version = version + 1 where id = $7 and version = $8";
     tx.execute_guarded(
         sql,
-        &[
-            (&cluster.name).into(),
-            cluster.deletion_protection.into(),
-            cluster.state.name().into(),
-            cluster.state.reason().into(),
-            cluster.since.into(),
-            cluster.image.as_deref().into(),
-            cluster.id.as_str().into(),
-            cluster.version.into(),
-        ],
+        &params!(cluster: name, deletion_protection, state.name(), state.reason(), since, image, id, version),
     )
 }
 
 /// Returns the cluster with this id, of any owner.
 pub fn get(tx: &mut Tx<'_>, id: &ClusterId) -> Result<Option<Cluster>> {
-    tx.query_one(select!("where id = $1"), &[id.as_str().into()])?.map(read_cluster).transpose()
+    tx.row(select!("where id = $1"), &params![id], read_cluster)
 }
 
 /// Returns the live cluster with this name in a scope.
 pub fn find(tx: &mut Tx<'_>, scope: &str, name: &str) -> Result<Option<Cluster>> {
     let sql = select!("where scope = $1 and name = $2 and state <> 'DESTROYED'");
-    tx.query_one(sql, &[scope.into(), name.into()])?.map(read_cluster).transpose()
+    tx.row(sql, &params![scope, name], read_cluster)
 }
 
 /// Returns a page of clusters, newest first.
 pub fn list(tx: &mut Tx<'_>, listing: &Listing<'_>) -> Result<Vec<Cluster>> {
     let sql = list_sql!(select, listing);
-    tx.query(sql, &listing.params_with_scope())?.into_iter().map(read_cluster).collect()
+    tx.rows(sql, &listing.params_with_scope(), read_cluster)
 }
 
 /// Returns every cluster that may have instances: those that neither wait for capacity nor are destroyed.
 pub fn placed(tx: &mut Tx<'_>) -> Result<Vec<Cluster>> {
-    tx.query(select!("where state <> 'DESTROYED' and state <> 'PENDING'"), &[])?.into_iter().map(read_cluster).collect()
+    tx.rows(select!("where state <> 'DESTROYED' and state <> 'PENDING'"), &[], read_cluster)
 }
 
 /// Returns the number of live clusters of a scope and the hourly cost of the running ones in micro-dollars.
 pub fn totals(tx: &mut Tx<'_>, scope: &str) -> Result<(u64, i64)> {
     let sql = "select count(*), cast(coalesce(sum(case when state = 'RUNNING' then hourly_rate_micros else 0 end), 0) as bigint) \
                from clusters where scope = $1 and state <> 'DESTROYED'";
-    let mut row = tx.query_one(sql, &[scope.into()])?.ok_or(Error::Conflict)?;
-    Ok((row.count()?, row.integer()?))
+    tx.single(sql, &params![scope], |row| Ok((row.count()?, row.integer()?)))
 }
 
 /// Returns the live clusters that a key opens, newest first, at most a thousand: those of the scopes in which a user
@@ -112,22 +85,19 @@ pub fn opened_by(tx: &mut Tx<'_>, fingerprint: &str) -> Result<Vec<Cluster>> {
            where f.fingerprint = $1 and u.disabled = 0 and c.state <> 'DESTROYED') \
          order by created_us desc, id desc limit 1000"
     );
-    tx.query(sql, &[fingerprint.into()])?.into_iter().map(read_cluster).collect()
+    tx.rows(sql, &params![fingerprint], read_cluster)
 }
 
 /// Returns the number of failed clusters.
 pub fn count_failed(tx: &mut Tx<'_>) -> Result<u64> {
-    tx.query_one("select count(*) from clusters where state = 'FAILED'", &[])?.ok_or(Error::Conflict)?.count()
+    tx.single("select count(*) from clusters where state = 'FAILED'", &[], |row| row.count())
 }
 
-fn read_cluster(mut row: Row) -> Result<Cluster> {
-    let id = row.id()?;
-    let name = row.text()?;
-    let owner = Owner { user: row.id()?, org: row.maybe_id()? };
+fn read_cluster(row: &mut Row) -> Result<Cluster> {
     Ok(Cluster {
-        id,
-        name,
-        owner,
+        id: row.id()?,
+        name: row.text()?,
+        owner: Owner { user: row.id()?, org: row.maybe_id()? },
         instance_type: row.text()?,
         num_nodes: row.count()?,
         hourly_rate: row.money()?,
@@ -135,7 +105,7 @@ fn read_cluster(mut row: Row) -> Result<Cluster> {
         image: row.maybe_text()?,
         deletion_protection: row.flag()?,
         jobs_parallel: row.count()?,
-        state: read_state(&mut row)?,
+        state: read_state(row)?,
         since: row.time()?,
         created: row.time()?,
         version: row.integer()?,

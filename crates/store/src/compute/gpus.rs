@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use tarn_model::Time;
 use tarn_model::capacity::Gpu;
 use tarn_model::gpus::{Drain, Facts, GpuRecord, Health};
 
-use crate::db::Row;
+use crate::db::{Row, params};
 use crate::{Error, Result, Tx};
 
 /// Every query of this file reads the same columns, in the order of [`read_gpu`].
@@ -31,61 +30,45 @@ pub fn save(tx: &mut Tx<'_>, known: &GpuRecord) -> Result<()> {
                health = excluded.health, reason = excluded.reason, since_us = excluded.since_us, \
                cleared_us = excluded.cleared_us, drain_reason = excluded.drain_reason, drained_us = excluded.drained_us, \
                withheld = excluded.withheld";
-    let GpuRecord { gpu, facts, health, cleared, drain } = known;
-    let withheld = known.withheld();
-    tx.execute(
+    let drain_reason = known.drain.as_ref().and_then(|drain| drain.reason.as_deref());
+    let drained = known.drain.as_ref().map(|drain| drain.since);
+    tx.run(
         sql,
-        &[
-            (&gpu.id).into(),
-            (&gpu.model).into(),
-            gpu.simulated.into(),
-            facts.memory_bytes.into(),
-            facts.driver_version.as_deref().into(),
-            facts.cuda_version.as_deref().into(),
-            facts.bus_id.as_deref().into(),
-            facts.parent.as_deref().into(),
-            health.name().into(),
-            health.reason().into(),
-            health.since().into(),
-            (*cleared).into(),
-            drain.as_ref().and_then(|drain| drain.reason.as_deref()).into(),
-            drain.as_ref().map(|drain| drain.since).into(),
-            withheld.as_deref().into(),
-        ],
-    )?;
-    Ok(())
+        &params!(known: gpu.id, gpu.model, gpu.simulated, facts.memory_bytes, facts.driver_version,
+            facts.cuda_version, facts.bus_id, facts.parent, health.name(), health.reason(), health.since(), cleared;
+            drain_reason, drained, known.withheld()),
+    )
 }
 
 /// Returns the GPU with this id.
 pub fn get(tx: &mut Tx<'_>, id: &str) -> Result<Option<GpuRecord>> {
-    tx.query_one(select!("where id = $1"), &[id.into()])?.map(read_gpu).transpose()
+    tx.row(select!("where id = $1"), &params![id], read_gpu)
 }
 
 /// Returns every GPU that was ever observed, by id.
 pub fn all(tx: &mut Tx<'_>) -> Result<BTreeMap<String, GpuRecord>> {
-    let rows = tx.query(select!("order by id"), &[])?;
-    rows.into_iter().map(|row| read_gpu(row).map(|known| (known.gpu.id.clone(), known))).collect()
+    let known = tx.rows(select!("order by id"), &[], read_gpu)?;
+    Ok(known.into_iter().map(|known| (known.gpu.id.clone(), known)).collect())
 }
 
 /// Returns the GPUs that are withheld, with the reason.
 pub fn withheld(tx: &mut Tx<'_>) -> Result<BTreeMap<String, String>> {
-    let rows = tx.query("select id, withheld from gpus where withheld is not null", &[])?;
-    rows.into_iter().map(|mut row| Ok((row.text()?, row.text()?))).collect()
+    let sql = "select id, withheld from gpus where withheld is not null";
+    Ok(tx.rows(sql, &[], |row| Ok((row.text()?, row.text()?)))?.into_iter().collect())
 }
 
 /// Returns every slice with the GPU that it belongs to.
 pub fn slices(tx: &mut Tx<'_>) -> Result<Vec<(String, String)>> {
-    let rows = tx.query("select id, parent from gpus where parent is not null order by id", &[])?;
-    rows.into_iter().map(|mut row| Ok((row.text()?, row.text()?))).collect()
+    let sql = "select id, parent from gpus where parent is not null order by id";
+    tx.rows(sql, &[], |row| Ok((row.text()?, row.text()?)))
 }
 
 /// Removes a GPU together with its drain.
 pub fn forget(tx: &mut Tx<'_>, id: &str) -> Result<()> {
-    tx.execute("delete from gpus where id = $1", &[id.into()])?;
-    Ok(())
+    tx.run("delete from gpus where id = $1", &params![id])
 }
 
-fn read_gpu(mut row: Row) -> Result<GpuRecord> {
+fn read_gpu(row: &mut Row) -> Result<GpuRecord> {
     Ok(GpuRecord {
         gpu: Gpu { id: row.text()?, model: row.text()?, simulated: row.flag()? },
         facts: Facts {
@@ -95,18 +78,18 @@ fn read_gpu(mut row: Row) -> Result<GpuRecord> {
             bus_id: row.maybe_text()?,
             parent: row.maybe_text()?,
         },
-        health: read_health(&mut row)?,
-        cleared: row.maybe_integer()?.map(Time::from_micros),
+        health: read_health(row)?,
+        cleared: row.maybe_time()?,
         drain: {
             let reason = row.maybe_text()?;
-            row.maybe_integer()?.map(|since| Drain { reason, since: Time::from_micros(since) })
+            row.maybe_time()?.map(|since| Drain { reason, since })
         },
     })
 }
 
 fn read_health(row: &mut Row) -> Result<Health> {
     let (name, reason) = (row.text()?, row.maybe_text()?.unwrap_or_default());
-    let since = row.maybe_integer()?.map(Time::from_micros).unwrap_or_default();
+    let since = row.maybe_time()?.unwrap_or_default();
     match name.as_str() {
         "GOOD" => Ok(Health::Good),
         "BAD" => Ok(Health::Bad { reason, since }),

@@ -7,8 +7,8 @@ use tarn_model::clusters::{Cluster, Instance};
 use tarn_model::ids::{ClusterId, InstanceId, VolumeId};
 
 use crate::clusters::read_state;
-use crate::db::{Param, Row};
-use crate::{Error, Result, Tx};
+use crate::db::{Param, Row, params};
+use crate::{Result, Tx};
 
 /// Every query of this file reads the same columns, in the order of [`read_instance`].
 macro_rules! select {
@@ -25,25 +25,11 @@ macro_rules! select {
 pub fn insert(tx: &mut Tx<'_>, instance: &Instance) -> Result<()> {
     let sql = "insert into instances (id, cluster_id, node, state, reason, cpu_milli, memory_bytes, gpu_count, gpu_model, gpus, \
                holds_capacity, boot, private_ip) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
-    tx.execute(
+    tx.run(
         sql,
-        &[
-            instance.id.as_str().into(),
-            instance.cluster.as_str().into(),
-            instance.node.into(),
-            instance.state.name().into(),
-            instance.state.reason().into(),
-            instance.shape.cpu_milli.into(),
-            instance.shape.memory_bytes.into(),
-            instance.shape.gpus.into(),
-            instance.shape.gpu_model.as_deref().into(),
-            (&instance.gpus.join(",")).into(),
-            instance.holds_capacity.into(),
-            instance.boot.into(),
-            instance.private_ip.as_deref().into(),
-        ],
-    )?;
-    Ok(())
+        &params!(instance: id, cluster, node, state.name(), state.reason(), shape.cpu_milli, shape.memory_bytes,
+            shape.gpus, shape.gpu_model, gpus.join(","), holds_capacity, boot, private_ip),
+    )
 }
 
 /// Saves the mutable columns. The cluster's version guards them: both rows are always saved together.
@@ -52,29 +38,18 @@ pub fn save(tx: &mut Tx<'_>, instance: &Instance) -> Result<()> {
                where id = $7";
     tx.execute_guarded(
         sql,
-        &[
-            instance.state.name().into(),
-            instance.state.reason().into(),
-            (&instance.gpus.join(",")).into(),
-            instance.holds_capacity.into(),
-            instance.boot.into(),
-            instance.private_ip.as_deref().into(),
-            instance.id.as_str().into(),
-        ],
+        &params!(instance: state.name(), state.reason(), gpus.join(","), holds_capacity, boot, private_ip, id),
     )
 }
 
 /// Returns the instance with this id.
 pub fn get(tx: &mut Tx<'_>, id: &InstanceId) -> Result<Option<Instance>> {
-    tx.query_one(select!("where id = $1"), &[id.as_str().into()])?.map(read_instance).transpose()
+    tx.row(select!("where id = $1"), &params![id], read_instance)
 }
 
 /// Returns the instances of a cluster, ordered by node.
 pub fn of_cluster(tx: &mut Tx<'_>, cluster: &ClusterId) -> Result<Vec<Instance>> {
-    tx.query(select!("where cluster_id = $1 order by node"), &[cluster.as_str().into()])?
-        .into_iter()
-        .map(read_instance)
-        .collect()
+    tx.rows(select!("where cluster_id = $1 order by node"), &params![cluster], read_instance)
 }
 
 /// Returns the instances of several clusters, ordered by cluster and node. Each query covers twenty clusters.
@@ -85,9 +60,9 @@ pub fn of_clusters(tx: &mut Tx<'_>, clusters: &[Cluster]) -> Result<BTreeMap<Clu
     );
     let mut found: BTreeMap<ClusterId, Vec<Instance>> = BTreeMap::new();
     for some in clusters.chunks(20) {
-        let ids: [Param<'_>; 20] = std::array::from_fn(|at| some.get(at).map(|cluster| cluster.id.as_str()).into());
-        for row in tx.query(sql, &ids)? {
-            let instance = read_instance(row)?;
+        let ids: [Param<'_>; 20] =
+            std::array::from_fn(|at| some.get(at).map_or(Param::Null, |cluster| Param::Text(cluster.id.as_str())));
+        for instance in tx.rows(sql, &ids, read_instance)? {
             found.entry(instance.cluster.clone()).or_default().push(instance);
         }
     }
@@ -98,8 +73,9 @@ pub fn of_clusters(tx: &mut Tx<'_>, clusters: &[Cluster]) -> Result<BTreeMap<Clu
 pub fn held(tx: &mut Tx<'_>) -> Result<HeldCapacity> {
     let sql = "select cast(coalesce(sum(cpu_milli), 0) as bigint), cast(coalesce(sum(memory_bytes), 0) as bigint) \
                from instances where holds_capacity = 1";
-    let mut row = tx.query_one(sql, &[])?.ok_or(Error::Conflict)?;
-    let mut held = HeldCapacity { cpu_milli: row.count()?, memory_bytes: row.count()?, ..HeldCapacity::default() };
+    let mut held = tx.single(sql, &[], |row| {
+        Ok(HeldCapacity { cpu_milli: row.count()?, memory_bytes: row.count()?, ..HeldCapacity::default() })
+    })?;
     for mut row in tx.query("select gpus from instances where holds_capacity = 1 and gpus <> ''", &[])? {
         held.gpus.extend(row.text()?.split(',').map(str::to_owned));
     }
@@ -127,13 +103,10 @@ pub fn waiting(tx: &mut Tx<'_>, limit: u32) -> Result<Vec<(ClusterId, Claim)>> {
     let sql = "select r.cluster_id, c.num_nodes, i.cpu_milli, i.memory_bytes, i.gpu_count, i.gpu_model \
                from requests r join clusters c on c.id = r.cluster_id join instances i on i.cluster_id = c.id and i.node = 0 \
                where r.waiting = 1 order by r.created_us, r.id limit $1";
-    let rows = tx.query(sql, &[limit.into()])?;
-    rows.into_iter()
-        .map(|mut row| {
-            let (cluster, nodes) = (row.id()?, row.count()?);
-            Ok((cluster, Claim { nodes, shape: read_shape(&mut row)? }))
-        })
-        .collect()
+    tx.rows(sql, &params![limit], |row| {
+        let (cluster, nodes) = (row.id()?, row.count()?);
+        Ok((cluster, Claim { nodes, shape: read_shape(row)? }))
+    })
 }
 
 /// An instance as the database records it, for comparison with what the driver observes.
@@ -154,27 +127,17 @@ pub fn claimed(tx: &mut Tx<'_>) -> Result<Vec<Claimed>> {
                (select count(*) from requests r where r.cluster_id = i.cluster_id and r.ended_us is null) \
                from clusters c cross join instances i left join attachments a on a.cluster_id = c.id \
                where c.state <> 'DESTROYED' and i.cluster_id = c.id";
-    let rows = tx.query(sql, &[])?;
-    rows.into_iter()
-        .map(|mut row| {
-            let instance = read_instance_columns(&mut row)?;
-            Ok(Claimed { instance, volume: row.maybe_id()?, busy: row.flag()? })
-        })
-        .collect()
+    tx.rows(sql, &[], |row| Ok(Claimed { instance: read_instance(row)?, volume: row.maybe_id()?, busy: row.flag()? }))
 }
 
 /// Returns the running instances with the number of their current boot. [`claimed`] explains the cross join.
 pub fn running(tx: &mut Tx<'_>) -> Result<Vec<(InstanceId, u32)>> {
     let sql = "select i.id, i.boot from clusters c cross join instances i \
                where c.state <> 'DESTROYED' and i.cluster_id = c.id and i.state = 'RUNNING'";
-    tx.query(sql, &[])?.into_iter().map(|mut row| Ok((row.id()?, row.count()?))).collect()
+    tx.rows(sql, &[], |row| Ok((row.id()?, row.count()?)))
 }
 
-fn read_instance(mut row: Row) -> Result<Instance> {
-    read_instance_columns(&mut row)
-}
-
-fn read_instance_columns(row: &mut Row) -> Result<Instance> {
+fn read_instance(row: &mut Row) -> Result<Instance> {
     Ok(Instance {
         id: row.id()?,
         cluster: row.id()?,

@@ -4,7 +4,7 @@ use tarn_model::ids::VolumeId;
 use tarn_model::storage::{Volume, VolumeRemains, VolumeState};
 use tarn_model::users::Owner;
 
-use crate::db::Row;
+use crate::db::{Row, params};
 use crate::listing::list_sql;
 use crate::{Error, Listing, Result, Tx};
 
@@ -21,102 +21,69 @@ macro_rules! select {
 
 /// Adds a volume. `Taken` when its owner has a live volume of that name.
 pub fn insert(tx: &mut Tx<'_>, volume: &Volume) -> Result<()> {
-    let sql = "insert into volumes (id, scope, name, user_id, org_id, size_gb, first_size_gb, to_gb, remains, has_data, \
-               deletion_protection, state, reason, since_us, created_us, version) \
+    let sql = "insert into volumes (id, scope, name, user_id, org_id, size_gb, first_size_gb, deletion_protection, state, \
+               since_us, created_us, version, to_gb, remains, has_data, reason) \
                values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
     let Columns { to_gb, remains, has_data, reason } = Columns::from_state(&volume.state);
-    tx.execute(
+    tx.run(
         sql,
-        &[
-            volume.id.as_str().into(),
-            volume.owner.scope().into(),
-            (&volume.name).into(),
-            volume.owner.user.as_str().into(),
-            volume.owner.org.as_ref().map(|org| org.as_str()).into(),
-            volume.size_gb.into(),
-            volume.first_size_gb.into(),
-            to_gb.into(),
-            remains.into(),
-            has_data.into(),
-            volume.deletion_protection.into(),
-            volume.state.name().into(),
-            reason.into(),
-            volume.since.into(),
-            volume.created.into(),
-            volume.version.into(),
-        ],
-    )?;
-    Ok(())
+        &params!(volume: id, owner.scope(), name, owner.user, owner.org, size_gb, first_size_gb, deletion_protection,
+            state.name(), since, created, version; to_gb, remains, has_data, reason),
+    )
 }
 
 /// Saves the mutable columns. `Conflict` when the row was changed since it was read, `Taken` when the new name is in
 /// use.
 pub fn save(tx: &mut Tx<'_>, volume: &Volume) -> Result<()> {
-    let sql = "update volumes set name = $1, size_gb = $2, to_gb = $3, remains = $4, has_data = $5, deletion_protection = $6, \
-               state = $7, reason = $8, since_us = $9, version = version + 1 where id = $10 and version = $11";
+    let sql = "update volumes set name = $1, size_gb = $2, deletion_protection = $3, state = $4, since_us = $5, to_gb = $8, \
+               remains = $9, has_data = $10, reason = $11, version = version + 1 where id = $6 and version = $7";
     let Columns { to_gb, remains, has_data, reason } = Columns::from_state(&volume.state);
     tx.execute_guarded(
         sql,
-        &[
-            (&volume.name).into(),
-            volume.size_gb.into(),
-            to_gb.into(),
-            remains.into(),
-            has_data.into(),
-            volume.deletion_protection.into(),
-            volume.state.name().into(),
-            reason.into(),
-            volume.since.into(),
-            volume.id.as_str().into(),
-            volume.version.into(),
-        ],
+        &params!(volume: name, size_gb, deletion_protection, state.name(), since, id, version; to_gb, remains,
+            has_data, reason),
     )
 }
 
 /// Returns the volume with this id, of any owner.
 pub fn get(tx: &mut Tx<'_>, id: &VolumeId) -> Result<Option<Volume>> {
-    tx.query_one(select!("where id = $1"), &[id.as_str().into()])?.map(read_volume).transpose()
+    tx.row(select!("where id = $1"), &params![id], read_volume)
 }
 
 /// Returns the live volume with this name in a scope.
 pub fn find(tx: &mut Tx<'_>, scope: &str, name: &str) -> Result<Option<Volume>> {
     let sql = select!("where scope = $1 and name = $2 and state <> 'DESTROYED'");
-    tx.query_one(sql, &[scope.into(), name.into()])?.map(read_volume).transpose()
+    tx.row(sql, &params![scope, name], read_volume)
 }
 
 /// Returns a page of volumes, newest first.
 pub fn list(tx: &mut Tx<'_>, listing: &Listing<'_>) -> Result<Vec<Volume>> {
     let sql = list_sql!(select, listing);
-    tx.query(sql, &listing.params_with_scope())?.into_iter().map(read_volume).collect()
+    tx.rows(sql, &listing.params_with_scope(), read_volume)
 }
 
 /// Returns the number of live volumes of a scope and their total size in gigabytes.
 pub fn totals(tx: &mut Tx<'_>, scope: &str) -> Result<(u64, u64)> {
     let sql = "select count(*), cast(coalesce(sum(size_gb), 0) as bigint) from volumes \
                where scope = $1 and remains = 1";
-    let mut row = tx.query_one(sql, &[scope.into()])?.ok_or(Error::Conflict)?;
-    Ok((row.count()?, row.count()?))
+    tx.single(sql, &params![scope], |row| Ok((row.count()?, row.count()?)))
 }
 
 /// Returns the total size of all volumes in gigabytes. A volume that is being resized counts with its new size.
 pub fn promised_gb(tx: &mut Tx<'_>) -> Result<u64> {
     let sql = "select cast(coalesce(sum(coalesce(to_gb, size_gb)), 0) as bigint) from volumes where remains = 1";
-    tx.query_one(sql, &[])?.ok_or(Error::Conflict)?.count()
+    tx.single(sql, &[], |row| row.count())
 }
 
 /// Returns every volume that is not destroyed, and whether a request is changing it at the moment.
 pub fn claimed(tx: &mut Tx<'_>) -> Result<Vec<(Volume, bool)>> {
     let busy = "select distinct volume_id from requests where ended_us is null and volume_id is not null";
-    let busy: Vec<VolumeId> = tx.query(busy, &[])?.into_iter().map(|mut row| row.id()).collect::<Result<_>>()?;
-    let volumes = tx.query(select!("where state <> 'DESTROYED'"), &[])?;
-    volumes
-        .into_iter()
-        .map(|row| {
-            let volume = read_volume(row)?;
-            let is_busy = busy.contains(&volume.id);
-            Ok((volume, is_busy))
-        })
-        .collect()
+    let busy: Vec<VolumeId> = tx.rows(busy, &[], |row| row.id())?;
+    tx.rows(select!("where state <> 'DESTROYED'"), &[], |row| {
+        let volume = read_volume(row)?;
+        let is_busy = busy.contains(&volume.id);
+        Ok((volume, is_busy))
+    })
 }
 
 /// The columns of a state besides its name.
@@ -146,7 +113,7 @@ impl<'a> Columns<'a> {
     }
 }
 
-fn read_volume(mut row: Row) -> Result<Volume> {
+fn read_volume(row: &mut Row) -> Result<Volume> {
     let id = row.id()?;
     let name = row.text()?;
     let owner = Owner { user: row.id()?, org: row.maybe_id()? };

@@ -10,6 +10,7 @@ pub(crate) use migrations::SCHEMA_VERSION;
 pub(crate) use postgres::Postgres;
 pub(crate) use sqlite::{Sqlite, WriteOperation};
 pub use value::{Param, Row};
+pub(crate) use value::{ToParam, params};
 
 use crate::Result;
 

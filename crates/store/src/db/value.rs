@@ -1,5 +1,6 @@
 //! Values of statement parameters and of row columns: text, integers, bytes and null.
 
+use tarn_model::ids::*;
 use tarn_model::{Money, Time};
 
 use crate::{Error, Result};
@@ -14,66 +15,58 @@ pub enum Param<'a> {
     Null,
 }
 
-impl<'a> From<&'a str> for Param<'a> {
-    fn from(text: &'a str) -> Self {
-        Param::Text(text)
+/// A value that can be a parameter.
+pub(crate) trait ToParam {
+    fn to_param(&self) -> Param<'_>;
+}
+
+macro_rules! to_param {
+    ($($($kind:ty),+: $value:ident => $param:expr;)+) => {
+        $($(impl ToParam for $kind {
+            fn to_param(&self) -> Param<'_> {
+                let $value = self;
+                $param
+            }
+        })+)+
+    };
+}
+
+to_param! {
+    str, String: text => Param::Text(text);
+    ApiKeyId, BucketId, ClusterId, ContentId, FileId, InstanceId, JobId, OrgId, RequestId: id => Param::Text(id.as_str());
+    SshKeyId, UserId, VersionId, VolumeId: id => Param::Text(id.as_str());
+    [u8], Vec<u8>, [u8; 32]: bytes => Param::Bytes(bytes);
+    i64: number => Param::Integer(*number);
+    u32: number => Param::Integer((*number).into());
+    // Saturates: the domain rules allow no number near the limit of the column's range.
+    u64: number => Param::Integer(i64::try_from(*number).unwrap_or(i64::MAX));
+    bool: flag => Param::Integer((*flag).into());
+    Time: time => Param::Integer(time.as_micros());
+    Money: money => Param::Integer(money.as_micros());
+}
+
+impl<T: ToParam + ?Sized> ToParam for &T {
+    fn to_param(&self) -> Param<'_> {
+        (**self).to_param()
     }
 }
 
-impl<'a> From<&'a String> for Param<'a> {
-    fn from(text: &'a String) -> Self {
-        Param::Text(text)
+impl<T: ToParam> ToParam for Option<T> {
+    fn to_param(&self) -> Param<'_> {
+        self.as_ref().map_or(Param::Null, T::to_param)
     }
 }
 
-impl From<i64> for Param<'_> {
-    fn from(number: i64) -> Self {
-        Param::Integer(number)
-    }
+/// The parameters of a statement: values, or fields of one noun in the order of the columns and then other values.
+macro_rules! params {
+    ($($value:expr),* $(,)?) => {
+        [$($crate::db::ToParam::to_param(&$value)),*]
+    };
+    ($noun:ident: $($($part:ident $(($($call:tt)*))?).+),+ $(; $($value:expr),+)?) => {
+        $crate::db::params![$($noun $(.$part $(($($call)*))?)+),+ $(, $($value),+)?]
+    };
 }
-
-impl From<u32> for Param<'_> {
-    fn from(number: u32) -> Self {
-        Param::Integer(number.into())
-    }
-}
-
-/// Converts with saturation. The domain rules allow no number near the limit of the column's range.
-impl From<u64> for Param<'_> {
-    fn from(number: u64) -> Self {
-        Param::Integer(i64::try_from(number).unwrap_or(i64::MAX))
-    }
-}
-
-impl From<bool> for Param<'_> {
-    fn from(flag: bool) -> Self {
-        Param::Integer(flag.into())
-    }
-}
-
-impl From<Time> for Param<'_> {
-    fn from(time: Time) -> Self {
-        Param::Integer(time.as_micros())
-    }
-}
-
-impl From<Money> for Param<'_> {
-    fn from(money: Money) -> Self {
-        Param::Integer(money.as_micros())
-    }
-}
-
-impl<'a> From<&'a [u8]> for Param<'a> {
-    fn from(bytes: &'a [u8]) -> Self {
-        Param::Bytes(bytes)
-    }
-}
-
-impl<'a, T: Into<Param<'a>>> From<Option<T>> for Param<'a> {
-    fn from(value: Option<T>) -> Self {
-        value.map_or(Param::Null, Into::into)
-    }
-}
+pub(crate) use params;
 
 /// A value of a column.
 #[derive(Debug, Default)]
@@ -140,6 +133,11 @@ impl Row {
         Ok(Time::from_micros(self.integer()?))
     }
 
+    /// Reads the next column as a time or null.
+    pub(crate) fn maybe_time(&mut self) -> Result<Option<Time>> {
+        Ok(self.maybe_integer()?.map(Time::from_micros))
+    }
+
     /// Reads the next column as an amount of money.
     pub(crate) fn money(&mut self) -> Result<Money> {
         Ok(Money::from_micros(self.integer()?))
@@ -161,16 +159,13 @@ impl Row {
 
     /// Reads the next column as an id.
     pub(crate) fn id<I: TryFrom<String>>(&mut self) -> Result<I> {
-        let text = self.text()?;
-        I::try_from(text).map_err(|_| Error::Corrupt("an id is malformed".to_owned()))
+        self.maybe_id()?.ok_or_else(|| unexpected_value("text", &None))
     }
 
     /// Reads the next column as an id or null.
     pub(crate) fn maybe_id<I: TryFrom<String>>(&mut self) -> Result<Option<I>> {
-        let Some(text) = self.maybe_text()? else {
-            return Ok(None);
-        };
-        I::try_from(text).map(Some).map_err(|_| Error::Corrupt("an id is malformed".to_owned()))
+        let id = self.maybe_text()?.map(I::try_from).transpose();
+        id.map_err(|_| Error::Corrupt("an id is malformed".to_owned()))
     }
 }
 

@@ -4,14 +4,15 @@ use tarn_model::ids::{ClusterId, JobId};
 use tarn_model::jobs::Job;
 
 use super::rows::read_job;
-use crate::{Error, Result, Tx};
+use crate::db::params;
+use crate::{Result, Tx};
 
 /// Returns the queue of a cluster: the number of admitted jobs, and the waiting jobs in order.
 pub fn line(tx: &mut Tx<'_>, cluster: &ClusterId) -> Result<(u64, Vec<JobId>)> {
     let sql = "select id, state from jobs where cluster_id = $1 and ended_us is null and state <> 'DRAFT' \
                order by queued_us, id";
     let (mut placed, mut waiting) = (0, Vec::new());
-    for mut row in tx.query(sql, &[cluster.as_str().into()])? {
+    for mut row in tx.query(sql, &params![cluster])? {
         let id = row.id()?;
         match row.text()?.as_str() {
             "PENDING" => waiting.push(id),
@@ -28,9 +29,7 @@ pub fn admissible(tx: &mut Tx<'_>) -> Result<Vec<Job>> {
     for (cluster, slots) in clusters_with_free_slots(tx)? {
         let sql =
             select!("where cluster_id = $1 and ended_us is null and state = 'PENDING' order by queued_us, id limit $2");
-        for row in tx.query(sql, &[(&cluster).into(), slots.into()])? {
-            found.push(read_job(row)?);
-        }
+        found.extend(tx.rows(sql, &params![cluster, slots], read_job)?);
     }
     Ok(found)
 }
@@ -39,7 +38,7 @@ pub fn admissible(tx: &mut Tx<'_>) -> Result<Vec<Job>> {
 /// to.
 pub fn count_interrupted(tx: &mut Tx<'_>) -> Result<u64> {
     let sql = "select count(*) from jobs where ended_us is null and state in ('STARTING', 'RUNNING', 'STOPPING')";
-    tx.query_one(sql, &[])?.ok_or(Error::Conflict)?.count()
+    tx.single(sql, &[], |row| row.count())
 }
 
 /// Returns the running clusters that have waiting jobs and free slots, with the number of free slots.
@@ -64,5 +63,5 @@ pub fn is_any_due(tx: &mut Tx<'_>) -> Result<bool> {
     let sql = "select 1 from jobs where ended_us is null and state in ('STARTING', 'RUNNING', 'STOPPING', 'COLLECTING') \
                and lease_until_us <= $1 limit 1";
     let now = tx.now();
-    Ok(tx.query_one(sql, &[now.into()])?.is_some() || !clusters_with_free_slots(tx)?.is_empty())
+    Ok(tx.has_row(sql, &params![now])? || !clusters_with_free_slots(tx)?.is_empty())
 }

@@ -2,7 +2,7 @@
 
 use tarn_model::ids::JobId;
 
-use crate::db::Row;
+use crate::db::{Row, params};
 use crate::{Error, Result, Tx};
 
 /// A piece of a log.
@@ -18,7 +18,7 @@ pub struct Piece {
 /// Adds a piece. `Conflict` when a piece starts there already, because the log has grown since it was read.
 pub fn insert(tx: &mut Tx<'_>, job: &JobId, start: u64, length: u64, data: Option<&[u8]>) -> Result<()> {
     let sql = "insert into job_logs (job_id, start, length, data) values ($1, $2, $3, $4)";
-    match tx.execute(sql, &[job.as_str().into(), start.into(), length.into(), data.into()]) {
+    match tx.execute(sql, &params![job, start, length, data]) {
         Err(Error::Taken) => Err(Error::Conflict),
         inserted => inserted.map(drop),
     }
@@ -28,23 +28,22 @@ pub fn insert(tx: &mut Tx<'_>, job: &JobId, start: u64, length: u64, data: Optio
 pub fn from(tx: &mut Tx<'_>, job: &JobId, offset: u64, limit: u32) -> Result<Vec<Piece>> {
     let sql = "select start, length, data from job_logs where job_id = $1 and start >= \
                coalesce((select max(start) from job_logs where job_id = $1 and start <= $2), 0) order by start limit $3";
-    let rows = tx.query(sql, &[job.as_str().into(), offset.into(), limit.into()])?;
-    rows.into_iter().map(read_piece).collect()
+    tx.rows(sql, &params![job, offset, limit], read_piece)
 }
 
 /// Returns the offset and length of the pieces whose data is in the database, in order.
 pub fn inline(tx: &mut Tx<'_>, job: &JobId) -> Result<Vec<(u64, u64)>> {
     let sql = "select start, length from job_logs where job_id = $1 and data is not null order by start";
-    tx.query(sql, &[job.as_str().into()])?.into_iter().map(|mut row| Ok((row.count()?, row.count()?))).collect()
+    tx.rows(sql, &params![job], |row| Ok((row.count()?, row.count()?)))
 }
 
 /// Replaces the pieces that start within a range by one piece that is stored as an object.
 pub fn merge(tx: &mut Tx<'_>, job: &JobId, start: u64, length: u64) -> Result<()> {
     let sql = "delete from job_logs where job_id = $1 and start >= $2 and start < $3";
-    tx.execute(sql, &[job.as_str().into(), start.into(), (start + length).into()])?;
+    tx.execute(sql, &params![job, start, (start + length)])?;
     insert(tx, job, start, length, None)
 }
 
-fn read_piece(mut row: Row) -> Result<Piece> {
+fn read_piece(row: &mut Row) -> Result<Piece> {
     Ok(Piece { start: row.count()?, length: row.count()?, data: row.maybe_bytes()? })
 }

@@ -3,6 +3,7 @@
 use tarn_model::Time;
 use tarn_model::ids::JobId;
 
+use crate::db::Param;
 use crate::{Result, Tx};
 
 /// The facts that decide what a node may remove of a job.
@@ -25,11 +26,11 @@ pub fn of_jobs(tx: &mut Tx<'_>, ids: &[JobId]) -> Result<Vec<JobStatus>> {
     let mut found = Vec::with_capacity(ids.len());
     for some in ids.chunks(32) {
         // One SQL text serves every batch: unused parameters repeat the first id.
-        let asked: Vec<_> = (0..32).map(|at| some.get(at).unwrap_or(&some[0]).as_str().into()).collect();
+        let asked: Vec<_> = (0..32).map(|at| Param::Text(some.get(at).unwrap_or(&some[0]).as_str())).collect();
         for mut row in tx.query(sql, &asked)? {
             let (id, attempt, state) = (row.id()?, row.count()?, row.text()?);
             let is_placed = !matches!(state.as_str(), "DRAFT" | "PENDING" | "ENDED");
-            let ended = row.maybe_integer()?.map(Time::from_micros);
+            let ended = row.maybe_time()?;
             found.push(JobStatus { id, attempt, is_placed, ended, is_hidden: row.flag()? });
         }
     }

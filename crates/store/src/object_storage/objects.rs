@@ -3,7 +3,7 @@
 use tarn_model::ids::{BucketId, OrgId};
 use tarn_model::objects::{Body, ListedObject, Marker, Object, Version};
 
-use crate::db::{Param, Row};
+use crate::db::{Row, params};
 use crate::{Error, Result, Tx};
 
 /// Saves the current object of a key and replaces the previous one.
@@ -13,16 +13,14 @@ pub fn put(tx: &mut Tx<'_>, object: &Object) -> Result<()> {
                version_id = excluded.version_id, sequence = excluded.sequence, modified_us = excluded.modified_us, \
                size = excluded.size, etag = excluded.etag, content_id = excluded.content_id, details = excluded.details, \
                data = excluded.data";
-    let details = details_of(object)?;
-    tx.execute(sql, &columns(object, &details))?;
-    Ok(())
+    run_with_columns(tx, sql, object)
 }
 
 /// Returns the current object of a key.
 pub fn get(tx: &mut Tx<'_>, bucket: &BucketId, key: &str) -> Result<Option<Object>> {
     let sql = "select bucket_id, key, version_id, sequence, modified_us, size, etag, content_id, details, data from objects \
                where bucket_id = $1 and key = $2";
-    tx.query_one(sql, &[bucket.as_str().into(), key.into()])?.map(read_object).transpose()
+    tx.row(sql, &params![bucket, key], read_object)
 }
 
 /// Returns the current object of a key in the named bucket of an organization: one query instead of two.
@@ -30,23 +28,19 @@ pub fn find(tx: &mut Tx<'_>, org: &OrgId, bucket: &str, key: &str) -> Result<Opt
     let sql = "select o.bucket_id, o.key, o.version_id, o.sequence, o.modified_us, o.size, o.etag, o.content_id, o.details, \
                o.data from buckets b join objects o on o.bucket_id = b.id \
                where b.org_id = $1 and b.name = $2 and o.key = $3";
-    tx.query_one(sql, &[org.as_str().into(), bucket.into(), key.into()])?.map(read_object).transpose()
+    tx.row(sql, &params![org, bucket, key], read_object)
 }
 
 /// Removes the current object of a key.
 pub fn remove(tx: &mut Tx<'_>, bucket: &BucketId, key: &str) -> Result<()> {
-    tx.execute("delete from objects where bucket_id = $1 and key = $2", &[bucket.as_str().into(), key.into()])?;
-    Ok(())
+    tx.run("delete from objects where bucket_id = $1 and key = $2", &params![bucket, key])
 }
 
 /// Saves the details of an object. `Conflict` when it was replaced since it was read.
 pub fn save_details(tx: &mut Tx<'_>, object: &Object) -> Result<()> {
     let sql = "update objects set details = $1 where bucket_id = $2 and key = $3 and sequence = $4";
     let details = details_of(object)?;
-    tx.execute_guarded(
-        sql,
-        &[(&details).into(), object.bucket.as_str().into(), (&object.key).into(), object.sequence.into()],
-    )
+    tx.execute_guarded(sql, &params![details, object.bucket, object.key, object.sequence])
 }
 
 /// Returns keys in byte order, starting with `from` and ending before `until`.
@@ -57,46 +51,35 @@ pub fn list(
     until: Option<&str>,
     limit: u32,
 ) -> Result<Vec<ListedObject>> {
-    let rows = match until {
+    match until {
         Some(until) => {
             let sql = "select key, version_id, sequence, modified_us, size, etag from objects \
                        where bucket_id = $1 and key >= $2 and key < $3 order by key limit $4";
-            tx.query(sql, &[bucket.as_str().into(), from.into(), until.into(), limit.into()])?
+            tx.rows(sql, &params![bucket, from, until, limit], read_listed)
         }
         None => {
             let sql = "select key, version_id, sequence, modified_us, size, etag from objects \
                        where bucket_id = $1 and key >= $2 order by key limit $3";
-            tx.query(sql, &[bucket.as_str().into(), from.into(), limit.into()])?
+            tx.rows(sql, &params![bucket, from, limit], read_listed)
         }
-    };
-    rows.into_iter().map(read_listed).collect()
+    }
 }
 
-/// The columns of an object, in the order of the insert statements.
-pub(crate) fn columns<'a>(object: &'a Object, details: &'a str) -> [Param<'a>; 10] {
+/// Runs a statement with the columns of an object, in the order of the insert statements.
+pub(crate) fn run_with_columns(tx: &mut Tx<'_>, sql: &'static str, object: &Object) -> Result<()> {
     let (content, data) = match &object.body {
-        Body::Inline(data) => (Param::Null, Param::Bytes(data)),
-        Body::Parts(content) => (content.as_str().into(), Param::Null),
+        Body::Inline(data) => (None, Some(data.as_slice())),
+        Body::Parts(content) => (Some(content), None),
     };
-    [
-        object.bucket.as_str().into(),
-        (&object.key).into(),
-        object.version.as_ref().map(|version| version.as_str()).into(),
-        object.sequence.into(),
-        object.modified.into(),
-        object.size.into(),
-        (&object.etag).into(),
-        content,
-        details.into(),
-        data,
-    ]
+    let details = details_of(object)?;
+    tx.run(sql, &params!(object: bucket, key, version, sequence, modified, size, etag; content, details, data))
 }
 
 pub(crate) fn details_of(object: &Object) -> Result<String> {
     serde_json::to_string(&object.details).map_err(|error| Error::Corrupt(error.to_string()))
 }
 
-fn read_object(row: Row) -> Result<Object> {
+fn read_object(row: &mut Row) -> Result<Object> {
     match read_version(row)? {
         Version::Object(object) => Ok(object),
         Version::Marker(_) => Err(Error::Corrupt("an object has no ETag".to_owned())),
@@ -104,7 +87,7 @@ fn read_object(row: Row) -> Result<Object> {
 }
 
 /// Reads a row of objects or versions. A row without an ETag is a delete marker.
-pub(crate) fn read_version(mut row: Row) -> Result<Version> {
+pub(crate) fn read_version(row: &mut Row) -> Result<Version> {
     let (bucket, key, version) = (row.id()?, row.text()?, row.maybe_id()?);
     let (sequence, modified, size) = (row.integer()?, row.time()?, row.count()?);
     let Some(etag) = row.maybe_text()? else {
@@ -119,7 +102,7 @@ pub(crate) fn read_version(mut row: Row) -> Result<Version> {
     Ok(Version::Object(Object { bucket, key, version, sequence, modified, size, etag, details, body }))
 }
 
-pub(crate) fn read_listed(mut row: Row) -> Result<ListedObject> {
+pub(crate) fn read_listed(row: &mut Row) -> Result<ListedObject> {
     let (key, version, sequence, modified) = (row.text()?, row.maybe_id()?, row.integer()?, row.time()?);
     let size = row.count()?;
     Ok(ListedObject { key, version, sequence, modified, object: row.maybe_text()?.map(|etag| (size, etag)) })

@@ -3,7 +3,7 @@
 use tarn_model::ids::{ContentId, FileId};
 use tarn_model::objects::Part;
 
-use crate::db::Row;
+use crate::db::{Row, params};
 use crate::{Result, Tx};
 
 macro_rules! select {
@@ -16,39 +16,25 @@ macro_rules! select {
 pub fn insert(tx: &mut Tx<'_>, part: &Part) -> Result<()> {
     let sql = "insert into parts (content_id, number, file_id, size, etag, checksum, modified_us) \
                values ($1, $2, $3, $4, $5, $6, $7)";
-    tx.execute(
-        sql,
-        &[
-            part.content.as_str().into(),
-            part.number.into(),
-            part.file.as_str().into(),
-            part.size.into(),
-            (&part.etag).into(),
-            part.checksum.as_deref().into(),
-            part.modified.into(),
-        ],
-    )?;
-    Ok(())
+    tx.run(sql, &params!(part: content, number, file, size, etag, checksum, modified))
 }
 
 /// Returns a part by its number.
 pub fn get(tx: &mut Tx<'_>, content: &ContentId, number: u32) -> Result<Option<Part>> {
     let sql = select!("where content_id = $1 and number = $2");
-    tx.query_one(sql, &[content.as_str().into(), number.into()])?.map(read_part).transpose()
+    tx.row(sql, &params![content, number], read_part)
 }
 
 /// Returns the parts after this number, in order.
 pub fn list(tx: &mut Tx<'_>, content: &ContentId, after: u32, limit: u32) -> Result<Vec<Part>> {
     let sql = select!("where content_id = $1 and number > $2 order by number limit $3");
-    let rows = tx.query(sql, &[content.as_str().into(), after.into(), limit.into()])?;
-    rows.into_iter().map(read_part).collect()
+    tx.rows(sql, &params![content, after, limit], read_part)
 }
 
 /// Removes a part.
 pub fn remove(tx: &mut Tx<'_>, content: &ContentId, number: u32) -> Result<()> {
     let sql = "delete from parts where content_id = $1 and number = $2";
-    tx.execute(sql, &[content.as_str().into(), number.into()])?;
-    Ok(())
+    tx.run(sql, &params![content, number])
 }
 
 /// Removes the parts of a content except those with these numbers.
@@ -60,27 +46,25 @@ pub fn remove_others(tx: &mut Tx<'_>, content: &ContentId, kept: &[u32]) -> Resu
     }
     let marks = String::from_utf8_lossy(&marks);
     let sql = "delete from parts where content_id = $1 and substr(cast($2 as text), cast(number as integer), 1) <> 'x'";
-    tx.execute(sql, &[content.as_str().into(), (&*marks).into()])?;
-    Ok(())
+    tx.run(sql, &params![content, &*marks])
 }
 
 /// Removes all parts of a content.
 pub fn remove_all(tx: &mut Tx<'_>, content: &ContentId) -> Result<()> {
-    tx.execute("delete from parts where content_id = $1", &[content.as_str().into()])?;
-    Ok(())
+    tx.run("delete from parts where content_id = $1", &params![content])
 }
 
 /// Returns whether a part refers to a file.
 pub fn has_file(tx: &mut Tx<'_>, file: &FileId) -> Result<bool> {
-    Ok(tx.query_one("select 1 from parts where file_id = $1", &[file.as_str().into()])?.is_some())
+    tx.has_row("select 1 from parts where file_id = $1", &params![file])
 }
 
 /// Returns whether there are any parts, and so any files.
 pub fn any(tx: &mut Tx<'_>) -> Result<bool> {
-    Ok(tx.query_one("select 1 from parts limit 1", &[])?.is_some())
+    tx.has_row("select 1 from parts limit 1", &[])
 }
 
-fn read_part(mut row: Row) -> Result<Part> {
+fn read_part(row: &mut Row) -> Result<Part> {
     Ok(Part {
         content: row.id()?,
         number: row.count()?,

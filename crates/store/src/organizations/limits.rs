@@ -2,13 +2,13 @@
 
 use tarn_model::limits::{Amounts, Limits};
 
-use crate::db::Row;
+use crate::db::{Row, params};
 use crate::{Error, Result, Tx};
 
 /// Returns the limits of a scope; without a row it has none.
 pub fn get(tx: &mut Tx<'_>, scope: &str) -> Result<Limits> {
     let sql = "select instances, cpu_milli, gpus, volume_gb, object_bytes from limits where scope = $1";
-    Ok(tx.query_one(sql, &[scope.into()])?.map(read_limits).transpose()?.unwrap_or_default())
+    Ok(tx.row(sql, &params![scope], read_limits)?.unwrap_or_default())
 }
 
 /// Returns how many bytes of objects an organization may store, if it has a limit.
@@ -18,30 +18,20 @@ pub fn object_bytes(tx: &mut Tx<'_>, scope: &str) -> Result<Option<u64>> {
 
 /// Sets all limits of a scope. Without any limit the row is removed.
 pub fn set(tx: &mut Tx<'_>, scope: &str, limits: &Limits) -> Result<()> {
-    tx.execute("delete from limits where scope = $1", &[scope.into()])?;
+    tx.execute("delete from limits where scope = $1", &params![scope])?;
     if limits.is_empty() {
         return Ok(());
     }
     let now = tx.now();
-    let sql = "insert into limits (scope, instances, cpu_milli, gpus, volume_gb, object_bytes, changed_us) \
+    let sql = "insert into limits (instances, cpu_milli, gpus, volume_gb, object_bytes, scope, changed_us) \
                values ($1, $2, $3, $4, $5, $6, $7)";
-    let values = [
-        scope.into(),
-        limits.instances.into(),
-        limits.cpu_milli.into(),
-        limits.gpus.into(),
-        limits.volume_gb.into(),
-        limits.object_bytes.into(),
-        now.into(),
-    ];
-    tx.execute(sql, &values)?;
-    Ok(())
+    tx.run(sql, &params!(limits: instances, cpu_milli, gpus, volume_gb, object_bytes; scope, now))
 }
 
 /// Returns the scopes that have limits, ordered by id, after this one.
 pub fn list(tx: &mut Tx<'_>, after: &str, limit: u32) -> Result<Vec<String>> {
     let sql = "select scope from limits where scope > $1 order by scope limit $2";
-    tx.query(sql, &[after.into(), limit.into()])?.into_iter().map(|mut row| row.text()).collect()
+    tx.rows(sql, &params![after, limit], |row| row.text())
 }
 
 /// Returns the current usage of a scope. A cluster that waits for capacity counts with all of its nodes, and a failed
@@ -51,17 +41,18 @@ pub fn used(tx: &mut Tx<'_>, scope: &str) -> Result<Amounts> {
     let sql = "select count(*), cast(coalesce(sum(i.cpu_milli), 0) as bigint), cast(coalesce(sum(i.gpu_count), 0) as bigint) \
                from clusters c cross join instances i where c.scope = $1 and c.state <> 'DESTROYED' \
                and i.cluster_id = c.id and (i.holds_capacity = 1 or c.state = 'PENDING')";
-    let mut row = tx.query_one(sql, &[scope.into()])?.ok_or(Error::Conflict)?;
-    let nodes = Amounts { instances: row.count()?, cpu_milli: row.count()?, gpus: row.count()?, ..Amounts::default() };
+    let nodes = tx.single(sql, &params![scope], |row| {
+        Ok(Amounts { instances: row.count()?, cpu_milli: row.count()?, gpus: row.count()?, ..Amounts::default() })
+    })?;
     let sql = "select cast(coalesce(sum(coalesce(to_gb, size_gb)), 0) as bigint) from volumes \
                where scope = $1 and remains = 1";
-    let volume_gb = tx.query_one(sql, &[scope.into()])?.ok_or(Error::Conflict)?.count()?;
-    let account = tx.query_one("select bytes from accounts where org_id = $1", &[scope.into()])?;
-    let object_bytes = account.map(|mut row| row.count()).transpose()?.unwrap_or(0);
+    let volume_gb = tx.single(sql, &params![scope], |row| row.count())?;
+    let sql = "select bytes from accounts where org_id = $1";
+    let object_bytes = tx.row(sql, &params![scope], |row| row.count())?.unwrap_or(0);
     Ok(Amounts { volume_gb, object_bytes, ..nodes })
 }
 
-fn read_limits(mut row: Row) -> Result<Limits> {
+fn read_limits(row: &mut Row) -> Result<Limits> {
     let mut amount = || -> Result<Option<u64>> {
         let value = row.maybe_integer()?;
         value.map(u64::try_from).transpose().map_err(|error| Error::Corrupt(error.to_string()))

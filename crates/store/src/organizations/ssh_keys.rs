@@ -4,8 +4,8 @@ use tarn_model::ids::SshKeyId;
 use tarn_model::ssh_keys::SshKey;
 use tarn_model::users::Owner;
 
-use crate::db::Row;
-use crate::{Error, OwnerFilter, Result, Tx};
+use crate::db::{Row, params};
+use crate::{OwnerFilter, Result, Tx};
 
 /// The maximum number of keys of a scope. All of them are installed on every new cluster.
 pub const MAX_PER_SCOPE: u64 = 1000;
@@ -21,31 +21,18 @@ macro_rules! select {
 pub fn insert(tx: &mut Tx<'_>, key: &SshKey) -> Result<()> {
     let sql = "insert into ssh_keys (id, user_id, org_id, scope, name, public_key, fingerprint, created_us) \
                values ($1, $2, $3, $4, $5, $6, $7, $8)";
-    tx.execute(
-        sql,
-        &[
-            key.id.as_str().into(),
-            key.owner.user.as_str().into(),
-            key.owner.org.as_ref().map(|org| org.as_str()).into(),
-            key.owner.scope().into(),
-            (&key.name).into(),
-            (&key.public_key).into(),
-            (&key.fingerprint).into(),
-            key.created.into(),
-        ],
-    )?;
-    Ok(())
+    tx.run(sql, &params!(key: id, owner.user, owner.org, owner.scope(), name, public_key, fingerprint, created))
 }
 
 /// Returns the key with this id.
 pub fn get(tx: &mut Tx<'_>, id: &SshKeyId) -> Result<Option<SshKey>> {
-    tx.query_one(select!("where id = $1"), &[id.as_str().into()])?.map(read_ssh_key).transpose()
+    tx.row(select!("where id = $1"), &params![id], read_ssh_key)
 }
 
 /// Returns the user's key with this fingerprint.
 pub fn find(tx: &mut Tx<'_>, user: &str, fingerprint: &str) -> Result<Option<SshKey>> {
     let sql = select!("where user_id = $1 and fingerprint = $2");
-    tx.query_one(sql, &[user.into(), fingerprint.into()])?.map(read_ssh_key).transpose()
+    tx.row(sql, &params![user, fingerprint], read_ssh_key)
 }
 
 /// Returns the keys of a user or of a scope, oldest first.
@@ -54,13 +41,13 @@ pub fn list(tx: &mut Tx<'_>, owner: OwnerFilter<'_>) -> Result<Vec<SshKey>> {
         OwnerFilter::User { user, .. } => (select!("where user_id = $1 order by created_us, id limit 1000"), user),
         OwnerFilter::Scope(scope) => (select!("where scope = $1 order by created_us, id limit 1000"), scope),
     };
-    tx.query(sql, &[id.into()])?.into_iter().map(read_ssh_key).collect()
+    tx.rows(sql, &params![id], read_ssh_key)
 }
 
 /// Returns the keys of all users with this fingerprint, oldest first; at most a thousand.
 pub fn with_fingerprint(tx: &mut Tx<'_>, fingerprint: &str) -> Result<Vec<SshKey>> {
     let sql = select!("where fingerprint = $1 order by created_us, id limit 1000");
-    tx.query(sql, &[fingerprint.into()])?.into_iter().map(read_ssh_key).collect()
+    tx.rows(sql, &params![fingerprint], read_ssh_key)
 }
 
 /// Returns the texts of the keys that open the clusters of a scope, without duplicates: those saved by users who are
@@ -68,26 +55,26 @@ pub fn with_fingerprint(tx: &mut Tx<'_>, fingerprint: &str) -> Result<Vec<SshKey
 pub fn opening(tx: &mut Tx<'_>, scope: &str) -> Result<Vec<String>> {
     let sql = "select distinct k.public_key from ssh_keys k join users u on u.id = k.user_id \
                where k.scope = $1 and u.disabled = 0 order by k.public_key limit 1000";
-    tx.query(sql, &[scope.into()])?.into_iter().map(|mut row| row.text()).collect()
+    tx.rows(sql, &params![scope], |row| row.text())
 }
 
 /// Returns the total size of a scope's keys in bytes.
 pub fn total_bytes(tx: &mut Tx<'_>, scope: &str) -> Result<u64> {
     let sql = "select cast(coalesce(sum(octet_length(public_key)), 0) as bigint) from ssh_keys where scope = $1";
-    tx.query_one(sql, &[scope.into()])?.ok_or(Error::Conflict)?.count()
+    tx.single(sql, &params![scope], |row| row.count())
 }
 
 /// Returns the number of keys of a scope.
 pub fn count(tx: &mut Tx<'_>, scope: &str) -> Result<u64> {
-    tx.query_one("select count(*) from ssh_keys where scope = $1", &[scope.into()])?.ok_or(Error::Conflict)?.count()
+    tx.single("select count(*) from ssh_keys where scope = $1", &params![scope], |row| row.count())
 }
 
 /// Removes a key.
 pub fn remove(tx: &mut Tx<'_>, id: &SshKeyId) -> Result<()> {
-    tx.execute_guarded("delete from ssh_keys where id = $1", &[id.as_str().into()])
+    tx.execute_guarded("delete from ssh_keys where id = $1", &params![id])
 }
 
-fn read_ssh_key(mut row: Row) -> Result<SshKey> {
+fn read_ssh_key(row: &mut Row) -> Result<SshKey> {
     let id = row.id()?;
     let owner = Owner { user: row.id()?, org: row.maybe_id()? };
     Ok(SshKey { id, owner, name: row.text()?, public_key: row.text()?, fingerprint: row.text()?, created: row.time()? })

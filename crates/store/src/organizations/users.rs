@@ -5,7 +5,7 @@ use tarn_model::ids::{ApiKeyId, OrgId, UserId};
 use tarn_model::preferences::Preferences;
 use tarn_model::users::{Organization, User};
 
-use crate::db::Row;
+use crate::db::{Row, params};
 use crate::{Error, Result, Tx};
 
 /// An API key, without its secret.
@@ -31,64 +31,48 @@ macro_rules! select {
 pub fn authenticate(tx: &mut Tx<'_>, hash: &[u8; 32]) -> Result<Option<(User, ApiKeyId)>> {
     let sql = "select u.id, u.email, u.org_id, u.org_admin, u.engine_admin, u.disabled, u.created_us, k.id \
                from api_keys k join users u on u.id = k.user_id where k.hash = $1 and k.revoked_us is null";
-    let Some(mut row) = tx.query_one(sql, &[hash.as_slice().into()])? else {
-        return Ok(None);
-    };
-    let user = read_user_columns(&mut row)?;
-    Ok(Some((user, row.id()?)))
+    tx.row(sql, &params![hash], |row| Ok((read_user(row)?, row.id()?)))
 }
 
 /// Adds a user. `Taken` when the email address is in use.
 pub fn insert(tx: &mut Tx<'_>, user: &User) -> Result<()> {
     let sql = "insert into users (id, email, org_id, org_admin, engine_admin, disabled, created_us) \
                values ($1, $2, $3, $4, $5, $6, $7)";
-    tx.execute(
-        sql,
-        &[
-            user.id.as_str().into(),
-            (&user.email).into(),
-            user.org.as_ref().map(OrgId::as_str).into(),
-            user.org_admin.into(),
-            user.engine_admin.into(),
-            user.disabled.into(),
-            user.created.into(),
-        ],
-    )?;
-    Ok(())
+    tx.run(sql, &params!(user: id, email, org, org_admin, engine_admin, disabled, created))
 }
 
 /// Returns the user with this id.
 pub fn get(tx: &mut Tx<'_>, id: &UserId) -> Result<Option<User>> {
-    tx.query_one(select!("where u.id = $1"), &[id.as_str().into()])?.map(read_user).transpose()
+    tx.row(select!("where u.id = $1"), &params![id], read_user)
 }
 
 /// Returns the user with this email address.
 pub fn find(tx: &mut Tx<'_>, email: &str) -> Result<Option<User>> {
-    tx.query_one(select!("where u.email = $1"), &[email.into()])?.map(read_user).transpose()
+    tx.row(select!("where u.email = $1"), &params![email], read_user)
 }
 
 /// Returns the oldest engine administrator who is not disabled.
 pub fn first_admin(tx: &mut Tx<'_>) -> Result<Option<User>> {
     let sql = select!("where u.engine_admin = 1 and u.disabled = 0 order by u.created_us, u.id limit 1");
-    tx.query_one(sql, &[])?.map(read_user).transpose()
+    tx.row(sql, &[], read_user)
 }
 
 /// Returns a page of all users, newest first.
 pub fn list(tx: &mut Tx<'_>, after: Option<(Time, &str)>, limit: u32) -> Result<Vec<User>> {
     let (time, id) = after.unwrap_or((Time::from_micros(i64::MAX), ""));
     let sql = select!("where (u.created_us, u.id) < ($1, $2) order by u.created_us desc, u.id desc limit $3");
-    tx.query(sql, &[time.into(), id.into(), limit.into()])?.into_iter().map(read_user).collect()
+    tx.rows(sql, &params![time, id, limit], read_user)
 }
 
 /// Disables or enables a user.
 pub fn set_disabled(tx: &mut Tx<'_>, id: &UserId, disabled: bool) -> Result<()> {
-    tx.execute_guarded("update users set disabled = $1 where id = $2", &[disabled.into(), id.as_str().into()])
+    tx.execute_guarded("update users set disabled = $1 where id = $2", &params![disabled, id])
 }
 
 /// Returns a user's preferences. All preferences of a new user are off.
 pub fn preferences(tx: &mut Tx<'_>, id: &UserId) -> Result<Preferences> {
-    let row = tx.query_one("select preferences from users where id = $1", &[id.as_str().into()])?;
-    match row.map(|mut row| row.maybe_text()).transpose()?.flatten() {
+    let text = tx.row("select preferences from users where id = $1", &params![id], |row| row.maybe_text())?;
+    match text.flatten() {
         Some(text) => serde_json::from_str(&text).map_err(|error| Error::Corrupt(error.to_string())),
         None => Ok(Preferences::default()),
     }
@@ -97,45 +81,43 @@ pub fn preferences(tx: &mut Tx<'_>, id: &UserId) -> Result<Preferences> {
 /// Saves a user's preferences.
 pub fn save_preferences(tx: &mut Tx<'_>, id: &UserId, preferences: &Preferences) -> Result<()> {
     let text = serde_json::to_string(preferences).map_err(|error| Error::Corrupt(error.to_string()))?;
-    tx.execute_guarded("update users set preferences = $1 where id = $2", &[(&text).into(), id.as_str().into()])
+    tx.execute_guarded("update users set preferences = $1 where id = $2", &params![text, id])
 }
 
 /// Adds an organization. `Taken` when the name is in use.
 pub fn insert_org(tx: &mut Tx<'_>, org: &Organization) -> Result<()> {
     let sql = "insert into organizations (id, name, created_us) values ($1, $2, $3)";
-    tx.execute(sql, &[org.id.as_str().into(), (&org.name).into(), org.created.into()])?;
-    Ok(())
+    tx.run(sql, &params![org.id, org.name, org.created])
 }
 
 /// Returns the organization with this id.
 pub fn org(tx: &mut Tx<'_>, id: &OrgId) -> Result<Option<Organization>> {
     let sql = "select id, name, created_us from organizations where id = $1";
-    tx.query_one(sql, &[id.as_str().into()])?.map(read_organization).transpose()
+    tx.row(sql, &params![id], read_organization)
 }
 
 /// Returns the organization with this name.
 pub fn find_org(tx: &mut Tx<'_>, name: &str) -> Result<Option<Organization>> {
     let sql = "select id, name, created_us from organizations where name = $1";
-    tx.query_one(sql, &[name.into()])?.map(read_organization).transpose()
+    tx.row(sql, &params![name], read_organization)
 }
 
 /// Returns the members of an organization, oldest first; at most a thousand.
 pub fn members(tx: &mut Tx<'_>, id: &OrgId) -> Result<Vec<User>> {
     let sql = select!("where u.org_id = $1 order by u.created_us, u.id limit 1000");
-    tx.query(sql, &[id.as_str().into()])?.into_iter().map(read_user).collect()
+    tx.rows(sql, &params![id], read_user)
 }
 
 /// Adds an API key.
 pub fn insert_key(tx: &mut Tx<'_>, key: &ApiKey, hash: &[u8; 32]) -> Result<()> {
     let sql = "insert into api_keys (id, hash, user_id, created_us) values ($1, $2, $3, $4)";
-    tx.execute(sql, &[key.id.as_str().into(), hash.as_slice().into(), key.user.as_str().into(), key.created.into()])?;
-    Ok(())
+    tx.run(sql, &params![key.id, hash, key.user, key.created])
 }
 
 /// Returns the API key with this id.
 pub fn key(tx: &mut Tx<'_>, id: &ApiKeyId) -> Result<Option<ApiKey>> {
     let sql = "select id, user_id, created_us, revoked_us from api_keys where id = $1";
-    tx.query_one(sql, &[id.as_str().into()])?.map(read_api_key).transpose()
+    tx.row(sql, &params![id], read_api_key)
 }
 
 /// Returns a page of API keys, of one user or of all, newest first.
@@ -144,30 +126,24 @@ pub fn keys(tx: &mut Tx<'_>, user: Option<&UserId>, after: Option<(Time, &str)>,
     let sql = "select id, user_id, created_us, revoked_us from api_keys \
                where ($1 = '' or user_id = $1) and (created_us, id) < ($2, $3) order by created_us desc, id desc limit $4";
     let user = user.map_or("", UserId::as_str);
-    tx.query(sql, &[user.into(), time.into(), id.into(), limit.into()])?.into_iter().map(read_api_key).collect()
+    tx.rows(sql, &params![user, time, id, limit], read_api_key)
 }
 
 /// Revokes an API key. A revoked key stays as it is.
 pub fn revoke_key(tx: &mut Tx<'_>, id: &ApiKeyId) -> Result<()> {
     let sql = "update api_keys set revoked_us = $1 where id = $2 and revoked_us is null";
     let now = tx.now();
-    tx.execute(sql, &[now.into(), id.as_str().into()])?;
-    Ok(())
+    tx.run(sql, &params![now, id])
 }
 
 /// Revokes every API key of a user.
 pub fn revoke_keys_of(tx: &mut Tx<'_>, user: &UserId) -> Result<()> {
     let sql = "update api_keys set revoked_us = $1 where user_id = $2 and revoked_us is null";
     let now = tx.now();
-    tx.execute(sql, &[now.into(), user.as_str().into()])?;
-    Ok(())
+    tx.run(sql, &params![now, user])
 }
 
-fn read_user(mut row: Row) -> Result<User> {
-    read_user_columns(&mut row)
-}
-
-fn read_user_columns(row: &mut Row) -> Result<User> {
+fn read_user(row: &mut Row) -> Result<User> {
     Ok(User {
         id: row.id()?,
         email: row.text()?,
@@ -179,15 +155,10 @@ fn read_user_columns(row: &mut Row) -> Result<User> {
     })
 }
 
-fn read_organization(mut row: Row) -> Result<Organization> {
+fn read_organization(row: &mut Row) -> Result<Organization> {
     Ok(Organization { id: row.id()?, name: row.text()?, created: row.time()? })
 }
 
-fn read_api_key(mut row: Row) -> Result<ApiKey> {
-    Ok(ApiKey {
-        id: row.id()?,
-        user: row.id()?,
-        created: row.time()?,
-        revoked: row.maybe_integer()?.map(Time::from_micros),
-    })
+fn read_api_key(row: &mut Row) -> Result<ApiKey> {
+    Ok(ApiKey { id: row.id()?, user: row.id()?, created: row.time()?, revoked: row.maybe_time()? })
 }

@@ -2,6 +2,7 @@
 
 use tarn_model::Time;
 
+use crate::db::params;
 use crate::{Error, Result, Tx};
 
 /// The actor of events that no user caused: the engine itself.
@@ -35,28 +36,21 @@ pub fn record(
     let sql =
         "insert into events (number, at_us, actor, scope, object, verb, detail) values ($1, $2, $3, $4, $5, $6, $7)";
     let (number, now, detail) = (tx.next_event_number()?, tx.now(), detail.to_string());
-    tx.execute(
-        sql,
-        &[number.into(), now.into(), actor.into(), scope.into(), object.into(), verb.into(), (&detail).into()],
-    )?;
-    Ok(())
+    tx.run(sql, &params![number, now, actor, scope, object, verb, detail])
 }
 
 /// Returns the events after this number, oldest first.
 pub fn after(tx: &mut Tx<'_>, number: i64, limit: u32) -> Result<Vec<Event>> {
     let sql =
         "select number, at_us, actor, object, verb, detail from events where number > $1 order by number limit $2";
-    let rows = tx.query(sql, &[number.into(), limit.into()])?;
-    rows.into_iter()
-        .map(|mut row| {
-            Ok(Event {
-                number: row.integer()?,
-                at: row.time()?,
-                actor: row.text()?,
-                object: row.text()?,
-                verb: row.text()?,
-                detail: serde_json::from_str(&row.text()?).map_err(|error| Error::Corrupt(error.to_string()))?,
-            })
+    tx.rows(sql, &params![number, limit], |row| {
+        Ok(Event {
+            number: row.integer()?,
+            at: row.time()?,
+            actor: row.text()?,
+            object: row.text()?,
+            verb: row.text()?,
+            detail: serde_json::from_str(&row.text()?).map_err(|error| Error::Corrupt(error.to_string()))?,
         })
-        .collect()
+    })
 }

@@ -3,6 +3,7 @@
 use tarn_model::Time;
 use tarn_model::ids::UserId;
 
+use crate::db::params;
 use crate::{Error, Result, Tx};
 
 /// The stored outcome of a call.
@@ -17,26 +18,18 @@ pub struct StoredOutcome {
 /// Returns the outcome stored for a user's key, if it was used after `since`.
 pub fn get(tx: &mut Tx<'_>, user: &UserId, key: &str, since: Time) -> Result<Option<StoredOutcome>> {
     let sql = "select fingerprint, outcome from idempotency where user_id = $1 and key = $2 and created_us > $3";
-    let row = tx.query_one(sql, &[user.as_str().into(), key.into(), since.into()])?;
-    row.map(|mut row| Ok(StoredOutcome { fingerprint: row.bytes()?, outcome: row.bytes()? })).transpose()
+    tx.row(sql, &params![user, key, since], |row| {
+        Ok(StoredOutcome { fingerprint: row.bytes()?, outcome: row.bytes()? })
+    })
 }
 
 /// Stores the outcome of a call, in the transaction that executes the call. An expired outcome is replaced.
 pub fn save_outcome(tx: &mut Tx<'_>, user: &UserId, key: &str, stored: &StoredOutcome, expired: Time) -> Result<()> {
     let old = "delete from idempotency where user_id = $1 and key = $2 and created_us <= $3";
-    tx.execute(old, &[user.as_str().into(), key.into(), expired.into()])?;
+    tx.execute(old, &params![user, key, expired])?;
     let sql = "insert into idempotency (user_id, key, fingerprint, outcome, created_us) values ($1, $2, $3, $4, $5)";
     let now = tx.now();
-    let added = tx.execute(
-        sql,
-        &[
-            user.as_str().into(),
-            key.into(),
-            stored.fingerprint.as_slice().into(),
-            stored.outcome.as_slice().into(),
-            now.into(),
-        ],
-    );
+    let added = tx.execute(sql, &params![user, key, stored.fingerprint, stored.outcome, now]);
     match added {
         // Another replica executes the same call at the moment.
         Err(Error::Taken) => Err(Error::Conflict),
@@ -48,5 +41,5 @@ pub fn save_outcome(tx: &mut Tx<'_>, user: &UserId, key: &str, stored: &StoredOu
 pub fn remove_expired(tx: &mut Tx<'_>, expired: Time) -> Result<u64> {
     let sql = "delete from idempotency where (user_id, key) in \
                (select user_id, key from idempotency where created_us <= $1 limit 1000)";
-    tx.execute(sql, &[expired.into()])
+    tx.execute(sql, &params![expired])
 }

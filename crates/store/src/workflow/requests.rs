@@ -10,7 +10,7 @@ use tarn_model::ids::{ClusterId, RequestId, VolumeId};
 use tarn_model::requests::{Progress, Request, RequestKind, RequestStatus, RequestType};
 use tarn_model::users::Owner;
 
-use crate::db::Row;
+use crate::db::{Param, Row, params};
 use crate::{Error, Listing, OwnerFilter, Result, Tx};
 
 /// Every query of this file reads the same columns, in the order of [`read_request`].
@@ -30,54 +30,25 @@ macro_rules! select {
 /// Adds a request.
 pub fn insert(tx: &mut Tx<'_>, request: &Request) -> Result<()> {
     let (cluster, volume) = request.kind.objects();
-    let sql = "insert into requests (id, type, status, user_id, org_id, scope, cluster_id, volume_id, waiting, step, failure, \
-               attempts, due_us, deadline_us, lease_until_us, epoch, message, created_us, ended_us) \
-               values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, 0, $15, $16, $17, $18)";
-    tx.execute(
+    let sql = "insert into requests (id, type, status, user_id, org_id, scope, step, failure, attempts, due_us, deadline_us, epoch, \
+               message, created_us, ended_us, cluster_id, volume_id, waiting, lease_until_us) \
+               values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, 0)";
+    tx.run(
         sql,
-        &[
-            request.id.as_str().into(),
-            request.kind.request_type().name().into(),
-            request.status().name().into(),
-            request.owner.user.as_str().into(),
-            request.owner.org.as_ref().map(|org| org.as_str()).into(),
-            request.owner.scope().into(),
-            cluster.map(ClusterId::as_str).into(),
-            volume.map(VolumeId::as_str).into(),
-            (request.progress == Progress::Queued).into(),
-            request.progress.step().into(),
-            request.progress.failure().into(),
-            request.attempts.into(),
-            request.due.into(),
-            request.deadline.into(),
-            request.epoch.into(),
-            request.message.as_deref().into(),
-            request.created.into(),
-            request.ended.into(),
-        ],
-    )?;
-    Ok(())
+        &params!(request: id, kind.request_type().name(), status().name(), owner.user, owner.org, owner.scope(),
+            progress.step(), progress.failure(), attempts, due, deadline, epoch, message, created, ended; cluster,
+            volume, request.progress == Progress::Queued),
+    )
 }
 
 /// Saves the progress of a request. `Conflict` when the lease of this epoch was lost.
 pub fn save(tx: &mut Tx<'_>, request: &Request) -> Result<()> {
-    let sql = "update requests set status = $1, waiting = $2, step = $3, failure = $4, attempts = $5, due_us = $6, \
-               deadline_us = $7, message = $8, ended_us = $9 where id = $10 and epoch = $11 and ended_us is null";
+    let sql = "update requests set status = $1, step = $2, failure = $3, attempts = $4, due_us = $5, deadline_us = $6, message = $7, \
+               ended_us = $8, waiting = $11 where id = $9 and epoch = $10 and ended_us is null";
     tx.execute_guarded(
         sql,
-        &[
-            request.status().name().into(),
-            (request.progress == Progress::Queued).into(),
-            request.progress.step().into(),
-            request.progress.failure().into(),
-            request.attempts.into(),
-            request.due.into(),
-            request.deadline.into(),
-            request.message.as_deref().into(),
-            request.ended.into(),
-            request.id.as_str().into(),
-            request.epoch.into(),
-        ],
+        &params!(request: status().name(), progress.step(), progress.failure(), attempts, due, deadline, message,
+            ended, id, epoch; request.progress == Progress::Queued),
     )
 }
 
@@ -85,46 +56,40 @@ pub fn save(tx: &mut Tx<'_>, request: &Request) -> Result<()> {
 /// part of the progress, because a step can do something and still fail.
 pub fn set_note(tx: &mut Tx<'_>, request: &Request, note: &str) -> Result<()> {
     let sql = "update requests set note = $1 where id = $2 and epoch = $3 and ended_us is null";
-    tx.execute_guarded(sql, &[note.into(), request.id.as_str().into(), request.epoch.into()])
+    tx.execute_guarded(sql, &params![note, request.id, request.epoch])
 }
 
 /// Returns the note that the steps of a request saved.
 pub fn note(tx: &mut Tx<'_>, id: &RequestId) -> Result<Option<String>> {
-    match tx.query_one("select note from requests where id = $1", &[id.as_str().into()])? {
-        Some(mut row) => row.maybe_text(),
-        None => Ok(None),
-    }
+    Ok(tx.row("select note from requests where id = $1", &params![id], |row| row.maybe_text())?.flatten())
 }
 
 /// Saves the progress of a long step, for readers in other processes. `Conflict` when the lease was lost.
 pub fn set_progress(tx: &mut Tx<'_>, request: &Request, progress: &str) -> Result<()> {
     let sql = "update requests set progress = $1 where id = $2 and epoch = $3 and ended_us is null";
-    tx.execute_guarded(sql, &[progress.into(), request.id.as_str().into(), request.epoch.into()])
+    tx.execute_guarded(sql, &params![progress, request.id, request.epoch])
 }
 
 /// Returns the last saved progress of a step.
 pub fn progress(tx: &mut Tx<'_>, id: &RequestId) -> Result<Option<String>> {
-    match tx.query_one("select progress from requests where id = $1", &[id.as_str().into()])? {
-        Some(mut row) => row.maybe_text(),
-        None => Ok(None),
-    }
+    Ok(tx.row("select progress from requests where id = $1", &params![id], |row| row.maybe_text())?.flatten())
 }
 
 /// Returns the request with this id.
 pub fn get(tx: &mut Tx<'_>, id: &RequestId) -> Result<Option<Request>> {
-    tx.query_one(select!("where id = $1"), &[id.as_str().into()])?.map(read_request).transpose()
+    tx.row(select!("where id = $1"), &params![id], read_request)
 }
 
 /// Returns the open requests of a cluster, oldest first.
 pub fn open_of_cluster(tx: &mut Tx<'_>, id: &ClusterId) -> Result<Vec<Request>> {
     let sql = select!("where cluster_id = $1 and ended_us is null order by created_us, id");
-    tx.query(sql, &[id.as_str().into()])?.into_iter().map(read_request).collect()
+    tx.rows(sql, &params![id], read_request)
 }
 
 /// Returns the open requests of a volume, oldest first.
 pub fn open_of_volume(tx: &mut Tx<'_>, id: &VolumeId) -> Result<Vec<Request>> {
     let sql = select!("where volume_id = $1 and ended_us is null order by created_us, id");
-    tx.query(sql, &[id.as_str().into()])?.into_iter().map(read_request).collect()
+    tx.rows(sql, &params![id], read_request)
 }
 
 /// Returns all requests of a cluster, newest first. An empty filter matches everything.
@@ -133,10 +98,7 @@ pub fn of_cluster(tx: &mut Tx<'_>, id: &ClusterId, kind: &str, status: &str, lim
         "where cluster_id = $1 and ($2 = '' or type = $2) and ($3 = '' or status = $3) \
          order by created_us desc, id desc limit $4"
     );
-    tx.query(sql, &[id.as_str().into(), kind.into(), status.into(), limit.into()])?
-        .into_iter()
-        .map(read_request)
-        .collect()
+    tx.rows(sql, &params![id, kind, status, limit], read_request)
 }
 
 /// Returns a page of requests, newest first. An empty type matches everything.
@@ -163,29 +125,24 @@ pub fn list(tx: &mut Tx<'_>, listing: &Listing<'_>, kind: &str, status: Option<R
         ),
     };
     let mut params = listing.params();
-    params.push(kind.into());
-    params.push(status.map_or("", RequestStatus::name).into());
+    params.extend([kind, status.map_or("", RequestStatus::name)].map(Param::Text));
     if let OwnerFilter::User { scope, .. } = listing.owner {
-        params.push(scope.into());
+        params.push(Param::Text(scope));
     }
-    tx.query(sql, &params)?.into_iter().map(read_request).collect()
+    tx.rows(sql, &params, read_request)
 }
 
 /// Leases due requests. No other runner takes them until `lease` has passed. They are returned with their new epoch.
 pub fn lease_due(tx: &mut Tx<'_>, lease: Duration, limit: u32) -> Result<Vec<Request>> {
     let now = tx.now();
     let sql = select!("where ended_us is null and due_us <= $1 and lease_until_us <= $1 order by due_us, id limit $2");
-    let found = tx.query(sql, &[now.into(), limit.into()])?;
-    let mut leased = Vec::with_capacity(found.len());
-    for row in found {
-        let mut request = read_request(row)?;
-        request.progress = request.progress.lease().map_err(|refused| Error::Corrupt(refused.to_string()))?;
+    let mut leased = tx.rows(sql, &params![now, limit], read_request)?;
+    for request in &mut leased {
+        request.progress = request.progress.clone().lease().map_err(|refused| Error::Corrupt(refused.to_string()))?;
         let sql =
             "update requests set epoch = epoch + 1, lease_until_us = $1, status = $2 where id = $3 and epoch = $4";
-        let (id, epoch) = (request.id.as_str().into(), request.epoch.into());
-        tx.execute_guarded(sql, &[now.after(lease).into(), request.status().name().into(), id, epoch])?;
+        tx.execute_guarded(sql, &params![now.after(lease), request.status().name(), request.id, request.epoch])?;
         request.epoch += 1;
-        leased.push(request);
     }
     Ok(leased)
 }
@@ -194,14 +151,13 @@ pub fn lease_due(tx: &mut Tx<'_>, lease: Duration, limit: u32) -> Result<Vec<Req
 pub fn renew(tx: &mut Tx<'_>, request: &Request, lease: Duration) -> Result<()> {
     let until = tx.now().after(lease);
     let sql = "update requests set lease_until_us = $1 where id = $2 and epoch = $3 and ended_us is null";
-    tx.execute_guarded(sql, &[until.into(), request.id.as_str().into(), request.epoch.into()])
+    tx.execute_guarded(sql, &params![until, request.id, request.epoch])
 }
 
 /// Releases a lease, so that the next runner need not wait for it to expire.
 pub fn release(tx: &mut Tx<'_>, request: &Request) -> Result<()> {
     let sql = "update requests set lease_until_us = 0 where id = $1 and epoch = $2";
-    tx.execute(sql, &[request.id.as_str().into(), request.epoch.into()])?;
-    Ok(())
+    tx.run(sql, &params![request.id, request.epoch])
 }
 
 /// Ends every lease. Only for a process that is alone with the database: all former holders have stopped.
@@ -213,7 +169,7 @@ pub fn release_all(tx: &mut Tx<'_>) -> Result<u64> {
 /// Takes a request from its runner by raising the epoch, so that the caller can change it.
 pub fn fence(tx: &mut Tx<'_>, mut request: Request) -> Result<Request> {
     let sql = "update requests set epoch = epoch + 1 where id = $1 and epoch = $2";
-    tx.execute_guarded(sql, &[request.id.as_str().into(), request.epoch.into()])?;
+    tx.execute_guarded(sql, &params![request.id, request.epoch])?;
     request.epoch += 1;
     Ok(request)
 }
@@ -223,32 +179,32 @@ pub fn wake_line(tx: &mut Tx<'_>, limit: u32) -> Result<u64> {
     let now = tx.now();
     let sql = "update requests set due_us = $1 where due_us > $1 and id in \
                (select id from requests where waiting = 1 order by created_us, id limit $2)";
-    tx.execute(sql, &[now.into(), limit.into()])
+    tx.execute(sql, &params![now, limit])
 }
 
 /// Returns the first requests of the capacity queue, in order.
 pub fn line(tx: &mut Tx<'_>, limit: u32) -> Result<Vec<RequestId>> {
     let sql = "select id from requests where waiting = 1 order by created_us, id limit $1";
-    tx.query(sql, &[limit.into()])?.into_iter().map(|mut row| row.id()).collect()
+    tx.rows(sql, &params![limit], |row| row.id())
 }
 
 /// Returns the length of the capacity queue, counted up to `limit`.
 pub fn line_length(tx: &mut Tx<'_>, limit: u32) -> Result<u64> {
     let sql = "select count(*) from (select 1 from requests where waiting = 1 limit $1) as line";
-    tx.query_one(sql, &[limit.into()])?.ok_or(Error::Conflict)?.count()
+    tx.single(sql, &params![limit], |row| row.count())
 }
 
 /// Returns when the next unleased request becomes due.
 pub fn next_due(tx: &mut Tx<'_>) -> Result<Option<Time>> {
     let now = tx.now();
     let sql = "select due_us from requests where ended_us is null and lease_until_us <= $1 order by due_us, id limit 1";
-    tx.query_one(sql, &[now.into()])?.map(|mut row| row.time()).transpose()
+    tx.row(sql, &params![now], |row| row.time())
 }
 
 /// Returns all open requests, oldest first.
 pub fn open(tx: &mut Tx<'_>) -> Result<Vec<Request>> {
     let sql = select!("where ended_us is null order by created_us, id");
-    tx.query(sql, &[])?.into_iter().map(read_request).collect()
+    tx.rows(sql, &[], read_request)
 }
 
 /// Returns the number of clusters that are being restored, or wait for it, after a restart of the host. Only restarts
@@ -256,7 +212,7 @@ pub fn open(tx: &mut Tx<'_>) -> Result<Vec<Request>> {
 pub fn count_coming_back(tx: &mut Tx<'_>) -> Result<u64> {
     let sql = "select count(*) from requests \
                where ended_us is null and type = 'CLUSTER_RESTART' and note is not null";
-    tx.query_one(sql, &[])?.ok_or(Error::Conflict)?.count()
+    tx.single(sql, &[], |row| row.count())
 }
 
 /// Returns whether a cluster waits to be restored.
@@ -264,7 +220,7 @@ pub fn is_any_to_bring_back(tx: &mut Tx<'_>) -> Result<bool> {
     let sql = "select id from requests where ended_us is null and type = 'CLUSTER_RESTART' and note is not null \
                and status = 'PENDING' and due_us > $1 limit 1";
     let now = tx.now();
-    Ok(tx.query_one(sql, &[now.into()])?.is_some())
+    tx.has_row(sql, &params![now])
 }
 
 /// Makes the requests that wait longest to be restored due now, with a new deadline, until `at_once` of them are open.
@@ -272,15 +228,14 @@ pub fn bring_back(tx: &mut Tx<'_>, at_once: u32, deadline: Time) -> Result<()> {
     let now = tx.now();
     let sql = "select count(*) from requests where ended_us is null and type = 'CLUSTER_RESTART' and note is not null \
                and (status <> 'PENDING' or due_us <= $1)";
-    let under_way: u32 = tx.query_one(sql, &[now.into()])?.ok_or(Error::Conflict)?.count()?;
+    let under_way: u32 = tx.single(sql, &params![now], |row| row.count())?;
     let sql = "update requests set due_us = $1, deadline_us = $2 where id in \
                (select id from requests where ended_us is null and type = 'CLUSTER_RESTART' and note is not null \
                 and status = 'PENDING' and due_us > $1 order by created_us, id limit $3)";
-    tx.execute(sql, &[now.into(), deadline.into(), at_once.saturating_sub(under_way).into()])?;
-    Ok(())
+    tx.run(sql, &params![now, deadline, at_once.saturating_sub(under_way)])
 }
 
-fn read_request(mut row: Row) -> Result<Request> {
+fn read_request(row: &mut Row) -> Result<Request> {
     let id: RequestId = row.id()?;
     let (name, status) = (row.text()?, row.text()?);
     let owner = Owner { user: row.id()?, org: row.maybe_id()? };
@@ -289,7 +244,7 @@ fn read_request(mut row: Row) -> Result<Request> {
     let progress = read_progress(&status, row.flag()?, row.count()?, row.maybe_text()?);
     let progress = progress.ok_or_else(|| corrupt("an impossible progress"))?;
     let (attempts, due, deadline, message) = (row.count()?, row.time()?, row.time()?, row.maybe_text()?);
-    let (created, ended) = (row.time()?, row.maybe_integer()?.map(Time::from_micros));
+    let (created, ended) = (row.time()?, row.maybe_time()?);
     let (epoch, live) = (row.integer()?, row.flag()?);
     let kind = RequestType::from_name(&name).and_then(|name| RequestKind::new(name, cluster, volume, live));
     let kind = kind.ok_or_else(|| corrupt("an unknown type or other objects than that type"))?;
