@@ -1,10 +1,8 @@
 //! POST /cluster/create
 
-use axum::extract::State;
 use tarn_api::clusters::{ClusterCreateRestRequest, ClusterCreateRestResponse};
 use tarn_control::operations::clusters::{self, NewCluster};
 
-use crate::App;
 use crate::http::input::body::Body;
 use crate::http::input::call::Call;
 use crate::http::output::response::{EndpointResult, JsonResponse};
@@ -21,7 +19,6 @@ impl Body for ClusterCreateRestRequest {
     post,
     path = "/cluster/create",
     operation_id = "cluster_create",
-    tag = "cluster",
     request_body = ClusterCreateRestRequest,
     responses(
         (status = 202, description = "Cluster creation initiated", body = ClusterCreateRestResponse),
@@ -29,12 +26,8 @@ impl Body for ClusterCreateRestRequest {
         (status = 402, description = "Insufficient balance"),
         (status = 409, description = "Name taken, or too many saved SSH keys"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn create_cluster(
-    State(app): State<App>,
-    call: Call<ClusterCreateRestRequest>,
-) -> EndpointResult<ClusterCreateRestResponse> {
+pub(crate) async fn create_cluster(call: Call<ClusterCreateRestRequest>) -> EndpointResult<ClusterCreateRestResponse> {
     let body = call.body;
     let new = NewCluster {
         instance_type: body.instance_type,
@@ -46,7 +39,7 @@ pub(crate) async fn create_cluster(
         jobs_parallel: body.jobs_parallel,
         save_keys: body.save_keys,
     };
-    let accepted = clusters::create(&app.control, &call.caller, new).await?;
+    let accepted = clusters::create(&call.control, &call.caller, new).await?;
     Ok(JsonResponse::accepted(ClusterCreateRestResponse {
         cluster_id: accepted.cluster.into(),
         instance_ids: accepted.instances.into_iter().map(Into::into).collect(),

@@ -1,10 +1,8 @@
 //! PATCH /cluster/edit/{cluster}
 
-use axum::extract::State;
 use tarn_api::clusters::{ClusterEditRequest, EditResponse};
 use tarn_control::operations::clusters::{self, ClusterEdit};
 
-use crate::App;
 use crate::http::input::body::Body;
 use crate::http::input::call::Call;
 use crate::http::input::id::Id;
@@ -21,7 +19,6 @@ impl Body for ClusterEditRequest {
     patch,
     path = "/cluster/edit/{cluster}",
     operation_id = "cluster_edit",
-    tag = "cluster",
     params(("cluster" = String, Path)),
     request_body = ClusterEditRequest,
     responses(
@@ -31,14 +28,9 @@ impl Body for ClusterEditRequest {
         (status = 404, description = "Cluster not found"),
         (status = 409, description = "Name taken, or cluster being destroyed"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn edit_cluster(
-    State(app): State<App>,
-    Id(cluster): Id,
-    call: Call<ClusterEditRequest>,
-) -> EndpointResult<EditResponse> {
+pub(crate) async fn edit_cluster(Id(cluster): Id, call: Call<ClusterEditRequest>) -> EndpointResult<EditResponse> {
     let edit = ClusterEdit { name: call.body.cluster_name, deletion_protection: call.body.deletion_protection };
-    let accepted = clusters::edit(&app.control, &call.caller, &cluster, edit).await?;
+    let accepted = clusters::edit(&call.control, &call.caller, &cluster, edit).await?;
     Ok(JsonResponse::accepted(EditResponse { message: accepted.message, request_id: Some(accepted.request.into()) }))
 }

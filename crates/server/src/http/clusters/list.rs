@@ -1,15 +1,14 @@
 //! GET /cluster/list
 
-use axum::extract::State;
 use tarn_api::clusters::ClusterListResponse;
+use tarn_control::Control;
 use tarn_control::operations::clusters;
 use utoipa::IntoParams;
 
 use super::view;
-use crate::App;
+use crate::http::input::call::ReadCall;
 use crate::http::input::listing::ListQuery;
 use crate::http::input::query::{Fields, FromQuery, Params};
-use crate::http::middleware::authenticate::Authenticated;
 use crate::http::output::response::{EndpointResult, JsonResponse};
 use crate::http::output::table::append_next_page;
 
@@ -35,32 +34,29 @@ impl FromQuery for (ListQuery, InstancesQuery) {
     get,
     path = "/cluster/list",
     operation_id = "cluster_list",
-    tag = "cluster",
     params(ListQuery, InstancesQuery),
     responses(
         (status = 200, description = "The clusters", body = ClusterListResponse),
         (status = 400, description = "Invalid cursor"),
     ),
-    security(("HTTPBearer" = [])),
 )]
 pub(crate) async fn list_clusters(
-    State(app): State<App>,
-    Authenticated(caller): Authenticated,
+    call: ReadCall,
     Params((listing, shown)): Params<(ListQuery, InstancesQuery)>,
 ) -> EndpointResult<ClusterListResponse> {
-    let page = clusters::list(&app.control, &caller, listing.into()).await?;
+    let page = clusters::list(&call.control, &call.caller, listing.into()).await?;
     let mut message = match (page.items.as_slice(), shown.instances) {
-        ([], _) => no_clusters_text(&app),
+        ([], _) => no_clusters_text(&call.control),
         (items, false) => view::cluster_table(items),
         (items, true) => view::instance_table(items),
     };
     append_next_page(&mut message, page.next_cursor.as_deref());
-    let clusters = page.items.into_iter().map(|found| view::cluster_info(&app.control, found)).collect();
+    let clusters = page.items.into_iter().map(|found| view::cluster_info(&call.control, found)).collect();
     Ok(JsonResponse::ok(ClusterListResponse { clusters, next_cursor: page.next_cursor, message }))
 }
 
-fn no_clusters_text(app: &App) -> String {
-    match clusters::catalogue(&app.control).types().first() {
+fn no_clusters_text(control: &Control) -> String {
+    match clusters::catalogue(control).types().first() {
         Some(kind) => format!("No clusters. Create one with `tp cluster create {}`.", kind.name),
         None => "No clusters.".to_owned(),
     }

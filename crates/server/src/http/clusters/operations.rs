@@ -1,13 +1,11 @@
 //! GET /cluster/operations/{cluster}
 
-use axum::extract::State;
 use tarn_api::requests::ClusterOperationsResponse;
 use tarn_control::operations::clusters;
 
-use crate::App;
+use crate::http::input::call::ReadCall;
 use crate::http::input::id::Id;
 use crate::http::input::query::Params;
-use crate::http::middleware::authenticate::Authenticated;
 use crate::http::output::response::{EndpointResult, JsonResponse};
 use crate::http::requests::{KindQuery, request_info, request_table};
 
@@ -18,22 +16,19 @@ use crate::http::requests::{KindQuery, request_info, request_table};
     get,
     path = "/cluster/operations/{cluster}",
     operation_id = "cluster_operations",
-    tag = "cluster",
     params(("cluster" = String, Path), KindQuery),
     responses(
         (status = 200, description = "The operations", body = ClusterOperationsResponse),
         (status = 403, description = "Access denied"),
         (status = 404, description = "Cluster not found"),
     ),
-    security(("HTTPBearer" = [])),
 )]
 pub(crate) async fn list_cluster_operations(
-    State(app): State<App>,
-    Authenticated(caller): Authenticated,
+    call: ReadCall,
     Id(cluster): Id,
     Params(filter): Params<KindQuery>,
 ) -> EndpointResult<ClusterOperationsResponse> {
-    let found = clusters::operations(&app.control, &caller, &cluster, filter.kind(), filter.status()).await?;
+    let found = clusters::operations(&call.control, &call.caller, &cluster, filter.kind(), filter.status()).await?;
     let message = if found.is_empty() { "No operations.".to_owned() } else { request_table(&found) };
     Ok(JsonResponse::ok(ClusterOperationsResponse {
         operations: found.into_iter().map(request_info).collect(),

@@ -1,13 +1,11 @@
 //! GET /cluster/quote
 
-use axum::extract::State;
 use tarn_api::clusters::QuoteResponse;
 use tarn_control::operations::clusters;
 use utoipa::IntoParams;
 
-use crate::App;
+use crate::http::input::call::ReadCall;
 use crate::http::input::query::{Fields, FromQuery, Params};
-use crate::http::middleware::authenticate::Authenticated;
 use crate::http::output::response::{EndpointResult, JsonResponse};
 
 /// The parameters of a quote.
@@ -38,23 +36,17 @@ impl FromQuery for QuoteQuery {
     get,
     path = "/cluster/quote",
     operation_id = "cluster_quote",
-    tag = "cluster",
     params(QuoteQuery),
     responses(
         (status = 200, description = "The price", body = QuoteResponse),
         (status = 400, description = "Unknown instance type, or more than fits on the host"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn quote_cluster(
-    State(app): State<App>,
-    _caller: Authenticated,
-    Params(query): Params<QuoteQuery>,
-) -> EndpointResult<QuoteResponse> {
-    let rate = clusters::quote(&app.control, &query.instance_type, query.num_nodes)?;
+pub(crate) async fn quote_cluster(call: ReadCall, Params(query): Params<QuoteQuery>) -> EndpointResult<QuoteResponse> {
+    let rate = clusters::quote(&call.control, &query.instance_type, query.num_nodes)?;
     let (nodes, kind) = (query.num_nodes.unwrap_or(1), &query.instance_type);
     let simulated =
-        clusters::catalogue(&app.control).types().iter().any(|known| known.name == *kind && known.simulated);
+        clusters::catalogue(&call.control).types().iter().any(|known| known.name == *kind && known.simulated);
     let note = if simulated { " The GPUs are simulated." } else { "" };
     let message = format!("{nodes} x {kind} costs {rate} per hour.{note}");
     Ok(JsonResponse::ok(QuoteResponse { hourly_rate: rate.as_dollars(), message }))

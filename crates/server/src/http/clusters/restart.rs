@@ -1,11 +1,9 @@
 //! POST /cluster/restart/{cluster}
 
-use axum::extract::State;
 use tarn_api::clusters::ClusterRestartRestResponse;
 use tarn_control::operations::clusters;
 
-use crate::App;
-use crate::http::input::call::IdempotentCaller;
+use crate::http::input::call::ChangeCall;
 use crate::http::input::id::Id;
 use crate::http::output::response::{EndpointResult, JsonResponse};
 
@@ -18,7 +16,6 @@ use crate::http::output::response::{EndpointResult, JsonResponse};
     post,
     path = "/cluster/restart/{cluster}",
     operation_id = "cluster_restart",
-    tag = "cluster",
     params(("cluster" = String, Path)),
     responses(
         (status = 202, description = "Cluster restart initiated", body = ClusterRestartRestResponse),
@@ -26,16 +23,10 @@ use crate::http::output::response::{EndpointResult, JsonResponse};
         (status = 404, description = "Cluster not found"),
         (status = 409, description = "The cluster is busy, or has no nodes to restart"),
         (status = 422, description = "Validation Error"),
-        (status = 500, description = "Internal server error"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn restart_cluster(
-    State(app): State<App>,
-    IdempotentCaller(caller): IdempotentCaller,
-    Id(cluster): Id,
-) -> EndpointResult<ClusterRestartRestResponse> {
-    let accepted = clusters::restart(&app.control, &caller, &cluster).await?;
+pub(crate) async fn restart_cluster(call: ChangeCall, Id(cluster): Id) -> EndpointResult<ClusterRestartRestResponse> {
+    let accepted = clusters::restart(&call.control, &call.caller, &cluster).await?;
     Ok(JsonResponse::accepted(ClusterRestartRestResponse {
         cluster_id: accepted.cluster.into(),
         request_id: Some(accepted.request.into()),

@@ -1,12 +1,10 @@
 //! GET /cluster/types
 
-use axum::extract::State;
 use tarn_api::clusters::{InstanceTypeInfo, InstanceTypeListResponse};
 use tarn_control::operations::clusters;
 use tarn_model::catalogue::InstanceType;
 
-use crate::App;
-use crate::http::middleware::authenticate::Authenticated;
+use crate::http::input::call::ReadCall;
 use crate::http::output::response::{EndpointResult, JsonResponse};
 use crate::http::output::table::{Dash, Table};
 
@@ -17,15 +15,10 @@ use crate::http::output::table::{Dash, Table};
     get,
     path = "/cluster/types",
     operation_id = "cluster_types",
-    tag = "cluster",
     responses((status = 200, description = "The types", body = InstanceTypeListResponse)),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn list_instance_types(
-    State(app): State<App>,
-    _caller: Authenticated,
-) -> EndpointResult<InstanceTypeListResponse> {
-    let types = clusters::types(&app.control).await?;
+pub(crate) async fn list_instance_types(call: ReadCall) -> EndpointResult<InstanceTypeListResponse> {
+    let types = clusters::types(&call.control).await?;
     let message = instance_type_table(&types);
     Ok(JsonResponse::ok(InstanceTypeListResponse { types: types.iter().map(instance_type_info).collect(), message }))
 }

@@ -1,14 +1,12 @@
 //! POST /job/cancel/{job_id}
 
-use axum::extract::State;
 use tarn_api::jobs::JobStatusResponse;
 use tarn_control::operations::jobs;
 use tarn_model::ids::JobId;
 use tarn_model::jobs::State as JobState;
 
 use super::view;
-use crate::App;
-use crate::http::input::call::IdempotentCaller;
+use crate::http::input::call::ChangeCall;
 use crate::http::input::id::Id;
 use crate::http::output::response::{EndpointResult, JsonResponse};
 
@@ -20,7 +18,6 @@ use crate::http::output::response::{EndpointResult, JsonResponse};
     post,
     path = "/job/cancel/{job_id}",
     operation_id = "job_cancel",
-    tag = "job",
     params(("job_id" = String, Path)),
     responses(
         (status = 202, description = "Cancellation initiated", body = JobStatusResponse),
@@ -29,14 +26,9 @@ use crate::http::output::response::{EndpointResult, JsonResponse};
         (status = 404, description = "Job not found"),
         (status = 409, description = "The job has ended already"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn cancel_job(
-    State(app): State<App>,
-    IdempotentCaller(caller): IdempotentCaller,
-    Id(job): Id,
-) -> EndpointResult<JobStatusResponse> {
-    let job = jobs::cancel(&app.control, &caller, &job).await?.job;
+pub(crate) async fn cancel_job(call: ChangeCall, Id(job): Id) -> EndpointResult<JobStatusResponse> {
+    let job = jobs::cancel(&call.control, &call.caller, &job).await?.job;
     let message = match &job.state {
         JobState::Ended(_) => format!("Job {} was canceled; it had not begun to run.", job.id),
         JobState::Draft | JobState::Pending | JobState::Starting | JobState::Running => canceling_text(&job.id),

@@ -1,12 +1,10 @@
 //! POST /job/create
 
-use axum::extract::State;
 use tarn_api::jobs::{JobCreateRequest, JobCreateResponse};
 use tarn_control::operations::jobs::{self, NewJob};
 
 use super::creation_failure;
 use super::transfer::links;
-use crate::App;
 use crate::http::input::address::Address;
 use crate::http::input::body::Body;
 use crate::http::input::call::Call;
@@ -24,7 +22,6 @@ impl Body for JobCreateRequest {}
     post,
     path = "/job/create",
     operation_id = "job_create",
-    tag = "job",
     request_body = JobCreateRequest,
     responses(
         (status = 201, description = "The job was created", body = JobCreateResponse),
@@ -33,13 +30,8 @@ impl Body for JobCreateRequest {}
         (status = 404, description = "Cluster not found"),
         (status = 409, description = "Cluster not RUNNING, it takes no more jobs, or teardown of a protected cluster"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn create_job(
-    State(app): State<App>,
-    address: Address,
-    call: Call<JobCreateRequest>,
-) -> EndpointResult<JobCreateResponse> {
+pub(crate) async fn create_job(address: Address, call: Call<JobCreateRequest>) -> EndpointResult<JobCreateResponse> {
     let body = call.body;
     let has_files = body.files.unwrap_or(true);
     let start = body.start.unwrap_or(false);
@@ -50,9 +42,9 @@ pub(crate) async fn create_job(
     let (config, cluster, teardown) = (body.tp_config, body.cluster_id, body.teardown_cluster.unwrap_or(false));
     let new = NewJob { config, cluster, teardown, has_files };
     let made = if start {
-        jobs::run(&app.control, &call.caller, new).await
+        jobs::run(&call.control, &call.caller, new).await
     } else {
-        jobs::create(&app.control, &call.caller, new).await
+        jobs::create(&call.control, &call.caller, new).await
     };
     let job = made.map_err(creation_failure)?.job;
     let id = &job.id;
@@ -62,6 +54,6 @@ pub(crate) async fn create_job(
         (false, true) => format!("Listen with `tp job listen {id}`."),
     };
     let message = format!("Job {id} ({}) was created. {how}", job.name);
-    let upload_url = has_files.then(|| links::upload_url(&app.control, &address, id));
+    let upload_url = has_files.then(|| links::upload_url(&call.control, &address, id));
     Ok(JsonResponse::created(JobCreateResponse { job_id: job.id.into(), upload_url, message }))
 }

@@ -1,13 +1,11 @@
 //! GET /job/info/{job_id}
 
-use axum::extract::State;
 use tarn_api::jobs::JobInfoResponse;
 use tarn_control::operations::jobs;
 
 use super::view;
-use crate::App;
+use crate::http::input::call::ReadCall;
 use crate::http::input::id::Id;
-use crate::http::middleware::authenticate::Authenticated;
 use crate::http::output::response::{EndpointResult, JsonResponse};
 
 /// Job details
@@ -17,7 +15,6 @@ use crate::http::output::response::{EndpointResult, JsonResponse};
     get,
     path = "/job/info/{job_id}",
     operation_id = "job_info",
-    tag = "job",
     params(("job_id" = String, Path)),
     responses(
         (status = 200, description = "The job", body = JobInfoResponse),
@@ -25,14 +22,9 @@ use crate::http::output::response::{EndpointResult, JsonResponse};
         (status = 403, description = "Access denied"),
         (status = 404, description = "Job not found"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn get_job(
-    State(app): State<App>,
-    Authenticated(caller): Authenticated,
-    Id(job): Id,
-) -> EndpointResult<JobInfoResponse> {
-    let found = jobs::info(&app.control, &caller, &job).await?;
+pub(crate) async fn get_job(call: ReadCall, Id(job): Id) -> EndpointResult<JobInfoResponse> {
+    let found = jobs::info(&call.control, &call.caller, &job).await?;
     let message = view::job_text(&found);
     Ok(JsonResponse::ok(JobInfoResponse { job_info: view::job_info(found), message }))
 }

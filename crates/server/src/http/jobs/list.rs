@@ -1,14 +1,12 @@
 //! GET /job/list
 
-use axum::extract::State;
 use tarn_api::jobs::JobListResponse;
 use tarn_control::operations::jobs;
 
 use super::view;
-use crate::App;
+use crate::http::input::call::ReadCall;
 use crate::http::input::listing::ListQuery;
 use crate::http::input::query::Params;
-use crate::http::middleware::authenticate::Authenticated;
 use crate::http::output::response::{EndpointResult, JsonResponse};
 use crate::http::output::table::append_next_page;
 
@@ -19,20 +17,14 @@ use crate::http::output::table::append_next_page;
     get,
     path = "/job/list",
     operation_id = "job_list",
-    tag = "job",
     params(ListQuery),
     responses(
         (status = 200, description = "The jobs", body = JobListResponse),
         (status = 400, description = "Invalid cursor"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn list_jobs(
-    State(app): State<App>,
-    Authenticated(caller): Authenticated,
-    Params(listing): Params<ListQuery>,
-) -> EndpointResult<JobListResponse> {
-    let page = jobs::list(&app.control, &caller, listing.into()).await?;
+pub(crate) async fn list_jobs(call: ReadCall, Params(listing): Params<ListQuery>) -> EndpointResult<JobListResponse> {
+    let page = jobs::list(&call.control, &call.caller, listing.into()).await?;
     let mut message = match page.items.as_slice() {
         [] => "No jobs. Start with `tp job init`.".to_owned(),
         items => view::job_table(items),

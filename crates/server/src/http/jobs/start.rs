@@ -1,12 +1,10 @@
 //! POST /job/start/{job_id}
 
-use axum::extract::State;
 use tarn_api::jobs::JobStatusResponse;
 use tarn_control::operations::jobs;
 
 use super::view;
-use crate::App;
-use crate::http::input::call::IdempotentCaller;
+use crate::http::input::call::ChangeCall;
 use crate::http::input::id::Id;
 use crate::http::output::response::{EndpointResult, JsonResponse};
 
@@ -18,7 +16,6 @@ use crate::http::output::response::{EndpointResult, JsonResponse};
     post,
     path = "/job/start/{job_id}",
     operation_id = "job_start",
-    tag = "job",
     params(("job_id" = String, Path)),
     responses(
         (status = 202, description = "The job is in the queue", body = JobStatusResponse),
@@ -27,14 +24,9 @@ use crate::http::output::response::{EndpointResult, JsonResponse};
         (status = 404, description = "Job not found"),
         (status = 409, description = "The files are missing, or the cluster takes no jobs"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn start_job(
-    State(app): State<App>,
-    IdempotentCaller(caller): IdempotentCaller,
-    Id(job): Id,
-) -> EndpointResult<JobStatusResponse> {
-    let view = jobs::start(&app.control, &caller, &job).await?;
+pub(crate) async fn start_job(call: ChangeCall, Id(job): Id) -> EndpointResult<JobStatusResponse> {
+    let view = jobs::start(&call.control, &call.caller, &job).await?;
     let (job, explanation) = (view.job, view.explanation);
     let message = format!("Job {} ({}): {explanation}", job.id, job.name);
     Ok(JsonResponse::accepted(JobStatusResponse {

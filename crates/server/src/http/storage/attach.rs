@@ -1,10 +1,8 @@
 //! POST /storage/attach
 
-use axum::extract::State;
 use tarn_api::storage::{StorageAttachRestRequest, StorageAttachRestResponse};
 use tarn_control::operations::storage;
 
-use crate::App;
 use crate::http::input::body::Body;
 use crate::http::input::call::Call;
 use crate::http::output::response::{EndpointResult, JsonResponse};
@@ -19,7 +17,6 @@ impl Body for StorageAttachRestRequest {}
     post,
     path = "/storage/attach",
     operation_id = "storage_attach",
-    tag = "storage",
     request_body = StorageAttachRestRequest,
     responses(
         (status = 202, description = "Storage attachment initiated", body = StorageAttachRestResponse),
@@ -27,19 +24,13 @@ impl Body for StorageAttachRestRequest {}
         (status = 403, description = "Access denied"),
         (status = 404, description = "Storage or cluster not found"),
         (status = 409, description = "Cluster already has storage attached or storage not ready"),
-        (status = 422, description = "Validation Error"),
-        (status = 500, description = "Internal server error"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn attach_volume(
-    State(app): State<App>,
-    call: Call<StorageAttachRestRequest>,
-) -> EndpointResult<StorageAttachRestResponse> {
+pub(crate) async fn attach_volume(call: Call<StorageAttachRestRequest>) -> EndpointResult<StorageAttachRestResponse> {
     let StorageAttachRestRequest { storage_id, cluster_ids, live } = call.body;
     // The schema has refused any other number than one.
     let cluster = cluster_ids.first().map_or("", String::as_str);
-    let accepted = storage::attach(&app.control, &call.caller, &storage_id, cluster, live).await?;
+    let accepted = storage::attach(&call.control, &call.caller, &storage_id, cluster, live).await?;
     Ok(JsonResponse::accepted(StorageAttachRestResponse {
         storage_id: accepted.volume.into(),
         cluster_ids: vec![accepted.cluster.into()],

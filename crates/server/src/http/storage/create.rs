@@ -1,10 +1,8 @@
 //! POST /storage/create
 
-use axum::extract::State;
 use tarn_api::storage::{StorageCreateRequest, StorageCreateRestResponse};
 use tarn_control::operations::storage::{self, NewVolume};
 
-use crate::App;
 use crate::http::input::body::Body;
 use crate::http::input::call::Call;
 use crate::http::output::response::{EndpointResult, JsonResponse};
@@ -21,7 +19,6 @@ impl Body for StorageCreateRequest {
     post,
     path = "/storage/create",
     operation_id = "storage_create",
-    tag = "storage",
     request_body = StorageCreateRequest,
     responses(
         (status = 202, description = "Storage creation initiated", body = StorageCreateRestResponse),
@@ -29,15 +26,11 @@ impl Body for StorageCreateRequest {
         (status = 402, description = "Insufficient balance"),
         (status = 409, description = "Name taken, or not enough space in the pool"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn create_volume(
-    State(app): State<App>,
-    call: Call<StorageCreateRequest>,
-) -> EndpointResult<StorageCreateRestResponse> {
+pub(crate) async fn create_volume(call: Call<StorageCreateRequest>) -> EndpointResult<StorageCreateRestResponse> {
     let StorageCreateRequest { size, name, deletion_protection } = call.body;
     let new = NewVolume { size_gb: size, name, deletion_protection };
-    let accepted = storage::create(&app.control, &call.caller, new).await?;
+    let accepted = storage::create(&call.control, &call.caller, new).await?;
     Ok(JsonResponse::accepted(StorageCreateRestResponse {
         storage_id: accepted.volume.into(),
         request_id: Some(accepted.request.into()),

@@ -1,11 +1,9 @@
 //! DELETE /storage/{storage_id}
 
-use axum::extract::State;
 use tarn_api::storage::StorageDestroyRestResponse;
 use tarn_control::operations::storage;
 
-use crate::App;
-use crate::http::input::call::IdempotentCaller;
+use crate::http::input::call::ChangeCall;
 use crate::http::input::id::Id;
 use crate::http::output::response::{EndpointResult, JsonResponse};
 
@@ -17,7 +15,6 @@ use crate::http::output::response::{EndpointResult, JsonResponse};
     delete,
     path = "/storage/{storage_id}",
     operation_id = "storage_destroy",
-    tag = "storage",
     params(("storage_id" = String, Path)),
     responses(
         (status = 202, description = "Storage destruction initiated", body = StorageDestroyRestResponse),
@@ -26,16 +23,10 @@ use crate::http::output::response::{EndpointResult, JsonResponse};
         (status = 404, description = "Storage not found"),
         (status = 409, description = "Deletion protection enabled or storage attached to clusters"),
         (status = 422, description = "Validation Error"),
-        (status = 500, description = "Internal server error"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn destroy_volume(
-    State(app): State<App>,
-    IdempotentCaller(caller): IdempotentCaller,
-    Id(volume): Id,
-) -> EndpointResult<StorageDestroyRestResponse> {
-    let accepted = storage::destroy(&app.control, &caller, &volume).await?;
+pub(crate) async fn destroy_volume(call: ChangeCall, Id(volume): Id) -> EndpointResult<StorageDestroyRestResponse> {
+    let accepted = storage::destroy(&call.control, &call.caller, &volume).await?;
     Ok(JsonResponse::accepted(StorageDestroyRestResponse {
         storage_id: accepted.volume.into(),
         request_id: Some(accepted.request.into()),

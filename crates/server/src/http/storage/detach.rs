@@ -1,10 +1,8 @@
 //! POST /storage/detach
 
-use axum::extract::State;
 use tarn_api::storage::{StorageDetachRestRequest, StorageDetachRestResponse};
 use tarn_control::operations::storage;
 
-use crate::App;
 use crate::http::input::body::Body;
 use crate::http::input::call::Call;
 use crate::http::output::response::{EndpointResult, JsonResponse};
@@ -21,7 +19,6 @@ impl Body for StorageDetachRestRequest {}
     post,
     path = "/storage/detach",
     operation_id = "storage_detach",
-    tag = "storage",
     request_body = StorageDetachRestRequest,
     responses(
         (status = 202, description = "Storage detachment initiated", body = StorageDetachRestResponse),
@@ -30,14 +27,10 @@ impl Body for StorageDetachRestRequest {}
         (status = 404, description = "Storage or cluster not found"),
         (status = 409, description = "Storage not attached to the cluster, cluster busy, or storage in use"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn detach_volume(
-    State(app): State<App>,
-    call: Call<StorageDetachRestRequest>,
-) -> EndpointResult<StorageDetachRestResponse> {
+pub(crate) async fn detach_volume(call: Call<StorageDetachRestRequest>) -> EndpointResult<StorageDetachRestResponse> {
     let StorageDetachRestRequest { storage_id, cluster_id, live } = call.body;
-    let accepted = storage::detach(&app.control, &call.caller, &storage_id, &cluster_id, live).await?;
+    let accepted = storage::detach(&call.control, &call.caller, &storage_id, &cluster_id, live).await?;
     Ok(JsonResponse::accepted(StorageDetachRestResponse {
         storage_id: accepted.volume.into(),
         cluster_id: accepted.cluster.into(),

@@ -1,11 +1,9 @@
 //! PATCH /storage/edit/{storage_id}
 
-use axum::extract::State;
 use tarn_api::clusters::EditResponse;
 use tarn_api::storage::StorageEditRequest;
 use tarn_control::operations::storage::{self, VolumeEdit};
 
-use crate::App;
 use crate::http::input::body::Body;
 use crate::http::input::call::Call;
 use crate::http::input::id::Id;
@@ -21,7 +19,6 @@ impl Body for StorageEditRequest {}
     patch,
     path = "/storage/edit/{storage_id}",
     operation_id = "storage_edit",
-    tag = "storage",
     params(("storage_id" = String, Path)),
     request_body = StorageEditRequest,
     responses(
@@ -31,15 +28,10 @@ impl Body for StorageEditRequest {}
         (status = 404, description = "Storage not found"),
         (status = 409, description = "Name taken, storage not ready, smaller than it is, or not enough space in the pool"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn edit_volume(
-    State(app): State<App>,
-    Id(volume): Id,
-    call: Call<StorageEditRequest>,
-) -> EndpointResult<EditResponse> {
+pub(crate) async fn edit_volume(Id(volume): Id, call: Call<StorageEditRequest>) -> EndpointResult<EditResponse> {
     let StorageEditRequest { tp_storage_name, size_gb, deletion_protection } = call.body;
     let edit = VolumeEdit { name: tp_storage_name, size_gb, deletion_protection };
-    let accepted = storage::edit(&app.control, &call.caller, &volume, edit).await?;
+    let accepted = storage::edit(&call.control, &call.caller, &volume, edit).await?;
     Ok(JsonResponse::accepted(EditResponse { message: accepted.message, request_id: Some(accepted.request.into()) }))
 }

@@ -1,14 +1,12 @@
 //! GET /storage/list
 
-use axum::extract::State;
 use tarn_api::storage::StorageListResponse;
 use tarn_control::operations::storage;
 
 use super::view;
-use crate::App;
+use crate::http::input::call::ReadCall;
 use crate::http::input::listing::ListQuery;
 use crate::http::input::query::Params;
-use crate::http::middleware::authenticate::Authenticated;
 use crate::http::output::response::{EndpointResult, JsonResponse};
 use crate::http::output::table::append_next_page;
 
@@ -19,20 +17,17 @@ use crate::http::output::table::append_next_page;
     get,
     path = "/storage/list",
     operation_id = "storage_list",
-    tag = "storage",
     params(ListQuery),
     responses(
         (status = 200, description = "The volumes", body = StorageListResponse),
         (status = 400, description = "Invalid cursor"),
     ),
-    security(("HTTPBearer" = [])),
 )]
 pub(crate) async fn list_volumes(
-    State(app): State<App>,
-    Authenticated(caller): Authenticated,
+    call: ReadCall,
     Params(listing): Params<ListQuery>,
 ) -> EndpointResult<StorageListResponse> {
-    let page = storage::list(&app.control, &caller, listing.into()).await?;
+    let page = storage::list(&call.control, &call.caller, listing.into()).await?;
     let mut message = match page.items.as_slice() {
         [] => "No storage volumes. Create one with `tp storage create 100`.".to_owned(),
         items => view::volume_table(items),

@@ -1,14 +1,12 @@
 //! GET /storage/quote
 
-use axum::extract::State;
 use tarn_api::clusters::QuoteResponse;
 use tarn_control::operations::storage;
 use tarn_model::storage::MAX_SIZE_GB;
 use utoipa::IntoParams;
 
-use crate::App;
+use crate::http::input::call::ReadCall;
 use crate::http::input::query::{Fields, FromQuery, Params};
-use crate::http::middleware::authenticate::Authenticated;
 use crate::http::output::response::{EndpointResult, JsonResponse};
 
 /// The parameters of a quote.
@@ -34,20 +32,17 @@ impl FromQuery for SizeQuery {
     get,
     path = "/storage/quote",
     operation_id = "storage_quote",
-    tag = "storage",
     params(SizeQuery),
     responses(
         (status = 200, description = "The price", body = QuoteResponse),
         (status = 400, description = "Invalid size"),
     ),
-    security(("HTTPBearer" = [])),
 )]
 pub(crate) async fn quote_volume(
-    State(app): State<App>,
-    _caller: Authenticated,
+    call: ReadCall,
     Params(SizeQuery { size_gb }): Params<SizeQuery>,
 ) -> EndpointResult<QuoteResponse> {
-    let rate = storage::quote(&app.control, size_gb)?;
+    let rate = storage::quote(&call.control, size_gb)?;
     let message = format!("{size_gb} GB of storage cost {rate} per hour.");
     Ok(JsonResponse::ok(QuoteResponse { hourly_rate: rate.as_dollars(), message }))
 }
