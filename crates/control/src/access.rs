@@ -116,7 +116,7 @@ pub(crate) async fn push_access(
     desired: &DesiredAccess,
     node: &Instance,
 ) -> std::result::Result<(), tarn_driver::Error> {
-    let pushed = control.pushed_access().slot_of(&node.id);
+    let pushed = control.memory.pushed_access.slot_of(&node.id);
     // One push at a time for each node, so that the recorded hash is that of the last push.
     let mut pushed = pushed.lock().await;
     *pushed = None;

@@ -183,26 +183,36 @@ pub enum Eligibility {
 pub struct Control {
     parts: Arc<Parts>,
     host_view: Arc<HostView>,
-    memory: Arc<Memory>,
+    pub(crate) memory: Arc<Memory>,
 }
 
 /// State that this process may lose.
 #[derive(Default)]
-struct Memory {
-    due: Notify,
-    access_changed: Notify,
-    restarted: Notify,
-    objects_closed: Notify,
-    jobs_changed: Notify,
-    jobs_left: Notify,
-    live_logs: LiveLogs,
-    job_bucket: OnceCell<()>,
-    upload_permits: UploadPermits,
-    pushed_access: PushedAccess,
-    unreachable_instances: UnreachableInstances,
-    unknown_resources: UnknownResources,
-    volume_usage: VolumeUsage,
-    step_progress: StepProgress,
+pub(crate) struct Memory {
+    /// Notified when a request may have become due.
+    pub(crate) due: Notify,
+    /// Notified when the keys in running instances may have to change.
+    pub(crate) access_changed: Notify,
+    /// Notified when the restart of a cluster has ended.
+    pub(crate) restarted: Notify,
+    /// Notified when object storage was disabled and has to be emptied.
+    pub(crate) objects_closed: Notify,
+    /// Notified when a job may be started, or has to be stopped, torn down or removed.
+    pub(crate) jobs_changed: Notify,
+    /// Notified after that, when jobs may have left something to clean up.
+    pub(crate) jobs_left: Notify,
+    /// What jobs wrote most recently, for clients that follow a log.
+    pub(crate) live_logs: LiveLogs,
+    /// Set once the bucket exists in which the files of jobs are stored.
+    pub(crate) job_bucket: OnceCell<()>,
+    /// Permits for clients that upload the files of a job.
+    pub(crate) upload_permits: UploadPermits,
+    pub(crate) pushed_access: PushedAccess,
+    pub(crate) unreachable_instances: UnreachableInstances,
+    pub(crate) unknown_resources: UnknownResources,
+    pub(crate) volume_usage: VolumeUsage,
+    /// The progress of the steps that report it.
+    pub(crate) step_progress: StepProgress,
     gateway_public_key: OnceLock<String>,
 }
 
@@ -235,7 +245,7 @@ impl Control {
     /// Counts the changes to the database and to the state in memory; `None` where other processes change the database.
     /// All counters only grow, so their sum stays the same only while none of them changes.
     pub fn generation(&self) -> Option<u64> {
-        let in_memory = self.volume_usage().changes().wrapping_add(self.step_progress().changes());
+        let in_memory = self.memory.volume_usage.changes().wrapping_add(self.memory.step_progress.changes());
         Some(self.store().generation()?.wrapping_add(in_memory))
     }
 
@@ -257,7 +267,7 @@ impl Control {
             None => work(tx),
         });
         let result = result.await;
-        self.due().notify_one();
+        self.memory.due.notify_one();
         result
     }
 
@@ -323,72 +333,6 @@ impl Control {
 
     pub(crate) fn ids(&self) -> &dyn Ids {
         &*self.parts.ids
-    }
-
-    /// Notified when a request may have become due.
-    pub(crate) fn due(&self) -> &Notify {
-        &self.memory.due
-    }
-
-    /// Notified when the keys in running instances may have to change.
-    pub(crate) fn access_changed(&self) -> &Notify {
-        &self.memory.access_changed
-    }
-
-    /// Notified when the restart of a cluster has ended.
-    pub(crate) fn restarted(&self) -> &Notify {
-        &self.memory.restarted
-    }
-
-    /// Notified when object storage was disabled and has to be emptied.
-    pub(crate) fn objects_closed(&self) -> &Notify {
-        &self.memory.objects_closed
-    }
-
-    /// Notified when a job may be started, or has to be stopped, torn down or removed.
-    pub(crate) fn jobs_changed(&self) -> &Notify {
-        &self.memory.jobs_changed
-    }
-
-    /// Notified after that, when jobs may have left something to clean up.
-    pub(crate) fn jobs_left(&self) -> &Notify {
-        &self.memory.jobs_left
-    }
-
-    /// What jobs wrote most recently, for clients that follow a log.
-    pub(crate) fn live_logs(&self) -> &LiveLogs {
-        &self.memory.live_logs
-    }
-
-    /// Set once the bucket exists in which the files of jobs are stored.
-    pub(crate) fn job_bucket(&self) -> &OnceCell<()> {
-        &self.memory.job_bucket
-    }
-
-    /// Permits for clients that upload the files of a job.
-    pub(crate) fn upload_permits(&self) -> &UploadPermits {
-        &self.memory.upload_permits
-    }
-
-    pub(crate) fn pushed_access(&self) -> &PushedAccess {
-        &self.memory.pushed_access
-    }
-
-    pub(crate) fn unreachable_instances(&self) -> &UnreachableInstances {
-        &self.memory.unreachable_instances
-    }
-
-    pub(crate) fn volume_usage(&self) -> &VolumeUsage {
-        &self.memory.volume_usage
-    }
-
-    /// The progress of the steps that report it.
-    pub(crate) fn step_progress(&self) -> &StepProgress {
-        &self.memory.step_progress
-    }
-
-    pub(crate) fn unknown_resources(&self) -> &UnknownResources {
-        &self.memory.unknown_resources
     }
 }
 

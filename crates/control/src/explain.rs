@@ -76,7 +76,7 @@ impl<'c> Explainer<'c> {
         let verb = if request.status() == RequestStatus::Retrying { "Retries" } else { "Works on" };
         let work = format!("{verb} step {at} of {} ({current})", concerned().count());
         let reports = current == PULL && request.status() == RequestStatus::Processing;
-        let progress = match self.control.step_progress().last_message(&request.id).filter(|_| reports) {
+        let progress = match self.control.memory.step_progress.last_message(&request.id).filter(|_| reports) {
             Some(message) => Some(message),
             // Another replica may be running the step.
             None if reports => requests::progress(tx, &request.id)?,

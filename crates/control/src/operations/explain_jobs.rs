@@ -86,7 +86,7 @@ impl<'c> Explainer<'c> {
 
     /// Returns when the job last wrote output, if it runs in this engine.
     fn last_output(&self, job: &Job) -> Option<Time> {
-        let quiet = self.control.live_logs().find_log(&job.id)?.time_since_output()?;
+        let quiet = self.control.memory.live_logs.find_log(&job.id)?.time_since_output()?;
         Some(self.control.clock().now().before(quiet))
     }
 

@@ -279,8 +279,8 @@ fn new_draft(tx: &mut Tx<'_>, caller: &Caller, cluster: &Cluster, config: &Confi
 
 /// Wakes the dispatcher, and the followers of this job.
 fn notify_job_changed(control: &Control, job: &JobId) {
-    control.jobs_changed().notify_one();
-    if let Some(live) = control.live_logs().find_log(job) {
+    control.memory.jobs_changed.notify_one();
+    if let Some(live) = control.memory.live_logs.find_log(job) {
         live.notify_state_change();
     }
 }

@@ -72,7 +72,7 @@ pub async fn disable(control: &Control, caller: &Caller, force: bool) -> Result<
     run_to_completion(async move {
         let disabled = control.write(&caller, work).await;
         control.objects().forget_keys();
-        control.objects_closed().notify_one();
+        control.memory.objects_closed.notify_one();
         disabled
     })
     .await

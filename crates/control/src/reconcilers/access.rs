@@ -34,7 +34,7 @@ const BURST_DELAY: Duration = Duration::from_millis(200);
 
 /// Completes when a change may have to be pushed.
 pub async fn changed(control: &Control) {
-    control.access_changed().notified().await;
+    control.memory.access_changed.notified().await;
     tokio::time::sleep(BURST_DELAY).await;
 }
 
@@ -45,9 +45,9 @@ pub async fn tick(control: &Control) -> Result<Duration> {
     let mut outdated = Vec::new();
     for (desired, running) in &wanted {
         for node in running {
-            if control.pushed_access().is_current(&node.id, desired.hash_for(node)) {
-                control.unreachable_instances().clear_failures(&node.id);
-            } else if control.unreachable_instances().next_try(&node.id).is_none_or(|due| due <= now) {
+            if control.memory.pushed_access.is_current(&node.id, desired.hash_for(node)) {
+                control.memory.unreachable_instances.clear_failures(&node.id);
+            } else if control.memory.unreachable_instances.next_try(&node.id).is_none_or(|due| due <= now) {
                 outdated.push((desired, node));
             }
         }
@@ -57,7 +57,8 @@ pub async fn tick(control: &Control) -> Result<Duration> {
     futures::stream::iter(pushes).buffer_unordered(PUSHES_AT_ONCE).collect::<Vec<()>>().await;
     let later = control.clock().now();
     Ok(control
-        .unreachable_instances()
+        .memory
+        .unreachable_instances
         .earliest_try()
         .map_or(RECHECK_INTERVAL, |due| due.until(later).min(RECHECK_INTERVAL)))
 }
@@ -68,9 +69,10 @@ fn desired_by_cluster(control: &Control, tx: &mut Tx<'_>) -> Result<Vec<(Desired
     let placed = clusters::placed(tx)?;
     let mut nodes = instances::of_clusters(tx, &placed)?;
     let all = || nodes.values().flatten();
-    control.pushed_access().retain(&all().map(|node| &node.id).collect());
+    control.memory.pushed_access.retain(&all().map(|node| &node.id).collect());
     control
-        .unreachable_instances()
+        .memory
+        .unreachable_instances
         .retain(&all().filter(|node| node.state == State::Running).map(|node| &node.id).collect());
     let ids: Vec<&str> = placed.iter().map(|cluster| cluster.id.as_str()).collect();
     let held = attachments::of_clusters(tx, &ids)?;
@@ -95,7 +97,7 @@ fn desired_by_cluster(control: &Control, tx: &mut Tx<'_>) -> Result<Vec<(Desired
 async fn push_to_node(control: &Control, desired: &DesiredAccess, node: &Instance) {
     let why = match tokio::time::timeout(PUSH_TIMEOUT, access::push_access(control, desired, node)).await {
         Ok(Ok(())) => {
-            if control.unreachable_instances().clear_failures(&node.id) {
+            if control.memory.unreachable_instances.clear_failures(&node.id) {
                 tracing::info!(instance = %node.id, "its keys were changed after earlier failures");
             }
             return;
@@ -103,7 +105,7 @@ async fn push_to_node(control: &Control, desired: &DesiredAccess, node: &Instanc
         Ok(Err(error)) => error.to_string(),
         Err(_) => format!("it did not answer within {} seconds", PUSH_TIMEOUT.as_secs()),
     };
-    if control.unreachable_instances().record_failure(&node.id, control.clock().now(), control.ids().bits()) == 1 {
+    if control.memory.unreachable_instances.record_failure(&node.id, control.clock().now(), control.ids().bits()) == 1 {
         tracing::warn!(instance = %node.id, why, "its keys could not be changed; the push is retried");
     }
 }

@@ -44,7 +44,7 @@ pub async fn tick(control: &Control) -> Result<Duration> {
         control.store().write(|tx| -> Result<u64> { Ok(requests::wake_line(tx, QUEUE_WINDOW)?) }).await?;
     }
     if is_news || are_others {
-        control.due().notify_one();
+        control.memory.due.notify_one();
     }
     Ok(every)
 }

@@ -22,7 +22,7 @@ use crate::{Control, Error, Kind, Result, Settings};
 
 /// Completes when a cluster has been restarted, so that the next one may be admitted.
 pub async fn changed(control: &Control) {
-    control.restarted().notified().await;
+    control.memory.restarted.notified().await;
 }
 
 /// Compares everything once.
@@ -43,7 +43,7 @@ pub(super) async fn compare_with_host(control: &Control) -> Result<()> {
             return Err(Error::internal(error));
         }
     };
-    control.volume_usage().record_all_volumes(&observed);
+    control.memory.volume_usage.record_all_volumes(&observed);
     let (mut suspects, mut orphans, mut unknown) = (BTreeMap::<ClusterId, Vec<InstanceId>>::new(), vec![], vec![]);
     let mut doubtful = Vec::new();
     for difference in differences(control.store(), &observed).await? {
@@ -68,10 +68,10 @@ pub(super) async fn compare_with_host(control: &Control) -> Result<()> {
     }
     reboots::admit_waiting_restarts(control).await?;
     let now = control.clock().now();
-    for id in control.unknown_resources().overdue_orphans(&orphans, now, control.settings().orphan_grace) {
+    for id in control.memory.unknown_resources.overdue_orphans(&orphans, now, control.settings().orphan_grace) {
         remove_orphan(control, &id).await?;
     }
-    for id in control.unknown_resources().unreported_volumes(&unknown) {
+    for id in control.memory.unknown_resources.unreported_volumes(&unknown) {
         tracing::warn!(volume = %id, "a volume without a row exists; it is left alone, because it may hold data");
         record_engine_event(control, id.as_str(), "machine.volume_unknown").await?;
     }
@@ -152,7 +152,7 @@ async fn remove_orphan(control: &Control, id: &InstanceId) -> Result<()> {
             record_engine_event(control, id.as_str(), "machine.orphan_removed").await
         }
         Err(error) => {
-            if control.unknown_resources().is_first_complaint(id) {
+            if control.memory.unknown_resources.is_first_complaint(id) {
                 tracing::warn!(instance = %id, %error, "an instance without a row could not be removed yet");
             }
             Ok(())

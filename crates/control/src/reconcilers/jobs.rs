@@ -22,7 +22,7 @@ const OBJECTS_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// Completes when a job may have left something behind.
 pub async fn changed(control: &Control) {
-    control.jobs_left().notified().await;
+    control.memory.jobs_left.notified().await;
     tokio::time::sleep(BURST_DELAY).await;
 }
 

@@ -28,7 +28,7 @@ pub async fn empty_closed_accounts(control: &Control) -> Result<Duration> {
 
 /// Waits until object storage is disabled for an organization.
 pub async fn wait_until_closed(control: &Control) {
-    control.objects_closed().notified().await;
+    control.memory.objects_closed.notified().await;
 }
 
 /// Aborts abandoned uploads.

@@ -209,7 +209,7 @@ pub(super) async fn admit_waiting_restarts(control: &Control) -> Result<()> {
     if waiting {
         let settings = control.settings().clone();
         control.store().write(move |tx| admit_restarts(tx, &settings)).await?;
-        control.due().notify_one();
+        control.memory.due.notify_one();
     }
     Ok(())
 }

@@ -37,12 +37,12 @@ impl Runner {
                     let labels = [("type", kind.name()), ("status", status.name())];
                     metrics::counter!("tarn_requests_ended_total", &labels).increment(1);
                     if kind == RequestType::ClusterRestart {
-                        self.control.restarted().notify_one();
+                        self.control.memory.restarted.notify_one();
                     }
                     // Keys may have changed after the step that pushed them to these nodes.
-                    self.control.access_changed().notify_one();
+                    self.control.memory.access_changed.notify_one();
                     // A cluster with waiting jobs may be running now, or a node may have come back.
-                    self.control.jobs_changed().notify_one();
+                    self.control.memory.jobs_changed.notify_one();
                     Lease::Released
                 }
                 Ok(lease) => lease,
@@ -149,7 +149,7 @@ impl Runner {
                 return acted;
             }
             let (before, has_time) = (reports, at.undo || self.control.clock().now() < request.deadline);
-            reports = self.control.step_progress().report_count(&request.id);
+            reports = self.control.memory.step_progress.report_count(&request.id);
             if reports == before {
                 return Err(Failure::Retry(format!("the step took longer than {} seconds", limit.as_secs())));
             }
@@ -208,7 +208,7 @@ impl Runner {
         });
         let held = write.await;
         // A commit may have woken other requests.
-        self.control.due().notify_one();
+        self.control.memory.due.notify_one();
         held
     }
 
@@ -252,7 +252,7 @@ impl Runner {
             end_and_release(tx, request, "request.failed")
         });
         let ended = write.await;
-        self.control.due().notify_one();
+        self.control.memory.due.notify_one();
         ended
     }
 }

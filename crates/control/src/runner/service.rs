@@ -21,12 +21,12 @@ impl Runner {
         let mut held: HashMap<Id, Request> = HashMap::new();
         loop {
             // A request that pulls an image does not count: that may take hours, and the capacity bounds their number.
-            let at_work = held.len().saturating_sub(self.control.step_progress().reporting_steps());
+            let at_work = held.len().saturating_sub(self.control.memory.step_progress.reporting_steps());
             let free = (self.control.settings().parallel as usize).saturating_sub(at_work);
             let pause = self.lease_due_requests(free, &mut tasks, &mut held).await;
             tokio::select! {
                 () = &mut stop => break,
-                () = self.control.due().notified() => {}
+                () = self.control.memory.due.notified() => {}
                 Some(done) = tasks.join_next_with_id(), if !tasks.is_empty() => remove_finished(&mut held, done),
                 () = tokio::time::sleep(pause) => {}
             }

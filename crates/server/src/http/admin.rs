@@ -1,6 +1,5 @@
 //! The endpoints for administrators of the engine. `control` decides whether the caller is one.
 
-use axum::extract::State;
 use tarn_api::admin::{
     AdminGrantRequest, AdminGrantResponse, AdminKeyCreateRequest, AdminKeyCreateResponse, AdminKeyInfo,
     AdminKeyListResponse, AdminUserCreateRequest, AdminUserCreateResponse, AdminUserInfo, AdminUserListResponse,
@@ -12,13 +11,11 @@ use tarn_control::page::MAX_LIMIT;
 use tarn_model::Money;
 use utoipa::IntoParams;
 
-use crate::App;
 use crate::http::input::body::Body;
-use crate::http::input::call::{Call, IdempotentCaller};
+use crate::http::input::call::{Call, ChangeCall, ReadCall};
 use crate::http::input::id::Id;
 use crate::http::input::listing::PageQuery;
 use crate::http::input::query::{Fields, FromQuery, Params};
-use crate::http::middleware::authenticate::Authenticated;
 use crate::http::output::failure::Failure;
 use crate::http::output::response::{EndpointResult, JsonResponse};
 use crate::http::output::table::{Dash, Table, append_next_page};
@@ -33,22 +30,16 @@ impl Body for AdminUserCreateRequest {}
     post,
     path = "/admin/user/create",
     operation_id = "admin_user_create",
-    tag = "admin",
     request_body = AdminUserCreateRequest,
     responses(
         (status = 200, description = "The user was created", body = AdminUserCreateResponse),
         (status = 400, description = "Invalid e-mail address or organization name"),
-        (status = 403, description = "Only administrators of the engine may do this"),
         (status = 409, description = "A user with this e-mail address exists already"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn create_user(
-    State(app): State<App>,
-    call: Call<AdminUserCreateRequest>,
-) -> EndpointResult<AdminUserCreateResponse> {
+pub(crate) async fn create_user(call: Call<AdminUserCreateRequest>) -> EndpointResult<AdminUserCreateResponse> {
     let AdminUserCreateRequest { email, org_name } = call.body;
-    let created = admin::create_user(&app.control, &call.caller, NewUser { email, org_name }).await?;
+    let created = admin::create_user(&call.control, &call.caller, NewUser { email, org_name }).await?;
     Ok(JsonResponse::ok(AdminUserCreateResponse {
         user_id: created.user.into(),
         org_id: created.org.map(Into::into),
@@ -64,21 +55,17 @@ pub(crate) async fn create_user(
     get,
     path = "/admin/user/list",
     operation_id = "admin_user_list",
-    tag = "admin",
     params(PageQuery),
     responses(
         (status = 200, description = "The users", body = AdminUserListResponse),
         (status = 400, description = "Invalid cursor"),
-        (status = 403, description = "Only administrators of the engine may do this"),
     ),
-    security(("HTTPBearer" = [])),
 )]
 pub(crate) async fn list_users(
-    State(app): State<App>,
-    Authenticated(caller): Authenticated,
+    call: ReadCall,
     Params(PageQuery { limit, cursor }): Params<PageQuery>,
 ) -> EndpointResult<AdminUserListResponse> {
-    let page = admin::list_users(&app.control, &caller, limit, cursor).await?;
+    let page = admin::list_users(&call.control, &call.caller, limit, cursor).await?;
     let mut message = user_table(&page.items);
     append_next_page(&mut message, page.next_cursor.as_deref());
     let users = page.items.into_iter().map(admin_user_info).collect();
@@ -121,23 +108,16 @@ fn admin_user_info(row: UserRow) -> AdminUserInfo {
     post,
     path = "/admin/user/disable/{user_id}",
     operation_id = "admin_user_disable",
-    tag = "admin",
     params(("user_id" = String, Path)),
     responses(
         (status = 200, description = "The user is disabled", body = MessageResponse),
         (status = 400, description = "Invalid user ID format"),
-        (status = 403, description = "Only administrators of the engine may do this"),
         (status = 404, description = "User not found"),
         (status = 409, description = "Administrators cannot disable themselves"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn disable_user(
-    State(app): State<App>,
-    IdempotentCaller(caller): IdempotentCaller,
-    Id(user): Id,
-) -> EndpointResult<MessageResponse> {
-    let message = admin::disable_user(&app.control, &caller, &user, true).await?;
+pub(crate) async fn disable_user(call: ChangeCall, Id(user): Id) -> EndpointResult<MessageResponse> {
+    let message = admin::disable_user(&call.control, &call.caller, &user, true).await?;
     Ok(JsonResponse::ok(MessageResponse { message: Some(message) }))
 }
 
@@ -148,23 +128,15 @@ pub(crate) async fn disable_user(
     post,
     path = "/admin/user/enable/{user_id}",
     operation_id = "admin_user_enable",
-    tag = "admin",
     params(("user_id" = String, Path)),
     responses(
         (status = 200, description = "The user is enabled", body = MessageResponse),
         (status = 400, description = "Invalid user ID format"),
-        (status = 403, description = "Only administrators of the engine may do this"),
         (status = 404, description = "User not found"),
-        (status = 409, description = "Idempotency-Key used for another call"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn enable_user(
-    State(app): State<App>,
-    IdempotentCaller(caller): IdempotentCaller,
-    Id(user): Id,
-) -> EndpointResult<MessageResponse> {
-    let message = admin::disable_user(&app.control, &caller, &user, false).await?;
+pub(crate) async fn enable_user(call: ChangeCall, Id(user): Id) -> EndpointResult<MessageResponse> {
+    let message = admin::disable_user(&call.control, &call.caller, &user, false).await?;
     Ok(JsonResponse::ok(MessageResponse { message: Some(message) }))
 }
 
@@ -177,22 +149,15 @@ impl Body for AdminKeyCreateRequest {}
     post,
     path = "/admin/key/create",
     operation_id = "admin_key_create",
-    tag = "admin",
     request_body = AdminKeyCreateRequest,
     responses(
         (status = 200, description = "The key was created", body = AdminKeyCreateResponse),
         (status = 400, description = "Invalid user ID format"),
-        (status = 403, description = "Only administrators of the engine may do this"),
         (status = 404, description = "User not found"),
-        (status = 409, description = "Idempotency-Key used for another call"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn create_key(
-    State(app): State<App>,
-    call: Call<AdminKeyCreateRequest>,
-) -> EndpointResult<AdminKeyCreateResponse> {
-    let created = admin::create_key(&app.control, &call.caller, &call.body.user_id).await?;
+pub(crate) async fn create_key(call: Call<AdminKeyCreateRequest>) -> EndpointResult<AdminKeyCreateResponse> {
+    let created = admin::create_key(&call.control, &call.caller, &call.body.user_id).await?;
     Ok(JsonResponse::ok(AdminKeyCreateResponse {
         key_id: created.id.into(),
         user_id: created.user.into(),
@@ -222,21 +187,18 @@ impl FromQuery for (UserQuery, PageQuery) {
     get,
     path = "/admin/key/list",
     operation_id = "admin_key_list",
-    tag = "admin",
     params(UserQuery, PageQuery),
     responses(
         (status = 200, description = "The keys", body = AdminKeyListResponse),
         (status = 400, description = "Invalid user ID format or cursor"),
-        (status = 403, description = "Only administrators of the engine may do this"),
     ),
-    security(("HTTPBearer" = [])),
 )]
 pub(crate) async fn list_keys(
-    State(app): State<App>,
-    Authenticated(caller): Authenticated,
+    call: ReadCall,
     Params((chosen, page)): Params<(UserQuery, PageQuery)>,
 ) -> EndpointResult<AdminKeyListResponse> {
-    let page = admin::list_keys(&app.control, &caller, chosen.user_id.as_deref(), page.limit, page.cursor).await?;
+    let page =
+        admin::list_keys(&call.control, &call.caller, chosen.user_id.as_deref(), page.limit, page.cursor).await?;
     let mut message = if page.items.is_empty() { "No API keys.".to_owned() } else { api_key_table(&page.items) };
     append_next_page(&mut message, page.next_cursor.as_deref());
     let keys = page.items.into_iter().map(api_key_info).collect();
@@ -267,23 +229,16 @@ fn api_key_info(key: ApiKey) -> AdminKeyInfo {
     delete,
     path = "/admin/key/revoke/{key_id}",
     operation_id = "admin_key_revoke",
-    tag = "admin",
     params(("key_id" = String, Path)),
     responses(
         (status = 200, description = "The key no longer works", body = MessageResponse),
         (status = 400, description = "Invalid key ID format"),
-        (status = 403, description = "Only administrators of the engine may do this"),
         (status = 404, description = "Key not found"),
         (status = 409, description = "Callers cannot revoke the key that they use"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn revoke_key(
-    State(app): State<App>,
-    IdempotentCaller(caller): IdempotentCaller,
-    Id(key): Id,
-) -> EndpointResult<MessageResponse> {
-    let message = admin::revoke_key(&app.control, &caller, &key).await?;
+pub(crate) async fn revoke_key(call: ChangeCall, Id(key): Id) -> EndpointResult<MessageResponse> {
+    let message = admin::revoke_key(&call.control, &call.caller, &key).await?;
     Ok(JsonResponse::ok(MessageResponse { message: Some(message) }))
 }
 
@@ -296,25 +251,18 @@ impl Body for AdminGrantRequest {}
     post,
     path = "/admin/grant",
     operation_id = "admin_grant",
-    tag = "admin",
     request_body = AdminGrantRequest,
     responses(
         (status = 200, description = "The balance after the grant", body = AdminGrantResponse),
         (status = 400, description = "Invalid ID format, amount or description"),
-        (status = 403, description = "Only administrators of the engine may do this"),
         (status = 404, description = "User or organization not found"),
-        (status = 409, description = "Idempotency-Key used for another call"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn grant_balance(
-    State(app): State<App>,
-    call: Call<AdminGrantRequest>,
-) -> EndpointResult<AdminGrantResponse> {
+pub(crate) async fn grant_balance(call: Call<AdminGrantRequest>) -> EndpointResult<AdminGrantResponse> {
     let AdminGrantRequest { to, amount, description } = call.body;
     let amount =
         Money::from_dollars(amount).ok_or_else(|| Failure::invalid("invalid_amount", "the amount is out of range"))?;
-    let granted = admin::grant(&app.control, &call.caller, &to, amount, description).await?;
+    let granted = admin::grant(&call.control, &call.caller, &to, amount, description).await?;
     Ok(JsonResponse::ok(AdminGrantResponse {
         account: granted.account,
         balance: granted.balance.as_dollars(),
@@ -351,20 +299,14 @@ impl FromQuery for EventsQuery {
     get,
     path = "/admin/event/list",
     operation_id = "admin_event_list",
-    tag = "admin",
     params(EventsQuery),
-    responses(
-        (status = 200, description = "The events", body = EventListResponse),
-        (status = 403, description = "Only administrators of the engine may do this"),
-    ),
-    security(("HTTPBearer" = [])),
+    responses((status = 200, description = "The events", body = EventListResponse)),
 )]
 pub(crate) async fn list_events(
-    State(app): State<App>,
-    Authenticated(caller): Authenticated,
+    call: ReadCall,
     Params(EventsQuery { after, limit }): Params<EventsQuery>,
 ) -> EndpointResult<EventListResponse> {
-    let events = admin::events(&app.control, &caller, after, limit).await?;
+    let events = admin::events(&call.control, &call.caller, after, limit).await?;
     let message = if events.is_empty() { "No further events.".to_owned() } else { event_table(&events) };
     let next_after = events.last().map_or(after, |event| event.number);
     Ok(JsonResponse::ok(EventListResponse {

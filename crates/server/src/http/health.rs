@@ -36,7 +36,6 @@ impl Body for HealthRequest {}
     tag = "system",
     request_body = HealthRequest,
     responses((status = 200, description = "The client may continue", body = MessageResponse)),
-    security(("HTTPBearer" = [])),
 )]
 pub(crate) async fn check_client(_call: Call<HealthRequest>) -> EndpointResult<MessageResponse> {
     Ok(JsonResponse::ok(MessageResponse { message: None }))

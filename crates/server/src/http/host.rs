@@ -1,17 +1,14 @@
 //! The endpoints for the host and its GPUs, for administrators of the engine. `control` decides whether the caller is
 //! one.
 
-use axum::extract::State;
 use tarn_api::health::MessageResponse;
 use tarn_api::host::{DrainRequest, GpuHealth, GpuInfo, GpuListResponse, HostInfo, HostInfoResponse, InstanceGpuInfo};
 use tarn_control::operations::host::{self, DrainReason, GpuSummary, HostSummary};
 use tarn_model::gpus::{GpuRecord, Health};
 
-use crate::App;
 use crate::http::input::body::Body;
-use crate::http::input::call::{Call, IdempotentCaller};
+use crate::http::input::call::{Call, ChangeCall, ReadCall};
 use crate::http::input::id::Id;
-use crate::http::middleware::authenticate::Authenticated;
 use crate::http::output::response::{EndpointResult, JsonResponse};
 use crate::http::output::table::Cell::Text;
 use crate::http::output::table::{Dash, Table, render_block};
@@ -25,18 +22,10 @@ const GIB: f64 = (1u64 << 30) as f64;
     get,
     path = "/admin/host/info",
     operation_id = "admin_host_info",
-    tag = "admin",
-    responses(
-        (status = 200, description = "The host", body = HostInfoResponse),
-        (status = 403, description = "Only administrators of the engine may do this"),
-    ),
-    security(("HTTPBearer" = [])),
+    responses((status = 200, description = "The host", body = HostInfoResponse)),
 )]
-pub(crate) async fn get_host(
-    State(app): State<App>,
-    Authenticated(caller): Authenticated,
-) -> EndpointResult<HostInfoResponse> {
-    let host = host::info(&app.control, &caller).await?;
+pub(crate) async fn get_host(call: ReadCall) -> EndpointResult<HostInfoResponse> {
+    let host = host::info(&call.control, &call.caller).await?;
     let message = host_text(&host);
     Ok(JsonResponse::ok(HostInfoResponse { host: host_info(host), message }))
 }
@@ -50,18 +39,14 @@ impl Body for DrainRequest {}
     post,
     path = "/admin/host/drain",
     operation_id = "admin_host_drain",
-    tag = "admin",
     request_body = DrainRequest,
     responses(
         (status = 200, description = "The host is drained", body = MessageResponse),
         (status = 400, description = "Invalid reason"),
-        (status = 403, description = "Only administrators of the engine may do this"),
-        (status = 409, description = "Idempotency-Key used for another call"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn drain_host(State(app): State<App>, call: Call<DrainRequest>) -> EndpointResult<MessageResponse> {
-    let message = host::drain(&app.control, &call.caller, Some(DrainReason(call.body.reason))).await?;
+pub(crate) async fn drain_host(call: Call<DrainRequest>) -> EndpointResult<MessageResponse> {
+    let message = host::drain(&call.control, &call.caller, Some(DrainReason(call.body.reason))).await?;
     Ok(JsonResponse::ok(MessageResponse { message: Some(message) }))
 }
 
@@ -72,19 +57,10 @@ pub(crate) async fn drain_host(State(app): State<App>, call: Call<DrainRequest>)
     post,
     path = "/admin/host/undrain",
     operation_id = "admin_host_undrain",
-    tag = "admin",
-    responses(
-        (status = 200, description = "The host takes on new clusters", body = MessageResponse),
-        (status = 403, description = "Only administrators of the engine may do this"),
-        (status = 409, description = "Idempotency-Key used for another call"),
-    ),
-    security(("HTTPBearer" = [])),
+    responses((status = 200, description = "The host takes on new clusters", body = MessageResponse)),
 )]
-pub(crate) async fn undrain_host(
-    State(app): State<App>,
-    IdempotentCaller(caller): IdempotentCaller,
-) -> EndpointResult<MessageResponse> {
-    let message = host::drain(&app.control, &caller, None).await?;
+pub(crate) async fn undrain_host(call: ChangeCall) -> EndpointResult<MessageResponse> {
+    let message = host::drain(&call.control, &call.caller, None).await?;
     Ok(JsonResponse::ok(MessageResponse { message: Some(message) }))
 }
 
@@ -95,18 +71,10 @@ pub(crate) async fn undrain_host(
     get,
     path = "/admin/gpu/list",
     operation_id = "admin_gpu_list",
-    tag = "admin",
-    responses(
-        (status = 200, description = "The GPUs", body = GpuListResponse),
-        (status = 403, description = "Only administrators of the engine may do this"),
-    ),
-    security(("HTTPBearer" = [])),
+    responses((status = 200, description = "The GPUs", body = GpuListResponse)),
 )]
-pub(crate) async fn list_gpus(
-    State(app): State<App>,
-    Authenticated(caller): Authenticated,
-) -> EndpointResult<GpuListResponse> {
-    let gpus = host::list_gpus(&app.control, &caller).await?;
+pub(crate) async fn list_gpus(call: ReadCall) -> EndpointResult<GpuListResponse> {
+    let gpus = host::list_gpus(&call.control, &call.caller).await?;
     let message = gpu_table(&gpus);
     Ok(JsonResponse::ok(GpuListResponse { gpus: gpus.into_iter().map(gpu_info).collect(), message }))
 }
@@ -118,24 +86,16 @@ pub(crate) async fn list_gpus(
     post,
     path = "/admin/gpu/drain/{gpu_id}",
     operation_id = "admin_gpu_drain",
-    tag = "admin",
     params(("gpu_id" = String, Path)),
     request_body = DrainRequest,
     responses(
         (status = 200, description = "The GPU is drained", body = MessageResponse),
         (status = 400, description = "Invalid reason"),
-        (status = 403, description = "Only administrators of the engine may do this"),
         (status = 404, description = "GPU not found"),
-        (status = 409, description = "Idempotency-Key used for another call"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn drain_gpu(
-    State(app): State<App>,
-    Id(gpu): Id,
-    call: Call<DrainRequest>,
-) -> EndpointResult<MessageResponse> {
-    let message = host::drain_gpu(&app.control, &call.caller, &gpu, Some(DrainReason(call.body.reason))).await?;
+pub(crate) async fn drain_gpu(Id(gpu): Id, call: Call<DrainRequest>) -> EndpointResult<MessageResponse> {
+    let message = host::drain_gpu(&call.control, &call.caller, &gpu, Some(DrainReason(call.body.reason))).await?;
     Ok(JsonResponse::ok(MessageResponse { message: Some(message) }))
 }
 
@@ -146,22 +106,14 @@ pub(crate) async fn drain_gpu(
     post,
     path = "/admin/gpu/undrain/{gpu_id}",
     operation_id = "admin_gpu_undrain",
-    tag = "admin",
     params(("gpu_id" = String, Path)),
     responses(
         (status = 200, description = "The GPU is not drained", body = MessageResponse),
-        (status = 403, description = "Only administrators of the engine may do this"),
         (status = 404, description = "GPU not found"),
-        (status = 409, description = "Idempotency-Key used for another call"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn undrain_gpu(
-    State(app): State<App>,
-    IdempotentCaller(caller): IdempotentCaller,
-    Id(gpu): Id,
-) -> EndpointResult<MessageResponse> {
-    let message = host::drain_gpu(&app.control, &caller, &gpu, None).await?;
+pub(crate) async fn undrain_gpu(call: ChangeCall, Id(gpu): Id) -> EndpointResult<MessageResponse> {
+    let message = host::drain_gpu(&call.control, &call.caller, &gpu, None).await?;
     Ok(JsonResponse::ok(MessageResponse { message: Some(message) }))
 }
 
@@ -172,22 +124,15 @@ pub(crate) async fn undrain_gpu(
     post,
     path = "/admin/gpu/clear/{gpu_id}",
     operation_id = "admin_gpu_clear",
-    tag = "admin",
     params(("gpu_id" = String, Path)),
     responses(
         (status = 200, description = "The GPU is cleared", body = MessageResponse),
-        (status = 403, description = "Only administrators of the engine may do this"),
         (status = 404, description = "GPU not found"),
         (status = 409, description = "Nothing fatal was seen of it"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn clear_gpu(
-    State(app): State<App>,
-    IdempotentCaller(caller): IdempotentCaller,
-    Id(gpu): Id,
-) -> EndpointResult<MessageResponse> {
-    let message = host::clear_gpu(&app.control, &caller, &gpu).await?;
+pub(crate) async fn clear_gpu(call: ChangeCall, Id(gpu): Id) -> EndpointResult<MessageResponse> {
+    let message = host::clear_gpu(&call.control, &call.caller, &gpu).await?;
     Ok(JsonResponse::ok(MessageResponse { message: Some(message) }))
 }
 

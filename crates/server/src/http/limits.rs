@@ -1,18 +1,15 @@
 //! The endpoints for the limits of organizations and users. `control` decides whether the caller may set them.
 
-use axum::extract::State;
 use tarn_api::admin::{AdminLimitsInfo, AdminLimitsListResponse, AdminLimitsPatch, LimitSet, LimitUsage};
 use tarn_control::operations::limits::{self, LimitsEdit, LimitsView};
 use tarn_control::page::{DEFAULT_LIMIT, MAX_LIMIT};
 use tarn_model::limits::{Amounts, Limits};
 use utoipa::IntoParams;
 
-use crate::App;
 use crate::http::input::body::Body;
-use crate::http::input::call::{Call, IdempotentCaller};
+use crate::http::input::call::{Call, ChangeCall, ReadCall};
 use crate::http::input::id::Id;
 use crate::http::input::query::{Fields, FromQuery, Params};
-use crate::http::middleware::authenticate::Authenticated;
 use crate::http::output::response::{EndpointResult, JsonResponse};
 use crate::http::output::table::Table;
 
@@ -45,20 +42,14 @@ impl FromQuery for LimitsQuery {
     get,
     path = "/admin/limits",
     operation_id = "admin_limits_list",
-    tag = "admin",
     params(LimitsQuery),
-    responses(
-        (status = 200, description = "The limits", body = AdminLimitsListResponse),
-        (status = 403, description = "Only administrators of the engine may do this"),
-    ),
-    security(("HTTPBearer" = [])),
+    responses((status = 200, description = "The limits", body = AdminLimitsListResponse)),
 )]
 pub(crate) async fn list_limits(
-    State(app): State<App>,
-    Authenticated(caller): Authenticated,
+    call: ReadCall,
     Params(LimitsQuery { after, limit }): Params<LimitsQuery>,
 ) -> EndpointResult<AdminLimitsListResponse> {
-    let found = limits::list(&app.control, &caller, after.as_deref().unwrap_or_default(), limit).await?;
+    let found = limits::list(&call.control, &call.caller, after.as_deref().unwrap_or_default(), limit).await?;
     let is_full = found.len() >= limit.unwrap_or(DEFAULT_LIMIT) as usize;
     let next_after = found.last().filter(|_| is_full).map(|last| last.scope.clone());
     let message =
@@ -94,22 +85,15 @@ fn limits_table(found: &[LimitsView]) -> String {
     get,
     path = "/admin/limits/{scope}",
     operation_id = "admin_limits_info",
-    tag = "admin",
     params(("scope" = String, Path)),
     responses(
         (status = 200, description = "The limits", body = AdminLimitsInfo),
         (status = 400, description = "Invalid ID format"),
-        (status = 403, description = "Only administrators of the engine may do this"),
         (status = 404, description = "User or organization not found"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn get_limits(
-    State(app): State<App>,
-    Authenticated(caller): Authenticated,
-    Id(scope): Id,
-) -> EndpointResult<AdminLimitsInfo> {
-    Ok(JsonResponse::ok(limits_info(&limits::info(&app.control, &caller, &scope).await?)))
+pub(crate) async fn get_limits(call: ReadCall, Id(scope): Id) -> EndpointResult<AdminLimitsInfo> {
+    Ok(JsonResponse::ok(limits_info(&limits::info(&call.control, &call.caller, &scope).await?)))
 }
 
 impl Body for AdminLimitsPatch {}
@@ -122,23 +106,15 @@ impl Body for AdminLimitsPatch {}
     patch,
     path = "/admin/limits/{scope}",
     operation_id = "admin_limits_edit",
-    tag = "admin",
     params(("scope" = String, Path)),
     request_body = AdminLimitsPatch,
     responses(
         (status = 200, description = "The limits in effect", body = AdminLimitsInfo),
         (status = 400, description = "Invalid ID format or limit"),
-        (status = 403, description = "Only administrators of the engine may do this"),
         (status = 404, description = "User or organization not found"),
-        (status = 409, description = "Idempotency-Key used for another call"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn edit_limits(
-    State(app): State<App>,
-    Id(scope): Id,
-    call: Call<AdminLimitsPatch>,
-) -> EndpointResult<AdminLimitsInfo> {
+pub(crate) async fn edit_limits(Id(scope): Id, call: Call<AdminLimitsPatch>) -> EndpointResult<AdminLimitsInfo> {
     let body = call.body;
     let edit = LimitsEdit {
         instances: body.instances,
@@ -147,7 +123,7 @@ pub(crate) async fn edit_limits(
         volume_gb: body.volume_gb,
         object_bytes: body.object_gb.and_then(|gigabytes| Some(to_stored_unit(gigabytes, BYTES_PER_GIGABYTE))),
     };
-    Ok(JsonResponse::ok(limits_info(&limits::edit(&app.control, &call.caller, &scope, edit).await?)))
+    Ok(JsonResponse::ok(limits_info(&limits::edit(&call.control, &call.caller, &scope, edit).await?)))
 }
 
 /// Clear limits
@@ -158,23 +134,15 @@ pub(crate) async fn edit_limits(
     delete,
     path = "/admin/limits/{scope}",
     operation_id = "admin_limits_clear",
-    tag = "admin",
     params(("scope" = String, Path)),
     responses(
         (status = 200, description = "The limits in effect", body = AdminLimitsInfo),
         (status = 400, description = "Invalid ID format"),
-        (status = 403, description = "Only administrators of the engine may do this"),
         (status = 404, description = "User or organization not found"),
-        (status = 409, description = "Idempotency-Key used for another call"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn clear_limits(
-    State(app): State<App>,
-    IdempotentCaller(caller): IdempotentCaller,
-    Id(scope): Id,
-) -> EndpointResult<AdminLimitsInfo> {
-    Ok(JsonResponse::ok(limits_info(&limits::clear(&app.control, &caller, &scope).await?)))
+pub(crate) async fn clear_limits(call: ChangeCall, Id(scope): Id) -> EndpointResult<AdminLimitsInfo> {
+    Ok(JsonResponse::ok(limits_info(&limits::clear(&call.control, &call.caller, &scope).await?)))
 }
 
 fn limits_info(view: &LimitsView) -> AdminLimitsInfo {

@@ -1,6 +1,5 @@
 //! The endpoints of the tag `object-storage`. They manage it; objects are read and written through the S3 endpoint.
 
-use axum::extract::State;
 use axum::http::StatusCode;
 use tarn_api::health::MessageResponse;
 use tarn_api::object_storage::{
@@ -10,11 +9,9 @@ use tarn_api::object_storage::{
 use tarn_control::operations::object_storage::{self, ObjectStorageAccess, UsageView};
 use utoipa::IntoParams;
 
-use crate::App;
-use crate::http::input::call::IdempotentCaller;
+use crate::http::input::call::{ChangeCall, ReadCall};
 use crate::http::input::id::Id;
 use crate::http::input::query::{Fields, FromQuery, Params};
-use crate::http::middleware::authenticate::Authenticated;
 use crate::http::output::failure::Failure;
 use crate::http::output::response::{EndpointResult, JsonResponse};
 use crate::http::output::table::{Cell, render_block};
@@ -33,19 +30,13 @@ const SECTION: &str = "tp";
     post,
     path = "/object-storage/enable",
     operation_id = "object_storage_enable",
-    tag = "object-storage",
     responses(
         (status = 200, description = "Object storage is enabled", body = ObjectStorageCredentials),
-        (status = 403, description = "The caller is in no organization"),
         (status = 409, description = "It was disabled and its objects are still being deleted"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn enable_object_storage(
-    State(app): State<App>,
-    IdempotentCaller(caller): IdempotentCaller,
-) -> EndpointResult<ObjectStorageCredentials> {
-    Ok(JsonResponse::ok(credentials_info(object_storage::enable(&app.control, &caller).await?)))
+pub(crate) async fn enable_object_storage(call: ChangeCall) -> EndpointResult<ObjectStorageCredentials> {
+    Ok(JsonResponse::ok(credentials_info(object_storage::enable(&call.control, &call.caller).await?)))
 }
 
 /// Whether objects may be deleted.
@@ -71,22 +62,18 @@ impl FromQuery for DisableQuery {
     delete,
     path = "/object-storage/disable",
     operation_id = "object_storage_disable",
-    tag = "object-storage",
     params(DisableQuery),
     responses(
         (status = 200, description = "Object storage was disabled", body = MessageResponse),
-        (status = 403, description = "The caller is in no organization"),
         (status = 404, description = "Object storage is not enabled"),
         (status = 409, description = "Buckets hold objects"),
     ),
-    security(("HTTPBearer" = [])),
 )]
 pub(crate) async fn disable_object_storage(
-    State(app): State<App>,
-    IdempotentCaller(caller): IdempotentCaller,
+    call: ChangeCall,
     Params(query): Params<DisableQuery>,
 ) -> EndpointResult<MessageResponse> {
-    let message = object_storage::disable(&app.control, &caller, query.force).await?;
+    let message = object_storage::disable(&call.control, &call.caller, query.force).await?;
     Ok(JsonResponse::ok(MessageResponse { message: Some(message) }))
 }
 
@@ -97,19 +84,13 @@ pub(crate) async fn disable_object_storage(
     get,
     path = "/object-storage/credentials",
     operation_id = "object_storage_credentials",
-    tag = "object-storage",
     responses(
         (status = 200, description = "The credentials", body = ObjectStorageCredentials),
-        (status = 403, description = "The caller is in no organization"),
         (status = 404, description = "Object storage is not enabled"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn get_credentials(
-    State(app): State<App>,
-    Authenticated(caller): Authenticated,
-) -> EndpointResult<ObjectStorageCredentials> {
-    Ok(JsonResponse::ok(credentials_info(object_storage::credentials(&app.control, &caller).await?)))
+pub(crate) async fn get_credentials(call: ReadCall) -> EndpointResult<ObjectStorageCredentials> {
+    Ok(JsonResponse::ok(credentials_info(object_storage::credentials(&call.control, &call.caller).await?)))
 }
 
 /// Replace the keys of object storage
@@ -120,20 +101,13 @@ pub(crate) async fn get_credentials(
     post,
     path = "/object-storage/rotate-keys",
     operation_id = "object_storage_rotate_keys",
-    tag = "object-storage",
     responses(
         (status = 200, description = "The new credentials", body = ObjectStorageCredentials),
-        (status = 403, description = "The caller is in no organization"),
         (status = 404, description = "Object storage is not enabled"),
-        (status = 409, description = "Idempotency-Key used for another call"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn rotate_keys(
-    State(app): State<App>,
-    IdempotentCaller(caller): IdempotentCaller,
-) -> EndpointResult<ObjectStorageCredentials> {
-    Ok(JsonResponse::ok(credentials_info(object_storage::rotate_keys(&app.control, &caller).await?)))
+pub(crate) async fn rotate_keys(call: ChangeCall) -> EndpointResult<ObjectStorageCredentials> {
+    Ok(JsonResponse::ok(credentials_info(object_storage::rotate_keys(&call.control, &call.caller).await?)))
 }
 
 /// Get the configuration of the AWS tools
@@ -144,19 +118,13 @@ pub(crate) async fn rotate_keys(
     get,
     path = "/object-storage/configure/aws",
     operation_id = "object_storage_configure_aws",
-    tag = "object-storage",
     responses(
         (status = 200, description = "The sections", body = AwsConfigure),
-        (status = 403, description = "The caller is in no organization"),
         (status = 404, description = "Object storage is not enabled"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn configure_aws(
-    State(app): State<App>,
-    Authenticated(caller): Authenticated,
-) -> EndpointResult<AwsConfigure> {
-    Ok(JsonResponse::ok(aws_sections(object_storage::credentials(&app.control, &caller).await?)))
+pub(crate) async fn configure_aws(call: ReadCall) -> EndpointResult<AwsConfigure> {
+    Ok(JsonResponse::ok(aws_sections(object_storage::credentials(&call.control, &call.caller).await?)))
 }
 
 /// Buckets are addressed by path, because not every endpoint has a domain with names for buckets.
@@ -183,19 +151,13 @@ fn aws_sections(access: ObjectStorageAccess) -> AwsConfigure {
     get,
     path = "/object-storage/configure/rclone",
     operation_id = "object_storage_configure_rclone",
-    tag = "object-storage",
     responses(
         (status = 200, description = "The section", body = RcloneConfigure),
-        (status = 403, description = "The caller is in no organization"),
         (status = 404, description = "Object storage is not enabled"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn configure_rclone(
-    State(app): State<App>,
-    Authenticated(caller): Authenticated,
-) -> EndpointResult<RcloneConfigure> {
-    Ok(JsonResponse::ok(rclone_section(object_storage::credentials(&app.control, &caller).await?)))
+pub(crate) async fn configure_rclone(call: ReadCall) -> EndpointResult<RcloneConfigure> {
+    Ok(JsonResponse::ok(rclone_section(object_storage::credentials(&call.control, &call.caller).await?)))
 }
 
 /// For an unknown provider, rclone assumes little. The last lines state what it can rely on: the newer listing, names
@@ -231,18 +193,10 @@ fn rclone_section(access: ObjectStorageAccess) -> RcloneConfigure {
     get,
     path = "/object-storage/usage",
     operation_id = "object_storage_usage",
-    tag = "object-storage",
-    responses(
-        (status = 200, description = "The usage", body = ObjectStorageUsage),
-        (status = 403, description = "The caller is in no organization"),
-    ),
-    security(("HTTPBearer" = [])),
+    responses((status = 200, description = "The usage", body = ObjectStorageUsage)),
 )]
-pub(crate) async fn get_usage(
-    State(app): State<App>,
-    Authenticated(caller): Authenticated,
-) -> EndpointResult<ObjectStorageUsage> {
-    let view = object_storage::usage(&app.control, &caller).await?;
+pub(crate) async fn get_usage(call: ReadCall) -> EndpointResult<ObjectStorageUsage> {
+    let view = object_storage::usage(&call.control, &call.caller).await?;
     let message = usage_text(&view);
     let UsageView { enabled, bytes, objects, requests, buckets, quota_bytes } = view;
     Ok(JsonResponse::ok(ObjectStorageUsage { enabled, bytes, objects, requests, buckets, quota_bytes, message }))
@@ -267,19 +221,13 @@ fn usage_text(view: &UsageView) -> String {
     get,
     path = "/object-storage/bucket/list",
     operation_id = "object_storage_bucket_list",
-    tag = "object-storage",
     responses(
         (status = 200, description = "The buckets", body = BucketListResponse),
-        (status = 403, description = "The caller is in no organization"),
         (status = 404, description = "Object storage is not enabled"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn list_buckets(
-    State(app): State<App>,
-    Authenticated(caller): Authenticated,
-) -> EndpointResult<BucketListResponse> {
-    let buckets = object_storage::list_buckets(&app.control, &caller).await?;
+pub(crate) async fn list_buckets(call: ReadCall) -> EndpointResult<BucketListResponse> {
+    let buckets = object_storage::list_buckets(&call.control, &call.caller).await?;
     let message = match buckets.as_slice() {
         [] => "No buckets. Create one with `tp object-storage bucket create NAME`.".to_owned(),
         names => names.join("\n"),
@@ -294,24 +242,17 @@ pub(crate) async fn list_buckets(
     put,
     path = "/object-storage/bucket/create/{bucket_name}",
     operation_id = "object_storage_bucket_create",
-    tag = "object-storage",
     params(("bucket_name" = String, Path)),
     responses(
         (status = 201, description = "The bucket was created", body = BucketCreateResponse),
         (status = 400, description = "Invalid bucket name"),
-        (status = 403, description = "The caller is in no organization"),
         (status = 404, description = "Object storage is not enabled"),
         (status = 409, description = "Bucket exists, or too many buckets"),
         (status = 422, description = "Validation Error"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn create_bucket(
-    State(app): State<App>,
-    IdempotentCaller(caller): IdempotentCaller,
-    Id(bucket_name): Id,
-) -> EndpointResult<BucketCreateResponse> {
-    let message = object_storage::create_bucket(&app.control, &caller, &bucket_name).await?;
+pub(crate) async fn create_bucket(call: ChangeCall, Id(bucket_name): Id) -> EndpointResult<BucketCreateResponse> {
+    let message = object_storage::create_bucket(&call.control, &call.caller, &bucket_name).await?;
     Ok(JsonResponse::created(BucketCreateResponse { bucket_name, message }))
 }
 
@@ -322,23 +263,16 @@ pub(crate) async fn create_bucket(
     delete,
     path = "/object-storage/bucket/delete/{bucket_name}",
     operation_id = "object_storage_bucket_delete",
-    tag = "object-storage",
     params(("bucket_name" = String, Path)),
     responses(
         (status = 204, description = "The bucket was deleted"),
-        (status = 403, description = "The caller is in no organization"),
         (status = 404, description = "Bucket not found, or object storage not enabled"),
         (status = 409, description = "The bucket is not empty"),
         (status = 422, description = "Validation Error"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn delete_bucket(
-    State(app): State<App>,
-    IdempotentCaller(caller): IdempotentCaller,
-    Id(bucket_name): Id,
-) -> Result<StatusCode, Failure> {
-    object_storage::delete_bucket(&app.control, &caller, &bucket_name).await?;
+pub(crate) async fn delete_bucket(call: ChangeCall, Id(bucket_name): Id) -> Result<StatusCode, Failure> {
+    object_storage::delete_bucket(&call.control, &call.caller, &bucket_name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -1,16 +1,14 @@
 //! The endpoints of the tag `requests`, and the rendering of a request for them and for the operations of a cluster.
 
-use axum::extract::State;
 use tarn_api::requests::{RequestInfoResponse, RequestListResponse, RequestStatus as Status, RequestType as Type};
 use tarn_control::operations::requests::{self, RequestFilter, RequestView};
 use tarn_model::requests::{RequestStatus, RequestType};
 use utoipa::IntoParams;
 
-use crate::App;
+use crate::http::input::call::ReadCall;
 use crate::http::input::id::Id;
 use crate::http::input::listing::{OrgQuery, PageQuery};
 use crate::http::input::query::{Fields, FromQuery, Params};
-use crate::http::middleware::authenticate::Authenticated;
 use crate::http::output::response::{EndpointResult, JsonResponse};
 use crate::http::output::table::{Dash, Table, append_next_page};
 
@@ -34,14 +32,9 @@ use crate::http::output::table::{Dash, Table, append_next_page};
         (status = 403, description = "Access denied"),
         (status = 404, description = "Request not found"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn get_request(
-    State(app): State<App>,
-    Authenticated(caller): Authenticated,
-    Id(request): Id,
-) -> EndpointResult<RequestInfoResponse> {
-    let found = requests::info(&app.control, &caller, &request).await?;
+pub(crate) async fn get_request(call: ReadCall, Id(request): Id) -> EndpointResult<RequestInfoResponse> {
+    let found = requests::info(&call.control, &call.caller, &request).await?;
     let ended = found.request.status().is_terminal();
     let response = JsonResponse::ok(request_info(found));
     Ok(if ended { response } else { response.with_retry_after(1) })
@@ -68,14 +61,12 @@ impl FromQuery for RequestFilter {
         (status = 200, description = "The requests", body = RequestListResponse),
         (status = 400, description = "Invalid cursor"),
     ),
-    security(("HTTPBearer" = [])),
 )]
 pub(crate) async fn list_requests(
-    State(app): State<App>,
-    Authenticated(caller): Authenticated,
+    call: ReadCall,
     Params(filter): Params<RequestFilter>,
 ) -> EndpointResult<RequestListResponse> {
-    let page = requests::list(&app.control, &caller, filter).await?;
+    let page = requests::list(&call.control, &call.caller, filter).await?;
     let mut message = if page.items.is_empty() { "No requests.".to_owned() } else { request_table(&page.items) };
     append_next_page(&mut message, page.next_cursor.as_deref());
     let requests = page.items.into_iter().map(request_info).collect();

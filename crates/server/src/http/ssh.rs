@@ -1,14 +1,12 @@
 //! The endpoint of the tag `ssh`.
 
-use axum::extract::State;
 use tarn_api::ssh::{SSHCommandResponse, SystemType};
 use tarn_control::operations::ssh::{self, SshClient};
 use utoipa::IntoParams;
 
-use crate::App;
+use crate::http::input::call::ReadCall;
 use crate::http::input::id::Id;
 use crate::http::input::query::{Fields, FromQuery, Params};
-use crate::http::middleware::authenticate::Authenticated;
 use crate::http::output::response::{EndpointResult, JsonResponse};
 
 /// The parameters of the SSH command.
@@ -34,7 +32,6 @@ impl FromQuery for SystemQuery {
     get,
     path = "/ssh/{instance_id}",
     operation_id = "ssh_command",
-    tag = "ssh",
     params(("instance_id" = String, Path), SystemQuery),
     responses(
         (status = 200, description = "The command", body = SSHCommandResponse),
@@ -43,11 +40,9 @@ impl FromQuery for SystemQuery {
         (status = 404, description = "Instance not found"),
         (status = 409, description = "Instance not RUNNING"),
     ),
-    security(("HTTPBearer" = [])),
 )]
 pub(crate) async fn get_ssh_command(
-    State(app): State<App>,
-    Authenticated(caller): Authenticated,
+    call: ReadCall,
     Id(instance): Id,
     Params(query): Params<SystemQuery>,
 ) -> EndpointResult<SSHCommandResponse> {
@@ -55,6 +50,6 @@ pub(crate) async fn get_ssh_command(
         Some(SystemType::Windows) => SshClient::Remembering,
         Some(SystemType::Linux | SystemType::Darwin) | None => SshClient::Pinning,
     };
-    let ssh::SshCommand { command, message } = ssh::command(&app.control, &caller, &instance, client).await?;
+    let ssh::SshCommand { command, message } = ssh::command(&call.control, &call.caller, &instance, client).await?;
     Ok(JsonResponse::ok(SSHCommandResponse { command, message }))
 }

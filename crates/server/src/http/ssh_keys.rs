@@ -1,18 +1,15 @@
 //! The endpoints for saved SSH keys. They have the tag `user`.
 
-use axum::extract::State;
 use tarn_api::health::MessageResponse;
 use tarn_api::ssh_keys::{SSHKeyCreateRequest, SSHKeyCreateResponse, SSHKeyInfo, SSHKeyListResponse};
 use tarn_control::operations::ssh_keys;
 use tarn_model::ssh_keys::SshKey;
 
-use crate::App;
 use crate::http::input::body::Body;
-use crate::http::input::call::{Call, IdempotentCaller};
+use crate::http::input::call::{Call, ChangeCall, ReadCall};
 use crate::http::input::id::Id;
 use crate::http::input::listing::OrgQuery;
 use crate::http::input::query::Params;
-use crate::http::middleware::authenticate::Authenticated;
 use crate::http::output::response::{EndpointResult, JsonResponse};
 use crate::http::output::table::Table;
 
@@ -25,21 +22,16 @@ impl Body for SSHKeyCreateRequest {}
     post,
     path = "/user/ssh-key/add",
     operation_id = "user_ssh_key_add",
-    tag = "user",
     request_body = SSHKeyCreateRequest,
     responses(
         (status = 200, description = "The key was saved", body = SSHKeyCreateResponse),
         (status = 400, description = "Not an SSH public key, or invalid name"),
         (status = 409, description = "Key saved already, or too many keys"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn add_ssh_key(
-    State(app): State<App>,
-    call: Call<SSHKeyCreateRequest>,
-) -> EndpointResult<SSHKeyCreateResponse> {
+pub(crate) async fn add_ssh_key(call: Call<SSHKeyCreateRequest>) -> EndpointResult<SSHKeyCreateResponse> {
     let SSHKeyCreateRequest { public_key, name } = call.body;
-    let added = ssh_keys::add(&app.control, &call.caller, &public_key, name).await?;
+    let added = ssh_keys::add(&call.control, &call.caller, &public_key, name).await?;
     Ok(JsonResponse::ok(SSHKeyCreateResponse { key_id: added.key.into(), message: added.message }))
 }
 
@@ -50,17 +42,14 @@ pub(crate) async fn add_ssh_key(
     get,
     path = "/user/ssh-key/list",
     operation_id = "user_ssh_key_list",
-    tag = "user",
     params(OrgQuery),
     responses((status = 200, description = "The keys", body = SSHKeyListResponse)),
-    security(("HTTPBearer" = [])),
 )]
 pub(crate) async fn list_ssh_keys(
-    State(app): State<App>,
-    Authenticated(caller): Authenticated,
+    call: ReadCall,
     Params(query): Params<OrgQuery>,
 ) -> EndpointResult<SSHKeyListResponse> {
-    let keys = ssh_keys::list(&app.control, &caller, query.include_org).await?;
+    let keys = ssh_keys::list(&call.control, &call.caller, query.include_org).await?;
     let message = match keys.as_slice() {
         [] => "No SSH keys. Add one with `tp me sshkey add ~/.ssh/id_ed25519.pub`.".to_owned(),
         keys => ssh_key_table(keys),
@@ -96,22 +85,15 @@ fn ssh_key_info(key: SshKey) -> SSHKeyInfo {
     delete,
     path = "/user/ssh-key/remove/{key_id}",
     operation_id = "user_ssh_key_remove",
-    tag = "user",
     params(("key_id" = String, Path)),
     responses(
         (status = 200, description = "The key was removed", body = MessageResponse),
         (status = 400, description = "Invalid SSH key ID format"),
         (status = 403, description = "Access denied"),
         (status = 404, description = "SSH key not found"),
-        (status = 409, description = "Idempotency-Key used for another call"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn remove_ssh_key(
-    State(app): State<App>,
-    IdempotentCaller(caller): IdempotentCaller,
-    Id(key): Id,
-) -> EndpointResult<MessageResponse> {
-    let message = ssh_keys::remove(&app.control, &caller, &key).await?;
+pub(crate) async fn remove_ssh_key(call: ChangeCall, Id(key): Id) -> EndpointResult<MessageResponse> {
+    let message = ssh_keys::remove(&call.control, &call.caller, &key).await?;
     Ok(JsonResponse::ok(MessageResponse { message: Some(message) }))
 }

@@ -1,17 +1,13 @@
 //! The endpoints of the tag `user`, except SSH keys: the account, the organization and the preferences of the caller.
 
-use axum::extract::State;
 use tarn_api::users::{OrganizationInfo, OrganizationMember, UserInfoResponse, UserPreferences, UserPreferencesPatch};
-use tarn_control::Caller;
 use tarn_control::operations::users::{self, OrgView, PreferencesEdit, UserView};
 use tarn_model::Money;
 use tarn_model::preferences::Preferences;
 
-use crate::App;
 use crate::http::input::body::Body;
-use crate::http::input::call::Call;
+use crate::http::input::call::{Call, ReadCall};
 use crate::http::limits::{limit_set, limit_usage};
-use crate::http::middleware::authenticate::Authenticated;
 use crate::http::output::response::{EndpointResult, JsonResponse};
 use crate::http::output::table::Cell::{Shown, Text};
 use crate::http::output::table::{Table, render_block};
@@ -23,20 +19,15 @@ use crate::http::output::table::{Table, render_block};
     get,
     path = "/user/info",
     operation_id = "user_info",
-    tag = "user",
     responses((status = 200, description = "The user", body = UserInfoResponse)),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn get_user(
-    State(app): State<App>,
-    Authenticated(caller): Authenticated,
-) -> EndpointResult<UserInfoResponse> {
-    user_info(&app, &caller).await
+pub(crate) async fn get_user(call: ReadCall) -> EndpointResult<UserInfoResponse> {
+    user_info(&call).await
 }
 
 /// The response of both endpoints about the caller.
-async fn user_info(app: &App, caller: &Caller) -> EndpointResult<UserInfoResponse> {
-    let view = users::info(&app.control, caller).await?;
+async fn user_info(call: &ReadCall) -> EndpointResult<UserInfoResponse> {
+    let view = users::info(&call.control, &call.caller).await?;
     let message = user_text(&view);
     let UserView { user, org, balance, clusters, volumes, hourly_rate, limits } = view;
     Ok(JsonResponse::ok(UserInfoResponse {
@@ -80,13 +71,9 @@ fn user_text(view: &UserView) -> String {
     operation_id = "me",
     tag = "user",
     responses((status = 200, description = "The user", body = UserInfoResponse)),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn get_me(
-    State(app): State<App>,
-    Authenticated(caller): Authenticated,
-) -> EndpointResult<UserInfoResponse> {
-    user_info(&app, &caller).await
+pub(crate) async fn get_me(call: ReadCall) -> EndpointResult<UserInfoResponse> {
+    user_info(&call).await
 }
 
 /// Organization details
@@ -96,18 +83,13 @@ pub(crate) async fn get_me(
     get,
     path = "/user/organization/info",
     operation_id = "user_organization_info",
-    tag = "user",
     responses(
         (status = 200, description = "The organization", body = OrganizationInfo),
         (status = 404, description = "The user has no organization"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn get_organization(
-    State(app): State<App>,
-    Authenticated(caller): Authenticated,
-) -> EndpointResult<OrganizationInfo> {
-    let view = users::organization(&app.control, &caller).await?;
+pub(crate) async fn get_organization(call: ReadCall) -> EndpointResult<OrganizationInfo> {
+    let view = users::organization(&call.control, &call.caller).await?;
     let message = organization_text(&view);
     let members = view.members.into_iter();
     let members =
@@ -141,15 +123,10 @@ fn organization_text(view: &OrgView) -> String {
     get,
     path = "/user/preferences",
     operation_id = "user_preferences",
-    tag = "user",
     responses((status = 200, description = "The preferences", body = UserPreferences)),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn get_preferences(
-    State(app): State<App>,
-    Authenticated(caller): Authenticated,
-) -> EndpointResult<UserPreferences> {
-    Ok(JsonResponse::ok(preferences_info(users::preferences(&app.control, &caller).await?)))
+pub(crate) async fn get_preferences(call: ReadCall) -> EndpointResult<UserPreferences> {
+    Ok(JsonResponse::ok(preferences_info(users::preferences(&call.control, &call.caller).await?)))
 }
 
 /// Returns preferences as JSON.
@@ -173,19 +150,13 @@ impl Body for UserPreferencesPatch {}
     patch,
     path = "/user/preferences",
     operation_id = "user_preferences_edit",
-    tag = "user",
     request_body = UserPreferencesPatch,
     responses(
         (status = 200, description = "The preferences", body = UserPreferences),
         (status = 400, description = "Thresholds that contradict each other, or autopay without a payment method"),
-        (status = 409, description = "Idempotency-Key used for another call"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn edit_preferences(
-    State(app): State<App>,
-    call: Call<UserPreferencesPatch>,
-) -> EndpointResult<UserPreferences> {
+pub(crate) async fn edit_preferences(call: Call<UserPreferencesPatch>) -> EndpointResult<UserPreferences> {
     let body = call.body;
     // The schema has refused an amount that is out of range.
     let edit = PreferencesEdit {
@@ -195,5 +166,5 @@ pub(crate) async fn edit_preferences(
         balance_warning_threshold: body.balance_warning_threshold.and_then(Money::from_dollars),
         autopay_reload_threshold: body.autopay_reload_threshold.and_then(Money::from_dollars),
     };
-    Ok(JsonResponse::ok(preferences_info(users::edit_preferences(&app.control, &call.caller, edit).await?)))
+    Ok(JsonResponse::ok(preferences_info(users::edit_preferences(&call.control, &call.caller, edit).await?)))
 }

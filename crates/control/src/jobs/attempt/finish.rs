@@ -155,7 +155,7 @@ fn publish_change(leased: &mut LeasedJob, next: &AfterAttempt) {
         AfterAttempt::Ended(job) => leased.job = (**job).clone(),
     }
     leased.notify_own_change();
-    leased.control.jobs_changed().notify_one();
+    leased.control.memory.jobs_changed.notify_one();
     // The teardown of the cluster may have begun.
-    leased.control.due().notify_one();
+    leased.control.memory.due.notify_one();
 }

@@ -200,7 +200,7 @@ pub(crate) async fn jobs_with_objects(control: &Control, after: Option<&JobId>) 
 /// other operations treat a missing bucket as an empty one.
 pub(crate) async fn ensure_bucket(control: &Control) -> Result<()> {
     let make = || async { control.objects().ensure_internal(BUCKET).await.map_err(storage_error) };
-    control.job_bucket().get_or_try_init(make).await.map(drop)
+    control.memory.job_bucket.get_or_try_init(make).await.map(drop)
 }
 
 async fn begin_intake(control: &Control, key: String, declared: Option<u64>) -> Result<FileIntake> {

@@ -35,7 +35,7 @@ pub async fn receive(
         return Err(archive_too_large(limit));
     }
     let mut keep_alive = DraftKeepAlive::refresh(control, job).await?;
-    let _permit = control.upload_permits().acquire(keep_alive.owner.scope()).await?;
+    let _permit = control.memory.upload_permits.acquire(keep_alive.owner.scope()).await?;
     let mut intake = job_files::put_files(control, job, declared).await?;
     let limits = Limits { files: settings.max_files, unpacked_bytes: settings.max_unpacked_bytes };
     let (mut archive, mut size, mut pace) = (ArchiveChecker::new(limits), 0_u64, UploadPace::default());

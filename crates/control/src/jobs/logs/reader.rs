@@ -77,7 +77,7 @@ pub async fn follow(control: &Control, caller: &Caller, job: &str) -> Result<Fol
 
 async fn follow_from(control: &Control, caller: &Caller, job: &str, offset: u64) -> Result<Follower> {
     let job = control.store().read(|tx| operations::find_job(tx, caller, job)).await?;
-    let live = control.live_logs().open_log(&job.id);
+    let live = control.memory.live_logs.open_log(&job.id);
     let changes = live.subscribe();
     Ok(Follower {
         control: control.clone(),

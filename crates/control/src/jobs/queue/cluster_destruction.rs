@@ -69,7 +69,7 @@ pub(crate) async fn end_jobs_by_force(control: &Control, cluster: &ClusterId) ->
     let ended = write.await?;
     ended_metrics.count_ended();
     // Wakes the tasks that run these jobs and the followers of their logs.
-    ended.iter().filter_map(|job| control.live_logs().find_log(job)).for_each(|live| live.notify_state_change());
+    ended.iter().filter_map(|job| control.memory.live_logs.find_log(job)).for_each(|live| live.notify_state_change());
     Ok(())
 }
 

@@ -74,7 +74,7 @@ impl Dispatcher {
         loop {
             let should_dispatch = tokio::select! {
                 () = &mut stop => break,
-                () = self.control.jobs_changed().notified() => true,
+                () = self.control.memory.jobs_changed.notified() => true,
                 _ = poll.tick() => {
                     self.tear_down_clusters().await;
                     true
@@ -89,7 +89,7 @@ impl Dispatcher {
                 }
             };
             if should_dispatch {
-                self.control.jobs_left().notify_one();
+                self.control.memory.jobs_left.notify_one();
                 self.start_due_jobs(&mut running).await;
             }
         }

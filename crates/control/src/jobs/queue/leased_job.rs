@@ -73,7 +73,7 @@ impl LeasedJob {
         LeasedJob {
             control: control.clone(),
             shared: shared.clone(),
-            live: control.live_logs().open_log(&job.id),
+            live: control.memory.live_logs.open_log(&job.id),
             own_changes: 0,
             tail: RowTail::starting_at(job.log_bytes),
             has_begun: job.state == State::Running,

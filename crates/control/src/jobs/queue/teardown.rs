@@ -60,7 +60,7 @@ pub(super) async fn tear_down_idle_clusters(control: &Control) -> Result<()> {
         match write.await {
             Ok(true) => {
                 ended_metrics.count_ended();
-                control.due().notify_one();
+                control.memory.due.notify_one();
             }
             Ok(false) => {}
             Err(error) if error.kind == Kind::Conflict => tracing::debug!(job = %id, "the job changed meanwhile"),

@@ -129,7 +129,7 @@ pub async fn disable_user(control: &Control, caller: &Caller, user: &str, disabl
     });
     let done = write.await;
     // The SSH keys of a disabled user no longer open anything.
-    control.access_changed().notify_one();
+    control.memory.access_changed.notify_one();
     done
 }
 

@@ -77,7 +77,7 @@ pub async fn create(control: &Control, caller: &Caller, new: NewCluster) -> Resu
     let accepted = write.await;
     if saves {
         // Saved keys are added to running clusters, too.
-        control.access_changed().notify_one();
+        control.memory.access_changed.notify_one();
     }
     accepted
 }

@@ -155,8 +155,8 @@ pub async fn destroy(control: &Control, caller: &Caller, cluster: &str) -> Resul
     let accepted = write.await?;
     ends.count_ended();
     // Its jobs have to end, and clients that follow their logs must be informed.
-    control.jobs_changed().notify_one();
-    control.live_logs().notify_all_logs();
+    control.memory.jobs_changed.notify_one();
+    control.memory.live_logs.notify_all_logs();
     Ok(accepted)
 }
 

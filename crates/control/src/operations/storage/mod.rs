@@ -196,7 +196,7 @@ pub async fn edit(
     let accepted = write.await?;
     if renamed {
         // The name of the volume is part of the access configuration of nodes.
-        control.access_changed().notify_one();
+        control.memory.access_changed.notify_one();
     }
     Ok(accepted)
 }
@@ -271,6 +271,7 @@ fn volume_view(
         }
     };
     let hourly_rate = Money::hourly_for_gb(control.prices().storage_gb_month, volume.size_gb);
-    let used_bytes = control.volume_usage().used_bytes(&volume.id).filter(|_| volume.state != VolumeState::Destroyed);
+    let used_bytes =
+        control.memory.volume_usage.used_bytes(&volume.id).filter(|_| volume.state != VolumeState::Destroyed);
     Ok(VolumeView { volume, attachments, used_bytes, hourly_rate, explanation })
 }

@@ -20,7 +20,7 @@ const WRITE_EVERY: Duration = Duration::from_secs(2);
 pub(super) async fn pull_image(ctx: Context<'_>, cluster: &ClusterId) -> StepResult {
     let nodes = nodes::read_nodes(ctx.control, cluster).await?;
     let Some(wanted) = nodes.cluster.wanted_image() else { return commit_nothing() };
-    let reporter = ctx.control.step_progress().start_reporting(&ctx.request.id);
+    let reporter = ctx.control.memory.step_progress.start_reporting(&ctx.request.id);
     reporter.report_progress(&format!("requesting {wanted}"));
     let report = |message: String| reporter.report_progress(&message);
     let image = tokio::select! {

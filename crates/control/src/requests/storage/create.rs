@@ -41,7 +41,7 @@ async fn unmake_volume(ctx: Context<'_>, id: &VolumeId) -> StepResult {
 async fn confirm_created(ctx: Context<'_>, id: &VolumeId) -> StepResult {
     match ctx.control.driver().observe_volume(id).await? {
         Some(ObservedVolume { fault: Some(fault), .. }) => return Err(Failure::Permanent(fault)),
-        Some(seen) => ctx.control.volume_usage().record_volume(id, &seen),
+        Some(seen) => ctx.control.memory.volume_usage.record_volume(id, &seen),
         None => return Err(Failure::Permanent("the volume disappeared while it was being created".to_owned())),
     }
     let id = id.clone();

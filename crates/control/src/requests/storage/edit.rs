@@ -41,7 +41,7 @@ async fn keep_observed_size(ctx: Context<'_>, id: &VolumeId) -> StepResult {
 
 async fn confirm_size(ctx: Context<'_>, id: &VolumeId) -> StepResult {
     let seen = check_intact(ctx.control.driver().observe_volume(id).await?)?;
-    ctx.control.volume_usage().record_volume(id, &seen);
+    ctx.control.memory.volume_usage.record_volume(id, &seen);
     let id = id.clone();
     commit(move |tx| end_resize(tx, &id, Some(seen.size_gb())))
 }

@@ -1,9 +1,10 @@
-//! The input of a call that changes something: its caller with the `Idempotency-Key`, and its body.
+//! The input that handlers share: the control plane, the caller (with the `Idempotency-Key`, if the call changes
+//! something), and the body.
 
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
-use tarn_control::{Caller, Idempotency};
+use tarn_control::{Caller, Control, Idempotency};
 
 use crate::App;
 use crate::http::input::body::{self, Body};
@@ -16,21 +17,39 @@ const MAX_KEY_BYTES: usize = 255;
 /// Separates the keys derived here from any other use of the caller's secret.
 const SEAL_CONTEXT: &str = "tarn 2026-11 outcome of an idempotent call";
 
-/// The caller of an endpoint that changes something and takes no body; a body is ignored.
-pub(crate) struct IdempotentCaller(pub(crate) Caller);
+/// A call of an endpoint that only reads.
+pub(crate) struct ReadCall {
+    pub(crate) control: Control,
+    pub(crate) caller: Caller,
+}
 
-impl FromRequestParts<App> for IdempotentCaller {
+impl FromRequestParts<App> for ReadCall {
     type Rejection = Failure;
 
-    async fn from_request_parts(parts: &mut Parts, _app: &App) -> Result<Self, Failure> {
-        let mut caller = take_caller(parts)?;
-        caller.idempotency = read_idempotency(parts, b"")?;
-        Ok(IdempotentCaller(caller))
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Failure> {
+        Ok(ReadCall { control: app.control.clone(), caller: take_caller(parts)? })
     }
 }
 
-/// The caller of an endpoint with a body, and the body.
+/// A call of an endpoint that changes something and takes no body; a body is ignored.
+pub(crate) struct ChangeCall {
+    pub(crate) control: Control,
+    pub(crate) caller: Caller,
+}
+
+impl FromRequestParts<App> for ChangeCall {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Failure> {
+        let mut caller = take_caller(parts)?;
+        caller.idempotency = read_idempotency(parts, b"")?;
+        Ok(ChangeCall { control: app.control.clone(), caller })
+    }
+}
+
+/// A call of an endpoint with a body.
 pub(crate) struct Call<B> {
+    pub(crate) control: Control,
     pub(crate) caller: Caller,
     pub(crate) body: B,
 }
@@ -44,7 +63,7 @@ impl<B: Body> FromRequest<App> for Call<B> {
         let text = body::read_body(body).await?;
         let body = app.shared.validators.parse(&text)?;
         caller.idempotency = read_idempotency(&parts, &text)?;
-        Ok(Call { caller, body })
+        Ok(Call { control: app.control.clone(), caller, body })
     }
 }
 

@@ -8,15 +8,14 @@ use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::Response;
 use futures::stream::{self, StreamExt};
-use tarn_control::Caller;
 use tarn_control::jobs::logs;
 use utoipa::IntoParams;
 
 use super::Binary;
 use crate::App;
+use crate::http::input::call::ReadCall;
 use crate::http::input::id::Id;
 use crate::http::input::query::{Fields, FromQuery, Params};
-use crate::http::middleware::authenticate::Authenticated;
 use crate::http::output::failure::Failure;
 
 /// How much is read at a time; the next chunk is read when this one was sent.
@@ -60,7 +59,6 @@ impl FromQuery for PartQuery {
     get,
     path = "/job/logs/{job_id}",
     operation_id = "job_logs",
-    tag = "job",
     params(("job_id" = String, Path), PartQuery),
     responses(
         (
@@ -78,26 +76,25 @@ impl FromQuery for PartQuery {
         (status = 404, description = "Job not found"),
         (status = 429, description = "Too many listeners"),
     ),
-    security(("HTTPBearer" = [])),
 )]
 pub(crate) async fn get_job_log(
     State(app): State<App>,
-    Authenticated(caller): Authenticated,
+    call: ReadCall,
     Id(job): Id,
     Params(PartQuery { offset, limit, wait }): Params<PartQuery>,
 ) -> Result<Response, Failure> {
     if wait > 0 {
-        let _permit = app.shared.sockets.listeners.acquire(&caller.user.id)?;
+        let _permit = app.shared.sockets.listeners.acquire(&call.caller.user.id)?;
         tokio::select! {
-            waited = logs::wait(&app.control, &caller, &job, offset, Duration::from_secs(wait)) => waited?,
+            waited = logs::wait(&call.control, &call.caller, &job, offset, Duration::from_secs(wait)) => waited?,
             () = app.stopping() => {}
         }
     }
     let limit = limit.unwrap_or(u64::MAX);
-    let first = logs::read(&app.control, &caller, &job, offset, limit.min(CHUNK_BYTES)).await?;
+    let first = logs::read(&call.control, &call.caller, &job, offset, limit.min(CHUNK_BYTES)).await?;
     let end = first.total.min(offset.saturating_add(limit)).max(offset);
     let next = offset + first.data.len() as u64;
-    let remaining = RemainingLog { app, caller, job, next, end };
+    let remaining = RemainingLog { call, job, next, end };
     let chunks = stream::iter([Ok(first.data)]).chain(stream::try_unfold(remaining, RemainingLog::read_chunk));
     let mut response = Response::new(Body::from_stream(chunks));
     let headers = response.headers_mut();
@@ -111,8 +108,7 @@ pub(crate) async fn get_job_log(
 
 /// The part of a log that is still to be sent.
 struct RemainingLog {
-    app: App,
-    caller: Caller,
+    call: ReadCall,
     job: String,
     next: u64,
     end: u64,
@@ -125,7 +121,7 @@ impl RemainingLog {
             return Ok(None);
         }
         let limit = CHUNK_BYTES.min(self.end - self.next);
-        let part = logs::read(&self.app.control, &self.caller, &self.job, self.next, limit).await;
+        let part = logs::read(&self.call.control, &self.call.caller, &self.job, self.next, limit).await;
         let data = part.map_err(io::Error::other)?.data;
         if data.is_empty() {
             return Err(io::Error::other("the log became shorter while it was read"));

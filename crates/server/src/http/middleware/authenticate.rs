@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use axum::body::HttpBody;
-use axum::extract::{FromRequestParts, Request, State};
+use axum::extract::{Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use axum::middleware::Next;
@@ -40,17 +40,6 @@ pub(crate) fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     let token = token.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
-}
-
-/// The caller of an endpoint that only reads.
-pub(crate) struct Authenticated(pub(crate) Caller);
-
-impl FromRequestParts<App> for Authenticated {
-    type Rejection = Failure;
-
-    async fn from_request_parts(parts: &mut Parts, _app: &App) -> Result<Self, Failure> {
-        take_caller(parts).map(Authenticated)
-    }
 }
 
 /// Takes the caller that [`authenticate`] stored. A route without that middleware refuses every call.

@@ -14,19 +14,26 @@ pub(super) fn apply_fastapi_style(document: &mut Value, seeds: &[&str]) {
         rewrite_schema(schema);
         schema["title"] = json!(name);
     }
-    for (_, path) in object_entries(document.get_mut("paths")) {
-        for (_, operation) in object_entries(Some(path)) {
-            rewrite_operation(operation, seeds);
+    for (path, operations) in object_entries(document.get_mut("paths")) {
+        for (method, operation) in object_entries(Some(operations)) {
+            add_defaults(operation, path);
+            rewrite_operation(operation, method, seeds);
         }
     }
 }
 
-fn rewrite_operation(operation: &mut Value, seeds: &[&str]) {
-    reflow_description(operation);
-    if operation["security"] == json!([{}]) {
-        // This is how utoipa expresses that no scheme is needed.
-        operation["security"] = json!([]);
+/// An operation needs a key and has the first segment of its path as its tag, unless its handler says otherwise.
+fn add_defaults(operation: &mut Value, path: &str) {
+    // utoipa expresses that no scheme is needed as `[{}]`.
+    let needs_key = operation.get("security").is_none();
+    operation["security"] = if needs_key { json!([{ "HTTPBearer": [] }]) } else { json!([]) };
+    if operation.get("tags").is_none() {
+        operation["tags"] = json!([path.split('/').nth(1)]);
     }
+}
+
+fn rewrite_operation(operation: &mut Value, method: &str, seeds: &[&str]) {
+    reflow_description(operation);
     for parameter in array_items(operation.get_mut("parameters")) {
         reflow_description(parameter);
         let name = parameter["name"].as_str().unwrap_or_default().to_owned();
@@ -36,7 +43,7 @@ fn rewrite_operation(operation: &mut Value, seeds: &[&str]) {
         }
     }
     let is_seed = operation["operationId"].as_str().is_some_and(|id| seeds.contains(&id));
-    let common = common_errors(operation);
+    let common = common_errors(operation, method);
     let responses = operation["responses"].as_object_mut().expect("every operation has responses");
     for (status, description) in common {
         responses.entry(status).or_insert_with(|| json!({ "description": description }));
@@ -55,12 +62,20 @@ fn rewrite_operation(operation: &mut Value, seeds: &[&str]) {
     }
 }
 
-/// Returns the errors that the middleware of an operation may return.
-fn common_errors(operation: &Value) -> Vec<(&'static str, &'static str)> {
+/// Returns the errors that an operation may return by its kind, unless it declares them itself.
+fn common_errors(operation: &Value, method: &str) -> Vec<(&'static str, &'static str)> {
     let mut refusals = vec![("500", "Internal server error"), ("503", "Temporarily unavailable, see Retry-After")];
     if operation["security"].as_array().is_some_and(|schemes| !schemes.is_empty()) {
         refusals.push(("401", "Missing or wrong API key"));
         refusals.push(("429", "Too many calls with this API key, see Retry-After"));
+    }
+    match operation["tags"][0].as_str() {
+        Some("admin") => refusals.push(("403", "Only administrators of the engine may do this")),
+        Some("object-storage") => refusals.push(("403", "The caller is in no organization")),
+        _ => {}
+    }
+    if method != "get" && operation["tags"][0] != "system" {
+        refusals.push(("409", "Idempotency-Key used for another call"));
     }
     if operation.get("requestBody").is_some() {
         refusals.push(("400", "Invalid request"));

@@ -1,10 +1,10 @@
-//! POST /storage/attach
+//! The endpoints that attach volumes to clusters and detach them.
 
-use axum::extract::State;
-use tarn_api::storage::{StorageAttachRestRequest, StorageAttachRestResponse};
+use tarn_api::storage::{
+    StorageAttachRestRequest, StorageAttachRestResponse, StorageDetachRestRequest, StorageDetachRestResponse,
+};
 use tarn_control::operations::storage;
 
-use crate::App;
 use crate::http::input::body::Body;
 use crate::http::input::call::Call;
 use crate::http::output::response::{EndpointResult, JsonResponse};
@@ -19,7 +19,6 @@ impl Body for StorageAttachRestRequest {}
     post,
     path = "/storage/attach",
     operation_id = "storage_attach",
-    tag = "storage",
     request_body = StorageAttachRestRequest,
     responses(
         (status = 202, description = "Storage attachment initiated", body = StorageAttachRestResponse),
@@ -27,23 +26,49 @@ impl Body for StorageAttachRestRequest {}
         (status = 403, description = "Access denied"),
         (status = 404, description = "Storage or cluster not found"),
         (status = 409, description = "Cluster already has storage attached or storage not ready"),
-        (status = 422, description = "Validation Error"),
-        (status = 500, description = "Internal server error"),
     ),
-    security(("HTTPBearer" = [])),
 )]
-pub(crate) async fn attach_volume(
-    State(app): State<App>,
-    call: Call<StorageAttachRestRequest>,
-) -> EndpointResult<StorageAttachRestResponse> {
+pub(crate) async fn attach_volume(call: Call<StorageAttachRestRequest>) -> EndpointResult<StorageAttachRestResponse> {
     let StorageAttachRestRequest { storage_id, cluster_ids, live } = call.body;
     // The schema has refused any other number than one.
     let cluster = cluster_ids.first().map_or("", String::as_str);
-    let accepted = storage::attach(&app.control, &call.caller, &storage_id, cluster, live).await?;
+    let accepted = storage::attach(&call.control, &call.caller, &storage_id, cluster, live).await?;
     Ok(JsonResponse::accepted(StorageAttachRestResponse {
         storage_id: accepted.volume.into(),
         cluster_ids: vec![accepted.cluster.into()],
         request_ids: vec![accepted.request.into()],
+        message: accepted.message,
+    }))
+}
+
+impl Body for StorageDetachRestRequest {}
+
+/// Detach storage from a cluster
+///
+/// Detach a storage volume from a cluster. Returns 202 immediately with request ID. Poll /request/info/{request_id} to
+/// track progress. WARNING: Detaching storage restarts all cluster nodes. Processes that use the volume are asked to
+/// end first, and killed if they do not end in time; with live there is no restart, and the call is refused while
+/// processes use the volume.
+#[utoipa::path(
+    post,
+    path = "/storage/detach",
+    operation_id = "storage_detach",
+    request_body = StorageDetachRestRequest,
+    responses(
+        (status = 202, description = "Storage detachment initiated", body = StorageDetachRestResponse),
+        (status = 400, description = "Invalid storage ID format, or the engine does not support live"),
+        (status = 403, description = "Access denied"),
+        (status = 404, description = "Storage or cluster not found"),
+        (status = 409, description = "Storage not attached to the cluster, cluster busy, or storage in use"),
+    ),
+)]
+pub(crate) async fn detach_volume(call: Call<StorageDetachRestRequest>) -> EndpointResult<StorageDetachRestResponse> {
+    let StorageDetachRestRequest { storage_id, cluster_id, live } = call.body;
+    let accepted = storage::detach(&call.control, &call.caller, &storage_id, &cluster_id, live).await?;
+    Ok(JsonResponse::accepted(StorageDetachRestResponse {
+        storage_id: accepted.volume.into(),
+        cluster_id: accepted.cluster.into(),
+        request_id: Some(accepted.request.into()),
         message: accepted.message,
     }))
 }

@@ -22,7 +22,6 @@ use crate::http::output::failure::Failure;
     get,
     path = "/job/files/{job_id}",
     operation_id = "job_files",
-    tag = "job",
     params(("job_id" = String, Path), SignatureQuery),
     responses(
         (status = 200, description = "The names", content_type = "application/octet-stream", body = inline(Binary)),

@@ -39,7 +39,6 @@ impl FromQuery for (OutputQuery, SignatureQuery) {
     get,
     path = "/job/output/{job_id}",
     operation_id = "job_output",
-    tag = "job",
     params(("job_id" = String, Path), OutputQuery, SignatureQuery),
     responses(
         (status = 200, description = "The file", content_type = "application/octet-stream", body = inline(Binary)),

@@ -1,18 +1,16 @@
 //! GET /job/pull/{job_id}
 
-use axum::extract::State;
 use tarn_api::jobs::JobPullResponse;
 use tarn_api::ssh::SystemType;
 use tarn_control::jobs::outputs::{self, Outputs};
 use utoipa::IntoParams;
 
 use super::links;
-use crate::App;
 use crate::http::input::address::Address;
+use crate::http::input::call::ReadCall;
 use crate::http::input::id::Id;
 use crate::http::input::query::{Fields, FromQuery, Params};
 use crate::http::jobs::view;
-use crate::http::middleware::authenticate::Authenticated;
 use crate::http::output::response::{EndpointResult, JsonResponse};
 
 /// The parameters of a pull.
@@ -56,7 +54,6 @@ const SYSTEMS: [(&str, SystemType); 3] =
     get,
     path = "/job/pull/{job_id}",
     operation_id = "job_pull",
-    tag = "job",
     params(("job_id" = String, Path), PullQuery),
     responses(
         (status = 200, description = "The files", body = JobPullResponse),
@@ -64,19 +61,17 @@ const SYSTEMS: [(&str, SystemType); 3] =
         (status = 403, description = "Access denied"),
         (status = 404, description = "Job or file not found"),
     ),
-    security(("HTTPBearer" = [])),
 )]
 pub(crate) async fn pull_outputs(
-    State(app): State<App>,
-    Authenticated(caller): Authenticated,
+    call: ReadCall,
     Id(job): Id,
     address: Address,
     Params(query): Params<PullQuery>,
 ) -> EndpointResult<JobPullResponse> {
-    let found = outputs::list(&app.control, &caller, &job, &query.files.unwrap_or_default()).await?;
+    let found = outputs::list(&call.control, &call.caller, &job, &query.files.unwrap_or_default()).await?;
     let message = outputs_text(&found);
     let Outputs { job, files, .. } = found;
-    let url = |path: &str| (!query.dry_run).then(|| links::output_url(&app.control, &address, &job.id, path));
+    let url = |path: &str| (!query.dry_run).then(|| links::output_url(&call.control, &address, &job.id, path));
     let download_map = files.into_iter().map(|file| (url(&file.path), file.path)).map(|(url, path)| (path, url));
     let download_map = download_map.collect();
     Ok(JsonResponse::ok(JobPullResponse { message, download_map, command: None, command_show_stdout: None }))

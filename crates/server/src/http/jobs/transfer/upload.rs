@@ -37,7 +37,6 @@ const MAX_DISCARDED: usize = 16 << 20;
     put,
     path = "/job/upload/{job_id}",
     operation_id = "job_upload",
-    tag = "job",
     params(("job_id" = String, Path), SignatureQuery),
     request_body(content = inline(Binary), content_type = "application/octet-stream", description = "A tar.gz"),
     responses(
