@@ -43,34 +43,34 @@ page! { register_open_routes, OPEN_ROUTES:
 page! { register_secured_routes, SECURED_ROUTES:
     POST   "/health"                                      health::check_client;
 
-    GET    "/job/init"                                    jobs::read::get_job_template;
-    POST   "/job/create"                                  jobs::change::create_job;
-    POST   "/job/start/{job_id}"                          jobs::change::start_job;
-    GET    "/job/list"                                    jobs::read::list_jobs;
-    GET    "/job/info/{job_id}"                           jobs::read::get_job;
+    GET    "/job/init"                                    jobs::init::get_job_template;
+    POST   "/job/create"                                  jobs::create::create_job;
+    POST   "/job/start/{job_id}"                          jobs::start::start_job;
+    GET    "/job/list"                                    jobs::list::list_jobs;
+    GET    "/job/info/{job_id}"                           jobs::info::get_job;
     GET    "/job/logs/{job_id}"                           jobs::logs::get_job_log;
     GET    "/job/pull/{job_id}"                           jobs::transfer::pull::pull_outputs;
-    POST   "/job/cancel/{job_id}"                         jobs::change::cancel_job;
-    DELETE "/job/delete/{job_id}"                         jobs::change::delete_job;
+    POST   "/job/cancel/{job_id}"                         jobs::cancel::cancel_job;
+    DELETE "/job/delete/{job_id}"                         jobs::delete::delete_job;
 
-    POST   "/cluster/create"                              clusters::change::create_cluster;
-    GET    "/cluster/list"                                clusters::read::list_clusters;
-    GET    "/cluster/info/{cluster}"                      clusters::read::get_cluster;
-    PATCH  "/cluster/edit/{cluster}"                      clusters::change::edit_cluster;
-    GET    "/cluster/quote"                               clusters::prices::quote_cluster;
-    GET    "/cluster/types"                               clusters::prices::list_instance_types;
-    GET    "/cluster/operations/{cluster}"                clusters::read::list_cluster_operations;
-    POST   "/cluster/restart/{cluster}"                   clusters::change::restart_cluster;
-    DELETE "/cluster/{cluster}"                           clusters::change::destroy_cluster;
+    POST   "/cluster/create"                              clusters::create::create_cluster;
+    GET    "/cluster/list"                                clusters::list::list_clusters;
+    GET    "/cluster/info/{cluster}"                      clusters::info::get_cluster;
+    PATCH  "/cluster/edit/{cluster}"                      clusters::edit::edit_cluster;
+    GET    "/cluster/quote"                               clusters::quote::quote_cluster;
+    GET    "/cluster/types"                               clusters::types::list_instance_types;
+    GET    "/cluster/operations/{cluster}"                clusters::operations::list_cluster_operations;
+    POST   "/cluster/restart/{cluster}"                   clusters::restart::restart_cluster;
+    DELETE "/cluster/{cluster}"                           clusters::destroy::destroy_cluster;
 
-    POST   "/storage/create"                              storage::change::create_volume;
-    GET    "/storage/list"                                storage::read::list_volumes;
-    GET    "/storage/info/{storage_id}"                   storage::read::get_volume;
-    PATCH  "/storage/edit/{storage_id}"                   storage::change::edit_volume;
-    GET    "/storage/quote"                               storage::read::quote_volume;
+    POST   "/storage/create"                              storage::create::create_volume;
+    GET    "/storage/list"                                storage::list::list_volumes;
+    GET    "/storage/info/{storage_id}"                   storage::info::get_volume;
+    PATCH  "/storage/edit/{storage_id}"                   storage::edit::edit_volume;
+    GET    "/storage/quote"                               storage::quote::quote_volume;
     POST   "/storage/attach"                              storage::attach::attach_volume;
-    POST   "/storage/detach"                              storage::attach::detach_volume;
-    DELETE "/storage/{storage_id}"                        storage::change::destroy_volume;
+    POST   "/storage/detach"                              storage::detach::detach_volume;
+    DELETE "/storage/{storage_id}"                        storage::destroy::destroy_volume;
 
     POST   "/object-storage/enable"                       object_storage::enable_object_storage;
     DELETE "/object-storage/disable"                      object_storage::disable_object_storage;
@@ -132,10 +132,10 @@ fn register_undocumented_open_routes(router: OpenApiRouter<App>) -> OpenApiRoute
 /// API, and the route of that verb would hide it from `DELETE /cluster/{cluster}`.
 fn register_undocumented_secured_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
     router
-        .route("/cluster/create", delete(clusters::change::destroy_cluster))
-        .route("/cluster/list", delete(clusters::change::destroy_cluster))
-        .route("/cluster/quote", delete(clusters::change::destroy_cluster))
-        .route("/cluster/types", delete(clusters::change::destroy_cluster))
+        .route("/cluster/create", delete(clusters::destroy::destroy_cluster))
+        .route("/cluster/list", delete(clusters::destroy::destroy_cluster))
+        .route("/cluster/quote", delete(clusters::destroy::destroy_cluster))
+        .route("/cluster/types", delete(clusters::destroy::destroy_cluster))
 }
 
 /// The whole API in front of `app`.

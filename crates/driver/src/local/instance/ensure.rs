@@ -144,7 +144,9 @@ async fn resolve_root_image<'a>(
     spec: &InstanceSpec,
 ) -> Result<(RootImage, Option<Pins<'a>>), Error> {
     let what = "the host image could not be created";
-    if let Some(record) = host.record(&spec.id) {
+    // A host image is a cache: if it was lost, the instance gets the present one.
+    let is_lost = |record: &Record| record.container.is_none() && !record.image.exists();
+    if let Some(record) = host.record(&spec.id).filter(|record| !is_lost(record)) {
         match &record.container {
             None => {
                 let private = host.private_paths.paths().await.map_err(|error| failed(what, &error))?;

@@ -124,6 +124,7 @@ pub(super) fn claim_resources(host: &LocalHost, spec: &InstanceSpec, root_image:
             let mut record = known.clone();
             record.apply_spec(spec);
             record.cpus = cpus;
+            record.image = root_image.path;
             record
         }
         None => {

@@ -1,11 +1,16 @@
 //! The endpoints of the tag `job`; those that move files are in `transfer`. `push` and `listen` are WebSockets and
 //! share `websocket`. `view` renders a job for all of them.
 
-pub(crate) mod change;
+pub(crate) mod cancel;
+pub(crate) mod create;
+pub(crate) mod delete;
+pub(crate) mod info;
+pub(crate) mod init;
+pub(crate) mod list;
 pub(crate) mod listen;
 pub(crate) mod logs;
 pub(crate) mod push;
-pub(crate) mod read;
+pub(crate) mod start;
 pub(crate) mod transfer;
 
 mod view;

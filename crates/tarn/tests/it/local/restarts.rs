@@ -24,6 +24,21 @@ fn restart_keeps_disk_and_ends_processes() {
     });
 }
 
+/// The host image is a cache: an instance whose image was lost, as after a move to another host, gets the present one.
+#[test]
+fn restart_replaces_lost_host_image() {
+    with_test_host(async |host| {
+        let spec = host.spec();
+        host.start(&spec).await;
+        host.run(&spec.id, "echo kept > ~/file").await;
+        fs::rename(host.data.path().join("images/host"), host.data.path().join("images/lost")).unwrap();
+        for boot in [2, 3] {
+            host.start(&InstanceSpec { boot, ..spec.clone() }).await;
+            assert_eq!(host.run(&spec.id, "cat ~/file").await, "kept\n");
+        }
+    });
+}
+
 /// A restarted engine finds its instances untouched.
 #[test]
 fn restarted_engine_finds_instances_untouched() {
