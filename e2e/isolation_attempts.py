@@ -735,12 +735,13 @@ def more_inodes_than_the_disk_has_room_for():
 
 
 def more_processor_time():
-    """Uses more than the limit, with two busy processes. Repeated, because the host may be busy at first."""
+    """Uses more than the limit, with more busy processes than processors, so that a busy host gives them
+    their share. Repeated, because the host may be busy at first."""
     for _ in range(5):
         children = []
         began = time.monotonic()
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        for _ in range(2):
+        for _ in range(8):
             pid = os.fork()
             if pid == 0:
                 while time.monotonic() < began + 0.5:
