@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 use rusqlite::config::DbConfig;
@@ -34,7 +35,23 @@ pub(crate) struct Sqlite {
     path: PathBuf,
     readers: Mutex<Vec<Connection>>,
     writer: SyncSender<Box<dyn WriteOperation>>,
+    /// `None` if the file is open for reading only.
+    writer_thread: Option<JoinHandle<()>>,
     generation: Arc<AtomicU64>,
+}
+
+impl Drop for Sqlite {
+    /// Waits until the writer has closed the file. SQLite then removes the files beside it, and the end of the process
+    /// must not interrupt that.
+    fn drop(&mut self) {
+        self.readers.get_mut().clear();
+        self.writer = sync_channel(1).0;
+        // The last operation may own the store, and is dropped by the writer thread itself.
+        let thread = self.writer_thread.take().filter(|thread| thread.thread().id() != std::thread::current().id());
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+    }
 }
 
 /// The maximum number of operations that share one fsync.
@@ -69,11 +86,12 @@ impl Sqlite {
         let (writer, queue) = sync_channel(MAX_QUEUED_OPERATIONS);
         let generation = Arc::new(AtomicU64::new(0));
         let counter = generation.clone();
-        std::thread::Builder::new()
+        let writer_thread = std::thread::Builder::new()
             .name("store-writer".to_owned())
             .spawn(move || write_groups(&connection, &queue, &counter))
             .map_err(|error| Error::Unavailable(error.to_string()))?;
-        Ok(Sqlite { path: path.to_owned(), readers: Mutex::new(Vec::new()), writer, generation })
+        let (path, writer_thread) = (path.to_owned(), Some(writer_thread));
+        Ok(Sqlite { path, readers: Mutex::new(Vec::new()), writer, writer_thread, generation })
     }
 
     /// Opens an existing file for reading. When no other process has it open and it has no write-ahead log, SQLite does
@@ -86,7 +104,8 @@ impl Sqlite {
         let path = if is_alone && !has_log { immutable_uri(path) } else { path.to_owned() };
         // No thread receives writes, so they fail.
         let (writer, _) = sync_channel(1);
-        let sqlite = Sqlite { path, readers: Mutex::new(Vec::new()), writer, generation: Arc::default() };
+        let (readers, generation) = (Mutex::new(Vec::new()), Arc::default());
+        let sqlite = Sqlite { path, readers, writer, writer_thread: None, generation };
         sqlite.read(|db| db.query("select count(*) from sqlite_master", &[]))??;
         Ok(sqlite)
     }

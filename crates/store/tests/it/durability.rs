@@ -1,8 +1,8 @@
 //! Acknowledged writes survive reopening the store, and wrong addresses are refused.
 
 use rstest::rstest;
-use tarn_store::testing::DatabaseKind;
-use tarn_store::{Database, Error, Store, clusters};
+use tarn_store::testing::{DatabaseKind, World};
+use tarn_store::{Database, Error, Store, clusters, events};
 
 use crate::support::{cluster, world};
 
@@ -16,6 +16,22 @@ async fn reopened_store_finds_rows(#[values(DatabaseKind::Sqlite, DatabaseKind::
     world.store.write(move |tx| clusters::insert(tx, &row)).await.unwrap();
     let again = Store::open(&world.fresh.database, world.clock.clone(), world.ids.clone()).await.unwrap();
     assert_eq!(again.read(|tx| clusters::get(tx, &made.id)).await.unwrap(), Some(made));
+}
+
+/// A closed store leaves one file. Otherwise a program that only reads it would have to create others.
+#[tokio::test(flavor = "multi_thread")]
+async fn closed_store_leaves_one_file() {
+    for _ in 0..20 {
+        let Some(World { store, fresh, .. }) = World::open(DatabaseKind::Sqlite).await else { return };
+        let detail = serde_json::json!({});
+        let write = store.write(move |tx| events::record(tx, events::ENGINE, "", "", "test.event", &detail));
+        write.await.unwrap();
+        assert_eq!(store.read(|tx| events::after(tx, 0, 10)).await.unwrap().len(), 1);
+        drop(store);
+        let Database::Sqlite(path) = &fresh.database else { panic!("this is SQLite") };
+        let left: Vec<_> = path.parent().unwrap().read_dir().unwrap().map(|file| file.unwrap().file_name()).collect();
+        assert_eq!(left, [path.file_name().unwrap()]);
+    }
 }
 
 /// A read transaction cannot write.
