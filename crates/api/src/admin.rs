@@ -145,6 +145,12 @@ pub struct EventInfo {
     pub verb: String,
     /// Further details.
     pub detail: serde_json::Value,
+    /// The API key of the caller; absent for what the engine did by itself.
+    pub key_id: Option<String>,
+    /// The address of the client.
+    pub address: Option<String>,
+    /// The ID of the call, which its response has as `X-Request-ID`.
+    pub call_id: Option<String>,
 }
 
 /// Response for GET /admin/event/list.

@@ -23,7 +23,7 @@ use crate::jobs::files::upload_permits::UploadPermits;
 use crate::jobs::logs::live_logs::LiveLogs;
 use crate::reconcilers::access::UnreachableInstances;
 use crate::reconcilers::instances::UnknownResources;
-use crate::{Caller, Error, KeyPair, Kind, Result, Secrets, SshEndpoint};
+use crate::{Caller, Error, KeyPair, Result, Secrets, SshEndpoint};
 
 /// What the composition root assembles.
 pub struct Parts {
@@ -228,17 +228,11 @@ impl Control {
         let hash = hash_of_key(token);
         let found = self.store().read(|tx| tarn_store::users::authenticate(tx, &hash)).await.map_err(Error::from)?;
         match found {
-            Some((user, key)) if !user.disabled => Ok(Caller { user, key, idempotency: None }),
-            Some(_) => Err(Error::new(
-                Kind::Unauthenticated,
-                "user_disabled",
-                "this user has been disabled; ask an administrator",
-            )),
-            None => Err(Error::new(
-                Kind::Unauthenticated,
-                "invalid_key",
-                "the API key is not valid; set TENSORPOOL_KEY to one that an administrator of this engine gave you",
-            )),
+            Some((user, key)) if !user.disabled => {
+                Ok(Caller { user, key, idempotency: None, address: None, call: None })
+            }
+            Some(_) => Err(Error::user_disabled()),
+            None => Err(Error::invalid_key()),
         }
     }
 
@@ -255,16 +249,20 @@ impl Control {
     }
 
     /// Carries out the change of a caller in one transaction, at most once if the caller sent an idempotency key, and
-    /// wakes the runner.
+    /// wakes the runner. The transaction refuses a caller whose access has ended meanwhile.
     pub(crate) async fn write<T, F>(&self, caller: &Caller, work: F) -> Result<T>
     where
         T: Serialize + DeserializeOwned + Send + 'static,
         F: Fn(&mut Tx<'_>) -> Result<T> + Send + 'static,
     {
-        let (user, key) = (caller.user.id.clone(), caller.idempotency.clone());
-        let result = self.store().write(move |tx| match &key {
-            Some(key) => idempotency::run_once(tx, &user, key, &work),
-            None => work(tx),
+        let caller = caller.clone();
+        let result = self.store().write(move |tx| {
+            caller.must_still_hold(tx)?;
+            tx.set_origin(caller.origin());
+            match &caller.idempotency {
+                Some(key) => idempotency::run_once(tx, &caller.user.id, key, &work),
+                None => work(tx),
+            }
         });
         let result = result.await;
         self.memory.due.notify_one();

@@ -47,6 +47,19 @@ impl Error {
         Error { kind, code, message: message.into(), cause: None }
     }
 
+    /// The API key does not exist or has been revoked: 401.
+    pub(crate) fn invalid_key() -> Self {
+        let message =
+            "the API key is not valid; set TENSORPOOL_KEY to one that an administrator of this engine gave you";
+        Error::new(Kind::Unauthenticated, "invalid_key", message)
+    }
+
+    /// The user of the key has been disabled: 401.
+    pub(crate) fn user_disabled() -> Self {
+        let message = "this user has been disabled; ask an administrator";
+        Error::new(Kind::Unauthenticated, "user_disabled", message)
+    }
+
     /// The call is malformed: 400.
     pub fn invalid(code: &'static str, message: impl Into<String>) -> Self {
         Error::new(Kind::Invalid, code, message)

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -64,11 +64,12 @@ async fn serve_with(
     let mut server = axum_server::from_tcp(listener)?.handle(handle);
     configure_http(&mut server);
     let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    let connections = service_fn(move |_: SocketAddr| {
+    let connections = service_fn(move |client: SocketAddr| {
         let (router, permits) = (router.clone(), permits.clone());
         async move {
             let permit = permits.acquire_owned().await.expect("the semaphore is never closed");
-            Ok::<_, Infallible>(Connection { router, _permit: Arc::new(permit) })
+            let address = ClientAddress(client.ip().to_canonical());
+            Ok::<_, Infallible>(Connection { router, address, _permit: Arc::new(permit) })
         }
     });
     let acceptor = Acceptor { idle_timeout };
@@ -92,10 +93,15 @@ fn configure_http(server: &mut Server<SocketAddr>) {
     *server.http_builder() = builder;
 }
 
+/// The address of the client of a call, as an extension of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClientAddress(pub(crate) IpAddr);
+
 /// The router on one connection; the permit is released when the connection ends.
 #[derive(Clone)]
 struct Connection {
     router: Router,
+    address: ClientAddress,
     _permit: Arc<OwnedSemaphorePermit>,
 }
 
@@ -112,7 +118,8 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<B>) -> RouteFuture<Infallible> {
+    fn call(&mut self, mut request: Request<B>) -> RouteFuture<Infallible> {
+        request.extensions_mut().insert(self.address);
         self.router.call(request)
     }
 }

@@ -17,6 +17,12 @@ pub fn set(tx: &mut Tx<'_>, key: &str, value: &str) -> Result<()> {
     tx.run(sql, &params![key, value])
 }
 
+/// Returns whether the installation existed before schema 9. Such an installation keeps the defaults that it was set up
+/// with where newer ones are stricter.
+pub fn keeps_permissive_defaults(tx: &mut Tx<'_>) -> Result<bool> {
+    Ok(get(tx, "permissive_defaults")?.is_some())
+}
+
 /// Returns the value stored under `key`.
 pub fn get(tx: &mut Tx<'_>, key: &str) -> Result<Option<String>> {
     tx.row("select value from installation where key = $1", &params![key], |row| row.text())

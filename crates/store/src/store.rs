@@ -7,6 +7,7 @@ use tarn_model::{Clock, Ids, Time};
 use tokio::sync::oneshot;
 
 use crate::db::{Executor, Param, Postgres, Row, Sqlite, WriteOperation};
+use crate::events::Origin;
 use crate::{Error, Result};
 
 /// The database to open.
@@ -95,8 +96,8 @@ impl Store {
     {
         let (now, ids) = (self.clock.now(), &*self.ids);
         match &*self.backend {
-            Backend::Sqlite(sqlite) => sqlite.read(|db| work(&mut Tx { db, now, ids }))?,
-            Backend::Postgres(postgres) => postgres.read(|db| work(&mut Tx { db, now, ids })).await?,
+            Backend::Sqlite(sqlite) => sqlite.read(|db| work(&mut Tx::new(db, now, ids)))?,
+            Backend::Postgres(postgres) => postgres.read(|db| work(&mut Tx::new(db, now, ids))).await?,
         }
     }
 
@@ -116,7 +117,7 @@ impl Store {
                 response.await.unwrap_or_else(|_| Err(Error::Unavailable("the writer has stopped".to_owned()).into()))
             }
             Backend::Postgres(postgres) => {
-                postgres.write(|db| work(&mut Tx { db, now: self.clock.now(), ids: &*self.ids })).await
+                postgres.write(|db| work(&mut Tx::new(db, self.clock.now(), &*self.ids))).await
             }
         }
     }
@@ -127,9 +128,23 @@ pub struct Tx<'a> {
     db: &'a mut dyn Executor,
     now: Time,
     ids: &'a dyn Ids,
+    origin: Origin,
 }
 
 impl<'a> Tx<'a> {
+    fn new(db: &'a mut dyn Executor, now: Time, ids: &'a dyn Ids) -> Self {
+        Tx { db, now, ids, origin: Origin::default() }
+    }
+
+    /// Sets where the changes of this transaction come from. Every event that it records afterwards carries it.
+    pub fn set_origin(&mut self, origin: Origin) {
+        self.origin = origin;
+    }
+
+    pub(crate) fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
     /// The start time of this transaction.
     pub fn now(&self) -> Time {
         self.now
@@ -217,7 +232,7 @@ where
     F: Fn(&mut Tx<'_>) -> std::result::Result<T, E> + Send,
 {
     fn apply(&mut self, db: &mut dyn Executor) -> bool {
-        let result = (self.work)(&mut Tx { db, now: self.clock.now(), ids: &*self.ids });
+        let result = (self.work)(&mut Tx::new(db, self.clock.now(), &*self.ids));
         let keep = result.is_ok();
         self.result = Some(result);
         keep

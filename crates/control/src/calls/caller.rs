@@ -1,7 +1,12 @@
 //! The authenticated caller of an operation.
 
+use std::net::IpAddr;
+
 use tarn_model::ids::ApiKeyId;
 use tarn_model::users::{Owner, User};
+
+use tarn_store::events::Origin;
+use tarn_store::{Tx, users};
 
 use crate::{Error, Kind, Result};
 
@@ -12,6 +17,10 @@ pub struct Caller {
     pub key: ApiKeyId,
     /// Present if the call must take effect at most once.
     pub idempotency: Option<Idempotency>,
+    /// The address of the client, if the call came through the network.
+    pub address: Option<IpAddr>,
+    /// The id of the call.
+    pub call: Option<String>,
 }
 
 /// The `Idempotency-Key` of a call.
@@ -27,6 +36,27 @@ pub struct Idempotency {
 }
 
 impl Caller {
+    /// Where the changes of this call come from.
+    pub fn origin(&self) -> Origin {
+        Origin { key: Some(self.key.clone()), address: self.address, call: self.call.clone() }
+    }
+
+    /// Refuses a caller whose access has ended or changed since they were authenticated: a call may take long to arrive,
+    /// and a socket may stay open for a day.
+    pub(crate) fn must_still_hold(&self, tx: &mut Tx<'_>) -> Result<()> {
+        match users::holder(tx, &self.key)? {
+            None => Err(Error::invalid_key()),
+            Some(user) if user.disabled => Err(Error::user_disabled()),
+            // What was decided about this call was decided for the user as they were.
+            Some(user) if user != self.user => Err(Error::new(
+                Kind::Unauthenticated,
+                "access_changed",
+                "your organization or role changed during this call; repeat it",
+            )),
+            Some(_) => Ok(()),
+        }
+    }
+
     /// Refuses access to what belongs to another user or organization.
     pub fn must_own(&self, owner: &Owner, what: &str, id: &str) -> Result<()> {
         if self.user.may_access(owner) { Ok(()) } else { Err(Error::forbidden(what, id)) }

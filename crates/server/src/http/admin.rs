@@ -317,14 +317,25 @@ pub(crate) async fn list_events(
 }
 
 fn event_table(events: &[Event]) -> String {
-    let mut table = Table::new(["NUMBER", "AT", "ACTOR", "VERB", "OBJECT", "DETAIL"], events.len());
+    let mut table = Table::new(["NUMBER", "AT", "ACTOR", "KEY", "ADDRESS", "VERB", "OBJECT", "DETAIL"], events.len());
     for event in events {
-        table.row([&event.number, &event.at, &event.actor, &event.verb, &event.object, &event.detail]);
+        let (key, address) = (Dash(event.origin.key.as_ref()), Dash(event.origin.address));
+        table.row([&event.number, &event.at, &event.actor, &key, &address, &event.verb, &event.object, &event.detail]);
     }
     table.render()
 }
 
 fn event_info(event: Event) -> EventInfo {
-    let Event { number, at, actor, object, verb, detail, .. } = event;
-    EventInfo { number, at: at.to_string(), actor, object, verb, detail }
+    let Event { number, at, actor, object, verb, detail, origin } = event;
+    EventInfo {
+        number,
+        at: at.to_string(),
+        actor,
+        object,
+        verb,
+        detail,
+        key_id: origin.key.map(Into::into),
+        address: origin.address.map(|address| address.to_string()),
+        call_id: origin.call,
+    }
 }

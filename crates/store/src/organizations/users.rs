@@ -34,6 +34,15 @@ pub fn authenticate(tx: &mut Tx<'_>, hash: &[u8; 32]) -> Result<Option<(User, Ap
     tx.row(sql, &params![hash], |row| Ok((read_user(row)?, row.id()?)))
 }
 
+/// Returns the user of the API key with this id, if the key is not revoked.
+pub fn holder(tx: &mut Tx<'_>, key: &ApiKeyId) -> Result<Option<User>> {
+    tx.row(
+        select!("join api_keys k on k.user_id = u.id where k.id = $1 and k.revoked_us is null"),
+        &params![key],
+        read_user,
+    )
+}
+
 /// Adds a user. `Taken` when the email address is in use.
 pub fn insert(tx: &mut Tx<'_>, user: &User) -> Result<()> {
     let sql = "insert into users (id, email, org_id, org_admin, engine_admin, disabled, created_us) \

@@ -1,12 +1,26 @@
 //! The event log: which actor did what to which object, and when. Append-only.
 
-use tarn_model::Time;
+use std::net::IpAddr;
 
-use crate::db::params;
+use tarn_model::Time;
+use tarn_model::ids::ApiKeyId;
+
+use crate::db::{Row, params};
 use crate::{Error, Result, Tx};
 
 /// The actor of events that no user caused: the engine itself.
 pub const ENGINE: &str = "engine";
+
+/// Where a change came from. Everything is absent for what the engine did by itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// The API key of the caller.
+    pub key: Option<ApiKeyId>,
+    /// The address of the client.
+    pub address: Option<IpAddr>,
+    /// The id of the call, which its response and its log lines carry.
+    pub call: Option<String>,
+}
 
 /// One entry of the event log.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,9 +36,10 @@ pub struct Event {
     pub verb: String,
     /// Details of the event; never a secret.
     pub detail: serde_json::Value,
+    pub origin: Origin,
 }
 
-/// Adds an event within this transaction.
+/// Adds an event within this transaction, with the origin of the transaction.
 pub fn record(
     tx: &mut Tx<'_>,
     actor: &str,
@@ -33,16 +48,18 @@ pub fn record(
     verb: &str,
     detail: &serde_json::Value,
 ) -> Result<()> {
-    let sql =
-        "insert into events (number, at_us, actor, scope, object, verb, detail) values ($1, $2, $3, $4, $5, $6, $7)";
+    let sql = "insert into events (number, at_us, actor, scope, object, verb, detail, key_id, address, call_id) \
+         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
     let (number, now, detail) = (tx.next_event_number()?, tx.now(), detail.to_string());
-    tx.run(sql, &params![number, now, actor, scope, object, verb, detail])
+    let Origin { key, address, call } = tx.origin().clone();
+    let address = address.map(|address| address.to_string());
+    tx.run(sql, &params![number, now, actor, scope, object, verb, detail, key, address, call])
 }
 
 /// Returns the events after this number, oldest first.
 pub fn after(tx: &mut Tx<'_>, number: i64, limit: u32) -> Result<Vec<Event>> {
-    let sql =
-        "select number, at_us, actor, object, verb, detail from events where number > $1 order by number limit $2";
+    let sql = "select number, at_us, actor, object, verb, detail, key_id, address, call_id from events \
+         where number > $1 order by number limit $2";
     tx.rows(sql, &params![number, limit], |row| {
         Ok(Event {
             number: row.integer()?,
@@ -51,6 +68,12 @@ pub fn after(tx: &mut Tx<'_>, number: i64, limit: u32) -> Result<Vec<Event>> {
             object: row.text()?,
             verb: row.text()?,
             detail: serde_json::from_str(&row.text()?).map_err(|error| Error::Corrupt(error.to_string()))?,
+            origin: Origin { key: row.maybe_id()?, address: read_address(row)?, call: row.maybe_text()? },
         })
     })
+}
+
+fn read_address(row: &mut Row) -> Result<Option<IpAddr>> {
+    let text = row.maybe_text()?;
+    text.map(|text| text.parse()).transpose().map_err(|_| Error::Corrupt("the address of an event".to_owned()))
 }

@@ -6,7 +6,7 @@ use rstest::rstest;
 use tarn_model::ids::VolumeId;
 use tarn_model::storage::{VolumeRemains, VolumeState};
 use tarn_store::testing::{DatabaseKind, ManualClock, SeededIds, empty};
-use tarn_store::{Store, storage};
+use tarn_store::{Store, installation, storage};
 
 use crate::support::raw;
 
@@ -37,4 +37,27 @@ async fn old_failed_volumes_have_no_data(
         let id: VolumeId = format!("s-{number:012}").parse().unwrap();
         assert_eq!(store.read(|tx| storage::get(tx, &id)).await.unwrap().unwrap().state, state);
     }
+}
+
+/// An installation that has users before the migration keeps the older defaults; a new one does not.
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn older_installation_keeps_permissive_defaults(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
+    #[values(false, true)] is_older: bool,
+) {
+    let Some(fresh) = empty(database).await else { return };
+    if is_older {
+        let before = [
+            "create table migrations (version bigint primary key);",
+            include_str!("../../../../migrations/0001_spine.sql"),
+            include_str!("../../../../migrations/0002_machines.sql"),
+            "insert into migrations (version) values (1), (2);",
+            "insert into users (id, email, org_admin, engine_admin, disabled, created_us) values ('u-000000000000', 'a@b', 1, 1, 0, 1);",
+        ];
+        raw(&fresh.database, &before.concat()).await;
+    }
+    let (clock, ids) = (Arc::new(ManualClock::default()), Arc::new(SeededIds::new(7)));
+    let store = Store::open(&fresh.database, clock, ids).await.unwrap();
+    assert_eq!(store.read(installation::keeps_permissive_defaults).await.unwrap(), is_older);
 }

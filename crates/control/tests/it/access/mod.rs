@@ -2,4 +2,5 @@
 
 mod gateway;
 mod loopback_proxy;
+mod revocation;
 mod ssh_keys;

@@ -22,9 +22,9 @@ pub(crate) async fn authenticate(
     next: Next,
 ) -> Result<Response, Failure> {
     let token = bearer_token(request.headers()).ok_or_else(Failure::unauthenticated)?;
-    let caller = app.control.authenticate(token).await?;
+    let mut caller = app.control.authenticate(token).await?;
     if let Some(record) = request.extensions().get::<Arc<CallRecord>>() {
-        record.set_user(&caller.user.id);
+        caller = record.identify(caller);
     }
     app.shared.limiter.take_token(&caller.key).map_err(Failure::too_many)?;
     if request.method().is_safe() && !request.body().is_end_stream() {

@@ -1,6 +1,7 @@
 //! Wraps every call: gives it an id, writes its log line and metrics, and renders the body of a failure.
 
 use std::any::Any;
+use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
 
@@ -10,19 +11,28 @@ use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures::FutureExt;
+use tarn_control::Caller;
 use tarn_model::ids::UserId;
 use tokio::time::Instant;
 
 use crate::App;
 use crate::http::output::failure::Failure;
+use crate::serve::ClientAddress;
 
 /// What is known about a call while it is handled.
 pub(crate) struct CallRecord {
     id: String,
+    address: Option<IpAddr>,
     user: OnceLock<UserId>,
 }
 
 impl CallRecord {
+    /// Returns the caller with what is known of their call.
+    pub(crate) fn identify(&self, caller: Caller) -> Caller {
+        self.user.get_or_init(|| caller.user.id.clone());
+        Caller { address: self.address, call: Some(self.id.clone()), ..caller }
+    }
+
     /// Returns the id of the call.
     pub(crate) fn id(&self) -> &str {
         &self.id
@@ -31,11 +41,6 @@ impl CallRecord {
     /// Returns the caller, once it is authenticated.
     pub(crate) fn user(&self) -> Option<&str> {
         self.user.get().map(UserId::as_str)
-    }
-
-    /// Records the caller, for the log.
-    pub(crate) fn set_user(&self, user: &UserId) {
-        self.user.get_or_init(|| user.clone());
     }
 }
 
@@ -47,7 +52,8 @@ pub(crate) async fn observe(State(app): State<App>, request: Request, next: Next
 /// Handles a call, including a panic in it.
 async fn handle_call(id: String, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
-    let record = Arc::new(CallRecord { id, user: OnceLock::new() });
+    let address = request.extensions().get::<ClientAddress>().map(|client| client.0);
+    let record = Arc::new(CallRecord { id, address, user: OnceLock::new() });
     let id = record.id();
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().cloned();

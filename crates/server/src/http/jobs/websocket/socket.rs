@@ -92,8 +92,7 @@ impl Socket {
         let text = self.next_text(KEY_TIMEOUT).await?.ok_or_else(missing_key)?;
         let KeyFrame { key } = serde_json::from_str(&text).map_err(|_| missing_key())?;
         let key = key.trim();
-        let caller = app.control.authenticate(key).await?;
-        self.record.set_user(&caller.user.id);
+        let caller = self.record.identify(app.control.authenticate(key).await?);
         app.shared.limiter.take_token(&caller.key).map_err(Failure::too_many)?;
         self.socket.get_mut().remove_limit();
         self.unauthenticated = None;
