@@ -46,7 +46,7 @@ conformance: ## prove an engine by stock clients: TENSORPOOL_KEY=tp-… make con
 	.venv/bin/python -m pytest e2e/conformance $(ARGS)
 
 .PHONY: check
-check: ## formatting, lints, words, documentation, the dependencies between crates, openapi.json up to date
+check: ## formatting, lints, words, documentation, the dependencies, openapi.json up to date
 	scripts/install-missing check
 	cargo fmt --all --check
 	cargo fmt --manifest-path bench/axum_limit/Cargo.toml --check
@@ -56,9 +56,14 @@ check: ## formatting, lints, words, documentation, the dependencies between crat
 	# Examples need the dependencies of tests: with them the features are those of the line above, and nothing is compiled again.
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --lib --bins --examples
 	# As all tests are built, so that nothing is built for them again; the binary is built with it.
-	cargo nextest run --workspace -E "test(arrows::)"
+	cargo nextest run --workspace -E "test(arrows::) + test(dependencies::)"
 	target/debug/tarn openapi > target/openapi.json
 	diff -u openapi.json target/openapi.json || { echo "openapi.json is stale: run make openapi and commit it" >&2; exit 1; }
+
+.PHONY: audit
+audit: ## known vulnerabilities of dependencies, where the database of advisories can be reached
+	cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny
+	cargo deny check advisories
 
 .PHONY: openapi
 openapi: ## regenerate openapi.json from the code
