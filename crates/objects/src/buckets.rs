@@ -1,7 +1,7 @@
 //! Buckets: creation, lookup and removal. The functions over a transaction also serve the management API.
 
 use tarn_model::buckets::{Bucket, Versioning, check_name};
-use tarn_model::ids::{BucketId, OrgId};
+use tarn_model::ids::{BucketId, OrgId, UserId};
 use tarn_store::{Tx, buckets, uploads};
 
 use crate::uploads::abort_some_uploads;
@@ -13,8 +13,8 @@ pub const MAX_BUCKETS: u64 = 1000;
 /// How often the removal of a bucket is tried while uploads are started in it.
 pub const MAX_REMOVAL_TRIES: usize = 10;
 
-/// Creates a bucket.
-pub fn create(tx: &mut Tx<'_>, org: &OrgId, name: &str) -> Result<Bucket> {
+/// Creates a bucket. The creator is unknown where a key stands for the whole organization.
+pub fn create(tx: &mut Tx<'_>, org: &OrgId, creator: Option<&UserId>, name: &str) -> Result<Bucket> {
     check_name(name)?;
     accounts::get(tx, org)?;
     if buckets::find(tx, org, name)?.is_some() {
@@ -24,7 +24,14 @@ pub fn create(tx: &mut Tx<'_>, org: &OrgId, name: &str) -> Result<Bucket> {
         return Err(Error::TooManyBuckets(MAX_BUCKETS));
     }
     let (id, created) = (BucketId::fresh(tx.ids()), tx.now());
-    let bucket = Bucket { id, org: org.clone(), name: name.to_owned(), versioning: Versioning::Off, created };
+    let bucket = Bucket {
+        id,
+        org: org.clone(),
+        creator: creator.cloned(),
+        name: name.to_owned(),
+        versioning: Versioning::Off,
+        created,
+    };
     buckets::insert(tx, &bucket)?;
     Ok(bucket)
 }
@@ -54,7 +61,7 @@ impl Objects {
     /// Creates a bucket.
     pub async fn create_bucket(&self, org: &OrgId, name: &str) -> Result<Bucket> {
         let (org, name) = (org.clone(), name.to_owned());
-        self.store().write(move |tx| create(tx, &org, &name)).await
+        self.store().write(move |tx| create(tx, &org, None, &name)).await
     }
 
     /// Removes an empty bucket and its open uploads.
