@@ -261,9 +261,9 @@ mod tests {
         let (strict, open) = (Policy::default(), Policy { members_may_destroy: true });
         let mut page = String::from(
             "# Access\n\nWho may do what: **yes**, or the code of the refusal. Rendered by the tests of `crates/model`; do not \
-             edit. \"Open\" is what holds with `organization.members_may_destroy`. An administrator of the engine is a stranger \
-             to what belongs to other organizations.\n\n| action | creator | administrator of the organization | member | member, \
-             open | administrator of the engine | stranger |\n|---|---|---|---|---|---|---|\n",
+             edit. \"Open\"\nis what holds with `organization.members_may_destroy`. An administrator of the engine is a \
+             stranger to what belongs\nto other organizations.\n\n| action | creator | administrator of the organization \
+             | member | member, open | administrator of the engine | stranger |\n|---|---|---|---|---|---|---|\n",
         );
         let cell = |decision: Result<(), Denied>| decision.map_or_else(Denied::code, |()| "**yes**");
         for action in Action::ALL {

@@ -191,9 +191,10 @@ async fn build_control(
     let inventory = config.overcommitted(&found);
     let driver = driver::open_driver(config, &inventory, watch).await?;
     let ssh = gateway.map(|listener| listeners::ssh_endpoint(config, listener));
-    let objects = object_storage::open_objects(config, &store, &secrets).await?;
+    let access = access_policy(config, &store).await?;
+    let objects = object_storage::open_objects(config, &store, &secrets, access).await?;
     let s3 = s3.map(|listener| object_storage::s3_endpoint(config, listener)).transpose()?;
-    let settings = Settings { access: access_policy(config, &store).await?, ..config.settings() };
+    let settings = Settings { access, ..config.settings() };
     let (clock, ids) = (Arc::new(SystemClock), Arc::new(RandomIds));
     let parts = Parts { store, driver, inventory, catalogue, prices, settings, secrets, ssh, objects, s3, clock, ids };
     Ok(Control::new(parts))
