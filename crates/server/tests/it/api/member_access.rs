@@ -163,8 +163,9 @@ async fn facts(world: &World, key: &str) -> Vec<Value> {
         "/user/organization/info",
     ] {
         let seen = world.get(key, path).await;
-        assert_eq!(seen.status, 200, "{seen:?}");
-        facts.push(seen.body);
+        // Without object storage there are no buckets to list.
+        assert!(matches!(seen.status, 200 | 404), "{seen:?}");
+        facts.push(if seen.status == 200 { seen.body } else { Value::Null });
     }
     let events = world.store.read(|tx| tarn_store::events::after(tx, 0, 10_000)).await.unwrap();
     facts.push(json!(events.len()));
@@ -198,9 +199,7 @@ async fn member_needs_creator_or_administrator(
             };
             if allowed {
                 assert_allowed(&answer, &context);
-                if *action != Action::DisableObjectStorage {
-                    assert_ne!(facts(&world, ben).await, before, "{context}: the call does something");
-                }
+                assert_ne!(facts(&world, ben).await, before, "{context}: the call does something");
                 world.settle().await;
                 continue;
             }
