@@ -130,3 +130,14 @@ def test_org_lists_volumes_of_members(tp, server, create, user):
     assert volume not in tp("storage", "list", "--org", key=stranger).text
     tp("storage", "info", volume, key=stranger, refused=True)
     tp("storage", "destroy", volume, "--no-input", key=stranger, refused=True)
+
+
+def test_member_keeps_volume_of_others(tp, server, create, user):
+    """Another member may use a volume, and learns from the refusal who can destroy it."""
+    info = server.call("GET", "/user/organization/info", expect=200).json()
+    member = user("member@example.org", info["org_name"])
+    volume = create(1)
+    tp("storage", "info", volume, key=member)
+    said = tp("storage", "destroy", volume, "--no-input", key=member, refused=True).text
+    assert "can destroy storage" in said and server.call("GET", "/me", expect=200).json()["email"] in said
+    assert volume in tp("storage", "list").text

@@ -42,3 +42,8 @@ def test_older_data_is_upgraded(tmp_path, fixture):
         assert s3.get_object(Bucket="bucket", Key="parts")["Body"].read() == PART
         # Users keep their keys.
         assert cloud.call("GET", "/user/info", key=facts["user_key"], expect=200).json()["email"] == "ada@example.org"
+        # Members still may destroy what others created, and the log says how to end that.
+        assert "members_may_destroy = false" in cloud.output()
+        body = {"email": "member@example.org", "org_name": "default"}
+        member = cloud.call("POST", "/admin/user/create", json=body, expect=200).json()["api_key"]
+        cloud.call("DELETE", f"/cluster/{facts['waiting']['cluster_id']}", key=member, expect=202)

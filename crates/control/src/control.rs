@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tarn_driver::Driver;
+use tarn_model::access::Policy;
 use tarn_model::capacity::Inventory;
 use tarn_model::catalogue::{Catalogue, Prices};
 use tarn_model::limits::Limits;
@@ -87,6 +88,8 @@ pub struct Settings {
     /// The limits of organizations and users that have none of their own. The limit on objects comes from the
     /// configuration of object storage.
     pub limits: Limits,
+    /// What members of an organization may do to each other.
+    pub access: Policy,
     pub jobs: JobSettings,
 }
 
@@ -146,6 +149,7 @@ impl Default for Settings {
             gpu_recovery: Duration::from_secs(30),
             orphan_grace: Duration::from_secs(60),
             limits: Limits::default(),
+            access: Policy::default(),
             jobs: JobSettings::default(),
         }
     }
@@ -229,7 +233,8 @@ impl Control {
         let found = self.store().read(|tx| tarn_store::users::authenticate(tx, &hash)).await.map_err(Error::from)?;
         match found {
             Some((user, key)) if !user.disabled => {
-                Ok(Caller { user, key, idempotency: None, address: None, call: None })
+                let policy = self.settings().access;
+                Ok(Caller { user, key, policy, idempotency: None, address: None, call: None })
             }
             Some(_) => Err(Error::user_disabled()),
             None => Err(Error::invalid_key()),

@@ -92,7 +92,7 @@ impl Error {
 }
 
 /// Makes caller input safe to repeat in a message: bounded and without control characters.
-fn quote_input(text: &str) -> String {
+pub(crate) fn quote_input(text: &str) -> String {
     format!("'{}'", tarn_base::plain(text, 80))
 }
 

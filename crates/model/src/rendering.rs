@@ -1,4 +1,4 @@
-//! Renders the state machines into `docs/states/`, for the tests of the modules that define them.
+//! Renders the state machines and the decisions about access into `docs/states/`, for the tests of the modules that define them.
 
 use crate::Refused;
 
@@ -7,7 +7,6 @@ pub(crate) type Transition<S> = (&'static str, fn(S) -> Result<S, Refused>);
 
 /// Renders the table of states and transitions into `docs/states/`. A changed rule fails here until the page is
 /// regenerated with `UPDATE_STATES=1`, and so becomes a visible diff.
-#[allow(clippy::disallowed_methods)]
 pub(crate) fn render_states<S: Clone>(
     noun: &str,
     states: &[S],
@@ -28,9 +27,15 @@ pub(crate) fn render_states<S: Clone>(
         }
         page.push('\n');
     }
+    render_page(noun, &page);
+}
+
+/// Compares a page of `docs/states/` with its rendered text, or writes it with `UPDATE_STATES=1`.
+#[allow(clippy::disallowed_methods)]
+pub(crate) fn render_page(noun: &str, page: &str) {
     let path = format!("{}/../../docs/states/{noun}.md", env!("CARGO_MANIFEST_DIR"));
     if std::env::var("UPDATE_STATES").is_ok() {
-        std::fs::write(&path, &page).unwrap();
+        std::fs::write(&path, page).unwrap();
     }
     assert_eq!(std::fs::read_to_string(&path).unwrap_or_default(), page, "regenerate {path} with UPDATE_STATES=1");
 }

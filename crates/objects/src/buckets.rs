@@ -1,8 +1,9 @@
 //! Buckets: creation, lookup and removal. The functions over a transaction also serve the management API.
 
+use tarn_model::access::{self, Action, Object, Policy};
 use tarn_model::buckets::{Bucket, Versioning, check_name};
-use tarn_model::ids::{BucketId, OrgId};
-use tarn_store::{Tx, buckets, uploads};
+use tarn_model::ids::{BucketId, OrgId, UserId};
+use tarn_store::{Tx, buckets, uploads, users};
 
 use crate::uploads::abort_some_uploads;
 use crate::{Error, Objects, Result, accounts};
@@ -13,8 +14,8 @@ pub const MAX_BUCKETS: u64 = 1000;
 /// How often the removal of a bucket is tried while uploads are started in it.
 pub const MAX_REMOVAL_TRIES: usize = 10;
 
-/// Creates a bucket.
-pub fn create(tx: &mut Tx<'_>, org: &OrgId, name: &str) -> Result<Bucket> {
+/// Creates a bucket. The creator is unknown where a key stands for the whole organization.
+pub fn create(tx: &mut Tx<'_>, org: &OrgId, creator: Option<&UserId>, name: &str) -> Result<Bucket> {
     check_name(name)?;
     accounts::get(tx, org)?;
     if buckets::find(tx, org, name)?.is_some() {
@@ -24,7 +25,14 @@ pub fn create(tx: &mut Tx<'_>, org: &OrgId, name: &str) -> Result<Bucket> {
         return Err(Error::TooManyBuckets(MAX_BUCKETS));
     }
     let (id, created) = (BucketId::fresh(tx.ids()), tx.now());
-    let bucket = Bucket { id, org: org.clone(), name: name.to_owned(), versioning: Versioning::Off, created };
+    let bucket = Bucket {
+        id,
+        org: org.clone(),
+        creator: creator.cloned(),
+        name: name.to_owned(),
+        versioning: Versioning::Off,
+        created,
+    };
     buckets::insert(tx, &bucket)?;
     Ok(bucket)
 }
@@ -50,18 +58,31 @@ pub fn remove(tx: &mut Tx<'_>, org: &OrgId, name: &str) -> Result<()> {
     }
 }
 
+/// Refuses a user who may not delete the bucket. A key of the whole organization stands for its administrators as well.
+fn check_deletion(tx: &mut Tx<'_>, org: &OrgId, user: Option<&UserId>, name: &str, policy: Policy) -> Result<()> {
+    let Some(user) = user else { return Ok(()) };
+    let (user, bucket) = (users::get(tx, user)?.ok_or(Error::NotYours)?, find(tx, org, name)?);
+    let object = Object::Owned { creator: bucket.creator.as_ref(), org: Some(&bucket.org) };
+    access::check(&user, Action::DeleteBucket, object, policy).map_err(|_| Error::NotYours)
+}
+
 impl Objects {
-    /// Creates a bucket.
-    pub async fn create_bucket(&self, org: &OrgId, name: &str) -> Result<Bucket> {
-        let (org, name) = (org.clone(), name.to_owned());
-        self.store().write(move |tx| create(tx, &org, &name)).await
+    /// Creates a bucket, for a user or with a key of the whole organization.
+    pub async fn create_bucket(&self, org: &OrgId, user: Option<&UserId>, name: &str) -> Result<Bucket> {
+        let (org, user, name) = (org.clone(), user.cloned(), name.to_owned());
+        self.store().write(move |tx| create(tx, &org, user.as_ref(), &name)).await
     }
 
-    /// Removes an empty bucket and its open uploads.
-    pub async fn remove_bucket(&self, org: &OrgId, name: &str) -> Result<()> {
+    /// Removes an empty bucket and its open uploads, for a user or with a key of the whole organization.
+    pub async fn remove_bucket(&self, org: &OrgId, user: Option<&UserId>, name: &str) -> Result<()> {
+        let policy = self.settings().access;
         for _ in 0..MAX_REMOVAL_TRIES {
-            let (bucket_org, bucket_name) = (org.clone(), name.to_owned());
-            match self.store().write(move |tx| remove(tx, &bucket_org, &bucket_name)).await {
+            let (bucket_org, by, bucket_name) = (org.clone(), user.cloned(), name.to_owned());
+            let removed = self.store().write(move |tx| {
+                check_deletion(tx, &bucket_org, by.as_ref(), &bucket_name, policy)?;
+                remove(tx, &bucket_org, &bucket_name)
+            });
+            match removed.await {
                 Err(Error::UploadsOpen) => self.abort_uploads(org, name).await?,
                 removed => return removed,
             }

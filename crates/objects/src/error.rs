@@ -32,6 +32,9 @@ pub enum Error {
     /// The bucket has open uploads that have to be aborted first.
     #[error("uploads are in progress in the bucket")]
     UploadsOpen,
+    /// Another member of the organization created the bucket.
+    #[error("another member of the organization created the bucket")]
+    NotYours,
     /// There is no such bucket.
     #[error("the bucket does not exist")]
     NoSuchBucket,

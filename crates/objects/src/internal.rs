@@ -81,7 +81,7 @@ impl Objects {
         }
         let write = self.store().write(move |tx| {
             accounts::enable(tx, &org)?;
-            match buckets::create(tx, &org, &bucket) {
+            match buckets::create(tx, &org, None, &bucket) {
                 Ok(_) | Err(Error::BucketExists) => Ok(()),
                 Err(other) => Err(other),
             }

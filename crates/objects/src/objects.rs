@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tarn_base::tasks::run_to_completion;
+use tarn_model::access::Policy;
 use tarn_model::ids::{FileId, OrgId};
 use tarn_model::{Clock, Ids};
 use tarn_store::{Store, Tx};
@@ -44,6 +45,8 @@ pub struct Settings {
     pub abandoned_after: Duration,
     /// The interval of the sweep, which compares the files with the store.
     pub sweep_every: Duration,
+    /// What members of an organization may do to each other.
+    pub access: Policy,
 }
 
 impl Default for Settings {
@@ -54,6 +57,7 @@ impl Default for Settings {
             reserve_bytes: 256 << 20,
             abandoned_after: Duration::from_secs(7 * 24 * 3600),
             sweep_every: Duration::from_secs(24 * 3600),
+            access: Policy::default(),
         }
     }
 }

@@ -2,12 +2,15 @@
 
 use std::net::IpAddr;
 
+use tarn_model::access::{self, Action, Denied, Object, Policy};
 use tarn_model::ids::ApiKeyId;
 use tarn_model::users::{Owner, User};
 
 use tarn_store::events::Origin;
 use tarn_store::{Tx, users};
 
+use super::permitted;
+use crate::error::quote_input;
 use crate::{Error, Kind, Result};
 
 /// The authenticated user and the API key of a call.
@@ -15,6 +18,8 @@ use crate::{Error, Kind, Result};
 pub struct Caller {
     pub user: User,
     pub key: ApiKeyId,
+    /// What the operator allows the members of organizations.
+    pub policy: Policy,
     /// Present if the call must take effect at most once.
     pub idempotency: Option<Idempotency>,
     /// The address of the client, if the call came through the network.
@@ -59,15 +64,40 @@ impl Caller {
 
     /// Refuses access to what belongs to another user or organization.
     pub fn must_own(&self, owner: &Owner, what: &str, id: &str) -> Result<()> {
-        if self.user.may_access(owner) { Ok(()) } else { Err(Error::forbidden(what, id)) }
+        self.check(Action::Use, owner.into()).map_err(|_| Error::forbidden(what, id))
     }
 
     /// Refuses all callers except administrators of the engine.
     pub fn must_administer(&self) -> Result<()> {
-        if self.user.engine_admin {
-            Ok(())
-        } else {
-            Err(Error::new(Kind::Forbidden, "access_denied", "only administrators of this engine may do this"))
+        self.check(Action::AdministerEngine, Object::Engine).map_err(|_| not_engine_admin())
+    }
+
+    /// Refuses an action that the caller may not do to an object that was read in this transaction; `id` is what the
+    /// caller calls it.
+    pub(crate) fn must_be_allowed<'a>(
+        &self,
+        tx: &mut Tx<'_>,
+        action: Action,
+        object: impl Into<Object<'a>>,
+        id: &str,
+    ) -> Result<()> {
+        let object = object.into();
+        match self.check(action, object) {
+            Ok(()) => Ok(()),
+            Err(Denied::NotYours) => Err(permitted::not_yours(tx, action, object, id)?),
+            Err(Denied::NotEngineAdmin) => Err(not_engine_admin()),
+            Err(Denied::Foreign) => {
+                let message = format!("you cannot {} {}: it belongs to someone else", action.name(), quote_input(id));
+                Err(Error::new(Kind::Forbidden, "access_denied", message))
+            }
         }
     }
+
+    fn check(&self, action: Action, object: Object<'_>) -> std::result::Result<(), Denied> {
+        access::check(&self.user, action, object, self.policy)
+    }
+}
+
+fn not_engine_admin() -> Error {
+    Error::new(Kind::Forbidden, "access_denied", "only administrators of this engine may do this")
 }

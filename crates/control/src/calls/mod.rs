@@ -6,5 +6,6 @@ pub mod page;
 
 mod caller;
 pub(crate) mod idempotency;
+mod permitted;
 
 pub use caller::{Caller, Idempotency};

@@ -1,6 +1,7 @@
 //! The operations on jobs that callers ask for.
 
 use serde_json::{Value, json};
+use tarn_model::access::Action;
 use tarn_model::clusters::Cluster;
 use tarn_model::ids::JobId;
 use tarn_model::job_configs::{self, Config};
@@ -114,6 +115,7 @@ pub async fn cancel(control: &Control, caller: &Caller, job: &str) -> Result<Job
     let write = control.write(caller, move |tx| {
         recorded.reset();
         let job = find_job(tx, &actor, &id_text)?;
+        actor.must_be_allowed(tx, Action::CancelJob, &job.owner, &id_text)?;
         if matches!(job.state, State::Stopping(_) | State::Collecting(_)) {
             return Ok(job.id);
         }
@@ -139,6 +141,7 @@ pub async fn delete(control: &Control, caller: &Caller, job: &str) -> Result<Job
     let (actor, id_text) = (caller.clone(), job.to_owned());
     let write = control.write(caller, move |tx| {
         let job = find_job(tx, &actor, &id_text)?;
+        actor.must_be_allowed(tx, Action::DeleteJob, &job.owner, &id_text)?;
         let status = job.state.status();
         match &job.state {
             State::Draft | State::Ended(_) => removal::hide_job(tx, job.clone())?,
@@ -214,6 +217,9 @@ async fn create_job(control: &Control, caller: &Caller, new: NewJob, starts: boo
     let actor = caller.clone();
     let write = control.write(caller, move |tx| {
         let cluster = clusters::find_cluster(tx, &actor, &new.cluster)?;
+        if new.teardown {
+            actor.must_be_allowed(tx, Action::TearDownCluster, &cluster.owner, &new.cluster)?;
+        }
         check_cluster_accepts_job(tx, &cluster, new.teardown)?;
         let mut job = new_draft(tx, &actor, &cluster, &config, &new);
         if starts {

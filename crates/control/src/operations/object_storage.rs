@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 use tarn_base::tasks::run_to_completion;
+use tarn_model::access::{Action, Object};
 use tarn_model::ids::OrgId;
 use tarn_objects::accounts::{self, Credentials};
 use tarn_objects::buckets;
@@ -56,6 +57,9 @@ pub async fn disable(control: &Control, caller: &Caller, force: bool) -> Result<
     let (org, me) = (caller_organization(caller)?, caller.clone());
     let work = move |tx: &mut Tx<'_>| {
         let lost = accounts::get(tx, &org)?;
+        // The objects belong to all members, and not to the one who enabled it.
+        let all = Object::Owned { creator: None, org: Some(&org) };
+        me.must_be_allowed(tx, Action::DisableObjectStorage, all, org.as_str())?;
         accounts::disable(tx, &org, force)?;
         let detail = json!({ "force": force, "objects": lost.objects, "bytes": lost.bytes });
         record_account_event(tx, &me, &org, org.as_str(), "object_storage.disable", &detail)?;
@@ -121,7 +125,7 @@ pub async fn list_buckets(control: &Control, caller: &Caller) -> Result<Vec<Stri
 pub async fn create_bucket(control: &Control, caller: &Caller, name: &str) -> Result<String> {
     let (org, me, name) = (caller_organization(caller)?, caller.clone(), name.to_owned());
     let write = control.write(caller, move |tx| {
-        let bucket = buckets::create(tx, &org, &name)?;
+        let bucket = buckets::create(tx, &org, Some(&me.user.id), &name)?;
         let detail = json!({ "name": bucket.name });
         record_account_event(tx, &me, &org, bucket.id.as_str(), "object_storage.create_bucket", &detail)?;
         Ok(format!("Bucket {} was created.", bucket.name))
@@ -154,6 +158,8 @@ fn remove_empty_bucket(tx: &mut Tx<'_>, caller: &Caller, org: &OrgId, name: &str
         tarn_objects::Error::NoSuchBucket => Error::not_found("bucket", name),
         other => other.into(),
     })?;
+    let object = Object::Owned { creator: bucket.creator.as_ref(), org: Some(&bucket.org) };
+    caller.must_be_allowed(tx, Action::DeleteBucket, object, name)?;
     buckets::remove(tx, org, name)?;
     record_account_event(
         tx,

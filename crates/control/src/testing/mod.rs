@@ -100,7 +100,7 @@ fn engine(base: &testing::World, ids: Arc<SeededIds>, setup: Setup) -> (Control,
         store: store.clone(),
         directory: directory.join("objects"),
         secret: secrets.object_storage_key(),
-        settings: tarn_objects::Settings::default(),
+        settings: tarn_objects::Settings { access: settings.access, ..Default::default() },
         clock: clock.clone(),
         ids: ids.clone(),
     });

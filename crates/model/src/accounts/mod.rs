@@ -1,5 +1,6 @@
-//! Users and organizations, and what belongs to them: keys, preferences, limits and balance.
+//! Users and organizations, and what belongs to them: access, keys, preferences, limits and balance.
 
+pub mod access;
 pub mod ledger;
 pub mod limits;
 pub mod preferences;

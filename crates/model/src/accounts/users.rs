@@ -40,17 +40,6 @@ impl User {
     pub fn owner(&self) -> Owner {
         Owner { user: self.id.clone(), org: self.org.clone() }
     }
-
-    /// Returns whether the user may see, use and change what belongs to `owner`: their own, and everything of their
-    /// organization.
-    pub fn may_access(&self, owner: &Owner) -> bool {
-        match (&self.org, &owner.org) {
-            (Some(mine), Some(theirs)) => mine == theirs,
-            (_, None) => self.id == owner.user,
-            // A resource of an organization stays with it when its creator leaves.
-            (None, Some(_)) => false,
-        }
-    }
 }
 
 /// An organization: its members share resources and one balance.
@@ -82,36 +71,6 @@ pub fn is_org_name(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn user(id: &str, org: Option<&str>) -> User {
-        User {
-            id: id.parse().unwrap(),
-            email: "a@b".into(),
-            org: org.map(|org| org.parse().unwrap()),
-            org_admin: false,
-            engine_admin: false,
-            disabled: false,
-            created: Time::ZERO,
-        }
-    }
-
-    #[test]
-    fn only_members_share_access() {
-        let (me, other) = ("u-000000000001", "u-000000000002");
-        let (ours, theirs) = (Some("o-000000000001"), Some("o-000000000002"));
-        assert!(user(me, ours).may_access(&user(other, ours).owner()));
-        assert!(!user(me, ours).may_access(&user(other, theirs).owner()));
-        assert!(!user(me, None).may_access(&user(other, None).owner()));
-        assert!(user(me, None).may_access(&user(me, None).owner()));
-        assert!(
-            user(me, ours).may_access(&user(me, None).owner()),
-            "a user keeps what they created before they joined"
-        );
-        assert!(
-            !user(me, theirs).may_access(&user(me, ours).owner()),
-            "a former organization keeps what the user created for it"
-        );
-    }
 
     #[test]
     fn email_addresses_are_checked() {

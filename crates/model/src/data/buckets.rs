@@ -1,7 +1,7 @@
 //! Buckets: their names, and whether they keep the versions that are overwritten.
 
 use crate::Time;
-use crate::ids::{BucketId, OrgId};
+use crate::ids::{BucketId, OrgId, UserId};
 
 /// A bucket of an organization.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,6 +9,8 @@ pub struct Bucket {
     pub id: BucketId,
     /// Names are unique within the organization only.
     pub org: OrgId,
+    /// The creator; unknown for older buckets, and where a key stands for the organization.
+    pub creator: Option<UserId>,
     pub name: String,
     /// Whether it keeps overwritten versions.
     pub versioning: Versioning,

@@ -8,14 +8,15 @@ use crate::{Error, Result, Tx};
 
 macro_rules! select {
     ($rest:literal) => {
-        concat!("select id, org_id, name, versioning, created_us from buckets ", $rest)
+        concat!("select id, org_id, creator_id, name, versioning, created_us from buckets ", $rest)
     };
 }
 
 /// Adds a bucket. `Taken` when the organization has a bucket of that name.
 pub fn insert(tx: &mut Tx<'_>, bucket: &Bucket) -> Result<()> {
-    let sql = "insert into buckets (id, org_id, name, versioning, created_us) values ($1, $2, $3, $4, $5)";
-    tx.run(sql, &params!(bucket: id, org, name, versioning.name(), created))
+    let sql =
+        "insert into buckets (id, org_id, creator_id, name, versioning, created_us) values ($1, $2, $3, $4, $5, $6)";
+    tx.run(sql, &params!(bucket: id, org, creator, name, versioning.name(), created))
 }
 
 /// Returns the bucket with this name in an organization.
@@ -60,6 +61,7 @@ fn read_bucket(row: &mut Row) -> Result<Bucket> {
     Ok(Bucket {
         id: row.id()?,
         org: row.id()?,
+        creator: row.maybe_id()?,
         name: row.text()?,
         versioning: {
             let name = row.text()?;

@@ -117,6 +117,13 @@ pub fn members(tx: &mut Tx<'_>, id: &OrgId) -> Result<Vec<User>> {
     tx.rows(sql, &params![id], read_user)
 }
 
+/// Returns the administrators of an organization who are not disabled, oldest first.
+pub fn administrators(tx: &mut Tx<'_>, id: &OrgId, limit: u32) -> Result<Vec<User>> {
+    let sql =
+        select!("where u.org_id = $1 and u.org_admin = 1 and u.disabled = 0 order by u.created_us, u.id limit $2");
+    tx.rows(sql, &params![id, limit], read_user)
+}
+
 /// Adds an API key.
 pub fn insert_key(tx: &mut Tx<'_>, key: &ApiKey, hash: &[u8; 32]) -> Result<()> {
     let sql = "insert into api_keys (id, hash, user_id, created_us) values ($1, $2, $3, $4)";

@@ -14,6 +14,7 @@ async fn bucket(world: &World, name: &str) -> Bucket {
     let bucket = Bucket {
         id: BucketId::fresh(&*world.ids),
         org: world.owner.org.clone().unwrap(),
+        creator: Some(world.owner.user.clone()),
         name: name.to_owned(),
         versioning: Versioning::Off,
         created: Time::from_micros(5),

@@ -8,6 +8,7 @@ mod limits;
 mod network;
 mod object_storage;
 mod options;
+mod organization;
 mod public_s3;
 mod public_ssh;
 
@@ -25,6 +26,7 @@ use jobs::Jobs;
 use limits::{DefaultLimits, RateLimit, Requests};
 use network::Network;
 use object_storage::ObjectStorage;
+use organization::Organization;
 
 pub(crate) use object_storage::S3Listen;
 pub(crate) use options::{DataOptions, DriverName, LogFormat, ServeOptions};
@@ -69,6 +71,7 @@ pub(crate) struct Config {
     jobs: Jobs,
     requests: Requests,
     limits: DefaultLimits,
+    pub(crate) organization: Organization,
     prices: PriceList,
     types: Vec<TypeDefinition>,
     pub(crate) fake: tarn_driver::fake::Settings,
@@ -105,6 +108,7 @@ impl Default for Config {
             jobs: Jobs::default(),
             requests: Requests::default(),
             limits: DefaultLimits::default(),
+            organization: Organization::default(),
             prices: PriceList::default(),
             types: Vec::new(),
             fake: tarn_driver::fake::Settings::default(),
@@ -210,9 +214,12 @@ mod tests {
     #[test]
     fn unknown_keys_are_refused() {
         assert_eq!(parsed("").unwrap().listen, Config::default().listen);
-        for text in
-            ["lisen = '1.2.3.4:5'", "[capacity]\ncpu = 1", "[[types]]\nname = 'x'\ncpus = 1\nmemory_mib = 1\nram = 2"]
-        {
+        for text in [
+            "lisen = '1.2.3.4:5'",
+            "[organization]\nmembers_can_destroy = true",
+            "[capacity]\ncpu = 1",
+            "[[types]]\nname = 'x'\ncpus = 1\nmemory_mib = 1\nram = 2",
+        ] {
             assert!(parsed(text).unwrap_err().to_string().contains("unknown field"), "{text}");
         }
     }
@@ -235,6 +242,7 @@ mod tests {
         ] {
             assert!(parsed(text).unwrap().check().is_err(), "{text}");
         }
+        assert!(parsed("[organization]\nmembers_may_destroy = 'yes'").is_err());
     }
 
     #[test]

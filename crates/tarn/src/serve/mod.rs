@@ -18,12 +18,13 @@ use std::time::Duration;
 
 use tarn_control::jobs::dispatch::Dispatcher;
 use tarn_control::runner::Runner;
-use tarn_control::{Control, Parts, Secrets, bootstrap, reconcilers};
+use tarn_control::{Control, Parts, Secrets, Settings, bootstrap, reconcilers};
 use tarn_driver::gpus::LOOK_TIMEOUT;
+use tarn_model::access::Policy;
 use tarn_model::ids::fresh_api_key;
 use tarn_objects::Objects;
 use tarn_server::{App, Front, Limits};
-use tarn_store::{Database, Store};
+use tarn_store::{Database, Store, installation};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -190,11 +191,25 @@ async fn build_control(
     let inventory = config.overcommitted(&found);
     let driver = driver::open_driver(config, &inventory, watch).await?;
     let ssh = gateway.map(|listener| listeners::ssh_endpoint(config, listener));
-    let objects = object_storage::open_objects(config, &store, &secrets).await?;
+    let access = access_policy(config, &store).await?;
+    let objects = object_storage::open_objects(config, &store, &secrets, access).await?;
     let s3 = s3.map(|listener| object_storage::s3_endpoint(config, listener)).transpose()?;
-    let (settings, clock, ids) = (config.settings(), Arc::new(SystemClock), Arc::new(RandomIds));
+    let settings = Settings { access, ..config.settings() };
+    let (clock, ids) = (Arc::new(SystemClock), Arc::new(RandomIds));
     let parts = Parts { store, driver, inventory, catalogue, prices, settings, secrets, ssh, objects, s3, clock, ids };
     Ok(Control::new(parts))
+}
+
+/// What members of an organization may do to each other. An older installation that keeps more than a new one has is
+/// named in the log.
+async fn access_policy(config: &Config, store: &Store) -> Result<Policy> {
+    let older = store.read(installation::keeps_permissive_defaults).await;
+    let older = older.map_err(|e| Failure::with_cause("cannot read the age of the installation", e))?;
+    let (policy, warning) = config.organization.policy(older);
+    if let Some(warning) = warning {
+        tracing::warn!("{warning}");
+    }
+    Ok(policy)
 }
 
 /// Prints how to use the engine.

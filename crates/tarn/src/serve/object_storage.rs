@@ -16,7 +16,8 @@ use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use rustls::ServerConfig;
 use tarn_control::Secrets;
-use tarn_objects::{Components, Objects, s3};
+use tarn_model::access::Policy;
+use tarn_objects::{Components, Objects, Settings, s3};
 use tarn_store::Store;
 use tokio::time::Instant;
 
@@ -30,7 +31,7 @@ use crate::failure::{Failure, Result};
 const BODY_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Opens the objects directory.
-pub(crate) async fn open_objects(config: &Config, store: &Store, secrets: &Secrets) -> Result<Objects> {
+pub(crate) async fn open_objects(config: &Config, store: &Store, secrets: &Secrets, access: Policy) -> Result<Objects> {
     let directory = config.objects_directory();
     ownership_mark::ensure_owned(&directory, store, &RandomIds).await?;
     let shown = directory.display().to_string();
@@ -38,7 +39,7 @@ pub(crate) async fn open_objects(config: &Config, store: &Store, secrets: &Secre
         store: store.clone(),
         directory,
         secret: secrets.object_storage_key(),
-        settings: config.objects_settings(),
+        settings: Settings { access, ..config.objects_settings() },
         clock: Arc::new(SystemClock),
         ids: Arc::new(RandomIds),
     };

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tarn_model::Money;
+use tarn_model::access::Action;
 use tarn_model::capacity::{self, Claim};
 use tarn_model::catalogue::{Catalogue, InstanceType};
 use tarn_model::clusters::{Cluster, Instance, MAX_NODES};
@@ -113,6 +114,9 @@ pub async fn edit(control: &Control, caller: &Caller, cluster: &str, edit: Clust
         if matches!(cluster.state, State::Destroying | State::Destroyed) {
             return Err(tarn_model::Refused::ClusterGone.into());
         }
+        if cluster.deletion_protection && edit.deletion_protection == Some(false) {
+            me.must_be_allowed(tx, Action::UnprotectCluster, &cluster.owner, &asked)?;
+        }
         if let Some(name) = &edit.name {
             cluster.name.clone_from(name);
         }
@@ -142,6 +146,7 @@ pub async fn destroy(control: &Control, caller: &Caller, cluster: &str) -> Resul
     let write = control.write(caller, move |tx| {
         recorded.reset();
         let cluster = find_cluster(tx, &me, &asked)?;
+        me.must_be_allowed(tx, Action::DestroyCluster, &cluster.owner, &asked)?;
         let cluster = withdraw_open_work(tx, cluster)?;
         let (now, held) = (tx.now(), attachments::of_cluster(tx, &cluster.id)?);
         let (was, owner) = (cluster.state.clone(), request_owner(&me, &cluster.owner));
@@ -197,6 +202,7 @@ pub async fn restart(control: &Control, caller: &Caller, cluster: &str) -> Resul
     let (me, asked, limit) = (caller.clone(), cluster.to_owned(), control.settings().work_deadline);
     let write = control.write(caller, move |tx| {
         let cluster = find_cluster(tx, &me, &asked)?;
+        me.must_be_allowed(tx, Action::RestartCluster, &cluster.owner, &asked)?;
         let (now, held) = (tx.now(), attachments::of_cluster(tx, &cluster.id)?);
         let nodes = instances::of_cluster(tx, &cluster.id)?;
         let volume = match &held {

@@ -1,6 +1,7 @@
 //! Saved SSH keys.
 
 use serde::{Deserialize, Serialize};
+use tarn_model::access::Action;
 use tarn_model::ids::SshKeyId;
 use tarn_model::ssh_keys::{self as rules, ParsedKey, SshKey};
 use tarn_store::{Tx, cluster_keys, events, ssh_keys};
@@ -56,6 +57,7 @@ pub async fn remove(control: &Control, caller: &Caller, key: &str) -> Result<Str
     let write = control.write(caller, move |tx| {
         let key = ssh_keys::get(tx, &id)?.ok_or_else(|| Error::not_found("SSH key", id.as_str()))?;
         me.must_own(&key.owner, "SSH key", id.as_str())?;
+        me.must_be_allowed(tx, Action::RemoveSshKey, &key.owner, id.as_str())?;
         ssh_keys::remove(tx, &id)?;
         let withdrawn = cluster_keys::withdraw(tx, key.owner.scope(), &key.fingerprint)?;
         let detail = serde_json::json!({ "fingerprint": key.fingerprint, "withdrawn_from": withdrawn });

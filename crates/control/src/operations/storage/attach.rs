@@ -1,5 +1,6 @@
 //! Attaching volumes to clusters and detaching them.
 
+use tarn_model::access::Action;
 use tarn_model::clusters::Cluster;
 use tarn_model::ids::{ClusterId, VolumeId};
 use tarn_model::lifecycle::State;
@@ -27,6 +28,8 @@ pub async fn attach(
         let now = tx.now();
         let volume = find_volume(tx, &me, &volume)?;
         let cluster = cluster_operations::find_cluster(tx, &me, &cluster)?;
+        me.must_be_allowed(tx, Action::AttachVolume, &volume.owner, volume.id.as_str())?;
+        me.must_be_allowed(tx, Action::AttachToCluster, &cluster.owner, cluster.id.as_str())?;
         check_eligibility(&ours, &cluster, live)?;
         let held = attachments::of_cluster(tx, &cluster.id)?;
         let attachment = volume.begin_attach(&cluster, held.as_ref(), live, now)?;
@@ -66,6 +69,8 @@ pub async fn detach(
         let now = tx.now();
         let volume = find_volume(tx, &me, &volume)?;
         let cluster = cluster_operations::find_cluster(tx, &me, &cluster)?;
+        me.must_be_allowed(tx, Action::DetachVolume, &volume.owner, volume.id.as_str())?;
+        me.must_be_allowed(tx, Action::DetachFromCluster, &cluster.owner, cluster.id.as_str())?;
         check_live_mounts(&ours, live)?;
         let held = attachments::of_cluster(tx, &cluster.id)?.filter(|held| held.volume == volume.id);
         let Some(held) = held else {

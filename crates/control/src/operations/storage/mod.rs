@@ -5,6 +5,7 @@
 mod attach;
 mod pool;
 
+use tarn_model::access::Action;
 use tarn_model::ids::VolumeId;
 use tarn_model::limits::Amounts;
 use tarn_model::requests::{Request, RequestKind};
@@ -163,6 +164,9 @@ pub async fn edit(
         if matches!(volume.state, VolumeState::Destroying | VolumeState::Destroyed) {
             return Err(Refused::StorageGone.into());
         }
+        if volume.deletion_protection && edit.deletion_protection == Some(false) {
+            me.must_be_allowed(tx, Action::UnprotectVolume, &volume.owner, &asked)?;
+        }
         if let Some(name) = &edit.name {
             volume.name.clone_from(name);
         }
@@ -206,6 +210,7 @@ pub async fn destroy(control: &Control, caller: &Caller, volume: &str) -> Result
     let (me, asked, limit) = (caller.clone(), volume.to_owned(), control.settings().work_deadline);
     let write = control.write(caller, move |tx| {
         let (now, volume) = (tx.now(), find_volume(tx, &me, &asked)?);
+        me.must_be_allowed(tx, Action::DestroyVolume, &volume.owner, &asked)?;
         let on = attachments::of_volume(tx, &volume.id)?;
         let volume = volume.begin_destroy(&on, now)?;
         storage::save(tx, &volume)?;

@@ -25,6 +25,12 @@ impl From<Error> for S3Error {
             }
             Error::TooManyBuckets(_) => s3_error!(TooManyBuckets, "{error}. Delete one that is not needed."),
             Error::UploadsOpen => s3_error!(OperationAborted, "Currently {error}. Try again when they have ended."),
+            Error::NotYours => {
+                s3_error!(
+                    AccessDenied,
+                    "Only the creator of the bucket and the administrators of your organization can delete it."
+                )
+            }
             Error::NoSuchBucket => s3_error!(NoSuchBucket, "The specified bucket does not exist. Create it first."),
             Error::NoSuchKey => s3_error!(NoSuchKey, "The specified key does not exist."),
             Error::KeyDeleted { marker } => with_marker(

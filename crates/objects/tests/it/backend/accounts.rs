@@ -118,7 +118,7 @@ async fn disabled_account_refuses_writes(
     assert!(matches!(completed, Err(Error::NotEnabled)), "{completed:?}");
     let begun = objects.begin_upload(&location, Details::default(), None).await;
     assert!(matches!(begun, Err(Error::NotEnabled)), "{begun:?}");
-    assert!(matches!(objects.create_bucket(&world.org, "second").await, Err(Error::NotEnabled)));
+    assert!(matches!(objects.create_bucket(&world.org, None, "second").await, Err(Error::NotEnabled)));
     let versioning = objects.set_versioning(&world.org, "first", Versioning::Enabled).await;
     assert!(matches!(versioning, Err(Error::NotEnabled)), "{versioning:?}");
     let tagged = objects.set_tags(&world.org, "first", "k", &VersionSelector::Current, Vec::new()).await;

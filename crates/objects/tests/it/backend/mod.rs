@@ -1,6 +1,7 @@
 //! Object storage without HTTP, on both databases and real files.
 
 mod accounts;
+mod bucket_access;
 mod hangups;
 mod random;
 mod readers;

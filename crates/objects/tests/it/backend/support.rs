@@ -38,7 +38,7 @@ pub(crate) async fn with(database: DatabaseKind, settings: Settings) -> Option<W
     let (objects, directory) = open(&base, settings);
     let of = org.clone();
     base.store.write(move |tx| tarn_objects::accounts::enable(tx, &of).map(drop)).await.unwrap();
-    objects.create_bucket(&org, "first").await.unwrap();
+    objects.create_bucket(&org, None, "first").await.unwrap();
     Some(World { base, objects, org, directory })
 }
 

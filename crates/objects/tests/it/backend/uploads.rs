@@ -140,7 +140,7 @@ async fn bucket_is_removed_with_many_uploads(
     let first = objects.begin_upload(&location, Details::default(), None).await.unwrap();
     part(objects, &location, first.id.as_str(), 1, vec![1; 1000]).await.unwrap();
     world.put("object", b"there").await.unwrap();
-    let full = objects.remove_bucket(&world.org, "first").await;
+    let full = objects.remove_bucket(&world.org, None, "first").await;
     assert!(matches!(full, Err(Error::BucketNotEmpty)), "{full:?}");
     objects.upload(&location, first.id.as_str()).await.unwrap();
     objects.delete(&world.org, "first", "object").await.unwrap();
@@ -154,7 +154,7 @@ async fn bucket_is_removed_with_many_uploads(
         Ok(())
     });
     write.await.unwrap();
-    objects.remove_bucket(&world.org, "first").await.unwrap();
+    objects.remove_bucket(&world.org, None, "first").await.unwrap();
     assert!(matches!(objects.bucket(&world.org, "first").await, Err(Error::NoSuchBucket)));
     world.has_files(0).await;
     assert_eq!(world.usage().await, (0, 0));

@@ -79,5 +79,6 @@ async fn lists_show_own_or_organization(
     assert_eq!(names(&ada, "?include_org=True").await, [json!("of-ben"), json!("of-ada")]);
     assert_eq!(names(&ben, "?org=true").await, [json!("of-ben"), json!("of-ada")]);
     assert_eq!(names(&other, "?include_org=true").await, [json!("of-eve")]);
-    assert_eq!(world.delete(&ben, "/cluster/of-ada").await.status, 202, "members share");
+    assert_eq!(world.get(&ben, "/cluster/info/of-ada").await.status, 200, "members share");
+    assert_eq!(world.delete(&ada, "/cluster/of-ben").await.status, 202, "and one administers");
 }

@@ -5,4 +5,5 @@ mod bodies;
 mod errors;
 mod idempotency;
 mod lists;
+mod member_access;
 mod openapi;

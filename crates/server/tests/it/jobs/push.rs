@@ -417,3 +417,18 @@ async fn many_file_names_are_not_in_command() {
     };
     assert_eq!((frames.len(), code), (1, 4400));
 }
+
+/// A member cannot push a job that tears down a cluster of another member, and can push one that does not.
+#[tokio::test(flavor = "multi_thread")]
+async fn push_tears_down_no_cluster_of_others() {
+    let (world, served) = start().await;
+    let member = world.user("member@example.org", Some("default")).await;
+    let mut asked = parameters(CONFIG);
+    asked["teardown_cluster"] = json!(true);
+    let (message, code) = push(&served, &member, asked).await.refusal().await;
+    assert_eq!(code, 4403, "{message}");
+    assert!(message.contains("admin@localhost") && message.contains("tear down"), "{message}");
+    assert!(world.get(&member, "/job/list?include_org=true&all=true").await.body["jobs"] == json!([]));
+    let listing = push(&served, &member, parameters(CONFIG)).await.frame().await;
+    assert_ne!(listing["status"], "error", "{listing}");
+}
