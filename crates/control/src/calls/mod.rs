@@ -5,6 +5,8 @@
 pub mod page;
 
 mod caller;
+pub(crate) mod held_access;
 pub(crate) mod idempotency;
 
 pub use caller::{Caller, Idempotency};
+pub use held_access::HeldAccess;

@@ -56,6 +56,11 @@ pub fn record(
     tx.run(sql, &params![number, now, actor, scope, object, verb, detail, key, address, call])
 }
 
+/// Returns the number of the newest event; 0 when there is none.
+pub fn last_number(tx: &mut Tx<'_>) -> Result<i64> {
+    tx.single("select coalesce(max(number), 0) from events", &[], |row| row.integer())
+}
+
 /// Returns the events after this number, oldest first.
 pub fn after(tx: &mut Tx<'_>, number: i64, limit: u32) -> Result<Vec<Event>> {
     let sql = "select number, at_us, actor, object, verb, detail, key_id, address, call_id from events \

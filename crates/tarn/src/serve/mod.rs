@@ -92,7 +92,7 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
             None => gateway_stop.await,
         }
     });
-    let objects = control.objects().clone();
+    let (objects, recorded) = (control.objects().clone(), control.clone());
     let front = Front { public_url: config.public_url.clone(), tls: tls.is_some() };
     let app = App::new(control, limits, front, Arc::new(RandomIds));
     tokio::spawn(forget_idle_callers(app.clone()));
@@ -129,7 +129,11 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
     }
     waiting.stop_waiting();
     let _ = stop.send(true);
-    shut_down([server, s3], &objects, [runner, dispatcher]).await
+    let shut_down = shut_down([server, s3], &objects, [runner, dispatcher]).await;
+    if let Err(error) = reconcilers::access_records::store(&recorded).await {
+        tracing::warn!(%error, "the last uses of API keys and refused logins could not be stored");
+    }
+    shut_down
 }
 
 /// Waits until all parts have stopped. If one fails, the others still stop in order, above all the steps of the runner.
