@@ -327,7 +327,7 @@ fn event_table(events: &[Event]) -> String {
 }
 
 fn event_info(event: Event) -> EventInfo {
-    let Event { number, at, actor, object, verb, detail, origin } = event;
+    let Event { number, at, actor, object, verb, detail, origin, .. } = event;
     EventInfo {
         number,
         at: at.to_string(),

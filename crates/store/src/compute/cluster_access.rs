@@ -6,24 +6,24 @@ use crate::db::Param;
 use crate::{Result, Tx};
 
 /// How many pairs a query covers.
-const BATCH: usize = 20;
+const BATCH: usize = 10;
 
 /// Returns those of the pairs of a fingerprint and a cluster in which the key still opens the cluster. Each query
-/// covers twenty pairs. It may return other pairs as well.
+/// covers ten pairs. It may return other pairs as well.
 pub fn still_open(tx: &mut Tx<'_>, pairs: &[(&str, &str)]) -> Result<HashSet<(String, String)>> {
     let sql = concat!(
         "select k.fingerprint, c.id from clusters c join ssh_keys k on k.scope = c.scope \
          join users u on u.id = k.user_id where c.id in \
-         ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20) \
+         ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
          and k.fingerprint in \
-         ($21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40) and ",
+         ($11, $12, $13, $14, $15, $16, $17, $18, $19, $20) and ",
         saved_key_opens!(),
         " union \
          select f.fingerprint, c.id from clusters c join cluster_fingerprints f on f.cluster_id = c.id \
          join users u on u.id = c.user_id where c.id in \
-         ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20) \
+         ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
          and f.fingerprint in \
-         ($21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40) and ",
+         ($11, $12, $13, $14, $15, $16, $17, $18, $19, $20) and ",
         given_key_opens!()
     );
     let mut open = HashSet::with_capacity(pairs.len());

@@ -34,6 +34,8 @@ pub struct Event {
     pub object: String,
     /// The event verb, as `noun.verb`.
     pub verb: String,
+    /// The organization, or the user without one, that it is about.
+    pub scope: String,
     /// Details of the event; never a secret.
     pub detail: serde_json::Value,
     pub origin: Origin,
@@ -63,7 +65,7 @@ pub fn last_number(tx: &mut Tx<'_>) -> Result<i64> {
 
 /// Returns the events after this number, oldest first.
 pub fn after(tx: &mut Tx<'_>, number: i64, limit: u32) -> Result<Vec<Event>> {
-    let sql = "select number, at_us, actor, object, verb, detail, key_id, address, call_id from events \
+    let sql = "select number, at_us, actor, object, verb, scope, detail, key_id, address, call_id from events \
          where number > $1 order by number limit $2";
     tx.rows(sql, &params![number, limit], |row| {
         Ok(Event {
@@ -72,6 +74,7 @@ pub fn after(tx: &mut Tx<'_>, number: i64, limit: u32) -> Result<Vec<Event>> {
             actor: row.text()?,
             object: row.text()?,
             verb: row.text()?,
+            scope: row.text()?,
             detail: serde_json::from_str(&row.text()?).map_err(|error| Error::Corrupt(error.to_string()))?,
             origin: Origin { key: row.maybe_id()?, address: read_address(row)?, call: row.maybe_text()? },
         })
