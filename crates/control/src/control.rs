@@ -304,8 +304,8 @@ impl Control {
         result
     }
 
-    /// Records that something secret was shown to a caller, and refuses a caller whose access has ended. A database that
-    /// cannot be written must not lock callers out; the log keeps the record.
+    /// Records that something secret was shown to a caller, and refuses a caller whose access has ended. A database
+    /// that cannot be written must not lock callers out; the log keeps the record.
     pub(crate) async fn record_shown(
         &self,
         caller: &Caller,

@@ -41,8 +41,8 @@ impl Caller {
         Origin { key: Some(self.key.clone()), address: self.address, call: self.call.clone() }
     }
 
-    /// Refuses a caller whose access has ended or changed since they were authenticated: a call may take long to arrive,
-    /// and a socket may stay open for a day.
+    /// Refuses a caller whose access has ended or changed since they were authenticated: a call may take long to
+    /// arrive, and a socket may stay open for a day.
     pub(crate) fn must_still_hold(&self, tx: &mut Tx<'_>) -> Result<()> {
         match users::holder(tx, &self.key)? {
             None => Err(Error::invalid_key()),

@@ -1,5 +1,5 @@
 //! Counts refused logins, by where they came from. A reconciler records each group as one event a minute; the number of
-//! groups is limited, so that nobody can fill the event log by failing.
+//! groups is limited, so that no client can fill the event log by failing.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};

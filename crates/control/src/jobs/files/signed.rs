@@ -1,6 +1,6 @@
 //! Signatures of the URLs by which clients upload and download the files of a job. A signature permits exactly one
-//! action until it expires, on behalf of the caller who asked for it: the user and the API key are part of it, and it is
-//! worthless once one of them has no access any more. The addresses themselves are not known here.
+//! action until it expires, on behalf of the caller who asked for it: the user and the API key are part of it, and it
+//! is worthless once one of them has no access any more. The addresses themselves are not known here.
 
 use std::time::Duration;
 

@@ -21,8 +21,8 @@ use crate::{Caller, Control, Error, Kind, Result};
 const MIN_BYTES_PER_SECOND: u64 = 16 << 10;
 const GRACE_TIME: Duration = Duration::from_secs(60);
 
-/// Receives the archive of a draft and returns its size. It ends when the access of the caller ends. If the future is dropped before it completes, nothing of the
-/// archive is left.
+/// Receives the archive of a draft and returns its size. It ends when the access of the caller ends. If the future is
+/// dropped before it completes, nothing of the archive is left.
 pub async fn receive(
     control: &Control,
     caller: &Caller,

@@ -1,5 +1,5 @@
-//! Signed URLs, which need no key: each is valid for one purpose and one job, for a limited time, and only as long as the
-//! caller who got it has access.
+//! Signed URLs, which need no key: each is valid for one purpose and one job, for a limited time, and only as long as
+//! the caller who got it has access.
 
 use tarn_control::jobs::signed::{self, Grant, Signature};
 use tarn_control::{Caller, Control};

@@ -50,8 +50,8 @@ const SYSTEMS: [(&str, SystemType); 3] =
 /// Outputs of a job
 ///
 /// The stored files of a job that has ended, or the files that match its outputs while it runs, each with a URL that
-/// needs no key. A URL is valid for an hour, unless the engine is configured otherwise, and only as long as the caller has
-/// access.
+/// needs no key. A URL is valid for an hour, unless the engine is configured otherwise, and only as long as the caller
+/// has access.
 #[utoipa::path(
     get,
     path = "/job/pull/{job_id}",
