@@ -1,7 +1,6 @@
 //! The access of a caller for as long as something is open: a socket, a long poll or a transfer.
 
 use std::io;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
@@ -51,13 +50,13 @@ impl From<AccessEnd> for Error {
 }
 
 /// Tells when the access of a caller ends, within seconds.
-pub struct HeldAccess(Arc<HoldGuard<HeldCaller, AccessEnd>>);
+pub struct HeldAccess(HoldGuard<HeldCaller, AccessEnd>);
 
 impl Control {
     /// Watches the access of a caller until the result is dropped.
     pub fn hold_access(&self, caller: &Caller) -> HeldAccess {
         let holder = HeldCaller { key: caller.key.clone(), user: caller.user.clone() };
-        HeldAccess(Arc::new(self.memory.held_callers.add(holder)))
+        HeldAccess(self.memory.held_callers.add(holder))
     }
 }
 

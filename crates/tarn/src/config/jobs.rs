@@ -73,6 +73,11 @@ impl Jobs {
 }
 
 impl Config {
+    /// Whether the operator has not decided how long the URLs of outputs are valid.
+    pub(crate) fn has_default_output_url(&self) -> bool {
+        self.jobs.output_url_minutes.is_none()
+    }
+
     /// The job settings of the control plane.
     pub(super) fn job_settings(&self) -> JobSettings {
         let (own, plain) = (&self.jobs, JobSettings::default());

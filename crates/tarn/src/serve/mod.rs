@@ -23,7 +23,7 @@ use tarn_driver::gpus::LOOK_TIMEOUT;
 use tarn_model::ids::fresh_api_key;
 use tarn_objects::Objects;
 use tarn_server::{App, Front, Limits};
-use tarn_store::{Database, Store};
+use tarn_store::{Database, Store, installation};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -57,6 +57,7 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
     let store = Store::open(&database, Arc::new(SystemClock), Arc::new(RandomIds)).await;
     let store = store.map_err(|e| Failure::with_cause("cannot open the database", e))?;
     ensure_administrator(&config, &store).await?;
+    log_changed_defaults(&config, &store).await?;
     let secrets = master_key::load_or_create(&config, &store).await?;
     let gateway = listeners::listen_ssh(&config)?;
     let control = build_control(&config, store, secrets, (gateway.as_ref(), s3.as_ref())).await?;
@@ -169,6 +170,17 @@ async fn ensure_administrator(config: &Config, store: &Store) -> Result<()> {
         } else {
             drop(std::fs::remove_file(prepared))
         }
+    }
+    Ok(())
+}
+
+/// Tells the operator of an older installation which defaults have become stricter.
+async fn log_changed_defaults(config: &Config, store: &Store) -> Result<()> {
+    let is_older = store.read(installation::keeps_permissive_defaults).await;
+    if is_older.map_err(|e| Failure::with_cause("cannot read the database", e))? && config.has_default_output_url() {
+        tracing::info!(
+            "URLs of the outputs of jobs are valid for an hour (earlier: 7 days); see jobs.output_url_minutes"
+        );
     }
     Ok(())
 }
