@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from instances import Instances, needs_root
+from instances import Instances, make_identity, needs_root
 from support import ENVIRONMENT, eventually, free_port
 
 pytestmark = needs_root
@@ -194,3 +194,40 @@ def test_api_ssh_command_logs_in(cloud, tmp_path):
         capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60,
     )  # fmt: skip
     assert done.stdout.strip() == cloud.info("box")["instances"][0]["name"], done
+
+
+def test_session_and_forward_end_with_the_key(cloud, tmp_path):
+    """An open session and its forwarded port end when the key is removed, other sessions go on, and an event says why."""
+    identity = make_identity(tmp_path / "other")
+    body = {"public_key": identity.with_suffix(".pub").read_text(), "name": "other"}
+    key = cloud.call("POST", "/user/ssh-key/add", json=body, expect=200).json()["key_id"]
+    options = [str(identity) if option == str(cloud.identity) else option for option in cloud.options()]
+    eventually(lambda: run_quietly(["ssh", *options, HOST, "true"]) == 0, what="a login with the new key")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        forward = f"9200:127.0.0.1:{server.getsockname()[1]}"
+        command = "echo open; exec sleep 600"
+        line = ["ssh", *options, "-o", "ExitOnForwardFailure=yes", "-R", forward, HOST, command]
+        session = subprocess.Popen(line, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        other = subprocess.Popen(["ssh", *cloud.options(), HOST, command], env=ENVIRONMENT, stdout=subprocess.PIPE)
+        try:
+            assert session.stdout.readline() == other.stdout.readline() == b"open\n"
+            listens = "python3 -c \"import socket; socket.create_connection(('127.0.0.1', 9200))\""
+            cloud.ssh("box", listens)
+            cloud.call("DELETE", f"/user/ssh-key/remove/{key}", expect=200)
+            # Seconds are promised; the deadline is for a busy host.
+            assert session.wait(timeout=60) == 255
+            eventually(lambda: cloud.ssh("box", listens, code=None).code != 0, what="the end of the forwarded port")
+            assert other.poll() is None, "the session of another key goes on"
+        finally:
+            for each in (session, other):
+                each.kill()
+                each.wait()
+    events = cloud.call("GET", "/admin/event/list?limit=1000", expect=200).json()["events"]
+    (ended,) = [event for event in events if event["verb"] == "ssh.end"]
+    assert ended["detail"]["reason"] == "the SSH key was removed" and ended["address"] == "127.0.0.1"
+    assert run_quietly(["ssh", *options, HOST, "true"]) == 255
+
+
+def run_quietly(command) -> int:
+    """The exit code of a command."""
+    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, stdin=subprocess.DEVNULL, timeout=60).returncode

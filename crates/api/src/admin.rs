@@ -93,6 +93,8 @@ pub struct AdminKeyInfo {
     pub created_at: String,
     /// When it was revoked; null while it is valid.
     pub revoked_at: Option<String>,
+    /// When it was last used, up to a minute late; null if it was not used since the engine records it.
+    pub last_used_at: Option<String>,
 }
 
 /// Response for GET /admin/key/list.

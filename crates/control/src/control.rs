@@ -1,30 +1,37 @@
 //! The control plane as one handle, which every operation, step and reconciler uses.
 
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tarn_driver::Driver;
 use tarn_model::access::Policy;
 use tarn_model::capacity::Inventory;
 use tarn_model::catalogue::{Catalogue, Prices};
 use tarn_model::limits::Limits;
+use tarn_model::users::User;
 use tarn_model::{Clock, Ids};
 use tarn_objects::Objects;
 use tarn_store::{Store, Tx};
 use tokio::sync::{Notify, OnceCell};
 
+use crate::calls::held_access::HeldCallers;
 use crate::calls::idempotency;
 use crate::in_memory::host_view::HostView;
+use crate::in_memory::key_usage::KeyUsage;
 use crate::in_memory::pushed_access::PushedAccess;
+use crate::in_memory::refused_logins::{RefusedLogins, Via};
 use crate::in_memory::step_progress::StepProgress;
 use crate::in_memory::volume_usage::VolumeUsage;
 use crate::jobs::files::upload_permits::UploadPermits;
 use crate::jobs::logs::live_logs::LiveLogs;
+use crate::operations::gateway::HeldLogins;
 use crate::reconcilers::access::UnreachableInstances;
 use crate::reconcilers::instances::UnknownResources;
-use crate::{Caller, Error, KeyPair, Result, Secrets, SshEndpoint};
+use crate::{Caller, Error, KeyPair, Kind, Result, Secrets, SshEndpoint};
 
 /// What the composition root assembles.
 pub struct Parts {
@@ -108,6 +115,8 @@ pub struct JobSettings {
     pub max_output_bytes: u64,
     /// How long a job waits for its files and its start before it is removed.
     pub draft_timeout: Duration,
+    /// How long the URL of an output is valid.
+    pub output_url: Duration,
     /// How long a stopped job has to end before it is killed.
     pub stop_grace: Duration,
     /// How long a job and everything kept for it remain after its end.
@@ -123,6 +132,7 @@ impl Default for JobSettings {
             max_log_bytes: 10 << 30,
             max_output_bytes: 100 << 30,
             draft_timeout: Duration::from_secs(3600),
+            output_url: Duration::from_secs(3600),
             stop_grace: Duration::from_secs(10),
             keep: Duration::from_secs(30 * 24 * 3600),
         }
@@ -197,6 +207,14 @@ pub(crate) struct Memory {
     pub(crate) due: Notify,
     /// Notified when the keys in running instances may have to change.
     pub(crate) access_changed: Notify,
+    /// Notified when the access of users may have ended.
+    pub(crate) access_ended: Notify,
+    /// What callers have open.
+    pub(crate) held_callers: Arc<HeldCallers>,
+    /// The open SSH sessions.
+    pub(crate) held_logins: Arc<HeldLogins>,
+    pub(crate) key_usage: KeyUsage,
+    pub(crate) refused_logins: RefusedLogins,
     /// Notified when the restart of a cluster has ended.
     pub(crate) restarted: Notify,
     /// Notified when object storage was disabled and has to be emptied.
@@ -229,16 +247,27 @@ impl Control {
 
     /// Returns the caller that an API key belongs to.
     pub async fn authenticate(&self, token: &str) -> Result<Caller> {
+        self.authenticate_from(token, None).await
+    }
+
+    /// Returns the caller that an API key belongs to. The use of the key and a refusal are recorded.
+    pub async fn authenticate_from(&self, token: &str, address: Option<IpAddr>) -> Result<Caller> {
         let hash = hash_of_key(token);
         let found = self.store().read(|tx| tarn_store::users::authenticate(tx, &hash)).await.map_err(Error::from)?;
         match found {
             Some((user, key)) if !user.disabled => {
+                self.memory.key_usage.record(&key, self.clock().now());
                 let policy = self.settings().access;
-                Ok(Caller { user, key, policy, idempotency: None, address: None, call: None })
+                Ok(Caller { user, key, policy, idempotency: None, address, call: None })
             }
-            Some(_) => Err(Error::user_disabled()),
-            None => Err(Error::invalid_key()),
+            Some((user, _)) => Err(self.refuse_login(Error::user_disabled(), address, Some(&user))),
+            None => Err(self.refuse_login(Error::invalid_key(), address, None)),
         }
+    }
+
+    fn refuse_login(&self, refusal: Error, address: Option<IpAddr>, user: Option<&User>) -> Error {
+        self.memory.refused_logins.count(Via::Api, refusal.code, address, user);
+        refusal
     }
 
     /// Counts the changes to the database and to the state in memory; `None` where other processes change the database.
@@ -246,6 +275,12 @@ impl Control {
     pub fn generation(&self) -> Option<u64> {
         let in_memory = self.memory.volume_usage.changes().wrapping_add(self.memory.step_progress.changes());
         Some(self.store().generation()?.wrapping_add(in_memory))
+    }
+
+    /// Informs what watches access that some may have changed or ended.
+    pub(crate) fn notify_access_changed(&self) {
+        self.memory.access_changed.notify_one();
+        self.memory.access_ended.notify_one();
     }
 
     /// Returns an error while the database does not respond.
@@ -272,6 +307,30 @@ impl Control {
         let result = result.await;
         self.memory.due.notify_one();
         result
+    }
+
+    /// Records that something secret was shown to a caller, and refuses a caller whose access has ended. A database
+    /// that cannot be written must not lock callers out; the log keeps the record.
+    pub(crate) async fn record_shown(
+        &self,
+        caller: &Caller,
+        (scope, object): (&str, &str),
+        verb: &'static str,
+        detail: Value,
+    ) -> Result<()> {
+        let (actor, scope, object) = (caller.user.id.clone(), scope.to_owned(), object.to_owned());
+        let (logged, plain) = (detail.clone(), Caller { idempotency: None, ..caller.clone() });
+        let write = self.write(&plain, move |tx| {
+            Ok(tarn_store::events::record(tx, actor.as_str(), &scope, &object, verb, &detail)?)
+        });
+        match write.await {
+            Err(error) if error.kind != Kind::Unauthenticated => {
+                let (user, key) = (&caller.user.id, &caller.key);
+                tracing::error!(%error, cause = ?error.cause, %user, %key, verb, detail = %logged, "not recorded");
+                Ok(())
+            }
+            written => written,
+        }
     }
 
     /// Returns the host key of the SSH gateway.

@@ -60,6 +60,12 @@ impl Error {
         Error::new(Kind::Unauthenticated, "user_disabled", message)
     }
 
+    /// The organization or the role of the user changed during the call: 401.
+    pub(crate) fn access_changed() -> Self {
+        let message = "your organization or role changed during this call; repeat it";
+        Error::new(Kind::Unauthenticated, "access_changed", message)
+    }
+
     /// The call is malformed: 400.
     pub fn invalid(code: &'static str, message: impl Into<String>) -> Self {
         Error::new(Kind::Invalid, code, message)

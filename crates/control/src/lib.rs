@@ -24,7 +24,7 @@ mod secrets;
 mod volume_users;
 
 pub use calls::page::{Listing, Page};
-pub use calls::{Caller, Idempotency, page};
+pub use calls::{Caller, HeldAccess, Idempotency, page};
 pub use control::{AfterReboot, Control, Eligibility, JobSettings, Parts, Settings, hash_of_key};
 pub use error::{Error, Kind, Result};
 pub use operations::ssh::SshEndpoint;

@@ -12,12 +12,20 @@ use tarn_link::Stream;
 pub trait Target: Send + Sync + 'static {
     /// Opens a stream to the target. The text of an error is shown to the client.
     fn dial(&self) -> BoxFuture<'_, io::Result<Box<dyn Stream>>>;
+
+    /// Waits until the login is no longer allowed, and returns why. The connection is then ended, with that text.
+    fn ended(&self) -> BoxFuture<'_, String> {
+        Box::pin(std::future::pending())
+    }
 }
 
 /// Decides which keys may log in.
 pub trait Authorizer: Send + Sync + 'static {
     /// Is called for every key that a client offers, and again when the client has proven that it owns the key.
     fn authorize<'a>(&'a self, login: Login<'a>) -> BoxFuture<'a, Result<Arc<dyn Target>, Denied>>;
+
+    /// Is called once for a connection that ended without a login after a key was refused.
+    fn login_failed(&self, _from: SocketAddr) {}
 }
 
 /// An attempt to log in.

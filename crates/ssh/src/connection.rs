@@ -34,7 +34,8 @@ pub(crate) struct ConnectionContext {
 pub(crate) struct ConnectionHandler {
     context: ConnectionContext,
     permit: ConnectionPermit,
-    logged_in: watch::Sender<bool>,
+    logged_in: watch::Sender<Option<Arc<dyn Target>>>,
+    has_refused_key: bool,
     target: Option<Arc<dyn Target>>,
     buffers: Arc<ChannelBuffers>,
     permits: Arc<Semaphore>,
@@ -54,7 +55,7 @@ impl ConnectionHandler {
     pub(crate) fn new(
         context: ConnectionContext,
         permit: ConnectionPermit,
-        logged_in: watch::Sender<bool>,
+        logged_in: watch::Sender<Option<Arc<dyn Target>>>,
     ) -> ConnectionHandler {
         let limits = &context.settings.limits;
         let buffers = ChannelBuffers::new(limits.window, limits.held_per_connection);
@@ -64,6 +65,7 @@ impl ConnectionHandler {
             context,
             permit,
             logged_in,
+            has_refused_key: false,
             target: None,
             buffers,
             permits,
@@ -86,6 +88,7 @@ impl ConnectionHandler {
             }
         }
         self.permit.record_refused_key();
+        self.has_refused_key = true;
         Auth::reject()
     }
 
@@ -137,6 +140,14 @@ impl ConnectionHandler {
     }
 }
 
+impl Drop for ConnectionHandler {
+    fn drop(&mut self) {
+        if self.has_refused_key && self.logged_in.borrow().is_none() {
+            self.context.authorizer.login_failed(self.context.from);
+        }
+    }
+}
+
 impl Handler for ConnectionHandler {
     type Error = Error;
 
@@ -150,7 +161,7 @@ impl Handler for ConnectionHandler {
 
     async fn auth_succeeded(&mut self, _: &mut Session) -> Result<(), Error> {
         self.permit.mark_logged_in();
-        self.logged_in.send_replace(true);
+        self.logged_in.send_replace(self.target.clone());
         Ok(())
     }
 

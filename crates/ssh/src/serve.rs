@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::connection::{ConnectionContext, ConnectionHandler};
 use crate::connection_limits::{ConnectionLimiter, ConnectionPermit};
-use crate::{Authorizer, Settings};
+use crate::{Authorizer, Settings, Target};
 
 /// How long a connection may take to disconnect when the server stops.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -75,7 +75,7 @@ impl AcceptedConnection {
         if stream.set_nodelay(true).is_err() {
             return;
         }
-        let (logged_in, mut has_logged_in) = watch::channel(false);
+        let (logged_in, mut has_logged_in) = watch::channel(None);
         let abort_handle = Arc::new(AbortHandle::default());
         let wire = AbortableStream::new(stream, abort_handle.clone());
         let context = ConnectionContext { settings: self.settings.clone(), authorizer: self.authorizer, from, to };
@@ -89,25 +89,33 @@ impl AcceptedConnection {
         };
         let Ok(mut session) = started else { return };
         let handle = session.handle();
-        tokio::select! {
+        let target = tokio::select! {
             _ = &mut session => return,
-            () = wait_until_set(&mut has_logged_in) => {}
+            target = wait_until_logged_in(&mut has_logged_in) => target,
             () = &mut grace => return abort_handle.abort(),
             () = wait_until_set(&mut self.stopping) => return abort_handle.abort(),
-        }
-        tokio::select! {
-            _ = &mut session => {}
-            () = wait_until_set(&mut self.stopping) => {
-                let (reason, message) = (Disconnect::ByApplication, "the server is stopping".into());
-                let disconnect = handle.disconnect(reason, message, "en".into());
-                let end = async {
-                    let _ = disconnect.await;
-                    let _ = (&mut session).await;
-                };
-                let _ = tokio::time::timeout(DISCONNECT_TIMEOUT, end).await;
-                abort_handle.abort();
-            }
-        }
+        };
+        let message = tokio::select! {
+            _ = &mut session => return,
+            () = wait_until_set(&mut self.stopping) => "the server is stopping".to_owned(),
+            why = target.ended() => format!("your access ended: {why}"),
+        };
+        let disconnect = handle.disconnect(Disconnect::ByApplication, message, "en".into());
+        let end = async {
+            let _ = disconnect.await;
+            let _ = (&mut session).await;
+        };
+        let _ = tokio::time::timeout(DISCONNECT_TIMEOUT, end).await;
+        abort_handle.abort();
+    }
+}
+
+/// Waits until the client has logged in, and returns what the connection leads to; forever if it never does.
+async fn wait_until_logged_in(logged_in: &mut watch::Receiver<Option<Arc<dyn Target>>>) -> Arc<dyn Target> {
+    let target = logged_in.wait_for(Option::is_some).await.ok().and_then(|target| target.clone());
+    match target {
+        Some(target) => target,
+        None => std::future::pending().await,
     }
 }
 

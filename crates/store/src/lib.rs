@@ -20,7 +20,7 @@ mod organizations;
 mod store;
 mod workflow;
 
-pub use compute::{attachments, cluster_keys, clusters, gpus, host, instances, storage};
+pub use compute::{attachments, cluster_access, cluster_keys, clusters, gpus, host, instances, storage};
 pub use error::Error;
 pub use jobs::{logs as job_logs, nodes as job_nodes, status as job_status};
 pub use listing::{Listing, OwnerFilter};

@@ -53,11 +53,7 @@ impl Caller {
             None => Err(Error::invalid_key()),
             Some(user) if user.disabled => Err(Error::user_disabled()),
             // What was decided about this call was decided for the user as they were.
-            Some(user) if user != self.user => Err(Error::new(
-                Kind::Unauthenticated,
-                "access_changed",
-                "your organization or role changed during this call; repeat it",
-            )),
+            Some(user) if user != self.user => Err(Error::access_changed()),
             Some(_) => Ok(()),
         }
     }

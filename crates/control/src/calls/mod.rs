@@ -5,7 +5,9 @@
 pub mod page;
 
 mod caller;
+pub(crate) mod held_access;
 pub(crate) mod idempotency;
 mod permitted;
 
 pub use caller::{Caller, Idempotency};
+pub use held_access::HeldAccess;

@@ -3,7 +3,10 @@
 //!
 //! Start reading at [`host_view`], which says what the host has at this moment.
 
+pub(crate) mod access_holds;
 pub(crate) mod host_view;
+pub(crate) mod key_usage;
 pub(crate) mod pushed_access;
+pub(crate) mod refused_logins;
 pub(crate) mod step_progress;
 pub(crate) mod volume_usage;

@@ -172,15 +172,15 @@ pub async fn discard(control: &Control, job: &JobId) -> Result<()> {
 }
 
 /// Keeps a draft from expiring, because the client that created it is still there.
-pub async fn refresh_draft(control: &Control, job: &JobId) -> Result<()> {
+pub async fn refresh_draft(control: &Control, caller: &Caller, job: &JobId) -> Result<()> {
     let id = job.clone();
-    Ok(control.store().write(move |tx| jobs::refresh_draft(tx, &id)).await?)
+    control.write(caller, move |tx| Ok(jobs::refresh_draft(tx, &id)?)).await
 }
 
 /// Records that a draft has no files after all.
-pub async fn without_files(control: &Control, job: &JobId) -> Result<()> {
+pub async fn without_files(control: &Control, caller: &Caller, job: &JobId) -> Result<()> {
     let id = job.clone();
-    let write = control.store().write(move |tx| -> Result<()> {
+    let write = control.write(caller, move |tx| {
         let mut job = jobs::get(tx, &id)?.ok_or_else(|| Error::not_found("job", id.as_str()))?;
         if job.state != State::Draft {
             return Err(Refused::JobStarted { job: id.to_string() }.into());

@@ -41,10 +41,10 @@ pub async fn enable(control: &Control, caller: &Caller) -> Result<ObjectStorageA
     let endpoint = s3_endpoint(control)?;
     let write = control.write(caller, move |tx| {
         let (account, new) = accounts::enable(tx, &org)?;
-        if new {
-            let detail = json!({ "access_key_id": account.access_key });
-            record_account_event(tx, &me, &org, org.as_str(), "object_storage.enable", &detail)?;
-        }
+        let detail = json!({ "access_key_id": account.access_key });
+        // The credentials are shown in both cases.
+        let verb = if new { "object_storage.enable" } else { "object_storage.show_credentials" };
+        record_account_event(tx, &me, &org, org.as_str(), verb, &detail)?;
         let message = if new { "Object storage was enabled." } else { "Object storage is enabled already." };
         Ok((account.access_key, message.to_owned()))
     });
@@ -86,6 +86,8 @@ pub async fn disable(control: &Control, caller: &Caller, force: bool) -> Result<
 pub async fn credentials(control: &Control, caller: &Caller) -> Result<ObjectStorageAccess> {
     let (org, endpoint) = (caller_organization(caller)?, s3_endpoint(control)?);
     let account = control.store().read(|tx| accounts::get(tx, &org)).await?;
+    let detail = json!({ "access_key_id": account.access_key });
+    control.record_shown(caller, (org.as_str(), org.as_str()), "object_storage.show_credentials", detail).await?;
     Ok(access_with_secret(control, account.access_key, endpoint, String::new()))
 }
 

@@ -4,11 +4,13 @@
 //! Start reading at [`instances`].
 
 pub mod access;
+pub mod access_records;
 pub mod expiry;
 pub mod gpus;
 pub mod instances;
 pub mod jobs;
 pub mod objects;
 pub mod reboots;
+pub mod revocations;
 
 mod volumes;

@@ -1,11 +1,12 @@
 //! Authorizes SSH logins: which user a key belongs to, and which instance the login name means.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use tarn_control::Control;
-use tarn_control::operations::gateway::{self, LoginMatch};
+use tarn_control::operations::gateway::{self, LoginAccess, LoginMatch};
 use tarn_model::ids::InstanceId;
 use tarn_ssh::{Authorizer, Denied, Login, Target};
 
@@ -27,6 +28,8 @@ impl ControlAuthorizer {
         })?;
         match found.ok_or(Denied)? {
             LoginMatch::One(found) => {
+                // Watched first: access that ends from here on ends the connection.
+                let access = login.proven.then(|| gateway::hold_access(control, &found, fingerprint, login.from));
                 if login.proven
                     && let Err(error) = gateway::record(control, &found, fingerprint, login.from).await
                 {
@@ -34,7 +37,7 @@ impl ControlAuthorizer {
                     let (user, instance, from) = (&found.user, &found.instance, login.from);
                     tracing::error!(%error, %user, %instance, %from, fingerprint, "a login could not be recorded");
                 }
-                Ok(Arc::new(InstanceTarget { control: control.clone(), id: found.instance }))
+                Ok(Arc::new(InstanceTarget { control: control.clone(), id: found.instance, access }))
             }
             // The key opens each of these instances, so its owner may see their names.
             LoginMatch::Ambiguous(message) => Ok(Arc::new(AmbiguousLogin { message })),
@@ -57,17 +60,32 @@ impl Authorizer for ControlAuthorizer {
             authorized
         })
     }
+
+    fn login_failed(&self, from: SocketAddr) {
+        gateway::count_refused(&self.control, from);
+    }
 }
 
 /// The instance that a login leads to.
 struct InstanceTarget {
     control: Control,
     id: InstanceId,
+    /// Absent as long as the key was only offered.
+    access: Option<LoginAccess>,
 }
 
 impl Target for InstanceTarget {
     fn dial(&self) -> BoxFuture<'_, io::Result<Box<dyn tarn_link::Stream>>> {
         Box::pin(async { gateway::dial(&self.control, &self.id).await.map_err(io::Error::other) })
+    }
+
+    fn ended(&self) -> BoxFuture<'_, String> {
+        Box::pin(async {
+            match &self.access {
+                Some(access) => access.ended().await,
+                None => std::future::pending().await,
+            }
+        })
     }
 }
 

@@ -206,9 +206,9 @@ pub(crate) async fn list_keys(
 }
 
 fn api_key_table(keys: &[ApiKey]) -> String {
-    let mut table = Table::new(["ID", "USER", "CREATED", "REVOKED"], keys.len());
+    let mut table = Table::new(["ID", "USER", "CREATED", "LAST USED", "REVOKED"], keys.len());
     for key in keys {
-        table.row([&key.id, &key.user, &key.created, &Dash(key.revoked)]);
+        table.row([&key.id, &key.user, &key.created, &Dash(key.last_used), &Dash(key.revoked)]);
     }
     table.render()
 }
@@ -219,6 +219,7 @@ fn api_key_info(key: ApiKey) -> AdminKeyInfo {
         user_id: key.user.into(),
         created_at: key.created.to_string(),
         revoked_at: key.revoked.map(|time| time.to_string()),
+        last_used_at: key.last_used.map(|time| time.to_string()),
     }
 }
 
@@ -326,7 +327,7 @@ fn event_table(events: &[Event]) -> String {
 }
 
 fn event_info(event: Event) -> EventInfo {
-    let Event { number, at, actor, object, verb, detail, origin } = event;
+    let Event { number, at, actor, object, verb, detail, origin, .. } = event;
     EventInfo {
         number,
         at: at.to_string(),

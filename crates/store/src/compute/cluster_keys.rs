@@ -1,5 +1,7 @@
 //! SSH keys given with the creation of a cluster, in addition to those that its owners saved.
 
+use std::collections::BTreeSet;
+
 use tarn_model::ids::ClusterId;
 use tarn_model::ssh_keys::{self, ParsedKey};
 
@@ -17,12 +19,25 @@ pub fn save(tx: &mut Tx<'_>, id: &ClusterId, keys: &[ParsedKey]) -> Result<()> {
     keys.iter().try_for_each(|key| save_fingerprint(tx, id.as_str(), &key.fingerprint))
 }
 
-/// Returns the keys of one cluster that open it: none while its creator is disabled.
+/// Returns the keys of one cluster that open it: none while its creator is disabled or has left the organization, and
+/// none that another user without access saved.
 pub fn opening(tx: &mut Tx<'_>, id: &ClusterId) -> Result<Vec<String>> {
-    let sql = "select k.public_keys from cluster_keys k join clusters c on c.id = k.cluster_id \
-               join users u on u.id = c.user_id where k.cluster_id = $1 and u.disabled = 0";
-    let text = tx.row(sql, &params![id], |row| row.text())?.unwrap_or_default();
-    Ok(text.lines().map(str::to_owned).collect())
+    let sql = "select public_keys from cluster_keys where cluster_id = $1";
+    let Some(text) = tx.row(sql, &params![id], |row| row.text())? else { return Ok(Vec::new()) };
+    let sql = concat!(
+        "select f.fingerprint from cluster_fingerprints f join clusters c on c.id = f.cluster_id \
+         join users u on u.id = c.user_id where f.cluster_id = $1 and ",
+        given_key_opens!()
+    );
+    let open: BTreeSet<String> = tx.rows(sql, &params![id], |row| row.text())?.into_iter().collect();
+    let is_open = |line: &&str| ssh_keys::parse(line).is_ok_and(|key| open.contains(&key.fingerprint));
+    Ok(text.lines().filter(is_open).map(str::to_owned).collect())
+}
+
+/// Returns whether a key was given to a cluster.
+pub fn was_given(tx: &mut Tx<'_>, id: &ClusterId, fingerprint: &str) -> Result<bool> {
+    let sql = "select count(*) from cluster_fingerprints where fingerprint = $1 and cluster_id = $2";
+    Ok(tx.single(sql, &params![fingerprint, id], |row| row.integer())? > 0)
 }
 
 /// Returns the size in bytes of the longest key list of the live clusters of a scope.

@@ -11,11 +11,11 @@ use crate::{Error, Listing, Result, Tx};
 
 /// Every query of this file reads the same columns, in the order of [`read_cluster`].
 macro_rules! select {
-    ($rest:literal) => {
+    ($($rest:tt)*) => {
         concat!(
             "select id, name, user_id, org_id, instance_type, num_nodes, hourly_rate_micros, container, image, ",
             "deletion_protection, jobs_parallel, state, reason, since_us, created_us, version from clusters ",
-            $rest
+            $($rest)*
         )
     };
 }
@@ -74,16 +74,18 @@ pub fn totals(tx: &mut Tx<'_>, scope: &str) -> Result<(u64, i64)> {
 }
 
 /// Returns the live clusters that a key opens, newest first, at most a thousand: those of the scopes in which a user
-/// saved it, and those created with it. Keys of disabled users open nothing.
+/// saved it, and those created with it. Keys of users who are disabled or have left open nothing.
 pub fn opened_by(tx: &mut Tx<'_>, fingerprint: &str) -> Result<Vec<Cluster>> {
     let sql = select!(
         "where state <> 'DESTROYED' and id in (\
            select c.id from ssh_keys k join users u on u.id = k.user_id join clusters c on c.scope = k.scope \
-           where k.fingerprint = $1 and u.disabled = 0 and c.state <> 'DESTROYED' \
-           union \
+           where k.fingerprint = $1 and c.state <> 'DESTROYED' and ",
+        saved_key_opens!(),
+        " union \
            select c.id from cluster_fingerprints f join clusters c on c.id = f.cluster_id join users u on u.id = c.user_id \
-           where f.fingerprint = $1 and u.disabled = 0 and c.state <> 'DESTROYED') \
-         order by created_us desc, id desc limit 1000"
+           where f.fingerprint = $1 and c.state <> 'DESTROYED' and ",
+        given_key_opens!(),
+        ") order by created_us desc, id desc limit 1000"
     );
     tx.rows(sql, &params![fingerprint], read_cluster)
 }

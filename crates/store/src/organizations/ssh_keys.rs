@@ -51,10 +51,11 @@ pub fn with_fingerprint(tx: &mut Tx<'_>, fingerprint: &str) -> Result<Vec<SshKey
 }
 
 /// Returns the texts of the keys that open the clusters of a scope, without duplicates: those saved by users who are
-/// not disabled.
+/// not disabled and have not left.
 pub fn opening(tx: &mut Tx<'_>, scope: &str) -> Result<Vec<String>> {
     let sql = "select distinct k.public_key from ssh_keys k join users u on u.id = k.user_id \
-               where k.scope = $1 and u.disabled = 0 order by k.public_key limit 1000";
+               where k.scope = $1 and u.disabled = 0 and (k.org_id is null or k.org_id = u.org_id) \
+               order by k.public_key limit 1000";
     tx.rows(sql, &params![scope], |row| row.text())
 }
 

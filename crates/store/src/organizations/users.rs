@@ -5,7 +5,7 @@ use tarn_model::ids::{ApiKeyId, OrgId, UserId};
 use tarn_model::preferences::Preferences;
 use tarn_model::users::{Organization, User};
 
-use crate::db::{Row, params};
+use crate::db::{Param, Row, params};
 use crate::{Error, Result, Tx};
 
 /// An API key, without its secret.
@@ -15,6 +15,8 @@ pub struct ApiKey {
     pub user: UserId,
     pub created: Time,
     pub revoked: Option<Time>,
+    /// When it was last used; up to a minute late.
+    pub last_used: Option<Time>,
 }
 
 /// Every query for users reads the same columns, in the order of [`read_user`].
@@ -41,6 +43,19 @@ pub fn holder(tx: &mut Tx<'_>, key: &ApiKeyId) -> Result<Option<User>> {
         &params![key],
         read_user,
     )
+}
+
+/// Returns the users of those of the keys that are not revoked. Each query covers twenty keys.
+pub fn holders(tx: &mut Tx<'_>, keys: &[&str]) -> Result<Vec<(User, ApiKeyId)>> {
+    let sql = "select u.id, u.email, u.org_id, u.org_admin, u.engine_admin, u.disabled, u.created_us, k.id \
+               from api_keys k join users u on u.id = k.user_id where k.revoked_us is null and k.id in \
+               ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)";
+    let mut found = Vec::with_capacity(keys.len());
+    for batch in keys.chunks(20) {
+        let params: [Param<'_>; 20] = std::array::from_fn(|at| batch.get(at).map_or(Param::Null, |id| Param::Text(id)));
+        found.extend(tx.rows(sql, &params, |row| Ok((read_user(row)?, row.id()?)))?);
+    }
+    Ok(found)
 }
 
 /// Adds a user. `Taken` when the email address is in use.
@@ -132,17 +147,23 @@ pub fn insert_key(tx: &mut Tx<'_>, key: &ApiKey, hash: &[u8; 32]) -> Result<()> 
 
 /// Returns the API key with this id.
 pub fn key(tx: &mut Tx<'_>, id: &ApiKeyId) -> Result<Option<ApiKey>> {
-    let sql = "select id, user_id, created_us, revoked_us from api_keys where id = $1";
+    let sql = "select id, user_id, created_us, revoked_us, last_used_us from api_keys where id = $1";
     tx.row(sql, &params![id], read_api_key)
 }
 
 /// Returns a page of API keys, of one user or of all, newest first.
 pub fn keys(tx: &mut Tx<'_>, user: Option<&UserId>, after: Option<(Time, &str)>, limit: u32) -> Result<Vec<ApiKey>> {
     let (time, id) = after.unwrap_or((Time::from_micros(i64::MAX), ""));
-    let sql = "select id, user_id, created_us, revoked_us from api_keys \
+    let sql = "select id, user_id, created_us, revoked_us, last_used_us from api_keys \
                where ($1 = '' or user_id = $1) and (created_us, id) < ($2, $3) order by created_us desc, id desc limit $4";
     let user = user.map_or("", UserId::as_str);
     tx.rows(sql, &params![user, time, id, limit], read_api_key)
+}
+
+/// Records when an API key was used. An earlier time than the recorded one changes nothing.
+pub fn record_use(tx: &mut Tx<'_>, id: &ApiKeyId, at: Time) -> Result<()> {
+    let sql = "update api_keys set last_used_us = $1 where id = $2 and coalesce(last_used_us, 0) < $1";
+    tx.run(sql, &params![at, id])
 }
 
 /// Revokes an API key. A revoked key stays as it is.
@@ -176,5 +197,6 @@ fn read_organization(row: &mut Row) -> Result<Organization> {
 }
 
 fn read_api_key(row: &mut Row) -> Result<ApiKey> {
-    Ok(ApiKey { id: row.id()?, user: row.id()?, created: row.time()?, revoked: row.maybe_time()? })
+    let (id, user, created) = (row.id()?, row.id()?, row.time()?);
+    Ok(ApiKey { id, user, created, revoked: row.maybe_time()?, last_used: row.maybe_time()? })
 }

@@ -34,6 +34,8 @@ pub struct Event {
     pub object: String,
     /// The event verb, as `noun.verb`.
     pub verb: String,
+    /// The organization, or the user without one, that it is about.
+    pub scope: String,
     /// Details of the event; never a secret.
     pub detail: serde_json::Value,
     pub origin: Origin,
@@ -56,9 +58,14 @@ pub fn record(
     tx.run(sql, &params![number, now, actor, scope, object, verb, detail, key, address, call])
 }
 
+/// Returns the number of the newest event; 0 when there is none.
+pub fn last_number(tx: &mut Tx<'_>) -> Result<i64> {
+    tx.single("select coalesce(max(number), 0) from events", &[], |row| row.integer())
+}
+
 /// Returns the events after this number, oldest first.
 pub fn after(tx: &mut Tx<'_>, number: i64, limit: u32) -> Result<Vec<Event>> {
-    let sql = "select number, at_us, actor, object, verb, detail, key_id, address, call_id from events \
+    let sql = "select number, at_us, actor, object, verb, scope, detail, key_id, address, call_id from events \
          where number > $1 order by number limit $2";
     tx.rows(sql, &params![number, limit], |row| {
         Ok(Event {
@@ -67,6 +74,7 @@ pub fn after(tx: &mut Tx<'_>, number: i64, limit: u32) -> Result<Vec<Event>> {
             actor: row.text()?,
             object: row.text()?,
             verb: row.text()?,
+            scope: row.text()?,
             detail: serde_json::from_str(&row.text()?).map_err(|error| Error::Corrupt(error.to_string()))?,
             origin: Origin { key: row.maybe_id()?, address: read_address(row)?, call: row.maybe_text()? },
         })

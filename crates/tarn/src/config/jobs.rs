@@ -15,6 +15,8 @@ const MAX_GB: f64 = 1e6;
 const MAX_DAYS: u64 = 3650;
 /// The URL for the upload is valid for a day.
 const MAX_DRAFT_MINUTES: u64 = 24 * 60;
+/// Seven days, which S3 allows for its signed URLs as well.
+const MAX_URL_MINUTES: u64 = 7 * 24 * 60;
 /// A process that has not ended after ten minutes will not end by itself.
 const MAX_GRACE_SECONDS: u64 = 600;
 
@@ -34,6 +36,8 @@ pub(crate) struct Jobs {
     max_output_gb: Option<f64>,
     /// How long a job may wait for its files and its start.
     draft_minutes: Option<u64>,
+    /// How long the URL of an output is valid.
+    output_url_minutes: Option<u64>,
     /// How long a stopped job may take to end before it is killed.
     stop_grace_seconds: Option<u64>,
     /// How long a job is kept after its end.
@@ -56,6 +60,7 @@ impl Jobs {
         for (what, value, least, limit) in [
             ("max_files", self.max_files, 1, MAX_FILES),
             ("draft_minutes", self.draft_minutes, 1, MAX_DRAFT_MINUTES),
+            ("output_url_minutes", self.output_url_minutes, 1, MAX_URL_MINUTES),
             ("stop_grace_seconds", self.stop_grace_seconds, 0, MAX_GRACE_SECONDS),
             ("keep_days", self.keep_days, 1, MAX_DAYS),
         ] {
@@ -68,6 +73,11 @@ impl Jobs {
 }
 
 impl Config {
+    /// Whether the operator has not decided how long the URLs of outputs are valid.
+    pub(crate) fn has_default_output_url(&self) -> bool {
+        self.jobs.output_url_minutes.is_none()
+    }
+
     /// The job settings of the control plane.
     pub(super) fn job_settings(&self) -> JobSettings {
         let (own, plain) = (&self.jobs, JobSettings::default());
@@ -80,6 +90,7 @@ impl Config {
             max_log_bytes: bytes(own.max_log_gb, plain.max_log_bytes),
             max_output_bytes: bytes(own.max_output_gb, plain.max_output_bytes),
             draft_timeout: seconds(own.draft_minutes, 60, plain.draft_timeout),
+            output_url: seconds(own.output_url_minutes, 60, plain.output_url),
             stop_grace: seconds(own.stop_grace_seconds, 1, plain.stop_grace),
             keep: seconds(own.keep_days, 24 * 3600, plain.keep),
         }
@@ -106,7 +117,7 @@ mod tests {
     #[test]
     fn limits_become_bytes_and_time() {
         let text = "[jobs]\nmax_upload_gb = 2\nmax_unpacked_gb = 0.000000001\nmax_files = 7\nmax_log_gb = 0.5\n\
-                    max_output_gb = 1000000\ndraft_minutes = 5\nstop_grace_seconds = 0\nkeep_days = 3650";
+                    max_output_gb = 1000000\ndraft_minutes = 5\noutput_url_minutes = 10080\nstop_grace_seconds = 0\nkeep_days = 3650";
         let config = parsed(text).unwrap();
         config.jobs.check().unwrap();
         let expected = JobSettings {
@@ -116,6 +127,7 @@ mod tests {
             max_log_bytes: 500_000_000,
             max_output_bytes: 1_000_000_000_000_000,
             draft_timeout: Duration::from_secs(300),
+            output_url: Duration::from_secs(7 * 24 * 3600),
             stop_grace: Duration::ZERO,
             keep: Duration::from_secs(3650 * 24 * 3600),
         };
@@ -134,6 +146,8 @@ mod tests {
             "max_files = 1000001",
             "draft_minutes = 0",
             "draft_minutes = 1441",
+            "output_url_minutes = 0",
+            "output_url_minutes = 10081",
             "stop_grace_seconds = 601",
             "keep_days = 0",
             "keep_days = 3651",

@@ -58,6 +58,7 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
     let store = Store::open(&database, Arc::new(SystemClock), Arc::new(RandomIds)).await;
     let store = store.map_err(|e| Failure::with_cause("cannot open the database", e))?;
     ensure_administrator(&config, &store).await?;
+    log_changed_defaults(&config, &store).await?;
     let secrets = master_key::load_or_create(&config, &store).await?;
     let gateway = listeners::listen_ssh(&config)?;
     let control = build_control(&config, store, secrets, (gateway.as_ref(), s3.as_ref())).await?;
@@ -93,7 +94,7 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
             None => gateway_stop.await,
         }
     });
-    let objects = control.objects().clone();
+    let (objects, recorded) = (control.objects().clone(), control.clone());
     let front = Front { public_url: config.public_url.clone(), tls: tls.is_some() };
     let app = App::new(control, limits, front, Arc::new(RandomIds));
     tokio::spawn(forget_idle_callers(app.clone()));
@@ -130,7 +131,11 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
     }
     waiting.stop_waiting();
     let _ = stop.send(true);
-    shut_down([server, s3], &objects, [runner, dispatcher]).await
+    let shut_down = shut_down([server, s3], &objects, [runner, dispatcher]).await;
+    if let Err(error) = reconcilers::access_records::store(&recorded).await {
+        tracing::warn!(%error, "the last uses of API keys and refused logins could not be stored");
+    }
+    shut_down
 }
 
 /// Waits until all parts have stopped. If one fails, the others still stop in order, above all the steps of the runner.
@@ -166,6 +171,17 @@ async fn ensure_administrator(config: &Config, store: &Store) -> Result<()> {
         } else {
             drop(std::fs::remove_file(prepared))
         }
+    }
+    Ok(())
+}
+
+/// Tells the operator of an older installation which defaults have become stricter.
+async fn log_changed_defaults(config: &Config, store: &Store) -> Result<()> {
+    let is_older = store.read(installation::keeps_permissive_defaults).await;
+    if is_older.map_err(|e| Failure::with_cause("cannot read the database", e))? && config.has_default_output_url() {
+        tracing::info!(
+            "URLs of the outputs of jobs are valid for an hour (earlier: 7 days); see jobs.output_url_minutes"
+        );
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::future::pending;
 use std::time::Duration;
 
-use tarn_control::reconcilers::{access, expiry, gpus, instances, jobs, objects, reboots};
+use tarn_control::reconcilers::{access, access_records, expiry, gpus, instances, jobs, objects, reboots, revocations};
 use tarn_control::{Control, Result};
 
 /// The pause after a failure.
@@ -18,6 +18,8 @@ pub(crate) async fn run_reconcilers(control: Control) {
         repeat("machines", || run_instances(control), || instances::changed(control)),
         repeat("gpus", || gpus::tick(control), pending),
         repeat("access", || access::tick(control), || access::changed(control)),
+        repeat("revocations", || revocations::tick(control), || revocations::changed(control)),
+        repeat("access records", || access_records::tick(control), pending),
         repeat("object counts", || objects::store_request_counts(control), pending),
         repeat(
             "closed object storage",

@@ -202,6 +202,7 @@ const KEYS: &[Column] = &[
     ("ID", |row| text_field(row, "key_id").into()),
     ("USER", |row| text_field(row, "user_id").into()),
     ("CREATED", |row| tables::time_cell(row, "created_at")),
+    ("LAST USED", |row| tables::time_cell(row, "last_used_at")),
     ("REVOKED", |row| tables::time_cell(row, "revoked_at")),
 ];
 

@@ -10,7 +10,7 @@ use tarn_model::jobs::State;
 use tarn_store::{Tx, jobs};
 
 use super::job_files;
-use crate::{Control, Error, Result};
+use crate::{Caller, Control, Error, Result};
 
 /// How many bytes are stored at a time.
 const PIECE_BYTES: usize = 1 << 20;
@@ -23,20 +23,25 @@ pub struct OpenList {
 }
 
 /// Stores the list of a draft, and replaces an earlier one.
-pub async fn keep(control: &Control, job: &JobId, mut list: Bytes) -> Result<()> {
+pub async fn keep(control: &Control, caller: &Caller, job: &JobId, mut list: Bytes) -> Result<()> {
     let mut intake = job_files::put_list(control, job, list.len() as u64).await?;
     while !list.is_empty() {
         intake.push(list.split_to(list.len().min(PIECE_BYTES))).await?;
     }
-    let id = job.clone();
-    intake.finish_with(move |tx| require_draft(tx, &id)).await
+    let (caller, id) = (caller.clone(), job.clone());
+    let finish = intake.finish_with(move |tx| {
+        caller.must_still_hold(tx)?;
+        require_draft(tx, &id)
+    });
+    finish.await
 }
 
 /// Opens the list of a draft, for a caller with a signed URL.
-pub async fn open(control: &Control, job: &JobId) -> Result<OpenList> {
+pub async fn open(control: &Control, caller: &Caller, job: &JobId) -> Result<OpenList> {
+    let held = control.hold_access(caller);
     control.store().read(|tx| require_draft(tx, job)).await?;
     let (size, reading) = job_files::read_list(control, job).await?.ok_or_else(|| list_gone(job))?;
-    Ok(OpenList { size, body: reading.boxed() })
+    Ok(OpenList { size, body: held.guard_body(reading.boxed()) })
 }
 
 /// Removes a list that is not needed any more. A list that is not removed here is removed with its job.

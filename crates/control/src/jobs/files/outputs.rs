@@ -82,8 +82,15 @@ pub async fn list(control: &Control, caller: &Caller, job: &str, files: &[String
     Ok(Outputs { job, files: found, live })
 }
 
-/// Opens an output, for a caller with a signed URL.
-pub async fn open(control: &Control, job: &JobId, path: &str, range: Option<ByteRange>) -> Result<OpenOutput> {
+/// Opens an output, for a caller with a signed URL. The body breaks off when the access of the caller ends.
+pub async fn open(
+    control: &Control,
+    caller: &Caller,
+    job: &JobId,
+    path: &str,
+    range: Option<ByteRange>,
+) -> Result<OpenOutput> {
+    let held = control.hold_access(caller);
     let found: Option<Job> = control.store().read(|tx| jobs::get(tx, job)).await.map_err(Error::from)?;
     let job = found.ok_or_else(|| Error::not_found("job", job.as_str()))?;
     let opened = match &job.state {
@@ -104,7 +111,7 @@ pub async fn open(control: &Control, job: &JobId, path: &str, range: Option<Byte
         let message = format!("the file has {size} bytes, and the requested range contains none of them");
         Error::invalid("range_not_satisfiable", message)
     })?;
-    Ok(OpenOutput { size, range, body })
+    Ok(OpenOutput { size, range, body: held.guard_body(body) })
 }
 
 /// Returns whether a path may be that of an output: relative, without dot segments or empty segments, and not too long.

@@ -1,12 +1,19 @@
 //! Signatures of the URLs by which clients upload and download the files of a job. A signature permits exactly one
-//! action until it expires. The addresses themselves are not known here.
+//! action until it expires, on behalf of the caller who asked for it: the user and the API key are part of it, and it
+//! is worthless once one of them has no access any more. The addresses themselves are not known here.
 
 use std::time::Duration;
 
+use serde_json::json;
 use tarn_model::Time;
-use tarn_model::ids::JobId;
+use tarn_model::ids::{ApiKeyId, JobId, UserId};
+use tarn_model::jobs::Job;
+use tarn_store::{jobs, users};
 
-use crate::Control;
+use crate::{Caller, Control, Error, JobSettings, Kind, Result};
+
+/// How long the URL of an upload is valid: as long as a push waits for the client.
+const UPLOAD_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
 /// What a signed URL permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,10 +28,10 @@ pub enum Grant {
 
 impl Grant {
     /// Returns how long a new URL is valid.
-    pub fn lasts(self) -> Duration {
+    fn lifetime(self, settings: &JobSettings) -> Duration {
         match self {
-            Grant::Upload | Grant::Files => Duration::from_secs(24 * 3600),
-            Grant::Output => Duration::from_secs(7 * 24 * 3600),
+            Grant::Upload | Grant::Files => UPLOAD_LIFETIME,
+            Grant::Output => settings.output_url,
         }
     }
 
@@ -37,27 +44,93 @@ impl Grant {
     }
 }
 
-/// Returns when a URL that is created now expires.
-pub fn expires(control: &Control, grant: Grant) -> Time {
-    control.clock().now().after(grant.lasts())
+/// What a signed URL carries besides the job and the subject.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signature {
+    /// In whole seconds.
+    pub expires: Time,
+    /// The user and the API key that asked for the URL.
+    pub user: UserId,
+    #[allow(missing_docs)]
+    pub key: ApiKeyId,
+    /// Lower-case hexadecimal.
+    pub mac: String,
 }
 
-/// Signs a grant until `expires`, as lower-case hexadecimal.
-pub fn sign(control: &Control, grant: Grant, job: &JobId, subject: &str, expires: Time) -> String {
-    url_mac(control, grant, job, subject, expires).to_hex().to_string()
+/// Signs a grant for a caller.
+pub fn sign(control: &Control, caller: &Caller, grant: Grant, job: &JobId, subject: &str) -> Signature {
+    let expires = control.clock().now().after(grant.lifetime(&control.settings().jobs));
+    let expires = Time::from_micros(expires.as_micros() / 1_000_000 * 1_000_000);
+    let (user, key) = (caller.user.id.clone(), caller.key.clone());
+    let mac = url_mac(control, grant, job, subject, (expires, &user, &key)).to_hex().to_string();
+    Signature { expires, user, key, mac }
 }
 
-/// Returns whether a signature is correct and has not expired. The comparison takes constant time.
-pub fn verify(control: &Control, grant: Grant, job: &JobId, subject: &str, expires: Time, signature: &str) -> bool {
-    let Ok(given) = blake3::Hash::from_hex(signature) else { return false };
-    given == url_mac(control, grant, job, subject, expires) && control.clock().now() < expires
+/// Returns the caller who asked for a URL, if the signature is correct and has not expired, and the caller still has
+/// access to the job. The comparison takes constant time.
+pub async fn verify(
+    control: &Control,
+    grant: Grant,
+    job: &JobId,
+    subject: &str,
+    signature: &Signature,
+) -> Result<Caller> {
+    let Signature { expires, user, key, mac } = signature;
+    let given = blake3::Hash::from_hex(mac).map_err(|_| invalid_url())?;
+    if given != url_mac(control, grant, job, subject, (*expires, user, key)) || control.clock().now() >= *expires {
+        return Err(invalid_url());
+    }
+    let read = control.store().read(|tx| -> Result<Caller> {
+        let holder = users::holder(tx, key)?.filter(|holder| holder.id == *user && !holder.disabled);
+        let holder = holder.ok_or_else(revoked_url)?;
+        if jobs::get(tx, job)?.is_some_and(|job| !holder.may_access(&job.owner)) {
+            return Err(revoked_url());
+        }
+        Ok(Caller { user: holder, key: key.clone(), idempotency: None, address: None, call: None })
+    });
+    read.await
 }
 
-fn url_mac(control: &Control, grant: Grant, job: &JobId, subject: &str, expires: Time) -> blake3::Hash {
+/// Records that a caller got signed URLs: one event for all URLs of a call.
+pub async fn record_issued(control: &Control, caller: &Caller, job: &Job, grant: Grant, count: usize) -> Result<()> {
+    let detail = json!({ "grant": grant.name(), "count": count });
+    control.record_shown(caller, (job.owner.scope(), job.id.as_str()), "job.sign_urls", detail).await
+}
+
+/// The refusal of a URL that is not valid.
+pub fn invalid_url() -> Error {
+    let message = "this URL has expired or was changed; request a new one";
+    Error::new(Kind::Forbidden, "invalid_signature", message)
+}
+
+/// The refusal of a URL that an older version of the engine made: it does not say who asked for it.
+pub fn outdated_url() -> Error {
+    let message = "this URL is from before an upgrade of the engine; push again to upload, or pull again to download";
+    Error::new(Kind::Forbidden, "invalid_signature", message)
+}
+
+/// The refusal of a URL whose user or API key lost access.
+pub(crate) fn revoked_url() -> Error {
+    let message = "the user or the API key that asked for this URL no longer has access; request a new one";
+    Error::new(Kind::Forbidden, "url_revoked", message)
+}
+
+fn url_mac(
+    control: &Control,
+    grant: Grant,
+    job: &JobId,
+    subject: &str,
+    (expires, user, key): (Time, &UserId, &ApiKeyId),
+) -> blake3::Hash {
     let mut hasher = blake3::Hasher::new_keyed(&control.secrets().job_url_key());
-    for part in
-        [grant.name().as_bytes(), job.as_str().as_bytes(), &expires.as_micros().to_le_bytes(), subject.as_bytes()]
-    {
+    for part in [
+        grant.name().as_bytes(),
+        job.as_str().as_bytes(),
+        &expires.as_micros().to_le_bytes(),
+        subject.as_bytes(),
+        user.as_str().as_bytes(),
+        key.as_str().as_bytes(),
+    ] {
         // The length prefix separates adjacent parts.
         hasher.update(&(part.len() as u64).to_le_bytes());
         hasher.update(part);

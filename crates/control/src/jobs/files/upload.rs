@@ -14,17 +14,30 @@ use tarn_store::{Tx, jobs};
 use tokio::time::Instant;
 
 use super::archive::{ArchiveChecker, Limits};
-use super::job_files;
-use crate::{Control, Error, Result};
+use super::{job_files, signed};
+use crate::{Caller, Control, Error, Kind, Result};
 
 /// The slowest average rate of an upload, and the time during which no rate is required.
 const MIN_BYTES_PER_SECOND: u64 = 16 << 10;
 const GRACE_TIME: Duration = Duration::from_secs(60);
 
-/// Receives the archive of a draft and returns its size. If the future is dropped before it completes, nothing of the
-/// archive is left.
+/// Receives the archive of a draft and returns its size. It ends when the access of the caller ends. If the future is
+/// dropped before it completes, nothing of the archive is left.
 pub async fn receive(
     control: &Control,
+    caller: &Caller,
+    job: &JobId,
+    declared: Option<u64>,
+    body: impl Stream<Item = io::Result<Bytes>> + Send + Unpin,
+) -> Result<u64> {
+    let held = control.hold_access(caller);
+    let received = held.run(receive_archive(control, caller, job, declared, body)).await.flatten();
+    received.map_err(|error| if error.kind == Kind::Unauthenticated { signed::revoked_url() } else { error })
+}
+
+async fn receive_archive(
+    control: &Control,
+    caller: &Caller,
     job: &JobId,
     declared: Option<u64>,
     mut body: impl Stream<Item = io::Result<Bytes>> + Send + Unpin,
@@ -34,7 +47,7 @@ pub async fn receive(
     if declared.is_some_and(|declared| declared > limit) {
         return Err(archive_too_large(limit));
     }
-    let mut keep_alive = DraftKeepAlive::refresh(control, job).await?;
+    let mut keep_alive = DraftKeepAlive::refresh(control, caller, job).await?;
     let _permit = control.memory.upload_permits.acquire(keep_alive.owner.scope()).await?;
     let mut intake = job_files::put_files(control, job, declared).await?;
     let limits = Limits { files: settings.max_files, unpacked_bytes: settings.max_unpacked_bytes };
@@ -50,15 +63,18 @@ pub async fn receive(
         }
         archive.push(piece.clone()).await?;
         intake.push(piece).await?;
-        keep_alive.refresh_if_due(control, job).await?;
+        keep_alive.refresh_if_due(control, caller, job).await?;
     }
     if declared.is_some_and(|declared| size < declared) {
         return Err(upload_broken(job, &"fewer bytes arrived than were declared"));
     }
     archive.finish().await?;
-    let id = job.clone();
-    intake.finish_with(move |tx| record_archive(tx, &id, size)).await?;
-    Ok(size)
+    let (caller, id) = (caller.clone(), job.clone());
+    let finish = intake.finish_with(move |tx| {
+        caller.must_still_hold(tx)?;
+        record_archive(tx, &id, size)
+    });
+    finish.await.map(|()| size)
 }
 
 /// How long the client has made the engine wait. Other uploads wait for its permit meanwhile.
@@ -90,9 +106,10 @@ struct DraftKeepAlive {
 }
 
 impl DraftKeepAlive {
-    async fn refresh(control: &Control, job: &JobId) -> Result<Self> {
-        let id = job.clone();
+    async fn refresh(control: &Control, caller: &Caller, job: &JobId) -> Result<Self> {
+        let (caller, id) = (caller.clone(), job.clone());
         let write = control.store().write(move |tx| -> Result<Owner> {
+            caller.must_still_hold(tx)?;
             let job = find_waiting_draft(tx, &id)?;
             jobs::refresh_draft(tx, &id)?;
             Ok(job.owner)
@@ -100,9 +117,9 @@ impl DraftKeepAlive {
         Ok(DraftKeepAlive { owner: write.await?, next: Instant::now() + control.settings().jobs.draft_timeout / 4 })
     }
 
-    async fn refresh_if_due(&mut self, control: &Control, job: &JobId) -> Result<()> {
+    async fn refresh_if_due(&mut self, control: &Control, caller: &Caller, job: &JobId) -> Result<()> {
         if Instant::now() >= self.next {
-            *self = Self::refresh(control, job).await?;
+            *self = Self::refresh(control, caller, job).await?;
         }
         Ok(())
     }

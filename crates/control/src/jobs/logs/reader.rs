@@ -55,17 +55,24 @@ pub struct LogPart {
 
 /// Reads a log from `offset` on, at most `limit` bytes and never more than [`MAX_PART`].
 pub async fn read(control: &Control, caller: &Caller, job: &str, offset: u64, limit: u64) -> Result<LogPart> {
-    let job = control.store().read(|tx| operations::find_job(tx, caller, job)).await?;
+    let read = control.store().read(|tx| {
+        // A long log is read in many parts, and access may end between them.
+        caller.must_still_hold(tx)?;
+        operations::find_job(tx, caller, job)
+    });
+    let job = read.await?;
     let limit = limit.min(MAX_PART).min(job.log_bytes.saturating_sub(offset));
     let data = read_bytes(control, &job.id, offset, limit).await?;
     Ok(LogPart { start: offset, data, total: job.log_bytes, ended: matches!(job.state, State::Ended(_)) })
 }
 
-/// Waits until a log has more than `offset` bytes or its job has ended, at most for `timeout`.
+/// Waits until a log has more than `offset` bytes or its job has ended, at most for `timeout` and as long as the caller
+/// has access.
 pub async fn wait(control: &Control, caller: &Caller, job: &str, offset: u64, timeout: Duration) -> Result<()> {
+    let held = control.hold_access(caller);
     let mut follower = follow_from(control, caller, job, offset).await?;
-    match tokio::time::timeout(timeout, follower.next()).await {
-        Ok(followed) => followed.map(drop),
+    match tokio::time::timeout(timeout, held.run(follower.next())).await {
+        Ok(followed) => followed?.map(drop),
         Err(_elapsed) => Ok(()),
     }
 }

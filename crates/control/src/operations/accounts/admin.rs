@@ -76,8 +76,9 @@ pub async fn create_user(control: &Control, caller: &Caller, new: NewUser) -> Re
             return Err(Error::conflict("email_taken", format!("user {} already exists", new.email)));
         }
         let user = insert_user(tx, &new.email, new.org_name.as_deref(), false)?;
-        let (_, api_key) = issue_key(tx, &user.id)?;
+        let (key, api_key) = issue_key(tx, &user.id)?;
         record_user_event(tx, &me, &user, "user.create")?;
+        record_key_event(tx, &me, &user, &key, "key.create")?;
         let membership = match (&new.org_name, user.org_admin) {
             (Some(name), true) => format!("in the new organization {name}, as its administrator"),
             (Some(name), false) => format!("in the organization {name}"),
@@ -129,7 +130,7 @@ pub async fn disable_user(control: &Control, caller: &Caller, user: &str, disabl
     });
     let done = write.await;
     // The SSH keys of a disabled user no longer open anything.
-    control.memory.access_changed.notify_one();
+    control.notify_access_changed();
     done
 }
 
@@ -141,8 +142,7 @@ pub async fn create_key(control: &Control, caller: &Caller, user: &str) -> Resul
     let write = control.write(caller, move |tx| {
         let user = users::get(tx, &id)?.ok_or_else(|| Error::not_found("user", id.as_str()))?;
         let (key, api_key) = issue_key(tx, &id)?;
-        let detail = serde_json::json!({ "user": id });
-        events::record(tx, me.user.id.as_str(), scope_of(&user), key.as_str(), "key.create", &detail)?;
+        record_key_event(tx, &me, &user, &key, "key.create")?;
         let message = format!("Key {key} for {} was created. It is shown only once.", user.email);
         Ok(CreatedKey { id: key, user: user.id, api_key, message })
     });
@@ -162,7 +162,11 @@ pub async fn list_keys(
     let (after, limit) = (decode_cursor(cursor.as_deref(), ApiKeyId::PREFIX)?, page::limit(limit)?);
     let read = control.store().read(|tx| -> Result<Page<ApiKey>> {
         let after = after.as_ref().map(|(time, id)| (*time, id.as_str()));
-        let found = users::keys(tx, user.as_ref(), after, limit + 1)?;
+        let mut found = users::keys(tx, user.as_ref(), after, limit + 1)?;
+        for key in &mut found {
+            // What this process has not stored yet is newer.
+            key.last_used = key.last_used.max(control.memory.key_usage.last_use(&key.id));
+        }
         Ok(cut(found, limit, |key| (key.created, key.id.to_string())))
     });
     read.await
@@ -177,13 +181,16 @@ pub async fn revoke_key(control: &Control, caller: &Caller, key: &str) -> Result
     }
     let me = caller.clone();
     let write = control.write(caller, move |tx| {
-        let key = users::key(tx, &id)?.ok_or_else(|| Error::not_found("API key", id.as_str()))?;
+        let missing = || Error::not_found("API key", id.as_str());
+        let key = users::key(tx, &id)?.ok_or_else(missing)?;
+        let user = users::get(tx, &key.user)?.ok_or_else(missing)?;
         users::revoke_key(tx, &id)?;
-        let detail = serde_json::json!({ "user": key.user });
-        events::record(tx, me.user.id.as_str(), key.user.as_str(), id.as_str(), "key.revoke", &detail)?;
+        record_key_event(tx, &me, &user, &id, "key.revoke")?;
         Ok(format!("Key {id} no longer works."))
     });
-    write.await
+    let revoked = write.await;
+    control.notify_access_changed();
+    revoked
 }
 
 /// Adds to the balance of an organization or a user, or subtracts with a negative amount.
@@ -254,7 +261,8 @@ pub(crate) fn issue_key(tx: &mut Tx<'_>, user: &UserId) -> Result<(ApiKeyId, Str
 
 /// Stores the hash of an API key.
 pub(crate) fn store_key_hash(tx: &mut Tx<'_>, user: &UserId, secret: &str) -> Result<ApiKeyId> {
-    let key = ApiKey { id: ApiKeyId::fresh(tx.ids()), user: user.clone(), created: tx.now(), revoked: None };
+    let id = ApiKeyId::fresh(tx.ids());
+    let key = ApiKey { id, user: user.clone(), created: tx.now(), revoked: None, last_used: None };
     users::insert_key(tx, &key, &hash_of_key(secret))?;
     Ok(key.id)
 }
@@ -279,4 +287,9 @@ pub(super) fn account_scope(tx: &mut Tx<'_>, to: &str) -> Result<String> {
 fn record_user_event(tx: &mut Tx<'_>, caller: &Caller, user: &User, verb: &str) -> Result<()> {
     let detail = serde_json::json!({ "email": user.email });
     Ok(events::record(tx, caller.user.id.as_str(), scope_of(user), user.id.as_str(), verb, &detail)?)
+}
+
+fn record_key_event(tx: &mut Tx<'_>, caller: &Caller, user: &User, key: &ApiKeyId, verb: &str) -> Result<()> {
+    let detail = serde_json::json!({ "user": user.id });
+    Ok(events::record(tx, caller.user.id.as_str(), scope_of(user), key.as_str(), verb, &detail)?)
 }

@@ -8,8 +8,12 @@ use tarn_driver::GuestStream;
 use tarn_model::clusters::{Cluster, Instance};
 use tarn_model::ids::{ClusterId, InstanceId, UserId};
 use tarn_model::lifecycle::State;
-use tarn_store::{Tx, clusters, events, instances, ssh_keys, users};
+use tarn_model::users::Owner;
+use tarn_store::events::{self, Origin};
+use tarn_store::{Tx, cluster_keys, clusters, instances, ssh_keys, users};
 
+use crate::in_memory::access_holds::{AccessHolds, HoldGuard};
+use crate::in_memory::refused_logins::Via;
 use crate::{Control, Error, Result};
 
 /// How long a login waits for an instance that is starting.
@@ -29,12 +33,36 @@ pub enum LoginMatch {
     Ambiguous(String),
 }
 
+/// The sessions of all logins of this process, each with why it ended.
+pub(crate) type HeldLogins = AccessHolds<HeldLogin, String>;
+
+/// A login whose session is open.
+pub(crate) struct HeldLogin {
+    pub(crate) fingerprint: String,
+    pub(crate) cluster: ClusterId,
+    pub(crate) instance: InstanceId,
+    pub(crate) user: UserId,
+    pub(crate) scope: String,
+    pub(crate) from: SocketAddr,
+}
+
+/// Tells when the access of a login ends, within seconds.
+pub struct LoginAccess(HoldGuard<HeldLogin, String>);
+
+impl LoginAccess {
+    /// Waits until the access has ended, and returns why.
+    pub async fn ended(&self) -> String {
+        self.0.ended().await
+    }
+}
+
 /// An authorized login.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Login {
     pub instance: InstanceId,
     /// The user who saved the key or, for a key given at creation, the creator of the cluster.
     pub user: UserId,
+    cluster: ClusterId,
     scope: String,
 }
 
@@ -54,7 +82,8 @@ pub async fn find(control: &Control, name: &str, fingerprint: &str) -> Result<Op
                 };
                 let user = user_of_key(tx, fingerprint, cluster)?;
                 let scope = cluster.owner.scope().to_owned();
-                Ok(Some(LoginMatch::One(Login { instance: instance.id, user, scope })))
+                let cluster = cluster.id.clone();
+                Ok(Some(LoginMatch::One(Login { instance: instance.id, user, cluster, scope })))
             }
             several => Ok(Some(LoginMatch::Ambiguous(describe_ambiguity(name, several)))),
         }
@@ -62,10 +91,43 @@ pub async fn find(control: &Control, name: &str, fingerprint: &str) -> Result<Op
     read.await
 }
 
+/// Watches the access of a login until the result is dropped.
+pub fn hold_access(control: &Control, login: &Login, fingerprint: &str, from: SocketAddr) -> LoginAccess {
+    let Login { instance, user, cluster, scope } = login.clone();
+    let held = HeldLogin { fingerprint: fingerprint.to_owned(), cluster, instance, user, scope, from };
+    LoginAccess(control.memory.held_logins.add(held))
+}
+
+/// Counts a client that gave up without a key that opens what it asked for.
+pub fn count_refused(control: &Control, from: SocketAddr) {
+    control.memory.refused_logins.count(Via::Ssh, "ssh_key_refused", Some(from.ip()), None);
+}
+
+/// Returns why a key no longer opens a cluster.
+pub(crate) fn why_closed(tx: &mut Tx<'_>, login: &HeldLogin) -> Result<String> {
+    let Some(cluster) = clusters::get(tx, &login.cluster)? else { return Ok("the cluster is gone".to_owned()) };
+    let saved = ssh_keys::with_fingerprint(tx, &login.fingerprint)?;
+    let savers = saved.into_iter().map(|key| key.owner).filter(|owner| owner.scope() == cluster.owner.scope());
+    let mut owners: Vec<Owner> = savers.collect();
+    if cluster_keys::was_given(tx, &cluster.id, &login.fingerprint)? {
+        owners.push(cluster.owner);
+    }
+    for owner in owners {
+        match users::get(tx, &owner.user)? {
+            Some(user) if user.disabled => return Ok(format!("user {} was disabled", user.id)),
+            Some(user) if user.may_access(&owner) => {}
+            Some(_) | None => return Ok(format!("user {} left the organization", owner.user)),
+        }
+    }
+    Ok("the SSH key was removed".to_owned())
+}
+
 /// Records the event that a user has logged in.
 pub async fn record(control: &Control, login: &Login, fingerprint: &str, from: SocketAddr) -> Result<()> {
     let (login, detail) = (login.clone(), json!({ "fingerprint": fingerprint, "from": from.to_string() }));
+    let origin = Origin { address: Some(from.ip().to_canonical()), ..Origin::default() };
     let write = control.store().write(move |tx| {
+        tx.set_origin(origin.clone());
         events::record(tx, login.user.as_str(), &login.scope, login.instance.as_str(), "ssh.login", &detail)
     });
     write.await.map_err(Error::from)
@@ -138,7 +200,7 @@ fn matching_clusters(tx: &mut Tx<'_>, opened: &[Cluster], name: &str) -> Result<
 fn user_of_key(tx: &mut Tx<'_>, fingerprint: &str, cluster: &Cluster) -> Result<UserId> {
     for key in ssh_keys::with_fingerprint(tx, fingerprint)? {
         if key.owner.scope() == cluster.owner.scope()
-            && users::get(tx, &key.owner.user)?.is_some_and(|user| !user.disabled)
+            && users::get(tx, &key.owner.user)?.is_some_and(|user| !user.disabled && user.may_access(&key.owner))
         {
             return Ok(key.owner.user);
         }

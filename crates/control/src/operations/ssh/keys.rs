@@ -40,7 +40,7 @@ pub async fn add(control: &Control, caller: &Caller, public_key: &str, name: Opt
         Ok(AddedKey { message: format!("SSH key {} ({}) was added.", saved.name, saved.id), key: saved.id })
     });
     let added = write.await;
-    control.memory.access_changed.notify_one();
+    control.notify_access_changed();
     added
 }
 
@@ -67,7 +67,7 @@ pub async fn remove(control: &Control, caller: &Caller, key: &str) -> Result<Str
         Ok(format!("SSH key {} ({}) was removed{}", key.name, key.id, describe_removal(shared, withdrawn)))
     });
     let removed = write.await;
-    control.memory.access_changed.notify_one();
+    control.notify_access_changed();
     removed
 }
 

@@ -195,7 +195,7 @@ async fn files_are_sent_once() {
     let view = jobs::create(control, caller, new).await.unwrap();
     let files = archive(700_000);
     let body = futures::stream::iter([Ok(Bytes::from(files.clone()))]);
-    upload::receive(control, &view.job.id, None, body).await.unwrap();
+    upload::receive(control, caller, &view.job.id, None, body).await.unwrap();
     jobs::start(control, caller, view.job.id.as_str()).await.unwrap();
     let ended = stage.ended(&view).await.job;
     assert_eq!((ended.state.status(), ended.attempt), ("completed", 2));

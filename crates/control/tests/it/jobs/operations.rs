@@ -70,7 +70,7 @@ async fn job_waits_for_files_then_in_queue(
     let id = draft.job.id.as_str();
     assert_eq!(code(jobs::start(control, me, id).await), "job_without_files");
 
-    jobs::without_files(control, &draft.job.id).await.unwrap();
+    jobs::without_files(control, me, &draft.job.id).await.unwrap();
     assert!(info(&world, &draft.job.id).await.explanation.starts_with("Waits for its start since "));
     let started = jobs::start(control, me, id).await.unwrap();
     assert_eq!(started.job.state, State::Pending);

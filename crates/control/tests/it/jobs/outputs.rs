@@ -110,7 +110,7 @@ async fn stored_outputs_are_listed_and_read(
     assert_eq!(missing.code, "no_such_output");
     assert!(missing.message.contains("no\u{fffd}such") && !missing.message.contains("empty"), "{}", missing.message);
 
-    let open = |path: &'static str, range| outputs::open(control, &job, path, range);
+    let open = |path: &'static str, range| outputs::open(control, &world.caller, &job, path, range);
     let whole = open("results/large.bin", None).await.unwrap();
     assert_eq!((whole.size, whole.range.clone()), (300_000, 0..300_000));
     assert!(bytes_of(whole).await.unwrap() == large);
@@ -157,7 +157,7 @@ async fn running_outputs_come_from_node() {
     assert!(listed.live);
     let expected = [file("results/a", 3), file("results/b", 5), file("results/grew", 2), file("results/shrank", 10)];
     assert_eq!(listed.files, expected, "only clean paths, in order");
-    let open = |path: &'static str, range| outputs::open(control, &job, path, range);
+    let open = |path: &'static str, range| outputs::open(control, &world.caller, &job, path, range);
     assert_eq!(bytes_of(open("results/b", None).await.unwrap()).await.unwrap(), b"hello");
     let part = open("results/b", Some(ByteRange::Within(1, 3))).await.unwrap();
     assert_eq!((part.size, bytes_of(part).await.unwrap()), (5, b"ell".to_vec()));
@@ -178,6 +178,6 @@ async fn queued_job_has_no_outputs() {
     let job = queued(&world, &cluster).await.id;
     let listed = outputs::list(&world.control, &world.caller, job.as_str(), &[]).await.unwrap();
     assert!(listed.files.is_empty() && listed.live);
-    let missing = outputs::open(&world.control, &job, "a", None).await.map(drop).unwrap_err();
+    let missing = outputs::open(&world.control, &world.caller, &job, "a", None).await.map(drop).unwrap_err();
     assert_eq!(missing.code, "no_such_output");
 }

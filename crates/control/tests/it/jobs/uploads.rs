@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use rstest::rstest;
-use tarn_control::jobs::signed::{Grant, sign, verify};
-use tarn_control::jobs::upload;
+use tarn_control::jobs::signed::{Grant, Signature, sign, verify};
+use tarn_control::jobs::{file_lists, upload};
+use tarn_control::operations::admin;
 use tarn_control::operations::jobs::{self, NewJob};
+use tarn_control::reconcilers::revocations;
 use tarn_control::testing::{World, world};
-use tarn_control::{JobSettings, Result, Settings};
-use tarn_model::Clock;
+use tarn_control::{JobSettings, Kind, Result, Settings};
 use tarn_model::ids::JobId;
 use tarn_objects::find::VersionSelector;
 use tarn_objects::internal;
@@ -45,7 +46,7 @@ fn pieces(data: &[u8]) -> Pieces {
 }
 
 async fn send(world: &World, job: &JobId, data: &[u8]) -> Result<u64> {
-    upload::receive(&world.control, job, Some(data.len() as u64), stream::iter(pieces(data))).await
+    upload::receive(&world.control, &world.caller, job, Some(data.len() as u64), stream::iter(pieces(data))).await
 }
 
 async fn draft(world: &World) -> JobId {
@@ -124,7 +125,7 @@ async fn broken_upload_leaves_nothing() {
     let job = draft(&world).await;
     let data = archive(3, 900_000);
     let half = stream::iter(pieces(&data[..600_000])).chain(stream::pending());
-    let receiving = upload::receive(&world.control, &job, None, half);
+    let receiving = upload::receive(&world.control, &world.caller, &job, None, half);
     assert!(
         tokio::time::timeout(Duration::from_millis(300), receiving).await.is_err(),
         "the upload waits for the rest"
@@ -133,11 +134,15 @@ async fn broken_upload_leaves_nothing() {
 
     let mut broken = pieces(&data[..600_000]);
     broken.push(Err(std::io::Error::other("reset by peer")));
-    let error = upload::receive(&world.control, &job, None, stream::iter(broken)).await.unwrap_err();
+    let error = upload::receive(&world.control, &world.caller, &job, None, stream::iter(broken)).await.unwrap_err();
     assert_eq!(error.code, "upload_broken");
-    let short = upload::receive(&world.control, &job, Some(1_000_000), stream::iter(pieces(&data))).await.unwrap_err();
+    let short = upload::receive(&world.control, &world.caller, &job, Some(1_000_000), stream::iter(pieces(&data)))
+        .await
+        .unwrap_err();
     assert_eq!(short.code, "upload_broken");
-    let cut = upload::receive(&world.control, &job, None, stream::iter(pieces(&data[..600_000]))).await.unwrap_err();
+    let cut = upload::receive(&world.control, &world.caller, &job, None, stream::iter(pieces(&data[..600_000])))
+        .await
+        .unwrap_err();
     assert_eq!(cut.code, "invalid_archive");
     assert_nothing_is_left(&world).await;
     assert_eq!(kept(&world, &job).await, None);
@@ -151,10 +156,11 @@ async fn oversized_archive_is_refused() {
     let jobs = JobSettings { max_upload_bytes: 100_000, max_unpacked_bytes: 80_000, ..JobSettings::default() };
     let world = world.with_settings(Settings { jobs, ..Settings::default() });
     let job = draft(&world).await;
-    let declared = upload::receive(&world.control, &job, Some(100_001), stream::iter(Pieces::new())).await;
+    let declared =
+        upload::receive(&world.control, &world.caller, &job, Some(100_001), stream::iter(Pieces::new())).await;
     assert_eq!(declared.unwrap_err().code, "archive_too_large");
     let large = archive(4, 200_000);
-    let streamed = upload::receive(&world.control, &job, None, stream::iter(pieces(&large))).await;
+    let streamed = upload::receive(&world.control, &world.caller, &job, None, stream::iter(pieces(&large))).await;
     assert_eq!(streamed.unwrap_err().code, "archive_too_large");
     let unpacked = send(&world, &job, &archive(4, 90_000)).await.unwrap_err();
     assert_eq!(unpacked.code, "archive_too_large");
@@ -178,7 +184,7 @@ async fn discarded_draft_accepts_no_files() {
             piece
         }
     });
-    let error = upload::receive(&world.control, &job, None, Box::pin(body)).await.unwrap_err();
+    let error = upload::receive(&world.control, &world.caller, &job, None, Box::pin(body)).await.unwrap_err();
     assert_eq!(error.code, "not_found");
     assert_eq!(kept(&world, &job).await, None);
     assert_nothing_is_left(&world).await;
@@ -190,17 +196,80 @@ async fn signature_permits_one_action_until_expiry() {
     let Some(world) = world(DatabaseKind::Sqlite).await else { return };
     let control = &world.control;
     let (job, other): (JobId, JobId) = ("j-000000000001".parse().unwrap(), "j-000000000002".parse().unwrap());
-    let expires = world.clock.now().after(Grant::Output.lasts());
-    let good = sign(control, Grant::Output, &job, "a/b", expires);
-    assert!(verify(control, Grant::Output, &job, "a/b", expires, &good));
-    assert!(!verify(control, Grant::Upload, &job, "a/b", expires, &good));
-    assert!(!verify(control, Grant::Output, &other, "a/b", expires, &good));
-    assert!(!verify(control, Grant::Output, &job, "a/c", expires, &good));
-    assert!(!verify(control, Grant::Output, &job, "a/b", expires.after(Duration::from_secs(1)), &good));
-    let flipped = if good.starts_with('0') { "1" } else { "0" }.to_owned() + &good[1..];
-    for bad in ["", "0", "zz", &good[1..], flipped.as_str(), &"0".repeat(64), &good.repeat(2)] {
-        assert!(!verify(control, Grant::Output, &job, "a/b", expires, bad), "{bad}");
+    let good = sign(control, &world.caller, Grant::Output, &job, "a/b");
+    let code = async |grant, job, subject, signature: &Signature| {
+        verify(control, grant, job, subject, signature).await.err().map(|error| error.code)
+    };
+    assert_eq!(code(Grant::Output, &job, "a/b", &good).await, None);
+    let refused = Some("invalid_signature");
+    assert_eq!(code(Grant::Upload, &job, "a/b", &good).await, refused);
+    assert_eq!(code(Grant::Output, &other, "a/b", &good).await, refused);
+    assert_eq!(code(Grant::Output, &job, "a/c", &good).await, refused);
+    let stranger = world.other_tenant().await;
+    let later = good.expires.after(Duration::from_secs(1));
+    for changed in [
+        Signature { expires: later, ..good.clone() },
+        Signature { user: stranger.user.id, ..good.clone() },
+        Signature { key: stranger.key, ..good.clone() },
+    ] {
+        assert_eq!(code(Grant::Output, &job, "a/b", &changed).await, refused, "{changed:?}");
     }
-    world.wait(Grant::Output.lasts()).await;
-    assert!(!verify(control, Grant::Output, &job, "a/b", expires, &good), "it has expired");
+    let mac = &good.mac;
+    let flipped = if mac.starts_with('0') { "1" } else { "0" }.to_owned() + &mac[1..];
+    for bad in ["", "0", "zz", &mac[1..], flipped.as_str(), &"0".repeat(64), &mac.repeat(2)] {
+        let bad = Signature { mac: bad.to_owned(), ..good.clone() };
+        assert_eq!(code(Grant::Output, &job, "a/b", &bad).await, refused, "{bad:?}");
+    }
+    world.wait(Duration::from_secs(3600)).await;
+    assert_eq!(code(Grant::Output, &job, "a/b", &good).await, refused, "it has expired");
+}
+
+/// An upload ends when the key of its caller is revoked, nothing of it is left, and its URL is refused.
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn upload_ends_with_access(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] engine: DatabaseKind) {
+    let Some(world) = world(engine).await else { return };
+    let cluster = world.running("1xCPU", 1).await;
+    let (control, org) = (&world.control, Some("default"));
+    let (ada, ben) = (world.member("ada@example.org", org).await, world.member("ben@example.org", org).await);
+    let wanted = || NewJob { has_files: true, ..new(&cluster) };
+    let job = jobs::create(control, &ada, wanted()).await.unwrap().job.id;
+    let other = jobs::create(control, &ben, wanted()).await.unwrap().job.id;
+    let [mine, theirs] = [(&ada, &job), (&ben, &other)].map(|(of, job)| sign(control, of, Grant::Upload, job, ""));
+    // The client sends a part and then nothing more.
+    let waits = tokio::sync::Notify::new();
+    let silence = stream::once(async {
+        waits.notify_one();
+        std::future::pending().await
+    });
+    let part = stream::iter(pieces(&archive(1, 90_000)).into_iter().take(2)).chain(silence);
+    let uploading = upload::receive(control, &ada, &job, None, Box::pin(part));
+    let revoking = async {
+        waits.notified().await;
+        admin::revoke_key(control, &world.caller, ada.key.as_str()).await.unwrap();
+        admin::disable_user(control, &world.caller, ben.user.id.as_str(), true).await.unwrap();
+        loop {
+            revocations::tick(control).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let ended = tokio::select! {
+        ended = uploading => ended.unwrap_err(),
+        () = revoking => unreachable!("the loop does not end"),
+    };
+    assert_eq!(ended.code, "url_revoked");
+    for (job, signature) in [(&job, mine), (&other, theirs)] {
+        let refused = verify(control, Grant::Upload, job, "", &signature).await.unwrap_err();
+        assert_eq!((refused.kind, refused.code), (Kind::Forbidden, "url_revoked"));
+    }
+    assert_eq!(kept(&world, &job).await, None);
+    assert_nothing_is_left(&world).await;
+    // A caller who was authenticated before changes nothing, even if no check has ended them yet.
+    let data = archive(2, 100);
+    let body = || stream::iter(pieces(&data));
+    assert_eq!(upload::receive(control, &ben, &other, None, body()).await.unwrap_err().code, "url_revoked");
+    let list = bytes::Bytes::from_static(b"a");
+    assert_eq!(file_lists::keep(control, &ben, &other, list).await.unwrap_err().code, "user_disabled");
+    assert_eq!(jobs::without_files(control, &ben, &other).await.unwrap_err().code, "user_disabled");
+    assert_eq!(jobs::refresh_draft(control, &ben, &other).await.unwrap_err().code, "user_disabled");
 }

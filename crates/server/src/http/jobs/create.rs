@@ -1,6 +1,7 @@
 //! POST /job/create
 
 use tarn_api::jobs::{JobCreateRequest, JobCreateResponse};
+use tarn_control::jobs::signed::{self, Grant};
 use tarn_control::operations::jobs::{self, NewJob};
 
 use super::creation_failure;
@@ -54,6 +55,9 @@ pub(crate) async fn create_job(address: Address, call: Call<JobCreateRequest>) -
         (false, true) => format!("Listen with `tp job listen {id}`."),
     };
     let message = format!("Job {id} ({}) was created. {how}", job.name);
-    let upload_url = has_files.then(|| links::upload_url(&call.control, &address, id));
+    if has_files {
+        signed::record_issued(&call.control, &call.caller, &job, Grant::Upload, 1).await?;
+    }
+    let upload_url = has_files.then(|| links::upload_url(&call.control, &call.caller, &address, id));
     Ok(JsonResponse::created(JobCreateResponse { job_id: job.id.into(), upload_url, message }))
 }

@@ -22,8 +22,9 @@ pub(crate) async fn authenticate(
     next: Next,
 ) -> Result<Response, Failure> {
     let token = bearer_token(request.headers()).ok_or_else(Failure::unauthenticated)?;
-    let mut caller = app.control.authenticate(token).await?;
-    if let Some(record) = request.extensions().get::<Arc<CallRecord>>() {
+    let record = request.extensions().get::<Arc<CallRecord>>();
+    let mut caller = app.control.authenticate_from(token, record.and_then(|record| record.address())).await?;
+    if let Some(record) = record {
         caller = record.identify(caller);
     }
     app.shared.limiter.take_token(&caller.key).map_err(Failure::too_many)?;

@@ -33,6 +33,11 @@ impl CallRecord {
         Caller { address: self.address, call: Some(self.id.clone()), ..caller }
     }
 
+    /// Returns the address of the client.
+    pub(crate) fn address(&self) -> Option<IpAddr> {
+        self.address
+    }
+
     /// Returns the id of the call.
     pub(crate) fn id(&self) -> &str {
         &self.id

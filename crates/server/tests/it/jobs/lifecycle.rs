@@ -14,7 +14,7 @@ use tower::ServiceExt;
 use crate::support::harness::{Answer, Call, DatabaseKind, World};
 
 /// How the tests reach the engine.
-const HOST: &str = "engine.example.org:7070";
+pub(crate) const HOST: &str = "engine.example.org:7070";
 
 pub(crate) const CONFIG: &str = "name = \"trial\"\ncommands = [\"echo hello\"]\noutputs = [\"out/*\"]\n";
 
@@ -46,7 +46,7 @@ impl World {
     }
 
     /// Stores an output of a job, as the task that runs the job would.
-    async fn keep_output(&self, job: &str, path: &str, data: &[u8]) {
+    pub(crate) async fn keep_output(&self, job: &str, path: &str, data: &[u8]) {
         let objects = self.control.objects();
         objects.ensure_internal("jobs").await.unwrap();
         let place =
@@ -58,7 +58,12 @@ impl World {
     }
 
     /// A call whose response is not JSON.
-    async fn raw(&self, method: Method, target: &str, headers: &[(&str, &str)]) -> (u16, HeaderMap, Vec<u8>) {
+    pub(crate) async fn raw(
+        &self,
+        method: Method,
+        target: &str,
+        headers: &[(&str, &str)],
+    ) -> (u16, HeaderMap, Vec<u8>) {
         let mut request = Request::builder().method(method).uri(target);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -70,7 +75,7 @@ impl World {
 }
 
 /// The part of a URL after the address.
-fn target(url: &str) -> &str {
+pub(crate) fn target(url: &str) -> &str {
     url.strip_prefix(&format!("http://{HOST}")).unwrap_or_else(|| panic!("{url} is not at {HOST}"))
 }
 

@@ -3,3 +3,4 @@
 pub(crate) mod lifecycle;
 mod listen;
 mod push;
+mod revocation;

@@ -2,7 +2,8 @@
 
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use serde_json::json;
 use tarn_control::SshEndpoint;
@@ -10,8 +11,12 @@ use tarn_control::testing::Setup;
 use tarn_link::{FromGuest, Program, Purpose, Reader, Reply, Writer, opening};
 use tarn_server::serve_gateway;
 use tempfile::TempDir;
+use tokio::io::AsyncBufReadExt;
 
 use crate::support::harness::{World, usual};
+
+/// Nothing here takes so long unless it hangs.
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A guest that reports its instance and the command that it was asked to run.
 async fn guest(instance: String, stream: tokio::io::DuplexStream) {
@@ -21,6 +26,11 @@ async fn guest(instance: String, stream: tokio::io::DuplexStream) {
     let Program::Exec(line) = session.program else { return };
     writer.message(&Reply::Ready).await.unwrap();
     writer.data(format!("{instance} ran {}\n", String::from_utf8_lossy(&line)).as_bytes()).await.unwrap();
+    if line.starts_with(b"wait") {
+        // Until the gateway ends the stream.
+        while let Ok(Some(_)) = reader.read().await {}
+        return;
+    }
     writer.message(&FromGuest::Exited { code: 3 }).await.unwrap();
 }
 
@@ -61,14 +71,20 @@ impl GatewayFixture {
 
     /// Runs a command line that the engine gave, with more arguments at its end, as `tp ssh` does.
     async fn run(&self, line: &str, key: &str) -> Output {
+        let mut command = self.command(line, key, "echo hello");
+        tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+    }
+
+    /// The command line that the engine gave, with more arguments at its end.
+    fn command(&self, line: &str, key: &str, remote: &str) -> Command {
         let at = |name: &str| self.directory.path().join(name).display().to_string();
         let (config, key) = (at("config"), at(key));
         let options = format!(
             "-F {config} -i {key} -o IdentitiesOnly=yes -o IdentityAgent=none -o BatchMode=yes -o ConnectTimeout=20"
         );
-        let line = format!("{line} {options} echo hello");
-        let ssh = move || Command::new("sh").args(["-c", &line]).output().unwrap();
-        tokio::task::spawn_blocking(ssh).await.unwrap()
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("exec {line} {options} {remote}")]);
+        command
     }
 }
 
@@ -103,6 +119,42 @@ async fn ssh_command_logs_in() {
     let output = fixture.run(&command, "theirs").await;
     assert_eq!((output.status.code(), output.stdout.len()), (Some(255), 0));
     assert!(String::from_utf8_lossy(&output.stderr).contains("Permission denied (publickey)"), "{output:?}");
+}
+
+/// A session of the real `ssh` ends when its key is removed, and an event says why.
+#[tokio::test(flavor = "multi_thread")]
+async fn open_session_ends_with_key() {
+    let fixture = GatewayFixture::start().await;
+    let (world, ada) = (&fixture.world, fixture.world.user("ada@example.org", None).await);
+    let _watch = world.watch_access();
+    let key = read(&fixture.directory, "mine.pub");
+    let saved = world.post(&ada, "/user/ssh-key/add", json!({ "public_key": key })).await;
+    let cluster = world.cluster(&ada, "work").await;
+    let info = world.get(&ada, &format!("/cluster/info/{cluster}")).await;
+    let line = info.body["cluster_info"]["instances"][0]["ssh_command"].as_str().unwrap().to_owned();
+    let mut session = fixture.command(&line, "mine", "wait");
+    session.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut session = tokio::process::Command::from(session).kill_on_drop(true).spawn().unwrap();
+    let mut stdout = tokio::io::BufReader::new(session.stdout.take().unwrap());
+    let mut first = String::new();
+    stdout.read_line(&mut first).await.unwrap();
+    assert!(first.contains("ran wait"), "{first}");
+    assert_eq!(session.try_wait().unwrap(), None, "it is open");
+    let path = format!("/user/ssh-key/remove/{}", saved.text("key_id"));
+    assert_eq!(world.delete(&ada, &path).await.status, 200);
+    let ended = tokio::time::timeout(DEADLINE, session.wait_with_output()).await.expect("it ends").unwrap();
+    assert_eq!(ended.status.code(), Some(255));
+    let words = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(words.contains("your access ended: the SSH key was removed"), "{words}");
+    let events = world.events("ssh.end").await;
+    assert_eq!(events[0].detail["reason"], "the SSH key was removed");
+    assert_eq!(events[0].origin.address, Some(std::net::Ipv4Addr::LOCALHOST.into()));
+    // A refused login is recorded with its address.
+    assert_eq!(fixture.run(&line, "mine").await.status.code(), Some(255));
+    tarn_control::reconcilers::access_records::tick(&world.control).await.unwrap();
+    let refused = world.events("login.refused").await.remove(0);
+    assert_eq!((refused.object.as_str(), &refused.detail["count"]), ("ssh", &json!(1)));
+    assert_eq!(refused.origin.address, Some(std::net::Ipv4Addr::LOCALHOST.into()));
 }
 
 /// A wrong host key is not trusted, whatever the user configured.

@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
+use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -76,4 +77,30 @@ async fn large_body_still_gets_response() {
     );
     let answer = send(&mut stream, &[head.as_bytes(), &body].concat()).await;
     assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+}
+
+/// Events have the key and the address of a call that came through a real socket, and refused keys their address.
+#[tokio::test(flavor = "multi_thread")]
+async fn events_have_key_and_address() {
+    let (world, address, _stop, _serving) = start(Duration::ZERO).await;
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let call = |key: &str| {
+        let body = "{\"size\": 10}";
+        let head = format!("POST /storage/create HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\n");
+        format!("{head}content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+    };
+    let made = send(&mut stream, call(&world.admin).as_bytes()).await;
+    assert!(made.starts_with("HTTP/1.1 202"), "{made}");
+    let refused = send(&mut stream, call("tp-wrong").as_bytes()).await;
+    assert!(refused.starts_with("HTTP/1.1 401"), "{refused}");
+    tarn_control::reconcilers::access_records::tick(&world.control).await.unwrap();
+    let events = world.get(&world.admin, "/admin/event/list").await.body["events"].clone();
+    let find = |verb: &str| events.as_array().unwrap().iter().find(|event| event["verb"] == verb).unwrap().clone();
+    let (create, refused) = (find("storage.create"), find("login.refused"));
+    assert_eq!((&create["key_id"], &create["address"]), (&json!(world.caller.key.as_str()), &json!("127.0.0.1")));
+    assert_eq!((&refused["key_id"], &refused["address"]), (&json!(null), &json!("127.0.0.1")));
+    assert_eq!(refused["detail"], json!({ "via": "api", "reason": "invalid_key", "count": 1 }));
+    let keys = world.get(&world.admin, "/admin/key/list").await;
+    assert!(keys.body["keys"][0]["last_used_at"].is_string(), "{keys:?}");
+    assert!(keys.message().contains("LAST USED"), "{keys:?}");
 }

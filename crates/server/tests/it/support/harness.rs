@@ -13,6 +13,7 @@ use tarn_control::testing::{self, Setup};
 use tarn_model::capacity::Inventory;
 use tarn_server::{App, Front, Limits, router};
 pub(crate) use tarn_store::testing::DatabaseKind;
+use tokio::task::JoinHandle;
 use tower::ServiceExt;
 
 use crate::support::redact::redact;
@@ -68,6 +69,43 @@ impl World {
     /// Compares the instances with the database once, as the engine does every few seconds.
     pub(crate) async fn look(&self) {
         reconcilers::instances::tick(&self.control).await.unwrap();
+    }
+
+    /// Ends what is open for callers whose access ended, as the engine does all the time, until this is dropped.
+    pub(crate) fn watch_access(&self) -> AbortOnDrop {
+        let control = self.control.clone();
+        AbortOnDrop(tokio::spawn(async move {
+            loop {
+                let pause = reconcilers::revocations::tick(&control).await.unwrap();
+                let _ = tokio::time::timeout(pause, reconcilers::revocations::changed(&control)).await;
+            }
+        }))
+    }
+
+    /// Revokes the newest API key of a user.
+    pub(crate) async fn revoke(&self, email: &str) {
+        let id = self.id_of(email).await;
+        let keys = self.get(&self.admin, &format!("/admin/key/list?user_id={id}")).await;
+        let key = keys.body["keys"][0]["key_id"].as_str().unwrap().to_owned();
+        assert_eq!(self.delete(&self.admin, &format!("/admin/key/revoke/{key}")).await.status, 200);
+    }
+
+    /// Disables a user.
+    pub(crate) async fn disable(&self, email: &str) {
+        let path = format!("/admin/user/disable/{}", self.id_of(email).await);
+        assert_eq!(self.post(&self.admin, &path, json!({})).await.status, 200);
+    }
+
+    /// Enables a user again.
+    pub(crate) async fn enable(&self, email: &str) {
+        let path = format!("/admin/user/enable/{}", self.id_of(email).await);
+        assert_eq!(self.post(&self.admin, &path, json!({})).await.status, 200);
+    }
+
+    async fn id_of(&self, email: &str) -> String {
+        let users = self.get(&self.admin, "/admin/user/list").await.body["users"].clone();
+        let user = users.as_array().unwrap().iter().find(|user| user["email"] == email).unwrap();
+        user["user_id"].as_str().unwrap().to_owned()
     }
 
     /// Makes a user and returns the key.
@@ -130,6 +168,15 @@ impl World {
         };
         assert!(body.is_object() && parts.headers.contains_key("x-request-id"), "{parts:?} {body}");
         Answer { status: parts.status.as_u16(), headers: parts.headers, body }
+    }
+}
+
+/// A task that ends with this.
+pub(crate) struct AbortOnDrop(JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

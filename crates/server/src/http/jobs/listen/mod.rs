@@ -8,6 +8,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::response::Response;
 use serde_json::json;
+use tarn_control::Caller;
 use tarn_control::jobs::logs::{self, Followed};
 use tokio::time::{Instant, sleep_until};
 
@@ -27,24 +28,26 @@ const SILENCE_BEFORE_FLUSH: Duration = Duration::from_secs(1);
 /// How often a line that keeps changing, such as a progress bar, is sent.
 const MAX_FLUSH_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How often the key of a listener is checked again.
-const KEY_CHECK_INTERVAL: Duration = Duration::from_secs(60);
-
 /// Accepts a listener; it is authenticated after the upgrade.
 pub(crate) async fn listen_to_job(State(app): State<App>, Id(job): Id, upgrade: Upgrade) -> Response {
     upgrade.accept_socket("/job/listen/{job_id}", MAX_FRAME_BYTES, async move |mut socket| {
-        let ended = stream_log(&app, &mut socket, &job).await;
+        let ended = listen(&app, &mut socket, &job).await;
         socket.finish(ended).await;
     })
 }
 
-async fn stream_log(app: &App, socket: &mut Socket, job: &str) -> SocketResult<()> {
+/// Authenticates the client, and streams the log for as long as the client has access.
+async fn listen(app: &App, socket: &mut Socket, job: &str) -> SocketResult<()> {
     let caller = socket.authenticate_caller(app).await?;
     let _permit = app.shared.sockets.listeners.acquire(&caller.user.id)?;
-    let mut follower = logs::follow(&app.control, &caller, job).await?;
+    let held = app.control.hold_access(&caller);
+    held.run(stream_log(app, socket, &caller, job)).await?
+}
+
+async fn stream_log(app: &App, socket: &mut Socket, caller: &Caller, job: &str) -> SocketResult<()> {
+    let mut follower = logs::follow(&app.control, caller, job).await?;
     let mut lines = LineBuffer::default();
     let mut flushed = Instant::now();
-    let mut key_checked = Instant::now();
     loop {
         let mut due = (Instant::now() + SILENCE_BEFORE_FLUSH).min(flushed + MAX_FLUSH_INTERVAL);
         let followed = {
@@ -54,10 +57,6 @@ async fn stream_log(app: &App, socket: &mut Socket, job: &str) -> SocketResult<(
                 tokio::select! {
                     followed = &mut next => break followed?,
                     gone = socket.wait_until_closed() => return Err(gone),
-                    () = sleep_until(key_checked + KEY_CHECK_INTERVAL) => {
-                        socket.recheck_key(app).await?;
-                        key_checked = Instant::now();
-                    }
                     () = sleep_until(due), if lines.has_partial_line() => {
                         send_blocks(socket, lines.flush()).await?;
                         flushed = Instant::now();

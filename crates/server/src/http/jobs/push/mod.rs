@@ -18,9 +18,10 @@ use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::json;
-use tarn_control::Kind;
 use tarn_control::jobs::file_lists;
+use tarn_control::jobs::signed::{self, Grant};
 use tarn_control::operations::jobs::{self, JobView, NewJob};
+use tarn_control::{Caller, Kind};
 use tarn_model::ids::JobId;
 
 use self::matching::Patterns;
@@ -82,7 +83,8 @@ pub(crate) async fn push_job(State(app): State<App>, address: Address, upgrade: 
 async fn push_and_start(app: &App, socket: &mut Socket, address: &Address) -> SocketResult<()> {
     let caller = socket.authenticate_caller(app).await?;
     let _permit = app.shared.sockets.pushes.acquire(&caller.user.id)?;
-    let parameters: PushParameters = socket.read_frame(PARAMETERS_TIMEOUT).await?;
+    let held = app.control.hold_access(&caller);
+    let parameters: PushParameters = held.run(socket.read_frame(PARAMETERS_TIMEOUT)).await??;
     let client = match parameters.system.as_deref() {
         Some(system) if system.eq_ignore_ascii_case("windows") => Client::Windows,
         _ => Client::Unix,
@@ -91,7 +93,8 @@ async fn push_and_start(app: &App, socket: &mut Socket, address: &Address) -> So
         (parameters.tp_config, parameters.cluster_id, parameters.teardown_cluster.unwrap_or(false));
     let new = NewJob { config, cluster, teardown, has_files: true };
     let draft = jobs::create(&app.control, &caller, new).await.map_err(creation_failure)?;
-    let started = match transfer_files(app, socket, address, client, &draft).await {
+    let transferred = held.run(transfer_files(app, socket, address, client, (&caller, &draft))).await;
+    let started = match transferred.map_err(Into::into).flatten() {
         Ok(()) => jobs::start(&app.control, &caller, draft.job.id.as_str()).await.map_err(Into::into),
         Err(ending) => Err(ending),
     };
@@ -120,7 +123,7 @@ async fn transfer_files(
     socket: &mut Socket,
     address: &Address,
     client: Client,
-    draft: &JobView,
+    (caller, draft): (&Caller, &JobView),
 ) -> SocketResult<()> {
     let (job, ignored) = (&draft.job.id, &draft.job.config.ignore);
     let invalid_config = |text| creation_failure(tarn_control::Error::invalid("invalid_config", text));
@@ -129,20 +132,21 @@ async fn transfer_files(
     let message = format!("Looking for the files of job {} for cluster {cluster}", draft.job.name);
     let command = listing::listing_command(client, ignored);
     socket.send(&json!({ "message": message, "command": command, "command_show_stdout": false })).await?;
-    let listed = command_result(app, socket, job, "the files of this directory could not be listed").await?;
+    let listed = command_result(app, socket, (caller, job), "the files of this directory could not be listed").await?;
 
     let (list, count) = match_files(app, patterns, listed.command_stdout).await?;
     if list.is_empty() {
         socket.send(&json!({ "message": "There are no files to upload" })).await?;
-        return Ok(jobs::without_files(&app.control, job).await?);
+        return Ok(jobs::without_files(&app.control, caller, job).await?);
     }
-    file_lists::keep(&app.control, job, list).await?;
-    let (list_url, upload_url) =
-        (links::file_list_url(&app.control, address, job), links::upload_url(&app.control, address, job));
+    file_lists::keep(&app.control, caller, job, list).await?;
+    signed::record_issued(&app.control, caller, &draft.job, Grant::Upload, 2).await?;
+    let list_url = links::file_list_url(&app.control, caller, address, job);
+    let upload_url = links::upload_url(&app.control, caller, address, job);
     let command = packing::packing_command(client, &Packing { list_url: &list_url, upload_url: &upload_url, count });
     let message = format!("Packing {}", file_count_text(count));
     socket.send(&json!({ "message": message, "command": command, "command_show_stdout": true })).await?;
-    command_result(app, socket, job, "the files were not uploaded").await?;
+    command_result(app, socket, (caller, job), "the files were not uploaded").await?;
     if let Err(error) = file_lists::forget(&app.control, job).await {
         // It is deleted with the job.
         tracing::warn!(%job, %error, "the list of the files of a job could not be deleted");
@@ -151,12 +155,17 @@ async fn transfer_files(
 }
 
 /// Returns the result of a command that succeeded. The socket is read while it runs, so that a disconnect is noticed.
-async fn command_result(app: &App, socket: &mut Socket, job: &JobId, failed: &str) -> SocketResult<CommandResult> {
+async fn command_result(
+    app: &App,
+    socket: &mut Socket,
+    (caller, job): (&Caller, &JobId),
+    failed: &str,
+) -> SocketResult<CommandResult> {
     let mut reading = pin!(socket.read_frame::<CommandResult>(COMMAND_TIMEOUT));
     let result = loop {
         tokio::select! {
             result = &mut reading => break result?,
-            () = tokio::time::sleep(KEEP_DRAFT_INTERVAL) => keep_draft(app, job).await?,
+            () = tokio::time::sleep(KEEP_DRAFT_INTERVAL) => keep_draft(app, caller, job).await?,
         }
     };
     match result.exit_code {
@@ -166,8 +175,9 @@ async fn command_result(app: &App, socket: &mut Socket, job: &JobId, failed: &st
 }
 
 /// Keeps the draft from being deleted. A draft that is gone ends the push; a failed query does not.
-async fn keep_draft(app: &App, job: &JobId) -> SocketResult<()> {
-    match jobs::refresh_draft(&app.control, job).await {
+async fn keep_draft(app: &App, caller: &Caller, job: &JobId) -> SocketResult<()> {
+    match jobs::refresh_draft(&app.control, caller, job).await {
+        Err(error) if error.kind == Kind::Unauthenticated => Err(error.into()),
         Err(error) if matches!(error.kind, Kind::NotFound | Kind::Conflict) => {
             Err(tarn_control::Error::not_found("job", job.as_str()).into())
         }

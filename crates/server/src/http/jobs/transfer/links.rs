@@ -1,15 +1,15 @@
-//! Signed URLs, which need no key: each is valid for one purpose and one job, for a limited time.
+//! Signed URLs, which need no key: each is valid for one purpose and one job, for a limited time, and only as long as
+//! the caller who got it has access.
 
-use tarn_control::Control;
-use tarn_control::jobs::signed::{self, Grant};
+use tarn_control::jobs::signed::{self, Grant, Signature};
+use tarn_control::{Caller, Control};
 use tarn_model::Time;
 use tarn_model::ids::JobId;
 use utoipa::IntoParams;
 
-use axum::http::StatusCode;
-
 use crate::http::input::address::Address;
 use crate::http::input::query::{Fields, FromQuery};
+use crate::http::middleware::observe::CallRecord;
 use crate::http::output::failure::Failure;
 
 /// The signature of a URL.
@@ -19,6 +19,12 @@ pub(crate) struct SignatureQuery {
     /// When the URL expires, in seconds since 1970.
     #[param(minimum = 0)]
     expires: i64,
+    /// The user who got the URL. URLs without it are from before an upgrade, and are refused.
+    #[param(required = false)]
+    user: Option<String>,
+    /// The ID of the API key that the URL was requested with.
+    #[param(required = false)]
+    key: Option<String>,
     /// The signature that the engine made.
     signature: String,
 }
@@ -26,60 +32,72 @@ pub(crate) struct SignatureQuery {
 impl FromQuery for SignatureQuery {
     fn from_query(fields: &mut Fields) -> Self {
         let expires = fields.required_number("expires", 0..=i64::MAX / 1_000_000);
-        SignatureQuery { expires, signature: fields.required_text("signature") }
+        let (user, key) = (fields.text("user"), fields.text("key"));
+        SignatureQuery { expires, user, key, signature: fields.required_text("signature") }
     }
 }
 
 impl SignatureQuery {
-    /// Returns the job, if the signature is valid for this purpose.
-    pub(in crate::http::jobs) fn verify_job(
-        &self,
+    /// Returns the caller who got the URL and the job, if the signature is valid for this purpose.
+    pub(in crate::http::jobs) async fn verify_caller(
+        self,
         control: &Control,
+        record: &CallRecord,
         grant: Grant,
         job: &str,
         subject: &str,
-    ) -> Result<JobId, Failure> {
-        let wrong = || {
-            let message = "this URL has expired or was changed; request a new one";
-            Failure::new(StatusCode::FORBIDDEN, "invalid_signature", message)
-        };
-        let job: JobId = job.parse().map_err(|_| wrong())?;
+    ) -> Result<(Caller, JobId), Failure> {
+        let (Some(user), Some(key)) = (self.user, self.key) else { return Err(signed::outdated_url().into()) };
+        let invalid = |_| signed::invalid_url();
+        let job: JobId = job.parse().map_err(invalid)?;
         let expires = Time::from_micros(self.expires * 1_000_000);
-        let good = signed::verify(control, grant, &job, subject, expires, &self.signature);
-        if good { Ok(job) } else { Err(wrong()) }
+        let (user, key) = (user.parse().map_err(invalid)?, key.parse().map_err(invalid)?);
+        let signature = Signature { expires, user, key, mac: self.signature };
+        let caller = signed::verify(control, grant, &job, subject, &signature).await?;
+        Ok((record.identify(caller), job))
     }
 }
 
 /// Returns the URL for uploading the archive of a job's files.
-pub(in crate::http::jobs) fn upload_url(control: &Control, Address(address): &Address, job: &JobId) -> String {
-    let signed = signed_parameters(control, Grant::Upload, job, "");
-    format!("{address}/job/upload/{job}?{}", encode_query(&signed))
+pub(in crate::http::jobs) fn upload_url(control: &Control, caller: &Caller, address: &Address, job: &JobId) -> String {
+    let signature = signed::sign(control, caller, Grant::Upload, job, "");
+    signed_url(address, "upload", job, None, signature)
 }
 
 /// Returns the URL of the list of a job's files.
-pub(in crate::http::jobs) fn file_list_url(control: &Control, Address(address): &Address, job: &JobId) -> String {
-    let signed = signed_parameters(control, Grant::Files, job, "");
-    format!("{address}/job/files/{job}?{}", encode_query(&signed))
+pub(in crate::http::jobs) fn file_list_url(
+    control: &Control,
+    caller: &Caller,
+    address: &Address,
+    job: &JobId,
+) -> String {
+    let signature = signed::sign(control, caller, Grant::Files, job, "");
+    signed_url(address, "files", job, None, signature)
 }
 
 /// Returns the URL of an output of a job.
 pub(in crate::http::jobs) fn output_url(
     control: &Control,
-    Address(address): &Address,
+    caller: &Caller,
+    address: &Address,
     job: &JobId,
     path: &str,
 ) -> String {
-    let [expires, signature] = signed_parameters(control, Grant::Output, job, path);
-    let subject = ("path", path.to_owned());
-    format!("{address}/job/output/{job}?{}", encode_query(&[subject, expires, signature]))
+    let signature = signed::sign(control, caller, Grant::Output, job, path);
+    signed_url(address, "output", job, Some(path), signature)
 }
 
-fn signed_parameters(control: &Control, grant: Grant, job: &JobId, subject: &str) -> [(&'static str, String); 2] {
-    let seconds = signed::expires(control, grant).as_micros() / 1_000_000;
-    let signature = signed::sign(control, grant, job, subject, Time::from_micros(seconds * 1_000_000));
-    [("expires", seconds.to_string()), ("signature", signature)]
-}
-
-fn encode_query(parameters: &[(&str, String)]) -> String {
-    serde_urlencoded::to_string(parameters).expect("strings can always be encoded")
+fn signed_url(
+    Address(address): &Address,
+    endpoint: &str,
+    job: &JobId,
+    path: Option<&str>,
+    Signature { expires, user, key, mac }: Signature,
+) -> String {
+    let expires = (expires.as_micros() / 1_000_000).to_string();
+    let signature =
+        [("expires", expires.as_str()), ("user", user.as_str()), ("key", key.as_str()), ("signature", &mac)];
+    let parameters: Vec<(&str, &str)> = path.map(|path| ("path", path)).into_iter().chain(signature).collect();
+    let query = serde_urlencoded::to_string(parameters).expect("strings can always be encoded");
+    format!("{address}/job/{endpoint}/{job}?{query}")
 }

@@ -1,7 +1,9 @@
 //! GET /job/output/{job_id}
 
 use std::fmt::Write;
+use std::sync::Arc;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -16,6 +18,7 @@ use crate::App;
 use crate::http::input::id::Id;
 use crate::http::input::query::{Fields, FromQuery, Params};
 use crate::http::jobs::Binary;
+use crate::http::middleware::observe::CallRecord;
 use crate::http::output::failure::Failure;
 
 /// The requested output.
@@ -51,17 +54,18 @@ impl FromQuery for (OutputQuery, SignatureQuery) {
 )]
 pub(crate) async fn get_output(
     State(app): State<App>,
+    Extension(record): Extension<Arc<CallRecord>>,
     Id(job): Id,
     Params((query, signature)): Params<(OutputQuery, SignatureQuery)>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
     let OutputQuery { path } = query;
-    let job = signature.verify_job(&app.control, Grant::Output, &job, &path)?;
+    let (caller, job) = signature.verify_caller(&app.control, &record, Grant::Output, &job, &path).await?;
     let requested = range::requested_range(&headers);
-    let OpenOutput { size, range, body } = match outputs::open(&app.control, &job, &path, requested).await {
+    let OpenOutput { size, range, body } = match outputs::open(&app.control, &caller, &job, &path, requested).await {
         Err(error) if error.code == "range_not_satisfiable" => {
             // This response must have the size of the file.
-            let whole = outputs::open(&app.control, &job, &path, None).await?;
+            let whole = outputs::open(&app.control, &caller, &job, &path, None).await?;
             let failure = Failure { status: StatusCode::RANGE_NOT_SATISFIABLE, ..error.into() };
             let mut response = failure.into_response();
             set_header(&mut response, header::CONTENT_RANGE, &format!("bytes */{}", whole.size));

@@ -3,6 +3,7 @@
 use tarn_api::jobs::JobPullResponse;
 use tarn_api::ssh::SystemType;
 use tarn_control::jobs::outputs::{self, Outputs};
+use tarn_control::jobs::signed::{self, Grant};
 use utoipa::IntoParams;
 
 use super::links;
@@ -49,7 +50,8 @@ const SYSTEMS: [(&str, SystemType); 3] =
 /// Outputs of a job
 ///
 /// The stored files of a job that has ended, or the files that match its outputs while it runs, each with a URL that
-/// needs no key and is valid for seven days.
+/// needs no key. A URL is valid for an hour, unless the engine is configured otherwise, and only as long as the caller
+/// has access.
 #[utoipa::path(
     get,
     path = "/job/pull/{job_id}",
@@ -71,7 +73,11 @@ pub(crate) async fn pull_outputs(
     let found = outputs::list(&call.control, &call.caller, &job, &query.files.unwrap_or_default()).await?;
     let message = outputs_text(&found);
     let Outputs { job, files, .. } = found;
-    let url = |path: &str| (!query.dry_run).then(|| links::output_url(&call.control, &address, &job.id, path));
+    if !query.dry_run && !files.is_empty() {
+        signed::record_issued(&call.control, &call.caller, &job, Grant::Output, files.len()).await?;
+    }
+    let signed_url = |path: &str| links::output_url(&call.control, &call.caller, &address, &job.id, path);
+    let url = |path: &str| (!query.dry_run).then(|| signed_url(path));
     let download_map = files.into_iter().map(|file| (url(&file.path), file.path)).map(|(url, path)| (path, url));
     let download_map = download_map.collect();
     Ok(JsonResponse::ok(JobPullResponse { message, download_map, command: None, command_show_stdout: None }))

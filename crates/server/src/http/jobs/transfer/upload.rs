@@ -1,8 +1,10 @@
 //! PUT /job/upload/{job_id}
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -10,6 +12,7 @@ use futures::stream::{Stream, StreamExt, TryStreamExt};
 use tarn_api::jobs::JobUploadResponse;
 use tarn_control::jobs::signed::Grant;
 use tarn_control::jobs::upload;
+use tokio::time::timeout;
 
 use super::links::SignatureQuery;
 use crate::App;
@@ -17,6 +20,7 @@ use crate::http::input::id::Id;
 use crate::http::input::query::Params;
 use crate::http::jobs::Binary;
 use crate::http::jobs::view;
+use crate::http::middleware::observe::CallRecord;
 use crate::http::output::failure::Failure;
 use crate::http::output::response::{EndpointResult, JsonResponse};
 use crate::idle_timeout::with_idle_timeout;
@@ -28,6 +32,9 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// connection instead of the response. Clients that send `Expect: 100-continue`, as most do for large bodies, send
 /// nothing.
 const MAX_DISCARDED: usize = 16 << 20;
+
+/// How long a refused upload is read at most.
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Upload the files of a job
 ///
@@ -51,14 +58,17 @@ const MAX_DISCARDED: usize = 16 << 20;
 )]
 pub(crate) async fn upload_files(
     State(app): State<App>,
+    Extension(record): Extension<Arc<CallRecord>>,
     Id(job): Id,
     Params(signature): Params<SignatureQuery>,
     body: Body,
 ) -> EndpointResult<JobUploadResponse> {
     let declared = body.size_hint().exact();
     let mut chunks = with_idle_timeout(body, IDLE_TIMEOUT).into_data_stream().map_err(io::Error::other);
-    let received = match signature.verify_job(&app.control, Grant::Upload, &job, "") {
-        Ok(job) => upload::receive(&app.control, &job, declared, &mut chunks).await.map_err(upload_failure),
+    let received = match signature.verify_caller(&app.control, &record, Grant::Upload, &job, "").await {
+        Ok((caller, job)) => {
+            upload::receive(&app.control, &caller, &job, declared, &mut chunks).await.map_err(upload_failure)
+        }
         Err(failure) => Err(failure),
     };
     match received {
@@ -67,7 +77,7 @@ pub(crate) async fn upload_files(
             Ok(JsonResponse::ok(JobUploadResponse { job_id: job, bytes, message }))
         }
         Err(failure) => {
-            discard_body(chunks).await;
+            let _ = timeout(DISCARD_TIMEOUT, discard_body(chunks)).await;
             Err(failure)
         }
     }

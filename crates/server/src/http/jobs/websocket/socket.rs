@@ -9,7 +9,7 @@ use futures::{SinkExt, StreamExt};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tarn_control::{Caller, Kind};
+use tarn_control::Caller;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -62,8 +62,6 @@ pub(in crate::http::jobs) struct Socket {
     record: Arc<CallRecord>,
     /// The permit until the client is authenticated.
     unauthenticated: Option<OwnedSemaphorePermit>,
-    /// The key of the client, once it is authenticated.
-    key: String,
     route: &'static str,
 }
 
@@ -80,7 +78,7 @@ impl Socket {
         unauthenticated: OwnedSemaphorePermit,
         route: &'static str,
     ) -> Self {
-        Socket { socket, record, unauthenticated: Some(unauthenticated), key: String::new(), route }
+        Socket { socket, record, unauthenticated: Some(unauthenticated), route }
     }
 
     /// Authenticates the caller with the first frame and applies the rate limit.
@@ -92,24 +90,12 @@ impl Socket {
         let text = self.next_text(KEY_TIMEOUT).await?.ok_or_else(missing_key)?;
         let KeyFrame { key } = serde_json::from_str(&text).map_err(|_| missing_key())?;
         let key = key.trim();
-        let caller = self.record.identify(app.control.authenticate(key).await?);
+        let caller = app.control.authenticate_from(key, self.record.address()).await?;
+        let caller = self.record.identify(caller);
         app.shared.limiter.take_token(&caller.key).map_err(Failure::too_many)?;
         self.socket.get_mut().remove_limit();
         self.unauthenticated = None;
-        key.clone_into(&mut self.key);
         Ok(caller)
-    }
-
-    /// Refuses a client whose key is no longer valid. A failed check is logged and ignored.
-    pub(in crate::http::jobs) async fn recheck_key(&mut self, app: &App) -> SocketResult<()> {
-        match app.control.authenticate(&self.key).await {
-            Err(error) if error.kind == Kind::Unauthenticated => Err(error.into()),
-            Err(error) => {
-                tracing::warn!(request_id = self.record.id(), %error, "a key could not be checked again");
-                Ok(())
-            }
-            Ok(_) => Ok(()),
-        }
     }
 
     /// Reads the next frame within the limit.
@@ -172,7 +158,8 @@ impl Socket {
                 let (message, request_id) = (failure.message.as_str(), self.record.id());
                 let frame =
                     json!({ "status": "error", "message": message, "code": failure.code, "request_id": request_id });
-                if self.send(&frame).await.is_ok() {
+                // A client that does not read must not keep the socket.
+                if let Ok(Ok(())) = timeout(CLOSE_TIMEOUT, self.send(&frame)).await {
                     self.close(code, message).await;
                 }
             }
@@ -182,7 +169,8 @@ impl Socket {
     /// Sends a close frame and waits, with a timeout, for the close frame of the client.
     async fn close(&mut self, code: u16, reason: &str) {
         let reason = truncate_reason(reason).into();
-        if self.socket.send(Message::Close(Some(CloseFrame { code: code.into(), reason }))).await.is_ok() {
+        let frame = Message::Close(Some(CloseFrame { code: code.into(), reason }));
+        if let Ok(Ok(())) = timeout(CLOSE_TIMEOUT, self.socket.send(frame)).await {
             let confirmed = async {
                 while let Some(Ok(_)) = self.socket.next().await {}
                 if code == TOO_LARGE {
