@@ -9,6 +9,7 @@ use tarn_driver::Driver;
 use tarn_model::capacity::Inventory;
 use tarn_model::catalogue::{Catalogue, Prices};
 use tarn_model::limits::Limits;
+use tarn_model::line::Rules;
 use tarn_model::{Clock, Ids};
 use tarn_objects::Objects;
 use tarn_store::{Store, Tx};
@@ -87,6 +88,8 @@ pub struct Settings {
     /// The limits of organizations and users that have none of their own. The limit on objects comes from the
     /// configuration of object storage.
     pub limits: Limits,
+    /// When claims that wait reserve capacity.
+    pub line: Rules,
     pub jobs: JobSettings,
 }
 
@@ -245,7 +248,7 @@ impl Control {
 
     /// Returns an error while the database does not respond.
     pub async fn ping(&self) -> Result<()> {
-        self.store().read(|tx| tarn_store::requests::line_length(tx, 1).map(drop)).await.map_err(Error::from)
+        self.store().read(|tx| tarn_store::line::length(tx, 1).map(drop)).await.map_err(Error::from)
     }
 
     /// Carries out the change of a caller in one transaction, at most once if the caller sent an idempotency key, and

@@ -8,5 +8,4 @@ mod pull_image;
 pub(super) mod release;
 pub(super) mod restart;
 
-pub(crate) use claim::QUEUE_WINDOW;
 pub(crate) use pull_image::NAME as PULL;
