@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use tarn_driver::Driver;
 use tarn_model::capacity::Inventory;
 use tarn_model::catalogue::{Catalogue, Prices};
-use tarn_model::limits::Limits;
+use tarn_model::limits::{DEFAULT_WAITING, Limits};
 use tarn_model::line::Rules;
 use tarn_model::{Clock, Ids};
 use tarn_objects::Objects;
@@ -148,7 +148,8 @@ impl Default for Settings {
             gpus_every: Duration::from_secs(5),
             gpu_recovery: Duration::from_secs(30),
             orphan_grace: Duration::from_secs(60),
-            limits: Limits::default(),
+            limits: Limits { waiting: Some(DEFAULT_WAITING), ..Limits::default() },
+            line: Rules::default(),
             jobs: JobSettings::default(),
         }
     }

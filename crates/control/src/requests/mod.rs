@@ -77,7 +77,9 @@ pub enum Next {
     /// The step is done with this deadline, and the next step is skipped.
     SkipUntil(Time),
     /// The step has to wait and holds nothing; it runs again when the request is woken, and at this time.
-    Wait { until: Option<Time> },
+    Wait {
+        until: Option<Time>,
+    },
 }
 
 /// Why a step failed.

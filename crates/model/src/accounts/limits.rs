@@ -33,6 +33,9 @@ pub struct Limits {
     pub waiting: Option<u64>,
 }
 
+/// How many claims of an organization may wait if nothing else is configured.
+pub const DEFAULT_WAITING: u64 = 16;
+
 /// How many claims of an organization may be in the line before the runner has examined them, beyond those that may
 /// wait. Only a runner that cannot keep up lets so many gather.
 pub const MAX_UNEXAMINED: u64 = 1000;

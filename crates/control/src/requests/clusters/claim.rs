@@ -7,8 +7,8 @@ use tarn_model::ids::{ClusterId, RequestId};
 use tarn_model::lifecycle::State;
 use tarn_store::{Tx, instances, line as rows};
 
-use super::{line, nodes};
 use super::pull_image::{NAME as PULL, pull_image};
+use super::{line, nodes};
 use crate::requests::{Context, Definition, Failure, Next, StepResult, Undo, act, commit, commit_nothing, step};
 use crate::{Error, Result, Settings};
 

@@ -3,6 +3,7 @@
 //! Start reading at [`claim`], which brings a cluster up.
 
 pub(super) mod claim;
+pub(crate) mod line;
 pub(super) mod nodes;
 mod pull_image;
 pub(super) mod release;

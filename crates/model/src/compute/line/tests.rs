@@ -295,7 +295,10 @@ impl History {
         let after = Free::after_held(&inventory, &held);
         prop_assert!(held.cpu_milli <= inventory.cpu_milli && held.gpus.len() <= 8);
         let given: usize = examined.starts.iter().flat_map(|start| &start.gpus).map(Vec::len).sum();
-        prop_assert_eq!(before.count_of(&gpus(1).shape.without_cpus()), after.count_of(&gpus(1).shape.without_cpus()) + given as u64);
+        prop_assert_eq!(
+            before.count_of(&gpus(1).shape.without_cpus()),
+            after.count_of(&gpus(1).shape.without_cpus()) + given as u64
+        );
         let left = examined.room.available();
         for number in (0..self.arrivals.len()).filter(|number| self.waits(*number, minute)) {
             let claim = &self.arrivals[number].claim;
@@ -304,7 +307,8 @@ impl History {
         // What others took during a reservation was not needed by the claim that reserves.
         if let Some(number) = reserving.filter(|number| self.played[*number].started.is_none()) {
             let need = &self.arrivals[number].claim.shape;
-            let least = |free: &Free<'_>| (free.cpu_milli.min(need.cpu_milli), free.gpus_of("H100").min(need.gpus.into()));
+            let least =
+                |free: &Free<'_>| (free.cpu_milli.min(need.cpu_milli), free.gpus_of("H100").min(need.gpus.into()));
             if examined.room.later.check_claim(&self.arrivals[number].claim).is_err() {
                 prop_assert_eq!(least(&before), least(&after));
             }
