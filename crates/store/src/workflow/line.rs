@@ -69,14 +69,17 @@ pub fn firsts(tx: &mut Tx<'_>, limit: u32) -> Result<Vec<Waiting>> {
     tx.rows(sql, &params![limit], read_waiting)
 }
 
-/// Returns the next claim that is equal to this one.
-pub fn next_equal(tx: &mut Tx<'_>, after: &Place) -> Result<Option<Waiting>> {
-    let sql = select!(
-        "(select q.id from requests q where q.waiting = 1 \
-         and q.line_key = (select line_key from requests where id = $2) and (q.created_us, q.id) > ($1, $2) \
-         order by q.created_us, q.id limit 1) as first"
+/// Returns the next claims that are equal to this one, oldest first.
+pub fn next_equals(tx: &mut Tx<'_>, after: &Place, limit: u32) -> Result<Vec<Waiting>> {
+    let sql = concat!(
+        select!(
+            "(select q.id from requests q where q.waiting = 1 \
+             and q.line_key = (select line_key from requests where id = $2) and (q.created_us, q.id) > ($1, $2) \
+             order by q.created_us, q.id limit $3) as first"
+        ),
+        " order by r.created_us, r.id"
     );
-    tx.row(sql, &params![after.since, after.request], read_waiting)
+    tx.rows(sql, &params![after.since, after.request, limit], read_waiting)
 }
 
 /// Returns the claim that reserves capacity, and until when.

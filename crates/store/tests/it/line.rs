@@ -78,12 +78,10 @@ async fn oldest_of_equal_claims_is_examined(
     assert!(firsts.iter().any(|one| one.claim.shape.cpu_milli == 3000 && one.place.since == different.created));
     assert_eq!(world.store.read(|tx| line::firsts(tx, 2)).await.unwrap().len(), 2);
     let place = firsts.into_iter().find(|one| one.place.request == first.id).unwrap().place;
-    let next = world.store.read(|tx| line::next_equal(tx, &place)).await.unwrap().unwrap();
-    assert_eq!(next.place.request, second.id);
-    assert_eq!(
-        world.store.read(|tx| line::next_equal(tx, &next.place)).await.unwrap().unwrap().place.since.as_micros(),
-        7_000_000
-    );
+    let next = world.store.read(|tx| line::next_equals(tx, &place, 3)).await.unwrap();
+    assert_eq!(next[0].place.request, second.id);
+    let since: Vec<_> = next.iter().map(|one| one.place.since.as_micros() / 1_000_000).collect();
+    assert_eq!(since, [6, 7, 8]);
     // The second one came before the first was examined; those that came later need not be examined themselves.
     world.clock.advance(Duration::from_secs(1_000));
     let due = world.store.write(|tx| requests::lease_due(tx, Duration::from_secs(9), 200)).await.unwrap();

@@ -98,8 +98,9 @@ async fn older_waiting_claims_keep_their_places(
     let mut firsts = store.read(|tx| line::firsts(tx, 10)).await.unwrap();
     firsts.sort_by_key(|one| one.place.since);
     assert_eq!(firsts.iter().map(|one| one.place.request.clone()).collect::<Vec<_>>(), [id(7), id(9)]);
-    let next = store.read(|tx| line::next_equal(tx, &firsts[0].place)).await.unwrap().unwrap();
-    assert_eq!((next.place.request, next.claim), (id(8), firsts[0].claim.clone()));
+    let next = store.read(|tx| line::next_equals(tx, &firsts[0].place, 10)).await.unwrap();
+    assert_eq!(next.len(), 1);
+    assert_eq!((&next[0].place.request, &next[0].claim), (&id(8), &firsts[0].claim));
     assert_eq!(store.read(|tx| line::lengths_of(tx, "o-000000000000", 10)).await.unwrap(), (3, 3));
     // A claim that arrives now is equal to those that waited before.
     let (key, request) = (firsts[0].claim.clone(), store.read(|tx| requests::get(tx, &id(7))).await.unwrap().unwrap());

@@ -57,7 +57,7 @@ fn try_reserve(
             return Err(Error::conflict("does_not_fit", message));
         }
     }
-    let decision = line::decide(tx, [installed, present], &settings.line)?;
+    let decision = line::decide(tx, [installed, present], request, &settings.line)?;
     let Some(gpus) = decision.start_of(request).cloned() else {
         rows::set_examined(tx, request)?;
         return Ok(Next::Wait { until: decision.wake_others(tx, request)? });

@@ -1,10 +1,8 @@
 //! The capacity queue, "the line": what an examination reads, and what it changes. The rule is in `model::line`.
 //!
-//! One examination decides about the whole line. It is part of the step of a claim, so that it is repeated when a runner
+//! One examination decides about the whole line. It is part of the step of a claim, so it is repeated when a runner
 //! dies. It wakes the claims that start, each of which examines the line again when it takes its capacity, and the
 //! claim whose turn to reserve begins or ends next.
-
-use std::collections::BTreeSet;
 
 use tarn_model::Time;
 use tarn_model::capacity::{self, Inventory};
@@ -18,8 +16,9 @@ use crate::Result;
 /// the rest of them wait until it is their turn to reserve.
 const MAX_EXAMINED: u32 = 4096;
 
-/// Behind how many claims that start one examination looks. Each of those claims examines the line again.
-const MAX_STARTS: usize = 64;
+/// Behind how many claims that start one examination looks, and at how many that are equal. Each claim that starts
+/// examines the line again.
+const MAX_STARTS: u32 = 64;
 
 /// What was decided about the line.
 pub(super) struct Decision {
@@ -32,8 +31,14 @@ pub(super) struct Decision {
     again: Option<(RequestId, Time)>,
 }
 
-/// Examines the line. If it is the turn of a claim to reserve capacity, it does so from now on.
-pub(super) fn decide(tx: &mut Tx<'_>, [installed, present]: [&Inventory; 2], rules: &Rules) -> Result<Decision> {
+/// Examines the line, and this claim in any case. If it is the turn of a claim to reserve capacity, it does so from now
+/// on.
+pub(super) fn decide(
+    tx: &mut Tx<'_>,
+    [installed, present]: [&Inventory; 2],
+    me: &RequestId,
+    rules: &Rules,
+) -> Result<Decision> {
     let (mut reserving, mut again) = (line::reserving(tx)?, None);
     if reserving.is_none() {
         let (now, candidates) = (tx.now(), line::candidates(tx, MAX_EXAMINED)?);
@@ -51,7 +56,8 @@ pub(super) fn decide(tx: &mut Tx<'_>, [installed, present]: [&Inventory; 2], rul
         again = Some((claim.place.request.clone(), *until));
     }
     let claim = reserving.map(|(claim, _)| claim);
-    let (waiting, hopeless) = read_waiting(tx, installed, claim.as_ref())?;
+    let me = line::get(tx, me)?;
+    let (waiting, hopeless) = read_waiting(tx, installed, [claim.as_ref(), me.as_ref()])?;
     let reserving = claim.map(|claim| (claim.place.request, claim.place.scope));
     let starts = examine(tx, present, reserving.as_ref().map(|(id, _)| id), waiting, |examined| examined.starts)?;
     Ok(Decision { starts, hopeless, reserving, again })
@@ -88,26 +94,28 @@ impl Decision {
 /// Examines the line as it is, without any change, and returns what `read` makes of the result.
 pub(crate) fn look<T>(tx: &mut Tx<'_>, inventory: &Inventory, read: impl Fn(Examined<'_>) -> T) -> Result<T> {
     let claim = line::reserving(tx)?.map(|(claim, _)| claim);
-    let (waiting, _) = read_waiting(tx, inventory, claim.as_ref())?;
+    let (waiting, _) = read_waiting(tx, inventory, [claim.as_ref(), None])?;
     examine(tx, inventory, claim.as_ref().map(|claim| &claim.place.request), waiting, read)
 }
 
-/// Reads the claims to examine, and those that the host can never hold.
+/// Reads the claims to examine, including those that are examined in any case, and those that the host can never hold.
 fn read_waiting(
     tx: &mut Tx<'_>,
     installed: &Inventory,
-    reserving: Option<&Waiting>,
+    certain: [Option<&Waiting>; 2],
 ) -> Result<(Vec<Waiting>, Vec<RequestId>)> {
     let mut all = line::firsts(tx, MAX_EXAMINED)?;
-    if let Some(claim) = reserving.filter(|claim| !all.contains(claim)) {
-        all.push(claim.clone());
+    for claim in certain.into_iter().flatten() {
+        if !all.contains(claim) {
+            all.push(claim.clone());
+        }
     }
     let (waiting, hopeless): (Vec<_>, Vec<_>) =
         all.into_iter().partition(|one| capacity::fits_ever(installed, &one.claim).is_ok());
     Ok((waiting, hopeless.into_iter().map(|one| one.place.request).collect()))
 }
 
-/// Applies the rule. Behind each claim that starts the next one that needs the same is examined, too.
+/// Applies the rule. If the oldest of several equal claims starts, the next ones are examined, too.
 fn examine<T>(
     tx: &mut Tx<'_>,
     inventory: &Inventory,
@@ -117,22 +125,17 @@ fn examine<T>(
 ) -> Result<T> {
     let (held, releasing, holdings) = (instances::held(tx)?, line::releasing(tx)?, line::holdings(tx)?);
     let host = Host { inventory, held: &held, releasing: &releasing };
-    let mut followed = BTreeSet::new();
-    loop {
-        let examined = rule::examine(host, &holdings, reserving, &waiting);
-        let mut more = Vec::new();
-        for start in &examined.starts {
-            if followed.len() < MAX_STARTS
-                && followed.insert(start.request.clone())
-                && let Some(one) = waiting.iter().find(|one| one.place.request == start.request)
-            {
-                more.extend(line::next_equal(tx, &one.place)?);
-            }
-        }
-        more.retain(|next| !waiting.contains(next));
-        if more.is_empty() {
-            return Ok(read(examined));
-        }
-        waiting.extend(more);
+    let examined = rule::examine(host, &holdings, reserving, &waiting);
+    let started = waiting.iter().filter(|one| examined.start_of(&one.place.request).is_some());
+    let started: Vec<Waiting> = started.take(MAX_STARTS as usize).cloned().collect();
+    let mut more = Vec::new();
+    for one in started {
+        more.extend(line::next_equals(tx, &one.place, MAX_STARTS)?);
     }
+    more.retain(|next| !waiting.contains(next));
+    if more.is_empty() {
+        return Ok(read(examined));
+    }
+    waiting.extend(more);
+    Ok(read(rule::examine(host, &holdings, reserving, &waiting)))
 }
