@@ -92,7 +92,8 @@ def tarn(data: Path, *options, program: Path = TARN) -> Server:
     command = [program, "serve", "--data", data, "--listen", f"127.0.0.1:{port}", "--driver", "fake"]
     command += ["--s3-listen", "none", *options]
     log = data.with_name(data.name + ".log")
-    return Server(command, environment={"TARN_RATE_LIMIT_PER_SECOND": "0"}, log=log, port=port)
+    environment = {"TARN_RATE_LIMIT_PER_SECOND": "0", "TARN_LIMITS_WAITING": "0"}
+    return Server(command, environment=environment, log=log, port=port)
 
 
 def version(program: Path) -> str:

@@ -36,7 +36,8 @@ class Tarn(servers.Server):
         command = [servers.TARN, "serve", "--data", data, "--config", data / "config.toml"]
         command += ["--listen", f"127.0.0.1:{port}", "--ssh-listen", f"127.0.0.1:{self.ssh_port}"]
         command += ["--s3-listen", f"127.0.0.1:{servers.free_port()}"]
-        super().__init__(command, environment={"TARN_RATE_LIMIT_PER_SECOND": "0"}, log=data / "log", port=port)
+        environment = {"TARN_RATE_LIMIT_PER_SECOND": "0", "TARN_LIMITS_WAITING": "0"}
+        super().__init__(command, environment=environment, log=data / "log", port=port)
 
     def __exit__(self, *problem):
         for cluster in self.call("GET", "/cluster/list")["clusters"]:

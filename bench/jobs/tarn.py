@@ -45,7 +45,8 @@ class Tarn(servers.Server):
         port, self.data = servers.free_port(), data
         command = [servers.TARN, "serve", "--data", data, "--config", data / "config.toml", "--listen", f"127.0.0.1:{port}"]
         command += ["--ssh-listen", f"127.0.0.1:{servers.free_port()}", "--s3-listen", "none"]
-        super().__init__(command, environment={"TARN_RATE_LIMIT_PER_SECOND": "0"}, log=data / "log", port=port)
+        environment = {"TARN_RATE_LIMIT_PER_SECOND": "0", "TARN_LIMITS_WAITING": "0"}
+        super().__init__(command, environment=environment, log=data / "log", port=port)
 
     def __enter__(self):
         super().__enter__()

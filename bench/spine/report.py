@@ -15,7 +15,7 @@ NAMES = {
 COMMANDS = """
     (a)   uvicorn bench.spine.fastapi_app:app --workers {cores} --no-access-log
     (b)   SYNC=NORMAL|FULL axum_limit PORT DATABASE {cores}
-    Tarn  TARN_RATE_LIMIT_PER_SECOND=0 tarn serve --driver fake --simulated-gpus 32xH100
+    Tarn  TARN_RATE_LIMIT_PER_SECOND=0 TARN_LIMITS_WAITING=0 tarn serve --driver fake --simulated-gpus 32xH100
     load  wrk -t {threads} -c {connections} -d {seconds}s --latency, median of {repetitions} runs that take turns
 """
 

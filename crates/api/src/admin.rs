@@ -179,6 +179,8 @@ pub struct LimitSet {
     pub volume_gb: Option<u64>,
     /// Gigabytes of 10^9 bytes of all objects.
     pub object_gb: Option<f64>,
+    /// Clusters that wait for capacity; 0 is no limit.
+    pub waiting: Option<u64>,
 }
 
 /// What is used of all limited resources.
@@ -194,6 +196,8 @@ pub struct LimitUsage {
     pub volume_gb: u64,
     /// Gigabytes of 10^9 bytes of all objects.
     pub object_gb: f64,
+    /// Clusters that wait for capacity.
+    pub waiting: u64,
 }
 
 /// The limits of an organization, or of a user without one, in lists and as the response of the calls about one.
@@ -246,4 +250,8 @@ pub struct AdminLimitsPatch {
     #[serde(default, skip_serializing_if = "Edit::is_keep")]
     #[schema(value_type = Option<f64>, minimum = 0, maximum = 1000000000)]
     pub object_gb: Edit<f64>,
+    /// Clusters that wait for capacity; 0 is no limit.
+    #[serde(default, skip_serializing_if = "Edit::is_keep")]
+    #[schema(value_type = Option<u64>, minimum = 0, maximum = 1000000000)]
+    pub waiting: Edit<u64>,
 }

@@ -212,7 +212,7 @@ pub struct InstanceTypeInfo {
     pub hourly_rate: f64,
     /// Whether its GPUs are declared by the operator and do not exist.
     pub simulated: bool,
-    /// How many instances of this type could be placed now, behind the waiting claims.
+    /// How many instances of this type a new cluster would get at once; reserved capacity does not count.
     #[serde(default)]
     pub available: u64,
 }

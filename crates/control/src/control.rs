@@ -11,7 +11,8 @@ use tarn_driver::Driver;
 use tarn_model::access::Policy;
 use tarn_model::capacity::Inventory;
 use tarn_model::catalogue::{Catalogue, Prices};
-use tarn_model::limits::Limits;
+use tarn_model::limits::{DEFAULT_WAITING, Limits};
+use tarn_model::line::Rules;
 use tarn_model::users::User;
 use tarn_model::{Clock, Ids};
 use tarn_objects::Objects;
@@ -97,6 +98,8 @@ pub struct Settings {
     pub limits: Limits,
     /// What members of an organization may do to each other.
     pub access: Policy,
+    /// When claims that wait reserve capacity.
+    pub line: Rules,
     pub jobs: JobSettings,
 }
 
@@ -158,8 +161,9 @@ impl Default for Settings {
             gpus_every: Duration::from_secs(5),
             gpu_recovery: Duration::from_secs(30),
             orphan_grace: Duration::from_secs(60),
-            limits: Limits::default(),
             access: Policy::default(),
+            limits: Limits { waiting: Some(DEFAULT_WAITING), ..Limits::default() },
+            line: Rules::default(),
             jobs: JobSettings::default(),
         }
     }
@@ -285,7 +289,7 @@ impl Control {
 
     /// Returns an error while the database does not respond.
     pub async fn ping(&self) -> Result<()> {
-        self.store().read(|tx| tarn_store::requests::line_length(tx, 1).map(drop)).await.map_err(Error::from)
+        self.store().read(|tx| tarn_store::line::length(tx, 1).map(drop)).await.map_err(Error::from)
     }
 
     /// Carries out the change of a caller in one transaction, at most once if the caller sent an idempotency key, and

@@ -7,8 +7,9 @@ use tarn_model::capacity::{self, Claim, HeldCapacity};
 use tarn_model::clusters::Instance;
 use tarn_model::gpus::GpuRecord;
 use tarn_model::ids::RequestId;
+use tarn_model::line::{self as rule, Place};
 use tarn_model::requests::{Progress, Request, RequestKind, RequestStatus};
-use tarn_store::{Tx, clusters, gpus, instances, requests};
+use tarn_store::{Tx, clusters, gpus, instances, line, requests};
 
 use crate::requests::{PULL, definition};
 use crate::{Control, Result};
@@ -20,13 +21,21 @@ const MAX_COUNTED: u32 = 1000;
 pub(crate) struct Explainer<'c> {
     control: &'c Control,
     held: Option<HeldCapacity>,
-    queue: Option<Vec<RequestId>>,
+    line: Option<Line>,
     gpus: Option<BTreeMap<String, GpuRecord>>,
+}
+
+/// The line as explanations need it.
+struct Line {
+    /// The claims in order, unless there are too many of them to count.
+    places: Vec<Place>,
+    /// The claim that reserves capacity, and until when.
+    reserving: Option<(RequestId, Time)>,
 }
 
 impl<'c> Explainer<'c> {
     pub(crate) fn new(control: &'c Control) -> Self {
-        Explainer { control, held: None, queue: None, gpus: None }
+        Explainer { control, held: None, line: None, gpus: None }
     }
 
     /// Explains what a request is doing, or how it ended.
@@ -111,20 +120,59 @@ impl<'c> Explainer<'c> {
         };
         let shortage = nodes.first().and_then(|first| {
             let claim = Claim { shape: first.shape.clone(), nodes: nodes.len() as u32 };
-            capacity::place(&self.control.inventory(), &held, &[], &claim).err()
+            capacity::fits_now(&self.control.inventory(), &held, &claim).err()
         });
         self.held = Some(held);
         let what = shortage.map_or_else(|| "its turn".to_owned(), |shortage| shortage.to_string());
-        let queue = match self.queue.take() {
-            Some(queue) => queue,
-            None => requests::line(tx, MAX_COUNTED)?,
+        let line = match self.line.take() {
+            Some(line) => line,
+            None => self.read_line(tx)?,
         };
-        let position = match queue.iter().position(|id| *id == request.id) {
+        let position = match line.places.iter().position(|place| place.request == request.id) {
             Some(ahead) => format!("{} in line", ordinal(ahead + 1)),
-            None => format!("more than {MAX_COUNTED} requests are ahead of it"),
+            None => format!("one of more than {MAX_COUNTED} in line"),
         };
-        self.queue = Some(queue);
-        Ok(format!("Waits for {what}, {position}; until {}, then it fails.", request.deadline))
+        let turn = self.explain_turn(tx, request, line.reserving.as_ref())?;
+        self.line = Some(line);
+        Ok(format!("Waits for {what}, {position}; until {}, then it fails. {turn}", request.deadline))
+    }
+
+    fn read_line(&self, tx: &mut Tx<'_>) -> Result<Line> {
+        let reserving = line::reserving(tx)?.map(|(claim, until)| (claim.place.request, until));
+        let mut places = line::places(tx, MAX_COUNTED + 1)?;
+        if places.len() > MAX_COUNTED as usize {
+            places.clear();
+        }
+        let (holdings, first) = (line::holdings(tx)?, reserving.as_ref().map(|(id, _)| id));
+        rule::sort(&mut places, &self.control.inventory(), &holdings, first);
+        Ok(Line { places, reserving })
+    }
+
+    /// Explains whether other claims may overtake one that waits, and until when.
+    fn explain_turn(
+        &self,
+        tx: &mut Tx<'_>,
+        request: &Request,
+        reserving: Option<&(RequestId, Time)>,
+    ) -> Result<String> {
+        match reserving {
+            Some((id, until)) if *id == request.id => {
+                return Ok(format!("It reserves capacity until {until}: no other claim takes what it needs."));
+            }
+            Some((_, until)) => {
+                return Ok(format!(
+                    "Another claim reserves capacity until {until}; what that one leaves goes to claims that fit."
+                ));
+            }
+            None => {}
+        }
+        let turn = line::turn(tx, &request.id)?.after(self.control.settings().line.reserve_after);
+        let overtaken = "Claims that fit may overtake it";
+        Ok(if turn > tx.now() {
+            format!("{overtaken}; from {turn} on it reserves capacity when its turn comes.")
+        } else {
+            format!("{overtaken}; it reserves capacity when its turn comes.")
+        })
     }
 }
 

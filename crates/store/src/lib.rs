@@ -27,7 +27,7 @@ pub use listing::{Listing, OwnerFilter};
 pub use object_storage::{accounts, buckets, objects, parts, uploads, versions};
 pub use organizations::{ledger, limits, ssh_keys, users};
 pub use store::{Database, Store, Tx};
-pub use workflow::{events, idempotency, requests};
+pub use workflow::{events, idempotency, line, requests};
 
 /// What store functions return.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -4,9 +4,8 @@ use tarn_model::Time;
 use tarn_model::capacity::HeldCapacity;
 use tarn_model::gpus::{Drain, Figures, GpuRecord, ObservedGpu};
 use tarn_model::ids::{ClusterId, InstanceId};
-use tarn_store::{Tx, events, gpus, host, instances, requests, storage};
+use tarn_store::{Tx, events, gpus, host, instances, line, storage};
 
-use crate::requests::QUEUE_WINDOW;
 use crate::{Caller, Control, Error, Result};
 
 /// The host as administrators see it.
@@ -83,7 +82,7 @@ pub async fn drain(control: &Control, caller: &Caller, drained: Option<DrainReas
         match drain {
             Some(_) => Ok("The host accepts no new clusters; running clusters continue.".to_owned()),
             None => {
-                requests::wake_line(tx, QUEUE_WINDOW)?;
+                line::wake(tx)?;
                 Ok("The host accepts new clusters again.".to_owned())
             }
         }
@@ -193,7 +192,7 @@ async fn change_gpu(
                 Ok(format!("GPU {} is not offered: {why}. Instance {instance} keeps it.", there.id))
             }
             (None, None) => {
-                requests::wake_line(tx, QUEUE_WINDOW)?;
+                line::wake(tx)?;
                 Ok(format!("GPU {} is offered.", there.id))
             }
             (None, Some((instance, _))) => Ok(format!(

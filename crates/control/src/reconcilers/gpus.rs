@@ -6,9 +6,8 @@
 use std::time::Duration;
 
 use tarn_model::gpus::{GpuObservation, GpuRecord, Health, ObservedGpu, Unseen};
-use tarn_store::{Tx, clusters, events, gpus, instances, requests};
+use tarn_store::{Tx, clusters, events, gpus, instances, line};
 
-use crate::requests::QUEUE_WINDOW;
 use crate::{Control, Result};
 
 /// Observes all GPUs once. A look that fails counts as one that saw nothing.
@@ -41,7 +40,7 @@ pub async fn tick(control: &Control) -> Result<Duration> {
     // comes after the write.
     let are_others = control.host_view().record_look(&look.seen, &unseen_now.missed, control.prices());
     if are_others {
-        control.store().write(|tx| -> Result<u64> { Ok(requests::wake_line(tx, QUEUE_WINDOW)?) }).await?;
+        control.store().write(|tx| -> Result<()> { Ok(line::wake(tx)?) }).await?;
     }
     if is_news || are_others {
         control.memory.due.notify_one();
@@ -70,7 +69,7 @@ fn save_changes(
         gpus::forget(tx, id)?;
     }
     if is_more {
-        requests::wake_line(tx, QUEUE_WINDOW)?;
+        line::wake(tx)?;
     }
     Ok(unseen)
 }

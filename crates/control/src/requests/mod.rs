@@ -21,7 +21,7 @@ use tarn_store::Tx;
 
 use crate::{Control, Error, Result};
 
-pub(crate) use clusters::{PULL, QUEUE_WINDOW};
+pub(crate) use clusters::{PULL, line};
 pub(crate) use start::{end_request, start_completed, start_queued, start_request};
 
 /// A kind of request, with the objects of one request.
@@ -76,8 +76,10 @@ pub enum Next {
     DoneUntil(Time),
     /// The step is done with this deadline, and the next step is skipped.
     SkipUntil(Time),
-    /// The step has to wait and holds nothing; it runs again when the request is woken.
-    Wait,
+    /// The step has to wait and holds nothing; it runs again when the request is woken, and at this time.
+    Wait {
+        until: Option<Time>,
+    },
 }
 
 /// Why a step failed.

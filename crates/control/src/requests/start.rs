@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use tarn_model::capacity::Claim;
 use tarn_model::ids::RequestId;
 use tarn_model::requests::{Progress, Request, RequestKind};
 use tarn_model::users::Owner;
-use tarn_store::{Tx, events, requests};
+use tarn_store::{Tx, events, line, requests};
 
-use super::QUEUE_WINDOW;
 use crate::Result;
 
 /// Starts a request that must finish within `limit`.
@@ -17,14 +17,17 @@ pub(crate) fn start_request(tx: &mut Tx<'_>, owner: Owner, kind: RequestKind, li
     Ok(request)
 }
 
-/// Starts a request that waits in the capacity queue for at most `limit`. A request behind the window of the queue
-/// sleeps until the queue has moved.
-pub(crate) fn start_queued(tx: &mut Tx<'_>, owner: Owner, kind: RequestKind, limit: Duration) -> Result<Request> {
-    let (deadline, now) = (tx.now().after(limit), tx.now());
-    let far_back = requests::line_length(tx, QUEUE_WINDOW)? >= u64::from(QUEUE_WINDOW);
-    let due = if far_back { deadline } else { now };
-    let request = Request { due, deadline, progress: Progress::Queued, ..new_request(tx, owner, kind) };
-    requests::insert(tx, &request)?;
+/// Starts the request of a claim, which waits in the capacity queue for at most `limit`.
+pub(crate) fn start_queued(
+    tx: &mut Tx<'_>,
+    owner: Owner,
+    kind: RequestKind,
+    claim: &Claim,
+    limit: Duration,
+) -> Result<Request> {
+    let deadline = tx.now().after(limit);
+    let request = Request { deadline, progress: Progress::Queued, ..new_request(tx, owner, kind) };
+    line::enter(tx, &request, claim)?;
     Ok(request)
 }
 

@@ -187,9 +187,10 @@ impl Runner {
         let write = self.control.store().write(move |tx| -> Result<Lease> {
             let mut request = Request { attempts: 0, ..held.clone() };
             let (done, deadline) = match commit(tx)? {
-                Next::Wait => {
-                    // The event that lets it continue wakes the request; otherwise its deadline does.
-                    let request = Request { due: request.deadline, message: None, ..request };
+                Next::Wait { until } => {
+                    // The event that lets it continue wakes the request; otherwise this time or its deadline does.
+                    let due = until.map_or(request.deadline, |until| until.min(request.deadline));
+                    let request = Request { due, message: None, ..request };
                     requests::save(tx, &request)?;
                     requests::release(tx, &request)?;
                     return Ok(Lease::Released);

@@ -12,9 +12,8 @@ use std::sync::Arc;
 
 use tarn_model::Time;
 use tarn_model::requests::Request;
-use tarn_store::requests;
+use tarn_store::{line, requests};
 
-use crate::requests::QUEUE_WINDOW;
 use crate::{Control, Error, Result};
 
 use faults::Faults;
@@ -45,7 +44,7 @@ impl Runner {
                 requests::release_all(tx)?;
             }
             // The host may have grown since the queue was last considered.
-            requests::wake_line(tx, QUEUE_WINDOW)?;
+            line::wake(tx)?;
             Ok(())
         });
         write.await

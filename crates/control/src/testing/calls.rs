@@ -26,6 +26,13 @@ impl World {
         self.create_of(kind, nodes, None).await
     }
 
+    /// A cluster that another caller is creating.
+    pub async fn create_as(&self, caller: &Caller, kind: &str, nodes: u32) -> (ClusterId, RequestId) {
+        let new = clusters::NewCluster { instance_type: kind.into(), num_nodes: Some(nodes), ..Default::default() };
+        let accepted = clusters::create(&self.control, caller, new).await.unwrap();
+        (accepted.cluster, accepted.request)
+    }
+
     /// A cluster whose nodes are started from an image.
     pub async fn create_of(&self, kind: &str, nodes: u32, image: Option<&str>) -> (ClusterId, RequestId) {
         let (instance_type, container) = (kind.into(), image.map(str::to_owned));

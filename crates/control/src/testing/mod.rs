@@ -162,7 +162,7 @@ impl World {
         World { control, driver, ..self }
     }
 
-    /// Runs until nothing is due within an hour.
+    /// Runs until nothing is due within twenty minutes.
     pub async fn settle(&self) {
         self.settle_with(&Runner::new(self.control.clone())).await;
     }
@@ -174,10 +174,10 @@ impl World {
 
     async fn settle_with(&self, runner: &Runner) {
         for _ in 0..200 {
-            let soon = self.clock.now().after(Duration::from_secs(3600));
+            let soon = self.clock.now().after(Duration::from_secs(20 * 60));
             match runner.tick().await.unwrap() {
                 Some(next) if next < soon => self.clock.move_to(next),
-                // Only the capacity queue is left, and its deadline is far away.
+                // Only the capacity queue is left: its deadlines and its turns to reserve are far away.
                 Some(_) => return,
                 None if self.open().await.is_empty() => return,
                 // A runner died with a lease.

@@ -15,6 +15,8 @@ pub struct Amounts {
     pub volume_gb: u64,
     /// Bytes of objects.
     pub object_bytes: u64,
+    /// Claims that were examined, did not fit, and wait.
+    pub waiting: u64,
 }
 
 /// The limit of every resource; `None` is no limit.
@@ -27,7 +29,16 @@ pub struct Limits {
     pub volume_gb: Option<u64>,
     /// An object may replace another one, so object storage calls [`fits`] itself.
     pub object_bytes: Option<u64>,
+    /// Of claims that wait; zero is no limit. Only [`Limits::admit_claim`] checks it.
+    pub waiting: Option<u64>,
 }
+
+/// How many claims of an organization may wait if nothing else is configured.
+pub const DEFAULT_WAITING: u64 = 16;
+
+/// How many claims of an organization may be in the line before the runner has examined them, beyond those that may
+/// wait. Only a runner that cannot keep up lets so many gather.
+pub const MAX_UNEXAMINED: u64 = 1000;
 
 /// Returns whether `more` is within a limit. Zero always is, because a limit may have been lowered below what is used.
 pub fn fits(limit: u64, used: u64, more: u64) -> bool {
@@ -43,12 +54,29 @@ impl Limits {
             gpus: self.gpus.or(others.gpus),
             volume_gb: self.volume_gb.or(others.volume_gb),
             object_bytes: self.object_bytes.or(others.object_bytes),
+            waiting: self.waiting.or(others.waiting),
         }
     }
 
     /// Returns whether nothing is limited.
     pub fn is_empty(&self) -> bool {
         *self == Limits::default()
+    }
+
+    /// Returns the number of claims that may wait, if it is limited.
+    pub fn waiting(&self) -> Option<u64> {
+        self.waiting.filter(|limit| *limit > 0)
+    }
+
+    /// Refuses another claim when as many wait as may wait. Claims that were not examined yet may all fit, so they do
+    /// not count until there are very many of them.
+    pub fn admit_claim(&self, scope: &str, waiting: u64, in_line: u64) -> Result<(), Refused> {
+        match self.waiting() {
+            Some(limit) if waiting >= limit || in_line >= limit.saturating_add(MAX_UNEXAMINED) => {
+                Err(Refused::TooManyWaiting { whose: whose(scope), limit, waiting: waiting.max(limit) })
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Refuses an amount that exceeds a limit.
@@ -63,7 +91,7 @@ impl Limits {
         ] {
             let Some(limit) = limit else { continue };
             if !fits(limit, used, more) {
-                let whose = if scope.starts_with("o-") { "organization" } else { "user" };
+                let whose = whose(scope);
                 let (limit, used, more) = (shown(limit), shown(used), shown(more));
                 let what = if limit == "1" { one } else { other };
                 return Err(Refused::LimitReached { whose, what, limit, used, more });
@@ -71,6 +99,10 @@ impl Limits {
         }
         Ok(())
     }
+}
+
+fn whose(scope: &str) -> &'static str {
+    if scope.starts_with("o-") { "organization" } else { "user" }
 }
 
 #[cfg(test)]
@@ -102,6 +134,20 @@ mod tests {
         let one = Amounts { instances: 1, ..Amounts::default() };
         assert_eq!(limits.admit("o-1", &gpus(6), &one), Ok(()), "lowered below what there is");
         assert_eq!(limits.admit("o-1", &gpus(u64::MAX), &gpus(u64::MAX)).unwrap_err().code(), "limit_reached");
+    }
+
+    #[test]
+    fn claims_are_refused_when_enough_wait() {
+        let limits = Limits { waiting: Some(2), ..Limits::default() };
+        assert_eq!(limits.admit_claim("o-1", 1, 500), Ok(()), "claims that were not examined may fit");
+        let refused = limits.admit_claim("o-1", 2, 2).unwrap_err();
+        assert_eq!(refused.code(), "limit_reached");
+        let told = "2 clusters of the organization wait for capacity, and no more than 2 may wait";
+        assert!(refused.to_string().starts_with(told), "{refused}");
+        assert!(limits.admit_claim("o-1", 0, 2 + MAX_UNEXAMINED).is_err());
+        for unlimited in [Limits { waiting: Some(0), ..Limits::default() }, Limits::default()] {
+            assert_eq!(unlimited.admit_claim("o-1", u64::MAX, u64::MAX), Ok(()));
+        }
     }
 
     #[test]

@@ -60,6 +60,11 @@ pub enum Refused {
          an administrator of the engine for a higher limit"
     )]
     LimitReached { whose: &'static str, what: &'static str, limit: String, used: String, more: String },
+    #[error(
+        "{waiting} clusters of the {whose} wait for capacity, and no more than {limit} may wait; wait until one of them starts, \
+         destroy one, or ask an administrator of the engine for a higher limit"
+    )]
+    TooManyWaiting { whose: &'static str, limit: u64, waiting: u64 },
     #[error("the GPU is {health}; only a FATAL GPU has to be cleared, others recover by themselves")]
     GpuNotFatal { health: &'static str },
     #[error("the state {from} does not allow '{transition}'")]
@@ -90,7 +95,7 @@ impl Refused {
             Refused::JobStarted { .. } => "job_started",
             Refused::JobWithoutFiles { .. } => "job_without_files",
             Refused::ClusterTornDown { .. } => "cluster_torn_down",
-            Refused::LimitReached { .. } => "limit_reached",
+            Refused::LimitReached { .. } | Refused::TooManyWaiting { .. } => "limit_reached",
             Refused::GpuNotFatal { .. } => "gpu_not_fatal",
             Refused::Transition { .. } => "wrong_state",
         }

@@ -1,7 +1,5 @@
-//! Placement: what the host has, what is taken, and whether a claim fits now, later or never.
-//!
-//! The capacity queue is first come, first served, and no claim starves: a claim may pass an earlier one only with the
-//! capacity that the earlier one leaves, because every claim that waits ahead counts as if it were already placed.
+//! Placement: what the host has, what is taken, and whether a claim fits now, later or never. Which of the claims that
+//! wait is placed is decided by [`line`](crate::line).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -54,6 +52,8 @@ pub struct HeldCapacity {
     pub gpus: BTreeSet<String>,
     /// The GPUs that are not offered, with the reason.
     pub withheld: BTreeMap<String, String>,
+    /// The GPUs that cannot be had while others are held, with the reason.
+    pub kept_apart: BTreeMap<String, String>,
     /// Why nothing new is placed at all.
     pub closed: Option<String>,
 }
@@ -65,18 +65,31 @@ impl HeldCapacity {
         for (slice, whole) in slices {
             let (has_slice, has_whole) = (self.gpus.contains(&slice), self.gpus.contains(&whole));
             if has_slice {
-                self.withheld.entry(whole).or_insert_with(|| "an instance has a slice of it".into());
+                self.kept_apart.entry(whole).or_insert_with(|| "an instance has a slice of it".into());
             }
             if has_whole {
                 let why = "an instance has the whole GPU that it is a slice of";
-                self.withheld.entry(slice).or_insert_with(|| why.into());
+                self.kept_apart.entry(slice).or_insert_with(|| why.into());
             }
         }
     }
 
+    /// Returns why a GPU is not offered.
+    fn why_withheld(&self, gpu: &str) -> Option<&String> {
+        self.withheld.get(gpu).or_else(|| self.kept_apart.get(gpu))
+    }
+
     /// Returns whether a GPU is free and offered.
     pub fn leaves(&self, gpu: &Gpu) -> bool {
-        !self.gpus.contains(&gpu.id) && !self.withheld.contains_key(&gpu.id)
+        !self.gpus.contains(&gpu.id) && self.why_withheld(&gpu.id).is_none()
+    }
+
+    /// Returns free GPUs for each node of a claim that fits.
+    pub fn choose_gpus(&self, inventory: &Inventory, claim: &Claim) -> Vec<Vec<String>> {
+        let wanted = claim.shape.gpu_model.as_deref();
+        let is_free = |gpu: &&Gpu| Some(gpu.model.as_str()) == wanted && self.leaves(gpu);
+        let mut devices = inventory.gpus.iter().filter(is_free).map(|gpu| gpu.id.clone());
+        (0..claim.nodes).map(|_| devices.by_ref().take(claim.shape.gpus as usize).collect()).collect()
     }
 }
 
@@ -99,7 +112,7 @@ impl Shortage {
         let Shortage::Gpus { model, needed, free, .. } = self else { return self };
         let all: Vec<&Gpu> = inventory.gpus.iter().filter(|gpu| gpu.model == model).collect();
         let away: Vec<_> = all.iter().filter(|gpu| !held.gpus.contains(&gpu.id)).collect();
-        let away: Vec<_> = away.iter().filter_map(|gpu| Some((&gpu.id, held.withheld.get(&gpu.id)?))).collect();
+        let away: Vec<_> = away.iter().filter_map(|gpu| Some((&gpu.id, held.why_withheld(&gpu.id)?))).collect();
         let mut reasons: Vec<_> = away.iter().take(MAX_LISTED).map(|(id, why)| format!("{id}: {why}")).collect();
         if away.len() > MAX_LISTED {
             reasons.push(format!("and {} more", away.len() - MAX_LISTED));
@@ -147,26 +160,13 @@ fn singular_or_plural(amount: u64, each: u64, [one, other]: [&'static str; 2]) -
     if amount == each { one } else { other }
 }
 
-/// Places a claim: returns the ids of the GPUs for each node, or what is missing. `ahead` are the claims in front of it
-/// in the capacity queue.
-pub fn place(
-    inventory: &Inventory,
-    held: &HeldCapacity,
-    ahead: &[Claim],
-    claim: &Claim,
-) -> Result<Vec<Vec<String>>, Shortage> {
+/// Checks whether a claim fits into what is free, whoever waits.
+pub fn fits_now(inventory: &Inventory, held: &HeldCapacity, claim: &Claim) -> Result<(), Shortage> {
     if let Some(reason) = &held.closed {
         return Err(Shortage::Closed { reason: reason.clone() });
     }
-    let free = Free::after_claims(inventory, held, ahead);
-    free.check_claim(claim).map_err(|shortage| shortage.with_withheld_gpus(inventory, held))?;
-    let wanted = claim.shape.gpu_model.as_deref();
-    let mut devices = inventory
-        .gpus
-        .iter()
-        .filter(|gpu| Some(gpu.model.as_str()) == wanted && held.leaves(gpu))
-        .map(|gpu| gpu.id.clone());
-    Ok((0..claim.nodes).map(|_| devices.by_ref().take(claim.shape.gpus as usize).collect()).collect())
+    let shortage = Free::after_held(inventory, held).check_claim(claim);
+    shortage.map_err(|shortage| shortage.with_withheld_gpus(inventory, held))
 }
 
 /// Checks whether a claim could fit on an empty host.
@@ -174,26 +174,16 @@ pub fn fits_ever(inventory: &Inventory, claim: &Claim) -> Result<(), Shortage> {
     Free::after_held(inventory, &HeldCapacity::default()).check_claim(claim)
 }
 
-/// Returns how many instances of a shape could be placed now, behind the claims that wait.
-pub fn room(inventory: &Inventory, held: &HeldCapacity, ahead: &[Claim], shape: &Shape) -> u64 {
-    if held.closed.is_some() {
-        return 0;
-    }
-    let free = Free::after_claims(inventory, held, ahead);
-    let gpus = shape.gpu_model.as_deref().map(|model| free.gpus.get(model).copied().unwrap_or(0));
-    let of = |free: u64, each: u64| free.checked_div(each).unwrap_or(u64::MAX);
-    let by_gpus = gpus.map_or(u64::MAX, |free| of(free, shape.gpus.into()));
-    by_gpus.min(of(free.cpu_milli, shape.cpu_milli)).min(of(free.memory_bytes, shape.memory_bytes))
-}
-
-struct Free<'a> {
-    cpu_milli: u64,
-    memory_bytes: u64,
-    gpus: BTreeMap<&'a str, u64>,
+/// How much of each resource is free.
+#[derive(Clone, Debug)]
+pub(super) struct Free<'a> {
+    pub(super) cpu_milli: u64,
+    pub(super) memory_bytes: u64,
+    pub(super) gpus: BTreeMap<&'a str, u64>,
 }
 
 impl<'a> Free<'a> {
-    fn after_held(inventory: &'a Inventory, held: &HeldCapacity) -> Self {
+    pub(super) fn after_held(inventory: &'a Inventory, held: &HeldCapacity) -> Self {
         let mut gpus = BTreeMap::new();
         for gpu in inventory.gpus.iter().filter(|gpu| held.leaves(gpu)) {
             *gpus.entry(gpu.model.as_str()).or_default() += 1;
@@ -205,14 +195,26 @@ impl<'a> Free<'a> {
         }
     }
 
-    /// What is free after every waiting claim is set aside.
-    fn after_claims(inventory: &'a Inventory, held: &HeldCapacity, ahead: &[Claim]) -> Self {
-        let mut free = Free::after_held(inventory, held);
-        ahead.iter().for_each(|earlier| free.set_aside(earlier));
-        free
+    /// Returns how many instances of a shape fit.
+    pub(super) fn count_of(&self, shape: &Shape) -> u64 {
+        let gpus = shape.gpu_model.as_deref().map(|model| self.gpus.get(model).copied().unwrap_or(0));
+        let of = |free: u64, each: u64| free.checked_div(each).unwrap_or(u64::MAX);
+        let by_gpus = gpus.map_or(u64::MAX, |free| of(free, shape.gpus.into()));
+        by_gpus.min(of(self.cpu_milli, shape.cpu_milli)).min(of(self.memory_bytes, shape.memory_bytes))
     }
 
-    fn set_aside(&mut self, claim: &Claim) {
+    /// Returns the lesser amount of each resource.
+    pub(super) fn at_most(mut self, other: &Free<'a>) -> Self {
+        self.cpu_milli = self.cpu_milli.min(other.cpu_milli);
+        self.memory_bytes = self.memory_bytes.min(other.memory_bytes);
+        for (model, free) in &mut self.gpus {
+            *free = (*free).min(other.gpus.get(model).copied().unwrap_or(0));
+        }
+        self
+    }
+
+    /// Takes away what a claim needs, as far as it is there.
+    pub(super) fn set_aside(&mut self, claim: &Claim) {
         let nodes = u64::from(claim.nodes);
         self.cpu_milli = self.cpu_milli.saturating_sub(claim.shape.cpu_milli.saturating_mul(nodes));
         self.memory_bytes = self.memory_bytes.saturating_sub(claim.shape.memory_bytes.saturating_mul(nodes));
@@ -221,7 +223,7 @@ impl<'a> Free<'a> {
         }
     }
 
-    fn check_claim(&self, claim: &Claim) -> Result<(), Shortage> {
+    pub(super) fn check_claim(&self, claim: &Claim) -> Result<(), Shortage> {
         let nodes = u64::from(claim.nodes);
         if let Some(model) = &claim.shape.gpu_model {
             let needed = u64::from(claim.shape.gpus).saturating_mul(nodes);
@@ -265,14 +267,18 @@ mod tests {
         Claim { shape: Shape { cpu_milli: 1000 * count, memory_bytes: 1, gpus: 0, gpu_model: None }, nodes: 1 }
     }
 
+    fn place(inventory: &Inventory, held: &HeldCapacity, claim: &Claim) -> Result<Vec<Vec<String>>, Shortage> {
+        fits_now(inventory, held, claim).map(|()| held.choose_gpus(inventory, claim))
+    }
+
     #[test]
     fn gpu_has_one_owner() {
         let mut held =
             HeldCapacity { gpus: BTreeSet::from(["gpu-0".into(), "gpu-2".into()]), ..HeldCapacity::default() };
-        let placed = place(&host(), &held, &[], &Claim { nodes: 2, ..gpus(2) }).unwrap();
+        let placed = place(&host(), &held, &Claim { nodes: 2, ..gpus(2) }).unwrap();
         assert_eq!(placed, [["gpu-1", "gpu-3"], ["gpu-4", "gpu-5"]]);
         held.gpus.extend(placed.into_iter().flatten());
-        let shortage = place(&host(), &held, &[], &gpus(4)).unwrap_err();
+        let shortage = place(&host(), &held, &gpus(4)).unwrap_err();
         assert_eq!(shortage.to_string(), "4 H100 GPUs, 2 are free");
     }
 
@@ -286,26 +292,6 @@ mod tests {
     }
 
     #[test]
-    fn later_claim_takes_what_earlier_leaves() {
-        let held = HeldCapacity {
-            cpu_milli: 5_000,
-            memory_bytes: 5,
-            gpus: (0..5).map(|n| format!("gpu-{n}")).collect(),
-            ..HeldCapacity::default()
-        };
-        assert!(place(&host(), &held, &[], &cpus(2)).is_ok());
-        assert!(place(&host(), &held, &[gpus(2)], &cpus(2)).is_err(), "one CPU is left beside the waiting claim");
-        assert!(place(&host(), &held, &[gpus(2)], &cpus(1)).is_ok());
-        assert!(place(&host(), &held, &[gpus(8)], &gpus(1)).is_err(), "the small one must not starve the large one");
-        let room = |ahead: &[Claim]| room(&host(), &held, ahead, &cpus(1).shape);
-        assert_eq!(
-            (room(&[]), room(&[gpus(2)]), room(&[gpus(8)])),
-            (3, 1, 0),
-            "the reported room is what would be placed"
-        );
-    }
-
-    #[test]
     fn withheld_gpu_is_not_placed() {
         let withheld = [("gpu-0", "Xid 79"), ("gpu-1", "drained"), ("gpu-7", "too hot")];
         let withheld = withheld.map(|(id, why)| (id.to_owned(), why.to_owned()));
@@ -314,16 +300,17 @@ mod tests {
             withheld: withheld.into(),
             ..HeldCapacity::default()
         };
-        assert_eq!(place(&host(), &held, &[], &gpus(2)).unwrap(), [["gpu-2", "gpu-3"]]);
-        let shortage = place(&host(), &held, &[], &gpus(8)).unwrap_err().to_string();
+        assert_eq!(place(&host(), &held, &gpus(2)).unwrap(), [["gpu-2", "gpu-3"]]);
+        let shortage = place(&host(), &held, &gpus(8)).unwrap_err().to_string();
         let told = "8 H100 GPUs, 5 are free (2 of 8 H100 GPUs are not offered: gpu-0: Xid 79, gpu-1: drained)";
         assert_eq!(shortage, told, "a GPU with an owner would not help");
         assert!(fits_ever(&host(), &gpus(8)).is_ok(), "the GPUs may return");
-        assert_eq!((room(&host(), &held, &[], &gpus(2).shape), room(&host(), &held, &[], &cpus(3).shape)), (2, 2));
+        let host_of_eight = host();
+        let free = Free::after_held(&host_of_eight, &held);
+        assert_eq!((free.count_of(&gpus(2).shape), free.count_of(&cpus(3).shape)), (2, 2));
         let closed = HeldCapacity { closed: Some("drained: a new kernel".into()), ..HeldCapacity::default() };
-        let shortage = place(&host(), &closed, &[], &cpus(1)).unwrap_err();
+        let shortage = place(&host(), &closed, &cpus(1)).unwrap_err();
         assert_eq!(shortage.to_string(), "the host to take on work again (drained: a new kernel)");
-        assert_eq!(room(&host(), &closed, &[], &cpus(1).shape), 0);
     }
 
     #[test]
@@ -334,7 +321,7 @@ mod tests {
         held.keep_apart(slices());
         let free: Vec<_> = host().gpus.into_iter().filter(|gpu| held.leaves(gpu)).map(|gpu| gpu.id).collect();
         assert_eq!(free, ["gpu-2", "gpu-5", "gpu-6", "gpu-7"]);
-        let shortage = place(&host(), &held, &[], &gpus(8)).unwrap_err().to_string();
+        let shortage = place(&host(), &held, &gpus(8)).unwrap_err().to_string();
         assert!(
             shortage.contains("gpu-0: an instance has a slice of it, gpu-4: an instance has the whole GPU"),
             "{shortage}"
@@ -355,7 +342,7 @@ mod tests {
             let (inventory, mut held) = (host(), HeldCapacity { withheld: away.collect(), ..HeldCapacity::default() });
             for (size, wants_gpus) in claims {
                 let claim = if wants_gpus { gpus(u32::from(size % 9)) } else { cpus(u64::from(size % 9)) };
-                if let Ok(placed) = place(&inventory, &held, &[], &claim) {
+                if let Ok(placed) = place(&inventory, &held, &claim) {
                     held.cpu_milli += claim.shape.cpu_milli;
                     held.memory_bytes += claim.shape.memory_bytes;
                     for gpu in placed.into_iter().flatten() {

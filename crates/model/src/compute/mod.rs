@@ -7,3 +7,4 @@ pub mod gpus;
 pub mod images;
 pub mod instance_end;
 pub mod lifecycle;
+pub mod line;

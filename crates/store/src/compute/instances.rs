@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tarn_model::capacity::{Claim, HeldCapacity, Shape};
+use tarn_model::capacity::{HeldCapacity, Shape};
 use tarn_model::clusters::{Cluster, Instance};
 use tarn_model::ids::{ClusterId, InstanceId, VolumeId};
 
@@ -98,17 +98,6 @@ pub fn gpu_owners(tx: &mut Tx<'_>) -> Result<BTreeMap<String, (InstanceId, Clust
     Ok(owners)
 }
 
-/// Returns the claims in the capacity queue, oldest first, each with its cluster; at most `limit`.
-pub fn waiting(tx: &mut Tx<'_>, limit: u32) -> Result<Vec<(ClusterId, Claim)>> {
-    let sql = "select r.cluster_id, c.num_nodes, i.cpu_milli, i.memory_bytes, i.gpu_count, i.gpu_model \
-               from requests r join clusters c on c.id = r.cluster_id join instances i on i.cluster_id = c.id and i.node = 0 \
-               where r.waiting = 1 order by r.created_us, r.id limit $1";
-    tx.rows(sql, &params![limit], |row| {
-        let (cluster, nodes) = (row.id()?, row.count()?);
-        Ok((cluster, Claim { nodes, shape: read_shape(row)? }))
-    })
-}
-
 /// An instance as the database records it, for comparison with what the driver observes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimed {
@@ -151,7 +140,7 @@ fn read_instance(row: &mut Row) -> Result<Instance> {
     })
 }
 
-fn read_shape(row: &mut Row) -> Result<Shape> {
+pub(crate) fn read_shape(row: &mut Row) -> Result<Shape> {
     let (cpu_milli, memory_bytes) = (row.count()?, row.count()?);
     Ok(Shape { cpu_milli, memory_bytes, gpus: row.count()?, gpu_model: row.maybe_text()? })
 }

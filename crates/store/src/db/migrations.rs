@@ -1,7 +1,7 @@
 //! The migrations, in order. They only add tables and columns. A removal waits for the release after the last use.
 
 /// Each migration runs once, in its own transaction.
-pub(crate) const ALL: [&str; 10] = [
+pub(crate) const ALL: [&str; 11] = [
     include_str!("../../../../migrations/0001_spine.sql"),
     include_str!("../../../../migrations/0002_machines.sql"),
     include_str!("../../../../migrations/0003_volumes.sql"),
@@ -12,6 +12,7 @@ pub(crate) const ALL: [&str; 10] = [
     include_str!("../../../../migrations/0008_limits.sql"),
     include_str!("../../../../migrations/0009_audit.sql"),
     include_str!("../../../../migrations/0014_access.sql"),
+    include_str!("../../../../migrations/0011_line.sql"),
 ];
 
 /// The schema version that this program supports: the number of migrations.

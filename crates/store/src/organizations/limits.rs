@@ -7,7 +7,7 @@ use crate::{Error, Result, Tx};
 
 /// Returns the limits of a scope; without a row it has none.
 pub fn get(tx: &mut Tx<'_>, scope: &str) -> Result<Limits> {
-    let sql = "select instances, cpu_milli, gpus, volume_gb, object_bytes from limits where scope = $1";
+    let sql = "select instances, cpu_milli, gpus, volume_gb, object_bytes, waiting from limits where scope = $1";
     Ok(tx.row(sql, &params![scope], read_limits)?.unwrap_or_default())
 }
 
@@ -23,9 +23,9 @@ pub fn set(tx: &mut Tx<'_>, scope: &str, limits: &Limits) -> Result<()> {
         return Ok(());
     }
     let now = tx.now();
-    let sql = "insert into limits (instances, cpu_milli, gpus, volume_gb, object_bytes, scope, changed_us) \
-               values ($1, $2, $3, $4, $5, $6, $7)";
-    tx.run(sql, &params!(limits: instances, cpu_milli, gpus, volume_gb, object_bytes; scope, now))
+    let sql = "insert into limits (instances, cpu_milli, gpus, volume_gb, object_bytes, waiting, scope, changed_us) \
+               values ($1, $2, $3, $4, $5, $6, $7, $8)";
+    tx.run(sql, &params!(limits: instances, cpu_milli, gpus, volume_gb, object_bytes, waiting; scope, now))
 }
 
 /// Returns the scopes that have limits, ordered by id, after this one.
@@ -49,7 +49,9 @@ pub fn used(tx: &mut Tx<'_>, scope: &str) -> Result<Amounts> {
     let volume_gb = tx.single(sql, &params![scope], |row| row.count())?;
     let sql = "select bytes from accounts where org_id = $1";
     let object_bytes = tx.row(sql, &params![scope], |row| row.count())?.unwrap_or(0);
-    Ok(Amounts { volume_gb, object_bytes, ..nodes })
+    let sql = "select count(*) from requests where waiting = 1 and scope = $1 and examined_us is not null";
+    let waiting = tx.single(sql, &params![scope], |row| row.count())?;
+    Ok(Amounts { volume_gb, object_bytes, waiting, ..nodes })
 }
 
 fn read_limits(row: &mut Row) -> Result<Limits> {
@@ -63,5 +65,6 @@ fn read_limits(row: &mut Row) -> Result<Limits> {
         gpus: amount()?,
         volume_gb: amount()?,
         object_bytes: amount()?,
+        waiting: amount()?,
     })
 }

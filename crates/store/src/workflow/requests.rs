@@ -174,26 +174,6 @@ pub fn fence(tx: &mut Tx<'_>, mut request: Request) -> Result<Request> {
     Ok(request)
 }
 
-/// Makes the first `limit` requests of the capacity queue due now, because capacity may have become free.
-pub fn wake_line(tx: &mut Tx<'_>, limit: u32) -> Result<u64> {
-    let now = tx.now();
-    let sql = "update requests set due_us = $1 where due_us > $1 and id in \
-               (select id from requests where waiting = 1 order by created_us, id limit $2)";
-    tx.execute(sql, &params![now, limit])
-}
-
-/// Returns the first requests of the capacity queue, in order.
-pub fn line(tx: &mut Tx<'_>, limit: u32) -> Result<Vec<RequestId>> {
-    let sql = "select id from requests where waiting = 1 order by created_us, id limit $1";
-    tx.rows(sql, &params![limit], |row| row.id())
-}
-
-/// Returns the length of the capacity queue, counted up to `limit`.
-pub fn line_length(tx: &mut Tx<'_>, limit: u32) -> Result<u64> {
-    let sql = "select count(*) from (select 1 from requests where waiting = 1 limit $1) as line";
-    tx.single(sql, &params![limit], |row| row.count())
-}
-
 /// Returns when the next unleased request becomes due.
 pub fn next_due(tx: &mut Tx<'_>) -> Result<Option<Time>> {
     let now = tx.now();

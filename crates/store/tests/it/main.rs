@@ -8,6 +8,7 @@ mod gpus;
 mod jobs;
 mod keys;
 mod limits;
+mod line;
 mod migrations;
 mod nouns;
 mod objects;

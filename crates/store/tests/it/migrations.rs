@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use rstest::rstest;
-use tarn_model::ids::VolumeId;
+use tarn_model::Time;
+use tarn_model::ids::{RequestId, VolumeId};
+use tarn_model::requests::Request;
 use tarn_model::storage::{VolumeRemains, VolumeState};
 use tarn_store::testing::{DatabaseKind, ManualClock, SeededIds, empty};
-use tarn_store::{Store, installation, storage};
+use tarn_store::{Store, installation, line, requests, storage};
 
 use crate::support::raw;
 
@@ -60,4 +62,50 @@ async fn older_installation_keeps_permissive_defaults(
     let (clock, ids) = (Arc::new(ManualClock::default()), Arc::new(SeededIds::new(7)));
     let store = Store::open(&fresh.database, clock, ids).await.unwrap();
     assert_eq!(store.read(installation::keeps_permissive_defaults).await.unwrap(), is_older);
+}
+
+/// Claims that wait when the program is replaced keep their places, and equal ones are found to be equal.
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn older_waiting_claims_keep_their_places(
+    #[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind,
+) {
+    let Some(fresh) = empty(database).await else { return };
+    let claim = |number: u32, cpus: u32| {
+        format!(
+            "insert into clusters (id, scope, name, user_id, instance_type, num_nodes, hourly_rate_micros, deletion_protection, state, \
+             since_us, created_us, version) values ('c-{number:012}', 'o-000000000000', 'n{number}', 'u-000000000000', 'x', 1, 0, 0, \
+             'PENDING', 1, 1, 0); \
+             insert into instances (id, cluster_id, node, state, cpu_milli, memory_bytes, gpu_count, gpus, holds_capacity, boot) \
+             values ('i-{number:012}', 'c-{number:012}', 0, 'PENDING', {cpus}000, 5, 0, '', 0, 1); \
+             insert into requests (id, type, status, user_id, org_id, scope, cluster_id, waiting, step, attempts, due_us, deadline_us, \
+             lease_until_us, epoch, created_us) values ('r-{number:012}', 'CLUSTER_CLAIM', 'PENDING', 'u-000000000000', \
+             'o-000000000000', 'o-000000000000', 'c-{number:012}', 1, 0, 0, 99, 99, 0, 0, {number});"
+        )
+    };
+    let before = [
+        "create table migrations (version bigint primary key);",
+        include_str!("../../../../migrations/0001_spine.sql"),
+        "insert into migrations (version) values (1);",
+        &claim(7, 2),
+        &claim(8, 2),
+        &claim(9, 4),
+    ];
+    raw(&fresh.database, &before.concat()).await;
+    let (clock, ids) = (Arc::new(ManualClock::default()), Arc::new(SeededIds::new(7)));
+    let store = Store::open(&fresh.database, clock, ids).await.unwrap();
+    let id = |number: u32| format!("r-{number:012}").parse::<RequestId>().unwrap();
+    let mut firsts = store.read(|tx| line::firsts(tx, 10)).await.unwrap();
+    firsts.sort_by_key(|one| one.place.since);
+    assert_eq!(firsts.iter().map(|one| one.place.request.clone()).collect::<Vec<_>>(), [id(7), id(9)]);
+    let next = store.read(|tx| line::next_equals(tx, &firsts[0].place, 10)).await.unwrap();
+    assert_eq!(next.len(), 1);
+    assert_eq!((&next[0].place.request, &next[0].claim), (&id(8), &firsts[0].claim));
+    assert_eq!(store.read(|tx| line::lengths_of(tx, "o-000000000000", 10)).await.unwrap(), (3, 3));
+    // A claim that arrives now is equal to those that waited before.
+    let (key, request) = (firsts[0].claim.clone(), store.read(|tx| requests::get(tx, &id(7))).await.unwrap().unwrap());
+    let request = Request { id: id(10), due: Time::from_micros(50), ..request };
+    store.write(move |tx| line::enter(tx, &request, &key)).await.unwrap();
+    assert_eq!(store.read(|tx| line::firsts(tx, 10)).await.unwrap().len(), 2);
+    assert_eq!(store.read(|tx| requests::get(tx, &id(10))).await.unwrap().unwrap().due, Time::from_micros(99));
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tarn_control::{AfterReboot, Eligibility, Settings};
-use tarn_model::limits::Limits;
+use tarn_model::limits::{DEFAULT_WAITING, Limits};
 
 use super::Config;
 use super::capacity::{AfterRebootName, EligibilityName};
@@ -32,13 +32,23 @@ pub(crate) struct Requests {
 
 /// The default limits of each organization, and of each user without one; absent means unlimited. Limits that an
 /// administrator sets take precedence. The limit of object bytes is in `[object_storage]`.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct DefaultLimits {
     instances: Option<u64>,
     cpus: Option<f64>,
     gpus: Option<u64>,
     volume_gb: Option<u64>,
+    pub(super) waiting: u64,
+}
+
+/// No installation has more clusters that wait.
+const MAX_WAITING: u64 = 1_000_000_000;
+
+impl Default for DefaultLimits {
+    fn default() -> Self {
+        DefaultLimits { instances: None, cpus: None, gpus: None, volume_gb: None, waiting: DEFAULT_WAITING }
+    }
 }
 
 impl DefaultLimits {
@@ -47,6 +57,7 @@ impl DefaultLimits {
             Some(cpus) if !(0.0..=1e9).contains(&cpus) => {
                 Err(Failure(format!("limits.cpus must be a number from 0 to 1000000000, not {cpus}")))
             }
+            _ if self.waiting > MAX_WAITING => Err(Failure(format!("limits.waiting must be at most {MAX_WAITING}"))),
             _ => Ok(()),
         }
     }
@@ -58,6 +69,7 @@ impl DefaultLimits {
             gpus: self.gpus,
             volume_gb: self.volume_gb,
             object_bytes: None,
+            waiting: Some(self.waiting),
         }
     }
 }
@@ -123,6 +135,7 @@ impl Config {
             storage_cap_gb: self.capacity.storage_gb,
             detach_grace: Duration::from_secs(self.storage.detach_grace_seconds),
             limits: self.limits.limits(),
+            line: self.line.rules(),
             after_reboot: match self.after_reboot {
                 AfterRebootName::Start => AfterReboot::Start,
                 AfterRebootName::Leave => AfterReboot::Leave,

@@ -5,6 +5,7 @@ mod gpus;
 mod images;
 mod jobs;
 mod limits;
+mod line;
 mod network;
 mod object_storage;
 mod options;
@@ -24,6 +25,7 @@ use gpus::Gpus;
 use images::Images;
 use jobs::Jobs;
 use limits::{DefaultLimits, RateLimit, Requests};
+use line::Line;
 use network::Network;
 use object_storage::ObjectStorage;
 use organization::Organization;
@@ -72,6 +74,7 @@ pub(crate) struct Config {
     requests: Requests,
     limits: DefaultLimits,
     pub(crate) organization: Organization,
+    line: Line,
     prices: PriceList,
     types: Vec<TypeDefinition>,
     pub(crate) fake: tarn_driver::fake::Settings,
@@ -109,6 +112,7 @@ impl Default for Config {
             requests: Requests::default(),
             limits: DefaultLimits::default(),
             organization: Organization::default(),
+            line: Line::default(),
             prices: PriceList::default(),
             types: Vec::new(),
             fake: tarn_driver::fake::Settings::default(),
@@ -140,6 +144,7 @@ impl Config {
         config.simulated_gpus = options.simulated_gpus.clone().or(config.simulated_gpus);
         config.simulated_gpu_faults = options.simulated_gpu_faults.clone().or(config.simulated_gpu_faults);
         config.rate_limit.per_second = options.rate_limit_per_second.unwrap_or(config.rate_limit.per_second);
+        config.limits.waiting = options.limits_waiting.unwrap_or(config.limits.waiting);
         config.log_format = options.log_format.unwrap_or(config.log_format);
         config.log = options.log.clone().unwrap_or(config.log);
         config.check()?;
@@ -166,6 +171,7 @@ impl Config {
         self.gpus.check()?;
         self.requests.check()?;
         self.limits.check()?;
+        self.line.check()?;
         self.object_storage.check()?;
         self.images.check()?;
         self.jobs.check()?;
@@ -238,6 +244,10 @@ mod tests {
             "[jobs]\nkeep_days = 0",
             "[limits]\ncpus = -1.0",
             "[limits]\ncpus = inf",
+            "[limits]\nwaiting = 1000000001",
+            "[line]\nreserve_after_seconds = 0",
+            "[line]\nreserve_for_seconds = 0",
+            "[line]\nreserve_for_seconds = 31536001",
             "tls_cert = 'a.pem'",
         ] {
             assert!(parsed(text).unwrap().check().is_err(), "{text}");

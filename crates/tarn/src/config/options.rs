@@ -72,6 +72,9 @@ pub(crate) struct ServeOptions {
     /// Maximum calls per second for each API key; 0 means no limit [default: 50]
     #[arg(long, env = "TARN_RATE_LIMIT_PER_SECOND", value_name = "N")]
     pub(super) rate_limit_per_second: Option<u32>,
+    /// Maximum number of clusters of an organization that wait for capacity; 0 means no limit [default: 16]
+    #[arg(long, env = "TARN_LIMITS_WAITING", value_name = "N")]
+    pub(super) limits_waiting: Option<u64>,
     /// Format of log lines [default: text]
     #[arg(long, env = "TARN_LOG_FORMAT", value_enum)]
     pub(super) log_format: Option<LogFormat>,

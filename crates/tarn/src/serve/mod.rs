@@ -102,6 +102,9 @@ pub(crate) async fn run_engine(config: Config) -> Result<()> {
     if let Some((listener, router)) = metrics {
         tokio::spawn(tarn_server::serve(listener, router, None, wait_until_stopped(stopped.clone()), DRAIN_TIMEOUT));
     }
+    if let Some(limit) = config.settings().limits.waiting() {
+        tracing::info!(limit, "further clusters of an organization are refused while this many wait for capacity");
+    }
     print_welcome(&config, &listener, s3.as_ref());
     let s3_router = object_storage::s3_router(&config, objects.clone());
     let mut s3 = tokio::spawn(object_storage::serve_s3(

@@ -2,8 +2,8 @@
 
 use tarn_base::Edit;
 use tarn_model::ids::OrgId;
-use tarn_model::limits::{Amounts, Limits};
-use tarn_store::{Tx, events, limits};
+use tarn_model::limits::{Amounts, Limits, MAX_UNEXAMINED};
+use tarn_store::{Tx, events, limits, line};
 
 use super::admin::account_scope;
 use crate::page;
@@ -34,6 +34,8 @@ pub struct LimitsEdit {
     pub gpus: Edit<u64>,
     pub volume_gb: Edit<u64>,
     pub object_bytes: Edit<u64>,
+    /// Zero is no limit.
+    pub waiting: Edit<u64>,
 }
 
 impl LimitsEdit {
@@ -44,11 +46,12 @@ impl LimitsEdit {
             gpus: self.gpus.apply_to(own.gpus),
             volume_gb: self.volume_gb.apply_to(own.volume_gb),
             object_bytes: self.object_bytes.apply_to(own.object_bytes),
+            waiting: self.waiting.apply_to(own.waiting),
         }
     }
 
     fn check_bounds(&self) -> Result<()> {
-        let all = [self.instances, self.cpu_milli, self.gpus, self.volume_gb, self.object_bytes];
+        let all = [self.instances, self.cpu_milli, self.gpus, self.volume_gb, self.object_bytes, self.waiting];
         if all.iter().any(|edit| matches!(edit, Edit::Set(limit) if *limit > MAX_LIMIT)) {
             Err(Error::invalid("invalid_limit", "the limit is too high; use null to remove it"))
         } else {
@@ -129,10 +132,19 @@ pub(in crate::operations) fn check_limits(
     more: &Amounts,
 ) -> Result<()> {
     let allowed = limits::get(tx, scope)?.or(*defaults);
-    if allowed.is_empty() {
+    if (Limits { waiting: None, ..allowed }).is_empty() {
         return Ok(());
     }
     Ok(allowed.admit(scope, &limits::used(tx, scope)?, more)?)
+}
+
+/// Refuses another claim of a scope of which as many wait as may wait.
+pub(in crate::operations) fn check_waiting(tx: &mut Tx<'_>, defaults: &Limits, scope: &str) -> Result<()> {
+    let allowed = limits::get(tx, scope)?.or(*defaults);
+    let Some(limit) = allowed.waiting() else { return Ok(()) };
+    let counted = u32::try_from(limit.saturating_add(MAX_UNEXAMINED)).unwrap_or(u32::MAX);
+    let (waiting, in_line) = line::lengths_of(tx, scope, counted)?;
+    Ok(allowed.admit_claim(scope, waiting, in_line)?)
 }
 
 fn limits_to_json(limits: &Limits) -> serde_json::Value {
@@ -142,5 +154,6 @@ fn limits_to_json(limits: &Limits) -> serde_json::Value {
         "gpus": limits.gpus,
         "volume_gb": limits.volume_gb,
         "object_bytes": limits.object_bytes,
+        "waiting": limits.waiting,
     })
 }

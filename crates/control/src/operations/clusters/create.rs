@@ -1,5 +1,6 @@
 //! Creating a cluster. Everything is decided and written in one transaction, and the claim enters the capacity queue.
 
+use tarn_model::capacity::Claim;
 use tarn_model::catalogue::InstanceType;
 use tarn_model::clusters::{Cluster, Instance, MAX_JOBS_PARALLEL};
 use tarn_model::ids::{ClusterId, InstanceId};
@@ -55,6 +56,7 @@ pub async fn create(control: &Control, caller: &Caller, new: NewCluster) -> Resu
     let defaults = control.settings().limits;
     let write = control.write(caller, move |tx| {
         limits::check_limits(tx, &defaults, me.user.owner().scope(), &amounts_needed(&kind, nodes))?;
+        limits::check_waiting(tx, &defaults, me.user.owner().scope())?;
         let cluster = insert_cluster(tx, &me, &new, &kind, nodes)?;
         let nodes = insert_nodes(tx, &cluster, &kind)?;
         let given: usize = keys.iter().map(|key| key.public_key.len() + 1).sum();
@@ -67,8 +69,9 @@ pub async fn create(control: &Control, caller: &Caller, new: NewCluster) -> Resu
         }
         let detail = serde_json::json!({ "name": cluster.name, "type": kind.name, "nodes": cluster.num_nodes });
         events::record(tx, me.user.id.as_str(), cluster.owner.scope(), cluster.id.as_str(), "cluster.create", &detail)?;
-        let claim = RequestKind::ClaimCluster(cluster.id.clone());
-        let request = start_queued(tx, request_owner(&me, &cluster.owner), claim, limit)?;
+        let (owner, work) = (request_owner(&me, &cluster.owner), RequestKind::ClaimCluster(cluster.id.clone()));
+        let claim = Claim { shape: kind.shape.clone(), nodes: cluster.num_nodes };
+        let request = start_queued(tx, owner, work, &claim, limit)?;
         let note = if kind.simulated { " Its GPUs are simulated." } else { "" };
         let message =
             format!("Cluster {} ({}) is being created, request {}.{note}", cluster.name, cluster.id, request.id);

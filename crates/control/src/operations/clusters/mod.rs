@@ -14,6 +14,7 @@ use tarn_model::clusters::{Cluster, Instance, MAX_NODES};
 use tarn_model::gpus::{GpuRecord, Health};
 use tarn_model::ids::{ClusterId, RequestId};
 use tarn_model::lifecycle::State;
+use tarn_model::line::Examined;
 use tarn_model::names;
 use tarn_model::requests::{RequestKind, RequestStatus, RequestType};
 use tarn_model::storage::Attachment;
@@ -29,7 +30,7 @@ use crate::explain::Explainer;
 use crate::jobs::queue::cluster_destruction;
 use crate::jobs::queue::ended_metrics::EndedMetrics;
 use crate::page::{self, cut, decode_cursor};
-use crate::requests::{QUEUE_WINDOW, start_completed, start_request};
+use crate::requests::{line, start_completed, start_request};
 use crate::{Caller, Control, Error, Listing, Page, Result};
 use withdraw::{leave_queue, withdraw_open_work};
 
@@ -254,15 +255,14 @@ pub fn catalogue(control: &Control) -> Arc<Catalogue> {
     control.catalogue()
 }
 
-/// Returns all instance types, and how many instances of each could be placed now, behind the claims in the queue.
+/// Returns all instance types, and how many instances of each a new claim would get at once.
 pub async fn types(control: &Control) -> Result<Vec<(InstanceType, u64)>> {
-    let read =
-        control.store().read(|tx| -> Result<_> { Ok((instances::held(tx)?, instances::waiting(tx, QUEUE_WINDOW)?)) });
-    let (held, queue) = read.await?;
-    let ahead: Vec<Claim> = queue.into_iter().map(|(_, claim)| claim).collect();
-    let (inventory, catalogue) = (control.inventory(), control.catalogue());
-    let counted = |kind: &InstanceType| (kind.clone(), capacity::room(&inventory, &held, &ahead, &kind.shape));
-    Ok(catalogue.types().iter().map(counted).collect())
+    let (present, catalogue) = (control.host_view().present_inventory(), control.catalogue());
+    let count = |examined: Examined<'_>| {
+        let counted = |kind: &InstanceType| (kind.clone(), examined.count_room(&kind.shape));
+        catalogue.types().iter().map(counted).collect()
+    };
+    control.store().read(|tx| line::look(tx, &present, count)).await
 }
 
 /// Returns the instance type and the number of nodes, if the host could ever hold them.

@@ -3,17 +3,17 @@
 use tarn_model::clusters::Cluster;
 use tarn_model::lifecycle::State;
 use tarn_model::requests::{Progress, Request, RequestKind};
-use tarn_store::{Tx, requests};
+use tarn_store::{Tx, line, requests};
 
 use crate::Result;
-use crate::requests::{QUEUE_WINDOW, end_request, pulls_image};
+use crate::requests::{end_request, pulls_image};
 
 /// Cancels the claim of a cluster that waits for capacity.
 pub(super) fn leave_queue(tx: &mut Tx<'_>, cluster: &Cluster) -> Result<()> {
     for request in requests::open_of_cluster(tx, &cluster.id)? {
         cancel_request(tx, request, "the cluster was destroyed before it got its capacity")?;
     }
-    requests::wake_line(tx, QUEUE_WINDOW)?;
+    line::wake(tx)?;
     Ok(())
 }
 

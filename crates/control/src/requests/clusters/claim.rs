@@ -3,18 +3,14 @@
 
 use tarn_model::capacity::{self, Claim, Inventory};
 use tarn_model::clusters::Instance;
-use tarn_model::ids::ClusterId;
+use tarn_model::ids::{ClusterId, RequestId};
 use tarn_model::lifecycle::State;
-use tarn_store::{Tx, instances, requests};
+use tarn_store::{Tx, instances, line as rows};
 
-use super::nodes;
 use super::pull_image::{NAME as PULL, pull_image};
+use super::{line, nodes};
 use crate::requests::{Context, Definition, Failure, Next, StepResult, Undo, act, commit, commit_nothing, step};
 use crate::{Error, Result, Settings};
-
-/// How many claims at the front of the queue are considered when capacity becomes free. Claims further back wait until
-/// the queue has moved.
-pub(crate) const QUEUE_WINDOW: u32 = 64;
 
 pub(in crate::requests) fn definition(cluster: &ClusterId) -> Definition<'_> {
     Definition {
@@ -33,14 +29,15 @@ pub(in crate::requests) fn definition(cluster: &ClusterId) -> Definition<'_> {
 async fn reserve_capacity(ctx: Context<'_>, cluster: &ClusterId) -> StepResult {
     let (board, cluster) = (ctx.control.host_view(), cluster.clone());
     let (installed, present) = (board.inventory(), board.present_inventory());
-    let settings = ctx.control.settings().clone();
-    commit(move |tx| try_reserve(tx, [&installed, &present], &cluster, &settings))
+    let (settings, request) = (ctx.control.settings().clone(), ctx.request.id.clone());
+    commit(move |tx| try_reserve(tx, [&installed, &present], &cluster, &request, &settings))
 }
 
 fn try_reserve(
     tx: &mut Tx<'_>,
     [installed, present]: [&Inventory; 2],
     id: &ClusterId,
+    request: &RequestId,
     settings: &Settings,
 ) -> Result<Next> {
     let nodes = nodes::load_nodes(tx, id)?;
@@ -60,20 +57,16 @@ fn try_reserve(
             return Err(Error::conflict("does_not_fit", message));
         }
     }
-    let queue = instances::waiting(tx, QUEUE_WINDOW)?;
-    let Some(position) = queue.iter().position(|(cluster, _)| cluster == id) else {
-        return Ok(Next::Wait);
-    };
-    let ahead: Vec<Claim> = queue[..position].iter().map(|(_, claim)| claim.clone()).collect();
-    let Ok(gpus) = capacity::place(present, &instances::held(tx)?, &ahead, &queue[position].1) else {
-        return Ok(Next::Wait);
+    let decision = line::decide(tx, [installed, present], request, &settings.line)?;
+    let Some(gpus) = decision.start_of(request).cloned() else {
+        rows::set_examined(tx, request)?;
+        return Ok(Next::Wait { until: decision.wake_others(tx, request)? });
     };
     nodes::move_cluster(tx, id, "cluster.placed", State::provision, |instance: &mut Instance| {
         instance.holds_capacity = true;
         instance.gpus = gpus.get(instance.node as usize).cloned().unwrap_or_default();
     })?;
-    // The window moves by one: the claim that enters it must be considered.
-    requests::wake_line(tx, QUEUE_WINDOW + 1)?;
+    decision.wake_others(tx, request)?;
     Ok(next)
 }
 
@@ -89,7 +82,7 @@ pub(super) fn release_capacity(tx: &mut Tx<'_>, id: &ClusterId) -> Result<Next> 
         instance.gpus.clear();
         instances::save(tx, &instance)?;
     }
-    requests::wake_line(tx, QUEUE_WINDOW)?;
+    rows::wake(tx)?;
     Ok(Next::Done)
 }
 

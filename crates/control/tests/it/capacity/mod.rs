@@ -2,6 +2,7 @@
 
 mod gpus;
 mod limits;
+mod line;
 mod missing_gpus;
 mod pool;
 mod queue;

@@ -1,4 +1,4 @@
-//! The capacity queue: explained, first come first served, left by destruction or at the deadline.
+//! The capacity queue: explained, left by a start, by destruction or at the deadline. `line.rs` has its order.
 
 use std::time::Duration;
 
@@ -6,6 +6,7 @@ use rstest::rstest;
 use tarn_control::operations::clusters;
 use tarn_control::testing::{World, host_inventory, world};
 use tarn_control::{Kind, Settings, reconcilers};
+use tarn_model::limits::Limits;
 use tarn_model::requests::RequestStatus;
 use tarn_store::testing::DatabaseKind;
 
@@ -13,28 +14,34 @@ async fn state(world: &World, cluster: &tarn_model::ids::ClusterId) -> &'static 
     clusters::info(&world.control, &world.caller, cluster.as_str()).await.unwrap().cluster.state.name()
 }
 
-/// The capacity queue moves in order.
+/// The capacity queue moves: what is free goes to a later claim at once, and what is freed to the earlier one.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn queue_moves_in_order(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+async fn queue_moves(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
     let Some(world) = world(database).await else { return };
     let first = world.running("4xH100", 1).await;
     let (large, large_request) = world.create("8xH100", 1).await;
-    let (small, small_request) = world.create("1xH100", 1).await;
     world.settle().await;
+    world.wait(Duration::from_secs(1)).await;
+    let (small, _) = world.create("1xH100", 1).await;
+    let (second, second_request) = world.create("4xH100", 1).await;
+    world.settle().await;
+    assert_eq!(state(&world, &small).await, "RUNNING", "a claim that cannot start keeps no other from free GPUs");
     let explained = world.request(&large_request).await.explanation.unwrap();
-    assert!(explained.contains("8 H100 GPUs, 4 are free") && explained.contains("1st in line"), "{explained}");
-    let behind = world.request(&small_request).await;
+    assert!(explained.contains("8 H100 GPUs, 3 are free") && explained.contains("1st in line"), "{explained}");
+    assert!(explained.contains("Claims that fit may overtake it; from "), "{explained}");
+    let behind = world.request(&second_request).await;
     assert!(behind.explanation.unwrap().contains("2nd in line"));
     assert_eq!(behind.request.status(), RequestStatus::Pending);
-    assert_eq!(state(&world, &small).await, "PENDING", "the small one must not starve the large one");
 
     clusters::destroy(&world.control, &world.caller, first.as_str()).await.unwrap();
     world.settle().await;
-    assert_eq!((state(&world, &large).await, state(&world, &small).await), ("RUNNING", "PENDING"));
-    clusters::destroy(&world.control, &world.caller, large.as_str()).await.unwrap();
-    world.settle().await;
-    assert_eq!(state(&world, &small).await, "RUNNING");
+    assert_eq!((state(&world, &large).await, state(&world, &second).await), ("PENDING", "RUNNING"));
+    for cluster in [small, second] {
+        clusters::destroy(&world.control, &world.caller, cluster.as_str()).await.unwrap();
+        world.settle().await;
+    }
+    assert_eq!(state(&world, &large).await, "RUNNING");
     world.assert_agreement("after the queue has moved").await;
 }
 
@@ -88,14 +95,16 @@ async fn impossible_claim_is_refused() {
     }
 }
 
-/// A queue longer than its window is served to its end.
+/// A long queue of equal claims is served to its end.
 #[tokio::test(flavor = "multi_thread")]
 async fn long_queue_is_served_to_its_end() {
     let Some(world) = world(DatabaseKind::Sqlite).await else {
         return;
     };
+    let world = world.with_settings(Settings { limits: Limits::default(), ..Settings::default() });
     let mut queue = vec![world.running("8xCPU", 1).await];
     for _ in 0..70 {
+        world.wait(Duration::from_millis(1)).await;
         queue.push(world.create("8xCPU", 1).await.0);
     }
     for cluster in queue {
@@ -115,7 +124,7 @@ async fn claim_leaves_queue_when_host_shrinks() {
     let (large, request) = world.create("8xH100", 1).await;
     let (small, _) = world.create("2xH100", 1).await;
     world.settle().await;
-    assert_eq!((state(&world, &large).await, state(&world, &small).await), ("PENDING", "PENDING"));
+    assert_eq!((state(&world, &large).await, state(&world, &small).await), ("PENDING", "RUNNING"));
     let mut smaller = host_inventory();
     smaller.gpus.truncate(6);
     let world = world.moved_to(smaller).await;

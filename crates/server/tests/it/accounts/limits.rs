@@ -20,7 +20,7 @@ async fn limits_are_set_enforced_and_cleared(
     assert_eq!(set.status, 200, "{:?}", set.body);
     assert_eq!(
         set.body["own"],
-        json!({ "instances": null, "cpus": 100.5, "gpus": 1, "volume_gb": 5, "object_gb": null })
+        json!({ "instances": null, "cpus": 100.5, "gpus": 1, "volume_gb": 5, "object_gb": null, "waiting": null })
     );
     world.cluster(&ada, "first").await;
     let refused = world.post(&ada, "/cluster/create", json!({ "instance_type": "2xH100" })).await;
@@ -37,7 +37,10 @@ async fn limits_are_set_enforced_and_cleared(
     assert_eq!(world.get(&admin, &format!("/admin/limits?after={org}")).await.body["limits"], json!([]));
     let partly = patch(json!({ "gpus": null })).await;
     assert_eq!((&partly.body["own"]["gpus"], &partly.body["own"]["volume_gb"]), (&json!(null), &json!(5)));
-    for wrong in [json!({ "gpus": -1 }), json!({ "gpus": "many" }), json!({ "cpus": 1e30 })] {
+    let waiting = patch(json!({ "waiting": 3 })).await;
+    assert_eq!((&waiting.body["limits"]["waiting"], &waiting.body["used"]["waiting"]), (&json!(3), &json!(0)));
+    assert!(waiting.text("message").contains("clusters that wait"), "{}", waiting.text("message"));
+    for wrong in [json!({ "gpus": -1 }), json!({ "waiting": -1 }), json!({ "gpus": "many" }), json!({ "cpus": 1e30 })] {
         assert_eq!(patch(wrong).await.status, 422);
     }
     let nonsense = world.get(&admin, "/admin/limits/nonsense").await;

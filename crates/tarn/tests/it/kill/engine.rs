@@ -19,6 +19,9 @@ log = "warn"
 [rate_limit]
 per_second = 0
 
+[limits]
+waiting = 0
+
 [capacity]
 cpus = 16.0
 memory_mib = 16384
