@@ -177,6 +177,8 @@ pub struct LimitSet {
     pub volume_gb: Option<u64>,
     /// Gigabytes of 10^9 bytes of all objects.
     pub object_gb: Option<f64>,
+    /// Gigabytes of 10^9 bytes of the files, logs and outputs of all jobs.
+    pub job_gb: Option<f64>,
 }
 
 /// What is used of all limited resources.
@@ -192,6 +194,8 @@ pub struct LimitUsage {
     pub volume_gb: u64,
     /// Gigabytes of 10^9 bytes of all objects.
     pub object_gb: f64,
+    /// Gigabytes of 10^9 bytes of the files, logs and outputs of all jobs.
+    pub job_gb: f64,
 }
 
 /// The limits of an organization, or of a user without one, in lists and as the response of the calls about one.
@@ -244,4 +248,8 @@ pub struct AdminLimitsPatch {
     #[serde(default, skip_serializing_if = "Edit::is_keep")]
     #[schema(value_type = Option<f64>, minimum = 0, maximum = 1000000000)]
     pub object_gb: Edit<f64>,
+    /// Gigabytes of 10^9 bytes of the files, logs and outputs of all jobs.
+    #[serde(default, skip_serializing_if = "Edit::is_keep")]
+    #[schema(value_type = Option<f64>, minimum = 0, maximum = 1000000000)]
+    pub job_gb: Edit<f64>,
 }

@@ -15,6 +15,8 @@ pub struct Amounts {
     pub volume_gb: u64,
     /// Bytes of objects.
     pub object_bytes: u64,
+    /// Bytes of the files, logs and outputs of jobs.
+    pub job_bytes: u64,
 }
 
 /// The limit of every resource; `None` is no limit.
@@ -27,6 +29,7 @@ pub struct Limits {
     pub volume_gb: Option<u64>,
     /// An object may replace another one, so object storage calls [`fits`] itself.
     pub object_bytes: Option<u64>,
+    pub job_bytes: Option<u64>,
 }
 
 /// Returns whether `more` is within a limit. Zero always is, because a limit may have been lowered below what is used.
@@ -43,6 +46,7 @@ impl Limits {
             gpus: self.gpus.or(others.gpus),
             volume_gb: self.volume_gb.or(others.volume_gb),
             object_bytes: self.object_bytes.or(others.object_bytes),
+            job_bytes: self.job_bytes.or(others.job_bytes),
         }
     }
 
@@ -54,12 +58,15 @@ impl Limits {
     /// Refuses an amount that exceeds a limit.
     pub fn admit(&self, scope: &str, used: &Amounts, more: &Amounts) -> Result<(), Refused> {
         let plain: fn(u64) -> String = |count| count.to_string();
+        // Bytes are shown exactly, so that a user sees how much to remove.
+        let megabytes: fn(u64) -> String = |bytes| format!("{}", bytes as f64 / 1e6);
         let thousandths: fn(u64) -> String = |milli| format!("{}", milli as f64 / 1000.0);
         for (limit, used, more, shown, [one, other]) in [
             (self.instances, used.instances, more.instances, plain, ["instance", "instances"]),
             (self.cpu_milli, used.cpu_milli, more.cpu_milli, thousandths, ["CPU", "CPUs"]),
             (self.gpus, used.gpus, more.gpus, plain, ["GPU", "GPUs"]),
             (self.volume_gb, used.volume_gb, more.volume_gb, plain, ["GB of storage volumes"; 2]),
+            (self.job_bytes, used.job_bytes, more.job_bytes, megabytes, ["MB of job files, logs and outputs"; 2]),
         ] {
             let Some(limit) = limit else { continue };
             if !fits(limit, used, more) {
@@ -94,6 +101,12 @@ mod tests {
         let half = Amounts { cpu_milli: 500, ..Amounts::default() };
         let text = cpus.admit("u-1", &Amounts { cpu_milli: 1250, ..half }, &half).unwrap_err().to_string();
         assert!(text.starts_with("the user may have 1.5 CPUs, has 1.25 and this asks for 0.5"), "{text}");
+        let files = Limits { job_bytes: Some(2_500_000), ..Limits::default() };
+        let one = Amounts { job_bytes: 1_500_001, ..Amounts::default() };
+        let text = files.admit("o-1", &one, &one).unwrap_err().to_string();
+        let start =
+            "the organization may have 2.5 MB of job files, logs and outputs, has 1.500001 and this asks for 1.500001";
+        assert!(text.starts_with(start), "{text}");
     }
 
     #[test]

@@ -62,7 +62,8 @@ pub(crate) async fn list_limits(
 }
 
 fn limits_table(found: &[LimitsView]) -> String {
-    let mut table = Table::new(["SCOPE", "INSTANCES", "CPUS", "GPUS", "VOLUMES (GB)", "OBJECTS (GB)"], found.len());
+    let mut table =
+        Table::new(["SCOPE", "INSTANCES", "CPUS", "GPUS", "VOLUMES (GB)", "OBJECTS (GB)", "JOBS (GB)"], found.len());
     for one in found {
         let (limits, used) = (limit_set(&one.limits), limit_usage(&one.used));
         table.row([
@@ -72,6 +73,7 @@ fn limits_table(found: &[LimitsView]) -> String {
             &used_of_limit(&used.gpus, limits.gpus),
             &used_of_limit(&used.volume_gb, limits.volume_gb),
             &used_of_limit(&used.object_gb, limits.object_gb),
+            &used_of_limit(&used.job_gb, limits.job_gb),
         ]);
     }
     table.render()
@@ -122,6 +124,7 @@ pub(crate) async fn edit_limits(Id(scope): Id, call: Call<AdminLimitsPatch>) -> 
         gpus: body.gpus,
         volume_gb: body.volume_gb,
         object_bytes: body.object_gb.and_then(|gigabytes| Some(to_stored_unit(gigabytes, BYTES_PER_GIGABYTE))),
+        job_bytes: body.job_gb.and_then(|gigabytes| Some(to_stored_unit(gigabytes, BYTES_PER_GIGABYTE))),
     };
     Ok(JsonResponse::ok(limits_info(&limits::edit(&call.control, &call.caller, &scope, edit).await?)))
 }
@@ -163,6 +166,7 @@ pub(crate) fn limit_set(limits: &Limits) -> LimitSet {
         gpus: limits.gpus,
         volume_gb: limits.volume_gb,
         object_gb: limits.object_bytes.map(|bytes| bytes as f64 / BYTES_PER_GIGABYTE),
+        job_gb: limits.job_bytes.map(|bytes| bytes as f64 / BYTES_PER_GIGABYTE),
     }
 }
 
@@ -174,6 +178,7 @@ pub(crate) fn limit_usage(used: &Amounts) -> LimitUsage {
         gpus: used.gpus,
         volume_gb: used.volume_gb,
         object_gb: used.object_bytes as f64 / BYTES_PER_GIGABYTE,
+        job_gb: used.job_bytes as f64 / BYTES_PER_GIGABYTE,
     }
 }
 
@@ -184,13 +189,14 @@ fn to_stored_unit(amount: f64, unit: f64) -> u64 {
 
 fn limits_text(view: &LimitsView) -> String {
     let (own, all, used) = (limit_set(&view.own), limit_set(&view.limits), limit_usage(&view.used));
-    let mut table = Table::new(["LIMIT", "MAY HAVE", "HAS", "SET BY"], 5);
+    let mut table = Table::new(["LIMIT", "MAY HAVE", "HAS", "SET BY"], 6);
     for (what, own, limit, used) in [
         ("instances", own.instances.is_some(), limit_or_none(all.instances), used.instances.to_string()),
         ("CPUs", own.cpus.is_some(), limit_or_none(all.cpus), used.cpus.to_string()),
         ("GPUs", own.gpus.is_some(), limit_or_none(all.gpus), used.gpus.to_string()),
         ("volumes (GB)", own.volume_gb.is_some(), limit_or_none(all.volume_gb), used.volume_gb.to_string()),
         ("objects (GB)", own.object_gb.is_some(), limit_or_none(all.object_gb), used.object_gb.to_string()),
+        ("jobs (GB)", own.job_gb.is_some(), limit_or_none(all.job_gb), used.job_gb.to_string()),
     ] {
         table.row([&what, &limit, &used, &if own { "an administrator" } else { "the configuration" }]);
     }

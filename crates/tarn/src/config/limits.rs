@@ -39,16 +39,18 @@ pub(crate) struct DefaultLimits {
     cpus: Option<f64>,
     gpus: Option<u64>,
     volume_gb: Option<u64>,
+    /// Absent means a part of the disk that holds the objects.
+    job_gb: Option<f64>,
 }
 
 impl DefaultLimits {
     pub(super) fn check(&self) -> Result<()> {
-        match self.cpus {
-            Some(cpus) if !(0.0..=1e9).contains(&cpus) => {
-                Err(Failure(format!("limits.cpus must be a number from 0 to 1000000000, not {cpus}")))
+        for (key, value) in [("cpus", self.cpus), ("job_gb", self.job_gb)] {
+            if let Some(value) = value.filter(|value| !(0.0..=1e9).contains(value)) {
+                return Err(Failure(format!("limits.{key} must be a number from 0 to 1000000000, not {value}")));
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
 
     fn limits(&self) -> Limits {
@@ -58,6 +60,7 @@ impl DefaultLimits {
             gpus: self.gpus,
             volume_gb: self.volume_gb,
             object_bytes: None,
+            job_bytes: self.job_gb.map(|gigabytes| (gigabytes * 1e9).round() as u64),
         }
     }
 }

@@ -56,19 +56,23 @@ pub struct Set {
     /// Total size of objects in GB
     #[arg(long, value_name = "GB", group = "limit")]
     object_gb: Option<f64>,
+    /// Total size of job files, logs and outputs in GB
+    #[arg(long, value_name = "GB", group = "limit")]
+    job_gb: Option<f64>,
 }
 
 pub(crate) async fn run_limits_command(ctx: &Context<'_>, limits: Limits) -> Result<()> {
     let body = match limits {
         Limits::List => fetch_all_limits(ctx).await?,
         Limits::Show { scope } => ctx.api.get(&limits_path(ctx, scope).await?, &[]).await?,
-        Limits::Set(Set { scope, instances, cpus, gpus, volume_gb, object_gb }) => {
+        Limits::Set(Set { scope, instances, cpus, gpus, volume_gb, object_gb, job_gb }) => {
             let patch = AdminLimitsPatch {
                 instances: instances.map_or(Edit::Keep, Edit::Set),
                 cpus: cpus.map_or(Edit::Keep, Edit::Set),
                 gpus: gpus.map_or(Edit::Keep, Edit::Set),
                 volume_gb: volume_gb.map_or(Edit::Keep, Edit::Set),
                 object_gb: object_gb.map_or(Edit::Keep, Edit::Set),
+                job_gb: job_gb.map_or(Edit::Keep, Edit::Set),
             };
             ctx.api.send_json(Method::PATCH, &limits_path(ctx, scope).await?, &patch).await?
         }

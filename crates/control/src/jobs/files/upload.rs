@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::archive::{ArchiveChecker, Limits};
 use super::job_files;
+use super::job_space::{self, Reservation};
 use crate::{Control, Error, Result};
 
 /// The slowest average rate of an upload, and the time during which no rate is required.
@@ -36,6 +37,7 @@ pub async fn receive(
     }
     let mut keep_alive = DraftKeepAlive::refresh(control, job).await?;
     let _permit = control.memory.upload_permits.acquire(keep_alive.owner.scope()).await?;
+    let mut space = Reservation::new(control, job, declared, 0).await?;
     let mut intake = job_files::put_files(control, job, declared).await?;
     let limits = Limits { files: settings.max_files, unpacked_bytes: settings.max_unpacked_bytes };
     let (mut archive, mut size, mut pace) = (ArchiveChecker::new(limits), 0_u64, UploadPace::default());
@@ -48,6 +50,7 @@ pub async fn receive(
         if declared.is_some_and(|declared| size > declared) {
             return Err(upload_broken(job, &"more bytes arrived than were declared"));
         }
+        space.add_arrived(piece.len() as u64).await?;
         archive.push(piece.clone()).await?;
         intake.push(piece).await?;
         keep_alive.refresh_if_due(control, job).await?;
@@ -56,8 +59,12 @@ pub async fn receive(
         return Err(upload_broken(job, &"fewer bytes arrived than were declared"));
     }
     archive.finish().await?;
-    let id = job.clone();
-    intake.finish_with(move |tx| record_archive(tx, &id, size)).await?;
+    let (owner, id) = (control.clone(), job.clone());
+    let stored = intake.finish_with(move |tx| {
+        job_space::require_room(tx, &owner, &id, size)?;
+        record_archive(tx, &id, size)
+    });
+    stored.await?;
     Ok(size)
 }
 

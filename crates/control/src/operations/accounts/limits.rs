@@ -34,6 +34,7 @@ pub struct LimitsEdit {
     pub gpus: Edit<u64>,
     pub volume_gb: Edit<u64>,
     pub object_bytes: Edit<u64>,
+    pub job_bytes: Edit<u64>,
 }
 
 impl LimitsEdit {
@@ -44,11 +45,12 @@ impl LimitsEdit {
             gpus: self.gpus.apply_to(own.gpus),
             volume_gb: self.volume_gb.apply_to(own.volume_gb),
             object_bytes: self.object_bytes.apply_to(own.object_bytes),
+            job_bytes: self.job_bytes.apply_to(own.job_bytes),
         }
     }
 
     fn check_bounds(&self) -> Result<()> {
-        let all = [self.instances, self.cpu_milli, self.gpus, self.volume_gb, self.object_bytes];
+        let all = [self.instances, self.cpu_milli, self.gpus, self.volume_gb, self.object_bytes, self.job_bytes];
         if all.iter().any(|edit| matches!(edit, Edit::Set(limit) if *limit > MAX_LIMIT)) {
             Err(Error::invalid("invalid_limit", "the limit is too high; use null to remove it"))
         } else {
@@ -102,6 +104,9 @@ async fn change_limits(
         let scope = account_scope(tx, &of)?;
         let before = limits::get(tx, &scope)?;
         let after = change(before);
+        if after == before {
+            return Ok(scope);
+        }
         limits::set(tx, &scope, &after)?;
         let detail = serde_json::json!({ "before": limits_to_json(&before), "after": limits_to_json(&after) });
         events::record(tx, me.user.id.as_str(), &scope, &scope, "limits.change", &detail)?;
@@ -142,5 +147,6 @@ fn limits_to_json(limits: &Limits) -> serde_json::Value {
         "gpus": limits.gpus,
         "volume_gb": limits.volume_gb,
         "object_bytes": limits.object_bytes,
+        "job_bytes": limits.job_bytes,
     })
 }
