@@ -192,7 +192,10 @@ async fn build_control(
     let ssh = gateway.map(|listener| listeners::ssh_endpoint(config, listener));
     let objects = object_storage::open_objects(config, &store, &secrets).await?;
     let s3 = s3.map(|listener| object_storage::s3_endpoint(config, listener)).transpose()?;
-    let (settings, clock, ids) = (config.settings(), Arc::new(SystemClock), Arc::new(RandomIds));
+    let (mut settings, clock, ids) = (config.settings(), Arc::new(SystemClock), Arc::new(RandomIds));
+    if settings.limits.job_bytes.is_none() {
+        settings.limits.job_bytes = Some(object_storage::default_job_bytes(&objects)?);
+    }
     let parts = Parts { store, driver, inventory, catalogue, prices, settings, secrets, ssh, objects, s3, clock, ids };
     Ok(Control::new(parts))
 }

@@ -27,7 +27,7 @@ pub(in crate::jobs) struct LogPiece {
     /// Whether they are cut off because all jobs of the owner together have reached their limit.
     pub(in crate::jobs) is_over_quota: bool,
     /// Whether the log was cut off before this piece.
-    was_cut: bool,
+    pub(in crate::jobs) was_cut: bool,
     /// The nodes whose output advances, with their new offsets.
     pub(in crate::jobs) advanced: Arc<Vec<JobNode>>,
 }
