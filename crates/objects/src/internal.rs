@@ -26,8 +26,8 @@ pub(crate) fn is_account(org: &OrgId) -> bool {
     org.as_str() == ACCOUNT
 }
 
-/// Counts the bytes of an object of the engine for its job, whose id is the first segment of the key, and for the owner of
-/// that job. Objects of organizations are counted by their accounts alone.
+/// Counts the bytes of an object of the engine for its job, whose id is the first segment of the key, and for the
+/// owner of that job. Objects of organizations are counted by their accounts alone.
 pub(crate) fn count_for_job(tx: &mut Tx<'_>, org: &OrgId, key: &str, bytes: i64) -> Result<()> {
     match key.split_once('/') {
         Some((job, _)) if is_account(org) => Ok(usage::add_job_bytes(tx, job, bytes)?),

@@ -1,5 +1,5 @@
-//! Counters of what an organization, or a user without one, makes the engine keep. Each is changed in the transaction that
-//! adds or removes what it counts, so that nothing has to be counted again, not even after a crash.
+//! Counters of what an organization, or a user without one, makes the engine keep. Each is changed in the transaction
+//! that adds or removes what it counts, so that nothing has to be counted again, not even after a crash.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use tarn_model::ids::JobId;
 use crate::db::params;
 use crate::{Result, Tx};
 
-/// Adds to the bytes that are kept for a job, and to those of its owner. A job without a row counts nothing: what it left
-/// is removed by a reconciler.
+/// Adds to the bytes that are kept for a job, and to those of its owner. A job without a row counts nothing: what it
+/// left is removed by a reconciler.
 pub fn add_job_bytes(tx: &mut Tx<'_>, job: &str, bytes: i64) -> Result<()> {
     if bytes == 0 {
         return Ok(());
@@ -59,7 +59,8 @@ pub fn outcomes(tx: &mut Tx<'_>, user: &str) -> Result<u64> {
     Ok(tx.row(sql, &params![user], |row| row.count())?.unwrap_or(0))
 }
 
-/// Returns the counters of a scope, counted from the rows: job bytes, requests and outcomes. For tests, which compare them.
+/// Returns the counters of a scope, counted from the rows: job bytes, requests and outcomes. For tests, which compare
+/// them.
 #[cfg(feature = "testing")]
 pub fn recount(tx: &mut Tx<'_>, scope: &str) -> Result<[u64; 3]> {
     let sql = "select \
@@ -84,8 +85,8 @@ pub fn counters(tx: &mut Tx<'_>, scope: &str) -> Result<[u64; 3]> {
     Ok(found.unwrap_or_default())
 }
 
-/// Subtracts removed rows from the counters of their scopes, of which there is one entry for each row. Returns the number of
-/// rows.
+/// Subtracts removed rows from the counters of their scopes, of which there is one entry for each row. Returns the
+/// number of rows.
 pub(crate) fn subtract_each(tx: &mut Tx<'_>, scopes: &[String], change: impl Fn(i64) -> [i64; 3]) -> Result<u64> {
     let mut counts = BTreeMap::<&str, i64>::new();
     for scope in scopes {

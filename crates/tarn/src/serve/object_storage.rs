@@ -45,12 +45,13 @@ pub(crate) async fn open_objects(config: &Config, store: &Store, secrets: &Secre
     Objects::open(parts).map_err(|e| Failure::with_cause(format!("cannot open the objects directory {shown}"), e))
 }
 
-/// The default limit of what is kept for the jobs of an organization: this part of the disk, and not less than these bytes.
+/// The default limit of what is kept for the jobs of an organization: this part of the disk, and not less than these
+/// bytes.
 const JOB_DISK_PART: u64 = 10;
 const MIN_JOB_BYTES: u64 = 5_000_000_000;
 
-/// Returns how many bytes may be kept for the jobs of an organization, unless the configuration or an administrator says
-/// otherwise.
+/// Returns how many bytes may be kept for the jobs of an organization, unless the configuration or an administrator
+/// says otherwise.
 pub(crate) fn default_job_bytes(objects: &Objects) -> Result<u64> {
     let disk =
         objects.disk_bytes().map_err(|e| Failure::with_cause("cannot read the size of the disk of objects", e))?;

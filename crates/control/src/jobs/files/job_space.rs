@@ -1,7 +1,8 @@
 //! The limit of what is kept for the jobs of an organization, or of a user without one: files, logs and outputs.
 //!
-//! The transaction that stores something checks the limit exactly ([`require_room`]). What is still arriving is in no row:
-//! a [`Reservation`] counts it in memory, so that many uploads together cannot fill the disk before the first is stored.
+//! The transaction that stores something checks the limit exactly ([`require_room`]). What is still arriving is in no
+//! row: a [`Reservation`] counts it in memory, so that many uploads together cannot fill the disk before the first is
+//! stored.
 
 use std::collections::HashMap;
 

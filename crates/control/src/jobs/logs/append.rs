@@ -119,8 +119,8 @@ impl LogPiece {
     }
 }
 
-/// Stores a piece, and moves the job to RUNNING if its commands have started. Returns the job if it has changed. A piece for
-/// which the limit of the owner leaves no room is cut off.
+/// Stores a piece, and moves the job to RUNNING if its commands have started. Returns the job if it has changed. A
+/// piece for which the limit of the owner leaves no room is cut off.
 pub(in crate::jobs) async fn write_piece(
     lease: JobLease,
     piece: LogPiece,

@@ -13,8 +13,8 @@ pub(in crate::jobs) fn add_note(job: &mut Job, note: &str) {
     });
 }
 
-/// Notes that the log of a job is truncated, unless its note already says so: at its own limit, or at the limit of all jobs of
-/// its owner.
+/// Notes that the log of a job is truncated, unless its note already says so: at its own limit, or at the limit of
+/// all jobs of its owner.
 pub(in crate::jobs) fn add_truncation_note(job: &mut Job, is_over_quota: bool) {
     if !has_truncation_note(job) {
         add_note(job, if is_over_quota { OVER_QUOTA } else { TRUNCATED });

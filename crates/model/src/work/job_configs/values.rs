@@ -120,8 +120,8 @@ fn check_wildcards(
     Ok(())
 }
 
-/// Returns the number of stars and of all wildcards of a pattern. Several stars in a row are one, and a character after a
-/// backslash is none.
+/// Returns the number of stars and of all wildcards of a pattern. Several stars in a row are one, and a character
+/// after a backslash is none.
 fn count_wildcards(pattern: &str) -> (usize, usize) {
     let (mut stars, mut others, mut previous) = (0, 0, ' ');
     let mut characters = pattern.chars();

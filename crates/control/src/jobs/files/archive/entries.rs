@@ -74,8 +74,8 @@ impl EntryChecker {
         self.error.clone()
     }
 
-    /// Refuses an archive whose contents are much larger than its compressed bytes: they would cost the engine and the node far
-    /// more than they cost the sender.
+    /// Refuses an archive whose contents are much larger than its compressed bytes: they would cost the engine and
+    /// the node far more than they cost the sender.
     pub(super) fn check_ratio(&self, packed: u64) -> Result<()> {
         let allowed = FREE_RATIO_BYTES.max(packed.saturating_mul(MAX_RATIO));
         if self.raw <= allowed {

@@ -46,8 +46,8 @@ impl From<ArchiveError> for Error {
     }
 }
 
-/// How much larger than the archive its contents may be, beyond the first bytes, which may be anything. Files of zeros are
-/// compressed a thousandfold, and nothing that a job needs is.
+/// How much larger than the archive its contents may be, beyond the first bytes, which may be anything. Files of
+/// zeros are compressed a thousandfold, and nothing that a job needs is.
 const MAX_RATIO: u64 = 200;
 const FREE_RATIO_BYTES: u64 = 256 << 20;
 

@@ -22,14 +22,14 @@ const MAX_DIRECTORIES: usize = 1_000_000;
 /// ones need a few seconds for a million files.
 const MATCH_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// When a match has to stop. A blocking thread cannot be aborted, and the engine waits for it when it stops, so the thread
-/// checks this before each comparison.
+/// When a match has to stop. A blocking thread cannot be aborted, and the engine waits for it when it stops, so the
+/// thread checks this before each comparison.
 pub(super) struct MatchLimit {
     deadline: Instant,
     is_cancelled: Arc<AtomicBool>,
 }
 
-/// Cancels a match on drop: its client is gone, or the engine stops.
+/// Cancels a match on drop: the push has ended, or the engine stops.
 pub(super) struct CancelOnDrop(Arc<AtomicBool>);
 
 impl MatchLimit {

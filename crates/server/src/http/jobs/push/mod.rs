@@ -200,7 +200,7 @@ async fn match_files(app: &App, scope: &str, patterns: Patterns, listing: String
 }
 
 /// Runs the work of a match on a blocking thread: one at a time for an organization, so that none can keep another from
-/// pushing. The work is told to end when the client has disconnected and when the engine stops.
+/// pushing. The work is told to end when the engine stops, and when this future is dropped.
 async fn run_matching<T: Send + 'static>(
     app: &App,
     scope: &str,
@@ -209,7 +209,7 @@ async fn run_matching<T: Send + 'static>(
     let matching = async {
         let permit = app.shared.sockets.matching.acquire(&scope.to_owned(), 1).await;
         let (limit, _cancel) = MatchLimit::start();
-        // The thread holds the permit: a client that disconnects must not start a second thread before the first ends.
+        // The thread holds the permit: a push that ended must not make room for another before its thread has ended.
         let work = tokio::task::spawn_blocking(move || {
             let _permit = permit;
             work(&limit)
