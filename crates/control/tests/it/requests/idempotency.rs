@@ -85,7 +85,7 @@ async fn kept_outcomes_are_limited(#[values(DatabaseKind::Sqlite, DatabaseKind::
         let wish = Idempotency { key: key.into(), fingerprint: [1; 32], seal: [9; 32] };
         Caller { idempotency: Some(wish), ..caller.clone() }
     };
-    let edit = |on| PreferencesEdit { autopay_enabled: Some(on), ..Default::default() };
+    let edit = |on| PreferencesEdit { notify_email_cluster_destroy: Some(on), ..Default::default() };
     users::edit_preferences(&world.control, &with_key(&world.caller, "first"), edit(true)).await.unwrap();
     let user = world.caller.user.id.clone();
     let fill = world.store.write(move |tx| {
@@ -101,7 +101,7 @@ async fn kept_outcomes_are_limited(#[values(DatabaseKind::Sqlite, DatabaseKind::
         users::edit_preferences(&world.control, &with_key(&world.caller, "more"), edit(false)).await.unwrap_err();
     assert_eq!(refused.code, "limit_reached", "{}", refused.message);
     let kept = users::preferences(&world.control, &world.caller).await.unwrap();
-    assert!(kept.autopay_enabled, "a refused call changes nothing");
+    assert!(kept.notify_email_cluster_destroy, "a refused call changes nothing");
     users::edit_preferences(&world.control, &with_key(&world.caller, "first"), edit(true)).await.unwrap();
     users::edit_preferences(&world.control, &world.caller, edit(false)).await.unwrap();
     let stranger = world.other_tenant().await;

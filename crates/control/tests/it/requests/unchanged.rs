@@ -29,19 +29,19 @@ async fn repeated_edit_writes_nothing(#[values(DatabaseKind::Sqlite, DatabaseKin
     let volume = world.ready_volume().await;
     let name = ClusterEdit { name: Some("heron".into()), ..Default::default() };
     let protect = VolumeEdit { deletion_protection: Some(true), ..Default::default() };
-    let autopay = PreferencesEdit { autopay_enabled: Some(true), ..Default::default() };
+    let notify = PreferencesEdit { notify_email_cluster_destroy: Some(true), ..Default::default() };
     let gpus = LimitsEdit { gpus: Edit::Set(3), ..Default::default() };
     let me = caller.user.id.as_str();
 
     let first = clusters::edit(control, caller, cluster.as_str(), name.clone()).await.unwrap();
     let first_volume = storage::edit(control, caller, volume.as_str(), protect.clone()).await.unwrap();
-    users::edit_preferences(control, caller, autopay.clone()).await.unwrap();
+    users::edit_preferences(control, caller, notify.clone()).await.unwrap();
     let first_limits = limits::edit(control, caller, me, gpus).await.unwrap();
     let before = written(&world).await;
 
     assert_eq!(clusters::edit(control, caller, cluster.as_str(), name).await.unwrap(), first);
     assert_eq!(storage::edit(control, caller, volume.as_str(), protect).await.unwrap(), first_volume);
-    assert!(users::edit_preferences(control, caller, autopay).await.unwrap().autopay_enabled);
+    assert!(users::edit_preferences(control, caller, notify).await.unwrap().notify_email_cluster_destroy);
     assert_eq!(limits::edit(control, caller, me, gpus).await.unwrap(), first_limits);
     assert_eq!(written(&world).await, before, "nothing was written");
     assert_eq!(world.request(&first.request).await.request.status().name(), "COMPLETED");
