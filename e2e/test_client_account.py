@@ -137,8 +137,8 @@ def test_limits_set_show_clear(tarn, user):
     assert "No organization or user has its own limits" in tarn("admin limits list").text
     said = tarn(f"admin limits set {organization} --gpus 4 --instances 3").text
     assert organization in said and "GPUs" in said and "no limit" in said
-    more = tarn.json(f"admin limits set {organization} --cpus 2.5 --volume-gb 10 --object-gb 0.5")
-    own = {"instances": 3, "cpus": 2.5, "gpus": 4, "volume_gb": 10, "object_gb": 0.5, "waiting": None}
+    more = tarn.json(f"admin limits set {organization} --cpus 2.5 --volume-gb 10 --object-gb 0.5 --job-gb 2")
+    own = {"instances": 3, "cpus": 2.5, "gpus": 4, "volume_gb": 10, "object_gb": 0.5, "waiting": None, "job_gb": 2.0}
     assert more["own"] == own and more["limits"]["waiting"] == 16, more
     assert tarn.json(f"admin limits set {organization} --waiting 3")["own"] == own | {"waiting": 3}
     tarn("cluster create 1xH100 --name box --wait")

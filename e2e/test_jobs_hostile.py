@@ -1,5 +1,7 @@
 """Malicious jobs, and jobs whose clients vanish: nothing outside the job is affected, and nothing is left of them."""
 
+import base64
+import gzip
 import hashlib
 import json
 import os
@@ -8,12 +10,14 @@ import struct
 import subprocess
 import tarfile
 import zlib
+from pathlib import Path
 
 import pytest
+from websockets.sync.client import connect
 
 from jobs import Jobs, archive, archive_of, config, printed_text, receive_frames
 from instances import needs_root
-from support import FAILED, eventually
+from support import FAILED, Server, eventually
 
 pytestmark = needs_root
 MIB, GIB = 1 << 20, 1 << 30
@@ -305,6 +309,31 @@ def test_invalid_socket_messages_are_refused(cloud):
             assert receive_frames(connection)[-1]["status"] == "error" and 4400 <= connection.close_code < 4500
     frames, code = cloud.listen("j-000000000000")
     assert frames[-1]["status"] == "error" and code == 4404
+
+
+def test_engine_stops_while_patterns_are_matched(tmp_path):
+    """SIGTERM ends an engine that compares many long names with as many wildcards as a job file may have."""
+    patterns = ["".join("*" + "ab"[number >> at % 8 & 1] for at in range(16)) + "????" for number in range(200)]
+    names = b"".join(b"./%d" % number + bytes(os.urandom(1000).hex()[:1000], "ascii") + b"\0" for number in range(20_000))
+    listed = base64.b64encode(gzip.compress(names, 1)).decode()
+    with Server(tmp_path / "engine") as engine:
+        created = engine.call("POST", "/cluster/create", json={"instance_type": "1xCPU", "cluster_name": "box"}).json()
+        engine.finish(created["request_id"])
+        with connect(engine.url.replace("http", "ws", 1) + "/job/push", proxy=None, max_size=None) as connection:
+            connection.send(json.dumps({"TENSORPOOL_KEY": engine.key}))
+            push = {"tp_config": config("true", ignore=patterns), "system": "Linux", "cluster_id": "box"}
+            connection.send(json.dumps(push))
+            next_command(connection)
+            before = cpu_seconds(engine.process.pid)
+            connection.send(json.dumps({"exit_code": 0, "command_stdout": listed}))
+            eventually(lambda: cpu_seconds(engine.process.pid) > before + 3, what="names are being compared")
+            engine.stop()
+
+
+def cpu_seconds(process: int) -> float:
+    """How long a process has computed."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.mark.parametrize("moment", ["before the listing", "after the listing", "after the upload"])

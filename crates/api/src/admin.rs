@@ -181,6 +181,8 @@ pub struct LimitSet {
     pub object_gb: Option<f64>,
     /// Clusters that wait for capacity; 0 is no limit.
     pub waiting: Option<u64>,
+    /// Gigabytes of 10^9 bytes of the files, logs and outputs of all jobs.
+    pub job_gb: Option<f64>,
 }
 
 /// What is used of all limited resources.
@@ -198,6 +200,8 @@ pub struct LimitUsage {
     pub object_gb: f64,
     /// Clusters that wait for capacity.
     pub waiting: u64,
+    /// Gigabytes of 10^9 bytes of the files, logs and outputs of all jobs.
+    pub job_gb: f64,
 }
 
 /// The limits of an organization, or of a user without one, in lists and as the response of the calls about one.
@@ -254,4 +258,8 @@ pub struct AdminLimitsPatch {
     #[serde(default, skip_serializing_if = "Edit::is_keep")]
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 1000000000)]
     pub waiting: Edit<u64>,
+    /// Gigabytes of 10^9 bytes of the files, logs and outputs of all jobs.
+    #[serde(default, skip_serializing_if = "Edit::is_keep")]
+    #[schema(value_type = Option<f64>, minimum = 0, maximum = 1000000000)]
+    pub job_gb: Edit<f64>,
 }

@@ -27,6 +27,7 @@ use crate::in_memory::pushed_access::PushedAccess;
 use crate::in_memory::refused_logins::{RefusedLogins, Via};
 use crate::in_memory::step_progress::StepProgress;
 use crate::in_memory::volume_usage::VolumeUsage;
+use crate::jobs::files::job_space::ArrivingBytes;
 use crate::jobs::files::upload_permits::UploadPermits;
 use crate::jobs::logs::live_logs::LiveLogs;
 use crate::operations::gateway::HeldLogins;
@@ -233,6 +234,8 @@ pub(crate) struct Memory {
     pub(crate) job_bucket: OnceCell<()>,
     /// Permits for clients that upload the files of a job.
     pub(crate) upload_permits: UploadPermits,
+    /// What is arriving for jobs and not stored yet.
+    pub(crate) arriving_job_bytes: ArrivingBytes,
     pub(crate) pushed_access: PushedAccess,
     pub(crate) unreachable_instances: UnreachableInstances,
     pub(crate) unknown_resources: UnknownResources,

@@ -1,10 +1,10 @@
 //! The engine's own account, in which it stores objects for other parts of Tarn. Its key is never handed out, and no
-//! quota limits it.
+//! quota limits it. What it stores for a job is counted for the owner of that job.
 
 use tarn_base::tasks::run_to_completion;
 use tarn_model::ids::{FileId, OrgId};
 use tarn_model::objects::{Body, Details};
-use tarn_store::{Tx, objects};
+use tarn_store::{Tx, objects, usage};
 
 use crate::delete::discard_object;
 use crate::files::{INLINE_MAX, Received};
@@ -24,6 +24,15 @@ pub fn account() -> OrgId {
 /// Returns whether this is the engine's account.
 pub(crate) fn is_account(org: &OrgId) -> bool {
     org.as_str() == ACCOUNT
+}
+
+/// Counts the bytes of an object of the engine for its job, whose id is the first segment of the key, and for the
+/// owner of that job. Objects of organizations are counted by their accounts alone.
+pub(crate) fn count_for_job(tx: &mut Tx<'_>, org: &OrgId, key: &str, bytes: i64) -> Result<()> {
+    match key.split_once('/') {
+        Some((job, _)) if is_account(org) => Ok(usage::add_job_bytes(tx, job, bytes)?),
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// Stores a small object as part of a larger transaction. An object that is too large for a row is refused. The file of

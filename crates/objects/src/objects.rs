@@ -122,6 +122,11 @@ impl Objects {
         &self.inner.store
     }
 
+    /// Returns the size of the filesystem that holds the objects.
+    pub fn disk_bytes(&self) -> std::io::Result<u64> {
+        self.files().disk_bytes()
+    }
+
     pub(crate) fn files(&self) -> &Files {
         &self.inner.files
     }

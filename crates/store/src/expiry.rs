@@ -3,7 +3,7 @@
 use tarn_model::Time;
 
 use crate::db::params;
-use crate::{Result, Tx};
+use crate::{Result, Tx, requests};
 
 /// Removes clusters, volumes and requests that ended before `expired`. Returns the number of rows removed.
 pub fn forget_ended(tx: &mut Tx<'_>, expired: Time) -> Result<u64> {
@@ -19,10 +19,8 @@ pub fn forget_ended(tx: &mut Tx<'_>, expired: Time) -> Result<u64> {
          (select id from clusters where state = 'DESTROYED' and since_us <= $1 order by since_us limit 100)",
         "delete from volumes where id in \
          (select id from volumes where state = 'DESTROYED' and since_us <= $1 order by since_us limit 100)",
-        "delete from requests where id in \
-         (select id from requests where ended_us is not null and ended_us <= $1 order by ended_us limit 500)",
     ] {
         forgotten += tx.execute(sql, &params![expired])?;
     }
-    Ok(forgotten)
+    Ok(forgotten + requests::remove_ended(tx, expired, 500)?)
 }

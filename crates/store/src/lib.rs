@@ -25,7 +25,7 @@ pub use error::Error;
 pub use jobs::{logs as job_logs, nodes as job_nodes, status as job_status};
 pub use listing::{Listing, OwnerFilter};
 pub use object_storage::{accounts, buckets, objects, parts, uploads, versions};
-pub use organizations::{ledger, limits, ssh_keys, users};
+pub use organizations::{ledger, limits, ssh_keys, usage, users};
 pub use store::{Database, Store, Tx};
 pub use workflow::{events, idempotency, line, requests};
 

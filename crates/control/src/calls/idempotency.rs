@@ -9,12 +9,15 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 use tarn_model::ids::UserId;
-use tarn_store::{Tx, idempotency};
+use tarn_store::{Tx, idempotency, usage};
 
 use crate::{Error, Idempotency, Result};
 
 /// How long the outcome of a call is kept.
 pub(crate) const OUTCOME_RETENTION: Duration = Duration::from_secs(24 * 3600);
+
+/// How many outcomes are kept for a user.
+const MAX_OUTCOMES: u64 = 10_000;
 
 const NONCE_BYTES: usize = 12;
 
@@ -31,6 +34,13 @@ where
             return Err(Error::conflict("idempotency_key_reused", message));
         }
         return unseal_outcome(call, &kept.outcome);
+    }
+    if usage::outcomes(tx, user.as_str())? >= MAX_OUTCOMES {
+        let message = format!(
+            "you have sent {MAX_OUTCOMES} calls with an Idempotency-Key within the last 24 hours, which is the limit; send this \
+             one without a key, or wait"
+        );
+        return Err(Error::conflict("limit_reached", message));
     }
     let result = work(tx)?;
     let outcome = seal_outcome(call, tx.ids().bits(), &result)?;

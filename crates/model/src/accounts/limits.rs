@@ -17,6 +17,8 @@ pub struct Amounts {
     pub object_bytes: u64,
     /// Claims that were examined, did not fit, and wait.
     pub waiting: u64,
+    /// Bytes of the files, logs and outputs of jobs.
+    pub job_bytes: u64,
 }
 
 /// The limit of every resource; `None` is no limit.
@@ -31,6 +33,7 @@ pub struct Limits {
     pub object_bytes: Option<u64>,
     /// Of claims that wait; zero is no limit. Only [`Limits::admit_claim`] checks it.
     pub waiting: Option<u64>,
+    pub job_bytes: Option<u64>,
 }
 
 /// How many claims of an organization may wait if nothing else is configured.
@@ -55,6 +58,7 @@ impl Limits {
             volume_gb: self.volume_gb.or(others.volume_gb),
             object_bytes: self.object_bytes.or(others.object_bytes),
             waiting: self.waiting.or(others.waiting),
+            job_bytes: self.job_bytes.or(others.job_bytes),
         }
     }
 
@@ -82,12 +86,15 @@ impl Limits {
     /// Refuses an amount that exceeds a limit.
     pub fn admit(&self, scope: &str, used: &Amounts, more: &Amounts) -> Result<(), Refused> {
         let plain: fn(u64) -> String = |count| count.to_string();
+        // Bytes are shown exactly, so that a user sees how much to remove.
+        let megabytes: fn(u64) -> String = |bytes| format!("{}", bytes as f64 / 1e6);
         let thousandths: fn(u64) -> String = |milli| format!("{}", milli as f64 / 1000.0);
         for (limit, used, more, shown, [one, other]) in [
             (self.instances, used.instances, more.instances, plain, ["instance", "instances"]),
             (self.cpu_milli, used.cpu_milli, more.cpu_milli, thousandths, ["CPU", "CPUs"]),
             (self.gpus, used.gpus, more.gpus, plain, ["GPU", "GPUs"]),
             (self.volume_gb, used.volume_gb, more.volume_gb, plain, ["GB of storage volumes"; 2]),
+            (self.job_bytes, used.job_bytes, more.job_bytes, megabytes, ["MB of job files, logs and outputs"; 2]),
         ] {
             let Some(limit) = limit else { continue };
             if !fits(limit, used, more) {
@@ -126,6 +133,12 @@ mod tests {
         let half = Amounts { cpu_milli: 500, ..Amounts::default() };
         let text = cpus.admit("u-1", &Amounts { cpu_milli: 1250, ..half }, &half).unwrap_err().to_string();
         assert!(text.starts_with("the user may have 1.5 CPUs, has 1.25 and this asks for 0.5"), "{text}");
+        let files = Limits { job_bytes: Some(2_500_000), ..Limits::default() };
+        let one = Amounts { job_bytes: 1_500_001, ..Amounts::default() };
+        let text = files.admit("o-1", &one, &one).unwrap_err().to_string();
+        let start =
+            "the organization may have 2.5 MB of job files, logs and outputs, has 1.500001 and this asks for 1.500001";
+        assert!(text.starts_with(start), "{text}");
     }
 
     #[test]

@@ -85,6 +85,12 @@ impl Directory {
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 
+    /// Returns the size of the filesystem.
+    pub(super) fn disk_bytes(&self) -> io::Result<u64> {
+        let stat = rustix::fs::fstatvfs(&self.root)?;
+        Ok(stat.f_blocks.saturating_mul(stat.f_frsize))
+    }
+
     /// Returns whether only the reserve of the disk is left.
     pub(super) fn is_full(&self) -> io::Result<bool> {
         Ok(self.free_bytes()? < self.reserve_bytes)

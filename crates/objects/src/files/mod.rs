@@ -101,6 +101,11 @@ impl Files {
         self.0.directory.free_bytes()
     }
 
+    /// Returns the size of the filesystem that holds the files.
+    pub fn disk_bytes(&self) -> io::Result<u64> {
+        self.0.directory.disk_bytes()
+    }
+
     /// Like [`Files::free_bytes`], but up to a second old, for frequent callers that need little space.
     pub fn recent_free_bytes(&self, now: Time) -> io::Result<u64> {
         let mut recent = self.0.recent_free.lock();

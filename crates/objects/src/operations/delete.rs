@@ -6,7 +6,7 @@ use tarn_model::objects::{Body, MAX_PARTS, Marker, Object, Version};
 use tarn_store::{Tx, accounts, objects, parts, versions};
 
 use crate::put::{StoredVersion, next_sequence};
-use crate::{Objects, Result, buckets};
+use crate::{Objects, Result, buckets, internal};
 
 /// The result of a deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -140,6 +140,7 @@ pub(crate) fn discard_object(tx: &mut Tx<'_>, bucket: &Bucket, object: &Object, 
     if let Body::Parts(content) = &object.body {
         discard_parts(tx, content, files)?;
     }
+    internal::count_for_job(tx, &bucket.org, &object.key, -(object.size as i64))?;
     Ok(accounts::release_usage(tx, &bucket.org, object.size, 1)?)
 }
 

@@ -8,7 +8,7 @@ use tarn_store::{Tx, accounts, limits, objects, parts, versions};
 
 use crate::delete::{discard_null_version, discard_object};
 use crate::files::{Intake, Pending, Received, ReceivedBody, Sums};
-use crate::{Error, Objects, Result, buckets};
+use crate::{Error, Objects, Result, buckets, internal};
 
 /// The location of an object.
 #[derive(Clone, Debug)]
@@ -213,6 +213,7 @@ pub(crate) fn insert_object(
     let mut files = Vec::new();
     let stored = replace_object(tx, &bucket, &location.key, object.clone(), condition, &mut files)?;
     charge_account(tx, &bucket.org, stored.size as i64, 1, quota)?;
+    internal::count_for_job(tx, &bucket.org, &location.key, stored.size as i64)?;
     Ok((stored, files))
 }
 

@@ -63,7 +63,7 @@ pub(crate) async fn list_limits(
 
 fn limits_table(found: &[LimitsView]) -> String {
     let mut table =
-        Table::new(["SCOPE", "INSTANCES", "CPUS", "GPUS", "VOLUMES (GB)", "OBJECTS (GB)", "WAITING"], found.len());
+        Table::new(["SCOPE", "INSTANCES", "CPUS", "GPUS", "VOLUMES (GB)", "OBJECTS (GB)", "WAITING", "JOBS (GB)"], found.len());
     for one in found {
         let (limits, used) = (limit_set(&one.limits), limit_usage(&one.used));
         table.row([
@@ -74,6 +74,7 @@ fn limits_table(found: &[LimitsView]) -> String {
             &used_of_limit(&used.volume_gb, limits.volume_gb),
             &used_of_limit(&used.object_gb, limits.object_gb),
             &used_of_limit(&used.waiting, limits.waiting.filter(|limit| *limit > 0)),
+            &used_of_limit(&used.job_gb, limits.job_gb),
         ]);
     }
     table.render()
@@ -125,6 +126,7 @@ pub(crate) async fn edit_limits(Id(scope): Id, call: Call<AdminLimitsPatch>) -> 
         volume_gb: body.volume_gb,
         object_bytes: body.object_gb.and_then(|gigabytes| Some(to_stored_unit(gigabytes, BYTES_PER_GIGABYTE))),
         waiting: body.waiting,
+        job_bytes: body.job_gb.and_then(|gigabytes| Some(to_stored_unit(gigabytes, BYTES_PER_GIGABYTE))),
     };
     Ok(JsonResponse::ok(limits_info(&limits::edit(&call.control, &call.caller, &scope, edit).await?)))
 }
@@ -167,6 +169,7 @@ pub(crate) fn limit_set(limits: &Limits) -> LimitSet {
         volume_gb: limits.volume_gb,
         object_gb: limits.object_bytes.map(|bytes| bytes as f64 / BYTES_PER_GIGABYTE),
         waiting: limits.waiting,
+        job_gb: limits.job_bytes.map(|bytes| bytes as f64 / BYTES_PER_GIGABYTE),
     }
 }
 
@@ -179,6 +182,7 @@ pub(crate) fn limit_usage(used: &Amounts) -> LimitUsage {
         volume_gb: used.volume_gb,
         object_gb: used.object_bytes as f64 / BYTES_PER_GIGABYTE,
         waiting: used.waiting,
+        job_gb: used.job_bytes as f64 / BYTES_PER_GIGABYTE,
     }
 }
 
@@ -189,7 +193,7 @@ fn to_stored_unit(amount: f64, unit: f64) -> u64 {
 
 fn limits_text(view: &LimitsView) -> String {
     let (own, all, used) = (limit_set(&view.own), limit_set(&view.limits), limit_usage(&view.used));
-    let mut table = Table::new(["LIMIT", "MAY HAVE", "HAS", "SET BY"], 6);
+    let mut table = Table::new(["LIMIT", "MAY HAVE", "HAS", "SET BY"], 7);
     let waiting = all.waiting.filter(|limit| *limit > 0);
     for (what, own, limit, used) in [
         ("instances", own.instances.is_some(), limit_or_none(all.instances), used.instances.to_string()),
@@ -198,6 +202,7 @@ fn limits_text(view: &LimitsView) -> String {
         ("volumes (GB)", own.volume_gb.is_some(), limit_or_none(all.volume_gb), used.volume_gb.to_string()),
         ("objects (GB)", own.object_gb.is_some(), limit_or_none(all.object_gb), used.object_gb.to_string()),
         ("clusters that wait", own.waiting.is_some(), limit_or_none(waiting), used.waiting.to_string()),
+        ("jobs (GB)", own.job_gb.is_some(), limit_or_none(all.job_gb), used.job_gb.to_string()),
     ] {
         table.row([&what, &limit, &used, &if own { "an administrator" } else { "the configuration" }]);
     }

@@ -3,7 +3,7 @@
 use tarn_model::ids::JobId;
 
 use crate::db::{Row, params};
-use crate::{Error, Result, Tx};
+use crate::{Error, Result, Tx, usage};
 
 /// A piece of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +21,9 @@ pub fn insert(tx: &mut Tx<'_>, job: &JobId, start: u64, length: u64, data: Optio
     match tx.execute(sql, &params![job, start, length, data]) {
         Err(Error::Taken) => Err(Error::Conflict),
         inserted => inserted.map(drop),
-    }
+    }?;
+    // The bytes of an object are counted with the object.
+    if data.is_some() { usage::add_job_bytes(tx, job.as_str(), length as i64) } else { Ok(()) }
 }
 
 /// Returns the pieces in order, starting with the one that holds the byte at `offset`. A log has no gaps.
@@ -39,8 +41,13 @@ pub fn inline(tx: &mut Tx<'_>, job: &JobId) -> Result<Vec<(u64, u64)>> {
 
 /// Replaces the pieces that start within a range by one piece that is stored as an object.
 pub fn merge(tx: &mut Tx<'_>, job: &JobId, start: u64, length: u64) -> Result<()> {
+    let end = start + length;
+    let sql = "select cast(coalesce(sum(length), 0) as bigint) from job_logs \
+               where job_id = $1 and start >= $2 and start < $3 and data is not null";
+    let in_rows = tx.single(sql, &params![job, start, end], |row| row.integer())?;
+    usage::add_job_bytes(tx, job.as_str(), -in_rows)?;
     let sql = "delete from job_logs where job_id = $1 and start >= $2 and start < $3";
-    tx.execute(sql, &params![job, start, (start + length)])?;
+    tx.execute(sql, &params![job, start, end])?;
     insert(tx, job, start, length, None)
 }
 

@@ -6,7 +6,7 @@ use tarn_model::jobs::Job;
 
 use super::rows::read_job;
 use crate::db::params;
-use crate::{Result, Tx};
+use crate::{Result, Tx, usage};
 
 /// Returns drafts that have not changed since `expired`.
 pub fn expired_drafts(tx: &mut Tx<'_>, expired: Time, limit: u32) -> Result<Vec<Job>> {
@@ -35,6 +35,7 @@ pub fn removing(tx: &mut Tx<'_>, after: Option<&JobId>, limit: u32) -> Result<Ve
 
 /// Removes a job, its nodes and the part of its log that is in the database.
 pub fn remove(tx: &mut Tx<'_>, id: &JobId) -> Result<()> {
+    usage::release_job(tx, id)?;
     for sql in [
         "delete from job_logs where job_id = $1",
         "delete from job_nodes where job_id = $1",

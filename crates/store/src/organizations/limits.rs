@@ -7,13 +7,19 @@ use crate::{Error, Result, Tx};
 
 /// Returns the limits of a scope; without a row it has none.
 pub fn get(tx: &mut Tx<'_>, scope: &str) -> Result<Limits> {
-    let sql = "select instances, cpu_milli, gpus, volume_gb, object_bytes, waiting from limits where scope = $1";
+    let sql =
+        "select instances, cpu_milli, gpus, volume_gb, object_bytes, waiting, job_bytes from limits where scope = $1";
     Ok(tx.row(sql, &params![scope], read_limits)?.unwrap_or_default())
 }
 
 /// Returns how many bytes of objects an organization may store, if it has a limit.
 pub fn object_bytes(tx: &mut Tx<'_>, scope: &str) -> Result<Option<u64>> {
     Ok(get(tx, scope)?.object_bytes)
+}
+
+/// Returns how many bytes may be kept for the jobs of a scope, if it has a limit of its own.
+pub fn job_bytes(tx: &mut Tx<'_>, scope: &str) -> Result<Option<u64>> {
+    Ok(get(tx, scope)?.job_bytes)
 }
 
 /// Sets all limits of a scope. Without any limit the row is removed.
@@ -23,9 +29,9 @@ pub fn set(tx: &mut Tx<'_>, scope: &str, limits: &Limits) -> Result<()> {
         return Ok(());
     }
     let now = tx.now();
-    let sql = "insert into limits (instances, cpu_milli, gpus, volume_gb, object_bytes, waiting, scope, changed_us) \
-               values ($1, $2, $3, $4, $5, $6, $7, $8)";
-    tx.run(sql, &params!(limits: instances, cpu_milli, gpus, volume_gb, object_bytes, waiting; scope, now))
+    let sql = "insert into limits (instances, cpu_milli, gpus, volume_gb, object_bytes, waiting, job_bytes, scope, \
+               changed_us) values ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+    tx.run(sql, &params!(limits: instances, cpu_milli, gpus, volume_gb, object_bytes, waiting, job_bytes; scope, now))
 }
 
 /// Returns the scopes that have limits, ordered by id, after this one.
@@ -51,7 +57,8 @@ pub fn used(tx: &mut Tx<'_>, scope: &str) -> Result<Amounts> {
     let object_bytes = tx.row(sql, &params![scope], |row| row.count())?.unwrap_or(0);
     let sql = "select count(*) from requests where waiting = 1 and scope = $1 and examined_us is not null";
     let waiting = tx.single(sql, &params![scope], |row| row.count())?;
-    Ok(Amounts { volume_gb, object_bytes, waiting, ..nodes })
+    let job_bytes = super::usage::job_bytes(tx, scope)?;
+    Ok(Amounts { volume_gb, object_bytes, waiting, job_bytes, ..nodes })
 }
 
 fn read_limits(row: &mut Row) -> Result<Limits> {
@@ -66,5 +73,6 @@ fn read_limits(row: &mut Row) -> Result<Limits> {
         volume_gb: amount()?,
         object_bytes: amount()?,
         waiting: amount()?,
+        job_bytes: amount()?,
     })
 }

@@ -5,4 +5,5 @@
 pub mod ledger;
 pub mod limits;
 pub mod ssh_keys;
+pub mod usage;
 pub mod users;

@@ -4,7 +4,7 @@ use tarn_model::Time;
 use tarn_model::ids::UserId;
 
 use crate::db::params;
-use crate::{Error, Result, Tx};
+use crate::{Error, Result, Tx, usage};
 
 /// The stored outcome of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub fn get(tx: &mut Tx<'_>, user: &UserId, key: &str, since: Time) -> Result<Opt
 /// Stores the outcome of a call, in the transaction that executes the call. An expired outcome is replaced.
 pub fn save_outcome(tx: &mut Tx<'_>, user: &UserId, key: &str, stored: &StoredOutcome, expired: Time) -> Result<()> {
     let old = "delete from idempotency where user_id = $1 and key = $2 and created_us <= $3";
-    tx.execute(old, &params![user, key, expired])?;
+    let replaced = tx.execute(old, &params![user, key, expired])? as i64;
     let sql = "insert into idempotency (user_id, key, fingerprint, outcome, created_us) values ($1, $2, $3, $4, $5)";
     let now = tx.now();
     let added = tx.execute(sql, &params![user, key, stored.fingerprint, stored.outcome, now]);
@@ -34,12 +34,14 @@ pub fn save_outcome(tx: &mut Tx<'_>, user: &UserId, key: &str, stored: &StoredOu
         // Another replica executes the same call at the moment.
         Err(Error::Taken) => Err(Error::Conflict),
         other => other.map(drop),
-    }
+    }?;
+    usage::add_outcomes(tx, user.as_str(), 1 - replaced)
 }
 
 /// Removes outcomes older than `expired`, in batches.
 pub fn remove_expired(tx: &mut Tx<'_>, expired: Time) -> Result<u64> {
     let sql = "delete from idempotency where (user_id, key) in \
-               (select user_id, key from idempotency where created_us <= $1 limit 1000)";
-    tx.execute(sql, &params![expired])
+               (select user_id, key from idempotency where created_us <= $1 limit 1000) returning user_id";
+    let users = tx.rows(sql, &params![expired], |row| row.text())?;
+    usage::subtract_each(tx, &users, |count| [0, 0, count])
 }

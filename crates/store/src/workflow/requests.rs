@@ -11,7 +11,7 @@ use tarn_model::requests::{Progress, Request, RequestKind, RequestStatus, Reques
 use tarn_model::users::Owner;
 
 use crate::db::{Param, Row, params};
-use crate::{Error, Listing, OwnerFilter, Result, Tx};
+use crate::{Error, Listing, OwnerFilter, Result, Tx, usage};
 
 /// Every query of this file reads the same columns, in the order of [`read_request`].
 macro_rules! select {
@@ -27,6 +27,9 @@ macro_rules! select {
     };
 }
 
+/// How many requests are kept for a scope. Beyond that, the oldest that have ended are removed before their time.
+pub const MAX_KEPT: u64 = 10_000;
+
 /// Adds a request.
 pub fn insert(tx: &mut Tx<'_>, request: &Request) -> Result<()> {
     let (cluster, volume) = request.kind.objects();
@@ -38,7 +41,42 @@ pub fn insert(tx: &mut Tx<'_>, request: &Request) -> Result<()> {
         &params!(request: id, kind.request_type().name(), status().name(), owner.user, owner.org, owner.scope(),
             progress.step(), progress.failure(), attempts, due, deadline, epoch, message, created, ended; cluster,
             volume, request.progress == Progress::Queued),
-    )
+    )?;
+    trim(tx, request.owner.scope(), MAX_KEPT)
+}
+
+/// Counts a request that was added, and removes the oldest requests of its scope that have ended if there are more than
+/// `max`. Each call adds one and removes up to two, so that the work is bounded and the number sinks to the limit.
+fn trim(tx: &mut Tx<'_>, scope: &str, max: u64) -> Result<()> {
+    if usage::add_requests(tx, scope, 1)? <= max {
+        return Ok(());
+    }
+    let sql = "delete from requests where id in (select id from requests where scope = $1 and ended_us is not null \
+               order by created_us, id limit 2)";
+    let removed = tx.execute(sql, &params![scope])?;
+    usage::add_requests(tx, scope, -(removed as i64)).map(drop)
+}
+
+/// Removes requests that ended before `expired`, at most `limit`. Returns their number.
+pub(crate) fn remove_ended(tx: &mut Tx<'_>, expired: Time, limit: u32) -> Result<u64> {
+    let sql = "delete from requests where id in (select id from requests where ended_us is not null and ended_us <= $1 \
+               order by ended_us limit $2) returning scope";
+    let scopes = tx.rows(sql, &params![expired, limit], |row| row.text())?;
+    usage::subtract_each(tx, &scopes, |count| [0, count, 0])
+}
+
+/// Returns the newest request of this type of a volume that was completed.
+pub fn last_completed_of_volume(tx: &mut Tx<'_>, id: &VolumeId, kind: RequestType) -> Result<Option<RequestId>> {
+    let sql = "select id from requests where volume_id = $1 and type = $2 and status = 'COMPLETED' \
+               order by created_us desc, id desc limit 1";
+    tx.row(sql, &params![id, kind.name()], |row| row.id())
+}
+
+/// Returns the newest request of this type of a cluster that was completed.
+pub fn last_completed_of_cluster(tx: &mut Tx<'_>, id: &ClusterId, kind: RequestType) -> Result<Option<RequestId>> {
+    let sql = "select id from requests where cluster_id = $1 and type = $2 and status = 'COMPLETED' \
+               order by created_us desc, id desc limit 1";
+    tx.row(sql, &params![id, kind.name()], |row| row.id())
 }
 
 /// Saves the progress of a request. `Conflict` when the lease of this epoch was lost.

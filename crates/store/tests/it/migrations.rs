@@ -8,7 +8,7 @@ use tarn_model::ids::{RequestId, VolumeId};
 use tarn_model::requests::Request;
 use tarn_model::storage::{VolumeRemains, VolumeState};
 use tarn_store::testing::{DatabaseKind, ManualClock, SeededIds, empty};
-use tarn_store::{Store, installation, line, requests, storage};
+use tarn_store::{Store, installation, line, requests, storage, usage};
 
 use crate::support::raw;
 
@@ -108,4 +108,38 @@ async fn older_waiting_claims_keep_their_places(
     store.write(move |tx| line::enter(tx, &request, &key)).await.unwrap();
     assert_eq!(store.read(|tx| line::firsts(tx, 10)).await.unwrap().len(), 2);
     assert_eq!(store.read(|tx| requests::get(tx, &id(10))).await.unwrap().unwrap().due, Time::from_micros(99));
+}
+
+/// What older versions keep is counted once, when the database is migrated.
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn older_rows_are_counted(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(fresh) = empty(database).await else { return };
+    let before = [
+        "create table migrations (version bigint primary key);",
+        include_str!("../../../../migrations/0001_spine.sql"),
+        include_str!("../../../../migrations/0002_machines.sql"),
+        include_str!("../../../../migrations/0003_volumes.sql"),
+        include_str!("../../../../migrations/0004_objects.sql"),
+        include_str!("../../../../migrations/0005_jobs.sql"),
+        "insert into migrations (version) values (1), (2), (3), (4), (5);",
+        "insert into buckets (id, org_id, name, versioning, created_us) values ('b-000000000001', 'o-000000000000', 'jobs', 0, 1), \
+         ('b-000000000002', 'o-000000000007', 'jobs', 0, 1);",
+        "insert into jobs (id, scope, user_id, cluster_id, instance_type, name, state, since_us, attempt, created_us, version, \
+         config, teardown, log_bytes, removing, lease_until_us, epoch) values \
+         ('j-000000000001', 'o-000000000007', 'u-000000000001', 'c-000000000001', '1xCPU', 'a', 'ENDED', 1, 1, 1, 0, '{}', 0, 0, 0, 0, 0), \
+         ('j-000000000002', 'o-000000000007', 'u-000000000001', 'c-000000000001', '1xCPU', 'b', 'ENDED', 1, 1, 1, 0, '{}', 0, 0, 1, 0, 0);",
+        "insert into job_logs (job_id, start, length) values ('j-000000000001', 0, 40); ",
+        "insert into objects (bucket_id, key, sequence, modified_us, size, etag, details) values \
+         ('b-000000000001', 'j-000000000001/log/00000000000000000000', 1, 1, 40, 'e', '{}'), \
+         ('b-000000000001', 'j-000000000002/outputs/a', 1, 1, 2, 'e', '{}'), \
+         ('b-000000000002', 'j-000000000001/mine', 1, 1, 1000, 'e', '{}');",
+        "insert into idempotency (user_id, key, fingerprint, outcome, created_us) select 'u-000000000001', 'k', data, data, 1 \
+         from (select cast('x' as bytea) as data) one;",
+    ];
+    raw(&fresh.database, &before.concat()).await;
+    let (clock, ids) = (Arc::new(ManualClock::default()), Arc::new(SeededIds::new(7)));
+    let store = Store::open(&fresh.database, clock, ids).await.unwrap();
+    assert_eq!(store.read(|tx| usage::counters(tx, "o-000000000007")).await.unwrap(), [42, 0, 0]);
+    assert_eq!(store.read(|tx| usage::counters(tx, "u-000000000001")).await.unwrap(), [0, 0, 1]);
 }

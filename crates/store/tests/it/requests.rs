@@ -7,7 +7,7 @@ use tarn_model::Time;
 use tarn_model::ids::RequestId;
 use tarn_model::requests::{AttachmentChange, Progress, Request, RequestKind, RequestStatus};
 use tarn_store::testing::DatabaseKind;
-use tarn_store::{Error, requests};
+use tarn_store::{Error, requests, usage};
 
 use crate::support::{World, cluster, raw, world};
 
@@ -206,4 +206,34 @@ async fn insert_raw(world: &World, request: &Request, columns: &str) {
         i64::MAX
     );
     raw(&world.fresh.database, &sql).await;
+}
+
+/// Only so many requests of a scope are kept: the oldest that have ended are removed first, and open ones never.
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn kept_requests_are_limited(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = world(database).await else { return };
+    let (open, ended) = (request(&world, 1, false), Time::from_micros(2));
+    insert(&world, &open).await;
+    let new = |at: i64| Request {
+        progress: Progress::Completed { steps: 0 },
+        ended: Some(ended),
+        ..request(&world, at, false)
+    };
+    let many: Vec<Request> = (2..i64::try_from(requests::MAX_KEPT).unwrap() + 12).map(new).collect();
+    let (first, last) = (many[0].id.clone(), many.last().unwrap().id.clone());
+    let fill = world.store.write(move |tx| many.iter().try_for_each(|one| requests::insert(tx, one)));
+    fill.await.unwrap();
+    let scope = world.owner.scope();
+    let read = world.store.read(|tx| {
+        assert!(requests::get(tx, &open.id)?.is_some() && requests::get(tx, &last)?.is_some());
+        assert_eq!(requests::get(tx, &first)?, None, "the oldest is gone");
+        Ok::<_, Error>((usage::counters(tx, scope)?[1], usage::recount(tx, scope)?[1]))
+    });
+    let (counted, kept) = read.await.unwrap();
+    assert!(counted == kept && kept <= requests::MAX_KEPT + 1, "{counted} {kept}");
+    let expire = world.store.write(move |tx| tarn_store::expiry::forget_ended(tx, ended));
+    assert_eq!(expire.await.unwrap(), 500, "a batch at a time");
+    let counters = world.store.read(|tx| usage::counters(tx, scope)).await.unwrap();
+    assert_eq!(counters[1], kept - 500);
 }

@@ -40,6 +40,8 @@ pub(crate) struct DefaultLimits {
     gpus: Option<u64>,
     volume_gb: Option<u64>,
     pub(super) waiting: u64,
+    /// Absent means a part of the disk that holds the objects.
+    job_gb: Option<f64>,
 }
 
 /// No installation has more clusters that wait.
@@ -47,19 +49,22 @@ const MAX_WAITING: u64 = 1_000_000_000;
 
 impl Default for DefaultLimits {
     fn default() -> Self {
-        DefaultLimits { instances: None, cpus: None, gpus: None, volume_gb: None, waiting: DEFAULT_WAITING }
+        let waiting = DEFAULT_WAITING;
+        DefaultLimits { instances: None, cpus: None, gpus: None, volume_gb: None, waiting, job_gb: None }
     }
 }
 
 impl DefaultLimits {
     pub(super) fn check(&self) -> Result<()> {
-        match self.cpus {
-            Some(cpus) if !(0.0..=1e9).contains(&cpus) => {
-                Err(Failure(format!("limits.cpus must be a number from 0 to 1000000000, not {cpus}")))
+        for (key, value) in [("cpus", self.cpus), ("job_gb", self.job_gb)] {
+            if let Some(value) = value.filter(|value| !(0.0..=1e9).contains(value)) {
+                return Err(Failure(format!("limits.{key} must be a number from 0 to 1000000000, not {value}")));
             }
-            _ if self.waiting > MAX_WAITING => Err(Failure(format!("limits.waiting must be at most {MAX_WAITING}"))),
-            _ => Ok(()),
         }
+        if self.waiting > MAX_WAITING {
+            return Err(Failure(format!("limits.waiting must be at most {MAX_WAITING}")));
+        }
+        Ok(())
     }
 
     fn limits(&self) -> Limits {
@@ -70,6 +75,7 @@ impl DefaultLimits {
             volume_gb: self.volume_gb,
             object_bytes: None,
             waiting: Some(self.waiting),
+            job_bytes: self.job_gb.map(|gigabytes| (gigabytes * 1e9).round() as u64),
         }
     }
 }

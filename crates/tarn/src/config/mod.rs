@@ -248,6 +248,8 @@ mod tests {
             "[line]\nreserve_after_seconds = 0",
             "[line]\nreserve_for_seconds = 0",
             "[line]\nreserve_for_seconds = 31536001",
+            "[limits]\njob_gb = -1.0",
+            "[limits]\njob_gb = nan",
             "tls_cert = 'a.pem'",
         ] {
             assert!(parsed(text).unwrap().check().is_err(), "{text}");
@@ -273,7 +275,7 @@ mod tests {
 
     #[test]
     fn limits_and_after_reboot_are_passed_on() {
-        let config = parsed("after_reboot = 'leave'\n[limits]\ngpus = 0\ncpus = 2.5").unwrap();
+        let config = parsed("after_reboot = 'leave'\n[limits]\ngpus = 0\ncpus = 2.5\njob_gb = 0.5").unwrap();
         config.check().unwrap();
         let settings = config.settings();
         assert_eq!(

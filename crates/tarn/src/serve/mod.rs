@@ -213,8 +213,11 @@ async fn build_control(
     let access = access_policy(config, &store).await?;
     let objects = object_storage::open_objects(config, &store, &secrets, access).await?;
     let s3 = s3.map(|listener| object_storage::s3_endpoint(config, listener)).transpose()?;
-    let settings = Settings { access, ..config.settings() };
+    let mut settings = Settings { access, ..config.settings() };
     let (clock, ids) = (Arc::new(SystemClock), Arc::new(RandomIds));
+    if settings.limits.job_bytes.is_none() {
+        settings.limits.job_bytes = Some(object_storage::default_job_bytes(&objects)?);
+    }
     let parts = Parts { store, driver, inventory, catalogue, prices, settings, secrets, ssh, objects, s3, clock, ids };
     Ok(Control::new(parts))
 }

@@ -46,6 +46,24 @@ pub(crate) async fn open_objects(config: &Config, store: &Store, secrets: &Secre
     Objects::open(parts).map_err(|e| Failure::with_cause(format!("cannot open the objects directory {shown}"), e))
 }
 
+/// The default limit of what is kept for the jobs of an organization: this part of the disk, and not less than these
+/// bytes.
+const JOB_DISK_PART: u64 = 10;
+const MIN_JOB_BYTES: u64 = 5_000_000_000;
+
+/// Returns how many bytes may be kept for the jobs of an organization, unless the configuration or an administrator
+/// says otherwise.
+pub(crate) fn default_job_bytes(objects: &Objects) -> Result<u64> {
+    let disk =
+        objects.disk_bytes().map_err(|e| Failure::with_cause("cannot read the size of the disk of objects", e))?;
+    let bytes = (disk / JOB_DISK_PART).max(MIN_JOB_BYTES);
+    let gigabytes = bytes as f64 / 1e9;
+    tracing::info!(
+        "an organization may keep {gigabytes:.1} GB of job files, logs and outputs; limits.job_gb changes it"
+    );
+    Ok(bytes)
+}
+
 /// Opens the S3 listener, unless S3 is switched off.
 pub(crate) fn listen_s3(config: &Config) -> Result<Option<TcpListener>> {
     match config.s3_listen {

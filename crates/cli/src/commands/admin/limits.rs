@@ -59,13 +59,16 @@ pub struct Set {
     /// Number of clusters that wait for capacity; 0 means no limit
     #[arg(long, value_name = "N", group = "limit")]
     waiting: Option<u64>,
+    /// Total size of job files, logs and outputs in GB
+    #[arg(long, value_name = "GB", group = "limit")]
+    job_gb: Option<f64>,
 }
 
 pub(crate) async fn run_limits_command(ctx: &Context<'_>, limits: Limits) -> Result<()> {
     let body = match limits {
         Limits::List => fetch_all_limits(ctx).await?,
         Limits::Show { scope } => ctx.api.get(&limits_path(ctx, scope).await?, &[]).await?,
-        Limits::Set(Set { scope, instances, cpus, gpus, volume_gb, object_gb, waiting }) => {
+        Limits::Set(Set { scope, instances, cpus, gpus, volume_gb, object_gb, waiting, job_gb }) => {
             let patch = AdminLimitsPatch {
                 instances: instances.map_or(Edit::Keep, Edit::Set),
                 cpus: cpus.map_or(Edit::Keep, Edit::Set),
@@ -73,6 +76,7 @@ pub(crate) async fn run_limits_command(ctx: &Context<'_>, limits: Limits) -> Res
                 volume_gb: volume_gb.map_or(Edit::Keep, Edit::Set),
                 object_gb: object_gb.map_or(Edit::Keep, Edit::Set),
                 waiting: waiting.map_or(Edit::Keep, Edit::Set),
+                job_gb: job_gb.map_or(Edit::Keep, Edit::Set),
             };
             ctx.api.send_json(Method::PATCH, &limits_path(ctx, scope).await?, &patch).await?
         }

@@ -5,7 +5,7 @@ use tarn_store::{Tx, events, job_logs, jobs};
 
 use super::verdict::Verdict;
 use crate::jobs::files::collect::Collected;
-use crate::jobs::files::job_files;
+use crate::jobs::files::{job_files, job_space};
 use crate::jobs::logs::append::{JobLease, LogPiece};
 use crate::jobs::logs::compact;
 use crate::jobs::logs::log_buffer::LogBatch;
@@ -30,7 +30,18 @@ pub(in crate::jobs) async fn finish_attempt(
     verdict: Verdict,
     rest: LogBatch,
 ) -> Result<AfterAttempt> {
-    let (lease, piece, has_begun) = (leased.lease(), leased.log_piece(&rest), leased.has_begun);
+    let piece = leased.log_piece(&rest);
+    match try_finish_attempt(leased, &verdict, piece.clone()).await {
+        // There is no room for the rest of its output: the attempt ends without it.
+        Err(error) if job_space::is_limit_reached(&error) => {
+            try_finish_attempt(leased, &verdict, piece.cut_over_quota()).await
+        }
+        finished => finished,
+    }
+}
+
+async fn try_finish_attempt(leased: &mut LeasedJob, verdict: &Verdict, piece: LogPiece) -> Result<AfterAttempt> {
+    let (lease, has_begun, verdict) = (leased.lease(), leased.has_begun, verdict.clone());
     let log_bytes = piece.start + piece.data.len() as u64;
     let needs_nothing = leased.job.config.outputs.is_empty() && !leased.job.has_files();
     let ends_at_once = needs_nothing && compact::is_small_log(log_bytes);
@@ -43,7 +54,7 @@ pub(in crate::jobs) async fn finish_attempt(
         recorded.reset();
         let mut job = jobs::leased(tx, &held.id, held.epoch)?;
         if written.is_first_cut {
-            job_note::add_truncation_note(&mut job);
+            job_note::add_truncation_note(&mut job, written.is_over_quota);
         }
         let is_retried = verdict.may_retry && job.is_retried_after(&verdict.outcome);
         if is_retried || !ends_at_once {

@@ -9,6 +9,7 @@ use tarn_model::ids::{InstanceId, JobId};
 use tokio::task::JoinSet;
 
 use super::job_files;
+use super::job_space::{self, Reservation};
 use super::outputs::{MAX_OUTPUTS, is_clean_path};
 use crate::jobs::attempt::guest_calls::{self, GuestError, GuestLink, sanitize_guest_text};
 use crate::{Control, Error, Result};
@@ -21,6 +22,10 @@ const MAX_MESSAGES: usize = 2 * MAX_OUTPUTS;
 
 /// How many small files are written to disk concurrently.
 const CONCURRENT_WRITES: usize = 16;
+
+/// Why an output is skipped when the owner of the job has reached their limit.
+const NO_ROOM: &str =
+    "the limit of job files, logs and outputs is reached; all files after it are missing, too; delete jobs";
 
 /// How many skipped files a note names.
 const MAX_NAMED_SKIPS: usize = 3;
@@ -144,7 +149,7 @@ struct OutputFetcher<'a> {
     job: &'a JobId,
     kept: KeptOutputs,
     /// Files that were received and are being written to disk.
-    finishing: JoinSet<Result<()>>,
+    finishing: JoinSet<(String, Result<()>)>,
 }
 
 impl OutputFetcher<'_> {
@@ -167,14 +172,37 @@ impl OutputFetcher<'_> {
             self.kept.record_skip(path, "the size limit is reached; all files after it are missing, too");
             return Ok(false);
         }
-        if !self.kept.paths.insert(path.to_owned()) {
+        if self.kept.paths.contains(path) {
             return Err(FetchError::Fault(format!("the guest sent {path:?} twice")));
         }
-        self.receive_file(path, link).await.map(|()| true)
+        match self.receive_file(path, size, link).await {
+            Err(FetchError::Failed(error)) if job_space::is_limit_reached(&error) => {
+                self.kept.record_skip(path, NO_ROOM);
+                Ok(false)
+            }
+            received => received.map(|()| true),
+        }
+    }
+
+    /// Reserves the space of a file. An earlier try may have stored it already: then it is replaced.
+    async fn reserve_space(&self, path: &str, size: u64) -> Result<Reservation> {
+        match Reservation::new(self.control, self.job, Some(size), 0).await {
+            Err(error) if job_space::is_limit_reached(&error) => {
+                let frees = job_files::output_size(self.control, self.job, path).await?;
+                if frees == 0 { Err(error) } else { Reservation::new(self.control, self.job, Some(size), frees).await }
+            }
+            reserved => reserved,
+        }
     }
 
     /// Receives the content of a file. It may have grown since the guest reported its size, but only up to the limit.
-    async fn receive_file(&mut self, path: &str, link: &mut GuestLink) -> std::result::Result<(), FetchError> {
+    async fn receive_file(
+        &mut self,
+        path: &str,
+        size: u64,
+        link: &mut GuestLink,
+    ) -> std::result::Result<(), FetchError> {
+        let mut space = self.reserve_space(path, size).await?;
         let mut intake = job_files::put_output(self.control, self.job, path, None).await?;
         loop {
             match read_frame(link).await? {
@@ -186,6 +214,7 @@ impl OutputFetcher<'_> {
                     if self.kept.bytes > self.control.settings().jobs.max_output_bytes {
                         return Err(FetchError::Fault(format!("{path:?} grew beyond the size limit")));
                     }
+                    space.add_arrived(data.len() as u64).await?;
                     intake.push(data).await?;
                 }
                 Frame::Eof => break,
@@ -197,7 +226,15 @@ impl OutputFetcher<'_> {
         if self.finishing.len() >= CONCURRENT_WRITES {
             self.wait_for_one_write().await?;
         }
-        self.finishing.spawn(intake.finish());
+        self.kept.paths.insert(path.to_owned());
+        let (control, job, path) = (self.control.clone(), self.job.clone(), path.to_owned());
+        self.finishing.spawn(async move {
+            // The space stays reserved until the transaction has counted it.
+            let arrived = space.arrived();
+            let stored = intake.finish_with(move |tx| job_space::require_room(tx, &control, &job, arrived)).await;
+            drop(space);
+            (path, stored)
+        });
         Ok(())
     }
 
@@ -220,7 +257,14 @@ impl OutputFetcher<'_> {
 
     async fn wait_for_one_write(&mut self) -> Result<()> {
         match self.finishing.join_next().await {
-            Some(done) => done.map_err(Error::internal)?,
+            Some(done) => match done.map_err(Error::internal)? {
+                (path, Err(error)) if job_space::is_limit_reached(&error) => {
+                    self.kept.paths.remove(&path);
+                    self.kept.record_skip(&path, NO_ROOM);
+                    Ok(())
+                }
+                (_, stored) => stored,
+            },
             None => Ok(()),
         }
     }

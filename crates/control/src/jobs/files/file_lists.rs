@@ -10,6 +10,7 @@ use tarn_model::jobs::State;
 use tarn_store::{Tx, jobs};
 
 use super::job_files;
+use super::job_space::{self, Reservation};
 use crate::{Caller, Control, Error, Result};
 
 /// How many bytes are stored at a time.
@@ -24,16 +25,19 @@ pub struct OpenList {
 
 /// Stores the list of a draft, and replaces an earlier one.
 pub async fn keep(control: &Control, caller: &Caller, job: &JobId, mut list: Bytes) -> Result<()> {
+    let size = list.len() as u64;
+    let _space = Reservation::new(control, job, Some(size), 0).await?;
     let mut intake = job_files::put_list(control, job, list.len() as u64).await?;
     while !list.is_empty() {
         intake.push(list.split_to(list.len().min(PIECE_BYTES))).await?;
     }
-    let (caller, id) = (caller.clone(), job.clone());
-    let finish = intake.finish_with(move |tx| {
+    let (owner, caller, id) = (control.clone(), caller.clone(), job.clone());
+    let stored = intake.finish_with(move |tx| {
         caller.must_still_hold(tx)?;
-        require_draft(tx, &id)
+        require_draft(tx, &id)?;
+        job_space::require_room(tx, &owner, &id, size)
     });
-    finish.await
+    stored.await
 }
 
 /// Opens the list of a draft, for a caller with a signed URL.

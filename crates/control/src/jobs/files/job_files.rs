@@ -45,11 +45,6 @@ impl FileIntake {
         self.intake.push(piece).await.map_err(|error| storage_error(error.into()))
     }
 
-    /// Stores the object, and replaces an earlier one. It is on disk when this returns.
-    pub(crate) async fn finish(self) -> Result<()> {
-        self.finish_with(|_| Ok(())).await
-    }
-
     /// Stores the object in one transaction with other work.
     pub(crate) async fn finish_with<T: Send + 'static>(
         self,
@@ -168,6 +163,16 @@ pub(crate) async fn open_output(
     match path.len() {
         1..=MAX_PATH_BYTES => open_object(control, &output_key(job, path), range).await,
         _ => Ok(None),
+    }
+}
+
+/// Returns the size of a stored output, or 0 if there is none.
+pub(crate) async fn output_size(control: &Control, job: &JobId, path: &str) -> Result<u64> {
+    let key = output_key(job, path);
+    match control.objects().find(&internal::account(), BUCKET, &key, &VersionSelector::Current).await {
+        Ok(object) => Ok(object.size),
+        Err(Failure::NoSuchKey | Failure::KeyDeleted { .. } | Failure::NoSuchBucket) => Ok(0),
+        Err(other) => Err(storage_error(other)),
     }
 }
 

@@ -10,6 +10,7 @@ pub mod signed;
 pub mod upload;
 
 pub(crate) mod job_files;
+pub(crate) mod job_space;
 pub(crate) mod upload_permits;
 
 pub(super) mod collect;

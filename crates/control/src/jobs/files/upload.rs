@@ -14,6 +14,7 @@ use tarn_store::{Tx, jobs};
 use tokio::time::Instant;
 
 use super::archive::{ArchiveChecker, Limits};
+use super::job_space::{self, Reservation};
 use super::{job_files, signed};
 use crate::{Caller, Control, Error, Kind, Result};
 
@@ -49,6 +50,7 @@ async fn receive_archive(
     }
     let mut keep_alive = DraftKeepAlive::refresh(control, caller, job).await?;
     let _permit = control.memory.upload_permits.acquire(keep_alive.owner.scope()).await?;
+    let mut space = Reservation::new(control, job, declared, 0).await?;
     let mut intake = job_files::put_files(control, job, declared).await?;
     let limits = Limits { files: settings.max_files, unpacked_bytes: settings.max_unpacked_bytes };
     let (mut archive, mut size, mut pace) = (ArchiveChecker::new(limits), 0_u64, UploadPace::default());
@@ -61,6 +63,7 @@ async fn receive_archive(
         if declared.is_some_and(|declared| size > declared) {
             return Err(upload_broken(job, &"more bytes arrived than were declared"));
         }
+        space.add_arrived(piece.len() as u64).await?;
         archive.push(piece.clone()).await?;
         intake.push(piece).await?;
         keep_alive.refresh_if_due(control, caller, job).await?;
@@ -69,12 +72,14 @@ async fn receive_archive(
         return Err(upload_broken(job, &"fewer bytes arrived than were declared"));
     }
     archive.finish().await?;
-    let (caller, id) = (caller.clone(), job.clone());
-    let finish = intake.finish_with(move |tx| {
+    let (owner, caller, id) = (control.clone(), caller.clone(), job.clone());
+    let stored = intake.finish_with(move |tx| {
         caller.must_still_hold(tx)?;
+        job_space::require_room(tx, &owner, &id, size)?;
         record_archive(tx, &id, size)
     });
-    finish.await.map(|()| size)
+    stored.await?;
+    Ok(size)
 }
 
 /// How long the client has made the engine wait. Other uploads wait for its permit meanwhile.

@@ -9,7 +9,7 @@ use tarn_model::jobs::{Job, JobNode, State};
 use tarn_store::{Tx, events, job_logs, job_nodes, jobs};
 
 use super::log_buffer::{LARGE_PIECE, LogBatch};
-use crate::jobs::files::job_files;
+use crate::jobs::files::{job_files, job_space};
 use crate::jobs::queue::job_note;
 use crate::jobs::queue::leased_job::{LeasedJob, retry_while_unavailable, retry_write};
 use crate::{Control, Result};
@@ -24,6 +24,10 @@ pub(in crate::jobs) struct LogPiece {
     pub(in crate::jobs) is_object: bool,
     /// Whether this is the first piece of which bytes are cut off.
     pub(in crate::jobs) is_first_cut: bool,
+    /// Whether they are cut off because all jobs of the owner together have reached their limit.
+    pub(in crate::jobs) is_over_quota: bool,
+    /// Whether the log was cut off before this piece.
+    pub(in crate::jobs) was_cut: bool,
     /// The nodes whose output advances, with their new offsets.
     pub(in crate::jobs) advanced: Arc<Vec<JobNode>>,
 }
@@ -46,14 +50,17 @@ impl LeasedJob {
     /// cut off.
     pub(in crate::jobs) fn log_piece(&self, batch: &LogBatch) -> LogPiece {
         let room = self.control.settings().jobs.max_log_bytes.saturating_sub(self.job.log_bytes);
+        // A log has no gaps: once it is cut off, nothing follows, even if there is room again.
+        let was_cut = job_note::has_truncation_note(&self.job);
+        let room = if was_cut { 0 } else { room };
         let kept = usize::try_from(room).map_or(batch.data.len(), |room| room.min(batch.data.len()));
         let advance = |(node, offset): (&JobNode, &u64)| {
             (node.log_offset != *offset).then(|| JobNode { log_offset: *offset, ..node.clone() })
         };
         let advanced = self.nodes.iter().zip(&batch.offsets).filter_map(advance).collect();
         let (start, data) = (self.job.log_bytes, batch.data.slice(..kept));
-        let is_first_cut = kept < batch.data.len() && !job_note::has_truncation_note(&self.job);
-        LogPiece { start, is_object: data.len() >= LARGE_PIECE, is_first_cut, data, advanced: Arc::new(advanced) }
+        let (is_object, is_first_cut) = (data.len() >= LARGE_PIECE, kept < batch.data.len() && !was_cut);
+        LogPiece { start, is_object, is_first_cut, is_over_quota: false, was_cut, data, advanced: Arc::new(advanced) }
     }
 
     /// Updates the job after a piece was stored, and shows the piece to followers.
@@ -72,6 +79,12 @@ impl LeasedJob {
 }
 
 impl LogPiece {
+    /// Returns the piece without its bytes, for which the limit of the owner leaves no room.
+    pub(in crate::jobs) fn cut_over_quota(&self) -> LogPiece {
+        let cut = LogPiece { data: Bytes::new(), is_object: false, is_over_quota: true, ..self.clone() };
+        LogPiece { is_first_cut: !self.was_cut, ..cut }
+    }
+
     /// Runs the transaction that stores the piece, and repeats it while the database is unavailable. A large piece
     /// becomes an object in the same transaction: a task that has lost the lease must not replace an object that
     /// another task has stored.
@@ -93,6 +106,7 @@ impl LogPiece {
         let (id, length) = (&lease.id, self.data.len() as u64);
         if length > 0 {
             job_logs::insert(tx, id, self.start, length, (!self.is_object).then_some(&self.data))?;
+            job_space::require_room(tx, &lease.control, id, length)?;
         }
         for node in self.advanced.iter() {
             job_nodes::advance(tx, node)?;
@@ -105,27 +119,34 @@ impl LogPiece {
     }
 }
 
-/// Stores a piece, and moves the job to RUNNING if its commands have started. Returns the job if it has changed.
+/// Stores a piece, and moves the job to RUNNING if its commands have started. Returns the job if it has changed. A
+/// piece for which the limit of the owner leaves no room is cut off.
 pub(in crate::jobs) async fn write_piece(
     lease: JobLease,
     piece: LogPiece,
     has_begun: bool,
 ) -> Result<(LogPiece, Option<Job>)> {
+    match try_write_piece(&lease, piece.clone(), has_begun).await {
+        Err(error) if job_space::is_limit_reached(&error) => {
+            try_write_piece(&lease, piece.cut_over_quota(), has_begun).await
+        }
+        written => written,
+    }
+}
+
+async fn try_write_piece(lease: &JobLease, piece: LogPiece, has_begun: bool) -> Result<(LogPiece, Option<Job>)> {
     let (held, written) = (lease.clone(), piece.clone());
     let work = move |tx: &mut Tx<'_>| -> Result<Option<Job>> {
         written.insert_into(tx, &held)?;
-        if has_begun || written.is_first_cut {
-            update_job(tx, &held, has_begun, written.is_first_cut).map(Some)
-        } else {
-            Ok(None)
-        }
+        if has_begun || written.is_first_cut { update_job(tx, &held, has_begun, &written).map(Some) } else { Ok(None) }
     };
-    let job = piece.commit_with(&lease, "its log", work).await?;
+    let job = piece.commit_with(lease, "its log", work).await?;
     Ok((piece, job))
 }
 
 /// Moves a job to RUNNING unless it is being stopped, and notes that its log is truncated.
-fn update_job(tx: &mut Tx<'_>, lease: &JobLease, has_begun: bool, is_cut: bool) -> Result<Job> {
+fn update_job(tx: &mut Tx<'_>, lease: &JobLease, has_begun: bool, piece: &LogPiece) -> Result<Job> {
+    let is_cut = piece.is_first_cut;
     let (mut job, now) = (jobs::leased(tx, &lease.id, lease.epoch)?, tx.now());
     let begins = has_begun && job.state == State::Starting;
     if begins {
@@ -134,7 +155,7 @@ fn update_job(tx: &mut Tx<'_>, lease: &JobLease, has_begun: bool, is_cut: bool) 
         events::record(tx, events::ENGINE, job.owner.scope(), job.id.as_str(), "job.started", &detail)?;
     }
     if is_cut {
-        job_note::add_truncation_note(&mut job);
+        job_note::add_truncation_note(&mut job, piece.is_over_quota);
     }
     if begins || is_cut {
         jobs::save(tx, &job)?;

@@ -36,6 +36,7 @@ pub struct LimitsEdit {
     pub object_bytes: Edit<u64>,
     /// Zero is no limit.
     pub waiting: Edit<u64>,
+    pub job_bytes: Edit<u64>,
 }
 
 impl LimitsEdit {
@@ -47,11 +48,13 @@ impl LimitsEdit {
             volume_gb: self.volume_gb.apply_to(own.volume_gb),
             object_bytes: self.object_bytes.apply_to(own.object_bytes),
             waiting: self.waiting.apply_to(own.waiting),
+            job_bytes: self.job_bytes.apply_to(own.job_bytes),
         }
     }
 
     fn check_bounds(&self) -> Result<()> {
-        let all = [self.instances, self.cpu_milli, self.gpus, self.volume_gb, self.object_bytes, self.waiting];
+        let Self { instances, cpu_milli, gpus, volume_gb, object_bytes, waiting, job_bytes } = *self;
+        let all = [instances, cpu_milli, gpus, volume_gb, object_bytes, waiting, job_bytes];
         if all.iter().any(|edit| matches!(edit, Edit::Set(limit) if *limit > MAX_LIMIT)) {
             Err(Error::invalid("invalid_limit", "the limit is too high; use null to remove it"))
         } else {
@@ -105,6 +108,9 @@ async fn change_limits(
         let scope = account_scope(tx, &of)?;
         let before = limits::get(tx, &scope)?;
         let after = change(before);
+        if after == before {
+            return Ok(scope);
+        }
         limits::set(tx, &scope, &after)?;
         let detail = serde_json::json!({ "before": limits_to_json(&before), "after": limits_to_json(&after) });
         events::record(tx, me.user.id.as_str(), &scope, &scope, "limits.change", &detail)?;
@@ -155,5 +161,6 @@ fn limits_to_json(limits: &Limits) -> serde_json::Value {
         "volume_gb": limits.volume_gb,
         "object_bytes": limits.object_bytes,
         "waiting": limits.waiting,
+        "job_bytes": limits.job_bytes,
     })
 }

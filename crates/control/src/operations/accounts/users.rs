@@ -73,7 +73,8 @@ pub async fn preferences(control: &Control, caller: &Caller) -> Result<Preferenc
 pub async fn edit_preferences(control: &Control, caller: &Caller, edit: PreferencesEdit) -> Result<Preferences> {
     let me = caller.clone();
     let write = control.write(caller, move |tx| {
-        let mut now = users::preferences(tx, &me.user.id)?;
+        let before = users::preferences(tx, &me.user.id)?;
+        let mut now = before.clone();
         now.notify_email_cluster_create = edit.notify_email_cluster_create.unwrap_or(now.notify_email_cluster_create);
         now.notify_email_cluster_destroy =
             edit.notify_email_cluster_destroy.unwrap_or(now.notify_email_cluster_destroy);
@@ -81,6 +82,9 @@ pub async fn edit_preferences(control: &Control, caller: &Caller, edit: Preferen
         now.balance_warning_threshold = edit.balance_warning_threshold.apply_to(now.balance_warning_threshold);
         now.autopay_reload_threshold = edit.autopay_reload_threshold.apply_to(now.autopay_reload_threshold);
         now.check().map_err(|error| Error::invalid("invalid_preferences", error.to_string()))?;
+        if now == before {
+            return Ok(now);
+        }
         users::save_preferences(tx, &me.user.id, &now)?;
         let (id, scope) = (me.user.id.as_str(), scope_of(&me.user));
         events::record(tx, id, scope, id, "user.preferences", &serde_json::json!({}))?;

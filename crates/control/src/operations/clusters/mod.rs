@@ -118,11 +118,11 @@ pub async fn edit(control: &Control, caller: &Caller, cluster: &str, edit: Clust
         if cluster.deletion_protection && edit.deletion_protection == Some(false) {
             me.must_be_allowed(tx, Action::UnprotectCluster, &cluster.owner, &asked)?;
         }
+        let before = cluster.clone();
         if let Some(name) = &edit.name {
             cluster.name.clone_from(name);
         }
         cluster.deletion_protection = edit.deletion_protection.unwrap_or(cluster.deletion_protection);
-        clusters::save(tx, &cluster)?;
         let protection = if cluster.deletion_protection { "on" } else { "off" };
         let message = match &edit.name {
             Some(name) => {
@@ -130,6 +130,18 @@ pub async fn edit(control: &Control, caller: &Caller, cluster: &str, edit: Clust
             }
             None => format!("Cluster {}: deletion protection is now {protection}.", cluster.name),
         };
+        if cluster == before {
+            // The last edit has made the cluster what this call asks for.
+            let request = match requests::last_completed_of_cluster(tx, &cluster.id, RequestType::ClusterEdit)? {
+                Some(last) => last,
+                None => {
+                    let kind = RequestKind::EditCluster(cluster.id.clone());
+                    start_completed(tx, request_owner(&me, &cluster.owner), kind, &message)?
+                }
+            };
+            return Ok(Accepted { cluster: cluster.id, volume: (), instances: Vec::new(), request, message });
+        }
+        clusters::save(tx, &cluster)?;
         let detail = serde_json::json!({ "name": cluster.name, "deletion_protection": cluster.deletion_protection });
         events::record(tx, me.user.id.as_str(), cluster.owner.scope(), cluster.id.as_str(), "cluster.edit", &detail)?;
         let (owner, kind) = (request_owner(&me, &cluster.owner), RequestKind::EditCluster(cluster.id.clone()));

@@ -8,7 +8,7 @@ mod pool;
 use tarn_model::access::Action;
 use tarn_model::ids::VolumeId;
 use tarn_model::limits::Amounts;
-use tarn_model::requests::{Request, RequestKind};
+use tarn_model::requests::{Request, RequestKind, RequestType};
 use tarn_model::storage::{Attachment, MAX_SIZE_GB, Volume, VolumeState};
 use tarn_model::{Money, Refused, names};
 use tarn_store::{Tx, attachments, events, requests, storage};
@@ -167,6 +167,7 @@ pub async fn edit(
         if volume.deletion_protection && edit.deletion_protection == Some(false) {
             me.must_be_allowed(tx, Action::UnprotectVolume, &volume.owner, &asked)?;
         }
+        let before = volume.clone();
         if let Some(name) = &edit.name {
             volume.name.clone_from(name);
         }
@@ -180,6 +181,18 @@ pub async fn edit(
             if let Some(pool) = pool {
                 pool.check_pool_room(tx, more)?;
             }
+        }
+        if volume == before {
+            // The last edit has made the volume what this call asks for.
+            let message = format!("Storage {} was changed.", volume.id);
+            let request = match requests::last_completed_of_volume(tx, &volume.id, RequestType::StorageEdit)? {
+                Some(last) => last,
+                None => {
+                    let kind = RequestKind::EditStorage(volume.id.clone());
+                    start_completed(tx, request_owner(&me, &volume.owner), kind, &message)?
+                }
+            };
+            return Ok(Accepted { cluster: (), volume: volume.id, instances: Vec::new(), request, message });
         }
         storage::save(tx, &volume)?;
         let protection = volume.deletion_protection;

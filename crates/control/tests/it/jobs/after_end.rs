@@ -166,7 +166,7 @@ async fn restarted_node_reports_lost_attempt() {
 }
 
 /// Returns an archive with one file of random bytes.
-fn archive(bytes: usize) -> Vec<u8> {
+pub(super) fn archive(bytes: usize) -> Vec<u8> {
     let mut tar = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
     let (mut content, mut word) = (Vec::new(), 7u64);
     while content.len() < bytes {

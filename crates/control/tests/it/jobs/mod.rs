@@ -5,5 +5,6 @@ mod attempts;
 mod logs;
 mod operations;
 mod outputs;
+mod space;
 mod support;
 mod uploads;

@@ -8,10 +8,12 @@ use serde::de::DeserializeOwned;
 use tarn_control::operations::Accepted;
 use tarn_control::operations::admin::{self, NewUser};
 use tarn_control::operations::clusters::{self, NewCluster};
+use tarn_control::operations::users::{self, PreferencesEdit};
 use tarn_control::testing::world;
 use tarn_control::{Caller, Idempotency, Listing, reconcilers};
 use tarn_model::ids::{ClusterId, VolumeId};
 use tarn_store::testing::DatabaseKind;
+use tarn_store::usage;
 
 fn once(caller: &Caller, fingerprint: u8, seal: u8) -> Caller {
     let wish = Idempotency { key: "again".into(), fingerprint: [fingerprint; 32], seal: [seal; 32] };
@@ -72,6 +74,47 @@ async fn idempotency_key_expires_after_a_day() {
     world.wait(Duration::from_secs(24 * 3600 + 1)).await;
     assert_eq!(reconcilers::expiry::tick(&world.control).await.unwrap(), Duration::ZERO, "something was removed");
     assert!(reconcilers::expiry::tick(&world.control).await.unwrap() > Duration::ZERO);
+}
+
+/// A user keeps a limited number of outcomes; calls without a key, and other users, are not affected.
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn kept_outcomes_are_limited(#[values(DatabaseKind::Sqlite, DatabaseKind::Postgres)] database: DatabaseKind) {
+    let Some(world) = world(database).await else { return };
+    let with_key = |caller: &Caller, key: &str| {
+        let wish = Idempotency { key: key.into(), fingerprint: [1; 32], seal: [9; 32] };
+        Caller { idempotency: Some(wish), ..caller.clone() }
+    };
+    let edit = |on| PreferencesEdit { notify_email_cluster_destroy: Some(on), ..Default::default() };
+    users::edit_preferences(&world.control, &with_key(&world.caller, "first"), edit(true)).await.unwrap();
+    let user = world.caller.user.id.clone();
+    let fill = world.store.write(move |tx| {
+        let stored = tarn_store::idempotency::StoredOutcome { fingerprint: vec![1], outcome: vec![1] };
+        for number in 1..10_000 {
+            let expired = tx.now().before(Duration::from_secs(24 * 3600));
+            tarn_store::idempotency::save_outcome(tx, &user, &format!("n{number}"), &stored, expired)?;
+        }
+        Ok::<_, tarn_store::Error>(())
+    });
+    fill.await.unwrap();
+    let refused =
+        users::edit_preferences(&world.control, &with_key(&world.caller, "more"), edit(false)).await.unwrap_err();
+    assert_eq!(refused.code, "limit_reached", "{}", refused.message);
+    let kept = users::preferences(&world.control, &world.caller).await.unwrap();
+    assert!(kept.notify_email_cluster_destroy, "a refused call changes nothing");
+    users::edit_preferences(&world.control, &with_key(&world.caller, "first"), edit(true)).await.unwrap();
+    users::edit_preferences(&world.control, &world.caller, edit(false)).await.unwrap();
+    let stranger = world.other_tenant().await;
+    users::edit_preferences(&world.control, &with_key(&stranger, "more"), edit(true)).await.unwrap();
+
+    world.wait(Duration::from_secs(24 * 3600 + 1)).await;
+    while reconcilers::expiry::tick(&world.control).await.unwrap() == Duration::ZERO {}
+    users::edit_preferences(&world.control, &with_key(&world.caller, "more"), edit(true)).await.unwrap();
+    let scope = world.caller.user.id.as_str();
+    let read =
+        world.store.read(|tx| Ok::<_, tarn_store::Error>((usage::counters(tx, scope)?, usage::recount(tx, scope)?)));
+    let (counters, recount) = read.await.unwrap();
+    assert_eq!((counters[2], recount[2]), (1, 1));
 }
 
 /// Outcomes that an older version stored are read and written in the same form.

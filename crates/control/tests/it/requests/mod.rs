@@ -4,3 +4,4 @@ mod idempotency;
 mod older_steps;
 mod races;
 mod step_matrix;
+mod unchanged;

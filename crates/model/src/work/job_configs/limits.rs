@@ -15,6 +15,18 @@ pub(super) const PATTERNS: usize = 1000;
 /// Characters of one pattern.
 pub(super) const PATTERN_CHARACTERS: usize = 1024;
 
+/// Bytes of all patterns of a kind together. The engine matches `ignore` itself, and the work grows with this number.
+pub(super) const PATTERNS_BYTES: usize = 32 << 10;
+
+/// Stars of one pattern; `**` is one. Each multiplies the ways in which a name may match.
+pub(super) const PATTERN_STARS: usize = 16;
+
+/// Wildcards of one pattern: stars, `?`, classes such as `[ab]`, and alternatives such as `{a,b}`.
+pub(super) const PATTERN_WILDCARDS: usize = 64;
+
+/// Wildcards of all patterns of a kind together.
+pub(super) const PATTERNS_WILDCARDS: usize = 4000;
+
 /// Environment variables.
 pub(super) const VARIABLES: usize = 256;
 

@@ -59,11 +59,33 @@ fn template_is_valid() {
     }
 }
 
+/// Patterns as people write them are far from the limits.
+#[test]
+fn usual_patterns_are_accepted() {
+    let uuid = "?".repeat(8) + "-????-????-????-" + &"?".repeat(12);
+    let escaped = r"\*".repeat(40);
+    for pattern in [
+        "**/[Bb]uild[Ll]og.*",
+        "[Dd][Ee][Bb][Uu][Gg]/**",
+        "*.{py,sh,toml}",
+        "**/**/****/x",
+        &uuid,
+        &escaped,
+        "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T*",
+    ] {
+        parse_valid(&format!("commands = ['a']\nignore = ['{pattern}']\noutputs = ['{pattern}']"));
+    }
+}
+
 #[test]
 fn errors_name_line_and_hint() {
     let long = format!("commands = ['{}']", "x".repeat(101 << 10));
     let many = format!("commands = [{}]", "'a',".repeat(10_000));
     let patterns = format!("commands = ['a']\nignore = [{}]", "'a',".repeat(1001));
+    let stars = format!("commands = ['a']\nignore = ['{}']", "*a".repeat(17));
+    let classes = format!("commands = ['a']\noutputs = ['{}']", "[ab]".repeat(65));
+    let wildcards = format!("commands = ['a']\nignore = [{}]", "'*a*a*a*a*a',".repeat(801));
+    let bytes = format!("commands = ['a']\nignore = [{}]", format!("'{}',", "a".repeat(1000)).repeat(33));
     let huge = "#".repeat(300 << 10);
     let values = format!("commands = ['a']\n[env]\nA = '{}'", "x".repeat(65 << 10));
     let cases = [
@@ -93,6 +115,10 @@ fn errors_name_line_and_hint() {
         ("commands = ['a']\noutputs = ['./']", "is empty"),
         ("commands = ['a']\nignore = [\"a\\nb\"]", "has more than one line"),
         (&patterns, "ignore has 1001 entries"),
+        (&stars, "line 2: an entry of ignore has 17 stars, and 16 are allowed"),
+        (&classes, "line 2: an entry of outputs has 65 wildcards, and 64 are allowed"),
+        (&wildcards, "the entries of ignore have 4005 wildcards together, and 4000 are allowed"),
+        (&bytes, "the entries of ignore have 33000 bytes together, and 32768 are allowed"),
         ("commands = ['a']\nname = 'My Job'", "line 2: a name has 1 to 63 characters"),
         ("commands = ['a']\nnodes = 2", "line 2: nodes is \"first\" or \"all\""),
         ("commands = ['a']\ntimeout = 0", "line 2: timeout is a number of seconds"),

@@ -80,7 +80,61 @@ fn checked_patterns<'v, 't>(
             return Err(source.error_at(at.span(), format!("an entry of {key} has more than one line")));
         }
     }
+    check_wildcards(source, key, value, &list)?;
     Ok(list)
+}
+
+/// Refuses patterns that would take very long to match: each wildcard adds to the work for every byte of every name.
+fn check_wildcards(
+    source: &Source<'_>,
+    key: &str,
+    value: &Value<'_>,
+    list: &[(String, &Value<'_>)],
+) -> Result<(), ConfigError> {
+    let (mut bytes, mut all) = (0, 0);
+    for (pattern, at) in list {
+        let (stars, wildcards) = count_wildcards(pattern);
+        for (found, allowed, what) in
+            [(stars, limits::PATTERN_STARS, "stars"), (wildcards, limits::PATTERN_WILDCARDS, "wildcards")]
+        {
+            if found > allowed {
+                let text =
+                    format!("an entry of {key} has {found} {what}, and {allowed} are allowed; write a simpler one");
+                return Err(source.error_at(at.span(), text));
+            }
+        }
+        bytes += pattern.len();
+        all += wildcards;
+    }
+    for (found, allowed, what) in
+        [(bytes, limits::PATTERNS_BYTES, "bytes"), (all, limits::PATTERNS_WILDCARDS, "wildcards")]
+    {
+        if found > allowed {
+            let text = format!(
+                "the entries of {key} have {found} {what} together, and {allowed} are allowed; name directories instead \
+                 of what is in them"
+            );
+            return Err(source.error_at(value.span(), text));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the number of stars and of all wildcards of a pattern. Several stars in a row are one, and a character
+/// after a backslash is none.
+fn count_wildcards(pattern: &str) -> (usize, usize) {
+    let (mut stars, mut others, mut previous) = (0, 0, ' ');
+    let mut characters = pattern.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' => drop(characters.next()),
+            '*' if previous != '*' => stars += 1,
+            '?' | '[' | '{' | ',' => others += 1,
+            _ => {}
+        }
+        previous = character;
+    }
+    (stars, stars + others)
 }
 
 pub(super) fn parse_name(source: &Source<'_>, value: &Value<'_>) -> Result<String, ConfigError> {

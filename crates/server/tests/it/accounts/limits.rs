@@ -20,7 +20,7 @@ async fn limits_are_set_enforced_and_cleared(
     assert_eq!(set.status, 200, "{:?}", set.body);
     assert_eq!(
         set.body["own"],
-        json!({ "instances": null, "cpus": 100.5, "gpus": 1, "volume_gb": 5, "object_gb": null, "waiting": null })
+        json!({ "instances": null, "cpus": 100.5, "gpus": 1, "volume_gb": 5, "object_gb": null, "waiting": null, "job_gb": null })
     );
     world.cluster(&ada, "first").await;
     let refused = world.post(&ada, "/cluster/create", json!({ "instance_type": "2xH100" })).await;

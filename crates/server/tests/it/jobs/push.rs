@@ -432,3 +432,66 @@ async fn push_tears_down_no_cluster_of_others() {
     let listing = push(&served, &member, parameters(CONFIG)).await.frame().await;
     assert_ne!(listing["status"], "error", "{listing}");
 }
+
+/// A push whose patterns take very long to match: as many as a job file may have, with long names.
+async fn hostile_push(served: &Served, key: &str) -> Peer {
+    let pattern = |number: u32| {
+        let letters = (0..16).map(|at| if number >> (at % 8) & 1 == 0 { "*a" } else { "*b" });
+        format!("'{}????'", letters.collect::<String>())
+    };
+    let patterns: Vec<String> = (0..200).map(pattern).collect();
+    let config = format!("commands = ['true']\nignore = [{}]\n", patterns.join(","));
+    let mut peer = push(served, key, parameters(&config)).await;
+    peer.frame().await;
+    let mut names = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    let mut random = 7u64;
+    for _ in 0..5_000 {
+        let letters: Vec<u8> = (0..1000)
+            .map(|_| {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                b"ab"[(random >> 40) as usize & 1]
+            })
+            .collect();
+        std::io::Write::write_all(&mut names, &[b"./", letters.as_slice(), b"\0"].concat()).unwrap();
+    }
+    let listed = base64_simd::STANDARD.encode_to_string(names.finish().unwrap());
+    peer.say(&json!({ "exit_code": 0, "command_stdout": listed })).await;
+    peer
+}
+
+/// While hostile patterns of one organization are matched, another organization pushes. When the engine stops, the match ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn hostile_patterns_do_not_block_others() {
+    let (world, served) = start().await;
+    let mut hostile = Vec::new();
+    for _ in 0..4 {
+        hostile.push(hostile_push(&served, &world.admin).await);
+    }
+    let other = world.user("eve@example.org", Some("other")).await;
+    world.cluster(&other, "box").await;
+    let directory = TempDir::new().unwrap();
+    write(directory.path(), b"main.py", b"print(1)\n");
+    let mut peer = push(&served, &other, parameters(CONFIG)).await;
+    let listing = peer.frame().await;
+    peer.obey(&listing, directory.path()).await;
+    assert_eq!(peer.frame().await["message"], "Packing 1 file");
+
+    world.app.stop_waiting();
+    for mut peer in hostile {
+        let (frames, code) = peer.rest().await;
+        let shown = format!("{frames:?} {code}");
+        assert!(shown.contains("the engine is stopping"), "it was being matched, or waited for that: {shown}");
+    }
+    // The runtime waits for its blocking threads when this test ends.
+}
+
+/// Patterns that would take too long are refused before anything is listed.
+#[tokio::test(flavor = "multi_thread")]
+async fn patterns_with_many_stars_are_refused() {
+    let (world, served) = start().await;
+    let config = format!("commands = ['true']\nignore = ['{}']\n", "*a".repeat(80));
+    let (frames, code) = push(&served, &world.admin, parameters(&config)).await.rest().await;
+    let shown = format!("{frames:?} {code}");
+    assert!(shown.contains("an entry of ignore has 80 stars, and 16 are allowed") && code == 4422, "{shown}");
+    assert!(jobs(&world).await.is_empty());
+}

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use tarn_base::archive::{BLOCK, Entry, EntryType, Headers, Parsed};
 
 use super::paths::{check_link_target, display_path, hash_path, split_path};
-use super::{ArchiveError, Limits};
+use super::{ArchiveError, FREE_RATIO_BYTES, Limits, MAX_RATIO};
 
 /// How long an extension header may be.
 const MAX_EXTENSION: u64 = 1 << 20;
@@ -72,6 +72,19 @@ impl EntryChecker {
     /// Returns what is wrong with the archive, if anything.
     pub(super) fn first_error(&mut self) -> Option<ArchiveError> {
         self.error.clone()
+    }
+
+    /// Refuses an archive whose contents are much larger than its compressed bytes: they would cost the engine and
+    /// the node far more than they cost the sender.
+    pub(super) fn check_ratio(&self, packed: u64) -> Result<()> {
+        let allowed = FREE_RATIO_BYTES.max(packed.saturating_mul(MAX_RATIO));
+        if self.raw <= allowed {
+            return Ok(());
+        }
+        Err(ArchiveError::TooLarge(format!(
+            "its files are more than {MAX_RATIO} times larger than the archive; leave out files of zeros by `ignore`, or \
+             create them in the job"
+        )))
     }
 
     /// Checks that the archive is complete.

@@ -46,6 +46,11 @@ impl From<ArchiveError> for Error {
     }
 }
 
+/// How much larger than the archive its contents may be, beyond the first bytes, which may be anything. Files of
+/// zeros are compressed a thousandfold, and nothing that a job needs is.
+const MAX_RATIO: u64 = 200;
+const FREE_RATIO_BYTES: u64 = 256 << 20;
+
 /// How many bytes are collected before they are checked.
 const CHECK_BATCH_BYTES: usize = 256 << 10;
 
@@ -93,11 +98,13 @@ impl ArchiveChecker {
 struct GzipChecker {
     decoder: GzDecoder<EntryChecker>,
     has_begun: bool,
+    /// How many compressed bytes have arrived.
+    packed: u64,
 }
 
 impl GzipChecker {
     fn new(limits: Limits) -> Self {
-        GzipChecker { decoder: GzDecoder::new(EntryChecker::new(limits)), has_begun: false }
+        GzipChecker { decoder: GzDecoder::new(EntryChecker::new(limits)), has_begun: false, packed: 0 }
     }
 
     fn push(&mut self, mut data: &[u8]) -> std::result::Result<(), ArchiveError> {
@@ -105,7 +112,11 @@ impl GzipChecker {
         while !data.is_empty() {
             match self.decoder.write(data) {
                 Ok(0) => return Err(ArchiveError::Invalid("data follows after its end".to_owned())),
-                Ok(taken) => data = &data[taken..],
+                Ok(taken) => {
+                    data = &data[taken..];
+                    self.packed += taken as u64;
+                    self.decoder.get_mut().check_ratio(self.packed)?;
+                }
                 Err(error) => return Err(self.decoder_error(&error)),
             }
         }

@@ -241,3 +241,24 @@ async fn streamed_archive_is_checked() {
     let error = streamed.finish().await.unwrap_err();
     assert_eq!(error.code, "invalid_archive");
 }
+
+/// An archive whose contents are far larger than its bytes is refused early; smaller ones may be anything.
+#[test]
+fn contents_are_bounded_by_archive() {
+    let checked = |zeros: u64| {
+        let mut header = Header::new_gnu();
+        header.set_path("zeros").unwrap();
+        header.set_size(zeros);
+        header.set_mode(0o644);
+        header.set_cksum();
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(header.as_bytes()).unwrap();
+        std::io::copy(&mut std::io::Read::take(std::io::repeat(0), zeros + 1024), &mut encoder).unwrap();
+        let mut checker = GzipChecker::new(Limits { files: 10, unpacked_bytes: u64::MAX >> 1 });
+        let packed = encoder.finish().unwrap();
+        packed.chunks(64 << 10).try_for_each(|piece| checker.push(piece)).and_then(|()| checker.finish())
+    };
+    assert_eq!(checked(8 << 20), Ok(()), "few bytes may be anything");
+    let Err(ArchiveError::TooLarge(why)) = checked(400 << 20) else { panic!("a bomb is refused") };
+    assert!(why.contains("200 times larger than the archive"), "{why}");
+}

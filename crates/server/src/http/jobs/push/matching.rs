@@ -4,6 +4,9 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
@@ -14,6 +17,55 @@ const MAX_PRUNED: (usize, usize) = (100, 100);
 
 /// How many directories are matched: each is compared with every pattern.
 const MAX_DIRECTORIES: usize = 1_000_000;
+
+/// How long the names of one push may be matched. The limits of a job file allow patterns that would take longer; usual
+/// ones need a few seconds for a million files.
+const MATCH_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// When a match has to stop. A blocking thread cannot be aborted, and the engine waits for it when it stops, so the
+/// thread checks this before each comparison.
+pub(super) struct MatchLimit {
+    deadline: Instant,
+    is_cancelled: Arc<AtomicBool>,
+}
+
+/// Cancels a match on drop: the push has ended, or the engine stops.
+pub(super) struct CancelOnDrop(Arc<AtomicBool>);
+
+impl MatchLimit {
+    /// Starts the time of a match, and returns what cancels it.
+    pub(super) fn start() -> (Self, CancelOnDrop) {
+        Self::start_with(MATCH_TIMEOUT)
+    }
+
+    fn start_with(timeout: Duration) -> (Self, CancelOnDrop) {
+        let is_cancelled = Arc::new(AtomicBool::new(false));
+        (
+            MatchLimit { deadline: Instant::now() + timeout, is_cancelled: is_cancelled.clone() },
+            CancelOnDrop(is_cancelled),
+        )
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.is_cancelled.load(Ordering::Relaxed) {
+            return Err("the push ended before its files were selected".to_owned());
+        }
+        if Instant::now() < self.deadline {
+            return Ok(());
+        }
+        let seconds = MATCH_TIMEOUT.as_secs();
+        Err(format!(
+            "the names of the files were not compared with `ignore` within {seconds} seconds; write fewer or simpler \
+             patterns, or push a smaller directory"
+        ))
+    }
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 /// The patterns of a job.
 pub(super) struct Patterns(Gitignore);
@@ -30,10 +82,14 @@ impl Patterns {
     }
 
     /// Returns the entries that belong to the job; the error is a message for the client.
-    pub(super) fn select_files<'a>(&self, entries: impl Iterator<Item = Entry<'a>>) -> Result<Vec<Entry<'a>>, String> {
+    pub(super) fn select_files<'a>(
+        &self,
+        entries: impl Iterator<Item = Entry<'a>>,
+        limit: &MatchLimit,
+    ) -> Result<Vec<Entry<'a>>, String> {
         let (mut kept, mut previous) = (Vec::new(), PreviousEntry::default());
         for entry in entries {
-            if !self.is_ignored(entry, &mut previous) {
+            if !self.is_ignored(entry, &mut previous, limit)? {
                 kept.push(entry);
             }
             if previous.directories > MAX_DIRECTORIES {
@@ -47,23 +103,30 @@ impl Patterns {
 
     /// Returns whether an entry or one of its directories is ignored. Names come directory by directory, so it is
     /// enough to remember the directories of the previous one.
-    fn is_ignored<'a>(&self, entry: Entry<'a>, previous: &mut PreviousEntry<'a>) -> bool {
+    fn is_ignored<'a>(
+        &self,
+        entry: Entry<'a>,
+        previous: &mut PreviousEntry<'a>,
+        limit: &MatchLimit,
+    ) -> Result<bool, String> {
         let name = entry.name;
         let common = name.iter().zip(previous.name).take_while(|(here, there)| here == there).count();
         previous.name = name;
         if previous.ignored_at.is_some_and(|slash| slash < common) {
-            return true;
+            return Ok(true);
         }
         let known = previous.kept.min(common);
         *previous = PreviousEntry { kept: name.len(), ignored_at: None, ..*previous };
         for slash in (known..name.len()).filter(|at| name[*at] == b'/' && *at > 0) {
             previous.directories += 1;
+            limit.check()?;
             if self.matches(&name[..slash], true) {
                 *previous = PreviousEntry { kept: slash, ignored_at: Some(slash), ..*previous };
-                return true;
+                return Ok(true);
             }
         }
-        self.matches(name, entry.is_directory)
+        limit.check()?;
+        Ok(self.matches(name, entry.is_directory))
     }
 
     fn matches(&self, name: &[u8], is_directory: bool) -> bool {
@@ -98,10 +161,14 @@ pub(super) fn prunable_names(lines: &[String]) -> Vec<&str> {
 mod tests {
     use super::*;
 
+    fn select<'a>(patterns: &Patterns, entries: impl Iterator<Item = Entry<'a>>) -> Result<Vec<Entry<'a>>, String> {
+        let (limit, _cancel) = MatchLimit::start();
+        patterns.select_files(entries, &limit)
+    }
+
     fn kept<'a>(patterns: &[&str], names: &[&'a str]) -> Vec<&'a str> {
         let lines: Vec<String> = patterns.iter().map(ToString::to_string).collect();
-        let kept =
-            Patterns::new(&lines).unwrap().select_files(names.iter().map(|name| entry(name.as_bytes()))).unwrap();
+        let kept = select(&Patterns::new(&lines).unwrap(), names.iter().map(|name| entry(name.as_bytes()))).unwrap();
         kept.into_iter().map(|entry| std::str::from_utf8(entry.name).unwrap()).collect()
     }
 
@@ -145,8 +212,21 @@ mod tests {
         }
         let odd: [&[u8]; 2] = [b"caf\xe9", b"x.\xff"];
         let patterns = Patterns::new(&["*.?".to_owned()]).unwrap();
-        let kept = patterns.select_files(odd.into_iter().map(entry)).unwrap();
+        let kept = select(&patterns, odd.into_iter().map(entry)).unwrap();
         assert_eq!(kept, [entry(b"caf\xe9")], "names need not be text");
+    }
+
+    /// A match ends when its time is over, and when it is cancelled.
+    #[test]
+    fn match_ends_early() {
+        let patterns = Patterns::new(&["never*".to_owned()]).unwrap();
+        let result = |limit: &MatchLimit| patterns.select_files([entry(b"a/b")].into_iter(), limit);
+        let (limit, cancel) = MatchLimit::start();
+        assert_eq!(result(&limit).unwrap().len(), 1);
+        drop(cancel);
+        assert!(result(&limit).unwrap_err().contains("the push ended"));
+        let (limit, _cancel) = MatchLimit::start_with(Duration::ZERO);
+        assert!(result(&limit).unwrap_err().contains("simpler patterns"));
     }
 
     /// A name may be deeply nested.
@@ -154,10 +234,10 @@ mod tests {
     fn deep_names_are_matched() {
         let patterns = Patterns::new(&["never".to_owned()]).unwrap();
         let deep = "a/".repeat(2000) + "file";
-        assert_eq!(patterns.select_files([entry(deep.as_bytes())].into_iter()).unwrap().len(), 1);
+        assert_eq!(select(&patterns, [entry(deep.as_bytes())].into_iter()).unwrap().len(), 1);
         let deeper = "a/".repeat(MAX_DIRECTORIES + 1);
         let plain = Entry { name: deeper.as_bytes(), is_directory: false };
-        let refused = Patterns::new(&["/a/a/a".to_owned()]).unwrap().select_files([plain].into_iter());
+        let refused = select(&Patterns::new(&["/a/a/a".to_owned()]).unwrap(), [plain].into_iter());
         assert_eq!(refused.unwrap().len(), 0, "no directory below an ignored one is matched");
     }
 
@@ -165,13 +245,13 @@ mod tests {
     #[test]
     fn directories_are_matched_once() {
         let patterns = Patterns::new(&["never".to_owned()]).unwrap();
-        let mut previous = PreviousEntry::default();
+        let (mut previous, (limit, _cancel)) = (PreviousEntry::default(), MatchLimit::start());
         for name in ["a/b/1", "a/b/2", "a/3", "a/c/4", "d/5"] {
-            assert!(!patterns.is_ignored(entry(name.as_bytes()), &mut previous));
+            assert!(!patterns.is_ignored(entry(name.as_bytes()), &mut previous, &limit).unwrap());
         }
         assert_eq!(previous.directories, 4);
         let names: Vec<String> = (0..=MAX_DIRECTORIES).map(|n| format!("{n:x}/a")).collect();
-        let refused = patterns.select_files(names.iter().map(|name| entry(name.as_bytes()))).err().unwrap();
+        let refused = select(&patterns, names.iter().map(|name| entry(name.as_bytes()))).err().unwrap();
         assert!(refused.contains("more than 1000000 directories"), "{refused}");
     }
 

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::json;
@@ -24,7 +25,7 @@ use tarn_control::operations::jobs::{self, JobView, NewJob};
 use tarn_control::{Caller, Kind};
 use tarn_model::ids::JobId;
 
-use self::matching::Patterns;
+use self::matching::{MatchLimit, Patterns};
 use self::packing::{Packing, file_count_text};
 use super::creation_failure;
 use super::transfer::links;
@@ -126,15 +127,15 @@ async fn transfer_files(
     (caller, draft): (&Caller, &JobView),
 ) -> SocketResult<()> {
     let (job, ignored) = (&draft.job.id, &draft.job.config.ignore);
-    let invalid_config = |text| creation_failure(tarn_control::Error::invalid("invalid_config", text));
-    let patterns = Patterns::new(ignored).map_err(invalid_config)?;
+    let scope = draft.job.owner.scope();
+    let patterns = compile_patterns(app, scope, ignored.clone()).await?;
     let cluster = draft.cluster_name.as_deref().unwrap_or(draft.job.cluster.as_str());
     let message = format!("Looking for the files of job {} for cluster {cluster}", draft.job.name);
     let command = listing::listing_command(client, ignored);
     socket.send(&json!({ "message": message, "command": command, "command_show_stdout": false })).await?;
     let listed = command_result(app, socket, (caller, job), "the files of this directory could not be listed").await?;
 
-    let (list, count) = match_files(app, patterns, listed.command_stdout).await?;
+    let (list, count) = match_files(app, scope, patterns, listed.command_stdout).await?;
     if list.is_empty() {
         socket.send(&json!({ "message": "There are no files to upload" })).await?;
         return Ok(jobs::without_files(&app.control, caller, job).await?);
@@ -189,16 +190,47 @@ async fn keep_draft(app: &App, caller: &Caller, job: &JobId) -> SocketResult<()>
     }
 }
 
-/// Returns the list of the entries that belong to the job, and the number of files. Lists are long, so a blocking task
-/// does it.
-async fn match_files(app: &App, patterns: Patterns, listing: String) -> SocketResult<(Bytes, usize)> {
-    let _permit = app.shared.sockets.matching.acquire().await.map_err(Failure::internal)?;
-    let matching = tokio::task::spawn_blocking(move || {
+/// Compiles the patterns of a job. Many patterns take a while, so a blocking task does it.
+async fn compile_patterns(app: &App, scope: &str, lines: Vec<String>) -> SocketResult<Patterns> {
+    let invalid_config = |text| creation_failure(tarn_control::Error::invalid("invalid_config", text));
+    let compiled = run_matching(app, scope, move |_| Patterns::new(&lines)).await?;
+    Ok(compiled.map_err(invalid_config)?)
+}
+
+/// Returns the list of the entries that belong to the job, and the number of files.
+async fn match_files(app: &App, scope: &str, patterns: Patterns, listing: String) -> SocketResult<(Bytes, usize)> {
+    let matching = move |limit: &MatchLimit| {
         let names = listing::parse_names(&listing)?;
-        let selected = patterns.select_files(names.iter())?;
+        let selected = patterns.select_files(names.iter(), limit)?;
         let files = selected.iter().filter(|entry| !entry.is_directory).count();
         Ok((Bytes::from(listing::render_tar_list(&selected)), files))
-    });
-    let matched: Result<_, String> = matching.await.map_err(Failure::internal)?;
-    Ok(matched.map_err(|text| Failure::invalid("push_failed", text))?)
+    };
+    let matched = run_matching(app, scope, matching).await?;
+    Ok(matched.map_err(|text: String| Failure::invalid("push_failed", text))?)
+}
+
+/// Runs the work of a match on a blocking thread: one at a time for an organization, so that none can keep another from
+/// pushing. The work is told to end when the engine stops, and when this future is dropped.
+async fn run_matching<T: Send + 'static>(
+    app: &App,
+    scope: &str,
+    work: impl FnOnce(&MatchLimit) -> T + Send + 'static,
+) -> SocketResult<T> {
+    let matching = async {
+        let permit = app.shared.sockets.matching.acquire(&scope.to_owned(), 1).await;
+        let (limit, _cancel) = MatchLimit::start();
+        // The thread holds the permit: a push that ended must not make room for another before its thread has ended.
+        let work = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            work(&limit)
+        });
+        work.await.map_err(Failure::internal)
+    };
+    tokio::select! {
+        done = matching => Ok(done?),
+        () = app.stopping() => {
+            let message = "the engine is stopping; push again in a moment";
+            Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message).into())
+        }
+    }
 }

@@ -17,8 +17,8 @@ pub(crate) struct SocketLimits {
     pub(in crate::http::jobs) pushes: UserPermits,
     /// For sockets that listen to jobs, and for calls that wait for a log.
     pub(in crate::http::jobs) listeners: UserPermits,
-    /// How many lists of files are matched at the same time.
-    pub(in crate::http::jobs) matching: Semaphore,
+    /// How many lists of files are matched at the same time: one of each organization, or of a user without one.
+    pub(in crate::http::jobs) matching: FairShare<String>,
 }
 
 impl Default for SocketLimits {
@@ -27,7 +27,7 @@ impl Default for SocketLimits {
             unauthenticated: Arc::new(Semaphore::new(1024)),
             pushes: UserPermits::new("pushes", 256, 8),
             listeners: UserPermits::new("listeners", 8192, 2048),
-            matching: Semaphore::new(2),
+            matching: FairShare::new(2, 1),
         }
     }
 }
